@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * sluice: asynchronous reads and writes between storage and memory.
+ *
+ * A context holds the settings and the threads, a file is bytes at offsets behind a URI, an
+ * operation is one read or write in flight. A call that submits an operation never waits for
+ * storage. When an operation is over, failed and cancelled ones included, nothing touches the
+ * caller's buffer again, and either all the bytes were moved or it says what went wrong.
+ *
+ * Conventions. A call returns 0 (or a count, where it says so) or a negative errno; the sentence
+ * behind an error is sluice_op_message() for an operation and sluice_last_message() for everything
+ * else. Results come last and are written only on success. Sizes and offsets are bytes, times are
+ * milliseconds unless a name says otherwise. NULL is a valid argument to every destructor. In a
+ * child of fork() every call answers -ECHILD and a destructor does nothing.
+ *
+ * Threads. Every call may be made from any thread at any time, except that a handle must not be
+ * used while another thread destroys it. sluice never runs the caller's code on its own threads,
+ * never prints, and never exits. Its threads block all signals.
+ */
+#ifndef SLUICE_SLUICE_H
+#define SLUICE_SLUICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define SLUICE_API __attribute__((visibility("default")))
+#else
+#define SLUICE_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sluice_context sluice_context;
+typedef struct sluice_file sluice_file;
+typedef struct sluice_op sluice_op;
+
+/* The version of the library that is running, as in "0.1.0". */
+SLUICE_API const char *sluice_version(void);
+
+/* ------------------------------------------------------------------------------------ context */
+
+/*
+ * The settings of a context. Start from SLUICE_CONFIG_INIT and set what you want. A field that is
+ * 0 or NULL is taken from its environment variable, and without one from its default. All of them
+ * are fixed, and checked against each other, when the context is made.
+ * sluice_context_setting() lists them with their values.
+ */
+struct sluice_config {
+	size_t size;		/* sizeof(struct sluice_config) */
+	const char *backend;	/* SLUICE_BACKEND: "auto", "posix" or "uring", for local files */
+	const char *disable;	/* SLUICE_DISABLE: kernel features not to use, comma-separated:
+	                              * uring, cachestat, nowait, dontcache, dioalign */
+	size_t workers;		/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256;
+	                              * default: one for each core, at least 16 without io_uring */
+	size_t reactors;	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64;
+	                              * default: 1 for up to 8 cores, then 2 */
+	size_t reactor_depth;	/* SLUICE_REACTOR_DEPTH: requests in flight per reactor;
+	                              * 1 to 4096, default 128 */
+	size_t piece_bytes;	/* SLUICE_PIECE_BYTES: what one request moves at most;
+	                              * 4 KiB to 1 GiB, a multiple of 4 KiB, default 1 MiB */
+	size_t operation_depth; /* SLUICE_OPERATION_DEPTH: pieces that one operation has in
+	                              * flight; 1 to 4096, default 64 */
+	size_t direct_bytes;	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass
+	                              * the page cache where they can; 4 KiB to 1 TiB,
+	                              * default 256 KiB */
+	size_t inline_bytes;	/* SLUICE_INLINE_BYTES: resident reads of at most this length are
+	                              * done by the submitting call; 1 to 16 MiB, default 64 KiB */
+	size_t max_operations;	/* SLUICE_MAX_OPERATIONS: operations in flight, after which
+	                              * submission waits; 1 to 16777216, default 262144 */
+};
+#define SLUICE_CONFIG_INIT                                                       \
+	{                                                                        \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0 \
+	}
+
+/*
+ * Makes a context and starts its threads. config may be NULL: the environment and the defaults.
+ * -EINVAL: a setting is wrong; sluice_last_message() names it. -ENOSYS: backend "uring" was asked
+ * for and io_uring is not there. -ENOMEM, -EAGAIN: no memory, no threads.
+ */
+SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_context **out);
+
+/*
+ * Stops the threads and frees the context. -EBUSY, and nothing happens, while files are open.
+ * Handles of operations that are over stay valid until sluice_op_free().
+ */
+SLUICE_API int sluice_context_free(sluice_context *ctx);
+
+/* One setting of a context, as it is in force. The strings live as long as the context. */
+struct sluice_setting {
+	size_t size;	      /* in: sizeof(struct sluice_setting) */
+	const char *variable; /* "SLUICE_WORKERS" */
+	const char *value;    /* "4" */
+	const char *source;   /* "default", "environment" or "config" */
+	const char *fallback; /* what the default is, in words */
+	const char *range;    /* what is allowed, in words */
+	const char *meaning;  /* what it sets, in words */
+};
+/*
+ * The settings one by one, index from 0; -ENOENT past the last one. ctx may be NULL: then value
+ * and source are NULL.
+ */
+SLUICE_API int sluice_context_setting(const sluice_context *ctx, size_t index,
+				      struct sluice_setting *out);
+
+/* What this machine offers and what the context makes of it, for people. */
+struct sluice_feature {
+	size_t size;	    /* in: sizeof(struct sluice_feature) */
+	const char *name;   /* "io_uring" */
+	int usable;	    /* 1: there and used; 0: missing or switched off */
+	const char *detail; /* what was found */
+	const char *effect; /* what sluice therefore does */
+	const char *remedy; /* what would help, or NULL */
+};
+/* The features one by one, index from 0; -ENOENT past the last one. Strings: as long as ctx. */
+SLUICE_API int sluice_context_feature(const sluice_context *ctx, size_t index,
+				      struct sluice_feature *out);
+
+/*
+ * The sentence behind the last call of this thread that failed without an operation to carry it.
+ * Never NULL; valid until the thread's next call.
+ */
+SLUICE_API const char *sluice_last_message(void);
+
+/* --------------------------------------------------------------------------------------- file */
+
+enum sluice_open_flags {
+	SLUICE_OPEN_READ = 1 << 0,
+	SLUICE_OPEN_WRITE = 1 << 1,
+	SLUICE_OPEN_CREATE = 1 << 2,	/* make the file if there is none */
+	SLUICE_OPEN_EXCLUSIVE = 1 << 3, /* with CREATE or REPLACE: -EEXIST if there is one */
+	SLUICE_OPEN_TRUNCATE = 1 << 4,	/* with WRITE: drop what the file holds */
+	SLUICE_OPEN_REPLACE = 1 << 5,  /* write a new file, which takes the name when sluice_close()
+	                                 * succeeds, at once and whole; until then the name shows
+	                                 * what it showed before. Implies WRITE and CREATE */
+	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
+	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
+	                                 * bounded resource */
+};
+
+/* How to open a file. Start from SLUICE_OPEN_OPTIONS_INIT. */
+struct sluice_open_options {
+	size_t size;		/* sizeof(struct sluice_open_options) */
+	unsigned flags;		/* of enum sluice_open_flags; 0: SLUICE_OPEN_READ */
+	unsigned mode;		/* permissions of a file that is made, less the umask; 0: 0666 */
+	uint64_t expected_size; /* for a file to be written: how long it will get, so that its
+	                            * space is reserved now, or refused with -ENOSPC; 0: unknown */
+	const char *backend;	/* as in struct sluice_config; NULL: the context's */
+};
+#define SLUICE_OPEN_OPTIONS_INIT                                  \
+	{                                                         \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL \
+	}
+
+/*
+ * Opens what uri names: a path, or file:///path with percent-escapes. o may be NULL: for reading.
+ * This call may wait for storage.
+ *
+ * Regular files and block devices can be opened. -EISDIR: a directory. -ESPIPE: a FIFO, a socket
+ * or a character device, which have no offsets. -EPROTONOSUPPORT: a scheme that this build does
+ * not know. -EINVAL: contradicting flags, a malformed URI. Otherwise as open(2).
+ */
+SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
+			   const struct sluice_open_options *o, sluice_file **out);
+
+/*
+ * Waits for the file's operations, commits what REPLACE held back, and closes. Whatever it
+ * returns, the handle is gone. It returns the first error that an operation without a handle met,
+ * or what committing met; on an error with REPLACE the name shows what it showed before.
+ * sluice_last_message() has the sentence.
+ */
+SLUICE_API int sluice_close(sluice_file *file);
+
+/*
+ * Waits for the file's operations and closes without committing: with REPLACE nothing is left of
+ * what was written, without it the same as sluice_close() that nobody asks for its result.
+ */
+SLUICE_API void sluice_discard(sluice_file *file);
+
+enum sluice_stat_flags {
+	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
+};
+struct sluice_stat {
+	size_t size;		/* in: sizeof(struct sluice_stat) */
+	unsigned flags;		/* of enum sluice_stat_flags */
+	unsigned mode;		/* as st_mode, 0 where there is none */
+	uint64_t length;	/* bytes in the file; 0 if unknown */
+	uint64_t allocated;	/* bytes of storage it takes; less than length if it is sparse */
+	int64_t modified_ns;	/* last change, nanoseconds since 1970, 0 if unknown */
+	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
+	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
+	const char *backend;	/* "auto", "posix", "uring"; a constant */
+};
+/* What is known about the file now. May wait for storage. */
+SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);
+
+/*
+ * Waits until everything that was submitted on this file before is done, then for stable storage,
+ * as fsync() does. Returns the first error that an operation without a handle met, once.
+ */
+SLUICE_API int sluice_sync(sluice_file *file);
+
+/*
+ * Sets the length of the file, after the operations submitted before that touch what changes, and
+ * before those submitted after. Waits.
+ */
+SLUICE_API int sluice_truncate(sluice_file *file, uint64_t length);
+
+/* ---------------------------------------------------------------------------------- operation */
+
+/* Bytes of a file and their place in memory. */
+struct sluice_extent {
+	void *data;	 /* not written to by a write */
+	size_t length;	 /* bytes; 0 is allowed */
+	uint64_t offset; /* bytes from the start of the file; offset + length <= INT64_MAX */
+};
+
+/*
+ * Starts reading n bytes at offset into dst, which is sluice's to write until the operation is
+ * over. The result is the number of bytes read: n, or less if the file ends before offset + n.
+ * Bytes that were there when the operation began and are missing when they are read make it fail
+ * with -EIO. What a failed read leaves in dst is undefined.
+ *
+ * out may be NULL: then the operation has no handle, and an error stays on the file, where
+ * sluice_sync() or sluice_close() returns it.
+ *
+ * Operations on one file, through any handle of one context, keep their order of submission where
+ * their bytes overlap and one of them is a write; all else runs freely.
+ *
+ * -EBADF: not opened for reading. -EINVAL: a range beyond INT64_MAX, NULL data. -EAGAIN: the
+ * file was opened NONBLOCK and submission would wait. -ENOMEM.
+ */
+SLUICE_API int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset,
+			   sluice_op **out);
+
+/* Starts writing n bytes of src at offset; src must not change until the operation is over. The
+ * result is n. It means written, not stable: see sluice_sync(). Otherwise as sluice_read(). */
+SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
+			    sluice_op **out);
+
+/*
+ * The same for many extents as one operation; the array is copied. The result is the sum over the
+ * extents; each is read up to the end of the file. The extents of one write must not overlap in
+ * the file (-EINVAL).
+ */
+SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
+			    sluice_op **out);
+SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
+			     sluice_op **out);
+
+/* The general form of the four calls above. Start from SLUICE_REQUEST_INIT. */
+enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };
+struct sluice_request {
+	size_t size; /* sizeof(struct sluice_request) */
+	int kind;    /* SLUICE_READ or SLUICE_WRITE */
+	const struct sluice_extent *extents;
+	size_t count; /* of extents */
+	void *user;   /* handed back by sluice_op_user() */
+};
+#define SLUICE_REQUEST_INIT                                     \
+	{                                                       \
+		sizeof(struct sluice_request), 0, NULL, 0, NULL \
+	}
+SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);
+
+/*
+ * Waits until the operation is over: for ever with a negative timeout_ms, not at all with 0.
+ * Returns the bytes moved, or a negative errno: -EINPROGRESS if it is still running,
+ * -ECANCELED if it was cancelled, otherwise what went wrong. May be called again.
+ * An operation whose end was returned here is no longer reported by sluice_next_done().
+ */
+SLUICE_API int64_t sluice_wait(sluice_op *op, int timeout_ms);
+
+/* 1 if the operation is over, 0 if it is running. No system call. */
+SLUICE_API int sluice_poll(const sluice_op *op);
+
+/*
+ * Asks for the operation to end early. 0: it was asked; what could not be stopped in time is
+ * finished first, and sluice_wait() says which it was. -EALREADY: it was over.
+ */
+SLUICE_API int sluice_cancel(sluice_op *op);
+
+/*
+ * An eventfd that becomes readable when the operation is over. Made at the first call, owned by
+ * the operation, closed by sluice_op_free(). Returns the descriptor, or -EMFILE, -ENOMEM.
+ */
+SLUICE_API int sluice_op_fd(sluice_op *op);
+
+/* What the caller attached with sluice_submit(), or NULL. */
+SLUICE_API void *sluice_op_user(const sluice_op *op);
+
+/* The sentence behind a failed operation; "" while it runs or if it succeeded. Lives as the op. */
+SLUICE_API const char *sluice_op_message(const sluice_op *op);
+
+/* Gives up the handle. The operation and its use of the buffer go on. */
+SLUICE_API void sluice_op_free(sluice_op *op);
+
+/*
+ * Takes the next finished operation, in the order in which they finished, of those that have a
+ * handle and were not seen to end by sluice_wait(). Waits for one as sluice_wait() does. The
+ * handle is the one that the submitting call returned and is still to be freed, once.
+ * -EAGAIN: none finished in time.
+ */
+SLUICE_API int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out);
+
+/*
+ * An eventfd that is readable while sluice_next_done() has something to give. Owned by the
+ * context; only to be polled. Returns the descriptor, or -EMFILE, -ENOMEM.
+ */
+SLUICE_API int sluice_done_fd(sluice_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
