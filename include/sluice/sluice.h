@@ -49,27 +49,35 @@ SLUICE_API const char *sluice_version(void);
  * sluice_context_setting() lists them with their values.
  */
 struct sluice_config {
-	size_t size;		/* sizeof(struct sluice_config) */
-	const char *backend;	/* SLUICE_BACKEND: "auto", "posix" or "uring", for local files */
-	const char *disable;	/* SLUICE_DISABLE: kernel features not to use, comma-separated:
-	                              * uring, cachestat, nowait, dontcache, dioalign */
-	size_t workers;		/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256;
-	                              * default: one for each core, at least 16 without io_uring */
-	size_t reactors;	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64;
-	                              * default: 1 for up to 8 cores, then 2 */
-	size_t reactor_depth;	/* SLUICE_REACTOR_DEPTH: requests in flight per reactor;
-	                              * 1 to 4096, default 128 */
-	size_t piece_bytes;	/* SLUICE_PIECE_BYTES: what one request moves at most;
-	                              * 4 KiB to 1 GiB, a multiple of 4 KiB, default 1 MiB */
-	size_t operation_depth; /* SLUICE_OPERATION_DEPTH: pieces that one operation has in
-	                              * flight; 1 to 4096, default 64 */
-	size_t direct_bytes;	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass
-	                              * the page cache where they can; 4 KiB to 1 TiB,
-	                              * default 256 KiB */
-	size_t inline_bytes;	/* SLUICE_INLINE_BYTES: resident reads of at most this length are
-	                              * done by the submitting call; 1 to 16 MiB, default 64 KiB */
-	size_t max_operations;	/* SLUICE_MAX_OPERATIONS: operations in flight, after which
-	                              * submission waits; 1 to 16777216, default 262144 */
+	size_t size; /* sizeof(struct sluice_config) */
+	/* SLUICE_BACKEND: "auto" (default), "posix" or "uring", for local files. */
+	const char *backend;
+	/* SLUICE_DISABLE: kernel features not to use, comma-separated, of uring, cachestat, nowait,
+	 * dontcache, dioalign. Default: none. */
+	const char *disable;
+	/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256. Default: one for each core,
+	 * at least 16 without io_uring. */
+	size_t workers;
+	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 1 for up to 8 cores,
+	 * then 2. */
+	size_t reactors;
+	/* SLUICE_REACTOR_DEPTH: requests in flight for each reactor; 1 to 4096. Default: 128. */
+	size_t reactor_depth;
+	/* SLUICE_PIECE_BYTES: what one request moves at most; 4 KiB to 1 GiB, a multiple of 4 KiB.
+	 * Default: 1 MiB. */
+	size_t piece_bytes;
+	/* SLUICE_OPERATION_DEPTH: pieces that one operation has in flight; 1 to 4096.
+	 * Default: 64. */
+	size_t operation_depth;
+	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
+	 * can; 4 KiB to 1 TiB. Default: 256 KiB. */
+	size_t direct_bytes;
+	/* SLUICE_INLINE_BYTES: resident reads of at most this length are done by the submitting
+	 * call; 1 to 16 MiB. Default: 64 KiB. */
+	size_t inline_bytes;
+	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits; 1 to
+	 * 16777216. Default: 262144. */
+	size_t max_operations;
 };
 #define SLUICE_CONFIG_INIT                                                       \
 	{                                                                        \
@@ -91,7 +99,7 @@ SLUICE_API int sluice_context_free(sluice_context *ctx);
 
 /* One setting of a context, as it is in force. The strings live as long as the context. */
 struct sluice_setting {
-	size_t size;	      /* in: sizeof(struct sluice_setting) */
+	size_t size;          /* in: sizeof(struct sluice_setting) */
 	const char *variable; /* "SLUICE_WORKERS" */
 	const char *value;    /* "4" */
 	const char *source;   /* "default", "environment" or "config" */
@@ -104,20 +112,20 @@ struct sluice_setting {
  * and source are NULL.
  */
 SLUICE_API int sluice_context_setting(const sluice_context *ctx, size_t index,
-				      struct sluice_setting *out);
+                                      struct sluice_setting *out);
 
 /* What this machine offers and what the context makes of it, for people. */
 struct sluice_feature {
-	size_t size;	    /* in: sizeof(struct sluice_feature) */
+	size_t size;        /* in: sizeof(struct sluice_feature) */
 	const char *name;   /* "io_uring" */
-	int usable;	    /* 1: there and used; 0: missing or switched off */
+	int usable;         /* 1: there and used; 0: missing or switched off */
 	const char *detail; /* what was found */
 	const char *effect; /* what sluice therefore does */
 	const char *remedy; /* what would help, or NULL */
 };
 /* The features one by one, index from 0; -ENOENT past the last one. Strings: as long as ctx. */
 SLUICE_API int sluice_context_feature(const sluice_context *ctx, size_t index,
-				      struct sluice_feature *out);
+                                      struct sluice_feature *out);
 
 /*
  * The sentence behind the last call of this thread that failed without an operation to carry it.
@@ -130,9 +138,9 @@ SLUICE_API const char *sluice_last_message(void);
 enum sluice_open_flags {
 	SLUICE_OPEN_READ = 1 << 0,
 	SLUICE_OPEN_WRITE = 1 << 1,
-	SLUICE_OPEN_CREATE = 1 << 2,	/* make the file if there is none */
+	SLUICE_OPEN_CREATE = 1 << 2,    /* make the file if there is none */
 	SLUICE_OPEN_EXCLUSIVE = 1 << 3, /* with CREATE or REPLACE: -EEXIST if there is one */
-	SLUICE_OPEN_TRUNCATE = 1 << 4,	/* with WRITE: drop what the file holds */
+	SLUICE_OPEN_TRUNCATE = 1 << 4,  /* with WRITE: drop what the file holds */
 	SLUICE_OPEN_REPLACE = 1 << 5,  /* write a new file, which takes the name when sluice_close()
 	                                 * succeeds, at once and whole; until then the name shows
 	                                 * what it showed before. Implies WRITE and CREATE */
@@ -143,12 +151,12 @@ enum sluice_open_flags {
 
 /* How to open a file. Start from SLUICE_OPEN_OPTIONS_INIT. */
 struct sluice_open_options {
-	size_t size;		/* sizeof(struct sluice_open_options) */
-	unsigned flags;		/* of enum sluice_open_flags; 0: SLUICE_OPEN_READ */
-	unsigned mode;		/* permissions of a file that is made, less the umask; 0: 0666 */
+	size_t size;            /* sizeof(struct sluice_open_options) */
+	unsigned flags;         /* of enum sluice_open_flags; 0: SLUICE_OPEN_READ */
+	unsigned mode;          /* permissions of a file that is made, less the umask; 0: 0666 */
 	uint64_t expected_size; /* for a file to be written: how long it will get, so that its
 	                            * space is reserved now, or refused with -ENOSPC; 0: unknown */
-	const char *backend;	/* as in struct sluice_config; NULL: the context's */
+	const char *backend;    /* as in struct sluice_config; NULL: the context's */
 };
 #define SLUICE_OPEN_OPTIONS_INIT                                  \
 	{                                                         \
@@ -164,7 +172,7 @@ struct sluice_open_options {
  * not know. -EINVAL: contradicting flags, a malformed URI. Otherwise as open(2).
  */
 SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
-			   const struct sluice_open_options *o, sluice_file **out);
+                           const struct sluice_open_options *o, sluice_file **out);
 
 /*
  * Waits for the file's operations, commits what REPLACE held back, and closes. Whatever it
@@ -184,15 +192,15 @@ enum sluice_stat_flags {
 	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
 };
 struct sluice_stat {
-	size_t size;		/* in: sizeof(struct sluice_stat) */
-	unsigned flags;		/* of enum sluice_stat_flags */
-	unsigned mode;		/* as st_mode, 0 where there is none */
-	uint64_t length;	/* bytes in the file; 0 if unknown */
-	uint64_t allocated;	/* bytes of storage it takes; less than length if it is sparse */
-	int64_t modified_ns;	/* last change, nanoseconds since 1970, 0 if unknown */
+	size_t size;            /* in: sizeof(struct sluice_stat) */
+	unsigned flags;         /* of enum sluice_stat_flags */
+	unsigned mode;          /* as st_mode, 0 where there is none */
+	uint64_t length;        /* bytes in the file; 0 if unknown */
+	uint64_t allocated;     /* bytes of storage it takes; less than length if it is sparse */
+	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
 	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
 	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *backend;	/* "auto", "posix", "uring"; a constant */
+	const char *backend;    /* "auto", "posix", "uring"; a constant */
 };
 /* What is known about the file now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);
@@ -213,8 +221,8 @@ SLUICE_API int sluice_truncate(sluice_file *file, uint64_t length);
 
 /* Bytes of a file and their place in memory. */
 struct sluice_extent {
-	void *data;	 /* not written to by a write */
-	size_t length;	 /* bytes; 0 is allowed */
+	void *data;      /* not written to by a write */
+	size_t length;   /* bytes; 0 is allowed */
 	uint64_t offset; /* bytes from the start of the file; offset + length <= INT64_MAX */
 };
 
@@ -234,12 +242,12 @@ struct sluice_extent {
  * file was opened NONBLOCK and submission would wait. -ENOMEM.
  */
 SLUICE_API int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset,
-			   sluice_op **out);
+                           sluice_op **out);
 
 /* Starts writing n bytes of src at offset; src must not change until the operation is over. The
  * result is n. It means written, not stable: see sluice_sync(). Otherwise as sluice_read(). */
 SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
-			    sluice_op **out);
+                            sluice_op **out);
 
 /*
  * The same for many extents as one operation; the array is copied. The result is the sum over the
@@ -247,9 +255,9 @@ SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64
  * the file (-EINVAL).
  */
 SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
-			    sluice_op **out);
+                            sluice_op **out);
 SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
-			     sluice_op **out);
+                             sluice_op **out);
 
 /* The general form of the four calls above. Start from SLUICE_REQUEST_INIT. */
 enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract between the engine and what moves pieces between a file and memory. */
+#ifndef SL_BACKEND_H
+#define SL_BACKEND_H
+
+#include <sys/types.h>
+
+#include "core/core.h"
+
+struct sl_backend;
+struct sl_uring;
+
+/* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made. */
+struct sl_kernel {
+	bool cachestat;
+	bool nowait;
+	bool dontcache;
+	bool dioalign;
+	int uring_error; /* 0, or why io_uring is not used */
+};
+
+/* What a context gives its backends. */
+struct sl_core {
+	struct sl_settings settings;
+	struct sl_kernel kernel;
+	struct sl_pool *pool;
+	struct sl_uring *uring; /* NULL without io_uring */
+};
+
+/*
+ * What one backend call moves. The engine fills in the first group and hands the piece over with
+ * submit(); from then until it calls sl_piece_done() the backend alone touches it, but for
+ * `cancelled`.
+ */
+struct sl_piece {
+	struct sl_backend *backend;
+	char *data;
+	size_t length;
+	uint64_t offset;
+	bool write;
+	bool large;   /* of an extent of at least direct_bytes */
+	bool aligned; /* offset, length and data satisfy the backend's limits for direct I/O */
+	void (*done)(struct sl_piece *);
+
+	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
+
+	/* The result. */
+	size_t moved; /* bytes from the start of the piece; less than length: the file ended */
+	int error;    /* 0, or negative: then moved means nothing */
+
+	/* The backend's own. */
+	struct sl_list link;
+	struct sl_task task;
+	bool direct;    /* by the descriptor that bypasses the page cache */
+	bool nowait;    /* what is not resident is for somebody else */
+	bool dontcache; /* through the page cache without staying there */
+};
+
+/* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
+static inline void sl_piece_done(struct sl_piece *piece)
+{
+	piece->done(piece);
+}
+
+/* How the engine cuts extents for a file. */
+struct sl_limits {
+	size_t piece_bytes;        /* largest piece; pieces start at multiples of it */
+	unsigned depth;            /* pieces of one operation in flight */
+	uint32_t offset_alignment; /* a power of two for aligned pieces; 0: there are none */
+	uint32_t memory_alignment; /* of their data */
+	bool sequential;           /* one piece for each extent, one after the other */
+};
+
+struct sl_backend_ops {
+	/* May wait for storage; the caller's thread. On failure with a sentence. */
+	int (*open)(struct sl_core *core, const struct sl_uri *uri,
+	            const struct sluice_open_options *options, struct sl_backend **out);
+	/* Once, after open. */
+	void (*limits)(struct sl_backend *backend, struct sl_limits *out);
+	/* Equal for two files of a context exactly if they hold the same bytes. Freed by the caller. */
+	char *(*identity)(struct sl_backend *backend);
+	/* Bytes in the file, -1 if only reading tells, or a negative errno below that. At the start
+	 * of each operation, from any thread: never waits for storage. */
+	int64_t (*size)(struct sl_backend *backend);
+	/* May wait; from sluice_stat(). */
+	int (*stat)(struct sl_backend *backend, struct sluice_stat *out);
+	/* Reads what is in memory already, without waiting: length, or -EAGAIN. From a submitting
+	 * call. NULL: the backend cannot. */
+	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
+	/* Called with no lock held, from any thread that is not to wait for storage;
+	 * sl_piece_done() exactly once, from any thread, also from inside. */
+	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
+	/* A range that a write is about to extend the file to. On a worker; may wait. An error
+	 * ends the operation. NULL: nothing to prepare. */
+	int (*reserve)(struct sl_backend *backend, uint64_t offset, uint64_t length);
+	/* On a worker; may wait. */
+	int (*sync)(struct sl_backend *backend);
+	int (*truncate)(struct sl_backend *backend, uint64_t length);
+	/* Makes visible, and stable if asked for, what was written. From sluice_close(), once, when
+	 * nothing is in flight; may wait. On failure with a sentence. */
+	int (*commit)(struct sl_backend *backend);
+	/* When nothing is in flight. Without a commit before, REPLACE leaves nothing behind. */
+	void (*close)(struct sl_backend *backend);
+};
+
+struct sl_backend {
+	const struct sl_backend_ops *ops;
+};
+
+/* The table of schemes; its rows are in sluice.c, the last one has scheme NULL. */
+struct sl_scheme {
+	const char *scheme;
+	const struct sl_backend_ops *ops;
+};
+extern const struct sl_scheme sl_schemes[];
+
+/* Local files, over posix and uring. */
+extern const struct sl_backend_ops sl_local_ops;
+
+/* Looks at the kernel; once, when a context is made. */
+void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
+/* The features one by one, as sluice_context_feature(). */
+int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
+
+/*
+ * Starts the reactors. -ENOSYS, or what io_uring_setup says, with a sentence. Stop joins them, free
+ * comes after all threads that submit have been joined. NULL is allowed in both.
+ */
+int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out);
+void sl_uring_stop(struct sl_uring *uring);
+void sl_uring_free(struct sl_uring *uring);
+
+/*
+ * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
+ * negative errno. True: the piece is over. False: another call is to be made for the rest.
+ */
+int sl_transfer_step(struct sl_piece *piece, ssize_t result);
+
+#endif

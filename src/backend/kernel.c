@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the running kernel has: asked, not derived from its version. */
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/stat.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include "backend/local.h"
+
+#ifndef SYS_cachestat
+#define SYS_cachestat 451
+#endif
+
+/* Whether reads of the program itself take the flag: it is resident, and on a common file system. */
+static bool probe_read_flag(int flag)
+{
+	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+	char byte;
+	struct iovec vector = {&byte, 1};
+	ssize_t rc;
+
+	if (fd < 0)
+		return true; /* each file finds out for itself */
+	rc = preadv2(fd, &vector, 1, 0, flag);
+	close(fd);
+	return rc >= 0 || errno == EAGAIN;
+}
+
+static bool probe_dioalign(void)
+{
+	struct statx stat;
+
+	/* A kernel that knows the field reports its bit as supported for some file of any disk; one
+	 * that does not never sets it. The alignment itself is asked for each file. */
+	return !statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat) &&
+	       stat.stx_mask & STATX_DIOALIGN;
+}
+
+void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
+{
+	/* A bad descriptor is noticed only by a kernel that has the call. */
+	out->cachestat = !(disable & SL_DISABLE_CACHESTAT) &&
+	                 syscall(SYS_cachestat, -1, NULL, NULL, 0) < 0 && errno != ENOSYS;
+	out->nowait = !(disable & SL_DISABLE_NOWAIT) && probe_read_flag(RWF_NOWAIT);
+	out->dontcache = !(disable & SL_DISABLE_DONTCACHE) && probe_read_flag(RWF_DONTCACHE);
+	out->dioalign = !(disable & SL_DISABLE_DIOALIGN) && probe_dioalign();
+	out->uring_error = disable & SL_DISABLE_URING ? -ECANCELED : 0;
+}
+
+static const char *found(bool usable, bool masked)
+{
+	return usable   ? "there"
+	       : masked ? "switched off by SLUICE_DISABLE"
+	                : "not on this kernel and file system";
+}
+
+static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
+{
+	int error = core->kernel.uring_error;
+
+	out->name = "io_uring";
+	out->usable = core->uring != NULL;
+	out->detail = !error                 ? "there"
+	              : error == -ECANCELED  ? "switched off by SLUICE_DISABLE"
+	              : error == -EOPNOTSUPP ? "this library was built without liburing"
+	                                     : sl_error_text(error);
+	out->effect = core->uring ? "cold data is read and written at depth by the reactors"
+	                          : "cold data is read and written by the workers' blocking calls";
+	if (error == -EOPNOTSUPP)
+		out->remedy = "install liburing-dev and build again";
+	else if (error == -EPERM)
+		out->remedy = "allow it: sysctl kernel.io_uring_disabled=0, or the container's "
+			      "seccomp profile";
+	else if (error == -ENOMEM)
+		out->remedy = "raise the limit of locked memory (ulimit -l)";
+	else if (error == -ENOSYS)
+		out->remedy = "run Linux 5.10 or newer";
+}
+
+int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
+{
+	const struct sl_kernel *kernel = &core->kernel;
+	unsigned disable = core->settings.disable;
+
+	out->remedy = NULL;
+	switch (index) {
+	case 0:
+		describe_uring(core, out);
+		return 0;
+	case 1:
+		out->name = "cachestat";
+		out->usable = kernel->cachestat;
+		out->detail = found(out->usable, disable & SL_DISABLE_CACHESTAT);
+		out->effect = out->usable ? "asked what is in the page cache"
+		                          : "mincore is asked what is in the page cache, which is "
+		                            "slower and knows only the user's own files";
+		if (!out->usable && !(disable & SL_DISABLE_CACHESTAT))
+			out->remedy = "run Linux 6.5 or newer";
+		return 0;
+	case 2:
+		out->name = "RWF_NOWAIT";
+		out->usable = kernel->nowait;
+		out->detail = found(out->usable, disable & SL_DISABLE_NOWAIT);
+		out->effect = out->usable ? "small resident reads are done by the submitting call"
+		                          : "small reads are done by the workers";
+		return 0;
+	case 3:
+		out->name = "RWF_DONTCACHE";
+		out->usable = kernel->dontcache;
+		out->detail = found(out->usable, disable & SL_DISABLE_DONTCACHE);
+		out->effect =
+			out->usable ? "large reads that cannot be direct leave nothing in the cache"
+				    : "large reads that cannot be direct fill the page cache";
+		if (!out->usable && !(disable & SL_DISABLE_DONTCACHE))
+			out->remedy = "run Linux 6.14 or newer";
+		return 0;
+	case 4:
+		out->name = "STATX_DIOALIGN";
+		out->usable = kernel->dioalign;
+		out->detail = found(out->usable, disable & SL_DISABLE_DIOALIGN);
+		out->effect = out->usable ? "direct I/O uses the alignment that the file asks for"
+		                          : "direct I/O is tried with an alignment of 4 KiB";
+		return 0;
+	default:
+		return -ENOENT;
+	}
+}

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Local files: opening, what they are, and everything that does not move bytes. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <linux/magic.h>
+#include <linux/stat.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/uio.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#include "backend/local.h"
+#include "backend/replace.h"
+
+/* Alignment of direct I/O where the file does not say: no disk asks for more than a page. */
+#define GUESSED_ALIGNMENT 4096
+/*
+ * Direct and buffered writes never share a page, or one could write back what the other has
+ * overtaken.
+ */
+#define LEAST_ALIGNMENT 4096
+
+static const char *kind_of(mode_t mode)
+{
+	return S_ISFIFO(mode)   ? "a FIFO"
+	       : S_ISSOCK(mode) ? "a socket"
+	       : S_ISCHR(mode)  ? "a character device"
+	                        : "no regular file";
+}
+
+static int check_kind(struct sl_local *local, const struct stat *stat)
+{
+	if (S_ISDIR(stat->st_mode))
+		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
+	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
+		return sl_fail(-ESPIPE, "'%s' is %s, which has no offsets to read or write at",
+		               local->path, kind_of(stat->st_mode));
+	local->block_device = S_ISBLK(stat->st_mode);
+	return 0;
+}
+
+static int open_by_name(struct sl_local *local, const struct sluice_open_options *options)
+{
+	/* NONBLOCK so that opening a FIFO does not wait for its other end. */
+	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+	int fd;
+
+	if (!(local->flags & SLUICE_OPEN_WRITE))
+		flags |= O_RDONLY;
+	else
+		flags |= local->flags & SLUICE_OPEN_READ ? O_RDWR : O_WRONLY;
+	if (local->flags & SLUICE_OPEN_CREATE)
+		flags |= O_CREAT;
+	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
+		flags |= O_EXCL;
+	fd = open(local->path, flags, options->mode ? options->mode & 07777 : 0666);
+	if (fd >= 0)
+		return fd;
+	/* What open(2) says of a FIFO nobody reads, a socket, a directory. */
+	if (errno == ENXIO)
+		return sl_fail(-ESPIPE,
+		               "'%s' is a FIFO or a socket, which has no offsets to read or "
+		               "write at",
+		               local->path);
+	return sl_fail(-errno, "cannot open '%s': %s", local->path, sl_error_text(-errno));
+}
+
+static void find_alignment(struct sl_local *local)
+{
+	struct statx stat;
+	uint32_t offset = GUESSED_ALIGNMENT, memory = GUESSED_ALIGNMENT;
+
+	if (local->core->kernel.dioalign &&
+	    !statx(local->descriptor, "", AT_EMPTY_PATH, STATX_DIOALIGN, &stat) &&
+	    stat.stx_mask & STATX_DIOALIGN) {
+		offset = stat.stx_dio_offset_align;
+		memory = stat.stx_dio_mem_align;
+	}
+	if (!offset || !memory) /* the file says that it cannot */
+		return;
+	local->offset_alignment = SL_MAX(offset, LEAST_ALIGNMENT);
+	local->memory_alignment = memory;
+}
+
+/* A second description of the same file. Failing leaves the file without direct I/O. */
+static void open_direct(struct sl_local *local)
+{
+	int flags = fcntl(local->descriptor, F_GETFL) & O_ACCMODE;
+	char name[32];
+
+	find_alignment(local);
+	if (!local->offset_alignment)
+		return;
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
+	local->direct = open(name, flags | O_DIRECT | O_CLOEXEC);
+	if (local->direct < 0)
+		local->offset_alignment = 0;
+}
+
+static void find_abilities(struct sl_local *local)
+{
+	const struct sl_kernel *kernel = &local->core->kernel;
+	struct statfs fs;
+	bool memory = false;
+
+	if (!local->block_device && !fstatfs(local->descriptor, &fs)) {
+		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+		/* /proc, /sys and their like hold no blocks. */
+		local->pseudo = fs.f_blocks == 0 && !memory;
+	}
+	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
+	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
+	atomic_init(&local->use_direct, true);
+	atomic_init(&local->resident, false);
+	if (!memory && !local->pseudo)
+		open_direct(local);
+}
+
+static int reserve(struct sl_local *local, uint64_t offset, uint64_t length)
+{
+	if (!fallocate(local->descriptor, 0, (off_t)offset, (off_t)length))
+		return 0;
+	/* Where space cannot be reserved, writing finds out. */
+	if (errno == EOPNOTSUPP || errno == ENODEV || errno == EINTR || errno == EINVAL)
+		return 0;
+	return sl_fail(-errno, "cannot reserve %" PRIu64 " bytes for '%s': %s", length, local->path,
+	               sl_error_text(-errno));
+}
+
+static int prepare(struct sl_local *local, const struct sluice_open_options *options)
+{
+	struct stat stat;
+	int rc;
+
+	if (fstat(local->descriptor, &stat))
+		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
+		               sl_error_text(-errno));
+	rc = check_kind(local, &stat);
+	if (rc)
+		return rc;
+	/* io_uring refuses to wait for a file that does not want to be waited for. */
+	fcntl(local->descriptor, F_SETFL, fcntl(local->descriptor, F_GETFL) & ~O_NONBLOCK);
+	if (local->flags & SLUICE_OPEN_TRUNCATE && !local->block_device &&
+	    ftruncate(local->descriptor, 0))
+		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
+		               sl_error_text(-errno));
+	find_abilities(local);
+	if (options->expected_size && !local->block_device)
+		return reserve(local, 0, options->expected_size);
+	return 0;
+}
+
+static void local_close(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+
+	sl_replace_abandon(local);
+	if (local->direct >= 0)
+		close(local->direct);
+	if (local->descriptor >= 0)
+		close(local->descriptor);
+	sl_residency_close(local);
+	free(local->path);
+	free(local);
+}
+
+static int choose(struct sl_local *local, const char *backend)
+{
+	int rc;
+
+	local->choice = local->core->settings.choice;
+	if (!backend)
+		return 0;
+	rc = sl_choice_parse("options.backend", backend, &local->choice);
+	if (!rc && local->choice == SL_CHOICE_URING && !local->core->uring)
+		return sl_fail(-ENOSYS, "options.backend: uring: %s",
+		               sl_error_text(local->core->kernel.uring_error));
+	return rc;
+}
+
+static int local_open(struct sl_core *core, const struct sl_uri *uri,
+                      const struct sluice_open_options *options, struct sl_backend **out)
+{
+	struct sl_local *local = calloc(1, sizeof(*local));
+	int rc;
+
+	if (!local)
+		return sl_fail(-ENOMEM, "no memory");
+	local->base.ops = &sl_local_ops;
+	local->core = core;
+	local->flags = options->flags;
+	local->descriptor = local->direct = -1;
+	pthread_mutex_init(&local->map.mutex, NULL);
+	local->path = strdup(uri->path);
+	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
+	if (!rc) {
+		rc = local->flags & SLUICE_OPEN_REPLACE ? sl_replace_open(local, options)
+		                                        : open_by_name(local, options);
+		local->descriptor = rc;
+		if (rc >= 0)
+			rc = prepare(local, options);
+	}
+	if (rc) {
+		local_close(&local->base);
+		return rc;
+	}
+	*out = &local->base;
+	return 0;
+}
+
+static void local_limits(struct sl_backend *backend, struct sl_limits *out)
+{
+	struct sl_local *local = sl_local(backend);
+	const struct sl_settings *settings = &local->core->settings;
+
+	out->piece_bytes = settings->piece_bytes;
+	out->depth = settings->operation_depth;
+	out->offset_alignment = local->offset_alignment;
+	out->memory_alignment = local->memory_alignment;
+	out->sequential = local->pseudo;
+}
+
+static char *local_identity(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+	struct stat stat;
+	char text[64];
+
+	if (fstat(local->descriptor, &stat))
+		return NULL;
+	if (local->block_device)
+		snprintf(text, sizeof(text), "block %u:%u", major(stat.st_rdev),
+		         minor(stat.st_rdev));
+	else
+		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)stat.st_dev,
+		         (uint64_t)stat.st_ino);
+	return strdup(text);
+}
+
+static int64_t local_size(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+	struct stat stat;
+	uint64_t bytes;
+
+	if (local->pseudo)
+		return -1;
+	if (local->block_device)
+		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? -EIO : (int64_t)bytes;
+	return fstat(local->descriptor, &stat) ? -EIO : (int64_t)stat.st_size;
+}
+
+static int local_stat(struct sl_backend *backend, struct sluice_stat *out)
+{
+	struct sl_local *local = sl_local(backend);
+	struct stat stat;
+	int64_t size = local_size(backend);
+
+	if (fstat(local->descriptor, &stat))
+		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
+		               sl_error_text(-errno));
+	out->mode = stat.st_mode;
+	out->length = size >= 0 ? (uint64_t)size : (uint64_t)stat.st_size;
+	out->allocated = local->block_device ? out->length : (uint64_t)stat.st_blocks * 512;
+	out->flags = local->pseudo ? SLUICE_STAT_SIZE_UNKNOWN : 0;
+	out->modified_ns = stat.st_mtim.tv_sec * INT64_C(1000000000) + stat.st_mtim.tv_nsec;
+	out->direct_offset = local->offset_alignment;
+	out->direct_memory = local->memory_alignment;
+	out->backend = sl_choice_name(local->choice);
+	return 0;
+}
+
+static int64_t local_read_now(struct sl_backend *backend, void *data, size_t length,
+                              uint64_t offset)
+{
+	struct sl_local *local = sl_local(backend);
+	struct iovec vector = {data, length};
+	ssize_t rc;
+
+	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
+		return -EAGAIN;
+	rc = preadv2(local->descriptor, &vector, 1, (off_t)offset, RWF_NOWAIT);
+	if (rc < 0 && errno == EOPNOTSUPP)
+		atomic_store(&local->use_nowait, false);
+	/* A short read may be the end of the file, or of what is resident: the long way tells. */
+	return rc == (ssize_t)length ? rc : -EAGAIN;
+}
+
+static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t length)
+{
+	struct sl_local *local = sl_local(backend);
+
+	/* Only direct writes are slow while they extend the file; memory and pages are patient. */
+	if (local->block_device || local->direct < 0)
+		return 0;
+	return reserve(local, offset, length);
+}
+
+static int local_sync(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+
+	return fsync(local->descriptor) ? -errno : 0;
+}
+
+static int local_truncate(struct sl_backend *backend, uint64_t length)
+{
+	struct sl_local *local = sl_local(backend);
+
+	return ftruncate(local->descriptor, (off_t)length) ? -errno : 0;
+}
+
+static int local_commit(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+	bool durable = local->flags & SLUICE_OPEN_DURABLE && local->flags & SLUICE_OPEN_WRITE;
+	int rc;
+
+	if (durable) {
+		rc = local_sync(backend);
+		if (rc)
+			return sl_fail(rc, "cannot sync '%s': %s", local->path, sl_error_text(rc));
+	}
+	rc = sl_replace_commit(local);
+	if (!rc && durable && local->flags & SLUICE_OPEN_CREATE)
+		rc = sl_replace_sync_folder(local);
+	return rc;
+}
+
+const struct sl_backend_ops sl_local_ops = {
+	.open = local_open,
+	.limits = local_limits,
+	.identity = local_identity,
+	.size = local_size,
+	.stat = local_stat,
+	.read_now = local_read_now,
+	.submit = sl_auto_submit,
+	.reserve = local_reserve,
+	.sync = local_sync,
+	.truncate = local_truncate,
+	.commit = local_commit,
+	.close = local_close,
+};

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of this room share about local files. */
+#ifndef SL_LOCAL_H
+#define SL_LOCAL_H
+
+#include "backend/backend.h"
+
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x8
+#endif
+#ifndef RWF_DONTCACHE
+#define RWF_DONTCACHE 0x80 /* Linux 6.14 */
+#endif
+
+struct sl_local {
+	struct sl_backend base;
+	struct sl_core *core;
+	unsigned choice; /* enum sl_choice */
+	unsigned flags;  /* of enum sluice_open_flags */
+	bool block_device;
+	bool pseudo;    /* as /proc: sizes mean nothing, and reads have to be in order */
+	int descriptor; /* buffered */
+	int direct;     /* opened with O_DIRECT; -1: none */
+	uint32_t offset_alignment, memory_alignment; /* of direct */
+	char *path;                                  /* what the file is, or will be, called */
+	char *temporary;                             /* what it is called until commit, or NULL */
+
+	/* What the file system turned out not to do. They only ever become false. */
+	_Atomic bool use_direct, use_nowait, use_dontcache;
+	/* Whether the last look found the range resident; a hint. */
+	_Atomic bool resident;
+	/* The whole file as it was at the first look without cachestat, never touched. */
+	struct {
+		pthread_mutex_t mutex;
+		unsigned char *base;
+		size_t length;
+	} map; /* base and length guarded by mutex */
+};
+
+static inline struct sl_local *sl_local(struct sl_backend *backend)
+{
+	return SL_CONTAINER(backend, struct sl_local, base);
+}
+static inline int sl_piece_descriptor(const struct sl_piece *piece)
+{
+	struct sl_local *local = sl_local(piece->backend);
+
+	return piece->direct ? local->direct : local->descriptor;
+}
+/* The flags of preadv2() and pwritev2() for the piece. */
+static inline int sl_piece_flags(const struct sl_piece *piece)
+{
+	return (piece->nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
+}
+
+/* Gives the piece to the workers, or to the reactors. */
+void sl_posix_submit(struct sl_piece *piece);
+void sl_uring_submit(struct sl_piece *piece);
+
+/* Chooses the way of a piece, and gives it there. */
+void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece);
+/* The same for the rest of a piece that was not resident after all. */
+void sl_auto_submit_cold(struct sl_piece *piece);
+
+/* Whether at least half of the range is in the page cache. No waiting. */
+bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
+void sl_residency_close(struct sl_local *local);
+
+#endif

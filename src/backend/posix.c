@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blocking calls on the workers. */
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "backend/local.h"
+
+#define LARGEST_CALL ((size_t)1 << 30)
+
+static ssize_t transfer(struct sl_piece *piece)
+{
+	struct iovec vector = {piece->data + piece->moved,
+	                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
+	off_t offset = (off_t)(piece->offset + piece->moved);
+	int descriptor = sl_piece_descriptor(piece);
+	ssize_t rc;
+
+	if (piece->write)
+		rc = pwritev2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
+	else
+		rc = preadv2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
+	return rc < 0 ? -errno : rc;
+}
+
+/* A piece that was thought resident: true if the rest of it is not, and has gone another way. */
+static bool gone_cold(struct sl_piece *piece, ssize_t result)
+{
+	struct sl_local *local = sl_local(piece->backend);
+
+	if (result == -EOPNOTSUPP || result == -EINVAL)
+		atomic_store(&local->use_nowait, false);
+	else if (result != -EAGAIN &&
+	         (result <= 0 || (size_t)result + piece->moved == piece->length))
+		return false;
+	if (result > 0)
+		piece->moved += result;
+	sl_auto_submit_cold(piece);
+	return true;
+}
+
+static void run(struct sl_task *task)
+{
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	ssize_t result;
+
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		piece->error = -ECANCELED;
+		sl_piece_done(piece);
+		return;
+	}
+	do {
+		result = transfer(piece);
+		if (piece->nowait && gone_cold(piece, result))
+			return;
+	} while (!sl_transfer_step(piece, result));
+	sl_piece_done(piece);
+}
+
+void sl_posix_submit(struct sl_piece *piece)
+{
+	piece->task.run = run;
+	sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "backend/local.h"
+
+/* Whether the rest of the piece can still go around the page cache. */
+static bool rest_is_aligned(const struct sl_piece *piece)
+{
+	uint32_t alignment = sl_local(piece->backend)->offset_alignment;
+
+	return piece->moved % alignment == 0 && piece->length % alignment == 0;
+}
+
+/* A file system that refuses a way of access is asked for the plain one instead. */
+static bool fall_back(struct sl_piece *piece, ssize_t result)
+{
+	struct sl_local *local = sl_local(piece->backend);
+
+	if (piece->direct && (result == -EINVAL || result == -EOPNOTSUPP)) {
+		atomic_store(&local->use_direct, false);
+		piece->direct = false;
+		return true;
+	}
+	if (piece->dontcache && (result == -EOPNOTSUPP || result == -EINVAL)) {
+		atomic_store(&local->use_dontcache, false);
+		piece->dontcache = false;
+		return true;
+	}
+	return false;
+}
+
+int sl_transfer_step(struct sl_piece *piece, ssize_t result)
+{
+	if (result > 0) {
+		piece->moved += result;
+		if (piece->moved == piece->length)
+			return true;
+		if (piece->direct && !rest_is_aligned(piece))
+			piece->direct = false;
+	} else if (result == 0) {
+		if (piece->write)
+			piece->error = -EIO;
+		return true;
+	} else if (result != -EINTR && result != -EAGAIN && !fall_back(piece, result)) {
+		piece->error = (int)result;
+		return true;
+	}
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		piece->error = -ECANCELED;
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In the place of uring.c where the build has no liburing. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "backend/local.h"
+
+int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out)
+{
+	(void)settings;
+	(void)out;
+	return sl_fail(-EOPNOTSUPP, "this library was built without liburing");
+}
+
+void sl_uring_stop(struct sl_uring *uring)
+{
+	(void)uring;
+}
+
+void sl_uring_free(struct sl_uring *uring)
+{
+	(void)uring;
+}
+
+/* Never reached: without a struct sl_uring nothing is submitted to it. */
+void sl_uring_submit(struct sl_piece *piece)
+{
+	(void)piece;
+	abort();
+}

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One round of a benchmark: a number of operations, kept in flight. */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+enum { PAGE = 4096 };
+
+struct cli_bench_slot {
+	char *buffer; /* with a buffer for each operation in flight */
+	size_t expected;
+	struct cli_bench_slot *next_free;
+};
+
+/* splitmix64: small, and good enough to choose offsets and to fill buffers with. */
+static uint64_t next_random(uint64_t *state)
+{
+	uint64_t x = *state += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+/* Touches all pages; what is written must not be something a file system can leave out. */
+static void fill(struct cli_bench_run *run)
+{
+	uint64_t state = run->options->seed, *words = (uint64_t *)run->memory;
+
+	for (size_t i = 0; i < run->memory_size / sizeof *words; i++)
+		words[i] = next_random(&state);
+}
+
+int cli_bench_prepare(struct cli_bench_run *run)
+{
+	const struct cli_bench *o = run->options;
+	uint64_t stride = o->full ? o->op_size : (o->op_size + PAGE - 1) / PAGE * PAGE;
+
+	run->in_flight = o->depth < run->operations ? o->depth : (unsigned)run->operations;
+	uint64_t count = o->full ? run->operations : run->in_flight;
+	run->random = o->seed;
+	run->slots = calloc(run->in_flight, sizeof *run->slots);
+	if (!run->slots || count > (SIZE_MAX / 2 - PAGE) / stride) {
+		warnx("no memory for %u operations in flight", run->in_flight);
+		return -ENOMEM;
+	}
+	run->memory_size = (count * stride + PAGE - 1) / PAGE * PAGE;
+	run->memory = mmap(NULL, run->memory_size, PROT_READ | PROT_WRITE,
+	                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (run->memory == MAP_FAILED) {
+		char text[CLI_TEXT];
+
+		run->memory = NULL;
+		warn("no memory for buffers of %s", cli_size_format(run->memory_size, text));
+		return -ENOMEM;
+	}
+	if (o->huge)
+		madvise(run->memory, run->memory_size, MADV_HUGEPAGE);
+	fill(run);
+	for (uint64_t i = 0; i < run->in_flight; i++)
+		run->slots[i].buffer = run->memory + i * stride;
+	return 0;
+}
+
+void cli_bench_release(struct cli_bench_run *run)
+{
+	if (run->memory)
+		munmap(run->memory, run->memory_size);
+	free(run->slots);
+}
+
+/* ---------------------------------------------------------------------------------- page cache */
+
+/* The part of the file that the page cache holds, or 0 where the kernel does not tell. */
+static double resident_part(int fd)
+{
+	struct stat st;
+	double part = 0;
+
+	/* To those who may not write the file the kernel says that all of it is there. */
+	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
+	    (st.st_uid != geteuid() && geteuid() != 0))
+		return 0;
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), there = 0;
+	size_t pages = ((size_t)st.st_size + page - 1) / page;
+	unsigned char *map = malloc(pages);
+	void *view = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (map && view != MAP_FAILED && mincore(view, (size_t)st.st_size, map) == 0) {
+		for (size_t i = 0; i < pages; i++)
+			there += map[i] & 1;
+		part = (double)there / (double)pages;
+	}
+	if (view != MAP_FAILED)
+		munmap(view, (size_t)st.st_size);
+	free(map);
+	return part;
+}
+
+static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
+{
+	int rc;
+
+	if (!run->path) {
+		warnx("--cold: %s is not a local file", run->options->uri);
+		return -EINVAL;
+	}
+	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd)) {
+		rc = -errno;
+		warn("--cold: %s", run->path);
+	} else {
+		rc = -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+		if (rc)
+			warnx("--cold: %s: %s", run->path, strerror(-rc));
+		out->resident = resident_part(fd);
+	}
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+/* ---------------------------------------------------------------------------------- operations */
+
+struct traffic {
+	struct cli_bench_run *run;
+	struct cli_bench_slot *free;
+	uint64_t started, finished;
+};
+
+static int start_next(struct traffic *t)
+{
+	struct cli_bench_run *run = t->run;
+	const struct cli_bench *o = run->options;
+	struct sluice_request request = SLUICE_REQUEST_INIT;
+	struct cli_bench_slot *slot = t->free;
+	uint64_t i = t->started++, offset = i * o->op_size, length = o->op_size;
+	sluice_op *op;
+
+	if (o->random) {
+		unsigned __int128 blocks = run->range / o->op_size;
+		offset = (uint64_t)(blocks * next_random(&run->random) >> 64) * o->op_size;
+	} else if (length > run->bytes - offset) {
+		length = run->bytes - offset;
+	}
+	struct sluice_extent extent = {slot->buffer, length, offset};
+	if (o->full)
+		extent.data = run->memory + i * o->op_size;
+	t->free = slot->next_free;
+	slot->expected = length;
+	request.kind = o->write ? SLUICE_WRITE : SLUICE_READ;
+	request.extents = &extent;
+	request.count = 1;
+	request.user = slot;
+	int rc = sluice_submit(run->file, &request, &op);
+	if (rc) {
+		t->started--;
+		warnx("%s", sluice_last_message());
+	}
+	return rc;
+}
+
+static int finish(struct traffic *t, sluice_op *op)
+{
+	struct cli_bench_slot *slot = sluice_op_user(op);
+	int64_t n = sluice_wait(op, 0);
+	int rc = 0;
+
+	if (n < 0) {
+		warnx("%s", sluice_op_message(op));
+		rc = (int)n;
+	} else if ((uint64_t)n != slot->expected) {
+		warnx("%s became shorter while it was read", t->run->options->uri);
+		rc = -EIO;
+	}
+	sluice_op_free(op);
+	slot->next_free = t->free;
+	t->free = slot;
+	t->finished++;
+	return rc;
+}
+
+/* Keeps depth operations in flight; after a failure only waits for those that are. */
+static int move_all(struct cli_bench_run *run)
+{
+	struct traffic t = {.run = run};
+	sluice_op *op;
+	int rc = 0;
+
+	for (unsigned i = 0; i < run->in_flight; i++) {
+		run->slots[i].next_free = t.free;
+		t.free = &run->slots[i];
+	}
+	while (rc == 0 ? t.finished < run->operations : t.finished < t.started) {
+		while (rc == 0 && t.free && t.started < run->operations)
+			rc = start_next(&t);
+		if (t.finished == t.started)
+			break;
+		int taken = sluice_next_done(run->ctx, -1, &op);
+		if (taken) {
+			warnx("%s", sluice_last_message());
+			return taken;
+		}
+		taken = finish(&t, op);
+		rc = rc ? rc : taken;
+	}
+	return rc;
+}
+
+static double cpu_seconds(void)
+{
+	struct rusage u;
+
+	getrusage(RUSAGE_SELF, &u);
+	return (double)(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
+	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
+}
+
+int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out)
+{
+	const struct cli_bench *o = run->options;
+	int rc = 0;
+
+	*out = (struct cli_bench_round){0};
+	if (o->cold)
+		rc = drop_pages(run, out);
+	if (rc)
+		return rc;
+	double cpu = cpu_seconds();
+	uint64_t start = cli_now_ns();
+	rc = move_all(run);
+	if (rc == 0 && o->sync) {
+		rc = sluice_sync(run->file);
+		if (rc)
+			warnx("%s", sluice_last_message());
+	}
+	out->seconds = (double)(cli_now_ns() - start) / 1e9;
+	out->cpu_seconds = cpu_seconds() - cpu;
+	return rc;
+}

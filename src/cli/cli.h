@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The command `sluice`: what its files offer each other. Of the library they know the public
+ * header only. All of it runs on the main thread.
+ */
+#ifndef SLUICE_CLI_H
+#define SLUICE_CLI_H
+
+#include <argp.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
+
+#include "sluice/sluice.h"
+
+enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* The subcommands. argv[0] is "sluice NAME". They return an enum cli_exit. */
+int cli_cp(int argc, char **argv);
+int cli_stat(int argc, char **argv);
+int cli_bench(int argc, char **argv);
+int cli_doctor(int argc, char **argv);
+
+/* ------------------------------------------------------------------------------------ options */
+
+/* The values of options. A wrong one ends the program with a usage error that names the option. */
+uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text);
+uint64_t cli_option_number(struct argp_state *state, const char *option, const char *text,
+                           uint64_t least, uint64_t most);
+const char *cli_option_choice(struct argp_state *state, const char *option, const char *text,
+                              const char *const *choices);
+extern const char *const cli_backends[];
+
+/* Makes a context; 0 in a setting leaves it to the environment. Says on stderr why it could not. */
+int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out);
+
+/* --------------------------------------------------------------------------------- size, text */
+
+#define CLI_TEXT 32
+
+/* "4K", "1M", "2GiB", in powers of 1024. -EINVAL: not a size, -ERANGE: does not fit. */
+int cli_size_parse(const char *text, uint64_t *out);
+/* "4.0 GiB", "2.24 GB/s"; both return text. */
+const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
+const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
+
+/* A JSON string in quotes, or null. Bytes that are not UTF-8 become U+FFFD. */
+void cli_json_string(const char *text);
+
+uint64_t cli_now_ns(void); /* monotonic */
+
+/* The local path that uri names, to be freed, or NULL where the library has to say what it is. */
+char *cli_local_path(const char *uri);
+
+/* ---------------------------------------------------------------------------------- interrupt */
+
+/* From here on SIGINT, SIGTERM and SIGHUP do not end the program but are seen by
+ * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
+void cli_interrupt_catch(void);
+int cli_interrupted(void);
+/* Has blocking system calls of this thread return with EINTR ten times a second. */
+void cli_interrupt_tick(void);
+/* Ends the program by the signal that came, as if it had not been caught. */
+_Noreturn void cli_interrupt_obey(void);
+
+/* ----------------------------------------------------------------------------------- progress */
+
+/* A bar on stderr, if that is a terminal. */
+struct cli_progress {
+	const char *name;
+	uint64_t total; /* 0: unknown */
+	bool shown;     /* may be drawn at all */
+	bool drawn;     /* is on the screen */
+	uint64_t start_ns, last_ns;
+	uint64_t last_moved;
+	double rate; /* bytes per second, of the last seconds */
+};
+void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total, bool wanted);
+void cli_progress_update(struct cli_progress *p, uint64_t moved);
+void cli_progress_end(struct cli_progress *p);
+
+/* ----------------------------------------------------------------------------------------- cp */
+
+/* One end of a copy: a file of the library, or a stream behind a descriptor. */
+struct cli_end {
+	char *name;        /* for people; owned */
+	char *path;        /* if it is local and has one; owned */
+	sluice_file *file; /* NULL for a stream */
+	int fd;            /* of a stream, else -1 */
+	bool fd_owned;
+	bool length_known;
+	uint64_t length; /* as it was when the copy began; of a stream a guess for the bar */
+	bool sparse;     /* source: has holes; target: may get them */
+	bool replaces;   /* target: a new file that takes its name at the end */
+	unsigned mode;   /* as st_mode */
+	dev_t device;
+	ino_t inode;
+};
+enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1 };
+
+/* Both say on stderr why they could not, and return 0 or a negative errno. */
+int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *out);
+int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
+                        unsigned flags, struct cli_end *out);
+/* Makes what was written take effect; says why it could not. */
+int cli_end_commit(struct cli_end *end, unsigned flags);
+/* Releases the end; what was written and not committed has no effect. */
+void cli_end_discard(struct cli_end *end);
+
+struct cli_copy {
+	sluice_context *ctx;
+	struct cli_end *source, *target;
+	struct cli_progress *progress;
+	void *hash;     /* XXH3_state_t to be fed in file order, or NULL */
+	uint64_t moved; /* out: bytes that reached the target */
+	char error[512];
+};
+/* 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error. */
+int cli_copy_run(struct cli_copy *copy);
+
+/* ------------------------------------------------------------------------------------- doctor */
+
+/* A finding about the machine; the feature's strings point into it or are constants. */
+struct cli_finding {
+	struct sluice_feature feature;
+	char detail[256];
+};
+/* The findings one by one, index from 0; false past the last one. */
+bool cli_machine_finding(size_t index, struct cli_finding *out);
+
+/* -------------------------------------------------------------------------------------- bench */
+
+struct cli_bench {
+	const char *uri;
+	const char *memory;
+	const char *backend;
+	bool write, cold, json, full, random, sync, force, huge;
+	uint64_t chunk, size, op_size, seed;
+	unsigned depth, repeat;
+};
+struct cli_bench_round {
+	double seconds;
+	double cpu_seconds;
+	double resident; /* part of the file that was still cached when a cold round began */
+};
+/* What stays the same over the rounds. */
+struct cli_bench_run {
+	const struct cli_bench *options;
+	sluice_context *ctx;
+	sluice_file *file;
+	char *path;     /* of a local file, for --cold; or NULL */
+	uint64_t range; /* random offsets lie below it */
+	uint64_t bytes; /* moved in each round */
+	uint64_t operations;
+	unsigned in_flight; /* slots */
+	struct cli_bench_slot *slots;
+	char *memory;
+	size_t memory_size;
+	uint64_t random;
+};
+/* These say on stderr why they could not, and return 0 or a negative errno. */
+int cli_bench_prepare(struct cli_bench_run *run);
+int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out);
+void cli_bench_release(struct cli_bench_run *run);
+
+#endif

@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The pipeline of a copy: a ring of chunks, which are read ahead, written as soon as they are
+ * there, hashed in the order of the file, and used again.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cli.h"
+
+enum {
+	DEPTH = 16,
+	LARGE_CHUNK = 4 << 20,
+	SMALL_CHUNK = 1 << 20,
+	PAGE = 4096,
+	/* What is left out of a sparse copy if it is all zero. */
+	BLOCK = 64 << 10,
+	BLOCKS = LARGE_CHUNK / BLOCK,
+	WAIT_MS = 100,
+};
+
+struct chunk {
+	char *data;
+	uint64_t offset;
+	size_t length; /* while it is read: wanted; then: there */
+	sluice_op *op; /* in flight, or NULL */
+	bool full;     /* has been read */
+	bool written;
+};
+
+struct pipeline {
+	struct cli_copy *copy;
+	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
+	size_t depth, chunk_bytes;
+	char *memory;
+	/* Chunks of the file: tail <= hashed, sent <= head. */
+	uint64_t head;   /* the next to be read */
+	uint64_t hashed; /* the next to be hashed */
+	uint64_t sent;   /* the next to go to a stream */
+	uint64_t tail;   /* the first that is not done with */
+	uint64_t offset; /* where the next read begins */
+	bool ended;      /* nothing is left to read */
+	struct sluice_extent extents[BLOCKS];
+};
+
+static int fail(struct cli_copy *copy, int rc, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(copy->error, sizeof copy->error, format, args);
+	va_end(args);
+	return rc;
+}
+
+static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
+{
+	return &p->chunks[i % p->depth];
+}
+
+static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
+{
+	const struct cli_end *source = copy->source;
+	uint64_t length = source->length;
+
+	*p = (struct pipeline){.copy = copy, .depth = DEPTH, .chunk_bytes = SMALL_CHUNK};
+	if (source->length_known && length <= SMALL_CHUNK) {
+		p->depth = 1;
+		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
+	} else if (source->length_known) {
+		if (length >= (uint64_t)DEPTH * LARGE_CHUNK)
+			p->chunk_bytes = LARGE_CHUNK;
+		uint64_t chunks = (length + p->chunk_bytes - 1) / p->chunk_bytes;
+		p->depth = chunks < DEPTH ? chunks : DEPTH;
+	}
+	p->ended = source->length_known && length == 0;
+
+	size_t bytes = p->depth * p->chunk_bytes;
+	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p->memory == MAP_FAILED) {
+		p->memory = NULL;
+		return fail(copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
+	}
+	madvise(p->memory, bytes, MADV_HUGEPAGE);
+	for (size_t i = 0; i < p->depth; i++)
+		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+	return 0;
+}
+
+static void pipeline_stop(struct pipeline *p)
+{
+	for (size_t i = 0; i < p->depth; i++)
+		if (p->chunks[i].op)
+			sluice_cancel(p->chunks[i].op);
+	/* The buffers are the library's until the operations are over. */
+	for (size_t i = 0; i < p->depth; i++) {
+		if (!p->chunks[i].op)
+			continue;
+		sluice_wait(p->chunks[i].op, -1);
+		sluice_op_free(p->chunks[i].op);
+	}
+	if (p->memory)
+		munmap(p->memory, p->depth * p->chunk_bytes);
+}
+
+/* ------------------------------------------------------------------------------------- streams */
+
+/* After a read() or write() of a stream failed: 0 to try again. */
+static int stream_pause(struct pipeline *p, const struct cli_end *end, short events)
+{
+	struct pollfd fd = {.fd = end->fd, .events = events};
+
+	if (errno == EAGAIN || errno == EWOULDBLOCK)
+		poll(&fd, 1, WAIT_MS);
+	else if (errno != EINTR)
+		return fail(p->copy, -errno, "%s: %s", end->name, strerror(errno));
+	cli_progress_update(p->copy->progress, p->copy->moved);
+	return cli_interrupted() ? -ECANCELED : 0;
+}
+
+/* Fills the chunk as far as the stream goes; to another stream goes what one read() gave. */
+static int stream_read(struct pipeline *p, struct chunk *chunk)
+{
+	const struct cli_end *source = p->copy->source;
+	size_t want = chunk->length;
+
+	chunk->length = 0;
+	while (chunk->length < want) {
+		ssize_t n = read(source->fd, chunk->data + chunk->length, want - chunk->length);
+		if (n < 0) {
+			int rc = stream_pause(p, source, POLLIN);
+			if (rc)
+				return rc;
+			continue;
+		}
+		if (n == 0) {
+			p->ended = true;
+			break;
+		}
+		chunk->length += (size_t)n;
+		if (!p->copy->target->file)
+			break;
+	}
+	p->offset += chunk->length;
+	return 0;
+}
+
+static int stream_write(struct pipeline *p, struct chunk *chunk)
+{
+	const struct cli_end *target = p->copy->target;
+	size_t done = 0;
+
+	while (done < chunk->length) {
+		ssize_t n = write(target->fd, chunk->data + done, chunk->length - done);
+		if (n < 0) {
+			int rc = stream_pause(p, target, POLLOUT);
+			if (rc)
+				return rc;
+			continue;
+		}
+		done += (size_t)n;
+		p->copy->moved += (size_t)n;
+	}
+	chunk->written = true;
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- files */
+
+static int submit(struct pipeline *p, const struct cli_end *end, int kind, struct chunk *chunk,
+                  const struct sluice_extent *extents, size_t count)
+{
+	struct sluice_request request = SLUICE_REQUEST_INIT;
+
+	request.kind = kind;
+	request.extents = extents;
+	request.count = count;
+	request.user = chunk;
+	int rc = sluice_submit(end->file, &request, &chunk->op);
+	if (rc)
+		return fail(p->copy, rc, "%s: %s", end->name, sluice_last_message());
+	return 0;
+}
+
+static bool all_zero(const char *data, size_t n)
+{
+	static const char zero[BLOCK];
+
+	return !memcmp(data, zero, n);
+}
+
+/* The parts of the chunk that are to be written; neighbouring blocks are one extent. */
+static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
+{
+	struct sluice_extent *extents = p->extents;
+	bool joins = false;
+	size_t count = 0;
+
+	if (!p->copy->target->sparse) {
+		extents[0] = (struct sluice_extent){chunk->data, chunk->length, chunk->offset};
+		return 1;
+	}
+	for (size_t at = 0; at < chunk->length; at += BLOCK) {
+		size_t n = chunk->length - at < BLOCK ? chunk->length - at : BLOCK;
+
+		if (all_zero(chunk->data + at, n)) {
+			joins = false;
+			continue;
+		}
+		if (joins)
+			extents[count - 1].length += n;
+		else
+			extents[count++] =
+				(struct sluice_extent){chunk->data + at, n, chunk->offset + at};
+		joins = true;
+	}
+	return count;
+}
+
+static int write_chunk(struct pipeline *p, struct chunk *chunk)
+{
+	size_t count = cut_extents(p, chunk);
+
+	if (count > 0)
+		return submit(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
+	chunk->written = true;
+	p->copy->moved += chunk->length;
+	return 0;
+}
+
+/* The chunk has got its bytes. */
+static int chunk_filled(struct pipeline *p, struct chunk *chunk)
+{
+	chunk->full = true;
+	if (chunk->length == 0)
+		chunk->written = true;
+	else if (p->copy->target->file)
+		return write_chunk(p, chunk);
+	return 0;
+}
+
+static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
+{
+	const struct cli_end *source = p->copy->source;
+
+	if (source->length_known && n < chunk->length)
+		return fail(p->copy, -EIO, "%s became shorter while it was copied", source->name);
+	chunk->length = n;
+	if (!source->length_known) {
+		p->offset += n;
+		p->ended = n == 0;
+	}
+	return chunk_filled(p, chunk);
+}
+
+static int operation_done(struct pipeline *p, sluice_op *op)
+{
+	struct chunk *chunk = sluice_op_user(op);
+	int64_t n = sluice_wait(op, 0);
+	int rc = 0;
+
+	if (n < 0)
+		rc = fail(p->copy, (int)n, "%s", sluice_op_message(op));
+	chunk->op = NULL;
+	sluice_op_free(op);
+	if (rc)
+		return rc;
+	if (!chunk->full)
+		return read_done(p, chunk, (size_t)n);
+	chunk->written = true;
+	p->copy->moved += chunk->length;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------ the turn */
+
+static bool may_read(struct pipeline *p)
+{
+	if (p->ended || p->head - p->tail == p->depth)
+		return false;
+	/* Where the length is unknown, a read tells where the next one begins. */
+	if (p->copy->source->file && !p->copy->source->length_known && p->head > p->tail)
+		return chunk_at(p, p->head - 1)->full;
+	return true;
+}
+
+static int read_next(struct pipeline *p)
+{
+	const struct cli_end *source = p->copy->source;
+	struct chunk *chunk = chunk_at(p, p->head++);
+	uint64_t left = source->length - p->offset;
+
+	chunk->offset = p->offset;
+	chunk->length = p->chunk_bytes;
+	chunk->full = chunk->written = false;
+	if (!source->file) {
+		int rc = stream_read(p, chunk);
+		return rc ? rc : chunk_filled(p, chunk);
+	}
+	/* What a file gains after the copy began is not part of it. */
+	if (source->length_known) {
+		if (left < chunk->length)
+			chunk->length = left;
+		p->offset += chunk->length;
+		p->ended = p->offset == source->length;
+	}
+	struct sluice_extent extent = {chunk->data, chunk->length, chunk->offset};
+	return submit(p, source, SLUICE_READ, chunk, &extent, 1);
+}
+
+/* What happens in the order of the file. */
+static int work_in_order(struct pipeline *p)
+{
+	for (; p->hashed < p->head && chunk_at(p, p->hashed)->full; p->hashed++)
+		if (p->copy->hash)
+			XXH3_128bits_update(p->copy->hash, chunk_at(p, p->hashed)->data,
+			                    chunk_at(p, p->hashed)->length);
+	if (!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full) {
+		int rc = stream_write(p, chunk_at(p, p->sent++));
+		if (rc)
+			return rc;
+	}
+	while (p->tail < p->hashed && chunk_at(p, p->tail)->written)
+		p->tail++;
+	return 0;
+}
+
+static bool in_flight(struct pipeline *p)
+{
+	for (size_t i = 0; i < p->depth; i++)
+		if (p->chunks[i].op)
+			return true;
+	return false;
+}
+
+/* Takes what is finished; waits for something only if there is nothing else to do. */
+static int take_finished(struct pipeline *p)
+{
+	bool stream_has_work =
+		!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full;
+	int timeout_ms = may_read(p) || stream_has_work ? 0 : WAIT_MS;
+	sluice_op *op;
+
+	if (!in_flight(p))
+		return 0;
+	for (;; timeout_ms = 0) {
+		int rc = sluice_next_done(p->copy->ctx, timeout_ms, &op);
+		if (rc == -EAGAIN)
+			return 0;
+		if (rc)
+			return fail(p->copy, rc, "%s", sluice_last_message());
+		rc = operation_done(p, op);
+		if (rc)
+			return rc;
+	}
+}
+
+static int turn(struct pipeline *p)
+{
+	bool stream = !p->copy->source->file;
+	int rc = 0;
+
+	if (cli_interrupted())
+		return -ECANCELED;
+	/* Reading a stream may take long, so its chunks go on one by one. */
+	while (rc == 0 && may_read(p)) {
+		rc = read_next(p);
+		if (stream)
+			break;
+	}
+	if (rc == 0)
+		rc = work_in_order(p);
+	if (rc == 0)
+		rc = take_finished(p);
+	cli_progress_update(p->copy->progress, p->copy->moved);
+	return rc;
+}
+
+int cli_copy_run(struct cli_copy *copy)
+{
+	struct pipeline *p = malloc(sizeof *p);
+	int rc;
+
+	copy->moved = 0;
+	if (!p)
+		return fail(copy, -ENOMEM, "out of memory");
+	rc = pipeline_start(p, copy);
+	while (rc == 0 && !(p->ended && p->tail == p->head))
+		rc = turn(p);
+	pipeline_stop(p);
+	free(p);
+	if (rc == 0 && copy->target->file && copy->target->sparse) {
+		rc = sluice_truncate(copy->target->file, copy->source->length);
+		if (rc)
+			fail(copy, rc, "%s", sluice_last_message());
+	}
+	return rc;
+}

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice cp: one source, one target. */
+#include <err.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cli.h"
+
+struct options {
+	const char *source, *target, *backend;
+	bool checksum, quiet, no_progress;
+	unsigned flags; /* of enum cli_end_flags */
+};
+
+enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS };
+
+static const struct argp_option option_list[] = {
+	{"checksum", KEY_CHECKSUM, NULL, 0, "Print the XXH3-128 of what was moved, and DST's name",
+         0},
+	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage", 0},
+	{"force", 'f', NULL, 0, "Overwrite DST if it exists", 0},
+	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
+	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
+	{"backend", KEY_BACKEND, "NAME", 0, "Move local files by 'auto', 'posix' or 'uring'", 0},
+	{0},
+};
+
+static const char description[] =
+	"Copies SRC to DST, which gets its name when it is complete.\v"
+	"SRC and DST are paths or file:///PATH; '-' is standard input or output. If DST is a "
+	"directory, the copy is put into it. FIFOs and character devices are read or written as "
+	"they are. A sparse source gives a sparse copy.";
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case KEY_CHECKSUM:
+		o->checksum = true;
+		return 0;
+	case KEY_DURABLE:
+		o->flags |= CLI_END_DURABLE;
+		return 0;
+	case 'f':
+		o->flags |= CLI_END_FORCE;
+		return 0;
+	case 'q':
+		o->quiet = true;
+		return 0;
+	case KEY_NO_PROGRESS:
+		o->no_progress = true;
+		return 0;
+	case KEY_BACKEND:
+		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (state->arg_num > 1)
+			argp_error(state, "too many arguments: '%s'", arg);
+		if (state->arg_num == 0)
+			o->source = arg;
+		else
+			o->target = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->target)
+			argp_error(state, o->source ? "DST is missing" : "SRC and DST are missing");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
+{
+	XXH128_canonical_t value;
+
+	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(hash));
+	for (size_t i = 0; i < sizeof value.digest; i++)
+		fprintf(to, "%02x", value.digest[i]);
+	fprintf(to, "  %s\n", name);
+}
+
+static void print_summary(uint64_t moved, uint64_t elapsed_ns)
+{
+	double seconds = (double)elapsed_ns / 1e9;
+	char amount[CLI_TEXT], rate[CLI_TEXT];
+
+	cli_size_format(moved, amount);
+	if (moved > 0 && elapsed_ns > 0)
+		fprintf(stderr, "%s in %.2f s, %s\n", amount, seconds,
+		        cli_rate_format((double)moved / seconds, rate));
+	else
+		fprintf(stderr, "%s in %.2f s\n", amount, seconds);
+}
+
+static void print_failure(const struct cli_copy *copy, int rc)
+{
+	const struct cli_end *target = copy->target;
+
+	if (rc != -ECANCELED || !cli_interrupted())
+		warnx("%s", copy->error);
+	else if (target->file)
+		warnx("interrupted; %s was %s", target->name,
+		      target->replaces ? "not written" : "written in part");
+	else
+		warnx("interrupted");
+}
+
+static int copy_ends(struct cli_copy *copy, const struct options *o)
+{
+	struct cli_end *target = copy->target;
+	struct cli_progress progress;
+	uint64_t start = cli_now_ns();
+
+	copy->progress = &progress;
+	cli_progress_start(&progress, copy->source->name, copy->source->length,
+	                   !o->quiet && !o->no_progress);
+	int rc = cli_copy_run(copy);
+	cli_progress_end(&progress);
+	if (rc) {
+		print_failure(copy, rc);
+		return rc;
+	}
+	rc = cli_end_commit(target, o->flags);
+	if (rc)
+		return rc;
+	if (copy->hash && target->fd == STDOUT_FILENO)
+		print_checksum(copy->hash, copy->source->name, stderr);
+	else if (copy->hash)
+		print_checksum(copy->hash, target->name, stdout);
+	if (!o->quiet)
+		print_summary(copy->moved, cli_now_ns() - start);
+	return 0;
+}
+
+static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct options *o)
+{
+	struct cli_end source, target;
+	struct cli_copy copy = {.ctx = ctx, .source = &source, .target = &target, .hash = hash};
+	int rc = cli_end_open_source(ctx, o->source, &source);
+
+	if (rc)
+		return rc;
+	rc = cli_end_open_target(ctx, o->target, &source, o->flags, &target);
+	if (rc == 0)
+		rc = copy_ends(&copy, o);
+	cli_end_discard(&target);
+	cli_end_discard(&source);
+	return rc;
+}
+
+int cli_cp(int argc, char **argv)
+{
+	static const struct argp argp = {option_list, parse, "SRC DST", description,
+	                                 NULL,        NULL,  NULL};
+	struct options o = {0};
+	XXH3_state_t *hash = NULL;
+	sluice_context *ctx;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	cli_interrupt_catch();
+	if (o.checksum) {
+		hash = XXH3_createState();
+		if (!hash)
+			err(CLI_FAILED, "checksum");
+		XXH3_128bits_reset(hash);
+	}
+	if (cli_context_new(o.backend, 0, &ctx))
+		return CLI_FAILED;
+	int rc = copy_with(ctx, hash, &o);
+	sluice_context_free(ctx);
+	XXH3_freeState(hash);
+	if (cli_interrupted())
+		cli_interrupt_obey();
+	return rc ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice doctor: what this machine offers, and what sluice makes of it. */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+struct options {
+	const char *path;
+	bool json;
+};
+
+enum { KEY_JSON = 256 };
+
+static const struct argp_option option_list[] = {
+	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
+	{0},
+};
+
+static const char description[] = "Shows what this machine offers and what sluice makes of it, the "
+                                  "settings in force, and with "
+				  "PATH how the file system there can be used.\v"
+				  "'+' is there and used, '-' is missing or switched off.";
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case KEY_JSON:
+		o->json = true;
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->path)
+			argp_error(state, "too many arguments: '%s'", arg);
+		o->path = arg;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* ------------------------------------------------------------------------------------ findings */
+
+/* One finding, for people as a line or two and for programs as an object. */
+static void print_finding(const struct options *o, const struct sluice_feature *f, bool first)
+{
+	if (!o->json) {
+		printf("%c %-14s %s\n", f->usable ? '+' : '-', f->name, f->detail);
+		if (f->effect)
+			printf("  %-14s %s\n", "", f->effect);
+		if (f->remedy)
+			printf("  %-14s remedy: %s\n", "", f->remedy);
+		return;
+	}
+	printf("%s\n    {\"name\": ", first ? "" : ",");
+	cli_json_string(f->name);
+	printf(", \"usable\": %s, \"detail\": ", f->usable ? "true" : "false");
+	cli_json_string(f->detail);
+	printf(", \"effect\": ");
+	cli_json_string(f->effect);
+	printf(", \"remedy\": ");
+	cli_json_string(f->remedy);
+	putchar('}');
+}
+
+static void print_heading(const struct options *o, const char *title, const char *key)
+{
+	if (o->json)
+		printf(",\n  \"%s\": [", key);
+	else
+		printf("\n%s\n", title);
+}
+
+static void print_end(const struct options *o)
+{
+	if (o->json)
+		printf("\n  ]");
+}
+
+static void print_machine(const struct options *o)
+{
+	struct cli_finding finding;
+
+	print_heading(o, "Machine", "machine");
+	for (size_t i = 0; cli_machine_finding(i, &finding); i++)
+		print_finding(o, &finding.feature, i == 0);
+	print_end(o);
+}
+
+static void print_features(const struct options *o, const sluice_context *ctx)
+{
+	struct sluice_feature f = {.size = sizeof f};
+
+	print_heading(o, "Features", "features");
+	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
+		print_finding(o, &f, i == 0);
+	print_end(o);
+}
+
+/* ------------------------------------------------------------------------------------ settings */
+
+/* Without a context the values are unknown, and what is allowed is shown instead. */
+static void print_settings(const struct options *o, const sluice_context *ctx)
+{
+	struct sluice_setting s = {.size = sizeof s};
+
+	print_heading(o, "Settings", "settings");
+	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
+		if (!o->json) {
+			printf("  %-24s %-12s %s\n", s.variable, s.value ? s.value : "?",
+			       s.value ? s.source : s.range);
+			continue;
+		}
+		printf("%s\n    {\"variable\": ", i ? "," : "");
+		cli_json_string(s.variable);
+		printf(", \"value\": ");
+		cli_json_string(s.value);
+		printf(", \"source\": ");
+		cli_json_string(s.source);
+		printf(", \"default\": ");
+		cli_json_string(s.fallback);
+		printf(", \"range\": ");
+		cli_json_string(s.range);
+		printf(", \"meaning\": ");
+		cli_json_string(s.meaning);
+		putchar('}');
+	}
+	print_end(o);
+}
+
+static size_t least(size_t a, size_t b)
+{
+	return a < b ? a : b;
+}
+
+/* How many characters must be changed, put in or left out to make b of a. Long names are far. */
+static size_t edit_distance(const char *a, const char *b)
+{
+	enum { LONGEST = 48 };
+	size_t row[LONGEST + 1], n = strlen(b);
+
+	if (strlen(a) > LONGEST || n > LONGEST)
+		return LONGEST;
+	for (size_t j = 0; j <= n; j++)
+		row[j] = j;
+	for (size_t i = 1; a[i - 1]; i++) {
+		size_t diagonal = row[0];
+		row[0] = i;
+		for (size_t j = 1; j <= n; j++) {
+			size_t above = row[j];
+			row[j] = least(least(above, row[j - 1]) + 1,
+			               diagonal + (a[i - 1] != b[j - 1]));
+			diagonal = above;
+		}
+	}
+	return row[n];
+}
+
+/* True if name is a setting; otherwise suggestion is one that is close, or NULL. */
+static bool find_setting(const char *name, const char **suggestion)
+{
+	struct sluice_setting s = {.size = sizeof s};
+	size_t closest = 4;
+
+	*suggestion = NULL;
+	for (size_t i = 0; sluice_context_setting(NULL, i, &s) == 0; i++) {
+		size_t distance = edit_distance(name, s.variable);
+		if (distance == 0)
+			return true;
+		if (distance < closest) {
+			closest = distance;
+			*suggestion = s.variable;
+		}
+	}
+	return false;
+}
+
+static void print_unknown_variable(const struct options *o, const char *name,
+                                   const char *suggestion, bool first)
+{
+	if (!o->json) {
+		printf("  %s has no effect: there is no such setting", name);
+		if (suggestion)
+			printf("; did you mean %s?", suggestion);
+		putchar('\n');
+		return;
+	}
+	printf("%s\n    {\"variable\": ", first ? "" : ",");
+	cli_json_string(name);
+	printf(", \"suggestion\": ");
+	cli_json_string(suggestion);
+	putchar('}');
+}
+
+static void print_unknown_variables(const struct options *o)
+{
+	const char *suggestion;
+	bool first = true;
+
+	for (char **v = environ; *v; v++) {
+		if (strncmp(*v, "SLUICE_", 7))
+			continue;
+		char *name = strndup(*v, strcspn(*v, "="));
+		if (!name)
+			err(CLI_FAILED, "environment");
+		if (!find_setting(name, &suggestion)) {
+			if (first)
+				print_heading(o, "Unknown variables", "unknown_variables");
+			print_unknown_variable(o, name, suggestion, first);
+			first = false;
+		}
+		free(name);
+	}
+	if (first && o->json)
+		print_heading(o, "Unknown variables", "unknown_variables");
+	if (!first || o->json)
+		print_end(o);
+}
+
+/* ---------------------------------------------------------------------------------------- path */
+
+/* Opens the file at path, or in a directory one that has no name any more. */
+static int open_there(sluice_context *ctx, const char *path, sluice_file **file)
+{
+	char *name = NULL, *local = cli_local_path(path);
+	struct stat st;
+	int rc;
+
+	if (!local || stat(local, &st) || !S_ISDIR(st.st_mode)) {
+		free(local);
+		return sluice_open(ctx, path, NULL, file);
+	}
+	int fd = asprintf(&name, "%s/.sluice-doctor-XXXXXX", local) < 0 ? -1 : mkstemp(name);
+	if (fd < 0) {
+		rc = -errno;
+		warn("cannot make a file in %s", local);
+	} else {
+		rc = sluice_open(ctx, name, NULL, file);
+		unlink(name);
+		close(fd);
+	}
+	free(name);
+	free(local);
+	return rc;
+}
+
+static int print_path(const struct options *o, sluice_context *ctx)
+{
+	struct sluice_stat st = {.size = sizeof st};
+	sluice_file *file;
+	int rc = open_there(ctx, o->path, &file);
+
+	if (rc == 0) {
+		rc = sluice_stat(file, &st);
+		sluice_discard(file);
+	}
+	if (rc) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	if (o->json) {
+		printf(",\n  \"path\": {\"path\": ");
+		cli_json_string(o->path);
+		printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
+		       st.direct_offset, st.direct_memory);
+		cli_json_string(st.backend);
+		putchar('}');
+		return 0;
+	}
+	printf("\nAt %s\n", o->path);
+	if (st.direct_offset)
+		printf("+ %-14s offset and length aligned to %u, memory to %u\n", "direct I/O",
+		       st.direct_offset, st.direct_memory);
+	else
+		printf("- %-14s the file system offers none; reads and writes go through the page "
+		       "cache\n",
+		       "direct I/O");
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- doctor */
+
+static int examine(const struct options *o)
+{
+	sluice_context *ctx = NULL;
+	int rc = sluice_context_new(NULL, &ctx);
+	char *problem = rc ? strdup(sluice_last_message()) : NULL;
+
+	if (o->json) {
+		printf("{\n  \"version\": ");
+		cli_json_string(sluice_version());
+		printf(",\n  \"error\": ");
+		cli_json_string(problem);
+	} else {
+		printf("sluice %s\n", sluice_version());
+	}
+	print_machine(o);
+	if (ctx)
+		print_features(o, ctx);
+	print_settings(o, ctx);
+	print_unknown_variables(o);
+	if (ctx && o->path)
+		rc = print_path(o, ctx);
+	if (o->json)
+		printf("\n}\n");
+	fflush(stdout);
+	if (problem)
+		warnx("%s", problem);
+	free(problem);
+	sluice_context_free(ctx);
+	return rc;
+}
+
+int cli_doctor(int argc, char **argv)
+{
+	static const struct argp argp = {option_list, parse, "[PATH]", description,
+	                                 NULL,        NULL,  NULL};
+	struct options o = {0};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	return examine(&o) ? CLI_FAILED : CLI_OK;
+}

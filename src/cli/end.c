@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The two ends of a copy: what a name means, and what must not happen to what it names. */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+/*
+ * The descriptor of this process that name stands for, or -1. Opening such a name would give a
+ * second file description, which begins at offset 0, or a path that is not the file's any more.
+ */
+static int named_descriptor(const char *name, int standard, const char *standard_name)
+{
+	static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+
+	if (!strcmp(name, "-") || !strcmp(name, standard_name))
+		return standard;
+	for (size_t i = 0; i < 2; i++) {
+		size_t n = strlen(folders[i]);
+		if (strncmp(name, folders[i], n) || !name[n] || strlen(name + n) > 6)
+			continue;
+		if (strspn(name + n, "0123456789") == strlen(name + n))
+			return atoi(name + n);
+	}
+	return -1;
+}
+
+static void remember_identity(struct cli_end *end, const struct stat *st)
+{
+	end->mode = st->st_mode;
+	end->device = st->st_dev;
+	end->inode = st->st_ino;
+}
+
+static bool is_stream(mode_t mode)
+{
+	return S_ISFIFO(mode) || S_ISCHR(mode);
+}
+
+/* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
+static int open_stream(struct cli_end *end, const char *path, int flags)
+{
+	cli_interrupt_tick();
+	do {
+		end->fd = open(path, flags | O_CLOEXEC | O_NOCTTY);
+		if (end->fd < 0 && cli_interrupted()) {
+			warnx("interrupted");
+			return -ECANCELED;
+		}
+	} while (end->fd < 0 && errno == EINTR);
+	if (end->fd < 0) {
+		int rc = -errno;
+		warn("cannot open %s", end->name);
+		return rc;
+	}
+	end->fd_owned = true;
+	return 0;
+}
+
+static int adopt_descriptor(struct cli_end *end, int fd)
+{
+	struct stat st;
+
+	cli_interrupt_tick();
+	if (fstat(fd, &st)) {
+		int rc = -errno;
+		warn("%s", end->name);
+		return rc;
+	}
+	if (S_ISDIR(st.st_mode)) {
+		warnx("%s is a directory", end->name);
+		return -EISDIR;
+	}
+	end->fd = fd;
+	remember_identity(end, &st);
+	if (S_ISREG(st.st_mode)) {
+		off_t at = lseek(fd, 0, SEEK_CUR);
+		if (at >= 0 && at < st.st_size)
+			end->length = (uint64_t)(st.st_size - at);
+	}
+	return 0;
+}
+
+static int name_end(struct cli_end *end, const char *name)
+{
+	*end = (struct cli_end){.fd = -1, .name = strdup(name)};
+	if (end->name)
+		return 0;
+	warnx("out of memory");
+	return -ENOMEM;
+}
+
+static int open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
+                     const struct sluice_open_options *options)
+{
+	int rc = sluice_open(ctx, uri, options, &end->file);
+
+	if (rc)
+		warnx("%s", sluice_last_message());
+	return rc;
+}
+
+static int open_source_file(sluice_context *ctx, const char *uri, struct cli_end *end)
+{
+	struct sluice_stat st = {.size = sizeof st};
+	int rc = open_file(ctx, end, uri, NULL);
+
+	if (rc)
+		return rc;
+	rc = sluice_stat(end->file, &st);
+	if (rc) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
+	end->length = st.length;
+	end->mode = st.mode;
+	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
+	return 0;
+}
+
+int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *out)
+{
+	struct stat st;
+	int rc = name_end(out, strcmp(uri, "-") ? uri : "standard input");
+
+	if (rc)
+		return rc;
+	int fd = named_descriptor(uri, STDIN_FILENO, "/dev/stdin");
+	if (fd < 0)
+		out->path = cli_local_path(uri);
+	if (fd >= 0) {
+		rc = adopt_descriptor(out, fd);
+	} else if (out->path && stat(out->path, &st) == 0) {
+		remember_identity(out, &st);
+		rc = is_stream(st.st_mode) ? open_stream(out, out->path, O_RDONLY)
+		                           : open_source_file(ctx, uri, out);
+	} else {
+		rc = open_source_file(ctx, uri, out);
+	}
+	if (rc)
+		cli_end_discard(out);
+	return rc;
+}
+
+static bool same_file(const struct cli_end *source, const struct stat *st)
+{
+	return source->inode == st->st_ino && source->device == st->st_dev &&
+	       !is_stream(st->st_mode);
+}
+
+/* path becomes path/NAME, with the last part of the source's name. */
+static int enter_directory(const struct cli_end *source, char **path)
+{
+	char *joined = NULL;
+
+	if (!source->path) {
+		warnx("%s is a directory; name the file in it", *path);
+		return -EISDIR;
+	}
+	bool slashed = (*path)[strlen(*path) - 1] == '/';
+	if (asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(source->path)) < 0) {
+		warnx("out of memory");
+		return -ENOMEM;
+	}
+	free(*path);
+	*path = joined;
+	return 0;
+}
+
+static int open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
+                             struct sluice_open_options *options, struct cli_end *out)
+{
+	struct sluice_stat st = {.size = sizeof st};
+
+	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
+	options->expected_size = 0;
+	out->sparse = out->replaces = false;
+	int rc = open_file(ctx, out, path, options);
+	if (rc)
+		return rc;
+	rc = sluice_stat(out->file, &st);
+	if (rc) {
+		warnx("%s", sluice_last_message());
+	} else if (source->length_known && source->length > st.length) {
+		warnx("%s has %" PRIu64 " bytes, %s has %" PRIu64, out->name, st.length,
+		      source->name, source->length);
+		rc = -ENOSPC;
+	}
+	return rc;
+}
+
+/*
+ * A new file at path. Where there is one already, it is the file that changes and not a link to
+ * it, and the permissions stay.
+ */
+static int open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
+                         const struct cli_end *source, struct sluice_open_options *options,
+                         struct cli_end *out)
+{
+	char *target = there ? realpath(path, NULL) : strdup(path);
+	mode_t mask = umask(0);
+
+	umask(mask);
+	if (!target) {
+		int rc = -errno;
+		warn("%s", path);
+		return rc;
+	}
+	/* The set-user-ID bits are not the copy's, as with cp. */
+	if (there) {
+		options->mode = there->st_mode & 07777;
+		mask = umask(0);
+	} else if (source->file && S_ISREG(source->mode)) {
+		options->mode = source->mode & 0777;
+	} else {
+		options->mode = 0666;
+	}
+	/* To the library mode 0 is the default. A file that nobody may read must not become one
+	 * that all may. */
+	if (options->mode == 0)
+		umask(0777);
+	out->replaces = true;
+	int rc = open_file(ctx, out, target, options);
+	umask(mask);
+	free(target);
+	return rc;
+}
+
+/* There is something at path: 0 if it may be written to. */
+static int check_existing(const char *path, const struct stat *st, const struct cli_end *source,
+                          unsigned flags)
+{
+	if (same_file(source, st)) {
+		warnx("%s and %s are the same file", source->name, path);
+		return -EINVAL;
+	}
+	if (S_ISDIR(st->st_mode)) {
+		warnx("%s is a directory", path);
+		return -EISDIR;
+	}
+	if (S_ISSOCK(st->st_mode)) {
+		warnx("%s is a socket", path);
+		return -ENXIO;
+	}
+	if (!is_stream(st->st_mode) && !(flags & CLI_END_FORCE)) {
+		warnx("%s exists; use -f to overwrite", path);
+		return -EEXIST;
+	}
+	return 0;
+}
+
+static int open_target_path(sluice_context *ctx, const struct cli_end *source, unsigned flags,
+                            struct sluice_open_options *options, struct cli_end *out)
+{
+	const char *path = out->path;
+	struct stat st, link;
+
+	out->sparse = source->sparse;
+	if (stat(path, &st) == 0) {
+		int rc = check_existing(path, &st, source, flags);
+		if (rc)
+			return rc;
+		if (is_stream(st.st_mode)) {
+			out->mode = st.st_mode;
+			return open_stream(out, path, O_WRONLY);
+		}
+		if (S_ISBLK(st.st_mode))
+			return open_block_device(ctx, path, source, options, out);
+		return open_new_file(ctx, path, &st, source, options, out);
+	}
+	if (lstat(path, &link) == 0) {
+		warnx("%s is a symbolic link to nothing; it is not written through", path);
+		return -ENOENT;
+	}
+	if (path[0] && path[strlen(path) - 1] == '/') {
+		warnx("%s: there is no such directory", path);
+		return -ENOENT;
+	}
+	return open_new_file(ctx, path, NULL, source, options, out);
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static int open_target_stream(int fd, const struct cli_end *source, struct cli_end *out)
+{
+	struct stat st;
+	int rc = adopt_descriptor(out, fd);
+
+	if (rc)
+		return rc;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && same_file(source, &st)) {
+		warnx("%s and %s are the same file", source->name, out->name);
+		return -EINVAL;
+	}
+	return 0;
+}
+
+int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
+                        unsigned flags, struct cli_end *out)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	int fd = named_descriptor(uri, STDOUT_FILENO, "/dev/stdout");
+	char *path = fd < 0 ? cli_local_path(uri) : NULL;
+	int rc = 0;
+
+	*out = (struct cli_end){.fd = -1};
+	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
+	if (!(flags & CLI_END_FORCE))
+		options.flags |= SLUICE_OPEN_EXCLUSIVE;
+	if (flags & CLI_END_DURABLE)
+		options.flags |= SLUICE_OPEN_DURABLE;
+	if (source->length_known && !source->sparse)
+		options.expected_size = source->length;
+
+	if (path && is_directory(path))
+		rc = enter_directory(source, &path);
+	if (rc == 0)
+		rc = name_end(out, path ? path : strcmp(uri, "-") ? uri : "standard output");
+	out->path = path;
+	if (rc == 0 && fd >= 0)
+		rc = open_target_stream(fd, source, out);
+	else if (rc == 0 && path)
+		rc = open_target_path(ctx, source, flags, &options, out);
+	else if (rc == 0)
+		rc = open_file(ctx, out, uri, &options);
+	if (rc)
+		cli_end_discard(out);
+	return rc;
+}
+
+int cli_end_commit(struct cli_end *end, unsigned flags)
+{
+	sluice_file *file = end->file;
+	int rc = 0;
+
+	if (file) {
+		end->file = NULL;
+		rc = sluice_close(file);
+		if (rc)
+			warnx("%s", sluice_last_message());
+		return rc;
+	}
+	/* Pipes and terminals have nothing that could be synced. */
+	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
+	    errno != ENOTSUP)
+		rc = -errno;
+	/* A network file system may say only now that the space is used up. */
+	if (end->fd_owned && close(end->fd) && rc == 0)
+		rc = -errno;
+	end->fd_owned = false;
+	if (rc)
+		warnx("%s: %s", end->name, strerror(-rc));
+	return rc;
+}
+
+void cli_end_discard(struct cli_end *end)
+{
+	sluice_discard(end->file);
+	if (end->fd_owned)
+		close(end->fd);
+	free(end->name);
+	free(end->path);
+	*end = (struct cli_end){.fd = -1};
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Signals that ask the program to end, so that it can clean up first. */
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/time.h>
+
+#include "cli.h"
+
+static volatile sig_atomic_t interrupted;
+
+static void remember(int signal)
+{
+	interrupted = signal;
+}
+
+static void tick(int signal)
+{
+	(void)signal;
+}
+
+/* Without SA_RESTART, so that a blocking read() or write() returns. */
+static void handle(int signal, void (*handler)(int))
+{
+	struct sigaction action = {.sa_handler = handler};
+
+	sigemptyset(&action.sa_mask);
+	sigaction(signal, &action, NULL);
+}
+
+void cli_interrupt_catch(void)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+
+	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
+		struct sigaction before;
+
+		/* nohup and shells that start a job in the background ignore some on purpose. */
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
+			continue;
+		handle(signals[i], remember);
+	}
+}
+
+int cli_interrupted(void)
+{
+	return interrupted;
+}
+
+void cli_interrupt_tick(void)
+{
+	static const struct itimerval interval = {{0, 100000}, {0, 100000}};
+
+	handle(SIGALRM, tick);
+	setitimer(ITIMER_REAL, &interval, NULL);
+}
+
+_Noreturn void cli_interrupt_obey(void)
+{
+	sigset_t set;
+
+	fflush(NULL);
+	signal(interrupted, SIG_DFL);
+	sigemptyset(&set);
+	sigaddset(&set, interrupted);
+	sigprocmask(SIG_UNBLOCK, &set, NULL);
+	raise(interrupted);
+	_Exit(CLI_FAILED);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What doctor says about the machine that the library has no part in. */
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <sched.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+__attribute__((format(printf, 2, 3))) static void describe(struct cli_finding *f,
+                                                           const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(f->detail, sizeof f->detail, format, args);
+	va_end(args);
+}
+
+static void kernel(struct cli_finding *f)
+{
+	struct utsname u;
+
+	f->feature.usable = uname(&u) == 0;
+	if (f->feature.usable)
+		describe(f, "%s %s, %s", u.sysname, u.release, u.machine);
+}
+
+/* The set grows until the kernel's fits. */
+static int usable_cores(void)
+{
+	for (int size = 1024; size <= 1 << 20; size *= 4) {
+		cpu_set_t *set = CPU_ALLOC(size);
+		int count = -1;
+
+		if (!set)
+			break;
+		if (sched_getaffinity(0, CPU_ALLOC_SIZE(size), set) == 0)
+			count = CPU_COUNT_S(CPU_ALLOC_SIZE(size), set);
+		else if (errno != EINVAL)
+			size = 1 << 20;
+		CPU_FREE(set);
+		if (count > 0)
+			return count;
+	}
+	return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+static void cores(struct cli_finding *f)
+{
+	int usable = usable_cores();
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+	describe(f, "%d for this process, %ld online", usable, online);
+	if (usable < online) {
+		f->feature.effect = "sluice starts threads for those of this process";
+		f->feature.remedy = "more cores by taskset, the cgroup or the job scheduler";
+	}
+}
+
+static uint64_t meminfo(const char *key)
+{
+	char line[128];
+	uint64_t kib = 0;
+	FILE *in = fopen("/proc/meminfo", "re");
+
+	while (in && fgets(line, sizeof line, in))
+		if (!strncmp(line, key, strlen(key)))
+			kib = strtoull(line + strlen(key), NULL, 10);
+	if (in)
+		fclose(in);
+	return kib << 10;
+}
+
+static void memory(struct cli_finding *f)
+{
+	char total[CLI_TEXT], available[CLI_TEXT];
+
+	describe(f, "%s, %s available", cli_size_format(meminfo("MemTotal:"), total),
+	         cli_size_format(meminfo("MemAvailable:"), available));
+}
+
+static void numa(struct cli_finding *f)
+{
+	DIR *folder = opendir("/sys/devices/system/node");
+	struct dirent *entry;
+	int nodes = 0;
+
+	while (folder && (entry = readdir(folder)))
+		if (!strncmp(entry->d_name, "node", 4) && entry->d_name[4] >= '0' &&
+		    entry->d_name[4] <= '9')
+			nodes++;
+	if (folder)
+		closedir(folder);
+	if (nodes > 1) {
+		describe(f, "%d nodes", nodes);
+		f->feature.effect = "sluice does not bind its threads or memory to a node";
+		f->feature.remedy = "numactl --cpunodebind and --membind, near the storage";
+	} else {
+		describe(f, nodes ? "1 node" : "not reported by this kernel");
+	}
+}
+
+static const char *limit_text(rlim_t limit, bool bytes, char text[CLI_TEXT])
+{
+	if (limit == RLIM_INFINITY)
+		return "unlimited";
+	if (bytes)
+		return cli_size_format(limit, text);
+	snprintf(text, CLI_TEXT, "%" PRIu64, (uint64_t)limit);
+	return text;
+}
+
+static void memlock(struct cli_finding *f)
+{
+	struct rlimit limit;
+	char text[CLI_TEXT];
+
+	if (getrlimit(RLIMIT_MEMLOCK, &limit))
+		return;
+	describe(f, "%s", limit_text(limit.rlim_cur, true, text));
+	if (limit.rlim_cur >= 64 << 20)
+		return;
+	if (geteuid() == 0) {
+		describe(f, "%s, which does not bind root", text);
+		return;
+	}
+	f->feature.usable = 0;
+	f->feature.effect = "little memory can be pinned for registered buffers and GPUs";
+	f->feature.remedy = "'ulimit -l', memlock in /etc/security/limits.conf, or LimitMEMLOCK= "
+	                    "of the service";
+}
+
+static void open_files(struct cli_finding *f)
+{
+	struct rlimit limit;
+	char now[CLI_TEXT], most[CLI_TEXT];
+
+	if (getrlimit(RLIMIT_NOFILE, &limit))
+		return;
+	describe(f, "%s, can be raised to %s", limit_text(limit.rlim_cur, false, now),
+	         limit_text(limit.rlim_max, false, most));
+	if (limit.rlim_cur < 1024) {
+		f->feature.usable = 0;
+		f->feature.effect = "sluice_open() and sluice_op_fd() fail with EMFILE early";
+		f->feature.remedy = "'ulimit -n 4096'";
+	}
+}
+
+static void gpu(struct cli_finding *f)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+	bool device = access("/dev/nvidia0", F_OK) == 0;
+
+	f->feature.usable = 0;
+	if (driver && device)
+		describe(f, "a CUDA driver and a device were found");
+	else if (driver)
+		describe(f, "a CUDA driver was found, but no device (/dev/nvidia0)");
+	else if (device)
+		describe(f, "a device was found, but no CUDA driver (libcuda.so.1)");
+	else
+		describe(f, "none found");
+	f->feature.effect = driver && device ? "not used: this version moves host memory only"
+	                                     : "host memory only";
+	if (driver)
+		dlclose(driver);
+}
+
+bool cli_machine_finding(size_t index, struct cli_finding *out)
+{
+	static const struct {
+		const char *name;
+		void (*find)(struct cli_finding *);
+	} findings[] = {
+		{"kernel", kernel}, {"cores", cores},     {"memory", memory},
+		{"NUMA", numa},     {"memlock", memlock}, {"open files", open_files},
+		{"GPU", gpu},
+	};
+
+	if (index >= sizeof findings / sizeof *findings)
+		return false;
+	*out = (struct cli_finding){.detail = "not known"};
+	out->feature = (struct sluice_feature){.name = findings[index].name, .usable = 1};
+	out->feature.detail = out->detail;
+	findings[index].find(out);
+	return true;
+}

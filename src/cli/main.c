@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The command `sluice`: which subcommand is meant. */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <locale.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+static const struct command {
+	const char *name, *name_for_people, *meaning;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{"cp", "sluice cp", "copy a file", cli_cp},
+	{"stat", "sluice stat", "show what is known about a file", cli_stat},
+	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
+	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",
+         cli_doctor},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+static void print_overview(FILE *to)
+{
+	fputs("Usage: sluice COMMAND [OPTION...] [ARGUMENT...]\n"
+	      "Moves bytes between storage and memory.\n\n",
+	      to);
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].meaning);
+	fputs("\n"
+	      "  sluice COMMAND --help   what a command takes\n"
+	      "  sluice --version        the version of the library\n\n"
+	      "Exit status: 0 done, 1 failed, 2 wrong usage. Settings are taken from SLUICE_*\n"
+	      "variables, which sluice doctor lists.\n",
+	      to);
+}
+
+static void print_version(FILE *to, struct argp_state *state)
+{
+	(void)state;
+	fprintf(to, "sluice %s\n", sluice_version());
+}
+
+/* Output that could not be written is a failure, on a full disk for example. */
+static void close_output(void)
+{
+	bool unsaid = __fpending(stdout) > 0;
+	bool failed = ferror(stdout);
+
+	errno = 0;
+	if (fclose(stdout) && (unsaid || errno != EBADF))
+		failed = true;
+	if (failed) {
+		if (errno)
+			warn("cannot write the output");
+		else
+			warnx("cannot write the output");
+		_exit(CLI_FAILED);
+	}
+}
+
+/*
+ * A standard descriptor that is closed would be given to the next file that is opened, which then
+ * would get what is meant for the user. What stands in for it fails as a closed one does.
+ */
+static void occupy_standard_descriptors(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+		if (fcntl(fd, F_GETFD) < 0)
+			open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
+static int usage_error(const char *format, const char *what)
+{
+	warnx(format, what);
+	fputs("Try 'sluice --help'.\n", stderr);
+	return CLI_USAGE;
+}
+
+static int run(const struct command *command, int argc, char **argv)
+{
+	/* What argp and warn() put before their messages. */
+	argv[0] = program_invocation_name = program_invocation_short_name =
+		(char *)command->name_for_people;
+	return command->run(argc, argv);
+}
+
+int main(int argc, char **argv)
+{
+	occupy_standard_descriptors();
+	/* Only for the width of names on the terminal: numbers stay as programs read them. */
+	setlocale(LC_CTYPE, "");
+	atexit(close_output);
+	argp_err_exit_status = CLI_USAGE;
+	argp_program_version_hook = print_version;
+	program_invocation_name = program_invocation_short_name = "sluice";
+
+	if (argc < 2) {
+		print_overview(stderr);
+		return CLI_USAGE;
+	}
+	const char *word = argv[1];
+	if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
+		print_overview(stdout);
+		return CLI_OK;
+	}
+	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
+		print_version(stdout, NULL);
+		return CLI_OK;
+	}
+	if (word[0] == '-')
+		return usage_error("unknown option '%s'", word);
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (!strcmp(word, commands[i].name))
+			return run(&commands[i], argc - 1, argv + 1);
+	return usage_error("unknown command '%s'", word);
+}

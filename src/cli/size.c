@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Sizes and rates, as people write and read them. */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+
+int cli_size_parse(const char *text, uint64_t *out)
+{
+	static const char units[] = "KMGT";
+	unsigned shift = 0;
+	char *end;
+
+	/* strtoull() would take a sign and leading blanks. */
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	errno = 0;
+	unsigned long long n = strtoull(text, &end, 10);
+	if (errno)
+		return -ERANGE;
+	if (*end) {
+		const char *unit = strchr(units, toupper((unsigned char)*end));
+		if (!unit || (end[1] && strcmp(end + 1, "iB")))
+			return -EINVAL;
+		shift = 10 * (unsigned)(unit - units + 1);
+	}
+	if (n > UINT64_MAX >> shift)
+		return -ERANGE;
+	*out = (uint64_t)n << shift;
+	return 0;
+}
+
+const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT])
+{
+	static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+	double value = (double)bytes / 1024;
+	size_t i = 0;
+
+	if (bytes < 1024) {
+		snprintf(text, CLI_TEXT, "%u B", (unsigned)bytes);
+		return text;
+	}
+	/* What would be printed as 1024.0 belongs to the next unit. */
+	for (; value >= 1023.95; i++)
+		value /= 1024;
+	snprintf(text, CLI_TEXT, "%.1f %s", value, units[i]);
+	return text;
+}
+
+const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT])
+{
+	if (bytes_per_second >= 999.5e6)
+		snprintf(text, CLI_TEXT, "%.2f GB/s", bytes_per_second / 1e9);
+	else if (bytes_per_second >= 999.5e3)
+		snprintf(text, CLI_TEXT, "%.0f MB/s", bytes_per_second / 1e6);
+	else
+		snprintf(text, CLI_TEXT, "%.0f kB/s", bytes_per_second / 1e3);
+	return text;
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice stat: what is known about a file. */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "cli.h"
+
+struct options {
+	const char *uri, *backend;
+	bool json;
+};
+
+enum { KEY_JSON = 256, KEY_BACKEND };
+
+static const struct argp_option option_list[] = {
+	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
+	{"backend", KEY_BACKEND, "NAME", 0, "Open local files with 'auto', 'posix' or 'uring'", 0},
+	{0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct options *o = state->input;
+
+	switch (key) {
+	case KEY_JSON:
+		o->json = true;
+		return 0;
+	case KEY_BACKEND:
+		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
+		return 0;
+	case ARGP_KEY_ARG:
+		if (o->uri)
+			argp_error(state, "too many arguments: '%s'", arg);
+		o->uri = arg;
+		return 0;
+	case ARGP_KEY_END:
+		if (!o->uri)
+			argp_error(state, "URI is missing");
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static const char *kind_of(unsigned mode)
+{
+	return S_ISREG(mode) ? "regular file" : S_ISBLK(mode) ? "block device" : "object";
+}
+
+static void print_bytes(const char *label, uint64_t bytes, const char *note)
+{
+	char text[CLI_TEXT];
+
+	printf("%-12s %" PRIu64 " bytes", label, bytes);
+	if (bytes >= 1024)
+		printf(" (%s)", cli_size_format(bytes, text));
+	printf("%s\n", note);
+}
+
+static void print_time(int64_t ns)
+{
+	time_t seconds = (time_t)(ns / 1000000000);
+	long rest = (long)(ns % 1000000000);
+	char day[64], zone[16];
+	struct tm tm;
+
+	if (rest < 0) {
+		rest += 1000000000;
+		seconds--;
+	}
+	if (!localtime_r(&seconds, &tm) || !strftime(day, sizeof day, "%Y-%m-%d %H:%M:%S", &tm) ||
+	    !strftime(zone, sizeof zone, "%z", &tm))
+		return;
+	printf("%-12s %s.%09ld %s\n", "modified", day, rest, zone);
+}
+
+static void print_for_people(const char *uri, const struct sluice_stat *st)
+{
+	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
+	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
+
+	printf("%-12s %s\n", "uri", uri);
+	printf("%-12s %s\n", "kind", kind_of(st->mode));
+	if (unknown)
+		printf("%-12s unknown: it is known when it has been read\n", "length");
+	else
+		print_bytes("length", st->length, "");
+	if (S_ISREG(st->mode) && !unknown)
+		print_bytes("allocated", st->allocated, sparse ? ", sparse" : "");
+	if (st->mode)
+		printf("%-12s %04o\n", "permissions", st->mode & 07777);
+	if (st->modified_ns)
+		print_time(st->modified_ns);
+	if (st->direct_offset)
+		printf("%-12s offset and length %u, memory %u\n", "direct I/O", st->direct_offset,
+		       st->direct_memory);
+	else
+		printf("%-12s none\n", "direct I/O");
+	printf("%-12s %s\n", "backend", st->backend);
+}
+
+static void print_json(const char *uri, const struct sluice_stat *st)
+{
+	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
+
+	printf("{\"uri\": ");
+	cli_json_string(uri);
+	printf(", \"kind\": ");
+	cli_json_string(kind_of(st->mode));
+	if (unknown)
+		printf(", \"length\": null");
+	else
+		printf(", \"length\": %" PRIu64, st->length);
+	printf(", \"allocated\": %" PRIu64 ", \"permissions\": ", st->allocated);
+	if (st->mode)
+		printf("\"%04o\"", st->mode & 07777);
+	else
+		printf("null");
+	printf(", \"modified_ns\": %" PRId64 ", \"direct_offset\": %u, \"direct_memory\": %u",
+	       st->modified_ns, st->direct_offset, st->direct_memory);
+	printf(", \"backend\": ");
+	cli_json_string(st->backend);
+	printf("}\n");
+}
+
+static int stat_uri(sluice_context *ctx, const char *uri, struct sluice_stat *st)
+{
+	sluice_file *file;
+	int rc = sluice_open(ctx, uri, NULL, &file);
+
+	if (rc == 0) {
+		rc = sluice_stat(file, st);
+		if (rc)
+			warnx("%s", sluice_last_message());
+		sluice_discard(file);
+	} else {
+		warnx("%s", sluice_last_message());
+	}
+	return rc;
+}
+
+int cli_stat(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_list, parse, "URI", "Shows what is known about the file that URI names.",
+		NULL,        NULL,  NULL};
+	struct sluice_stat st = {.size = sizeof st};
+	struct options o = {0};
+	sluice_context *ctx;
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	if (cli_context_new(o.backend, 0, &ctx))
+		return CLI_FAILED;
+	int rc = stat_uri(ctx, o.uri, &st);
+	if (rc == 0 && o.json)
+		print_json(o.uri, &st);
+	else if (rc == 0)
+		print_for_people(o.uri, &st);
+	sluice_context_free(ctx);
+	return rc ? CLI_FAILED : CLI_OK;
+}

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* JSON strings, local paths, the clock. */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "cli.h"
+
+/* The length of the UTF-8 sequence at s, or 0 if there is none. */
+static size_t utf8_length(const unsigned char *s)
+{
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+	size_t n = s[0] < 0x80             ? 1
+	           : (s[0] & 0xe0) == 0xc0 ? 2
+	           : (s[0] & 0xf0) == 0xe0 ? 3
+	           : (s[0] & 0xf8) == 0xf0 ? 4
+	                                   : 0;
+	uint32_t code = n > 1 ? s[0] & (0x7fu >> n) : s[0];
+
+	for (size_t i = 1; i < n; i++) {
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+		code = code << 6 | (s[i] & 0x3f);
+	}
+	if (n == 0 || code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+		return 0;
+	return n;
+}
+
+void cli_json_string(const char *text)
+{
+	if (!text) {
+		fputs("null", stdout);
+		return;
+	}
+	putchar('"');
+	for (const unsigned char *s = (const unsigned char *)text; *s;) {
+		size_t n = utf8_length(s);
+
+		if (n == 0) {
+			fputs("\\ufffd", stdout);
+			n = 1;
+		} else if (*s == '"' || *s == '\\') {
+			printf("\\%c", *s);
+		} else if (*s < 0x20 || *s == 0x7f) {
+			printf("\\u%04x", *s);
+		} else {
+			fwrite(s, 1, n, stdout);
+		}
+		s += n;
+	}
+	putchar('"');
+}
+
+uint64_t cli_now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* NULL for what is not a plain %-escaped path. */
+static char *percent_decode(const char *text)
+{
+	char *path = malloc(strlen(text) + 1), *to = path;
+
+	if (!path)
+		return NULL;
+	for (; *text; text++) {
+		if (*text != '%') {
+			*to++ = *text;
+			continue;
+		}
+		int high = hex_digit(text[1]);
+		int low = high < 0 ? -1 : hex_digit(text[2]);
+		if (low < 0 || (high == 0 && low == 0)) {
+			free(path);
+			return NULL;
+		}
+		*to++ = (char)(high << 4 | low);
+		text += 2;
+	}
+	*to = '\0';
+	return path;
+}
+
+char *cli_local_path(const char *uri)
+{
+	static const char scheme[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+				     "0123456789+-.";
+	size_t n = isalpha((unsigned char)uri[0]) ? strspn(uri, scheme) : 0;
+
+	if (n == 0 || strncmp(uri + n, "://", 3))
+		return strdup(uri);
+	const char *rest = uri + n + 3;
+	if (!strncmp(rest, "localhost/", 10))
+		rest += 9;
+	if (strncasecmp(uri, "file://", 7) || rest[0] != '/')
+		return NULL;
+	return percent_decode(rest);
+}

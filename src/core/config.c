@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core.h"
+
+/* How the text of a setting is read and shown. */
+enum kind { COUNT, BYTES, CHOICE, DISABLE };
+
+static const struct setting {
+	const char *variable;
+	enum kind kind;
+	size_t in;  /* offset of its field in struct sluice_config */
+	size_t out; /* and in struct sl_settings */
+	uint64_t fallback;
+	uint64_t least, most;
+	const char *fallback_text;
+	const char *range;
+	const char *meaning;
+} table[] = {
+#define IN(field)  offsetof(struct sluice_config, field)
+#define OUT(field) offsetof(struct sl_settings, field)
+	{"SLUICE_BACKEND", CHOICE, IN(backend), OUT(choice), SL_CHOICE_AUTO, 0, 0, "auto",
+         "auto, posix, uring", "what moves the bytes of local files"},
+	{"SLUICE_DISABLE", DISABLE, IN(disable), OUT(disable), 0, 0, 0, "none",
+         "any of uring, cachestat, nowait, dontcache, dioalign, comma-separated",
+         "kernel features that are not used although they may be there"},
+	{"SLUICE_WORKERS", COUNT, IN(workers), OUT(workers), 0, 1, 256,
+         "one for each core, at least 16 without io_uring", "1 to 256",
+         "threads that make blocking calls"},
+	{"SLUICE_REACTORS", COUNT, IN(reactors), OUT(reactors), 0, 1, 64,
+         "1 for up to 8 cores, then 2", "1 to 64", "threads that drive io_uring"},
+	{"SLUICE_REACTOR_DEPTH", COUNT, IN(reactor_depth), OUT(reactor_depth), 128, 1, 4096, "128",
+         "1 to 4096", "requests in flight for each reactor"},
+	{"SLUICE_PIECE_BYTES", BYTES, IN(piece_bytes), OUT(piece_bytes), 1 << 20, 4096, 1 << 30,
+         "1 MiB", "4 KiB to 1 GiB, a multiple of 4 KiB", "what one request moves at most"},
+	{"SLUICE_OPERATION_DEPTH", COUNT, IN(operation_depth), OUT(operation_depth), 64, 1, 4096,
+         "64", "1 to 4096", "pieces that one operation has in flight"},
+	{"SLUICE_DIRECT_BYTES", BYTES, IN(direct_bytes), OUT(direct_bytes), 256 << 10, 4096,
+         UINT64_C(1) << 40, "256 KiB", "4 KiB to 1 TiB",
+         "extents of at least this length bypass the page cache where they can"},
+	{"SLUICE_INLINE_BYTES", BYTES, IN(inline_bytes), OUT(inline_bytes), 0, 1, 16 << 20,
+         "64 KiB, or SLUICE_PIECE_BYTES if that is less", "1 to 16 MiB, at most SLUICE_PIECE_BYTES",
+         "resident reads of at most this length are done by the submitting call"},
+	{"SLUICE_MAX_OPERATIONS", COUNT, IN(max_operations), OUT(max_operations), 1 << 18, 1,
+         1 << 24, "262144", "1 to 16777216", "operations in flight, after which submission waits"},
+#undef IN
+#undef OUT
+};
+
+#define SETTINGS (sizeof(table) / sizeof(table[0]))
+_Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a place");
+
+static const char *const choices[] = {"auto", "posix", "uring"};
+static const char *const features[] = {"uring", "cachestat", "nowait", "dontcache", "dioalign"};
+
+static const char CONFIG[] = "config", ENVIRONMENT[] = "environment", DEFAULT[] = "default";
+
+int sl_choice_parse(const char *what, const char *name, unsigned *out)
+{
+	for (unsigned i = 0; i < sizeof(choices) / sizeof(choices[0]); i++) {
+		if (!strcmp(name, choices[i])) {
+			*out = i;
+			return 0;
+		}
+	}
+	return sl_fail(-EINVAL, "%s: no backend is called '%s'; there are auto, posix and uring",
+	               what, name);
+}
+
+const char *sl_choice_name(unsigned choice)
+{
+	return choices[choice];
+}
+
+static int parse_disable(const char *what, const char *text, unsigned *out)
+{
+	unsigned mask = 0;
+
+	while (*text) {
+		size_t length = strcspn(text, ",");
+		unsigned i = 0;
+
+		while (i < sizeof(features) / sizeof(features[0]) &&
+		       (strlen(features[i]) != length || strncmp(features[i], text, length)))
+			i++;
+		if (i == sizeof(features) / sizeof(features[0]))
+			return sl_fail(-EINVAL,
+			               "%s: '%.*s' is none of uring, cachestat, nowait, "
+			               "dontcache, dioalign",
+			               what, (int)length, text);
+		mask |= 1u << i;
+		text += length;
+		text += *text == ',';
+	}
+	*out = mask;
+	return 0;
+}
+
+/* A decimal number, for bytes with K, M, G or T behind it, which may go on with "B" or "iB". */
+static int parse_number(const struct setting *setting, const char *text, uint64_t *out)
+{
+	static const char units[] = "KMGT";
+	unsigned shift = 0;
+	uint64_t value;
+	char *end;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (setting->kind == BYTES && *end) {
+		const char *unit = strchr(units, toupper((unsigned char)*end));
+
+		if (unit) {
+			shift = 10 * (unsigned)(unit - units + 1);
+			end++;
+			if (!strcmp(end, "iB") || !strcmp(end, "B"))
+				end += strlen(end);
+		}
+	}
+	if (!isdigit((unsigned char)text[0]) || *end)
+		return sl_fail(-EINVAL, "%s: '%s' is not a %s (%s)", setting->variable, text,
+		               setting->kind == BYTES ? "size" : "number", setting->range);
+	if (errno || value > UINT64_MAX >> shift)
+		value = UINT64_MAX;
+	else
+		value <<= shift;
+	*out = value;
+	return 0;
+}
+
+static int check_range(const struct setting *setting, uint64_t value)
+{
+	if (value < setting->least || value > setting->most)
+		return sl_fail(-EINVAL, "%s: %" PRIu64 " is out of range (%s)", setting->variable,
+		               value, setting->range);
+	return 0;
+}
+
+static int load_text(const struct setting *setting, const char *text, struct sl_settings *out)
+{
+	void *field = (char *)out + setting->out;
+	int rc;
+
+	switch (setting->kind) {
+	case CHOICE:
+		return sl_choice_parse(setting->variable, text, field);
+	case DISABLE:
+		return parse_disable(setting->variable, text, field);
+	default:
+		rc = parse_number(setting, text, field);
+		return rc ? rc : check_range(setting, *(uint64_t *)field);
+	}
+}
+
+static int load_one(const struct setting *setting, const struct sluice_config *config,
+                    struct sl_settings *out, const char **source)
+{
+	const void *in = (const char *)config + setting->in;
+	bool numeric = setting->kind == COUNT || setting->kind == BYTES;
+	/* A caller that was built against a shorter struct has no such field. */
+	bool given = config && setting->in + sizeof(size_t) <= config->size;
+	const char *text = getenv(setting->variable);
+
+	if (given && numeric && *(const size_t *)in) {
+		*source = CONFIG;
+		*(uint64_t *)((char *)out + setting->out) = *(const size_t *)in;
+		return check_range(setting, *(const size_t *)in);
+	}
+	if (given && !numeric && *(const char *const *)in) {
+		*source = CONFIG;
+		return load_text(setting, *(const char *const *)in, out);
+	}
+	if (text && *text) {
+		*source = ENVIRONMENT;
+		return load_text(setting, text, out);
+	}
+	*source = DEFAULT;
+	if (numeric)
+		*(uint64_t *)((char *)out + setting->out) = setting->fallback;
+	else
+		*(unsigned *)((char *)out + setting->out) = setting->fallback;
+	return 0;
+}
+
+static int check_together(const struct sl_settings *s)
+{
+	if (s->piece_bytes % 4096)
+		return sl_fail(-EINVAL, "SLUICE_PIECE_BYTES: %" PRIu64 " is no multiple of 4 KiB",
+		               s->piece_bytes);
+	if (s->choice == SL_CHOICE_URING && s->disable & SL_DISABLE_URING)
+		return sl_fail(-EINVAL, "SLUICE_BACKEND asks for uring, which SLUICE_DISABLE "
+		                        "switches off");
+	if (s->inline_bytes > s->piece_bytes)
+		return sl_fail(-EINVAL,
+		               "SLUICE_INLINE_BYTES: %" PRIu64 " is more than "
+		               "SLUICE_PIECE_BYTES, %" PRIu64,
+		               s->inline_bytes, s->piece_bytes);
+	return 0;
+}
+
+int sl_settings_load(const struct sluice_config *config, struct sl_settings *out)
+{
+	struct sl_settings settings = {0};
+	int rc;
+
+	if (config && config->size < sizeof(config->size))
+		return sl_fail(-EINVAL, "config: size is not set");
+	for (size_t i = 0; i < SETTINGS; i++) {
+		rc = load_one(&table[i], config, &settings, &settings.sources[i]);
+		if (rc)
+			return rc;
+	}
+	rc = check_together(&settings);
+	if (rc)
+		return rc;
+	if (!settings.inline_bytes)
+		settings.inline_bytes = SL_MIN(64 << 10, settings.piece_bytes);
+	*out = settings;
+	return 0;
+}
+
+void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size)
+{
+	const struct setting *setting = &table[index];
+	const void *field;
+	uint64_t value;
+
+	text[0] = '\0';
+	if (index >= SETTINGS)
+		return;
+	field = (const char *)settings + setting->out;
+	switch (setting->kind) {
+	case CHOICE:
+		snprintf(text, size, "%s", choices[*(const unsigned *)field]);
+		return;
+	case DISABLE:
+		for (unsigned i = 0; i < sizeof(features) / sizeof(features[0]); i++)
+			if (*(const unsigned *)field & 1u << i)
+				snprintf(text + strlen(text), size - strlen(text), "%s%s",
+				         text[0] ? "," : "", features[i]);
+		if (!text[0])
+			snprintf(text, size, "none");
+		return;
+	default:
+		value = *(const uint64_t *)field;
+		if (setting->kind == BYTES && value >= 1 << 20 && value % (1 << 20) == 0)
+			snprintf(text, size, "%" PRIu64 "M", value >> 20);
+		else if (setting->kind == BYTES && value >= 1 << 10 && value % (1 << 10) == 0)
+			snprintf(text, size, "%" PRIu64 "K", value >> 10);
+		else
+			snprintf(text, size, "%" PRIu64, value);
+	}
+}
+
+int sl_setting_describe(size_t index, const struct sl_settings *settings,
+                        struct sluice_setting *out)
+{
+	const struct setting *setting = &table[index];
+
+	if (index >= SETTINGS)
+		return -ENOENT;
+	out->variable = setting->variable;
+	out->fallback = setting->fallback_text;
+	out->range = setting->range;
+	out->meaning = setting->meaning;
+	out->source = settings ? settings->sources[index] : NULL;
+	return 0;
+}

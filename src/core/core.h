@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What every room stands on: errors, time, waiting, lists, queues, threads, settings, URIs. */
+#ifndef SL_CORE_H
+#define SL_CORE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <sluice/sluice.h>
+
+#define SL_MIN(a, b)                        ((a) < (b) ? (a) : (b))
+#define SL_MAX(a, b)                        ((a) > (b) ? (a) : (b))
+#define SL_CONTAINER(pointer, type, member) ((type *)((char *)(pointer)-offsetof(type, member)))
+
+/* ------------------------------------------------------------------------------------- error */
+
+/* Sets the sentence that sluice_last_message() returns on this thread, and returns error. */
+__attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
+/* The text of a negative errno, for sentences. */
+const char *sl_error_text(int error);
+void sl_clear_message(void);
+
+/* ------------------------------------------------------------------------------------- clock */
+
+#define SL_FOREVER INT64_MAX
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+int64_t sl_now(void);
+/* When a public timeout_ms that starts now ends; SL_FOREVER if negative. */
+int64_t sl_deadline(int timeout_ms);
+
+/* -------------------------------------------------------------------------------------- wait */
+
+/*
+ * Sleeps while *word is expected, until a wake or the deadline. Returns early at will: the caller
+ * looks at the word again. -ETIMEDOUT once the deadline has passed.
+ */
+int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
+void sl_word_wake(_Atomic uint32_t *word, int count);
+
+/* -------------------------------------------------------------------------------------- list */
+
+/* A ring of links with its head in it; an element that is in no list may be zero. */
+struct sl_list {
+	struct sl_list *next, *previous;
+};
+
+static inline void sl_list_init(struct sl_list *list)
+{
+	list->next = list->previous = list;
+}
+static inline bool sl_list_empty(const struct sl_list *list)
+{
+	return list->next == list;
+}
+static inline void sl_list_append(struct sl_list *list, struct sl_list *link)
+{
+	link->previous = list->previous;
+	link->next = list;
+	list->previous->next = link;
+	list->previous = link;
+}
+static inline void sl_list_remove(struct sl_list *link)
+{
+	link->previous->next = link->next;
+	link->next->previous = link->previous;
+	link->next = link->previous = NULL;
+}
+static inline bool sl_list_linked(const struct sl_list *link)
+{
+	return link->next;
+}
+/* NULL if the list is empty. */
+static inline struct sl_list *sl_list_take(struct sl_list *list)
+{
+	struct sl_list *link = list->next;
+
+	if (link == list)
+		return NULL;
+	sl_list_remove(link);
+	return link;
+}
+#define sl_list_each(link, list) \
+	for (struct sl_list *link = (list)->next; link != (list); link = link->next)
+
+/* ------------------------------------------------------------------------------------- queue */
+
+/*
+ * Work for several threads that each sleep in their own way (a word, an eventfd). One push wakes
+ * one sleeper, the one that fell asleep last.
+ */
+struct sl_sleeper {
+	struct sl_list link;               /* guarded by queue->mutex */
+	void (*wake)(struct sl_sleeper *); /* any thread, no lock held */
+};
+struct sl_queue {
+	pthread_mutex_t mutex;
+	struct {
+		struct sl_list ready;
+		struct sl_list sleepers;
+		bool closed;
+	} locked;               /* guarded by mutex */
+	_Atomic uint32_t count; /* written under mutex; a hint without it */
+};
+
+void sl_queue_init(struct sl_queue *queue);
+void sl_queue_destroy(struct sl_queue *queue);
+void sl_queue_push(struct sl_queue *queue, struct sl_list *link);
+/* Moves up to max links to the end of out; how many. */
+unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
+/* False if there is work, or no more will come: then do not sleep. Else wake() will be called. */
+bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper);
+/* After sleeping, whatever ended it. */
+void sl_queue_awake(struct sl_queue *queue, struct sl_sleeper *sleeper);
+/* Wakes all; what is queued is still to be taken. */
+void sl_queue_close(struct sl_queue *queue);
+bool sl_queue_closed(struct sl_queue *queue);
+/* Wakes all sleepers, so that they look around. */
+void sl_queue_nudge(struct sl_queue *queue);
+
+/* ------------------------------------------------------------------------------------ thread */
+
+/* A joinable thread with a name of at most 15 characters that blocks all signals. 0 or -errno. */
+int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
+/* Processors that this process may use; at least 1. */
+unsigned sl_cores(void);
+
+/* -------------------------------------------------------------------------------------- pool */
+
+/* The worker threads: they make the blocking calls. No task waits for another one. */
+struct sl_task {
+	struct sl_list link;
+	void (*run)(struct sl_task *);
+};
+struct sl_pool;
+
+int sl_pool_start(unsigned workers, struct sl_pool **out);
+/* Runs what is queued, then joins the workers. NULL is allowed, here and below. */
+void sl_pool_stop(struct sl_pool *pool);
+/* After the threads that submit have been joined: one may still be waking a worker. */
+void sl_pool_free(struct sl_pool *pool);
+/* From any thread, any number of times; the task is the pool's until it runs. */
+void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
+
+/* ---------------------------------------------------------------------------------- interval */
+
+/*
+ * A set of half-open ranges that finds those that overlap a given one: a treap ordered by start,
+ * each node knowing the largest end below it. Not thread-safe.
+ */
+struct sl_interval {
+	struct sl_interval *left, *right;
+	uint64_t start, end; /* start < end */
+	uint64_t last;       /* largest end in this subtree */
+	uint64_t weight;     /* heap order */
+};
+struct sl_intervals {
+	struct sl_interval *root;
+	uint64_t random;
+};
+
+void sl_intervals_insert(struct sl_intervals *set, struct sl_interval *interval);
+void sl_intervals_remove(struct sl_intervals *set, struct sl_interval *interval);
+/* Calls visit for each member that overlaps [start, end), which must not change the set. */
+void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, uint64_t end,
+                              void (*visit)(struct sl_interval *, void *), void *argument);
+
+/* ------------------------------------------------------------------------------------ config */
+
+/* The kernel features that SLUICE_DISABLE can mask. */
+enum sl_disable {
+	SL_DISABLE_URING = 1 << 0,
+	SL_DISABLE_CACHESTAT = 1 << 1,
+	SL_DISABLE_NOWAIT = 1 << 2,
+	SL_DISABLE_DONTCACHE = 1 << 3,
+	SL_DISABLE_DIOALIGN = 1 << 4,
+};
+/* Which executors a local file may use. */
+enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING };
+
+#define SL_SETTINGS_MOST 16 /* a bound on their number */
+
+struct sl_settings {
+	unsigned choice;  /* enum sl_choice */
+	unsigned disable; /* of enum sl_disable */
+	uint64_t workers; /* 0 until the context has decided */
+	uint64_t reactors;
+	uint64_t reactor_depth;
+	uint64_t piece_bytes;
+	uint64_t operation_depth;
+	uint64_t direct_bytes;
+	uint64_t inline_bytes;
+	uint64_t max_operations;
+	const char *sources[SL_SETTINGS_MOST]; /* by index of the setting */
+};
+
+/* Reads config and the environment, and checks all of it; 0 or -EINVAL with a sentence. */
+int sl_settings_load(const struct sluice_config *config, struct sl_settings *out);
+/* The index of "auto", "posix", "uring" in enum sl_choice, or -EINVAL with a sentence. */
+int sl_choice_parse(const char *what, const char *name, unsigned *out);
+const char *sl_choice_name(unsigned choice);
+/* Describes a setting, all but its value; settings may be NULL. -ENOENT past the last. */
+int sl_setting_describe(size_t index, const struct sl_settings *settings,
+                        struct sluice_setting *out);
+/* Its value, as its variable would say it; "" past the last. */
+void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size);
+
+/* --------------------------------------------------------------------------------------- uri */
+
+struct sl_uri {
+	char scheme[16]; /* "file" for a plain path */
+	char *path;      /* for "file": unescaped */
+};
+
+/* 0; -EINVAL with a sentence if it is malformed. Freed by sl_uri_clear(). */
+int sl_uri_parse(const char *text, struct sl_uri *out);
+void sl_uri_clear(struct sl_uri *uri);
+
+#endif

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "core/core.h"
+
+/*
+ * How long a worker looks for work before it sleeps. Waking a thread costs several times this, and
+ * the next piece of a running operation arrives sooner.
+ */
+#define SPIN_NS 20000
+
+struct worker {
+	struct sl_sleeper sleeper;
+	_Atomic uint32_t woken; /* the sleeper's word: 1 ends its sleep, set by wake() */
+	struct sl_pool *pool;
+	pthread_t thread;
+};
+
+struct sl_pool {
+	struct sl_queue queue;
+	unsigned count;
+	struct worker workers[];
+};
+
+static void worker_wake(struct sl_sleeper *sleeper)
+{
+	struct worker *worker = SL_CONTAINER(sleeper, struct worker, sleeper);
+
+	atomic_store(&worker->woken, 1);
+	sl_word_wake(&worker->woken, 1);
+}
+
+static void worker_sleep(struct worker *worker)
+{
+	struct sl_queue *queue = &worker->pool->queue;
+	int64_t until = sl_now() + SPIN_NS;
+
+	while (sl_now() < until)
+		if (atomic_load_explicit(&queue->count, memory_order_relaxed))
+			return;
+	atomic_store(&worker->woken, 0);
+	if (!sl_queue_sleep(queue, &worker->sleeper))
+		return;
+	/* Ended by a push, or by sl_pool_stop(). */
+	while (!atomic_load(&worker->woken))
+		sl_word_wait(&worker->woken, 0, SL_FOREVER);
+	sl_queue_awake(queue, &worker->sleeper);
+}
+
+static void *worker_run(void *argument)
+{
+	struct worker *worker = argument;
+	struct sl_queue *queue = &worker->pool->queue;
+	struct sl_list taken;
+
+	sl_list_init(&taken);
+	for (;;) {
+		if (sl_queue_take(queue, &taken, 1)) {
+			struct sl_task *task =
+				SL_CONTAINER(sl_list_take(&taken), struct sl_task, link);
+
+			task->run(task);
+		} else if (sl_queue_closed(queue)) {
+			return NULL;
+		} else {
+			worker_sleep(worker);
+		}
+	}
+}
+
+int sl_pool_start(unsigned workers, struct sl_pool **out)
+{
+	struct sl_pool *pool = calloc(1, sizeof(*pool) + workers * sizeof(pool->workers[0]));
+	char name[16];
+	int rc;
+
+	if (!pool)
+		return sl_fail(-ENOMEM, "no memory for %u workers", workers);
+	sl_queue_init(&pool->queue);
+	for (; pool->count < workers; pool->count++) {
+		struct worker *worker = &pool->workers[pool->count];
+
+		worker->sleeper.wake = worker_wake;
+		worker->pool = pool;
+		snprintf(name, sizeof(name), "sluice-work-%u", pool->count % 1000);
+		rc = sl_thread_start(&worker->thread, name, worker_run, worker);
+		if (rc) {
+			sl_pool_stop(pool);
+			sl_pool_free(pool);
+			return rc;
+		}
+	}
+	*out = pool;
+	return 0;
+}
+
+void sl_pool_stop(struct sl_pool *pool)
+{
+	if (!pool)
+		return;
+	sl_queue_close(&pool->queue);
+	for (unsigned i = 0; i < pool->count; i++)
+		pthread_join(pool->workers[i].thread, NULL);
+}
+
+void sl_pool_free(struct sl_pool *pool)
+{
+	if (!pool)
+		return;
+	sl_queue_destroy(&pool->queue);
+	free(pool);
+}
+
+void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
+{
+	sl_queue_push(&pool->queue, &task->link);
+}

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/core.h"
+
+void sl_queue_init(struct sl_queue *queue)
+{
+	pthread_mutex_init(&queue->mutex, NULL);
+	sl_list_init(&queue->locked.ready);
+	sl_list_init(&queue->locked.sleepers);
+	queue->locked.closed = false;
+	atomic_init(&queue->count, 0);
+}
+
+void sl_queue_destroy(struct sl_queue *queue)
+{
+	pthread_mutex_destroy(&queue->mutex);
+}
+
+/* The sleeper that fell asleep last: its caches are the warmest. */
+static struct sl_sleeper *take_sleeper(struct sl_queue *queue)
+{
+	struct sl_list *link = queue->locked.sleepers.previous;
+
+	if (link == &queue->locked.sleepers)
+		return NULL;
+	sl_list_remove(link);
+	return SL_CONTAINER(link, struct sl_sleeper, link);
+}
+
+void sl_queue_push(struct sl_queue *queue, struct sl_list *link)
+{
+	struct sl_sleeper *sleeper;
+
+	pthread_mutex_lock(&queue->mutex);
+	sl_list_append(&queue->locked.ready, link);
+	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
+	sleeper = take_sleeper(queue);
+	pthread_mutex_unlock(&queue->mutex);
+	if (sleeper)
+		sleeper->wake(sleeper);
+}
+
+unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max)
+{
+	struct sl_list *link;
+	unsigned taken = 0;
+
+	if (!max || !atomic_load_explicit(&queue->count, memory_order_relaxed))
+		return 0;
+	pthread_mutex_lock(&queue->mutex);
+	while (taken < max && (link = sl_list_take(&queue->locked.ready))) {
+		sl_list_append(out, link);
+		taken++;
+	}
+	atomic_fetch_sub_explicit(&queue->count, taken, memory_order_relaxed);
+	pthread_mutex_unlock(&queue->mutex);
+	return taken;
+}
+
+bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper)
+{
+	bool sleep;
+
+	pthread_mutex_lock(&queue->mutex);
+	sleep = sl_list_empty(&queue->locked.ready) && !queue->locked.closed;
+	if (sleep)
+		sl_list_append(&queue->locked.sleepers, &sleeper->link);
+	pthread_mutex_unlock(&queue->mutex);
+	return sleep;
+}
+
+void sl_queue_awake(struct sl_queue *queue, struct sl_sleeper *sleeper)
+{
+	pthread_mutex_lock(&queue->mutex);
+	if (sl_list_linked(&sleeper->link))
+		sl_list_remove(&sleeper->link);
+	pthread_mutex_unlock(&queue->mutex);
+}
+
+/*
+ * The wakes are made under the mutex: a sleeper that has just been taken off the list may return
+ * and be freed by the stopping thread, but only after it has passed through sl_queue_awake().
+ */
+static void wake_all(struct sl_queue *queue)
+{
+	struct sl_sleeper *sleeper;
+
+	while ((sleeper = take_sleeper(queue)))
+		sleeper->wake(sleeper);
+}
+
+void sl_queue_close(struct sl_queue *queue)
+{
+	pthread_mutex_lock(&queue->mutex);
+	queue->locked.closed = true;
+	wake_all(queue);
+	pthread_mutex_unlock(&queue->mutex);
+}
+
+bool sl_queue_closed(struct sl_queue *queue)
+{
+	bool closed;
+
+	pthread_mutex_lock(&queue->mutex);
+	closed = queue->locked.closed && sl_list_empty(&queue->locked.ready);
+	pthread_mutex_unlock(&queue->mutex);
+	return closed;
+}
+
+void sl_queue_nudge(struct sl_queue *queue)
+{
+	pthread_mutex_lock(&queue->mutex);
+	wake_all(queue);
+	pthread_mutex_unlock(&queue->mutex);
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What names a file: a path, or scheme://rest (RFC 3986, section 3). */
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/core.h"
+
+static int hex(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	c |= 0x20;
+	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Decodes percent-escapes in place. */
+static int unescape(const char *uri, char *text)
+{
+	char *to = text;
+
+	for (const char *from = text; *from; from++) {
+		int value;
+
+		if (*from != '%') {
+			*to++ = *from;
+			continue;
+		}
+		if (hex(from[1]) < 0 || hex(from[2]) < 0)
+			return sl_fail(-EINVAL, "'%s': '%%' needs two hexadecimal digits", uri);
+		value = hex(from[1]) << 4 | hex(from[2]);
+		if (!value)
+			return sl_fail(-EINVAL, "'%s': a path cannot hold '%%00'", uri);
+		*to++ = (char)value;
+		from += 2;
+	}
+	*to = '\0';
+	return 0;
+}
+
+/* The length of the scheme in "scheme://", or 0: then text is a path. */
+static size_t scheme_length(const char *text)
+{
+	size_t length = 0;
+
+	if (!isalpha((unsigned char)text[0]))
+		return 0;
+	while (isalnum((unsigned char)text[length]) ||
+	       (text[length] && strchr("+-.", text[length])))
+		length++;
+	return strncmp(text + length, "://", 3) ? 0 : length;
+}
+
+static int parse_file(const char *text, const char *rest, struct sl_uri *uri)
+{
+	if (!strncmp(rest, "localhost/", 10))
+		rest += 9;
+	if (rest[0] != '/')
+		return sl_fail(-EINVAL, "'%s': a file URI is file:///path", text);
+	uri->path = strdup(rest);
+	if (!uri->path)
+		return sl_fail(-ENOMEM, "no memory");
+	return unescape(text, uri->path);
+}
+
+int sl_uri_parse(const char *text, struct sl_uri *out)
+{
+	size_t length = scheme_length(text);
+	struct sl_uri uri = {.scheme = "file"};
+	int rc = 0;
+
+	if (!text[0])
+		return sl_fail(-EINVAL, "the name of the file is empty");
+	if (length >= sizeof(uri.scheme))
+		return sl_fail(-EPROTONOSUPPORT, "'%s': unknown scheme '%.*s'", text, (int)length,
+		               text);
+	if (length) {
+		for (size_t i = 0; i < length; i++)
+			uri.scheme[i] = (char)tolower((unsigned char)text[i]);
+		uri.scheme[length] = '\0';
+	}
+	if (!strcmp(uri.scheme, "file") && length) {
+		rc = parse_file(text, text + length + 3, &uri);
+	} else {
+		uri.path = strdup(text);
+		rc = uri.path ? 0 : sl_fail(-ENOMEM, "no memory");
+	}
+	if (rc)
+		sl_uri_clear(&uri);
+	else
+		*out = uri;
+	return rc;
+}
+
+void sl_uri_clear(struct sl_uri *uri)
+{
+	free(uri->path);
+	uri->path = NULL;
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline)
+{
+	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+	long rc;
+
+	/* The bitset form takes an absolute time of CLOCK_MONOTONIC. */
+	rc = syscall(SYS_futex, word, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, expected,
+	             deadline == SL_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+	return rc < 0 && errno == ETIMEDOUT ? -ETIMEDOUT : 0;
+}
+
+void sl_word_wake(_Atomic uint32_t *word, int count)
+{
+	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
+}

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The queue of finished operations. */
+#include <errno.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/io.h"
+
+int sl_done_init(struct sl_done *done)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(&done->arrived, &attributes);
+	pthread_condattr_destroy(&attributes);
+	pthread_mutex_init(&done->mutex, NULL);
+	sl_list_init(&done->list);
+	done->fd = -1;
+	return 0;
+}
+
+void sl_done_destroy(struct sl_done *done)
+{
+	if (done->fd >= 0)
+		close(done->fd);
+	pthread_cond_destroy(&done->arrived);
+	pthread_mutex_destroy(&done->mutex);
+}
+
+/* The descriptor is readable exactly while the list holds something; the mutex is held. */
+static void show(struct sl_done *done)
+{
+	uint64_t one = 1;
+
+	if (done->fd >= 0)
+		(void)!write(done->fd, &one, sizeof(one));
+}
+
+static void unlink_op(struct sl_done *done, struct sluice_op *op)
+{
+	uint64_t count;
+
+	sl_list_remove(&op->done.link);
+	if (done->fd >= 0 && sl_list_empty(&done->list))
+		(void)!read(done->fd, &count, sizeof(count));
+}
+
+void sl_done_push(struct sluice_op *op)
+{
+	struct sl_done *done = &op->ctx->done;
+	bool wake;
+
+	pthread_mutex_lock(&done->mutex);
+	if (op->done.reported) {
+		pthread_mutex_unlock(&done->mutex);
+		return;
+	}
+	if (sl_list_empty(&done->list))
+		show(done);
+	sl_list_append(&done->list, &op->done.link);
+	wake = done->waiters > 0;
+	pthread_mutex_unlock(&done->mutex);
+	if (wake)
+		pthread_cond_signal(&done->arrived);
+}
+
+void sl_done_forget(struct sluice_op *op)
+{
+	struct sl_done *done = &op->ctx->done;
+
+	pthread_mutex_lock(&done->mutex);
+	op->done.reported = true;
+	if (sl_list_linked(&op->done.link))
+		unlink_op(done, op);
+	pthread_mutex_unlock(&done->mutex);
+}
+
+static struct sluice_op *take(struct sl_done *done)
+{
+	struct sluice_op *op;
+
+	if (sl_list_empty(&done->list))
+		return NULL;
+	op = SL_CONTAINER(done->list.next, struct sluice_op, done.link);
+	unlink_op(done, op);
+	op->done.reported = true;
+	return op;
+}
+
+int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
+{
+	int rc = sl_context_check(ctx);
+	struct sluice_op *op;
+	struct timespec until;
+	int64_t deadline;
+
+	if (rc)
+		return rc;
+	if (!out)
+		return sl_fail(-EINVAL, "sluice_next_done: out is NULL");
+	deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
+	until = (struct timespec){deadline / 1000000000, deadline % 1000000000};
+	pthread_mutex_lock(&ctx->done.mutex);
+	/* Ended by sl_done_push(), or by the deadline. */
+	while (!(op = take(&ctx->done)) && timeout_ms && rc != ETIMEDOUT) {
+		ctx->done.waiters++;
+		if (deadline == SL_FOREVER)
+			rc = pthread_cond_wait(&ctx->done.arrived, &ctx->done.mutex);
+		else
+			rc = pthread_cond_timedwait(&ctx->done.arrived, &ctx->done.mutex, &until);
+		ctx->done.waiters--;
+	}
+	pthread_mutex_unlock(&ctx->done.mutex);
+	if (!op)
+		return sl_fail(-EAGAIN, "no operation finished in time");
+	*out = op;
+	return 0;
+}
+
+int sluice_done_fd(sluice_context *ctx)
+{
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&ctx->done.mutex);
+	if (ctx->done.fd < 0) {
+		ctx->done.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+		if (ctx->done.fd >= 0 && !sl_list_empty(&ctx->done.list))
+			show(&ctx->done);
+	}
+	rc = ctx->done.fd >= 0
+	             ? ctx->done.fd
+	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	pthread_mutex_unlock(&ctx->done.mutex);
+	return rc;
+}

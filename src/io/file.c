@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io.h"
+
+/* ----------------------------------------------------------------------------------- objects */
+
+static struct sl_list *bucket_of(struct sluice_context *ctx, const char *identity)
+{
+	uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
+
+	for (const char *c = identity; *c; c++)
+		hash = (hash ^ (unsigned char)*c) * UINT64_C(1099511628211);
+	return &ctx->files.objects[hash % SL_OBJECT_BUCKETS];
+}
+
+static struct sl_object *find_object(struct sl_list *bucket, const char *identity)
+{
+	sl_list_each (link, bucket) {
+		struct sl_object *object = SL_CONTAINER(link, struct sl_object, link);
+
+		if (!strcmp(object->identity, identity))
+			return object;
+	}
+	return NULL;
+}
+
+struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
+{
+	char *identity = backend->ops->identity(backend);
+	struct sl_object *object;
+	struct sl_list *bucket;
+
+	if (!identity)
+		return NULL;
+	bucket = bucket_of(ctx, identity);
+	pthread_mutex_lock(&ctx->files.mutex);
+	object = find_object(bucket, identity);
+	if (object) {
+		object->references++;
+		free(identity);
+	} else {
+		object = calloc(1, sizeof(*object));
+		if (object) {
+			sl_object_init(object, identity);
+			object->references = 1;
+			sl_list_append(bucket, &object->link);
+		} else {
+			free(identity);
+		}
+	}
+	pthread_mutex_unlock(&ctx->files.mutex);
+	return object;
+}
+
+void sl_object_release(struct sluice_context *ctx, struct sl_object *object)
+{
+	bool last;
+
+	if (!object)
+		return;
+	pthread_mutex_lock(&ctx->files.mutex);
+	last = !--object->references;
+	if (last)
+		sl_list_remove(&object->link);
+	pthread_mutex_unlock(&ctx->files.mutex);
+	if (last) {
+		sl_object_destroy(object);
+		free(object);
+	}
+}
+
+/* -------------------------------------------------------------------------------------- open */
+
+static int check_options(struct sluice_open_options *o)
+{
+	unsigned known = (SLUICE_OPEN_NONBLOCK << 1) - 1;
+
+	if (!o->flags)
+		o->flags = SLUICE_OPEN_READ;
+	if (o->flags & ~known)
+		return sl_fail(-EINVAL, "open options: unknown flags 0x%x", o->flags & ~known);
+	if (o->flags & SLUICE_OPEN_REPLACE)
+		o->flags |= SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
+	if (!(o->flags & (SLUICE_OPEN_READ | SLUICE_OPEN_WRITE)))
+		return sl_fail(-EINVAL, "open options: neither READ nor WRITE");
+	if (!(o->flags & SLUICE_OPEN_WRITE) &&
+	    (o->flags & (SLUICE_OPEN_CREATE | SLUICE_OPEN_TRUNCATE) || o->expected_size))
+		return sl_fail(-EINVAL,
+		               "open options: CREATE, TRUNCATE and expected_size need WRITE");
+	if (o->flags & SLUICE_OPEN_EXCLUSIVE && !(o->flags & SLUICE_OPEN_CREATE))
+		return sl_fail(-EINVAL, "open options: EXCLUSIVE needs CREATE or REPLACE");
+	if (o->mode & ~07777u)
+		return sl_fail(-EINVAL, "open options: mode 0%o is no permissions", o->mode);
+	if (o->expected_size > INT64_MAX)
+		return sl_fail(-EINVAL,
+		               "open options: expected_size %" PRIu64 " is beyond INT64_MAX",
+		               o->expected_size);
+	return 0;
+}
+
+/* The caller's options, which may be of a shorter or longer struct, with zeros for the rest. */
+static int copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
+{
+	memset(to, 0, sizeof(*to));
+	if (from && from->size < sizeof(from->size))
+		return sl_fail(-EINVAL, "open options: size is not set");
+	if (from)
+		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	to->size = sizeof(*to);
+	return check_options(to);
+}
+
+static int open_backend(struct sluice_context *ctx, const char *uri,
+                        const struct sluice_open_options *options, struct sl_backend **out)
+{
+	const struct sl_scheme *scheme = sl_schemes;
+	struct sl_uri parsed;
+	int rc = sl_uri_parse(uri, &parsed);
+
+	if (rc)
+		return rc;
+	while (scheme->scheme && strcmp(scheme->scheme, parsed.scheme))
+		scheme++;
+	if (scheme->scheme)
+		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
+	else
+		rc = sl_fail(-EPROTONOSUPPORT,
+		             "'%s': unknown scheme '%s'; this build knows paths and "
+		             "file://",
+		             uri, parsed.scheme);
+	sl_uri_clear(&parsed);
+	return rc;
+}
+
+static void file_free(struct sluice_file *file)
+{
+	sl_object_release(file->ctx, file->object);
+	if (file->backend)
+		file->backend->ops->close(file->backend);
+	pthread_mutex_destroy(&file->mutex);
+	free(file->locked.message);
+	free(file->uri);
+	free(file);
+}
+
+int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
+                sluice_file **out)
+{
+	struct sluice_open_options options;
+	struct sluice_file *file;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!uri || !out)
+		return sl_fail(-EINVAL, "sluice_open: %s is NULL", uri ? "out" : "uri");
+	rc = copy_options(o, &options);
+	if (rc)
+		return rc;
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return sl_fail(-ENOMEM, "no memory");
+	pthread_mutex_init(&file->mutex, NULL);
+	file->ctx = ctx;
+	file->flags = options.flags;
+	file->uri = strdup(uri);
+	rc = file->uri ? open_backend(ctx, uri, &options, &file->backend)
+	               : sl_fail(-ENOMEM, "no memory");
+	if (!rc) {
+		file->object = sl_object_acquire(ctx, file->backend);
+		if (!file->object)
+			rc = sl_fail(-ENOMEM, "no memory");
+	}
+	if (rc) {
+		file_free(file);
+		return rc;
+	}
+	file->backend->ops->limits(file->backend, &file->limits);
+	pthread_mutex_lock(&ctx->files.mutex);
+	ctx->files.count++;
+	pthread_mutex_unlock(&ctx->files.mutex);
+	*out = file;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------- close */
+
+void sl_file_keep_error(struct sluice_file *file, int error, const char *message)
+{
+	pthread_mutex_lock(&file->mutex);
+	if (!file->locked.error) {
+		file->locked.error = error;
+		file->locked.message = message ? strdup(message) : NULL;
+	}
+	pthread_mutex_unlock(&file->mutex);
+}
+
+/* The kept error, once, as the thread's message. */
+static int take_error(struct sluice_file *file)
+{
+	int error;
+
+	pthread_mutex_lock(&file->mutex);
+	error = file->locked.error;
+	if (error)
+		sl_fail(error, "%s",
+		        file->locked.message ? file->locked.message : sl_error_text(error));
+	free(file->locked.message);
+	file->locked.message = NULL;
+	file->locked.error = 0;
+	pthread_mutex_unlock(&file->mutex);
+	return error;
+}
+
+void sl_file_release(struct sluice_file *file)
+{
+	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
+		return;
+	/* The closing thread waits for this word, and frees it: nothing is read behind the store. */
+	atomic_store(&file->drained, 1);
+	sl_word_wake(&file->drained, 1);
+}
+
+static void drain(struct sluice_file *file)
+{
+	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
+		return;
+	/* Ended by the end of the file's last operation. */
+	while (!atomic_load(&file->drained))
+		sl_word_wait(&file->drained, 0, SL_FOREVER);
+}
+
+static void forget(struct sluice_file *file)
+{
+	struct sluice_context *ctx = file->ctx;
+
+	file_free(file);
+	pthread_mutex_lock(&ctx->files.mutex);
+	ctx->files.count--;
+	pthread_mutex_unlock(&ctx->files.mutex);
+}
+
+int sluice_close(sluice_file *file)
+{
+	int rc, error;
+
+	if (!file)
+		return 0;
+	rc = sl_context_check(file->ctx);
+	if (rc)
+		return rc;
+	drain(file);
+	error = take_error(file);
+	/* A file that lacks something is not given its name. */
+	if (!error || !(file->flags & SLUICE_OPEN_REPLACE)) {
+		rc = file->backend->ops->commit(file->backend);
+		error = error ? error : rc;
+	}
+	forget(file);
+	return error;
+}
+
+void sluice_discard(sluice_file *file)
+{
+	if (!file || !sl_context_alive(file->ctx))
+		return;
+	drain(file);
+	forget(file);
+}
+
+/* --------------------------------------------------------------------------- stat, sync, size */
+
+int sluice_stat(sluice_file *file, struct sluice_stat *out)
+{
+	struct sluice_stat stat = {0};
+	size_t size;
+	int rc;
+
+	if (!file || !out)
+		return sl_fail(-EINVAL, "sluice_stat: %s is NULL", file ? "out" : "file");
+	rc = sl_context_check(file->ctx);
+	if (rc)
+		return rc;
+	size = out->size;
+	if (size < sizeof(size))
+		return sl_fail(-EINVAL, "sluice_stat: out->size is not set");
+	rc = file->backend->ops->stat(file->backend, &stat);
+	if (rc)
+		return rc;
+	stat.size = size;
+	memcpy(out, &stat, SL_MIN(size, sizeof(stat)));
+	return 0;
+}
+
+int sluice_sync(sluice_file *file)
+{
+	int rc, error;
+
+	if (!file)
+		return sl_fail(-EINVAL, "sluice_sync: file is NULL");
+	rc = sl_context_check(file->ctx);
+	if (rc)
+		return rc;
+	/* Entered as a read of everything: after all writes before it, before all those after it. */
+	rc = sl_op_run(file, SL_SYNC, 0, 0);
+	error = take_error(file);
+	return error ? error : rc;
+}
+
+int sluice_truncate(sluice_file *file, uint64_t length)
+{
+	int64_t size;
+	int rc;
+
+	if (!file)
+		return sl_fail(-EINVAL, "sluice_truncate: file is NULL");
+	rc = sl_context_check(file->ctx);
+	if (rc)
+		return rc;
+	if (!(file->flags & SLUICE_OPEN_WRITE))
+		return sl_fail(-EBADF, "'%s' was not opened for writing", file->uri);
+	if (length > INT64_MAX)
+		return sl_fail(-EINVAL, "sluice_truncate: %" PRIu64 " is beyond INT64_MAX", length);
+	size = file->backend->ops->size(file->backend);
+	/* What changes: from the old end or the new one on, whichever comes first. */
+	return sl_op_run(file, SL_TRUNCATE, SL_MIN(length, (uint64_t)SL_MAX(size, 0)), length);
+}

@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of an operation, from its start to its end. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "io/io.h"
+
+/* ------------------------------------------------------------------------------------ memory */
+
+struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file, enum sl_kind kind)
+{
+	struct sluice_op *op = calloc(1, sizeof(*op));
+
+	if (!op)
+		return NULL;
+	atomic_init(&op->references, 1);
+	atomic_fetch_add_explicit(&ctx->references, 1, memory_order_relaxed);
+	op->ctx = ctx;
+	op->file = file;
+	op->kind = kind;
+	op->order.object = file->object;
+	op->order.write = kind == SL_WRITE || kind == SL_TRUNCATE;
+	pthread_mutex_init(&op->mutex, NULL);
+	sl_list_init(&op->locked.flying);
+	sl_list_init(&op->locked.spare);
+	op->locked.fd = -1;
+	return op;
+}
+
+static void op_free(struct sluice_op *op)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&op->locked.spare))) {
+		struct sl_part *part = SL_CONTAINER(link, struct sl_part, link);
+
+		if (part != &op->one_part)
+			free(part);
+	}
+	if (op->locked.fd >= 0)
+		close(op->locked.fd);
+	if (op->extents != &op->one_extent)
+		free(op->extents);
+	if (op->order.spans != &op->one_span)
+		free(op->order.spans);
+	free(op->message);
+	pthread_mutex_destroy(&op->mutex);
+	sl_context_unref(op->ctx);
+	free(op);
+}
+
+void sl_op_unref(struct sluice_op *op)
+{
+	if (atomic_fetch_sub(&op->references, 1) == 1)
+		op_free(op);
+}
+
+/* ------------------------------------------------------------------------------------ places */
+
+int sl_op_admit(struct sluice_file *file)
+{
+	struct sluice_context *ctx = file->ctx;
+	uint64_t most = ctx->core.settings.max_operations;
+	uint64_t now = atomic_load(&ctx->operations);
+
+	for (;;) {
+		uint32_t seen;
+
+		if (now < most) {
+			if (atomic_compare_exchange_weak(&ctx->operations, &now, now + 1))
+				return 0;
+			continue;
+		}
+		if (file->flags & SLUICE_OPEN_NONBLOCK)
+			return sl_fail(-EAGAIN,
+			               "%" PRIu64 " operations are in flight, which is "
+			               "SLUICE_MAX_OPERATIONS",
+			               most);
+		/* Ended by the end of any operation. */
+		atomic_fetch_add(&ctx->operations_waited, 1);
+		seen = atomic_load(&ctx->operations_left);
+		if (atomic_load(&ctx->operations) >= most)
+			sl_word_wait(&ctx->operations_left, seen, SL_FOREVER);
+		atomic_fetch_sub(&ctx->operations_waited, 1);
+		now = atomic_load(&ctx->operations);
+	}
+}
+
+void sl_op_leave(struct sluice_context *ctx)
+{
+	atomic_fetch_sub(&ctx->operations, 1);
+	if (atomic_load(&ctx->operations_waited)) {
+		atomic_fetch_add(&ctx->operations_left, 1);
+		sl_word_wake(&ctx->operations_left, INT_MAX);
+	}
+}
+
+/* --------------------------------------------------------------------------------------- end */
+
+void sl_op_publish(struct sluice_op *op)
+{
+	uint64_t one = 1;
+	uint32_t before;
+
+	pthread_mutex_lock(&op->mutex);
+	before = atomic_fetch_or(&op->state, SL_OP_DONE);
+	if (op->locked.fd >= 0)
+		(void)!write(op->locked.fd, &one, sizeof(one));
+	pthread_mutex_unlock(&op->mutex);
+	if (before & SL_OP_AWAITED)
+		sl_word_wake(&op->state, INT_MAX);
+	if (!op->detached)
+		sl_done_push(op);
+}
+
+void sl_op_end(struct sluice_op *op)
+{
+	struct sluice_context *ctx = op->ctx;
+	struct sluice_file *file = op->file;
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	pthread_mutex_lock(&op->mutex);
+	op->locked.ended = true;
+	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
+	pthread_mutex_unlock(&op->mutex);
+	if (op->detached && op->result < 0)
+		sl_file_keep_error(file, (int)op->result, op->message);
+	sl_order_leave(op, &ready);
+	sl_op_publish(op);
+	sl_op_unref(op);
+	/* The places are given back before others start, so that none of them waits for this one;
+	 * those that start keep the file open themselves. */
+	sl_op_leave(ctx);
+	sl_file_release(file);
+	sl_op_start_all(&ready);
+}
+
+void sl_op_fail(struct sluice_op *op, int error, char *message)
+{
+	pthread_mutex_lock(&op->mutex);
+	op->locked.stopped = true;
+	if (!op->locked.error && !op->locked.ended) {
+		op->locked.error = error;
+		op->message = message;
+		message = NULL;
+	}
+	sl_list_each (link, &op->locked.flying) {
+		struct sl_part *part = SL_CONTAINER(link, struct sl_part, link);
+
+		atomic_store_explicit(&part->piece.cancelled, true, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&op->mutex);
+	free(message);
+}
+
+/* ------------------------------------------------------------------------------------ pieces */
+
+static void pump(struct sluice_op *op);
+
+/* NULL if the file did end there; else what is wrong. */
+static char *missing_bytes(struct sluice_op *op, const struct sl_piece *piece)
+{
+	struct sluice_file *file = op->file;
+	int64_t size = file->backend->ops->size(file->backend);
+	char *message;
+
+	/* A size that does not hold its bytes, as in /sys, is no loss. */
+	if (size == -1 || (size >= 0 && (uint64_t)size >= piece->offset + piece->length))
+		return NULL;
+	if (asprintf(&message,
+	             "'%s' was truncated while it was read: bytes from %" PRIu64 " on are "
+	             "missing",
+	             file->uri, piece->offset + piece->moved) < 0)
+		message = NULL;
+	return message;
+}
+
+static char *piece_message(struct sluice_op *op, const struct sl_piece *piece)
+{
+	char *message;
+
+	if (asprintf(&message, "%s '%s' at byte %" PRIu64 ": %s",
+	             piece->write ? "cannot write" : "cannot read", op->file->uri,
+	             piece->offset + piece->moved, sl_error_text(piece->error)) < 0)
+		message = NULL;
+	return message;
+}
+
+static void part_done(struct sl_piece *piece)
+{
+	struct sl_part *part = SL_CONTAINER(piece, struct sl_part, piece);
+	struct sluice_op *op = part->op;
+	char *message = NULL;
+
+	if (!piece->error && !piece->write && piece->moved < piece->length) {
+		message = missing_bytes(op, piece);
+		if (message)
+			piece->error = -EIO;
+	} else if (piece->error && piece->error != -ECANCELED) {
+		message = piece_message(op, piece);
+	}
+	if (piece->error)
+		sl_op_fail(op, piece->error, message);
+	pthread_mutex_lock(&op->mutex);
+	op->locked.in_flight--;
+	op->locked.moved += piece->moved;
+	sl_list_remove(&part->link);
+	sl_list_append(&op->locked.spare, &part->link);
+	pthread_mutex_unlock(&op->mutex);
+	pump(op);
+}
+
+/* A part to send out; NULL: there is no memory, and those in flight have to do. */
+static struct sl_part *take_part(struct sluice_op *op)
+{
+	struct sl_list *link = sl_list_take(&op->locked.spare);
+	struct sl_part *part;
+
+	if (link)
+		return SL_CONTAINER(link, struct sl_part, link);
+	if (!op->one_part.op)
+		part = &op->one_part;
+	else
+		part = calloc(1, sizeof(*part));
+	if (part)
+		part->op = op;
+	return part;
+}
+
+static void fill_part(struct sl_part *part, const struct sl_cut *cut)
+{
+	struct sluice_op *op = part->op;
+	struct sl_piece *piece = &part->piece;
+
+	piece->backend = op->file->backend;
+	piece->data = cut->data;
+	piece->length = cut->length;
+	piece->offset = cut->offset;
+	piece->write = op->kind == SL_WRITE;
+	piece->large = cut->large;
+	piece->aligned = cut->aligned;
+	piece->done = part_done;
+	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
+	piece->moved = 0;
+	piece->error = 0;
+}
+
+/*
+ * The next piece to hand out, or NULL for now. Direct and buffered pieces of one write are never in
+ * flight together: neighbours may lie in one folio of the page cache. The mutex is held.
+ */
+static struct sl_part *next_part(struct sluice_op *op)
+{
+	struct sl_cut cut;
+	struct sl_part *part;
+	bool turn;
+
+	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth ||
+	    !sl_plan_peek(&op->locked.plan, &cut))
+		return NULL;
+	turn = op->kind == SL_WRITE && cut.aligned != op->locked.aligned;
+	if (op->locked.in_flight && (turn || op->locked.plan.limits->sequential))
+		return NULL;
+	part = take_part(op);
+	if (!part)
+		return NULL;
+	sl_plan_advance(&op->locked.plan, &cut);
+	fill_part(part, &cut);
+	op->locked.aligned = cut.aligned;
+	op->locked.in_flight++;
+	sl_list_append(&op->locked.flying, &part->link);
+	return part;
+}
+
+/*
+ * Hands out pieces until enough are in flight, and ends the operation after the last one. Called at
+ * the start and after each piece, from any thread; one does the work, the others tell it to look
+ * again. Nobody else ends the operation, so it lives until this returns.
+ */
+static void pump(struct sluice_op *op)
+{
+	const struct sl_backend_ops *ops = op->file->backend->ops;
+	struct sl_part *part;
+	bool over;
+
+	pthread_mutex_lock(&op->mutex);
+	if (op->locked.pumping) {
+		op->locked.again = true;
+		pthread_mutex_unlock(&op->mutex);
+		return;
+	}
+	op->locked.pumping = true;
+	do {
+		op->locked.again = false;
+		while ((part = next_part(op))) {
+			pthread_mutex_unlock(&op->mutex);
+			ops->submit(part->piece.backend, &part->piece);
+			pthread_mutex_lock(&op->mutex);
+		}
+	} while (op->locked.again);
+	op->locked.pumping = false;
+	/* Nothing in flight and no part to be had: the plan has ended, or it was stopped. */
+	over = !op->locked.in_flight;
+	pthread_mutex_unlock(&op->mutex);
+	if (over)
+		sl_op_end(op);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+/* What has to be done on a worker. */
+static void run_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+	struct sl_backend *backend = op->file->backend;
+	char *message = NULL;
+	int rc;
+
+	if (op->kind == SL_SYNC)
+		rc = backend->ops->sync(backend);
+	else if (op->kind == SL_TRUNCATE)
+		rc = backend->ops->truncate(backend, op->length);
+	else
+		rc = backend->ops->reserve(backend, op->extents[0].offset, op->extents[0].length);
+	if (rc) {
+		const char *what = op->kind == SL_SYNC       ? "sync"
+		                   : op->kind == SL_TRUNCATE ? "truncate"
+		                                             : "reserve space for";
+
+		if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri,
+		             sl_error_text(rc)) < 0)
+			message = NULL;
+		sl_op_fail(op, rc, message);
+	}
+	pump(op);
+}
+
+/* Direct writes that extend a file are slow one by one: its new length is set first, at once. */
+static bool wants_reserve(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *extent = &op->extents[0];
+	int64_t size;
+
+	if (op->kind != SL_WRITE || op->count != 1 || !backend->ops->reserve ||
+	    !op->file->limits.offset_alignment || extent->length < op->locked.plan.direct_bytes)
+		return false;
+	size = backend->ops->size(backend);
+	return size >= 0 && extent->offset + extent->length > (uint64_t)size;
+}
+
+void sl_op_start(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	int64_t size = INT64_MAX;
+
+	if (op->kind == SL_READ && backend->ops->size) {
+		size = backend->ops->size(backend);
+		if (size < -1)
+			sl_op_fail(op, (int)size, NULL);
+		if (size < 0)
+			size = INT64_MAX;
+	}
+	op->locked.plan = (struct sl_plan){
+		.extents = op->extents,
+		.count = op->count,
+		.limits = &op->file->limits,
+		.direct_bytes = op->ctx->core.settings.direct_bytes,
+		.file_size = (uint64_t)size,
+	};
+	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
+		op->task.run = run_task;
+		sl_pool_submit(op->ctx->core.pool, &op->task);
+	} else {
+		pump(op);
+	}
+}
+
+void sl_op_start_all(struct sl_list *ready)
+{
+	/* An operation that ends at its start lets others start: a queue instead of a recursion. */
+	static _Thread_local struct sl_list *starting;
+	struct sl_list *link;
+
+	if (sl_list_empty(ready))
+		return;
+	if (starting) {
+		while ((link = sl_list_take(ready)))
+			sl_list_append(starting, link);
+		return;
+	}
+	starting = ready;
+	while ((link = sl_list_take(ready)))
+		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.ready));
+	starting = NULL;
+}

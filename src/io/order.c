@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Each pair of overlapping spans of which the earlier one holds the later one back is counted once
+ * when the later one enters, and taken back once when the earlier one leaves. Reads do not hold
+ * reads back, so they are never compared.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "io/io.h"
+
+void sl_object_init(struct sl_object *object, char *identity)
+{
+	object->identity = identity;
+	pthread_mutex_init(&object->mutex, NULL);
+}
+
+void sl_object_destroy(struct sl_object *object)
+{
+	pthread_mutex_destroy(&object->mutex);
+	free(object->identity);
+}
+
+static struct sluice_op *owner(struct sl_interval *interval)
+{
+	return SL_CONTAINER(interval, struct sl_span, interval)->op;
+}
+
+struct entering {
+	struct sluice_op *op;
+	bool overlaps_itself;
+};
+
+static void count_blocker(struct sl_interval *interval, void *argument)
+{
+	struct entering *entering = argument;
+
+	if (owner(interval) == entering->op)
+		entering->overlaps_itself = true;
+	else
+		entering->op->order.blockers++;
+}
+
+static struct sl_intervals *set_of(struct sluice_op *op)
+{
+	struct sl_object *object = op->order.object;
+
+	return op->order.write ? &object->locked.writes : &object->locked.reads;
+}
+
+/* Visits the spans that conflict with span. */
+static void visit_conflicts(struct sluice_op *op, const struct sl_span *span,
+                            void (*visit)(struct sl_interval *, void *), void *argument)
+{
+	struct sl_object *object = op->order.object;
+	uint64_t start = span->interval.start, end = span->interval.end;
+
+	sl_intervals_overlapping(&object->locked.writes, start, end, visit, argument);
+	if (op->order.write)
+		sl_intervals_overlapping(&object->locked.reads, start, end, visit, argument);
+}
+
+static void remove_spans(struct sluice_op *op, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		sl_intervals_remove(set_of(op), &op->order.spans[i].interval);
+}
+
+int sl_order_enter(struct sluice_op *op)
+{
+	struct sl_object *object = op->order.object;
+	struct entering entering = {op, false};
+	size_t entered = 0;
+	int rc;
+
+	if (!op->order.count)
+		return 0;
+	pthread_mutex_lock(&object->mutex);
+	op->order.blockers = 0;
+	op->order.sequence = ++object->locked.sequence;
+	while (entered < op->order.count && !entering.overlaps_itself) {
+		struct sl_span *span = &op->order.spans[entered];
+
+		visit_conflicts(op, span, count_blocker, &entering);
+		sl_intervals_insert(set_of(op), &span->interval);
+		entered++;
+	}
+	if (entering.overlaps_itself) {
+		remove_spans(op, entered);
+		rc = -EINVAL;
+	} else {
+		rc = op->order.blockers > 0;
+		if (op->order.write)
+			atomic_fetch_add(&object->writers, 1);
+	}
+	pthread_mutex_unlock(&object->mutex);
+	return rc;
+}
+
+struct leaving {
+	struct sluice_op *op;
+	struct sl_list *ready;
+};
+
+static void release_blocked(struct sl_interval *interval, void *argument)
+{
+	struct leaving *leaving = argument;
+	struct sluice_op *op = owner(interval);
+
+	/* Without blockers: it runs, or it was withdrawn. */
+	if (op->order.sequence < leaving->op->order.sequence || !op->order.blockers)
+		return;
+	if (!--op->order.blockers)
+		sl_list_append(leaving->ready, &op->order.ready);
+}
+
+void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
+{
+	struct sl_object *object = op->order.object;
+	struct leaving leaving = {op, ready};
+
+	if (!op->order.count)
+		return;
+	pthread_mutex_lock(&object->mutex);
+	remove_spans(op, op->order.count);
+	if (op->order.write)
+		atomic_fetch_sub(&object->writers, 1);
+	for (size_t i = 0; i < op->order.count; i++)
+		visit_conflicts(op, &op->order.spans[i], release_blocked, &leaving);
+	pthread_mutex_unlock(&object->mutex);
+}
+
+bool sl_order_withdraw(struct sluice_op *op)
+{
+	struct sl_object *object = op->order.object;
+	bool waiting;
+
+	if (!op->order.count)
+		return false;
+	pthread_mutex_lock(&object->mutex);
+	waiting = op->order.blockers > 0;
+	op->order.blockers = 0;
+	pthread_mutex_unlock(&object->mutex);
+	return waiting;
+}

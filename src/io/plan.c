@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "io/io.h"
+
+/* What is left to move of the current extent: what lies behind the file's end is not read. */
+static uint64_t rest(const struct sl_plan *plan)
+{
+	const struct sluice_extent *extent = &plan->extents[plan->extent];
+	uint64_t end = SL_MIN(extent->offset + extent->length, plan->file_size);
+	uint64_t start = extent->offset + plan->position;
+
+	return start < end ? end - start : 0;
+}
+
+bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
+{
+	const struct sl_limits *limits = plan->limits;
+	uint32_t alignment = limits->offset_alignment;
+	const struct sluice_extent *extent;
+	uint64_t left, head;
+
+	while (plan->extent < plan->count && !rest(plan)) {
+		plan->extent++;
+		plan->position = 0;
+	}
+	if (plan->extent == plan->count)
+		return false;
+	extent = &plan->extents[plan->extent];
+	left = rest(plan);
+	out->data = (char *)extent->data + plan->position;
+	out->offset = extent->offset + plan->position;
+	out->large = extent->length >= plan->direct_bytes;
+	out->aligned = false;
+	if (limits->sequential) {
+		out->length = left;
+		return true;
+	}
+	/* Pieces end at multiples of their length, so that neighbours share no page. */
+	out->length = SL_MIN(left, limits->piece_bytes - out->offset % limits->piece_bytes);
+	if (!out->large || !alignment)
+		return true;
+	head = -out->offset & (alignment - 1);
+	if (((uintptr_t)out->data + head) % limits->memory_alignment)
+		return true; /* the edges can never be cut so that the middle is aligned in memory */
+	if (head) {
+		out->length = SL_MIN(head, left);
+	} else if (out->length >= alignment) {
+		out->length -= out->length % alignment;
+		out->aligned = true;
+	}
+	return true;
+}
+
+void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut)
+{
+	plan->position += cut->length;
+}

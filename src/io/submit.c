@@ -1,0 +1,343 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The doors of an operation: submitting, waiting, cancelling. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+
+#include "io/io.h"
+
+/* ------------------------------------------------------------------------------------ submit */
+
+static int check_request(struct sluice_file *file, const struct sluice_request *r)
+{
+	uint64_t total = 0;
+
+	if (r->size < sizeof(r->size) + sizeof(r->kind))
+		return sl_fail(-EINVAL, "request: size is not set");
+	if (r->kind != SLUICE_READ && r->kind != SLUICE_WRITE)
+		return sl_fail(-EINVAL, "request: kind %d is neither SLUICE_READ nor SLUICE_WRITE",
+		               r->kind);
+	if (!(file->flags & (r->kind == SLUICE_READ ? SLUICE_OPEN_READ : SLUICE_OPEN_WRITE)))
+		return sl_fail(-EBADF, "'%s' was not opened for %s", file->uri,
+		               r->kind == SLUICE_READ ? "reading" : "writing");
+	if (r->count && !r->extents)
+		return sl_fail(-EINVAL, "request: extents is NULL");
+	for (size_t i = 0; i < r->count; i++) {
+		const struct sluice_extent *extent = &r->extents[i];
+
+		if (extent->length > INT64_MAX || extent->offset > INT64_MAX - extent->length)
+			return sl_fail(-EINVAL,
+			               "extent %zu: offset %" PRIu64 " and length %zu go "
+			               "beyond INT64_MAX",
+			               i, extent->offset, extent->length);
+		if (extent->length && !extent->data)
+			return sl_fail(-EINVAL, "extent %zu: data is NULL", i);
+		total += extent->length;
+		if (total > INT64_MAX)
+			return sl_fail(-EINVAL, "request: more than INT64_MAX bytes");
+	}
+	return 0;
+}
+
+/* What is in memory already needs nobody else: the operation is over before it has begun. */
+static int64_t read_now(struct sluice_file *file, const struct sluice_request *r)
+{
+	const struct sl_backend_ops *ops = file->backend->ops;
+	const struct sluice_extent *extent = r->extents;
+
+	if (r->kind != SLUICE_READ || r->count != 1 || !ops->read_now || !extent->length ||
+	    extent->length > file->ctx->core.settings.inline_bytes)
+		return -EAGAIN;
+	/* A write that was submitted before may be to the same bytes. */
+	if (atomic_load(&file->object->writers))
+		return -EAGAIN;
+	return ops->read_now(file->backend, extent->data, extent->length, extent->offset);
+}
+
+/* The operation's own copy of the extents, and a span for each that is not empty. */
+static int copy_extents(struct sluice_op *op, const struct sluice_request *r)
+{
+	op->count = r->count;
+	op->extents = &op->one_extent;
+	op->order.spans = &op->one_span;
+	if (r->count > 1) {
+		op->extents = calloc(r->count, sizeof(*op->extents));
+		op->order.spans = calloc(r->count, sizeof(*op->order.spans));
+		if (!op->extents || !op->order.spans)
+			return sl_fail(-ENOMEM, "no memory for %zu extents", r->count);
+	}
+	for (size_t i = 0; i < r->count; i++) {
+		const struct sluice_extent *extent = &r->extents[i];
+		struct sl_span *span = &op->order.spans[op->order.count];
+
+		op->extents[i] = *extent;
+		if (!extent->length)
+			continue;
+		span->interval.start = extent->offset;
+		span->interval.end = extent->offset + extent->length;
+		span->op = op;
+		op->order.count++;
+	}
+	return 0;
+}
+
+static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_request *r,
+                                bool detached)
+{
+	struct sluice_op *op = sl_op_new(file->ctx, file, r->kind);
+
+	if (!op) {
+		sl_fail(-ENOMEM, "no memory");
+		return NULL;
+	}
+	op->detached = detached;
+	if (r->size >= offsetof(struct sluice_request, user) + sizeof(r->user))
+		op->user = r->user;
+	return op;
+}
+
+static int finished_op(struct sluice_file *file, const struct sluice_request *r, int64_t result,
+                       sluice_op **out)
+{
+	struct sluice_op *op;
+
+	if (!out)
+		return 0;
+	op = new_op(file, r, false);
+	if (!op)
+		return -ENOMEM;
+	op->result = result;
+	*out = op;
+	sl_op_publish(op);
+	return 0;
+}
+
+static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
+{
+	int rc;
+
+	if (out)
+		atomic_fetch_add(&op->references, 1);
+	atomic_fetch_add(&file->in_flight, 1);
+	rc = sl_order_enter(op);
+	if (rc < 0) {
+		if (out)
+			sl_op_unref(op);
+		sl_file_release(file);
+		return sl_fail(rc, "request: extents of one write overlap in '%s'", file->uri);
+	}
+	if (out)
+		*out = op;
+	/* From here on another thread may end the operation and free its handle. */
+	if (rc == 0)
+		sl_op_start(op);
+	return 0;
+}
+
+static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
+{
+	struct sluice_op *op;
+	int64_t now;
+	int rc = check_request(file, r);
+
+	if (rc)
+		return rc;
+	now = read_now(file, r);
+	if (now >= 0)
+		return finished_op(file, r, now, out);
+	rc = sl_op_admit(file);
+	if (rc)
+		return rc;
+	op = new_op(file, r, !out);
+	rc = op ? copy_extents(op, r) : -ENOMEM;
+	if (!rc)
+		rc = enter(file, op, out);
+	if (rc) {
+		if (op)
+			sl_op_unref(op);
+		sl_op_leave(file->ctx);
+	}
+	return rc;
+}
+
+static int check_file(const struct sluice_file *file)
+{
+	if (!file)
+		return sl_fail(-EINVAL, "file is NULL");
+	return sl_context_check(file->ctx);
+}
+
+int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out)
+{
+	int rc = check_file(file);
+
+	if (rc)
+		return rc;
+	return r ? submit(file, r, out) : sl_fail(-EINVAL, "request is NULL");
+}
+
+static int submit_extents(sluice_file *file, int kind, const struct sluice_extent *v, size_t count,
+                          sluice_op **out)
+{
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+
+	r.kind = kind;
+	r.extents = v;
+	r.count = count;
+	return sluice_submit(file, &r, out);
+}
+
+int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out)
+{
+	struct sluice_extent extent = {dst, n, offset};
+
+	return submit_extents(file, SLUICE_READ, &extent, 1, out);
+}
+
+int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset, sluice_op **out)
+{
+	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
+
+	return submit_extents(file, SLUICE_WRITE, &extent, 1, out);
+}
+
+int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_READ, v, count, out);
+}
+
+int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
+{
+	return submit_extents(file, SLUICE_WRITE, v, count, out);
+}
+
+/* -------------------------------------------------------------------------------------- wait */
+
+static int check_op(const struct sluice_op *op)
+{
+	if (!op)
+		return sl_fail(-EINVAL, "op is NULL");
+	return sl_context_check(op->ctx);
+}
+
+/* Ended by sl_op_publish(), or by the deadline. */
+static bool wait_until_done(struct sluice_op *op, int64_t deadline)
+{
+	uint32_t state = atomic_load(&op->state);
+
+	while (!(state & SL_OP_DONE)) {
+		if (!(state & SL_OP_AWAITED)) {
+			state = atomic_fetch_or(&op->state, SL_OP_AWAITED) | SL_OP_AWAITED;
+			continue;
+		}
+		if (sl_word_wait(&op->state, state, deadline) == -ETIMEDOUT)
+			return atomic_load(&op->state) & SL_OP_DONE;
+		state = atomic_load(&op->state);
+	}
+	return true;
+}
+
+int64_t sluice_wait(sluice_op *op, int timeout_ms)
+{
+	int rc = check_op(op);
+
+	if (rc)
+		return rc;
+	if (!(atomic_load(&op->state) & SL_OP_DONE)) {
+		if (!timeout_ms || !wait_until_done(op, sl_deadline(timeout_ms)))
+			return sl_fail(-EINPROGRESS, "the operation is still running");
+	}
+	sl_done_forget(op);
+	return op->result;
+}
+
+int sluice_poll(const sluice_op *op)
+{
+	int rc = check_op(op);
+
+	return rc ? rc : (int)(atomic_load(&op->state) & SL_OP_DONE);
+}
+
+int sluice_op_fd(sluice_op *op)
+{
+	int rc = check_op(op);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&op->mutex);
+	if (op->locked.fd < 0)
+		op->locked.fd = eventfd(atomic_load(&op->state) & SL_OP_DONE ? 1 : 0,
+		                        EFD_CLOEXEC | EFD_NONBLOCK);
+	rc = op->locked.fd >= 0
+	             ? op->locked.fd
+	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	pthread_mutex_unlock(&op->mutex);
+	return rc;
+}
+
+void *sluice_op_user(const sluice_op *op)
+{
+	return op ? op->user : NULL;
+}
+
+const char *sluice_op_message(const sluice_op *op)
+{
+	bool failed = op && atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
+
+	if (!failed)
+		return "";
+	return op->message ? op->message : sl_error_text((int)op->result);
+}
+
+int sluice_cancel(sluice_op *op)
+{
+	int rc = check_op(op);
+
+	if (rc)
+		return rc;
+	if (atomic_load(&op->state) & SL_OP_DONE)
+		return sl_fail(-EALREADY, "the operation is over");
+	sl_op_fail(op, -ECANCELED, NULL);
+	if (sl_order_withdraw(op))
+		sl_op_end(op);
+	return 0;
+}
+
+void sluice_op_free(sluice_op *op)
+{
+	if (!op || !sl_context_alive(op->ctx))
+		return;
+	sl_done_forget(op);
+	sl_op_unref(op);
+}
+
+int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length)
+{
+	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
+	struct sluice_op *handle = NULL;
+	int rc;
+
+	if (!op)
+		return sl_fail(-ENOMEM, "no memory");
+	op->length = length;
+	op->order.spans = &op->one_span;
+	op->order.count = 1;
+	op->one_span.interval.start = from;
+	op->one_span.interval.end = UINT64_MAX;
+	op->one_span.op = op;
+	op->done.reported = true;
+	atomic_fetch_add(&file->ctx->operations, 1);
+	rc = enter(file, op, &handle);
+	if (rc) {
+		sl_op_unref(op);
+		sl_op_leave(file->ctx);
+		return rc;
+	}
+	rc = (int)sluice_wait(handle, -1);
+	if (rc)
+		sl_fail(rc, "%s", sluice_op_message(handle));
+	sluice_op_free(handle);
+	return rc;
+}

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The one place that knows every room: what a URI's scheme leads to. */
+#include "backend/backend.h"
+
+const struct sl_scheme sl_schemes[] = {
+	{"file", &sl_local_ops},
+	{NULL, NULL},
+};
+
+const char *sluice_version(void)
+{
+	return SLUICE_VERSION;
+}
