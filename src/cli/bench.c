@@ -151,7 +151,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 struct results {
 	const struct cli_bench_run *run;
 	const struct cli_bench_round *rounds;
-	const char *backend, *chunk; /* in force */
+	const char *backend; /* in force, as is the chunk */
+	uint64_t chunk;
 };
 
 static int compare(const void *a, const void *b)
@@ -202,8 +203,8 @@ static void print_json(const struct results *r)
 	cli_json_string(o->memory);
 	printf(", \"backend\": ");
 	cli_json_string(r->backend);
-	printf(", \"chunk\": %s, \"op_size\": %" PRIu64 ", \"depth\": %u", r->chunk, o->op_size,
-	       o->depth);
+	printf(", \"chunk\": %" PRIu64 ", \"op_size\": %" PRIu64 ", \"depth\": %u", r->chunk,
+	       o->op_size, o->depth);
 	printf(", \"buffer\": \"%s\", \"random\": %s, \"cold\": %s, \"sync\": %s",
 	       o->full ? "full" : "op", o->random ? "true" : "false", o->cold ? "true" : "false",
 	       o->sync ? "true" : "false");
@@ -223,14 +224,15 @@ static void print_json(const struct results *r)
 static void print_head(const struct results *r)
 {
 	const struct cli_bench *o = r->run->options;
-	char bytes[CLI_TEXT], op[CLI_TEXT];
+	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
 
 	printf("%s %s: %s in each round, %" PRIu64 " %soperations of %s, %u in flight\n",
 	       o->write ? "write" : "read", o->uri, cli_size_format(r->run->bytes, bytes),
 	       r->run->operations, o->random ? "random " : "", cli_size_format(o->op_size, op),
 	       o->depth);
-	printf("backend %s, chunk %s, %s buffer%s%s\n\n", r->backend, r->chunk,
-	       o->full ? "full" : "reused", o->cold ? ", cold" : "", o->sync ? ", synced" : "");
+	printf("backend %s, chunk %s, %s buffer%s%s\n\n", r->backend,
+	       cli_size_format(r->chunk, chunk), o->full ? "full" : "reused",
+	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
 	       "CPU s per GB");
 }
@@ -280,7 +282,7 @@ static int check_target(const struct cli_bench_run *run)
 	if (o->force || !run->path || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0)) {
-		warnx("%s holds something; use -f to overwrite it", o->uri);
+		warnx("'%s' holds something; use -f to overwrite it", o->uri);
 		return -EEXIST;
 	}
 	return 0;
@@ -310,7 +312,7 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
                         const struct sluice_stat *st)
 {
 	if (!o->write && st->length == 0) {
-		warnx("%s %s", o->uri,
+		warnx("'%s' %s", o->uri,
 		      st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length" : "is empty");
 		return -EINVAL;
 	}
@@ -320,11 +322,11 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 		o->op_size = o->size < 16 << 20 ? o->size : 16 << 20;
 	run->range = o->write ? o->size : st->length;
 	if (!o->write && !o->random && o->size > st->length) {
-		warnx("--size: %s holds only %" PRIu64 " bytes", o->uri, st->length);
+		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->uri, st->length);
 		return -EINVAL;
 	}
 	if (o->op_size > run->range) {
-		warnx("--op-size: %s holds only %" PRIu64 " bytes", o->uri, run->range);
+		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->uri, run->range);
 		return -EINVAL;
 	}
 	run->operations = o->random ? o->size / o->op_size
@@ -333,14 +335,16 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 	return 0;
 }
 
-static const char *setting(const sluice_context *ctx, const char *variable)
+/* The largest piece in force, or 0 if the context does not say it. */
+static uint64_t piece_bytes(const sluice_context *ctx)
 {
 	struct sluice_setting s = {.size = sizeof s};
+	uint64_t bytes = 0;
 
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++)
-		if (!strcmp(s.variable, variable))
-			return s.value;
-	return "null";
+		if (!strcmp(s.variable, "SLUICE_PIECE_BYTES"))
+			cli_size_parse(s.value, &bytes);
+	return bytes;
 }
 
 static int run_rounds(struct results *r, struct cli_bench_round *rounds)
@@ -370,7 +374,7 @@ static int measure(struct cli_bench_run *run, struct cli_bench *o)
 {
 	struct sluice_stat st = {.size = sizeof st};
 	struct cli_bench_round *rounds = calloc(o->repeat, sizeof *rounds);
-	struct results r = {run, rounds, NULL, setting(run->ctx, "SLUICE_PIECE_BYTES")};
+	struct results r = {run, rounds, NULL, piece_bytes(run->ctx)};
 
 	if (!rounds)
 		err(CLI_FAILED, "results");

@@ -110,17 +110,17 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 	int rc;
 
 	if (!run->path) {
-		warnx("--cold: %s is not a local file", run->options->uri);
+		warnx("--cold: '%s' is not a local file", run->options->uri);
 		return -EINVAL;
 	}
 	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd)) {
 		rc = -errno;
-		warn("--cold: %s", run->path);
+		warn("--cold: '%s'", run->path);
 	} else {
 		rc = -posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
 		if (rc)
-			warnx("--cold: %s: %s", run->path, strerror(-rc));
+			warnx("--cold: '%s': %s", run->path, strerror(-rc));
 		out->resident = resident_part(fd);
 	}
 	if (fd >= 0)
@@ -178,7 +178,7 @@ static int finish(struct traffic *t, sluice_op *op)
 		warnx("%s", sluice_op_message(op));
 		rc = (int)n;
 	} else if ((uint64_t)n != slot->expected) {
-		warnx("%s became shorter while it was read", t->run->options->uri);
+		warnx("'%s' became shorter while it was read", t->run->options->uri);
 		rc = -EIO;
 	}
 	sluice_op_free(op);

@@ -119,7 +119,7 @@ static int stream_pause(struct pipeline *p, const struct cli_end *end, short eve
 	if (errno == EAGAIN || errno == EWOULDBLOCK)
 		poll(&fd, 1, WAIT_MS);
 	else if (errno != EINTR)
-		return fail(p->copy, -errno, "%s: %s", end->name, strerror(errno));
+		return fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return cli_interrupted() ? -ECANCELED : 0;
 }
@@ -184,7 +184,7 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.user = chunk;
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
-		return fail(p->copy, rc, "%s: %s", end->name, sluice_last_message());
+		return fail(p->copy, rc, "%s", sluice_last_message());
 	return 0;
 }
 
@@ -250,7 +250,7 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 	const struct cli_end *source = p->copy->source;
 
 	if (source->length_known && n < chunk->length)
-		return fail(p->copy, -EIO, "%s became shorter while it was copied", source->name);
+		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;

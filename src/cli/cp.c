@@ -104,7 +104,7 @@ static void print_failure(const struct cli_copy *copy, int rc)
 	if (rc != -ECANCELED || !cli_interrupted())
 		warnx("%s", copy->error);
 	else if (target->file)
-		warnx("interrupted; %s was %s", target->name,
+		warnx("interrupted; '%s' was %s", target->name,
 		      target->replaces ? "not written" : "written in part");
 	else
 		warnx("interrupted");

@@ -23,7 +23,7 @@ static const struct argp_option option_list[] = {
 };
 
 static const char description[] = "Shows what this machine offers and what sluice makes of it, the "
-                                  "settings in force, and with "
+				  "settings in force, and with "
 				  "PATH how the file system there can be used.\v"
 				  "'+' is there and used, '-' is missing or switched off.";
 
@@ -239,7 +239,7 @@ static int open_there(sluice_context *ctx, const char *path, sluice_file **file)
 	int fd = asprintf(&name, "%s/.sluice-doctor-XXXXXX", local) < 0 ? -1 : mkstemp(name);
 	if (fd < 0) {
 		rc = -errno;
-		warn("cannot make a file in %s", local);
+		warn("cannot make a file in '%s'", local);
 	} else {
 		rc = sluice_open(ctx, name, NULL, file);
 		unlink(name);

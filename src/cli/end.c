@@ -56,7 +56,7 @@ static int open_stream(struct cli_end *end, const char *path, int flags)
 	} while (end->fd < 0 && errno == EINTR);
 	if (end->fd < 0) {
 		int rc = -errno;
-		warn("cannot open %s", end->name);
+		warn("cannot open '%s'", end->name);
 		return rc;
 	}
 	end->fd_owned = true;
@@ -70,11 +70,11 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	cli_interrupt_tick();
 	if (fstat(fd, &st)) {
 		int rc = -errno;
-		warn("%s", end->name);
+		warn("'%s'", end->name);
 		return rc;
 	}
 	if (S_ISDIR(st.st_mode)) {
-		warnx("%s is a directory", end->name);
+		warnx("'%s' is a directory", end->name);
 		return -EISDIR;
 	}
 	end->fd = fd;
@@ -161,7 +161,7 @@ static int enter_directory(const struct cli_end *source, char **path)
 	char *joined = NULL;
 
 	if (!source->path) {
-		warnx("%s is a directory; name the file in it", *path);
+		warnx("'%s' is a directory; name the file in it", *path);
 		return -EISDIR;
 	}
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
@@ -189,7 +189,7 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
 	if (rc) {
 		warnx("%s", sluice_last_message());
 	} else if (source->length_known && source->length > st.length) {
-		warnx("%s has %" PRIu64 " bytes, %s has %" PRIu64, out->name, st.length,
+		warnx("'%s' has %" PRIu64 " bytes, '%s' has %" PRIu64, out->name, st.length,
 		      source->name, source->length);
 		rc = -ENOSPC;
 	}
@@ -210,7 +210,7 @@ static int open_new_file(sluice_context *ctx, const char *path, const struct sta
 	umask(mask);
 	if (!target) {
 		int rc = -errno;
-		warn("%s", path);
+		warn("'%s'", path);
 		return rc;
 	}
 	/* The set-user-ID bits are not the copy's, as with cp. */
@@ -238,19 +238,19 @@ static int check_existing(const char *path, const struct stat *st, const struct 
                           unsigned flags)
 {
 	if (same_file(source, st)) {
-		warnx("%s and %s are the same file", source->name, path);
+		warnx("'%s' and '%s' are the same file", source->name, path);
 		return -EINVAL;
 	}
 	if (S_ISDIR(st->st_mode)) {
-		warnx("%s is a directory", path);
+		warnx("'%s' is a directory", path);
 		return -EISDIR;
 	}
 	if (S_ISSOCK(st->st_mode)) {
-		warnx("%s is a socket", path);
+		warnx("'%s' is a socket", path);
 		return -ENXIO;
 	}
 	if (!is_stream(st->st_mode) && !(flags & CLI_END_FORCE)) {
-		warnx("%s exists; use -f to overwrite", path);
+		warnx("'%s' exists; use -f to overwrite", path);
 		return -EEXIST;
 	}
 	return 0;
@@ -276,11 +276,11 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 		return open_new_file(ctx, path, &st, source, options, out);
 	}
 	if (lstat(path, &link) == 0) {
-		warnx("%s is a symbolic link to nothing; it is not written through", path);
+		warnx("'%s' is a symbolic link to nothing; it is not written through", path);
 		return -ENOENT;
 	}
 	if (path[0] && path[strlen(path) - 1] == '/') {
-		warnx("%s: there is no such directory", path);
+		warnx("'%s': there is no such directory", path);
 		return -ENOENT;
 	}
 	return open_new_file(ctx, path, NULL, source, options, out);
@@ -301,7 +301,7 @@ static int open_target_stream(int fd, const struct cli_end *source, struct cli_e
 	if (rc)
 		return rc;
 	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && same_file(source, &st)) {
-		warnx("%s and %s are the same file", source->name, out->name);
+		warnx("'%s' and '%s' are the same file", source->name, out->name);
 		return -EINVAL;
 	}
 	return 0;
@@ -361,7 +361,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 		rc = -errno;
 	end->fd_owned = false;
 	if (rc)
-		warnx("%s: %s", end->name, strerror(-rc));
+		warnx("'%s': %s", end->name, strerror(-rc));
 	return rc;
 }
 

@@ -135,7 +135,7 @@ static void memlock(struct cli_finding *f)
 	f->feature.usable = 0;
 	f->feature.effect = "little memory can be pinned for registered buffers and GPUs";
 	f->feature.remedy = "'ulimit -l', memlock in /etc/security/limits.conf, or LimitMEMLOCK= "
-	                    "of the service";
+			    "of the service";
 }
 
 static void open_files(struct cli_finding *f)

@@ -225,13 +225,14 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 
 void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size)
 {
-	const struct setting *setting = &table[index];
+	const struct setting *setting;
 	const void *field;
 	uint64_t value;
 
 	text[0] = '\0';
 	if (index >= SETTINGS)
 		return;
+	setting = &table[index];
 	field = (const char *)settings + setting->out;
 	switch (setting->kind) {
 	case CHOICE:
@@ -259,10 +260,11 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out)
 {
-	const struct setting *setting = &table[index];
+	const struct setting *setting;
 
 	if (index >= SETTINGS)
 		return -ENOENT;
+	setting = &table[index];
 	out->variable = setting->variable;
 	out->fallback = setting->fallback_text;
 	out->range = setting->range;

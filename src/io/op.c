@@ -161,59 +161,56 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 
 /* ------------------------------------------------------------------------------------ pieces */
 
-static void pump(struct sluice_op *op);
+static void pump_locked(struct sluice_op *op);
 
-/* NULL if the file did end there; else what is wrong. */
-static char *missing_bytes(struct sluice_op *op, const struct sl_piece *piece)
+/* Whether a short read lacks bytes that were there when the operation began. */
+static bool lacks_bytes(struct sluice_op *op, const struct sl_piece *piece)
 {
-	struct sluice_file *file = op->file;
-	int64_t size = file->backend->ops->size(file->backend);
-	char *message;
+	struct sl_backend *backend = op->file->backend;
+	int64_t size;
 
+	if (piece->write || piece->error || piece->moved == piece->length)
+		return false;
+	size = backend->ops->size(backend);
 	/* A size that does not hold its bytes, as in /sys, is no loss. */
-	if (size == -1 || (size >= 0 && (uint64_t)size >= piece->offset + piece->length))
-		return NULL;
-	if (asprintf(&message,
-	             "'%s' was truncated while it was read: bytes from %" PRIu64 " on are "
-	             "missing",
-	             file->uri, piece->offset + piece->moved) < 0)
-		message = NULL;
-	return message;
+	return size != -1 && (size < 0 || (uint64_t)size < piece->offset + piece->length);
 }
 
-static char *piece_message(struct sluice_op *op, const struct sl_piece *piece)
+/* NULL if there is no memory for it. */
+static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, bool lacks)
 {
+	uint64_t at = piece->offset + piece->moved;
 	char *message;
+	int rc;
 
-	if (asprintf(&message, "%s '%s' at byte %" PRIu64 ": %s",
-	             piece->write ? "cannot write" : "cannot read", op->file->uri,
-	             piece->offset + piece->moved, sl_error_text(piece->error)) < 0)
-		message = NULL;
-	return message;
+	if (lacks)
+		rc = asprintf(&message,
+		              "'%s' was truncated while it was read: bytes from %" PRIu64
+		              " on are missing",
+		              op->file->uri, at);
+	else
+		rc = asprintf(&message, "cannot %s '%s' at byte %" PRIu64 ": %s",
+		              piece->write ? "write" : "read", op->file->uri, at,
+		              sl_error_text(piece->error));
+	return rc < 0 ? NULL : message;
 }
 
 static void part_done(struct sl_piece *piece)
 {
 	struct sl_part *part = SL_CONTAINER(piece, struct sl_part, piece);
 	struct sluice_op *op = part->op;
-	char *message = NULL;
+	bool lacks = lacks_bytes(op, piece);
 
-	if (!piece->error && !piece->write && piece->moved < piece->length) {
-		message = missing_bytes(op, piece);
-		if (message)
-			piece->error = -EIO;
-	} else if (piece->error && piece->error != -ECANCELED) {
-		message = piece_message(op, piece);
-	}
+	if (lacks)
+		piece->error = -EIO;
 	if (piece->error)
-		sl_op_fail(op, piece->error, message);
+		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
 	pthread_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
 	op->locked.moved += piece->moved;
 	sl_list_remove(&part->link);
 	sl_list_append(&op->locked.spare, &part->link);
-	pthread_mutex_unlock(&op->mutex);
-	pump(op);
+	pump_locked(op);
 }
 
 /* A part to send out; NULL: there is no memory, and those in flight have to do. */
@@ -280,16 +277,16 @@ static struct sl_part *next_part(struct sluice_op *op)
 
 /*
  * Hands out pieces until enough are in flight, and ends the operation after the last one. Called at
- * the start and after each piece, from any thread; one does the work, the others tell it to look
- * again. Nobody else ends the operation, so it lives until this returns.
+ * the start and after each piece, from any thread, with the mutex held, which it releases; one does
+ * the work, the others tell it to look again. Nobody else ends the operation, and each piece that is
+ * not over calls this once more, so the operation lives until then.
  */
-static void pump(struct sluice_op *op)
+static void pump_locked(struct sluice_op *op)
 {
 	const struct sl_backend_ops *ops = op->file->backend->ops;
 	struct sl_part *part;
 	bool over;
 
-	pthread_mutex_lock(&op->mutex);
 	if (op->locked.pumping) {
 		op->locked.again = true;
 		pthread_mutex_unlock(&op->mutex);
@@ -310,6 +307,12 @@ static void pump(struct sluice_op *op)
 	pthread_mutex_unlock(&op->mutex);
 	if (over)
 		sl_op_end(op);
+}
+
+static void pump(struct sluice_op *op)
+{
+	pthread_mutex_lock(&op->mutex);
+	pump_locked(op);
 }
 
 /* ------------------------------------------------------------------------------------- start */
