@@ -41,6 +41,10 @@ static void submit_read(struct sl_local *local, struct sl_piece *piece)
 		sl_posix_submit(piece);
 		return;
 	}
+	if (piece->missed) {
+		sl_auto_submit_cold(piece);
+		return;
+	}
 	/* The last look is believed while the kernel can say on the way that it was wrong. */
 	if (!(nowait && atomic_load_explicit(&local->resident, memory_order_relaxed))) {
 		if (!sl_resident(local, piece->offset, piece->length)) {

@@ -40,6 +40,7 @@ struct sl_piece {
 	bool write;
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* offset, length and data satisfy the backend's limits for direct I/O */
+	bool missed;  /* read_now() was tried, and did not find it in memory */
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */

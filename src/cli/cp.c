@@ -89,12 +89,11 @@ static void print_summary(uint64_t moved, uint64_t elapsed_ns)
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
 
-	cli_size_format(moved, amount);
-	if (moved > 0 && elapsed_ns > 0)
-		fprintf(stderr, "%s in %.2f s, %s\n", amount, seconds,
-		        cli_rate_format((double)moved / seconds, rate));
-	else
-		fprintf(stderr, "%s in %.2f s\n", amount, seconds);
+	fprintf(stderr, "%s in %.2f s", cli_size_format(moved, amount), seconds);
+	/* What took no time has no rate. */
+	if (moved > 0 && seconds >= 0.005)
+		fprintf(stderr, ", %s", cli_rate_format((double)moved / seconds, rate));
+	fputc('\n', stderr);
 }
 
 static void print_failure(const struct cli_copy *copy, int rc)
@@ -110,6 +109,14 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		warnx("interrupted");
 }
 
+/* A bar does not go where the bytes go, or where they are typed. */
+static bool wants_progress(const struct cli_copy *copy, const struct options *o)
+{
+	if (o->quiet || o->no_progress)
+		return false;
+	return !isatty(copy->source->fd) && !isatty(copy->target->fd);
+}
+
 static int copy_ends(struct cli_copy *copy, const struct options *o)
 {
 	struct cli_end *target = copy->target;
@@ -118,7 +125,7 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 
 	copy->progress = &progress;
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
-	                   !o->quiet && !o->no_progress);
+	                   wants_progress(copy, o));
 	int rc = cli_copy_run(copy);
 	cli_progress_end(&progress);
 	if (rc) {

@@ -225,63 +225,79 @@ static void print_unknown_variables(const struct options *o)
 
 /* ---------------------------------------------------------------------------------------- path */
 
-/* Opens the file at path, or in a directory one that has no name any more. */
-static int open_there(sluice_context *ctx, const char *path, sluice_file **file)
+/* Asks a file in directory that has no name any more; errno tells why there is none. */
+static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
 {
-	char *name = NULL, *local = cli_local_path(path);
-	struct stat st;
-	int rc;
+	sluice_file *file = NULL;
+	char *name = NULL;
 
-	if (!local || stat(local, &st) || !S_ISDIR(st.st_mode)) {
-		free(local);
-		return sluice_open(ctx, path, NULL, file);
-	}
-	int fd = asprintf(&name, "%s/.sluice-doctor-XXXXXX", local) < 0 ? -1 : mkstemp(name);
-	if (fd < 0) {
-		rc = -errno;
-		warn("cannot make a file in '%s'", local);
-	} else {
-		rc = sluice_open(ctx, name, NULL, file);
+	if (asprintf(&name, "%s/.sluice-doctor-XXXXXX", directory) < 0)
+		return NULL;
+	int fd = mkstemp(name);
+	if (fd >= 0) {
+		int rc = sluice_open(ctx, name, NULL, &file);
 		unlink(name);
 		close(fd);
+		errno = -rc;
 	}
 	free(name);
+	return file;
+}
+
+/* The problem is to be freed. */
+static char *stat_there(sluice_context *ctx, const char *path, struct sluice_stat *out)
+{
+	char *local = cli_local_path(path), *problem = NULL;
+	sluice_file *file = NULL;
+	struct stat st;
+
+	if (local && stat(local, &st) == 0 && S_ISDIR(st.st_mode)) {
+		file = open_nameless(ctx, local);
+		if (!file && asprintf(&problem, "cannot make a file in '%s': %s", local,
+		                      strerror(errno)) < 0)
+			err(CLI_FAILED, "PATH");
+	} else if (sluice_open(ctx, path, NULL, &file)) {
+		problem = strdup(sluice_last_message());
+	}
+	if (file && sluice_stat(file, out))
+		problem = strdup(sluice_last_message());
+	sluice_discard(file);
 	free(local);
-	return rc;
+	return problem;
 }
 
 static int print_path(const struct options *o, sluice_context *ctx)
 {
 	struct sluice_stat st = {.size = sizeof st};
-	sluice_file *file;
-	int rc = open_there(ctx, o->path, &file);
+	char *problem = stat_there(ctx, o->path, &st);
+	int rc = problem ? -EIO : 0;
 
-	if (rc == 0) {
-		rc = sluice_stat(file, &st);
-		sluice_discard(file);
-	}
-	if (rc) {
-		warnx("%s", sluice_last_message());
-		return rc;
-	}
 	if (o->json) {
 		printf(",\n  \"path\": {\"path\": ");
 		cli_json_string(o->path);
-		printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
-		       st.direct_offset, st.direct_memory);
-		cli_json_string(st.backend);
+		printf(", \"error\": ");
+		cli_json_string(problem);
+		if (!problem)
+			printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
+			       st.direct_offset, st.direct_memory);
+		if (!problem)
+			cli_json_string(st.backend);
 		putchar('}');
-		return 0;
+	} else if (!problem) {
+		printf("\nAt %s\n", o->path);
+		if (st.direct_offset)
+			printf("+ %-14s offset and length aligned to %u, memory to %u\n",
+			       "direct I/O", st.direct_offset, st.direct_memory);
+		else
+			printf("- %-14s not there; all goes through the page cache\n",
+			       "direct I/O");
 	}
-	printf("\nAt %s\n", o->path);
-	if (st.direct_offset)
-		printf("+ %-14s offset and length aligned to %u, memory to %u\n", "direct I/O",
-		       st.direct_offset, st.direct_memory);
-	else
-		printf("- %-14s the file system offers none; reads and writes go through the page "
-		       "cache\n",
-		       "direct I/O");
-	return 0;
+	if (problem) {
+		fflush(stdout);
+		warnx("%s", problem);
+	}
+	free(problem);
+	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- doctor */

@@ -15,12 +15,16 @@
  * The descriptor of this process that name stands for, or -1. Opening such a name would give a
  * second file description, which begins at offset 0, or a path that is not the file's any more.
  */
-static int named_descriptor(const char *name, int standard, const char *standard_name)
+static int named_descriptor(const char *name, int standard)
 {
+	static const char *const names[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
 	static const char *const folders[] = {"/dev/fd/", "/proc/self/fd/"};
 
-	if (!strcmp(name, "-") || !strcmp(name, standard_name))
+	if (!strcmp(name, "-"))
 		return standard;
+	for (int i = 0; i < 3; i++)
+		if (!strcmp(name, names[i]))
+			return i;
 	for (size_t i = 0; i < 2; i++) {
 		size_t n = strlen(folders[i]);
 		if (strncmp(name, folders[i], n) || !name[n] || strlen(name + n) > 6)
@@ -132,7 +136,7 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *ou
 
 	if (rc)
 		return rc;
-	int fd = named_descriptor(uri, STDIN_FILENO, "/dev/stdin");
+	int fd = named_descriptor(uri, STDIN_FILENO);
 	if (fd < 0)
 		out->path = cli_local_path(uri);
 	if (fd >= 0) {
@@ -311,7 +315,7 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
                         unsigned flags, struct cli_end *out)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	int fd = named_descriptor(uri, STDOUT_FILENO, "/dev/stdout");
+	int fd = named_descriptor(uri, STDOUT_FILENO);
 	char *path = fd < 0 ? cli_local_path(uri) : NULL;
 	int rc = 0;
 

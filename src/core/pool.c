@@ -20,6 +20,7 @@ struct worker {
 
 struct sl_pool {
 	struct sl_queue queue;
+	_Atomic bool spinning; /* one worker looks for work without sleeping */
 	unsigned count;
 	struct worker workers[];
 };
@@ -35,11 +36,17 @@ static void worker_wake(struct sl_sleeper *sleeper)
 static void worker_sleep(struct worker *worker)
 {
 	struct sl_queue *queue = &worker->pool->queue;
-	int64_t until = sl_now() + SPIN_NS;
 
-	while (sl_now() < until)
-		if (atomic_load_explicit(&queue->count, memory_order_relaxed))
+	if (!atomic_exchange(&worker->pool->spinning, true)) {
+		int64_t until = sl_now() + SPIN_NS;
+		bool found = false;
+
+		while (!found && sl_now() < until)
+			found = atomic_load_explicit(&queue->count, memory_order_relaxed);
+		atomic_store(&worker->pool->spinning, false);
+		if (found)
 			return;
+	}
 	atomic_store(&worker->woken, 0);
 	if (!sl_queue_sleep(queue, &worker->sleeper))
 		return;

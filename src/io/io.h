@@ -95,6 +95,7 @@ struct sluice_op {
 	bool detached; /* no handle was asked for: errors go to the file */
 	void *user;
 	uint64_t length; /* what SL_TRUNCATE sets */
+	bool missed;     /* the backend was asked for what is in memory, and it was not */
 	struct sluice_extent *extents;
 	size_t count;
 

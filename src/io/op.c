@@ -242,6 +242,7 @@ static void fill_part(struct sl_part *part, const struct sl_cut *cut)
 	piece->write = op->kind == SL_WRITE;
 	piece->large = cut->large;
 	piece->aligned = cut->aligned;
+	piece->missed = op->missed;
 	piece->done = part_done;
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;

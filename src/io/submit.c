@@ -41,19 +41,12 @@ static int check_request(struct sluice_file *file, const struct sluice_request *
 	return 0;
 }
 
-/* What is in memory already needs nobody else: the operation is over before it has begun. */
-static int64_t read_now(struct sluice_file *file, const struct sluice_request *r)
+/* Small, and no write that was submitted before may be to the same bytes. */
+static bool may_read_now(struct sluice_file *file, const struct sluice_request *r)
 {
-	const struct sl_backend_ops *ops = file->backend->ops;
-	const struct sluice_extent *extent = r->extents;
-
-	if (r->kind != SLUICE_READ || r->count != 1 || !ops->read_now || !extent->length ||
-	    extent->length > file->ctx->core.settings.inline_bytes)
-		return -EAGAIN;
-	/* A write that was submitted before may be to the same bytes. */
-	if (atomic_load(&file->object->writers))
-		return -EAGAIN;
-	return ops->read_now(file->backend, extent->data, extent->length, extent->offset);
+	return r->kind == SLUICE_READ && r->count == 1 && r->extents->length &&
+	       r->extents->length <= file->ctx->core.settings.inline_bytes &&
+	       file->backend->ops->read_now && !atomic_load(&file->object->writers);
 }
 
 /* The operation's own copy of the extents, and a span for each that is not empty. */
@@ -139,21 +132,30 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
 	struct sluice_op *op;
-	int64_t now;
+	bool now;
 	int rc = check_request(file, r);
 
 	if (rc)
 		return rc;
-	now = read_now(file, r);
-	if (now >= 0)
-		return finished_op(file, r, now, out);
+	/* What is in memory already needs nobody else: it is over before it has begun. */
+	now = may_read_now(file, r);
+	if (now) {
+		const struct sluice_extent *extent = r->extents;
+		int64_t moved = file->backend->ops->read_now(file->backend, extent->data,
+		                                             extent->length, extent->offset);
+
+		if (moved >= 0)
+			return finished_op(file, r, moved, out);
+	}
 	rc = sl_op_admit(file);
 	if (rc)
 		return rc;
 	op = new_op(file, r, !out);
 	rc = op ? copy_extents(op, r) : -ENOMEM;
-	if (!rc)
+	if (!rc) {
+		op->missed = now;
 		rc = enter(file, op, out);
+	}
 	if (rc) {
 		if (op)
 			sl_op_unref(op);
