@@ -75,13 +75,17 @@ struct sluice_config {
 	/* SLUICE_INLINE_BYTES: resident reads of at most this length are done by the submitting
 	 * call; 1 to 16 MiB. Default: 64 KiB. */
 	size_t inline_bytes;
+	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, taken when it is
+	 * needed; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
+	 * more. */
+	size_t bounce_bytes;
 	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits; 1 to
 	 * 16777216. Default: 262144. */
 	size_t max_operations;
 };
-#define SLUICE_CONFIG_INIT                                                       \
-	{                                                                        \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SLUICE_CONFIG_INIT                                                          \
+	{                                                                           \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
 	}
 
 /*

@@ -6,31 +6,45 @@
  */
 #include "backend/local.h"
 
-static bool direct_is_possible(struct sl_local *local, const struct sl_piece *piece)
+void sl_auto_execute(struct sl_piece *piece)
 {
-	return piece->large && piece->aligned && local->direct >= 0 &&
-	       atomic_load_explicit(&local->use_direct, memory_order_relaxed);
-}
+	struct sl_local *local = sl_local(piece->backend);
 
-static void submit_to_reactors(struct sl_local *local, struct sl_piece *piece)
-{
 	if (local->core->uring && local->choice != SL_CHOICE_POSIX && !local->pseudo)
 		sl_uring_submit(piece);
 	else
 		sl_posix_submit(piece);
 }
 
+/* Sends a piece around the page cache, if that is possible. */
+static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
+{
+	if (!piece->large || !piece->aligned || local->direct < 0 ||
+	    piece->moved % local->offset_alignment ||
+	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed))
+		return false;
+	piece->direct = true;
+	if ((uintptr_t)piece->data % local->memory_alignment) {
+		if (sl_bounce_submit(piece))
+			return true;
+		piece->direct = false;
+		return false;
+	}
+	sl_auto_execute(piece);
+	return true;
+}
+
 void sl_auto_submit_cold(struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local(piece->backend);
-	uint32_t alignment = local->offset_alignment;
 
 	atomic_store_explicit(&local->resident, false, memory_order_relaxed);
 	piece->nowait = false;
-	piece->direct = direct_is_possible(local, piece) && piece->moved % alignment == 0;
-	piece->dontcache = !piece->direct && piece->large &&
-	                   atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
-	submit_to_reactors(local, piece);
+	if (submit_direct(local, piece))
+		return;
+	piece->dontcache =
+		piece->large && atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
+	sl_auto_execute(piece);
 }
 
 static void submit_read(struct sl_local *local, struct sl_piece *piece)
@@ -66,13 +80,13 @@ void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece)
 	struct sl_local *local = sl_local(backend);
 
 	piece->direct = piece->nowait = piece->dontcache = false;
-	if (!piece->write) {
+	piece->bounce = NULL;
+	if (!piece->write)
 		submit_read(local, piece);
+	else if (submit_direct(local, piece))
 		return;
-	}
-	piece->direct = direct_is_possible(local, piece);
-	if (piece->direct || local->choice == SL_CHOICE_URING)
-		submit_to_reactors(local, piece);
+	else if (local->choice == SL_CHOICE_URING)
+		sl_auto_execute(piece);
 	else
 		sl_posix_submit(piece);
 }

@@ -8,6 +8,7 @@
 #include "core/core.h"
 
 struct sl_backend;
+struct sl_bounce;
 struct sl_uring;
 
 /* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made. */
@@ -25,6 +26,7 @@ struct sl_core {
 	struct sl_kernel kernel;
 	struct sl_pool *pool;
 	struct sl_uring *uring; /* NULL without io_uring */
+	struct sl_bounce *bounce;
 };
 
 /*
@@ -39,7 +41,7 @@ struct sl_piece {
 	uint64_t offset;
 	bool write;
 	bool large;   /* of an extent of at least direct_bytes */
-	bool aligned; /* offset, length and data satisfy the backend's limits for direct I/O */
+	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
 	void (*done)(struct sl_piece *);
 
@@ -55,6 +57,8 @@ struct sl_piece {
 	bool direct;    /* by the descriptor that bypasses the page cache */
 	bool nowait;    /* what is not resident is for somebody else */
 	bool dontcache; /* through the page cache without staying there */
+	char *bounce;   /* where the bytes are while data is not aligned, or NULL */
+	size_t bounced; /* of moved, what never was there */
 };
 
 /* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
@@ -65,11 +69,10 @@ static inline void sl_piece_done(struct sl_piece *piece)
 
 /* How the engine cuts extents for a file. */
 struct sl_limits {
-	size_t piece_bytes;        /* largest piece; pieces start at multiples of it */
-	unsigned depth;            /* pieces of one operation in flight */
-	uint32_t offset_alignment; /* a power of two for aligned pieces; 0: there are none */
-	uint32_t memory_alignment; /* of their data */
-	bool sequential;           /* one piece for each extent, one after the other */
+	size_t piece_bytes; /* largest piece; pieces start at multiples of it */
+	unsigned depth;     /* pieces of one operation in flight */
+	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
+	bool sequential;    /* one piece for each extent, one after the other */
 };
 
 struct sl_backend_ops {
@@ -130,6 +133,10 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out);
 void sl_uring_stop(struct sl_uring *uring);
 void sl_uring_free(struct sl_uring *uring);
+
+/* The buffers for data that is not aligned; their memory is taken at the first use. */
+int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out);
+void sl_bounce_free(struct sl_bounce *bounce);
 
 /*
  * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a

@@ -222,8 +222,7 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 
 	out->piece_bytes = settings->piece_bytes;
 	out->depth = settings->operation_depth;
-	out->offset_alignment = local->offset_alignment;
-	out->memory_alignment = local->memory_alignment;
+	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;
 }
 

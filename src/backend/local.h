@@ -53,14 +53,26 @@ static inline int sl_piece_flags(const struct sl_piece *piece)
 	return (piece->nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
 }
 
-/* Gives the piece to the workers, or to the reactors. */
+/* Where the next byte of the piece goes, or comes from. */
+static inline char *sl_piece_memory(const struct sl_piece *piece)
+{
+	return (piece->bounce ? piece->bounce : piece->data) + piece->moved;
+}
+
+/* Gives the piece to the workers, or to the reactors; both end it with sl_local_done(). */
 void sl_posix_submit(struct sl_piece *piece);
 void sl_uring_submit(struct sl_piece *piece);
+void sl_local_done(struct sl_piece *piece);
 
 /* Chooses the way of a piece, and gives it there. */
 void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece);
 /* The same for the rest of a piece that was not resident after all. */
 void sl_auto_submit_cold(struct sl_piece *piece);
+/* To the reactors if there are any, else to the workers. */
+void sl_auto_execute(struct sl_piece *piece);
+
+/* Gives the piece a buffer, now or when one is free, then executes it. False: there are none. */
+bool sl_bounce_submit(struct sl_piece *piece);
 
 /* Whether at least half of the range is in the page cache. No waiting. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);

@@ -9,7 +9,7 @@
 
 static ssize_t transfer(struct sl_piece *piece)
 {
-	struct iovec vector = {piece->data + piece->moved,
+	struct iovec vector = {sl_piece_memory(piece),
 	                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
 	off_t offset = (off_t)(piece->offset + piece->moved);
 	int descriptor = sl_piece_descriptor(piece);
@@ -45,7 +45,7 @@ static void run(struct sl_task *task)
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 		piece->error = -ECANCELED;
-		sl_piece_done(piece);
+		sl_local_done(piece);
 		return;
 	}
 	do {
@@ -53,7 +53,7 @@ static void run(struct sl_task *task)
 		if (piece->nowait && gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));
-	sl_piece_done(piece);
+	sl_local_done(piece);
 }
 
 void sl_posix_submit(struct sl_piece *piece)

@@ -66,7 +66,7 @@ static void prepare(struct reactor *reactor, struct sl_piece *piece)
 {
 	struct io_uring_sqe *request = io_uring_get_sqe(&reactor->ring);
 	unsigned length = SL_MIN(piece->length - piece->moved, LARGEST_REQUEST);
-	char *data = piece->data + piece->moved;
+	char *data = sl_piece_memory(piece);
 	uint64_t offset = piece->offset + piece->moved;
 
 	if (piece->write)
@@ -89,7 +89,7 @@ static void start_pieces(struct reactor *reactor)
 
 		if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 			piece->error = -ECANCELED;
-			sl_piece_done(piece);
+			sl_local_done(piece);
 			continue;
 		}
 		prepare(reactor, piece);
@@ -129,7 +129,7 @@ static void finish_pieces(struct reactor *reactor)
 		;
 	/* After reaping: what the engine does next may push to the queue that this thread serves. */
 	while ((link = sl_list_take(&done)))
-		sl_piece_done(SL_CONTAINER(link, struct sl_piece, link));
+		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
 }
 
 static void enter_kernel(struct reactor *reactor, bool sleep)

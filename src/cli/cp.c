@@ -128,6 +128,9 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 	                   wants_progress(copy, o));
 	int rc = cli_copy_run(copy);
 	cli_progress_end(&progress);
+	/* The end of a stream may be that of a program which the same Ctrl-C has ended. */
+	if (rc == 0 && cli_interrupted())
+		rc = -ECANCELED;
 	if (rc) {
 		print_failure(copy, rc);
 		return rc;

@@ -22,10 +22,11 @@ static const struct argp_option option_list[] = {
 	{0},
 };
 
-static const char description[] = "Shows what this machine offers and what sluice makes of it, the "
-				  "settings in force, and with "
-				  "PATH how the file system there can be used.\v"
-				  "'+' is there and used, '-' is missing or switched off.";
+static const char description[] =
+	"Shows what this machine offers and what sluice makes of it, the "
+	"settings in force, and with "
+	"PATH (default: the working directory) whether files there can bypass the page cache.\v"
+	"'+' is there and used, '-' is missing or switched off.";
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -266,48 +267,61 @@ static char *stat_there(sluice_context *ctx, const char *path, struct sluice_sta
 	return problem;
 }
 
-static int print_path(const struct options *o, sluice_context *ctx)
+static void print_path_json(const char *path, const struct sluice_stat *st, const char *problem)
 {
-	struct sluice_stat st = {.size = sizeof st};
-	char *problem = stat_there(ctx, o->path, &st);
-	int rc = problem ? -EIO : 0;
+	printf(",\n  \"path\": {\"path\": ");
+	cli_json_string(path);
+	printf(", \"error\": ");
+	cli_json_string(problem);
+	if (!problem) {
+		printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
+		       st->direct_offset, st->direct_memory);
+		cli_json_string(st->backend);
+	}
+	putchar('}');
+}
 
-	if (o->json) {
-		printf(",\n  \"path\": {\"path\": ");
-		cli_json_string(o->path);
-		printf(", \"error\": ");
-		cli_json_string(problem);
-		if (!problem)
-			printf(", \"direct_offset\": %u, \"direct_memory\": %u, \"backend\": ",
-			       st.direct_offset, st.direct_memory);
-		if (!problem)
-			cli_json_string(st.backend);
-		putchar('}');
-	} else if (!problem) {
-		printf("\nAt %s\n", o->path);
-		if (st.direct_offset)
-			printf("+ %-14s offset and length aligned to %u, memory to %u\n",
-			       "direct I/O", st.direct_offset, st.direct_memory);
-		else
-			printf("- %-14s not there; all goes through the page cache\n",
-			       "direct I/O");
-	}
-	if (problem) {
-		fflush(stdout);
-		warnx("%s", problem);
-	}
+static void print_path(const char *path, const struct sluice_stat *st, const char *problem)
+{
+	printf("\nFiles at %s\n", path);
+	if (problem)
+		printf("- %-14s not known: %s\n", "direct I/O", problem);
+	else if (st->direct_offset)
+		printf("+ %-14s offset and length aligned to %u, memory to %u\n", "direct I/O",
+		       st->direct_offset, st->direct_memory);
+	else
+		printf("- %-14s not there; all goes through the page cache\n"
+		       "  %-14s remedy: keep large files on ext4, XFS or a block device\n",
+		       "direct I/O", "");
+}
+
+/* Returns what keeps the path that was asked for from being looked at, to be freed, or NULL. */
+static char *examine_path(const struct options *o, sluice_context *ctx)
+{
+	const char *path = o->path ? o->path : ".";
+	struct sluice_stat st = {.size = sizeof st};
+	char *problem = stat_there(ctx, path, &st);
+
+	if (o->json)
+		print_path_json(path, &st, problem);
+	else
+		print_path(path, &st, problem);
+	if (o->path)
+		return problem;
+	/* That there can be no file in the working directory is no fault if nobody asked. */
 	free(problem);
-	return rc;
+	return NULL;
 }
 
 /* -------------------------------------------------------------------------------------- doctor */
 
-static int examine(const struct options *o)
+static bool examine(const struct options *o)
 {
 	sluice_context *ctx = NULL;
-	int rc = sluice_context_new(NULL, &ctx);
-	char *problem = rc ? strdup(sluice_last_message()) : NULL;
+	char *problem = NULL;
 
+	if (sluice_context_new(NULL, &ctx))
+		problem = strdup(sluice_last_message());
 	if (o->json) {
 		printf("{\n  \"version\": ");
 		cli_json_string(sluice_version());
@@ -317,20 +331,21 @@ static int examine(const struct options *o)
 		printf("sluice %s\n", sluice_version());
 	}
 	print_machine(o);
-	if (ctx)
+	if (ctx) {
 		print_features(o, ctx);
+		problem = examine_path(o, ctx);
+	}
 	print_settings(o, ctx);
 	print_unknown_variables(o);
-	if (ctx && o->path)
-		rc = print_path(o, ctx);
 	if (o->json)
 		printf("\n}\n");
 	fflush(stdout);
 	if (problem)
 		warnx("%s", problem);
+	bool well = ctx && !problem;
 	free(problem);
 	sluice_context_free(ctx);
-	return rc;
+	return well;
 }
 
 int cli_doctor(int argc, char **argv)
@@ -340,5 +355,5 @@ int cli_doctor(int argc, char **argv)
 	struct options o = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	return examine(&o) ? CLI_FAILED : CLI_OK;
+	return examine(&o) ? CLI_OK : CLI_FAILED;
 }

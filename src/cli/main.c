@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <locale.h>
+#include <signal.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,6 +95,8 @@ int main(int argc, char **argv)
 	/* Only for the width of names on the terminal: numbers stay as programs read them. */
 	setlocale(LC_CTYPE, "");
 	atexit(close_output);
+	/* Beyond the limit on file sizes an error, which can be cleaned up after. */
+	signal(SIGXFSZ, SIG_IGN);
 	argp_err_exit_status = CLI_USAGE;
 	argp_program_version_hook = print_version;
 	program_invocation_name = program_invocation_short_name = "sluice";

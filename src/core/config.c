@@ -46,6 +46,10 @@ static const struct setting {
 	{"SLUICE_INLINE_BYTES", BYTES, IN(inline_bytes), OUT(inline_bytes), 0, 1, 16 << 20,
          "64 KiB, or SLUICE_PIECE_BYTES if that is less", "1 to 16 MiB, at most SLUICE_PIECE_BYTES",
          "resident reads of at most this length are done by the submitting call"},
+	{"SLUICE_BOUNCE_BYTES", BYTES, IN(bounce_bytes), OUT(bounce_bytes), 0, 4096,
+         UINT64_C(1) << 40, "64 MiB, or SLUICE_PIECE_BYTES if that is more",
+         "4 KiB to 1 TiB, at least SLUICE_PIECE_BYTES",
+         "memory for direct I/O of data that is not aligned, taken when it is needed"},
 	{"SLUICE_MAX_OPERATIONS", COUNT, IN(max_operations), OUT(max_operations), 1 << 18, 1,
          1 << 24, "262144", "1 to 16777216", "operations in flight, after which submission waits"},
 #undef IN
@@ -194,6 +198,11 @@ static int check_together(const struct sl_settings *s)
 	if (s->choice == SL_CHOICE_URING && s->disable & SL_DISABLE_URING)
 		return sl_fail(-EINVAL, "SLUICE_BACKEND asks for uring, which SLUICE_DISABLE "
 		                        "switches off");
+	if (s->bounce_bytes && s->bounce_bytes < s->piece_bytes)
+		return sl_fail(-EINVAL,
+		               "SLUICE_BOUNCE_BYTES: %" PRIu64 " is less than "
+		               "SLUICE_PIECE_BYTES, %" PRIu64,
+		               s->bounce_bytes, s->piece_bytes);
 	if (s->inline_bytes > s->piece_bytes)
 		return sl_fail(-EINVAL,
 		               "SLUICE_INLINE_BYTES: %" PRIu64 " is more than "
@@ -217,6 +226,8 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 	rc = check_together(&settings);
 	if (rc)
 		return rc;
+	if (!settings.bounce_bytes)
+		settings.bounce_bytes = SL_MAX(64 << 20, settings.piece_bytes);
 	if (!settings.inline_bytes)
 		settings.inline_bytes = SL_MIN(64 << 10, settings.piece_bytes);
 	*out = settings;

@@ -193,6 +193,7 @@ struct sl_settings {
 	uint64_t operation_depth;
 	uint64_t direct_bytes;
 	uint64_t inline_bytes;
+	uint64_t bounce_bytes;
 	uint64_t max_operations;
 	const char *sources[SL_SETTINGS_MOST]; /* by index of the setting */
 };

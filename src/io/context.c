@@ -74,6 +74,8 @@ static int start_threads(struct sl_core *core)
 	if (!settings->reactors)
 		settings->reactors = cores > 8 ? 2 : 1;
 	rc = start_uring(core);
+	if (!rc)
+		rc = sl_bounce_new(settings, &core->bounce);
 	if (rc)
 		return rc;
 	/* Without io_uring the workers are also the depth at which the disk is asked. */
@@ -89,6 +91,7 @@ static void stop_threads(struct sl_core *core)
 	sl_uring_stop(core->uring);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
+	sl_bounce_free(core->bounce);
 }
 
 int sluice_context_new(const struct sluice_config *config, sluice_context **out)

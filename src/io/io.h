@@ -23,7 +23,7 @@ struct sl_cut {
 	size_t length;
 	uint64_t offset;
 	bool large;   /* of an extent of at least direct_bytes */
-	bool aligned; /* large, and fit for direct I/O */
+	bool aligned; /* large, and at multiples of the alignment */
 };
 
 /* False: there is no further piece. */

@@ -353,7 +353,7 @@ static bool wants_reserve(struct sluice_op *op)
 	int64_t size;
 
 	if (op->kind != SL_WRITE || op->count != 1 || !backend->ops->reserve ||
-	    !op->file->limits.offset_alignment || extent->length < op->locked.plan.direct_bytes)
+	    !op->file->limits.alignment || extent->length < op->locked.plan.direct_bytes)
 		return false;
 	size = backend->ops->size(backend);
 	return size >= 0 && extent->offset + extent->length > (uint64_t)size;

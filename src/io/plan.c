@@ -14,7 +14,7 @@ static uint64_t rest(const struct sl_plan *plan)
 bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
 {
 	const struct sl_limits *limits = plan->limits;
-	uint32_t alignment = limits->offset_alignment;
+	uint32_t alignment = limits->alignment;
 	const struct sluice_extent *extent;
 	uint64_t left, head;
 
@@ -39,8 +39,6 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
 	if (!out->large || !alignment)
 		return true;
 	head = -out->offset & (alignment - 1);
-	if (((uintptr_t)out->data + head) % limits->memory_alignment)
-		return true; /* the edges can never be cut so that the middle is aligned in memory */
 	if (head) {
 		out->length = SL_MIN(head, left);
 	} else if (out->length >= alignment) {
