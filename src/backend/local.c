@@ -123,9 +123,9 @@ static void find_abilities(struct sl_local *local)
 		open_direct(local);
 }
 
-static int reserve(struct sl_local *local, uint64_t offset, uint64_t length)
+static int reserve(struct sl_local *local, int mode, uint64_t offset, uint64_t length)
 {
-	if (!fallocate(local->descriptor, 0, (off_t)offset, (off_t)length))
+	if (!fallocate(local->descriptor, mode, (off_t)offset, (off_t)length))
 		return 0;
 	/* Where space cannot be reserved, writing finds out. */
 	if (errno == EOPNOTSUPP || errno == ENODEV || errno == EINTR || errno == EINVAL)
@@ -153,7 +153,7 @@ static int prepare(struct sl_local *local, const struct sluice_open_options *opt
 		               sl_error_text(-errno));
 	find_abilities(local);
 	if (options->expected_size && !local->block_device)
-		return reserve(local, 0, options->expected_size);
+		return reserve(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
 	return 0;
 }
 
@@ -303,7 +303,7 @@ static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t l
 	/* Only direct writes are slow while they extend the file; memory and pages are patient. */
 	if (local->block_device || local->direct < 0)
 		return 0;
-	return reserve(local, offset, length);
+	return reserve(local, 0, offset, length);
 }
 
 static int local_sync(struct sl_backend *backend)

@@ -2,36 +2,15 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "io/io.h"
 
 int sl_context_check(const struct sluice_context *ctx)
 {
+	if (sl_forked())
+		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
 	if (!ctx)
 		return sl_fail(-EINVAL, "the context is NULL");
-	if (!sl_context_alive(ctx))
-		return sl_fail(-ECHILD,
-		               "this process was forked: the context belongs to its parent");
-	return 0;
-}
-
-/* A page that is zero in a child of fork(), by whatever call the child was made. */
-static int make_alive_page(struct sluice_context *ctx)
-{
-	size_t page = sysconf(_SC_PAGESIZE);
-	unsigned char *alive;
-
-	alive = mmap(NULL, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (alive == MAP_FAILED)
-		return sl_fail(-errno, "no memory");
-	if (madvise(alive, page, MADV_WIPEONFORK)) {
-		munmap(alive, page);
-		return sl_fail(-ENOSYS, "this kernel has no MADV_WIPEONFORK (Linux 4.14)");
-	}
-	*alive = 1;
-	ctx->alive = alive;
 	return 0;
 }
 
@@ -39,8 +18,6 @@ static void context_destroy(struct sluice_context *ctx)
 {
 	sl_done_destroy(&ctx->done);
 	pthread_mutex_destroy(&ctx->files.mutex);
-	if (ctx->alive)
-		munmap((void *)(uintptr_t)ctx->alive, sysconf(_SC_PAGESIZE));
 	free(ctx);
 }
 
@@ -101,17 +78,20 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 
 	if (!out)
 		return sl_fail(-EINVAL, "sluice_context_new: out is NULL");
+	rc = sl_fork_enter();
+	if (rc)
+		return rc;
 	ctx = calloc(1, sizeof(*ctx));
-	if (!ctx)
+	if (!ctx) {
+		sl_fork_leave();
 		return sl_fail(-ENOMEM, "no memory");
+	}
 	atomic_init(&ctx->references, 1);
 	pthread_mutex_init(&ctx->files.mutex, NULL);
 	for (size_t i = 0; i < SL_OBJECT_BUCKETS; i++)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
 	rc = sl_settings_load(config, &ctx->core.settings);
-	if (!rc)
-		rc = make_alive_page(ctx);
 	if (!rc) {
 		sl_kernel_probe(ctx->core.settings.disable, &ctx->core.kernel);
 		rc = start_threads(&ctx->core);
@@ -121,6 +101,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	if (rc) {
 		stop_threads(&ctx->core);
 		context_destroy(ctx);
+		sl_fork_leave();
 		return rc;
 	}
 	*out = ctx;
@@ -133,7 +114,7 @@ int sluice_context_free(sluice_context *ctx)
 
 	if (!ctx)
 		return 0;
-	if (!sl_context_alive(ctx))
+	if (sl_forked())
 		return sl_context_check(ctx);
 	pthread_mutex_lock(&ctx->files.mutex);
 	files = ctx->files.count;
@@ -142,6 +123,7 @@ int sluice_context_free(sluice_context *ctx)
 		return sl_fail(-EBUSY, "%u files are open", files);
 	stop_threads(&ctx->core);
 	sl_context_unref(ctx);
+	sl_fork_leave();
 	return 0;
 }
 
@@ -150,8 +132,8 @@ int sluice_context_setting(const sluice_context *ctx, size_t index, struct sluic
 	struct sluice_setting setting = {0};
 	int rc;
 
-	if (ctx && (rc = sl_context_check(ctx)))
-		return rc;
+	if (sl_forked())
+		return sl_context_check(ctx);
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_context_setting: out->size is not set");
 	rc = sl_setting_describe(index, ctx ? &ctx->core.settings : NULL, &setting);

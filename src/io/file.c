@@ -266,7 +266,7 @@ int sluice_close(sluice_file *file)
 
 void sluice_discard(sluice_file *file)
 {
-	if (!file || !sl_context_alive(file->ctx))
+	if (!file || sl_forked())
 		return;
 	drain(file);
 	forget(file);
@@ -305,7 +305,7 @@ int sluice_sync(sluice_file *file)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	/* Entered as a read of everything: after all writes before it, before all those after it. */
+	/* A barrier over everything: after all that was submitted, while later reads run freely. */
 	rc = sl_op_run(file, SL_SYNC, 0, 0);
 	error = take_error(file);
 	return error ? error : rc;

@@ -32,9 +32,12 @@ void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut);
 
 /* ------------------------------------------------------------------------------------- order */
 
+/* What an operation does to the bytes of its spans. A barrier comes after all that is there. */
+enum sl_effect { SL_READS, SL_WRITES, SL_BARRIER, SL_EFFECTS };
+
 /*
  * The bytes of one file, however many handles show it, and the ranges of the operations on them
- * that are not over. An operation starts when no earlier one overlaps it of which one is a write.
+ * that are not over. An operation starts when no earlier one that holds it back overlaps it.
  */
 struct sl_object {
 	struct sl_list link; /* guarded by the context's files.mutex, as are the next two */
@@ -43,10 +46,10 @@ struct sl_object {
 
 	pthread_mutex_t mutex;
 	struct {
-		struct sl_intervals reads, writes;
+		struct sl_intervals spans[SL_EFFECTS];
 		uint64_t sequence; /* of the last operation that entered */
 	} locked;                  /* guarded by mutex */
-	_Atomic uint32_t writers;  /* operations in locked.writes; written under mutex */
+	_Atomic uint32_t writers;  /* operations that write, in locked.spans; written under mutex */
 };
 
 /* One range of an operation in its object. */
@@ -103,7 +106,7 @@ struct sluice_op {
 		struct sl_object *object;
 		struct sl_span *spans;
 		size_t count;
-		bool write;
+		enum sl_effect effect;
 		struct sl_list ready; /* the list of those that may start */
 		uint64_t sequence;    /* guarded by object->mutex, as is the next */
 		uint64_t blockers;    /* pairs of spans that hold it back */
@@ -205,8 +208,6 @@ void sl_file_release(struct sluice_file *file);
 
 struct sluice_context {
 	struct sl_core core;
-	/* Holds 1, and reads 0 in a child of fork(): a page that the kernel wipes there. */
-	const volatile unsigned char *alive;
 	_Atomic uint32_t references; /* the handle's and those of operations */
 
 	_Atomic uint64_t operations;        /* in flight */
@@ -224,12 +225,14 @@ struct sluice_context {
 	char texts[SL_SETTINGS_MOST][64]; /* the values of the settings */
 };
 
+/* Whether this process is a child of fork() of one that had a context. */
+bool sl_forked(void);
+/* Counts a context in or out; in: -ECHILD, -ENOMEM, -ENOSYS with a sentence. */
+int sl_fork_enter(void);
+void sl_fork_leave(void);
+
 /* 0, or -EINVAL, -ECHILD with a sentence. The first thing a public call does. */
 int sl_context_check(const struct sluice_context *ctx);
-static inline bool sl_context_alive(const struct sluice_context *ctx)
-{
-	return *ctx->alive == 1;
-}
 void sl_context_unref(struct sluice_context *ctx);
 struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
 void sl_object_release(struct sluice_context *ctx, struct sl_object *object);

@@ -24,7 +24,7 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->file = file;
 	op->kind = kind;
 	op->order.object = file->object;
-	op->order.write = kind == SL_WRITE || kind == SL_TRUNCATE;
+	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
 	pthread_mutex_init(&op->mutex, NULL);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);

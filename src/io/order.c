@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Each pair of overlapping spans of which the earlier one holds the later one back is counted once
- * when the later one enters, and taken back once when the earlier one leaves. Reads do not hold
- * reads back, so they are never compared.
+ * when the later one enters, and taken back once when the earlier one leaves. What holds nothing
+ * back is never compared, so reads cost nothing while nobody writes.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -41,29 +41,18 @@ static void count_blocker(struct sl_interval *interval, void *argument)
 		entering->op->order.blockers++;
 }
 
-static struct sl_intervals *set_of(struct sluice_op *op)
-{
-	struct sl_object *object = op->order.object;
-
-	return op->order.write ? &object->locked.writes : &object->locked.reads;
-}
-
-/* Visits the spans that conflict with span. */
-static void visit_conflicts(struct sluice_op *op, const struct sl_span *span,
-                            void (*visit)(struct sl_interval *, void *), void *argument)
-{
-	struct sl_object *object = op->order.object;
-	uint64_t start = span->interval.start, end = span->interval.end;
-
-	sl_intervals_overlapping(&object->locked.writes, start, end, visit, argument);
-	if (op->order.write)
-		sl_intervals_overlapping(&object->locked.reads, start, end, visit, argument);
-}
+/* Whether an operation of the first effect holds a later one of the second back. */
+static const bool holds[SL_EFFECTS][SL_EFFECTS] = {
+	[SL_READS] = {[SL_WRITES] = true, [SL_BARRIER] = true},
+	[SL_WRITES] = {[SL_READS] = true, [SL_WRITES] = true, [SL_BARRIER] = true},
+	[SL_BARRIER] = {[SL_WRITES] = true},
+};
 
 static void remove_spans(struct sluice_op *op, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		sl_intervals_remove(set_of(op), &op->order.spans[i].interval);
+		sl_intervals_remove(&op->order.object->locked.spans[op->order.effect],
+		                    &op->order.spans[i].interval);
 }
 
 int sl_order_enter(struct sluice_op *op)
@@ -81,8 +70,12 @@ int sl_order_enter(struct sluice_op *op)
 	while (entered < op->order.count && !entering.overlaps_itself) {
 		struct sl_span *span = &op->order.spans[entered];
 
-		visit_conflicts(op, span, count_blocker, &entering);
-		sl_intervals_insert(set_of(op), &span->interval);
+		for (int earlier = 0; earlier < SL_EFFECTS; earlier++)
+			if (holds[earlier][op->order.effect])
+				sl_intervals_overlapping(&object->locked.spans[earlier],
+				                         span->interval.start, span->interval.end,
+				                         count_blocker, &entering);
+		sl_intervals_insert(&object->locked.spans[op->order.effect], &span->interval);
 		entered++;
 	}
 	if (entering.overlaps_itself) {
@@ -90,7 +83,7 @@ int sl_order_enter(struct sluice_op *op)
 		rc = -EINVAL;
 	} else {
 		rc = op->order.blockers > 0;
-		if (op->order.write)
+		if (op->order.effect == SL_WRITES)
 			atomic_fetch_add(&object->writers, 1);
 	}
 	pthread_mutex_unlock(&object->mutex);
@@ -123,10 +116,16 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 		return;
 	pthread_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
-	if (op->order.write)
+	if (op->order.effect == SL_WRITES)
 		atomic_fetch_sub(&object->writers, 1);
-	for (size_t i = 0; i < op->order.count; i++)
-		visit_conflicts(op, &op->order.spans[i], release_blocked, &leaving);
+	for (int later = 0; later < SL_EFFECTS; later++) {
+		if (!holds[op->order.effect][later])
+			continue;
+		for (size_t i = 0; i < op->order.count; i++)
+			sl_intervals_overlapping(
+				&object->locked.spans[later], op->order.spans[i].interval.start,
+				op->order.spans[i].interval.end, release_blocked, &leaving);
+	}
 	pthread_mutex_unlock(&object->mutex);
 }
 

@@ -309,7 +309,7 @@ int sluice_cancel(sluice_op *op)
 
 void sluice_op_free(sluice_op *op)
 {
-	if (!op || !sl_context_alive(op->ctx))
+	if (!op || sl_forked())
 		return;
 	sl_done_forget(op);
 	sl_op_unref(op);

@@ -15,9 +15,12 @@ static struct sluice_op operations[OPERATIONS];
 static struct sl_span spans[OPERATIONS][2];
 static enum phase phases[OPERATIONS];
 
-static bool overlap(const struct sluice_op *a, const struct sluice_op *b)
+/* Whether b, the later one, has to wait for a. */
+static bool conflict(const struct sluice_op *a, const struct sluice_op *b)
 {
-	if (!a->order.write && !b->order.write)
+	if (a->order.effect == SL_READS && b->order.effect == SL_READS)
+		return false;
+	if (a->order.effect == SL_BARRIER && b->order.effect != SL_WRITES)
 		return false;
 	for (size_t i = 0; i < a->order.count; i++)
 		for (size_t j = 0; j < b->order.count; j++)
@@ -33,7 +36,7 @@ static bool must_wait(const struct sluice_op *op)
 	for (int i = 0; i < OPERATIONS; i++)
 		if (phases[i] != ABSENT && &operations[i] != op &&
 		    operations[i].order.sequence < op->order.sequence &&
-		    overlap(&operations[i], op))
+		    conflict(&operations[i], op))
 			return true;
 	return false;
 }
@@ -54,7 +57,7 @@ static void enter(int i, uint64_t *seed)
 	op->order.object = &object;
 	op->order.spans = spans[i];
 	op->order.count = 1 + unit_random(seed) % 2;
-	op->order.write = unit_random(seed) % 2;
+	op->order.effect = unit_random(seed) % SL_EFFECTS;
 	for (size_t j = 0; j < op->order.count; j++) {
 		/* The two of one operation never overlap. */
 		spans[i][j].interval.start = j * 500 + unit_random(seed) % 400;
@@ -110,8 +113,8 @@ static void an_operation_starts_exactly_when_no_earlier_one_conflicts(void **sta
 			left += phases[i] != ABSENT;
 		}
 	}
-	assert_null(object.locked.reads.root);
-	assert_null(object.locked.writes.root);
+	for (int i = 0; i < SL_EFFECTS; i++)
+		assert_null(object.locked.spans[i].root);
 	assert_int_equal(atomic_load(&object.writers), 0);
 	sl_object_destroy(&object);
 }
@@ -127,11 +130,11 @@ static void a_write_that_overlaps_itself_is_refused_and_leaves_nothing(void **st
 	op.order.object = &object;
 	op.order.spans = two;
 	op.order.count = 2;
-	op.order.write = true;
+	op.order.effect = SL_WRITES;
 	assert_int_equal(sl_order_enter(&op), -EINVAL);
-	assert_null(object.locked.writes.root);
+	assert_null(object.locked.spans[SL_WRITES].root);
 	assert_int_equal(atomic_load(&object.writers), 0);
-	op.order.write = false;
+	op.order.effect = SL_READS;
 	assert_int_equal(sl_order_enter(&op), 0);
 	sl_object_destroy(&object);
 }

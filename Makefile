@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# A thin front to meson and ninja. make help says what there is.
+
+PREFIX ?= /usr/local
+prefix ?= $(PREFIX)
+
+.PHONY: all demo check stress bench-local format install clean help
+
+all:
+	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
+
+demo:
+	@scripts/bootstrap build
+	@$(MAKE) --no-print-directory all
+	@scripts/demo
+
+check:
+	@scripts/bootstrap check
+	@scripts/check
+
+stress:
+	@scripts/bootstrap check
+	@scripts/check stress
+
+bench-local:
+	@scripts/bootstrap bench
+	@$(MAKE) --no-print-directory all
+	@bench/local $(BENCH_FLAGS)
+
+format:
+	@scripts/bootstrap format
+	@scripts/check-format --fix
+
+install: all
+	meson install -C build --no-rebuild
+
+clean:
+	rm -rf build
+
+help:
+	@echo 'make              build the library and the command into build/'
+	@echo 'make demo         copy a file of 1 GiB with sluice, cp and dd, and compare'
+	@echo 'make check        build and run the tests, with sanitizers; some minutes'
+	@echo 'make stress       the tests that take long'
+	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
+	@echo 'make format       format the sources with clang-format'
+	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'
+	@echo 'make clean        remove build/'
+	@echo
+	@echo 'demo and check install what they need with scripts/bootstrap; plain make does not.'

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A child of fork() has the memory of its parent, but none of its threads. It is told by a page that
+ * the kernel wipes there, by whatever call the child was made. The page is the process's and is kept;
+ * a child of a parent that had freed all its contexts starts afresh.
+ */
+#include <errno.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "io/io.h"
+
+/* Holds 1; 0 in a child. Set once, with a compare-and-exchange. */
+static _Atomic(_Atomic unsigned char *) page;
+static _Atomic unsigned contexts;
+
+bool sl_forked(void)
+{
+	_Atomic unsigned char *mark = atomic_load_explicit(&page, memory_order_acquire);
+
+	return mark && !atomic_load_explicit(mark, memory_order_relaxed) &&
+	       atomic_load_explicit(&contexts, memory_order_relaxed);
+}
+
+static int make_page(void)
+{
+	size_t size = sysconf(_SC_PAGESIZE);
+	_Atomic unsigned char *none = NULL;
+	void *made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (made == MAP_FAILED)
+		return sl_fail(-ENOMEM, "no memory");
+	if (madvise(made, size, MADV_WIPEONFORK)) {
+		munmap(made, size);
+		return sl_fail(-ENOSYS, "this kernel has no MADV_WIPEONFORK (Linux 4.14)");
+	}
+	if (!atomic_compare_exchange_strong(&page, &none, made))
+		munmap(made, size);
+	return 0;
+}
+
+int sl_fork_enter(void)
+{
+	int rc;
+
+	if (sl_forked())
+		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
+	if (!atomic_load(&page)) {
+		rc = make_page();
+		if (rc)
+			return rc;
+	}
+	atomic_store(atomic_load(&page), 1);
+	atomic_fetch_add(&contexts, 1);
+	return 0;
+}
+
+void sl_fork_leave(void)
+{
+	atomic_fetch_sub(&contexts, 1);
+}

@@ -1,0 +1,574 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The command, from outside: cli_test.sh PATH_OF_SLUICE [CASE...]
+# Each function below whose name is a sentence is a case; it proves the sentence, or fails.
+set -u
+
+sluice=$(realpath -- "${1:?usage: cli_test.sh PATH_OF_SLUICE [CASE...]}") || exit 1
+shift
+scratch=$(mktemp -d "${SLUICE_TEST_DIR:-${TMPDIR:-/tmp}}/sluice-cli.XXXXXX") || exit 1
+trap 'rm -rf -- "$scratch"' EXIT
+trap 'exit 1' INT TERM HUP
+unset "${!SLUICE_@}"
+export LC_ALL=C.UTF-8
+
+# ------------------------------------------------------------------------------------------- tools
+
+fail() {
+	echo "# $*" >&2
+	exit 1
+}
+
+skip() {
+	echo "$*" > "$scratch/skipped"
+	exit 77
+}
+
+# status STATUS COMMAND...: the command ends with that status; its output is in out and err.
+status() {
+	local expected=$1 got
+	shift
+	timeout 20 "$@" > out 2> err < "${input:-/dev/null}"
+	got=$?
+	[ $got = "$expected" ] || fail "status $got, not $expected: $* ($(head -c 300 err))"
+}
+
+says() {
+	grep -qF -- "$1" err || fail "standard error does not say '$1': $(head -c 300 err)"
+}
+
+# The folder holds these names and no others.
+holds() {
+	local there
+	there=$(ls -A "$1" | tr '\n' ' ')
+	shift
+	[ "$there" = "$*${*:+ }" ] || fail "it holds '$there', not '$*'"
+}
+
+same() {
+	cmp -s -- "$1" "$2" || fail "$1 and $2 differ"
+}
+
+noise() {
+	head -c "$1" /dev/urandom
+}
+
+# json FILE EXPRESSION: the Python expression over the object j in FILE is true.
+json() {
+	python3 -c 'import json, sys
+j = json.load(open(sys.argv[1], encoding="utf-8"))
+sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$1" "$2" || fail "not so: $2 in $(head -c 600 "$1")"
+}
+
+# ---------------------------------------------------------------------------------------------- cp
+
+a_copy_holds_the_same_bytes() {
+	local n backend
+	for n in 0 1 4095 4096 4097 1048577 67108865; do
+		noise $n > from
+		for backend in auto posix; do
+			rm -f to
+			status 0 "$sluice" cp --backend $backend from to
+			same from to
+		done
+	done
+	grep -qE '^64\.0 MiB in [0-9.]+ s, [0-9.]+ [GMk]B/s$' err || fail "summary: $(cat err)"
+}
+
+a_copy_through_streams_holds_the_same_bytes() {
+	local n
+	for n in 0 1 4097 5000001; do
+		noise $n > from
+		"$sluice" cp -q from - | cat > to || fail "file to pipe"
+		same from to
+		cat from | "$sluice" cp -qf - to || fail "pipe to file"
+		same from to
+		cat from | "$sluice" cp -q - - | cat > to || fail "pipe to pipe"
+		same from to
+		"$sluice" cp -q - - < from > to || fail "file to file by redirection"
+		same from to
+	done
+}
+
+the_checksum_is_that_of_xxhsum() {
+	seq 2000000 > from
+	status 0 "$sluice" cp --checksum from to
+	[ "$(cat out)" = "8f31e26b593645beb4a961057df23e26  to" ] || fail "$(cat out)"
+	input=from status 0 "$sluice" cp -q --checksum - -
+	same from out
+	says "8f31e26b593645beb4a961057df23e26  standard input"
+	: > from
+	status 0 "$sluice" cp -f --checksum from to
+	[ "$(cat out)" = "99aa06d3014798d86001c324468d497f  to" ] || fail "$(cat out)"
+}
+
+an_existing_file_is_overwritten_only_with_force() {
+	echo old > to
+	echo new > from
+	status 1 "$sluice" cp from to
+	says "'to' exists; use -f to overwrite"
+	[ "$(cat to)" = old ] || fail "it was overwritten"
+	status 0 "$sluice" cp -f from to
+	same from to
+}
+
+a_file_is_not_copied_onto_itself() {
+	echo text > from
+	ln from link
+	ln -s from symlink
+	status 1 "$sluice" cp -f from ./from
+	says "are the same file"
+	status 1 "$sluice" cp -f from link
+	status 1 "$sluice" cp -f symlink from
+	"$sluice" cp from - >> from 2> err && fail "onto itself by redirection"
+	[ "$(cat from)" = text ] || fail "it has changed"
+}
+
+a_directory_as_target_takes_the_copy_into_it() {
+	echo text > from
+	mkdir -p into/folder
+	status 0 "$sluice" cp from into
+	same from into/from
+	status 1 "$sluice" cp from into/
+	says "'into/from' exists"
+	status 0 "$sluice" cp "file://$PWD/from" into/folder/
+	same from into/folder/from
+	mv from folder
+	status 1 "$sluice" cp folder into
+	says "'into/folder' is a directory"
+	status 1 "$sluice" cp - into
+	says "is a directory; name the file in it"
+}
+
+a_symbolic_link_stays_and_its_target_is_replaced() {
+	mkdir far
+	echo new > from
+	echo old > far/to
+	ln -s far/to link
+	status 0 "$sluice" cp -f from link
+	[ -L link ] || fail "the link was replaced"
+	same from far/to
+	ln -s nothing dangling
+	status 1 "$sluice" cp -f from dangling
+	says "a symbolic link to nothing"
+	[ ! -e nothing ] || fail "it was written through"
+}
+
+a_device_is_written_to_and_not_replaced() {
+	noise 3000000 > from
+	status 0 "$sluice" cp from /dev/null
+	[ -c /dev/null ] || fail "/dev/null is no device any more"
+	status 1 "$sluice" cp from /dev/full
+	says "No space left on device"
+	{ echo before && "$sluice" cp -q from /dev/stdout && echo after; } > to
+	{ echo before && cat from && echo after; } | cmp -s - to || fail "/dev/stdout"
+}
+
+fifos_are_read_and_written() {
+	noise 3000000 > from
+	mkfifo fifo
+	cat fifo > to &
+	status 0 "$sluice" cp from fifo
+	wait
+	same from to
+	cat from > fifo &
+	status 0 "$sluice" cp -f fifo to
+	wait
+	same from to
+	[ -p fifo ] || fail "the FIFO is gone"
+}
+
+what_is_no_file_is_refused_with_a_reason() {
+	mkdir folder
+	echo text > from
+	status 1 "$sluice" cp folder to
+	says "'folder' is a directory"
+	status 1 "$sluice" cp nothing to
+	says "'nothing'"
+	status 1 "$sluice" cp from nowhere/to
+	says "nowhere/to"
+	status 1 "$sluice" cp from nowhere/
+	says "there is no such directory"
+	status 1 "$sluice" cp s3://bucket/key to
+	says "'s3'"
+	status 1 "$sluice" cp from s3://bucket/key
+	status 1 "$sluice" cp '' to
+	status 1 "$sluice" cp from ''
+	rm out err
+	holds . folder from
+}
+
+a_percent_escaped_uri_is_its_path() {
+	echo text > "a b%"
+	status 0 "$sluice" cp "file://$PWD/a%20b%25" "file://localhost$PWD/c%2Bd"
+	same "a b%" "c+d"
+}
+
+a_file_of_unknown_length_is_copied_to_its_end() {
+	status 0 "$sluice" cp /proc/self/mountinfo to
+	[ -s to ] || fail "it is empty"
+	status 0 "$sluice" cp /proc/cpuinfo cpuinfo
+	# The clock frequencies change between two reads.
+	[ "$(grep -c . cpuinfo)" = "$(grep -c . /proc/cpuinfo)" ] || fail "lines are missing"
+}
+
+a_sparse_file_stays_sparse() {
+	truncate -s 200M from
+	noise 100000 | dd of=from bs=1 seek=50000001 conv=notrunc status=none oflag=append \
+		2> /dev/null
+	noise 4096 | dd of=from bs=4096 seek=3 conv=notrunc status=none
+	truncate -s 210000001 from
+	status 0 "$sluice" cp from to
+	same from to
+	[ "$(stat -c %b to)" -le $(($(stat -c %b from) + 1024)) ] ||
+		fail "the copy takes $(stat -c %b to) blocks"
+	"$sluice" cp -q from - | cmp -s - from || fail "to a stream"
+	truncate -s 30M empty
+	status 0 "$sluice" cp empty empty.copy
+	same empty empty.copy
+	[ "$(stat -c %b empty.copy)" -lt 1024 ] || fail "a file without data takes space"
+}
+
+permissions_are_those_of_cp() {
+	umask 022
+	echo text > from
+	chmod 4775 from
+	echo old > to
+	chmod 666 to
+	status 0 "$sluice" cp from new
+	status 0 "$sluice" cp -f from to
+	chmod 0 from
+	[ -r from ] && status 0 "$sluice" cp from closed && [ "$(stat -c %a closed)" != 0 ] &&
+		fail "what nobody may read became $(stat -c %a closed)"
+	[ "$(stat -c %a new)" = 755 ] || fail "new: $(stat -c %a new)"
+	[ "$(stat -c %a to)" = 666 ] || fail "overwritten: $(stat -c %a to)"
+}
+
+# The source is opened before the target, and opening a FIFO waits for its reader.
+a_source_that_becomes_shorter_fails_the_copy() {
+	noise 8388608 > from
+	mkfifo gate
+	(sleep 0.4 && truncate -s 4M from && cat gate > /dev/null) &
+	"$sluice" cp from gate 2> err && fail "it was taken for complete"
+	wait
+	says "shorter"
+}
+
+what_a_source_gains_after_the_beginning_is_not_copied() {
+	noise 5000001 > from
+	cp from before
+	mkfifo gate
+	(sleep 0.4 && noise 5000000 >> from && cat gate > to) &
+	status 0 "$sluice" cp from gate
+	wait
+	same before to
+}
+
+an_interrupted_copy_leaves_nothing() {
+	local signal number
+	mkdir into
+	mkfifo fifo
+	for signal in INT TERM HUP; do
+		(noise 3000000 && sleep 3) > fifo &
+		timeout -s $signal 0.5 env --default-signal=$signal "$sluice" cp fifo into/to 2> err
+		kill $! 2> /dev/null
+		wait
+		holds into
+		says "interrupted; 'into/to' was not written"
+	done
+	echo old > into/to
+	truncate -s 1T large
+	"$sluice" cp -f large into/to 2> err &
+	sleep 0.3
+	kill -TERM $!
+	wait $!
+	number=$?
+	[ $number = $((128 + 15)) ] || fail "status $number: it did not end by the signal"
+	says "interrupted"
+	holds into to
+	[ "$(cat into/to)" = old ] || fail "the old file is gone"
+}
+
+a_copy_that_is_killed_leaves_nothing_under_the_name() {
+	truncate -s 1T large
+	mkdir into
+	"$sluice" cp large into/to 2> err &
+	sleep 0.2
+	kill -KILL $!
+	wait $! 2> /dev/null
+	[ ! -e into/to ] || fail "there is a half copy"
+}
+
+a_full_file_system_fails_the_copy_and_leaves_nothing() {
+	noise 6000000 > from
+	mkdir full
+	unshare -rm true 2> /dev/null || skip "no mount namespaces here"
+	unshare -rm bash -c '
+		mount -t tmpfs -o size=4m none full || exit 9
+		"$1" cp from full/to 2> err; [ $? = 1 ] || exit 8
+		"$1" cp - full/to < from 2>> err; [ $? = 1 ] || exit 7
+		[ -z "$(ls -A full)" ] || exit 6
+		head -c 3000000 from > small
+		"$1" cp -q small full/to && cmp -s small full/to' - "$sluice"
+	local rc=$?
+	[ $rc != 9 ] || skip "no mounts in a namespace here"
+	[ $rc = 0 ] || fail "step $rc: $(cat err)"
+	[ "$(grep -c 'No space left on device' err)" = 2 ] || fail "$(cat err)"
+}
+
+a_file_size_limit_fails_the_copy_and_leaves_nothing() {
+	noise 3000000 > from
+	mkdir into
+	(ulimit -f 1000 && exec "$sluice" cp from into/to) 2> err && fail "it succeeded"
+	says "File too large"
+	holds into
+}
+
+a_folder_that_cannot_be_written_fails_the_copy() {
+	[ "$(id -u)" != 0 ] || skip "root may write anywhere"
+	echo text > from
+	mkdir into
+	chmod 555 into
+	status 1 "$sluice" cp from into/to
+	says "Permission denied"
+}
+
+durable_and_quiet_do_what_they_say() {
+	noise 5000000 > from
+	status 0 "$sluice" cp --durable -q from to
+	same from to
+	[ ! -s err ] || fail "quiet said: $(cat err)"
+	"$sluice" cp --durable -q from - | cmp -s - from || fail "to a pipe"
+}
+
+a_bar_is_drawn_on_a_terminal_only_and_erased() {
+	local slow="(head -c 1000000 /dev/zero; sleep 0.7) | '$sluice' cp - "
+	command -v script > /dev/null || skip "script(1) is missing"
+	TERM=xterm timeout 10 script -qec "$slow on" /dev/null < /dev/null > terminal
+	grep -q 'standard input  [0-9.]* [kKM]*i*B  ' terminal || fail "nothing was drawn"
+	grep -q $'\r\033\\[K[0-9.]* KiB in ' terminal || fail "it was not erased"
+	bash -c "$slow off" 2> err
+	grep -q $'\r' err && fail "a bar without a terminal"
+	TERM=xterm timeout 10 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
+	[ ! -s terminal ] || fail "quiet drew something"
+}
+
+ctrl_c_on_a_terminal_cleans_up() {
+	command -v script > /dev/null || skip "script(1) is missing"
+	mkdir into
+	(sleep 0.8 && printf '\003' && sleep 0.5) |
+		TERM=xterm timeout 10 script -qec "sleep 5 | '$sluice' cp - into/to" /dev/null > terminal
+	grep -q "interrupted; 'into/to' was not written" terminal || fail "$(cat terminal)"
+	holds into
+}
+
+a_reader_that_goes_away_ends_the_copy_quietly() {
+	noise 5000000 > from
+	"$sluice" cp -q from - 2> err | head -c 1 > /dev/null
+	[ "${PIPESTATUS[0]}" = 141 ] || fail "status ${PIPESTATUS[0]}"
+	[ ! -s err ] || fail "$(cat err)"
+}
+
+closed_standard_streams_are_errors_and_harm_no_file() {
+	noise 100 > from
+	"$sluice" cp from - >&- 2> err && fail "standard output was closed"
+	"$sluice" cp - to <&- 2> err && fail "standard input was closed"
+	[ ! -e to ] || fail "there is a copy of nothing"
+	"$sluice" cp --checksum from to >&- 2> err && fail "the checksum went nowhere"
+	"$sluice" cp -f nothing to 2>&-
+	same from to
+}
+
+output_that_cannot_be_written_is_a_failure() {
+	local command
+	echo text > from
+	[ -c /dev/full ] || skip "there is no /dev/full"
+	for command in --help --version "cp --help" "stat from" "stat --json from" doctor \
+		"doctor --json" "bench read from --repeat 1" "bench read from --json --repeat 1" \
+		"cp -f --checksum from to"; do
+		"$sluice" $command > /dev/full 2> err
+		[ $? = 1 ] || fail "'$command' did not notice"
+		says "cannot write the output"
+	done
+}
+
+# -------------------------------------------------------------------------------------- bench, stat
+
+bench_moves_what_it_says() {
+	noise 3000001 > from
+	status 0 "$sluice" bench read from --op-size 4097 --depth 3 --repeat 4 --json
+	json out 'j["bytes"] == 3000001 and j["repeat"] == 4 and len(j["seconds"]) == 4'
+	json out 'j["operations"] == 733 and j["op_size"] == 4097 and j["depth"] == 3'
+	json out 'j["backend"] == "auto" and j["chunk"] == 1048576 and j["direction"] == "read"'
+	json out '0 < j["bytes_per_second"]["min"] <= j["bytes_per_second"]["median"]
+		<= j["bytes_per_second"]["max"]'
+	json out 'abs(j["bytes_per_second"]["max"] * min(j["seconds"]) / j["bytes"] - 1) < 1e-3'
+	json out 'j["cpu_seconds_per_gb"] >= 0 and j["operations_per_second"] > 0'
+	status 0 "$sluice" bench write to --size 1000001 --op-size 64K --repeat 2 --json --sync
+	json out 'j["bytes"] == 1000001 and j["sync"] is True'
+	[ "$(stat -c %s to)" = 1000001 ] || fail "the file has $(stat -c %s to) bytes"
+	[ "$(head -c 100000 to | gzip | wc -c)" -gt 90000 ] || fail "what it wrote is no noise"
+	status 0 "$sluice" bench read from --random --op-size 4K --size 8M --buffer full --chunk 8K \
+		--backend posix --cold --huge-pages --json
+	json out 'j["operations"] == 2048 and j["chunk"] == 8192 and j["backend"] == "posix"'
+	json out 'j["random"] and j["cold"] and j["buffer"] == "full" and "resident" in j'
+	status 0 "$sluice" bench read from --repeat 2
+	grep -q median out || fail "$(cat out)"
+}
+
+bench_destroys_nothing_without_force() {
+	noise 5000 > file
+	cp file before
+	status 1 "$sluice" bench write file --size 1M
+	says "use -f to overwrite"
+	status 1 "$sluice" bench write /dev/null --size 1M
+	same file before
+	status 0 "$sluice" bench write -f file --size 1M --repeat 1
+	[ "$(stat -c %s file)" = $((1 << 20)) ] || fail "$(stat -c %s file) bytes"
+}
+
+stat_tells_what_is_known() {
+	truncate -s 5000000 from
+	chmod 640 from
+	status 0 "$sluice" stat --json from
+	json out 'j["length"] == 5000000 and j["permissions"] == "0640" and j["allocated"] < 5000000'
+	json out "j['modified_ns'] // 10**9 == $(stat -c %Y from)"
+	status 0 "$sluice" stat from
+	grep -q 'sparse' out || fail "$(cat out)"
+	status 0 "$sluice" stat --json /proc/cpuinfo
+	json out 'j["length"] is None'
+	status 1 "$sluice" stat .
+	says "is a directory"
+	status 1 "$sluice" stat /dev/null
+	status 1 "$sluice" stat nothing
+}
+
+json_holds_any_name() {
+	local name=$'quote" back\\slash\ttab\nline \xc3\xa9 \xff\xfe \xed\xa0\x80'
+	echo text > "$name"
+	status 0 "$sluice" stat --json "$name"
+	json out 'j["uri"].startswith("quote\" back\\slash\ttab\nline \u00e9 \ufffd")'
+}
+
+# ------------------------------------------------------------------------------------ doctor, usage
+
+doctor_lists_machine_features_and_settings() {
+	status 0 "$sluice" doctor --json .
+	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files", "GPU"}
+		== {m["name"] for m in j["machine"]}'
+	json out 'j["error"] is None and j["features"] and j["path"]["error"] is None'
+	json out 'all(s["value"] is not None and s["source"] == "default" for s in j["settings"])'
+	json out 'j["unknown_variables"] == []'
+	status 0 "$sluice" doctor
+	grep -q SLUICE_PIECE_BYTES out || fail "$(cat out)"
+	holds . err out
+}
+
+doctor_knows_wrong_and_unknown_variables() {
+	SLUICE_WORKERS=2 SLUICE_WORKRES=3 SLUICE_SOMETHING=1 status 0 "$sluice" doctor --json
+	json out '{s["variable"]: s for s in j["settings"]}["SLUICE_WORKERS"]["source"] == "environment"'
+	json out '{v["variable"]: v["suggestion"] for v in j["unknown_variables"]}
+		== {"SLUICE_WORKRES": "SLUICE_WORKERS", "SLUICE_SOMETHING": None}'
+	SLUICE_WORKERS=many status 1 "$sluice" doctor --json
+	json out '"SLUICE_WORKERS" in j["error"] and len(j["settings"]) > 5 and j["machine"]'
+	says SLUICE_WORKERS
+	SLUICE_WORKERS=many status 1 "$sluice" stat /proc/cpuinfo
+	says SLUICE_WORKERS
+	status 1 "$sluice" doctor nothing
+	says "'nothing'"
+}
+
+help_and_version_are_given() {
+	local command
+	status 0 "$sluice" --version
+	grep -qE '^sluice [0-9]+\.[0-9]+\.[0-9]+$' out || fail "$(cat out)"
+	status 0 "$sluice" --help
+	for command in cp stat bench doctor; do
+		grep -q "^  $command " out || fail "the overview lacks $command"
+		status 0 "$sluice" $command --help
+		grep -q "^Usage: sluice $command " out || fail "$(head -n 1 out)"
+		[ ! -s err ] || fail "$(cat err)"
+		status 0 "$sluice" --help
+	done
+}
+
+wrong_usage_is_named_and_has_status_2() {
+	local line
+	noise 5000 > from
+	while read -r line; do
+		status 2 "$sluice" $line
+		[ -s err ] && [ ! -s out ] || fail "'$line': $(cat out err)"
+	done <<- 'END'
+		unknown
+		--unknown
+		cp
+		cp from
+		cp from to too
+		cp --unknown from to
+		cp --backend unknown from to
+		stat
+		stat from from
+		doctor from from
+		bench
+		bench read
+		bench copy from
+		bench read from from
+		bench read from --memory device
+		bench read from --backend unknown
+		bench read from --buffer none
+		bench read from --depth 0
+		bench read from --depth -1
+		bench read from --depth 1x
+		bench read from --repeat 0
+		bench read from --op-size 0
+		bench read from --op-size 4X
+		bench read from --op-size 4KB
+		bench read from --op-size -4
+		bench read from --op-size 99999999999T
+		bench read from --size 1K --op-size 2K
+		bench read from --chunk 5000
+		bench read from --chunk 2G
+		bench read from --force
+		bench read from --sync
+	END
+	status 2 "$sluice"
+	status 2 "$sluice" bench read from --op-size 4X
+	says "--op-size: '4X'"
+	status 1 "$sluice" bench read from --size 1M
+	says "holds only 5000 bytes"
+	status 1 "$sluice" bench read from --op-size 1M
+	status 1 "$sluice" bench read /proc/cpuinfo
+	says "no known length"
+	[ ! -e to ] || fail "something was copied"
+}
+
+# ------------------------------------------------------------------------------------------ the run
+
+cases=("$@")
+if [ $# = 0 ]; then
+	# In the order of this file.
+	mapfile -t cases < <(grep -oE '^[a-z0-9_]+_[a-z0-9_]+\(\)' "$0" | tr -d '()')
+fi
+passed=0 failed=0 skipped=0
+for name in "${cases[@]}"; do
+	mkdir "$scratch/$name"
+	(cd "$scratch/$name" && "$name") 2> "$scratch/why"
+	case $? in
+	0)
+		echo "ok $name"
+		passed=$((passed + 1))
+		;;
+	77)
+		echo "ok $name # SKIP $(cat "$scratch/skipped")"
+		skipped=$((skipped + 1))
+		;;
+	*)
+		echo "not ok $name"
+		cat "$scratch/why"
+		failed=$((failed + 1))
+		;;
+	esac
+	chmod -R u+rwx "$scratch/$name" && rm -rf "${scratch:?}/$name"
+done
+echo "$passed passed, $failed failed, $skipped skipped"
+[ $failed = 0 ]

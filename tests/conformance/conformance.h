@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The conformance suite is one program: each file offers its tests as a group. */
+#ifndef TESTS_CONFORMANCE_H
+#define TESTS_CONFORMANCE_H
+
+#include "support/support.h"
+
+int group_read(void);
+int group_write(void);
+int group_vector(void);
+int group_order(void);
+int group_model(void);
+int group_special(void);
+int group_uri(void);
+int group_open(void);
+int group_replace(void);
+int group_done(void);
+int group_cancel(void);
+int group_lifetime(void);
+int group_errors(void);
+int group_fork(void);
+
+#endif

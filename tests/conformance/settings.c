@@ -1,0 +1,501 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A context's settings: struct over environment over default, all of it checked. */
+#include <unistd.h>
+
+#include "support/support.h"
+
+/* Makes a context, which must work; the caller frees it. */
+static sluice_context *make(const struct sluice_config *config)
+{
+	sluice_context *ctx = NULL;
+
+	assert_ok(sluice_context_new(config, &ctx));
+	assert_non_null(ctx);
+	return ctx;
+}
+
+/* The setting of that name; fails the test if it is not listed. */
+static struct sluice_setting setting_of(const sluice_context *ctx, const char *variable)
+{
+	struct sluice_setting s = {.size = sizeof(s)};
+	size_t i;
+
+	for (i = 0; sluice_context_setting(ctx, i, &s) == 0; i++)
+		if (strcmp(s.variable, variable) == 0)
+			return s;
+	fail_msg("%s is not listed", variable);
+	return s;
+}
+
+/* A number as a setting shows it, with or without a unit. */
+static uint64_t number_of(const char *value)
+{
+	char *unit;
+	uint64_t n = strtoull(value, &unit, 10);
+
+	switch (*unit) {
+	case 'G':
+		return n << 30;
+	case 'M':
+		return n << 20;
+	case 'K':
+		return n << 10;
+	default:
+		return n;
+	}
+}
+
+static void check_setting(const sluice_context *ctx, const char *variable, uint64_t value,
+                          const char *source)
+{
+	struct sluice_setting s = setting_of(ctx, variable);
+
+	if (number_of(s.value) != value || strcmp(s.source, source) != 0)
+		fail_msg("%s is %s (%s), not %llu (%s)", variable, s.value, s.source,
+		         (unsigned long long)value, source);
+}
+
+static const struct numeric {
+	const char *variable;
+	size_t offset;
+	uint64_t least, most;
+	uint64_t fallback; /* 0: depends on the machine */
+	bool bytes;
+} numerics[] = {
+#define FIELD(f) offsetof(struct sluice_config, f)
+	{"SLUICE_WORKERS", FIELD(workers), 1, 256, 0, false},
+	{"SLUICE_REACTORS", FIELD(reactors), 1, 64, 0, false},
+	{"SLUICE_REACTOR_DEPTH", FIELD(reactor_depth), 1, 4096, 128, false},
+	{"SLUICE_PIECE_BYTES", FIELD(piece_bytes), 4096, 1 << 30, 1 << 20, true},
+	{"SLUICE_OPERATION_DEPTH", FIELD(operation_depth), 1, 4096, 64, false},
+	{"SLUICE_DIRECT_BYTES", FIELD(direct_bytes), 4096, 1ull << 40, 256 << 10, true},
+	{"SLUICE_INLINE_BYTES", FIELD(inline_bytes), 1, 16 << 20, 64 << 10, true},
+	{"SLUICE_BOUNCE_BYTES", FIELD(bounce_bytes), 4096, 1ull << 40, 64 << 20, true},
+	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
+#undef FIELD
+};
+
+static void set_field(struct sluice_config *c, const struct numeric *n, uint64_t value)
+{
+	*(size_t *)((char *)c + n->offset) = (size_t)value;
+}
+
+static void without_anything_the_defaults_are_in_force(void **state)
+{
+	sluice_context *ctx = make(NULL);
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(numerics); i++) {
+		struct sluice_setting s = setting_of(ctx, numerics[i].variable);
+		uint64_t value = number_of(s.value);
+
+		assert_string_equal(s.source, "default");
+		assert_in_range(value, numerics[i].least, numerics[i].most);
+		if (numerics[i].fallback)
+			assert_int_equal(value, numerics[i].fallback);
+	}
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").value, "auto");
+	assert_string_equal(setting_of(ctx, "SLUICE_DISABLE").source, "default");
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void each_setting_is_described(void **state)
+{
+	struct sluice_setting s = {.size = sizeof(s)}, bare = {.size = sizeof(bare)};
+	sluice_context *ctx = make(NULL);
+	size_t i;
+
+	(void)state;
+	for (i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
+		assert_int_equal(s.size, sizeof(s));
+		assert_int_equal(strncmp(s.variable, "SLUICE_", 7), 0);
+		assert_true(*s.value && *s.fallback && *s.range && *s.meaning);
+		assert_ok(sluice_context_setting(NULL, i, &bare));
+		assert_string_equal(bare.variable, s.variable);
+		assert_string_equal(bare.range, s.range);
+		assert_null(bare.value);
+		assert_null(bare.source);
+	}
+	assert_int_equal(i, COUNT_OF(numerics) + 2);
+	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
+	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
+	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);
+	s.size = 0;
+	assert_refused(sluice_context_setting(ctx, 0, &s), EINVAL, "size");
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void the_struct_comes_before_the_environment_before_the_default(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx;
+
+	(void)state;
+	setenv("SLUICE_WORKERS", "3", 1);
+	setenv("SLUICE_OPERATION_DEPTH", "7", 1);
+	setenv("SLUICE_BACKEND", "posix", 1);
+	c.workers = 5;
+	ctx = make(&c);
+	check_setting(ctx, "SLUICE_WORKERS", 5, "config");
+	check_setting(ctx, "SLUICE_OPERATION_DEPTH", 7, "environment");
+	check_setting(ctx, "SLUICE_REACTOR_DEPTH", 128, "default");
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").value, "posix");
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").source, "environment");
+	/* They are fixed now. */
+	setenv("SLUICE_OPERATION_DEPTH", "9", 1);
+	c.workers = 6;
+	check_setting(ctx, "SLUICE_WORKERS", 5, "config");
+	check_setting(ctx, "SLUICE_OPERATION_DEPTH", 7, "environment");
+	assert_ok(sluice_context_free(ctx));
+
+	c.backend = "auto";
+	ctx = make(&c);
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").value, "auto");
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").source, "config");
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void the_edges_of_each_range_are_accepted_and_beyond_them_refused(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(numerics); i++) {
+		const struct numeric *n = &numerics[i];
+		const uint64_t bad[] = {n->least - 1, n->most + 1, SIZE_MAX};
+		sluice_context *ctx = NULL;
+		struct sluice_config c;
+		char text[32];
+		size_t j;
+
+		for (j = 0; j < COUNT_OF(bad); j++) {
+			c = (struct sluice_config)SLUICE_CONFIG_INIT;
+			c.backend = "posix";
+			set_field(&c, n, bad[j]);
+			if (bad[j])
+				assert_refused(sluice_context_new(&c, &ctx), EINVAL, n->variable);
+			c = (struct sluice_config)SLUICE_CONFIG_INIT;
+			c.backend = "posix";
+			snprintf(text, sizeof(text), "%llu", (unsigned long long)bad[j]);
+			setenv(n->variable, text, 1);
+			assert_refused(sluice_context_new(&c, &ctx), EINVAL, n->variable);
+			unsetenv(n->variable);
+			assert_null(ctx);
+		}
+		for (j = 0; j < 2; j++) {
+			uint64_t value = j ? n->most : n->least;
+
+			c = (struct sluice_config)SLUICE_CONFIG_INIT;
+			c.backend = "posix";
+			/* Each alone is right; together with the others it has to be as well. */
+			c.piece_bytes =
+				strcmp(n->variable, "SLUICE_INLINE_BYTES") == 0 ? 16 * MIB : 4096;
+			c.inline_bytes = 1;
+			if (strcmp(n->variable, "SLUICE_BOUNCE_BYTES") == 0 && j)
+				c.piece_bytes = MIB;
+			set_field(&c, n, value);
+			ctx = make(&c);
+			check_setting(ctx, n->variable, value, "config");
+			assert_ok(sluice_context_free(ctx));
+			ctx = NULL;
+		}
+	}
+}
+
+static void what_is_no_number_is_refused_by_the_name_of_its_variable(void **state)
+{
+	static const char *const garbage[] = {"12x",
+	                                      "-1",
+	                                      "x",
+	                                      " 4",
+	                                      "4 ",
+	                                      "0x10",
+	                                      "1.5",
+	                                      "+4",
+	                                      "1e3",
+	                                      "K",
+	                                      "1KK",
+	                                      "--4",
+	                                      "4,5",
+	                                      "99999999999999999999",
+	                                      "18446744073709551617",
+	                                      "0"};
+	sluice_context *ctx = NULL;
+	size_t i, j;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(numerics); i++) {
+		for (j = 0; j < COUNT_OF(garbage); j++) {
+			int rc;
+
+			setenv(numerics[i].variable, garbage[j], 1);
+			rc = sluice_context_new(NULL, &ctx);
+			if (rc != -EINVAL)
+				fail_msg("%s=%s: %d, not -EINVAL", numerics[i].variable, garbage[j],
+				         rc);
+			if (!strstr(sluice_last_message(), numerics[i].variable))
+				fail_msg("%s=%s: \"%s\" does not name it", numerics[i].variable,
+				         garbage[j], sluice_last_message());
+		}
+		/* Nothing but counts of bytes have units. */
+		if (!numerics[i].bytes) {
+			setenv(numerics[i].variable, "4K", 1);
+			assert_refused(sluice_context_new(NULL, &ctx), EINVAL,
+			               numerics[i].variable);
+		}
+		unsetenv(numerics[i].variable);
+	}
+	assert_null(ctx);
+}
+
+static void an_empty_variable_is_as_good_as_none(void **state)
+{
+	sluice_context *ctx;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(numerics); i++)
+		setenv(numerics[i].variable, "", 1);
+	setenv("SLUICE_BACKEND", "", 1);
+	setenv("SLUICE_DISABLE", "", 1);
+	ctx = make(NULL);
+	check_setting(ctx, "SLUICE_MAX_OPERATIONS", 262144, "default");
+	assert_string_equal(setting_of(ctx, "SLUICE_BACKEND").source, "default");
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void sizes_may_have_a_unit(void **state)
+{
+	static const struct {
+		const char *text;
+		uint64_t value;
+	} cases[] = {{"65536", 65536}, {"64K", 65536},  {"64k", 65536},
+	             {"1M", 1 << 20},  {"2m", 2 << 20}, {"64KiB", 65536},
+	             {"1G", 1 << 30},  {"4096", 4096},  {"2MiB", 2 << 20}};
+	size_t i;
+
+	(void)state;
+	setenv("SLUICE_INLINE_BYTES", "1", 1);
+	for (i = 0; i < COUNT_OF(cases); i++) {
+		sluice_context *ctx;
+
+		setenv("SLUICE_PIECE_BYTES", cases[i].text, 1);
+		setenv("SLUICE_DIRECT_BYTES", cases[i].text, 1);
+		ctx = make(NULL);
+		check_setting(ctx, "SLUICE_PIECE_BYTES", cases[i].value, "environment");
+		check_setting(ctx, "SLUICE_DIRECT_BYTES", cases[i].value, "environment");
+		assert_ok(sluice_context_free(ctx));
+	}
+}
+
+static void settings_are_checked_against_each_other(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx = NULL;
+
+	(void)state;
+	c.piece_bytes = 4096 + 512;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
+	setenv("SLUICE_PIECE_BYTES", "5000", 1);
+	assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
+	unsetenv("SLUICE_PIECE_BYTES");
+	c = (struct sluice_config)SLUICE_CONFIG_INIT;
+	c.piece_bytes = 4 * MIB;
+	c.bounce_bytes = 2 * MIB;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_BOUNCE_BYTES");
+	c.bounce_bytes = 0;
+	c.inline_bytes = 5 * MIB;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_INLINE_BYTES");
+	c = (struct sluice_config)SLUICE_CONFIG_INIT;
+	c.backend = "uring";
+	c.disable = "uring";
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_DISABLE");
+	setenv("SLUICE_DISABLE", "nowait,uring", 1);
+	c.disable = NULL;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_DISABLE");
+	assert_null(ctx);
+}
+
+static void names_are_checked(void **state)
+{
+	static const char *const backends[] = {"foo", "POSIX", "posix,uring", " uring", "auto "};
+	static const char *const features[] = {
+		"foo", "uring,foo", "uring;nowait", "URING", "uring,,nowait", ",", "nowait "};
+	struct sluice_config c;
+	sluice_context *ctx = NULL;
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(backends); i++) {
+		c = (struct sluice_config)SLUICE_CONFIG_INIT;
+		c.backend = backends[i];
+		assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_BACKEND");
+		assert_non_null(strstr(sluice_last_message(), backends[i]));
+		setenv("SLUICE_BACKEND", backends[i], 1);
+		assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_BACKEND");
+		unsetenv("SLUICE_BACKEND");
+	}
+	for (i = 0; i < COUNT_OF(features); i++) {
+		c = (struct sluice_config)SLUICE_CONFIG_INIT;
+		c.disable = features[i];
+		assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_DISABLE");
+		setenv("SLUICE_DISABLE", features[i], 1);
+		assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_DISABLE");
+		unsetenv("SLUICE_DISABLE");
+	}
+	assert_null(ctx);
+}
+
+static void a_struct_of_no_size_is_refused(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx = NULL;
+
+	(void)state;
+	c.size = 0;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "size");
+	assert_refused(sluice_context_new(NULL, NULL), EINVAL, "");
+	assert_null(ctx);
+}
+
+/* A program that was built with an older header has fewer fields; what lies behind is not read. */
+static void a_shorter_struct_has_only_its_own_fields(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx;
+
+	(void)state;
+	c.size = offsetof(struct sluice_config, reactors);
+	c.workers = 2;
+	c.reactors = SIZE_MAX;
+	c.piece_bytes = 17;
+	ctx = make(&c);
+	check_setting(ctx, "SLUICE_WORKERS", 2, "config");
+	check_setting(ctx, "SLUICE_PIECE_BYTES", 1 << 20, "default");
+	assert_ok(sluice_context_free(ctx));
+}
+
+static struct sluice_feature feature_of(const sluice_context *ctx, const char *name)
+{
+	struct sluice_feature s = {.size = sizeof(s)};
+	size_t i;
+
+	for (i = 0; sluice_context_feature(ctx, i, &s) == 0; i++)
+		if (strcmp(s.name, name) == 0)
+			return s;
+	fail_msg("%s is not listed", name);
+	return s;
+}
+
+static void each_feature_is_described(void **state)
+{
+	struct sluice_feature s = {.size = sizeof(s)};
+	sluice_context *ctx = make(NULL);
+	size_t i;
+
+	(void)state;
+	for (i = 0; sluice_context_feature(ctx, i, &s) == 0; i++) {
+		assert_int_equal(s.size, sizeof(s));
+		assert_true(*s.name && *s.detail && *s.effect);
+		assert_true(s.usable == 0 || s.usable == 1);
+	}
+	assert_true(i >= 5);
+	assert_int_equal(sluice_context_feature(ctx, i, &s), -ENOENT);
+	s.size = 0;
+	assert_refused(sluice_context_feature(ctx, 0, &s), EINVAL, "size");
+	assert_refused(sluice_context_feature(NULL, 0, &s), EINVAL, "");
+	assert_int_equal(feature_of(ctx, "io_uring").usable, machine_has_uring());
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void what_is_disabled_is_not_usable(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	struct sluice_feature s = {.size = sizeof(s)};
+	sluice_context *ctx;
+	size_t i;
+
+	(void)state;
+	c.disable = "uring,cachestat,nowait,dontcache,dioalign";
+	ctx = make(&c);
+	assert_string_equal(setting_of(ctx, "SLUICE_DISABLE").value, c.disable);
+	for (i = 0; sluice_context_feature(ctx, i, &s) == 0; i++)
+		if (strstr(s.name, "uring") || strstr(s.name, "cachestat") ||
+		    strstr(s.name, "NOWAIT") || strstr(s.name, "DONTCACHE") ||
+		    strstr(s.name, "DIOALIGN"))
+			assert_int_equal(s.usable, 0);
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void the_number_of_threads_is_what_was_set(void **state)
+{
+	static const struct {
+		size_t workers, reactors;
+	} cases[] = {{1, 1}, {7, 1}, {3, 4}};
+	size_t i, before = count_threads();
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(cases); i++) {
+		struct sluice_config c = SLUICE_CONFIG_INIT;
+		sluice_context *ctx;
+		size_t now;
+
+		c.workers = cases[i].workers;
+		c.reactors = cases[i].reactors;
+		ctx = make(&c);
+		now = count_threads();
+		assert_ok(sluice_context_free(ctx));
+		assert_int_equal(now - before,
+		                 cases[i].workers + (machine_has_uring() ? cases[i].reactors : 0));
+		for (int j = 0; j < 200 && count_threads() > before; j++)
+			sleep_ms(5);
+		assert_int_equal(count_threads(), before);
+	}
+}
+
+static void the_version_is_three_numbers(void **state)
+{
+	unsigned a, b, c;
+	char rest;
+
+	(void)state;
+	assert_int_equal(sscanf(sluice_version(), "%u.%u.%u%c", &a, &b, &c, &rest), 3);
+}
+
+static int clear(void **state)
+{
+	size_t i;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(numerics); i++)
+		unsetenv(numerics[i].variable);
+	unsetenv("SLUICE_BACKEND");
+	unsetenv("SLUICE_DISABLE");
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+#define settings_test(name) cmocka_unit_test_setup_teardown(name, clear, clear)
+	const struct CMUnitTest tests[] = {
+		settings_test(without_anything_the_defaults_are_in_force),
+		settings_test(each_setting_is_described),
+		settings_test(the_struct_comes_before_the_environment_before_the_default),
+		settings_test(the_edges_of_each_range_are_accepted_and_beyond_them_refused),
+		settings_test(what_is_no_number_is_refused_by_the_name_of_its_variable),
+		settings_test(an_empty_variable_is_as_good_as_none),
+		settings_test(sizes_may_have_a_unit),
+		settings_test(settings_are_checked_against_each_other),
+		settings_test(names_are_checked),
+		settings_test(a_struct_of_no_size_is_refused),
+		settings_test(a_shorter_struct_has_only_its_own_fields),
+		settings_test(each_feature_is_described),
+		settings_test(what_is_disabled_is_not_usable),
+		settings_test(the_number_of_threads_is_what_was_set),
+		settings_test(the_version_is_three_numbers),
+	};
+
+	row_start(argc, argv);
+	return cmocka_run_group_tests_name("settings", tests, NULL, NULL);
+}

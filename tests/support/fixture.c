@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include "support/support.h"
+
+/* One test may take this long, all its operations together, before it counts as hung. */
+enum { TEST_SECONDS = 150 };
+
+static void on_alarm(int signo)
+{
+	static const char text[] = "the test above did not end in time\n";
+
+	(void)signo;
+	if (write(STDERR_FILENO, text, sizeof(text) - 1) < 0)
+		_exit(3);
+	abort();
+}
+
+int fixture_setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	const char *base = getenv("SLUICE_TEST_DIR");
+
+	signal(SIGALRM, on_alarm);
+	alarm(TEST_SECONDS);
+	if (!f)
+		return -1;
+	snprintf(f->dir, sizeof(f->dir), "%s/scratch-XXXXXX", base ? base : ".");
+	if (!mkdtemp(f->dir)) {
+		print_error("%s: %s\n", f->dir, strerror(errno));
+		free(f);
+		return -1;
+	}
+	f->begun = seconds_now();
+	f->descriptors = count_descriptors();
+	f->threads = count_threads();
+	assert_ok(sluice_context_new(&row->config, &f->ctx));
+	*state = f;
+	return 0;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st, (void)type, (void)ftw;
+	return remove(path);
+}
+
+int fixture_teardown(void **state)
+{
+	struct fixture *f = *state;
+	size_t descriptors, threads;
+	int rc = f->ctx ? sluice_context_free(f->ctx) : 0;
+
+	nftw(f->dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+	descriptors = count_descriptors();
+	threads = count_threads();
+	/* A joined thread leaves /proc a moment after pthread_join() returned. */
+	for (int i = 0; i < 200 && threads > f->threads; i++) {
+		sleep_ms(5);
+		threads = count_threads();
+	}
+	alarm(0);
+	if (seconds_now() - f->begun > 1)
+		print_message("[  %6.2f s]\n", seconds_now() - f->begun);
+	if (rc < 0)
+		print_error("sluice_context_free(): %s: %s\n", strerror(-rc),
+		            sluice_last_message());
+	if (rc == 0 && descriptors != f->descriptors)
+		print_error("%zu descriptors before, %zu after\n", f->descriptors, descriptors);
+	if (rc == 0 && threads != f->threads)
+		print_error("%zu threads before, %zu after\n", f->threads, threads);
+	rc = rc < 0 || descriptors != f->descriptors || threads != f->threads;
+	free(f);
+	return rc ? -1 : 0;
+}
+
+void fixture_config(struct fixture *f, const struct sluice_config *config)
+{
+	assert_ok(sluice_context_free(f->ctx));
+	f->ctx = NULL;
+	assert_ok(sluice_context_new(config, &f->ctx));
+}
+
+const char *scratch(const struct fixture *f, const char *name)
+{
+	static char names[8][512];
+	static unsigned next;
+	char *out = names[next++ % COUNT_OF(names)];
+
+	snprintf(out, sizeof(names[0]), "%s/%s", f->dir, name);
+	return out;
+}
+
+bool scratch_takes_direct(const struct fixture *f)
+{
+	int fd = open(scratch(f, "direct-probe"), O_RDWR | O_CREAT | O_DIRECT | O_CLOEXEC, 0600);
+
+	if (fd >= 0)
+		close(fd);
+	unlink(scratch(f, "direct-probe"));
+	return fd >= 0;
+}
