@@ -42,8 +42,6 @@ static void op_free(struct sluice_op *op)
 		if (part != &op->one_part)
 			free(part);
 	}
-	if (op->locked.fd >= 0)
-		close(op->locked.fd);
 	if (op->extents != &op->one_extent)
 		free(op->extents);
 	if (op->order.spans != &op->one_span)
@@ -163,17 +161,14 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 
 static void pump_locked(struct sluice_op *op);
 
-/* Whether a short read lacks bytes that were there when the operation began. */
+/*
+ * Whether a short read lacks bytes that were there when the operation began: pieces end where the
+ * file ended then, if that was known.
+ */
 static bool lacks_bytes(struct sluice_op *op, const struct sl_piece *piece)
 {
-	struct sl_backend *backend = op->file->backend;
-	int64_t size;
-
-	if (piece->write || piece->error || piece->moved == piece->length)
-		return false;
-	size = backend->ops->size(backend);
-	/* A size that does not hold its bytes, as in /sys, is no loss. */
-	return size != -1 && (size < 0 || (uint64_t)size < piece->offset + piece->length);
+	return !piece->write && !piece->error && piece->moved < piece->length &&
+	       op->locked.plan.file_size != INT64_MAX;
 }
 
 /* NULL if there is no memory for it. */
@@ -185,7 +180,7 @@ static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, b
 
 	if (lacks)
 		rc = asprintf(&message,
-		              "'%s' was truncated while it was read: bytes from %" PRIu64
+		              "'%s' was cut short while it was read: bytes from %" PRIu64
 		              " on are missing",
 		              op->file->uri, at);
 	else
@@ -324,9 +319,16 @@ static void run_task(struct sl_task *task)
 	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
 	struct sl_backend *backend = op->file->backend;
 	char *message = NULL;
+	bool stopped;
 	int rc;
 
-	if (op->kind == SL_SYNC)
+	pthread_mutex_lock(&op->mutex);
+	stopped = op->locked.stopped;
+	pthread_mutex_unlock(&op->mutex);
+	/* Cancelled before it began: it leaves no trace. */
+	if (stopped)
+		rc = 0;
+	else if (op->kind == SL_SYNC)
 		rc = backend->ops->sync(backend);
 	else if (op->kind == SL_TRUNCATE)
 		rc = backend->ops->truncate(backend, op->length);

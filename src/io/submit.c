@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "io/io.h"
 
@@ -312,6 +313,11 @@ void sluice_op_free(sluice_op *op)
 	if (!op || sl_forked())
 		return;
 	sl_done_forget(op);
+	pthread_mutex_lock(&op->mutex);
+	if (op->locked.fd >= 0)
+		close(op->locked.fd);
+	op->locked.fd = -1;
+	pthread_mutex_unlock(&op->mutex);
 	sl_op_unref(op);
 }
 

@@ -221,6 +221,97 @@ static void random_schedules_keep_the_order_of_submission(void **state)
 		play(*state, round);
 }
 
+/* One thread writes the same blocks over and over; the others read them, resident as they are. */
+struct repeater {
+	pthread_t thread;
+	sluice_file *file;
+	_Atomic bool *stop;
+	unsigned torn, mixed, backward, failed, reads;
+};
+
+enum { REPEATED = 16 };
+
+static void *repeat_writes(void *arg)
+{
+	struct repeater *r = arg;
+	unsigned char *data = malloc((size_t)REPEATED * BLOCK);
+	sluice_op *op;
+
+	for (uint32_t n = 1; !atomic_load(r->stop); n++) {
+		for (uint32_t b = 0; b < REPEATED; b++)
+			block_write(data + (size_t)b * BLOCK, b, (struct stamp){0, n});
+		if (sluice_write(r->file, data, (size_t)REPEATED * BLOCK, 0, &op) != 0 ||
+		    sluice_wait(op, PATIENCE_MS) != REPEATED * BLOCK) {
+			r->failed++;
+			break;
+		}
+		sluice_op_free(op);
+	}
+	free(data);
+	return NULL;
+}
+
+static void *repeat_reads(void *arg)
+{
+	struct repeater *r = arg;
+	unsigned char *data = malloc((size_t)REPEATED * BLOCK);
+	uint32_t last = 0;
+	sluice_op *op;
+
+	while (!atomic_load(r->stop)) {
+		struct stamp first, next;
+
+		if (sluice_read(r->file, data, (size_t)REPEATED * BLOCK, 0, &op) != 0 ||
+		    sluice_wait(op, PATIENCE_MS) != REPEATED * BLOCK) {
+			r->failed++;
+			break;
+		}
+		sluice_op_free(op);
+		r->reads++;
+		for (uint32_t b = 0; b < REPEATED; b++) {
+			r->torn += !block_read(data + (size_t)b * BLOCK, b, &next);
+			if (b == 0)
+				first = next;
+			r->mixed += next.sequence != first.sequence;
+		}
+		r->backward += first.sequence < last;
+		last = first.sequence;
+	}
+	free(data);
+	return NULL;
+}
+
+static void a_read_sees_all_of_a_write_or_nothing(void **state)
+{
+	struct fixture *f = *state;
+	struct repeater r[THREADS];
+	_Atomic bool stop = false;
+	unsigned t, reads = 0;
+
+	start_file(scratch(f, "repeated"));
+	for (t = 0; t < THREADS; t++) {
+		r[t] = (struct repeater){.file = open_both(f->ctx, scratch(f, "repeated")),
+		                         .stop = &stop};
+		assert_int_equal(
+			pthread_create(&r[t].thread, NULL, t ? repeat_reads : repeat_writes, &r[t]),
+			0);
+	}
+	sleep_ms(getenv("STRESS") ? 20000 : 2000);
+	atomic_store(&stop, true);
+	for (t = 0; t < THREADS; t++) {
+		pthread_join(r[t].thread, NULL);
+		assert_ok(sluice_close(r[t].file));
+	}
+	for (t = 0; t < THREADS; t++) {
+		reads += r[t].reads;
+		if (r[t].torn || r[t].mixed || r[t].backward || r[t].failed)
+			fail_msg("of %u reads: %u blocks torn, %u of another write, %u older than "
+			         "before, %u failed",
+			         r[t].reads, r[t].torn, r[t].mixed, r[t].backward, r[t].failed);
+	}
+	print_message("%u reads\n", reads);
+}
+
 /* With nothing in flight nobody has anything to do, also not after there was much. */
 static void an_idle_context_uses_no_processor(void **state)
 {
@@ -247,6 +338,7 @@ int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(random_schedules_keep_the_order_of_submission),
+		fixture_test(a_read_sees_all_of_a_write_or_nothing),
 		fixture_test(an_idle_context_uses_no_processor),
 	};
 
