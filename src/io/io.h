@@ -49,7 +49,6 @@ struct sl_object {
 		struct sl_intervals spans[SL_EFFECTS];
 		uint64_t sequence; /* of the last operation that entered */
 	} locked;                  /* guarded by mutex */
-	_Atomic uint32_t writers;  /* operations that write, in locked.spans; written under mutex */
 };
 
 /* One range of an operation in its object. */

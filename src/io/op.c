@@ -361,10 +361,33 @@ static bool wants_reserve(struct sluice_op *op)
 	return size >= 0 && extent->offset + extent->length > (uint64_t)size;
 }
 
+/* What is in memory already needs nobody else: the operation is over as it starts. */
+static bool read_now(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *extent = &op->extents[0];
+	int64_t moved;
+
+	if (op->kind != SL_READ || op->count != 1 || !extent->length || !backend->ops->read_now ||
+	    extent->length > op->ctx->core.settings.inline_bytes)
+		return false;
+	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
+	op->missed = moved < 0;
+	if (op->missed)
+		return false;
+	op->locked.moved = (uint64_t)moved;
+	return true;
+}
+
 void sl_op_start(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
 	int64_t size = INT64_MAX;
+
+	if (read_now(op)) {
+		sl_op_end(op);
+		return;
+	}
 
 	if (op->kind == SL_READ && backend->ops->size) {
 		size = backend->ops->size(backend);

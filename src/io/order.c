@@ -83,8 +83,6 @@ int sl_order_enter(struct sluice_op *op)
 		rc = -EINVAL;
 	} else {
 		rc = op->order.blockers > 0;
-		if (op->order.effect == SL_WRITES)
-			atomic_fetch_add(&object->writers, 1);
 	}
 	pthread_mutex_unlock(&object->mutex);
 	return rc;
@@ -116,8 +114,6 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 		return;
 	pthread_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
-	if (op->order.effect == SL_WRITES)
-		atomic_fetch_sub(&object->writers, 1);
 	for (int later = 0; later < SL_EFFECTS; later++) {
 		if (!holds[op->order.effect][later])
 			continue;

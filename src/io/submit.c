@@ -42,14 +42,6 @@ static int check_request(struct sluice_file *file, const struct sluice_request *
 	return 0;
 }
 
-/* Small, and no write that was submitted before may be to the same bytes. */
-static bool may_read_now(struct sluice_file *file, const struct sluice_request *r)
-{
-	return r->kind == SLUICE_READ && r->count == 1 && r->extents->length &&
-	       r->extents->length <= file->ctx->core.settings.inline_bytes &&
-	       file->backend->ops->read_now && !atomic_load(&file->object->writers);
-}
-
 /* The operation's own copy of the extents, and a span for each that is not empty. */
 static int copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
@@ -92,22 +84,6 @@ static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_re
 	return op;
 }
 
-static int finished_op(struct sluice_file *file, const struct sluice_request *r, int64_t result,
-                       sluice_op **out)
-{
-	struct sluice_op *op;
-
-	if (!out)
-		return 0;
-	op = new_op(file, r, false);
-	if (!op)
-		return -ENOMEM;
-	op->result = result;
-	*out = op;
-	sl_op_publish(op);
-	return 0;
-}
-
 static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 {
 	int rc;
@@ -133,30 +109,17 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
 	struct sluice_op *op;
-	bool now;
 	int rc = check_request(file, r);
 
 	if (rc)
 		return rc;
-	/* What is in memory already needs nobody else: it is over before it has begun. */
-	now = may_read_now(file, r);
-	if (now) {
-		const struct sluice_extent *extent = r->extents;
-		int64_t moved = file->backend->ops->read_now(file->backend, extent->data,
-		                                             extent->length, extent->offset);
-
-		if (moved >= 0)
-			return finished_op(file, r, moved, out);
-	}
 	rc = sl_op_admit(file);
 	if (rc)
 		return rc;
 	op = new_op(file, r, !out);
 	rc = op ? copy_extents(op, r) : -ENOMEM;
-	if (!rc) {
-		op->missed = now;
+	if (!rc)
 		rc = enter(file, op, out);
-	}
 	if (rc) {
 		if (op)
 			sl_op_unref(op);

@@ -123,7 +123,7 @@ static void files_of_sys_read_as_their_content(void **state)
 	struct fixture *f = *state;
 	static const char *const paths[] = {"/sys/devices/system/cpu/online",
 	                                    "/sys/kernel/mm/transparent_hugepage/enabled",
-	                                    "/sys/kernel/uevent_seqnum"};
+	                                    "/sys/kernel/mm/ksm/run"};
 	size_t i, n, seen = 0;
 
 	for (i = 0; i < COUNT_OF(paths); i++) {

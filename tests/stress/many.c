@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "support/gate.h"
 
@@ -82,6 +83,12 @@ static void check_threads(const struct fixture *f)
 		if (strcmp(s.variable, "SLUICE_WORKERS") == 0 ||
 		    (strcmp(s.variable, "SLUICE_REACTORS") == 0 && row_has_uring()))
 			expected += strtoul(s.value, NULL, 10);
+	/* A thread that was joined is listed for a moment more. */
+	for (i = 0; i < 100 && count_threads() - f->threads != expected; i++)
+		usleep(10000);
+	/* A joined thread leaves /proc a moment after pthread_join() returned. */
+	for (i = 0; i < 200 && count_threads() - f->threads > expected; i++)
+		sleep_ms(5);
 	assert_int_equal(count_threads() - f->threads, expected);
 	assert_in_range(count_kernel_threads(), 0, 64);
 }

@@ -63,7 +63,7 @@ int fixture_teardown(void **state)
 		threads = count_threads();
 	}
 	alarm(0);
-	if (seconds_now() - f->begun > 1)
+	if (seconds_now() - f->begun > 0.5)
 		print_message("[  %6.2f s]\n", seconds_now() - f->begun);
 	if (rc < 0)
 		print_error("sluice_context_free(): %s: %s\n", strerror(-rc),
