@@ -36,7 +36,7 @@ class Sample(NamedTuple):
         return self.cpu_seconds / (self.bytes / 1e9)
 
 
-def run(command):
+def run(command, **settings):
     """Runs a tool to its end; its standard output, and the seconds and processor time of it all."""
     start = time.perf_counter()
     with subprocess.Popen(
@@ -44,7 +44,7 @@ def run(command):
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        env=ENVIRONMENT,
+        env=ENVIRONMENT | settings,
         text=True,
     ) as process:
         # Their messages are far shorter than a pipe is long, so that one can be read after the
@@ -64,9 +64,9 @@ class Sluice:
     def __init__(self, program):
         self.program = program
 
-    def bench(self, direction, path, *options):
+    def bench(self, direction, path, *options, **settings):
         command = [self.program, "bench", direction, path, "--json", *options]
-        result = json.loads(run(command)[0])
+        result = json.loads(run(command, **settings)[0])
         moved = result["bytes"] * result["repeat"]
         cpu = result["cpu_seconds_per_gb"] * moved / 1e9
         return Sample(moved, sum(result["seconds"]), cpu)
