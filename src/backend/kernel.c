@@ -51,12 +51,30 @@ void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
 	out->uring_error = disable & SL_DISABLE_URING ? -ECANCELED : 0;
 }
 
-static const char *found(bool usable, bool masked)
-{
-	return usable   ? "there"
-	       : masked ? "switched off by SLUICE_DISABLE"
-	                : "not on this kernel and file system";
-}
+/* What is told of a feature that is a flag of struct sl_kernel. */
+static const struct told {
+	const char *name;
+	size_t flag; /* offset in struct sl_kernel */
+	unsigned disable;
+	const char *with, *without; /* what sluice does */
+	const char *remedy;
+} table[] = {
+	{"cachestat", offsetof(struct sl_kernel, cachestat), SL_DISABLE_CACHESTAT,
+         "asked what is in the page cache",
+         "mincore is asked what is in the page cache, which is slower and knows only the user's "
+         "own "
+         "files",
+         "run Linux 6.5 or newer"},
+	{"RWF_NOWAIT", offsetof(struct sl_kernel, nowait), SL_DISABLE_NOWAIT,
+         "small resident reads are done by the submitting call",
+         "small reads are done by the workers", NULL},
+	{"RWF_DONTCACHE", offsetof(struct sl_kernel, dontcache), SL_DISABLE_DONTCACHE,
+         "large reads that cannot be direct leave nothing in the page cache",
+         "large reads that cannot be direct fill the page cache", "run Linux 6.14 or newer"},
+	{"STATX_DIOALIGN", offsetof(struct sl_kernel, dioalign), SL_DISABLE_DIOALIGN,
+         "direct I/O uses the alignment that the file asks for",
+         "direct I/O is tried with an alignment of 4 KiB", "run Linux 6.1 or newer"},
+};
 
 static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
 {
@@ -65,7 +83,7 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 	out->name = "io_uring";
 	out->usable = core->uring != NULL;
 	out->detail = !error                 ? "there"
-	              : error == -ECANCELED  ? "switched off by SLUICE_DISABLE"
+	              : error == -ECANCELED  ? "switched off by the settings"
 	              : error == -EOPNOTSUPP ? "this library was built without liburing"
 	                                     : sl_error_text(error);
 	out->effect = core->uring ? "cold data is read and written at depth by the reactors"
@@ -83,49 +101,24 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 
 int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
 {
-	const struct sl_kernel *kernel = &core->kernel;
-	unsigned disable = core->settings.disable;
+	const struct told *told;
+	bool masked;
 
 	out->remedy = NULL;
-	switch (index) {
-	case 0:
+	if (index == 0) {
 		describe_uring(core, out);
 		return 0;
-	case 1:
-		out->name = "cachestat";
-		out->usable = kernel->cachestat;
-		out->detail = found(out->usable, disable & SL_DISABLE_CACHESTAT);
-		out->effect = out->usable ? "asked what is in the page cache"
-		                          : "mincore is asked what is in the page cache, which is "
-		                            "slower and knows only the user's own files";
-		if (!out->usable && !(disable & SL_DISABLE_CACHESTAT))
-			out->remedy = "run Linux 6.5 or newer";
-		return 0;
-	case 2:
-		out->name = "RWF_NOWAIT";
-		out->usable = kernel->nowait;
-		out->detail = found(out->usable, disable & SL_DISABLE_NOWAIT);
-		out->effect = out->usable ? "small resident reads are done by the submitting call"
-		                          : "small reads are done by the workers";
-		return 0;
-	case 3:
-		out->name = "RWF_DONTCACHE";
-		out->usable = kernel->dontcache;
-		out->detail = found(out->usable, disable & SL_DISABLE_DONTCACHE);
-		out->effect =
-			out->usable ? "large reads that cannot be direct leave nothing in the cache"
-				    : "large reads that cannot be direct fill the page cache";
-		if (!out->usable && !(disable & SL_DISABLE_DONTCACHE))
-			out->remedy = "run Linux 6.14 or newer";
-		return 0;
-	case 4:
-		out->name = "STATX_DIOALIGN";
-		out->usable = kernel->dioalign;
-		out->detail = found(out->usable, disable & SL_DISABLE_DIOALIGN);
-		out->effect = out->usable ? "direct I/O uses the alignment that the file asks for"
-		                          : "direct I/O is tried with an alignment of 4 KiB";
-		return 0;
-	default:
-		return -ENOENT;
 	}
+	if (index > sizeof(table) / sizeof(table[0]))
+		return -ENOENT;
+	told = &table[index - 1];
+	masked = core->settings.disable & told->disable;
+	out->name = told->name;
+	out->usable = *(const bool *)((const char *)&core->kernel + told->flag);
+	out->detail = out->usable ? "there"
+	              : masked    ? "switched off by SLUICE_DISABLE"
+	                          : "not on this kernel and file system";
+	out->effect = out->usable ? told->with : told->without;
+	out->remedy = out->usable || masked ? NULL : told->remedy;
+	return 0;
 }

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How an operation runs: its start, and its pieces until the last one is over. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "io/io.h"
+
+/* ------------------------------------------------------------------------------------ pieces */
+
+static void pump_locked(struct sluice_op *op);
+
+/*
+ * Whether a short read lacks bytes that were there when the operation began: pieces end where the
+ * file ended then, if that was known.
+ */
+static bool lacks_bytes(struct sluice_op *op, const struct sl_piece *piece)
+{
+	return !piece->write && !piece->error && piece->moved < piece->length &&
+	       op->locked.plan.file_size != INT64_MAX;
+}
+
+/* NULL if there is no memory for it. */
+static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, bool lacks)
+{
+	uint64_t at = piece->offset + piece->moved;
+	char *message;
+	int rc;
+
+	if (lacks)
+		rc = asprintf(&message,
+		              "'%s' was cut short while it was read: bytes from %" PRIu64
+		              " on are missing",
+		              op->file->uri, at);
+	else
+		rc = asprintf(&message, "cannot %s '%s' at byte %" PRIu64 ": %s",
+		              piece->write ? "write" : "read", op->file->uri, at,
+		              sl_error_text(piece->error));
+	return rc < 0 ? NULL : message;
+}
+
+static void part_done(struct sl_piece *piece)
+{
+	struct sl_part *part = SL_CONTAINER(piece, struct sl_part, piece);
+	struct sluice_op *op = part->op;
+	bool lacks = lacks_bytes(op, piece);
+
+	if (lacks)
+		piece->error = -EIO;
+	if (piece->error)
+		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
+	pthread_mutex_lock(&op->mutex);
+	op->locked.in_flight--;
+	op->locked.moved += piece->moved;
+	sl_list_remove(&part->link);
+	sl_list_append(&op->locked.spare, &part->link);
+	pump_locked(op);
+}
+
+/* A part to send out; NULL: there is no memory, and those in flight have to do. */
+static struct sl_part *take_part(struct sluice_op *op)
+{
+	struct sl_list *link = sl_list_take(&op->locked.spare);
+	struct sl_part *part;
+
+	if (link)
+		return SL_CONTAINER(link, struct sl_part, link);
+	if (!op->one_part.op)
+		part = &op->one_part;
+	else
+		part = calloc(1, sizeof(*part));
+	if (part)
+		part->op = op;
+	return part;
+}
+
+static void fill_part(struct sl_part *part, const struct sl_cut *cut)
+{
+	struct sluice_op *op = part->op;
+	struct sl_piece *piece = &part->piece;
+
+	piece->backend = op->file->backend;
+	piece->data = cut->data;
+	piece->length = cut->length;
+	piece->offset = cut->offset;
+	piece->write = op->kind == SL_WRITE;
+	piece->large = cut->large;
+	piece->aligned = cut->aligned;
+	piece->missed = op->missed;
+	piece->done = part_done;
+	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
+	piece->moved = 0;
+	piece->error = 0;
+}
+
+/*
+ * The next piece to hand out, or NULL for now. Direct and buffered pieces of one write are never in
+ * flight together: neighbours may lie in one folio of the page cache. The mutex is held.
+ */
+static struct sl_part *next_part(struct sluice_op *op)
+{
+	struct sl_cut cut;
+	struct sl_part *part;
+	bool turn;
+
+	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth ||
+	    !sl_plan_peek(&op->locked.plan, &cut))
+		return NULL;
+	turn = op->kind == SL_WRITE && cut.aligned != op->locked.aligned;
+	if (op->locked.in_flight && (turn || op->locked.plan.limits->sequential))
+		return NULL;
+	part = take_part(op);
+	if (!part)
+		return NULL;
+	sl_plan_advance(&op->locked.plan, &cut);
+	fill_part(part, &cut);
+	op->locked.aligned = cut.aligned;
+	op->locked.in_flight++;
+	sl_list_append(&op->locked.flying, &part->link);
+	return part;
+}
+
+/*
+ * Hands out pieces until enough are in flight, and ends the operation after the last one. Called at
+ * the start and after each piece, from any thread, with the mutex held, which it releases; one does
+ * the work, the others tell it to look again. Nobody else ends the operation, and each piece that is
+ * not over calls this once more, so the operation lives until then.
+ */
+static void pump_locked(struct sluice_op *op)
+{
+	const struct sl_backend_ops *ops = op->file->backend->ops;
+	struct sl_part *part;
+	bool over;
+
+	if (op->locked.pumping) {
+		op->locked.again = true;
+		pthread_mutex_unlock(&op->mutex);
+		return;
+	}
+	op->locked.pumping = true;
+	do {
+		op->locked.again = false;
+		while ((part = next_part(op))) {
+			pthread_mutex_unlock(&op->mutex);
+			ops->submit(part->piece.backend, &part->piece);
+			pthread_mutex_lock(&op->mutex);
+		}
+	} while (op->locked.again);
+	op->locked.pumping = false;
+	/* Nothing in flight and no part to be had: the plan has ended, or it was stopped. */
+	over = !op->locked.in_flight;
+	pthread_mutex_unlock(&op->mutex);
+	if (over)
+		sl_op_end(op);
+}
+
+static void pump(struct sluice_op *op)
+{
+	pthread_mutex_lock(&op->mutex);
+	pump_locked(op);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+/* What has to be done on a worker. */
+static void run_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+	struct sl_backend *backend = op->file->backend;
+	char *message = NULL;
+	bool stopped;
+	int rc;
+
+	pthread_mutex_lock(&op->mutex);
+	stopped = op->locked.stopped;
+	pthread_mutex_unlock(&op->mutex);
+	/* Cancelled before it began: it leaves no trace. */
+	if (stopped)
+		rc = 0;
+	else if (op->kind == SL_SYNC)
+		rc = backend->ops->sync(backend);
+	else if (op->kind == SL_TRUNCATE)
+		rc = backend->ops->truncate(backend, op->length);
+	else
+		rc = backend->ops->reserve(backend, op->extents[0].offset, op->extents[0].length);
+	if (rc) {
+		const char *what = op->kind == SL_SYNC       ? "sync"
+		                   : op->kind == SL_TRUNCATE ? "truncate"
+		                                             : "reserve space for";
+
+		if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri,
+		             sl_error_text(rc)) < 0)
+			message = NULL;
+		sl_op_fail(op, rc, message);
+	}
+	pump(op);
+}
+
+/* Direct writes that extend a file are slow one by one: its new length is set first, at once. */
+static bool wants_reserve(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *extent = &op->extents[0];
+	int64_t size;
+
+	if (op->kind != SL_WRITE || op->count != 1 || !backend->ops->reserve ||
+	    !op->file->limits.alignment || extent->length < op->locked.plan.direct_bytes)
+		return false;
+	size = backend->ops->size(backend);
+	return size >= 0 && extent->offset + extent->length > (uint64_t)size;
+}
+
+/* What is in memory already needs nobody else: the operation is over as it starts. */
+static bool read_now(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *extent = &op->extents[0];
+	int64_t moved;
+
+	if (op->kind != SL_READ || op->count != 1 || !extent->length || !backend->ops->read_now ||
+	    extent->length > op->ctx->core.settings.inline_bytes)
+		return false;
+	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
+	op->missed = moved < 0;
+	if (op->missed)
+		return false;
+	op->locked.moved = (uint64_t)moved;
+	return true;
+}
+
+void sl_op_start(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	int64_t size = INT64_MAX;
+
+	if (read_now(op)) {
+		sl_op_end(op);
+		return;
+	}
+
+	if (op->kind == SL_READ && backend->ops->size) {
+		size = backend->ops->size(backend);
+		if (size < -1)
+			sl_op_fail(op, (int)size, NULL);
+		if (size < 0)
+			size = INT64_MAX;
+	}
+	op->locked.plan = (struct sl_plan){
+		.extents = op->extents,
+		.count = op->count,
+		.limits = &op->file->limits,
+		.direct_bytes = op->ctx->core.settings.direct_bytes,
+		.file_size = (uint64_t)size,
+	};
+	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
+		op->task.run = run_task;
+		sl_pool_submit(op->ctx->core.pool, &op->task);
+	} else {
+		pump(op);
+	}
+}
+
+void sl_op_start_all(struct sl_list *ready)
+{
+	/* An operation that ends at its start lets others start: a queue instead of a recursion. */
+	static _Thread_local struct sl_list *starting;
+	struct sl_list *link;
+
+	if (sl_list_empty(ready))
+		return;
+	if (starting) {
+		while ((link = sl_list_take(ready)))
+			sl_list_append(starting, link);
+		return;
+	}
+	starting = ready;
+	while ((link = sl_list_take(ready)))
+		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.ready));
+	starting = NULL;
+}
