@@ -83,9 +83,6 @@ static void check_threads(const struct fixture *f)
 		if (strcmp(s.variable, "SLUICE_WORKERS") == 0 ||
 		    (strcmp(s.variable, "SLUICE_REACTORS") == 0 && row_has_uring()))
 			expected += strtoul(s.value, NULL, 10);
-	/* A thread that was joined is listed for a moment more. */
-	for (i = 0; i < 100 && count_threads() - f->threads != expected; i++)
-		usleep(10000);
 	/* A joined thread leaves /proc a moment after pthread_join() returned. */
 	for (i = 0; i < 200 && count_threads() - f->threads > expected; i++)
 		sleep_ms(5);
