@@ -133,6 +133,7 @@ unsigned sl_cores(void);
 /* The worker threads: they make the blocking calls. No task waits for another one. */
 struct sl_task {
 	struct sl_list link;
+	uintptr_t home; /* tasks of one home prefer one worker, whose caches know their memory */
 	void (*run)(struct sl_task *);
 };
 struct sl_pool;
