@@ -22,7 +22,7 @@ static void an_operation_that_is_over_cannot_be_cancelled(void **state)
 static void a_cancelled_read_says_which_it_was(void **state)
 {
 	struct fixture *f = *state;
-	struct buffer b = buffer_new(row_bytes(16 * MIB), 0);
+	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
 	const char *path = scratch(f, "read");
 	struct rng r = rng_new(500);
 	sluice_file *file;
@@ -30,7 +30,7 @@ static void a_cancelled_read_says_which_it_was(void **state)
 
 	file_make(path, b.length, 1);
 	file = open_read(f->ctx, path);
-	for (round = 0; round < 24; round++) {
+	for (round = 0; round < 12; round++) {
 		unsigned char *copy;
 		sluice_op *op;
 		int64_t got;

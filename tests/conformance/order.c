@@ -254,7 +254,7 @@ __attribute__((no_sanitize("thread"))) static bool differs(const volatile unsign
 static void two_reads_on_one_handle_overlap_in_time(void **state)
 {
 	struct fixture *f = *state;
-	size_t length = row_bytes(96 * MIB), tries;
+	size_t length = row_bytes(48 * MIB), tries;
 	struct buffer b = buffer_new(length, 0), small = buffer_new(4096, 0);
 	const char *path = scratch(f, "overlap");
 	bool proved = false;

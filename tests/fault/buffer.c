@@ -9,7 +9,7 @@
 #include "fault/fault.h"
 
 enum { EXTENTS = 16, WATCHED_MS = 200 };
-#define EXTENT (512 * KIB)
+#define EXTENT (256 * KIB)
 #define LENGTH (EXTENTS * EXTENT)
 #define MARK   0x3c
 
@@ -31,13 +31,13 @@ static ssize_t slow_short_and_failing(const struct sl_piece *piece, ssize_t resu
 		return result;
 	if (atomic_load(&watch.over))
 		atomic_fetch_add(&watch.late, 1);
-	if (atomic_load(&watch.failing) && piece->offset == 3 * EXTENT)
+	if (atomic_load(&watch.failing) && piece->offset == EXTENT)
 		return -EIO;
 	/* Those that were in flight with it come a little later, and still have a way to go. */
-	sleep_ms((int)(n % 7) * 3);
+	sleep_ms((int)(n % 5));
 	if (atomic_load(&watch.over))
 		atomic_fetch_add(&watch.late, 1);
-	return result > 8192 ? 4096 : result;
+	return result > 8192 ? 8192 : result;
 }
 
 static void start_watch(struct buffer *b, bool failing)
