@@ -254,7 +254,7 @@ __attribute__((no_sanitize("thread"))) static bool differs(const volatile unsign
 static void two_reads_on_one_handle_overlap_in_time(void **state)
 {
 	struct fixture *f = *state;
-	size_t length = row_bytes(48 * MIB), tries;
+	size_t length = row_bytes(96 * MIB), tries;
 	struct buffer b = buffer_new(length, 0), small = buffer_new(4096, 0);
 	const char *path = scratch(f, "overlap");
 	bool proved = false;
@@ -262,7 +262,7 @@ static void two_reads_on_one_handle_overlap_in_time(void **state)
 
 	file_make(path, length + 4096, 1);
 	file = open_read(f->ctx, path);
-	for (tries = 0; tries < 20 && !proved; tries++) {
+	for (tries = 0; tries < 60 && !proved; tries++) {
 		double deadline = seconds_now() + 20;
 		sluice_op *longer, *shorter;
 
