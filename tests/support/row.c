@@ -112,6 +112,8 @@ void row_start(int argc, char **argv)
 	/* A sanitizer may start a thread of its own with the first one; it is not to be counted. */
 	if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
 		pthread_join(thread, NULL);
+	/* It leaves /proc a moment later, and every count of threads starts from here. */
+	sleep_ms(50);
 	if (argc > 1) {
 		for (i = 0; i < COUNT_OF(rows) && strcmp(rows[i].name, argv[1]) != 0; i++)
 			;
