@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Direct I/O of data that is not aligned as the disk wants it, which is what malloc() gives: by way
- * of a few buffers of huge pages, with a copy on a worker. On the machine of docs/performance.md
- * this moves twice what the page cache does, at a quarter of its processor time.
+ * of a few buffers of huge pages, with a copy on a worker. docs/performance.md compares it with the
+ * page cache.
  */
 #include <errno.h>
 #include <stdlib.h>

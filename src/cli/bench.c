@@ -24,6 +24,7 @@ enum {
 	KEY_SEED,
 	KEY_SYNC,
 	KEY_HUGE,
+	KEY_UNALIGNED,
 };
 
 static const struct argp_option option_list[] = {
@@ -40,6 +41,8 @@ static const struct argp_option option_list[] = {
          "large as --size, each operation at its own place",
          0},
 	{"huge-pages", KEY_HUGE, NULL, 0, "Ask for huge pages for that memory", 0},
+	{"unaligned", KEY_UNALIGNED, NULL, 0, "Place buffers as malloc does, 16 bytes into a page",
+         0},
 	{"random", KEY_RANDOM, NULL, 0, "Operations at random multiples of --op-size", 0},
 	{"seed", KEY_SEED, "N", 0, "Where the random numbers begin (default: 1)", 0},
 	{"cold", KEY_COLD, NULL, 0, "Drop the file's pages from the page cache before each round",
@@ -132,6 +135,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_HUGE:
 		o->huge = true;
+		return 0;
+	case KEY_UNALIGNED:
+		o->unaligned = true;
 		return 0;
 	case 'f':
 		o->force = true;

@@ -53,17 +53,19 @@ int cli_bench_prepare(struct cli_bench_run *run)
 		return -ENOMEM;
 	}
 	run->memory_size = (count * stride + PAGE - 1) / PAGE * PAGE;
-	run->memory = mmap(NULL, run->memory_size, PROT_READ | PROT_WRITE,
-	                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (run->memory == MAP_FAILED) {
+	run->mapping = mmap(NULL, run->memory_size + PAGE, PROT_READ | PROT_WRITE,
+	                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (run->mapping == MAP_FAILED) {
 		char text[CLI_TEXT];
 
-		run->memory = NULL;
+		run->mapping = NULL;
 		warn("no memory for buffers of %s", cli_size_format(run->memory_size, text));
 		return -ENOMEM;
 	}
 	if (o->huge)
-		madvise(run->memory, run->memory_size, MADV_HUGEPAGE);
+		madvise(run->mapping, run->memory_size + PAGE, MADV_HUGEPAGE);
+	/* As malloc() gives a large block: 16 bytes behind the start of a page. */
+	run->memory = run->mapping + (o->unaligned ? 16 : 0);
 	fill(run);
 	for (uint64_t i = 0; i < run->in_flight; i++)
 		run->slots[i].buffer = run->memory + i * stride;
@@ -72,8 +74,8 @@ int cli_bench_prepare(struct cli_bench_run *run)
 
 void cli_bench_release(struct cli_bench_run *run)
 {
-	if (run->memory)
-		munmap(run->memory, run->memory_size);
+	if (run->mapping)
+		munmap(run->mapping, run->memory_size + PAGE);
 	free(run->slots);
 }
 

@@ -135,7 +135,7 @@ struct cli_bench {
 	const char *uri;
 	const char *memory;
 	const char *backend;
-	bool write, cold, json, full, random, sync, force, huge;
+	bool write, cold, json, full, random, sync, force, huge, unaligned;
 	uint64_t chunk, size, op_size, seed;
 	unsigned depth, repeat;
 };
@@ -155,7 +155,7 @@ struct cli_bench_run {
 	uint64_t operations;
 	unsigned in_flight; /* slots */
 	struct cli_bench_slot *slots;
-	char *memory;
+	char *mapping, *memory; /* memory: the buffers, in the mapping */
 	size_t memory_size;
 	uint64_t random;
 };
