@@ -58,8 +58,8 @@ struct sluice_config {
 	/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256. Default: one for each core,
 	 * at least 16 without io_uring. */
 	size_t workers;
-	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 1 for up to 8 cores,
-	 * then 2. */
+	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, with less than
+	 * 4 cores 1. */
 	size_t reactors;
 	/* SLUICE_REACTOR_DEPTH: requests in flight for each reactor; 1 to 4096. Default: 128. */
 	size_t reactor_depth;

@@ -40,6 +40,14 @@ int64_t sl_deadline(int timeout_ms);
  */
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
+/*
+ * Looks for something for a moment before the caller sleeps, because to fall asleep and be woken
+ * takes longer than the next event of a running operation. Looks more rarely after it was in vain.
+ */
+struct sl_spin {
+	uint32_t in_vain, left_out;
+};
+bool sl_spin(struct sl_spin *spin, bool (*found)(void *), void *argument);
 
 /* -------------------------------------------------------------------------------------- list */
 

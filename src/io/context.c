@@ -49,7 +49,7 @@ static int start_threads(struct sl_core *core)
 	int rc;
 
 	if (!settings->reactors)
-		settings->reactors = cores > 8 ? 2 : 1;
+		settings->reactors = cores >= 4 ? 2 : 1;
 	rc = start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
