@@ -491,8 +491,7 @@ void sl_http_put_free(struct sl_http_put *put)
 	pthread_mutex_lock(&put->mutex);
 	put->locked.dropped = true;
 	pthread_mutex_unlock(&put->mutex);
-	if (!put->locked.over)
-		wait_until_over(put);
+	wait_until_over(put);
 	sl_list_init(&none);
 	take_pieces(put, any, &none);
 	curl_slist_free_all(put->fields);
