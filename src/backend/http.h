@@ -40,8 +40,8 @@ struct sl_http_request;
 
 /*
  * How many transfers run at a time. The number follows the goodput: it grows while that makes the
- * bytes come faster, shrinks when they come slower, and is halved when a server says that it has too
- * much to do.
+ * bytes come faster, and goes back where it did not; it shrinks when they come slower, and is halved
+ * when a server says that it has too much to do.
  */
 struct sl_http_limit {
 	unsigned most;
@@ -55,8 +55,11 @@ struct sl_http_limit {
 		int64_t since; /* the last look */
 		double rate;   /* bytes a nanosecond, between the last two looks */
 		unsigned ends; /* turns that ended since the last look */
-		bool grew;     /* what the last look did */
-	} locked;              /* guarded by mutex */
+		unsigned
+			grown_from; /* how many were allowed before the last look gave more, 0: it did not */
+		unsigned pause; /* looks until more is tried */
+		int64_t halved; /* when the server last had too much to do */
+	} locked;               /* guarded by mutex */
 };
 void sl_http_limit_init(struct sl_http_limit *limit, unsigned most);
 void sl_http_limit_destroy(struct sl_http_limit *limit);

@@ -5,6 +5,7 @@
 #define FIRST_ALLOWED 8
 #define FASTER        1.04 /* what makes growth worth its while */
 #define SLOWER        0.80
+#define PAUSE         8 /* looks until more is tried again */
 
 void sl_http_limit_init(struct sl_http_limit *limit, unsigned most)
 {
@@ -65,12 +66,19 @@ static void look(struct sl_http_limit *limit, int64_t now)
 		return;
 	}
 	rate = (double)atomic_load(&limit->arrived) / (double)(now - limit->locked.since);
-	if (rate > limit->locked.rate * FASTER) {
-		limit->locked.grew = allowed < limit->most;
-		limit->locked.allowed = SL_MIN(limit->most, allowed + SL_MAX(allowed / 4, 1));
-	} else if (rate < limit->locked.rate * SLOWER && limit->locked.grew) {
-		limit->locked.grew = false;
+	if (limit->locked.grown_from && rate < limit->locked.rate * FASTER) {
+		/* More did not help. */
+		limit->locked.allowed = limit->locked.grown_from;
+		limit->locked.grown_from = 0;
+		limit->locked.pause = PAUSE;
+	} else if (limit->locked.pause) {
+		limit->locked.pause--;
+	} else if (rate < limit->locked.rate * SLOWER) {
 		limit->locked.allowed = SL_MAX(allowed - allowed / 4, 1);
+		limit->locked.pause = PAUSE;
+	} else {
+		limit->locked.allowed = SL_MIN(limit->most, allowed + SL_MAX(allowed / 4, 1));
+		limit->locked.grown_from = limit->locked.allowed > allowed ? allowed : 0;
 	}
 	limit->locked.rate = rate;
 	forget_rate(limit, now);
@@ -98,10 +106,12 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
 {
 	pthread_mutex_lock(&limit->mutex);
 	/* Of many refusals that come together one counts. */
-	if (now - limit->locked.since >= LEAST_LOOK_NS || limit->locked.grew) {
+	if (now - limit->locked.halved >= LEAST_LOOK_NS) {
 		limit->locked.allowed = SL_MAX(limit->locked.allowed / 2, 1);
-		limit->locked.grew = false;
+		limit->locked.grown_from = 0;
+		limit->locked.pause = PAUSE;
 		limit->locked.rate = 0;
+		limit->locked.halved = now;
 		forget_rate(limit, now);
 	}
 	pthread_mutex_unlock(&limit->mutex);
