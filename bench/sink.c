@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The limit that bench/http compares with: what recv() alone can take from a server. Each connection
- * is a thread that asks for ranges of one object and receives them into one buffer, over and over;
- * the bytes are counted and forgotten. Usage: sink PORT PATH SIZE RANGE CONNECTIONS LOOPS
+ * is a thread that asks for ranges of one object and receives each into its own memory, which is as
+ * large as a range, over and over. Usage: sink PORT PATH SIZE RANGE CONNECTIONS LOOPS
  */
 #include <arpa/inet.h>
 #include <err.h>
@@ -16,7 +16,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BUFFER      ((size_t)256 << 10)
 #define CONNECTIONS 256
 
 static int port;
@@ -36,13 +35,14 @@ static int dial(void)
 }
 
 /* Receives one answer; its body has `length` bytes. */
-static void take(int fd, char *buffer, unsigned long long length)
+static void take(int fd, char *memory, unsigned long long length)
 {
+	char buffer[4096];
 	size_t have = 0;
 	char *end = NULL;
 
 	while (!end) {
-		ssize_t n = recv(fd, buffer + have, BUFFER - 1 - have, 0);
+		ssize_t n = recv(fd, buffer + have, sizeof(buffer) - 1 - have, 0);
 
 		if (n <= 0)
 			err(1, "recv");
@@ -53,8 +53,9 @@ static void take(int fd, char *buffer, unsigned long long length)
 	if (strncmp(buffer, "HTTP/1.1 206", 12))
 		errx(1, "answer: %.40s", buffer);
 	have -= (size_t)(end + 4 - buffer);
+	memcpy(memory, end + 4, have);
 	while (have < length) {
-		ssize_t n = recv(fd, buffer, length - have < BUFFER ? length - have : BUFFER, 0);
+		ssize_t n = recv(fd, memory + have, length - have, 0);
 
 		if (n <= 0)
 			err(1, "recv");
@@ -64,10 +65,10 @@ static void take(int fd, char *buffer, unsigned long long length)
 
 static void *run(void *unused)
 {
-	char *buffer = malloc(BUFFER), request[512];
+	char *memory = malloc(range), request[512];
 	int fd = dial();
 
-	if (!buffer)
+	if (!memory)
 		err(1, "malloc");
 	for (;;) {
 		unsigned long long at = atomic_fetch_add(&next, range), from = at % size;
@@ -81,10 +82,10 @@ static void *run(void *unused)
 		             path, from, from + length - 1);
 		if (send(fd, request, (size_t)n, 0) != n)
 			err(1, "send");
-		take(fd, buffer, length);
+		take(fd, memory, length);
 	}
 	close(fd);
-	free(buffer);
+	free(memory);
 	return unused;
 }
 

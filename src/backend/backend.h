@@ -73,8 +73,8 @@ static inline void sl_piece_done(struct sl_piece *piece)
 /* How the engine cuts extents for a file. */
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
-	size_t least_piece; /* 0: always piece_bytes. Else the length follows that of the operation, */
-	unsigned spread;    /* for which this many pieces are wanted */
+	size_t least_piece; /* 0: always piece_bytes. Else the length follows what is on the way, */
+	unsigned spread;    /* of which this many pieces are wanted */
 	unsigned depth;     /* pieces of one operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* one piece for each extent, one after the other */

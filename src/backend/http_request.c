@@ -19,7 +19,7 @@
 
 #define MOST_HOPS        10
 #define MOST_FIELD_BYTES ((size_t)64 << 10)
-#define BUFFER_BYTES     (512L << 10) /* the largest that libcurl takes */
+#define BUFFER_BYTES     (256L << 10) /* per transfer; more does not stay in the cache */
 #define SLICE_MS         50 /* within which a cancel is seen by a thread that drives alone */
 
 /* ------------------------------------------------------------------------------------ memory */

@@ -27,7 +27,7 @@ struct sl_cut {
 	bool aligned; /* large, and at multiples of the alignment */
 };
 
-/* The largest piece of an operation that moves that many bytes. */
+/* The largest piece of an operation, when that many bytes of its file are on the way. */
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* False: there is no further piece. */
 bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out);
@@ -100,6 +100,7 @@ struct sluice_op {
 	bool detached; /* no handle was asked for: errors go to the file */
 	void *user;
 	uint64_t length; /* what SL_TRUNCATE sets */
+	uint64_t bytes;  /* what it added to file->bytes when it started */
 	bool missed;     /* the backend was asked for what is in memory, and it was not */
 	struct sluice_extent *extents;
 	size_t count;
@@ -190,6 +191,7 @@ struct sluice_file {
 	unsigned flags;
 	char *uri;
 
+	_Atomic uint64_t bytes;     /* of operations that have started and are not over */
 	_Atomic uint32_t in_flight; /* operations, and SL_FILE_CLOSING */
 	_Atomic uint32_t drained;   /* 1: closing, and nothing in flight; ends close's wait */
 

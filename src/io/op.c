@@ -128,6 +128,7 @@ void sl_op_end(struct sluice_op *op)
 	pthread_mutex_unlock(&op->mutex);
 	if (op->detached && op->result < 0)
 		sl_file_keep_error(file, (int)op->result, op->message);
+	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	sl_order_leave(op, &ready);
 	sl_op_publish(op);
 	sl_op_unref(op);

@@ -232,13 +232,13 @@ static bool read_now(struct sluice_op *op)
 	return true;
 }
 
-static uint64_t total_length(const struct sluice_op *op)
+/* Those of the operation, and of all others of the file that have begun. */
+static uint64_t bytes_in_flight(struct sluice_op *op)
 {
-	uint64_t total = 0;
-
 	for (size_t i = 0; i < op->count; i++)
-		total += op->extents[i].length;
-	return total;
+		op->bytes += op->extents[i].length;
+	return atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed) +
+	       op->bytes;
 }
 
 void sl_op_start(struct sluice_op *op)
@@ -264,7 +264,7 @@ void sl_op_start(struct sluice_op *op)
 		.limits = &op->file->limits,
 		.direct_bytes = op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
-		.piece_bytes = sl_plan_piece(&op->file->limits, total_length(op)),
+		.piece_bytes = sl_plan_piece(&op->file->limits, bytes_in_flight(op)),
 	};
 	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
 		op->task.run = run_task;
