@@ -106,6 +106,19 @@ def dd(path, size, block):
     return Sample(size, seconds, cpu)
 
 
+def compact_memory():
+    """
+    Asks the kernel to put the free pages of memory together, which only root may. How many
+    neighbours a buffer's pages have decides how long the requests of a disk can be: the same read
+    of 4 GiB took requests of 0.5 MiB and 1.0 GB/s, or of 4 MiB and 2.2 GB/s, by chance.
+    """
+    try:
+        with open("/proc/sys/vm/compact_memory", "w", encoding="ascii") as file:
+            file.write("1")
+    except OSError:
+        pass
+
+
 class WorkFile:
     """A file of random bytes, and what of it is in the page cache."""
 
@@ -124,6 +137,7 @@ class WorkFile:
             os.unlink(self.path)
         except FileNotFoundError:
             pass
+        compact_memory()
 
     def drop(self, ranges=None):
         """Drops the pages of some ranges (offset, length), or all, out of the cache."""
@@ -134,6 +148,7 @@ class WorkFile:
                 os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(fd)
+        compact_memory()
 
     def warm(self):
         """Reads until all is cached. Pages that were read ahead under RWF_DONTCACHE, as sluice may

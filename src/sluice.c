@@ -4,6 +4,8 @@
 
 const struct sl_scheme sl_schemes[] = {
 	{"file", &sl_local_ops},
+	{"http", &sl_http_ops},
+	{"https", &sl_http_ops},
 	{NULL, NULL},
 };
 

@@ -58,8 +58,8 @@ struct sluice_config {
 	/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256. Default: one for each core,
 	 * at least 16 without io_uring. */
 	size_t workers;
-	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 1 for up to 8 cores,
-	 * then 2. */
+	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, with less than
+	 * 4 cores 1. */
 	size_t reactors;
 	/* SLUICE_REACTOR_DEPTH: requests in flight for each reactor; 1 to 4096. Default: 128. */
 	size_t reactor_depth;
@@ -82,10 +82,41 @@ struct sluice_config {
 	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits; 1 to
 	 * 16777216. Default: 262144. */
 	size_t max_operations;
+
+	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
+	 * "easy", one blocking transfer on each worker, for http:// and https://. */
+	const char *remote_backend;
+	/* SLUICE_MAX_CONNECTIONS: connections to servers at a time; 1 to 1024. Default: 16. */
+	size_t max_connections;
+	/* SLUICE_HTTP_REACTORS: threads that drive remote transfers; 1 to 64. Default: 2, with less
+	 * than 4 cores 1. */
+	size_t http_reactors;
+	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;
+	 * 1 to 1000. Default: 6. */
+	size_t http_attempts;
+	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random up to this and the limit
+	 * doubles with each further one; 1 to 3600000. Default: 200. */
+	size_t http_backoff_ms;
+	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this, and a longer Retry-After
+	 * of a server is not waited for; 1 to 3600000. Default: 20000. */
+	size_t http_backoff_max_ms;
+	/* SLUICE_HTTP_CONNECT_MS: how long connecting may take; 1 to 3600000. Default: 10000. */
+	size_t http_connect_ms;
+	/* SLUICE_HTTP_STALL_MS: how long no byte may come; 1 to 3600000. Default: 30000. */
+	size_t http_stall_ms;
+	/* SLUICE_CA_BUNDLE: a file of certificates that servers are trusted by, instead of the
+	 * system's. */
+	const char *ca_bundle;
+	/* SLUICE_TLS_INSECURE: "1" trusts every server. Default: "0". */
+	const char *tls_insecure;
+	/* SLUICE_LOG: what to write to standard error: "off" (default), "error", "info" (files),
+	 * "debug" (requests). */
+	const char *log;
 };
-#define SLUICE_CONFIG_INIT                                                          \
-	{                                                                           \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0 \
+#define SLUICE_CONFIG_INIT                                                                       \
+	{                                                                                        \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, \
+			0, 0, 0, 0, 0, NULL, NULL, NULL                                          \
 	}
 
 /*
@@ -151,6 +182,8 @@ enum sluice_open_flags {
 	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
 	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
 	                                 * bounded resource */
+	SLUICE_OPEN_HTTP2 = 1 << 8,    /* https: HTTP/2 where the server has it, which shares a
+	                                 * connection; HTTP/1.1 is faster for bulk data */
 };
 
 /* How to open a file. Start from SLUICE_OPEN_OPTIONS_INIT. */
@@ -160,7 +193,8 @@ struct sluice_open_options {
 	unsigned mode;          /* permissions of a file that is made, less the umask; 0: 0666 */
 	uint64_t expected_size; /* for a file to be written: how long it will get, so that its
 	                            * space is reserved now, or refused with -ENOSPC; 0: unknown */
-	const char *backend;    /* as in struct sluice_config; NULL: the context's */
+	const char *backend;    /* as in struct sluice_config (of remote files: "easy", "multi");
+	                         * NULL: the context's */
 };
 #define SLUICE_OPEN_OPTIONS_INIT                                  \
 	{                                                         \
@@ -168,8 +202,12 @@ struct sluice_open_options {
 	}
 
 /*
- * Opens what uri names: a path, or file:///path with percent-escapes. o may be NULL: for reading.
- * This call may wait for storage.
+ * Opens what uri names: a path, file:///path with percent-escapes, or an object on a web server,
+ * http://host/path or https://host/path. o may be NULL: for reading. This call may wait for storage.
+ *
+ * A remote object is read as it was when it was opened: if it changes, reads fail with -ESTALE. It
+ * can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the server has it
+ * when sluice_close() succeeds. docs/remote.md says what is retried and what each error means.
  *
  * Regular files and block devices can be opened. -EISDIR: a directory. -ESPIPE: a FIFO, a socket
  * or a character device, which have no offsets. -EPROTONOSUPPORT: a scheme that this build does
@@ -194,6 +232,7 @@ SLUICE_API void sluice_discard(sluice_file *file);
 
 enum sluice_stat_flags {
 	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
+	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: only a read of all of it */
 };
 struct sluice_stat {
 	size_t size;            /* in: sizeof(struct sluice_stat) */
@@ -204,7 +243,8 @@ struct sluice_stat {
 	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
 	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
 	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *backend;    /* "auto", "posix", "uring"; a constant */
+	const char *backend;    /* "auto", "posix", "uring", "easy", "multi"; a constant */
+	char etag[128];         /* of a remote object, which says what version it is; or "" */
 };
 /* What is known about the file now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);

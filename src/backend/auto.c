@@ -59,8 +59,13 @@ static void submit_read(struct sl_local *local, struct sl_piece *piece)
 		sl_auto_submit_cold(piece);
 		return;
 	}
-	/* The last look is believed while the kernel can say on the way that it was wrong. */
-	if (!(nowait && atomic_load_explicit(&local->resident, memory_order_relaxed))) {
+	/*
+	 * For a small piece the last look is believed while the kernel can say on the way that it was
+	 * wrong. For a large one that answer would come too late, behind the copies of the others, and
+	 * would have begun to read into the page cache what is then read around it.
+	 */
+	if (piece->large || !nowait ||
+	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {
 		if (!sl_resident(local, piece->offset, piece->length)) {
 			sl_auto_submit_cold(piece);
 			return;

@@ -9,6 +9,7 @@
 
 struct sl_backend;
 struct sl_bounce;
+struct sl_http_engine;
 struct sl_uring;
 
 /* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made. */
@@ -27,6 +28,7 @@ struct sl_core {
 	struct sl_pool *pool;
 	struct sl_uring *uring; /* NULL without io_uring */
 	struct sl_bounce *bounce;
+	struct sl_http_engine *http;
 };
 
 /*
@@ -48,8 +50,9 @@ struct sl_piece {
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
 
 	/* The result. */
-	size_t moved; /* bytes from the start of the piece; less than length: the file ended */
-	int error;    /* 0, or negative: then moved means nothing */
+	size_t moved;  /* bytes from the start of the piece; less than length: the file ended */
+	int error;     /* 0, or negative: then moved means nothing */
+	char *message; /* NULL, or the sentence behind error, which the engine frees */
 
 	/* The backend's own. */
 	struct sl_list link;
@@ -69,7 +72,9 @@ static inline void sl_piece_done(struct sl_piece *piece)
 
 /* How the engine cuts extents for a file. */
 struct sl_limits {
-	size_t piece_bytes; /* largest piece; pieces start at multiples of it */
+	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
+	size_t least_piece; /* 0: always piece_bytes. Else the length follows that of the operation, */
+	unsigned spread;    /* for which this many pieces are wanted */
 	unsigned depth;     /* pieces of one operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* one piece for each extent, one after the other */
@@ -94,6 +99,9 @@ struct sl_backend_ops {
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
+	/* Some pieces have `cancelled` set now: wakes whoever moves them. Any thread, no lock held.
+	 * NULL: there is nobody to be woken. */
+	void (*cancel)(struct sl_backend *backend);
 	/* A range that a write is about to extend the file to. On a worker; may wait. An error
 	 * ends the operation. NULL: nothing to prepare. */
 	int (*reserve)(struct sl_backend *backend, uint64_t offset, uint64_t length);
@@ -120,6 +128,8 @@ extern const struct sl_scheme sl_schemes[];
 
 /* Local files, over posix and uring. */
 extern const struct sl_backend_ops sl_local_ops;
+/* http:// and https://, over libcurl. */
+extern const struct sl_backend_ops sl_http_ops;
 
 /* Looks at the kernel; once, when a context is made. */
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
@@ -133,6 +143,11 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out);
 void sl_uring_stop(struct sl_uring *uring);
 void sl_uring_free(struct sl_uring *uring);
+
+/* What remote files share; its threads start with the first file. Stop joins them. */
+int sl_http_new(struct sl_core *core, struct sl_http_engine **out);
+void sl_http_stop(struct sl_http_engine *engine);
+void sl_http_free(struct sl_http_engine *engine);
 
 /* The buffers for data that is not aligned; their memory is taken at the first use. */
 int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out);

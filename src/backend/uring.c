@@ -25,6 +25,7 @@ struct reactor {
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
 	unsigned in_flight; /* pieces in the kernel */
+	struct sl_spin spin;
 	pthread_t thread;
 
 	/* How sl_uring_start() learns what became of the ring. */
@@ -145,6 +146,16 @@ static void enter_kernel(struct reactor *reactor, bool sleep)
 	}
 }
 
+/* Whether there is something to submit or to reap. */
+static bool has_work(void *argument)
+{
+	struct reactor *reactor = argument;
+	unsigned flags = IO_URING_READ_ONCE(*reactor->ring.sq.kflags);
+
+	return atomic_load_explicit(&reactor->uring->queue.count, memory_order_relaxed) ||
+	       flags & IORING_SQ_TASKRUN || io_uring_cq_ready(&reactor->ring);
+}
+
 static void serve(struct reactor *reactor)
 {
 	struct sl_queue *queue = &reactor->uring->queue;
@@ -154,6 +165,15 @@ static void serve(struct reactor *reactor)
 
 		start_pieces(reactor);
 		arm_wake(reactor);
+		/* A look around is cheaper than a sleep, when completions come thick and fast. */
+		if (reactor->in_flight) {
+			enter_kernel(reactor, false);
+			if (sl_spin(&reactor->spin, has_work, reactor)) {
+				enter_kernel(reactor, false);
+				finish_pieces(reactor);
+				continue;
+			}
+		}
 		/* At full depth a completion ends the sleep; else a push or sl_uring_stop() may. */
 		if (reactor->in_flight == reactor->uring->depth)
 			enter_kernel(reactor, true);
@@ -173,8 +193,8 @@ static int ring_open(struct reactor *reactor)
 {
 	/* From the newest kernels' (6.1) to the oldest: completions run when the reactor asks. */
 	static const unsigned flags[] = {
-		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN,
-		IORING_SETUP_COOP_TASKRUN,
+		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
+		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
 		0,
 	};
 	unsigned entries = reactor->uring->depth + 1;

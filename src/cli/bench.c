@@ -34,7 +34,7 @@ static const struct argp_option option_list[] = {
 	{"size", KEY_SIZE, "SIZE", 0,
          "Bytes in each round (default: the file's length; 1 GiB for write)", 0},
 	{"op-size", KEY_OP_SIZE, "SIZE", 0, "Bytes in one operation (default: 16M)", 0},
-	{"depth", KEY_DEPTH, "N", 0, "Operations in flight (default: 8)", 0},
+	{"depth", KEY_DEPTH, "N", 0, "Operations in flight (default: 16)", 0},
 	{"repeat", KEY_REPEAT, "N", 0, "Rounds (default: 5)", 0},
 	{"buffer", KEY_BUFFER, "KIND", 0,
          "'op': one buffer for each operation in flight, used again (default); 'full': memory as "
@@ -402,7 +402,7 @@ int cli_bench(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, parse, "read|write URI", description, NULL,
 	                                 NULL,        NULL};
-	struct cli_bench o = {.memory = "host", .depth = 8, .repeat = 5, .seed = 1};
+	struct cli_bench o = {.memory = "host", .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -9,7 +9,11 @@
 #include "core/core.h"
 
 /* How the text of a setting is read and shown. */
-enum kind { COUNT, BYTES, CHOICE, DISABLE };
+enum kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT };
+
+static const char *const remotes[] = {"multi", "easy", NULL};
+static const char *const switches[] = {"0", "1", NULL};
+static const char *const levels[] = {"off", "error", "info", "debug", NULL};
 
 static const struct setting {
 	const char *variable;
@@ -21,6 +25,7 @@ static const struct setting {
 	const char *fallback_text;
 	const char *range;
 	const char *meaning;
+	const char *const *names; /* of a NAME, in the order of the enumeration, then NULL */
 } table[] = {
 #define IN(field)  offsetof(struct sluice_config, field)
 #define OUT(field) offsetof(struct sl_settings, field)
@@ -33,13 +38,13 @@ static const struct setting {
          "one for each core, at least 16 without io_uring", "1 to 256",
          "threads that make blocking calls"},
 	{"SLUICE_REACTORS", COUNT, IN(reactors), OUT(reactors), 0, 1, 64,
-         "1 for up to 8 cores, then 2", "1 to 64", "threads that drive io_uring"},
+         "2, with less than 4 cores 1", "1 to 64", "threads that drive io_uring"},
 	{"SLUICE_REACTOR_DEPTH", COUNT, IN(reactor_depth), OUT(reactor_depth), 128, 1, 4096, "128",
          "1 to 4096", "requests in flight for each reactor"},
 	{"SLUICE_PIECE_BYTES", BYTES, IN(piece_bytes), OUT(piece_bytes), 1 << 20, 4096, 1 << 30,
          "1 MiB", "4 KiB to 1 GiB, a multiple of 4 KiB", "what one request moves at most"},
-	{"SLUICE_OPERATION_DEPTH", COUNT, IN(operation_depth), OUT(operation_depth), 64, 1, 4096,
-         "64", "1 to 4096", "pieces that one operation has in flight"},
+	{"SLUICE_OPERATION_DEPTH", COUNT, IN(operation_depth), OUT(operation_depth), 128, 1, 4096,
+         "128", "1 to 4096", "pieces that one operation has in flight"},
 	{"SLUICE_DIRECT_BYTES", BYTES, IN(direct_bytes), OUT(direct_bytes), 256 << 10, 4096,
          UINT64_C(1) << 40, "256 KiB", "4 KiB to 1 TiB",
          "extents of at least this length bypass the page cache where they can"},
@@ -52,6 +57,29 @@ static const struct setting {
          "memory for direct I/O of data that is not aligned, taken when it is needed"},
 	{"SLUICE_MAX_OPERATIONS", COUNT, IN(max_operations), OUT(max_operations), 1 << 18, 1,
          1 << 24, "262144", "1 to 16777216", "operations in flight, after which submission waits"},
+	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
+         "multi", "multi, easy", "what moves the bytes of remote files", remotes},
+	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,
+         "16", "1 to 1024", "connections to servers at a time"},
+	{"SLUICE_HTTP_REACTORS", COUNT, IN(http_reactors), OUT(http_reactors), 0, 1, 64,
+         "2, with less than 4 cores 1", "1 to 64", "threads that drive remote transfers"},
+	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
+         "1 to 1000", "requests in a row that bring no byte, after which a transfer fails"},
+	{"SLUICE_HTTP_BACKOFF_MS", COUNT, IN(http_backoff_ms), OUT(http_backoff_ms), 200, 1,
+         3600000, "200", "1 to 3600000", "milliseconds within which the first new attempt is made"},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", COUNT, IN(http_backoff_max_ms), OUT(http_backoff_max_ms),
+         20000, 1, 3600000, "20000", "1 to 3600000",
+         "milliseconds within which a later attempt is made, however many there were"},
+	{"SLUICE_HTTP_CONNECT_MS", COUNT, IN(http_connect_ms), OUT(http_connect_ms), 10000, 1,
+         3600000, "10000", "1 to 3600000", "milliseconds that connecting may take"},
+	{"SLUICE_HTTP_STALL_MS", COUNT, IN(http_stall_ms), OUT(http_stall_ms), 30000, 1, 3600000,
+         "30000", "1 to 3600000", "milliseconds without a byte, after which a request is given up"},
+	{"SLUICE_CA_BUNDLE", TEXT, IN(ca_bundle), OUT(ca_bundle), 0, 0, 0, "the system's", "a file",
+         "the certificates that servers are trusted by"},
+	{"SLUICE_TLS_INSECURE", NAME, IN(tls_insecure), OUT(tls_insecure), 0, 0, 0, "0", "0, 1",
+         "whether every server is trusted, certificate or not", switches},
+	{"SLUICE_LOG", NAME, IN(log), OUT(log), SL_LOG_OFF, 0, 0, "off", "off, error, info, debug",
+         "what is written to standard error", levels},
 #undef IN
 #undef OUT
 };
@@ -79,6 +107,36 @@ int sl_choice_parse(const char *what, const char *name, unsigned *out)
 const char *sl_choice_name(unsigned choice)
 {
 	return choices[choice];
+}
+
+static int parse_name(const char *what, const char *text, const char *const *names,
+                      const char *range, unsigned *out)
+{
+	for (unsigned i = 0; names[i]; i++) {
+		if (!strcmp(text, names[i])) {
+			*out = i;
+			return 0;
+		}
+	}
+	return sl_fail(-EINVAL, "%s: '%s' is none of %s", what, text, range);
+}
+
+int sl_remote_parse(const char *what, const char *name, unsigned *out)
+{
+	return parse_name(what, name, remotes, "multi, easy", out);
+}
+
+const char *sl_remote_name(unsigned remote)
+{
+	return remotes[remote];
+}
+
+static int parse_text(const char *what, const char *text, char *out)
+{
+	if (strlen(text) >= SL_SETTING_TEXT)
+		return sl_fail(-EINVAL, "%s: longer than %d characters", what, SL_SETTING_TEXT - 1);
+	strcpy(out, text);
+	return 0;
 }
 
 static int parse_disable(const char *what, const char *text, unsigned *out)
@@ -154,6 +212,10 @@ static int load_text(const struct setting *setting, const char *text, struct sl_
 		return sl_choice_parse(setting->variable, text, field);
 	case DISABLE:
 		return parse_disable(setting->variable, text, field);
+	case NAME:
+		return parse_name(setting->variable, text, setting->names, setting->range, field);
+	case TEXT:
+		return parse_text(setting->variable, text, field);
 	default:
 		rc = parse_number(setting, text, field);
 		return rc ? rc : check_range(setting, *(uint64_t *)field);
@@ -185,7 +247,7 @@ static int load_one(const struct setting *setting, const struct sluice_config *c
 	*source = DEFAULT;
 	if (numeric)
 		*(uint64_t *)((char *)out + setting->out) = setting->fallback;
-	else
+	else if (setting->kind != TEXT)
 		*(unsigned *)((char *)out + setting->out) = setting->fallback;
 	return 0;
 }
@@ -203,6 +265,11 @@ static int check_together(const struct sl_settings *s)
 		               "SLUICE_BOUNCE_BYTES: %" PRIu64 " is less than "
 		               "SLUICE_PIECE_BYTES, %" PRIu64,
 		               s->bounce_bytes, s->piece_bytes);
+	if (s->http_backoff_ms > s->http_backoff_max_ms)
+		return sl_fail(-EINVAL,
+		               "SLUICE_HTTP_BACKOFF_MS: %" PRIu64 " is more than "
+		               "SLUICE_HTTP_BACKOFF_MAX_MS, %" PRIu64,
+		               s->http_backoff_ms, s->http_backoff_max_ms);
 	if (s->inline_bytes > s->piece_bytes)
 		return sl_fail(-EINVAL,
 		               "SLUICE_INLINE_BYTES: %" PRIu64 " is more than "
@@ -248,6 +315,12 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 	switch (setting->kind) {
 	case CHOICE:
 		snprintf(text, size, "%s", choices[*(const unsigned *)field]);
+		return;
+	case NAME:
+		snprintf(text, size, "%s", setting->names[*(const unsigned *)field]);
+		return;
+	case TEXT:
+		snprintf(text, size, "%s", *(const char *)field ? (const char *)field : "none");
 		return;
 	case DISABLE:
 		for (unsigned i = 0; i < sizeof(features) / sizeof(features[0]); i++)

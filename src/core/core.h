@@ -40,6 +40,14 @@ int64_t sl_deadline(int timeout_ms);
  */
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
+/*
+ * Looks for something for a moment before the caller sleeps, because to fall asleep and be woken
+ * takes longer than the next event of a running operation. Looks more rarely after it was in vain.
+ */
+struct sl_spin {
+	uint32_t in_vain, left_out;
+};
+bool sl_spin(struct sl_spin *spin, bool (*found)(void *), void *argument);
 
 /* -------------------------------------------------------------------------------------- list */
 
@@ -169,6 +177,14 @@ void sl_intervals_remove(struct sl_intervals *set, struct sl_interval *interval)
 void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, uint64_t end,
                               void (*visit)(struct sl_interval *, void *), void *argument);
 
+/* --------------------------------------------------------------------------------------- log */
+
+enum sl_log_level { SL_LOG_OFF, SL_LOG_ERROR, SL_LOG_INFO, SL_LOG_DEBUG };
+struct sl_settings;
+/* Writes a line to standard error if SLUICE_LOG asks for that level. */
+__attribute__((format(printf, 3, 4))) void sl_log(const struct sl_settings *settings,
+                                                  enum sl_log_level level, const char *format, ...);
+
 /* ------------------------------------------------------------------------------------ config */
 
 /* The kernel features that SLUICE_DISABLE can mask. */
@@ -182,7 +198,11 @@ enum sl_disable {
 /* Which executors a local file may use. */
 enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING };
 
-#define SL_SETTINGS_MOST 16 /* a bound on their number */
+/* What moves the bytes of remote files. */
+enum sl_remote { SL_REMOTE_MULTI, SL_REMOTE_EASY };
+
+#define SL_SETTINGS_MOST 32 /* a bound on their number */
+#define SL_SETTING_TEXT  1024
 
 struct sl_settings {
 	unsigned choice;  /* enum sl_choice */
@@ -196,6 +216,17 @@ struct sl_settings {
 	uint64_t inline_bytes;
 	uint64_t bounce_bytes;
 	uint64_t max_operations;
+	unsigned remote; /* enum sl_remote */
+	uint64_t max_connections;
+	uint64_t http_reactors;
+	uint64_t http_attempts;
+	uint64_t http_backoff_ms;
+	uint64_t http_backoff_max_ms;
+	uint64_t http_connect_ms;
+	uint64_t http_stall_ms;
+	char ca_bundle[SL_SETTING_TEXT]; /* "" : the system's */
+	unsigned tls_insecure;
+	unsigned log;                          /* enum sl_log_level */
 	const char *sources[SL_SETTINGS_MOST]; /* by index of the setting */
 };
 
@@ -204,6 +235,9 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 /* The index of "auto", "posix", "uring" in enum sl_choice, or -EINVAL with a sentence. */
 int sl_choice_parse(const char *what, const char *name, unsigned *out);
 const char *sl_choice_name(unsigned choice);
+/* The same for "multi" and "easy" in enum sl_remote. */
+int sl_remote_parse(const char *what, const char *name, unsigned *out);
+const char *sl_remote_name(unsigned remote);
 /* Describes a setting, all but its value; settings may be NULL. -ENOENT past the last. */
 int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out);
@@ -220,5 +254,8 @@ struct sl_uri {
 /* 0; -EINVAL with a sentence if it is malformed. Freed by sl_uri_clear(). */
 int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);
+/* The URI for people: without the user, the password and the query, which may be secrets. Freed by
+ * the caller; NULL: no memory. */
+char *sl_uri_name(const char *text);
 
 #endif

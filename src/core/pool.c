@@ -5,12 +5,6 @@
 
 #include "core/core.h"
 
-/*
- * How long a worker looks for work before it sleeps. Waking a thread costs several times this, and
- * the next piece of a running operation arrives sooner.
- */
-#define SPIN_NS 20000
-
 /* How far a worker looks for a task of its own before it takes the first one. */
 #define LOOK_AHEAD 32
 
@@ -24,6 +18,7 @@ struct worker {
 struct sl_pool {
 	struct sl_queue queue;
 	_Atomic bool spinning; /* one worker looks for work without sleeping */
+	struct sl_spin spin;   /* that worker's */
 	unsigned count;
 	struct worker workers[];
 };
@@ -36,16 +31,20 @@ static void worker_wake(struct sl_sleeper *sleeper)
 	sl_word_wake(&worker->woken, 1);
 }
 
+static bool has_work(void *argument)
+{
+	struct sl_queue *queue = argument;
+
+	return atomic_load_explicit(&queue->count, memory_order_relaxed);
+}
+
 static void worker_sleep(struct worker *worker)
 {
 	struct sl_queue *queue = &worker->pool->queue;
 
 	if (!atomic_exchange(&worker->pool->spinning, true)) {
-		int64_t until = sl_now() + SPIN_NS;
-		bool found = false;
+		bool found = sl_spin(&worker->pool->spin, has_work, queue);
 
-		while (!found && sl_now() < until)
-			found = atomic_load_explicit(&queue->count, memory_order_relaxed);
 		atomic_store(&worker->pool->spinning, false);
 		if (found)
 			return;

@@ -98,3 +98,24 @@ void sl_uri_clear(struct sl_uri *uri)
 	free(uri->path);
 	uri->path = NULL;
 }
+
+char *sl_uri_name(const char *text)
+{
+	size_t scheme = scheme_length(text), end = strlen(text);
+	const char *rest = text + scheme + 3, *at;
+	char *name;
+
+	if (!scheme || !strncasecmp(text, "file:", 5))
+		return strdup(text);
+	at = memrchr(rest, '@', strcspn(rest, "/?#"));
+	if (at)
+		rest = at + 1;
+	end = strcspn(rest, "?#");
+	name = malloc(scheme + 3 + end + sizeof("?..."));
+	if (!name)
+		return NULL;
+	memcpy(name, text, scheme + 3);
+	memcpy(name + scheme + 3, rest, end);
+	strcpy(name + scheme + 3 + end, rest[end] == '?' ? "?..." : "");
+	return name;
+}

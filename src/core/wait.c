@@ -8,6 +8,9 @@
 
 #include "core/core.h"
 
+#define SPIN_NS      100000
+#define MOST_IN_VAIN 6 /* then one sleep in 64 is preceded by a look */
+
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
@@ -22,4 +25,26 @@ int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline)
 void sl_word_wake(_Atomic uint32_t *word, int count)
 {
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
+}
+
+bool sl_spin(struct sl_spin *spin, bool (*found)(void *), void *argument)
+{
+	int64_t until;
+
+	if (found(argument))
+		return true;
+	if (spin->left_out) {
+		spin->left_out--;
+		return false;
+	}
+	until = sl_now() + SPIN_NS;
+	while (sl_now() < until) {
+		if (found(argument)) {
+			spin->in_vain = 0;
+			return true;
+		}
+	}
+	spin->in_vain = SL_MIN(spin->in_vain + 1, MOST_IN_VAIN);
+	spin->left_out = (1u << spin->in_vain) - 1;
+	return false;
 }

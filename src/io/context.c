@@ -49,10 +49,14 @@ static int start_threads(struct sl_core *core)
 	int rc;
 
 	if (!settings->reactors)
-		settings->reactors = cores > 8 ? 2 : 1;
+		settings->reactors = cores >= 4 ? 2 : 1;
+	if (!settings->http_reactors)
+		settings->http_reactors = cores >= 4 ? 2 : 1;
 	rc = start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
+	if (!rc)
+		rc = sl_http_new(core, &core->http);
 	if (rc)
 		return rc;
 	/* Without io_uring the workers are also the depth at which the disk is asked. */
@@ -66,9 +70,11 @@ static void stop_threads(struct sl_core *core)
 {
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
+	sl_http_stop(core->http);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
 	sl_bounce_free(core->bounce);
+	sl_http_free(core->http);
 }
 
 int sluice_context_new(const struct sluice_config *config, sluice_context **out)

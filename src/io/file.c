@@ -77,7 +77,7 @@ void sl_object_release(struct sluice_context *ctx, struct sl_object *object)
 
 static int check_options(struct sluice_open_options *o)
 {
-	unsigned known = (SLUICE_OPEN_NONBLOCK << 1) - 1;
+	unsigned known = (SLUICE_OPEN_HTTP2 << 1) - 1;
 
 	if (!o->flags)
 		o->flags = SLUICE_OPEN_READ;
@@ -129,8 +129,8 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
 	else
 		rc = sl_fail(-EPROTONOSUPPORT,
-		             "'%s': unknown scheme '%s'; this build knows paths and "
-		             "file://",
+		             "'%s': unknown scheme '%s'; this build knows paths, "
+		             "file://, http:// and https://",
 		             uri, parsed.scheme);
 	sl_uri_clear(&parsed);
 	return rc;
@@ -167,7 +167,7 @@ int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_o
 	pthread_mutex_init(&file->mutex, NULL);
 	file->ctx = ctx;
 	file->flags = options.flags;
-	file->uri = strdup(uri);
+	file->uri = sl_uri_name(uri);
 	rc = file->uri ? open_backend(ctx, uri, &options, &file->backend)
 	               : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {

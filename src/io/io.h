@@ -15,6 +15,7 @@ struct sl_plan {
 	const struct sl_limits *limits;
 	uint64_t direct_bytes; /* extents from this length on may go around the page cache */
 	uint64_t file_size;    /* bytes behind it are not read */
+	size_t piece_bytes;    /* largest piece; 0: that of the limits */
 	size_t extent;         /* where the next piece begins */
 	uint64_t position;     /* in that extent */
 };
@@ -26,6 +27,8 @@ struct sl_cut {
 	bool aligned; /* large, and at multiples of the alignment */
 };
 
+/* The largest piece of an operation that moves that many bytes. */
+size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* False: there is no further piece. */
 bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out);
 void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut);
@@ -221,7 +224,7 @@ struct sluice_context {
 		struct sl_list objects[SL_OBJECT_BUCKETS];
 	} files; /* guarded by its mutex */
 
-	char texts[SL_SETTINGS_MOST][64]; /* the values of the settings */
+	char texts[SL_SETTINGS_MOST][256]; /* the values of the settings */
 };
 
 /* Whether this process is a child of fork() of one that had a context. */

@@ -140,6 +140,9 @@ void sl_op_end(struct sluice_op *op)
 
 void sl_op_fail(struct sluice_op *op, int error, char *message)
 {
+	struct sluice_file *file = op->file;
+	bool wake;
+
 	pthread_mutex_lock(&op->mutex);
 	op->locked.stopped = true;
 	if (!op->locked.error && !op->locked.ended) {
@@ -152,6 +155,14 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 
 		atomic_store_explicit(&part->piece.cancelled, true, memory_order_relaxed);
 	}
+	/* While a piece is in flight the operation is not over, and the file is there to be held. */
+	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
+	if (wake)
+		atomic_fetch_add(&file->in_flight, 1);
 	pthread_mutex_unlock(&op->mutex);
+	if (wake) {
+		file->backend->ops->cancel(file->backend);
+		sl_file_release(file);
+	}
 	free(message);
 }

@@ -11,11 +11,23 @@ static uint64_t rest(const struct sl_plan *plan)
 	return start < end ? end - start : 0;
 }
 
+size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
+{
+	const uint64_t unit = 64 << 10;
+	uint64_t piece;
+
+	if (!limits->least_piece)
+		return limits->piece_bytes;
+	piece = (bytes / limits->spread + unit - 1) / unit * unit;
+	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
+}
+
 bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
 {
 	const struct sl_limits *limits = plan->limits;
 	uint32_t alignment = limits->alignment;
 	const struct sluice_extent *extent;
+	size_t piece = plan->piece_bytes ? plan->piece_bytes : limits->piece_bytes;
 	uint64_t left, head;
 
 	while (plan->extent < plan->count && !rest(plan)) {
@@ -35,7 +47,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
 		return true;
 	}
 	/* Pieces end at multiples of their length, so that neighbours share no page. */
-	out->length = SL_MIN(left, limits->piece_bytes - out->offset % limits->piece_bytes);
+	out->length = SL_MIN(left, piece - out->offset % piece);
 	if (!out->large || !alignment)
 		return true;
 	head = -out->offset & (alignment - 1);

@@ -28,6 +28,8 @@ static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, b
 	char *message;
 	int rc;
 
+	if (piece->message)
+		return piece->message;
 	if (lacks)
 		rc = asprintf(&message,
 		              "'%s' was cut short while it was read: bytes from %" PRIu64
@@ -92,6 +94,7 @@ static void fill_part(struct sl_part *part, const struct sl_cut *cut)
 	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
 	piece->moved = 0;
 	piece->error = 0;
+	piece->message = NULL;
 }
 
 /*
@@ -229,6 +232,15 @@ static bool read_now(struct sluice_op *op)
 	return true;
 }
 
+static uint64_t total_length(const struct sluice_op *op)
+{
+	uint64_t total = 0;
+
+	for (size_t i = 0; i < op->count; i++)
+		total += op->extents[i].length;
+	return total;
+}
+
 void sl_op_start(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
@@ -252,6 +264,7 @@ void sl_op_start(struct sluice_op *op)
 		.limits = &op->file->limits,
 		.direct_bytes = op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
+		.piece_bytes = sl_plan_piece(&op->file->limits, total_length(op)),
 	};
 	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
 		op->task.run = run_task;

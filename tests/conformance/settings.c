@@ -67,7 +67,7 @@ static const struct numeric {
 	{"SLUICE_REACTORS", FIELD(reactors), 1, 64, 0, false},
 	{"SLUICE_REACTOR_DEPTH", FIELD(reactor_depth), 1, 4096, 128, false},
 	{"SLUICE_PIECE_BYTES", FIELD(piece_bytes), 4096, 1 << 30, 1 << 20, true},
-	{"SLUICE_OPERATION_DEPTH", FIELD(operation_depth), 1, 4096, 64, false},
+	{"SLUICE_OPERATION_DEPTH", FIELD(operation_depth), 1, 4096, 128, false},
 	{"SLUICE_DIRECT_BYTES", FIELD(direct_bytes), 4096, 1ull << 40, 256 << 10, true},
 	{"SLUICE_INLINE_BYTES", FIELD(inline_bytes), 1, 16 << 20, 64 << 10, true},
 	{"SLUICE_BOUNCE_BYTES", FIELD(bounce_bytes), 4096, 1ull << 40, 64 << 20, true},

@@ -1,0 +1,508 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Remote files: what one is, how it is opened, and who moves its pieces. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/http.h"
+#include "backend/http_put.h"
+
+#define LEAST_PIECE   ((size_t)1 << 20)
+#define LARGEST_PIECE ((size_t)16 << 20)
+
+/* ------------------------------------------------------------------------------------ engine */
+
+static void global_init(void)
+{
+	curl_global_init(CURL_GLOBAL_DEFAULT);
+}
+
+static void run_sweep(struct sl_task *task)
+{
+	struct sl_http_engine *engine = SL_CONTAINER(task, struct sl_http_engine, sweep);
+	struct sl_list gone;
+	struct sl_list *link;
+
+	sl_list_init(&gone);
+	/* What is cancelled from here on queues the task again. */
+	atomic_store(&engine->sweeping, false);
+	sl_http_limit_sweep(&engine->limit, &gone);
+	while ((link = sl_list_take(&gone))) {
+		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+
+		sl_http_request_fail(request, -ECANCELED, "cancelled");
+		sl_http_request_end(request);
+	}
+}
+
+int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
+{
+	struct sl_http_engine *engine = calloc(1, sizeof(*engine));
+
+	if (!engine)
+		return sl_fail(-ENOMEM, "no memory");
+	engine->core = core;
+	engine->sweep.run = run_sweep;
+	pthread_mutex_init(&engine->mutex, NULL);
+	sl_list_init(&engine->locked.transfers);
+	sl_http_limit_init(&engine->limit, (unsigned)core->settings.max_connections);
+	*out = engine;
+	return 0;
+}
+
+/* Files are closed: nothing is in flight, and nobody starts the reactors any more. */
+void sl_http_stop(struct sl_http_engine *engine)
+{
+	if (engine)
+		sl_http_multi_stop(engine->locked.multi);
+}
+
+void sl_http_free(struct sl_http_engine *engine)
+{
+	struct sl_list *link;
+
+	if (!engine)
+		return;
+	sl_http_multi_free(engine->locked.multi);
+	while ((link = sl_list_take(&engine->locked.transfers))) {
+		struct sl_http_transfer *transfer =
+			SL_CONTAINER(link, struct sl_http_transfer, link);
+
+		curl_easy_cleanup(transfer->easy);
+		curl_multi_cleanup(transfer->alone);
+		free(transfer);
+	}
+	sl_http_limit_destroy(&engine->limit);
+	pthread_mutex_destroy(&engine->mutex);
+	free(engine);
+}
+
+/* The reactors, which start with the first file that needs them. */
+static int start_multi(struct sl_http_engine *engine, struct sl_http_multi **out)
+{
+	int rc = 0;
+
+	pthread_mutex_lock(&engine->mutex);
+	if (!engine->locked.multi)
+		rc = sl_http_multi_start(engine->core, &engine->locked.multi);
+	*out = engine->locked.multi;
+	pthread_mutex_unlock(&engine->mutex);
+	return rc;
+}
+
+/* ---------------------------------------------------------------------------------- dispatch */
+
+static void move(struct sl_http_request *request)
+{
+	if (request->http->multi)
+		sl_http_multi_submit(request->http->multi, request);
+	else
+		sl_http_easy_submit(request);
+}
+
+void sl_http_dispatch(struct sl_http_request *request)
+{
+	if (sl_http_limit_enter(&request->http->engine->limit, request))
+		move(request);
+}
+
+void sl_http_leave(struct sl_http_request *request)
+{
+	struct sl_list ready;
+	struct sl_list *link;
+
+	sl_list_init(&ready);
+	sl_http_limit_leave(&request->http->engine->limit, sl_now(), &ready);
+	while ((link = sl_list_take(&ready)))
+		move(SL_CONTAINER(link, struct sl_http_request, link));
+}
+
+void sl_http_request_end(struct sl_http_request *request)
+{
+	struct sl_piece *piece = request->piece;
+
+	piece->error = request->error;
+	piece->message = request->sentence;
+	request->sentence = NULL;
+	sl_http_request_free(request);
+	sl_piece_done(piece);
+}
+
+static void refuse(struct sl_piece *piece, int error, const char *name, const char *why)
+{
+	piece->error = error;
+	if (asprintf(&piece->message, "'%s': %s", name, why) < 0)
+		piece->message = NULL;
+	sl_piece_done(piece);
+}
+
+static void http_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	struct sl_http *http = sl_http(backend);
+	struct sl_http_request *request;
+
+	if (piece->write) {
+		sl_http_put_submit(http->put, piece);
+		return;
+	}
+	if (!http->ranges &&
+	    (piece->offset || (http->size >= 0 && piece->length != (uint64_t)http->size))) {
+		refuse(piece, -ENOTSUP, http->name,
+		       "the server has no ranges, so only all of it can be read, by one operation");
+		return;
+	}
+	request = sl_http_request_new(http, SL_HTTP_GET, piece);
+	if (!request) {
+		refuse(piece, -ENOMEM, http->name, "no memory");
+		return;
+	}
+	sl_http_dispatch(request);
+}
+
+static void http_cancel(struct sl_backend *backend)
+{
+	struct sl_http *http = sl_http(backend);
+
+	if (http->put)
+		sl_http_put_wake(http->put);
+	if (http->multi)
+		sl_http_multi_wake(http->multi);
+	if (!atomic_exchange(&http->engine->sweeping, true))
+		sl_pool_submit(http->core->pool, &http->engine->sweep);
+}
+
+/* -------------------------------------------------------------------------------------- open */
+
+/* Copies a part of the URL; false: there is none. */
+static bool url_part(CURLU *url, CURLUPart part, unsigned flags, char **out)
+{
+	char *text = NULL;
+
+	if (curl_url_get(url, part, &text, flags))
+		return false;
+	*out = strdup(text);
+	curl_free(text);
+	return *out;
+}
+
+static int keep_credentials(struct sl_http *http, CURLU *url)
+{
+	char *user = NULL, *password = NULL;
+	int rc = 0;
+
+	if (url_part(url, CURLUPART_USER, CURLU_URLDECODE, &user)) {
+		url_part(url, CURLUPART_PASSWORD, CURLU_URLDECODE, &password);
+		if (asprintf(&http->credentials, "%s:%s", user, password ? password : "") < 0) {
+			http->credentials = NULL;
+			rc = -ENOMEM;
+		}
+	}
+	free(user);
+	free(password);
+	return rc;
+}
+
+static int keep_origin(struct sl_http *http, CURLU *url)
+{
+	char *scheme = NULL, *host = NULL, *port = NULL;
+	bool have = url_part(url, CURLUPART_SCHEME, 0, &scheme) &&
+	            url_part(url, CURLUPART_HOST, 0, &host);
+
+	/* As it stands in URLs: with the port only where it is not the usual one. */
+	url_part(url, CURLUPART_PORT, CURLU_NO_DEFAULT_PORT, &port);
+	if (!have || asprintf(&http->origin, "%s://%s%s%s", scheme, host, port ? ":" : "",
+	                      port ? port : "") < 0) {
+		http->origin = NULL;
+		have = false;
+	}
+	free(scheme);
+	free(host);
+	free(port);
+	return have ? 0 : -ENOMEM;
+}
+
+/* Takes the URI apart by libcurl's rules (RFC 3986). */
+static int parse_url(struct sl_http *http, const char *text)
+{
+	CURLU *url;
+	CURLUcode code;
+	int rc;
+
+	for (const char *c = text; *c; c++)
+		if ((unsigned char)*c <= ' ' || *c == 0x7f)
+			return sl_fail(-EINVAL,
+			               "'%s': a URI cannot hold spaces or control characters",
+			               http->name);
+	url = curl_url();
+	if (!url)
+		return sl_fail(-ENOMEM, "no memory");
+	code = curl_url_set(url, CURLUPART_URL, text, 0);
+	if (code) {
+		rc = sl_fail(-EINVAL, "'%s': %s", http->name, curl_url_strerror(code));
+		curl_url_cleanup(url);
+		return rc;
+	}
+	rc = keep_credentials(http, url);
+	if (!rc)
+		rc = keep_origin(http, url);
+	curl_url_set(url, CURLUPART_USER, NULL, 0);
+	curl_url_set(url, CURLUPART_PASSWORD, NULL, 0);
+	curl_url_set(url, CURLUPART_FRAGMENT, NULL, 0);
+	if (!rc && !url_part(url, CURLUPART_URL, 0, &http->url))
+		rc = -ENOMEM;
+	curl_url_cleanup(url);
+	return rc ? sl_fail(rc, "no memory") : 0;
+}
+
+static int add_field(struct sl_http *http, const char *field)
+{
+	struct curl_slist *fields = curl_slist_append(http->fields, field);
+
+	if (!fields)
+		return sl_fail(-ENOMEM, "no memory");
+	http->fields = fields;
+	return 0;
+}
+
+/* Asks one thing, here and now. The request keeps what the answer said. */
+static int ask(struct sl_http_request *request)
+{
+	enum sl_http_verdict verdict;
+
+	do {
+		int64_t left = request->due - sl_now();
+		struct timespec rest = {left / 1000000000, left % 1000000000};
+
+		if (request->due && left > 0)
+			nanosleep(&rest, NULL);
+		if (sl_http_request_prepare(request))
+			break;
+		verdict = sl_http_request_judge(request, sl_http_request_perform(request));
+	} while (verdict == SL_HTTP_AGAIN);
+	return request->error;
+}
+
+static void take_over(struct sl_http *http, const struct sl_http_request *request)
+{
+	curl_off_t modified = -1;
+
+	if (request->answer.etag[0])
+		strcpy(http->etag, request->answer.etag);
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_FILETIME_T, &modified);
+	if (modified >= 0)
+		http->modified_ns = modified * INT64_C(1000000000);
+	if (request->answer.status == 206) {
+		http->ranges = true;
+		http->size = request->answer.range.total;
+	} else {
+		http->ranges = request->answer.ranges;
+		http->size = request->answer.has_length ? (int64_t)request->answer.length : -1;
+	}
+}
+
+/*
+ * What the object is. A server may refuse HEAD, or say too little: then one byte is asked for, and
+ * what that answers counts.
+ */
+static int inspect(struct sl_http *http)
+{
+	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_HEAD, NULL);
+	bool enough;
+	int rc;
+
+	if (!request)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = ask(request);
+	if (!rc)
+		take_over(http, request);
+	enough = !rc && http->size >= 0 && (http->ranges || !http->size);
+	/* No answer at all is no better the second time. */
+	if (!enough && request->answer.status >= 200) {
+		sl_http_request_free(request);
+		request = sl_http_request_new(http, SL_HTTP_PROBE, NULL);
+		if (!request)
+			return sl_fail(-ENOMEM, "no memory");
+		rc = ask(request);
+		if (!rc && request->answer.encoded)
+			rc = sl_fail(-EPROTO, "'%s': the server encodes what it sends", http->name);
+		else if (!rc)
+			take_over(http, request);
+		/* The part of an empty object that can be had. */
+		if (rc && request->answer.status == 416 && request->answer.has_range &&
+		    !request->answer.range.total) {
+			rc = 0;
+			http->size = 0;
+		} else if (rc && request->error) {
+			sl_fail(rc, "%s",
+			        request->sentence ? request->sentence : sl_error_text(rc));
+		}
+	} else if (rc) {
+		sl_fail(rc, "%s", request->sentence ? request->sentence : sl_error_text(rc));
+	}
+	sl_http_request_free(request);
+	return rc;
+}
+
+/* The fields of all requests for data; the answer to another version of the object is none. */
+static int make_fields(struct sl_http *http)
+{
+	char match[SL_HTTP_ETAG + sizeof("If-Match: ")];
+	int rc = add_field(http, "Accept-Encoding: identity");
+
+	if (!rc && http->etag[0]) {
+		snprintf(match, sizeof(match), "If-Match: %s", http->etag);
+		rc = add_field(http, match);
+	}
+	return rc;
+}
+
+static void http_close(struct sl_backend *backend)
+{
+	struct sl_http *http = sl_http(backend);
+
+	sl_http_put_free(http->put);
+	curl_slist_free_all(http->fields);
+	if (http->credentials)
+		explicit_bzero(http->credentials, strlen(http->credentials));
+	free(http->credentials);
+	free(http->origin);
+	free(http->url);
+	free(http->name);
+	free(http);
+}
+
+static int choose(struct sl_http *http, const struct sluice_open_options *options)
+{
+	unsigned remote = http->core->settings.remote;
+	int rc = 0;
+
+	if (options->backend)
+		rc = sl_remote_parse("open options: backend of a remote file", options->backend,
+		                     &remote);
+	/* No worker may wait for bytes that the caller has yet to write. */
+	if (!rc && (remote == SL_REMOTE_MULTI || http->flags & SLUICE_OPEN_WRITE))
+		rc = start_multi(http->engine, &http->multi);
+	return rc;
+}
+
+static int start(struct sl_http *http, const struct sluice_open_options *options)
+{
+	int rc = choose(http, options);
+
+	if (!rc && http->flags & SLUICE_OPEN_WRITE)
+		return sl_http_put_new(http, options, &http->put);
+	if (!rc)
+		rc = add_field(http, "Accept-Encoding: identity");
+	if (!rc)
+		rc = inspect(http);
+	curl_slist_free_all(http->fields);
+	http->fields = NULL;
+	return rc ? rc : make_fields(http);
+}
+
+static int http_open(struct sl_core *core, const struct sl_uri *uri,
+                     const struct sluice_open_options *options, struct sl_backend **out)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	struct sl_http *http = calloc(1, sizeof(*http));
+	int rc;
+
+	if (!http)
+		return sl_fail(-ENOMEM, "no memory");
+	pthread_once(&once, global_init);
+	http->base.ops = &sl_http_ops;
+	http->core = core;
+	http->engine = core->http;
+	http->flags = options->flags;
+	http->size = -1;
+	http->name = sl_uri_name(uri->path);
+	rc = http->name ? parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		rc = start(http, options);
+	if (rc) {
+		http_close(&http->base);
+		return rc;
+	}
+	sl_log(&core->settings, SL_LOG_INFO, "open '%s': %" PRId64 " bytes, %sETag %s", http->name,
+	       http->size, http->ranges ? "" : "no ranges, ", http->etag);
+	*out = &http->base;
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------------- the rest */
+
+static void http_limits(struct sl_backend *backend, struct sl_limits *out)
+{
+	struct sl_http *http = sl_http(backend);
+	unsigned connections = (unsigned)http->core->settings.max_connections;
+
+	out->least_piece = LEAST_PIECE;
+	out->piece_bytes = LARGEST_PIECE;
+	out->spread = 2 * connections;
+	/* One more for each connection, so that none waits for the next piece. */
+	out->depth = 2 * connections;
+	out->alignment = 0;
+	out->sequential = http->put || !http->ranges;
+}
+
+static char *http_identity(struct sl_backend *backend)
+{
+	return strdup(sl_http(backend)->url);
+}
+
+static int64_t http_size(struct sl_backend *backend)
+{
+	return sl_http(backend)->size;
+}
+
+static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
+{
+	struct sl_http *http = sl_http(backend);
+
+	out->length = http->size >= 0 ? (uint64_t)http->size : 0;
+	out->allocated = out->length;
+	out->modified_ns = http->modified_ns;
+	out->flags = http->size < 0 ? SLUICE_STAT_SIZE_UNKNOWN : 0;
+	if (!http->ranges && !http->put)
+		out->flags |= SLUICE_STAT_WHOLE_ONLY;
+	out->backend = sl_remote_name(http->multi ? SL_REMOTE_MULTI : SL_REMOTE_EASY);
+	strcpy(out->etag, http->etag);
+	return 0;
+}
+
+/* What was accepted is stable when the server has the object, which is after sluice_close(). */
+static int http_sync(struct sl_backend *backend)
+{
+	(void)backend;
+	return 0;
+}
+
+static int http_truncate(struct sl_backend *backend, uint64_t length)
+{
+	(void)backend;
+	(void)length;
+	return -ENOTSUP;
+}
+
+static int http_commit(struct sl_backend *backend)
+{
+	struct sl_http *http = sl_http(backend);
+
+	return http->put ? sl_http_put_commit(http->put) : 0;
+}
+
+const struct sl_backend_ops sl_http_ops = {
+	.open = http_open,
+	.limits = http_limits,
+	.identity = http_identity,
+	.size = http_size,
+	.stat = http_stat,
+	.submit = http_submit,
+	.cancel = http_cancel,
+	.sync = http_sync,
+	.truncate = http_truncate,
+	.commit = http_commit,
+	.close = http_close,
+};

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the files of this room share about remote files. A piece becomes a request, which waits for
+ * its turn (http_limit.c), is moved by http_easy.c or http_multi.c with one transfer of libcurl after
+ * the other (http_request.c), and ends its piece once.
+ */
+#ifndef SL_HTTP_H
+#define SL_HTTP_H
+
+#include <curl/curl.h>
+
+#include "backend/backend.h"
+
+#define SL_HTTP_ETAG 128
+
+/* ------------------------------------------------------------------------------------- parse */
+
+/* Content-Range (RFC 9110, section 14.4). */
+struct sl_http_range {
+	uint64_t first, last; /* bytes, both included; valid if there is a range */
+	bool satisfied;       /* false: bytes and a star for the range, which says only the total */
+	int64_t total;        /* bytes of the object, -1: not said */
+};
+/* False if the text is anything else. */
+bool sl_http_parse_range(const char *text, struct sl_http_range *out);
+/* A length in decimal digits; false if the text is anything else. */
+bool sl_http_parse_length(const char *text, uint64_t *out);
+/* Retry-After (section 10.2.3) as milliseconds from now, seconds since 1970; -1 if malformed. */
+int64_t sl_http_parse_retry_after(const char *text, int64_t now);
+/* Whether the text is a strong ETag (section 8.8.3) that fits into SL_HTTP_ETAG. */
+bool sl_http_strong_etag(const char *text);
+/* Splits "Name: value\r\n" in place; false if it is no header field. */
+bool sl_http_parse_field(char *line, char **name, char **value);
+
+/* ------------------------------------------------------------------------------------- limit */
+
+struct sl_http_request;
+
+/*
+ * How many transfers run at a time. The number follows the goodput: it grows while that makes the
+ * bytes come faster, shrinks when they come slower, and is halved when a server says that it has too
+ * much to do.
+ */
+struct sl_http_limit {
+	unsigned most;
+	_Atomic uint64_t arrived; /* bytes since the last look; any thread adds */
+
+	pthread_mutex_t mutex;
+	struct {
+		struct sl_list waiting; /* requests that have no turn yet */
+		unsigned allowed, active;
+		bool full;     /* active reached allowed since the last look */
+		int64_t since; /* the last look */
+		double rate;   /* bytes a nanosecond, between the last two looks */
+		unsigned ends; /* turns that ended since the last look */
+		bool grew;     /* what the last look did */
+	} locked;              /* guarded by mutex */
+};
+void sl_http_limit_init(struct sl_http_limit *limit, unsigned most);
+void sl_http_limit_destroy(struct sl_http_limit *limit);
+/* True: it is the request's turn. False: it waits, and sl_http_limit_leave() will hand it out. */
+bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
+/* A turn is over; appends the requests whose turn it is now. */
+void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out);
+/* The server said 429 or 503. */
+void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
+/* Takes those that wait and whose piece is cancelled. */
+void sl_http_limit_sweep(struct sl_http_limit *limit, struct sl_list *out);
+
+/* ------------------------------------------------------------------------------------ engine */
+
+struct sl_http_multi;
+
+/* Of one context. */
+struct sl_http_engine {
+	struct sl_core *core;
+	struct sl_http_limit limit;
+
+	_Atomic bool sweeping; /* the task is queued */
+	struct sl_task sweep;
+
+	pthread_mutex_t mutex;
+	struct {
+		struct sl_http_multi *multi; /* NULL until the first file that needs it */
+		struct sl_list transfers;    /* handles of libcurl that nobody uses */
+	} locked;                            /* guarded by mutex */
+};
+
+struct sl_http_put;
+
+/* One open file. Fixed by open, but for put. */
+struct sl_http {
+	struct sl_backend base;
+	struct sl_core *core;
+	struct sl_http_engine *engine;
+	struct sl_http_multi *multi; /* NULL: the workers */
+	unsigned flags;              /* of enum sluice_open_flags */
+	char *url;                   /* without user, password and fragment */
+	char *name;                  /* for people */
+	char *credentials;           /* "user:password" for that host alone, or NULL */
+	char *origin;                /* scheme://host:port, to which they are sent */
+	struct curl_slist *fields;   /* of every request for data */
+	bool ranges;                 /* the server has them */
+	int64_t size;                /* bytes, -1: unknown */
+	int64_t modified_ns;
+	char etag[SL_HTTP_ETAG]; /* "" if there is none */
+	struct sl_http_put *put; /* of a file that is written */
+};
+
+static inline struct sl_http *sl_http(struct sl_backend *backend)
+{
+	return SL_CONTAINER(backend, struct sl_http, base);
+}
+
+/* ----------------------------------------------------------------------------------- request */
+
+/* A handle of libcurl with its own multi handle, whose connections it keeps. */
+struct sl_http_transfer {
+	struct sl_list link; /* guarded by engine->mutex: in transfers */
+	CURL *easy;
+	CURLM *alone; /* that the easy way and open drive it with; made when it is needed */
+	char reason[CURL_ERROR_SIZE];
+};
+
+enum sl_http_ask { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET };
+enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
+
+/*
+ * One thread at a time has a request: who made it, the reactor or worker that moves it, or, under
+ * the mutex of the limit or of a queue, the list that it is in.
+ */
+struct sl_http_request {
+	struct sl_list link;
+	struct sl_task task;
+	struct sl_http *http;
+	struct sl_piece *piece; /* of a GET */
+	struct sl_http_transfer *transfer;
+	enum sl_http_ask ask;
+
+	char *url; /* where a redirect led, or NULL: the file's */
+	unsigned hops;
+	unsigned attempts; /* in a row without a byte */
+	unsigned backoffs;
+	int64_t due; /* of the next attempt */
+	uint64_t random;
+	bool has_turn;
+
+	/* Of the attempt that runs. */
+	uint64_t from, length; /* the bytes that it asks for; length 0: to the end */
+	bool ranged;
+	int64_t heard; /* when the last byte came */
+
+	/* What the answer says. */
+	struct {
+		long status;
+		size_t field_bytes;
+		bool has_range, bad_range, has_length, encoded, ranges;
+		struct sl_http_range range;
+		uint64_t length;
+		int64_t retry_after; /* milliseconds, -1: not said */
+		char etag[SL_HTTP_ETAG];
+		bool judged, accepted;
+		uint64_t got;   /* bytes taken */
+		char said[201]; /* the first line of an error's body */
+		size_t said_bytes;
+	} answer;
+
+	/* The first thing that is wrong with the answer. */
+	int error;
+	char *sentence; /* or NULL */
+};
+
+struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_ask ask,
+                                            struct sl_piece *piece);
+void sl_http_request_free(struct sl_http_request *request);
+/* Sets the transfer up for the next attempt. 0 or a negative errno, with the sentence kept. */
+int sl_http_request_prepare(struct sl_http_request *request);
+/* After the transfer: what now. AGAIN: not before request->due. */
+enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
+/* Whether no byte came for too long, or the piece was cancelled: then the transfer is to be ended,
+ * and judged with CURLE_ABORTED_BY_CALLBACK. */
+bool sl_http_request_gone(struct sl_http_request *request, int64_t now);
+/* Keeps the first error. */
+__attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
+                                                                int error, const char *format, ...);
+/* Drives the transfer in this thread until it is over. */
+CURLcode sl_http_request_perform(struct sl_http_request *request);
+
+struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine);
+void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer);
+
+/* Options of every transfer: safety, time-outs, the certificates. */
+void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http);
+
+/* ---------------------------------------------------------------------------------- dispatch */
+
+/* The request is over: ends its piece. Its turn was given back. */
+void sl_http_request_end(struct sl_http_request *request);
+/* Asks for a turn, and moves it when it has it. */
+void sl_http_dispatch(struct sl_http_request *request);
+/* Gives the turn back, and starts those whose turn it is. */
+void sl_http_leave(struct sl_http_request *request);
+
+void sl_http_easy_submit(struct sl_http_request *request);
+
+int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out);
+void sl_http_multi_stop(struct sl_http_multi *multi);
+void sl_http_multi_free(struct sl_http_multi *multi);
+void sl_http_multi_submit(struct sl_http_multi *multi, struct sl_http_request *request);
+/* The reactors look whether what they move was cancelled. */
+void sl_http_multi_wake(struct sl_http_multi *multi);
+
+#endif

@@ -1,0 +1,401 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Reactors: threads that each drive many transfers with libcurl's multi interface and epoll, and
+ * take their requests from one queue. They wake on events: a socket, a time that libcurl or a rest
+ * has set, a push to the queue, a cancel.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "backend/http.h"
+
+#define EVENTS_AT_ONCE 64
+
+struct reactor {
+	struct sl_sleeper sleeper;
+	struct sl_http_multi *owner;
+	pthread_t thread;
+	int wake;  /* eventfd that ends the reactor's sleep */
+	int epoll; /* -1: it could not be made */
+	CURLM *multi;
+	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
+	struct sl_list moving;  /* requests with a transfer in multi */
+	struct sl_list resting; /* requests that are due later, without a turn */
+	unsigned count;         /* of moving */
+};
+
+struct sl_http_multi {
+	struct sl_queue queue;
+	unsigned share; /* requests that one reactor moves at most */
+	unsigned count;
+	struct reactor reactors[];
+};
+
+static void write_wake(struct reactor *reactor)
+{
+	uint64_t one = 1;
+
+	/* Fails only if 2^64 - 2 wakes are pending. */
+	(void)!write(reactor->wake, &one, sizeof(one));
+}
+
+static void reactor_wake(struct sl_sleeper *sleeper)
+{
+	write_wake(SL_CONTAINER(sleeper, struct reactor, sleeper));
+}
+
+/* ----------------------------------------------------------------------------------- libcurl */
+
+/* `known` is what curl_multi_assign() kept: whether epoll has the socket. */
+static int on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
+{
+	struct reactor *reactor = argument;
+	struct epoll_event event = {.data.fd = socket};
+
+	(void)easy;
+	if (what == CURL_POLL_REMOVE) {
+		epoll_ctl(reactor->epoll, EPOLL_CTL_DEL, socket, NULL);
+		return 0;
+	}
+	event.events = (what & CURL_POLL_IN ? EPOLLIN : 0) | (what & CURL_POLL_OUT ? EPOLLOUT : 0);
+	if (epoll_ctl(reactor->epoll, known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, socket, &event))
+		return -1;
+	if (!known)
+		curl_multi_assign(reactor->multi, socket, reactor);
+	return 0;
+}
+
+static int on_timer(CURLM *multi, long timeout_ms, void *argument)
+{
+	struct reactor *reactor = argument;
+
+	(void)multi;
+	reactor->timer = timeout_ms < 0 ? SL_FOREVER : sl_now() + timeout_ms * INT64_C(1000000);
+	return 0;
+}
+
+static bool reactor_open(struct reactor *reactor)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.fd = reactor->wake};
+
+	reactor->timer = SL_FOREVER;
+	reactor->epoll = epoll_create1(EPOLL_CLOEXEC);
+	reactor->multi = curl_multi_init();
+	if (reactor->epoll < 0 || !reactor->multi ||
+	    epoll_ctl(reactor->epoll, EPOLL_CTL_ADD, reactor->wake, &event))
+		return false;
+	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETDATA, reactor);
+	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERDATA, reactor);
+	curl_multi_setopt(reactor->multi, CURLMOPT_MAXCONNECTS, (long)reactor->owner->share);
+	return true;
+}
+
+static void reactor_close(struct reactor *reactor)
+{
+	curl_multi_cleanup(reactor->multi);
+	if (reactor->epoll >= 0)
+		close(reactor->epoll);
+	reactor->multi = NULL;
+	reactor->epoll = -1;
+}
+
+/* ----------------------------------------------------------------------------------- requests */
+
+/* What becomes of a request that is not moving any more. */
+static void settle(struct reactor *reactor, struct sl_http_request *request,
+                   enum sl_http_verdict verdict)
+{
+	if (verdict == SL_HTTP_AGAIN && request->due > sl_now()) {
+		/* Others have the turn and the handle while it rests. */
+		if (request->transfer)
+			sl_http_transfer_release(request->http->engine, request->transfer);
+		request->transfer = NULL;
+		sl_list_append(&reactor->resting, &request->link);
+		sl_http_leave(request);
+		return;
+	}
+	if (verdict == SL_HTTP_AGAIN) {
+		sl_queue_push(&reactor->owner->queue, &request->link);
+		return;
+	}
+	sl_http_leave(request);
+	sl_http_request_end(request);
+}
+
+/* The transfer is taken out of multi, whatever state it is in. */
+static void stop_moving(struct reactor *reactor, struct sl_http_request *request, CURLcode code)
+{
+	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
+	sl_list_remove(&request->link);
+	reactor->count--;
+	settle(reactor, request, sl_http_request_judge(request, code));
+}
+
+static void start_moving(struct reactor *reactor, struct sl_http_request *request)
+{
+	CURLMcode rc = CURLM_INTERNAL_ERROR;
+
+	if (sl_http_request_prepare(request)) {
+		settle(reactor, request, SL_HTTP_FAILED);
+		return;
+	}
+	if (reactor->multi)
+		rc = curl_multi_add_handle(reactor->multi, request->transfer->easy);
+	if (rc) {
+		sl_http_request_fail(request, -EIO, "'%s': libcurl: %s", request->http->name,
+		                     curl_multi_strerror(rc));
+		settle(reactor, request, SL_HTTP_FAILED);
+		return;
+	}
+	sl_list_append(&reactor->moving, &request->link);
+	reactor->count++;
+}
+
+static void start_requests(struct reactor *reactor)
+{
+	struct sl_list taken;
+	struct sl_list *link;
+
+	sl_list_init(&taken);
+	sl_queue_take(&reactor->owner->queue, &taken, reactor->owner->share - reactor->count);
+	while ((link = sl_list_take(&taken)))
+		start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
+}
+
+static void finish_requests(struct reactor *reactor)
+{
+	CURLMsg *message;
+	int left;
+
+	while ((message = curl_multi_info_read(reactor->multi, &left))) {
+		struct sl_http_request *request;
+		CURLcode code = message->data.result;
+
+		if (message->msg != CURLMSG_DONE)
+			continue;
+		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&request);
+		stop_moving(reactor, request, code);
+	}
+}
+
+/* Ends what was cancelled or has stalled, and wakes what has rested. */
+static void look_around(struct reactor *reactor)
+{
+	int64_t now = sl_now();
+	struct sl_list *link, *next;
+
+	for (link = reactor->moving.next; link != &reactor->moving; link = next) {
+		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+
+		next = link->next;
+		if (sl_http_request_gone(request, now))
+			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
+	}
+	for (link = reactor->resting.next; link != &reactor->resting; link = next) {
+		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+
+		next = link->next;
+		if (atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) {
+			sl_list_remove(link);
+			sl_http_request_fail(request, -ECANCELED, "cancelled");
+			sl_http_request_end(request);
+		} else if (request->due <= now) {
+			sl_list_remove(link);
+			sl_http_dispatch(request);
+		}
+	}
+}
+
+/* When the reactor has to look, if nothing happens. */
+static int64_t next_look(const struct reactor *reactor)
+{
+	int64_t at = reactor->timer;
+
+	sl_list_each (link, &reactor->moving) {
+		const struct sl_http_request *request =
+			SL_CONTAINER(link, struct sl_http_request, link);
+		int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
+
+		at = SL_MIN(at, request->heard + stall + 1);
+	}
+	sl_list_each (link, &reactor->resting)
+		at = SL_MIN(at, SL_CONTAINER(link, struct sl_http_request, link)->due);
+	return at;
+}
+
+/* --------------------------------------------------------------------------------------- loop */
+
+static int timeout_until(int64_t at)
+{
+	int64_t left;
+
+	if (at == SL_FOREVER)
+		return -1;
+	left = at - sl_now();
+	return left <= 0 ? 0 : (int)SL_MIN((left + 999999) / 1000000, 3600000);
+}
+
+/* 0 or what libcurl says. */
+static CURLMcode handle(struct reactor *reactor, const struct epoll_event *event)
+{
+	uint64_t count;
+	int running, what;
+
+	if (event->data.fd == reactor->wake) {
+		(void)!read(reactor->wake, &count, sizeof(count));
+		return CURLM_OK;
+	}
+	what = (event->events & EPOLLIN ? CURL_CSELECT_IN : 0) |
+	       (event->events & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+	       (event->events & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+	return curl_multi_socket_action(reactor->multi, event->data.fd, what, &running);
+}
+
+/* Sleeps until something happens, and tells libcurl. False: it cannot go on. */
+static bool turn(struct reactor *reactor, bool sleep)
+{
+	struct epoll_event events[EVENTS_AT_ONCE];
+	CURLMcode rc = CURLM_OK;
+	int count, running;
+
+	count = epoll_wait(reactor->epoll, events, EVENTS_AT_ONCE,
+	                   sleep ? timeout_until(next_look(reactor)) : 0);
+	if (count < 0 && errno != EINTR)
+		return false;
+	for (int i = 0; i < count && !rc; i++)
+		rc = handle(reactor, &events[i]);
+	if (!rc && reactor->timer <= sl_now()) {
+		reactor->timer = SL_FOREVER;
+		rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+	}
+	return !rc;
+}
+
+/* Fails what is moving, and begins anew. */
+static void restart(struct reactor *reactor)
+{
+	struct sl_list *link;
+
+	while ((link = reactor->moving.next) != &reactor->moving) {
+		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+
+		sl_http_request_fail(request, -EIO,
+		                     "'%s': the transfers of a reactor failed (internal error)",
+		                     request->http->name);
+		stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
+	}
+	reactor_close(reactor);
+	/* Without a new one each request fails as it starts, until one can be made. */
+	if (!reactor_open(reactor))
+		reactor_close(reactor);
+}
+
+static void *reactor_run(void *argument)
+{
+	struct reactor *reactor = argument;
+	struct sl_queue *queue = &reactor->owner->queue;
+	bool sleep, alive;
+
+	for (;;) {
+		start_requests(reactor);
+		/* With its share in flight, their end ends the sleep; else a push does too. */
+		sleep = reactor->count == reactor->owner->share ||
+		        sl_queue_sleep(queue, &reactor->sleeper);
+		if (!sleep && sl_queue_closed(queue))
+			break;
+		alive = reactor->multi && turn(reactor, sleep);
+		sl_queue_awake(queue, &reactor->sleeper);
+		if (!alive)
+			restart(reactor);
+		else
+			finish_requests(reactor);
+		look_around(reactor);
+	}
+	return NULL;
+}
+
+/* ---------------------------------------------------------------------------------- start, stop */
+
+static int reactor_start(struct sl_http_multi *multi, struct reactor *reactor)
+{
+	char name[16];
+	int rc;
+
+	reactor->owner = multi;
+	reactor->sleeper.wake = reactor_wake;
+	sl_list_init(&reactor->moving);
+	sl_list_init(&reactor->resting);
+	reactor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (reactor->wake < 0)
+		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	snprintf(name, sizeof(name), "sluice-http-%u", multi->count % 1000);
+	rc = reactor_open(reactor) ? sl_thread_start(&reactor->thread, name, reactor_run, reactor)
+	                           : sl_fail(-EMFILE, "cannot make an epoll instance");
+	if (rc) {
+		reactor_close(reactor);
+		close(reactor->wake);
+	}
+	return rc;
+}
+
+int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out)
+{
+	unsigned count = (unsigned)core->settings.http_reactors;
+	unsigned connections = (unsigned)core->settings.max_connections;
+	struct sl_http_multi *multi;
+	int rc;
+
+	multi = calloc(1, sizeof(*multi) + count * sizeof(multi->reactors[0]));
+	if (!multi)
+		return sl_fail(-ENOMEM, "no memory for the reactors");
+	sl_queue_init(&multi->queue);
+	multi->share = (connections + count - 1) / count;
+	for (; multi->count < count; multi->count++) {
+		rc = reactor_start(multi, &multi->reactors[multi->count]);
+		if (rc) {
+			sl_http_multi_stop(multi);
+			sl_http_multi_free(multi);
+			return rc;
+		}
+	}
+	*out = multi;
+	return 0;
+}
+
+void sl_http_multi_stop(struct sl_http_multi *multi)
+{
+	if (!multi)
+		return;
+	sl_queue_close(&multi->queue);
+	for (unsigned i = 0; i < multi->count; i++)
+		pthread_join(multi->reactors[i].thread, NULL);
+}
+
+void sl_http_multi_free(struct sl_http_multi *multi)
+{
+	if (!multi)
+		return;
+	for (unsigned i = 0; i < multi->count; i++) {
+		reactor_close(&multi->reactors[i]);
+		close(multi->reactors[i].wake);
+	}
+	sl_queue_destroy(&multi->queue);
+	free(multi);
+}
+
+void sl_http_multi_submit(struct sl_http_multi *multi, struct sl_http_request *request)
+{
+	sl_queue_push(&multi->queue, &request->link);
+}
+
+void sl_http_multi_wake(struct sl_http_multi *multi)
+{
+	for (unsigned i = 0; i < multi->count; i++)
+		write_wake(&multi->reactors[i]);
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* In the place of the other http files where the build has no libcurl. */
+#include <errno.h>
+
+#include "backend/backend.h"
+
+static int none_open(struct sl_core *core, const struct sl_uri *uri,
+                     const struct sluice_open_options *options, struct sl_backend **out)
+{
+	(void)core;
+	(void)uri;
+	(void)options;
+	(void)out;
+	return sl_fail(-EPROTONOSUPPORT,
+	               "this library was built without libcurl: no http, no https");
+}
+
+/* Nothing opens, so nothing else is called. */
+const struct sl_backend_ops sl_http_ops = {.open = none_open};
+
+int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
+{
+	(void)core;
+	(void)out;
+	return 0;
+}
+
+void sl_http_stop(struct sl_http_engine *engine)
+{
+	(void)engine;
+}
+
+void sl_http_free(struct sl_http_engine *engine)
+{
+	(void)engine;
+}
