@@ -276,13 +276,17 @@ class Answer:
             if "change" in self.options and self.ledger.served > request.number("change"):
                 self.version += 1
         self.size = self.find_size()
-        if self.size is None:
+        if self.size is None and request.method != "PUT":
             return self.error(404, "there is nothing here")
         self.first, self.end = self.range()
         fault = self.due_fault()
         if fault:
             name, _, argument = fault.partition(":")
             return getattr(self, "fault_" + name)(argument)
+        return self.right()
+
+    def right(self):
+        request = self.request
         if request.method == "PUT":
             return self.put()
         if request.method == "HEAD":
@@ -301,6 +305,8 @@ class Answer:
 
     def range(self):
         """First byte and end of what was asked for; (0, size) without a range."""
+        if self.size is None:
+            return 0, 0
         unit, _, text = self.request.headers.get("range", "").partition("=")
         first, dash, last = text.partition("-")
         if unit != "bytes" or not dash or self.options.get("ranges") == "no":
@@ -470,6 +476,7 @@ class Answer:
 
     def fault_redirect(self, argument):
         """redirect:CODE; to=LOCATION, or without it to itself"""
+        self.last = self.request.method == "PUT"  # its body is not read
         self.error(int(argument or 302), "elsewhere",
                    [("Location", self.options.get("to", self.request.target))])
 
@@ -560,7 +567,7 @@ class Answer:
 
         if argument == "head":
             stop()
-            return self.get()
+            return self.right()
         if self.request.method == "PUT":
             self.connection.read_exactly(int(argument or 0))
             # It must not be read, and the other end's close is only seen by reading.
