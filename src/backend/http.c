@@ -121,12 +121,19 @@ void sl_http_leave(struct sl_http_request *request)
 
 void sl_http_request_end(struct sl_http_request *request)
 {
+	struct sl_http_put *put = request->http->put;
 	struct sl_piece *piece = request->piece;
+	char *sentence = request->sentence;
+	int error = request->error;
 
-	piece->error = request->error;
-	piece->message = request->sentence;
 	request->sentence = NULL;
 	sl_http_request_free(request);
+	if (!piece) {
+		sl_http_put_over(put, error, sentence);
+		return;
+	}
+	piece->error = error;
+	piece->message = sentence;
 	sl_piece_done(piece);
 }
 
@@ -165,8 +172,6 @@ static void http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http(backend);
 
-	if (http->put)
-		sl_http_put_wake(http->put);
 	if (http->multi)
 		sl_http_multi_wake(http->multi);
 	if (!atomic_exchange(&http->engine->sweeping, true))
@@ -288,8 +293,8 @@ static void take_over(struct sl_http *http, const struct sl_http_request *reques
 {
 	curl_off_t modified = -1;
 
-	if (request->answer.etag[0])
-		strcpy(http->etag, request->answer.etag);
+	strcpy(http->etag, request->answer.etag);
+	strcpy(http->modified, request->answer.modified);
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_FILETIME_T, &modified);
 	if (modified >= 0)
 		http->modified_ns = modified * INT64_C(1000000000);
@@ -351,7 +356,7 @@ static int make_fields(struct sl_http *http)
 	char match[SL_HTTP_ETAG + sizeof("If-Match: ")];
 	int rc = add_field(http, "Accept-Encoding: identity");
 
-	if (!rc && http->etag[0]) {
+	if (!rc && sl_http_strong_etag(http->etag)) {
 		snprintf(match, sizeof(match), "If-Match: %s", http->etag);
 		rc = add_field(http, match);
 	}

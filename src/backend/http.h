@@ -27,8 +27,10 @@ bool sl_http_parse_range(const char *text, struct sl_http_range *out);
 bool sl_http_parse_length(const char *text, uint64_t *out);
 /* Retry-After (section 10.2.3) as milliseconds from now, seconds since 1970; -1 if malformed. */
 int64_t sl_http_parse_retry_after(const char *text, int64_t now);
-/* Whether the text is a strong ETag (section 8.8.3) that fits into SL_HTTP_ETAG. */
+/* Whether the text is a strong ETag (section 8.8.3). */
 bool sl_http_strong_etag(const char *text);
+/* Copies what is printable and fits into SL_HTTP_ETAG; else out becomes "". */
+void sl_http_keep(const char *text, char *out);
 /* Splits "Name: value\r\n" in place; false if it is no header field. */
 bool sl_http_parse_field(char *line, char **name, char **value);
 
@@ -103,8 +105,9 @@ struct sl_http {
 	bool ranges;                 /* the server has them */
 	int64_t size;                /* bytes, -1: unknown */
 	int64_t modified_ns;
-	char etag[SL_HTTP_ETAG]; /* "" if there is none */
-	struct sl_http_put *put; /* of a file that is written */
+	char etag[SL_HTTP_ETAG];     /* strong or weak, "" if there is none */
+	char modified[SL_HTTP_ETAG]; /* Last-Modified, "" if there is none */
+	struct sl_http_put *put;     /* of a file that is written */
 };
 
 static inline struct sl_http *sl_http(struct sl_backend *backend)
@@ -122,7 +125,7 @@ struct sl_http_transfer {
 	char reason[CURL_ERROR_SIZE];
 };
 
-enum sl_http_ask { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET };
+enum sl_http_ask { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
 
 /*
@@ -143,7 +146,6 @@ struct sl_http_request {
 	unsigned backoffs;
 	int64_t due; /* of the next attempt */
 	uint64_t random;
-	bool has_turn;
 
 	/* Of the attempt that runs. */
 	uint64_t from, length; /* the bytes that it asks for; length 0: to the end */
@@ -159,6 +161,7 @@ struct sl_http_request {
 		uint64_t length;
 		int64_t retry_after; /* milliseconds, -1: not said */
 		char etag[SL_HTTP_ETAG];
+		char modified[SL_HTTP_ETAG];
 		bool judged, accepted;
 		uint64_t got;   /* bytes taken */
 		char said[201]; /* the first line of an error's body */

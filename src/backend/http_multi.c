@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "backend/http.h"
+#include "backend/http_put.h"
 
 #define EVENTS_AT_ONCE 64
 
@@ -25,7 +26,7 @@ struct reactor {
 	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
 	struct sl_list moving;  /* requests with a transfer in multi */
 	struct sl_list resting; /* requests that are due later, without a turn */
-	unsigned count;         /* of moving */
+	unsigned count;         /* of moving, without uploads */
 };
 
 struct sl_http_multi {
@@ -117,14 +118,16 @@ static void settle(struct reactor *reactor, struct sl_http_request *request,
 			sl_http_transfer_release(request->http->engine, request->transfer);
 		request->transfer = NULL;
 		sl_list_append(&reactor->resting, &request->link);
-		sl_http_leave(request);
+		if (request->piece)
+			sl_http_leave(request);
 		return;
 	}
 	if (verdict == SL_HTTP_AGAIN) {
 		sl_queue_push(&reactor->owner->queue, &request->link);
 		return;
 	}
-	sl_http_leave(request);
+	if (request->piece)
+		sl_http_leave(request);
 	sl_http_request_end(request);
 }
 
@@ -133,7 +136,7 @@ static void stop_moving(struct reactor *reactor, struct sl_http_request *request
 {
 	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
 	sl_list_remove(&request->link);
-	reactor->count--;
+	reactor->count -= request->piece != NULL;
 	settle(reactor, request, sl_http_request_judge(request, code));
 }
 
@@ -154,7 +157,8 @@ static void start_moving(struct reactor *reactor, struct sl_http_request *reques
 		return;
 	}
 	sl_list_append(&reactor->moving, &request->link);
-	reactor->count++;
+	/* An upload has no turn and takes nobody's place: it may wait for what others read. */
+	reactor->count += request->piece != NULL;
 }
 
 static void start_requests(struct reactor *reactor)
@@ -184,6 +188,13 @@ static void finish_requests(struct reactor *reactor)
 	}
 }
 
+static bool is_unwanted(struct sl_http_request *request)
+{
+	return request->piece
+	               ? atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)
+	               : sl_http_put_is_dropped(request->http->put);
+}
+
 /* Ends what was cancelled or has stalled, and wakes what has rested. */
 static void look_around(struct reactor *reactor)
 {
@@ -194,6 +205,8 @@ static void look_around(struct reactor *reactor)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
+		if (!request->piece)
+			sl_http_put_look(request->http->put, request->transfer->easy);
 		if (sl_http_request_gone(request, now))
 			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
@@ -201,13 +214,18 @@ static void look_around(struct reactor *reactor)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) {
+		if (!request->piece)
+			sl_http_put_look(request->http->put, NULL);
+		if (is_unwanted(request)) {
 			sl_list_remove(link);
 			sl_http_request_fail(request, -ECANCELED, "cancelled");
 			sl_http_request_end(request);
 		} else if (request->due <= now) {
 			sl_list_remove(link);
-			sl_http_dispatch(request);
+			if (request->piece)
+				sl_http_dispatch(request);
+			else
+				sl_queue_push(&reactor->owner->queue, link);
 		}
 	}
 }

@@ -83,12 +83,25 @@ bool sl_http_strong_etag(const char *text)
 {
 	size_t length = strlen(text);
 
-	if (length < 2 || length >= SL_HTTP_ETAG || text[0] != '"' || text[length - 1] != '"')
+	if (length < 2 || text[0] != '"' || text[length - 1] != '"')
 		return false;
 	for (size_t i = 1; i < length - 1; i++)
 		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
 			return false;
 	return true;
+}
+
+void sl_http_keep(const char *text, char *out)
+{
+	size_t length = strlen(text);
+
+	out[0] = '\0';
+	if (length >= SL_HTTP_ETAG)
+		return;
+	for (size_t i = 0; i < length; i++)
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			return;
+	memcpy(out, text, length + 1);
 }
 
 bool sl_http_parse_field(char *line, char **name, char **value)

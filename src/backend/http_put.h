@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Writing a remote file: one PUT of the whole object. */
+/*
+ * Writing a remote file: one PUT of the whole object, front to back. Pieces that continue where the
+ * upload is are sent from the caller's memory; what comes ahead of them is copied, up to a limit.
+ */
 #ifndef SL_HTTP_PUT_H
 #define SL_HTTP_PUT_H
 
@@ -8,9 +11,23 @@
 int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *options,
                     struct sl_http_put **out);
 void sl_http_put_submit(struct sl_http_put *put, struct sl_piece *piece);
-void sl_http_put_wake(struct sl_http_put *put);
+/* Sends the rest and waits for the server's answer; with a sentence. */
 int sl_http_put_commit(struct sl_http_put *put);
 /* Without a commit the server keeps nothing. NULL is allowed. */
 void sl_http_put_free(struct sl_http_put *put);
+
+/* For the request that carries it, on the thread that moves that. */
+void sl_http_put_prepare(struct sl_http_put *put, CURL *easy);
+/* Whether bytes have left, so that there is no second attempt. */
+bool sl_http_put_has_begun(struct sl_http_put *put);
+/* Whether it waits for the caller to write: then silence is no stall. */
+bool sl_http_put_is_idle(struct sl_http_put *put);
+bool sl_http_put_is_dropped(struct sl_http_put *put);
+/* Ends cancelled pieces, and lets the transfer go on if there is something for it. */
+void sl_http_put_look(struct sl_http_put *put, CURL *easy);
+/* 0, or what is wrong with a success of the server's. */
+int sl_http_put_check(struct sl_http_put *put);
+/* The request is over; takes its sentence. */
+void sl_http_put_over(struct sl_http_put *put, int error, char *sentence);
 
 #endif

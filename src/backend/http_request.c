@@ -11,9 +11,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
 #include <time.h>
 
 #include "backend/http.h"
+#include "backend/http_put.h"
 
 #define MOST_HOPS        10
 #define MOST_FIELD_BYTES ((size_t)64 << 10)
@@ -149,6 +151,11 @@ static bool is_object(struct sl_http_request *request)
 	return false;
 }
 
+static bool differ(const char *before, const char *now)
+{
+	return before[0] && now[0] && strcmp(before, now) != 0;
+}
+
 /* Looks at the fields of an answer to a GET, once, before its body is touched. */
 static bool accepts(struct sl_http_request *request)
 {
@@ -162,8 +169,10 @@ static bool accepts(struct sl_http_request *request)
 		return false;
 	if (request->answer.encoded)
 		odd(request, "encoded content, which was not asked for");
-	else if (request->http->etag[0] && etag[0] && strcmp(request->http->etag, etag) != 0)
+	else if (differ(request->http->etag, etag))
 		changed(request, "it has another ETag");
+	else if (!etag[0] && differ(request->http->modified, request->answer.modified))
+		changed(request, "it was modified");
 	else if (request->ask != SL_HTTP_GET || status == 206 ? is_part(request)
 	                                                      : is_object(request))
 		request->answer.accepted = true;
@@ -193,6 +202,10 @@ static size_t on_body(char *data, size_t size, size_t count, void *argument)
 	size_t bytes = size * count, room;
 
 	request->heard = sl_now();
+	if (request->ask == SL_HTTP_PUT) {
+		keep_said(request, data, bytes);
+		return bytes;
+	}
 	/* A probe is over when its fields are there. */
 	if (request->ask != SL_HTTP_GET) {
 		keep_said(request, data, bytes);
@@ -233,8 +246,9 @@ static void on_field(struct sl_http_request *request, const char *name, const ch
 	} else if (!strcasecmp(name, "Content-Length")) {
 		request->answer.has_length = sl_http_parse_length(value, &request->answer.length);
 	} else if (!strcasecmp(name, "ETag")) {
-		if (sl_http_strong_etag(value))
-			strcpy(request->answer.etag, value);
+		sl_http_keep(value, request->answer.etag);
+	} else if (!strcasecmp(name, "Last-Modified")) {
+		sl_http_keep(value, request->answer.modified);
 	} else if (!strcasecmp(name, "Content-Encoding")) {
 		request->answer.encoded = strcasecmp(value, "identity") != 0 && value[0];
 	} else if (!strcasecmp(name, "Accept-Ranges")) {
@@ -279,6 +293,14 @@ static size_t on_line(char *data, size_t size, size_t count, void *argument)
 
 /* ------------------------------------------------------------------------------------ set up */
 
+/* As libcurl does it, but closed where another program is started. */
+static curl_socket_t open_socket(void *unused, curlsocktype purpose, struct curl_sockaddr *to)
+{
+	(void)unused;
+	(void)purpose;
+	return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
+}
+
 void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
 {
 	const struct sl_settings *settings = &http->core->settings;
@@ -287,6 +309,7 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
 	transfer->reason[0] = '\0';
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)settings->http_connect_ms);
@@ -297,8 +320,10 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	                                                 : (long)CURL_HTTP_VERSION_1_1);
 	if (http->flags & SLUICE_OPEN_HTTP2)
 		curl_easy_setopt(easy, CURLOPT_PIPEWAIT, 1L);
-	if (settings->ca_bundle[0])
+	if (settings->ca_bundle[0]) {
 		curl_easy_setopt(easy, CURLOPT_CAINFO, settings->ca_bundle);
+		curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);
+	}
 	if (settings->tls_insecure) {
 		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
 		curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
@@ -353,6 +378,8 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_FILETIME, 1L);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->ask == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
+	if (request->ask == SL_HTTP_PUT)
+		sl_http_put_prepare(http->put, easy);
 	if (http->credentials && is_at_home(request))
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);
 	if (request->ranged) {
@@ -362,8 +389,10 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	}
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
 	       "%s %s bytes %" PRIu64 "+%" PRIu64 " attempt %u",
-	       request->ask == SL_HTTP_HEAD ? "HEAD" : "GET", http->name, request->from,
-	       request->length, request->attempts + 1);
+	       request->ask == SL_HTTP_HEAD  ? "HEAD"
+	       : request->ask == SL_HTTP_PUT ? "PUT"
+	                                     : "GET",
+	       http->name, request->from, request->length, request->attempts + 1);
 	return 0;
 }
 
@@ -473,6 +502,12 @@ static enum sl_http_verdict again(struct sl_http_request *request, int error, co
 	const struct sl_settings *settings = &request->http->core->settings;
 	int64_t wait;
 
+	if (request->ask == SL_HTTP_PUT && sl_http_put_has_begun(request->http->put)) {
+		sl_http_request_fail(request, error,
+		                     "'%s': %s, and an upload cannot go on in the middle",
+		                     request->http->name, why);
+		return SL_HTTP_FAILED;
+	}
 	/* Bytes are progress: what was counted before is forgotten. */
 	if (request->answer.got && request->http->ranges)
 		request->attempts = request->backoffs = 0;
@@ -497,6 +532,22 @@ static bool is_secure(const char *url)
 	return !strncasecmp(url, "https:", 6);
 }
 
+/* The URL without user and password: those of a server's making are not used. NULL: no URL. */
+static char *without_user(const char *text)
+{
+	CURLU *url = curl_url();
+	char *clean = NULL, *copy = NULL;
+
+	if (url && !curl_url_set(url, CURLUPART_URL, text, 0) &&
+	    !curl_url_set(url, CURLUPART_USER, NULL, 0) &&
+	    !curl_url_set(url, CURLUPART_PASSWORD, NULL, 0) &&
+	    !curl_url_get(url, CURLUPART_URL, &clean, 0))
+		copy = strdup(clean);
+	curl_free(clean);
+	curl_url_cleanup(url);
+	return copy;
+}
+
 /* Follows at once. */
 static enum sl_http_verdict redirected(struct sl_http_request *request)
 {
@@ -508,6 +559,9 @@ static enum sl_http_verdict redirected(struct sl_http_request *request)
 	if (!to)
 		sl_http_request_fail(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
 		                     request->answer.status);
+	else if (request->ask == SL_HTTP_PUT && sl_http_put_has_begun(request->http->put))
+		sl_http_request_fail(request, -EPROTO,
+		                     "'%s': redirected after the upload had begun", name);
 	else if (++request->hops > MOST_HOPS)
 		sl_http_request_fail(request, -ELOOP, "'%s': more than %d redirects", name,
 		                     MOST_HOPS);
@@ -519,9 +573,9 @@ static enum sl_http_verdict redirected(struct sl_http_request *request)
 		sl_http_request_fail(request, -EPROTO, "'%s': redirected from https to http", name);
 	if (request->error)
 		return SL_HTTP_FAILED;
-	url = strdup(to);
+	url = without_user(to);
 	if (!url) {
-		sl_http_request_fail(request, -ENOMEM, "no memory");
+		sl_http_request_fail(request, -EPROTO, "'%s': redirected to a malformed URL", name);
 		return SL_HTTP_FAILED;
 	}
 	free(request->url);
@@ -541,7 +595,9 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 		sl_http_limit_overloaded(&http->engine->limit, sl_now());
 	if (is_transient_status(status))
 		return again(request, -EIO, why);
-	if (status == 412)
+	if (status == 412 && request->ask == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
+		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
+	else if (status == 412 && request->ask != SL_HTTP_PUT)
 		changed(request, "the server says so (HTTP 412)");
 	sl_http_request_fail(request, status_error(status), "%s for '%s'%s%s", why, http->name,
 	                     request->answer.said[0] ? ": " : "", request->answer.said);
@@ -558,6 +614,14 @@ static enum sl_http_verdict judge_piece(struct sl_http_request *request)
 	return again(request, -EIO, "the body is shorter than it should be");
 }
 
+static bool is_connected(struct sl_http_request *request)
+{
+	curl_off_t sent = 0;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &sent);
+	return sent > 0;
+}
+
 static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code)
 {
 	struct sl_piece *piece = request->piece;
@@ -572,6 +636,12 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 		sl_http_request_fail(request, -ECANCELED, "cancelled");
 		return SL_HTTP_FAILED;
 	}
+	if (code == CURLE_ABORTED_BY_CALLBACK && request->ask == SL_HTTP_PUT &&
+	    sl_http_put_is_dropped(request->http->put)) {
+		sl_http_request_fail(request, -ECANCELED, "'%s': the upload was cancelled",
+		                     request->http->name);
+		return SL_HTTP_FAILED;
+	}
 	if (code == CURLE_ABORTED_BY_CALLBACK)
 		return again(request, -ETIMEDOUT, "no byte came for too long");
 	/* What was enough of an error's body, or of a probe's. */
@@ -583,6 +653,11 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 		const char *why = request->transfer->reason[0] ? request->transfer->reason
 		                                               : curl_easy_strerror(code);
 
+		/* libcurl says so of a line of header that is longer than it accepts. */
+		if (code == CURLE_OUT_OF_MEMORY && is_connected(request)) {
+			odd(request, "a line of header that is too long");
+			return SL_HTTP_FAILED;
+		}
 		if (is_transient(code))
 			return again(request, transport_error(code), why);
 		sl_http_request_fail(request, transport_error(code), "'%s': %s",
@@ -591,6 +666,10 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 	}
 	if (status < 200 || status >= 300)
 		return judge_status(request);
+	if (request->ask == SL_HTTP_PUT && sl_http_put_check(request->http->put)) {
+		odd(request, "success before it had everything");
+		return SL_HTTP_FAILED;
+	}
 	if (request->ask != SL_HTTP_GET)
 		return SL_HTTP_DONE;
 	return accepts(request) ? judge_piece(request) : SL_HTTP_FAILED;
@@ -616,6 +695,12 @@ bool sl_http_request_gone(struct sl_http_request *request, int64_t now)
 {
 	int64_t most = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
+	if (request->ask == SL_HTTP_PUT) {
+		if (sl_http_put_is_dropped(request->http->put))
+			return true;
+		if (sl_http_put_is_idle(request->http->put))
+			request->heard = now;
+	}
 	return now - request->heard > most ||
 	       (request->piece &&
 	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed));
