@@ -170,6 +170,13 @@ SLUICE_API const char *sluice_last_message(void);
 
 /* --------------------------------------------------------------------------------------- file */
 
+/*
+ * The URI for people and logs: without user, password and query, which may be secrets. Writes at most
+ * size bytes with a terminating zero; returns the length of the whole, as snprintf() does, or -EINVAL,
+ * -ENOMEM.
+ */
+SLUICE_API int sluice_uri_name(const char *uri, char *text, size_t size);
+
 enum sluice_open_flags {
 	SLUICE_OPEN_READ = 1 << 0,
 	SLUICE_OPEN_WRITE = 1 << 1,

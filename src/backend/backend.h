@@ -133,7 +133,7 @@ extern const struct sl_backend_ops sl_http_ops;
 
 /* Looks at the kernel; once, when a context is made. */
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
-/* The features one by one, as sluice_context_feature(). */
+/* The features one by one, as sluice_context_feature(), those of remote files last. */
 int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 
 /*
@@ -148,6 +148,8 @@ void sl_uring_free(struct sl_uring *uring);
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out);
 void sl_http_stop(struct sl_http_engine *engine);
 void sl_http_free(struct sl_http_engine *engine);
+/* What is told of them. -ENOENT past the last. */
+int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 
 /* The buffers for data that is not aligned; their memory is taken at the first use. */
 int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out);

@@ -126,6 +126,15 @@ void sl_http_request_end(struct sl_http_request *request)
 	char *sentence = request->sentence;
 	int error = request->error;
 
+	sl_http_request_give_back(request);
+	if (request->ask == SL_HTTP_HEAD || request->ask == SL_HTTP_PROBE) {
+		/* Whoever asked frees it as soon as it sees the word. */
+		_Atomic uint32_t *over = &request->over;
+
+		atomic_store(over, 1);
+		sl_word_wake(over, 1);
+		return;
+	}
 	request->sentence = NULL;
 	sl_http_request_free(request);
 	if (!piece) {
@@ -240,6 +249,9 @@ static int parse_url(struct sl_http *http, const char *text)
 			return sl_fail(-EINVAL,
 			               "'%s': a URI cannot hold spaces or control characters",
 			               http->name);
+	/* libcurl would take what follows for the host. */
+	if (strstr(text, "://")[3] == '/')
+		return sl_fail(-EINVAL, "'%s': there is no host", http->name);
 	url = curl_url();
 	if (!url)
 		return sl_fail(-ENOMEM, "no memory");
@@ -271,83 +283,74 @@ static int add_field(struct sl_http *http, const char *field)
 	return 0;
 }
 
-/* Asks one thing, here and now. The request keeps what the answer said. */
-static int ask(struct sl_http_request *request)
+/* Asks one thing of the server. The request keeps what the answer said. */
+static int ask(struct sl_http *http, enum sl_http_ask what, struct sl_http_request **out)
 {
-	enum sl_http_verdict verdict;
+	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
 
-	do {
-		int64_t left = request->due - sl_now();
-		struct timespec rest = {left / 1000000000, left % 1000000000};
-
-		if (request->due && left > 0)
-			nanosleep(&rest, NULL);
-		if (sl_http_request_prepare(request))
-			break;
-		verdict = sl_http_request_judge(request, sl_http_request_perform(request));
-	} while (verdict == SL_HTTP_AGAIN);
-	return request->error;
+	*out = request;
+	if (!request)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_http_dispatch(request);
+	/* Ended by sl_http_request_end(). */
+	while (!atomic_load(&request->over))
+		sl_word_wait(&request->over, 0, SL_FOREVER);
+	return request->error ? sl_fail(request->error, "%s",
+	                                request->sentence ? request->sentence
+	                                                  : sl_error_text(request->error))
+	                      : 0;
 }
 
 static void take_over(struct sl_http *http, const struct sl_http_request *request)
 {
-	curl_off_t modified = -1;
-
 	strcpy(http->etag, request->answer.etag);
 	strcpy(http->modified, request->answer.modified);
-	curl_easy_getinfo(request->transfer->easy, CURLINFO_FILETIME_T, &modified);
-	if (modified >= 0)
-		http->modified_ns = modified * INT64_C(1000000000);
+	if (request->answer.filetime >= 0)
+		http->modified_ns = request->answer.filetime * INT64_C(1000000000);
 	if (request->answer.status == 206) {
 		http->ranges = true;
 		http->size = request->answer.range.total;
-	} else {
-		http->ranges = request->answer.ranges;
-		http->size = request->answer.has_length ? (int64_t)request->answer.length : -1;
+		return;
 	}
+	http->ranges = request->answer.ranges && request->ask == SL_HTTP_HEAD;
+	/* Where a GET does not say it, what HEAD said is all there is. */
+	if (request->answer.has_length)
+		http->size = (int64_t)request->answer.length;
 }
 
-/*
- * What the object is. A server may refuse HEAD, or say too little: then one byte is asked for, and
- * what that answers counts.
- */
-static int inspect(struct sl_http *http)
+/* One byte of it: the answer of a server that has ranges says how long it is. */
+static int probe(struct sl_http *http)
 {
-	struct sl_http_request *request = sl_http_request_new(http, SL_HTTP_HEAD, NULL);
-	bool enough;
-	int rc;
+	struct sl_http_request *request;
+	int rc = ask(http, SL_HTTP_PROBE, &request);
 
-	if (!request)
-		return sl_fail(-ENOMEM, "no memory");
-	rc = ask(request);
 	if (!rc)
 		take_over(http, request);
-	enough = !rc && http->size >= 0 && (http->ranges || !http->size);
-	/* No answer at all is no better the second time. */
-	if (!enough && request->answer.status >= 200) {
-		sl_http_request_free(request);
-		request = sl_http_request_new(http, SL_HTTP_PROBE, NULL);
-		if (!request)
-			return sl_fail(-ENOMEM, "no memory");
-		rc = ask(request);
-		if (!rc && request->answer.encoded)
-			rc = sl_fail(-EPROTO, "'%s': the server encodes what it sends", http->name);
-		else if (!rc)
-			take_over(http, request);
-		/* The part of an empty object that can be had. */
-		if (rc && request->answer.status == 416 && request->answer.has_range &&
-		    !request->answer.range.total) {
-			rc = 0;
-			http->size = 0;
-		} else if (rc && request->error) {
-			sl_fail(rc, "%s",
-			        request->sentence ? request->sentence : sl_error_text(rc));
-		}
-	} else if (rc) {
-		sl_fail(rc, "%s", request->sentence ? request->sentence : sl_error_text(rc));
+	/* There is no first byte of an empty object. */
+	if (rc && request && request->answer.status == 416 && request->answer.has_range &&
+	    !request->answer.range.total) {
+		http->size = 0;
+		rc = 0;
 	}
 	sl_http_request_free(request);
 	return rc;
+}
+
+/* What the object is. A server may refuse HEAD, or say too little: then it is asked for a byte. */
+static int inspect(struct sl_http *http)
+{
+	struct sl_http_request *request;
+	int rc = ask(http, SL_HTTP_HEAD, &request);
+	long status = request ? request->answer.status : 0;
+	bool believed = !rc && status == 200 && !request->answer.bad_length;
+
+	if (believed)
+		take_over(http, request);
+	sl_http_request_free(request);
+	if (believed && http->size >= 0 && (http->ranges || !http->size))
+		return 0;
+	/* Where nobody answers, or the server is overloaded, asking something else is in vain. */
+	return status >= 200 && !sl_http_is_transient(status) ? probe(http) : rc;
 }
 
 /* The fields of all requests for data; the answer to another version of the object is none. */
@@ -511,3 +514,33 @@ const struct sl_backend_ops sl_http_ops = {
 	.commit = http_commit,
 	.close = http_close,
 };
+
+int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
+{
+	const struct sl_settings *settings = &core->settings;
+
+	if (index == 0) {
+		out->name = "http, https";
+		out->usable = 1;
+		out->detail = curl_version();
+		out->effect = settings->remote == SL_REMOTE_MULTI
+		                      ? "remote files are moved by reactors, many transfers each"
+		                      : "remote files are moved by the workers, a transfer each";
+		return 0;
+	}
+	if (index > 1)
+		return -ENOENT;
+	out->name = "trust in servers";
+	out->usable = !settings->tls_insecure;
+	out->detail = settings->tls_insecure   ? "switched off by SLUICE_TLS_INSECURE"
+	              : settings->ca_bundle[0] ? settings->ca_bundle
+	                                       : "the system's certificates";
+	out->effect = settings->tls_insecure
+	                      ? "every server is trusted: anyone on the way can read "
+	                        "and change what is transferred"
+	                      : "a server must prove its name by a certificate";
+	out->remedy = settings->tls_insecure
+	                      ? "unset it, and name the certificates in SLUICE_CA_BUNDLE"
+	                      : NULL;
+	return 0;
+}

@@ -144,7 +144,8 @@ struct sl_http_request {
 	unsigned hops;
 	unsigned attempts; /* in a row without a byte */
 	unsigned backoffs;
-	int64_t due; /* of the next attempt */
+	int64_t due;           /* of the next attempt */
+	_Atomic uint32_t over; /* of HEAD and PROBE: 1 once it is, which ends open's wait */
 	uint64_t random;
 
 	/* Of the attempt that runs. */
@@ -156,10 +157,11 @@ struct sl_http_request {
 	struct {
 		long status;
 		size_t field_bytes;
-		bool has_range, bad_range, has_length, encoded, ranges;
+		bool has_range, bad_range, has_length, bad_length, encoded, ranges;
 		struct sl_http_range range;
 		uint64_t length;
 		int64_t retry_after; /* milliseconds, -1: not said */
+		int64_t filetime;    /* Last-Modified, seconds since 1970, -1: not said */
 		char etag[SL_HTTP_ETAG];
 		char modified[SL_HTTP_ETAG];
 		bool judged, accepted;
@@ -176,6 +178,21 @@ struct sl_http_request {
 struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_ask ask,
                                             struct sl_piece *piece);
 void sl_http_request_free(struct sl_http_request *request);
+/* Gives the transfer back, for others. */
+void sl_http_request_give_back(struct sl_http_request *request);
+/* Whether nobody wants it any more: the piece is cancelled, or the upload dropped. */
+bool sl_http_request_is_unwanted(const struct sl_http_request *request);
+/* Whether the same request may succeed later. */
+static inline bool sl_http_is_transient(long status)
+{
+	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
+	       status == 504;
+}
+/* An upload has no turn and takes nobody's place: it may wait for what others read. */
+static inline bool sl_http_request_has_turn(const struct sl_http_request *request)
+{
+	return request->ask != SL_HTTP_PUT;
+}
 /* Sets the transfer up for the next attempt. 0 or a negative errno, with the sentence kept. */
 int sl_http_request_prepare(struct sl_http_request *request);
 /* After the transfer: what now. AGAIN: not before request->due. */

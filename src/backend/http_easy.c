@@ -13,7 +13,7 @@ static bool rest(struct sl_http_request *request)
 	while ((left = request->due - sl_now()) > 0) {
 		struct timespec slice = {0, (long)SL_MIN(left, 20000000)};
 
-		if (atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed))
+		if (sl_http_request_is_unwanted(request))
 			return false;
 		nanosleep(&slice, NULL);
 	}
@@ -27,10 +27,13 @@ static void run(struct sl_task *task)
 
 	if (!sl_http_request_prepare(request))
 		verdict = sl_http_request_judge(request, sl_http_request_perform(request));
-	/* Others have the turn while this one rests. */
+	/* Others have the turn and the connection while this one rests. */
+	sl_http_request_give_back(request);
 	sl_http_leave(request);
-	if (verdict == SL_HTTP_AGAIN && !rest(request))
-		verdict = sl_http_request_judge(request, CURLE_ABORTED_BY_CALLBACK);
+	if (verdict == SL_HTTP_AGAIN && !rest(request)) {
+		verdict = SL_HTTP_FAILED;
+		sl_http_request_fail(request, -ECANCELED, "cancelled");
+	}
 	if (verdict == SL_HTTP_AGAIN)
 		sl_http_dispatch(request);
 	else

@@ -29,8 +29,10 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 	enters = limit->locked.active < limit->locked.allowed;
 	if (enters)
 		limit->locked.active++;
-	else
+	else if (request->piece)
 		sl_list_append(&limit->locked.waiting, &request->link);
+	else /* An open is short, and somebody waits for it: before the first. */
+		sl_list_append(limit->locked.waiting.next, &request->link);
 	if (limit->locked.active == limit->locked.allowed)
 		limit->locked.full = true;
 	pthread_mutex_unlock(&limit->mutex);
@@ -114,7 +116,7 @@ void sl_http_limit_sweep(struct sl_http_limit *limit, struct sl_list *out)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)) {
+		if (sl_http_request_is_unwanted(request)) {
 			sl_list_remove(link);
 			sl_list_append(out, link);
 		}

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "backend/http.h"
@@ -27,12 +28,13 @@ struct reactor {
 	struct sl_list moving;  /* requests with a transfer in multi */
 	struct sl_list resting; /* requests that are due later, without a turn */
 	unsigned count;         /* of moving, without uploads */
+	unsigned share;         /* of them at most; connections that are kept */
 };
 
 struct sl_http_multi {
 	struct sl_queue queue;
-	unsigned share; /* requests that one reactor moves at most */
-	unsigned count;
+	unsigned parts; /* reactors that there are to be */
+	unsigned count; /* and that there are; of the thread that starts and stops them */
 	struct reactor reactors[];
 };
 
@@ -93,7 +95,7 @@ static bool reactor_open(struct reactor *reactor)
 	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETDATA, reactor);
 	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERFUNCTION, on_timer);
 	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERDATA, reactor);
-	curl_multi_setopt(reactor->multi, CURLMOPT_MAXCONNECTS, (long)reactor->owner->share);
+	curl_multi_setopt(reactor->multi, CURLMOPT_MAXCONNECTS, (long)reactor->share);
 	return true;
 }
 
@@ -114,11 +116,9 @@ static void settle(struct reactor *reactor, struct sl_http_request *request,
 {
 	if (verdict == SL_HTTP_AGAIN && request->due > sl_now()) {
 		/* Others have the turn and the handle while it rests. */
-		if (request->transfer)
-			sl_http_transfer_release(request->http->engine, request->transfer);
-		request->transfer = NULL;
+		sl_http_request_give_back(request);
 		sl_list_append(&reactor->resting, &request->link);
-		if (request->piece)
+		if (sl_http_request_has_turn(request))
 			sl_http_leave(request);
 		return;
 	}
@@ -126,7 +126,7 @@ static void settle(struct reactor *reactor, struct sl_http_request *request,
 		sl_queue_push(&reactor->owner->queue, &request->link);
 		return;
 	}
-	if (request->piece)
+	if (sl_http_request_has_turn(request))
 		sl_http_leave(request);
 	sl_http_request_end(request);
 }
@@ -136,7 +136,7 @@ static void stop_moving(struct reactor *reactor, struct sl_http_request *request
 {
 	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
 	sl_list_remove(&request->link);
-	reactor->count -= request->piece != NULL;
+	reactor->count -= sl_http_request_has_turn(request);
 	settle(reactor, request, sl_http_request_judge(request, code));
 }
 
@@ -157,17 +157,20 @@ static void start_moving(struct reactor *reactor, struct sl_http_request *reques
 		return;
 	}
 	sl_list_append(&reactor->moving, &request->link);
-	/* An upload has no turn and takes nobody's place: it may wait for what others read. */
-	reactor->count += request->piece != NULL;
+	reactor->count += sl_http_request_has_turn(request);
 }
 
 static void start_requests(struct reactor *reactor)
 {
+	struct sl_http_multi *multi = reactor->owner;
+	/* No more than its part of what is there: the others are being woken. */
+	unsigned part =
+		1 + atomic_load_explicit(&multi->queue.count, memory_order_relaxed) / multi->parts;
 	struct sl_list taken;
 	struct sl_list *link;
 
 	sl_list_init(&taken);
-	sl_queue_take(&reactor->owner->queue, &taken, reactor->owner->share - reactor->count);
+	sl_queue_take(&multi->queue, &taken, SL_MIN(part, reactor->share - reactor->count));
 	while ((link = sl_list_take(&taken)))
 		start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
 }
@@ -188,13 +191,6 @@ static void finish_requests(struct reactor *reactor)
 	}
 }
 
-static bool is_unwanted(struct sl_http_request *request)
-{
-	return request->piece
-	               ? atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed)
-	               : sl_http_put_is_dropped(request->http->put);
-}
-
 /* Ends what was cancelled or has stalled, and wakes what has rested. */
 static void look_around(struct reactor *reactor)
 {
@@ -205,7 +201,7 @@ static void look_around(struct reactor *reactor)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (!request->piece)
+		if (request->ask == SL_HTTP_PUT)
 			sl_http_put_look(request->http->put, request->transfer->easy);
 		if (sl_http_request_gone(request, now))
 			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
@@ -214,15 +210,15 @@ static void look_around(struct reactor *reactor)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (!request->piece)
+		if (request->ask == SL_HTTP_PUT)
 			sl_http_put_look(request->http->put, NULL);
-		if (is_unwanted(request)) {
+		if (sl_http_request_is_unwanted(request)) {
 			sl_list_remove(link);
 			sl_http_request_fail(request, -ECANCELED, "cancelled");
 			sl_http_request_end(request);
 		} else if (request->due <= now) {
 			sl_list_remove(link);
-			if (request->piece)
+			if (sl_http_request_has_turn(request))
 				sl_http_dispatch(request);
 			else
 				sl_queue_push(&reactor->owner->queue, link);
@@ -310,8 +306,12 @@ static void restart(struct reactor *reactor)
 	}
 	reactor_close(reactor);
 	/* Without a new one each request fails as it starts, until one can be made. */
-	if (!reactor_open(reactor))
+	if (!reactor_open(reactor)) {
+		struct timespec moment = {0, 10000000};
+
 		reactor_close(reactor);
+		nanosleep(&moment, NULL);
+	}
 }
 
 static void *reactor_run(void *argument)
@@ -323,7 +323,7 @@ static void *reactor_run(void *argument)
 	for (;;) {
 		start_requests(reactor);
 		/* With its share in flight, their end ends the sleep; else a push does too. */
-		sleep = reactor->count == reactor->owner->share ||
+		sleep = reactor->count == reactor->share ||
 		        sl_queue_sleep(queue, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(queue))
 			break;
@@ -364,8 +364,8 @@ static int reactor_start(struct sl_http_multi *multi, struct reactor *reactor)
 
 int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out)
 {
-	unsigned count = (unsigned)core->settings.http_reactors;
 	unsigned connections = (unsigned)core->settings.max_connections;
+	unsigned count = SL_MIN((unsigned)core->settings.http_reactors, connections);
 	struct sl_http_multi *multi;
 	int rc;
 
@@ -373,7 +373,10 @@ int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out)
 	if (!multi)
 		return sl_fail(-ENOMEM, "no memory for the reactors");
 	sl_queue_init(&multi->queue);
-	multi->share = (connections + count - 1) / count;
+	multi->parts = count;
+	/* Together they have as many connections as there may be. */
+	for (unsigned i = 0; i < count; i++)
+		multi->reactors[i].share = connections * (i + 1) / count - connections * i / count;
 	for (; multi->count < count; multi->count++) {
 		rc = reactor_start(multi, &multi->reactors[multi->count]);
 		if (rc) {

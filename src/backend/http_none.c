@@ -34,3 +34,15 @@ void sl_http_free(struct sl_http_engine *engine)
 {
 	(void)engine;
 }
+
+int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
+{
+	(void)core;
+	if (index)
+		return -ENOENT;
+	out->name = "http, https";
+	out->detail = "this library was built without libcurl";
+	out->effect = "remote files cannot be opened";
+	out->remedy = "install libcurl4-openssl-dev and build again";
+	return 0;
+}

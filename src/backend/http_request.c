@@ -38,15 +38,29 @@ struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_a
 	return request;
 }
 
+void sl_http_request_give_back(struct sl_http_request *request)
+{
+	if (request->transfer)
+		sl_http_transfer_release(request->http->engine, request->transfer);
+	request->transfer = NULL;
+}
+
 void sl_http_request_free(struct sl_http_request *request)
 {
 	if (!request)
 		return;
-	if (request->transfer)
-		sl_http_transfer_release(request->http->engine, request->transfer);
+	sl_http_request_give_back(request);
 	free(request->url);
 	free(request->sentence);
 	free(request);
+}
+
+bool sl_http_request_is_unwanted(const struct sl_http_request *request)
+{
+	if (request->ask == SL_HTTP_PUT)
+		return sl_http_put_is_dropped(request->http->put);
+	return request->piece &&
+	       atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed);
 }
 
 void sl_http_request_fail(struct sl_http_request *request, int error, const char *format, ...)
@@ -89,7 +103,6 @@ struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
 
 void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer)
 {
-	curl_easy_reset(transfer->easy);
 	pthread_mutex_lock(&engine->mutex);
 	sl_list_append(&engine->locked.transfers, &transfer->link);
 	pthread_mutex_unlock(&engine->mutex);
@@ -167,7 +180,9 @@ static bool accepts(struct sl_http_request *request)
 	request->answer.judged = true;
 	if (status != 200 && status != 206)
 		return false;
-	if (request->answer.encoded)
+	if (request->answer.bad_length)
+		odd(request, "a Content-Length that is none");
+	else if (request->answer.encoded)
 		odd(request, "encoded content, which was not asked for");
 	else if (differ(request->http->etag, etag))
 		changed(request, "it has another ETag");
@@ -244,11 +259,17 @@ static void on_field(struct sl_http_request *request, const char *name, const ch
 		request->answer.has_range = sl_http_parse_range(value, &request->answer.range);
 		request->answer.bad_range = !request->answer.has_range;
 	} else if (!strcasecmp(name, "Content-Length")) {
+		uint64_t before = request->answer.length;
+		bool again = request->answer.has_length;
+
 		request->answer.has_length = sl_http_parse_length(value, &request->answer.length);
+		request->answer.bad_length |=
+			!request->answer.has_length || (again && before != request->answer.length);
 	} else if (!strcasecmp(name, "ETag")) {
 		sl_http_keep(value, request->answer.etag);
 	} else if (!strcasecmp(name, "Last-Modified")) {
 		sl_http_keep(value, request->answer.modified);
+		request->answer.filetime = curl_getdate(value, NULL);
 	} else if (!strcasecmp(name, "Content-Encoding")) {
 		request->answer.encoded = strcasecmp(value, "identity") != 0 && value[0];
 	} else if (!strcasecmp(name, "Accept-Ranges")) {
@@ -277,6 +298,7 @@ static size_t on_line(char *data, size_t size, size_t count, void *argument)
 		memset(&request->answer, 0, sizeof(request->answer));
 		request->answer.field_bytes = so_far;
 		request->answer.retry_after = -1;
+		request->answer.filetime = -1;
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->answer.status);
 		return bytes;
@@ -352,8 +374,11 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		return -ENOMEM;
 	}
 	easy = request->transfer->easy;
+	/* Nothing of the attempt before, least of all its password, goes to another server. */
+	curl_easy_reset(easy);
 	memset(&request->answer, 0, sizeof(request->answer));
 	request->answer.retry_after = -1;
+	request->answer.filetime = -1;
 	request->heard = sl_now();
 	request->from = request->length = 0;
 	request->ranged = request->ask == SL_HTTP_PROBE;
@@ -375,7 +400,6 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_body);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, http->fields);
-	curl_easy_setopt(easy, CURLOPT_FILETIME, 1L);
 	curl_easy_setopt(easy, CURLOPT_NOBODY, request->ask == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
 	if (request->ask == SL_HTTP_PUT)
@@ -461,12 +485,6 @@ static int status_error(long status)
 	default:
 		return -EIO;
 	}
-}
-
-static bool is_transient_status(long status)
-{
-	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-	       status == 504;
 }
 
 /* splitmix64 */
@@ -593,7 +611,7 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(&http->engine->limit, sl_now());
-	if (is_transient_status(status))
+	if (sl_http_is_transient(status))
 		return again(request, -EIO, why);
 	if (status == 412 && request->ask == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
@@ -632,14 +650,8 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 		return SL_HTTP_DONE;
 	if (request->error)
 		return SL_HTTP_FAILED;
-	if (piece && atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
-		sl_http_request_fail(request, -ECANCELED, "cancelled");
-		return SL_HTTP_FAILED;
-	}
-	if (code == CURLE_ABORTED_BY_CALLBACK && request->ask == SL_HTTP_PUT &&
-	    sl_http_put_is_dropped(request->http->put)) {
-		sl_http_request_fail(request, -ECANCELED, "'%s': the upload was cancelled",
-		                     request->http->name);
+	if (sl_http_request_is_unwanted(request)) {
+		sl_http_request_fail(request, -ECANCELED, "'%s': cancelled", request->http->name);
 		return SL_HTTP_FAILED;
 	}
 	if (code == CURLE_ABORTED_BY_CALLBACK)
@@ -695,15 +707,9 @@ bool sl_http_request_gone(struct sl_http_request *request, int64_t now)
 {
 	int64_t most = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
-	if (request->ask == SL_HTTP_PUT) {
-		if (sl_http_put_is_dropped(request->http->put))
-			return true;
-		if (sl_http_put_is_idle(request->http->put))
-			request->heard = now;
-	}
-	return now - request->heard > most ||
-	       (request->piece &&
-	        atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed));
+	if (request->ask == SL_HTTP_PUT && sl_http_put_is_idle(request->http->put))
+		request->heard = now;
+	return now - request->heard > most || sl_http_request_is_unwanted(request);
 }
 
 /* ----------------------------------------------------------------------------------- perform */
@@ -726,8 +732,10 @@ CURLcode sl_http_request_perform(struct sl_http_request *request)
 	CURLMcode rc;
 	int running;
 
-	if (!transfer->alone)
+	if (!transfer->alone) {
 		transfer->alone = curl_multi_init();
+		curl_multi_setopt(transfer->alone, CURLMOPT_MAXCONNECTS, 1L);
+	}
 	if (!transfer->alone || curl_multi_add_handle(transfer->alone, transfer->easy))
 		return result;
 	/* Ended by libcurl, by a stall or by a cancel. */

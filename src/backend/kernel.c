@@ -110,7 +110,7 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 		return 0;
 	}
 	if (index > sizeof(table) / sizeof(table[0]))
-		return -ENOENT;
+		return sl_http_feature(core, index - 1 - sizeof(table) / sizeof(table[0]), out);
 	told = &table[index - 1];
 	masked = core->settings.disable & told->disable;
 	out->name = told->name;

@@ -80,6 +80,9 @@ void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total
 void cli_progress_update(struct cli_progress *p, uint64_t moved);
 void cli_progress_end(struct cli_progress *p);
 
+/* sluice_uri_name() in memory that the caller frees, or NULL. */
+char *cli_uri_name(const char *uri);
+
 /* ----------------------------------------------------------------------------------------- cp */
 
 /* One end of a copy: a file of the library, or a stream behind a descriptor. */
@@ -90,6 +93,7 @@ struct cli_end {
 	int fd;            /* of a stream, else -1 */
 	bool fd_owned;
 	bool length_known;
+	bool whole_only; /* source: is read by one operation */
 	uint64_t length; /* as it was when the copy began; of a stream a guess for the bar */
 	bool sparse;     /* source: has holes; target: may get them */
 	bool replaces;   /* target: a new file that takes its name at the end */

@@ -64,13 +64,23 @@ static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
 	return &p->chunks[i % p->depth];
 }
 
+/* Room for an object of unknown length that has to be read at once: pages that are not used cost
+ * nothing. */
+static size_t half_of_memory(void)
+{
+	return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
+}
+
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 {
 	const struct cli_end *source = copy->source;
 	uint64_t length = source->length;
 
 	*p = (struct pipeline){.copy = copy, .depth = DEPTH, .chunk_bytes = SMALL_CHUNK};
-	if (source->length_known && length <= SMALL_CHUNK) {
+	if (source->whole_only && !source->length_known) {
+		p->depth = 1;
+		p->chunk_bytes = half_of_memory();
+	} else if (source->length_known && (length <= SMALL_CHUNK || source->whole_only)) {
 		p->depth = 1;
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
@@ -82,7 +92,8 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	p->ended = source->length_known && length == 0;
 
 	size_t bytes = p->depth * p->chunk_bytes;
-	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p->memory == MAP_FAILED) {
 		p->memory = NULL;
 		return fail(copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
@@ -251,10 +262,15 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 
 	if (source->length_known && n < chunk->length)
 		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
+	if (source->whole_only && !source->length_known && n == chunk->length)
+		return fail(
+			p->copy, -EFBIG,
+			"'%s' can only be read at once, and does not fit into half of the memory",
+			source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
-		p->ended = n == 0;
+		p->ended = n == 0 || source->whole_only;
 	}
 	return chunk_filled(p, chunk);
 }

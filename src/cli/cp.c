@@ -24,7 +24,8 @@ static const struct argp_option option_list[] = {
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists", 0},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
 	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
-	{"backend", KEY_BACKEND, "NAME", 0, "Move local files by 'auto', 'posix' or 'uring'", 0},
+	{"backend", KEY_BACKEND, "NAME", 0,
+         "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
 	{0},
 };
 

@@ -93,7 +93,7 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 
 static int name_end(struct cli_end *end, const char *name)
 {
-	*end = (struct cli_end){.fd = -1, .name = strdup(name)};
+	*end = (struct cli_end){.fd = -1, .name = cli_uri_name(name)};
 	if (end->name)
 		return 0;
 	warnx("out of memory");
@@ -123,6 +123,7 @@ static int open_source_file(sluice_context *ctx, const char *uri, struct cli_end
 		return rc;
 	}
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
+	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
 	end->length = st.length;
 	end->mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
@@ -162,14 +163,24 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 /* path becomes path/NAME, with the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
+	const char *from = source->path;
 	char *joined = NULL;
 
-	if (!source->path) {
+	/* Of a URL its last part, as it stands there. */
+	if (!from && source->file) {
+		size_t n = strcspn(source->name, "?");
+		const char *slash = memrchr(source->name, '/', n);
+
+		if (slash && slash > source->name && slash[-1] != '/' &&
+		    slash + 1 < source->name + n)
+			from = strndupa(slash + 1, (size_t)(source->name + n - slash - 1));
+	}
+	if (!from) {
 		warnx("'%s' is a directory; name the file in it", *path);
 		return -EISDIR;
 	}
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
-	if (asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(source->path)) < 0) {
+	if (asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(from)) < 0) {
 		warnx("out of memory");
 		return -ENOMEM;
 	}

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-const char *const cli_backends[] = {"auto", "posix", "uring", NULL};
+const char *const cli_backends[] = {"auto", "posix", "uring", "multi", "easy", NULL};
 
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text)
 {
@@ -62,7 +62,10 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 {
 	struct sluice_config config = SLUICE_CONFIG_INIT;
 
-	config.backend = backend;
+	if (backend && (!strcmp(backend, "multi") || !strcmp(backend, "easy")))
+		config.remote_backend = backend;
+	else
+		config.backend = backend;
 	config.piece_bytes = piece_bytes;
 	int rc = sluice_context_new(&config, out);
 	if (rc)

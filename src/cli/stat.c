@@ -97,11 +97,17 @@ static void print_for_people(const char *uri, const struct sluice_stat *st)
 		printf("%-12s %04o\n", "permissions", st->mode & 07777);
 	if (st->modified_ns)
 		print_time(st->modified_ns);
-	if (st->direct_offset)
+	if (!st->mode)
+		; /* not a file of this machine */
+	else if (st->direct_offset)
 		printf("%-12s offset and length %u, memory %u\n", "direct I/O", st->direct_offset,
 		       st->direct_memory);
 	else
 		printf("%-12s none\n", "direct I/O");
+	if (st->etag[0])
+		printf("%-12s %s\n", "etag", st->etag);
+	if (st->flags & SLUICE_STAT_WHOLE_ONLY)
+		printf("%-12s none: it can only be read as a whole\n", "ranges");
 	printf("%-12s %s\n", "backend", st->backend);
 }
 
@@ -124,7 +130,10 @@ static void print_json(const char *uri, const struct sluice_stat *st)
 		printf("null");
 	printf(", \"modified_ns\": %" PRId64 ", \"direct_offset\": %u, \"direct_memory\": %u",
 	       st->modified_ns, st->direct_offset, st->direct_memory);
-	printf(", \"backend\": ");
+	printf(", \"etag\": ");
+	cli_json_string(st->etag);
+	printf(", \"whole_only\": %s, \"backend\": ",
+	       st->flags & SLUICE_STAT_WHOLE_ONLY ? "true" : "false");
 	cli_json_string(st->backend);
 	printf("}\n");
 }
@@ -158,10 +167,12 @@ int cli_stat(int argc, char **argv)
 	if (cli_context_new(o.backend, 0, &ctx))
 		return CLI_FAILED;
 	int rc = stat_uri(ctx, o.uri, &st);
+	char *name = cli_uri_name(o.uri);
 	if (rc == 0 && o.json)
-		print_json(o.uri, &st);
+		print_json(name ? name : "", &st);
 	else if (rc == 0)
-		print_for_people(o.uri, &st);
+		print_for_people(name ? name : "", &st);
+	free(name);
 	sluice_context_free(ctx);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -109,3 +109,13 @@ char *cli_local_path(const char *uri)
 		return NULL;
 	return percent_decode(rest);
 }
+
+char *cli_uri_name(const char *uri)
+{
+	int length = sluice_uri_name(uri, NULL, 0);
+	char *name = length < 0 ? NULL : malloc((size_t)length + 1);
+
+	if (name)
+		sluice_uri_name(uri, name, (size_t)length + 1);
+	return name;
+}

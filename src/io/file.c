@@ -75,6 +75,25 @@ void sl_object_release(struct sluice_context *ctx, struct sl_object *object)
 
 /* -------------------------------------------------------------------------------------- open */
 
+int sluice_uri_name(const char *uri, char *text, size_t size)
+{
+	char *name;
+	size_t length;
+
+	if (!uri || (!text && size))
+		return sl_fail(-EINVAL, "sluice_uri_name: %s is NULL", uri ? "text" : "uri");
+	name = sl_uri_name(uri);
+	if (!name)
+		return sl_fail(-ENOMEM, "no memory");
+	length = strlen(name);
+	if (size) {
+		strncpy(text, name, size - 1);
+		text[size - 1] = '\0';
+	}
+	free(name);
+	return (int)length;
+}
+
 static int check_options(struct sluice_open_options *o)
 {
 	unsigned known = (SLUICE_OPEN_HTTP2 << 1) - 1;
