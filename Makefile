@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo check stress bench-local format install clean help
+.PHONY: all demo check stress bench-local bench-http format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -28,6 +28,11 @@ bench-local:
 	@$(MAKE) --no-print-directory all
 	@bench/local $(BENCH_FLAGS)
 
+bench-http:
+	@scripts/bootstrap bench
+	@$(MAKE) --no-print-directory all
+	@bench/http $(BENCH_FLAGS)
+
 format:
 	@scripts/bootstrap format
 	@scripts/check-format --fix
@@ -44,6 +49,7 @@ help:
 	@echo 'make check        build and run the tests, with sanitizers; some minutes'
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
+	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make format       format the sources with clang-format'
 	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'
 	@echo 'make clean        remove build/'

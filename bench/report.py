@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a comparison found, as a table for a terminal, for Markdown, and as JSON."""
 
+import json
 import os
 import platform
 import statistics
+import sys
 from dataclasses import dataclass, field
 
 
@@ -20,6 +22,7 @@ class Row:
     sides: dict  # name to a function that makes one Sample; "sluice", "peer", maybe more
     samples: dict = field(default_factory=dict)
     skipped: str = ""  # why it was not measured
+    most_cpu: float = None  # processor seconds per GB that sluice may take
 
     def rates(self, side):
         return [sample.rate for sample in self.samples[side]]
@@ -31,14 +34,23 @@ class Row:
 
     @property
     def passed(self):
-        return statistics.median(self.ratios()) >= self.aim
+        enough = statistics.median(self.ratios()) >= self.aim
+        return enough and (self.most_cpu is None or self.cpu() <= self.most_cpu)
+
+    def cpu(self, side="sluice"):
+        return statistics.median(x.cpu_per_gb for x in self.samples[side])
 
     def verdict(self):
         if self.skipped:
             return f"SKIP {self.key}: {self.skipped}"
         ratio = statistics.median(self.ratios())
         word = "PASS" if self.passed else "MISS"
-        return f"{word} {self.key}: {ratio:.3f} of {self.peer} (aim {self.aim:.2f})"
+        if not self.aim:
+            return f"INFO {self.key}: {ratio:.3f} of {self.peer}"
+        text = f"{word} {self.key}: {ratio:.3f} of {self.peer} (aim {self.aim:.2f})"
+        if self.most_cpu is not None:
+            text += f", {self.cpu():.3f} CPU s/GB (at most {self.most_cpu:.2f})"
+        return text
 
 
 HEADER = ["", "sluice GB/s", "peer GB/s", "ratio", "min to max", "sluice CPU s/GB", "peer CPU s/GB"]
@@ -51,7 +63,7 @@ def number(value):
 def cells(row, side="peer"):
     """One line of the table: a row against one of the sides that it is compared with."""
     ratios = row.ratios(side)
-    cpu = {s: statistics.median(x.cpu_per_gb for x in row.samples[s]) for s in ("sluice", side)}
+    cpu = {s: row.cpu(s) for s in ("sluice", side)}
     return [
         row.title if side == "peer" else f"  against {side}",
         number(statistics.median(row.rates("sluice")) / 1e9),
@@ -114,6 +126,23 @@ def as_json(rows, machine):
             for row in rows
         ],
     }
+
+
+def conclude(rows, machine_is, options):
+    """What every bench prints and writes at its end."""
+    print("\n" + as_text(rows) + "\n")
+    if options.quick:
+        print("Measured with --quick: files and rounds too small for figures to be quoted.")
+    for row in rows:
+        print(row.verdict())
+    if options.markdown:
+        with open(options.markdown, "w", encoding="utf-8") as file:
+            file.write(as_markdown(rows, machine_is))
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(as_json(rows, machine_is), file, indent=1)
+    if options.gate and any(not row.skipped and not row.passed for row in rows):
+        sys.exit(1)
 
 
 def machine(folder, versions):

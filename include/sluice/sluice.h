@@ -88,8 +88,8 @@ struct sluice_config {
 	const char *remote_backend;
 	/* SLUICE_MAX_CONNECTIONS: connections to servers at a time; 1 to 1024. Default: 16. */
 	size_t max_connections;
-	/* SLUICE_HTTP_REACTORS: threads that drive remote transfers; 1 to 64. Default: 2, with less
-	 * than 4 cores 1. */
+	/* SLUICE_HTTP_REACTORS: threads that drive remote transfers; 1 to 64. Default: one for
+	 * each core, at most 4. */
 	size_t http_reactors;
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;
 	 * 1 to 1000. Default: 6. */

@@ -308,7 +308,8 @@ static void take_over(struct sl_http *http, const struct sl_http_request *reques
 	if (request->answer.filetime >= 0)
 		http->modified_ns = request->answer.filetime * INT64_C(1000000000);
 	if (request->answer.status == 206) {
-		http->ranges = true;
+		/* Without an end to it, parts cannot be told from what is missing. */
+		http->ranges = request->answer.range.total >= 0;
 		http->size = request->answer.range.total;
 		return;
 	}

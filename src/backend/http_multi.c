@@ -201,8 +201,9 @@ static void look_around(struct reactor *reactor)
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (request->ask == SL_HTTP_PUT)
-			sl_http_put_look(request->http->put, request->transfer->easy);
+		if (request->ask == SL_HTTP_PUT &&
+		    sl_http_put_look(request->http->put, request->transfer->easy))
+			request->heard = now;
 		if (sl_http_request_gone(request, now))
 			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}

@@ -247,7 +247,7 @@ bool sl_http_put_is_dropped(struct sl_http_put *put)
 	return dropped;
 }
 
-void sl_http_put_look(struct sl_http_put *put, CURL *easy)
+bool sl_http_put_look(struct sl_http_put *put, CURL *easy)
 {
 	struct sl_list cancelled;
 	struct part *part;
@@ -255,23 +255,20 @@ void sl_http_put_look(struct sl_http_put *put, CURL *easy)
 
 	sl_list_init(&cancelled);
 	pthread_mutex_lock(&put->mutex);
-	part = first_part(put);
-	/* What was begun cannot be taken back: the object would lack its rest. */
-	if (part && part->sent && is_cancelled(part))
-		put->locked.dropped = true;
 	take_pieces(put, is_cancelled, &cancelled);
+	/* The operation may have sent its beginning: the object would lack the rest. */
+	if (!sl_list_empty(&cancelled))
+		put->locked.dropped = true;
 	part = first_part(put);
-	go_on = put->locked.paused &&
-	        (put->locked.dropped || put->locked.complete ||
-	         (part && part->offset == put->locked.position &&
-	          sendable(put, part, part->length)) ||
-	         (part && put->announced && part->offset == put->locked.position));
+	go_on = put->locked.paused && (put->locked.dropped || put->locked.complete ||
+	                               (part && part->offset == put->locked.position));
 	if (go_on)
 		put->locked.paused = false;
 	pthread_mutex_unlock(&put->mutex);
 	end_pieces(&cancelled, -ECANCELED, NULL);
 	if (go_on && easy)
 		curl_easy_pause(easy, CURLPAUSE_CONT);
+	return go_on;
 }
 
 int sl_http_put_check(struct sl_http_put *put)
@@ -491,8 +488,7 @@ void sl_http_put_free(struct sl_http_put *put)
 	pthread_mutex_lock(&put->mutex);
 	put->locked.dropped = true;
 	pthread_mutex_unlock(&put->mutex);
-	if (!put->locked.over)
-		wait_until_over(put);
+	wait_until_over(put);
 	sl_list_init(&none);
 	take_pieces(put, any, &none);
 	curl_slist_free_all(put->fields);

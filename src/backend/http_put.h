@@ -23,8 +23,8 @@ bool sl_http_put_has_begun(struct sl_http_put *put);
 /* Whether it waits for the caller to write: then silence is no stall. */
 bool sl_http_put_is_idle(struct sl_http_put *put);
 bool sl_http_put_is_dropped(struct sl_http_put *put);
-/* Ends cancelled pieces, and lets the transfer go on if there is something for it. */
-void sl_http_put_look(struct sl_http_put *put, CURL *easy);
+/* Ends cancelled pieces, and lets the transfer go on if there is something for it: true. */
+bool sl_http_put_look(struct sl_http_put *put, CURL *easy);
 /* 0, or what is wrong with a success of the server's. */
 int sl_http_put_check(struct sl_http_put *put);
 /* The request is over; takes its sentence. */

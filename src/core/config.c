@@ -62,7 +62,7 @@ static const struct setting {
 	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,
          "16", "1 to 1024", "connections to servers at a time"},
 	{"SLUICE_HTTP_REACTORS", COUNT, IN(http_reactors), OUT(http_reactors), 0, 1, 64,
-         "2, with less than 4 cores 1", "1 to 64", "threads that drive remote transfers"},
+         "one for each core, at most 4", "1 to 64", "threads that drive remote transfers"},
 	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
          "1 to 1000", "requests in a row that bring no byte, after which a transfer fails"},
 	{"SLUICE_HTTP_BACKOFF_MS", COUNT, IN(http_backoff_ms), OUT(http_backoff_ms), 200, 1,

@@ -51,7 +51,7 @@ static int start_threads(struct sl_core *core)
 	if (!settings->reactors)
 		settings->reactors = cores >= 4 ? 2 : 1;
 	if (!settings->http_reactors)
-		settings->http_reactors = cores >= 4 ? 2 : 1;
+		settings->http_reactors = SL_MIN(cores, 4);
 	rc = start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
