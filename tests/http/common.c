@@ -2,6 +2,7 @@
 #include "http/http.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@ static const struct {
 static const char *also_set[16];
 static size_t also_count;
 
+static int errors = -1; /* what standard error was */
 static int silent[64];
 static size_t silent_count;
 
@@ -37,6 +39,7 @@ int http_teardown(void **state)
 		unsetenv(also_set[--also_count]);
 	while (silent_count)
 		close(silent[--silent_count]);
+	errors_end();
 	return fixture_teardown(state);
 }
 
@@ -123,6 +126,27 @@ void wait_until_left(const char *uri)
 			fail_msg("%ld requests for %s are still there", asked(uri, "now"), uri);
 		else
 			sleep_ms(2);
+}
+
+void errors_begin(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	fflush(stderr);
+	errors = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
+void errors_end(void)
+{
+	if (errors < 0)
+		return;
+	fflush(stderr);
+	dup2(errors, STDERR_FILENO);
+	close(errors);
+	errors = -1;
 }
 
 double at_most(double seconds)

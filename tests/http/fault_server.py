@@ -9,7 +9,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
   size=N              bytes of the object (default 1000003)
   file=NAME           a file below --root instead
   version=N           which content and ETag it has; change=K: one more from the K-th GET on
-  etag=weak|none      instead of a strong one; ifmatch=ignore: If-Match is not looked at
+  etag=weak|none|same instead of a strong one that names the ID; ifmatch=ignore: If-Match is not looked at
   ranges=no           only whole objects; ranges=silent: they work, but HEAD does not say so
   head=CODE|nolength  what HEAD answers
   length=no|chunked   how a GET says where its body ends; length=close: it does, and closes
@@ -235,8 +235,8 @@ class Connection:
             try:
                 answer.give()
             finally:
+                answer.leaves()
                 with ledger.lock:
-                    ledger.now -= 1
                     ledger.sent += answer.sent
                 if answer.file is not None:
                     os.close(answer.file)
@@ -259,10 +259,19 @@ class Answer:
         self.server, self.sock = connection.server, connection.sock
         self.options = request.options
         self.sent = 0
+        self.left = False
         self.last = False  # the connection is to be closed behind this
         self.version = request.number("version")
         self.file = None
         self.stop_at, self.stop = None, None
+
+    def leaves(self):
+        """It counts no more as one of those that are under way. Before its last bytes: the other
+        end may have them, and send the next request, before this thread goes on."""
+        if not self.left:
+            self.left = True
+            with self.ledger.lock:
+                self.ledger.now -= 1
 
     def give(self):
         request = self.request
@@ -336,7 +345,7 @@ class Answer:
 
     def etag(self):
         kind = self.options.get("etag", "strong")
-        tag = f'"{self.request.id}-{self.version}"'
+        tag = f'"{"same" if kind == "same" else self.request.id}-{self.version}"'
         return [] if kind == "none" else [("ETag", "W/" + tag if kind == "weak" else tag)]
 
     def send_head(self, status, headers, length=None):
@@ -367,6 +376,7 @@ class Answer:
 
     def error(self, status, text, headers=()):
         body = text.encode()
+        self.leaves()
         self.send_head(status, headers, len(body))
         if self.request.method != "HEAD":
             self.sock.sendall(body)
@@ -410,7 +420,9 @@ class Answer:
         self.send_bytes(self.first, self.end, chunked=length == "chunked")
 
     def send_bytes(self, at, end, chunked=False):
-        """The object's bytes; calls stop() once after stop_at of them."""
+        """The object's bytes; calls stop() once after stop_at of them, if there are more."""
+        if self.stop_at is not None and self.stop_at >= end - at:
+            self.stop_at = None
         step, pause = STEP, 0
         if "pace" in self.options:
             step, _, pause = self.options["pace"].partition(":")
@@ -418,8 +430,8 @@ class Answer:
         if self.stop_at is not None:
             self.send_bytes_until(at, min(end, at + self.stop_at), step, pause, chunked)
             at = min(end, at + self.stop_at)
-            self.stop_at = None
             self.stop()
+            self.stop_at = None
         self.send_bytes_until(at, end, step, pause, chunked)
         if chunked:
             self.sock.sendall(b"0\r\n\r\n")
@@ -427,6 +439,8 @@ class Answer:
     def send_bytes_until(self, at, end, step, pause, chunked):
         while at < end:
             part = self.part(at, min(end, at + step))
+            if at + len(part) == end and self.stop_at is None:
+                self.leaves()
             if chunked:
                 self.sock.sendall(b"%x\r\n" % len(part))
             self.sock.sendall(part)

@@ -50,6 +50,10 @@ void wait_until_asked(const char *uri, const char *what, long n);
 /* Waits until the fault server is asked nothing more for that. */
 void wait_until_left(const char *uri);
 
+/* From now on standard error is that file, until errors_end() or the end of the test. */
+void errors_begin(const char *path);
+void errors_end(void);
+
 /* Seconds, more of them where a sanitizer makes everything slow. */
 double at_most(double seconds);
 

@@ -81,7 +81,7 @@ static void one_refused_piece_fails_the_read_and_stops_its_siblings(void **state
 {
 	struct fixture *f = *state;
 	const char *uri =
-		fault_uri("size=%zu&fault=status:403&at=%zu&pace=20000:100", LONG, LONG - 5);
+		fault_uri("size=%zu&fault=status:403&at=10&pace=20000:100&latency=50", LONG - 5);
 	double begun = seconds_now();
 	int i;
 

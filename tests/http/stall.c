@@ -70,6 +70,8 @@ static void a_connection_that_is_not_made_is_given_up(void **state)
 	char uri[100];
 
 	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	begun = seconds_now();
 	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", silent_port());
 	open_fails(f, uri, ETIMEDOUT, "127.0.0.1");
 	took = seconds_now() - begun;

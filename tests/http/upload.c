@@ -51,8 +51,28 @@ static void a_refused_upload_is_an_error_in_the_words_of_the_server(void **state
 	upload_fails(f, fault_uri("fault=status:403&on=PUT&unread=1&text=%s", as_option("no room")),
 	             LONG, EACCES, "no room");
 	upload_fails(f, fault_uri("fault=status:507&on=PUT"), 100000, EIO, "507");
-	/* Bytes that are gone cannot follow a redirect; it is no success either. */
-	assert_true(upload(f, fault_uri("fault=redirect:302&on=PUT&to=/x/y"), 1000) < 0);
+}
+
+/* Bytes that were sent cannot follow; where none was, they go where they were sent to. */
+static void a_redirected_upload_arrives_or_fails(void **state)
+{
+	struct fixture *f = *state;
+	static const size_t sizes[] = {1000, LONG};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(sizes); i++) {
+		const char *to = fault_uri("stored=1");
+		const char *uri = fault_uri("fault=redirect:307&on=PUT&to=%s", as_option(to));
+		int rc = upload(f, uri, sizes[i]);
+		char stored[40];
+
+		snprintf(stored, sizeof(stored), "/object %zu\n", sizes[i]);
+		if (rc == 0)
+			assert_non_null(strstr(asked_for(to), stored));
+		else
+			assert_true(*sluice_last_message());
+		print_message("%zu bytes: %s\n", sizes[i], rc ? sluice_last_message() : "arrived");
+	}
 }
 
 static void an_upload_that_breaks_off_is_an_error(void **state)
@@ -154,6 +174,7 @@ int group_upload(void)
 {
 	const struct CMUnitTest tests[] = {
 		http_test(a_refused_upload_is_an_error_in_the_words_of_the_server),
+		http_test(a_redirected_upload_arrives_or_fails),
 		http_test(an_upload_that_breaks_off_is_an_error),
 		http_test(a_server_that_stops_reading_is_given_up),
 		http_test(a_writer_that_pauses_is_waited_for),

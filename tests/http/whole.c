@@ -103,8 +103,11 @@ static void a_body_that_breaks_off_never_counts_as_whole(void **state)
 	buffer_free(&b);
 	read_fails(f, fault_uri("size=%zu&ranges=no&fault=reset:100000", LONG), LONG, 0, ECONNRESET,
 	           "");
-	read_fails(f, fault_uri("size=100000&ranges=no&fault=partial"), 100000, 0, EPROTO, "");
-	read_fails(f, fault_uri("size=100000&ranges=no&fault=gzip"), 100000, 0, EPROTO, "encod");
+	/* The first GET is the one of open, which looks for ranges. */
+	read_fails(f, fault_uri("size=100000&ranges=no&fault=partial&skip=1"), 100000, 0, EPROTO,
+	           "");
+	read_fails(f, fault_uri("size=100000&ranges=no&fault=gzip&skip=1"), 100000, 0, EPROTO,
+	           "encod");
 }
 
 int group_whole(void)
