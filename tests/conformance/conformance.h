@@ -5,6 +5,8 @@
 
 #include "support/support.h"
 
+#define WRITES_IN_PLACE "a remote file cannot be written in place"
+
 int group_read(void);
 int group_write(void);
 int group_vector(void);

@@ -9,8 +9,8 @@
 static void the_result_can_be_asked_for_again_and_again(void **state)
 {
 	struct fixture *f = *state;
-	sluice_file *file = open_both(f->ctx, scratch(f, "again"));
-	sluice_op *op = start_write(file, "12345", 5, 0);
+	sluice_file *file = open_any(f, "again");
+	sluice_op *op = start_any(file, 5, 0);
 
 	assert_int_equal(sluice_wait(op, -1), 5);
 	assert_int_equal(sluice_wait(op, -1), 5);
@@ -31,7 +31,7 @@ static void poll_turns_to_one_and_wait_agrees(void **state)
 	int round;
 
 	file_make(path, 8 * MIB, 1);
-	file = open_read(f->ctx, path);
+	file = open_read(f->ctx, address(f, "poll"));
 	for (round = 0; round < 5; round++) {
 		double deadline = seconds_now() + PATIENCE_MS / 1000;
 		sluice_op *op;
@@ -58,7 +58,7 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 	int round, fd;
 
 	file_make(path, 8 * MIB, 1);
-	file = open_read(f->ctx, path);
+	file = open_read(f->ctx, address(f, "fd"));
 	descriptors = count_descriptors();
 	for (round = 0; round < 5; round++) {
 		sluice_op *op;
@@ -74,8 +74,11 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 		assert_true(readable(fd, 0)); /* and stays so */
 		assert_int_equal(sluice_op_fd(op), fd);
 		sluice_op_free(op);
-		assert_int_equal(fcntl(fd, F_GETFD), -1);
-		assert_int_equal(count_descriptors(), descriptors);
+		/* Connections come and go, and may take its number at once. */
+		if (!row->remote) {
+			assert_int_equal(fcntl(fd, F_GETFD), -1);
+			assert_int_equal(count_descriptors(), descriptors);
+		}
 	}
 	assert_ok(sluice_close(file));
 	buffer_free(&b);
@@ -84,8 +87,8 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 static void the_descriptor_of_an_operation_that_is_over_is_readable(void **state)
 {
 	struct fixture *f = *state;
-	sluice_file *file = open_both(f->ctx, scratch(f, "late"));
-	sluice_op *op = start_write(file, "x", 1, 0);
+	sluice_file *file = open_any(f, "late");
+	sluice_op *op = start_any(file, 1, 0);
 	int fd;
 
 	assert_int_equal(sluice_wait(op, PATIENCE_MS), 1);
@@ -108,7 +111,7 @@ static void each_finished_operation_is_reported_once_with_its_user_pointer(void 
 
 	file_make(path, b.length, 1);
 	file_set_residency(path, HALF_CACHED);
-	file = open_read(f->ctx, path);
+	file = open_read(f->ctx, address(f, "queue"));
 	for (i = 0; i < OPERATIONS; i++) {
 		struct sluice_extent v = {b.data + i * 3000, 3000, (uint64_t)i * 3000};
 		struct sluice_request r = SLUICE_REQUEST_INIT;
@@ -144,14 +147,14 @@ static void finished_operations_come_in_the_order_in_which_they_finished(void **
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 50 };
-	sluice_file *file = open_both(f->ctx, scratch(f, "order"));
+	sluice_file *file = open_any(f, "order");
 	sluice_op *ops[OPERATIONS], *op;
 	int i;
 
 	for (i = 0; i < OPERATIONS; i++) {
 		double deadline = seconds_now() + PATIENCE_MS / 1000;
 
-		ops[i] = start_write(file, "x", 1, (uint64_t)i);
+		ops[i] = start_any(file, 1, (uint64_t)i);
 		while (!sluice_poll(ops[i]) && seconds_now() < deadline)
 			;
 	}
@@ -166,8 +169,8 @@ static void finished_operations_come_in_the_order_in_which_they_finished(void **
 static void what_wait_saw_end_is_not_reported(void **state)
 {
 	struct fixture *f = *state;
-	sluice_file *file = open_both(f->ctx, scratch(f, "waited"));
-	sluice_op *waited = start_write(file, "a", 1, 0), *polled = start_write(file, "b", 1, 1);
+	sluice_file *file = open_any(f, "waited");
+	sluice_op *waited = start_any(file, 1, 0), *polled = start_any(file, 1, 1);
 	sluice_op *op = NULL;
 	double deadline = seconds_now() + PATIENCE_MS / 1000;
 
@@ -216,7 +219,7 @@ static void the_queue_has_a_descriptor_that_is_readable_while_it_holds_something
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 20 };
-	sluice_file *file = open_both(f->ctx, scratch(f, "fd"));
+	sluice_file *file = open_any(f, "fd");
 	int fd = sluice_done_fd(f->ctx), round, i;
 	sluice_op *ops[OPERATIONS], *op;
 
@@ -225,7 +228,7 @@ static void the_queue_has_a_descriptor_that_is_readable_while_it_holds_something
 	assert_false(readable(fd, 0));
 	for (round = 0; round < 3; round++) {
 		for (i = 0; i < OPERATIONS; i++)
-			ops[i] = start_write(file, "x", 1, (uint64_t)i);
+			ops[i] = start_any(file, 1, (uint64_t)i);
 		assert_ok(sluice_sync(file));
 		for (i = 0; i < OPERATIONS; i++) {
 			assert_true(readable(fd, PATIENCE_MS));
@@ -284,7 +287,7 @@ static void next_done_is_woken_in_every_thread_that_waits(void **state)
 {
 	struct fixture *f = *state;
 	enum { THREADS = 4 };
-	sluice_file *file = open_both(f->ctx, scratch(f, "threads"));
+	sluice_file *file = open_any(f, "threads");
 	struct taker takers[THREADS];
 	pthread_t threads[THREADS];
 	sluice_op *ops[THREADS];
@@ -296,7 +299,7 @@ static void next_done_is_woken_in_every_thread_that_waits(void **state)
 	}
 	sleep_ms(20);
 	for (i = 0; i < THREADS; i++)
-		ops[i] = start_write(file, "x", 1, (uint64_t)i);
+		ops[i] = start_any(file, 1, (uint64_t)i);
 	for (i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	for (i = 0; i < THREADS; i++) {
@@ -314,14 +317,17 @@ static void two_contexts_do_not_share_a_queue(void **state)
 {
 	struct fixture *f = *state;
 	sluice_context *other = NULL;
+	struct fixture second;
 	sluice_file *a, *b;
 	sluice_op *op_a, *op_b, *op = NULL;
 
+	a = open_any(f, "a");
 	assert_ok(sluice_context_new(&row->config, &other));
-	a = open_both(f->ctx, scratch(f, "a"));
-	b = open_both(other, scratch(f, "b"));
-	op_a = start_write(a, "a", 1, 0);
-	op_b = start_write(b, "b", 1, 0);
+	second = *f;
+	second.ctx = other;
+	b = open_any(&second, "b");
+	op_a = start_any(a, 1, 0);
+	op_b = start_any(b, 1, 1);
 	assert_ok(sluice_next_done(other, PATIENCE_MS, &op));
 	assert_ptr_equal(op, op_b);
 	assert_int_equal(sluice_next_done(other, 20, &op), -EAGAIN);
@@ -331,7 +337,7 @@ static void two_contexts_do_not_share_a_queue(void **state)
 	assert_ok(sluice_context_free(other));
 	assert_moves(op_a, 1);
 	assert_moves(op_b, 1);
-	op_a = start_write(a, "c", 1, 0);
+	op_a = start_any(a, 1, 2);
 	assert_moves(op_a, 1);
 	assert_ok(sluice_close(a));
 }
@@ -346,12 +352,12 @@ int group_done(void)
 		fixture_test(each_finished_operation_is_reported_once_with_its_user_pointer),
 		fixture_test(finished_operations_come_in_the_order_in_which_they_finished),
 		fixture_test(what_wait_saw_end_is_not_reported),
-		fixture_test(a_freed_handle_is_not_reported),
+		local_test(a_freed_handle_is_not_reported, WRITES_IN_PLACE),
 		fixture_test(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something),
 		fixture_test(next_done_waits_as_long_as_it_was_told),
 		fixture_test(next_done_is_woken_in_every_thread_that_waits),
 		fixture_test(two_contexts_do_not_share_a_queue),
 	};
 
-	return cmocka_run_group_tests_name("done", tests, NULL, NULL);
+	return run_group("done", tests, COUNT_OF(tests));
 }

@@ -95,8 +95,8 @@ static void check_fork(struct fixture *f, int generations)
 	file_write(name, "old", 3, 0);
 	file_set_residency(path, COLD);
 	pattern_fill(out.data, out.length, 0, 2);
-	h.file = open_both(f->ctx, path);
-	assert_ok(open_flags(f->ctx, name, SLUICE_OPEN_REPLACE, &h.replacing));
+	h.file = row->remote ? open_read(f->ctx, address(f, "forked")) : open_both(f->ctx, path);
+	assert_ok(open_flags(f->ctx, address(f, "replaced"), SLUICE_OPEN_REPLACE, &h.replacing));
 	h.done = start_read(h.file, b.data, 10, 0);
 	assert_int_equal(sluice_wait(h.done, PATIENCE_MS), 10);
 	h.running = start_read(h.file, b.data, b.length, 0);
@@ -109,7 +109,7 @@ static void check_fork(struct fixture *f, int generations)
 	assert_moves(h.running, b.length);
 	assert_pattern(b.data, b.length, 0, 1);
 	assert_moves(h.done, 10);
-	op = start_write(h.file, "parent", 6, 0);
+	op = start_any(h.file, 6, 0);
 	assert_moves(op, 6);
 	assert_file_is(name, "old", 3);
 	assert_ok(sluice_close(h.replacing));
@@ -137,5 +137,5 @@ int group_fork(void)
 		fixture_test(a_grandchild_is_refused_too),
 	};
 
-	return cmocka_run_group_tests_name("fork", tests, NULL, NULL);
+	return run_group("fork", tests, COUNT_OF(tests));
 }

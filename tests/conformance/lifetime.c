@@ -108,7 +108,7 @@ static void close_waits_for_reads_too(void **state)
 
 	file_make(path, b.length, 1);
 	file_set_residency(path, COLD);
-	file = open_read(f->ctx, path);
+	file = open_read(f->ctx, address(f, "reads"));
 	for (i = 0; i < 4; i++)
 		ops[i] = start_read(file, b.data + i * part, part, i * part);
 	assert_ok(sluice_close(file));
@@ -187,7 +187,7 @@ static void the_threads_block_all_signals(void **state)
 		snprintf(known[n++], sizeof(known[0]), "%.31s", e->d_name);
 	closedir(d);
 	assert_ok(sluice_context_new(&row->config, &f->ctx));
-	sluice_close(open_both(f->ctx, scratch(f, "any")));
+	sluice_close(open_any(f, "any"));
 	d = opendir("/proc/self/task");
 	while ((e = readdir(d))) {
 		uint64_t mask;
@@ -212,9 +212,9 @@ static void what_was_not_made_is_not_handed_out(void **state)
 	sluice_file *mark = (sluice_file *)f, *file = mark;
 	sluice_op *op = (sluice_op *)f;
 
-	assert_int_equal(sluice_open(f->ctx, scratch(f, "missing"), NULL, &file), -ENOENT);
+	assert_int_equal(sluice_open(f->ctx, address(f, "missing"), NULL, &file), -ENOENT);
 	assert_ptr_equal(file, mark);
-	file = open_both(f->ctx, scratch(f, "there"));
+	file = open_any(f, "there");
 	assert_int_equal(sluice_read(file, NULL, 5, 0, &op), -EINVAL);
 	assert_ptr_equal(op, f);
 	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
@@ -226,15 +226,15 @@ int group_lifetime(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(null_is_a_valid_argument_to_every_destructor),
-		fixture_test(a_context_with_open_files_is_not_freed),
+		local_test(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE),
 		fixture_test(a_context_without_work_comes_and_goes),
-		fixture_test(operations_that_are_over_outlive_their_context),
-		fixture_test(a_freed_operation_goes_on_to_its_end),
+		local_test(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE),
+		local_test(a_freed_operation_goes_on_to_its_end, WRITES_IN_PLACE),
 		fixture_test(close_waits_for_reads_too),
-		fixture_test(the_array_of_a_call_may_go_at_once),
+		local_test(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE),
 		fixture_test(the_threads_block_all_signals),
 		fixture_test(what_was_not_made_is_not_handed_out),
 	};
 
-	return cmocka_run_group_tests_name("lifetime", tests, NULL, NULL);
+	return run_group("lifetime", tests, COUNT_OF(tests));
 }

@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "support/support.h"
+#include "support/servers.h"
 
 /* One test may take this long, all its operations together, before it counts as hung. */
 enum { TEST_SECONDS = 150 };
@@ -93,6 +93,52 @@ const char *scratch(const struct fixture *f, const char *name)
 
 	snprintf(out, sizeof(names[0]), "%s/%s", f->dir, name);
 	return out;
+}
+
+const char *address(const struct fixture *f, const char *name)
+{
+	return row->remote ? nginx_uri(scratch(f, name), row->tls) : scratch(f, name);
+}
+
+enum { ANY_BYTES = 64 };
+
+sluice_file *open_any(struct fixture *f, const char *name)
+{
+	if (!row->remote)
+		return open_both(f->ctx, scratch(f, name));
+	file_make(scratch(f, name), ANY_BYTES, 1);
+	return open_read(f->ctx, address(f, name));
+}
+
+sluice_op *start_any(sluice_file *file, size_t n, uint64_t offset)
+{
+	static char bytes[ANY_BYTES];
+
+	assert_in_range(offset + n, 0, ANY_BYTES);
+	return row->remote ? start_read(file, bytes + offset, n, offset)
+	                   : start_write(file, bytes + offset, n, offset);
+}
+
+static void say_why(void **state)
+{
+	SKIP("%s", (const char *)*state);
+}
+
+int run_group(const char *name, const struct CMUnitTest *tests, size_t count)
+{
+	struct CMUnitTest run[64];
+	size_t i;
+
+	assert_in_range(count, 1, COUNT_OF(run));
+	for (i = 0; i < count; i++) {
+		run[i] = tests[i];
+		if (run[i].initial_state && row->remote) {
+			run[i].test_func = say_why;
+			run[i].setup_func = NULL;
+			run[i].teardown_func = NULL;
+		}
+	}
+	return _cmocka_run_group_tests(name, run, count, NULL, NULL);
 }
 
 bool scratch_takes_direct(const struct fixture *f)

@@ -4,7 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "support/support.h"
+#include "support/servers.h"
 
 extern char **environ;
 
@@ -38,6 +38,10 @@ static const struct row rows[] = {
          {CONFIG, .backend = "uring", .workers = 1, .reactors = 3, .reactor_depth = 1,
           .piece_bytes = 4096, .operation_depth = 4096, .direct_bytes = 4096, .inline_bytes = 1,
           .bounce_bytes = 4096}},
+	{"http_multi", {CONFIG}, "multi", false},
+	{"http_easy", {CONFIG}, "easy", false},
+	{"https_multi", {CONFIG}, "multi", true},
+	{"https_easy", {CONFIG}, "easy", true},
 };
 
 const struct row *row = &rows[0];
@@ -95,6 +99,28 @@ static void clear_environment(void)
 	}
 }
 
+/* A proxy is nothing for servers on this machine, and libcurl asks the environment for one. */
+static void clear_proxies(void)
+{
+	static const char *const names[] = {"http_proxy", "https_proxy", "HTTPS_PROXY", "all_proxy",
+	                                    "ALL_PROXY",  "no_proxy",    "NO_PROXY"};
+
+	for (size_t i = 0; i < COUNT_OF(names); i++)
+		unsetenv(names[i]);
+}
+
+static void row_start_remote(void)
+{
+#ifdef BUILT_WITH_CURL
+	servers_start();
+	setenv("SLUICE_REMOTE_BACKEND", row->remote, 1);
+	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
+#else
+	printf("skipped: row \"%s\" needs libcurl, which this build does not have\n", row->name);
+	exit(77);
+#endif
+}
+
 static void *do_nothing(void *arg)
 {
 	return arg;
@@ -109,6 +135,7 @@ void row_start(int argc, char **argv)
 	dup2(STDOUT_FILENO, STDERR_FILENO);
 	setvbuf(stdout, NULL, _IOLBF, 0);
 	clear_environment();
+	clear_proxies();
 	/* A sanitizer may start a thread of its own with the first one; it is not to be counted. */
 	if (pthread_create(&thread, NULL, do_nothing, NULL) == 0)
 		pthread_join(thread, NULL);
@@ -126,6 +153,8 @@ void row_start(int argc, char **argv)
 		}
 		row = &rows[i];
 	}
+	if (row->remote)
+		row_start_remote();
 	if (row->config.backend && strcmp(row->config.backend, "uring") == 0 &&
 	    !machine_has_uring()) {
 		printf("skipped: row \"%s\" needs io_uring, which this build or this kernel does "

@@ -35,6 +35,8 @@ enum { PATIENCE_MS = 60000 };
 struct row {
 	const char *name;
 	struct sluice_config config;
+	const char *remote; /* files are read from nginx by this backend; NULL: local files */
+	bool tls;
 };
 extern const struct row *row;
 
@@ -67,9 +69,19 @@ int fixture_teardown(void **state);
 void fixture_config(struct fixture *f, const struct sluice_config *config);
 #define fixture_test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
+/* A case for rows of local files; in the others it is skipped, and says why. */
+#define local_test(name, why)                                                          \
+	{                                                                              \
+#name, name, fixture_setup, fixture_teardown, (void *)(uintptr_t)(why) \
+	}
+/* cmocka_run_group_tests_name(), for tables with local_test() in them. */
+int run_group(const char *name, const struct CMUnitTest *tests, size_t count);
+
 /* The name of a file in the scratch directory; one of a few static buffers, used in turn. */
 const char *scratch(const struct fixture *f, const char *name);
 bool scratch_takes_direct(const struct fixture *f);
+/* What the row opens to read that file: the same, or where nginx has it. */
+const char *address(const struct fixture *f, const char *name);
 
 /* Ends the running test as skipped and says why. */
 #define SKIP(...)                               \
@@ -201,6 +213,10 @@ sluice_op *start_write(sluice_file *file, const void *src, size_t n, uint64_t of
 /* Start and finish in one; the result of the operation. */
 int64_t read_now(sluice_file *file, void *dst, size_t n, uint64_t offset);
 int64_t write_now(sluice_file *file, const void *src, size_t n, uint64_t offset);
+/* A file, and an operation on it, of which only the end matters: writing in rows of local files,
+ * else reading. Of two that run at once no bytes may be the same. */
+sluice_file *open_any(struct fixture *f, const char *name);
+sluice_op *start_any(sluice_file *file, size_t n, uint64_t offset);
 #define assert_read(file, dst, n, offset)  assert_int_equal(read_now(file, dst, n, offset), n)
 #define assert_write(file, src, n, offset) assert_int_equal(write_now(file, src, n, offset), n)
 

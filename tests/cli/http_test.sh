@@ -1,0 +1,235 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The command and remote files, from outside: http_test.sh PATH_OF_SLUICE [CASE...]
+# shellcheck source=tests/cli/tools.sh
+. "$(dirname -- "$0")/tools.sh"
+
+# nginx serves the scratch folder; the objects of the fault server consist of the file pattern.
+unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
+noise 1048573 > "$scratch/pattern"
+coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+read -r line <&"${servers[0]}" || line="the servers did not start"
+if [[ $line != *nginx=* ]]; then
+	wait "$servers_PID"
+	[ $? = 77 ] && echo "skipped: $line" && exit 77
+	echo "$line"
+	exit 1
+fi
+for word in $line; do declare "server_${word%%=*}=${word#*=}"; done
+plain=http://127.0.0.1:$server_nginx
+secure=https://127.0.0.1:$server_nginx_tls
+fault=http://127.0.0.1:$server_plain
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500
+
+# Where nginx has a file of the case's folder.
+at() {
+	echo "$plain/${PWD##*/}/$1"
+}
+
+# What an object of the fault server of that size consists of.
+object() {
+	local i
+	for ((i = 0; i <= $1 / 1048573; i++)); do cat "$scratch/pattern"; done | head -c "$1"
+}
+
+# ---------------------------------------------------------------------------------------------- cp
+
+a_copy_from_a_server_holds_the_same_bytes() {
+	local n backend
+	for n in 0 1 4097 20000001; do
+		noise $n > from
+		for backend in multi easy; do
+			rm -f to
+			SLUICE_REMOTE_BACKEND=$backend status 0 "$sluice" cp "$(at from)" to
+			same from to
+		done
+		SLUICE_CA_BUNDLE=$server_ca status 0 "$sluice" cp -f "$secure/${PWD##*/}/from" to
+		same from to
+		"$sluice" cp -q "$(at from)" - | cmp -s - from || fail "$n bytes to a pipe"
+	done
+	status 0 "$sluice" cp -f --backend easy --checksum "$(at from)" to
+	[ "$(cat out)" = "$("$sluice" cp -qf --checksum from to)" ] || fail "$(cat out)"
+	grep -qE '^19\.1 MiB in [0-9.]+ s, [0-9.]+ [GMk]B/s$' err || fail "summary: $(cat err)"
+}
+
+a_copy_to_a_server_holds_the_same_bytes() {
+	local n
+	for n in 0 1 4097 20000001; do
+		noise $n > from
+		rm -f to
+		status 0 "$sluice" cp from "$(at to)"
+		same from to
+		rm -f to
+		cat from | "$sluice" cp -q - "$(at to)" || fail "$n bytes from a pipe"
+		same from to
+		rm -f to
+		status 0 "$sluice" cp "$(at from)" "$(at to)"
+		same from to
+	done
+}
+
+a_copy_to_a_server_overwrites_only_with_force() {
+	echo old > to
+	echo new > from
+	status 1 "$sluice" cp from "$(at to)"
+	says "-f"
+	[ "$(cat to)" = old ] || fail "it was overwritten"
+	status 0 "$sluice" cp -f from "$(at to)"
+	same from to
+}
+
+a_directory_as_target_gets_the_name_in_the_uri() {
+	mkdir into
+	noise 5000 > 'from it'
+	status 0 "$sluice" cp "$(at from%20it)" into
+	same 'from it' 'into/from it'
+	status 0 "$sluice" cp "$fault/id/name?size=5000" into/
+	[ -s into/name ] || fail "$(ls into)"
+}
+
+a_server_without_ranges_is_copied_from_in_one_go() {
+	object 3000001 > from
+	status 0 "$sluice" cp "$fault/id/x?size=3000001&ranges=no" to
+	same from to
+	status 0 "$sluice" cp -f "$fault/id/x?size=3000001&ranges=no&head=nolength&length=no" to
+	same from to
+	"$sluice" cp -q "$fault/id/x?size=3000001&ranges=no&length=chunked" - | cmp -s - from ||
+		fail "to a pipe"
+}
+
+trouble_that_passes_is_survived() {
+	object 8000001 > from
+	status 0 "$sluice" cp "$fault/id1/x?size=8000001&fault=status:503&times=2" to
+	same from to
+	status 0 "$sluice" cp -f "$fault/id2/x?size=8000001&fault=reset:300000&times=3" to
+	same from to
+	status 0 "$sluice" cp -f "$fault/id3/x?size=8000001&fault=stall:300000&times=1" to
+	same from to
+}
+
+trouble_that_stays_fails_the_copy_and_leaves_nothing() {
+	mkdir into
+	echo old > into/old
+	status 1 "$sluice" cp "$(at missing)" into/to
+	says "404"
+	status 1 "$sluice" cp "$fault/id/x?fault=status:403&text=not+for+you" into/to
+	says "not for you"
+	status 1 "$sluice" cp "$fault/id/x?size=8000001&fault=status:503&at=7000000" into/to
+	says "503"
+	status 1 "$sluice" cp -f "$fault/id/x?size=8000001&fault=range:shifted&at=7000000" into/old
+	says "Content-Range"
+	status 1 "$sluice" cp -f "$fault/id/x?size=8000001&change=2" into/old
+	status 1 "$sluice" cp "http://127.0.0.1:1/x" into/to
+	status 1 "$sluice" cp "http://127.0.0.1:99999/x" into/to
+	status 1 "$sluice" cp "http://" into/to
+	holds into old
+	[ "$(cat into/old)" = old ] || fail "the old file is gone"
+	noise 500000 > from
+	status 1 "$sluice" cp from "$fault/id/x?fault=status:403&on=PUT&text=no+room"
+	says "no room"
+	status 1 "$sluice" cp from "$plain/forbidden/to"
+	says "not for you"
+}
+
+a_certificate_is_verified_unless_told_otherwise() {
+	noise 5000 > from
+	status 1 "$sluice" cp "$secure/${PWD##*/}/from" to
+	says certificate
+	[ ! -e to ] || fail "it was copied"
+	SLUICE_TLS_INSECURE=1 status 0 "$sluice" cp "$secure/${PWD##*/}/from" to
+	same from to
+	SLUICE_TLS_INSECURE=1 status 0 "$sluice" doctor
+	grep -i insecure out | grep -q SLUICE_TLS_INSECURE || fail "doctor does not say so"
+	status 0 "$sluice" doctor --json
+	json out '{s["variable"]: s for s in j["settings"]}["SLUICE_TLS_INSECURE"]["value"] == "0"'
+}
+
+an_interrupted_remote_copy_leaves_nothing() {
+	local began=$SECONDS
+	mkdir into
+	for backend in multi easy; do
+		SLUICE_REMOTE_BACKEND=$backend timeout -s INT 0.7 \
+			env --default-signal=INT "$sluice" cp "$fault/id/x?size=50000000&pace=20000:50" into/to 2> err
+		[ $? = 124 ] || fail "it was not interrupted"
+		says "interrupted"
+		holds into
+	done
+	[ $((SECONDS - began)) -lt 8 ] || fail "it took $((SECONDS - began)) s"
+}
+
+# -------------------------------------------------------------------------------------- bench, stat
+
+stat_tells_what_a_server_says() {
+	noise 12345 > from
+	status 0 "$sluice" stat --json "$(at from)"
+	json out 'j["length"] == 12345 and j["backend"] == "multi"'
+	json out "j['modified_ns'] // 10**9 == $(stat -c %Y from)"
+	SLUICE_REMOTE_BACKEND=easy status 0 "$sluice" stat --json "$(at from)"
+	json out 'j["backend"] == "easy"'
+	status 0 "$sluice" stat "$(at from)"
+	grep -q 12345 out || fail "$(cat out)"
+	status 0 "$sluice" stat --json "$fault/id/x?size=5&ranges=no&head=nolength&length=no"
+	json out 'j["length"] is None'
+	status 1 "$sluice" stat "$(at missing)"
+	says "404"
+}
+
+bench_reads_from_a_server() {
+	noise 3000001 > from
+	status 0 "$sluice" bench read "$(at from)" --op-size 65537 --depth 8 --repeat 2 --json
+	json out 'j["bytes"] == 3000001 and j["operations"] == 46 and j["backend"] == "multi"'
+	status 0 "$sluice" bench read "$(at from)" --backend easy --random --op-size 4K --size 1M --json
+	json out 'j["operations"] == 256 and j["backend"] == "easy"'
+	status 1 "$sluice" bench read "$(at missing)"
+	says "404"
+}
+
+# ------------------------------------------------------------------------------------------ the log
+
+the_log_shows_requests_and_no_password() {
+	local uri="http://me:s3cret@${plain#http://}/${PWD##*/}/from"
+	noise 5000 > from
+	SLUICE_LOG=debug status 0 "$sluice" cp -q "$uri" to
+	same from to
+	grep -q HEAD err && grep -q GET err && grep -q 206 err || fail "$(cat err)"
+	grep -q s3cret err && fail "$(grep s3cret err)"
+	status 0 "$sluice" cp -qf "$uri" to
+	[ ! -s err ] || fail "$(cat err)"
+	status 1 "$sluice" cp "${uri}missing" to2
+	grep -q s3cret err && fail "$(cat err)"
+	status 0 "$sluice" stat "$uri"
+	grep -q s3cret out err && fail "$(cat out)"
+	status 0 "$sluice" stat --json "$uri"
+	grep -q s3cret out err && fail "$(cat out)"
+	status 0 "$sluice" cp -f --checksum "$uri" to
+	grep -q s3cret out err && fail "$(cat out err)"
+	return 0
+}
+
+# ---------------------------------------------------------------------------------------- settings
+
+wrong_settings_are_named() {
+	local line
+	while read -r line; do
+		env "$line" "$sluice" stat "$plain/" > out 2> err
+		[ $? = 1 ] || fail "'$line' was taken"
+		says "${line%%=*}"
+	done <<- 'END'
+		SLUICE_REMOTE_BACKEND=both
+		SLUICE_MAX_CONNECTIONS=0
+		SLUICE_MAX_CONNECTIONS=many
+		SLUICE_HTTP_ATTEMPTS=0
+		SLUICE_HTTP_BACKOFF_MS=-1
+		SLUICE_HTTP_STALL_MS=soon
+		SLUICE_HTTP_CONNECT_MS=x
+		SLUICE_HTTP_REACTORS=100000
+		SLUICE_TLS_INSECURE=perhaps
+		SLUICE_LOG=loud
+	END
+	noise 5000 > from
+	status 1 "$sluice" stat --backend easy from
+	status 1 "$sluice" stat --backend posix "$(at from)"
+	status 2 "$sluice" stat --backend unknown "$(at from)"
+}
+
+run_cases

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of the command share; they source it first, with their own arguments, and call
+# run_cases last. Each function of theirs whose name is a sentence is a case; it proves the sentence,
+# or fails.
+set -u
+
+sluice=$(realpath -- "${1:?usage: ${0##*/} PATH_OF_SLUICE [CASE...]}") || exit 1
+shift
+cases=("$@")
+scratch=$(mktemp -d "${SLUICE_TEST_DIR:-${TMPDIR:-/tmp}}/sluice-cli.XXXXXX") || exit 1
+trap 'rm -rf -- "$scratch"' EXIT
+trap 'exit 1' INT TERM HUP
+unset "${!SLUICE_@}"
+export LC_ALL=C.UTF-8
+
+# ------------------------------------------------------------------------------------------- tools
+
+fail() {
+	echo "# $*" >&2
+	exit 1
+}
+
+skip() {
+	echo "$*" > "$scratch/skipped"
+	exit 77
+}
+
+# status STATUS COMMAND...: the command ends with that status; its output is in out and err.
+status() {
+	local expected=$1 got
+	shift
+	timeout 20 "$@" > out 2> err < "${input:-/dev/null}"
+	got=$?
+	[ $got = "$expected" ] || fail "status $got, not $expected: $* ($(head -c 300 err))"
+}
+
+says() {
+	grep -qF -- "$1" err || fail "standard error does not say '$1': $(head -c 300 err)"
+}
+
+# The folder holds these names and no others.
+holds() {
+	local there
+	there=$(ls -A "$1" | tr '\n' ' ')
+	shift
+	[ "$there" = "$*${*:+ }" ] || fail "it holds '$there', not '$*'"
+}
+
+same() {
+	cmp -s -- "$1" "$2" || fail "$1 and $2 differ"
+}
+
+noise() {
+	head -c "$1" /dev/urandom
+}
+
+# json FILE EXPRESSION: the Python expression over the object j in FILE is true.
+json() {
+	python3 -c 'import json, sys
+j = json.load(open(sys.argv[1], encoding="utf-8"))
+sys.exit(0 if eval("(" + sys.argv[2] + ")") else 1)' "$1" "$2" || fail "not so: $2 in $(head -c 600 "$1")"
+}
+
+# The exit status says whether all went well.
+run_cases() {
+	local passed=0 failed=0 skipped=0 name
+	if [ ${#cases[@]} = 0 ]; then
+		# In the order of the file.
+		mapfile -t cases < <(grep -oE '^[a-z0-9_]+_[a-z0-9_]+\(\)' "$0" | tr -d '()')
+	fi
+	for name in "${cases[@]}"; do
+		mkdir "$scratch/$name"
+		(cd "$scratch/$name" && "$name") 2> "$scratch/why"
+		case $? in
+		0)
+			echo "ok $name"
+			passed=$((passed + 1))
+			;;
+		77)
+			echo "ok $name # SKIP $(cat "$scratch/skipped")"
+			skipped=$((skipped + 1))
+			;;
+		*)
+			echo "not ok $name"
+			cat "$scratch/why"
+			failed=$((failed + 1))
+			;;
+		esac
+		chmod -R u+rwx "$scratch/$name" && rm -rf "${scratch:?}/$name"
+	done
+	echo "$passed passed, $failed failed, $skipped skipped"
+	[ $failed = 0 ]
+}

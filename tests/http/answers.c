@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Answers that are right in any form give the bytes; those that are not, an error. */
+#include "http/http.h"
+
+static void every_byte_of_an_object_is_read(void **state)
+{
+	struct fixture *f = *state;
+	static const size_t sizes[] = {0, 1, 4095, MIB - 1, MIB, LONG};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(sizes); i++) {
+		const char *uri = fault_uri("size=%zu", sizes[i]);
+
+		reads_right(f, uri, sizes[i], 0);
+		if (sizes[i] > 10)
+			reads_right(f, uri, sizes[i] - 9, 7);
+	}
+}
+
+static void right_answers_in_any_form_are_taken(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const options[] = {
+		"length=chunked", "length=close",  "close=1",       "ranges=silent",
+		"head=405",       "head=501",      "head=nolength", "etag=weak",
+		"etag=none",      "fault=lower",   "fault=interim", "fault=headers:3000",
+		"latency=20",     "pace=100000:1", "head=403",
+	};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(options); i++) {
+		reads_right(f, fault_uri("size=%zu&%s", 2 * MIB + 7, options[i]), 2 * MIB + 7, 0);
+		reads_right(f, fault_uri("size=100&%s", options[i]), 10, 50);
+	}
+}
+
+static void the_size_is_asked_for_once(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000");
+	sluice_file *file = open_read(f->ctx, uri);
+	char byte[10];
+	int i;
+
+	for (i = 0; i < 20; i++)
+		assert_read(file, byte, 10, (uint64_t)i * 1000);
+	assert_int_equal(asked(uri, "HEAD"), 1);
+	assert_int_equal(asked(uri, "GET"), 20);
+	assert_int_equal(asked(uri, "status_206"), 20);
+	/* What ends before it begins needs no request. */
+	assert_int_equal(read_now(file, byte, 10, 100000), 0);
+	assert_int_equal(read_now(file, byte, 0, 5), 0);
+	assert_int_equal(asked(uri, "GET"), 20);
+	assert_int_equal(read_now(file, byte, 10, 99997), 3);
+	assert_ok(sluice_close(file));
+}
+
+static void each_request_names_the_etag_that_open_saw(void **state)
+{
+	struct fixture *f = *state;
+	const char *strong = fault_uri("size=5000"), *weak = fault_uri("size=5000&etag=weak");
+
+	reads_right(f, strong, 100, 10);
+	assert_non_null(strstr(asked_for(strong), "range=bytes=10-109 if-match=\"t"));
+	reads_right(f, weak, 100, 10);
+	assert_non_null(strstr(asked_for(weak), "range=bytes=10-109 if-match=- "));
+}
+
+static void a_wrong_content_range_fails(void **state)
+{
+	struct fixture *f = *state;
+	static const struct {
+		const char *kind;
+		int error;
+		const char *says;
+	} wrong[] = {
+		{"shifted", EPROTO, "another part"},
+		{"earlier", EPROTO, "another part"},
+		{"longer", EPROTO, "another part"},
+		{"shorter", EPROTO, "another part"},
+		{"missing", EPROTO, "Content-Range"},
+		{"garbage", EPROTO, "Content-Range"},
+		{"unit", EPROTO, "Content-Range"},
+		{"unsatisfied", EPROTO, "another part"},
+		{"twice", EPROTO, ""},
+		{"total", ESTALE, "another length"},
+	};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(wrong); i++) {
+		read_fails(f, fault_uri("size=5000&fault=range:%s", wrong[i].kind), 1000, 100,
+		           wrong[i].error, wrong[i].says);
+		read_fails(
+			f,
+			fault_uri("size=%zu&fault=range:%s&at=%zu", LONG, wrong[i].kind, LONG / 2),
+			LONG, 0, wrong[i].error, wrong[i].says);
+	}
+	/* The total may be left open. */
+	reads_right(f, fault_uri("size=5000&fault=range:star"), 1000, 100);
+}
+
+/* Where HEAD says too little, open asks for the first byte. */
+static void a_probe_that_is_answered_wrong_is_not_believed(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const faults[] = {"range:missing",     "range:garbage",
+	                                     "range:unit",        "range:shifted",
+	                                     "range:unsatisfied", "partial:multipart"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(faults); i++)
+		open_fails(f, fault_uri("size=5000&head=405&fault=%s", faults[i]), EPROTO, "");
+}
+
+static void a_body_that_is_longer_than_the_range_fails(void **state)
+{
+	struct fixture *f = *state;
+
+	read_fails(f, fault_uri("size=100000&fault=long:1"), 1000, 100, EPROTO, "");
+	read_fails(f, fault_uri("size=100000&fault=long:5000000"), 100000, 0, EPROTO, "");
+	read_fails(f, fault_uri("size=100000&fault=endless"), 1000, 100, EPROTO, "");
+	read_fails(f, fault_uri("size=%zu&fault=long:70000&at=0", LONG), LONG, 0, EPROTO, "");
+}
+
+/* The message is whole and says another length than its own Content-Range. */
+static void a_body_that_is_shorter_than_the_range_fails(void **state)
+{
+	struct fixture *f = *state;
+
+	read_fails(f, fault_uri("size=100000&fault=cut:1"), 1000, 100, EPROTO, "");
+	read_fails(f, fault_uri("size=100000&fault=cut:1000"), 1000, 100, EPROTO, "");
+}
+
+static void the_whole_object_instead_of_a_range_fails(void **state)
+{
+	struct fixture *f = *state;
+
+	read_fails(f, fault_uri("size=100000&fault=whole"), 1000, 0, EPROTO, "whole");
+	read_fails(f, fault_uri("size=100000&fault=whole"), 1000, 99000, EPROTO, "whole");
+	read_fails(f, fault_uri("size=%zu&fault=whole&at=%zu", LONG, LONG / 2), LONG, 0, EPROTO,
+	           "whole");
+	read_fails(f, fault_uri("size=1000&fault=partial:multipart"), 100, 10, EPROTO, "");
+}
+
+/* A server may ignore the range; if all was asked for, all is what comes. */
+static void the_whole_object_is_taken_where_all_of_it_was_asked_for(void **state)
+{
+	reads_right(*state, fault_uri("size=100000&fault=whole"), 100000, 0);
+}
+
+/* What follows an answer belongs to nothing; the connection that it came on is spoilt. */
+static void bytes_behind_an_answer_are_never_taken_for_data(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&fault=extra:10000", LONG));
+	struct buffer b = buffer_new(LONG, 0);
+	int i, right = 0;
+
+	for (i = 0; i < 10; i++) {
+		sluice_op *op = start_read(file, b.data, LONG, 0);
+		int64_t got = sluice_wait(op, PATIENCE_MS);
+
+		if (got == (int64_t)LONG) {
+			assert_served(b.data, LONG, 0);
+			right++;
+		} else {
+			assert_int_equal(got, -EPROTO);
+			assert_true(*sluice_op_message(op));
+		}
+		sluice_op_free(op);
+	}
+	print_message("%d of %d reads were right, the others failed\n", right, i);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+static void an_object_that_changes_between_two_requests_fails(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const options[] = {"", "&ifmatch=ignore", "&etag=weak"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(options); i++) {
+		/* In one read, and between two. */
+		const char *uri = fault_uri("size=50000&change=1%s", options[i]);
+		sluice_file *file;
+		char byte[100];
+		sluice_op *op;
+
+		read_fails(f, fault_uri("size=%zu&change=2%s", LONG, options[i]), LONG, 0, ESTALE,
+		           "changed");
+		file = open_read(f->ctx, uri);
+		assert_read(file, byte, 100, 0);
+		assert_served(byte, 100, 0);
+		op = start_read(file, byte, 100, 0);
+		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESTALE);
+		assert_non_null(strstr(sluice_op_message(op), "changed"));
+		sluice_op_free(op);
+		assert_ok(sluice_close(file));
+		/* Opened again, it is a file like any other. */
+		file = open_read(f->ctx, uri);
+		assert_read(file, byte, 100, 5);
+		assert_int_equal(served_match(byte, 100, 5, 1), 100);
+		assert_ok(sluice_close(file));
+	}
+}
+
+static void a_content_encoding_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=50000&fault=gzip");
+
+	read_fails(f, uri, 1000, 10, EPROTO, "encod");
+	read_fails(f, fault_uri("size=50000&fault=gzip:quiet"), 1000, 10, EPROTO, "encod");
+	read_fails(f, fault_uri("size=%zu&fault=gzip&at=%zu", LONG, LONG / 2), LONG, 0, EPROTO,
+	           "encod");
+}
+
+static void headers_without_end_fail(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const kinds[] = {"400000", "endless", "line"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(kinds); i++) {
+		double begun = seconds_now();
+		const char *uri = fault_uri("size=50000&fault=headers:%s", kinds[i]);
+
+		read_fails(f, uri, 1000, 10, EPROTO, "header");
+		open_fails(f, fault_uri("size=50000&fault=headers:%s&on=HEAD,GET", kinds[i]),
+		           EPROTO, "header");
+		assert_true(seconds_now() - begun < at_most(4));
+		wait_until_left(uri);
+		/* It was not swallowed at length before. */
+		assert_true(asked(uri, "sent") < (long)(16 * MIB));
+	}
+}
+
+static void what_is_not_http_fails(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const kinds[] = {"", "line", "status", "length", "lengths", "huge"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(kinds); i++) {
+		const char *uri = fault_uri("size=50000&fault=garbage:%s", kinds[i]);
+
+		read_fails(f, uri, 1000, 10, EPROTO, "");
+		open_fails(f, fault_uri("size=50000&fault=garbage:%s&on=HEAD,GET", kinds[i]),
+		           EPROTO, "");
+	}
+}
+
+int group_answers(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(every_byte_of_an_object_is_read),
+		http_test(right_answers_in_any_form_are_taken),
+		http_test(the_size_is_asked_for_once),
+		http_test(each_request_names_the_etag_that_open_saw),
+		http_test(a_wrong_content_range_fails),
+		http_test(a_probe_that_is_answered_wrong_is_not_believed),
+		http_test(a_body_that_is_longer_than_the_range_fails),
+		http_test(a_body_that_is_shorter_than_the_range_fails),
+		http_test(the_whole_object_instead_of_a_range_fails),
+		http_test(the_whole_object_is_taken_where_all_of_it_was_asked_for),
+		http_test(bytes_behind_an_answer_are_never_taken_for_data),
+		http_test(an_object_that_changes_between_two_requests_fails),
+		http_test(a_content_encoding_is_refused),
+		http_test(headers_without_end_fail),
+		http_test(what_is_not_http_fails),
+	};
+
+	return cmocka_run_group_tests_name("answers", tests, NULL, NULL);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How many connections there are, how much memory they take, and who waits for whom. */
+#include <malloc.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+#include "http/http.h"
+
+static void many_reads_run_side_by_side(void **state)
+{
+	struct fixture *f = *state;
+	enum { READS = 32, LATENCY_MS = 150 };
+	const char *uri = fault_uri("size=100000&latency=%d", LATENCY_MS);
+	sluice_file *file = open_read(f->ctx, uri);
+	struct buffer b = buffer_new(READS * 1000, 0);
+	sluice_op *ops[READS];
+	double begun, took;
+	int i;
+
+	assert_read(file, b.data, 10, 0);
+	begun = seconds_now();
+	for (i = 0; i < READS; i++)
+		ops[i] = start_read(file, b.data + i * 1000, 1000, (uint64_t)i * 3000);
+	assert_true(seconds_now() - begun < at_most(LATENCY_MS / 1000.0));
+	for (i = 0; i < READS; i++)
+		assert_moves(ops[i], 1000);
+	took = seconds_now() - begun;
+	print_message("%d reads of %d ms took %.3f s, %ld at once\n", READS, LATENCY_MS, took,
+	              asked(uri, "peak"));
+	assert_true(took < READS * LATENCY_MS / 1000.0 / 2);
+	assert_true(asked(uri, "peak") >= 4);
+	for (i = 0; i < READS; i++)
+		assert_served(b.data + i * 1000, 1000, (uint64_t)i * 3000);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+static void a_read_that_stands_still_holds_up_no_other(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(LONG, 0);
+	char bytes[100];
+	sluice_file *file;
+	const char *uri;
+	sluice_op *op;
+	int i;
+
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	uri = fault_uri("size=%zu&fault=stall:1000&at=10", LONG);
+	file = open_read(f->ctx, uri);
+	op = start_read(file, b.data, MIB, 0);
+	wait_until_asked(uri, "GET", 1);
+	for (i = 0; i < 20; i++) {
+		assert_read(file, bytes, 100, 2 * MIB + (uint64_t)i);
+		assert_served(bytes, 100, 2 * MIB + (uint64_t)i);
+	}
+	assert_read(file, b.data + MIB, LONG - MIB, MIB);
+	assert_served(b.data + MIB, LONG - MIB, MIB);
+	assert_int_equal(sluice_poll(op), 0);
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(finish(op), -ECANCELED);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* All that may run at a time has been told to come again later. */
+static void a_back_off_holds_up_no_other(void **state)
+{
+	struct fixture *f = *state;
+	enum { READS = 2 * CONNECTIONS };
+	struct buffer b = buffer_new(READS * 100, 0);
+	const char *uri;
+	sluice_op *ops[READS];
+	sluice_file *file;
+	double begun;
+	int i;
+
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	uri = fault_uri("size=50000&fault=status:503&retry_after=50");
+	file = open_read(f->ctx, uri);
+	for (i = 0; i < READS; i++)
+		ops[i] = start_read(file, b.data + i * 100, 100, (uint64_t)i * 100);
+	wait_until_asked(uri, "GET", 4);
+	sleep_ms(50);
+	begun = seconds_now();
+	reads_right(f, fault_uri("size=%zu", LONG), LONG, 0);
+	assert_true(seconds_now() - begun < at_most(3));
+	for (i = 0; i < READS; i++) {
+		assert_int_equal(sluice_cancel(ops[i]), 0);
+		assert_int_equal(finish(ops[i]), -ECANCELED);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* TCP connections of this process; a descriptor that is closed meanwhile is none. */
+static long connections_now(void)
+{
+	long n = 0;
+
+	for (int fd = 0; fd < 256; fd++) {
+		struct sockaddr_storage a = {0};
+		socklen_t length = sizeof(a);
+
+		n += getpeername(fd, (struct sockaddr *)&a, &length) == 0 && a.ss_family == AF_INET;
+	}
+	return n;
+}
+
+static void connections_are_bounded(void **state)
+{
+	struct fixture *f = *state;
+	static const int bounds[] = {1, 3, CONNECTIONS};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(bounds); i++) {
+		const char *uri = fault_uri("size=%zu&latency=5", LONG);
+		struct buffer b = buffer_new(LONG, 0);
+		sluice_op *ops[40];
+		long most = 0, now;
+		sluice_file *file;
+		sluice_op *whole;
+		char number[16];
+		size_t j;
+
+		snprintf(number, sizeof(number), "%d", bounds[i]);
+		with(f, "SLUICE_MAX_CONNECTIONS", number);
+		file = open_read(f->ctx, uri);
+		for (j = 0; j < COUNT_OF(ops); j++)
+			ops[j] = start_read(file, b.data + j * 1000, 1000, j * 1000);
+		for (j = 0; j < COUNT_OF(ops); j++)
+			assert_moves(ops[j], 1000);
+		whole = start_read(file, b.data + 40000, LONG - 40000, 40000);
+		while (!sluice_poll(whole))
+			most = (now = connections_now()) > most ? now : most;
+		assert_moves(whole, LONG - 40000);
+		assert_served(b.data, LONG, 0);
+		print_message("%d allowed: %ld at once, %ld made, %ld requests at once\n",
+		              bounds[i], most, asked(uri, "connections"), asked(uri, "peak"));
+		assert_in_range(asked(uri, "peak"), 1, bounds[i]);
+		assert_in_range(most, 1, bounds[i]);
+		/* They are kept and used again. */
+		assert_in_range(asked(uri, "connections"), 1, 2 * bounds[i] + 1);
+		assert_ok(sluice_close(file));
+		buffer_free(&b);
+	}
+}
+
+static void one_connection_serves_one_read_after_the_other(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000");
+	sluice_file *file = open_read(f->ctx, uri);
+	char bytes[100];
+	int i;
+
+	for (i = 0; i < 50; i++)
+		assert_read(file, bytes, 100, (uint64_t)i * 100);
+	assert_int_equal(asked(uri, "GET"), 50);
+	assert_in_range(asked(uri, "connections"), 1, 3);
+	assert_ok(sluice_close(file));
+}
+
+static size_t memory_in_use(void)
+{
+	struct mallinfo2 m = mallinfo2();
+
+	return m.uordblks + m.hblkhd;
+}
+
+/* What is allocated while a read of that length is under way; its requests stand still. */
+static size_t memory_of_read(struct fixture *f, size_t length, long *requests)
+{
+	const char *uri = fault_uri("size=%zu&fault=stall:100000", length);
+	sluice_file *file = open_read(f->ctx, uri);
+	void *data = mmap(NULL, length, PROT_READ | PROT_WRITE,
+	                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	size_t before = memory_in_use(), held;
+	sluice_op *op;
+
+	if (data == MAP_FAILED)
+		SKIP("no %zu GiB of addresses: %s", length >> 30, strerror(errno));
+	op = start_read(file, data, length, 0);
+	wait_until_asked(uri, "GET", 2);
+	sleep_ms(200);
+	held = memory_in_use();
+	*requests = asked(uri, "GET");
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(finish(op), -ECANCELED);
+	wait_until_left(uri);
+	assert_ok(sluice_close(file));
+	munmap(data, length);
+	return held > before ? held - before : 0;
+}
+
+static void a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib(void **state)
+{
+	struct fixture *f = *state;
+	long few, many;
+	size_t small, large;
+
+	if (under_sanitizer())
+		SKIP("the sanitizer's own memory cannot be told from sluice's");
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	(void)memory_of_read(f, (size_t)1 << 30, &few); /* what is kept from then on */
+	small = memory_of_read(f, (size_t)1 << 30, &few);
+	large = memory_of_read(f, (size_t)100 << 30, &many);
+	print_message("1 GiB: %zu bytes, %ld requests; 100 GiB: %zu bytes, %ld requests\n", small,
+	              few, large, many);
+	assert_true(large < small + MIB);
+	assert_in_range(many, 1, CONNECTIONS);
+}
+
+/* Many extents of a few bytes each: requests come and go, memory stays. */
+static void many_small_extents_are_read(void **state)
+{
+	struct fixture *f = *state;
+	enum { EXTENTS = 300 };
+	const char *uri = fault_uri("size=%zu", 100 * MIB);
+	sluice_file *file = open_read(f->ctx, uri);
+	struct buffer b = buffer_new(EXTENTS * 700, 0);
+	struct sluice_extent v[EXTENTS];
+	struct rng r = rng_new(910);
+	sluice_op *op = NULL;
+	size_t i;
+
+	for (i = 0; i < EXTENTS; i++)
+		v[i] = (struct sluice_extent){b.data + i * 700, 700,
+		                              rng_below(&r, 100 * MIB - 700)};
+	assert_ok(sluice_readv(file, v, EXTENTS, &op));
+	assert_moves(op, EXTENTS * 700);
+	for (i = 0; i < EXTENTS; i++)
+		assert_served(v[i].data, 700, v[i].offset);
+	assert_in_range(asked(uri, "connections"), 1, CONNECTIONS + 1);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+int group_bounds(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(many_reads_run_side_by_side),
+		http_test(a_read_that_stands_still_holds_up_no_other),
+		http_test(a_back_off_holds_up_no_other),
+		http_test(connections_are_bounded),
+		http_test(one_connection_serves_one_read_after_the_other),
+		http_test(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib),
+		http_test(many_small_extents_are_read),
+	};
+
+	return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+}

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "http/http.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+enum { MARK = 0x3c, WATCHED_MS = 60 };
+
+static const struct {
+	const char *variable, *value;
+} quick[] = {
+	{"SLUICE_HTTP_ATTEMPTS", "4"},        {"SLUICE_HTTP_BACKOFF_MS", "5"},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"}, {"SLUICE_HTTP_STALL_MS", "400"},
+	{"SLUICE_HTTP_CONNECT_MS", "500"},    {"SLUICE_MAX_CONNECTIONS", "8"},
+};
+/* What with() has set besides. */
+static const char *also_set[16];
+static size_t also_count;
+
+static int errors = -1; /* what standard error was */
+static int silent[64];
+static size_t silent_count;
+
+int http_setup(void **state)
+{
+	for (size_t i = 0; i < COUNT_OF(quick); i++)
+		setenv(quick[i].variable, quick[i].value, 1);
+	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
+	return fixture_setup(state);
+}
+
+int http_teardown(void **state)
+{
+	fail_socket_action(0);
+	fail_epoll_wait(0);
+	while (also_count)
+		unsetenv(also_set[--also_count]);
+	while (silent_count)
+		close(silent[--silent_count]);
+	errors_end();
+	return fixture_teardown(state);
+}
+
+void with(struct fixture *f, const char *variable, const char *value)
+{
+	assert_true(also_count < COUNT_OF(also_set));
+	also_set[also_count++] = variable;
+	setenv(variable, value, 1);
+	fixture_config(f, &row->config);
+}
+
+void reads_right(struct fixture *f, const char *uri, size_t n, uint64_t offset)
+{
+	struct buffer b = buffer_new(n, 16);
+	sluice_file *file = open_read(f->ctx, uri);
+
+	assert_moves(start_read(file, b.data, n, offset), n);
+	assert_served(b.data, n, offset);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+void stays_untouched(struct buffer *b)
+{
+	memset(b->data, MARK, b->length);
+	sleep_ms(WATCHED_MS);
+	for (size_t i = 0; i < b->length; i++)
+		if (b->data[i] != MARK)
+			fail_msg("byte %zu was written after the operation had ended", i);
+}
+
+void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, int error,
+                const char *says)
+{
+	struct buffer b = buffer_new(n, 0);
+	sluice_file *file = open_read(f->ctx, uri);
+	sluice_op *op = start_read(file, b.data, n, offset);
+	int64_t got = sluice_wait(op, PATIENCE_MS);
+
+	if (got != -error)
+		fail_msg("%s gave %lld (%s), not -%d (%s); \"%s\"", uri, (long long)got,
+		         got < 0 ? strerror((int)-got) : "bytes", error, strerror(error),
+		         sluice_op_message(op));
+	if (!strstr(sluice_op_message(op), says))
+		fail_msg("%s: \"%s\" does not mention \"%s\"", uri, sluice_op_message(op), says);
+	stays_untouched(&b);
+	sluice_op_free(op);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+void open_fails(struct fixture *f, const char *uri, int error, const char *says)
+{
+	sluice_file *file = NULL;
+	int rc = sluice_open(f->ctx, uri, NULL, &file);
+
+	if (rc != -error)
+		fail_msg("opening %s gave %d (%s), not -%d (%s); \"%s\"", uri, rc,
+		         rc < 0 ? strerror(-rc) : "", error, strerror(error),
+		         rc < 0 ? sluice_last_message() : "");
+	if (!strstr(sluice_last_message(), says))
+		fail_msg("%s: \"%s\" does not mention \"%s\"", uri, sluice_last_message(), says);
+	assert_null(file);
+}
+
+void wait_until_asked(const char *uri, const char *what, long n)
+{
+	double until = seconds_now() + 20;
+
+	while (asked(uri, what) < n)
+		if (seconds_now() > until)
+			fail_msg("%s was asked for %ld %s, not %ld", uri, asked(uri, what), what,
+			         n);
+		else
+			sleep_ms(2);
+}
+
+void wait_until_left(const char *uri)
+{
+	double until = seconds_now() + 20;
+
+	while (asked(uri, "now") > 0)
+		if (seconds_now() > until)
+			fail_msg("%ld requests for %s are still there", asked(uri, "now"), uri);
+		else
+			sleep_ms(2);
+}
+
+void errors_begin(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_true(fd >= 0);
+	fflush(stderr);
+	errors = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 0);
+	dup2(fd, STDERR_FILENO);
+	close(fd);
+}
+
+void errors_end(void)
+{
+	if (errors < 0)
+		return;
+	fflush(stderr);
+	dup2(errors, STDERR_FILENO);
+	close(errors);
+	errors = -1;
+}
+
+double at_most(double seconds)
+{
+	return under_sanitizer() ? 5 * seconds : seconds;
+}
+
+static int bound_socket(int *port)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET};
+	socklen_t n = sizeof(to);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(fd, (struct sockaddr *)&to, sizeof(to)), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&to, &n), 0);
+	*port = ntohs(to.sin_port);
+	return fd;
+}
+
+/* Its queue is full, so that the kernel drops what else wants to connect. */
+int silent_port(void)
+{
+	struct sockaddr_in to = {.sin_family = AF_INET};
+	int port, fd = bound_socket(&port);
+
+	assert_int_equal(listen(fd, 0), 0);
+	silent[silent_count++] = fd;
+	to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	to.sin_port = htons((uint16_t)port);
+	for (int i = 0; i < 4; i++) {
+		fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+		silent[silent_count++] = fd;
+		if (connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 && errno != EINPROGRESS)
+			fail_msg("connect: %s", strerror(errno));
+	}
+	return port;
+}
+
+int closed_port(void)
+{
+	int port, fd = bound_socket(&port);
+
+	silent[silent_count++] = fd;
+	return port;
+}

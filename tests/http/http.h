@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The http suite is one program: what servers do, and what remote files make of it. */
+#ifndef TESTS_HTTP_H
+#define TESTS_HTTP_H
+
+#include "support/servers.h"
+#include "support/support.h"
+
+int group_answers(void);
+int group_refusals(void);
+int group_retry(void);
+int group_stall(void);
+int group_redirect(void);
+int group_whole(void);
+int group_tls(void);
+int group_uri(void);
+int group_cancel(void);
+int group_bounds(void);
+int group_reactor(void);
+int group_put(void);
+int group_upload(void);
+
+/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
+int http_setup(void **state);
+int http_teardown(void **state);
+#define http_test(name) cmocka_unit_test_setup_teardown(name, http_setup, http_teardown)
+
+enum { ATTEMPTS = 4, STALL_MS = 400, CONNECT_MS = 500, CONNECTIONS = 8 };
+/* Larger than several pieces, and odd. */
+#define LONG (6 * MIB + 777)
+
+/* Replaces the fixture's context by one for which that variable has that value. */
+void with(struct fixture *f, const char *variable, const char *value);
+
+/* Opens and reads the n bytes at offset, which must come, and be right; nothing beside them. */
+void reads_right(struct fixture *f, const char *uri, size_t n, uint64_t offset);
+/*
+ * Opens, which must work, and reads the n bytes at offset, which must fail with -error and a
+ * sentence that has `says` in it. From then on nothing may write to the buffer.
+ */
+void read_fails(struct fixture *f, const char *uri, size_t n, uint64_t offset, int error,
+                const char *says);
+void open_fails(struct fixture *f, const char *uri, int error, const char *says);
+
+/* Marks the buffer of an operation that is over, and looks for a moment that nothing changes. */
+void stays_untouched(struct buffer *b);
+
+/* Waits until the fault server counts at least n of that; fails the test after a while. */
+void wait_until_asked(const char *uri, const char *what, long n);
+/* Waits until the fault server is asked nothing more for that. */
+void wait_until_left(const char *uri);
+
+/* From now on standard error is that file, until errors_end() or the end of the test. */
+void errors_begin(const char *path);
+void errors_end(void);
+
+/* Seconds, more of them where a sanitizer makes everything slow. */
+double at_most(double seconds);
+
+/* A port of this machine where connecting neither succeeds nor fails. */
+int silent_port(void);
+/* A port where nobody listens. */
+int closed_port(void);
+
+/* The next n calls of that function of libcurl's, or epoll_wait(), from sluice fail. */
+void fail_socket_action(unsigned n);
+void fail_epoll_wait(unsigned n);
+unsigned failures_left(void);
+
+#endif

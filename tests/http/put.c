@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing a whole object: what a good server gets, and what is refused before it gets anything. */
+#include <unistd.h>
+
+#include "http/http.h"
+
+#define REPLACE SLUICE_OPEN_REPLACE
+#define CREATE  (SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE)
+
+static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags,
+                             uint64_t expected_size)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.flags = flags;
+	o.expected_size = expected_size;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	return file;
+}
+
+static void a_whole_object_is_written_and_read_back(void **state)
+{
+	struct fixture *f = *state;
+	static const size_t sizes[] = {0, 1, 4095, 300001, LONG};
+	size_t i;
+
+	for (i = 0; i < 4 * COUNT_OF(sizes); i++) {
+		size_t n = sizes[i / 4];
+		const char *path = scratch(f, "put"), *uri = nginx_uri(path, row->tls);
+		struct buffer b = buffer_new(n, i % 2 ? 16 : 0);
+		sluice_file *file = open_put(
+			f, uri, i % 4 / 2 ? CREATE | SLUICE_OPEN_TRUNCATE : REPLACE, i % 2 ? n : 0);
+
+		pattern_fill(b.data, n, 0, i);
+		assert_write(file, b.data, n, 0);
+		assert_ok(sluice_close(file));
+		assert_file_is(path, b.data, n);
+		file = open_read(f->ctx, uri);
+		memset(b.data, 0, n);
+		assert_read(file, b.data, n, 0);
+		assert_pattern(b.data, n, 0, i);
+		assert_ok(sluice_close(file));
+		unlink(path);
+		buffer_free(&b);
+	}
+}
+
+static void the_length_is_told_if_it_is_known(void **state)
+{
+	struct fixture *f = *state;
+	static char bytes[5000];
+	int known;
+
+	for (known = 0; known < 2; known++) {
+		const char *uri = fault_uri("stored=1");
+		sluice_file *file = open_put(f, uri, REPLACE, known ? sizeof(bytes) : 0);
+
+		assert_write(file, bytes, sizeof(bytes), 0);
+		assert_ok(sluice_close(file));
+		assert_int_equal(asked(uri, "PUT"), 1);
+		assert_non_null(
+			strstr(asked_for(uri), known ? "content-length=5000" : "content-length=-"));
+		assert_non_null(strstr(asked_for(uri), "/object 5000\n"));
+	}
+}
+
+/* In the order of the bytes, each without waiting for the one before. */
+static void many_writes_make_one_object(void **state)
+{
+	struct fixture *f = *state;
+	enum { WRITES = 200, SPAN = 20011 };
+	const char *uri = nginx_uri(scratch(f, "many"), row->tls);
+	struct buffer b = buffer_new(WRITES * SPAN, 0);
+	sluice_file *file = open_put(f, uri, REPLACE, 0);
+	int i;
+
+	pattern_fill(b.data, b.length, 0, 5);
+	for (i = 0; i < WRITES; i++)
+		assert_ok(sluice_write(file, b.data + i * SPAN, SPAN, (uint64_t)i * SPAN, NULL));
+	assert_ok(sluice_close(file));
+	assert_file_is(scratch(f, "many"), b.data, b.length);
+	buffer_free(&b);
+}
+
+static void what_comes_ahead_waits_for_what_is_before_it(void **state)
+{
+	struct fixture *f = *state;
+	enum { SPANS = 10, SPAN = 30000 };
+	struct buffer b = buffer_new(SPANS * SPAN, 0), copy = buffer_new(SPANS * SPAN, 0);
+	sluice_file *file = open_put(f, nginx_uri(scratch(f, "ahead"), row->tls), REPLACE, 0);
+	int i;
+
+	pattern_fill(b.data, b.length, 0, 6);
+	memcpy(copy.data, b.data, b.length);
+	for (i = SPANS - 1; i >= 0; i--) {
+		assert_write(file, copy.data + i * SPAN, SPAN, (uint64_t)i * SPAN);
+		/* The source is the caller's again. */
+		memset(copy.data + i * SPAN, 0xee, SPAN);
+	}
+	assert_ok(sluice_close(file));
+	assert_file_is(scratch(f, "ahead"), b.data, b.length);
+	buffer_free(&b);
+	buffer_free(&copy);
+}
+
+static void far_ahead_and_behind_are_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(3 * MIB, 0);
+	const char *path = scratch(f, "seek");
+	sluice_file *file;
+	sluice_op *op;
+
+	with(f, "SLUICE_BOUNCE_BYTES", "1M");
+	with(f, "SLUICE_PIECE_BYTES", "64K");
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	assert_write(file, b.data, 1000, 0);
+	op = start_write(file, b.data, 3 * MIB, MIB);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
+	assert_true(*sluice_op_message(op));
+	sluice_op_free(op);
+	sluice_discard(file);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	assert_write(file, b.data, 1000, 0);
+	op = start_write(file, b.data, 10, 500);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ESPIPE);
+	assert_true(*sluice_op_message(op));
+	sluice_op_free(op);
+	sluice_discard(file);
+	assert_int_not_equal(access(path, F_OK), 0);
+	buffer_free(&b);
+}
+
+static void a_gap_is_not_committed(void **state)
+{
+	struct fixture *f = *state;
+	static char bytes[1000];
+	const char *path = scratch(f, "gap");
+	sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+
+	assert_write(file, bytes, 1000, 0);
+	assert_write(file, bytes, 1000, 2000);
+	assert_true(sluice_close(file) < 0);
+	assert_true(*sluice_last_message());
+	assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void another_length_than_was_announced_is_not_committed(void **state)
+{
+	struct fixture *f = *state;
+	static char bytes[1000];
+	const char *path = scratch(f, "length");
+	sluice_file *file = open_put(f, nginx_uri(path, row->tls), REPLACE, 2000);
+
+	assert_write(file, bytes, 1000, 0);
+	assert_true(sluice_close(file) < 0);
+	assert_true(*sluice_last_message());
+	assert_int_not_equal(access(path, F_OK), 0);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 500);
+	(void)write_now(file, bytes, 1000, 0);
+	assert_true(sluice_close(file) < 0);
+	assert_true(*sluice_last_message());
+	assert_int_not_equal(access(path, F_OK), 0);
+}
+
+static void until_close_the_name_shows_what_it_showed(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "old");
+	struct buffer b = buffer_new(3 * MIB, 0);
+	sluice_file *file;
+
+	pattern_fill(b.data, b.length, 0, 7);
+	file_write(path, "old", 3, 0);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	assert_write(file, b.data, b.length, 0);
+	sleep_ms(50);
+	assert_file_is(path, "old", 3);
+	sluice_discard(file);
+	sleep_ms(50);
+	assert_file_is(path, "old", 3);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, b.length);
+	assert_write(file, b.data, b.length - 1, 0);
+	sluice_discard(file);
+	sleep_ms(50);
+	assert_file_is(path, "old", 3);
+	/* One that never wrote asks the server for nothing. */
+	sluice_discard(open_put(f, nginx_uri(path, row->tls), REPLACE, 0));
+	assert_file_is(path, "old", 3);
+	file = open_put(f, nginx_uri(path, row->tls), REPLACE, 0);
+	assert_write(file, b.data, b.length, 0);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	buffer_free(&b);
+}
+
+static void exclusive_does_not_overwrite(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("stored=1");
+	sluice_file *file = open_put(f, uri, REPLACE | SLUICE_OPEN_EXCLUSIVE, 0);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	int rc;
+
+	assert_write(file, "first", 5, 0);
+	assert_ok(sluice_close(file));
+	o.flags = REPLACE | SLUICE_OPEN_EXCLUSIVE;
+	file = NULL;
+	rc = sluice_open(f->ctx, uri, &o, &file);
+	if (rc == 0) {
+		(void)write_now(file, "second!", 7, 0);
+		rc = sluice_close(file);
+	}
+	assert_int_equal(rc, -EEXIST);
+	assert_true(*sluice_last_message());
+	assert_non_null(strstr(asked_for(uri), "/object 5\n"));
+}
+
+static void what_http_cannot_do_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "update"), *uri;
+	sluice_file *file = NULL;
+	char byte;
+
+	file_write(path, "old", 3, 0);
+	uri = nginx_uri(path, row->tls);
+	assert_refused(open_flags(f->ctx, uri, SLUICE_OPEN_READ | SLUICE_OPEN_WRITE, &file),
+	               ENOTSUP, "");
+	assert_refused(open_flags(f->ctx, uri, SLUICE_OPEN_READ | CREATE, &file), ENOTSUP, "");
+	assert_null(file);
+	file = open_put(f, uri, REPLACE, 0);
+	assert_refused(sluice_truncate(file, 0), ENOTSUP, "");
+	assert_refused(sluice_read(file, &byte, 1, 0, NULL), EBADF, "");
+	assert_ok(sluice_sync(file));
+	sluice_discard(file);
+	file = open_read(f->ctx, uri);
+	assert_refused(sluice_write(file, &byte, 1, 0, NULL), EBADF, "");
+	assert_ok(sluice_close(file));
+	assert_file_is(path, "old", 3);
+}
+
+int group_put(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(a_whole_object_is_written_and_read_back),
+		http_test(the_length_is_told_if_it_is_known),
+		http_test(many_writes_make_one_object),
+		http_test(what_comes_ahead_waits_for_what_is_before_it),
+		http_test(far_ahead_and_behind_are_refused),
+		http_test(a_gap_is_not_committed),
+		http_test(another_length_than_was_announced_is_not_committed),
+		http_test(until_close_the_name_shows_what_it_showed),
+		http_test(exclusive_does_not_overwrite),
+		http_test(what_http_cannot_do_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("put", tests, NULL, NULL);
+}

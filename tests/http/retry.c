@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What may pass is tried again, from the byte that was reached, and not for ever. */
+#include "http/http.h"
+
+static void a_status_that_may_pass_is_tried_again(void **state)
+{
+	struct fixture *f = *state;
+	static const int statuses[] = {408, 429, 500, 502, 503, 504};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(statuses); i++) {
+		const char *uri = fault_uri("size=5000&fault=status:%d&times=1", statuses[i]);
+
+		reads_right(f, uri, 1000, 10);
+		assert_int_equal(asked(uri, "GET"), 2);
+		uri = fault_uri("size=%zu&fault=status:%d&times=3", LONG, statuses[i]);
+		reads_right(f, uri, LONG, 0);
+		uri = fault_uri("size=5000&fault=status:%d&times=2&on=HEAD", statuses[i]);
+		reads_right(f, uri, 1000, 10);
+		assert_int_equal(asked(uri, "HEAD"), 3);
+	}
+}
+
+static void attempts_have_an_end(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const faults[] = {"status:503", "status:429", "reset:head", "reset:0",
+	                                     "garbage:empty"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(faults); i++) {
+		const char *uri = fault_uri("size=5000&fault=%s", faults[i]);
+
+		/* libcurl itself asks once more where a connection that was kept ends. */
+		read_fails(f, uri, 1000, 10, i < 2 ? EIO : ECONNRESET, i < 2 ? "HTTP" : "");
+		assert_in_range(asked(uri, "GET"), ATTEMPTS, i < 2 ? ATTEMPTS : 3 * ATTEMPTS);
+	}
+	open_fails(f, fault_uri("size=5000&fault=status:503&on=HEAD,GET"), EIO, "503");
+}
+
+static void the_number_of_attempts_is_a_setting(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=5000&fault=status:503");
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
+	read_fails(f, uri, 1000, 10, EIO, "503");
+	assert_int_equal(asked(uri, "GET"), 1);
+	with(f, "SLUICE_HTTP_ATTEMPTS", "9");
+	uri = fault_uri("size=5000&fault=status:503&times=8");
+	reads_right(f, uri, 1000, 10);
+	assert_int_equal(asked(uri, "GET"), 9);
+}
+
+static void retry_after_is_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	double begun, took;
+
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "5000");
+	begun = seconds_now();
+	reads_right(f, fault_uri("size=5000&fault=status:429&times=1&retry_after=1"), 1000, 10);
+	took = seconds_now() - begun;
+	if (took < 0.99 || took > at_most(4))
+		fail_msg("Retry-After: 1 took %.3f s", took);
+	/* A date has whole seconds: 1 to 2 of them are left. */
+	begun = seconds_now();
+	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=date:2"), 1000,
+	            10);
+	took = seconds_now() - begun;
+	if (took < 0.8 || took > at_most(5))
+		fail_msg("a date in two seconds took %.3f s", took);
+	/* What is no time, or has passed, is nothing to wait for. */
+	begun = seconds_now();
+	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=soon"), 1000, 10);
+	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=-5"), 1000, 10);
+	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=date:-9"), 1000,
+	            10);
+	assert_true(seconds_now() - begun < at_most(2));
+	/* No server makes anybody wait longer than the setting allows. */
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "300");
+	begun = seconds_now();
+	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=3600"), 1000, 10);
+	took = seconds_now() - begun;
+	if (took < 0.29 || took > at_most(2))
+		fail_msg("Retry-After: 3600 with a bound of 0.3 s took %.3f s", took);
+}
+
+static void a_short_body_is_continued_where_it_ended(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&fault=short:400&times=1");
+
+	reads_right(f, uri, 1000, 10);
+	assert_int_equal(asked(uri, "GET"), 2);
+	assert_non_null(strstr(asked_for(uri), "range=bytes=10-1009"));
+	assert_non_null(strstr(asked_for(uri), "range=bytes=610-1009"));
+	reads_right(f, fault_uri("size=%zu&fault=short:100000&times=3", LONG), LONG, 0);
+	reads_right(f, fault_uri("size=%zu&fault=short:1&times=1&at=%zu", LONG, LONG - 1), LONG, 0);
+}
+
+/* Without the byte that never comes there is no progress, and so an end. */
+static void a_body_that_stays_short_fails(void **state)
+{
+	const char *uri = fault_uri("size=100000&fault=short:1");
+
+	read_fails(*state, uri, 1000, 10, EIO, "");
+	assert_in_range(asked(uri, "GET"), ATTEMPTS, 2 * ATTEMPTS);
+}
+
+static void a_reset_in_mid_body_is_survived(void **state)
+{
+	struct fixture *f = *state;
+
+	reads_right(f, fault_uri("size=100000&fault=reset:5000&times=1"), 100000, 0);
+	reads_right(f, fault_uri("size=%zu&fault=reset:200000&times=4", LONG), LONG, 0);
+	reads_right(f, fault_uri("size=%zu&fault=reset:head&times=2", LONG), LONG, 0);
+}
+
+/* Twenty times the attempts, each of which gets further. */
+static void progress_begins_the_count_of_attempts_anew(void **state)
+{
+	const char *uri = fault_uri("size=1000000&fault=reset:50000");
+
+	reads_right(*state, uri, 1000000, 0);
+	assert_true(asked(uri, "GET") > 2 * ATTEMPTS);
+}
+
+static void a_refused_connection_is_an_error_that_says_so(void **state)
+{
+	struct fixture *f = *state;
+	char uri[100];
+	double begun = seconds_now();
+
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", closed_port());
+	open_fails(f, uri, ECONNREFUSED, "");
+	assert_true(seconds_now() - begun < at_most(3));
+	assert_non_null(strstr(sluice_last_message(), "127.0.0.1"));
+}
+
+static void a_name_that_does_not_exist_is_an_error_that_says_so(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = NULL;
+	double begun = seconds_now();
+	int rc = sluice_open(f->ctx, "http://no-such-host.invalid/x", NULL, &file);
+
+	assert_int_equal(rc, -EHOSTUNREACH);
+	assert_non_null(strstr(sluice_last_message(), "no-such-host.invalid"));
+	print_message("%.3f s: %s\n", seconds_now() - begun, sluice_last_message());
+}
+
+int group_retry(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(a_status_that_may_pass_is_tried_again),
+		http_test(attempts_have_an_end),
+		http_test(the_number_of_attempts_is_a_setting),
+		http_test(retry_after_is_waited_for),
+		http_test(a_short_body_is_continued_where_it_ended),
+		http_test(a_body_that_stays_short_fails),
+		http_test(a_reset_in_mid_body_is_survived),
+		http_test(progress_begins_the_count_of_attempts_anew),
+		http_test(a_refused_connection_is_an_error_that_says_so),
+		http_test(a_name_that_does_not_exist_is_an_error_that_says_so),
+	};
+
+	return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Time: what stands still is given up, what moves is not. */
+#include "http/http.h"
+
+static void a_stall_in_mid_body_is_given_up_and_continued(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("size=100000&fault=stall:600&times=1");
+	double begun = seconds_now(), took;
+
+	reads_right(f, uri, 1000, 10);
+	took = seconds_now() - begun;
+	if (took < 0.9 * STALL_MS / 1000.0 || took > at_most(3))
+		fail_msg("a stall of %d ms took %.3f s", STALL_MS, took);
+	assert_non_null(strstr(asked_for(uri), "range=bytes=610-1009"));
+	wait_until_left(uri);
+	reads_right(f, fault_uri("size=%zu&fault=stall:100000&times=2", LONG), LONG, 0);
+}
+
+static void an_answer_that_does_not_begin_is_given_up(void **state)
+{
+	struct fixture *f = *state;
+
+	reads_right(f, fault_uri("size=100000&fault=stall:head&times=1"), 1000, 10);
+	reads_right(f, fault_uri("size=100000&fault=stall:head&times=1&on=HEAD"), 1000, 10);
+}
+
+static void a_stall_for_ever_fails(void **state)
+{
+	struct fixture *f = *state;
+	double begun = seconds_now(), took;
+	const char *uri = fault_uri("size=100000&fault=stall:head");
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
+	read_fails(f, uri, 1000, 10, ETIMEDOUT, "");
+	assert_int_equal(asked(uri, "GET"), 2);
+	wait_until_left(uri);
+	uri = fault_uri("size=100000&fault=stall:0");
+	read_fails(f, uri, 1000, 10, ETIMEDOUT, "");
+	wait_until_left(uri);
+	open_fails(f, fault_uri("size=100000&fault=stall:head&on=HEAD,GET"), ETIMEDOUT, "");
+	took = seconds_now() - begun;
+	if (took < 6 * 0.9 * STALL_MS / 1000.0 || took > at_most(8))
+		fail_msg("six stalls of %d ms took %.3f s", STALL_MS, took);
+}
+
+/* Three times the stall time-out, and never a silence as long as it. */
+static void a_slow_trickle_is_no_stall(void **state)
+{
+	const char *uri = fault_uri("size=3000&pace=100:40");
+	double begun = seconds_now();
+
+	reads_right(*state, uri, 3000, 0);
+	assert_true(seconds_now() - begun > 3 * STALL_MS / 1000.0 * 0.9);
+	assert_int_equal(asked(uri, "GET"), 1);
+}
+
+static void a_pause_shorter_than_the_time_out_is_waited_for(void **state)
+{
+	const char *uri = fault_uri("size=100000&fault=stall:5000&stall_ms=150");
+
+	reads_right(*state, uri, 100000, 0);
+	assert_int_equal(asked(uri, "GET"), 1);
+}
+
+static void a_connection_that_is_not_made_is_given_up(void **state)
+{
+	struct fixture *f = *state;
+	double begun = seconds_now(), took;
+	char uri[100];
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "2");
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	begun = seconds_now();
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", silent_port());
+	open_fails(f, uri, ETIMEDOUT, "127.0.0.1");
+	took = seconds_now() - begun;
+	if (took < 2 * 0.9 * CONNECT_MS / 1000.0 || took > at_most(4))
+		fail_msg("two connect time-outs of %d ms took %.3f s", CONNECT_MS, took);
+}
+
+int group_stall(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(a_stall_in_mid_body_is_given_up_and_continued),
+		http_test(an_answer_that_does_not_begin_is_given_up),
+		http_test(a_stall_for_ever_fails),
+		http_test(a_slow_trickle_is_no_stall),
+		http_test(a_pause_shorter_than_the_time_out_is_waited_for),
+		http_test(a_connection_that_is_not_made_is_given_up),
+	};
+
+	return cmocka_run_group_tests_name("stall", tests, NULL, NULL);
+}

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Certificates are verified unless somebody says not to. */
+#include <unistd.h>
+
+#include "http/http.h"
+
+static void a_good_certificate_is_taken(void **state)
+{
+	reads_right(*state, fault_uri_at("good", "size=%zu", LONG), LONG, 0);
+}
+
+static void a_certificate_for_another_host_is_refused(void **state)
+{
+	const char *uri = fault_uri_at("wrong_host", "size=5000");
+
+	open_fails(*state, uri, EACCES, "certificate");
+	assert_int_equal(asked(uri, "requests"), 0);
+}
+
+static void an_expired_certificate_is_refused(void **state)
+{
+	const char *uri = fault_uri_at("expired", "size=5000");
+
+	open_fails(*state, uri, EACCES, "certificate");
+	assert_non_null(strstr(sluice_last_message(), "expired"));
+	assert_int_equal(asked(uri, "requests"), 0);
+}
+
+static void an_authority_that_nobody_knows_is_refused(void **state)
+{
+	struct fixture *f = *state;
+
+	unsetenv("SLUICE_CA_BUNDLE");
+	fixture_config(f, &row->config);
+	open_fails(f, fault_uri_at("good", "size=5000"), EACCES, "certificate");
+}
+
+/* It is no passing trouble, so there is one handshake and no second attempt. */
+static void a_bad_certificate_is_refused_at_once(void **state)
+{
+	struct fixture *f = *state;
+	double begun;
+
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "3000");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "3000");
+	begun = seconds_now();
+	open_fails(f, fault_uri_at("expired", "size=5000"), EACCES, "certificate");
+	assert_true(seconds_now() - begun < at_most(0.5));
+}
+
+static void a_redirect_to_a_bad_certificate_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	const char *to = fault_uri_at("wrong_host", "size=5000");
+
+	open_fails(f, fault_uri("fault=redirect:302&on=HEAD,GET&to=%s", as_option(to)), EACCES,
+	           "certificate");
+	read_fails(f, fault_uri("size=5000&fault=redirect:302&to=%s", as_option(to)), 1000, 10,
+	           EACCES, "certificate");
+	assert_int_equal(asked(to, "requests"), 0);
+}
+
+static void insecure_takes_any_certificate(void **state)
+{
+	struct fixture *f = *state;
+
+	with(f, "SLUICE_TLS_INSECURE", "1");
+	reads_right(f, fault_uri_at("wrong_host", "size=5000"), 1000, 10);
+	reads_right(f, fault_uri_at("expired", "size=5000"), 1000, 10);
+}
+
+static void a_bundle_that_is_not_there_is_an_error_that_names_it(void **state)
+{
+	sluice_context *ctx = NULL;
+	sluice_file *file = NULL;
+	int rc;
+
+	(void)state;
+	setenv("SLUICE_CA_BUNDLE", "/nonexistent/ca.pem", 1);
+	rc = sluice_context_new(&row->config, &ctx);
+	if (rc == 0) {
+		rc = sluice_open(ctx, fault_uri_at("good", "size=5000"), NULL, &file);
+		assert_true(rc < 0);
+	}
+	assert_non_null(strstr(sluice_last_message(), "/nonexistent/ca.pem"));
+	assert_ok(sluice_context_free(ctx));
+}
+
+static void plain_http_on_a_tls_port_is_an_error(void **state)
+{
+	struct fixture *f = *state;
+	char uri[100];
+	sluice_file *file = NULL;
+
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", server_port("good"));
+	assert_true(sluice_open(f->ctx, uri, NULL, &file) < 0);
+	snprintf(uri, sizeof(uri), "https://127.0.0.1:%d/x", server_port("plain"));
+	assert_true(sluice_open(f->ctx, uri, NULL, &file) < 0);
+	assert_true(*sluice_last_message());
+}
+
+int group_tls(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(a_good_certificate_is_taken),
+		http_test(a_certificate_for_another_host_is_refused),
+		http_test(an_expired_certificate_is_refused),
+		http_test(an_authority_that_nobody_knows_is_refused),
+		http_test(a_bad_certificate_is_refused_at_once),
+		http_test(a_redirect_to_a_bad_certificate_is_refused),
+		http_test(insecure_takes_any_certificate),
+		http_test(a_bundle_that_is_not_there_is_an_error_that_names_it),
+		http_test(plain_http_on_a_tls_port_is_an_error),
+	};
+
+	return cmocka_run_group_tests_name("tls", tests, NULL, NULL);
+}

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Writing to a server that goes wrong: close says so, and nothing hangs. */
+#include "http/http.h"
+
+static sluice_file *open_put(struct fixture *f, const char *uri, uint64_t expected_size)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.flags = SLUICE_OPEN_REPLACE;
+	o.expected_size = expected_size;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	return file;
+}
+
+/* Writes n bytes in parts until one fails, and closes; the error of the close. */
+static int upload(struct fixture *f, const char *uri, size_t n)
+{
+	struct buffer b = buffer_new(n, 0);
+	sluice_file *file = open_put(f, uri, 0);
+	size_t at, step = 300000;
+	int rc;
+
+	pattern_fill(b.data, n, 0, 11);
+	for (at = 0; at < n; at += step)
+		if (write_now(file, b.data + at, n - at < step ? n - at : step, at) < 0)
+			break;
+	rc = sluice_close(file);
+	buffer_free(&b);
+	return rc;
+}
+
+static void upload_fails(struct fixture *f, const char *uri, size_t n, int error, const char *says)
+{
+	int rc = upload(f, uri, n);
+
+	if (rc != -error)
+		fail_msg("%s gave %d (%s), not -%s; \"%s\"", uri, rc, strerror(-rc),
+		         strerror(error), sluice_last_message());
+	if (!strstr(sluice_last_message(), says))
+		fail_msg("\"%s\" does not mention \"%s\"", sluice_last_message(), says);
+	assert_null(strstr(asked_for(uri), "stored "));
+}
+
+static void a_refused_upload_is_an_error_in_the_words_of_the_server(void **state)
+{
+	struct fixture *f = *state;
+
+	upload_fails(f, fault_uri("fault=status:403&on=PUT&text=%s", as_option("no room\nmore")),
+	             100000, EACCES, "no room");
+	upload_fails(f, fault_uri("fault=status:403&on=PUT&unread=1&text=%s", as_option("no room")),
+	             LONG, EACCES, "no room");
+	upload_fails(f, fault_uri("fault=status:507&on=PUT"), 100000, EIO, "507");
+}
+
+/* Bytes that were sent cannot follow; where none was, they go where they were sent to. */
+static void a_redirected_upload_arrives_or_fails(void **state)
+{
+	struct fixture *f = *state;
+	static const size_t sizes[] = {1000, LONG};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(sizes); i++) {
+		const char *to = fault_uri("stored=1");
+		const char *uri = fault_uri("fault=redirect:307&on=PUT&to=%s", as_option(to));
+		int rc = upload(f, uri, sizes[i]);
+		char stored[40];
+
+		snprintf(stored, sizeof(stored), "/object %zu\n", sizes[i]);
+		if (rc == 0)
+			assert_non_null(strstr(asked_for(to), stored));
+		else
+			assert_true(*sluice_last_message());
+		print_message("%zu bytes: %s\n", sizes[i], rc ? sluice_last_message() : "arrived");
+	}
+}
+
+static void an_upload_that_breaks_off_is_an_error(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("fault=reset:200000&on=PUT");
+
+	assert_true(upload(f, uri, LONG) < 0);
+	assert_true(*sluice_last_message());
+	assert_null(strstr(asked_for(uri), "stored "));
+	uri = fault_uri("fault=garbage&on=PUT");
+	assert_true(upload(f, uri, 1000) < 0);
+	assert_true(*sluice_last_message());
+}
+
+static void a_server_that_stops_reading_is_given_up(void **state)
+{
+	struct fixture *f = *state;
+	double begun = seconds_now();
+
+	upload_fails(f, fault_uri("fault=stall:1000&on=PUT&stall_ms=5000"), 20 * MIB, ETIMEDOUT,
+	             "");
+	assert_true(seconds_now() - begun < at_most(4));
+	upload_fails(f, fault_uri("fault=stall:head&on=PUT&stall_ms=5000"), 1000, ETIMEDOUT, "");
+	assert_true(seconds_now() - begun < at_most(8));
+}
+
+/* Between two writes a caller may take its time: that is no stall. */
+static void a_writer_that_pauses_is_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("stored=1");
+	sluice_file *file = open_put(f, uri, 0);
+	static char bytes[300000];
+
+	assert_write(file, bytes, sizeof(bytes), 0);
+	sleep_ms(3 * STALL_MS);
+	assert_write(file, bytes, sizeof(bytes), sizeof(bytes));
+	sleep_ms(2 * STALL_MS);
+	assert_ok(sluice_close(file));
+	assert_non_null(strstr(asked_for(uri), "/object 600000\n"));
+}
+
+static void a_write_that_waits_for_the_server_is_cancelled(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(20 * MIB, 0);
+	const char *uri;
+	sluice_file *file;
+	sluice_op *op;
+	double begun;
+
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	uri = fault_uri("fault=stall:1000&on=PUT&stall_ms=20000");
+	file = open_put(f, uri, 0);
+	op = start_write(file, b.data, b.length, 0);
+	wait_until_asked(uri, "PUT", 1);
+	sleep_ms(50);
+	assert_int_equal(sluice_poll(op), 0);
+	begun = seconds_now();
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
+	assert_true(seconds_now() - begun < at_most(1));
+	sluice_op_free(op);
+	/* An object with a hole is none. */
+	assert_true(sluice_close(file) < 0);
+	assert_true(seconds_now() - begun < at_most(2));
+	assert_null(strstr(asked_for(uri), "stored "));
+	buffer_free(&b);
+}
+
+static void uploads_of_several_files_run_side_by_side(void **state)
+{
+	struct fixture *f = *state;
+	enum { FILES = 6 };
+	static char bytes[200000];
+	sluice_file *files[FILES];
+	const char *uris[FILES];
+	double begun = seconds_now();
+	int i, part;
+
+	pattern_fill(bytes, sizeof(bytes), 0, 11);
+	for (i = 0; i < FILES; i++) {
+		uris[i] = fault_uri("stored=1&latency=100");
+		files[i] = open_put(f, uris[i], 0);
+	}
+	for (part = 0; part < 4; part++)
+		for (i = 0; i < FILES; i++)
+			assert_ok(sluice_write(files[i], bytes, sizeof(bytes),
+			                       (uint64_t)part * sizeof(bytes), NULL));
+	for (i = 0; i < FILES; i++) {
+		assert_ok(sluice_close(files[i]));
+		assert_non_null(strstr(asked_for(uris[i]), "/object 800000\n"));
+	}
+	assert_true(seconds_now() - begun < at_most(3));
+}
+
+int group_upload(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(a_refused_upload_is_an_error_in_the_words_of_the_server),
+		http_test(a_redirected_upload_arrives_or_fails),
+		http_test(an_upload_that_breaks_off_is_an_error),
+		http_test(a_server_that_stops_reading_is_given_up),
+		http_test(a_writer_that_pauses_is_waited_for),
+		http_test(a_write_that_waits_for_the_server_is_cancelled),
+		http_test(uploads_of_several_files_run_side_by_side),
+	};
+
+	return cmocka_run_group_tests_name("upload", tests, NULL, NULL);
+}
