@@ -94,6 +94,19 @@ static int start_multi(struct sl_http_engine *engine, struct sl_http_multi **out
 
 /* ---------------------------------------------------------------------------------- dispatch */
 
+void sl_http_rest(struct sl_http_request *request)
+{
+	struct sl_http_multi *multi;
+
+	/* Without a reactor to keep it, it is tried again at once. */
+	if (start_multi(request->http->engine, &multi)) {
+		request->due = 0;
+		sl_http_dispatch(request);
+	} else {
+		sl_http_multi_submit(multi, request);
+	}
+}
+
 static void move(struct sl_http_request *request)
 {
 	if (request->http->multi)
@@ -180,9 +193,13 @@ static void http_submit(struct sl_backend *backend, struct sl_piece *piece)
 static void http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http(backend);
+	struct sl_http_multi *multi;
 
-	if (http->multi)
-		sl_http_multi_wake(http->multi);
+	pthread_mutex_lock(&http->engine->mutex);
+	multi = http->engine->locked.multi;
+	pthread_mutex_unlock(&http->engine->mutex);
+	if (multi)
+		sl_http_multi_wake(multi);
 	if (!atomic_exchange(&http->engine->sweeping, true))
 		sl_pool_submit(http->core->pool, &http->engine->sweep);
 }
@@ -350,8 +367,18 @@ static int inspect(struct sl_http *http)
 	sl_http_request_free(request);
 	if (believed && http->size >= 0 && (http->ranges || !http->size))
 		return 0;
+	http->ranges = false;
 	/* Where nobody answers, or the server is overloaded, asking something else is in vain. */
 	return status >= 200 && !sl_http_is_transient(status) ? probe(http) : rc;
+}
+
+static bool exists(struct sl_http *http)
+{
+	struct sl_http_request *request;
+	bool found = !ask(http, SL_HTTP_HEAD, &request);
+
+	sl_http_request_free(request);
+	return found;
 }
 
 /* The fields of all requests for data; the answer to another version of the object is none. */
@@ -400,10 +427,14 @@ static int start(struct sl_http *http, const struct sluice_open_options *options
 {
 	int rc = choose(http, options);
 
-	if (!rc && http->flags & SLUICE_OPEN_WRITE)
-		return sl_http_put_new(http, options, &http->put);
 	if (!rc)
 		rc = add_field(http, "Accept-Encoding: identity");
+	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
+		/* The PUT says If-None-Match as well, but not every server looks at it. */
+		if (http->flags & SLUICE_OPEN_EXCLUSIVE && exists(http))
+			return sl_fail(-EEXIST, "'%s' exists", http->name);
+		return sl_http_put_new(http, options, &http->put);
+	}
 	if (!rc)
 		rc = inspect(http);
 	curl_slist_free_all(http->fields);

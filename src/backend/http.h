@@ -224,6 +224,9 @@ void sl_http_dispatch(struct sl_http_request *request);
 /* Gives the turn back, and starts those whose turn it is. */
 void sl_http_leave(struct sl_http_request *request);
 
+/* Keeps it, without a turn, until it is due, and asks for a turn again then. */
+void sl_http_rest(struct sl_http_request *request);
+
 void sl_http_easy_submit(struct sl_http_request *request);
 
 int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out);

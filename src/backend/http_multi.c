@@ -144,6 +144,11 @@ static void start_moving(struct reactor *reactor, struct sl_http_request *reques
 {
 	CURLMcode rc = CURLM_INTERNAL_ERROR;
 
+	/* The workers' requests rest here, too. */
+	if (request->due > sl_now()) {
+		sl_list_append(&reactor->resting, &request->link);
+		return;
+	}
 	if (sl_http_request_prepare(request)) {
 		settle(reactor, request, SL_HTTP_FAILED);
 		return;
@@ -286,7 +291,8 @@ static bool turn(struct reactor *reactor, bool sleep)
 	for (int i = 0; i < count && !rc; i++)
 		rc = handle(reactor, &events[i]);
 	if (!rc && reactor->timer <= sl_now()) {
-		reactor->timer = SL_FOREVER;
+		/* libcurl does not repeat a time that it has told, also if we were too early for it. */
+		reactor->timer = sl_now() + 1000000;
 		rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
 	}
 	return !rc;

@@ -143,9 +143,9 @@ static bool is_part(struct sl_http_request *request)
 	else if (http->size >= 0 && range->total >= 0 && range->total != http->size)
 		changed(request, "it has another length");
 	else if (!range->satisfied || range->first != request->from || range->last != last)
-		odd(request, "another part than was asked for");
+		odd(request, "another Content-Range than was asked for");
 	else if (request->answer.has_length && request->answer.length != request->length)
-		odd(request, "another length than its Content-Range");
+		odd(request, "another length than its Content-Range has");
 	else
 		return true;
 	return false;
@@ -632,6 +632,18 @@ static enum sl_http_verdict judge_piece(struct sl_http_request *request)
 	return again(request, -EIO, "the body is shorter than it should be");
 }
 
+/* Whether the answer to a probe can be believed. */
+static bool is_sound(struct sl_http_request *request)
+{
+	if (request->answer.bad_length)
+		odd(request, "a Content-Length that is none");
+	else if (request->answer.encoded)
+		odd(request, "encoded content, which was not asked for");
+	else if (request->answer.status == 206)
+		return is_part(request);
+	return !request->error;
+}
+
 static bool is_connected(struct sl_http_request *request)
 {
 	curl_off_t sent = 0;
@@ -682,6 +694,8 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 		odd(request, "success before it had everything");
 		return SL_HTTP_FAILED;
 	}
+	if (request->ask == SL_HTTP_PROBE)
+		return is_sound(request) ? SL_HTTP_DONE : SL_HTTP_FAILED;
 	if (request->ask != SL_HTTP_GET)
 		return SL_HTTP_DONE;
 	return accepts(request) ? judge_piece(request) : SL_HTTP_FAILED;

@@ -161,26 +161,39 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 }
 
 /* path becomes path/NAME, with the last part of the source's name. */
+/* What a remote source would be called here: the last part of its path. NULL: nothing. */
+static char *last_part(const struct cli_end *source)
+{
+	size_t n = strcspn(source->name, "?");
+	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
+	char *part, *name;
+
+	if (!slash || slash == source->name || slash[-1] == '/' || slash + 1 == source->name + n)
+		return NULL;
+	part = strndup(slash + 1, (size_t)(source->name + n - slash - 1));
+	name = part ? cli_percent_decode(part) : NULL;
+	/* An escaped slash does not lead elsewhere. */
+	if (name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..")) {
+		free(part);
+		return name;
+	}
+	free(name);
+	return part;
+}
+
 static int enter_directory(const struct cli_end *source, char **path)
 {
-	const char *from = source->path;
+	char *from = source->path ? strdup(source->path) : last_part(source);
 	char *joined = NULL;
 
-	/* Of a URL its last part, as it stands there. */
-	if (!from && source->file) {
-		size_t n = strcspn(source->name, "?");
-		const char *slash = memrchr(source->name, '/', n);
-
-		if (slash && slash > source->name && slash[-1] != '/' &&
-		    slash + 1 < source->name + n)
-			from = strndupa(slash + 1, (size_t)(source->name + n - slash - 1));
-	}
 	if (!from) {
 		warnx("'%s' is a directory; name the file in it", *path);
 		return -EISDIR;
 	}
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
-	if (asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(from)) < 0) {
+	int n = asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(from));
+	free(from);
+	if (n < 0) {
 		warnx("out of memory");
 		return -ENOMEM;
 	}

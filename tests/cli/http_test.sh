@@ -227,8 +227,6 @@ wrong_settings_are_named() {
 		SLUICE_LOG=loud
 	END
 	noise 5000 > from
-	status 1 "$sluice" stat --backend easy from
-	status 1 "$sluice" stat --backend posix "$(at from)"
 	status 2 "$sluice" stat --backend unknown "$(at from)"
 }
 

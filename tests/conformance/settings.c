@@ -72,6 +72,13 @@ static const struct numeric {
 	{"SLUICE_INLINE_BYTES", FIELD(inline_bytes), 1, 16 << 20, 64 << 10, true},
 	{"SLUICE_BOUNCE_BYTES", FIELD(bounce_bytes), 4096, 1ull << 40, 64 << 20, true},
 	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
+	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 1024, 16, false},
+	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
+	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
+	{"SLUICE_HTTP_BACKOFF_MS", FIELD(http_backoff_ms), 1, 3600000, 200, false},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", FIELD(http_backoff_max_ms), 1, 3600000, 20000, false},
+	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},
+	{"SLUICE_HTTP_STALL_MS", FIELD(http_stall_ms), 1, 3600000, 30000, false},
 #undef FIELD
 };
 
@@ -117,7 +124,8 @@ static void each_setting_is_described(void **state)
 		assert_null(bare.value);
 		assert_null(bare.source);
 	}
-	assert_int_equal(i, COUNT_OF(numerics) + 2);
+	/* BACKEND, DISABLE, REMOTE_BACKEND, CA_BUNDLE, TLS_INSECURE and LOG are no numbers. */
+	assert_int_equal(i, COUNT_OF(numerics) + 6);
 	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);

@@ -110,6 +110,9 @@ def listening_socket():
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     listener.bind(("127.0.0.1", 0))
     listener.listen(512)
+    # nginx leaves this to who made the socket, and a worker that loses the race for a connection
+    # would wait for the next one in accept(), and serve nobody until then.
+    listener.setblocking(False)
     listener.set_inheritable(True)
     return listener
 
