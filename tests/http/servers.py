@@ -111,6 +111,8 @@ def listening_socket():
     listener.bind(("127.0.0.1", 0))
     listener.listen(512)
     listener.set_inheritable(True)
+    # Each worker of nginx tries to accept, and only one of them gets the connection.
+    listener.setblocking(False)
     return listener
 
 
