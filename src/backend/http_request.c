@@ -143,7 +143,7 @@ static bool is_part(struct sl_http_request *request)
 	else if (http->size >= 0 && range->total >= 0 && range->total != http->size)
 		changed(request, "it has another length");
 	else if (!range->satisfied || range->first != request->from || range->last != last)
-		odd(request, "another Content-Range than was asked for");
+		odd(request, "another part than was asked for (Content-Range)");
 	else if (request->answer.has_length && request->answer.length != request->length)
 		odd(request, "another length than its Content-Range has");
 	else

@@ -335,6 +335,18 @@ static int open_target_stream(int fd, const struct cli_end *source, struct cli_e
 	return 0;
 }
 
+static int open_remote(sluice_context *ctx, const char *uri,
+                       const struct sluice_open_options *options, struct cli_end *out)
+{
+	int rc = sluice_open(ctx, uri, options, &out->file);
+
+	if (rc == -EEXIST)
+		warnx("%s; use -f to overwrite it", sluice_last_message());
+	else if (rc)
+		warnx("%s", sluice_last_message());
+	return rc;
+}
+
 int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
                         unsigned flags, struct cli_end *out)
 {
@@ -362,7 +374,7 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
 	else if (rc == 0 && path)
 		rc = open_target_path(ctx, source, flags, &options, out);
 	else if (rc == 0)
-		rc = open_file(ctx, out, uri, &options);
+		rc = open_remote(ctx, uri, &options, out);
 	if (rc)
 		cli_end_discard(out);
 	return rc;

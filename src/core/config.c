@@ -65,10 +65,11 @@ static const struct setting {
          "one for each core, at most 4", "1 to 64", "threads that drive remote transfers"},
 	{"SLUICE_HTTP_ATTEMPTS", COUNT, IN(http_attempts), OUT(http_attempts), 6, 1, 1000, "6",
          "1 to 1000", "requests in a row that bring no byte, after which a transfer fails"},
-	{"SLUICE_HTTP_BACKOFF_MS", COUNT, IN(http_backoff_ms), OUT(http_backoff_ms), 200, 1,
-         3600000, "200", "1 to 3600000", "milliseconds within which the first new attempt is made"},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", COUNT, IN(http_backoff_max_ms), OUT(http_backoff_max_ms),
-         20000, 1, 3600000, "20000", "1 to 3600000",
+	{"SLUICE_HTTP_BACKOFF_MS", COUNT, IN(http_backoff_ms), OUT(http_backoff_ms), 0, 1, 3600000,
+         "200, or SLUICE_HTTP_BACKOFF_MAX_MS if that is less", "1 to 3600000",
+         "milliseconds within which the first new attempt is made"},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", COUNT, IN(http_backoff_max_ms), OUT(http_backoff_max_ms), 0,
+         1, 3600000, "20000, or SLUICE_HTTP_BACKOFF_MS if that is more", "1 to 3600000",
          "milliseconds within which a later attempt is made, however many there were"},
 	{"SLUICE_HTTP_CONNECT_MS", COUNT, IN(http_connect_ms), OUT(http_connect_ms), 10000, 1,
          3600000, "10000", "1 to 3600000", "milliseconds that connecting may take"},
@@ -265,7 +266,7 @@ static int check_together(const struct sl_settings *s)
 		               "SLUICE_BOUNCE_BYTES: %" PRIu64 " is less than "
 		               "SLUICE_PIECE_BYTES, %" PRIu64,
 		               s->bounce_bytes, s->piece_bytes);
-	if (s->http_backoff_ms > s->http_backoff_max_ms)
+	if (s->http_backoff_max_ms && s->http_backoff_ms > s->http_backoff_max_ms)
 		return sl_fail(-EINVAL,
 		               "SLUICE_HTTP_BACKOFF_MS: %" PRIu64 " is more than "
 		               "SLUICE_HTTP_BACKOFF_MAX_MS, %" PRIu64,
@@ -297,6 +298,10 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 		settings.bounce_bytes = SL_MAX(64 << 20, settings.piece_bytes);
 	if (!settings.inline_bytes)
 		settings.inline_bytes = SL_MIN(64 << 10, settings.piece_bytes);
+	if (!settings.http_backoff_max_ms)
+		settings.http_backoff_max_ms = SL_MAX(20000, settings.http_backoff_ms);
+	if (!settings.http_backoff_ms)
+		settings.http_backoff_ms = SL_MIN(200, settings.http_backoff_max_ms);
 	*out = settings;
 	return 0;
 }

@@ -82,7 +82,8 @@ a_directory_as_target_gets_the_name_in_the_uri() {
 	mkdir into
 	noise 5000 > 'from it'
 	status 0 "$sluice" cp "$(at from%20it)" into
-	same 'from it' 'into/from it'
+	# As it stands in the URI: a %2F must not become a folder.
+	same 'from it' into/from%20it
 	status 0 "$sluice" cp "$fault/id/name?size=5000" into/
 	[ -s into/name ] || fail "$(ls into)"
 }
@@ -117,8 +118,8 @@ trouble_that_stays_fails_the_copy_and_leaves_nothing() {
 	status 1 "$sluice" cp "$fault/id/x?size=8000001&fault=status:503&at=7000000" into/to
 	says "503"
 	status 1 "$sluice" cp -f "$fault/id/x?size=8000001&fault=range:shifted&at=7000000" into/old
-	says "Content-Range"
-	status 1 "$sluice" cp -f "$fault/id/x?size=8000001&change=2" into/old
+	says "another part"
+	status 1 "$sluice" cp -f "$fault/id4/x?size=8000001&change=2" into/old
 	status 1 "$sluice" cp "http://127.0.0.1:1/x" into/to
 	status 1 "$sluice" cp "http://127.0.0.1:99999/x" into/to
 	status 1 "$sluice" cp "http://" into/to

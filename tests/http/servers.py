@@ -114,6 +114,8 @@ def listening_socket():
     # would wait for the next one in accept(), and serve nobody until then.
     listener.setblocking(False)
     listener.set_inheritable(True)
+    # Each worker of nginx tries to accept, and only one of them gets the connection.
+    listener.setblocking(False)
     return listener
 
 
