@@ -80,8 +80,6 @@ void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total
 void cli_progress_update(struct cli_progress *p, uint64_t moved);
 void cli_progress_end(struct cli_progress *p);
 
-/* Without %-escapes, in memory that the caller frees; NULL if they are malformed. */
-char *cli_percent_decode(const char *text);
 /* sluice_uri_name() in memory that the caller frees, or NULL. */
 char *cli_uri_name(const char *uri);
 

@@ -161,24 +161,16 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 }
 
 /* path becomes path/NAME, with the last part of the source's name. */
-/* What a remote source would be called here: the last part of its path. NULL: nothing. */
+/* What a remote source would be called here: the last part of its path, as it stands there, so that
+ * an escaped slash leads nowhere. NULL: nothing. */
 static char *last_part(const struct cli_end *source)
 {
 	size_t n = strcspn(source->name, "?");
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
-	char *part, *name;
 
 	if (!slash || slash == source->name || slash[-1] == '/' || slash + 1 == source->name + n)
 		return NULL;
-	part = strndup(slash + 1, (size_t)(source->name + n - slash - 1));
-	name = part ? cli_percent_decode(part) : NULL;
-	/* An escaped slash does not lead elsewhere. */
-	if (name && !strchr(name, '/') && strcmp(name, ".") && strcmp(name, "..")) {
-		free(part);
-		return name;
-	}
-	free(name);
-	return part;
+	return strndup(slash + 1, (size_t)(source->name + n - slash - 1));
 }
 
 static int enter_directory(const struct cli_end *source, char **path)

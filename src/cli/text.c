@@ -69,7 +69,8 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-char *cli_percent_decode(const char *text)
+/* NULL for what is not a plain %-escaped path. */
+static char *percent_decode(const char *text)
 {
 	char *path = malloc(strlen(text) + 1), *to = path;
 
@@ -106,7 +107,7 @@ char *cli_local_path(const char *uri)
 		rest += 9;
 	if (strncasecmp(uri, "file://", 7) || rest[0] != '/')
 		return NULL;
-	return cli_percent_decode(rest);
+	return percent_decode(rest);
 }
 
 char *cli_uri_name(const char *uri)

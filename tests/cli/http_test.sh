@@ -126,7 +126,7 @@ trouble_that_stays_fails_the_copy_and_leaves_nothing() {
 	holds into old
 	[ "$(cat into/old)" = old ] || fail "the old file is gone"
 	noise 500000 > from
-	status 1 "$sluice" cp from "$fault/id/x?fault=status:403&on=PUT&text=no+room"
+	status 1 "$sluice" cp -f from "$fault/id/x?fault=status:403&on=PUT&text=no+room"
 	says "no room"
 	status 1 "$sluice" cp from "$plain/forbidden/to"
 	says "not for you"
