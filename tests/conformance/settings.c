@@ -82,6 +82,24 @@ static const struct numeric {
 #undef FIELD
 };
 
+/* Settings that are words. */
+static const struct word {
+	const char *variable;
+	size_t offset;
+	const char *fallback, *other; /* other: another value that is right */
+	const char *wrong[4];
+} words[] = {
+#define FIELD(f) offsetof(struct sluice_config, f)
+	{"SLUICE_REMOTE_BACKEND",
+         FIELD(remote_backend),
+         "multi",
+         "easy",
+         {"auto", "MULTI", "easy "}},
+	{"SLUICE_TLS_INSECURE", FIELD(tls_insecure), "0", "1", {"yes", "2", "01"}},
+	{"SLUICE_LOG", FIELD(log), "off", "error", {"loud", "Debug", "1"}},
+#undef FIELD
+};
+
 static void set_field(struct sluice_config *c, const struct numeric *n, uint64_t value)
 {
 	*(size_t *)((char *)c + n->offset) = (size_t)value;
@@ -124,8 +142,8 @@ static void each_setting_is_described(void **state)
 		assert_null(bare.value);
 		assert_null(bare.source);
 	}
-	/* BACKEND, DISABLE, REMOTE_BACKEND, CA_BUNDLE, TLS_INSECURE and LOG are no numbers. */
-	assert_int_equal(i, COUNT_OF(numerics) + 6);
+	/* And SLUICE_BACKEND, SLUICE_DISABLE and SLUICE_CA_BUNDLE. */
+	assert_int_equal(i, COUNT_OF(numerics) + COUNT_OF(words) + 3);
 	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);
@@ -200,6 +218,8 @@ static void the_edges_of_each_range_are_accepted_and_beyond_them_refused(void **
 			c.piece_bytes =
 				strcmp(n->variable, "SLUICE_INLINE_BYTES") == 0 ? 16 * MIB : 4096;
 			c.inline_bytes = 1;
+			c.http_backoff_ms = 1;
+			c.http_backoff_max_ms = 3600000;
 			if (strcmp(n->variable, "SLUICE_BOUNCE_BYTES") == 0 && j)
 				c.piece_bytes = MIB;
 			set_field(&c, n, value);
@@ -316,6 +336,10 @@ static void settings_are_checked_against_each_other(void **state)
 	c.inline_bytes = 5 * MIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_INLINE_BYTES");
 	c = (struct sluice_config)SLUICE_CONFIG_INIT;
+	c.http_backoff_ms = 5000;
+	c.http_backoff_max_ms = 4999;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_HTTP_BACKOFF_MS");
+	c = (struct sluice_config)SLUICE_CONFIG_INIT;
 	c.backend = "uring";
 	c.disable = "uring";
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_DISABLE");
@@ -352,6 +376,55 @@ static void names_are_checked(void **state)
 		assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_DISABLE");
 		unsetenv("SLUICE_DISABLE");
 	}
+	assert_null(ctx);
+}
+
+static void words_of_remote_files_are_checked(void **state)
+{
+	struct sluice_config c;
+	sluice_context *ctx = NULL;
+	char lengthy[5000];
+	size_t i, j;
+
+	(void)state;
+	for (i = 0; i < COUNT_OF(words); i++) {
+		const struct word *w = &words[i];
+
+		ctx = make(NULL);
+		assert_string_equal(setting_of(ctx, w->variable).value, w->fallback);
+		assert_ok(sluice_context_free(ctx));
+		setenv(w->variable, w->other, 1);
+		ctx = make(NULL);
+		assert_string_equal(setting_of(ctx, w->variable).value, w->other);
+		assert_string_equal(setting_of(ctx, w->variable).source, "environment");
+		assert_ok(sluice_context_free(ctx));
+		c = (struct sluice_config)SLUICE_CONFIG_INIT;
+		memcpy((char *)&c + w->offset, &w->fallback, sizeof(w->fallback));
+		ctx = make(&c);
+		assert_string_equal(setting_of(ctx, w->variable).value, w->fallback);
+		assert_string_equal(setting_of(ctx, w->variable).source, "config");
+		assert_ok(sluice_context_free(ctx));
+		ctx = NULL;
+		for (j = 0; j < COUNT_OF(w->wrong) && w->wrong[j]; j++) {
+			setenv(w->variable, w->wrong[j], 1);
+			assert_refused(sluice_context_new(NULL, &ctx), EINVAL, w->variable);
+			assert_non_null(strstr(sluice_last_message(), w->wrong[j]));
+			unsetenv(w->variable);
+			c = (struct sluice_config)SLUICE_CONFIG_INIT;
+			memcpy((char *)&c + w->offset, &w->wrong[j], sizeof(w->wrong[j]));
+			assert_refused(sluice_context_new(&c, &ctx), EINVAL, w->variable);
+		}
+	}
+	setenv("SLUICE_CA_BUNDLE", "/dev/null", 1);
+	ctx = make(NULL);
+	assert_string_equal(setting_of(ctx, "SLUICE_CA_BUNDLE").value, "/dev/null");
+	assert_ok(sluice_context_free(ctx));
+	ctx = NULL;
+	memset(lengthy, 'x', sizeof(lengthy) - 1);
+	lengthy[sizeof(lengthy) - 1] = '\0';
+	setenv("SLUICE_CA_BUNDLE", lengthy, 1);
+	assert_refused(sluice_context_new(NULL, &ctx), EINVAL, "SLUICE_CA_BUNDLE");
+	unsetenv("SLUICE_CA_BUNDLE");
 	assert_null(ctx);
 }
 
@@ -480,6 +553,9 @@ static int clear(void **state)
 	(void)state;
 	for (i = 0; i < COUNT_OF(numerics); i++)
 		unsetenv(numerics[i].variable);
+	for (i = 0; i < COUNT_OF(words); i++)
+		unsetenv(words[i].variable);
+	unsetenv("SLUICE_CA_BUNDLE");
 	unsetenv("SLUICE_BACKEND");
 	unsetenv("SLUICE_DISABLE");
 	return 0;
@@ -498,6 +574,7 @@ int main(int argc, char **argv)
 		settings_test(sizes_may_have_a_unit),
 		settings_test(settings_are_checked_against_each_other),
 		settings_test(names_are_checked),
+		settings_test(words_of_remote_files_are_checked),
 		settings_test(a_struct_of_no_size_is_refused),
 		settings_test(a_shorter_struct_has_only_its_own_fields),
 		settings_test(each_feature_is_described),

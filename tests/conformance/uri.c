@@ -124,12 +124,33 @@ static void an_overlong_path_is_refused(void **state)
 	free(path);
 }
 
+/* The rest of what remote files are is told by tests/http, and by the rows that have a server. */
+static void a_remote_uri_is_known_if_libcurl_is_there(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = NULL;
+	static const char *const uris[] = {"http://:80/x", "https://:80/x", "HTTP://:80/x"};
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(uris); i++)
+		if (built_with_curl())
+			assert_refused(sluice_open(f->ctx, uris[i], NULL, &file), EINVAL, "");
+		else
+			assert_refused(sluice_open(f->ctx, uris[i], NULL, &file), EPROTONOSUPPORT,
+			               "libcurl");
+	assert_null(file);
+}
+
 int group_uri(void)
 {
 	const struct CMUnitTest tests[] = {
-		fixture_test(a_file_uri_names_a_path),    fixture_test(a_slash_may_be_escaped),
-		fixture_test(a_path_is_taken_as_it_is),   fixture_test(an_unknown_scheme_is_named),
-		fixture_test(a_malformed_uri_is_refused), fixture_test(an_overlong_path_is_refused),
+		fixture_test(a_file_uri_names_a_path),
+		fixture_test(a_slash_may_be_escaped),
+		fixture_test(a_path_is_taken_as_it_is),
+		fixture_test(an_unknown_scheme_is_named),
+		fixture_test(a_malformed_uri_is_refused),
+		fixture_test(an_overlong_path_is_refused),
+		fixture_test(a_remote_uri_is_known_if_libcurl_is_there),
 	};
 
 	return cmocka_run_group_tests_name("uri", tests, NULL, NULL);

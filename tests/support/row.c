@@ -79,6 +79,15 @@ bool machine_has_uring(void)
 #endif
 }
 
+bool built_with_curl(void)
+{
+#ifdef BUILT_WITH_CURL
+	return true;
+#else
+	return false;
+#endif
+}
+
 static void clear_environment(void)
 {
 	char name[128];
@@ -111,14 +120,14 @@ static void clear_proxies(void)
 
 static void row_start_remote(void)
 {
-#ifdef BUILT_WITH_CURL
+	if (!built_with_curl()) {
+		printf("skipped: row \"%s\" needs libcurl, which this build does not have\n",
+		       row->name);
+		exit(77);
+	}
 	servers_start();
 	setenv("SLUICE_REMOTE_BACKEND", row->remote, 1);
 	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
-#else
-	printf("skipped: row \"%s\" needs libcurl, which this build does not have\n", row->name);
-	exit(77);
-#endif
 }
 
 static void *do_nothing(void *arg)
