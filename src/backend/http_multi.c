@@ -144,8 +144,8 @@ static void start_moving(struct reactor *reactor, struct sl_http_request *reques
 {
 	CURLMcode rc = CURLM_INTERNAL_ERROR;
 
-	/* The workers' requests rest here, too. */
-	if (request->due > sl_now()) {
+	/* The workers' requests only rest here, and have no turn. */
+	if (!request->http->multi) {
 		sl_list_append(&reactor->resting, &request->link);
 		return;
 	}
