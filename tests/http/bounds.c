@@ -80,7 +80,7 @@ static void a_back_off_holds_up_no_other(void **state)
 	file = open_read(f->ctx, uri);
 	for (i = 0; i < READS; i++)
 		ops[i] = start_read(file, b.data + i * 100, 100, (uint64_t)i * 100);
-	wait_until_asked(uri, "GET", 4);
+	wait_until_asked(uri, "GET", CONNECTIONS);
 	sleep_ms(50);
 	begun = seconds_now();
 	reads_right(f, fault_uri("size=%zu", LONG), LONG, 0);

@@ -11,9 +11,13 @@ enum { MARK = 0x3c, WATCHED_MS = 60 };
 static const struct {
 	const char *variable, *value;
 } quick[] = {
-	{"SLUICE_HTTP_ATTEMPTS", "4"},        {"SLUICE_HTTP_BACKOFF_MS", "5"},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"}, {"SLUICE_HTTP_STALL_MS", "400"},
-	{"SLUICE_HTTP_CONNECT_MS", "500"},    {"SLUICE_MAX_CONNECTIONS", "8"},
+	{"SLUICE_HTTP_ATTEMPTS", "4"},
+	{"SLUICE_HTTP_BACKOFF_MS", "5"},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
+	{"SLUICE_HTTP_STALL_MS", "400"},
+	{"SLUICE_HTTP_CONNECT_MS", "500"},
+	{"SLUICE_MAX_CONNECTIONS", "8"},
+	{"SLUICE_WORKERS", "8"}, /* each moves one request of http_easy */
 };
 /* What with() has set besides. */
 static const char *also_set[16];

@@ -20,7 +20,7 @@ int group_reactor(void);
 int group_put(void);
 int group_upload(void);
 
-/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
+/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections and workers. */
 int http_setup(void **state);
 int http_teardown(void **state);
 #define http_test(name) cmocka_unit_test_setup_teardown(name, http_setup, http_teardown)
