@@ -171,6 +171,7 @@ struct sl_http_request {
 		uint64_t got;   /* bytes taken */
 		char said[201]; /* the first line of an error's body */
 		size_t said_bytes;
+		bool said_line, tagged, in_tag; /* it is over; it is HTML or XML, and in a tag */
 	} answer;
 
 	/* The first thing that is wrong with the answer. */

@@ -194,20 +194,34 @@ static bool accepts(struct sl_http_request *request)
 	return request->answer.accepted;
 }
 
-/* Keeps the first line of the body of an error. */
+/* Keeps the first line of the body of an error; of HTML and XML, what stands between the tags. */
 static void keep_said(struct sl_http_request *request, const char *data, size_t bytes)
 {
 	char *said = request->answer.said;
 	size_t length = strlen(said);
 
+	if (!request->answer.said_bytes && bytes)
+		request->answer.tagged = data[0] == '<';
+	request->answer.said_bytes += bytes;
 	for (size_t i = 0; i < bytes && length < sizeof(request->answer.said) - 1; i++) {
-		if (data[i] == '\n' && length)
-			break;
-		if ((unsigned char)data[i] >= ' ' && data[i] != 0x7f)
-			said[length++] = data[i];
+		char c = data[i];
+
+		if (request->answer.tagged && (c == '<' || c == '>')) {
+			request->answer.in_tag = c == '<';
+			c = ' ';
+		}
+		if (request->answer.in_tag || request->answer.said_line)
+			continue;
+		if (c == '\n' && length) {
+			request->answer.said_line = true;
+			continue;
+		}
+		if ((unsigned char)c < ' ' || c == 0x7f ||
+		    (c == ' ' && (!length || said[length - 1] == ' ')))
+			continue;
+		said[length++] = c;
 	}
 	said[length] = '\0';
-	request->answer.said_bytes += bytes;
 }
 
 static size_t on_body(char *data, size_t size, size_t count, void *argument)
@@ -606,8 +620,11 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	long status = request->answer.status;
+	size_t said = strlen(request->answer.said);
 	char why[64];
 
+	if (said && request->answer.said[said - 1] == ' ')
+		request->answer.said[said - 1] = '\0';
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(&http->engine->limit, sl_now());

@@ -286,7 +286,11 @@ static int check_target(const struct cli_bench_run *run)
 	const struct cli_bench *o = run->options;
 	struct stat st;
 
-	if (o->force || !run->path || stat(run->path, &st))
+	if (!run->path) {
+		warnx("a remote file is written as a whole and once; time 'sluice cp FILE URI'");
+		return -ENOTSUP;
+	}
+	if (o->force || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0)) {
 		warnx("'%s' holds something; use -f to overwrite it", o->uri);
