@@ -207,6 +207,16 @@ bool sl_http_request_gone(struct sl_http_request *request, int64_t now);
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
+/* The same, of an answer that is none to the question, and of one that is about another version. */
+void sl_http_odd(struct sl_http_request *request, const char *what);
+void sl_http_changed(struct sl_http_request *request, const char *what);
+/* Whether the answer is what was asked for; looks once. */
+bool sl_http_accepts(struct sl_http_request *request);
+/* Whether a 206 is the part that was asked for. */
+bool sl_http_is_part(struct sl_http_request *request);
+/* What libcurl calls with the lines of the header and the bytes of the body. */
+size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
+size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
 /* Drives the transfer in this thread until it is over. */
 CURLcode sl_http_request_perform(struct sl_http_request *request);
 

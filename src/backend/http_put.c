@@ -217,34 +217,16 @@ void sl_http_put_prepare(struct sl_http_put *put, CURL *easy)
 		curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE, (curl_off_t)put->announced);
 }
 
-bool sl_http_put_has_begun(struct sl_http_put *put)
+unsigned sl_http_put_state(struct sl_http_put *put)
 {
-	bool begun;
+	unsigned state;
 
 	pthread_mutex_lock(&put->mutex);
-	begun = put->locked.position > 0;
+	state = (put->locked.position > 0 ? SL_HTTP_PUT_BEGUN : 0) |
+	        (put->locked.paused ? SL_HTTP_PUT_IDLE : 0) |
+	        (put->locked.dropped ? SL_HTTP_PUT_DROPPED : 0);
 	pthread_mutex_unlock(&put->mutex);
-	return begun;
-}
-
-bool sl_http_put_is_idle(struct sl_http_put *put)
-{
-	bool idle;
-
-	pthread_mutex_lock(&put->mutex);
-	idle = put->locked.paused;
-	pthread_mutex_unlock(&put->mutex);
-	return idle;
-}
-
-bool sl_http_put_is_dropped(struct sl_http_put *put)
-{
-	bool dropped;
-
-	pthread_mutex_lock(&put->mutex);
-	dropped = put->locked.dropped;
-	pthread_mutex_unlock(&put->mutex);
-	return dropped;
+	return state;
 }
 
 bool sl_http_put_look(struct sl_http_put *put, CURL *easy)

@@ -18,11 +18,12 @@ void sl_http_put_free(struct sl_http_put *put);
 
 /* For the request that carries it, on the thread that moves that. */
 void sl_http_put_prepare(struct sl_http_put *put, CURL *easy);
-/* Whether bytes have left, so that there is no second attempt. */
-bool sl_http_put_has_begun(struct sl_http_put *put);
-/* Whether it waits for the caller to write: then silence is no stall. */
-bool sl_http_put_is_idle(struct sl_http_put *put);
-bool sl_http_put_is_dropped(struct sl_http_put *put);
+enum sl_http_put_state {
+	SL_HTTP_PUT_BEGUN = 1 << 0,   /* bytes have left, so that there is no second attempt */
+	SL_HTTP_PUT_IDLE = 1 << 1,    /* it waits for the caller to write: silence is no stall */
+	SL_HTTP_PUT_DROPPED = 1 << 2, /* nobody wants it any more */
+};
+unsigned sl_http_put_state(struct sl_http_put *put);
 /* Ends cancelled pieces, and lets the transfer go on if there is something for it: true. */
 bool sl_http_put_look(struct sl_http_put *put, CURL *easy);
 /* 0, or what is wrong with a success of the server's. */
