@@ -32,7 +32,7 @@ static const struct argp_option option_list[] = {
 static const char description[] =
 	"Copies SRC to DST, which gets its name when it is complete.\v"
 	"SRC and DST are paths, file:///PATH, or http(s)://HOST/PATH; '-' is standard input or "
-        "output. If DST is a "
+	"output. If DST is a "
 	"directory, the copy is put into it. FIFOs and character devices are read or written as "
 	"they are. A sparse source gives a sparse copy.";
 
