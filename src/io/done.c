@@ -47,23 +47,26 @@ static void unlink_op(struct sl_done *done, struct sluice_op *op)
 		(void)!read(done->fd, &count, sizeof(count));
 }
 
-void sl_done_push(struct sluice_op *op)
+uint32_t sl_done_publish(struct sluice_op *op)
 {
 	struct sl_done *done = &op->ctx->done;
+	uint32_t before;
 	bool wake;
 
+	if (op->detached)
+		return atomic_fetch_or(&op->state, SL_OP_DONE);
 	pthread_mutex_lock(&done->mutex);
-	if (op->done.reported) {
-		pthread_mutex_unlock(&done->mutex);
-		return;
+	if (!op->done.reported) {
+		if (sl_list_empty(&done->list))
+			show(done);
+		sl_list_append(&done->list, &op->done.link);
 	}
-	if (sl_list_empty(&done->list))
-		show(done);
-	sl_list_append(&done->list, &op->done.link);
+	before = atomic_fetch_or(&op->state, SL_OP_DONE);
 	wake = done->waiters > 0;
 	pthread_mutex_unlock(&done->mutex);
 	if (wake)
 		pthread_cond_signal(&done->arrived);
+	return before;
 }
 
 void sl_done_forget(struct sluice_op *op)
@@ -103,7 +106,7 @@ int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
 	deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
 	until = (struct timespec){deadline / 1000000000, deadline % 1000000000};
 	pthread_mutex_lock(&ctx->done.mutex);
-	/* Ended by sl_done_push(), or by the deadline. */
+	/* Ended by sl_done_publish(), or by the deadline. */
 	while (!(op = take(&ctx->done)) && timeout_ms && rc != ETIMEDOUT) {
 		ctx->done.waiters++;
 		if (deadline == SL_FOREVER)

@@ -175,7 +175,11 @@ struct sl_done {
 
 int sl_done_init(struct sl_done *done);
 void sl_done_destroy(struct sl_done *done);
-void sl_done_push(struct sluice_op *op);
+/*
+ * Sets SL_OP_DONE and puts the operation into the queue in one step, so that the queue has them in
+ * the order in which sluice_poll() saw them end. Returns the state before.
+ */
+uint32_t sl_done_publish(struct sluice_op *op);
 /* The operation is not to be reported, or not any more. */
 void sl_done_forget(struct sluice_op *op);
 

@@ -105,14 +105,12 @@ void sl_op_publish(struct sluice_op *op)
 	uint32_t before;
 
 	pthread_mutex_lock(&op->mutex);
-	before = atomic_fetch_or(&op->state, SL_OP_DONE);
+	before = sl_done_publish(op);
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	pthread_mutex_unlock(&op->mutex);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
-	if (!op->detached)
-		sl_done_push(op);
 }
 
 void sl_op_end(struct sluice_op *op)
