@@ -36,6 +36,11 @@ extern "C" {
 typedef struct sluice_context sluice_context;
 typedef struct sluice_file sluice_file;
 typedef struct sluice_op sluice_op;
+/*
+ * A stream of a device; a cudaStream_t passes as it is. 0 is the default stream of the device that the
+ * memory beside it belongs to, (sluice_stream)2 in CUDA the calling thread's. See <sluice/device.h>.
+ */
+typedef struct CUstream_st *sluice_stream;
 
 /* The version of the library that is running, as in "0.1.0". */
 SLUICE_API const char *sluice_version(void);

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The contract between the engine and a device, and how a pointer leads to one. */
+#ifndef SL_DEVICE_H
+#define SL_DEVICE_H
+
+#include <sluice/device.h>
+
+#include "core/core.h"
+
+/* Of all kinds together. */
+#define SL_DEVICES_MOST 16
+
+/* One thing that a device does in stream order. */
+enum sl_command_kind { SL_AWAIT_WORD, SL_WRITE_WORD, SL_COPY };
+struct sl_command {
+	enum sl_command_kind kind;
+	union {
+		/* The word is in memory that the device has registered. The wait ends when the word is
+		 * value or, cyclically, later: (int32_t)(*word - value) >= 0. The write is seen after
+		 * all that came before it in its stream. */
+		struct {
+			_Atomic uint32_t *at;
+			uint32_t value;
+		} word;
+		struct {
+			void *to;
+			const void *from;
+			size_t length;
+		} copy; /* host memory in it is registered */
+	};
+};
+
+struct sl_device;
+
+/*
+ * What a kind of device offers. Every function is a driver call: it may be held up by what other
+ * threads do with the driver, so only these call them: the caller's thread inside a public function,
+ * and the copier. None is called with a lock held that a worker, a reactor or the doorbell takes.
+ * Results are 0 or a negative errno without a sentence, if nothing else is said. Any thread.
+ */
+struct sl_device_ops {
+	const char *name; /* of the kind, as in "emulated" */
+
+	int (*describe)(struct sl_device *device, struct sluice_device *out); /* all but name */
+
+	int (*alloc)(struct sl_device *device, size_t length, void **out);
+	int (*free)(struct sl_device *device, void *memory);
+	/* Host memory, whole pages; may wait for everything that the device has to do. */
+	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
+	int (*unregister_memory)(struct sl_device *device, void *memory);
+	/* Whether all of the range is registered with, or was pinned by, the device. */
+	bool (*registered)(struct sl_device *device, const void *memory, size_t length);
+
+	int (*stream_new)(struct sl_device *device, sluice_stream *out);
+	int (*stream_free)(struct sl_device *device, sluice_stream stream);
+	int (*stream_query)(struct sl_device *device, sluice_stream stream); /* 1, 0, or negative */
+	int (*stream_synchronize)(struct sl_device *device, sluice_stream stream);
+	/* Whether commands can be given to the stream: -EINVAL, with a sentence, while it is captured. */
+	int (*stream_check)(struct sl_device *device, sluice_stream stream);
+
+	/* Gives commands to a stream, in order; how many it took is in *taken, on failure too. */
+	int (*enqueue)(struct sl_device *device, sluice_stream stream,
+	               const struct sl_command *commands, size_t count, size_t *taken);
+
+	int (*event_new)(struct sl_device *device, sluice_event *out);
+	int (*event_free)(struct sl_device *device, sluice_event event);
+	int (*event_record)(struct sl_device *device, sluice_event event, sluice_stream stream);
+	int (*event_await)(struct sl_device *device, sluice_event event, sluice_stream stream);
+	int (*event_query)(struct sl_device *device, sluice_event event); /* 1, 0, or negative */
+	int (*event_synchronize)(struct sl_device *device, sluice_event event);
+
+	/* 0, or why the device does nothing any more. */
+	int (*status)(struct sl_device *device);
+};
+
+struct sl_device {
+	const struct sl_device_ops *ops;
+	int index;     /* the public number */
+	char name[24]; /* "emulated:0" */
+};
+
+/* A kind of devices. The table is in sluice.c, its last row has find NULL. */
+struct sl_device_kind {
+	/* The devices of the kind one by one, index from 0; NULL past the last. */
+	struct sl_device *(*find)(unsigned index);
+	/* The device that a pointer belongs to, or NULL. Not counted as a call where it costs nothing. */
+	struct sl_device *(*of_memory)(const void *memory);
+	/* The device of a stream; NULL: not one of this kind, or one that every device has. */
+	struct sl_device *(*of_stream)(sluice_stream stream);
+	struct sl_device *(*of_event)(sluice_event event);
+};
+extern const struct sl_device_kind sl_device_kinds[];
+extern const struct sl_device_kind sl_emulated;
+
+/* NULL past the last. */
+struct sl_device *sl_device_find(unsigned index);
+/* The device that holds the byte at this address; NULL: host memory. */
+struct sl_device *sl_device_of_memory(const void *memory);
+/* The device of a stream; if every device has such a stream, fallback. */
+struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback);
+
+#endif
