@@ -88,6 +88,16 @@ struct sluice_config {
 	 * 16777216. Default: 262144. */
 	size_t max_operations;
 
+	/* SLUICE_STAGING_BYTES: pinned memory for each device whose memory is used; 64 KiB to 1 TiB,
+	 * enough for a slot. A quarter of it is for operations that are awaited on the host.
+	 * Default: 256 MiB. */
+	size_t staging_bytes;
+	/* SLUICE_SLOT_BYTES: what one slot of it holds; 4 KiB to 1 GiB, a multiple of 4 KiB, at least
+	 * piece_bytes. Default: by operation. */
+	size_t slot_bytes;
+	/* SLUICE_SLOTS: slots that one operation cycles through; 1 to 64. Default: by operation. */
+	size_t slots;
+
 	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
 	 * "easy", one blocking transfer on each worker, for http:// and https://. */
 	const char *remote_backend;
@@ -118,10 +128,10 @@ struct sluice_config {
 	 * "debug" (requests). */
 	const char *log;
 };
-#define SLUICE_CONFIG_INIT                                                                       \
-	{                                                                                        \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, \
-			0, 0, 0, 0, 0, NULL, NULL, NULL                                          \
+#define SLUICE_CONFIG_INIT                                                                    \
+	{                                                                                     \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+			NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                           \
 	}
 
 /*
@@ -136,6 +146,15 @@ SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_con
  * Handles of operations that are over stay valid until sluice_op_free().
  */
 SLUICE_API int sluice_context_free(sluice_context *ctx);
+
+/*
+ * Lets the context stage transfers of a device (see <sluice/device.h>) through n bytes at memory,
+ * instead of SLUICE_STAGING_BYTES of its own: memory that the device copies from and to directly, as
+ * sluice_pinned_alloc() and cudaHostAlloc() give it. It is the context's until sluice_context_free().
+ * -EINVAL: it is not registered with the device, not on a multiple of 4096, or too little for a slot.
+ * -EBUSY: the context has used the device already. -ENODEV.
+ */
+SLUICE_API int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n);
 
 /* One setting of a context, as it is in force. The strings live as long as the context. */
 struct sluice_setting {
@@ -315,7 +334,36 @@ SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, si
 SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count,
                              sluice_op **out);
 
-/* The general form of the four calls above. Start from SLUICE_REQUEST_INIT. */
+/*
+ * Memory of a device. Every data pointer above and below may be memory of a device; within one
+ * operation all of it is of one device, or all of it is the host's. -EINVAL: it is mixed.
+ *
+ * In stream order: the transfer comes after what the stream was given before, and what the stream is
+ * given next comes after the transfer. So a kernel behind sluice_read_on() sees the data, and one
+ * behind sluice_write_on() may write over the source. Nobody waits on the host, and nothing has to be
+ * synchronised; that a write arrived, and that nothing failed, the operation says, whose end may be
+ * awaited as any other. A file that ends before offset + n makes the read fail with -EIO. An operation
+ * that fails or is cancelled never holds its stream up: the stream goes on, with undefined contents in
+ * the memory of a read.
+ *
+ * The call does not wait for storage. It may wait for earlier operations in stream order to let go of
+ * pinned memory (SLUICE_STAGING_BYTES) or of places in the device's queue, and for earlier overlapping
+ * operations on memory of a device that are awaited on the host; with OPEN_NONBLOCK it answers -EAGAIN
+ * instead, and -E2BIG to what could never be enqueued at once. The stream, and whatever the driver
+ * needs for it, must outlive the operation. With host memory, n bytes of it are the operation's from
+ * when the stream reaches it until the stream has passed it. -EINVAL: the stream is being captured or
+ * is of another device than the memory. -ENOTSUP: the device has no stream order.
+ */
+SLUICE_API int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
+                              sluice_stream stream, sluice_op **out);
+SLUICE_API int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
+                               sluice_stream stream, sluice_op **out);
+SLUICE_API int sluice_readv_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                               sluice_stream stream, sluice_op **out);
+SLUICE_API int sluice_writev_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                                sluice_stream stream, sluice_op **out);
+
+/* The general form of the calls above. Start from SLUICE_REQUEST_INIT. */
 enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };
 struct sluice_request {
 	size_t size; /* sizeof(struct sluice_request) */
@@ -323,10 +371,12 @@ struct sluice_request {
 	const struct sluice_extent *extents;
 	size_t count; /* of extents */
 	void *user;   /* handed back by sluice_op_user() */
+	int on;       /* 1: in stream order, on the next field; 0: awaited on the host */
+	sluice_stream stream;
 };
-#define SLUICE_REQUEST_INIT                                     \
-	{                                                       \
-		sizeof(struct sluice_request), 0, NULL, 0, NULL \
+#define SLUICE_REQUEST_INIT                                              \
+	{                                                                \
+		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL \
 	}
 SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);
 
@@ -338,7 +388,8 @@ SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, 
  */
 SLUICE_API int64_t sluice_wait(sluice_op *op, int timeout_ms);
 
-/* 1 if the operation is over, 0 if it is running. No system call. */
+/* 1 if the operation is over, 0 if it is running. No system call and no call of a driver: once a
+ * stream has passed a read, this says so. */
 SLUICE_API int sluice_poll(const sluice_op *op);
 
 /*

@@ -78,6 +78,7 @@ struct sl_limits {
 	unsigned depth;     /* pieces of one operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* one piece for each extent, one after the other */
+	bool whole;         /* and no extent can be had in parts */
 };
 
 struct sl_backend_ops {

@@ -485,6 +485,7 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->depth = 2 * connections;
 	out->alignment = 0;
 	out->sequential = http->put || !http->ranges;
+	out->whole = !http->put && !http->ranges;
 }
 
 static char *http_identity(struct sl_backend *backend)

@@ -57,6 +57,15 @@ static const struct setting {
          "memory for direct I/O of data that is not aligned, taken when it is needed"},
 	{"SLUICE_MAX_OPERATIONS", COUNT, IN(max_operations), OUT(max_operations), 1 << 18, 1,
          1 << 24, "262144", "1 to 16777216", "operations in flight, after which submission waits"},
+	{"SLUICE_STAGING_BYTES", BYTES, IN(staging_bytes), OUT(staging_bytes), 0, 64 << 10,
+         UINT64_C(1) << 40, "256 MiB, or more if a ring of slots needs it", "64 KiB to 1 TiB",
+         "pinned memory for each device that is used, a quarter of it for what is awaited on the "
+         "host"},
+	{"SLUICE_SLOT_BYTES", BYTES, IN(slot_bytes), OUT(slot_bytes), 0, 4096, 1 << 30,
+         "by operation", "4 KiB to 1 GiB, a multiple of 4 KiB, at least SLUICE_PIECE_BYTES",
+         "what one slot of pinned memory holds"},
+	{"SLUICE_SLOTS", COUNT, IN(slots), OUT(slots), 0, 1, 64, "by operation", "1 to 64",
+         "slots that one operation cycles through"},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},
 	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,
@@ -271,6 +280,14 @@ static int check_together(const struct sl_settings *s)
 		               "SLUICE_HTTP_BACKOFF_MS: %" PRIu64 " is more than "
 		               "SLUICE_HTTP_BACKOFF_MAX_MS, %" PRIu64,
 		               s->http_backoff_ms, s->http_backoff_max_ms);
+	if (s->slot_bytes % 4096)
+		return sl_fail(-EINVAL, "SLUICE_SLOT_BYTES: %" PRIu64 " is no multiple of 4 KiB",
+		               s->slot_bytes);
+	if (s->slot_bytes && s->slot_bytes < s->piece_bytes)
+		return sl_fail(-EINVAL,
+		               "SLUICE_SLOT_BYTES: %" PRIu64 " is less than "
+		               "SLUICE_PIECE_BYTES, %" PRIu64,
+		               s->slot_bytes, s->piece_bytes);
 	if (s->inline_bytes > s->piece_bytes)
 		return sl_fail(-EINVAL,
 		               "SLUICE_INLINE_BYTES: %" PRIu64 " is more than "

@@ -201,7 +201,7 @@ enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING };
 /* What moves the bytes of remote files. */
 enum sl_remote { SL_REMOTE_MULTI, SL_REMOTE_EASY };
 
-#define SL_SETTINGS_MOST 32 /* a bound on their number */
+#define SL_SETTINGS_MOST 40 /* a bound on their number */
 #define SL_SETTING_TEXT  1024
 
 struct sl_settings {
@@ -216,7 +216,10 @@ struct sl_settings {
 	uint64_t inline_bytes;
 	uint64_t bounce_bytes;
 	uint64_t max_operations;
-	unsigned remote; /* enum sl_remote */
+	uint64_t staging_bytes;
+	uint64_t slot_bytes; /* 0: by operation */
+	uint64_t slots;      /* 0: by operation */
+	unsigned remote;     /* enum sl_remote */
 	uint64_t max_connections;
 	uint64_t http_reactors;
 	uint64_t http_attempts;

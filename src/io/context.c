@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@ static void context_destroy(struct sluice_context *ctx)
 {
 	sl_done_destroy(&ctx->done);
 	pthread_mutex_destroy(&ctx->files.mutex);
+	pthread_mutex_destroy(&ctx->devices.mutex);
+	pthread_mutex_destroy(&ctx->submission);
 	free(ctx);
 }
 
@@ -26,6 +29,74 @@ void sl_context_unref(struct sluice_context *ctx)
 	if (atomic_fetch_sub(&ctx->references, 1) == 1)
 		context_destroy(ctx);
 }
+
+/* ----------------------------------------------------------------------------------- staging */
+
+/* Whether every slot that an operation may need can be had; without a budget, one in which it can. */
+static int check_staging(struct sl_settings *s)
+{
+	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;
+	uint64_t power = SL_SLOT_LEAST, ring;
+
+	while (power < slot)
+		power *= 2;
+	ring = power * (s->slots ? s->slots : 1);
+	if (!s->staging_bytes)
+		s->staging_bytes = SL_MAX(UINT64_C(256) << 20, SL_MAX(8 * power, 2 * ring));
+	if (sl_staging_part(s->staging_bytes, SL_PART_HOST) < power ||
+	    sl_staging_part(s->staging_bytes, SL_PART_STREAM) < ring)
+		return sl_fail(-EINVAL,
+		               "SLUICE_STAGING_BYTES: %" PRIu64
+		               " is too little for a ring of %" PRIu64 " slots of %" PRIu64
+		               " bytes, which three quarters of it must hold, and "
+		               "for one slot, which the rest must hold",
+		               s->staging_bytes, ring / power, power);
+	return 0;
+}
+
+int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
+                           struct sl_staging **out)
+{
+	struct sl_staging **staging = &ctx->devices.staging[device->index];
+	int rc = 0;
+
+	/* Nothing that ends a wait of a device needs this lock. */
+	pthread_mutex_lock(&ctx->devices.mutex);
+	if (!*staging)
+		rc = sl_staging_start(device, &ctx->core.settings, NULL, 0, staging);
+	*out = *staging;
+	pthread_mutex_unlock(&ctx->devices.mutex);
+	return rc;
+}
+
+int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n)
+{
+	struct sl_device *found;
+	struct sl_settings settings;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	found = device < 0 ? NULL : sl_device_find((unsigned)device);
+	if (!found)
+		return sl_fail(-ENODEV, "there is no device %d", device);
+	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)
+		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
+	settings = ctx->core.settings;
+	settings.staging_bytes = n;
+	rc = n ? check_staging(&settings) : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&ctx->devices.mutex);
+	if (ctx->devices.staging[device])
+		rc = sl_fail(-EBUSY, "the context has used %s already", found->name);
+	else
+		rc = sl_staging_start(found, &settings, memory, n, &ctx->devices.staging[device]);
+	pthread_mutex_unlock(&ctx->devices.mutex);
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------------- threads */
 
 static int start_uring(struct sl_core *core)
 {
@@ -66,11 +137,17 @@ static int start_threads(struct sl_core *core)
 }
 
 /* All are joined before any is freed: one may still be waking another. */
-static void stop_threads(struct sl_core *core)
+static void stop_threads(struct sluice_context *ctx)
 {
+	struct sl_core *core = &ctx->core;
+
+	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
+		sl_staging_stop(ctx->devices.staging[i]);
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
 	sl_http_stop(core->http);
+	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
+		sl_staging_free(ctx->devices.staging[i]);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
 	sl_bounce_free(core->bounce);
@@ -94,10 +171,14 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	}
 	atomic_init(&ctx->references, 1);
 	pthread_mutex_init(&ctx->files.mutex, NULL);
+	pthread_mutex_init(&ctx->devices.mutex, NULL);
+	pthread_mutex_init(&ctx->submission, NULL);
 	for (size_t i = 0; i < SL_OBJECT_BUCKETS; i++)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
 	rc = sl_settings_load(config, &ctx->core.settings);
+	if (!rc)
+		rc = check_staging(&ctx->core.settings);
 	if (!rc) {
 		sl_kernel_probe(ctx->core.settings.disable, &ctx->core.kernel);
 		rc = start_threads(&ctx->core);
@@ -105,7 +186,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	for (size_t i = 0; !rc && i < SL_SETTINGS_MOST; i++)
 		sl_setting_print(i, &ctx->core.settings, ctx->texts[i], sizeof(ctx->texts[i]));
 	if (rc) {
-		stop_threads(&ctx->core);
+		stop_threads(ctx);
 		context_destroy(ctx);
 		sl_fork_leave();
 		return rc;
@@ -127,7 +208,7 @@ int sluice_context_free(sluice_context *ctx)
 	pthread_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
-	stop_threads(&ctx->core);
+	stop_threads(ctx);
 	sl_context_unref(ctx);
 	sl_fork_leave();
 	return 0;

@@ -5,6 +5,8 @@
 
 #include "backend/backend.h"
 #include "core/core.h"
+#include "device/device.h"
+#include "staging/staging.h"
 
 /* -------------------------------------------------------------------------------------- plan */
 
@@ -32,6 +34,130 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* False: there is no further piece. */
 bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out);
 void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut);
+
+/* ------------------------------------------------------------------------------------- chunk */
+
+/* Cuts the extents of an operation into chunks, what one slot holds at a time, in order. */
+struct sl_chunks {
+	const struct sluice_extent *extents;
+	size_t count;
+	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
+	uint64_t file_size;    /* bytes behind it are in no chunk */
+	bool whole;            /* a chunk is an extent */
+	size_t slot_bytes;
+	size_t extent; /* where the next chunk begins */
+	uint64_t position;
+};
+struct sl_chunk {
+	size_t extent; /* of the next segment */
+	uint64_t position;
+	size_t at; /* in the slot */
+	uint64_t length;
+	unsigned segments; /* that are left */
+};
+/* Bytes that are together in the slot, in the file, and in the operation's memory. */
+struct sl_segment {
+	char *memory;
+	size_t at, length;
+	uint64_t offset;
+	bool large; /* of an extent of at least direct_bytes */
+};
+/* Chooses slot_bytes and the number of slots. -ENOTSUP with a sentence. part: bytes of pinned memory
+ * that there are. */
+int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
+                   const struct sl_settings *settings, size_t part, unsigned *slots);
+/* False: there is no further chunk, or segment. The chunk is used up. */
+bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
+bool sl_segment_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
+                     struct sl_segment *out);
+
+/* ------------------------------------------------------------------------------------ staged */
+
+/* How the bytes of an operation get to their memory, if not directly. */
+enum sl_way {
+	SL_WAY_HOST,   /* memory of a device, awaited on the host: slots, and the copier */
+	SL_WAY_STREAM, /* memory of a device, in stream order: slots in a ring */
+	SL_WAY_DIRECT, /* host memory in stream order: as it is, between two turns of a word */
+};
+
+struct sl_staged;
+
+/* A slot, and what its chunk is doing. Guarded by op->mutex. */
+struct sl_seat {
+	struct sl_staged *staged;
+	unsigned index;
+	uint64_t number; /* of the chunk */
+	struct sl_chunk chunk;
+	unsigned pieces; /* in flight */
+	bool handed;     /* all its pieces have been handed out */
+	uint64_t moved;  /* of its bytes */
+	/* SL_WAY_HOST: */
+	bool ready;          /* to be filled (read), or full (write) */
+	bool empty;          /* of a write: for the copier to fill */
+	struct sl_copy copy; /* while that is in flight, the copier reads the next two */
+	struct sl_chunk walk;
+	uint64_t left;
+};
+
+struct sl_staged {
+	struct sluice_op *op;
+	enum sl_way way;
+	struct sl_staging *staging;
+	sluice_stream stream;
+	struct sl_ask ask;
+	struct sl_ring ring; /* not of SL_WAY_HOST */
+	size_t slot_bytes;
+	unsigned count; /* of slots and seats */
+
+	struct {
+		bool started; /* the operation's turn among others has come, and its plan is made */
+		bool asking;  /* for slots; of SL_WAY_HOST */
+		bool submitting;   /* there may be more to enqueue */
+		bool exhausted;    /* the last piece has been handed out */
+		bool stored;       /* SL_WAY_DIRECT: the processor's word says that it is over */
+		unsigned copies;   /* of the copier, in flight */
+		unsigned commands; /* in flight on the device */
+		struct sl_chunks chunks;      /* that are handed out in pieces */
+		uint64_t next;                /* the number of the next of them */
+		struct sl_seat *seat;         /* whose pieces are handed out now, or NULL */
+		struct sl_chunks copied;      /* SL_WAY_HOST, write: those that the copier fills */
+		uint64_t filled;              /* the number of the next of them */
+		struct sluice_extent segment; /* what op->locked.plan cuts */
+	} locked;                             /* guarded by op->mutex */
+
+	/* The submitting call's, and those that are given back as the stream passes, guarded by
+	 * op->mutex. */
+	struct sl_chunks enqueued, passed;
+	uint64_t passed_number;
+
+	struct sl_slot *slots;
+	struct sl_seat seats[];
+};
+
+/* The way of a request to memory of that device, or of host memory in stream order (then device is
+ * the stream's). In a public call; may call the driver. With a sentence on failure. */
+int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_order,
+                  sluice_stream stream, bool host_memory);
+void sl_staged_free(struct sl_staged *staged);
+/* The operation's turn has come; op->locked.plan has its limits. Goes on by itself. */
+void sl_staged_start(struct sluice_op *op);
+/* With op->mutex: lets op->locked.plan cut what comes next. False: nothing now, or never again. */
+bool sl_staged_next(struct sluice_op *op);
+/* With op->mutex: a piece of that seat is over. */
+void sl_staged_piece_done(struct sl_seat *seat, size_t moved);
+/* With op->mutex: the operation has failed or was cancelled: nothing holds the stream up. */
+void sl_staged_stop(struct sluice_op *op);
+/* Without: what waits for slots waits no longer. */
+void sl_staged_cancel(struct sluice_op *op);
+/* With op->mutex: whether nothing is in flight any more, neither here nor on the device. */
+bool sl_staged_over(struct sluice_op *op);
+/* Gives back what the operation had. */
+void sl_staged_end(struct sluice_op *op);
+
+/* Submits an operation in stream order: op is whole and admitted. As enter() in submit.c. */
+int sl_stream_enter(struct sluice_op *op, sluice_op **out);
+/* An operation that needs the copier is over: those that waited for one look again. */
+void sl_copier_left(struct sluice_context *ctx);
 
 /* ------------------------------------------------------------------------------------- order */
 
@@ -62,7 +188,8 @@ struct sl_span {
 
 /*
  * Enters the operation's spans. 0: it may start; 1: sl_order_leave() of another one will hand it
- * out; -EINVAL: ranges of one write overlap each other (it has not entered).
+ * out; -EINVAL: ranges of one write overlap each other (it has not entered); -EBUSY: it is in stream
+ * order, and would wait for one that needs the copier (it has not entered).
  */
 int sl_order_enter(struct sluice_op *op);
 /* Takes the operation out, and appends those that may start now to ready. */
@@ -85,6 +212,7 @@ struct sl_part {
 	struct sl_piece piece;
 	struct sl_list link; /* guarded by op->mutex: in flying or spare */
 	struct sluice_op *op;
+	struct sl_seat *seat; /* whose slot the piece is in, or NULL */
 };
 
 struct sluice_op {
@@ -97,7 +225,9 @@ struct sluice_op {
 	struct sluice_context *ctx;
 	struct sluice_file *file; /* valid while the operation is not over */
 	enum sl_kind kind;
-	bool detached; /* no handle was asked for: errors go to the file */
+	bool detached;            /* no handle was asked for: errors go to the file */
+	struct sl_staged *staged; /* NULL: between storage and the caller's memory directly */
+	bool on_stream;           /* in stream order */
 	void *user;
 	uint64_t length; /* what SL_TRUNCATE sets */
 	uint64_t bytes;  /* what it added to file->bytes when it started */
@@ -111,8 +241,9 @@ struct sluice_op {
 		size_t count;
 		enum sl_effect effect;
 		struct sl_list ready; /* the list of those that may start */
-		uint64_t sequence;    /* guarded by object->mutex, as is the next */
+		uint64_t sequence;    /* guarded by object->mutex, as are the next */
 		uint64_t blockers;    /* pairs of spans that hold it back */
+		bool copier;          /* it, or what it waits for, needs the copier */
 	} order;
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */
@@ -124,6 +255,7 @@ struct sluice_op {
 		bool pumping; /* one thread hands out pieces; others leave word in again */
 		bool again;
 		bool stopped; /* failed or cancelled: no further pieces */
+		bool over;    /* nothing is in flight, and somebody ends it */
 		bool ended;   /* the result stands */
 		bool aligned; /* of the piece handed out last */
 		int error;    /* the first */
@@ -150,6 +282,14 @@ void sl_op_unref(struct sluice_op *op);
 /* Starts what may start; takes over one reference of each. */
 void sl_op_start_all(struct sl_list *ready);
 void sl_op_start(struct sluice_op *op);
+/* The same for one that was stopped before: it only ends. */
+void sl_op_stopped(struct sluice_op *op);
+/*
+ * Hands out pieces until enough are in flight, and ends the operation if it is over. With op->mutex,
+ * which it releases, and by a thread that knew until then that the operation is not over, or that has a
+ * reference to it.
+ */
+void sl_op_pump_locked(struct sluice_op *op);
 /* Ends an operation that has no pieces: the engine's reference is gone afterwards. */
 void sl_op_end(struct sluice_op *op);
 /* Publishes the result; the file's and the context's accounts are the caller's. */
@@ -224,6 +364,17 @@ struct sluice_context {
 
 	struct sl_done done;
 
+	/* Held while an operation in stream order takes its place among others and its commands are
+	 * enqueued. No worker, reactor, doorbell or copier takes it. */
+	pthread_mutex_t submission;
+	_Atomic uint32_t copier_left;   /* counts ends of operations that need the copier, */
+	_Atomic uint32_t copier_waited; /* while so many submissions wait for one */
+
+	struct {
+		pthread_mutex_t mutex;
+		struct sl_staging *staging[SL_DEVICES_MOST]; /* by device; never changed once set */
+	} devices;                                           /* guarded by its mutex */
+
 	struct {
 		pthread_mutex_t mutex;
 		unsigned count;
@@ -241,6 +392,9 @@ void sl_fork_leave(void);
 
 /* 0, or -EINVAL, -ECHILD with a sentence. The first thing a public call does. */
 int sl_context_check(const struct sluice_context *ctx);
+/* The staging of a device, started at its first use. With a sentence on failure. */
+int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
+                           struct sl_staging **out);
 void sl_context_unref(struct sluice_context *ctx);
 struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
 void sl_object_release(struct sluice_context *ctx, struct sl_object *object);

@@ -45,6 +45,7 @@ static void op_free(struct sluice_op *op)
 		free(op->extents);
 	if (op->order.spans != &op->one_span)
 		free(op->order.spans);
+	sl_staged_free(op->staged);
 	free(op->message);
 	pthread_mutex_destroy(&op->mutex);
 	sl_context_unref(op->ctx);
@@ -118,6 +119,7 @@ void sl_op_end(struct sluice_op *op)
 	struct sluice_context *ctx = op->ctx;
 	struct sluice_file *file = op->file;
 	struct sl_list ready;
+	bool copier;
 
 	sl_list_init(&ready);
 	pthread_mutex_lock(&op->mutex);
@@ -128,8 +130,11 @@ void sl_op_end(struct sluice_op *op)
 		sl_file_keep_error(file, (int)op->result, op->message);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	sl_order_leave(op, &ready);
+	copier = op->order.copier;
 	sl_op_publish(op);
 	sl_op_unref(op);
+	if (copier)
+		sl_copier_left(ctx);
 	/* The places are given back before others start, so that none of them waits for this one;
 	 * those that start keep the file open themselves. */
 	sl_op_leave(ctx);
@@ -144,6 +149,8 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 
 	pthread_mutex_lock(&op->mutex);
 	op->locked.stopped = true;
+	if (op->staged && !op->locked.over)
+		sl_staged_stop(op);
 	if (!op->locked.error && !op->locked.ended) {
 		op->locked.error = error;
 		op->message = message;

@@ -29,6 +29,7 @@ static struct sluice_op *owner(struct sl_interval *interval)
 struct entering {
 	struct sluice_op *op;
 	bool overlaps_itself;
+	bool copier; /* one that holds it back needs the copier */
 };
 
 static void count_blocker(struct sl_interval *interval, void *argument)
@@ -39,6 +40,7 @@ static void count_blocker(struct sl_interval *interval, void *argument)
 		entering->overlaps_itself = true;
 	else
 		entering->op->order.blockers++;
+	entering->copier |= owner(interval)->order.copier;
 }
 
 /* Whether an operation of the first effect holds a later one of the second back. */
@@ -58,7 +60,7 @@ static void remove_spans(struct sluice_op *op, size_t count)
 int sl_order_enter(struct sluice_op *op)
 {
 	struct sl_object *object = op->order.object;
-	struct entering entering = {op, false};
+	struct entering entering = {op, false, false};
 	size_t entered = 0;
 	int rc;
 
@@ -81,7 +83,11 @@ int sl_order_enter(struct sluice_op *op)
 	if (entering.overlaps_itself) {
 		remove_spans(op, entered);
 		rc = -EINVAL;
+	} else if (op->on_stream && entering.copier) {
+		remove_spans(op, entered);
+		rc = -EBUSY;
 	} else {
+		op->order.copier |= entering.copier;
 		rc = op->order.blockers > 0;
 	}
 	pthread_mutex_unlock(&object->mutex);

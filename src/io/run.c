@@ -9,16 +9,14 @@
 
 /* ------------------------------------------------------------------------------------ pieces */
 
-static void pump_locked(struct sluice_op *op);
-
 /*
  * Whether a short read lacks bytes that were there when the operation began: pieces end where the
- * file ended then, if that was known.
+ * file ended then, if that was known. In stream order there is nobody to be told how much came.
  */
 static bool lacks_bytes(struct sluice_op *op, const struct sl_piece *piece)
 {
 	return !piece->write && !piece->error && piece->moved < piece->length &&
-	       op->locked.plan.file_size != INT64_MAX;
+	       (op->on_stream || op->locked.plan.file_size != INT64_MAX);
 }
 
 /* NULL if there is no memory for it. */
@@ -30,7 +28,12 @@ static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, b
 
 	if (piece->message)
 		return piece->message;
-	if (lacks)
+	if (lacks && op->on_stream)
+		rc = asprintf(&message,
+		              "'%s' ends at byte %" PRIu64 ", before what was to be read in "
+		              "stream order",
+		              op->file->uri, at);
+	else if (lacks)
 		rc = asprintf(&message,
 		              "'%s' was cut short while it was read: bytes from %" PRIu64
 		              " on are missing",
@@ -57,7 +60,9 @@ static void part_done(struct sl_piece *piece)
 	op->locked.moved += piece->moved;
 	sl_list_remove(&part->link);
 	sl_list_append(&op->locked.spare, &part->link);
-	pump_locked(op);
+	if (part->seat)
+		sl_staged_piece_done(part->seat, piece->moved);
+	sl_op_pump_locked(op);
 }
 
 /* A part to send out; NULL: there is no memory, and those in flight have to do. */
@@ -107,9 +112,11 @@ static struct sl_part *next_part(struct sluice_op *op)
 	struct sl_part *part;
 	bool turn;
 
-	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth ||
-	    !sl_plan_peek(&op->locked.plan, &cut))
+	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth)
 		return NULL;
+	while (!sl_plan_peek(&op->locked.plan, &cut))
+		if (!op->staged || !sl_staged_next(op))
+			return NULL;
 	turn = op->kind == SL_WRITE && cut.aligned != op->locked.aligned;
 	if (op->locked.in_flight && (turn || op->locked.plan.limits->sequential))
 		return NULL;
@@ -118,25 +125,33 @@ static struct sl_part *next_part(struct sluice_op *op)
 		return NULL;
 	sl_plan_advance(&op->locked.plan, &cut);
 	fill_part(part, &cut);
+	part->seat = op->staged ? op->staged->locked.seat : NULL;
+	if (part->seat)
+		part->seat->pieces++;
 	op->locked.aligned = cut.aligned;
 	op->locked.in_flight++;
 	sl_list_append(&op->locked.flying, &part->link);
 	return part;
 }
 
-/*
- * Hands out pieces until enough are in flight, and ends the operation after the last one. Called at
- * the start and after each piece, from any thread, with the mutex held, which it releases; one does
- * the work, the others tell it to look again. Nobody else ends the operation, and each piece that is
- * not over calls this once more, so the operation lives until then.
- */
-static void pump_locked(struct sluice_op *op)
+/* The mutex is held. */
+static bool is_over(struct sluice_op *op)
 {
-	const struct sl_backend_ops *ops = op->file->backend->ops;
+	/* Nothing in flight and no part to be had: the plan has ended, or it was stopped. */
+	return op->staged ? sl_staged_over(op) : !op->locked.in_flight;
+}
+
+/*
+ * Called at the start, after each piece, and when something that a piece waited for has come, from any
+ * thread. One does the work, the others tell it to look again. Nobody else ends the operation, and
+ * each piece that is not over calls this once more, so the operation lives until then.
+ */
+void sl_op_pump_locked(struct sluice_op *op)
+{
 	struct sl_part *part;
 	bool over;
 
-	if (op->locked.pumping) {
+	if (op->locked.pumping || op->locked.over) {
 		op->locked.again = true;
 		pthread_mutex_unlock(&op->mutex);
 		return;
@@ -146,25 +161,33 @@ static void pump_locked(struct sluice_op *op)
 		op->locked.again = false;
 		while ((part = next_part(op))) {
 			pthread_mutex_unlock(&op->mutex);
-			ops->submit(part->piece.backend, &part->piece);
+			part->piece.backend->ops->submit(part->piece.backend, &part->piece);
 			pthread_mutex_lock(&op->mutex);
 		}
 	} while (op->locked.again);
 	op->locked.pumping = false;
-	/* Nothing in flight and no part to be had: the plan has ended, or it was stopped. */
-	over = !op->locked.in_flight;
+	over = is_over(op);
+	op->locked.over = over;
 	pthread_mutex_unlock(&op->mutex);
-	if (over)
-		sl_op_end(op);
-}
-
-static void pump(struct sluice_op *op)
-{
-	pthread_mutex_lock(&op->mutex);
-	pump_locked(op);
+	if (!over)
+		return;
+	if (op->staged)
+		sl_staged_end(op);
+	sl_op_end(op);
 }
 
 /* ------------------------------------------------------------------------------------- start */
+
+/* What had to be done before the first piece is done. */
+static void proceed(struct sluice_op *op)
+{
+	if (op->staged) {
+		sl_staged_start(op);
+		return;
+	}
+	pthread_mutex_lock(&op->mutex);
+	sl_op_pump_locked(op);
+}
 
 /* What has to be done on a worker. */
 static void run_task(struct sl_task *task)
@@ -197,7 +220,7 @@ static void run_task(struct sl_task *task)
 			message = NULL;
 		sl_op_fail(op, rc, message);
 	}
-	pump(op);
+	proceed(op);
 }
 
 /* Direct writes that extend a file are slow one by one: its new length is set first, at once. */
@@ -222,7 +245,7 @@ static bool read_now(struct sluice_op *op)
 	int64_t moved;
 
 	if (op->kind != SL_READ || op->count != 1 || !extent->length || !backend->ops->read_now ||
-	    extent->length > op->ctx->core.settings.inline_bytes)
+	    extent->length > op->ctx->core.settings.inline_bytes || op->staged)
 		return false;
 	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
 	op->missed = moved < 0;
@@ -241,6 +264,24 @@ static uint64_t bytes_in_flight(struct sluice_op *op)
 	       op->bytes;
 }
 
+/* In stream order nobody can be told that less came than was asked for. */
+static void check_end(struct sluice_op *op, uint64_t size)
+{
+	char *message;
+
+	for (size_t i = 0; i < op->count; i++) {
+		if (!op->extents[i].length || op->extents[i].offset + op->extents[i].length <= size)
+			continue;
+		if (asprintf(&message,
+		             "'%s' ends at byte %" PRIu64
+		             ", before what was to be read in stream order",
+		             op->file->uri, size) < 0)
+			message = NULL;
+		sl_op_fail(op, -EIO, message);
+		return;
+	}
+}
+
 void sl_op_start(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
@@ -255,6 +296,8 @@ void sl_op_start(struct sluice_op *op)
 		size = backend->ops->size(backend);
 		if (size < -1)
 			sl_op_fail(op, (int)size, NULL);
+		if (size >= 0 && op->on_stream)
+			check_end(op, (uint64_t)size);
 		if (size < 0)
 			size = INT64_MAX;
 	}
@@ -270,8 +313,14 @@ void sl_op_start(struct sluice_op *op)
 		op->task.run = run_task;
 		sl_pool_submit(op->ctx->core.pool, &op->task);
 	} else {
-		pump(op);
+		proceed(op);
 	}
+}
+
+void sl_op_stopped(struct sluice_op *op)
+{
+	op->locked.plan.limits = &op->file->limits;
+	proceed(op);
 }
 
 void sl_op_start_all(struct sl_list *ready)

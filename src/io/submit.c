@@ -69,6 +69,63 @@ static int copy_extents(struct sluice_op *op, const struct sluice_request *r)
 	return 0;
 }
 
+/* ---------------------------------------------------------------------------- devices, streams */
+
+#define HAS_FIELD(r, field) \
+	((r)->size >= offsetof(struct sluice_request, field) + sizeof((r)->field))
+
+static bool wants_stream(const struct sluice_request *r)
+{
+	return HAS_FIELD(r, stream) && r->on;
+}
+
+/* The device that holds all memory of the request; NULL: the host does. */
+static int find_memory(const struct sluice_request *r, struct sl_device **out)
+{
+	struct sl_device *device = NULL;
+	bool first = true;
+
+	for (size_t i = 0; i < r->count; i++) {
+		struct sl_device *found;
+
+		if (!r->extents[i].length)
+			continue;
+		found = sl_device_of_memory(r->extents[i].data);
+		if (!first && found != device)
+			return sl_fail(
+				-EINVAL,
+				"request: extent %zu is memory of %s, and those before it of %s", i,
+				found ? found->name : "the host",
+				device ? device->name : "the host");
+		device = found;
+		first = false;
+	}
+	*out = device;
+	return 0;
+}
+
+/* How the bytes get to their memory. */
+static int find_way(struct sluice_op *op, const struct sluice_request *r)
+{
+	struct sl_device *memory = NULL, *device;
+	int rc = find_memory(r, &memory);
+
+	if (rc)
+		return rc;
+	if (!wants_stream(r))
+		return memory ? sl_staged_new(op, memory, false, NULL, false) : 0;
+	device = sl_device_of_stream(r->stream, memory ? memory : sl_device_find(0));
+	if (!device)
+		return sl_fail(-EINVAL, "request: no device has this stream");
+	if (memory && memory != device)
+		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
+		               memory->name, device->name);
+	rc = device->ops->stream_check(device, r->stream);
+	return rc ? rc : sl_staged_new(op, device, true, r->stream, !memory);
+}
+
+/* ---------------------------------------------------------------------------------- submission */
+
 static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_request *r,
                                 bool detached)
 {
@@ -79,13 +136,14 @@ static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_re
 		return NULL;
 	}
 	op->detached = detached;
-	if (r->size >= offsetof(struct sluice_request, user) + sizeof(r->user))
+	if (HAS_FIELD(r, user))
 		op->user = r->user;
 	return op;
 }
 
 static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 {
+	struct sluice_context *ctx = file->ctx;
 	int rc;
 
 	if (out)
@@ -101,8 +159,14 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 	if (out)
 		*out = op;
 	/* From here on another thread may end the operation and free its handle. */
-	if (rc == 0)
+	if (rc == 0) {
 		sl_op_start(op);
+		return 0;
+	}
+	/* It may wait for one that is just being enqueued: then nothing that the caller does next may
+	 * come before those commands. */
+	pthread_mutex_lock(&ctx->submission);
+	pthread_mutex_unlock(&ctx->submission);
 	return 0;
 }
 
@@ -119,7 +183,9 @@ static int submit(struct sluice_file *file, const struct sluice_request *r, slui
 	op = new_op(file, r, !out);
 	rc = op ? copy_extents(op, r) : -ENOMEM;
 	if (!rc)
-		rc = enter(file, op, out);
+		rc = find_way(op, r);
+	if (!rc)
+		rc = op->on_stream ? sl_stream_enter(op, out) : enter(file, op, out);
 	if (rc) {
 		if (op)
 			sl_op_unref(op);
@@ -155,6 +221,19 @@ static int submit_extents(sluice_file *file, int kind, const struct sluice_exten
 	return sluice_submit(file, &r, out);
 }
 
+static int submit_on(sluice_file *file, int kind, const struct sluice_extent *v, size_t count,
+                     sluice_stream stream, sluice_op **out)
+{
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+
+	r.kind = kind;
+	r.extents = v;
+	r.count = count;
+	r.on = 1;
+	r.stream = stream;
+	return sluice_submit(file, &r, out);
+}
+
 int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_op **out)
 {
 	struct sluice_extent extent = {dst, n, offset};
@@ -177,6 +256,34 @@ int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
 int sluice_writev(sluice_file *file, const struct sluice_extent *v, size_t count, sluice_op **out)
 {
 	return submit_extents(file, SLUICE_WRITE, v, count, out);
+}
+
+int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset, sluice_stream stream,
+                   sluice_op **out)
+{
+	struct sluice_extent extent = {dst, n, offset};
+
+	return submit_on(file, SLUICE_READ, &extent, 1, stream, out);
+}
+
+int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
+                    sluice_stream stream, sluice_op **out)
+{
+	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
+
+	return submit_on(file, SLUICE_WRITE, &extent, 1, stream, out);
+}
+
+int sluice_readv_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                    sluice_stream stream, sluice_op **out)
+{
+	return submit_on(file, SLUICE_READ, v, count, stream, out);
+}
+
+int sluice_writev_on(sluice_file *file, const struct sluice_extent *v, size_t count,
+                     sluice_stream stream, sluice_op **out)
+{
+	return submit_on(file, SLUICE_WRITE, v, count, stream, out);
 }
 
 /* -------------------------------------------------------------------------------------- wait */
@@ -205,12 +312,34 @@ static bool wait_until_done(struct sluice_op *op, int64_t deadline)
 	return true;
 }
 
+/*
+ * An operation in stream order may be over for anybody who reads the words that the device writes,
+ * before the doorbell has seen it: then it is ended here.
+ */
+static void settle(struct sluice_op *op)
+{
+	bool over;
+
+	if (!op->on_stream || atomic_load(&op->state) & SL_OP_DONE)
+		return;
+	pthread_mutex_lock(&op->mutex);
+	over = op->locked.over || sl_staged_over(op);
+	if (!over) {
+		pthread_mutex_unlock(&op->mutex);
+		return;
+	}
+	sl_op_pump_locked(op);
+	/* Another thread may be at it, which waits for nobody. */
+	wait_until_done(op, SL_FOREVER);
+}
+
 int64_t sluice_wait(sluice_op *op, int timeout_ms)
 {
 	int rc = check_op(op);
 
 	if (rc)
 		return rc;
+	settle(op);
 	if (!(atomic_load(&op->state) & SL_OP_DONE)) {
 		if (!timeout_ms || !wait_until_done(op, sl_deadline(timeout_ms)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");
@@ -221,9 +350,20 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 
 int sluice_poll(const sluice_op *op)
 {
+	struct sluice_op *stream_op = (struct sluice_op *)(uintptr_t)op;
 	int rc = check_op(op);
+	bool over;
 
-	return rc ? rc : (int)(atomic_load(&op->state) & SL_OP_DONE);
+	if (rc)
+		return rc;
+	if (atomic_load(&op->state) & SL_OP_DONE)
+		return 1;
+	if (!op->on_stream)
+		return 0;
+	pthread_mutex_lock(&stream_op->mutex);
+	over = op->locked.over || sl_staged_over(stream_op);
+	pthread_mutex_unlock(&stream_op->mutex);
+	return over;
 }
 
 int sluice_op_fd(sluice_op *op)
@@ -250,8 +390,12 @@ void *sluice_op_user(const sluice_op *op)
 
 const char *sluice_op_message(const sluice_op *op)
 {
-	bool failed = op && atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
+	bool failed;
 
+	if (!op || sl_forked())
+		return "";
+	settle((struct sluice_op *)(uintptr_t)op);
+	failed = atomic_load(&op->state) & SL_OP_DONE && op->result < 0;
 	if (!failed)
 		return "";
 	return op->message ? op->message : sl_error_text((int)op->result);
@@ -260,14 +404,24 @@ const char *sluice_op_message(const sluice_op *op)
 int sluice_cancel(sluice_op *op)
 {
 	int rc = check_op(op);
+	bool over;
 
 	if (rc)
 		return rc;
-	if (atomic_load(&op->state) & SL_OP_DONE)
+	/* While it is not over the file is there to be held, which holds what this looks at. */
+	pthread_mutex_lock(&op->mutex);
+	over = op->locked.ended;
+	if (!over)
+		atomic_fetch_add(&op->file->in_flight, 1);
+	pthread_mutex_unlock(&op->mutex);
+	if (over)
 		return sl_fail(-EALREADY, "the operation is over");
 	sl_op_fail(op, -ECANCELED, NULL);
 	if (sl_order_withdraw(op))
-		sl_op_end(op);
+		sl_op_stopped(op);
+	else if (op->staged)
+		sl_staged_cancel(op);
+	sl_file_release(op->file);
 	return 0;
 }
 

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * How an operation is cut into what one slot holds at a time. Large extents are cut where the file's
+ * offsets are multiples of the slot, and lie in it as in the file, so that what is aligned there is
+ * aligned here. Small ones are packed, several to a slot.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "io/io.h"
+
+#define SEGMENTS_MOST 14
+#define PACKED_ALIGN  ((size_t)64)
+
+static uint64_t rest(const struct sl_chunks *chunks, size_t extent, uint64_t position)
+{
+	const struct sluice_extent *e = &chunks->extents[extent];
+	uint64_t end = SL_MIN(e->offset + e->length, chunks->file_size);
+	uint64_t start = e->offset + position;
+
+	return start < end ? end - start : 0;
+}
+
+/* Whether the extent has chunks of its own. */
+static bool stands_alone(const struct sl_chunks *chunks, size_t extent)
+{
+	uint64_t length = chunks->extents[extent].length;
+
+	if (chunks->whole)
+		return false;
+	return length >= chunks->direct_bytes || length > chunks->slot_bytes;
+}
+
+static uint64_t skip_empty(const struct sl_chunks *chunks, size_t *extent, uint64_t *position)
+{
+	uint64_t left = 0;
+
+	while (*extent < chunks->count && !(left = rest(chunks, *extent, *position))) {
+		++*extent;
+		*position = 0;
+	}
+	return left;
+}
+
+bool sl_segment_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_segment *out)
+{
+	const struct sluice_extent *e;
+
+	if (!chunk->segments)
+		return false;
+	e = &chunks->extents[chunk->extent];
+	chunk->segments--;
+	out->memory = (char *)e->data + chunk->position;
+	out->offset = e->offset + chunk->position;
+	out->large = e->length >= chunks->direct_bytes;
+	out->at = chunk->at;
+	out->length = chunk->length;
+	if (chunk->segments) {
+		/* The next of a pack. */
+		chunk->at = (chunk->at + chunk->length + PACKED_ALIGN - 1) / PACKED_ALIGN *
+		            PACKED_ALIGN;
+		chunk->extent++;
+		chunk->length = skip_empty(chunks, &chunk->extent, &chunk->position);
+	}
+	return true;
+}
+
+bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
+{
+	uint64_t left = skip_empty(chunks, &chunks->extent, &chunks->position);
+	size_t at;
+
+	if (!left)
+		return false;
+	out->extent = chunks->extent;
+	out->position = chunks->position;
+	out->segments = 1;
+	if (stands_alone(chunks, chunks->extent)) {
+		uint64_t offset = chunks->extents[chunks->extent].offset + chunks->position;
+
+		out->at = offset % chunks->slot_bytes;
+		out->length = SL_MIN(left, chunks->slot_bytes - out->at);
+		chunks->position += out->length;
+		return true;
+	}
+	out->at = 0;
+	out->length = left;
+	at = left;
+	chunks->extent++;
+	chunks->position = 0;
+	while (out->segments < SEGMENTS_MOST &&
+	       (left = skip_empty(chunks, &chunks->extent, &chunks->position))) {
+		at = (at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+		if (chunks->whole || stands_alone(chunks, chunks->extent) ||
+		    at + left > chunks->slot_bytes)
+			break;
+		at += left;
+		out->segments++;
+		chunks->extent++;
+	}
+	return true;
+}
+
+static size_t power_of_two(uint64_t least, uint64_t n)
+{
+	size_t power = least;
+
+	while (power < n)
+		power *= 2;
+	return power;
+}
+
+/* The largest extent, all of them, and what they take when they are packed. */
+struct measure {
+	uint64_t largest, total, packed;
+};
+
+static struct measure measure(const struct sl_chunks *chunks)
+{
+	struct measure m = {0, 0, 0};
+
+	for (size_t i = 0; i < chunks->count; i++) {
+		uint64_t length = chunks->extents[i].length;
+
+		m.largest = SL_MAX(m.largest, length);
+		m.total += length;
+		m.packed += (length + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
+	}
+	return m;
+}
+
+static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
+{
+	struct sl_chunks walk = *chunks;
+	struct sl_chunk chunk;
+	unsigned count = 0;
+
+	walk.file_size = INT64_MAX;
+	while (count < most && sl_chunk_next(&walk, &chunk))
+		count++;
+	return count;
+}
+
+#define MIB          ((size_t)1 << 20)
+#define LOCAL_SLOTS  4
+#define REMOTE_SLOTS 8
+#define LARGEST_AUTO (8 * MIB) /* four of them stay in the last cache */
+#define MANY_CHUNKS  128       /* of one operation; more make slots larger */
+
+/* What the slots of an operation hold when nobody has set it. */
+static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *limits,
+                        const struct measure *m, unsigned slots, size_t part)
+{
+	size_t least = limits->least_piece ? limits->least_piece : limits->piece_bytes;
+	size_t slot = power_of_two(4096, least);
+
+	if (m->largest < chunks->direct_bytes)
+		return SL_MIN(power_of_two(4096, m->packed), slot);
+	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
+		slot *= 2;
+	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots * 2 <= part)
+		slot *= 2;
+	return slot;
+}
+
+int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
+                   const struct sl_settings *settings, size_t part, unsigned *slots)
+{
+	struct measure m = measure(chunks);
+	unsigned most = settings->slots       ? (unsigned)settings->slots
+	                : limits->least_piece ? REMOTE_SLOTS
+	                                      : LOCAL_SLOTS;
+	size_t slot;
+
+	if (chunks->whole) {
+		slot = power_of_two(4096, m.largest);
+		if (slot > part)
+			return sl_fail(
+				-ENOTSUP,
+				"this file is read in one piece, and %" PRIu64 " bytes are more "
+				"than a slot of SLUICE_STAGING_BYTES holds; read it into host "
+				"memory",
+				m.largest);
+	} else if (settings->slot_bytes) {
+		slot = settings->slot_bytes;
+		if (m.largest < chunks->direct_bytes)
+			slot = SL_MIN(slot, power_of_two(4096, m.packed));
+	} else {
+		slot = automatic(chunks, limits, &m, most, part);
+	}
+	while (!settings->slot_bytes && slot > 4096 && slot > part)
+		slot /= 2;
+	chunks->slot_bytes = slot;
+	most = SL_MIN(most, SL_MAX(part / power_of_two(4096, slot), 1));
+	*slots = SL_MAX(count_chunks(chunks, most), 1);
+	return 0;
+}

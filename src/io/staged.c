@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Operations whose bytes do not go straight into the caller's memory: how their chunks get through
+ * slots, and when they are over. submission in stream order is in stream.c.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io.h"
+
+/* --------------------------------------------------------------------------------- new, free */
+
+static void ring_moved(struct sl_ring *ring);
+
+static void ring_hold(struct sl_ring *ring)
+{
+	struct sl_staged *staged = SL_CONTAINER(ring, struct sl_staged, ring);
+
+	atomic_fetch_add(&staged->op->references, 1);
+}
+
+static void ring_release(struct sl_ring *ring)
+{
+	sl_op_unref(SL_CONTAINER(ring, struct sl_staged, ring)->op);
+}
+
+static void granted(struct sl_ask *ask);
+
+static struct sl_staged *allocate(unsigned slots)
+{
+	struct sl_staged *staged = calloc(1, sizeof(*staged) + slots * sizeof(staged->seats[0]));
+
+	if (!staged)
+		return NULL;
+	staged->slots = calloc(slots, sizeof(*staged->slots));
+	if (!staged->slots) {
+		free(staged);
+		return NULL;
+	}
+	staged->count = slots;
+	for (unsigned i = 0; i < slots; i++) {
+		staged->seats[i].staged = staged;
+		staged->seats[i].index = i;
+	}
+	return staged;
+}
+
+int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_order,
+                  sluice_stream stream, bool host_memory)
+{
+	const struct sl_settings *settings = &op->ctx->core.settings;
+	enum sl_part_of part = stream_order ? SL_PART_STREAM : SL_PART_HOST;
+	struct sl_chunks chunks = {
+		.extents = op->extents,
+		.count = op->count,
+		.direct_bytes = settings->direct_bytes,
+		.file_size = INT64_MAX,
+		.whole = op->file->limits.whole,
+	};
+	struct sl_staging *staging;
+	struct sl_staged *staged;
+	unsigned slots = 1;
+	int rc = sl_context_get_staging(op->ctx, device, &staging);
+
+	if (!rc && !host_memory)
+		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
+		                    sl_staging_largest(staging, part), &slots);
+	if (rc)
+		return rc;
+	staged = allocate(slots);
+	if (!staged)
+		return sl_fail(-ENOMEM, "no memory");
+	staged->op = op;
+	staged->way = !stream_order ? SL_WAY_HOST : host_memory ? SL_WAY_DIRECT : SL_WAY_STREAM;
+	staged->staging = staging;
+	staged->stream = stream;
+	staged->slot_bytes = chunks.slot_bytes;
+	staged->ask = (struct sl_ask){
+		.part = part,
+		.words = stream_order,
+		.count = slots,
+		.length = host_memory ? 0 : chunks.slot_bytes,
+		.slots = staged->slots,
+		.granted = granted,
+	};
+	staged->ring = (struct sl_ring){
+		.staging = staging,
+		/* Host memory: the first turn begins the operation, the second ends it. */
+		.write = host_memory || op->kind == SL_WRITE,
+		.count = slots,
+		.slots = staged->slots,
+		.moved = ring_moved,
+		.hold = ring_hold,
+		.release = ring_release,
+	};
+	staged->locked.chunks = staged->locked.copied = chunks;
+	staged->enqueued = staged->passed = chunks;
+	op->staged = staged;
+	op->on_stream = stream_order;
+	op->order.copier = !stream_order;
+	return 0;
+}
+
+void sl_staged_free(struct sl_staged *staged)
+{
+	if (!staged)
+		return;
+	free(staged->slots);
+	free(staged);
+}
+
+/* ------------------------------------------------------------------------------------ copier */
+
+/* The copies of a seat's chunk, one by one; of a read no more than came. */
+static bool copy_next(struct sl_copy *copy, struct sl_command *out)
+{
+	struct sl_seat *seat = SL_CONTAINER(copy, struct sl_seat, copy);
+	struct sl_staged *staged = seat->staged;
+	char *slot = staged->slots[seat->index].data;
+	struct sl_segment segment;
+
+	if (!seat->left || !sl_segment_next(&staged->locked.chunks, &seat->walk, &segment))
+		return false;
+	segment.length = SL_MIN(segment.length, seat->left);
+	seat->left -= segment.length;
+	out->kind = SL_COPY;
+	out->copy.length = segment.length;
+	out->copy.to = copy->to_device ? segment.memory : slot + segment.at;
+	out->copy.from = copy->to_device ? slot + segment.at : segment.memory;
+	return true;
+}
+
+static void copy_done(struct sl_copy *copy, int error);
+
+/* op->mutex is held. The copier's queue is locked inside it, and takes nothing else. */
+static void submit_copy(struct sl_seat *seat, uint64_t bytes)
+{
+	struct sl_staged *staged = seat->staged;
+
+	seat->walk = seat->chunk;
+	seat->left = bytes;
+	seat->copy.to_device = staged->op->kind == SL_READ;
+	seat->copy.next = copy_next;
+	seat->copy.done = copy_done;
+	staged->locked.copies++;
+	sl_copier_submit(staged->staging, &seat->copy);
+}
+
+/* Of a write: has the next chunks copied into slots that are empty, in order. op->mutex is held. */
+static void fill_seats(struct sl_staged *staged)
+{
+	for (;;) {
+		struct sl_seat *seat = &staged->seats[staged->locked.filled % staged->count];
+
+		if (!seat->empty || staged->op->locked.stopped ||
+		    !sl_chunk_next(&staged->locked.copied, &seat->chunk))
+			return;
+		seat->empty = false;
+		staged->locked.filled++;
+		submit_copy(seat, UINT64_MAX);
+	}
+}
+
+static void copy_done(struct sl_copy *copy, int error)
+{
+	struct sl_seat *seat = SL_CONTAINER(copy, struct sl_seat, copy);
+	struct sl_staged *staged = seat->staged;
+	struct sluice_op *op = staged->op;
+
+	if (error)
+		sl_op_fail(op, error, NULL);
+	pthread_mutex_lock(&op->mutex);
+	staged->locked.copies--;
+	seat->ready = true;
+	sl_op_pump_locked(op);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+/* The slots are there. */
+static void begin(struct sl_staged *staged)
+{
+	struct sluice_op *op = staged->op;
+
+	pthread_mutex_lock(&op->mutex);
+	staged->locked.asking = false;
+	for (unsigned i = 0; i < staged->count; i++) {
+		staged->seats[i].ready = op->kind == SL_READ;
+		staged->seats[i].empty = op->kind == SL_WRITE;
+	}
+	if (op->kind == SL_WRITE)
+		fill_seats(staged);
+	sl_op_pump_locked(op);
+}
+
+static void granted(struct sl_ask *ask)
+{
+	begin(SL_CONTAINER(ask, struct sl_staged, ask));
+}
+
+void sl_staged_start(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	bool ask;
+
+	pthread_mutex_lock(&op->mutex);
+	staged->locked.chunks.file_size = op->locked.plan.file_size;
+	staged->locked.copied.file_size = op->locked.plan.file_size;
+	/* From here on sl_staged_next() says what the plan cuts. */
+	op->locked.plan.count = 0;
+	staged->locked.started = true;
+	ask = staged->way == SL_WAY_HOST && !op->locked.stopped;
+	staged->locked.asking = ask;
+	if (!ask) {
+		sl_op_pump_locked(op);
+		return;
+	}
+	pthread_mutex_unlock(&op->mutex);
+	/* Nobody ends the operation while it asks, unless the ask is withdrawn. */
+	if (sl_slots_take(staged->staging, &staged->ask))
+		begin(staged);
+}
+
+void sl_staged_cancel(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (staged->way != SL_WAY_HOST || !sl_slots_withdraw(staged->staging, &staged->ask))
+		return;
+	pthread_mutex_lock(&op->mutex);
+	staged->locked.asking = false;
+	sl_op_pump_locked(op);
+}
+
+/* -------------------------------------------------------------------------------------- next */
+
+/* Whether the slot of the next chunk may be filled, or holds it. */
+static bool gate_is_open(struct sl_staged *staged, uint64_t number)
+{
+	if (!staged->locked.started || staged->locked.asking)
+		return false;
+	if (staged->way == SL_WAY_HOST)
+		return staged->seats[number % staged->count].ready;
+	return sl_ring_ready(&staged->ring, number);
+}
+
+/* Storage has done its part of the seat's chunk. op->mutex is held. */
+static void chunk_done(struct sl_seat *seat)
+{
+	struct sl_staged *staged = seat->staged;
+	struct sluice_op *op = staged->op;
+
+	if (op->locked.stopped)
+		return;
+	if (staged->way == SL_WAY_STREAM)
+		sl_ring_store(&staged->ring, seat->number);
+	else if (op->kind == SL_READ)
+		submit_copy(seat, seat->moved);
+	else {
+		seat->empty = true;
+		fill_seats(staged);
+	}
+}
+
+static void close_seat(struct sl_staged *staged)
+{
+	struct sl_seat *seat = staged->locked.seat;
+
+	staged->locked.seat = NULL;
+	seat->handed = true;
+	if (!seat->pieces)
+		chunk_done(seat);
+}
+
+/* Opens the next chunk if its slot is ready. */
+static bool open_seat(struct sl_staged *staged)
+{
+	struct sl_chunks *chunks = &staged->locked.chunks;
+	struct sl_seat *seat = &staged->seats[staged->locked.next % staged->count];
+	struct sl_chunks look = *chunks;
+	struct sl_chunk chunk;
+
+	if (!sl_chunk_next(&look, &chunk)) {
+		staged->locked.exhausted = true;
+		return false;
+	}
+	if (!gate_is_open(staged, staged->locked.next))
+		return false;
+	*chunks = look;
+	seat->chunk = chunk;
+	seat->number = staged->locked.next++;
+	seat->handed = seat->ready = false;
+	seat->pieces = 0;
+	seat->moved = 0;
+	seat->walk = chunk; /* its segments are handed out along this one */
+	staged->locked.seat = seat;
+	return true;
+}
+
+/* Host memory: everything, once the stream has come to it. */
+static bool next_direct(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (staged->locked.exhausted || !gate_is_open(staged, 0))
+		return false;
+	staged->locked.exhausted = true;
+	op->locked.plan.count = op->count;
+	return true;
+}
+
+bool sl_staged_next(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_plan *plan = &op->locked.plan;
+	struct sl_segment segment;
+
+	if (!staged->locked.started)
+		return false;
+	if (staged->way == SL_WAY_DIRECT)
+		return next_direct(op);
+	for (;;) {
+		struct sl_seat *seat = staged->locked.seat;
+
+		if (!seat && !open_seat(staged))
+			return false;
+		seat = staged->locked.seat;
+		if (sl_segment_next(&staged->locked.chunks, &seat->walk, &segment))
+			break;
+		close_seat(staged);
+	}
+	staged->locked.segment = (struct sluice_extent){
+		.data = staged->slots[staged->locked.seat->index].data + segment.at,
+		.length = segment.length,
+		.offset = segment.offset,
+	};
+	plan->extents = &staged->locked.segment;
+	plan->count = 1;
+	plan->extent = 0;
+	plan->position = 0;
+	plan->direct_bytes = segment.large ? 0 : UINT64_MAX;
+	return true;
+}
+
+void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
+{
+	seat->pieces--;
+	seat->moved += moved;
+	if (seat->handed && !seat->pieces)
+		chunk_done(seat);
+}
+
+/* --------------------------------------------------------------------------------------- end */
+
+void sl_staged_stop(struct sluice_op *op)
+{
+	if (op->on_stream)
+		sl_ring_stop(&op->staged->ring);
+}
+
+bool sl_staged_over(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (op->locked.in_flight || staged->locked.copies || staged->locked.asking ||
+	    staged->locked.submitting || !staged->locked.started)
+		return false;
+	if (!op->locked.stopped && !staged->locked.exhausted)
+		return false;
+	if (staged->way == SL_WAY_DIRECT && !staged->locked.stored) {
+		sl_ring_stop(&staged->ring);
+		staged->locked.stored = true;
+	}
+	if (op->on_stream && !sl_ring_rests(&staged->ring))
+		return false;
+	return true;
+}
+
+void sl_staged_end(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (op->on_stream) {
+		sl_bell_leave(&staged->ring);
+		sl_commands_give(staged->staging, staged->locked.commands);
+	}
+	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
+}
+
+/* Commands that the stream has passed make room for others. op->mutex is held. */
+static unsigned passed_commands(struct sl_staged *staged)
+{
+	uint64_t passed = sl_ring_passed(&staged->ring);
+	unsigned commands = 0;
+	struct sl_chunk chunk;
+
+	while (staged->way == SL_WAY_STREAM && staged->passed_number < passed &&
+	       sl_chunk_next(&staged->passed, &chunk)) {
+		staged->passed_number++;
+		commands += chunk.segments + 2;
+	}
+	commands = SL_MIN(commands, staged->locked.commands);
+	staged->locked.commands -= commands;
+	return commands;
+}
+
+static void lose(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	char *message = strdup("the device is lost");
+
+	sl_op_fail(op, -EIO, message);
+	pthread_mutex_lock(&op->mutex);
+	if (!op->locked.over)
+		for (unsigned i = 0; i < staged->count; i++)
+			staged->slots[i].lost = true;
+	pthread_mutex_unlock(&op->mutex);
+}
+
+/* The doorbell's. */
+static void ring_moved(struct sl_ring *ring)
+{
+	struct sl_staged *staged = SL_CONTAINER(ring, struct sl_staged, ring);
+	struct sluice_op *op = staged->op;
+	unsigned commands = 0;
+
+	if (sl_staging_lost(staged->staging))
+		lose(op);
+	pthread_mutex_lock(&op->mutex);
+	if (!op->locked.over)
+		commands = passed_commands(staged);
+	pthread_mutex_unlock(&op->mutex);
+	sl_commands_give(staged->staging, commands);
+	pthread_mutex_lock(&op->mutex);
+	sl_op_pump_locked(op);
+}

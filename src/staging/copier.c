@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The one thread that calls the driver on behalf of operations. It may be held up by what other threads
+ * do with the driver, so nothing in stream order ever depends on it.
+ */
+#include <errno.h>
+#include <time.h>
+
+#include "staging/room.h"
+
+#define COMMANDS_AT_ONCE 64
+#define NAP_NS           50000
+#define ASK_NS           100000000 /* between two questions whether the device is still there */
+
+static void copier_wake(struct sl_sleeper *sleeper)
+{
+	struct sl_copier *copier = SL_CONTAINER(sleeper, struct sl_copier, sleeper);
+
+	atomic_store(&copier->woken, 1);
+	sl_word_wake(&copier->woken, 1);
+}
+
+/* ------------------------------------------------------------------------------------- lanes */
+
+/* Gives the copies of one chunk to the stream, and the event behind them. */
+static int enqueue(struct sl_device *device, struct lane *lane, struct sl_copy *copy,
+                   sluice_event event, bool *begun)
+{
+	struct sl_command commands[COMMANDS_AT_ONCE];
+	size_t count, taken;
+	int rc = 0;
+
+	do {
+		for (count = 0; count < COMMANDS_AT_ONCE && copy->next(copy, &commands[count]);)
+			count++;
+		taken = 0;
+		if (count)
+			rc = device->ops->enqueue(device, lane->stream, commands, count, &taken);
+		*begun = *begun || taken;
+	} while (!rc && count == COMMANDS_AT_ONCE);
+	return rc ? rc : device->ops->event_record(device, event, lane->stream);
+}
+
+static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy *copy)
+{
+	struct sl_device *device = staging->device;
+	unsigned at = (lane->first + lane->count) % SL_COPIES_MOST;
+	bool begun = false;
+	int rc = sl_staging_lost(staging) ? -EIO
+	                                  : enqueue(device, lane, copy, lane->events[at], &begun);
+
+	/* Part of it may be running: it is over when the stream is. Only an error, so it may take. */
+	if (rc && begun)
+		device->ops->stream_synchronize(device, lane->stream);
+	if (rc) {
+		copy->done(copy, rc);
+		return;
+	}
+	lane->copies[at] = copy;
+	lane->count++;
+}
+
+static bool start_waiting(struct sl_staging *staging, struct lane *lane)
+{
+	bool any = false;
+
+	while (lane->count < SL_COPIES_MOST && !sl_list_empty(&lane->waiting)) {
+		struct sl_list *link = sl_list_take(&lane->waiting);
+
+		start(staging, lane, SL_CONTAINER(link, struct sl_copy, link));
+		any = true;
+	}
+	return any;
+}
+
+/* Ends the copies whose events have come, in order. */
+static bool finish(struct sl_staging *staging, struct lane *lane)
+{
+	struct sl_device *device = staging->device;
+	bool any = false;
+
+	while (lane->count) {
+		struct sl_copy *copy = lane->copies[lane->first];
+		int rc = sl_staging_lost(staging)
+		                 ? -EIO
+		                 : device->ops->event_query(device, lane->events[lane->first]);
+
+		if (!rc)
+			break;
+		lane->first = (lane->first + 1) % SL_COPIES_MOST;
+		lane->count--;
+		copy->done(copy, rc < 0 ? rc : 0);
+		any = true;
+	}
+	return any;
+}
+
+/* ------------------------------------------------------------------------------------ thread */
+
+static bool take_new(struct sl_copier *copier)
+{
+	struct sl_list taken;
+	struct sl_list *link;
+	bool any;
+
+	sl_list_init(&taken);
+	any = sl_queue_take(&copier->queue, &taken, SL_COPIES_MOST);
+	while ((link = sl_list_take(&taken))) {
+		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
+
+		sl_list_append(&copier->lanes[copy->to_device].waiting, &copy->link);
+	}
+	return any;
+}
+
+static bool has_work(void *argument)
+{
+	struct sl_queue *queue = argument;
+
+	return atomic_load_explicit(&queue->count, memory_order_relaxed);
+}
+
+static bool in_flight(const struct sl_copier *copier)
+{
+	return copier->lanes[0].count || copier->lanes[1].count;
+}
+
+static void copier_sleep(struct sl_staging *staging)
+{
+	struct sl_copier *copier = &staging->copier;
+
+	if (sl_spin(&copier->spin, has_work, &copier->queue))
+		return;
+	atomic_store(&copier->woken, 0);
+	if (!sl_queue_sleep(&copier->queue, &copier->sleeper))
+		return;
+	/* Ended by a push, by the doorbell's suspicion, or by sl_copier_stop(). */
+	while (!atomic_load(&copier->woken))
+		sl_word_wait(&copier->woken, 0, SL_FOREVER);
+	sl_queue_awake(&copier->queue, &copier->sleeper);
+}
+
+static void ask_device(struct sl_staging *staging, int64_t *asked)
+{
+	if (sl_now() - *asked < ASK_NS)
+		return;
+	*asked = sl_now();
+	if (staging->device->ops->status(staging->device))
+		atomic_store_explicit(&staging->lost, true, memory_order_release);
+}
+
+static void *copier_run(void *argument)
+{
+	struct sl_staging *staging = argument;
+	struct sl_copier *copier = &staging->copier;
+	struct timespec pause = {0, NAP_NS};
+	int64_t moved = 0, asked = 0;
+
+	for (;;) {
+		bool any = take_new(copier);
+
+		for (unsigned i = 0; i < 2; i++) {
+			any |= start_waiting(staging, &copier->lanes[i]);
+			any |= finish(staging, &copier->lanes[i]);
+		}
+		if (any)
+			moved = sl_now();
+		if (atomic_exchange(&staging->suspect, false))
+			ask_device(staging, &asked);
+		if (in_flight(copier)) {
+			/* Events cannot be slept on: a copy takes as long as a look around. */
+			if (sl_now() - moved > ASK_NS)
+				ask_device(staging, &asked);
+			if (!any && sl_now() - moved > NAP_NS)
+				nanosleep(&pause, NULL);
+		} else if (!any) {
+			if (sl_queue_closed(&copier->queue))
+				return NULL;
+			copier_sleep(staging);
+		}
+	}
+}
+
+/* --------------------------------------------------------------------------------- start, stop */
+
+static int make_lanes(struct sl_staging *staging)
+{
+	struct sl_device *device = staging->device;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < 2; i++) {
+		struct lane *lane = &staging->copier.lanes[i];
+
+		rc = device->ops->stream_new(device, &lane->stream);
+		for (unsigned j = 0; !rc && j < SL_COPIES_MOST; j++)
+			rc = device->ops->event_new(device, &lane->events[j]);
+	}
+	return rc ? sl_fail(rc, "cannot make streams and events on %s: %s", device->name,
+	                    sl_error_text(rc))
+	          : 0;
+}
+
+void sl_copier_free(struct sl_staging *staging)
+{
+	struct sl_device *device = staging->device;
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct lane *lane = &staging->copier.lanes[i];
+
+		for (unsigned j = 0; j < SL_COPIES_MOST; j++)
+			if (lane->events[j])
+				device->ops->event_free(device, lane->events[j]);
+		if (lane->stream)
+			device->ops->stream_free(device, lane->stream);
+	}
+}
+
+int sl_copier_start(struct sl_staging *staging)
+{
+	struct sl_copier *copier = &staging->copier;
+	int rc;
+
+	sl_queue_init(&copier->queue);
+	copier->sleeper.wake = copier_wake;
+	for (unsigned i = 0; i < 2; i++)
+		sl_list_init(&copier->lanes[i].waiting);
+	rc = make_lanes(staging);
+	if (!rc)
+		rc = sl_thread_start(&copier->thread, "sluice-copy", copier_run, staging);
+	copier->started = !rc;
+	return rc;
+}
+
+void sl_copier_stop(struct sl_staging *staging)
+{
+	struct sl_copier *copier = &staging->copier;
+
+	if (!copier->started)
+		return;
+	sl_queue_close(&copier->queue);
+	pthread_join(copier->thread, NULL);
+	copier->started = false;
+}
+
+void sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy)
+{
+	sl_queue_push(&staging->copier.queue, &copy->link);
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that sees what the device writes. Never calls the driver. Words that move thick and fast
+ * are watched without a pause; it naps longer and longer when they do not, and sleeps with nothing to
+ * watch.
+ */
+#include <errno.h>
+#include <sched.h>
+
+#include "staging/room.h"
+
+#define SPIN_NS      200000
+#define LEAST_NAP    20000
+#define MOST_NAP     1000000
+#define SUSPECT_NS   INT64_C(500000000)
+#define SEEN_AT_ONCE 64
+
+static uint32_t sum_of(const struct sl_ring *ring)
+{
+	uint32_t sum = 0;
+
+	/* Words only move forward, so a move changes the sum. */
+	for (unsigned i = 0; i < ring->count; i++)
+		sum += atomic_load_explicit(ring->slots[i].gpu, memory_order_acquire);
+	return sum;
+}
+
+void sl_bell_watch(struct sl_ring *ring)
+{
+	struct sl_bell *bell = &ring->staging->bell;
+	bool first;
+
+	pthread_mutex_lock(&bell->mutex);
+	first = sl_list_empty(&bell->locked.rings);
+	/* What moved before is seen at the first look. */
+	ring->seen = 0;
+	for (unsigned i = 0; i < ring->count; i++)
+		ring->seen += ring->slots[i].base;
+	sl_list_append(&bell->locked.rings, &ring->link);
+	pthread_mutex_unlock(&bell->mutex);
+	if (first)
+		pthread_cond_signal(&bell->watched);
+	if (atomic_load(&bell->napping)) {
+		atomic_fetch_add(&bell->rung, 1);
+		sl_word_wake(&bell->rung, 1);
+	}
+}
+
+void sl_bell_leave(struct sl_ring *ring)
+{
+	struct sl_bell *bell = &ring->staging->bell;
+
+	pthread_mutex_lock(&bell->mutex);
+	if (sl_list_linked(&ring->link))
+		sl_list_remove(&ring->link);
+	pthread_mutex_unlock(&bell->mutex);
+}
+
+/* The rings whose words have moved, or all of them; held. The mutex is held. */
+static unsigned collect(struct sl_bell *bell, bool all, struct sl_ring **out)
+{
+	unsigned count = 0;
+
+	sl_list_each (link, &bell->locked.rings) {
+		struct sl_ring *ring = SL_CONTAINER(link, struct sl_ring, link);
+		uint32_t sum = sum_of(ring);
+
+		if (sum == ring->seen && !all)
+			continue;
+		ring->seen = sum;
+		ring->hold(ring);
+		out[count++] = ring;
+		if (count == SEEN_AT_ONCE)
+			break;
+	}
+	return count;
+}
+
+static void nap(struct sl_bell *bell, int64_t length)
+{
+	uint32_t rung = atomic_load(&bell->rung);
+
+	atomic_store(&bell->napping, true);
+	/* Ended by a new ring, by stop, or by the time. */
+	if (rung == atomic_load(&bell->rung))
+		sl_word_wait(&bell->rung, rung, sl_now() + length);
+	atomic_store(&bell->napping, false);
+}
+
+/* Only the copier calls the driver: it is asked to find out whether the device is still there. */
+static void suspect(struct sl_staging *staging)
+{
+	atomic_store(&staging->suspect, true);
+	sl_queue_nudge(&staging->copier.queue);
+}
+
+static void *bell_run(void *argument)
+{
+	struct sl_staging *staging = argument;
+	struct sl_bell *bell = &staging->bell;
+	struct sl_ring *moved[SEEN_AT_ONCE];
+	int64_t last = sl_now(), suspected = 0, pause = LEAST_NAP;
+
+	pthread_mutex_lock(&bell->mutex);
+	while (!bell->locked.stop) {
+		unsigned count;
+		int64_t idle;
+
+		if (sl_list_empty(&bell->locked.rings)) {
+			/* Ended by sl_bell_watch() and sl_bell_stop(). */
+			pthread_cond_wait(&bell->watched, &bell->mutex);
+			last = sl_now();
+			pause = LEAST_NAP;
+			continue;
+		}
+		count = collect(bell, sl_staging_lost(staging), moved);
+		pthread_mutex_unlock(&bell->mutex);
+		for (unsigned i = 0; i < count; i++) {
+			moved[i]->moved(moved[i]);
+			moved[i]->release(moved[i]);
+		}
+		idle = sl_now() - last;
+		if (count) {
+			last = sl_now();
+			pause = LEAST_NAP;
+		} else if (idle < SPIN_NS) {
+			sched_yield();
+		} else {
+			if (idle > SUSPECT_NS && sl_now() - suspected > SUSPECT_NS) {
+				suspected = sl_now();
+				suspect(staging);
+			}
+			nap(bell, pause);
+			pause = SL_MIN(pause * 2, MOST_NAP);
+		}
+		pthread_mutex_lock(&bell->mutex);
+	}
+	pthread_mutex_unlock(&bell->mutex);
+	return NULL;
+}
+
+int sl_bell_start(struct sl_staging *staging)
+{
+	struct sl_bell *bell = &staging->bell;
+	int rc;
+
+	pthread_mutex_init(&bell->mutex, NULL);
+	pthread_cond_init(&bell->watched, NULL);
+	sl_list_init(&bell->locked.rings);
+	rc = sl_thread_start(&bell->thread, "sluice-bell", bell_run, staging);
+	bell->started = !rc;
+	return rc;
+}
+
+void sl_bell_stop(struct sl_staging *staging)
+{
+	struct sl_bell *bell = &staging->bell;
+
+	if (!bell->started)
+		return;
+	pthread_mutex_lock(&bell->mutex);
+	bell->locked.stop = true;
+	pthread_mutex_unlock(&bell->mutex);
+	pthread_cond_signal(&bell->watched);
+	atomic_fetch_add(&bell->rung, 1);
+	sl_word_wake(&bell->rung, 1);
+	pthread_join(bell->thread, NULL);
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The turns of the slots. tests/model/ring.pml is the same as a model, and is checked. */
+#include <limits.h>
+
+#include "staging/room.h"
+
+/* Turns are compared as what they are apart, so that they may wrap. */
+static bool reached(const _Atomic uint32_t *word, uint32_t turn)
+{
+	return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - turn) >= 0;
+}
+
+static struct sl_slot *slot_of(const struct sl_ring *ring, uint64_t chunk)
+{
+	return &ring->slots[chunk % ring->count];
+}
+
+static uint32_t turn_of(const struct sl_ring *ring, uint64_t chunk)
+{
+	return slot_of(ring, chunk)->base + (uint32_t)(chunk / ring->count) + 1;
+}
+
+static void set_entered(struct sl_ring *ring, uint64_t chunks)
+{
+	ring->entered = chunks;
+	for (unsigned i = 0; i < ring->count; i++)
+		ring->slots[i].entered = ring->slots[i].base +
+		                         (uint32_t)((chunks + ring->count - 1 - i) / ring->count);
+}
+
+void sl_ring_enter(struct sl_ring *ring, uint64_t chunks)
+{
+	set_entered(ring, ring->entered + chunks);
+}
+
+void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks)
+{
+	set_entered(ring, chunks);
+}
+
+bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk)
+{
+	uint32_t turn = turn_of(ring, chunk);
+
+	return chunk < ring->entered &&
+	       reached(slot_of(ring, chunk)->gpu, ring->write ? turn : turn - 1);
+}
+
+static void store(struct sl_slot *slot, uint32_t turn)
+{
+	atomic_store_explicit(slot->cpu, turn, memory_order_release);
+}
+
+void sl_ring_store(struct sl_ring *ring, uint64_t chunk)
+{
+	store(slot_of(ring, chunk), turn_of(ring, chunk));
+}
+
+void sl_ring_stop(struct sl_ring *ring)
+{
+	for (unsigned i = 0; i < ring->count; i++)
+		if (!reached(ring->slots[i].cpu, ring->slots[i].entered))
+			store(&ring->slots[i], ring->slots[i].entered);
+}
+
+bool sl_ring_rests(const struct sl_ring *ring)
+{
+	for (unsigned i = 0; i < ring->count; i++)
+		if (!ring->slots[i].lost && !reached(ring->slots[i].gpu, ring->slots[i].entered))
+			return false;
+	return true;
+}
+
+uint64_t sl_ring_passed(const struct sl_ring *ring)
+{
+	uint64_t passed = 0;
+
+	for (unsigned i = 0; i < ring->count; i++)
+		passed += atomic_load_explicit(ring->slots[i].gpu, memory_order_acquire) -
+		          ring->slots[i].base;
+	return passed;
+}
+
+bool sl_ring_await(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out)
+{
+	uint32_t turn = turn_of(ring, chunk) - ring->write;
+	struct sl_slot *slot = slot_of(ring, chunk);
+
+	*out = (struct sl_command){.kind = SL_AWAIT_WORD, .word = {slot->cpu, turn}};
+	return !reached(slot->cpu, turn);
+}
+
+void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out)
+{
+	*out = (struct sl_command){.kind = SL_WRITE_WORD,
+	                           .word = {slot_of(ring, chunk)->gpu, turn_of(ring, chunk)}};
+}
+
+/* ---------------------------------------------------------------------------------- commands */
+
+bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait)
+{
+	uint32_t now = atomic_load(&staging->commands);
+
+	for (;;) {
+		uint32_t seen;
+
+		/* With nothing in flight the largest chunk goes. */
+		if (!now || now + count <= SL_COMMANDS_MOST) {
+			if (atomic_compare_exchange_weak(&staging->commands, &now, now + count))
+				return true;
+			continue;
+		}
+		if (!wait)
+			return false;
+		/* Ended by sl_commands_give(): what is in flight needs nothing of this thread. */
+		atomic_fetch_add(&staging->commands_waited, 1);
+		seen = atomic_load(&staging->commands_left);
+		now = atomic_load(&staging->commands);
+		if (now && now + count > SL_COMMANDS_MOST)
+			sl_word_wait(&staging->commands_left, seen, SL_FOREVER);
+		atomic_fetch_sub(&staging->commands_waited, 1);
+		now = atomic_load(&staging->commands);
+	}
+}
+
+void sl_commands_give(struct sl_staging *staging, unsigned count)
+{
+	if (!count)
+		return;
+	atomic_fetch_sub(&staging->commands, count);
+	if (atomic_load(&staging->commands_waited)) {
+		atomic_fetch_add(&staging->commands_left, 1);
+		sl_word_wake(&staging->commands_left, INT_MAX);
+	}
+}
