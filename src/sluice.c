@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place that knows every room: what a URI's scheme leads to. */
+/* The one place that knows every room: what a URI's scheme leads to, and which devices there are. */
 #include "backend/backend.h"
+#include "device/device.h"
 
 const struct sl_scheme sl_schemes[] = {
 	{"file", &sl_local_ops},
 	{"http", &sl_http_ops},
 	{"https", &sl_http_ops},
 	{NULL, NULL},
+};
+
+const struct sl_device_kind *const sl_device_kinds[] = {
+	&sl_emulated,
+	NULL,
 };
 
 const char *sluice_version(void)

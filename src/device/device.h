@@ -62,6 +62,14 @@ struct sl_device_ops {
 	int (*enqueue)(struct sl_device *device, sluice_stream stream,
 	               const struct sl_command *commands, size_t count, size_t *taken);
 
+	/*
+	 * A copy for the public functions, between any two memories of which one is the device's. Host
+	 * memory that is not registered is read before the call returns; into such memory, and if wait is
+	 * set, the call waits for the copy.
+	 */
+	int (*copy)(struct sl_device *device, sluice_stream stream, void *to, const void *from,
+	            size_t length, bool wait);
+
 	int (*event_new)(struct sl_device *device, sluice_event *out);
 	int (*event_free)(struct sl_device *device, sluice_event event);
 	int (*event_record)(struct sl_device *device, sluice_event event, sluice_stream stream);
@@ -79,7 +87,7 @@ struct sl_device {
 	char name[24]; /* "emulated:0" */
 };
 
-/* A kind of devices. The table is in sluice.c, its last row has find NULL. */
+/* A kind of devices. The table is in sluice.c, its last row is NULL. */
 struct sl_device_kind {
 	/* The devices of the kind one by one, index from 0; NULL past the last. */
 	struct sl_device *(*find)(unsigned index);
@@ -89,7 +97,7 @@ struct sl_device_kind {
 	struct sl_device *(*of_stream)(sluice_stream stream);
 	struct sl_device *(*of_event)(sluice_event event);
 };
-extern const struct sl_device_kind sl_device_kinds[];
+extern const struct sl_device_kind *const sl_device_kinds[];
 extern const struct sl_device_kind sl_emulated;
 
 /* NULL past the last. */

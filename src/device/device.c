@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public functions of devices: who is meant, and a sentence for what went wrong. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "device/device.h"
+
+/* Streams up to this number are of every device. */
+#define COMMON_STREAMS 2
+#define PAGE           ((size_t)4096)
+#define PINNED_MARK    UINT64_C(0x736c756963652d70)
+
+/* ---------------------------------------------------------------------------- who is meant */
+
+/* All devices of all kinds, in the order of the table; made once, never changed. */
+static struct {
+	pthread_once_t once;
+	struct sl_device *devices[SL_DEVICES_MOST];
+	unsigned count;
+} all = {.once = PTHREAD_ONCE_INIT};
+
+static void number_devices(void)
+{
+	struct sl_device *device;
+
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++) {
+		for (unsigned i = 0; all.count < SL_DEVICES_MOST && (device = (*kind)->find(i));
+		     i++) {
+			device->index = all.count;
+			all.devices[all.count++] = device;
+		}
+	}
+}
+
+struct sl_device *sl_device_find(unsigned index)
+{
+	pthread_once(&all.once, number_devices);
+	return index < all.count ? all.devices[index] : NULL;
+}
+
+struct sl_device *sl_device_of_memory(const void *memory)
+{
+	struct sl_device *device = NULL;
+
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
+		device = (*kind)->of_memory(memory);
+	return device;
+}
+
+struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback)
+{
+	struct sl_device *device = NULL;
+
+	if ((uintptr_t)stream <= COMMON_STREAMS)
+		return fallback;
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
+		device = (*kind)->of_stream(stream);
+	return device;
+}
+
+static struct sl_device *device_of_event(sluice_event event)
+{
+	struct sl_device *device = NULL;
+
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
+		device = (*kind)->of_event(event);
+	return device;
+}
+
+static struct sl_device *numbered(int number)
+{
+	struct sl_device *device = number < 0 ? NULL : sl_device_find(number);
+
+	if (!device)
+		sl_fail(-ENODEV, "there is no device %d", number);
+	return device;
+}
+
+/* Gives an error its sentence; what is no error goes through. */
+static int said(const struct sl_device *device, int rc, const char *what)
+{
+	if (rc >= 0)
+		return rc;
+	return sl_fail(rc, "%s: cannot %s: %s", device->name, what, sl_error_text(rc));
+}
+
+static int no_result(const char *function)
+{
+	return sl_fail(-EINVAL, "%s: out is NULL", function);
+}
+
+int sluice_device_describe(int device, struct sluice_device *out)
+{
+	struct sl_device *found = device < 0 ? NULL : sl_device_find(device);
+	struct sluice_device description = {0};
+	int rc;
+
+	if (!out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_device_describe: out->size is not set");
+	if (!found)
+		return sl_fail(-ENOENT, "there is no device %d", device);
+	rc = found->ops->describe(found, &description);
+	if (rc)
+		return said(found, rc, "describe it");
+	description.size = out->size;
+	description.name = found->name;
+	memcpy(out, &description, SL_MIN(out->size, sizeof(description)));
+	return 0;
+}
+
+int sluice_device_find(const char *name, int *device)
+{
+	char full[sizeof(((struct sl_device *)NULL)->name)];
+	struct sl_device *found;
+
+	if (!device)
+		return no_result("sluice_device_find");
+	if (!name || !*name)
+		return sl_fail(-EINVAL, "sluice_device_find: there is no name");
+	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
+	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
+		if (!strcmp(found->name, full)) {
+			*device = i;
+			return 0;
+		}
+	}
+	return sl_fail(-ENODEV, "there is no device \"%s\"", name);
+}
+
+int sluice_device_of(const void *memory)
+{
+	struct sl_device *device = sl_device_of_memory(memory);
+
+	sl_device_find(0); /* so that it has its number */
+	return device ? device->index : -1;
+}
+
+/* --------------------------------------------------------------------------------- memory */
+
+int sluice_device_alloc(int device, size_t n, void **out)
+{
+	struct sl_device *found = numbered(device);
+
+	if (!found)
+		return -ENODEV;
+	if (!out)
+		return no_result("sluice_device_alloc");
+	if (!n)
+		return sl_fail(-EINVAL, "%s: cannot allocate 0 bytes", found->name);
+	return said(found, found->ops->alloc(found, n, out), "allocate memory");
+}
+
+int sluice_device_free(void *memory)
+{
+	struct sl_device *device;
+
+	if (!memory)
+		return 0;
+	device = sl_device_of_memory(memory);
+	if (!device)
+		return sl_fail(-EINVAL, "sluice_device_free: %p is no memory of a device", memory);
+	return said(device, device->ops->free(device, memory), "free memory");
+}
+
+/* In the page before the memory. */
+struct pinned {
+	uint64_t mark;
+	struct sl_device *device;
+	size_t length; /* of the memory, whole pages */
+};
+
+int sluice_pinned_alloc(int device, size_t n, void **out)
+{
+	struct sl_device *found = numbered(device);
+	size_t length = (n + PAGE - 1) / PAGE * PAGE;
+	struct pinned *pinned;
+	int rc;
+
+	if (!found)
+		return -ENODEV;
+	if (!out)
+		return no_result("sluice_pinned_alloc");
+	if (!n)
+		return sl_fail(-EINVAL, "%s: cannot pin 0 bytes", found->name);
+	pinned = length < n ? MAP_FAILED
+	                    : mmap(NULL, PAGE + length, PROT_READ | PROT_WRITE,
+	                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (pinned == MAP_FAILED)
+		return sl_fail(-ENOMEM, "no memory for %zu bytes to pin", n);
+	*pinned = (struct pinned){PINNED_MARK, found, length};
+	rc = found->ops->register_memory(found, (char *)pinned + PAGE, length);
+	if (rc) {
+		munmap(pinned, PAGE + length);
+		return said(found, rc, "pin memory");
+	}
+	*out = (char *)pinned + PAGE;
+	return 0;
+}
+
+int sluice_pinned_free(void *memory)
+{
+	struct pinned *pinned;
+	struct sl_device *device;
+	int rc;
+
+	if (!memory)
+		return 0;
+	pinned = (struct pinned *)((char *)memory - PAGE);
+	if ((uintptr_t)memory % PAGE || pinned->mark != PINNED_MARK)
+		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
+	device = pinned->device;
+	rc = device->ops->unregister_memory(device, memory);
+	/* Memory that the device may still use must stay. */
+	if (!rc || !device->ops->registered(device, memory, pinned->length))
+		munmap(pinned, PAGE + pinned->length);
+	return said(device, rc, "let pinned memory go");
+}
+
+/* -------------------------------------------------------------------------------- streams */
+
+int sluice_stream_new(int device, sluice_stream *out)
+{
+	struct sl_device *found = numbered(device);
+
+	if (!found)
+		return -ENODEV;
+	if (!out)
+		return no_result("sluice_stream_new");
+	return said(found, found->ops->stream_new(found, out), "make a stream");
+}
+
+static int no_stream(const struct sl_device *device, sluice_stream stream)
+{
+	if (device)
+		return sl_fail(-EINVAL, "%s has no stream %p", device->name, (void *)stream);
+	return sl_fail(-EINVAL, "%p is no stream of a device", (void *)stream);
+}
+
+int sluice_stream_free(sluice_stream stream)
+{
+	struct sl_device *device;
+
+	if (!stream)
+		return 0;
+	device = sl_device_of_stream(stream, NULL);
+	if (!device)
+		return no_stream(NULL, stream);
+	return said(device, device->ops->stream_free(device, stream), "free a stream");
+}
+
+/* The device, if that stream is one of it. */
+static struct sl_device *with_stream(int number, sluice_stream stream, int *rc)
+{
+	struct sl_device *device = numbered(number);
+
+	*rc = -ENODEV;
+	if (!device)
+		return NULL;
+	if (sl_device_of_stream(stream, device) == device)
+		return device;
+	*rc = no_stream(device, stream);
+	return NULL;
+}
+
+int sluice_stream_query(int device, sluice_stream stream)
+{
+	int rc;
+	struct sl_device *found = with_stream(device, stream, &rc);
+
+	return found ? said(found, found->ops->stream_query(found, stream), "ask a stream") : rc;
+}
+
+int sluice_stream_synchronize(int device, sluice_stream stream)
+{
+	int rc;
+	struct sl_device *found = with_stream(device, stream, &rc);
+
+	if (!found)
+		return rc;
+	return said(found, found->ops->stream_synchronize(found, stream), "wait for a stream");
+}
+
+/* --------------------------------------------------------------------------------- copies */
+
+/* The device of the one or of the other. */
+static struct sl_device *of_either(const void *dst, const void *src)
+{
+	struct sl_device *device = sl_device_of_memory(dst);
+
+	return device ? device : sl_device_of_memory(src);
+}
+
+int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
+{
+	struct sl_device *device;
+
+	if (!n)
+		return 0;
+	if (!dst || !src)
+		return sl_fail(-EINVAL, "sluice_copy_on: there is no memory");
+	if ((uintptr_t)stream > COMMON_STREAMS) {
+		device = sl_device_of_stream(stream, NULL);
+		if (!device)
+			return no_stream(NULL, stream);
+	} else {
+		device = of_either(dst, src);
+		if (!device)
+			return sl_fail(-EINVAL, "sluice_copy_on: neither memory is a device's");
+	}
+	return said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
+}
+
+int sluice_copy(void *dst, const void *src, size_t n)
+{
+	struct sl_device *device;
+
+	if (!n)
+		return 0;
+	if (!dst || !src)
+		return sl_fail(-EINVAL, "sluice_copy: there is no memory");
+	device = of_either(dst, src);
+	if (!device) {
+		memcpy(dst, src, n);
+		return 0;
+	}
+	return said(device, device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
+	            "copy");
+}
+
+/* --------------------------------------------------------------------------------- events */
+
+int sluice_event_new(int device, sluice_event *out)
+{
+	struct sl_device *found = numbered(device);
+
+	if (!found)
+		return -ENODEV;
+	if (!out)
+		return no_result("sluice_event_new");
+	return said(found, found->ops->event_new(found, out), "make an event");
+}
+
+static struct sl_device *with_event(sluice_event event, int *rc)
+{
+	struct sl_device *device = event ? device_of_event(event) : NULL;
+
+	if (!device)
+		*rc = sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
+	return device;
+}
+
+/* The device that both are of. */
+static struct sl_device *with_both(sluice_event event, sluice_stream stream, int *rc)
+{
+	struct sl_device *device = with_event(event, rc);
+
+	if (!device || sl_device_of_stream(stream, device) == device)
+		return device;
+	*rc = no_stream(device, stream);
+	return NULL;
+}
+
+int sluice_event_free(sluice_event event)
+{
+	int rc;
+	struct sl_device *device;
+
+	if (!event)
+		return 0;
+	device = with_event(event, &rc);
+	return device ? said(device, device->ops->event_free(device, event), "free an event") : rc;
+}
+
+int sluice_event_record(sluice_event event, sluice_stream stream)
+{
+	int rc;
+	struct sl_device *device = with_both(event, stream, &rc);
+
+	if (!device)
+		return rc;
+	return said(device, device->ops->event_record(device, event, stream), "record an event");
+}
+
+int sluice_event_await(sluice_event event, sluice_stream stream)
+{
+	int rc;
+	struct sl_device *device = with_both(event, stream, &rc);
+
+	if (!device)
+		return rc;
+	return said(device, device->ops->event_await(device, event, stream), "await an event");
+}
+
+int sluice_event_query(sluice_event event)
+{
+	int rc;
+	struct sl_device *device = with_event(event, &rc);
+
+	return device ? said(device, device->ops->event_query(device, event), "ask an event") : rc;
+}
+
+int sluice_event_synchronize(sluice_event event)
+{
+	int rc;
+	struct sl_device *device = with_event(event, &rc);
+
+	if (!device)
+		return rc;
+	return said(device, device->ops->event_synchronize(device, event), "wait for an event");
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The calls of the emulated driver: counted, failed, held up, interrupted. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/emulated.h"
+
+/* A call in this many sleeps on its way in, and one on its way out. */
+#define PREEMPTED_IN 16
+
+/* What one thread called. Kept when it ends: counts are of all threads that ever were. */
+struct record {
+	struct record *next;
+	char name[16];
+	_Atomic uint64_t calls[SLUICE_EMULATED_KINDS];
+};
+
+static struct {
+	_Atomic(struct record *) records; /* only grows, at its head */
+	struct {
+		_Atomic uint64_t left; /* calls until the one that fails, it included; 0: none */
+		_Atomic int error;     /* set before left */
+	} failures[SLUICE_EMULATED_KINDS];
+} calls;
+
+static _Thread_local struct record *own_record;
+
+static struct record *make_record(void)
+{
+	struct record *record = calloc(1, sizeof(*record));
+
+	if (!record)
+		return NULL;
+	pthread_getname_np(pthread_self(), record->name, sizeof(record->name));
+	record->next = atomic_load(&calls.records);
+	while (!atomic_compare_exchange_weak(&calls.records, &record->next, record))
+		;
+	return record;
+}
+
+int sl_emulated_count(enum sluice_emulated_kind kind)
+{
+	_Atomic uint64_t *left = &calls.failures[kind].left;
+	uint64_t n = atomic_load(left);
+
+	if (!own_record)
+		own_record = make_record();
+	if (own_record)
+		atomic_fetch_add_explicit(&own_record->calls[kind], 1, memory_order_relaxed);
+	while (n && !atomic_compare_exchange_weak(left, &n, n - 1))
+		;
+	return n == 1 ? atomic_load(&calls.failures[kind].error) : 0;
+}
+
+uint64_t sluice_emulated_calls(enum sluice_emulated_kind kind, const char *prefix)
+{
+	uint64_t sum = 0;
+
+	if ((unsigned)kind >= SLUICE_EMULATED_KINDS)
+		return 0;
+	for (struct record *r = atomic_load(&calls.records); r; r = r->next)
+		if (!prefix || !strncmp(r->name, prefix, strlen(prefix)))
+			sum += atomic_load_explicit(&r->calls[kind], memory_order_relaxed);
+	return sum;
+}
+
+void sluice_emulated_reset_calls(void)
+{
+	for (struct record *r = atomic_load(&calls.records); r; r = r->next)
+		for (unsigned kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
+			atomic_store_explicit(&r->calls[kind], 0, memory_order_relaxed);
+}
+
+void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error)
+{
+	if ((unsigned)kind >= SLUICE_EMULATED_KINDS)
+		return;
+	atomic_store(&calls.failures[kind].left, 0);
+	atomic_store(&calls.failures[kind].error, error);
+	atomic_store(&calls.failures[kind].left, n);
+}
+
+/* SplitMix64 (Steele, Lea and Flood, 2014). */
+uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
+{
+	uint64_t z = device->random += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (z ^ z >> 31) % limit;
+}
+
+/* Now and then lets go of the mutex for a while, as if the scheduler had taken the processor away. */
+static void preempt(struct emulated *device)
+{
+	struct timespec pause = {0, 0};
+	uint64_t us;
+
+	if (!device->options.seed || !device->options.preempt_us ||
+	    sl_emulated_random(device, PREEMPTED_IN))
+		return;
+	us = 1 + sl_emulated_random(device, device->options.preempt_us);
+	pause.tv_sec = us / 1000000;
+	pause.tv_nsec = us % 1000000 * 1000;
+	pthread_mutex_unlock(&device->mutex);
+	nanosleep(&pause, NULL);
+	pthread_mutex_lock(&device->mutex);
+}
+
+int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
+{
+	int rc = sl_emulated_count(kind);
+
+	if (!rc)
+		rc = sl_emulated_start(device);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&device->mutex);
+	preempt(device);
+	rc = device->error;
+	if (rc)
+		pthread_mutex_unlock(&device->mutex);
+	return rc;
+}
+
+int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
+{
+	int rc = sl_emulated_enter(device, kind);
+
+	if (!rc || !sl_emulated_started(device))
+		return rc;
+	pthread_mutex_lock(&device->mutex);
+	if (device->error)
+		return 0;
+	pthread_mutex_unlock(&device->mutex);
+	return rc;
+}
+
+void sl_emulated_leave(struct emulated *device)
+{
+	preempt(device);
+	pthread_mutex_unlock(&device->mutex);
+}
+
+void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *call,
+                       const char *why)
+{
+	struct held held = {.call = call, .why = why};
+	bool progress = on == &device->progress;
+
+	pthread_getname_np(pthread_self(), held.thread, sizeof(held.thread));
+	sl_list_append(&device->held, &held.link);
+	device->sleepers += progress;
+	pthread_cond_wait(on, &device->mutex);
+	device->sleepers -= progress;
+	sl_list_remove(&held.link);
+	/* Who restores the device waits for all that slept. */
+	if (device->error)
+		pthread_cond_broadcast(&device->progress);
+}
+
+int sl_emulated_pass(struct emulated *device, const char *call)
+{
+	while (!device->error && device->frees)
+		sl_emulated_sleep(device, &device->progress, call, "another thread is in free");
+	return device->error;
+}
+
+void sl_emulated_fault(struct emulated *device, int error)
+{
+	device->error = error;
+	pthread_cond_broadcast(&device->progress);
+	pthread_cond_broadcast(&device->reached);
+	pthread_cond_broadcast(&device->work);
+	pthread_cond_broadcast(&device->function);
+}
+
+/* -------------------------------------------------------------------------- from outside */
+
+int sluice_emulated_configure(int device, const struct sluice_emulated_options *o)
+{
+	struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
+	struct emulated *found = sl_emulated_numbered(device);
+
+	if (!found)
+		return -ENODEV;
+	if (!o || o->size < sizeof(o->size))
+		return sl_fail(-EINVAL, "sluice_emulated_configure: o->size is not set");
+	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	pthread_mutex_lock(&found->mutex);
+	found->options = options;
+	found->random = options.seed;
+	pthread_mutex_unlock(&found->mutex);
+	return 0;
+}
+
+/* Takes everything off the device that it will not do any more. */
+static void drop_commands(struct emulated *device)
+{
+	/* What runs is not to be stopped, and the calls that slept are on their way out. */
+	device->sleepers++;
+	while (device->executing || device->calling || !sl_list_empty(&device->held))
+		pthread_cond_wait(&device->progress, &device->mutex);
+	device->sleepers--;
+	device->handed = NULL;
+	while (!sl_list_empty(&device->commands))
+		sl_emulated_retire(device,
+		                   SL_CONTAINER(device->commands.next, struct command, in_device));
+}
+
+void sluice_emulated_lose(int device, int lost)
+{
+	struct emulated *found = sl_emulated_numbered(device);
+
+	if (!found || sl_emulated_start(found))
+		return;
+	pthread_mutex_lock(&found->mutex);
+	if (lost) {
+		sl_emulated_fault(found, -EIO);
+	} else if (found->error) {
+		drop_commands(found);
+		found->error = 0;
+	}
+	pthread_mutex_unlock(&found->mutex);
+}

@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Channels: the few queues that the streams of a device share. A command that waits in one keeps those
+ * behind it from beginning, whatever their streams. Everything here is called with the mutex held.
+ */
+#include "device/emulated.h"
+
+struct channel_set {
+	struct channel *channels;
+	unsigned count;
+};
+
+static struct channel_set channels_of(struct emulated *device, enum channel_type type)
+{
+	if (type == CHANNEL_COPY)
+		return (struct channel_set){device->copy_channels, COPY_CHANNELS};
+	return (struct channel_set){device->kernel_channels, KERNEL_CHANNELS};
+}
+
+void sl_emulated_channels_init(struct emulated *device)
+{
+	for (enum channel_type type = 0; type < CHANNEL_TYPES; type++) {
+		struct channel_set set = channels_of(device, type);
+
+		for (unsigned i = 0; i < set.count; i++)
+			sl_list_init(&set.channels[i].commands);
+	}
+}
+
+/* One of those with at most that many commands, by the seed; NULL if there is none. */
+static struct channel *pick(struct emulated *device, struct channel_set set, unsigned most)
+{
+	struct channel *picked = NULL;
+	unsigned seen = 0;
+
+	for (unsigned i = 0; i < set.count; i++) {
+		if (set.channels[i].count > most)
+			continue;
+		seen++;
+		if (seen == 1 || (device->options.seed && !sl_emulated_random(device, seen)))
+			picked = &set.channels[i];
+	}
+	return picked;
+}
+
+static unsigned least_count(struct channel_set set)
+{
+	unsigned least = set.channels[0].count;
+
+	for (unsigned i = 1; i < set.count; i++)
+		least = SL_MIN(least, set.channels[i].count);
+	return least;
+}
+
+bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum channel_type type,
+                         struct channel **out)
+{
+	struct channel_set set;
+	struct channel *channel;
+
+	*out = NULL;
+	if (type == CHANNEL_NONE)
+		return true;
+	set = channels_of(device, type);
+	channel = stream->in_channel[type] ? stream->channels[type] : pick(device, set, 0);
+	if (!channel)
+		channel = pick(device, set,
+		               device->options.seed ? CHANNEL_COMMANDS - 1 : least_count(set));
+	if (!channel || channel->count >= CHANNEL_COMMANDS)
+		return false;
+	*out = channel;
+	return true;
+}
+
+void sl_emulated_channel_enter(struct command *command, enum channel_type type,
+                               struct channel *channel)
+{
+	command->channel = channel;
+	command->type = type;
+	if (!channel)
+		return;
+	command->stream->channels[type] = channel;
+	command->stream->in_channel[type]++;
+	channel->count++;
+	sl_list_append(&channel->commands, &command->in_channel);
+}
+
+void sl_emulated_channel_leave(struct command *command)
+{
+	if (!command->channel)
+		return;
+	command->stream->in_channel[command->type]--;
+	command->channel->count--;
+	command->channel = NULL;
+	sl_list_remove(&command->in_channel);
+}

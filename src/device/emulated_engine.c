@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The threads of an emulated device: the engine, which does everything but host functions. */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "device/emulated.h"
+
+/* How the engine waits for words, which change without telling it. */
+#define SPINS      64
+#define PAUSE_NS   ((int64_t)5000)
+#define PAUSE_MOST ((int64_t)200000)
+
+/* ------------------------------------------------------------------------- what could run */
+
+bool sl_emulated_word_reached(const struct command *command)
+{
+	uint32_t now = atomic_load_explicit(command->word.at, memory_order_acquire);
+
+	return (int32_t)(now - command->word.value) >= 0;
+}
+
+static struct command *first_of(struct stream *stream)
+{
+	return stream->count ? SL_CONTAINER(stream->commands.next, struct command, in_stream)
+	                     : NULL;
+}
+
+bool sl_emulated_in_order(struct emulated *device, const struct command *command)
+{
+	struct command *other = NULL;
+
+	if (command->channel && command->channel->commands.next != &command->in_channel)
+		return false;
+	if (!command->stream->blocking)
+		return true;
+	other = first_of(command->stream == &device->legacy ? &device->per_thread
+	                                                    : &device->legacy);
+	return !other || other->sequence > command->sequence;
+}
+
+/* What the engine saw in one look around. */
+struct look {
+	struct command *next; /* to run now, or NULL */
+	unsigned ready;       /* how many it was chosen from */
+	bool polls;           /* a word is waited for */
+	int64_t wake;         /* when the first delay is over; SL_FOREVER: there is none */
+};
+
+/* Draws once how long a command that could run is put off. */
+static bool delayed(struct emulated *device, struct command *command, struct look *look)
+{
+	int64_t now;
+
+	if (!device->options.seed || !device->options.delay_us)
+		return false;
+	now = sl_now();
+	if (!command->begin) {
+		command->begin = now;
+		if (!sl_emulated_random(device, 2))
+			command->begin +=
+				sl_emulated_random(device, device->options.delay_us + UINT64_C(1)) *
+				1000;
+	}
+	if (command->begin <= now)
+		return false;
+	look->wake = SL_MIN(look->wake, command->begin);
+	return true;
+}
+
+static bool ready(struct emulated *device, struct command *command, struct look *look)
+{
+	if (!sl_emulated_in_order(device, command))
+		return false;
+	switch (command->kind) {
+	case AWAIT_WORD:
+		if (sl_emulated_word_reached(command))
+			break;
+		look->polls = true;
+		return false;
+	case AWAIT_EVENT:
+		if (command->awaited.ready)
+			break;
+		return false;
+	case FUNCTION:
+		/* One at a time, this one included. */
+		if (!device->handed)
+			break;
+		return false;
+	default:
+		break;
+	}
+	return !delayed(device, command, look);
+}
+
+/* Only the heads of streams can be next: by the seed, or the one that was given first. */
+static struct look look_around(struct emulated *device)
+{
+	struct look look = {.wake = SL_FOREVER};
+
+	if (device->error)
+		return look;
+	sl_list_each (link, &device->busy) {
+		struct command *command = first_of(SL_CONTAINER(link, struct stream, busy));
+
+		if (!ready(device, command, &look))
+			continue;
+		look.ready++;
+		if (!look.next || (device->options.seed ? !sl_emulated_random(device, look.ready)
+		                                        : command->sequence < look.next->sequence))
+			look.next = command;
+	}
+	return look;
+}
+
+/* --------------------------------------------------------------------------- running it */
+
+/* True: a caller waits for one of them. */
+static bool release_waiters(struct command *command, int error)
+{
+	struct sl_list *link;
+	bool caller = false;
+
+	while ((link = sl_list_take(&command->waiters))) {
+		struct waiter *waiter = SL_CONTAINER(link, struct waiter, link);
+
+		waiter->ready = true;
+		waiter->error = error;
+		caller |= waiter->caller;
+	}
+	return caller;
+}
+
+static void let_go(struct command *command)
+{
+	switch (command->kind) {
+	case RECORD:
+		if (command->event)
+			command->event->record = NULL;
+		break;
+	case AWAIT_EVENT:
+		if (!command->awaited.ready)
+			sl_list_remove(&command->awaited.link);
+		break;
+	case COPY:
+		free(command->copy.staged);
+		break;
+	default:
+		break;
+	}
+}
+
+static void leave_stream(struct command *command)
+{
+	struct stream *stream = command->stream;
+
+	sl_list_remove(&command->in_stream);
+	if (--stream->count)
+		return;
+	sl_list_remove(&stream->busy);
+	if (stream->freed) {
+		sl_list_remove(&stream->link);
+		free(stream);
+	}
+}
+
+void sl_emulated_retire(struct emulated *device, struct command *command)
+{
+	let_go(command);
+	if (release_waiters(command, device->error))
+		pthread_cond_broadcast(&device->reached);
+	sl_emulated_channel_leave(command);
+	sl_list_remove(&command->in_device);
+	leave_stream(command);
+	sl_list_append(&device->spare, &command->in_device);
+	if (device->sleepers)
+		pthread_cond_broadcast(&device->progress);
+}
+
+/* What takes long runs without the mutex; who takes its memory away waits for executing to end. */
+static void execute(struct emulated *device, struct command *command)
+{
+	device->executing = true;
+	pthread_mutex_unlock(&device->mutex);
+	if (command->kind == COPY && command->copy.length)
+		memcpy(command->copy.to_bytes, command->copy.from_bytes, command->copy.length);
+	if (command->kind == KERNEL)
+		command->call.function(command->call.argument);
+	pthread_mutex_lock(&device->mutex);
+	device->executing = false;
+	sl_emulated_retire(device, command);
+}
+
+static void run(struct emulated *device, struct command *command)
+{
+	switch (command->kind) {
+	case COPY:
+		if (command->copy.wrong) {
+			sl_emulated_fault(device, -EFAULT);
+			return;
+		}
+		execute(device, command);
+		return;
+	case KERNEL:
+		execute(device, command);
+		return;
+	case FUNCTION:
+		device->handed = command;
+		sl_emulated_channel_leave(command);
+		if (device->sleepers)
+			pthread_cond_broadcast(&device->progress);
+		pthread_cond_signal(&device->function);
+		return;
+	case WRITE_WORD:
+		atomic_store_explicit(command->word.at, command->word.value, memory_order_release);
+		break;
+	default:
+		break;
+	}
+	sl_emulated_retire(device, command);
+}
+
+/* ---------------------------------------------------------------------------- the threads */
+
+static void pause_until(struct emulated *device, int64_t when)
+{
+	struct timespec at = {when / 1000000000, when % 1000000000};
+
+	pthread_cond_clockwait(&device->work, &device->mutex, CLOCK_MONOTONIC, &at);
+}
+
+/* Nothing can run: until a command comes, a delay is over, or for a moment if a word is awaited. */
+static void rest(struct emulated *device, const struct look *look, unsigned idle)
+{
+	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
+	int64_t wake = look->wake;
+
+	if (!look->polls && wake == SL_FOREVER) {
+		pthread_cond_wait(&device->work, &device->mutex);
+	} else if (look->polls && idle < SPINS) {
+		pthread_mutex_unlock(&device->mutex);
+		sched_yield();
+		pthread_mutex_lock(&device->mutex);
+	} else {
+		if (look->polls)
+			wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
+		pause_until(device, wake);
+	}
+}
+
+void *sl_emulated_engine(void *argument)
+{
+	struct emulated *device = argument;
+	unsigned idle = 0; /* looks in a row that found nothing */
+
+	pthread_mutex_lock(&device->mutex);
+	for (;;) {
+		struct look look = look_around(device);
+
+		if (look.next) {
+			idle = 0;
+			run(device, look.next);
+		} else {
+			rest(device, &look, idle++);
+		}
+	}
+	return NULL;
+}
+
+void *sl_emulated_functions(void *argument)
+{
+	struct emulated *device = argument;
+	struct command *command;
+
+	pthread_mutex_lock(&device->mutex);
+	for (;;) {
+		while (!device->handed || device->error)
+			pthread_cond_wait(&device->function, &device->mutex);
+		command = device->handed;
+		device->calling = true;
+		pthread_mutex_unlock(&device->mutex);
+		command->call.function(command->call.argument);
+		pthread_mutex_lock(&device->mutex);
+		device->calling = false;
+		device->handed = NULL;
+		sl_emulated_retire(device, command);
+		pthread_cond_signal(&device->work);
+	}
+	return NULL;
+}

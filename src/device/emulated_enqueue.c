@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How commands get into a stream of an emulated device, and what holds up the call that gives them. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/emulated.h"
+
+/* Commands are made by the block and never freed. */
+#define BLOCK_COMMANDS 128
+
+/* What to give to a stream, and how. */
+struct order {
+	struct command command; /* its kind and the union; a copy's only as the caller said it */
+	const char *call;       /* its name for the report */
+	bool passes_free;       /* goes on while a thread is in free */
+	bool waits;             /* the caller will wait: not while a thread is in a full channel */
+	bool any_host;          /* of a copy: host memory need not be registered */
+};
+
+static struct command *new_command(struct emulated *device)
+{
+	struct sl_list *link = sl_list_take(&device->spare);
+	struct command *block;
+
+	if (link)
+		return SL_CONTAINER(link, struct command, in_device);
+	block = calloc(BLOCK_COMMANDS, sizeof(*block));
+	if (!block)
+		return NULL;
+	for (unsigned i = 1; i < BLOCK_COMMANDS; i++)
+		sl_list_append(&device->spare, &block[i].in_device);
+	return block;
+}
+
+/*
+ * Finds the bytes of a copy. Memory of the device that is not there, or not any more, is found out when
+ * the copy's turn comes, as on a device; host memory that is not registered here and now.
+ */
+static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
+{
+	struct command *command = &order->command;
+	char *to, *from;
+	enum place there, here;
+	bool of_device;
+
+	there = sl_emulated_place(device, command->copy.to, command->copy.length, &to);
+	here = sl_emulated_place(device, command->copy.from, command->copy.length, &from);
+	of_device = there == PLACE_DEVICE || there == PLACE_WRONG || here == PLACE_DEVICE ||
+	            here == PLACE_WRONG;
+	if (!of_device || there == PLACE_FOREIGN || here == PLACE_FOREIGN)
+		return -EINVAL;
+	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
+		return -EINVAL;
+	command->copy.to_bytes = to;
+	command->copy.from_bytes = command->copy.staged ? command->copy.staged : from;
+	command->copy.wrong = command->copy.length && (there == PLACE_WRONG || here == PLACE_WRONG);
+	*type = here == PLACE_REGISTERED || here == PLACE_HOST ? CHANNEL_COPY : CHANNEL_NONE;
+	return 0;
+}
+
+static int resolve(struct emulated *device, struct order *order, enum channel_type *type)
+{
+	struct command *command = &order->command;
+	char *bytes;
+
+	*type = CHANNEL_KERNEL;
+	switch (command->kind) {
+	case COPY:
+		return resolve_copy(device, order, type);
+	case AWAIT_WORD:
+	case WRITE_WORD:
+		if ((uintptr_t)command->word.at % sizeof(uint32_t) ||
+		    sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
+		            PLACE_REGISTERED)
+			return -EINVAL;
+		return 0;
+	default:
+		return 0;
+	}
+}
+
+/* What a new command means to its event. */
+static void tie_event(struct command *command)
+{
+	struct event *event = command->event;
+
+	if (command->kind == RECORD) {
+		/* Awaits of the earlier record still wait for that one. */
+		if (event->record)
+			event->record->event = NULL;
+		event->record = command;
+	} else if (command->kind == AWAIT_EVENT) {
+		command->awaited = (struct waiter){.ready = !event->record};
+		if (event->record)
+			sl_list_append(&event->record->waiters, &command->awaited.link);
+	}
+}
+
+static void append(struct emulated *device, struct stream *stream, struct command *command,
+                   enum channel_type type, struct channel *channel)
+{
+	command->stream = stream;
+	command->sequence = ++device->sequence;
+	command->begin = 0;
+	sl_list_init(&command->waiters);
+	tie_event(command);
+	sl_emulated_channel_enter(command, type, channel);
+	sl_list_append(&stream->commands, &command->in_stream);
+	sl_list_append(&device->commands, &command->in_device);
+	if (!stream->count++)
+		sl_list_append(&device->busy, &stream->busy);
+	pthread_cond_signal(&device->work);
+}
+
+/* Until nothing holds the call up; then what it will use is known. */
+static int admit(struct emulated *device, struct stream *stream, struct order *order,
+                 enum channel_type *type, struct channel **channel)
+{
+	int rc;
+
+	for (;;) {
+		const char *why;
+
+		rc = device->error;
+		if (!rc)
+			rc = resolve(device, order, type);
+		if (rc)
+			return rc;
+		if (device->frees && !order->passes_free)
+			why = "another thread is in free";
+		else if (device->stuck && order->waits)
+			why = "another thread is in a full channel";
+		else if (sl_emulated_channel(device, stream, *type, channel))
+			return 0;
+		else
+			why = NULL;
+		device->stuck += !why;
+		sl_emulated_sleep(device, &device->progress, order->call,
+		                  why ? why : "the channel is full");
+		device->stuck -= !why;
+		/* Whoever waited for the end of this looks again. */
+		if (!why && !device->stuck)
+			pthread_cond_broadcast(&device->progress);
+	}
+}
+
+static int give(struct emulated *device, struct stream *stream, struct order *order,
+                struct command **out)
+{
+	struct channel *channel;
+	enum channel_type type;
+	struct command *command;
+	int rc = admit(device, stream, order, &type, &channel);
+
+	if (rc)
+		return rc;
+	command = new_command(device);
+	if (!command)
+		return -ENOMEM;
+	*command = order->command;
+	append(device, stream, command, type, channel);
+	*out = command;
+	return 0;
+}
+
+/* A call that gives one command. */
+static int give_one(struct emulated *device, sluice_stream handle, enum sluice_emulated_kind kind,
+                    struct order *order)
+{
+	int rc = sl_emulated_enter(device, kind);
+	struct stream *stream;
+	struct command *command;
+
+	if (rc)
+		return rc;
+	stream = sl_emulated_stream(device, handle);
+	rc = stream ? give(device, stream, order, &command) : -EINVAL;
+	sl_emulated_leave(device);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------- commands */
+
+static int enqueue_word(struct emulated *device, sluice_stream stream,
+                        const struct sl_command *from)
+{
+	bool wait = from->kind == SL_AWAIT_WORD;
+	struct order order = {.command.kind = wait ? AWAIT_WORD : WRITE_WORD,
+	                      .command.word = {from->word.at, from->word.value},
+	                      .call = wait ? "wait for a word" : "write of a word",
+	                      .passes_free = true};
+
+	return give_one(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
+	                &order);
+}
+
+static int enqueue_one(struct emulated *device, sluice_stream stream, const struct sl_command *from)
+{
+	struct order copy = {.call = "copy"};
+
+	switch (from->kind) {
+	case SL_AWAIT_WORD:
+	case SL_WRITE_WORD:
+		return enqueue_word(device, stream, from);
+	case SL_COPY:
+		copy.command.kind = COPY;
+		copy.command.copy.to = from->copy.to;
+		copy.command.copy.from = from->copy.from;
+		copy.command.copy.length = from->copy.length;
+		return give_one(device, stream, SLUICE_EMULATED_COPY, &copy);
+	}
+	return -EINVAL;
+}
+
+int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
+                        const struct sl_command *commands, size_t count, size_t *taken)
+{
+	struct emulated *device = sl_emulated_of(base);
+
+	/* Each is a call of the driver: others come in between. */
+	for (*taken = 0; *taken < count; ++*taken) {
+		int rc = enqueue_one(device, stream, &commands[*taken]);
+
+		if (rc)
+			return rc;
+	}
+	return 0;
+}
+
+static int place_of(struct emulated *device, const void *memory, size_t length)
+{
+	enum place place;
+	char *bytes;
+
+	pthread_mutex_lock(&device->mutex);
+	place = sl_emulated_place(device, memory, length, &bytes);
+	pthread_mutex_unlock(&device->mutex);
+	return place;
+}
+
+static int copy_and_wait(struct emulated *device, sluice_stream handle, struct order *order)
+{
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
+	struct command *commands[2] = {NULL, NULL};
+	struct stream *stream;
+
+	if (rc)
+		return rc;
+	order->waits = true;
+	stream = sl_emulated_stream(device, handle);
+	rc = stream ? give(device, stream, order, &commands[0]) : -EINVAL;
+	if (!rc)
+		rc = sl_emulated_wait_for(device, commands, "copy that waits");
+	/* Not while the engine may still be in the caller's memory. */
+	while (device->error && device->executing)
+		sl_emulated_sleep(device, &device->progress, "copy that waits", "it still runs");
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, const void *from,
+                     size_t length, bool wait)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct order order = {.call = "copy", .any_host = true};
+	void *staged = NULL;
+	int rc;
+
+	order.command.kind = COPY;
+	order.command.copy.to = to;
+	order.command.copy.from = from;
+	order.command.copy.length = length;
+	if (wait || place_of(device, to, length) == PLACE_HOST)
+		return copy_and_wait(device, stream, &order);
+	if (place_of(device, from, length) == PLACE_HOST) {
+		staged = malloc(length);
+		if (!staged)
+			return -ENOMEM;
+		memcpy(staged, from, length);
+		order.command.copy.staged = staged;
+	}
+	rc = give_one(device, stream, SLUICE_EMULATED_COPY, &order);
+	if (rc)
+		free(staged);
+	return rc;
+}
+
+/* ------------------------------------------------------------------- events and functions */
+
+static int give_event(struct sl_device *base, sluice_event handle, sluice_stream stream,
+                      struct order *order)
+{
+	struct emulated *device = sl_emulated_of(base);
+
+	pthread_mutex_lock(&device->mutex);
+	order->command.event = sl_emulated_event(device, handle);
+	pthread_mutex_unlock(&device->mutex);
+	if (!order->command.event)
+		return -EINVAL;
+	return give_one(device, stream, SLUICE_EMULATED_RECORD, order);
+}
+
+int sl_emulated_event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
+{
+	struct order order = {.command.kind = RECORD, .call = "event_record"};
+
+	return give_event(device, event, stream, &order);
+}
+
+int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice_stream stream)
+{
+	struct order order = {.command.kind = AWAIT_EVENT, .call = "event_await"};
+
+	return give_event(device, event, stream, &order);
+}
+
+static int launch(int device, sluice_stream stream, enum command_kind kind,
+                  void (*function)(void *), void *argument)
+{
+	struct emulated *found = sl_emulated_numbered(device);
+	struct order order = {.command.kind = kind, .call = "launch"};
+	int rc;
+
+	if (!found)
+		return -ENODEV;
+	if (!function)
+		return sl_fail(-EINVAL, "there is no function to run");
+	order.command.call.function = function;
+	order.command.call.argument = argument;
+	rc = give_one(found, stream, SLUICE_EMULATED_LAUNCH, &order);
+	if (rc)
+		sl_fail(rc, "%s: cannot launch: %s", found->base.name, sl_error_text(rc));
+	return rc;
+}
+
+int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *), void *argument)
+{
+	return launch(device, stream, KERNEL, kernel, argument);
+}
+
+int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *), void *argument)
+{
+	return launch(device, stream, FUNCTION, function, argument);
+}

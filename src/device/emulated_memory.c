@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of an emulated device. Its addresses are reserved and never readable; the bytes are in another
+ * mapping. What takes memory away waits for everything that the device had to do, as drivers do.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "device/emulated.h"
+
+#define PAGE       ((size_t)4096)
+#define HUGE_BYTES ((size_t)4 << 20) /* from here on huge pages are worth asking for */
+
+static struct range *range_at(const struct sl_intervals *set, const void *memory)
+{
+	struct sl_interval *found = sl_emulated_lookup(set, memory);
+
+	return found ? SL_CONTAINER(found, struct range, at) : NULL;
+}
+
+static bool in_arena(struct emulated *device, const void *memory)
+{
+	return sl_emulated_started(device) &&
+	       (uintptr_t)memory - (uintptr_t)device->arena < EMULATED_ARENA_BYTES;
+}
+
+bool sl_emulated_holds(struct emulated *device, const void *memory)
+{
+	return in_arena(device, memory) && range_at(&device->allocations, memory);
+}
+
+/* The range may hold no byte. */
+static bool covers(const struct range *range, const void *memory, size_t length)
+{
+	return range && !range->leaving && length <= range->at.end - (uintptr_t)memory;
+}
+
+static bool elsewhere(struct emulated *device, const void *memory)
+{
+	struct emulated *other;
+
+	for (unsigned i = 0; (other = sl_emulated_each(i)); i++)
+		if (other != device && sl_emulated_started(other) && in_arena(other, memory))
+			return true;
+	return false;
+}
+
+enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
+                             char **bytes)
+{
+	struct range *range;
+
+	*bytes = (char *)memory;
+	if (in_arena(device, memory)) {
+		range = range_at(&device->allocations, memory);
+		if (!covers(range, memory, length))
+			return PLACE_WRONG;
+		*bytes = range->bytes + ((uintptr_t)memory - range->at.start);
+		return PLACE_DEVICE;
+	}
+	if (elsewhere(device, memory))
+		return PLACE_FOREIGN;
+	range = range_at(&device->registrations, memory);
+	return covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
+}
+
+void *sluice_emulated_memory(const void *memory)
+{
+	struct emulated *device;
+	struct range *range;
+	void *bytes = NULL;
+
+	for (unsigned i = 0; (device = sl_emulated_each(i)) && !bytes; i++) {
+		if (!sl_emulated_started(device) || !in_arena(device, memory))
+			continue;
+		pthread_mutex_lock(&device->mutex);
+		range = range_at(&device->allocations, memory);
+		if (range)
+			bytes = range->bytes + ((uintptr_t)memory - range->at.start);
+		pthread_mutex_unlock(&device->mutex);
+	}
+	return bytes;
+}
+
+/* ----------------------------------------------------------------------------- allocating */
+
+struct gap {
+	uint64_t end;
+};
+
+static void after(struct sl_interval *interval, void *argument)
+{
+	struct gap *gap = argument;
+
+	gap->end = SL_MAX(gap->end, interval->end);
+}
+
+/* The next free addresses, with one page behind them that belongs to nobody; 0: there are none. */
+static uint64_t find_addresses(struct emulated *device, size_t taken)
+{
+	uint64_t arena = (uintptr_t)device->arena;
+
+	for (int turns = 0; turns < 2;) {
+		struct gap gap = {0};
+		uint64_t start = arena + device->next;
+
+		if (device->next + taken + PAGE > EMULATED_ARENA_BYTES) {
+			device->next = 0;
+			turns++;
+			continue;
+		}
+		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE, after,
+		                         &gap);
+		if (!gap.end) {
+			device->next += taken + PAGE;
+			return start;
+		}
+		device->next = (gap.end - arena + PAGE - 1) / PAGE * PAGE + PAGE;
+	}
+	return 0;
+}
+
+static int allocate(struct emulated *device, size_t length, struct range *range)
+{
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_ALLOC);
+
+	if (rc)
+		return rc;
+	rc = sl_emulated_pass(device, "alloc");
+	if (!rc && range->taken > EMULATED_MEMORY_BYTES - device->used)
+		rc = -ENOMEM;
+	if (!rc) {
+		range->at.start = find_addresses(device, range->taken);
+		rc = range->at.start ? 0 : -ENOMEM;
+	}
+	if (!rc) {
+		range->at.end = range->at.start + length;
+		device->used += range->taken;
+		sl_intervals_insert(&device->allocations, &range->at);
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_alloc(struct sl_device *base, size_t length, void **out)
+{
+	struct range *range;
+	int rc;
+
+	if (!length)
+		return -EINVAL;
+	if (length > EMULATED_MEMORY_BYTES)
+		return -ENOMEM;
+	range = calloc(1, sizeof(*range));
+	if (!range)
+		return -ENOMEM;
+	range->taken = (length + PAGE - 1) / PAGE * PAGE;
+	range->bytes = mmap(NULL, range->taken, PROT_READ | PROT_WRITE,
+	                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (range->bytes == MAP_FAILED) {
+		free(range);
+		return -ENOMEM;
+	}
+	if (range->taken >= HUGE_BYTES)
+		(void)madvise(range->bytes, range->taken, MADV_HUGEPAGE);
+	rc = allocate(sl_emulated_of(base), length, range);
+	if (rc) {
+		munmap(range->bytes, range->taken);
+		free(range);
+		return rc;
+	}
+	*out = (void *)(uintptr_t)range->at.start;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------- draining */
+
+static bool done_until(struct emulated *device, uint64_t sequence)
+{
+	return sl_list_empty(&device->commands) ||
+	       SL_CONTAINER(device->commands.next, struct command, in_device)->sequence > sequence;
+}
+
+/* Waits for everything that the device holds now. In free this holds up most other calls. */
+static int drain(struct emulated *device, const char *call, bool in_free)
+{
+	uint64_t last = device->sequence;
+
+	device->frees += in_free;
+	while (!device->error && !done_until(device, last))
+		sl_emulated_sleep(device, &device->progress, call,
+		                  "what the device holds is not done");
+	device->frees -= in_free;
+	if (in_free)
+		pthread_cond_broadcast(&device->progress);
+	/* After an error nothing new begins, but what runs may still be at the memory. */
+	while (device->error && device->executing)
+		sl_emulated_sleep(device, &device->progress, call, "something still runs");
+	return device->error;
+}
+
+/*
+ * Takes a range out of a set: new commands do not get it from now on, those that have it are waited for.
+ * It goes even if the device does nothing any more, with the device's error.
+ */
+static int withdraw(struct emulated *device, struct sl_intervals *set, void *memory,
+                    const char *call, struct range **out)
+{
+	struct range *range = range_at(set, memory);
+	int rc;
+
+	if (!range || range->leaving || range->at.start != (uintptr_t)memory)
+		return -EINVAL;
+	range->leaving = true;
+	rc = drain(device, call, set == &device->allocations);
+	sl_intervals_remove(set, &range->at);
+	*out = range;
+	return rc;
+}
+
+int sl_emulated_free(struct sl_device *base, void *memory)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct range *range = NULL;
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_FREE);
+
+	if (rc)
+		return rc;
+	rc = withdraw(device, &device->allocations, memory, "free", &range);
+	if (range)
+		device->used -= range->taken;
+	sl_emulated_leave(device);
+	if (range) {
+		munmap(range->bytes, range->taken);
+		free(range);
+	}
+	return rc;
+}
+
+/* ---------------------------------------------------------------------------- registering */
+
+static int insert_registration(struct emulated *device, struct range *range)
+{
+	struct gap gap = {0};
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_REGISTER);
+
+	if (rc)
+		return rc;
+	while (!rc && device->stuck) {
+		sl_emulated_sleep(device, &device->progress, "register",
+		                  "another thread is in a full channel");
+		rc = device->error;
+	}
+	if (!rc)
+		rc = drain(device, "register", false);
+	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, after,
+	                         &gap);
+	if (!rc && gap.end)
+		rc = -EEXIST;
+	if (!rc)
+		sl_intervals_insert(&device->registrations, &range->at);
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct range *range;
+	int rc;
+
+	if (!memory || !length || (uintptr_t)memory % PAGE || length % PAGE ||
+	    in_arena(device, memory) || elsewhere(device, memory))
+		return -EINVAL;
+	range = calloc(1, sizeof(*range));
+	if (!range)
+		return -ENOMEM;
+	range->bytes = memory;
+	range->at.start = (uintptr_t)memory;
+	range->at.end = range->at.start + length;
+	rc = insert_registration(device, range);
+	if (rc)
+		free(range);
+	return rc;
+}
+
+int sl_emulated_unregister(struct sl_device *base, void *memory)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct range *range = NULL;
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_REGISTER);
+
+	if (rc)
+		return rc;
+	rc = withdraw(device, &device->registrations, memory, "unregister", &range);
+	sl_emulated_leave(device);
+	free(range);
+	return rc;
+}
+
+bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t length)
+{
+	struct emulated *device = sl_emulated_of(base);
+	bool found;
+
+	if (sl_emulated_count(SLUICE_EMULATED_CLASSIFY) || !sl_emulated_started(device))
+		return false;
+	pthread_mutex_lock(&device->mutex);
+	found = covers(range_at(&device->registrations, memory), memory, length);
+	pthread_mutex_unlock(&device->mutex);
+	return found;
+}

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What an emulated device is waiting for, as text. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/emulated.h"
+
+static const char *const names[] = {
+	[AWAIT_WORD] = "wait for a word", [WRITE_WORD] = "write of a word",    [COPY] = "copy",
+	[RECORD] = "record of an event",  [AWAIT_EVENT] = "wait for an event", [KERNEL] = "kernel",
+	[FUNCTION] = "host function",
+};
+
+static void write_word(FILE *to, struct emulated *device, const struct command *command)
+{
+	char *bytes;
+
+	/* On a device that failed, the memory may be gone. */
+	if (sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
+	    PLACE_REGISTERED)
+		return;
+	fprintf(to, ", word %p is %u and is to be %u", (void *)command->word.at,
+	        atomic_load_explicit(command->word.at, memory_order_acquire), command->word.value);
+}
+
+static void write_head(FILE *to, struct emulated *device, const struct command *command)
+{
+	fprintf(to, "%s", names[command->kind]);
+	if (command->kind == COPY)
+		fprintf(to, " of %zu bytes from %p to %p", command->copy.length, command->copy.from,
+		        command->copy.to);
+	if (command->kind == AWAIT_WORD)
+		write_word(to, device, command);
+	if (device->handed == command)
+		fprintf(to, ", it runs");
+	else if (!sl_emulated_in_order(device, command))
+		fprintf(to, ", behind other streams");
+}
+
+static void write_stream(FILE *to, struct emulated *device, const struct stream *stream)
+{
+	if (stream == &device->legacy)
+		fprintf(to, "default stream");
+	else if (stream == &device->per_thread)
+		fprintf(to, "per-thread stream");
+	else
+		fprintf(to, "stream %p", (const void *)stream);
+	if (!stream->count) {
+		fprintf(to, ": idle\n");
+		return;
+	}
+	fprintf(to, ": %u commands, first: ", stream->count);
+	write_head(to, device, SL_CONTAINER(stream->commands.next, struct command, in_stream));
+	fprintf(to, "\n");
+}
+
+static void write_device(FILE *to, struct emulated *device)
+{
+	fprintf(to, "%s: %s%s\n", device->base.name,
+	        device->error ? "does nothing any more: " : "works",
+	        device->error ? sl_error_text(device->error) : "");
+	sl_list_each (link, &device->all_streams)
+		write_stream(to, device, SL_CONTAINER(link, struct stream, link));
+	sl_list_each (link, &device->held) {
+		struct held *held = SL_CONTAINER(link, struct held, link);
+
+		fprintf(to, "thread %s is held up in %s: %s\n", held->thread, held->call,
+		        held->why);
+	}
+}
+
+void sluice_emulated_report(int device, void (*line)(void *, const char *), void *to)
+{
+	struct emulated *found = sl_emulated_numbered(device);
+	char *text = NULL, *rest;
+	size_t size;
+	FILE *file;
+
+	if (!found || !line || sl_emulated_start(found))
+		return;
+	file = open_memstream(&text, &size);
+	if (!file)
+		return;
+	pthread_mutex_lock(&found->mutex);
+	write_device(file, found);
+	pthread_mutex_unlock(&found->mutex);
+	/* The caller's function runs without the mutex. */
+	if (!fclose(file))
+		for (char *each = strtok_r(text, "\n", &rest); each;
+		     each = strtok_r(NULL, "\n", &rest))
+			line(to, each);
+	free(text);
+}

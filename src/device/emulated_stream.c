@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams and events of an emulated device: made, freed, asked, waited for. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "device/emulated.h"
+
+struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream)
+{
+	struct sl_interval *found;
+
+	if ((uintptr_t)stream <= 1)
+		return &device->legacy;
+	if ((uintptr_t)stream == 2)
+		return &device->per_thread;
+	found = sl_emulated_lookup(&device->streams, stream);
+	return found ? SL_CONTAINER(found, struct stream, handle) : NULL;
+}
+
+struct event *sl_emulated_event(struct emulated *device, sluice_event event)
+{
+	struct sl_interval *found = sl_emulated_lookup(&device->events, event);
+
+	return found ? SL_CONTAINER(found, struct event, handle) : NULL;
+}
+
+/* The address is all that a handle is. */
+static void publish(struct sl_intervals *set, struct sl_interval *handle, const void *object)
+{
+	handle->start = (uintptr_t)object;
+	handle->end = handle->start + 1;
+	sl_intervals_insert(set, handle);
+}
+
+/*
+ * What is made or freed waits as others do while a thread is in free. A device that does nothing any
+ * more still lets go of what is freed, with its error.
+ */
+static int begin(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
+{
+	int rc = sl_emulated_enter(device, kind);
+
+	if (rc)
+		return rc;
+	rc = sl_emulated_pass(device, call);
+	if (rc)
+		pthread_mutex_unlock(&device->mutex);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------- streams */
+
+int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct stream *stream = calloc(1, sizeof(*stream));
+	int rc;
+
+	if (!stream)
+		return -ENOMEM;
+	rc = begin(device, SLUICE_EMULATED_STREAM, "stream_new");
+	if (rc) {
+		free(stream);
+		return rc;
+	}
+	sl_list_init(&stream->commands);
+	publish(&device->streams, &stream->handle, stream);
+	sl_list_append(&device->all_streams, &stream->link);
+	*out = (sluice_stream)stream;
+	sl_emulated_leave(device);
+	return 0;
+}
+
+static int free_stream_locked(struct emulated *device, sluice_stream handle)
+{
+	struct stream *stream = sl_emulated_stream(device, handle);
+
+	if (!stream || stream == &device->legacy || stream == &device->per_thread)
+		return -EINVAL;
+	sl_intervals_remove(&device->streams, &stream->handle);
+	stream->freed = true;
+	if (!stream->count) {
+		sl_list_remove(&stream->link);
+		free(stream);
+	}
+	return device->error;
+}
+
+int sl_emulated_stream_free(struct sl_device *base, sluice_stream stream)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_STREAM);
+
+	if (rc)
+		return rc;
+	(void)sl_emulated_pass(device, "stream_free");
+	rc = free_stream_locked(device, stream);
+	sl_emulated_leave(device);
+	return rc;
+}
+
+static struct command *last_command(struct stream *stream)
+{
+	return stream->count ? SL_CONTAINER(stream->commands.previous, struct command, in_stream)
+	                     : NULL;
+}
+
+/* The default stream is done when what it comes after is. */
+static bool idle(struct emulated *device, struct stream *stream)
+{
+	return !stream->count && (stream != &device->legacy || !device->per_thread.count);
+}
+
+int sl_emulated_stream_query(struct sl_device *base, sluice_stream handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
+	struct stream *stream;
+
+	if (rc)
+		return rc;
+	stream = sl_emulated_stream(device, handle);
+	rc = stream ? idle(device, stream) : -EINVAL;
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_stream_synchronize(struct sl_device *base, sluice_stream handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
+	struct command *last[2] = {NULL, NULL};
+	struct stream *stream;
+
+	if (rc)
+		return rc;
+	stream = sl_emulated_stream(device, handle);
+	if (stream) {
+		last[0] = last_command(stream);
+		if (stream == &device->legacy)
+			last[1] = last_command(&device->per_thread);
+		rc = sl_emulated_wait_for(device, last, "stream_synchronize");
+	} else {
+		rc = -EINVAL;
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_stream_check(struct sl_device *base, sluice_stream handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
+
+	if (rc)
+		return sl_fail(rc, "%s does nothing any more: %s", base->name, sl_error_text(rc));
+	if (!sl_emulated_stream(device, handle))
+		rc = sl_fail(-EINVAL, "%s has no such stream", base->name);
+	sl_emulated_leave(device);
+	return rc;
+}
+
+/* --------------------------------------------------------------------------------- events */
+
+int sl_emulated_event_new(struct sl_device *base, sluice_event *out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct event *event = calloc(1, sizeof(*event));
+	int rc;
+
+	if (!event)
+		return -ENOMEM;
+	rc = begin(device, SLUICE_EMULATED_EVENT, "event_new");
+	if (rc) {
+		free(event);
+		return rc;
+	}
+	publish(&device->events, &event->handle, event);
+	*out = (sluice_event)event;
+	sl_emulated_leave(device);
+	return 0;
+}
+
+int sl_emulated_event_free(struct sl_device *base, sluice_event handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_EVENT);
+	struct event *event;
+
+	if (rc)
+		return rc;
+	(void)sl_emulated_pass(device, "event_free");
+	rc = device->error;
+	event = sl_emulated_event(device, handle);
+	if (event) {
+		sl_intervals_remove(&device->events, &event->handle);
+		if (event->record)
+			event->record->event = NULL;
+		free(event);
+	} else {
+		rc = -EINVAL;
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_event_query(struct sl_device *base, sluice_event handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
+	struct event *event;
+
+	if (rc)
+		return rc;
+	event = sl_emulated_event(device, handle);
+	rc = event ? !event->record : -EINVAL;
+	sl_emulated_leave(device);
+	return rc;
+}
+
+int sl_emulated_event_synchronize(struct sl_device *base, sluice_event handle)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SYNCHRONIZE);
+	struct command *record[2] = {NULL, NULL};
+	struct event *event;
+
+	if (rc)
+		return rc;
+	event = sl_emulated_event(device, handle);
+	if (event) {
+		record[0] = event->record;
+		rc = sl_emulated_wait_for(device, record, "event_synchronize");
+	} else {
+		rc = -EINVAL;
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------- waiting */
+
+int sl_emulated_wait_for(struct emulated *device, struct command *const commands[2],
+                         const char *call)
+{
+	struct waiter waiters[2];
+	int rc;
+
+	for (int i = 0; i < 2; i++) {
+		waiters[i] = (struct waiter){.caller = true, .ready = !commands[i]};
+		if (commands[i])
+			sl_list_append(&commands[i]->waiters, &waiters[i].link);
+	}
+	while (!device->error && !(waiters[0].ready && waiters[1].ready))
+		sl_emulated_sleep(device, &device->reached, call, "the stream is not there yet");
+	rc = device->error;
+	for (int i = 0; i < 2; i++) {
+		if (!waiters[i].ready)
+			sl_list_remove(&waiters[i].link);
+		else if (waiters[i].error)
+			rc = waiters[i].error;
+	}
+	return rc;
+}
