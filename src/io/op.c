@@ -28,6 +28,7 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);
 	op->locked.fd = -1;
+	op->locked.plan.limits = &file->limits;
 	return op;
 }
 

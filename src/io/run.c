@@ -301,14 +301,17 @@ void sl_op_start(struct sluice_op *op)
 		if (size < 0)
 			size = INT64_MAX;
 	}
+	/* In stream order the doorbell may be looking already. */
+	pthread_mutex_lock(&op->mutex);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
-		.count = op->count,
+		.count = op->staged ? 0 : op->count, /* sl_staged_next() says what is cut */
 		.limits = &op->file->limits,
 		.direct_bytes = op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
 		.piece_bytes = sl_plan_piece(&op->file->limits, bytes_in_flight(op)),
 	};
+	pthread_mutex_unlock(&op->mutex);
 	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
 		op->task.run = run_task;
 		sl_pool_submit(op->ctx->core.pool, &op->task);
@@ -319,7 +322,6 @@ void sl_op_start(struct sluice_op *op)
 
 void sl_op_stopped(struct sluice_op *op)
 {
-	op->locked.plan.limits = &op->file->limits;
 	proceed(op);
 }
 

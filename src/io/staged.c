@@ -207,8 +207,6 @@ void sl_staged_start(struct sluice_op *op)
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
 	staged->locked.copied.file_size = op->locked.plan.file_size;
-	/* From here on sl_staged_next() says what the plan cuts. */
-	op->locked.plan.count = 0;
 	staged->locked.started = true;
 	ask = staged->way == SL_WAY_HOST && !op->locked.stopped;
 	staged->locked.asking = ask;
