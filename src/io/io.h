@@ -105,9 +105,9 @@ struct sl_staged {
 	struct sl_staging *staging;
 	sluice_stream stream;
 	struct sl_ask ask;
-	struct sl_ring ring; /* not of SL_WAY_HOST */
-	size_t slot_bytes;
-	unsigned count; /* of slots and seats */
+	struct sl_ring ring;    /* not of SL_WAY_HOST */
+	unsigned count;         /* of slots and seats */
+	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
 
 	struct {
 		bool started; /* the operation's turn among others has come, and its plan is made */

@@ -75,7 +75,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	staged->way = !stream_order ? SL_WAY_HOST : host_memory ? SL_WAY_DIRECT : SL_WAY_STREAM;
 	staged->staging = staging;
 	staged->stream = stream;
-	staged->slot_bytes = chunks.slot_bytes;
+	staged->shape = chunks;
 	staged->ask = (struct sl_ask){
 		.part = part,
 		.words = stream_order,
@@ -120,7 +120,7 @@ static bool copy_next(struct sl_copy *copy, struct sl_command *out)
 	char *slot = staged->slots[seat->index].data;
 	struct sl_segment segment;
 
-	if (!seat->left || !sl_segment_next(&staged->locked.chunks, &seat->walk, &segment))
+	if (!seat->left || !sl_segment_next(&staged->shape, &seat->walk, &segment))
 		return false;
 	segment.length = SL_MIN(segment.length, seat->left);
 	seat->left -= segment.length;
@@ -205,6 +205,7 @@ void sl_staged_start(struct sluice_op *op)
 	bool ask;
 
 	pthread_mutex_lock(&op->mutex);
+	staged->shape.file_size = op->locked.plan.file_size;
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
 	staged->locked.copied.file_size = op->locked.plan.file_size;
 	staged->locked.started = true;
@@ -324,7 +325,7 @@ bool sl_staged_next(struct sluice_op *op)
 		if (!seat && !open_seat(staged))
 			return false;
 		seat = staged->locked.seat;
-		if (sl_segment_next(&staged->locked.chunks, &seat->walk, &segment))
+		if (sl_segment_next(&staged->shape, &seat->walk, &segment))
 			break;
 		close_seat(staged);
 	}

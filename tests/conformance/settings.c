@@ -72,6 +72,7 @@ static const struct numeric {
 	{"SLUICE_INLINE_BYTES", FIELD(inline_bytes), 1, 16 << 20, 64 << 10, true},
 	{"SLUICE_BOUNCE_BYTES", FIELD(bounce_bytes), 4096, 1ull << 40, 64 << 20, true},
 	{"SLUICE_MAX_OPERATIONS", FIELD(max_operations), 1, 16777216, 262144, false},
+	{"SLUICE_STAGING_BYTES", FIELD(staging_bytes), 64 << 10, 1ull << 40, 256 << 20, true},
 	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 1024, 16, false},
 	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
@@ -125,6 +126,42 @@ static void without_anything_the_defaults_are_in_force(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
+static void slots_are_checked_against_pieces_and_the_budget(void **state)
+{
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	sluice_context *ctx = NULL;
+
+	(void)state;
+	setenv("SLUICE_SLOTS", "0", 1);
+	setenv("SLUICE_SLOT_BYTES", "0", 1);
+	ctx = make(NULL);
+	check_setting(ctx, "SLUICE_SLOTS", 0, "environment");
+	assert_ok(sluice_context_free(ctx));
+	ctx = NULL;
+	setenv("SLUICE_SLOTS", "65", 1);
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOTS");
+	unsetenv("SLUICE_SLOTS");
+	setenv("SLUICE_SLOT_BYTES", "1000", 1);
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_SLOT_BYTES");
+	unsetenv("SLUICE_SLOT_BYTES");
+	c.slot_bytes = 512 * KIB;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
+	c.piece_bytes = 64 * KIB;
+	c.slot_bytes = 64 * KIB;
+	c.slots = 8;
+	/* Three quarters, less the words, have to hold 512 KiB. */
+	c.staging_bytes = 680 * KIB;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
+	c.staging_bytes = 720 * KIB;
+	ctx = make(&c);
+	assert_ok(sluice_context_free(ctx));
+	c.slots = 1;
+	c.staging_bytes = 200 * KIB;
+	ctx = NULL;
+	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
+	assert_null(ctx);
+}
+
 static void each_setting_is_described(void **state)
 {
 	struct sluice_setting s = {.size = sizeof(s)}, bare = {.size = sizeof(bare)};
@@ -142,8 +179,8 @@ static void each_setting_is_described(void **state)
 		assert_null(bare.value);
 		assert_null(bare.source);
 	}
-	/* And SLUICE_BACKEND, SLUICE_DISABLE and SLUICE_CA_BUNDLE. */
-	assert_int_equal(i, COUNT_OF(numerics) + COUNT_OF(words) + 3);
+	/* And SLUICE_BACKEND, SLUICE_DISABLE, SLUICE_CA_BUNDLE, and the two that may be 0. */
+	assert_int_equal(i, COUNT_OF(numerics) + COUNT_OF(words) + 5);
 	assert_int_equal(sluice_context_setting(ctx, i, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(ctx, SIZE_MAX, &s), -ENOENT);
 	assert_int_equal(sluice_context_setting(NULL, i, &bare), -ENOENT);
@@ -567,6 +604,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		settings_test(without_anything_the_defaults_are_in_force),
 		settings_test(each_setting_is_described),
+		settings_test(slots_are_checked_against_pieces_and_the_budget),
 		settings_test(the_struct_comes_before_the_environment_before_the_default),
 		settings_test(the_edges_of_each_range_are_accepted_and_beyond_them_refused),
 		settings_test(what_is_no_number_is_refused_by_the_name_of_its_variable),
