@@ -191,8 +191,6 @@ static bool can_be_shadowed(const struct sluice_request *r)
 
 	if (r->kind != SLUICE_READ && r->kind != SLUICE_WRITE)
 		return false;
-	if (r->count && !r->extents)
-		return false;
 	for (size_t i = 0; i < r->count; i++) {
 		const struct sluice_extent *v = &r->extents[i];
 
@@ -243,8 +241,8 @@ static struct shadow *shadow_new(sluice_file *file, const struct sluice_request 
 	s->read = r->kind == SLUICE_READ;
 	s->device = (int)draw(DEVICES);
 	s->stream = shim.streams[s->device][draw(STREAMS)];
-	s->on_stream = may_be_on_stream(file, r, &beyond) &&
-	               chance(row->order, STREAM_ORDER, ANY_ORDER);
+	s->on_stream =
+		may_be_on_stream(file, r, &beyond) && chance(row->order, STREAM_ORDER, ANY_ORDER);
 	s->whole = s->read && (detached || (beyond && r->count > 1));
 	if (!can_be_shadowed(r) || !chance(row->memory, DEVICE_MEMORY, ANY_MEMORY))
 		return s;
@@ -479,7 +477,9 @@ static struct shadow *shadow_of(const sluice_op *op)
 
 int __wrap_sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
-	if (!file || !r || r->size != sizeof(*r) || !active())
+	bool malformed = !file || !r || r->size != sizeof(*r) || (r->count && !r->extents);
+
+	if (malformed || !active())
 		return __real_sluice_submit(file, r, out);
 	return submit(file, r, out);
 }

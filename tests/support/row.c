@@ -14,10 +14,10 @@ extern char **environ;
 
 /* Just enough pinned memory for one slot, and for one ring of two; operations wait for it. */
 #define SMALL_STAGING CONFIG, .slot_bytes = 64 * KIB, .slots = 2, .staging_bytes = 264 * KIB
-#define LEAST_STAGING                                                                      \
-	CONFIG, .workers = 2, .reactors = 1, .reactor_depth = 3, .piece_bytes = 4096,      \
-		.operation_depth = 2, .direct_bytes = 4096, .inline_bytes = 1,             \
-		.bounce_bytes = 8192, .slot_bytes = 16 * KIB, .slots = 2,                  \
+#define LEAST_STAGING                                                                 \
+	CONFIG, .workers = 2, .reactors = 1, .reactor_depth = 3, .piece_bytes = 4096, \
+		.operation_depth = 2, .direct_bytes = 4096, .inline_bytes = 1,        \
+		.bounce_bytes = 8192, .slot_bytes = 16 * KIB, .slots = 2,             \
 		.staging_bytes = 72 * KIB
 
 /*

@@ -83,10 +83,12 @@ struct skipped {
 	const char *memory; /* of devices */
 	const char *order;  /* of streams */
 };
-#define row_test(name, ...)                                  \
-	{                                                    \
-#name, name, fixture_setup, fixture_teardown,        \
-			&(struct skipped){__VA_ARGS__}       \
+#define row_test(name, ...)                                                     \
+	{                                                                       \
+#name, name, fixture_setup, fixture_teardown, &(struct skipped) \
+		{                                                               \
+			__VA_ARGS__                                             \
+		}                                                               \
 	}
 /* A case for rows of local files; in the others it is skipped, and says why. */
 #define local_test(name, why) row_test(name, .remote = (why))
