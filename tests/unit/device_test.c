@@ -365,10 +365,12 @@ static void an_illegal_address_stops_a_device_for_good(void **state)
 
 	assert_int_equal(sluice_device_alloc(0, 4096, &gone), 0);
 	assert_int_equal(sluice_device_free(gone), 0);
+	give(f, NULL, await_word(f, 0, 1));
 	give(f, NULL, copy_command(gone, f->data, 64));
-	give(f, NULL, write_word(f, 0, 1));
+	give(f, NULL, write_word(f, 1, 1));
+	store_word(f, 0, 1);
 	assert_device_failed(f, -EFAULT);
-	assert_int_equal(atomic_load(word_at(f, 0)), 0);
+	assert_int_equal(atomic_load(word_at(f, 1)), 0);
 	sluice_emulated_lose(0, 0);
 	assert_int_equal(f->device->ops->status(f->device), 0);
 	assert_int_equal(sluice_stream_query(0, SLUICE_STREAM_DEFAULT), 1);
