@@ -185,7 +185,9 @@ enum sluice_open_flags {
 	SLUICE_OPEN_TRUNCATE = 1 << 4,  /* with WRITE: drop what the file holds */
 	SLUICE_OPEN_REPLACE = 1 << 5,  /* write a new file, which takes the name when sluice_close()
 	                                 * succeeds, at once and whole; until then the name shows
-	                                 * what it showed before. Implies WRITE and CREATE */
+	                                 * what it showed before. It keeps the owner and group of
+	                                 * the old file as far as the process may give it to them.
+	                                 * Implies WRITE and CREATE */
 	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
 	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
 	                                 * bounded resource */

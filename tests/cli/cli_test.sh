@@ -188,6 +188,26 @@ permissions_are_those_of_cp() {
 	[ "$(stat -c %a to)" = 666 ] || fail "overwritten: $(stat -c %a to)"
 }
 
+an_overwritten_file_keeps_its_owner() {
+	[ "$(id -u)" = 0 ] || skip "only root may give files away"
+	umask 022
+	echo text > from
+	echo old > to
+	chown 1234:2345 to || skip "no such owners here"
+	chmod 4751 to
+	status 0 "$sluice" cp -f from to
+	same from to
+	[ "$(stat -c %u:%g:%a to)" = 1234:2345:4751 ] || fail "root made it $(stat -c %u:%g:%a to)"
+	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+	chmod 711 "$scratch"
+	chmod 777 .
+	"${as[@]}" bash -c 'cd "$1" && "$2" --version' - "$PWD" "$sluice" > /dev/null 2>&1 ||
+		skip "no other user gets here"
+	status 0 "${as[@]}" bash -c 'echo mine | "$1" cp -qf - to' - "$sluice"
+	[ "$(cat to)" = mine ] || fail "it was not overwritten"
+	[ "$(stat -c %u:%g:%a to)" = 4321:4321:751 ] || fail "another made it $(stat -c %u:%g:%a to)"
+}
+
 # The source is opened before the target, and opening a FIFO waits for its reader.
 a_source_that_becomes_shorter_fails_the_copy() {
 	noise 8388608 > from
