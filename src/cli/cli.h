@@ -59,6 +59,8 @@ char *cli_local_path(const char *uri);
  * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);
+/* From here on they end the program again. */
+void cli_interrupt_release(void);
 /* Has blocking system calls of this thread return with EINTR ten times a second. */
 void cli_interrupt_tick(void);
 /* Ends the program by the signal that came, as if it had not been caught. */

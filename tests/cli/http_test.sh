@@ -158,6 +158,26 @@ an_interrupted_remote_copy_leaves_nothing() {
 	[ $((SECONDS - began)) -lt 8 ] || fail "it took $((SECONDS - began)) s"
 }
 
+a_copy_that_waits_for_a_server_can_be_interrupted() {
+	local began=$SECONDS late="$fault/id/x?latency=9000" options
+	mkdir into
+	noise 5000 > from
+	export SLUICE_HTTP_STALL_MS=30000
+	for options in "$late into/to" "from $late" "-f from $late"; do
+		timeout -s INT 0.7 env --default-signal=INT "$sluice" cp $options 2> err
+		[ $? = 124 ] || fail "it was not interrupted: $options"
+		holds into
+	done
+	[ $((SECONDS - began)) -lt 6 ] || fail "it took $((SECONDS - began)) s"
+}
+
+an_interrupted_upload_is_not_written() {
+	timeout -s INT 0.7 env --default-signal=INT "$sluice" cp - "$(at to)" \
+		< <(noise 3000000 && exec sleep 3) 2> err
+	says "interrupted; '$(at to)' was not written"
+	[ ! -e to ] || fail "there is something"
+}
+
 # -------------------------------------------------------------------------------------- bench, stat
 
 stat_tells_what_a_server_says() {
