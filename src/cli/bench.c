@@ -242,6 +242,7 @@ static void print_head(const struct results *r)
 	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
 	       "CPU s per GB");
+	fflush(stdout);
 }
 
 static void print_row(const char *label, const char *seconds, double rate, double operations,
@@ -327,10 +328,17 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 		      st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length" : "is empty");
 		return -EINVAL;
 	}
+	bool whole = st->flags & SLUICE_STAT_WHOLE_ONLY;
 	if (!o->size)
 		o->size = st->length;
 	if (!o->op_size)
-		o->op_size = o->size < 16 << 20 ? o->size : 16 << 20;
+		o->op_size = o->size < 16 << 20 || whole ? o->size : 16 << 20;
+	if (whole && (o->random || o->size != st->length || o->op_size != st->length)) {
+		warnx("'%s': the server has no ranges; each round can only read all of it by one "
+		      "operation",
+		      o->uri);
+		return -ENOTSUP;
+	}
 	run->range = o->write ? o->size : st->length;
 	if (!o->write && !o->random && o->size > st->length) {
 		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->uri, st->length);

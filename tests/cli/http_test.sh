@@ -205,6 +205,15 @@ bench_reads_from_a_server() {
 	says "404"
 }
 
+bench_reads_whole_what_has_no_ranges() {
+	local uri="$fault/id/x?size=3000001&ranges=no"
+	status 0 "$sluice" bench read "$uri" --repeat 2 --json
+	json out 'j["bytes"] == 3000001 and j["operations"] == 1'
+	status 1 "$sluice" bench read "$uri" --op-size 1M
+	[ "$(wc -l < err)" = 1 ] || fail "$(cat err)"
+	says "no ranges"
+}
+
 # ------------------------------------------------------------------------------------------ the log
 
 the_log_shows_requests_and_no_password() {
