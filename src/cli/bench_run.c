@@ -112,7 +112,7 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 	int rc;
 
 	if (!run->path) {
-		warnx("--cold: '%s' is not a local file", run->options->uri);
+		warnx("--cold: '%s' is not a local file", run->options->name);
 		return -EINVAL;
 	}
 	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
@@ -183,7 +183,7 @@ static int finish(struct traffic *t, sluice_op *op, bool failed)
 		rc = (int)n;
 	} else if ((uint64_t)n != slot->expected) {
 		if (!failed)
-			warnx("'%s' became shorter while it was read", t->run->options->uri);
+			warnx("'%s' became shorter while it was read", t->run->options->name);
 		rc = -EIO;
 	}
 	sluice_op_free(op);

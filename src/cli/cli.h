@@ -139,6 +139,7 @@ bool cli_machine_finding(size_t index, struct cli_finding *out);
 
 struct cli_bench {
 	const char *uri;
+	char *name; /* the URI for people */
 	const char *memory;
 	const char *backend;
 	bool write, cold, json, full, random, sync, force, huge, unaligned;

@@ -233,6 +233,12 @@ the_log_shows_requests_and_no_password() {
 	grep -q s3cret out err && fail "$(cat out)"
 	status 0 "$sluice" cp -f --checksum "$uri" to
 	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" bench read --repeat 1 "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" bench read --repeat 1 --json "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 1 "$sluice" bench read --cold "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
 	return 0
 }
 
