@@ -162,6 +162,12 @@ static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct optio
 
 	if (rc)
 		return rc;
+	/* Of local files the other end sees it, whatever they are called. */
+	if (source.file && !source.path && !strcmp(o->source, o->target)) {
+		warnx("'%s' is both SRC and DST", source.name);
+		cli_end_discard(&source);
+		return -EINVAL;
+	}
 	rc = cli_end_open_target(ctx, o->target, &source, o->flags, &target);
 	if (rc == 0)
 		rc = copy_ends(&copy, o);

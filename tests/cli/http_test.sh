@@ -76,6 +76,9 @@ a_copy_to_a_server_overwrites_only_with_force() {
 	[ "$(cat to)" = old ] || fail "it was overwritten"
 	status 0 "$sluice" cp -f from "$(at to)"
 	same from to
+	status 1 "$sluice" cp -f "$(at to)" "$(at to)"
+	says "both SRC and DST"
+	same from to
 }
 
 a_directory_as_target_gets_the_name_in_the_uri() {
