@@ -67,13 +67,13 @@ struct sluice_config {
 	 * Default: 1 MiB. */
 	size_t piece_bytes;
 	/* SLUICE_OPERATION_DEPTH: pieces that one operation has in flight; 1 to 4096.
-	 * Default: 64. */
+	 * Default: 128. */
 	size_t operation_depth;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
 	 * can; 4 KiB to 1 TiB. Default: 256 KiB. */
 	size_t direct_bytes;
 	/* SLUICE_INLINE_BYTES: resident reads of at most this length are done by the submitting
-	 * call; 1 to 16 MiB. Default: 64 KiB. */
+	 * call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or piece_bytes if that is less. */
 	size_t inline_bytes;
 	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, taken when it is
 	 * needed; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
