@@ -295,9 +295,14 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 			return open_block_device(ctx, path, source, options, out);
 		return open_new_file(ctx, path, &st, source, options, out);
 	}
+	int why = errno;
 	if (lstat(path, &link) == 0) {
-		warnx("'%s' is a symbolic link to nothing; it is not written through", path);
-		return -ENOENT;
+		if (why == ENOENT)
+			warnx("'%s' is a symbolic link to nothing; it is not written through",
+			      path);
+		else
+			warnx("'%s': %s", path, strerror(why));
+		return -why;
 	}
 	if (path[0] && path[strlen(path) - 1] == '/') {
 		warnx("'%s': there is no such directory", path);

@@ -96,6 +96,10 @@ a_symbolic_link_stays_and_its_target_is_replaced() {
 	status 1 "$sluice" cp -f from dangling
 	says "a symbolic link to nothing"
 	[ ! -e nothing ] || fail "it was written through"
+	ln -s one another
+	ln -s another one
+	status 1 "$sluice" cp -f from one
+	says "Too many levels of symbolic links"
 }
 
 a_device_is_written_to_and_not_replaced() {
