@@ -317,6 +317,15 @@ a_bar_is_drawn_on_a_terminal_only_and_erased() {
 	grep -q $'\r\033\\[K[0-9.]* KiB in ' terminal || fail "it was not erased"
 	bash -c "$slow off" 2> err
 	grep -q $'\r' err && fail "a bar without a terminal"
+	# Where the name does not fit, its last part has to do.
+	mkdir -p folder/with/a/name
+	truncate -s 1G folder/with/a/name/short
+	mkfifo slow
+	(sleep 0.7 && cat) < slow > /dev/null &
+	TERM=xterm timeout 10 script -qec "stty cols 60; '$sluice' cp folder/with/a/name/short slow" \
+		/dev/null < /dev/null > terminal
+	wait
+	grep -q $'\033\\[Kshort  \\[' terminal || fail "not the last part: $(head -c 300 terminal | cat -v)"
 	TERM=xterm timeout 10 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
 	[ ! -s terminal ] || fail "quiet drew something"
 }
