@@ -94,7 +94,7 @@ struct sluice_config {
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;
 	 * 1 to 1000. Default: 6. */
 	size_t http_attempts;
-	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random up to this and the limit
+	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random from half of this to this, and the limit
 	 * doubles with each further one; 1 to 3600000. Default: 200. */
 	size_t http_backoff_ms;
 	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this, and a longer Retry-After
