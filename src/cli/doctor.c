@@ -289,6 +289,8 @@ static void print_path(const char *path, const struct sluice_stat *st, const cha
 	else if (st->direct_offset)
 		printf("+ %-16s offset and length aligned to %u, memory to %u\n", "direct I/O",
 		       st->direct_offset, st->direct_memory);
+	else if (!st->mode)
+		printf("- %-16s not for remote files\n", "direct I/O");
 	else
 		printf("- %-16s not there; all goes through the page cache\n"
 		       "  %-16s remedy: keep large files on ext4, XFS or a block device\n",
@@ -300,12 +302,15 @@ static char *examine_path(const struct options *o, sluice_context *ctx)
 {
 	const char *path = o->path ? o->path : ".";
 	struct sluice_stat st = {.size = sizeof st};
-	char *problem = stat_there(ctx, path, &st);
+	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
 
+	if (!name)
+		err(CLI_FAILED, "PATH");
 	if (o->json)
-		print_path_json(path, &st, problem);
+		print_path_json(name, &st, problem);
 	else
-		print_path(path, &st, problem);
+		print_path(name, &st, problem);
+	free(name);
 	if (o->path)
 		return problem;
 	/* That there can be no file in the working directory is no fault if nobody asked. */

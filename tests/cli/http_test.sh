@@ -242,6 +242,11 @@ the_log_shows_requests_and_no_password() {
 	grep -q s3cret out err && fail "$(cat out err)"
 	status 1 "$sluice" bench read --cold "$uri"
 	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" doctor "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	grep -q 'not for remote files' out || fail "$(cat out)"
+	status 0 "$sluice" doctor --json "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
 	return 0
 }
 
