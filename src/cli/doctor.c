@@ -104,6 +104,30 @@ static void print_features(const struct options *o, const sluice_context *ctx)
 	print_end(o);
 }
 
+static void print_devices(const struct options *o)
+{
+	struct sluice_device d = {.size = sizeof d};
+	char memory[CLI_TEXT], detail[256];
+
+	print_heading(o, "Devices", "devices");
+	for (int i = 0; sluice_device_describe(i, &d) == 0; i++) {
+		snprintf(detail, sizeof detail, "%s, %s of memory", d.detail,
+		         cli_size_format(d.memory_bytes, memory));
+		struct sluice_feature f = {
+			.name = d.name,
+			.usable = 1,
+			.detail = detail,
+			.effect = d.stream_order
+		                          ? "its memory can be read into and written from, in "
+		                            "stream order"
+		                          : "its memory can be read into and written from, not in "
+		                            "stream order",
+		};
+		print_finding(o, &f, i == 0);
+	}
+	print_end(o);
+}
+
 /* ------------------------------------------------------------------------------------ settings */
 
 /* Without a context the values are unknown, and what is allowed is shown instead. */
@@ -338,6 +362,7 @@ static bool examine(const struct options *o)
 	print_machine(o);
 	if (ctx) {
 		print_features(o, ctx);
+		print_devices(o);
 		problem = examine_path(o, ctx);
 	}
 	print_settings(o, ctx);
