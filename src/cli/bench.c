@@ -205,7 +205,7 @@ static void print_json(const struct results *r)
 	struct summary s = summarize(r);
 
 	printf("{\"direction\": \"%s\", \"uri\": ", o->write ? "write" : "read");
-	cli_json_string(o->uri);
+	cli_json_string(o->name);
 	printf(", \"memory\": ");
 	cli_json_string(o->memory);
 	printf(", \"backend\": ");
@@ -234,14 +234,15 @@ static void print_head(const struct results *r)
 	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
 
 	printf("%s %s: %s in each round, %" PRIu64 " %soperations of %s, %u in flight\n",
-	       o->write ? "write" : "read", o->uri, cli_size_format(r->run->bytes, bytes),
+	       o->write ? "write" : "read", o->name, cli_size_format(r->run->bytes, bytes),
 	       r->run->operations, o->random ? "random " : "", cli_size_format(o->op_size, op),
-	       o->depth);
+	       r->run->in_flight);
 	printf("backend %s, chunk %s, %s buffer%s%s\n\n", r->backend,
 	       cli_size_format(r->chunk, chunk), o->full ? "full" : "reused",
 	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
 	       "CPU s per GB");
+	fflush(stdout);
 }
 
 static void print_row(const char *label, const char *seconds, double rate, double operations,
@@ -293,7 +294,7 @@ static int check_target(const struct cli_bench_run *run)
 	if (o->force || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0)) {
-		warnx("'%s' holds something; use -f to overwrite it", o->uri);
+		warnx("'%s' holds something; use -f to overwrite it", o->name);
 		return -EEXIST;
 	}
 	return 0;
@@ -323,21 +324,28 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
                         const struct sluice_stat *st)
 {
 	if (!o->write && st->length == 0) {
-		warnx("'%s' %s", o->uri,
+		warnx("'%s' %s", o->name,
 		      st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length" : "is empty");
 		return -EINVAL;
 	}
+	bool whole = st->flags & SLUICE_STAT_WHOLE_ONLY;
 	if (!o->size)
 		o->size = st->length;
 	if (!o->op_size)
-		o->op_size = o->size < 16 << 20 ? o->size : 16 << 20;
+		o->op_size = o->size < 16 << 20 || whole ? o->size : 16 << 20;
+	if (whole && (o->random || o->size != st->length || o->op_size != st->length)) {
+		warnx("'%s': the server has no ranges; each round can only read all of it by one "
+		      "operation",
+		      o->name);
+		return -ENOTSUP;
+	}
 	run->range = o->write ? o->size : st->length;
 	if (!o->write && !o->random && o->size > st->length) {
-		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->uri, st->length);
+		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->name, st->length);
 		return -EINVAL;
 	}
 	if (o->op_size > run->range) {
-		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->uri, run->range);
+		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->name, run->range);
 		return -EINVAL;
 	}
 	run->operations = o->random ? o->size / o->op_size
@@ -414,6 +422,9 @@ int cli_bench(int argc, char **argv)
 	if (cli_context_new(o.backend, o.chunk, &run.ctx))
 		return CLI_FAILED;
 	run.path = cli_local_path(o.uri);
+	o.name = cli_uri_name(o.uri);
+	if (!o.name)
+		err(CLI_FAILED, "the name of the file");
 	int rc = open_file(&run, &o);
 	if (rc == 0) {
 		rc = measure(&run, &o);
@@ -426,6 +437,7 @@ int cli_bench(int argc, char **argv)
 		cli_bench_release(&run);
 	}
 	free(run.path);
+	free(o.name);
 	sluice_context_free(run.ctx);
 	return rc ? CLI_FAILED : CLI_OK;
 }

@@ -112,7 +112,7 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 	int rc;
 
 	if (!run->path) {
-		warnx("--cold: '%s' is not a local file", run->options->uri);
+		warnx("--cold: '%s' is not a local file", run->options->name);
 		return -EINVAL;
 	}
 	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
@@ -170,17 +170,20 @@ static int start_next(struct traffic *t)
 	return rc;
 }
 
-static int finish(struct traffic *t, sluice_op *op)
+/* What else fails after the first failure fails for the same reason, and is not said. */
+static int finish(struct traffic *t, sluice_op *op, bool failed)
 {
 	struct cli_bench_slot *slot = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
 	int rc = 0;
 
 	if (n < 0) {
-		warnx("%s", sluice_op_message(op));
+		if (!failed)
+			warnx("%s", sluice_op_message(op));
 		rc = (int)n;
 	} else if ((uint64_t)n != slot->expected) {
-		warnx("'%s' became shorter while it was read", t->run->options->uri);
+		if (!failed)
+			warnx("'%s' became shorter while it was read", t->run->options->name);
 		rc = -EIO;
 	}
 	sluice_op_free(op);
@@ -211,7 +214,7 @@ static int move_all(struct cli_bench_run *run)
 			warnx("%s", sluice_last_message());
 			return taken;
 		}
-		taken = finish(&t, op);
+		taken = finish(&t, op, rc != 0);
 		rc = rc ? rc : taken;
 	}
 	return rc;

@@ -59,6 +59,8 @@ char *cli_local_path(const char *uri);
  * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);
+/* From here on they end the program again. */
+void cli_interrupt_release(void);
 /* Has blocking system calls of this thread return with EINTR ten times a second. */
 void cli_interrupt_tick(void);
 /* Ends the program by the signal that came, as if it had not been caught. */
@@ -137,6 +139,7 @@ bool cli_machine_finding(size_t index, struct cli_finding *out);
 
 struct cli_bench {
 	const char *uri;
+	char *name; /* the URI for people */
 	const char *memory;
 	const char *backend;
 	bool write, cold, json, full, random, sync, force, huge, unaligned;

@@ -137,6 +137,9 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 		print_failure(copy, rc);
 		return rc;
 	}
+	/* A server may take its time to answer, and here is nothing to clean up. */
+	if (!target->path)
+		cli_interrupt_release();
 	rc = cli_end_commit(target, o->flags);
 	if (rc)
 		return rc;
@@ -153,10 +156,18 @@ static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct optio
 {
 	struct cli_end source, target;
 	struct cli_copy copy = {.ctx = ctx, .source = &source, .target = &target, .hash = hash};
+	/* Until there is something to clean up a signal ends the program at once: a server that does
+	 * not answer is asked for a long time. */
 	int rc = cli_end_open_source(ctx, o->source, &source);
 
 	if (rc)
 		return rc;
+	/* Of local files the other end sees it, whatever they are called. */
+	if (source.file && !source.path && !strcmp(o->source, o->target)) {
+		warnx("'%s' is both SRC and DST", source.name);
+		cli_end_discard(&source);
+		return -EINVAL;
+	}
 	rc = cli_end_open_target(ctx, o->target, &source, o->flags, &target);
 	if (rc == 0)
 		rc = copy_ends(&copy, o);
@@ -174,7 +185,6 @@ int cli_cp(int argc, char **argv)
 	sluice_context *ctx;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	cli_interrupt_catch();
 	if (o.checksum) {
 		hash = XXH3_createState();
 		if (!hash)
