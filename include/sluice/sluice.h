@@ -151,6 +151,11 @@ SLUICE_API int sluice_context_free(sluice_context *ctx);
  * Lets the context stage transfers of a device (see <sluice/device.h>) through n bytes at memory,
  * instead of SLUICE_STAGING_BYTES of its own: memory that the device copies from and to directly, as
  * sluice_pinned_alloc() and cudaHostAlloc() give it. It is the context's until sluice_context_free().
+ *
+ * With NULL and 0 the context pins memory of its own now, and not at the first operation on the device's
+ * memory. A driver holds that up while the device has something pending that waits: what then waits for
+ * the calling thread waits for ever.
+ *
  * -EINVAL: it is not registered with the device, not on a multiple of 4096, or too little for a slot.
  * -EBUSY: the context has used the device already. -ENODEV.
  */
