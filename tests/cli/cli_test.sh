@@ -96,6 +96,10 @@ a_symbolic_link_stays_and_its_target_is_replaced() {
 	status 1 "$sluice" cp -f from dangling
 	says "a symbolic link to nothing"
 	[ ! -e nothing ] || fail "it was written through"
+	ln -s one another
+	ln -s another one
+	status 1 "$sluice" cp -f from one
+	says "Too many levels of symbolic links"
 }
 
 a_device_is_written_to_and_not_replaced() {
@@ -186,6 +190,26 @@ permissions_are_those_of_cp() {
 		fail "what nobody may read became $(stat -c %a closed)"
 	[ "$(stat -c %a new)" = 755 ] || fail "new: $(stat -c %a new)"
 	[ "$(stat -c %a to)" = 666 ] || fail "overwritten: $(stat -c %a to)"
+}
+
+an_overwritten_file_keeps_its_owner() {
+	[ "$(id -u)" = 0 ] || skip "only root may give files away"
+	umask 022
+	echo text > from
+	echo old > to
+	chown 1234:2345 to || skip "no such owners here"
+	chmod 4751 to
+	status 0 "$sluice" cp -f from to
+	same from to
+	[ "$(stat -c %u:%g:%a to)" = 1234:2345:4751 ] || fail "root made it $(stat -c %u:%g:%a to)"
+	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+	chmod 711 "$scratch"
+	chmod 777 .
+	"${as[@]}" bash -c 'cd "$1" && "$2" --version' - "$PWD" "$sluice" > /dev/null 2>&1 ||
+		skip "no other user gets here"
+	status 0 "${as[@]}" bash -c 'echo mine | "$1" cp -qf - to' - "$sluice"
+	[ "$(cat to)" = mine ] || fail "it was not overwritten"
+	[ "$(stat -c %u:%g:%a to)" = 4321:4321:751 ] || fail "another made it $(stat -c %u:%g:%a to)"
 }
 
 # The source is opened before the target, and opening a FIFO waits for its reader.
@@ -293,6 +317,15 @@ a_bar_is_drawn_on_a_terminal_only_and_erased() {
 	grep -q $'\r\033\\[K[0-9.]* KiB in ' terminal || fail "it was not erased"
 	bash -c "$slow off" 2> err
 	grep -q $'\r' err && fail "a bar without a terminal"
+	# Where the name does not fit, its last part has to do.
+	mkdir -p folder/with/a/name
+	truncate -s 1G folder/with/a/name/short
+	mkfifo slow
+	(sleep 0.7 && cat) < slow > /dev/null &
+	TERM=xterm timeout 10 script -qec "stty cols 60; '$sluice' cp folder/with/a/name/short slow" \
+		/dev/null < /dev/null > terminal
+	wait
+	grep -q $'\033\\[Kshort  \\[' terminal || fail "not the last part: $(head -c 300 terminal | cat -v)"
 	TERM=xterm timeout 10 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
 	[ ! -s terminal ] || fail "quiet drew something"
 }
