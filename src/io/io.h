@@ -43,7 +43,8 @@ struct sl_chunks {
 	size_t count;
 	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
 	uint64_t file_size;    /* bytes behind it are in no chunk */
-	bool whole;            /* a chunk is an extent */
+	bool apart;            /* a chunk is of one extent */
+	bool whole;            /* and of all of it */
 	size_t slot_bytes;
 	size_t extent; /* where the next chunk begins */
 	uint64_t position;

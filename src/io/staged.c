@@ -56,6 +56,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 		.count = op->count,
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
+		/* What comes short of a file of unknown length is the end of the chunk. */
+		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
 	};
 	struct sl_staging *staging;
