@@ -6,7 +6,7 @@
 int device_setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
-	struct sluice_emulated_options plain = SLUICE_EMULATED_INIT;
+	struct sluice_emulated_options plain = SLUICE_EMULATED_OPTIONS_INIT;
 	void *memory;
 	int number;
 

@@ -559,7 +559,7 @@ static void whatever_the_schedule_bytes_arrive_in_order(void **state)
 	struct filler filler = {.users = users};
 
 	for (int schedule = 0; schedule < 8; schedule++) {
-		struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
+		struct sluice_emulated_options options = SLUICE_EMULATED_OPTIONS_INIT;
 
 		options.seed = schedule ? unit_random(&seed) : 0;
 		options.delay_us = schedule % 2 ? 300 : 0;
@@ -587,7 +587,7 @@ static void whatever_the_schedule_bytes_arrive_in_order(void **state)
 static void a_seed_changes_the_order_in_which_streams_go_on(void **state)
 {
 	struct fixture *f = *state;
-	struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
+	struct sluice_emulated_options options = SLUICE_EMULATED_OPTIONS_INIT;
 	sluice_stream streams[4];
 	unsigned orders = 0;
 
