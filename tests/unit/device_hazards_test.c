@@ -29,11 +29,19 @@ static void wait_there(void *argument)
 
 /* ---------------------------------------------------------------------------------- channels */
 
-static void three_blocked_copies_to_the_device_let_another_one_run_and_four_do_not(void **state)
+static void with_seed(uint64_t seed)
 {
-	struct fixture *f = *state;
+	struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
+
+	options.seed = seed;
+	assert_int_equal(sluice_emulated_configure(0, &options), 0);
+}
+
+static void hold_up_copies(struct fixture *f)
+{
 	sluice_stream streams[4], other = new_stream();
 
+	store_word(f, 0, 0);
 	block_streams(f, streams, 3, f->memory, f->data);
 	give(f, other, copy_command(f->memory, f->data, 64));
 	assert_stream_comes_to_its_end(other);
@@ -44,6 +52,14 @@ static void three_blocked_copies_to_the_device_let_another_one_run_and_four_do_n
 	assert_stream_comes_to_its_end(other);
 	free_streams(streams, 4);
 	assert_int_equal(sluice_stream_free(other), 0);
+}
+
+static void three_blocked_copies_to_the_device_let_another_one_run_and_four_do_not(void **state)
+{
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		with_seed(seed);
+		hold_up_copies(*state);
+	}
 }
 
 static void blocked_copies_from_the_device_hold_nothing_up(void **state)
@@ -61,11 +77,11 @@ static void blocked_copies_from_the_device_hold_nothing_up(void **state)
 	assert_int_equal(sluice_stream_free(other), 0);
 }
 
-static void four_blocked_streams_let_a_kernel_run_and_eight_do_not(void **state)
+static void hold_up_kernels(struct fixture *f)
 {
-	struct fixture *f = *state;
 	sluice_stream streams[8], other = new_stream();
 
+	store_word(f, 0, 0);
 	block_streams(f, streams, 4, NULL, NULL);
 	assert_int_equal(sluice_emulated_launch(0, other, nothing, NULL), 0);
 	assert_stream_comes_to_its_end(other);
@@ -76,6 +92,14 @@ static void four_blocked_streams_let_a_kernel_run_and_eight_do_not(void **state)
 	assert_stream_comes_to_its_end(other);
 	free_streams(streams, 8);
 	assert_int_equal(sluice_stream_free(other), 0);
+}
+
+static void four_blocked_streams_let_a_kernel_run_and_eight_do_not(void **state)
+{
+	for (uint64_t seed = 0; seed < 3; seed++) {
+		with_seed(seed);
+		hold_up_kernels(*state);
+	}
 }
 
 static void host_functions_run_one_at_a_time_whatever_their_streams(void **state)
@@ -584,16 +608,90 @@ static void whatever_the_schedule_bytes_arrive_in_order(void **state)
 	}
 }
 
+enum { LANES = 64, LAPS = 4 };
+
+struct lanes {
+	_Atomic uint32_t asked[LANES];
+	_Atomic bool stop;
+};
+
+/* Stores each lane's next word once the device has seen the last one. */
+static int fill_lanes(struct fixture *f, void *argument)
+{
+	struct lanes *lanes = argument;
+
+	while (!atomic_load(&lanes->stop)) {
+		for (unsigned i = 0; i < LANES; i++) {
+			uint32_t now = atomic_load(word_at(f, 2 * i));
+
+			if (now < atomic_load(&lanes->asked[i]) &&
+			    atomic_load(word_at(f, 2 * i + 1)) == now)
+				store_word(f, 2 * i, now + 1);
+		}
+		usleep(20);
+	}
+	return 0;
+}
+
+static int alloc_and_free(struct fixture *f, void *argument)
+{
+	struct lanes *lanes = argument;
+	void *memory;
+	int rc = 0;
+
+	(void)f;
+	while (!rc && !atomic_load(&lanes->stop)) {
+		rc = sluice_device_alloc(0, 4096, &memory);
+		if (!rc)
+			rc = sluice_device_free(memory);
+	}
+	return rc;
+}
+
+/* What the library does on a caller's stream, with what the caller does there besides. */
+static void run_lap(struct fixture *f, sluice_stream stream, unsigned lane, uint32_t lap)
+{
+	char *to = f->memory + (size_t)lane * 64, *from = f->data + (size_t)lane * 64;
+
+	give(f, stream, await_word(f, 2 * lane, lap));
+	give(f, stream, copy_command(to, from, 64));
+	give(f, stream, write_word(f, 2 * lane + 1, lap));
+	assert_int_equal(sluice_emulated_launch(0, stream, nothing, NULL), 0);
+	give(f, stream, copy_command(to, from, 64));
+}
+
+static void what_is_given_at_submission_gets_done_whoever_frees_memory(void **state)
+{
+	struct fixture *f = *state;
+	struct lanes lanes = {0};
+	struct attempt filling, freeing;
+	sluice_stream streams[LANES];
+
+	for (unsigned i = 0; i < LANES; i++)
+		streams[i] = new_stream();
+	attempt_start(&filling, f, "fills", fill_lanes, &lanes);
+	attempt_start(&freeing, f, "frees", alloc_and_free, &lanes);
+	for (uint32_t lap = 1; lap <= LAPS; lap++) {
+		for (unsigned i = 0; i < LANES; i++) {
+			/* The word comes without this thread, which the free may hold up. */
+			atomic_store(&lanes.asked[i], lap);
+			run_lap(f, streams[i], i, lap);
+		}
+	}
+	free_streams(streams, LANES);
+	atomic_store(&lanes.stop, true);
+	assert_int_equal(attempt_end(&freeing), 0);
+	assert_int_equal(attempt_end(&filling), 0);
+}
+
 static void a_seed_changes_the_order_in_which_streams_go_on(void **state)
 {
 	struct fixture *f = *state;
-	struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
 	sluice_stream streams[4];
 	unsigned orders = 0;
 
-	/* The first of four to write its value last, over many schedules, is not always the same. */
-	options.seed = 3;
-	assert_int_equal(sluice_emulated_configure(0, &options), 0);
+	/* Which of four writes last, over many schedules, is not always the same. */
+	with_seed(3);
 	for (unsigned round = 0; round < 100; round++) {
 		store_word(f, 0, 0);
 		for (unsigned i = 0; i < 4; i++) {
@@ -624,6 +722,7 @@ int main(void)
 		device_test(a_lost_device_ends_every_call_and_comes_back_empty),
 		device_test(a_report_says_what_everything_waits_for),
 		device_test(whatever_the_schedule_bytes_arrive_in_order),
+		device_test(what_is_given_at_submission_gets_done_whoever_frees_memory),
 		device_test(a_seed_changes_the_order_in_which_streams_go_on),
 	};
 
