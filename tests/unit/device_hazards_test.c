@@ -214,6 +214,8 @@ static void pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else(vo
 	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	sluice_stream blocked, other = new_stream();
 	struct attempt held[4];
+	struct sl_command command;
+	size_t taken;
 	void *made = NULL, *old, *memory;
 	sluice_event event;
 
@@ -236,6 +238,10 @@ static void pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else(vo
 	assert_int_equal(runs_through(f, call_synchronize, other), 0);
 	for (int i = 0; i < 4; i++)
 		assert_held_up(&held[i]);
+	/* What is on its way out is not to be had any more. */
+	command = copy_command(f->memory, pages + 4096, 64);
+	assert_int_equal(f->device->ops->enqueue(f->device, other, &command, 1, &taken), -EINVAL);
+	assert_int_equal(unregister_pages(f, pages + 4096), -EINVAL);
 	store_word(f, 0, 1);
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(attempt_end(&held[i]), 0);
