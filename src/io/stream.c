@@ -84,8 +84,8 @@ static void repair(struct batch *batch, size_t taken)
 
 			if (device->ops->enqueue(device, staged->stream, last, 1, &one))
 				staged->slots[batch->chunks[i].number % staged->count].lost = true;
-			else
-				batch->enqueued++;
+			/* In any case the turn is entered: its await may be in the stream. */
+			batch->enqueued++;
 		}
 		break;
 	}
