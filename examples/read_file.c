@@ -18,8 +18,10 @@ int main(int argc, char **argv)
 		        argc == 2 ? sluice_last_message() : "usage: read_file FILE");
 		return 1;
 	}
-	char *data = malloc(st.length + 1);
-	if (!data || sluice_read(file, data, st.length, 0, &op)) {
+	/* How long a file in /proc is, is known when it has been read: here up to 1 MiB of it. */
+	size_t length = st.flags & SLUICE_STAT_SIZE_UNKNOWN ? 1 << 20 : st.length;
+	char *data = malloc(length + 1);
+	if (!data || sluice_read(file, data, length, 0, &op)) {
 		fprintf(stderr, "%s\n", data ? sluice_last_message() : "out of memory");
 		return 1;
 	}

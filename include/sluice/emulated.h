@@ -25,14 +25,14 @@ SLUICE_API int sluice_emulated_launch(int device, sluice_stream stream, void (*k
 SLUICE_API int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *),
                                     void *argument);
 
-/* What of the device's time and choices is left to chance. Start from SLUICE_EMULATED_INIT. */
+/* What of the device's time and choices is left to chance. Start from SLUICE_EMULATED_OPTIONS_INIT. */
 struct sluice_emulated_options {
 	size_t size;
 	uint64_t seed;       /* 0: no delays, and the first of what could run next */
 	unsigned delay_us;   /* what is ready waits up to this before it runs; 0: it does not */
 	unsigned preempt_us; /* a call to the device sleeps up to this, now and then; 0: never */
 };
-#define SLUICE_EMULATED_INIT                                    \
+#define SLUICE_EMULATED_OPTIONS_INIT                            \
 	{                                                       \
 		sizeof(struct sluice_emulated_options), 0, 0, 0 \
 	}

@@ -72,13 +72,13 @@ struct sluice_config {
 	 * Default: 1 MiB. */
 	size_t piece_bytes;
 	/* SLUICE_OPERATION_DEPTH: pieces that one operation has in flight; 1 to 4096.
-	 * Default: 64. */
+	 * Default: 128. */
 	size_t operation_depth;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
 	 * can; 4 KiB to 1 TiB. Default: 256 KiB. */
 	size_t direct_bytes;
 	/* SLUICE_INLINE_BYTES: resident reads of at most this length are done by the submitting
-	 * call; 1 to 16 MiB. Default: 64 KiB. */
+	 * call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or piece_bytes if that is less. */
 	size_t inline_bytes;
 	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, taken when it is
 	 * needed; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
@@ -109,7 +109,7 @@ struct sluice_config {
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;
 	 * 1 to 1000. Default: 6. */
 	size_t http_attempts;
-	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random up to this and the limit
+	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random from half of this to this, and the limit
 	 * doubles with each further one; 1 to 3600000. Default: 200. */
 	size_t http_backoff_ms;
 	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this, and a longer Retry-After
@@ -151,6 +151,11 @@ SLUICE_API int sluice_context_free(sluice_context *ctx);
  * Lets the context stage transfers of a device (see <sluice/device.h>) through n bytes at memory,
  * instead of SLUICE_STAGING_BYTES of its own: memory that the device copies from and to directly, as
  * sluice_pinned_alloc() and cudaHostAlloc() give it. It is the context's until sluice_context_free().
+ *
+ * With NULL and 0 the context pins memory of its own now, and not at the first operation on the device's
+ * memory. A driver holds that up while the device has something pending that waits: what then waits for
+ * the calling thread waits for ever.
+ *
  * -EINVAL: it is not registered with the device, not on a multiple of 4096, or too little for a slot.
  * -EBUSY: the context has used the device already. -ENODEV.
  */
@@ -209,7 +214,9 @@ enum sluice_open_flags {
 	SLUICE_OPEN_TRUNCATE = 1 << 4,  /* with WRITE: drop what the file holds */
 	SLUICE_OPEN_REPLACE = 1 << 5,  /* write a new file, which takes the name when sluice_close()
 	                                 * succeeds, at once and whole; until then the name shows
-	                                 * what it showed before. Implies WRITE and CREATE */
+	                                 * what it showed before. It keeps the owner and group of
+	                                 * the old file as far as the process may give it to them.
+	                                 * Implies WRITE and CREATE */
 	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
 	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
 	                                 * bounded resource */

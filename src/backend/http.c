@@ -372,13 +372,18 @@ static int inspect(struct sl_http *http)
 	return status >= 200 && !sl_http_is_transient(status) ? probe(http) : rc;
 }
 
-static bool exists(struct sl_http *http)
+/* Whether there is nothing yet: 0. A server that refuses to say it may take the object still; one
+ * that does not answer will not. */
+static int check_absent(struct sl_http *http)
 {
 	struct sl_http_request *request;
-	bool found = !ask(http, SL_HTTP_HEAD, &request);
+	int rc = ask(http, SL_HTTP_HEAD, &request);
+	bool answered = request && request->answer.status;
 
 	sl_http_request_free(request);
-	return found;
+	if (!rc)
+		return sl_fail(-EEXIST, "'%s' exists", http->name);
+	return answered ? 0 : rc;
 }
 
 /* The fields of all requests for data; the answer to another version of the object is none. */
@@ -431,9 +436,9 @@ static int start(struct sl_http *http, const struct sluice_open_options *options
 		rc = add_field(http, "Accept-Encoding: identity");
 	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
 		/* The PUT says If-None-Match as well, but not every server looks at it. */
-		if (http->flags & SLUICE_OPEN_EXCLUSIVE && exists(http))
-			return sl_fail(-EEXIST, "'%s' exists", http->name);
-		return sl_http_put_new(http, options, &http->put);
+		if (http->flags & SLUICE_OPEN_EXCLUSIVE)
+			rc = check_absent(http);
+		return rc ? rc : sl_http_put_new(http, options, &http->put);
 	}
 	if (!rc)
 		rc = inspect(http);

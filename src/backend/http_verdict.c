@@ -88,8 +88,9 @@ static uint64_t next_random(uint64_t *state)
 }
 
 /*
- * Full jitter: anything up to a limit that doubles with each attempt. What a server asks for in
- * Retry-After is waited for at least, up to the largest limit.
+ * Jitter: from half of a limit that doubles with each attempt up to all of it. Without the half the
+ * unluckiest of many requests would have used up its attempts before a server is back that was
+ * started anew. What a server asks for in Retry-After is waited for at least, up to the largest limit.
  */
 static int64_t backoff_ms(struct sl_http_request *request)
 {
@@ -99,7 +100,7 @@ static int64_t backoff_ms(struct sl_http_request *request)
 
 	request->backoffs++;
 	limit = SL_MIN(limit, settings->http_backoff_max_ms);
-	wait = (int64_t)(next_random(&request->random) % (limit + 1));
+	wait = (int64_t)(limit - next_random(&request->random) % (limit / 2 + 1));
 	if (request->answer.retry_after > wait)
 		wait = SL_MIN(request->answer.retry_after, (int64_t)settings->http_backoff_max_ms);
 	return wait;

@@ -46,6 +46,30 @@ static int check_kind(struct sl_local *local, const struct stat *stat)
 	return 0;
 }
 
+/* Whether a file was there before is known only of one that must not be there. */
+static int open_or_make(struct sl_local *local, int flags, mode_t mode)
+{
+	int fd;
+
+	if (flags & O_CREAT) {
+		fd = open(local->path, flags | O_EXCL, mode);
+		local->made = fd >= 0;
+		if (fd >= 0 || errno != EEXIST || flags & O_EXCL)
+			return fd;
+	}
+	return open(local->path, flags, mode);
+}
+
+/* The file that was made to be opened goes, where that failed; not one that has its name by now. */
+static void unmake(struct sl_local *local)
+{
+	struct stat made, there;
+
+	if (local->made && !fstat(local->descriptor, &made) && !lstat(local->path, &there) &&
+	    made.st_dev == there.st_dev && made.st_ino == there.st_ino && !there.st_size)
+		unlink(local->path);
+}
+
 static int open_by_name(struct sl_local *local, const struct sluice_open_options *options)
 {
 	/* NONBLOCK so that opening a FIFO does not wait for its other end. */
@@ -60,7 +84,7 @@ static int open_by_name(struct sl_local *local, const struct sluice_open_options
 		flags |= O_CREAT;
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		flags |= O_EXCL;
-	fd = open(local->path, flags, options->mode ? options->mode & 07777 : 0666);
+	fd = open_or_make(local, flags, options->mode ? options->mode & 07777 : 0666);
 	if (fd >= 0)
 		return fd;
 	/* What open(2) says of a FIFO nobody reads, a socket, a directory. */
@@ -206,6 +230,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 		local->descriptor = rc;
 		if (rc >= 0)
 			rc = prepare(local, options);
+		if (rc)
+			unmake(local);
 	}
 	if (rc) {
 		local_close(&local->base);

@@ -19,6 +19,7 @@ struct sl_local {
 	unsigned flags;  /* of enum sluice_open_flags */
 	bool block_device;
 	bool pseudo;    /* as /proc: sizes mean nothing, and reads have to be in order */
+	bool made;      /* there was no file before it was opened */
 	int descriptor; /* buffered */
 	int direct;     /* opened with O_DIRECT; -1: none */
 	uint32_t offset_alignment, memory_alignment; /* of direct */

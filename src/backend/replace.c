@@ -38,22 +38,20 @@ static int resolve(struct sl_local *local)
 	return 0;
 }
 
-static int check_target(struct sl_local *local, mode_t *mode)
+/* st_mode stays 0 where there is nothing. */
+static int check_target(struct sl_local *local, struct stat *there)
 {
-	struct stat stat;
-
-	if (lstat(local->path, &stat))
+	if (lstat(local->path, there))
 		return errno == ENOENT ? 0
 		                       : sl_fail(-errno, "cannot open '%s': %s", local->path,
 		                                 sl_error_text(-errno));
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		return sl_fail(-EEXIST, "'%s' exists", local->path);
-	if (S_ISDIR(stat.st_mode))
+	if (S_ISDIR(there->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	if (!S_ISREG(stat.st_mode))
+	if (!S_ISREG(there->st_mode))
 		return sl_fail(-ESPIPE, "'%s' is no regular file: it cannot be replaced",
 		               local->path);
-	*mode = stat.st_mode & 07777;
 	return 0;
 }
 
@@ -72,9 +70,36 @@ static char *temporary_name(const char *path)
 	return name;
 }
 
+/*
+ * Owner, group and permissions of the file that is replaced, as far as this process may give them
+ * away. A set-ID bit is worth something only with the owner that it was set for.
+ */
+static void take_over(int fd, const struct stat *old, bool keep_mode)
+{
+	struct stat stat;
+	mode_t mode;
+
+	if (fstat(fd, &stat))
+		return;
+	mode = (keep_mode ? old->st_mode : stat.st_mode) & 07777;
+	if ((stat.st_uid != old->st_uid || stat.st_gid != old->st_gid) &&
+	    fchown(fd, old->st_uid, old->st_gid) && fchown(fd, (uid_t)-1, old->st_gid)) {
+		/* It stays with who writes it. */
+	}
+	if (fstat(fd, &stat))
+		return;
+	if (stat.st_uid != old->st_uid)
+		mode &= ~(mode_t)S_ISUID;
+	if (stat.st_gid != old->st_gid)
+		mode &= ~(mode_t)S_ISGID;
+	/* To give a file away takes its set-ID bits too. */
+	if (mode != (stat.st_mode & 07777))
+		fchmod(fd, mode);
+}
+
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options)
 {
-	mode_t existing = 0;
+	struct stat existing = {0};
 	int rc = resolve(local);
 	int fd = -1;
 
@@ -101,8 +126,8 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 	if (fd < 0)
 		return sl_fail(-EEXIST, "no free name beside '%s'", local->path);
 	/* Who does not ask for permissions keeps those of the file that is replaced. */
-	if (existing && !options->mode)
-		fchmod(fd, existing);
+	if (existing.st_mode)
+		take_over(fd, &existing, !options->mode);
 	return fd;
 }
 

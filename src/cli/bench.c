@@ -11,6 +11,7 @@
 
 enum {
 	KEY_MEMORY = 256,
+	KEY_ORDER,
 	KEY_BACKEND,
 	KEY_CHUNK,
 	KEY_SIZE,
@@ -28,7 +29,15 @@ enum {
 };
 
 static const struct argp_option option_list[] = {
-	{"memory", KEY_MEMORY, "KIND", 0, "Memory to read into or write from: 'host'", 0},
+	{"memory", KEY_MEMORY, "KIND", 0,
+         "Memory to read into or write from: 'host' (default), or of a device, as in 'emulated' or "
+         "'emulated:1'",
+         0},
+	{"order", KEY_ORDER, "KIND", 0,
+         "Operations are awaited on the 'host' (default), or come in the order of a 'stream' of "
+         "the "
+         "device",
+         0},
 	{"backend", KEY_BACKEND, "NAME", 0,
          "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
 	{"chunk", KEY_CHUNK, "SIZE", 0, "What one request to the system moves at most", 0},
@@ -82,6 +91,10 @@ static void check_options(struct argp_state *state, const struct cli_bench *o)
 		argp_error(state, "--chunk: must be a multiple of 4K and at most 1G");
 	if (o->size && o->op_size > o->size)
 		argp_error(state, "--op-size: more than --size");
+	if (o->on_stream && o->device < 0)
+		argp_error(state, "--order: a stream needs the --memory of a device");
+	if (o->unaligned && o->device >= 0)
+		argp_error(state, "--unaligned: only with the host's memory");
 	if (!o->write && o->force)
 		argp_error(state, "--force: only for write");
 	if (!o->write && o->sync)
@@ -90,13 +103,17 @@ static void check_options(struct argp_state *state, const struct cli_bench *o)
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
-	static const char *const memories[] = {"host", NULL}, *const buffers[] = {"op", "full",
-	                                                                          NULL};
+	static const char *const orders[] = {"host", "stream", NULL};
+	static const char *const buffers[] = {"op", "full", NULL};
 	struct cli_bench *o = state->input;
 
 	switch (key) {
 	case KEY_MEMORY:
-		o->memory = cli_option_choice(state, "memory", arg, memories);
+		o->memory = arg;
+		o->device = cli_option_memory(state, "memory", arg);
+		return 0;
+	case KEY_ORDER:
+		o->on_stream = !strcmp(cli_option_choice(state, "order", arg, orders), "stream");
 		return 0;
 	case KEY_BACKEND:
 		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
@@ -205,9 +222,10 @@ static void print_json(const struct results *r)
 	struct summary s = summarize(r);
 
 	printf("{\"direction\": \"%s\", \"uri\": ", o->write ? "write" : "read");
-	cli_json_string(o->uri);
+	cli_json_string(o->name);
 	printf(", \"memory\": ");
 	cli_json_string(o->memory);
+	printf(", \"order\": \"%s\"", o->on_stream ? "stream" : "host");
 	printf(", \"backend\": ");
 	cli_json_string(r->backend);
 	printf(", \"chunk\": %" PRIu64 ", \"op_size\": %" PRIu64 ", \"depth\": %u", r->chunk,
@@ -234,14 +252,16 @@ static void print_head(const struct results *r)
 	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
 
 	printf("%s %s: %s in each round, %" PRIu64 " %soperations of %s, %u in flight\n",
-	       o->write ? "write" : "read", o->uri, cli_size_format(r->run->bytes, bytes),
+	       o->write ? "write" : "read", o->name, cli_size_format(r->run->bytes, bytes),
 	       r->run->operations, o->random ? "random " : "", cli_size_format(o->op_size, op),
-	       o->depth);
-	printf("backend %s, chunk %s, %s buffer%s%s\n\n", r->backend,
+	       r->run->in_flight);
+	printf("backend %s, chunk %s, %s buffer in memory of %s%s%s%s\n\n", r->backend,
 	       cli_size_format(r->chunk, chunk), o->full ? "full" : "reused",
+	       o->device < 0 ? "the host" : o->memory, o->on_stream ? ", in stream order" : "",
 	       o->cold ? ", cold" : "", o->sync ? ", synced" : "");
 	printf("%7s %11s %12s %12s %14s\n", "round", "seconds", "rate", "operations/s",
 	       "CPU s per GB");
+	fflush(stdout);
 }
 
 static void print_row(const char *label, const char *seconds, double rate, double operations,
@@ -293,7 +313,7 @@ static int check_target(const struct cli_bench_run *run)
 	if (o->force || stat(run->path, &st))
 		return 0;
 	if (S_ISBLK(st.st_mode) || (S_ISREG(st.st_mode) && st.st_size > 0)) {
-		warnx("'%s' holds something; use -f to overwrite it", o->uri);
+		warnx("'%s' holds something; use -f to overwrite it", o->name);
 		return -EEXIST;
 	}
 	return 0;
@@ -323,21 +343,28 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
                         const struct sluice_stat *st)
 {
 	if (!o->write && st->length == 0) {
-		warnx("'%s' %s", o->uri,
+		warnx("'%s' %s", o->name,
 		      st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length" : "is empty");
 		return -EINVAL;
 	}
+	bool whole = st->flags & SLUICE_STAT_WHOLE_ONLY;
 	if (!o->size)
 		o->size = st->length;
 	if (!o->op_size)
-		o->op_size = o->size < 16 << 20 ? o->size : 16 << 20;
+		o->op_size = o->size < 16 << 20 || whole ? o->size : 16 << 20;
+	if (whole && (o->random || o->size != st->length || o->op_size != st->length)) {
+		warnx("'%s': the server has no ranges; each round can only read all of it by one "
+		      "operation",
+		      o->name);
+		return -ENOTSUP;
+	}
 	run->range = o->write ? o->size : st->length;
 	if (!o->write && !o->random && o->size > st->length) {
-		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->uri, st->length);
+		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->name, st->length);
 		return -EINVAL;
 	}
 	if (o->op_size > run->range) {
-		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->uri, run->range);
+		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->name, run->range);
 		return -EINVAL;
 	}
 	run->operations = o->random ? o->size / o->op_size
@@ -407,13 +434,16 @@ int cli_bench(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, parse, "read|write URI", description, NULL,
 	                                 NULL,        NULL};
-	struct cli_bench o = {.memory = "host", .depth = 16, .repeat = 5, .seed = 1};
+	struct cli_bench o = {.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (cli_context_new(o.backend, o.chunk, &run.ctx))
 		return CLI_FAILED;
 	run.path = cli_local_path(o.uri);
+	o.name = cli_uri_name(o.uri);
+	if (!o.name)
+		err(CLI_FAILED, "the name of the file");
 	int rc = open_file(&run, &o);
 	if (rc == 0) {
 		rc = measure(&run, &o);
@@ -426,6 +456,7 @@ int cli_bench(int argc, char **argv)
 		cli_bench_release(&run);
 	}
 	free(run.path);
+	free(o.name);
 	sluice_context_free(run.ctx);
 	return rc ? CLI_FAILED : CLI_OK;
 }

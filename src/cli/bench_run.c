@@ -20,25 +20,6 @@ struct cli_bench_slot {
 	struct cli_bench_slot *next_free;
 };
 
-/* splitmix64: small, and good enough to choose offsets and to fill buffers with. */
-static uint64_t next_random(uint64_t *state)
-{
-	uint64_t x = *state += 0x9e3779b97f4a7c15;
-
-	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
-	x = (x ^ x >> 27) * 0x94d049bb133111eb;
-	return x ^ x >> 31;
-}
-
-/* Touches all pages; what is written must not be something a file system can leave out. */
-static void fill(struct cli_bench_run *run)
-{
-	uint64_t state = run->options->seed, *words = (uint64_t *)run->memory;
-
-	for (size_t i = 0; i < run->memory_size / sizeof *words; i++)
-		words[i] = next_random(&state);
-}
-
 int cli_bench_prepare(struct cli_bench_run *run)
 {
 	const struct cli_bench *o = run->options;
@@ -52,30 +33,24 @@ int cli_bench_prepare(struct cli_bench_run *run)
 		warnx("no memory for %u operations in flight", run->in_flight);
 		return -ENOMEM;
 	}
-	run->memory_size = (count * stride + PAGE - 1) / PAGE * PAGE;
-	run->mapping = mmap(NULL, run->memory_size + PAGE, PROT_READ | PROT_WRITE,
-	                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (run->mapping == MAP_FAILED) {
-		char text[CLI_TEXT];
-
-		run->mapping = NULL;
-		warn("no memory for buffers of %s", cli_size_format(run->memory_size, text));
-		return -ENOMEM;
-	}
-	if (o->huge)
-		madvise(run->mapping, run->memory_size + PAGE, MADV_HUGEPAGE);
+	int rc = cli_memory_new(&run->memory, o->device, (count * stride + PAGE - 1) / PAGE * PAGE,
+	                        o->huge);
+	if (rc)
+		return rc;
 	/* As malloc() gives a large block: 16 bytes behind the start of a page. */
-	run->memory = run->mapping + (o->unaligned ? 16 : 0);
-	fill(run);
+	run->memory.data += o->unaligned ? 16 : 0;
+	/* What is written must not be something a file system can leave out. */
+	rc = cli_memory_fill(&run->memory, o->seed);
+	if (rc)
+		return rc;
 	for (uint64_t i = 0; i < run->in_flight; i++)
-		run->slots[i].buffer = run->memory + i * stride;
+		run->slots[i].buffer = run->memory.data + i * stride;
 	return 0;
 }
 
 void cli_bench_release(struct cli_bench_run *run)
 {
-	if (run->mapping)
-		munmap(run->mapping, run->memory_size + PAGE);
+	cli_memory_free(&run->memory);
 	free(run->slots);
 }
 
@@ -112,7 +87,7 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 	int rc;
 
 	if (!run->path) {
-		warnx("--cold: '%s' is not a local file", run->options->uri);
+		warnx("--cold: '%s' is not a local file", run->options->name);
 		return -EINVAL;
 	}
 	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
@@ -149,19 +124,21 @@ static int start_next(struct traffic *t)
 
 	if (o->random) {
 		unsigned __int128 blocks = run->range / o->op_size;
-		offset = (uint64_t)(blocks * next_random(&run->random) >> 64) * o->op_size;
+		offset = (uint64_t)(blocks * cli_random(&run->random) >> 64) * o->op_size;
 	} else if (length > run->bytes - offset) {
 		length = run->bytes - offset;
 	}
 	struct sluice_extent extent = {slot->buffer, length, offset};
 	if (o->full)
-		extent.data = run->memory + i * o->op_size;
+		extent.data = run->memory.data + i * o->op_size;
 	t->free = slot->next_free;
 	slot->expected = length;
 	request.kind = o->write ? SLUICE_WRITE : SLUICE_READ;
 	request.extents = &extent;
 	request.count = 1;
 	request.user = slot;
+	request.on = o->on_stream;
+	request.stream = run->memory.streams[i % CLI_STREAMS];
 	int rc = sluice_submit(run->file, &request, &op);
 	if (rc) {
 		t->started--;
@@ -170,17 +147,20 @@ static int start_next(struct traffic *t)
 	return rc;
 }
 
-static int finish(struct traffic *t, sluice_op *op)
+/* What else fails after the first failure fails for the same reason, and is not said. */
+static int finish(struct traffic *t, sluice_op *op, bool failed)
 {
 	struct cli_bench_slot *slot = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
 	int rc = 0;
 
 	if (n < 0) {
-		warnx("%s", sluice_op_message(op));
+		if (!failed)
+			warnx("%s", sluice_op_message(op));
 		rc = (int)n;
 	} else if ((uint64_t)n != slot->expected) {
-		warnx("'%s' became shorter while it was read", t->run->options->uri);
+		if (!failed)
+			warnx("'%s' became shorter while it was read", t->run->options->name);
 		rc = -EIO;
 	}
 	sluice_op_free(op);
@@ -211,7 +191,7 @@ static int move_all(struct cli_bench_run *run)
 			warnx("%s", sluice_last_message());
 			return taken;
 		}
-		taken = finish(&t, op);
+		taken = finish(&t, op, rc != 0);
 		rc = rc ? rc : taken;
 	}
 	return rc;

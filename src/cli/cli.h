@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <sys/types.h>
 
+#include "sluice/device.h"
 #include "sluice/sluice.h"
 
 enum cli_exit { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
@@ -53,12 +54,35 @@ uint64_t cli_now_ns(void); /* monotonic */
 /* The local path that uri names, to be freed, or NULL where the library has to say what it is. */
 char *cli_local_path(const char *uri);
 
+/* ------------------------------------------------------------------------------------- memory */
+
+/* Streams over which operations on a device are spread, so that one is filled while one is copied. */
+#define CLI_STREAMS 2
+
+struct cli_memory {
+	int device; /* -1: the host's */
+	char *data; /* what the processor may touch if it is the host's */
+	size_t size;
+	char *mapping; /* host: where it begins; data may be moved on by less than a page */
+	sluice_stream streams[CLI_STREAMS];
+};
+/* "host": -1; else the number of the device of that name. */
+int cli_option_memory(struct argp_state *state, const char *option, const char *text);
+/* These say on stderr why they could not, and return 0 or a negative errno. */
+int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge);
+/* Touches all of it, with noise. */
+int cli_memory_fill(struct cli_memory *m, uint64_t seed);
+void cli_memory_free(struct cli_memory *m);
+uint64_t cli_random(uint64_t *state);
+
 /* ---------------------------------------------------------------------------------- interrupt */
 
 /* From here on SIGINT, SIGTERM and SIGHUP do not end the program but are seen by
  * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);
+/* From here on they end the program again. */
+void cli_interrupt_release(void);
 /* Has blocking system calls of this thread return with EINTR ten times a second. */
 void cli_interrupt_tick(void);
 /* Ends the program by the signal that came, as if it had not been caught. */
@@ -114,6 +138,7 @@ void cli_end_discard(struct cli_end *end);
 
 struct cli_copy {
 	sluice_context *ctx;
+	int device; /* whose memory the bytes go through, or -1 */
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
 	void *hash;     /* XXH3_state_t to be fed in file order, or NULL */
@@ -137,7 +162,10 @@ bool cli_machine_finding(size_t index, struct cli_finding *out);
 
 struct cli_bench {
 	const char *uri;
+	char *name; /* the URI for people */
 	const char *memory;
+	int device;     /* of that memory, or -1 */
+	bool on_stream; /* in stream order */
 	const char *backend;
 	bool write, cold, json, full, random, sync, force, huge, unaligned;
 	uint64_t chunk, size, op_size, seed;
@@ -159,8 +187,7 @@ struct cli_bench_run {
 	uint64_t operations;
 	unsigned in_flight; /* slots */
 	struct cli_bench_slot *slots;
-	char *mapping, *memory; /* memory: the buffers, in the mapping */
-	size_t memory_size;
+	struct cli_memory memory; /* the buffers */
 	uint64_t random;
 };
 /* These say on stderr why they could not, and return 0 or a negative errno. */

@@ -27,6 +27,7 @@ enum {
 
 struct chunk {
 	char *data;
+	char *device; /* with --through: where the library reads it to and writes it from */
 	uint64_t offset;
 	size_t length; /* while it is read: wanted; then: there */
 	sluice_op *op; /* in flight, or NULL */
@@ -39,6 +40,7 @@ struct pipeline {
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
 	char *memory;
+	struct cli_memory through; /* data is a copy of it where the host has to look at it */
 	/* Chunks of the file: tail <= hashed, sent <= head. */
 	uint64_t head;   /* the next to be read */
 	uint64_t hashed; /* the next to be hashed */
@@ -76,7 +78,10 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	const struct cli_end *source = copy->source;
 	uint64_t length = source->length;
 
-	*p = (struct pipeline){.copy = copy, .depth = DEPTH, .chunk_bytes = SMALL_CHUNK};
+	*p = (struct pipeline){.copy = copy,
+	                       .depth = DEPTH,
+	                       .chunk_bytes = SMALL_CHUNK,
+	                       .through = {.device = -1}};
 	if (source->whole_only && !source->length_known) {
 		p->depth = 1;
 		p->chunk_bytes = half_of_memory();
@@ -101,6 +106,14 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	madvise(p->memory, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+	p->through.device = -1;
+	if (copy->device < 0)
+		return 0;
+	int rc = cli_memory_new(&p->through, copy->device, bytes, false);
+	if (rc)
+		return fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
+	for (size_t i = 0; i < p->depth; i++)
+		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
 	return 0;
 }
 
@@ -116,6 +129,7 @@ static void pipeline_stop(struct pipeline *p)
 		sluice_wait(p->chunks[i].op, -1);
 		sluice_op_free(p->chunks[i].op);
 	}
+	cli_memory_free(&p->through);
 	if (p->memory)
 		munmap(p->memory, p->depth * p->chunk_bytes);
 }
@@ -193,6 +207,9 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.extents = extents;
 	request.count = count;
 	request.user = chunk;
+	/* A stream cannot be told that a source of unknown length has come to its end. */
+	request.on = chunk->device && p->copy->source->length_known;
+	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
 		return fail(p->copy, rc, "%s", sluice_last_message());
@@ -234,9 +251,18 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 	return count;
 }
 
+/* With --through the library is given the device's memory for the host's. */
+static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t count)
+{
+	for (size_t i = 0; chunk->device && i < count; i++)
+		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
+}
+
 static int write_chunk(struct pipeline *p, struct chunk *chunk)
 {
 	size_t count = cut_extents(p, chunk);
+
+	move_extents(p, chunk, count);
 
 	if (count > 0)
 		return submit(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
@@ -248,7 +274,16 @@ static int write_chunk(struct pipeline *p, struct chunk *chunk)
 /* The chunk has got its bytes. */
 static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 {
+	const struct cli_end *source = p->copy->source, *target = p->copy->target;
+	int rc = 0;
+
 	chunk->full = true;
+	if (chunk->device && !source->file)
+		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
+	else if (chunk->device && (p->copy->hash || target->sparse || !target->file))
+		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
+	if (rc)
+		return fail(p->copy, rc, "%s", sluice_last_message());
 	if (chunk->length == 0)
 		chunk->written = true;
 	else if (p->copy->target->file)
@@ -326,7 +361,8 @@ static int read_next(struct pipeline *p)
 		p->offset += chunk->length;
 		p->ended = p->offset == source->length;
 	}
-	struct sluice_extent extent = {chunk->data, chunk->length, chunk->offset};
+	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
+	                               chunk->offset};
 	return submit(p, source, SLUICE_READ, chunk, &extent, 1);
 }
 

@@ -11,11 +11,12 @@
 
 struct options {
 	const char *source, *target, *backend;
+	int device; /* --through, or -1 */
 	bool checksum, quiet, no_progress;
 	unsigned flags; /* of enum cli_end_flags */
 };
 
-enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS };
+enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS, KEY_THROUGH };
 
 static const struct argp_option option_list[] = {
 	{"checksum", KEY_CHECKSUM, NULL, 0, "Print the XXH3-128 of what was moved, and DST's name",
@@ -26,6 +27,9 @@ static const struct argp_option option_list[] = {
 	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
 	{"backend", KEY_BACKEND, "NAME", 0,
          "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
+	{"through", KEY_THROUGH, "DEVICE", 0,
+         "Read into memory of a device, as in 'emulated', and write from there, in stream order",
+         0},
 	{0},
 };
 
@@ -58,6 +62,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_BACKEND:
 		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
+		return 0;
+	case KEY_THROUGH:
+		o->device = cli_option_memory(state, "through", arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num > 1)
@@ -137,6 +144,9 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 		print_failure(copy, rc);
 		return rc;
 	}
+	/* A server may take its time to answer, and here is nothing to clean up. */
+	if (!target->path)
+		cli_interrupt_release();
 	rc = cli_end_commit(target, o->flags);
 	if (rc)
 		return rc;
@@ -152,11 +162,23 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct options *o)
 {
 	struct cli_end source, target;
-	struct cli_copy copy = {.ctx = ctx, .source = &source, .target = &target, .hash = hash};
+	struct cli_copy copy = {.ctx = ctx,
+	                        .source = &source,
+	                        .target = &target,
+	                        .hash = hash,
+	                        .device = o->device};
+	/* Until there is something to clean up a signal ends the program at once: a server that does
+	 * not answer is asked for a long time. */
 	int rc = cli_end_open_source(ctx, o->source, &source);
 
 	if (rc)
 		return rc;
+	/* Of local files the other end sees it, whatever they are called. */
+	if (source.file && !source.path && !strcmp(o->source, o->target)) {
+		warnx("'%s' is both SRC and DST", source.name);
+		cli_end_discard(&source);
+		return -EINVAL;
+	}
 	rc = cli_end_open_target(ctx, o->target, &source, o->flags, &target);
 	if (rc == 0)
 		rc = copy_ends(&copy, o);
@@ -169,12 +191,11 @@ int cli_cp(int argc, char **argv)
 {
 	static const struct argp argp = {option_list, parse, "SRC DST", description,
 	                                 NULL,        NULL,  NULL};
-	struct options o = {0};
+	struct options o = {.device = -1};
 	XXH3_state_t *hash = NULL;
 	sluice_context *ctx;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	cli_interrupt_catch();
 	if (o.checksum) {
 		hash = XXH3_createState();
 		if (!hash)

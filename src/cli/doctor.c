@@ -52,11 +52,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 static void print_finding(const struct options *o, const struct sluice_feature *f, bool first)
 {
 	if (!o->json) {
-		printf("%c %-14s %s\n", f->usable ? '+' : '-', f->name, f->detail);
+		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
 		if (f->effect)
-			printf("  %-14s %s\n", "", f->effect);
+			printf("  %-16s %s\n", "", f->effect);
 		if (f->remedy)
-			printf("  %-14s remedy: %s\n", "", f->remedy);
+			printf("  %-16s remedy: %s\n", "", f->remedy);
 		return;
 	}
 	printf("%s\n    {\"name\": ", first ? "" : ",");
@@ -104,6 +104,30 @@ static void print_features(const struct options *o, const sluice_context *ctx)
 	print_end(o);
 }
 
+static void print_devices(const struct options *o)
+{
+	struct sluice_device d = {.size = sizeof d};
+	char memory[CLI_TEXT], detail[256];
+
+	print_heading(o, "Devices", "devices");
+	for (int i = 0; sluice_device_describe(i, &d) == 0; i++) {
+		snprintf(detail, sizeof detail, "%s, %s of memory", d.detail,
+		         cli_size_format(d.memory_bytes, memory));
+		struct sluice_feature f = {
+			.name = d.name,
+			.usable = 1,
+			.detail = detail,
+			.effect = d.stream_order
+		                          ? "its memory can be read into and written from, in "
+		                            "stream order"
+		                          : "its memory can be read into and written from, not in "
+		                            "stream order",
+		};
+		print_finding(o, &f, i == 0);
+	}
+	print_end(o);
+}
+
 /* ------------------------------------------------------------------------------------ settings */
 
 /* Without a context the values are unknown, and what is allowed is shown instead. */
@@ -114,7 +138,7 @@ static void print_settings(const struct options *o, const sluice_context *ctx)
 	print_heading(o, "Settings", "settings");
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
 		if (!o->json) {
-			printf("  %-24s %-12s %s\n", s.variable, s.value ? s.value : "?",
+			printf("  %-26s %-12s %s\n", s.variable, s.value ? s.value : "?",
 			       s.value ? s.source : s.range);
 			continue;
 		}
@@ -285,13 +309,15 @@ static void print_path(const char *path, const struct sluice_stat *st, const cha
 {
 	printf("\nFiles at %s\n", path);
 	if (problem)
-		printf("- %-14s not known: %s\n", "direct I/O", problem);
+		printf("- %-16s not known: %s\n", "direct I/O", problem);
 	else if (st->direct_offset)
-		printf("+ %-14s offset and length aligned to %u, memory to %u\n", "direct I/O",
+		printf("+ %-16s offset and length aligned to %u, memory to %u\n", "direct I/O",
 		       st->direct_offset, st->direct_memory);
+	else if (!st->mode)
+		printf("- %-16s not for remote files\n", "direct I/O");
 	else
-		printf("- %-14s not there; all goes through the page cache\n"
-		       "  %-14s remedy: keep large files on ext4, XFS or a block device\n",
+		printf("- %-16s not there; all goes through the page cache\n"
+		       "  %-16s remedy: keep large files on ext4, XFS or a block device\n",
 		       "direct I/O", "");
 }
 
@@ -300,12 +326,15 @@ static char *examine_path(const struct options *o, sluice_context *ctx)
 {
 	const char *path = o->path ? o->path : ".";
 	struct sluice_stat st = {.size = sizeof st};
-	char *problem = stat_there(ctx, path, &st);
+	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
 
+	if (!name)
+		err(CLI_FAILED, "PATH");
 	if (o->json)
-		print_path_json(path, &st, problem);
+		print_path_json(name, &st, problem);
 	else
-		print_path(path, &st, problem);
+		print_path(name, &st, problem);
+	free(name);
 	if (o->path)
 		return problem;
 	/* That there can be no file in the working directory is no fault if nobody asked. */
@@ -333,6 +362,7 @@ static bool examine(const struct options *o)
 	print_machine(o);
 	if (ctx) {
 		print_features(o, ctx);
+		print_devices(o);
 		problem = examine_path(o, ctx);
 	}
 	print_settings(o, ctx);

@@ -160,7 +160,6 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 	       !is_stream(st->st_mode);
 }
 
-/* path becomes path/NAME, with the last part of the source's name. */
 /* What a remote source would be called here: the last part of its path, as it stands there, so that
  * an escaped slash leads nowhere. NULL: nothing. */
 static char *last_part(const struct cli_end *source)
@@ -173,6 +172,7 @@ static char *last_part(const struct cli_end *source)
 	return strndup(slash + 1, (size_t)(source->name + n - slash - 1));
 }
 
+/* path becomes path/NAME, with the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
 	char *from = source->path ? strdup(source->path) : last_part(source);
@@ -295,9 +295,14 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 			return open_block_device(ctx, path, source, options, out);
 		return open_new_file(ctx, path, &st, source, options, out);
 	}
+	int why = errno;
 	if (lstat(path, &link) == 0) {
-		warnx("'%s' is a symbolic link to nothing; it is not written through", path);
-		return -ENOENT;
+		if (why == ENOENT)
+			warnx("'%s' is a symbolic link to nothing; it is not written through",
+			      path);
+		else
+			warnx("'%s': %s", path, strerror(why));
+		return -why;
 	}
 	if (path[0] && path[strlen(path) - 1] == '/') {
 		warnx("'%s': there is no such directory", path);
@@ -332,6 +337,8 @@ static int open_remote(sluice_context *ctx, const char *uri,
 {
 	int rc = sluice_open(ctx, uri, options, &out->file);
 
+	cli_interrupt_catch();
+	out->replaces = true;
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
 	else if (rc)
@@ -361,12 +368,13 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
 	if (rc == 0)
 		rc = name_end(out, path ? path : strcmp(uri, "-") ? uri : "standard output");
 	out->path = path;
-	if (rc == 0 && fd >= 0)
-		rc = open_target_stream(fd, source, out);
-	else if (rc == 0 && path)
-		rc = open_target_path(ctx, source, flags, &options, out);
-	else if (rc == 0)
+	if (rc == 0 && !path && fd < 0) {
 		rc = open_remote(ctx, uri, &options, out);
+	} else if (rc == 0) {
+		cli_interrupt_catch();
+		rc = path ? open_target_path(ctx, source, flags, &options, out)
+		          : open_target_stream(fd, source, out);
+	}
 	if (rc)
 		cli_end_discard(out);
 	return rc;

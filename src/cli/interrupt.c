@@ -28,7 +28,7 @@ static void handle(int signal, void (*handler)(int))
 	sigaction(signal, &action, NULL);
 }
 
-void cli_interrupt_catch(void)
+static void handle_all(void (*handler)(int))
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 
@@ -38,8 +38,18 @@ void cli_interrupt_catch(void)
 		/* nohup and shells that start a job in the background ignore some on purpose. */
 		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
 			continue;
-		handle(signals[i], remember);
+		handle(signals[i], handler);
 	}
+}
+
+void cli_interrupt_catch(void)
+{
+	handle_all(remember);
+}
+
+void cli_interrupt_release(void)
+{
+	handle_all(SIG_DFL);
 }
 
 int cli_interrupted(void)

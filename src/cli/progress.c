@@ -41,6 +41,16 @@ static size_t fit_name(const char *name, size_t columns, char *out, size_t size)
 	return used;
 }
 
+/* The part of name that tells most in few columns: all of it, or what is behind the last slash. */
+static const char *short_name(const char *name, size_t columns)
+{
+	char text[256];
+	const char *slash = strrchr(name, '/');
+	bool fits = fit_name(name, sizeof text, text, sizeof text) <= columns;
+
+	return fits || !slash || !slash[1] ? name : slash + 1;
+}
+
 static void format_left(double seconds, char text[CLI_TEXT])
 {
 	uint64_t s = seconds < 360000 ? (uint64_t)(seconds + 0.5) : 360000;
@@ -86,7 +96,8 @@ static void draw(struct cli_progress *p, uint64_t moved)
 	/* Room for the longest time left, so that the bar does not move with it. */
 	size_t reserved = p->total && tail_columns < 30 ? 30 : tail_columns;
 	size_t room = columns > reserved + 2 ? columns - reserved - 2 : 0;
-	size_t name_columns = fit_name(p->name, p->total ? room / 2 : room, name, sizeof name);
+	size_t most = p->total ? room / 2 : room;
+	size_t name_columns = fit_name(short_name(p->name, most), most, name, sizeof name);
 	size_t bar_columns = room > name_columns + 4 ? room - name_columns - 4 : 0;
 
 	p->drawn = true;

@@ -181,7 +181,7 @@ void sl_emulated_fault(struct emulated *device, int error)
 
 int sluice_emulated_configure(int device, const struct sluice_emulated_options *o)
 {
-	struct sluice_emulated_options options = SLUICE_EMULATED_INIT;
+	struct sluice_emulated_options options = SLUICE_EMULATED_OPTIONS_INIT;
 	struct emulated *found = sl_emulated_numbered(device);
 
 	if (!found)

@@ -80,6 +80,11 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	found = device < 0 ? NULL : sl_device_find((unsigned)device);
 	if (!found)
 		return sl_fail(-ENODEV, "there is no device %d", device);
+	if (!memory && !n) {
+		struct sl_staging *own;
+
+		return sl_context_get_staging(ctx, found, &own);
+	}
 	if (!memory || (uintptr_t)memory % SL_SLOT_LEAST)
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
 	settings = ctx->core.settings;

@@ -43,7 +43,8 @@ struct sl_chunks {
 	size_t count;
 	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
 	uint64_t file_size;    /* bytes behind it are in no chunk */
-	bool whole;            /* a chunk is an extent */
+	bool apart;            /* a chunk is of one extent */
+	bool whole;            /* and of all of it */
 	size_t slot_bytes;
 	size_t extent; /* where the next chunk begins */
 	uint64_t position;
@@ -141,6 +142,10 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 void sl_staged_free(struct sl_staged *staged);
 /* The operation's turn has come; op->locked.plan has its limits. Goes on by itself. */
 void sl_staged_start(struct sluice_op *op);
+/* Where a read in stream order that is one segment goes, whose slot is there; NULL: it is another. */
+char *sl_staged_place(struct sluice_op *op);
+/* All of it is there, before the operation has started: it needs nothing but the device. */
+void sl_staged_filled(struct sluice_op *op, uint64_t moved);
 /* With op->mutex: lets op->locked.plan cut what comes next. False: nothing now, or never again. */
 bool sl_staged_next(struct sluice_op *op);
 /* With op->mutex: a piece of that seat is over. */

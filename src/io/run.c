@@ -237,21 +237,33 @@ static bool wants_reserve(struct sluice_op *op)
 	return size >= 0 && extent->offset + extent->length > (uint64_t)size;
 }
 
-/* What is in memory already needs nobody else: the operation is over as it starts. */
+/*
+ * What is in memory already needs nobody else: the operation is over as it starts, or, in stream order,
+ * when the device has copied it.
+ */
 static bool read_now(struct sluice_op *op)
 {
 	struct sl_backend *backend = op->file->backend;
 	const struct sluice_extent *extent = &op->extents[0];
+	char *place;
 	int64_t moved;
 
 	if (op->kind != SL_READ || op->count != 1 || !extent->length || !backend->ops->read_now ||
-	    extent->length > op->ctx->core.settings.inline_bytes || op->staged)
+	    extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
-	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
+	place = op->staged ? sl_staged_place(op) : extent->data;
+	if (!place)
+		return false;
+	moved = backend->ops->read_now(backend, place, extent->length, extent->offset);
 	op->missed = moved < 0;
 	if (op->missed)
 		return false;
-	op->locked.moved = (uint64_t)moved;
+	if (op->staged) {
+		sl_staged_filled(op, (uint64_t)moved);
+	} else {
+		op->locked.moved = (uint64_t)moved;
+		sl_op_end(op);
+	}
 	return true;
 }
 
@@ -287,11 +299,8 @@ void sl_op_start(struct sluice_op *op)
 	struct sl_backend *backend = op->file->backend;
 	int64_t size = INT64_MAX;
 
-	if (read_now(op)) {
-		sl_op_end(op);
+	if (read_now(op))
 		return;
-	}
-
 	if (op->kind == SL_READ && backend->ops->size) {
 		size = backend->ops->size(backend);
 		if (size < -1)

@@ -56,6 +56,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 		.count = op->count,
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
+		/* What comes short of a file of unknown length is the end of the chunk. */
+		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
 	};
 	struct sl_staging *staging;
@@ -219,6 +221,33 @@ void sl_staged_start(struct sluice_op *op)
 	/* Nobody ends the operation while it asks, unless the ask is withdrawn. */
 	if (sl_slots_take(staged->staging, &staged->ask))
 		begin(staged);
+}
+
+char *sl_staged_place(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_chunks walk = staged->shape;
+	struct sl_segment segment;
+	struct sl_chunk chunk;
+
+	if (staged->way != SL_WAY_STREAM || !sl_chunk_next(&walk, &chunk) ||
+	    !sl_segment_next(&staged->shape, &chunk, &segment) ||
+	    segment.length < op->extents[0].length)
+		return NULL;
+	return staged->slots[0].data + segment.at;
+}
+
+void sl_staged_filled(struct sluice_op *op, uint64_t moved)
+{
+	struct sl_staged *staged = op->staged;
+
+	pthread_mutex_lock(&op->mutex);
+	op->locked.moved = moved;
+	staged->locked.started = true;
+	staged->locked.exhausted = true;
+	if (!op->locked.stopped)
+		sl_ring_store(&staged->ring, 0);
+	sl_op_pump_locked(op);
 }
 
 void sl_staged_cancel(struct sluice_op *op)

@@ -32,18 +32,17 @@ static int take_slots(struct sluice_op *op)
 	struct sl_staged *staged = op->staged;
 	_Atomic uint32_t word = 0;
 
-	if (op->file->flags & SLUICE_OPEN_NONBLOCK)
-		return sl_slots_try(staged->staging, &staged->ask)
-		               ? 0
-		               : sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
 	staged->ask.granted = granted;
 	staged->ask.word = &word;
-	if (sl_slots_take(staged->staging, &staged->ask))
-		return 0;
-	/* Ended by the operations that have the slots, which need nothing of this thread. */
-	while (!atomic_load(&word))
-		sl_word_wait(&word, 0, SL_FOREVER);
-	return 0;
+	if (op->file->flags & SLUICE_OPEN_NONBLOCK) {
+		if (!sl_slots_try(staged->staging, &staged->ask))
+			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
+	} else if (!sl_slots_take(staged->staging, &staged->ask)) {
+		/* Ended by the operations that have the slots, which need nothing of this thread. */
+		while (!atomic_load(&word))
+			sl_word_wait(&word, 0, SL_FOREVER);
+	}
+	return staged->ask.refused ? sl_fail(-EIO, "the device is lost") : 0;
 }
 
 void sl_copier_left(struct sluice_context *ctx)

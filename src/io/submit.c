@@ -350,20 +350,13 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 
 int sluice_poll(const sluice_op *op)
 {
-	struct sluice_op *stream_op = (struct sluice_op *)(uintptr_t)op;
 	int rc = check_op(op);
-	bool over;
 
 	if (rc)
 		return rc;
-	if (atomic_load(&op->state) & SL_OP_DONE)
-		return 1;
-	if (!op->on_stream)
-		return 0;
-	pthread_mutex_lock(&stream_op->mutex);
-	over = op->locked.over || sl_staged_over(stream_op);
-	pthread_mutex_unlock(&stream_op->mutex);
-	return over;
+	/* Whatever says next that it is over agrees: the queue, its descriptor, cancel. */
+	settle((struct sluice_op *)(uintptr_t)op);
+	return atomic_load(&op->state) & SL_OP_DONE;
 }
 
 int sluice_op_fd(sluice_op *op)
@@ -408,6 +401,7 @@ int sluice_cancel(sluice_op *op)
 
 	if (rc)
 		return rc;
+	settle(op);
 	/* While it is not over the file is there to be held, which holds what this looks at. */
 	pthread_mutex_lock(&op->mutex);
 	over = op->locked.ended;

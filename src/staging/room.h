@@ -30,6 +30,9 @@ struct sl_words {
 	_Alignas(64) _Atomic uint32_t gpu;
 };
 
+/* Grants nothing to those who ask for slots of a lost device. */
+void sl_slots_refuse(struct sl_staging *staging);
+
 /* Watches the words of the device. */
 struct sl_bell {
 	pthread_mutex_t mutex;

@@ -53,7 +53,8 @@ static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
 	bool granted;
 
 	pthread_mutex_lock(&staging->mutex);
-	granted = sl_list_empty(asks) && grant(staging, ask);
+	ask->refused = ask->part == SL_PART_STREAM && sl_staging_lost(staging);
+	granted = ask->refused || (sl_list_empty(asks) && grant(staging, ask));
 	ask->waiting = !granted && queue;
 	if (ask->waiting)
 		sl_list_append(asks, &ask->link);
@@ -92,13 +93,40 @@ static void grant_waiting(struct sl_staging *staging, struct sl_list *granted)
 
 static void tell(struct sl_list *granted)
 {
+	/* Who is told may be done at once and give slots back: a queue instead of a recursion. */
+	static _Thread_local struct sl_list *telling;
 	struct sl_list *link;
 
+	if (telling) {
+		while ((link = sl_list_take(granted)))
+			sl_list_append(telling, link);
+		return;
+	}
+	telling = granted;
 	while ((link = sl_list_take(granted))) {
 		struct sl_ask *ask = SL_CONTAINER(link, struct sl_ask, link);
 
 		ask->granted(ask);
 	}
+	telling = NULL;
+}
+
+void sl_slots_refuse(struct sl_staging *staging)
+{
+	struct sl_list refused;
+	struct sl_list *link;
+
+	sl_list_init(&refused);
+	pthread_mutex_lock(&staging->mutex);
+	while ((link = sl_list_take(&staging->locked.asks[SL_PART_STREAM]))) {
+		struct sl_ask *ask = SL_CONTAINER(link, struct sl_ask, link);
+
+		ask->waiting = false;
+		ask->refused = true;
+		sl_list_append(&refused, link);
+	}
+	pthread_mutex_unlock(&staging->mutex);
+	tell(&refused);
 }
 
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_ask *ask)

@@ -64,6 +64,7 @@ struct sl_ask {
 	_Atomic uint32_t *word;           /* the asking thread's own */
 	struct sl_list link;              /* guarded by the staging's mutex, as is waiting */
 	bool waiting;
+	bool refused; /* granted, and there are none: the device is lost */
 };
 /* True: granted now; granted() is not called. False: it will be. */
 bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);

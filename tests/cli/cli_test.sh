@@ -46,6 +46,32 @@ the_checksum_is_that_of_xxhsum() {
 	[ "$(cat out)" = "99aa06d3014798d86001c324468d497f  to" ] || fail "$(cat out)"
 }
 
+a_copy_through_a_device_holds_the_same_bytes() {
+	local n device
+	for n in 0 1 4097 5000001 70000003; do
+		noise $n > from
+		for device in emulated emulated:1; do
+			rm -f to
+			status 0 "$sluice" cp -q --through $device from to
+			same from to
+			cat from | "$sluice" cp -qf --through $device - to || fail "pipe to file"
+			same from to
+			"$sluice" cp -q --through $device from - | cmp - from || fail "file to pipe"
+		done
+	done
+	seq 2000000 > from
+	status 0 "$sluice" cp -f --through emulated --checksum from to
+	[ "$(cat out)" = "8f31e26b593645beb4a961057df23e26  to" ] || fail "$(cat out)"
+	same from to
+	status 0 "$sluice" cp -qf --through emulated /proc/version to
+	cmp to /proc/version || fail "a file that does not know its length"
+	truncate -s 10M sparse
+	echo text | dd of=sparse bs=1 seek=5000000 conv=notrunc status=none
+	status 0 "$sluice" cp -qf --through emulated sparse to
+	same sparse to
+	[ "$(stat -c %b to)" -lt 1000 ] || fail "the copy is not sparse"
+}
+
 an_existing_file_is_overwritten_only_with_force() {
 	echo old > to
 	echo new > from
@@ -96,6 +122,10 @@ a_symbolic_link_stays_and_its_target_is_replaced() {
 	status 1 "$sluice" cp -f from dangling
 	says "a symbolic link to nothing"
 	[ ! -e nothing ] || fail "it was written through"
+	ln -s one another
+	ln -s another one
+	status 1 "$sluice" cp -f from one
+	says "Too many levels of symbolic links"
 }
 
 a_device_is_written_to_and_not_replaced() {
@@ -186,6 +216,26 @@ permissions_are_those_of_cp() {
 		fail "what nobody may read became $(stat -c %a closed)"
 	[ "$(stat -c %a new)" = 755 ] || fail "new: $(stat -c %a new)"
 	[ "$(stat -c %a to)" = 666 ] || fail "overwritten: $(stat -c %a to)"
+}
+
+an_overwritten_file_keeps_its_owner() {
+	[ "$(id -u)" = 0 ] || skip "only root may give files away"
+	umask 022
+	echo text > from
+	echo old > to
+	chown 1234:2345 to || skip "no such owners here"
+	chmod 4751 to
+	status 0 "$sluice" cp -f from to
+	same from to
+	[ "$(stat -c %u:%g:%a to)" = 1234:2345:4751 ] || fail "root made it $(stat -c %u:%g:%a to)"
+	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+	chmod 711 "$scratch"
+	chmod 777 .
+	"${as[@]}" bash -c 'cd "$1" && "$2" --version' - "$PWD" "$sluice" > /dev/null 2>&1 ||
+		skip "no other user gets here"
+	status 0 "${as[@]}" bash -c 'echo mine | "$1" cp -qf - to' - "$sluice"
+	[ "$(cat to)" = mine ] || fail "it was not overwritten"
+	[ "$(stat -c %u:%g:%a to)" = 4321:4321:751 ] || fail "another made it $(stat -c %u:%g:%a to)"
 }
 
 # The source is opened before the target, and opening a FIFO waits for its reader.
@@ -293,6 +343,15 @@ a_bar_is_drawn_on_a_terminal_only_and_erased() {
 	grep -q $'\r\033\\[K[0-9.]* KiB in ' terminal || fail "it was not erased"
 	bash -c "$slow off" 2> err
 	grep -q $'\r' err && fail "a bar without a terminal"
+	# Where the name does not fit, its last part has to do.
+	mkdir -p folder/with/a/name
+	truncate -s 1G folder/with/a/name/short
+	mkfifo slow
+	(sleep 0.7 && cat) < slow > /dev/null &
+	TERM=xterm timeout 10 script -qec "stty cols 60; '$sluice' cp folder/with/a/name/short slow" \
+		/dev/null < /dev/null > terminal
+	wait
+	grep -q $'\033\\[Kshort  \\[' terminal || fail "not the last part: $(head -c 300 terminal | cat -v)"
 	TERM=xterm timeout 10 script -qec "$slow quiet -q" /dev/null < /dev/null > terminal
 	[ ! -s terminal ] || fail "quiet drew something"
 }
@@ -358,6 +417,20 @@ bench_moves_what_it_says() {
 	json out 'j["random"] and j["cold"] and j["buffer"] == "full" and "resident" in j'
 	status 0 "$sluice" bench read from --repeat 2
 	grep -q median out || fail "$(cat out)"
+}
+
+bench_uses_the_memory_of_a_device() {
+	local order
+	noise 9000001 > from
+	for order in host stream; do
+		status 0 "$sluice" bench read from --memory emulated:1 --order $order --op-size 1M --repeat 2 --json
+		json out "j['bytes'] == 9000001 and j['memory'] == 'emulated:1' and j['order'] == '$order'"
+		status 0 "$sluice" bench write to --memory emulated --order $order --size 5000001 --repeat 1 -f
+		[ "$(stat -c %s to)" = 5000001 ] || fail "the file has $(stat -c %s to) bytes"
+		[ "$(head -c 100000 to | gzip | wc -c)" -gt 90000 ] || fail "what it wrote is no noise"
+	done
+	status 0 "$sluice" bench read from --memory emulated --order stream --random --op-size 4K --size 4M --repeat 1
+	grep -q "in memory of emulated, in stream order" out || fail "$(cat out)"
 }
 
 bench_destroys_nothing_without_force() {
@@ -458,6 +531,13 @@ wrong_usage_is_named_and_has_status_2() {
 		bench copy from
 		bench read from from
 		bench read from --memory device
+		bench read from --memory emulated:2
+		bench read from --memory emulated:
+		bench read from --order stream
+		bench read from --order none
+		bench read from --memory emulated --unaligned
+		cp --through device from to
+		cp --through "" from to
 		bench read from --backend unknown
 		bench read from --buffer none
 		bench read from --depth 0

@@ -76,6 +76,9 @@ a_copy_to_a_server_overwrites_only_with_force() {
 	[ "$(cat to)" = old ] || fail "it was overwritten"
 	status 0 "$sluice" cp -f from "$(at to)"
 	same from to
+	status 1 "$sluice" cp -f "$(at to)" "$(at to)"
+	says "both SRC and DST"
+	same from to
 }
 
 a_directory_as_target_gets_the_name_in_the_uri() {
@@ -158,6 +161,26 @@ an_interrupted_remote_copy_leaves_nothing() {
 	[ $((SECONDS - began)) -lt 8 ] || fail "it took $((SECONDS - began)) s"
 }
 
+a_copy_that_waits_for_a_server_can_be_interrupted() {
+	local began=$SECONDS late="$fault/id/x?latency=9000" options
+	mkdir into
+	noise 5000 > from
+	export SLUICE_HTTP_STALL_MS=30000
+	for options in "$late into/to" "from $late" "-f from $late"; do
+		timeout -s INT 0.7 env --default-signal=INT "$sluice" cp $options 2> err
+		[ $? = 124 ] || fail "it was not interrupted: $options"
+		holds into
+	done
+	[ $((SECONDS - began)) -lt 6 ] || fail "it took $((SECONDS - began)) s"
+}
+
+an_interrupted_upload_is_not_written() {
+	timeout -s INT 0.7 env --default-signal=INT "$sluice" cp - "$(at to)" \
+		< <(noise 3000000 && exec sleep 3) 2> err
+	says "interrupted; '$(at to)' was not written"
+	[ ! -e to ] || fail "there is something"
+}
+
 # -------------------------------------------------------------------------------------- bench, stat
 
 stat_tells_what_a_server_says() {
@@ -185,6 +208,15 @@ bench_reads_from_a_server() {
 	says "404"
 }
 
+bench_reads_whole_what_has_no_ranges() {
+	local uri="$fault/id/x?size=3000001&ranges=no"
+	status 0 "$sluice" bench read "$uri" --repeat 2 --json
+	json out 'j["bytes"] == 3000001 and j["operations"] == 1'
+	status 1 "$sluice" bench read "$uri" --op-size 1M
+	[ "$(wc -l < err)" = 1 ] || fail "$(cat err)"
+	says "no ranges"
+}
+
 # ------------------------------------------------------------------------------------------ the log
 
 the_log_shows_requests_and_no_password() {
@@ -203,6 +235,17 @@ the_log_shows_requests_and_no_password() {
 	status 0 "$sluice" stat --json "$uri"
 	grep -q s3cret out err && fail "$(cat out)"
 	status 0 "$sluice" cp -f --checksum "$uri" to
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" bench read --repeat 1 "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" bench read --repeat 1 --json "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 1 "$sluice" bench read --cold "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	status 0 "$sluice" doctor "$uri"
+	grep -q s3cret out err && fail "$(cat out err)"
+	grep -q 'not for remote files' out || fail "$(cat out)"
+	status 0 "$sluice" doctor --json "$uri"
 	grep -q s3cret out err && fail "$(cat out err)"
 	return 0
 }

@@ -6,6 +6,9 @@
 #include "support/support.h"
 
 #define WRITES_IN_PLACE "a remote file cannot be written in place"
+#define NO_PROTECTION   "a device has no mprotect(), and the shim would have to read this memory"
+#define WATCHED         "it watches the bytes come, which are somewhere else"
+#define ONE_STREAM      "the two reads may be on one stream"
 
 int group_read(void);
 int group_write(void);

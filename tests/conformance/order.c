@@ -296,8 +296,9 @@ int group_order(void)
 		fixture_test(the_last_of_many_overlapping_writes_wins),
 		fixture_test(the_order_holds_extent_by_extent),
 		fixture_test(truncate_keeps_its_place_among_writes),
-		fixture_test(two_reads_on_one_handle_overlap_in_time),
+		row_test(two_reads_on_one_handle_overlap_in_time, .memory = WATCHED,
+	                 .order = ONE_STREAM),
 	};
 
-	return cmocka_run_group_tests_name("order", tests, NULL, NULL);
+	return run_group("order", tests, COUNT_OF(tests));
 }

@@ -402,8 +402,11 @@ int group_read(void)
 		fixture_test(an_empty_file_reads_as_nothing),
 		fixture_test(a_range_beyond_int64_max_is_refused),
 		fixture_test(null_data_is_refused),
-		local_test(memory_that_cannot_be_written_fails_the_read,
-	                   "libcurl's data is copied by the CPU, which ends the program there"),
+		row_test(
+			memory_that_cannot_be_written_fails_the_read,
+			.remote =
+				"libcurl's data is copied by the CPU, which ends the program there",
+			.memory = NO_PROTECTION),
 		fixture_test(holes_read_as_zeros),
 		local_test(bytes_that_another_program_just_wrote_are_read,
 	                   "a remote file that changes is an error; see the changed ETag in "

@@ -363,7 +363,7 @@ int group_write(void)
 		fixture_test(a_write_behind_the_end_leaves_a_hole_of_zeros),
 		fixture_test(extending_writes_in_flight_give_the_sequential_file),
 		fixture_test(a_write_only_reads_its_source),
-		fixture_test(memory_that_cannot_be_read_fails_the_write),
+		row_test(memory_that_cannot_be_read_fails_the_write, .memory = NO_PROTECTION),
 		fixture_test(an_empty_write_changes_nothing),
 		fixture_test(a_handle_does_only_what_it_was_opened_for),
 		fixture_test(truncate_sets_the_length),
@@ -371,5 +371,5 @@ int group_write(void)
 		fixture_test(sync_waits_for_reads_too),
 	};
 
-	return cmocka_run_group_tests_name("write", tests, NULL, NULL);
+	return run_group("write", tests, COUNT_OF(tests));
 }

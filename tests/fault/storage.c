@@ -157,6 +157,15 @@ static void check_reserved(struct fixture *f, const struct small *fs, const char
 	assert_refused(sluice_open(f->ctx, path, &o, &file), ENOSPC, "expected");
 	assert_null(file);
 	assert_int_equal(directory_entries(at), before);
+	o.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
+	assert_refused(sluice_open(f->ctx, path, &o, &file), ENOSPC, "expected");
+	assert_int_equal(directory_entries(at), before);
+	/* A file that was there stays, and an empty one too. */
+	file_write(path, "", 0, 0);
+	assert_refused(sluice_open(f->ctx, path, &o, &file), ENOSPC, "expected");
+	assert_int_equal(directory_entries(at), before + 1);
+	unlink(path);
+	o.flags = SLUICE_OPEN_REPLACE;
 	/* Not taken, but given back: now a smaller one fits. */
 	o.expected_size = b.length;
 	assert_ok(sluice_open(f->ctx, path, &o, &file));

@@ -217,6 +217,20 @@ static void exclusive_does_not_overwrite(void **state)
 	assert_non_null(strstr(asked_for(uri), "/object 5\n"));
 }
 
+/* Not once more by the upload, after all the attempts to ask whether there is something. */
+static void exclusive_is_refused_at_once_where_nobody_answers(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+	char uri[64];
+
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/object", closed_port());
+	o.flags = REPLACE | SLUICE_OPEN_EXCLUSIVE;
+	assert_refused(sluice_open(f->ctx, uri, &o, &file), ECONNREFUSED, "/object");
+	assert_null(file);
+}
+
 static void what_http_cannot_do_is_refused(void **state)
 {
 	struct fixture *f = *state;
@@ -253,6 +267,7 @@ int group_put(void)
 		http_test(another_length_than_was_announced_is_not_committed),
 		http_test(until_close_the_name_shows_what_it_showed),
 		http_test(exclusive_does_not_overwrite),
+		http_test(exclusive_is_refused_at_once_where_nobody_answers),
 		http_test(what_http_cannot_do_is_refused),
 	};
 

@@ -86,6 +86,28 @@ static void retry_after_is_waited_for(void **state)
 		fail_msg("Retry-After: 3600 with a bound of 0.3 s took %.3f s", took);
 }
 
+/* One of many requests that rest by chance hardly at all would fail the operation. */
+static void the_rests_have_a_least_length(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file;
+	char uri[64];
+	int i;
+
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/object", closed_port());
+	with(f, "SLUICE_HTTP_ATTEMPTS", "3");
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "400");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "200");
+	for (i = 0; i < 6; i++) {
+		double begun = seconds_now(), took;
+
+		assert_refused(sluice_open(f->ctx, uri, NULL, &file), ECONNREFUSED, "");
+		took = seconds_now() - begun;
+		if (took < 0.29)
+			fail_msg("two rests of 0.1 and 0.2 s at least took %.3f s", took);
+	}
+}
+
 static void a_short_body_is_continued_where_it_ended(void **state)
 {
 	struct fixture *f = *state;
@@ -157,6 +179,7 @@ int group_retry(void)
 		http_test(attempts_have_an_end),
 		http_test(the_number_of_attempts_is_a_setting),
 		http_test(retry_after_is_waited_for),
+		http_test(the_rests_have_a_least_length),
 		http_test(a_short_body_is_continued_where_it_ended),
 		http_test(a_body_that_stays_short_fails),
 		http_test(a_reset_in_mid_body_is_survived),

@@ -119,6 +119,18 @@ sluice_op *start_any(sluice_file *file, size_t n, uint64_t offset)
 	                   : start_write(file, bytes + offset, n, offset);
 }
 
+/* NULL: it runs. */
+static const char *why_not(const struct skipped *skipped)
+{
+	if (!skipped)
+		return NULL;
+	if (row->remote && skipped->remote)
+		return skipped->remote;
+	if (row->memory != HOST_MEMORY && skipped->memory)
+		return skipped->memory;
+	return row->order != HOST_ORDER ? skipped->order : NULL;
+}
+
 static void say_why(void **state)
 {
 	SKIP("%s", (const char *)*state);
@@ -132,7 +144,8 @@ int run_group(const char *name, const struct CMUnitTest *tests, size_t count)
 	assert_in_range(count, 1, COUNT_OF(run));
 	for (i = 0; i < count; i++) {
 		run[i] = tests[i];
-		if (run[i].initial_state && row->remote) {
+		run[i].initial_state = (void *)(uintptr_t)why_not(tests[i].initial_state);
+		if (run[i].initial_state) {
 			run[i].test_func = say_why;
 			run[i].setup_func = NULL;
 			run[i].teardown_func = NULL;

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "sluice/emulated.h"
 #include "support/servers.h"
 
 extern char **environ;
@@ -11,8 +12,16 @@ extern char **environ;
 #define ALL_OFF "uring,cachestat,nowait,dontcache,dioalign"
 #define CONFIG  .size = sizeof(struct sluice_config)
 
+/* Just enough pinned memory for one slot, and for one ring of two; operations wait for it. */
+#define SMALL_STAGING CONFIG, .slot_bytes = 64 * KIB, .slots = 2, .staging_bytes = 264 * KIB
+#define LEAST_STAGING                                                                 \
+	CONFIG, .workers = 2, .reactors = 1, .reactor_depth = 3, .piece_bytes = 4096, \
+		.operation_depth = 2, .direct_bytes = 4096, .inline_bytes = 1,        \
+		.bounce_bytes = 8192, .slot_bytes = 16 * KIB, .slots = 2,             \
+		.staging_bytes = 72 * KIB
+
 /*
- * The last three cut everything as small as the settings allow, so that files of a few hundred KiB
+ * The small ones cut everything as small as the settings allow, so that files of a few hundred KiB
  * meet every edge: pieces, depth, direct I/O beside buffered, copies that wait for a place.
  */
 static const struct row rows[] = {
@@ -42,6 +51,49 @@ static const struct row rows[] = {
 	{"http_easy", {CONFIG}, "easy", false},
 	{"https_multi", {CONFIG}, "multi", true},
 	{"https_easy", {CONFIG}, "easy", true},
+	{"auto_device", {CONFIG}, .memory = DEVICE_MEMORY},
+	{"auto_stream", {CONFIG}, .memory = DEVICE_MEMORY, .order = STREAM_ORDER},
+	{"auto_direct", {CONFIG}, .order = STREAM_ORDER},
+	{"auto_any", {CONFIG}, .memory = ANY_MEMORY, .order = ANY_ORDER},
+	{"posix_device", {CONFIG, .backend = "posix"}, .memory = DEVICE_MEMORY},
+	{"posix_stream",
+         {CONFIG, .backend = "posix"},
+         .memory = DEVICE_MEMORY,
+         .order = STREAM_ORDER},
+	{"uring_device", {CONFIG, .backend = "uring"}, .memory = DEVICE_MEMORY},
+	{"uring_stream",
+         {CONFIG, .backend = "uring"},
+         .memory = DEVICE_MEMORY,
+         .order = STREAM_ORDER},
+	{"small_device",
+         {SMALL_STAGING, .piece_bytes = 64 * KIB},
+         .memory = DEVICE_MEMORY,
+         .delays = true},
+	{"small_stream",
+         {SMALL_STAGING, .piece_bytes = 16 * KIB},
+         .memory = DEVICE_MEMORY,
+         .order = STREAM_ORDER,
+         .delays = true},
+	{"small_any",
+         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         .memory = ANY_MEMORY,
+         .order = ANY_ORDER,
+         .delays = true},
+	{"least_device", {LEAST_STAGING}, .memory = DEVICE_MEMORY, .delays = true},
+	{"least_stream",
+         {LEAST_STAGING},
+         .memory = DEVICE_MEMORY,
+         .order = STREAM_ORDER,
+         .delays = true},
+	{"http_multi_device", {CONFIG}, "multi", .memory = DEVICE_MEMORY},
+	{"http_multi_stream", {CONFIG}, "multi", .memory = DEVICE_MEMORY, .order = STREAM_ORDER},
+	{"http_easy_stream", {CONFIG}, "easy", .memory = DEVICE_MEMORY, .order = STREAM_ORDER},
+	{"https_multi_stream",
+         {CONFIG},
+         "multi",
+         true,
+         .memory = DEVICE_MEMORY,
+         .order = STREAM_ORDER},
 };
 
 const struct row *row = &rows[0];
@@ -130,6 +182,24 @@ static void row_start_remote(void)
 	setenv("SLUICE_CA_BUNDLE", server_ca(), 1);
 }
 
+/* A device's threads start at its first use and stay: they are there before anybody counts. */
+static void start_devices(void)
+{
+	struct sluice_emulated_options o = SLUICE_EMULATED_INIT;
+	void *memory;
+
+	for (int device = 0; device < 2; device++) {
+		assert_ok(sluice_device_alloc(device, 1, &memory));
+		assert_ok(sluice_device_free(memory));
+		if (!row->delays)
+			continue;
+		o.seed = test_seed() + (uint64_t)device + 1;
+		o.delay_us = 40;
+		o.preempt_us = 100;
+		assert_ok(sluice_emulated_configure(device, &o));
+	}
+}
+
 static void *do_nothing(void *arg)
 {
 	return arg;
@@ -162,6 +232,8 @@ void row_start(int argc, char **argv)
 		}
 		row = &rows[i];
 	}
+	if (row->memory != HOST_MEMORY || row->order != HOST_ORDER)
+		start_devices();
 	if (row->remote)
 		row_start_remote();
 	if (row->config.backend && strcmp(row->config.backend, "uring") == 0 &&

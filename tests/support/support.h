@@ -31,12 +31,19 @@
 /* No test waits longer than this for one operation; a hang becomes a failure with a name. */
 enum { PATIENCE_MS = 60000 };
 
+/* What the operations of a program that is linked with device_shim.c move, and in which order. */
+enum row_memory { HOST_MEMORY, DEVICE_MEMORY, ANY_MEMORY };
+enum row_order { HOST_ORDER, STREAM_ORDER, ANY_ORDER };
+
 /* One way to run a suite. What is 0 or NULL is left to the library's defaults. */
 struct row {
 	const char *name;
 	struct sluice_config config;
 	const char *remote; /* files are read from nginx by this backend; NULL: local files */
 	bool tls;
+	enum row_memory memory; /* of the emulated devices */
+	enum row_order order;
+	bool delays; /* of the devices, by the seed */
 };
 extern const struct row *row;
 
@@ -70,12 +77,22 @@ int fixture_teardown(void **state);
 void fixture_config(struct fixture *f, const struct sluice_config *config);
 #define fixture_test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
-/* A case for rows of local files; in the others it is skipped, and says why. */
-#define local_test(name, why)                                                          \
-	{                                                                              \
-#name, name, fixture_setup, fixture_teardown, (void *)(uintptr_t)(why) \
+/* Why a case does not run in rows of some kind; NULL: it does. */
+struct skipped {
+	const char *remote; /* files */
+	const char *memory; /* of devices */
+	const char *order;  /* of streams */
+};
+#define row_test(name, ...)                                                     \
+	{                                                                       \
+#name, name, fixture_setup, fixture_teardown, &(struct skipped) \
+		{                                                               \
+			__VA_ARGS__                                             \
+		}                                                               \
 	}
-/* cmocka_run_group_tests_name(), for tables with local_test() in them. */
+/* A case for rows of local files; in the others it is skipped, and says why. */
+#define local_test(name, why) row_test(name, .remote = (why))
+/* cmocka_run_group_tests_name(), for tables with row_test() in them. */
 int run_group(const char *name, const struct CMUnitTest *tests, size_t count);
 
 /* The name of a file in the scratch directory; one of a few static buffers, used in turn. */

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory that a command reads into and writes from: the host's, or a device's. */
+#include <err.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "cli.h"
+
+enum { PAGE = 4096, PIECE = 4 << 20 };
+
+int cli_option_memory(struct argp_state *state, const char *option, const char *text)
+{
+	int device;
+
+	if (!strcmp(text, "host"))
+		return -1;
+	if (sluice_device_find(text, &device))
+		argp_error(state, "--%s: %s", option, sluice_last_message());
+	return device;
+}
+
+static int map_host(struct cli_memory *m, bool huge)
+{
+	char text[CLI_TEXT];
+
+	m->mapping = mmap(NULL, m->size + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+	                  -1, 0);
+	if (m->mapping == MAP_FAILED) {
+		m->mapping = NULL;
+		warn("no memory for buffers of %s", cli_size_format(m->size, text));
+		return -ENOMEM;
+	}
+	if (huge)
+		madvise(m->mapping, m->size + PAGE, MADV_HUGEPAGE);
+	m->data = m->mapping;
+	return 0;
+}
+
+int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge)
+{
+	void *data;
+	int rc;
+
+	*m = (struct cli_memory){.device = device, .size = size};
+	if (device < 0)
+		return map_host(m, huge);
+	rc = sluice_device_alloc(device, size, &data);
+	if (rc) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	m->data = data;
+	for (unsigned i = 0; i < CLI_STREAMS; i++) {
+		rc = sluice_stream_new(device, &m->streams[i]);
+		if (rc) {
+			warnx("%s", sluice_last_message());
+			cli_memory_free(m);
+			return rc;
+		}
+	}
+	return 0;
+}
+
+void cli_memory_free(struct cli_memory *m)
+{
+	if (m->mapping)
+		munmap(m->mapping, m->size + PAGE);
+	for (unsigned i = 0; i < CLI_STREAMS; i++)
+		sluice_stream_free(m->streams[i]);
+	if (m->device >= 0)
+		sluice_device_free(m->data);
+	*m = (struct cli_memory){.device = -1};
+}
+
+int cli_memory_fill(struct cli_memory *m, uint64_t seed)
+{
+	uint64_t *words = m->device < 0 ? (uint64_t *)m->data : malloc(PIECE);
+	int rc = 0;
+
+	if (m->device < 0) {
+		for (size_t i = 0; i < m->size / sizeof *words; i++)
+			words[i] = cli_random(&seed);
+		return 0;
+	}
+	for (size_t at = 0; words && rc == 0 && at < m->size; at += PIECE) {
+		size_t n = m->size - at < PIECE ? m->size - at : PIECE;
+
+		for (size_t i = 0; i < PIECE / sizeof *words; i++)
+			words[i] = cli_random(&seed);
+		rc = sluice_copy(m->data + at, words, n);
+	}
+	if (rc)
+		warnx("%s", sluice_last_message());
+	else if (!words)
+		warnx("out of memory");
+	rc = words ? rc : -ENOMEM;
+	free(words);
+	return rc;
+}
+
+/* splitmix64: small, and good enough to choose offsets and to fill buffers with. */
+uint64_t cli_random(uint64_t *state)
+{
+	uint64_t x = *state += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
