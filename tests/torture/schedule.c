@@ -89,7 +89,7 @@ static void draw_device(struct rng *rng, struct schedule *s)
 {
 	s->devices = one_in(rng, 4) ? 2 : 1;
 	for (unsigned i = 0; i < DEVICES; i++) {
-		s->device[i] = (struct sluice_emulated_options)SLUICE_EMULATED_INIT;
+		s->device[i] = (struct sluice_emulated_options)SLUICE_EMULATED_OPTIONS_INIT;
 		if (one_in(rng, 8))
 			continue;
 		s->device[i].seed = 1 + rng_next(rng) / 2;
