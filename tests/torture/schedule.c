@@ -66,20 +66,18 @@ static void draw_size(struct rng *rng, struct schedule *s)
 	size_t most;
 
 	/* Few streams with long operations, or many with short ones. */
-	s->lanes = (unsigned)PICK(rng, 1, 1, 2, 3, 4, 5, 6, 8, 8, 12, 16, 24, 40, 64, 100, 256);
+	s->lanes = (unsigned)PICK(rng, 1, 2, 3, 4, 5, 6, 8, 8, 12, 16, 24, 40, 64, 256);
 	s->threads = (unsigned)PICK(rng, 1, 2, 3, 4, 4, 8);
 	if (s->threads > s->lanes)
 		s->threads = s->lanes;
 	most = MIB / s->lanes;
-	if (s->lanes <= 2 && one_in(rng, 3))
+	if (s->lanes <= 2 && one_in(rng, 6))
 		most = 3 * MIB;
 	if (most > 192 * KIB && !one_in(rng, 3) && s->lanes > 2)
 		most = 192 * KIB;
 	s->region = (most < 8192 ? 8192 : most) / GRAIN * GRAIN;
 	s->part = s->region;
 	s->steps = (unsigned)PICK(rng, 16, 24, 32, 48, 64);
-	if (s->region > MIB)
-		s->steps = 10;
 	if (s->steps < s->lanes)
 		s->steps = s->lanes + (unsigned)rng_below(rng, s->lanes / 4 + 1);
 	s->sparse = one_in(rng, 3);
@@ -97,6 +95,32 @@ static void draw_device(struct rng *rng, struct schedule *s)
 		s->device[i].preempt_us = (unsigned)PICK(rng, 0, 0, 10, 50, 200, 1000);
 		if (s->lanes > 60 && s->device[i].preempt_us > 50)
 			s->device[i].preempt_us = 50;
+	}
+}
+
+/* So that a schedule takes some 20 ms: fewer steps, or less memory, where each of them takes long. */
+static void limit_work(struct schedule *s)
+{
+	const struct sluice_config *c = &s->config;
+	size_t slot = c->slot_bytes ? c->slot_bytes : c->piece_bytes, delay = 0, preempt = 0;
+	unsigned least = s->lanes < 6 ? 6 : s->lanes, together = s->lanes < 8 ? s->lanes : 8;
+
+	for (unsigned i = 0; i < s->devices; i++) {
+		delay = SL_MAX(delay, s->device[i].delay_us);
+		preempt = SL_MAX(preempt, s->device[i].preempt_us);
+	}
+	for (;;) {
+		size_t chunks = s->region / (2 * slot) + 2;
+		size_t us = chunks * (12 + delay / together + preempt / s->threads / 5);
+
+		if (us * s->steps <= 30000)
+			return;
+		if (s->steps > least)
+			s->steps = (unsigned)SL_MAX(least, 30000 / us);
+		else if (s->region > 8 * slot && s->region > 8192 && us * s->steps > 60000)
+			s->region = s->part = s->region / 2 / GRAIN * GRAIN;
+		else
+			return;
 	}
 }
 
@@ -170,6 +194,14 @@ void schedule_draw(uint64_t seed, bool http, struct schedule *out)
 	draw_config(&rng, out);
 	draw_size(&rng, out);
 	draw_device(&rng, out);
+	/* More commands than a device's queue takes at once, and nothing that makes that slow. */
+	if (out->region > MIB) {
+		out->steps = 3;
+		for (unsigned i = 0; i < DEVICES; i++)
+			out->device[i].delay_us = out->device[i].preempt_us = 0;
+	} else {
+		limit_work(out);
+	}
 	draw_trouble(&rng, out);
 	if (http)
 		draw_remote(&rng, out);
