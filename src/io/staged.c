@@ -100,7 +100,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	staged->enqueued = staged->passed = chunks;
 	op->staged = staged;
 	op->on_stream = stream_order;
-	op->order.copier = !stream_order;
+	op->order.late = !stream_order;
 	return 0;
 }
 
@@ -184,6 +184,7 @@ static void copy_done(struct sl_copy *copy, int error)
 static void begin(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
+	bool refused = staged->ask.refused;
 
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
@@ -193,6 +194,11 @@ static void begin(struct sl_staged *staged)
 	}
 	if (op->kind == SL_WRITE)
 		fill_seats(staged);
+	if (refused) {
+		pthread_mutex_unlock(&op->mutex);
+		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
+		pthread_mutex_lock(&op->mutex);
+	}
 	sl_op_pump_locked(op);
 }
 
@@ -387,22 +393,43 @@ void sl_staged_stop(struct sluice_op *op)
 		sl_ring_stop(&op->staged->ring);
 }
 
+bool sl_staged_stored(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	return staged->locked.started && !staged->locked.submitting && !op->locked.in_flight &&
+	       (op->locked.stopped || staged->locked.exhausted);
+}
+
 bool sl_staged_over(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	if (op->locked.in_flight || staged->locked.copies || staged->locked.asking ||
-	    staged->locked.submitting || !staged->locked.started)
+	if (!sl_staged_stored(op) || staged->locked.copies || staged->locked.asking ||
+	    staged->locked.torn)
 		return false;
-	if (!op->locked.stopped && !staged->locked.exhausted)
-		return false;
-	if (staged->way == SL_WAY_DIRECT && !staged->locked.stored) {
+	/* Host memory: its second turn may end. For the others their last pieces have said so. */
+	if (staged->way == SL_WAY_DIRECT)
 		sl_ring_stop(&staged->ring);
-		staged->locked.stored = true;
-	}
-	if (op->on_stream && !sl_ring_rests(&staged->ring))
-		return false;
-	return true;
+	return !op->on_stream || sl_ring_rests(&staged->ring);
+}
+
+static void drained(struct sl_copy *drain, int error)
+{
+	struct sluice_op *op = SL_CONTAINER(drain, struct sl_staged, drain)->op;
+
+	(void)error; /* what the stream does not tell nobody can know */
+	pthread_mutex_lock(&op->mutex);
+	op->staged->locked.torn = false;
+	sl_op_pump_locked(op);
+}
+
+void sl_staged_drain(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	staged->drain = (struct sl_copy){.drains = true, .stream = staged->stream, .done = drained};
+	sl_copier_submit(staged->staging, &staged->drain);
 }
 
 void sl_staged_end(struct sluice_op *op)

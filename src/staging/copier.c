@@ -106,6 +106,30 @@ static bool finish(struct sl_staging *staging, struct lane *lane)
 	return any;
 }
 
+/* Ends those whose streams have run out. */
+static bool finish_drains(struct sl_staging *staging)
+{
+	struct sl_device *device = staging->device;
+	struct sl_list *next;
+	bool any = false;
+
+	for (struct sl_list *link = staging->copier.drains.next; link != &staging->copier.drains;
+	     link = next) {
+		struct sl_copy *drain = SL_CONTAINER(link, struct sl_copy, link);
+		int rc = sl_staging_lost(staging)
+		                 ? -EIO
+		                 : device->ops->stream_query(device, drain->stream);
+
+		next = link->next;
+		if (!rc)
+			continue;
+		sl_list_remove(link);
+		drain->done(drain, rc < 0 ? rc : 0);
+		any = true;
+	}
+	return any;
+}
+
 /* ------------------------------------------------------------------------------------ thread */
 
 static bool take_new(struct sl_copier *copier)
@@ -119,7 +143,9 @@ static bool take_new(struct sl_copier *copier)
 	while ((link = sl_list_take(&taken))) {
 		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
 
-		sl_list_append(&copier->lanes[copy->to_device].waiting, &copy->link);
+		sl_list_append(copy->drains ? &copier->drains
+		                            : &copier->lanes[copy->to_device].waiting,
+		               &copy->link);
 	}
 	return any;
 }
@@ -133,7 +159,7 @@ static bool has_work(void *argument)
 
 static bool in_flight(const struct sl_copier *copier)
 {
-	return copier->lanes[0].count || copier->lanes[1].count;
+	return copier->lanes[0].count || copier->lanes[1].count || !sl_list_empty(&copier->drains);
 }
 
 static void copier_sleep(struct sl_staging *staging)
@@ -174,6 +200,7 @@ static void *copier_run(void *argument)
 			any |= start_waiting(staging, &copier->lanes[i]);
 			any |= finish(staging, &copier->lanes[i]);
 		}
+		any |= finish_drains(staging);
 		if (any)
 			moved = sl_now();
 		if (atomic_exchange(&staging->suspect, false))
@@ -233,6 +260,7 @@ int sl_copier_start(struct sl_staging *staging)
 
 	sl_queue_init(&copier->queue);
 	copier->sleeper.wake = copier_wake;
+	sl_list_init(&copier->drains);
 	for (unsigned i = 0; i < 2; i++)
 		sl_list_init(&copier->lanes[i].waiting);
 	rc = make_lanes(staging);

@@ -40,11 +40,15 @@ static bool grant(struct sl_staging *staging, struct sl_ask *ask)
 
 	while (taken < ask->count && take_slot(staging, ask, &ask->slots[taken]))
 		taken++;
-	if (taken == ask->count)
+	if (taken == ask->count) {
+		staging->locked.out[ask->part] += taken;
 		return true;
+	}
+	/* Nobody has any, and there are too few: more will never be. */
+	ask->refused = !staging->locked.out[ask->part];
 	while (taken--)
 		return_slot(staging, ask->part, &ask->slots[taken]);
-	return false;
+	return ask->refused;
 }
 
 static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
@@ -157,6 +161,9 @@ void sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_s
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_slot *slot = &slots[i];
 
+		if (!slot->data && !slot->cpu)
+			continue; /* it was never granted */
+		staging->locked.out[part]--;
 		if (slot->lost) {
 			staging->locked.lost++;
 			continue;

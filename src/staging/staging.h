@@ -64,7 +64,7 @@ struct sl_ask {
 	_Atomic uint32_t *word;           /* the asking thread's own */
 	struct sl_list link;              /* guarded by the staging's mutex, as is waiting */
 	bool waiting;
-	bool refused; /* granted, and there are none: the device is lost */
+	bool refused; /* granted, and there will be none: the device, or so much memory, is lost */
 };
 /* True: granted now; granted() is not called. False: it will be. */
 bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);
@@ -145,6 +145,8 @@ bool sl_staging_lost(const struct sl_staging *staging);
 
 /* Copies between slots and the device's memory, by the one thread that calls the driver. */
 struct sl_copy {
+	bool drains; /* copies nothing, and is over when the stream has done all it holds */
+	sluice_stream stream; /* that one */
 	bool to_device;
 	/* The copies one by one, from 0; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy *, struct sl_command *out);
