@@ -261,6 +261,7 @@ void run_close(struct run *run)
 
 	doing("closing the files");
 	close_files(run);
+	verify_file(run);
 	check_guards(run);
 	doing("freeing the context");
 	rc = sluice_context_free(run->ctx);

@@ -245,8 +245,10 @@ void bend_stop(void);
 
 /* ------------------------------------------------------------------------------------ verify.c */
 
-/* All streams, all operations, all bytes. */
+/* All streams, all operations, all bytes in memory. */
 void verify(struct run *run);
+/* All bytes of the file, when it is closed: then operations without a handle are over, too. */
+void verify_file(const struct run *run);
 
 /* ---------------------------------------------------------------------------------- watchdog.c */
 
