@@ -115,7 +115,8 @@ struct sl_staged {
 		bool asking;  /* for slots; of SL_WAY_HOST */
 		bool submitting; /* there may be more to enqueue */
 		bool exhausted;  /* the last piece has been handed out */
-		bool torn; /* the device refused a slot's last word: the stream has to run out */
+		bool torn;    /* the device refused a slot's last word: the stream has to run out */
+		bool ran_out; /* and it has */
 		unsigned copies;              /* of the copier, in flight */
 		unsigned commands;            /* in flight on the device */
 		struct sl_chunks chunks;      /* that are handed out in pieces */

@@ -429,9 +429,10 @@ static void drained(struct sl_copy *drain, int error)
 {
 	struct sluice_op *op = SL_CONTAINER(drain, struct sl_staged, drain)->op;
 
-	(void)error; /* what the stream does not tell nobody can know */
 	pthread_mutex_lock(&op->mutex);
 	op->staged->locked.torn = false;
+	/* What the stream does not tell nobody can know. */
+	op->staged->locked.ran_out = !error;
 	sl_op_pump_locked(op);
 }
 
@@ -451,6 +452,10 @@ void sl_staged_end(struct sluice_op *op)
 		sl_bell_leave(&staged->ring);
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
+	/* Its words are behind, and the device is at none of its slots. */
+	for (unsigned i = 0; i < staged->count; i++)
+		if (staged->locked.ran_out && !sl_staging_lost(staged->staging))
+			staged->slots[i].lost = false;
 	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
 }
 

@@ -41,6 +41,14 @@ static int enqueue(struct sl_device *device, struct lane *lane, struct sl_copy *
 	return rc ? rc : device->ops->event_record(device, event, lane->stream);
 }
 
+/* After an error, so it may take: until the device does not touch the copies' memory any more. */
+static void drain(struct sl_device *device, struct lane *lane)
+{
+	while (device->ops->stream_synchronize(device, lane->stream) &&
+	       !device->ops->status(device))
+		;
+}
+
 static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy *copy)
 {
 	struct sl_device *device = staging->device;
@@ -49,9 +57,9 @@ static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy 
 	int rc = sl_staging_lost(staging) ? -EIO
 	                                  : enqueue(device, lane, copy, lane->events[at], &begun);
 
-	/* Part of it may be running: it is over when the stream is. Only an error, so it may take. */
+	/* Part of it may be running: it is over when the stream is. */
 	if (rc && begun)
-		device->ops->stream_synchronize(device, lane->stream);
+		drain(device, lane);
 	if (rc) {
 		copy->done(copy, rc);
 		return;
@@ -87,6 +95,9 @@ static bool finish(struct sl_staging *staging, struct lane *lane)
 
 		if (!rc)
 			break;
+		/* Nobody can tell whether it is over. */
+		if (rc < 0 && !sl_staging_lost(staging))
+			drain(device, lane);
 		lane->first = (lane->first + 1) % SL_COPIES_MOST;
 		lane->count--;
 		copy->done(copy, rc < 0 ? rc : 0);
