@@ -25,14 +25,14 @@ SLUICE_API int sluice_emulated_launch(int device, sluice_stream stream, void (*k
 SLUICE_API int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *),
                                     void *argument);
 
-/* What of the device's time and choices is left to chance. Start from SLUICE_EMULATED_INIT. */
+/* What of the device's time and choices is left to chance. Start from SLUICE_EMULATED_OPTIONS_INIT. */
 struct sluice_emulated_options {
 	size_t size;
 	uint64_t seed;       /* 0: no delays, and the first of what could run next */
 	unsigned delay_us;   /* what is ready waits up to this before it runs; 0: it does not */
 	unsigned preempt_us; /* a call to the device sleeps up to this, now and then; 0: never */
 };
-#define SLUICE_EMULATED_INIT                                    \
+#define SLUICE_EMULATED_OPTIONS_INIT                            \
 	{                                                       \
 		sizeof(struct sluice_emulated_options), 0, 0, 0 \
 	}
@@ -66,7 +66,11 @@ SLUICE_API void sluice_emulated_reset_calls(void);
 /* The nth call of that kind from now on, 1 for the next, fails with this negative errno; 0 for n: none
  * does. */
 SLUICE_API void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error);
-/* The device is gone: every call answers -EIO, and nothing that it was given goes on; until 0. */
+/*
+ * The device is gone: every call answers -EIO, and nothing that it was given goes on. Calls that free
+ * something do so all the same. With 0 it is back and has nothing to do: what it had been given is
+ * forgotten. That is also the way back after an illegal address (-EFAULT).
+ */
 SLUICE_API void sluice_emulated_lose(int device, int lost);
 
 /* Writes what each stream and each call that is held up is waiting for, as text. */

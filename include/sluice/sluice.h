@@ -395,8 +395,8 @@ SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, 
  */
 SLUICE_API int64_t sluice_wait(sluice_op *op, int timeout_ms);
 
-/* 1 if the operation is over, 0 if it is running. No system call and no call of a driver: once a
- * stream has passed a read, this says so. */
+/* 1 if the operation is over, 0 if it is running. Once a stream has passed a read, this says so, without
+ * a call of the driver, and of the system only to wake who waits for what the operation had. */
 SLUICE_API int sluice_poll(const sluice_op *op);
 
 /*

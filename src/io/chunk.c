@@ -91,7 +91,7 @@ bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 	while (out->segments < SEGMENTS_MOST &&
 	       (left = skip_empty(chunks, &chunks->extent, &chunks->position))) {
 		at = (at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
-		if (chunks->whole || stands_alone(chunks, chunks->extent) ||
+		if (chunks->apart || stands_alone(chunks, chunks->extent) ||
 		    at + left > chunks->slot_bytes)
 			break;
 		at += left;

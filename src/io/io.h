@@ -43,7 +43,8 @@ struct sl_chunks {
 	size_t count;
 	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
 	uint64_t file_size;    /* bytes behind it are in no chunk */
-	bool whole;            /* a chunk is an extent */
+	bool apart;            /* a chunk is of one extent */
+	bool whole;            /* and of all of it */
 	size_t slot_bytes;
 	size_t extent; /* where the next chunk begins */
 	uint64_t position;
@@ -112,11 +113,12 @@ struct sl_staged {
 	struct {
 		bool started; /* the operation's turn among others has come, and its plan is made */
 		bool asking;  /* for slots; of SL_WAY_HOST */
-		bool submitting;   /* there may be more to enqueue */
-		bool exhausted;    /* the last piece has been handed out */
-		bool stored;       /* SL_WAY_DIRECT: the processor's word says that it is over */
-		unsigned copies;   /* of the copier, in flight */
-		unsigned commands; /* in flight on the device */
+		bool submitting; /* there may be more to enqueue */
+		bool exhausted;  /* the last piece has been handed out */
+		bool torn;    /* the device refused a slot's last word: the stream has to run out */
+		bool ran_out; /* and it has */
+		unsigned copies;              /* of the copier, in flight */
+		unsigned commands;            /* in flight on the device */
 		struct sl_chunks chunks;      /* that are handed out in pieces */
 		uint64_t next;                /* the number of the next of them */
 		struct sl_seat *seat;         /* whose pieces are handed out now, or NULL */
@@ -125,6 +127,7 @@ struct sl_staged {
 		struct sluice_extent segment; /* what op->locked.plan cuts */
 	} locked;                             /* guarded by op->mutex */
 
+	struct sl_copy drain; /* while torn */
 	/* The submitting call's, and those that are given back as the stream passes, guarded by
 	 * op->mutex. */
 	struct sl_chunks enqueued, passed;
@@ -153,15 +156,19 @@ void sl_staged_piece_done(struct sl_seat *seat, size_t moved);
 void sl_staged_stop(struct sluice_op *op);
 /* Without: what waits for slots waits no longer. */
 void sl_staged_cancel(struct sluice_op *op);
-/* With op->mutex: whether nothing is in flight any more, neither here nor on the device. */
+/* With op->mutex: whether nothing of it touches the file any more; and not the memory either, neither
+ * here nor on the device. */
+bool sl_staged_stored(struct sluice_op *op);
 bool sl_staged_over(struct sluice_op *op);
+/* It is torn: has the copier find out when the stream has run out. */
+void sl_staged_drain(struct sluice_op *op);
 /* Gives back what the operation had. */
 void sl_staged_end(struct sluice_op *op);
 
 /* Submits an operation in stream order: op is whole and admitted. As enter() in submit.c. */
 int sl_stream_enter(struct sluice_op *op, sluice_op **out);
-/* An operation that needs the copier is over: those that waited for one look again. */
-void sl_copier_left(struct sluice_context *ctx);
+/* An operation is late no more: submissions that waited for one look again. */
+void sl_late_left(struct sluice_context *ctx);
 
 /* ------------------------------------------------------------------------------------- order */
 
@@ -193,11 +200,13 @@ struct sl_span {
 /*
  * Enters the operation's spans. 0: it may start; 1: sl_order_leave() of another one will hand it
  * out; -EINVAL: ranges of one write overlap each other (it has not entered); -EBUSY: it is in stream
- * order, and would wait for one that needs the copier (it has not entered).
+ * order, and would wait for one that is late (it has not entered).
  */
 int sl_order_enter(struct sluice_op *op);
 /* Takes the operation out, and appends those that may start now to ready. */
 void sl_order_leave(struct sluice_op *op, struct sl_list *ready);
+/* An operation in stream order is enqueued whole. */
+void sl_order_enqueued(struct sluice_op *op);
 /* True: the operation was waiting, and nobody will hand it out any more. */
 bool sl_order_withdraw(struct sluice_op *op);
 
@@ -247,7 +256,9 @@ struct sluice_op {
 		struct sl_list ready; /* the list of those that may start */
 		uint64_t sequence;    /* guarded by object->mutex, as are the next */
 		uint64_t blockers;    /* pairs of spans that hold it back */
-		bool copier;          /* it, or what it waits for, needs the copier */
+		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs
+		 * the copier, or has not been enqueued whole. */
+		bool late;
 	} order;
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */
@@ -259,6 +270,7 @@ struct sluice_op {
 		bool pumping; /* one thread hands out pieces; others leave word in again */
 		bool again;
 		bool stopped; /* failed or cancelled: no further pieces */
+		bool stored;  /* nothing of it touches the file any more: it has left its object */
 		bool over;    /* nothing is in flight, and somebody ends it */
 		bool ended;   /* the result stands */
 		bool aligned; /* of the piece handed out last */
@@ -371,8 +383,8 @@ struct sluice_context {
 	/* Held while an operation in stream order takes its place among others and its commands are
 	 * enqueued. No worker, reactor, doorbell or copier takes it. */
 	pthread_mutex_t submission;
-	_Atomic uint32_t copier_left;   /* counts ends of operations that need the copier, */
-	_Atomic uint32_t copier_waited; /* while so many submissions wait for one */
+	_Atomic uint32_t late_left;   /* counts operations that are late no more, */
+	_Atomic uint32_t late_waited; /* while so many submissions wait for one */
 
 	struct {
 		pthread_mutex_t mutex;

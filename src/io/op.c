@@ -120,22 +120,24 @@ void sl_op_end(struct sluice_op *op)
 	struct sluice_context *ctx = op->ctx;
 	struct sluice_file *file = op->file;
 	struct sl_list ready;
-	bool copier;
+	bool late, stored;
 
 	sl_list_init(&ready);
 	pthread_mutex_lock(&op->mutex);
 	op->locked.ended = true;
+	stored = op->locked.stored;
 	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
 	pthread_mutex_unlock(&op->mutex);
 	if (op->detached && op->result < 0)
 		sl_file_keep_error(file, (int)op->result, op->message);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
-	sl_order_leave(op, &ready);
-	copier = op->order.copier;
+	late = !stored && op->order.late;
+	if (!stored)
+		sl_order_leave(op, &ready);
 	sl_op_publish(op);
 	sl_op_unref(op);
-	if (copier)
-		sl_copier_left(ctx);
+	if (late)
+		sl_late_left(ctx);
 	/* The places are given back before others start, so that none of them waits for this one;
 	 * those that start keep the file open themselves. */
 	sl_op_leave(ctx);

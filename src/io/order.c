@@ -29,7 +29,7 @@ static struct sluice_op *owner(struct sl_interval *interval)
 struct entering {
 	struct sluice_op *op;
 	bool overlaps_itself;
-	bool copier; /* one that holds it back needs the copier */
+	bool late; /* one that holds it back is */
 };
 
 static void count_blocker(struct sl_interval *interval, void *argument)
@@ -40,7 +40,7 @@ static void count_blocker(struct sl_interval *interval, void *argument)
 		entering->overlaps_itself = true;
 	else
 		entering->op->order.blockers++;
-	entering->copier |= owner(interval)->order.copier;
+	entering->late |= owner(interval)->order.late;
 }
 
 /* Whether an operation of the first effect holds a later one of the second back. */
@@ -83,11 +83,11 @@ int sl_order_enter(struct sluice_op *op)
 	if (entering.overlaps_itself) {
 		remove_spans(op, entered);
 		rc = -EINVAL;
-	} else if (op->on_stream && entering.copier) {
+	} else if (op->on_stream && entering.late) {
 		remove_spans(op, entered);
 		rc = -EBUSY;
 	} else {
-		op->order.copier |= entering.copier;
+		op->order.late |= entering.late;
 		rc = op->order.blockers > 0;
 	}
 	pthread_mutex_unlock(&object->mutex);
@@ -128,6 +128,15 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 				&object->locked.spans[later], op->order.spans[i].interval.start,
 				op->order.spans[i].interval.end, release_blocked, &leaving);
 	}
+	pthread_mutex_unlock(&object->mutex);
+}
+
+void sl_order_enqueued(struct sluice_op *op)
+{
+	struct sl_object *object = op->order.object;
+
+	pthread_mutex_lock(&object->mutex);
+	op->order.late = false;
 	pthread_mutex_unlock(&object->mutex);
 }
 

@@ -142,6 +142,36 @@ static bool is_over(struct sluice_op *op)
 }
 
 /*
+ * Whether what waits for the operation in the file must go on, although the operation is not over: it
+ * is torn, and waits until its stream has run out, which may hold just those others. The mutex is held.
+ */
+static bool leaves_object(struct sluice_op *op)
+{
+	if (op->locked.stored || !op->staged || !op->staged->locked.torn || !sl_staged_stored(op))
+		return false;
+	op->locked.stored = true;
+	/* Another thread may end it meanwhile. */
+	atomic_fetch_add(&op->references, 1);
+	atomic_fetch_add(&op->file->in_flight, 1);
+	return true;
+}
+
+static void leave_object(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool late = op->order.late;
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	sl_order_leave(op, &ready);
+	if (late)
+		sl_late_left(op->ctx);
+	sl_op_start_all(&ready);
+	sl_file_release(file);
+	sl_op_unref(op);
+}
+
+/*
  * Called at the start, after each piece, and when something that a piece waited for has come, from any
  * thread. One does the work, the others tell it to look again. Nobody else ends the operation, and
  * each piece that is not over calls this once more, so the operation lives until then.
@@ -149,7 +179,7 @@ static bool is_over(struct sluice_op *op)
 void sl_op_pump_locked(struct sluice_op *op)
 {
 	struct sl_part *part;
-	bool over;
+	bool over, leaves;
 
 	if (op->locked.pumping || op->locked.over) {
 		op->locked.again = true;
@@ -168,7 +198,10 @@ void sl_op_pump_locked(struct sluice_op *op)
 	op->locked.pumping = false;
 	over = is_over(op);
 	op->locked.over = over;
+	leaves = !over && leaves_object(op);
 	pthread_mutex_unlock(&op->mutex);
+	if (leaves)
+		leave_object(op);
 	if (!over)
 		return;
 	if (op->staged)

@@ -56,6 +56,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 		.count = op->count,
 		.direct_bytes = settings->direct_bytes,
 		.file_size = INT64_MAX,
+		/* What comes short of a file of unknown length is the end of the chunk. */
+		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
 	};
 	struct sl_staging *staging;
@@ -98,7 +100,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	staged->enqueued = staged->passed = chunks;
 	op->staged = staged;
 	op->on_stream = stream_order;
-	op->order.copier = !stream_order;
+	op->order.late = !stream_order;
 	return 0;
 }
 
@@ -182,6 +184,7 @@ static void copy_done(struct sl_copy *copy, int error)
 static void begin(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
+	bool refused = staged->ask.refused;
 
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
@@ -191,6 +194,11 @@ static void begin(struct sl_staged *staged)
 	}
 	if (op->kind == SL_WRITE)
 		fill_seats(staged);
+	if (refused) {
+		pthread_mutex_unlock(&op->mutex);
+		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
+		pthread_mutex_lock(&op->mutex);
+	}
 	sl_op_pump_locked(op);
 }
 
@@ -371,9 +379,15 @@ bool sl_staged_next(struct sluice_op *op)
 
 void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
 {
+	struct sl_staged *staged = seat->staged;
+
 	seat->pieces--;
 	seat->moved += moved;
-	if (seat->handed && !seat->pieces)
+	if (seat->pieces)
+		return;
+	if (staged->op->locked.stopped && staged->op->on_stream)
+		sl_ring_stop(&staged->ring, seat->index);
+	else if (seat->handed)
 		chunk_done(seat);
 }
 
@@ -381,26 +395,53 @@ void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
 
 void sl_staged_stop(struct sluice_op *op)
 {
-	if (op->on_stream)
-		sl_ring_stop(&op->staged->ring);
+	struct sl_staged *staged = op->staged;
+
+	/* What is being stored from a slot is not to be replaced by what the stream holds behind it: then
+	 * the last of its pieces lets the stream go on. */
+	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
+		if (op->kind != SL_WRITE || !staged->seats[i].pieces)
+			sl_ring_stop(&staged->ring, i);
+}
+
+bool sl_staged_stored(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	return staged->locked.started && !staged->locked.submitting && !op->locked.in_flight &&
+	       (op->locked.stopped || staged->locked.exhausted);
 }
 
 bool sl_staged_over(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	if (op->locked.in_flight || staged->locked.copies || staged->locked.asking ||
-	    staged->locked.submitting || !staged->locked.started)
+	if (!sl_staged_stored(op) || staged->locked.copies || staged->locked.asking ||
+	    staged->locked.torn)
 		return false;
-	if (!op->locked.stopped && !staged->locked.exhausted)
-		return false;
-	if (staged->way == SL_WAY_DIRECT && !staged->locked.stored) {
-		sl_ring_stop(&staged->ring);
-		staged->locked.stored = true;
-	}
-	if (op->on_stream && !sl_ring_rests(&staged->ring))
-		return false;
-	return true;
+	/* Host memory: its second turn may end. For the others their last pieces have said so. */
+	if (staged->way == SL_WAY_DIRECT)
+		sl_ring_stop(&staged->ring, 0);
+	return !op->on_stream || sl_ring_rests(&staged->ring);
+}
+
+static void drained(struct sl_copy *drain, int error)
+{
+	struct sluice_op *op = SL_CONTAINER(drain, struct sl_staged, drain)->op;
+
+	pthread_mutex_lock(&op->mutex);
+	op->staged->locked.torn = false;
+	/* What the stream does not tell nobody can know. */
+	op->staged->locked.ran_out = !error;
+	sl_op_pump_locked(op);
+}
+
+void sl_staged_drain(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	staged->drain = (struct sl_copy){.drains = true, .stream = staged->stream, .done = drained};
+	sl_copier_submit(staged->staging, &staged->drain);
 }
 
 void sl_staged_end(struct sluice_op *op)
@@ -411,6 +452,10 @@ void sl_staged_end(struct sluice_op *op)
 		sl_bell_leave(&staged->ring);
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
+	/* Its words are behind, and the device is at none of its slots. */
+	for (unsigned i = 0; i < staged->count; i++)
+		if (staged->locked.ran_out && !sl_staging_lost(staged->staging))
+			staged->slots[i].lost = false;
 	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
 }
 

@@ -32,26 +32,25 @@ static int take_slots(struct sluice_op *op)
 	struct sl_staged *staged = op->staged;
 	_Atomic uint32_t word = 0;
 
-	if (op->file->flags & SLUICE_OPEN_NONBLOCK)
-		return sl_slots_try(staged->staging, &staged->ask)
-		               ? 0
-		               : sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
 	staged->ask.granted = granted;
 	staged->ask.word = &word;
-	if (sl_slots_take(staged->staging, &staged->ask))
-		return 0;
-	/* Ended by the operations that have the slots, which need nothing of this thread. */
-	while (!atomic_load(&word))
-		sl_word_wait(&word, 0, SL_FOREVER);
-	return 0;
+	if (op->file->flags & SLUICE_OPEN_NONBLOCK) {
+		if (!sl_slots_try(staged->staging, &staged->ask))
+			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
+	} else if (!sl_slots_take(staged->staging, &staged->ask)) {
+		/* Ended by the operations that have the slots, which need nothing of this thread. */
+		while (!atomic_load(&word))
+			sl_word_wait(&word, 0, SL_FOREVER);
+	}
+	return staged->ask.refused ? sl_fail(-EIO, "the device is lost") : 0;
 }
 
-void sl_copier_left(struct sluice_context *ctx)
+void sl_late_left(struct sluice_context *ctx)
 {
-	if (!atomic_load(&ctx->copier_waited))
+	if (!atomic_load(&ctx->late_waited))
 		return;
-	atomic_fetch_add(&ctx->copier_left, 1);
-	sl_word_wake(&ctx->copier_left, INT_MAX);
+	atomic_fetch_add(&ctx->late_left, 1);
+	sl_word_wake(&ctx->late_left, INT_MAX);
 }
 
 /* -------------------------------------------------------------------------------------- window */
@@ -66,7 +65,8 @@ struct batch {
 		size_t start, end;
 	} chunks[CHUNKS_AT_ONCE];
 	unsigned chunk_count;
-	uint64_t enqueued; /* chunks, all in all */
+	uint64_t enqueued;    /* chunks, all in all */
+	struct sl_slot *torn; /* has commands in the stream, and not the write of its last word */
 };
 
 /* After a driver error: the slots of chunks that are enqueued in part need their last word written. */
@@ -83,7 +83,8 @@ static void repair(struct batch *batch, size_t taken)
 			struct sl_command *last = &batch->commands[batch->chunks[i].end - 1];
 
 			if (device->ops->enqueue(device, staged->stream, last, 1, &one))
-				staged->slots[batch->chunks[i].number % staged->count].lost = true;
+				batch->torn =
+					&staged->slots[batch->chunks[i].number % staged->count];
 			else
 				batch->enqueued++;
 		}
@@ -211,49 +212,61 @@ static void fail_submission(struct batch *batch, int rc)
 		message = NULL;
 	pthread_mutex_lock(&op->mutex);
 	sl_ring_retreat(&op->staged->ring, batch->enqueued);
+	if (batch->torn) {
+		batch->torn->lost = true;
+		op->staged->locked.torn = true;
+	}
 	pthread_mutex_unlock(&op->mutex);
 	sl_op_fail(op, rc, message);
+	if (batch->torn)
+		sl_staged_drain(op);
 }
 
 /* ---------------------------------------------------------------------------------- submission */
-
-/*
- * Takes the operation's place among others, with the submission lock. One that needs the copier, which
- * may be held up by the driver, must be over before anything is enqueued behind it.
- */
-static int take_place(struct sluice_op *op)
-{
-	struct sluice_context *ctx = op->ctx;
-
-	for (;;) {
-		uint32_t seen;
-		int rc;
-
-		pthread_mutex_lock(&ctx->submission);
-		atomic_fetch_add(&ctx->copier_waited, 1);
-		seen = atomic_load(&ctx->copier_left);
-		rc = sl_order_enter(op);
-		if (rc != -EBUSY) {
-			atomic_fetch_sub(&ctx->copier_waited, 1);
-			return rc; /* with the lock */
-		}
-		pthread_mutex_unlock(&ctx->submission);
-		if (op->file->flags & SLUICE_OPEN_NONBLOCK) {
-			atomic_fetch_sub(&ctx->copier_waited, 1);
-			pthread_mutex_lock(&ctx->submission);
-			return -EAGAIN;
-		}
-		/* Ended by the end of any operation that needs the copier. */
-		sl_word_wait(&ctx->copier_left, seen, SL_FOREVER);
-		atomic_fetch_sub(&ctx->copier_waited, 1);
-	}
-}
 
 static int refuse(int rc, const struct sluice_op *op)
 {
 	if (rc == -EAGAIN)
 		return sl_fail(rc, "an earlier operation on the same bytes has to end first");
 	return sl_fail(rc, "request: extents of one write overlap in '%s'", op->file->uri);
+}
+
+/*
+ * Takes the operation's place among others, with the submission lock, and room for its first window.
+ * Nothing may be enqueued behind an operation that needs the copier, which the driver may hold up, or
+ * behind one that has yet to enqueue something itself, on the same stream perhaps.
+ */
+static int take_place(struct sluice_op *op, const struct window *window)
+{
+	struct sluice_context *ctx = op->ctx;
+	struct sl_staging *staging = op->staged->staging;
+	bool wait = !(op->file->flags & SLUICE_OPEN_NONBLOCK);
+
+	for (;;) {
+		uint32_t seen;
+		int rc;
+
+		if (!sl_commands_take(staging, window->commands, wait))
+			return sl_fail(-EAGAIN, "the device's queue is full");
+		atomic_fetch_add(&ctx->late_waited, 1);
+		seen = atomic_load(&ctx->late_left);
+		pthread_mutex_lock(&ctx->submission);
+		rc = sl_order_enter(op);
+		if (rc >= 0) {
+			atomic_fetch_sub(&ctx->late_waited, 1);
+			return rc; /* with the lock */
+		}
+		pthread_mutex_unlock(&ctx->submission);
+		sl_commands_give(staging, window->commands);
+		/* Ended by any operation that is late no more, which needs none of what this one has. */
+		if (rc == -EBUSY && wait)
+			sl_word_wait(&ctx->late_left, seen, SL_FOREVER);
+		atomic_fetch_sub(&ctx->late_waited, 1);
+		if (rc != -EBUSY)
+			return refuse(rc, op);
+		if (!wait)
+			return refuse(-EAGAIN, op);
+	}
 }
 
 /* All windows behind the first: each waits, without a lock, until the stream has room for it. */
@@ -282,16 +295,28 @@ static void enter_rest(struct sluice_op *op, struct batch *batch)
 	}
 }
 
-static int take_commands(struct sluice_op *op, struct window *window)
+/* What is enqueued in one step. Without waiting that is all or nothing. */
+static int first_window(struct sluice_op *op, struct window *window)
 {
-	bool wait = !(op->file->flags & SLUICE_OPEN_NONBLOCK);
+	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 
-	*window = next_window(op->staged, !wait);
-	if (!wait && window->commands > SL_COMMANDS_MOST)
+	*window = next_window(op->staged, all);
+	if (all && window->commands > SL_COMMANDS_MOST)
 		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
-	if (!sl_commands_take(op->staged->staging, window->commands, wait))
-		return sl_fail(-EAGAIN, "the device's queue is full");
 	return 0;
+}
+
+static bool has_more(const struct sl_staged *staged, const struct window *window)
+{
+	struct sl_chunks walk = staged->enqueued;
+	struct sl_chunk chunk;
+	uint64_t chunks = 0;
+
+	if (staged->way == SL_WAY_DIRECT)
+		return false;
+	while (chunks <= window->chunks && sl_chunk_next(&walk, &chunk))
+		chunks++;
+	return chunks > window->chunks;
 }
 
 int sl_stream_enter(struct sluice_op *op, sluice_op **out)
@@ -300,24 +325,25 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	struct sluice_context *ctx = op->ctx;
 	struct batch batch = {.op = op};
 	struct window window;
+	bool late;
 	int rc = take_slots(op), place;
 
 	if (rc)
 		return rc;
-	rc = take_commands(op, &window);
+	rc = first_window(op, &window);
 	if (rc)
 		goto slots;
 	/* Of the handle, and of this call: another thread may end the operation at any time. */
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
+	late = op->order.late = has_more(staged, &window);
 	/* Before its place, from which on others may start it: what it has entered can be filled. */
 	enter_window(op, &window);
-	place = take_place(op);
+	place = take_place(op, &window);
 	if (place < 0) {
-		pthread_mutex_unlock(&ctx->submission);
-		rc = refuse(place, op);
-		goto commands;
+		rc = place;
+		goto references;
 	}
 	sl_bell_watch(&staged->ring);
 	if (out)
@@ -330,16 +356,19 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 		fail_submission(&batch, rc);
 	else
 		enter_rest(op, &batch);
+	if (late) {
+		sl_order_enqueued(op);
+		sl_late_left(ctx);
+	}
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.submitting = false;
 	sl_op_pump_locked(op);
 	sl_op_unref(op);
 	return 0;
 
-commands:
+references:
 	sl_file_release(op->file);
 	atomic_fetch_sub(&op->references, out ? 2 : 1);
-	sl_commands_give(staged->staging, window.commands);
 	slots:
 	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
 	return rc;

@@ -41,6 +41,14 @@ static int enqueue(struct sl_device *device, struct lane *lane, struct sl_copy *
 	return rc ? rc : device->ops->event_record(device, event, lane->stream);
 }
 
+/* After an error, so it may take: until the device does not touch the copies' memory any more. */
+static void drain(struct sl_device *device, struct lane *lane)
+{
+	while (device->ops->stream_synchronize(device, lane->stream) &&
+	       !device->ops->status(device))
+		;
+}
+
 static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy *copy)
 {
 	struct sl_device *device = staging->device;
@@ -49,9 +57,9 @@ static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy 
 	int rc = sl_staging_lost(staging) ? -EIO
 	                                  : enqueue(device, lane, copy, lane->events[at], &begun);
 
-	/* Part of it may be running: it is over when the stream is. Only an error, so it may take. */
+	/* Part of it may be running: it is over when the stream is. */
 	if (rc && begun)
-		device->ops->stream_synchronize(device, lane->stream);
+		drain(device, lane);
 	if (rc) {
 		copy->done(copy, rc);
 		return;
@@ -87,9 +95,36 @@ static bool finish(struct sl_staging *staging, struct lane *lane)
 
 		if (!rc)
 			break;
+		/* Nobody can tell whether it is over. */
+		if (rc < 0 && !sl_staging_lost(staging))
+			drain(device, lane);
 		lane->first = (lane->first + 1) % SL_COPIES_MOST;
 		lane->count--;
 		copy->done(copy, rc < 0 ? rc : 0);
+		any = true;
+	}
+	return any;
+}
+
+/* Ends those whose streams have run out. */
+static bool finish_drains(struct sl_staging *staging)
+{
+	struct sl_device *device = staging->device;
+	struct sl_list *next;
+	bool any = false;
+
+	for (struct sl_list *link = staging->copier.drains.next; link != &staging->copier.drains;
+	     link = next) {
+		struct sl_copy *drain = SL_CONTAINER(link, struct sl_copy, link);
+		int rc = sl_staging_lost(staging)
+		                 ? -EIO
+		                 : device->ops->stream_query(device, drain->stream);
+
+		next = link->next;
+		if (!rc)
+			continue;
+		sl_list_remove(link);
+		drain->done(drain, rc < 0 ? rc : 0);
 		any = true;
 	}
 	return any;
@@ -108,7 +143,9 @@ static bool take_new(struct sl_copier *copier)
 	while ((link = sl_list_take(&taken))) {
 		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
 
-		sl_list_append(&copier->lanes[copy->to_device].waiting, &copy->link);
+		sl_list_append(copy->drains ? &copier->drains
+		                            : &copier->lanes[copy->to_device].waiting,
+		               &copy->link);
 	}
 	return any;
 }
@@ -122,7 +159,7 @@ static bool has_work(void *argument)
 
 static bool in_flight(const struct sl_copier *copier)
 {
-	return copier->lanes[0].count || copier->lanes[1].count;
+	return copier->lanes[0].count || copier->lanes[1].count || !sl_list_empty(&copier->drains);
 }
 
 static void copier_sleep(struct sl_staging *staging)
@@ -163,6 +200,7 @@ static void *copier_run(void *argument)
 			any |= start_waiting(staging, &copier->lanes[i]);
 			any |= finish(staging, &copier->lanes[i]);
 		}
+		any |= finish_drains(staging);
 		if (any)
 			moved = sl_now();
 		if (atomic_exchange(&staging->suspect, false))
@@ -222,6 +260,7 @@ int sl_copier_start(struct sl_staging *staging)
 
 	sl_queue_init(&copier->queue);
 	copier->sleeper.wake = copier_wake;
+	sl_list_init(&copier->drains);
 	for (unsigned i = 0; i < 2; i++)
 		sl_list_init(&copier->lanes[i].waiting);
 	rc = make_lanes(staging);

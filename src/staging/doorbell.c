@@ -119,6 +119,8 @@ static void *bell_run(void *argument)
 			moved[i]->moved(moved[i]);
 			moved[i]->release(moved[i]);
 		}
+		if (sl_staging_lost(staging))
+			sl_slots_refuse(staging);
 		idle = sl_now() - last;
 		if (count) {
 			last = sl_now();

@@ -30,6 +30,9 @@ struct sl_words {
 	_Alignas(64) _Atomic uint32_t gpu;
 };
 
+/* Grants nothing to those who ask for slots of a lost device. */
+void sl_slots_refuse(struct sl_staging *staging);
+
 /* Watches the words of the device. */
 struct sl_bell {
 	pthread_mutex_t mutex;
@@ -58,7 +61,8 @@ struct sl_copier {
 			*copies[SL_COPIES_MOST]; /* in flight: from first on, count of them */
 		unsigned first, count;
 		struct sl_list waiting; /* for an event */
-	} lanes[2]; /* to the host, to the device; the copier's own, as is the next */
+	} lanes[2];            /* to the host, to the device; the copier's own, as is the next */
+	struct sl_list drains; /* the copier's own, too */
 	struct sl_spin spin;
 	pthread_t thread;
 	bool started;
@@ -80,6 +84,7 @@ struct sl_staging {
 		struct sl_words **words; /* a stack of those that are free */
 		size_t words_free;
 		struct sl_list asks[SL_PARTS_OF]; /* that wait */
+		size_t out[SL_PARTS_OF];          /* slots that somebody has */
 		size_t lost;                      /* slots that did not come back */
 	} locked;                                 /* guarded by mutex */
 

@@ -28,7 +28,7 @@ static bool take_slot(struct sl_staging *staging, const struct sl_ask *ask, stru
 		slot->cpu = &words->cpu;
 		slot->gpu = &words->gpu;
 		slot->base = atomic_load(slot->cpu);
-		slot->entered = slot->base;
+		slot->entered = slot->written = slot->base;
 	}
 	return true;
 }
@@ -40,11 +40,15 @@ static bool grant(struct sl_staging *staging, struct sl_ask *ask)
 
 	while (taken < ask->count && take_slot(staging, ask, &ask->slots[taken]))
 		taken++;
-	if (taken == ask->count)
+	if (taken == ask->count) {
+		staging->locked.out[ask->part] += taken;
 		return true;
+	}
+	/* Nobody has any, and there are too few: more will never be. */
+	ask->refused = !staging->locked.out[ask->part];
 	while (taken--)
 		return_slot(staging, ask->part, &ask->slots[taken]);
-	return false;
+	return ask->refused;
 }
 
 static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
@@ -53,7 +57,8 @@ static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
 	bool granted;
 
 	pthread_mutex_lock(&staging->mutex);
-	granted = sl_list_empty(asks) && grant(staging, ask);
+	ask->refused = ask->part == SL_PART_STREAM && sl_staging_lost(staging);
+	granted = ask->refused || (sl_list_empty(asks) && grant(staging, ask));
 	ask->waiting = !granted && queue;
 	if (ask->waiting)
 		sl_list_append(asks, &ask->link);
@@ -92,13 +97,40 @@ static void grant_waiting(struct sl_staging *staging, struct sl_list *granted)
 
 static void tell(struct sl_list *granted)
 {
+	/* Who is told may be done at once and give slots back: a queue instead of a recursion. */
+	static _Thread_local struct sl_list *telling;
 	struct sl_list *link;
 
+	if (telling) {
+		while ((link = sl_list_take(granted)))
+			sl_list_append(telling, link);
+		return;
+	}
+	telling = granted;
 	while ((link = sl_list_take(granted))) {
 		struct sl_ask *ask = SL_CONTAINER(link, struct sl_ask, link);
 
 		ask->granted(ask);
 	}
+	telling = NULL;
+}
+
+void sl_slots_refuse(struct sl_staging *staging)
+{
+	struct sl_list refused;
+	struct sl_list *link;
+
+	sl_list_init(&refused);
+	pthread_mutex_lock(&staging->mutex);
+	while ((link = sl_list_take(&staging->locked.asks[SL_PART_STREAM]))) {
+		struct sl_ask *ask = SL_CONTAINER(link, struct sl_ask, link);
+
+		ask->waiting = false;
+		ask->refused = true;
+		sl_list_append(&refused, link);
+	}
+	pthread_mutex_unlock(&staging->mutex);
+	tell(&refused);
 }
 
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_ask *ask)
@@ -129,6 +161,9 @@ void sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_s
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_slot *slot = &slots[i];
 
+		if (!slot->data && !slot->cpu)
+			continue; /* it was never granted */
+		staging->locked.out[part]--;
 		if (slot->lost) {
 			staging->locked.lost++;
 			continue;

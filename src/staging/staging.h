@@ -49,8 +49,9 @@ struct sl_slot {
 	_Atomic uint32_t *gpu;
 	uint32_t base; /* both words, when the slot was taken */
 	uint32_t
-		entered; /* the last turn that is, or will be, enqueued; whose lock: see struct sl_ring */
-	bool lost;       /* the device may still use it: it does not come back */
+		entered; /* the last turn that was to be enqueued; whose lock: see struct sl_ring */
+	uint32_t written; /* the last that the device's word will come to */
+	bool lost;        /* the device may still use it: it does not come back */
 };
 
 /* Asks for slots, all at once; first come, first served within a part. */
@@ -64,6 +65,7 @@ struct sl_ask {
 	_Atomic uint32_t *word;           /* the asking thread's own */
 	struct sl_list link;              /* guarded by the staging's mutex, as is waiting */
 	bool waiting;
+	bool refused; /* granted, and there will be none: the device, or so much memory, is lost */
 };
 /* True: granted now; granted() is not called. False: it will be. */
 bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);
@@ -107,17 +109,18 @@ struct sl_ring {
 	uint32_t seen;
 };
 
-/* Turns for so many more chunks: those before are never taken back. Before anything is enqueued. */
+/* Turns for so many more chunks, which are never taken back. Before anything is enqueued. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
-/* Only so many chunks were enqueued after all, and nothing more will be. */
+/* Only so many chunks were enqueued after all, and nothing more will be. Then sl_ring_stop(). */
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 /* The slot of a chunk may be filled (read), or holds it (write). */
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk);
 /* The processor has done its part of a chunk. Not after sl_ring_stop(). */
 void sl_ring_store(struct sl_ring *ring, uint64_t chunk);
-/* Lets everything that is enqueued, or will be within the turns that were entered, run out. */
-void sl_ring_stop(struct sl_ring *ring);
-/* Whether the device has done all the turns that were entered. */
+/* Lets everything that is enqueued for that slot, or will be within the turns that were entered, run
+ * out. */
+void sl_ring_stop(struct sl_ring *ring, unsigned slot);
+/* Whether the device has done all the turns that were enqueued. */
 bool sl_ring_rests(const struct sl_ring *ring);
 /* Chunks that the device has done. */
 uint64_t sl_ring_passed(const struct sl_ring *ring);
@@ -144,6 +147,8 @@ bool sl_staging_lost(const struct sl_staging *staging);
 
 /* Copies between slots and the device's memory, by the one thread that calls the driver. */
 struct sl_copy {
+	bool drains; /* copies nothing, and is over when the stream has done all it holds */
+	sluice_stream stream; /* that one */
 	bool to_device;
 	/* The copies one by one, from 0; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy *, struct sl_command *out);

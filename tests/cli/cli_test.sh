@@ -46,6 +46,32 @@ the_checksum_is_that_of_xxhsum() {
 	[ "$(cat out)" = "99aa06d3014798d86001c324468d497f  to" ] || fail "$(cat out)"
 }
 
+a_copy_through_a_device_holds_the_same_bytes() {
+	local n device
+	for n in 0 1 4097 5000001 70000003; do
+		noise $n > from
+		for device in emulated emulated:1; do
+			rm -f to
+			status 0 "$sluice" cp -q --through $device from to
+			same from to
+			cat from | "$sluice" cp -qf --through $device - to || fail "pipe to file"
+			same from to
+			"$sluice" cp -q --through $device from - | cmp - from || fail "file to pipe"
+		done
+	done
+	seq 2000000 > from
+	status 0 "$sluice" cp -f --through emulated --checksum from to
+	[ "$(cat out)" = "8f31e26b593645beb4a961057df23e26  to" ] || fail "$(cat out)"
+	same from to
+	status 0 "$sluice" cp -qf --through emulated /proc/version to
+	cmp to /proc/version || fail "a file that does not know its length"
+	truncate -s 10M sparse
+	echo text | dd of=sparse bs=1 seek=5000000 conv=notrunc status=none
+	status 0 "$sluice" cp -qf --through emulated sparse to
+	same sparse to
+	[ "$(stat -c %b to)" -lt 1000 ] || fail "the copy is not sparse"
+}
+
 an_existing_file_is_overwritten_only_with_force() {
 	echo old > to
 	echo new > from
@@ -393,6 +419,20 @@ bench_moves_what_it_says() {
 	grep -q median out || fail "$(cat out)"
 }
 
+bench_uses_the_memory_of_a_device() {
+	local order
+	noise 9000001 > from
+	for order in host stream; do
+		status 0 "$sluice" bench read from --memory emulated:1 --order $order --op-size 1M --repeat 2 --json
+		json out "j['bytes'] == 9000001 and j['memory'] == 'emulated:1' and j['order'] == '$order'"
+		status 0 "$sluice" bench write to --memory emulated --order $order --size 5000001 --repeat 1 -f
+		[ "$(stat -c %s to)" = 5000001 ] || fail "the file has $(stat -c %s to) bytes"
+		[ "$(head -c 100000 to | gzip | wc -c)" -gt 90000 ] || fail "what it wrote is no noise"
+	done
+	status 0 "$sluice" bench read from --memory emulated --order stream --random --op-size 4K --size 4M --repeat 1
+	grep -q "in memory of emulated, in stream order" out || fail "$(cat out)"
+}
+
 bench_destroys_nothing_without_force() {
 	noise 5000 > file
 	cp file before
@@ -491,6 +531,13 @@ wrong_usage_is_named_and_has_status_2() {
 		bench copy from
 		bench read from from
 		bench read from --memory device
+		bench read from --memory emulated:2
+		bench read from --memory emulated:
+		bench read from --order stream
+		bench read from --order none
+		bench read from --memory emulated --unaligned
+		cp --through device from to
+		cp --through "" from to
 		bench read from --backend unknown
 		bench read from --buffer none
 		bench read from --depth 0

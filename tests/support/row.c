@@ -185,7 +185,7 @@ static void row_start_remote(void)
 /* A device's threads start at its first use and stay: they are there before anybody counts. */
 void row_start_devices(void)
 {
-	struct sluice_emulated_options o = SLUICE_EMULATED_INIT;
+	struct sluice_emulated_options o = SLUICE_EMULATED_OPTIONS_INIT;
 	void *memory;
 
 	for (int device = 0; device < 2; device++) {

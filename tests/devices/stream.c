@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What stream order means to the streams: kernels before and behind, reads behind writes. */
-#include "device/device.h"
+#include "devices/devices.h"
 
 static const size_t lengths[] = {1, 4096, 100000, 256 * 1024, 5 * 1024 * 1024 + 3};
 

@@ -2,7 +2,7 @@
 /* Pinned memory: how much, whose, and of how many contexts and devices. */
 #include <pthread.h>
 
-#include "device/device.h"
+#include "devices/devices.h"
 
 static void too_little_staging_is_refused_when_the_context_is_made(void **state)
 {

@@ -2,7 +2,7 @@
 /* What the driver is asked, by whom, and what is not asked of it. */
 #include <time.h>
 
-#include "device/device.h"
+#include "devices/devices.h"
 
 struct traffic {
 	sluice_file *file;

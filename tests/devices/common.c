@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "device/device.h"
+#include "devices/devices.h"
 
 #include <stdatomic.h>
 

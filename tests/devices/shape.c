@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "devices/devices.h"
 
 enum { EXTENTS = 5000, SPAN = 700 };
 

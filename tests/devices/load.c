@@ -2,7 +2,7 @@
 /* Many small operations at once: bounded memory, right bytes, and an end. */
 #include <pthread.h>
 
-#include "device/device.h"
+#include "devices/devices.h"
 
 enum { THREADS = 4, BLOCK = 512, BLOCKS = 4096 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is refused when it is submitted, and what would have to wait. */
-#include "device/device.h"
+#include "devices/devices.h"
 
 /* Both orders, reading and writing. */
 static void refused(sluice_file *file, const struct sluice_extent *v, size_t count,

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "devices/devices.h"
 #include "support/servers.h"
 
 /* What the stream is given behind the operation is done, and the next read of it is right. */

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What storage and the device answer: errors and short transfers, by chance. */
+#include "torture/torture.h"
+
+#include "device/emulated.h"
+
+static struct {
+	const struct schedule *schedule;
+	_Atomic uint64_t results; /* of storage */
+	_Atomic uint64_t calls;   /* that give commands to a device */
+} bending;
+
+/* ------------------------------------------------------------------------------------ storage */
+
+static ssize_t answer(const struct sl_piece *piece, ssize_t result)
+{
+	const struct schedule *s = bending.schedule;
+	uint64_t n = atomic_fetch_add(&bending.results, 1);
+	struct rng rng = seeded(s->seed, n + 1000);
+	unsigned chance = (unsigned)rng_below(&rng, 1000);
+
+	(void)piece;
+	if (chance < s->errors)
+		return STORAGE_ERROR;
+	if (chance >= s->errors + s->shorts || result <= 1)
+		return result;
+	/* The kernel did more than it says now: what is left is done once more. */
+	return rng_below(&rng, 8) ? 1 + (ssize_t)rng_below(&rng, (size_t)result - 1) : -EINTR;
+}
+
+/* ------------------------------------------------------------------------------------ devices */
+
+int __real_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
+                               const struct sl_command *commands, size_t count, size_t *taken);
+int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
+                               const struct sl_command *commands, size_t count, size_t *taken);
+
+/* Some of the commands are taken, and then one is not. */
+int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
+                               const struct sl_command *commands, size_t count, size_t *taken)
+{
+	const struct schedule *s = bending.schedule;
+	uint64_t n = atomic_fetch_add(&bending.calls, 1);
+	bool fail = false;
+	int rc;
+
+	for (unsigned i = 0; s && i < s->failures; i++)
+		fail |= s->failure[i].kind == FAIL_ENQUEUE && n >= s->failure[i].nth &&
+		        n < s->failure[i].nth + s->failure[i].row;
+	if (fail) {
+		struct rng rng = seeded(s->seed, n + 2000);
+
+		count = rng_below(&rng, count);
+	}
+	rc = __real_sl_emulated_enqueue(device, stream, commands, count, taken);
+	return !rc && fail ? DRIVER_ERROR : rc;
+}
+
+void bend_start(const struct schedule *s)
+{
+	bending.schedule = s;
+	atomic_store(&bending.results, 0);
+	atomic_store(&bending.calls, 0);
+	bend(s->errors || s->shorts ? answer : NULL);
+	for (unsigned i = 0; i < s->failures; i++)
+		if (s->failure[i].kind != FAIL_ENQUEUE)
+			sluice_emulated_fail(s->failure[i].kind, s->failure[i].nth, DRIVER_ERROR);
+}
+
+void bend_stop(void)
+{
+	bend(NULL);
+	bending.schedule = NULL;
+	for (unsigned kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
+		sluice_emulated_fail(kind, 0, 0);
+}
