@@ -19,7 +19,6 @@
 
 unsigned char *pinned_memory[DEVICES];
 char read_path[300];
-struct run *current;
 
 static const struct schedule *running;
 static char directory[256];

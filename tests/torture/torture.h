@@ -265,7 +265,6 @@ void doing(const char *what);
 /* The schedule that runs shows that something is wrong: says so and ends the process. */
 __attribute__((format(printf, 2, 3))) _Noreturn void caught(const char *kind, const char *format,
                                                             ...);
-extern struct run *current;
 
 /* ------------------------------------------------------------------------ right.c, wrong_*.c */
 
