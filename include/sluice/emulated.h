@@ -66,7 +66,11 @@ SLUICE_API void sluice_emulated_reset_calls(void);
 /* The nth call of that kind from now on, 1 for the next, fails with this negative errno; 0 for n: none
  * does. */
 SLUICE_API void sluice_emulated_fail(enum sluice_emulated_kind kind, uint64_t n, int error);
-/* The device is gone: every call answers -EIO, and nothing that it was given goes on; until 0. */
+/*
+ * The device is gone: every call answers -EIO, and nothing that it was given goes on. Calls that free
+ * something do so all the same. With 0 it is back and has nothing to do: what it had been given is
+ * forgotten. That is also the way back after an illegal address (-EFAULT).
+ */
 SLUICE_API void sluice_emulated_lose(int device, int lost);
 
 /* Writes what each stream and each call that is held up is waiting for, as text. */

@@ -109,7 +109,7 @@ static void preempt(struct emulated *device)
 	pthread_mutex_lock(&device->mutex);
 }
 
-int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
+static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool release)
 {
 	int rc = sl_emulated_count(kind);
 
@@ -119,23 +119,20 @@ int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
 		return rc;
 	pthread_mutex_lock(&device->mutex);
 	preempt(device);
-	rc = device->error;
+	rc = release ? 0 : device->error;
 	if (rc)
 		pthread_mutex_unlock(&device->mutex);
 	return rc;
 }
 
+int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
+{
+	return enter(device, kind, false);
+}
+
 int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
 {
-	int rc = sl_emulated_enter(device, kind);
-
-	if (!rc || !sl_emulated_started(device))
-		return rc;
-	pthread_mutex_lock(&device->mutex);
-	if (device->error)
-		return 0;
-	pthread_mutex_unlock(&device->mutex);
-	return rc;
+	return enter(device, kind, true);
 }
 
 void sl_emulated_leave(struct emulated *device)

@@ -142,12 +142,12 @@ static bool is_over(struct sluice_op *op)
 }
 
 /*
- * Whether what waits for the operation in the file may go on, although the operation is not over: its
- * bytes may have to wait for a stream that holds those others. The mutex is held.
+ * Whether what waits for the operation in the file must go on, although the operation is not over: it
+ * is torn, and waits until its stream has run out, which may hold just those others. The mutex is held.
  */
 static bool leaves_object(struct sluice_op *op)
 {
-	if (op->locked.stored || !op->staged || !sl_staged_stored(op))
+	if (op->locked.stored || !op->staged || !op->staged->locked.torn || !sl_staged_stored(op))
 		return false;
 	op->locked.stored = true;
 	/* Another thread may end it meanwhile. */

@@ -379,9 +379,15 @@ bool sl_staged_next(struct sluice_op *op)
 
 void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
 {
+	struct sl_staged *staged = seat->staged;
+
 	seat->pieces--;
 	seat->moved += moved;
-	if (seat->handed && !seat->pieces)
+	if (seat->pieces)
+		return;
+	if (staged->op->locked.stopped && staged->op->on_stream)
+		sl_ring_stop(&staged->ring, seat->index);
+	else if (seat->handed)
 		chunk_done(seat);
 }
 
@@ -389,8 +395,13 @@ void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
 
 void sl_staged_stop(struct sluice_op *op)
 {
-	if (op->on_stream)
-		sl_ring_stop(&op->staged->ring);
+	struct sl_staged *staged = op->staged;
+
+	/* What is being stored from a slot is not to be replaced by what the stream holds behind it: then
+	 * the last of its pieces lets the stream go on. */
+	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
+		if (op->kind != SL_WRITE || !staged->seats[i].pieces)
+			sl_ring_stop(&staged->ring, i);
 }
 
 bool sl_staged_stored(struct sluice_op *op)
@@ -410,7 +421,7 @@ bool sl_staged_over(struct sluice_op *op)
 		return false;
 	/* Host memory: its second turn may end. For the others their last pieces have said so. */
 	if (staged->way == SL_WAY_DIRECT)
-		sl_ring_stop(&staged->ring);
+		sl_ring_stop(&staged->ring, 0);
 	return !op->on_stream || sl_ring_rests(&staged->ring);
 }
 

@@ -85,8 +85,8 @@ static void repair(struct batch *batch, size_t taken)
 			if (device->ops->enqueue(device, staged->stream, last, 1, &one))
 				batch->torn =
 					&staged->slots[batch->chunks[i].number % staged->count];
-			/* In any case its turn stays entered: the await may be in the stream. */
-			batch->enqueued++;
+			else
+				batch->enqueued++;
 		}
 		break;
 	}

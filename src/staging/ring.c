@@ -20,22 +20,25 @@ static uint32_t turn_of(const struct sl_ring *ring, uint64_t chunk)
 	return slot_of(ring, chunk)->base + (uint32_t)(chunk / ring->count) + 1;
 }
 
-static void set_entered(struct sl_ring *ring, uint64_t chunks)
+/* The last turn of a slot when so many chunks have had theirs. */
+static uint32_t last_turn(const struct sl_ring *ring, unsigned slot, uint64_t chunks)
 {
-	ring->entered = chunks;
-	for (unsigned i = 0; i < ring->count; i++)
-		ring->slots[i].entered = ring->slots[i].base +
-		                         (uint32_t)((chunks + ring->count - 1 - i) / ring->count);
+	return ring->slots[slot].base + (uint32_t)((chunks + ring->count - 1 - slot) / ring->count);
 }
 
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks)
 {
-	set_entered(ring, ring->entered + chunks);
+	ring->entered += chunks;
+	for (unsigned i = 0; i < ring->count; i++) {
+		ring->slots[i].entered = last_turn(ring, i, ring->entered);
+		ring->slots[i].written = ring->slots[i].entered;
+	}
 }
 
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks)
 {
-	set_entered(ring, chunks);
+	for (unsigned i = 0; i < ring->count; i++)
+		ring->slots[i].written = last_turn(ring, i, chunks);
 }
 
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk)
@@ -56,17 +59,16 @@ void sl_ring_store(struct sl_ring *ring, uint64_t chunk)
 	store(slot_of(ring, chunk), turn_of(ring, chunk));
 }
 
-void sl_ring_stop(struct sl_ring *ring)
+void sl_ring_stop(struct sl_ring *ring, unsigned slot)
 {
-	for (unsigned i = 0; i < ring->count; i++)
-		if (!reached(ring->slots[i].cpu, ring->slots[i].entered))
-			store(&ring->slots[i], ring->slots[i].entered);
+	if (!reached(ring->slots[slot].cpu, ring->slots[slot].entered))
+		store(&ring->slots[slot], ring->slots[slot].entered);
 }
 
 bool sl_ring_rests(const struct sl_ring *ring)
 {
 	for (unsigned i = 0; i < ring->count; i++)
-		if (!ring->slots[i].lost && !reached(ring->slots[i].gpu, ring->slots[i].entered))
+		if (!ring->slots[i].lost && !reached(ring->slots[i].gpu, ring->slots[i].written))
 			return false;
 	return true;
 }

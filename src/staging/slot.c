@@ -28,7 +28,7 @@ static bool take_slot(struct sl_staging *staging, const struct sl_ask *ask, stru
 		slot->cpu = &words->cpu;
 		slot->gpu = &words->gpu;
 		slot->base = atomic_load(slot->cpu);
-		slot->entered = slot->base;
+		slot->entered = slot->written = slot->base;
 	}
 	return true;
 }

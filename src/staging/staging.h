@@ -49,8 +49,9 @@ struct sl_slot {
 	_Atomic uint32_t *gpu;
 	uint32_t base; /* both words, when the slot was taken */
 	uint32_t
-		entered; /* the last turn that is, or will be, enqueued; whose lock: see struct sl_ring */
-	bool lost;       /* the device may still use it: it does not come back */
+		entered; /* the last turn that was to be enqueued; whose lock: see struct sl_ring */
+	uint32_t written; /* the last that the device's word will come to */
+	bool lost;        /* the device may still use it: it does not come back */
 };
 
 /* Asks for slots, all at once; first come, first served within a part. */
@@ -108,17 +109,18 @@ struct sl_ring {
 	uint32_t seen;
 };
 
-/* Turns for so many more chunks: those before are never taken back. Before anything is enqueued. */
+/* Turns for so many more chunks, which are never taken back. Before anything is enqueued. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
-/* Only so many chunks were enqueued after all, and nothing more will be. */
+/* Only so many chunks were enqueued after all, and nothing more will be. Then sl_ring_stop(). */
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 /* The slot of a chunk may be filled (read), or holds it (write). */
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk);
 /* The processor has done its part of a chunk. Not after sl_ring_stop(). */
 void sl_ring_store(struct sl_ring *ring, uint64_t chunk);
-/* Lets everything that is enqueued, or will be within the turns that were entered, run out. */
-void sl_ring_stop(struct sl_ring *ring);
-/* Whether the device has done all the turns that were entered. */
+/* Lets everything that is enqueued for that slot, or will be within the turns that were entered, run
+ * out. */
+void sl_ring_stop(struct sl_ring *ring, unsigned slot);
+/* Whether the device has done all the turns that were enqueued. */
 bool sl_ring_rests(const struct sl_ring *ring);
 /* Chunks that the device has done. */
 uint64_t sl_ring_passed(const struct sl_ring *ring);

@@ -70,7 +70,8 @@ byte gpu[RINGS * K]; /* and this one by the GPU, but see end_operation() */
 
 byte entered[RINGS * K]; /* the last turn that an operation entered */
 byte written[RINGS * K]; /* the last turn whose WRITE is enqueued: what gpu will come to */
-byte ended[RINGS * K];   /* pieces of the turn that is being filled or stored */
+byte ended[RINGS * K];   /* pieces of the turn that is being filled or stored, */
+byte flying[RINGS * K];  /* and those that are at it */
 
 #define PART(s, p) ((s) * PIECES + (p))
 byte next[RINGS * K * PIECES]; /* the turn that each piece of the slot has next */
@@ -79,7 +80,6 @@ byte next[RINGS * K * PIECES]; /* the turn that each piece of the slot has next 
 byte holds[RINGS * K * PIECES];
 #define LOST 0
 #define DATA(o, t) (1 + (o) * TURNS + (t))
-#define OWNER_OF(data) (((data) - 1) / TURNS)
 
 byte owner[RINGS]; /* the operation that has these K slots, or NOBODY */
 bool lost[RINGS];  /* one of them is in quarantine */
@@ -146,7 +146,8 @@ inline turn_done(op, slot, turn)
 	fi
 }
 
-/* Failure and cancel: no wait of this operation can hold its stream any more. */
+/* Failure and cancel: no wait of this operation can hold its stream any more, but for slots that are
+ * being stored: what is in them is not to be replaced, and the last piece does the same for them. */
 inline stop(op)
 {
 	if
@@ -159,7 +160,10 @@ inline stop(op)
 		:: else ->
 			for (i : 0 .. K - 1) {
 				s = SLOT(op, i);
-				store_cpu(s, entered[s]);
+				if
+				:: writes[op] && flying[s] && PLANT != 16 -> skip;
+				:: else -> store_cpu(s, entered[s]);
+				fi
 			}
 		fi
 	fi
@@ -390,9 +394,8 @@ inline end_piece()
 	if
 	:: !writes[op] -> holds[PART(slot, piece)] = DATA(op, turn);
 	:: else ->
-		/* A stopped operation stores what it likes, but nothing of another one. */
-		assert(holds[PART(slot, piece)] == DATA(op, turn) ||
-			(stopped[op] && OWNER_OF(holds[PART(slot, piece)]) == op));
+		/* A stopped operation, too, stores its bytes where they belong. */
+		assert(holds[PART(slot, piece)] == DATA(op, turn));
 	fi;
 	ended[slot]++;
 	if
@@ -403,6 +406,12 @@ inline end_piece()
 		:: writes[op] && !stopped[op] -> landed[op]++;
 		:: else -> skip;
 		fi
+	:: else -> skip;
+	fi;
+	flying[slot]--;
+	if
+	:: stopped[op] && writes[op] && !flying[slot] && PLANT != 1 ->
+		store_cpu(slot, entered[slot]);
 	:: else -> skip;
 	fi;
 	flight[op]--;
@@ -421,6 +430,7 @@ end:	do
 			op = owner[slot / K];
 			turn = next[PART(slot, piece)];
 			next[PART(slot, piece)] = NEXT(turn);
+			flying[slot]++;
 #if PLANT != 14
 			flight[op]++;
 #endif

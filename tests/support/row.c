@@ -183,7 +183,7 @@ static void row_start_remote(void)
 }
 
 /* A device's threads start at its first use and stay: they are there before anybody counts. */
-static void start_devices(void)
+void row_start_devices(void)
 {
 	struct sluice_emulated_options o = SLUICE_EMULATED_OPTIONS_INIT;
 	void *memory;
@@ -233,7 +233,7 @@ void row_start(int argc, char **argv)
 		row = &rows[i];
 	}
 	if (row->memory != HOST_MEMORY || row->order != HOST_ORDER)
-		start_devices();
+		row_start_devices();
 	if (row->remote)
 		row_start_remote();
 	if (row->config.backend && strcmp(row->config.backend, "uring") == 0 &&

@@ -53,6 +53,8 @@ extern const struct row *row;
  * here. A row that can run and does not is a failure, not a skip.
  */
 void row_start(int argc, char **argv);
+/* Starts the devices, for a program that has tests of them in every row: before anything is counted. */
+void row_start_devices(void);
 /* The row's settings; a test may change single ones. */
 struct sluice_config row_config(void);
 /* n bytes, or fewer for a row whose pieces are so small that n would take long. */

@@ -12,11 +12,12 @@
 #include "device/device.h"
 #include "unit.h"
 
-#define WORDS       512
-#define WORD_STRIDE 64
-#define DATA_BYTES  ((size_t)256 << 10)
-#define LOOK_MS     50    /* what is held up has not happened after this */
-#define PATIENCE_MS 60000 /* what is to happen has happened before this */
+#define WORDS        512
+#define WORD_STRIDE  64
+#define DATA_BYTES   ((size_t)256 << 10)
+#define IN_A_CHANNEL 1000  /* commands, then whoever gives one more waits */
+#define LOOK_MS      50    /* what is held up has not happened after this */
+#define PATIENCE_MS  60000 /* what is to happen has happened before this */
 
 struct fixture {
 	struct sl_device *device;
@@ -40,6 +41,12 @@ sluice_stream new_stream(void);
 /* Streams that wait for word 0 to be 1, each with a copy behind the wait if to is not NULL. */
 void block_streams(struct fixture *f, sluice_stream *streams, unsigned count, void *to,
                    const void *from);
+/* When they are done. */
+void free_streams(sluice_stream *streams, unsigned count);
+
+/* A kernel. */
+void nothing(void *argument);
+void with_seed(uint64_t seed);
 
 bool stream_done(sluice_stream stream);
 /* It has not happened after a while; it happens. */
@@ -65,5 +72,12 @@ void assert_held_up(struct attempt *attempt);
 int attempt_end(struct attempt *attempt);
 /* The same for a call that is not held up. */
 int runs_through(struct fixture *f, int (*call)(struct fixture *f, void *argument), void *argument);
+
+/* Calls for attempts: argument is a stream, or the memory to free, or nothing. */
+int call_wait(struct fixture *f, void *argument); /* for word 0 to be 1 */
+int call_free(struct fixture *f, void *argument);
+int call_copy(struct fixture *f, void *argument);   /* one that waits */
+int call_stream(struct fixture *f, void *argument); /* made and freed */
+int call_synchronize(struct fixture *f, void *argument);
 
 #endif

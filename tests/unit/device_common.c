@@ -176,3 +176,60 @@ int runs_through(struct fixture *f, int (*call)(struct fixture *f, void *argumen
 	attempt_start(&attempt, f, "passes", call, argument);
 	return attempt_end(&attempt);
 }
+
+void free_streams(sluice_stream *streams, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		assert_int_equal(sluice_stream_synchronize(0, streams[i]), 0);
+		assert_int_equal(sluice_stream_free(streams[i]), 0);
+	}
+}
+
+void nothing(void *argument)
+{
+	(void)argument;
+}
+
+void with_seed(uint64_t seed)
+{
+	struct sluice_emulated_options options = SLUICE_EMULATED_OPTIONS_INIT;
+
+	options.seed = seed;
+	assert_int_equal(sluice_emulated_configure(0, &options), 0);
+}
+
+int call_wait(struct fixture *f, void *argument)
+{
+	struct sl_command command = await_word(f, 0, 1);
+	size_t taken;
+
+	return f->device->ops->enqueue(f->device, argument, &command, 1, &taken);
+}
+
+int call_free(struct fixture *f, void *argument)
+{
+	(void)f;
+	return sluice_device_free(argument);
+}
+
+int call_copy(struct fixture *f, void *argument)
+{
+	(void)argument;
+	return sluice_copy(f->memory + 256, f->data + 256, 64);
+}
+
+int call_stream(struct fixture *f, void *argument)
+{
+	sluice_stream stream;
+	int rc = sluice_stream_new(0, &stream);
+
+	(void)f;
+	(void)argument;
+	return rc ? rc : sluice_stream_free(stream);
+}
+
+int call_synchronize(struct fixture *f, void *argument)
+{
+	(void)f;
+	return sluice_stream_synchronize(0, argument);
+}

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "devices/devices.h"
+
+#include <stdatomic.h>
+
+void *device_new(int device, size_t n)
+{
+	void *memory = NULL;
+	unsigned char *junk = malloc(n);
+
+	assert_ok(sluice_device_alloc(device, n, &memory));
+	memset(junk, 0x3c, n);
+	assert_ok(sluice_copy(memory, junk, n));
+	free(junk);
+	return memory;
+}
+
+void device_free(void *memory)
+{
+	assert_ok(sluice_device_free(memory));
+}
+
+void device_fill(void *memory, size_t n, uint64_t offset, uint64_t seed)
+{
+	unsigned char *image = malloc(n);
+
+	pattern_fill(image, n, offset, seed);
+	assert_ok(sluice_copy(memory, image, n));
+	free(image);
+}
+
+void device_get(void *dst, const void *memory, size_t n)
+{
+	assert_ok(sluice_copy(dst, memory, n));
+}
+
+sluice_stream stream_new(int device)
+{
+	sluice_stream stream = NULL;
+
+	assert_ok(sluice_stream_new(device, &stream));
+	return stream;
+}
+
+void stream_free(sluice_stream stream)
+{
+	assert_ok(sluice_stream_free(stream));
+}
+
+void stream_pass(int device, sluice_stream stream)
+{
+	double deadline = seconds_now() + PATIENCE_MS / 1000;
+	int rc;
+
+	/* Asked again and again, so that a stream that hangs is a failure with a name. */
+	while ((rc = sluice_stream_query(device, stream)) == 0 && seconds_now() < deadline)
+		sleep_ms(0);
+	assert_int_equal(rc, 1);
+}
+
+static void run_kernel(void *argument)
+{
+	struct kernel *k = argument;
+
+	if (k->host)
+		memcpy(k->host, k->bytes, k->n);
+	else
+		pattern_fill(k->bytes, k->n, k->offset, k->seed);
+}
+
+void launch_fill(int device, sluice_stream stream, struct kernel *k, void *memory, size_t n,
+                 uint64_t offset, uint64_t seed)
+{
+	*k = (struct kernel){sluice_emulated_memory(memory), NULL, n, offset, seed};
+	assert_non_null(k->bytes);
+	assert_ok(sluice_emulated_launch(device, stream, run_kernel, k));
+}
+
+void launch_take(int device, sluice_stream stream, struct kernel *k, const void *memory, size_t n,
+                 void *host)
+{
+	*k = (struct kernel){sluice_emulated_memory(memory), host, n, 0, 0};
+	assert_non_null(k->bytes);
+	assert_ok(sluice_emulated_launch(device, stream, run_kernel, k));
+}
+
+static void wait_for_go(void *argument)
+{
+	struct hold *h = argument;
+
+	while (!atomic_load(&h->go))
+		sleep_ms(1);
+}
+
+void hold_begin(struct hold *h, int device, sluice_stream stream)
+{
+	atomic_store(&h->go, 0);
+	assert_ok(sluice_emulated_call(device, stream, wait_for_go, h));
+}
+
+void hold_end(struct hold *h)
+{
+	atomic_store(&h->go, 1);
+}
+
+void warm_up(struct fixture *f, int device)
+{
+	assert_ok(sluice_context_staging(f->ctx, device, NULL, 0));
+}
+
+sluice_op *start_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
+                         sluice_stream stream)
+{
+	sluice_op *op = NULL;
+
+	assert_ok(sluice_read_on(file, dst, n, offset, stream, &op));
+	assert_non_null(op);
+	return op;
+}
+
+sluice_op *start_write_on(sluice_file *file, const void *src, size_t n, uint64_t offset,
+                          sluice_stream stream)
+{
+	sluice_op *op = NULL;
+
+	assert_ok(sluice_write_on(file, src, n, offset, stream, &op));
+	assert_non_null(op);
+	return op;
+}
