@@ -110,9 +110,10 @@ static void run_schedule(uint64_t seed, bool http, bool verbose)
 	watchdog_watch(&run);
 	bend_start(&schedule);
 	actors_run(&run);
-	bend_stop();
+	bend_calm();
 	verify(&run);
 	run_close(&run);
+	bend_stop();
 	watchdog_watch(NULL);
 	compare(&before);
 	if (verbose)

@@ -239,6 +239,9 @@ void actors_run(struct run *run);
 /* Results of storage of this run fail, and come short, and calls of the device fail, as the schedule
  * says. */
 void bend_start(const struct schedule *s);
+/* Calls of the device do not fail any more. */
+void bend_calm(void);
+/* Nothing does; when no operation is left. */
 void bend_stop(void);
 #define STORAGE_ERROR (-EUCLEAN)
 #define DRIVER_ERROR  (-EBADE)
