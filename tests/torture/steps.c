@@ -289,7 +289,7 @@ static void step_cross(struct actor *actor, struct lane *lane)
 		                               part->bytes, other->scratch.bytes));
 	if (sluice_event_record(other->event, other->stream) ||
 	    sluice_event_await(other->event, lane->stream))
-		while (sluice_stream_synchronize(other->device, other->stream))
+		while (sluice_stream_synchronize(other->device, other->stream) == DRIVER_ERROR)
 			;
 }
 

@@ -171,9 +171,12 @@ static int run_all(uint64_t first, uint64_t count, bool http, bool verbose)
 		       (unsigned long long)count, (unsigned long long)first);
 		return 1;
 	}
-	printf("%llu schedules from seed %llu on: %.1f s, the longest %.0f ms\n",
+	printf("%llu schedules from seed %llu on: %.1f s, the longest %.0f ms; %llu operations, "
+	       "%llu failed, %llu cancelled, %llu refused\n",
 	       (unsigned long long)count, (unsigned long long)first, seconds_now() - begun,
-	       longest * 1e3);
+	       longest * 1e3, (unsigned long long)totals.operations,
+	       (unsigned long long)totals.failed, (unsigned long long)totals.cancelled,
+	       (unsigned long long)totals.refused);
 	return 0;
 }
 
