@@ -6,14 +6,14 @@
 
 const char *const wrong = "a failure rule that forgets writes";
 
-void __real_sl_ring_stop(struct sl_ring *ring);
-void __wrap_sl_ring_stop(struct sl_ring *ring);
+void __real_sl_ring_stop(struct sl_ring *ring, unsigned slot);
+void __wrap_sl_ring_stop(struct sl_ring *ring, unsigned slot);
 
 /* Host memory has no slot, and ends what it does in this way, too. */
-void __wrap_sl_ring_stop(struct sl_ring *ring)
+void __wrap_sl_ring_stop(struct sl_ring *ring, unsigned slot)
 {
 	if (!ring->write || !ring->slots[0].data)
-		__real_sl_ring_stop(ring);
+		__real_sl_ring_stop(ring, slot);
 }
 
 void wrong_start(void)
