@@ -284,6 +284,42 @@ static void a_server_that_refuses_lets_the_stream_go_on(void **state)
 	stream_free(stream);
 }
 
+/* As when the driver has met an error that it does not get over: what is in flight ends, all of it. */
+static void a_lost_device_ends_its_operations(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "lost");
+	void *memory = device_new(0, 2 * MIB);
+	sluice_stream stream = stream_new(0);
+	sluice_op *ops[8];
+	sluice_file *file;
+	struct hold h;
+	size_t i;
+
+	file_make(path, 2 * MIB, 1);
+	make_room(f);
+	file = open_read(f->ctx, address(f, "lost"));
+	hold_begin(&h, 0, stream);
+	for (i = 0; i < COUNT_OF(ops); i++)
+		ops[i] = start_read_on(file, (char *)memory + i * 1000, 1000, i * 1000, stream);
+	sluice_emulated_lose(0, 1);
+	for (i = 0; i < COUNT_OF(ops); i++)
+		assert_fails(ops[i], EIO);
+	/* Awaited on the host, too, and what is submitted from now on. */
+	if (sluice_read(file, memory, 1000, 0, &ops[0]) == 0)
+		assert_fails(ops[0], EIO);
+	if (sluice_read_on(file, memory, 1000, 0, stream, &ops[0]) == 0)
+		assert_fails(ops[0], EIO);
+	assert_ok(sluice_close(file));
+	assert_ok(sluice_context_free(f->ctx));
+	hold_end(&h);
+	sluice_emulated_lose(0, 0);
+	assert_ok(sluice_context_new(&row->config, &f->ctx));
+	stream_goes_on(f, stream, memory);
+	device_free(memory);
+	stream_free(stream);
+}
+
 int group_failure(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +334,7 @@ int group_failure(void)
 		local_test(a_read_that_storage_refuses_lets_the_stream_go_on,
 	                   "a local file is used"),
 		fixture_test(a_server_that_refuses_lets_the_stream_go_on),
+		fixture_test(a_lost_device_ends_its_operations),
 	};
 
 	return run_group("failure", tests, COUNT_OF(tests));

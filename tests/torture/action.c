@@ -53,6 +53,8 @@ static bool may_refuse(const struct schedule *s, const struct action *action, in
 {
 	if (s->nonblock && action->handle == HANDLES - 1 && (rc == -EAGAIN || rc == -E2BIG))
 		return true;
+	if (s->lose && rc == LOST_ERROR)
+		return true;
 	return s->failures && rc == DRIVER_ERROR;
 }
 

@@ -42,13 +42,13 @@ static void *freer(void *argument)
 
 		if (!sluice_device_alloc(device, 1 + rng_below(&actor->rng, 20000), &memory)) {
 			pause_us(rng_below(&actor->rng, 300));
-			if (sluice_device_free(memory))
+			if (sluice_device_free(memory) && !s->lose)
 				caught("wrong result", "freeing: %s", sluice_last_message());
 		}
 		if (pin &&
 		    !sluice_pinned_alloc(device, 1 + rng_below(&actor->rng, 20000), &pinned)) {
 			memset(pinned, 1, 1);
-			if (sluice_pinned_free(pinned))
+			if (sluice_pinned_free(pinned) && !s->lose)
 				caught("wrong result", "unpinning: %s", sluice_last_message());
 		}
 		pause_us(rng_below(&actor->rng, 300));
@@ -81,6 +81,15 @@ static void *canceller(void *argument)
 	return NULL;
 }
 
+static void *loser(void *argument)
+{
+	struct actor *actor = argument;
+
+	pause_us(actor->run->schedule->lose_us);
+	sluice_emulated_lose(0, 1);
+	return NULL;
+}
+
 static void start(struct run *run, struct actor *actor, unsigned index, unsigned stream,
                   void *(*body)(void *))
 {
@@ -99,11 +108,15 @@ void actors_run(struct run *run)
 		start(run, &run->freers[i], i, 20 + i, freer);
 	if (s->cancels)
 		start(run, &run->canceller, 0, 30, canceller);
+	if (s->lose)
+		start(run, &run->loser, 0, 31, loser);
 	for (unsigned i = 0; i < s->threads; i++)
 		start(run, &run->actors[i], i, i, submitter);
 	doing("joining the threads that submit");
 	for (unsigned i = 0; i < s->threads; i++)
 		pthread_join(run->actors[i].thread, NULL);
+	if (s->lose)
+		pthread_join(run->loser.thread, NULL);
 	atomic_store(&run->stop, true);
 	doing("joining the thread that cancels");
 	if (s->cancels)

@@ -8,7 +8,8 @@ static struct {
 	const struct schedule *schedule;
 	_Atomic uint64_t results; /* of storage */
 	_Atomic uint64_t calls;   /* that give commands to a device */
-} bending;
+	_Atomic bool calm;        /* no call of a device fails */
+} bending = {.calm = true};
 
 /* ------------------------------------------------------------------------------------ storage */
 
@@ -44,7 +45,7 @@ int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
 	bool fail = false;
 	int rc;
 
-	for (unsigned i = 0; s && i < s->failures; i++)
+	for (unsigned i = 0; !atomic_load(&bending.calm) && i < s->failures; i++)
 		fail |= s->failure[i].kind == FAIL_ENQUEUE && n >= s->failure[i].nth &&
 		        n < s->failure[i].nth + s->failure[i].row;
 	if (fail) {
@@ -61,16 +62,21 @@ void bend_start(const struct schedule *s)
 	bending.schedule = s;
 	atomic_store(&bending.results, 0);
 	atomic_store(&bending.calls, 0);
+	atomic_store(&bending.calm, false);
 	bend(s->errors || s->shorts ? answer : NULL);
 	for (unsigned i = 0; i < s->failures; i++)
 		if (s->failure[i].kind != FAIL_ENQUEUE)
 			sluice_emulated_fail(s->failure[i].kind, s->failure[i].nth, DRIVER_ERROR);
 }
 
+void bend_calm(void)
+{
+	atomic_store(&bending.calm, true);
+	for (unsigned kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
+		sluice_emulated_fail(kind, 0, 0);
+}
+
 void bend_stop(void)
 {
 	bend(NULL);
-	bending.schedule = NULL;
-	for (unsigned kind = 0; kind < SLUICE_EMULATED_KINDS; kind++)
-		sluice_emulated_fail(kind, 0, 0);
 }

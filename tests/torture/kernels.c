@@ -105,8 +105,17 @@ struct check *check_copy(struct actor *actor, const struct check *from, struct l
 	struct check *check = check_new(actor, lane, what, from->reader, from->count);
 
 	for (unsigned i = 0; i < from->count; i++) {
-		check->stretches[i] = from->stretches[i];
-		check->stretches[i].bytes = new_bytes + (from->stretches[i].bytes - old_bytes);
+		const struct stretch *old = &from->stretches[i];
+
+		/* Not what the kernel finds, perhaps at this moment. */
+		check->stretches[i] = (struct stretch){
+			.bytes = new_bytes + (old->bytes - old_bytes),
+			.length = old->length,
+			.offset = old->offset,
+			.seed = old->seed,
+			.origin = old->origin,
+			.writer = old->writer,
+		};
 	}
 	return check;
 }

@@ -267,6 +267,8 @@ void run_close(struct run *run)
 	rc = sluice_context_free(run->ctx);
 	if (rc)
 		caught("wrong result", "freeing the context: %s", sluice_last_message());
+	if (run->schedule->lose)
+		sluice_emulated_lose(0, 0);
 	doing("freeing streams and memory");
 	for (unsigned i = 0; i < DEVICES; i++) {
 		must(sluice_pinned_free(own_staging[i]), "freeing pinned memory");

@@ -144,6 +144,8 @@ static void draw_trouble(struct rng *rng, struct schedule *s)
 		s->carefree = true;
 		return;
 	}
+	s->lose = one_in(rng, 70);
+	s->lose_us = (unsigned)rng_below(rng, 8000);
 	if (one_in(rng, 2))
 		s->cancels = (unsigned)PICK(rng, 5, 20, 60);
 	if (one_in(rng, 3))
@@ -233,6 +235,8 @@ void schedule_print(const struct schedule *s)
 		printf("the device fails call %u of kind %u%s\n", s->failure[i].nth,
 		       s->failure[i].kind,
 		       s->failure[i].kind == FAIL_ENQUEUE ? ", and some behind it" : "");
+	if (s->lose)
+		printf("a device is lost after %u us\n", s->lose_us);
 	if (s->http)
 		printf("remote by %s, %zu connections: %s\n", c->remote_backend, c->max_connections,
 		       s->remote);

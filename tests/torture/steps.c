@@ -252,14 +252,14 @@ static void step_past_end(struct actor *actor, struct lane *lane)
 {
 	const struct schedule *s = actor->run->schedule;
 	struct action *action = action_new(actor, lane, "read past the end", false);
-	size_t n = 1 + below(actor, lane->stream_part.length);
+	size_t file = s->http ? s->remote_bytes : READ_BYTES;
+	size_t n = 1 + below(actor, SL_MIN(lane->stream_part.length, file));
 
 	if (!action)
 		return;
 	action->on = action->device_memory = true;
 	lane->last = NULL;
-	action_extent(action, lane->stream_part.memory, n,
-	              (s->http ? s->remote_bytes : READ_BYTES) - below(actor, n));
+	action_extent(action, lane->stream_part.memory, n, file - below(actor, n));
 	action->expected = -EIO;
 	if (!action_submit(actor, action, choose(actor, actor->run->reading, action)))
 		queue_behind(actor, lane, NULL);
@@ -289,7 +289,7 @@ static void step_cross(struct actor *actor, struct lane *lane)
 		                               part->bytes, other->scratch.bytes));
 	if (sluice_event_record(other->event, other->stream) ||
 	    sluice_event_await(other->event, lane->stream))
-		while (sluice_stream_synchronize(other->device, other->stream))
+		while (sluice_stream_synchronize(other->device, other->stream) == DRIVER_ERROR)
 			;
 }
 

@@ -19,7 +19,6 @@
 
 unsigned char *pinned_memory[DEVICES];
 char read_path[300];
-struct run *current;
 
 static const struct schedule *running;
 static char directory[256];
@@ -111,9 +110,10 @@ static void run_schedule(uint64_t seed, bool http, bool verbose)
 	watchdog_watch(&run);
 	bend_start(&schedule);
 	actors_run(&run);
-	bend_stop();
+	bend_calm();
 	verify(&run);
 	run_close(&run);
+	bend_stop();
 	watchdog_watch(NULL);
 	compare(&before);
 	if (verbose)
@@ -171,9 +171,12 @@ static int run_all(uint64_t first, uint64_t count, bool http, bool verbose)
 		       (unsigned long long)count, (unsigned long long)first);
 		return 1;
 	}
-	printf("%llu schedules from seed %llu on: %.1f s, the longest %.0f ms\n",
+	printf("%llu schedules from seed %llu on: %.1f s, the longest %.0f ms; %llu operations, "
+	       "%llu failed, %llu cancelled, %llu refused\n",
 	       (unsigned long long)count, (unsigned long long)first, seconds_now() - begun,
-	       longest * 1e3);
+	       longest * 1e3, (unsigned long long)totals.operations,
+	       (unsigned long long)totals.failed, (unsigned long long)totals.cancelled,
+	       (unsigned long long)totals.refused);
 	return 0;
 }
 

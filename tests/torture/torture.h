@@ -59,6 +59,8 @@ struct schedule {
 	unsigned shorts;   /* the same, made short */
 	unsigned failures; /* of calls of the device */
 	struct driver_failure failure[2];
+	bool lose; /* a device, in the middle: it does nothing any more */
+	unsigned lose_us;
 	bool carefree; /* nothing fails: operations without a handle, too */
 	bool nonblock;
 	bool pauses;     /* between the steps of a thread */
@@ -168,7 +170,7 @@ struct run {
 	struct action *actions; /* OPS_MOST */
 	_Atomic unsigned action_count;
 	struct actor actors[THREADS_MOST];
-	struct actor freers[2], canceller;
+	struct actor freers[2], canceller, loser;
 	_Atomic bool stop;    /* freers and canceller end */
 	uint64_t first_bytes; /* before the file's first range */
 	uint64_t stride;
@@ -239,12 +241,22 @@ void actors_run(struct run *run);
 /* Results of storage of this run fail, and come short, and calls of the device fail, as the schedule
  * says. */
 void bend_start(const struct schedule *s);
+/* Calls of the device do not fail any more. */
+void bend_calm(void);
+/* Nothing does; when no operation is left. */
 void bend_stop(void);
 #define STORAGE_ERROR (-EUCLEAN)
-#define DRIVER_ERROR  (-EBADE)
+/* What a lost device answers. */
+#define LOST_ERROR   (-EIO)
+#define DRIVER_ERROR (-EBADE)
 
 /* ------------------------------------------------------------------------------------ verify.c */
 
+/* Operations of all schedules. */
+struct totals {
+	uint64_t operations, failed, cancelled, refused;
+};
+extern struct totals totals;
 /* All streams, all operations, all bytes in memory. */
 void verify(struct run *run);
 /* All bytes of the file, when it is closed: then operations without a handle are over, too. */
@@ -265,7 +277,6 @@ void doing(const char *what);
 /* The schedule that runs shows that something is wrong: says so and ends the process. */
 __attribute__((format(printf, 2, 3))) _Noreturn void caught(const char *kind, const char *format,
                                                             ...);
-extern struct run *current;
 
 /* ------------------------------------------------------------------------ right.c, wrong_*.c */
 

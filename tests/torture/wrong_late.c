@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Wrong: what an operation has to do begins only after the call that submits it has returned. So the
+ * commands that it has enqueued wait for this thread, which the driver may be holding up.
+ */
+#include "torture/torture.h"
+
+#include "io/io.h"
+
+const char *const wrong = "fills that start after the submission";
+
+int __real_sl_stream_enter(struct sluice_op *op, sluice_op **out);
+int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out);
+void __real_sl_op_start(struct sluice_op *op);
+void __wrap_sl_op_start(struct sluice_op *op);
+
+static _Thread_local bool entering;
+static _Thread_local struct sluice_op *put_off;
+
+void __wrap_sl_op_start(struct sluice_op *op)
+{
+	if (entering)
+		put_off = op;
+	else
+		__real_sl_op_start(op);
+}
+
+int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out)
+{
+	int rc;
+
+	entering = true;
+	rc = __real_sl_stream_enter(op, out);
+	entering = false;
+	if (put_off)
+		__real_sl_op_start(put_off);
+	put_off = NULL;
+	return rc;
+}
+
+void wrong_start(void)
+{
+}
