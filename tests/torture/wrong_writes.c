@@ -4,16 +4,15 @@
 
 #include "staging/staging.h"
 
+__typeof__(sl_ring_stop) __real_sl_ring_stop, __wrap_sl_ring_stop;
+
 const char *const wrong = "a failure rule that forgets writes";
 
-void __real_sl_ring_stop(struct sl_ring *ring);
-void __wrap_sl_ring_stop(struct sl_ring *ring);
-
 /* Host memory has no slot, and ends what it does in this way, too. */
-void __wrap_sl_ring_stop(struct sl_ring *ring)
+void __wrap_sl_ring_stop(struct sl_ring *ring, unsigned slot)
 {
-	if (!ring->write || !ring->slots[0].data)
-		__real_sl_ring_stop(ring);
+	if (!ring->write || !ring->slots[slot].data)
+		__real_sl_ring_stop(ring, slot);
 }
 
 void wrong_start(void)
