@@ -291,9 +291,13 @@ static bool turn(struct reactor *reactor, bool sleep)
 	for (int i = 0; i < count && !rc; i++)
 		rc = handle(reactor, &events[i]);
 	if (!rc && reactor->timer <= sl_now()) {
-		/* libcurl does not repeat a time that it has told, also if we were too early for it. */
-		reactor->timer = sl_now() + 1000000;
+		long left_ms = -1;
+
 		rc = curl_multi_socket_action(reactor->multi, CURL_SOCKET_TIMEOUT, 0, &running);
+		/* libcurl does not repeat a time that it has told, also if we were too early for it, and
+		 * does not tell that there is none any more. */
+		curl_multi_timeout(reactor->multi, &left_ms);
+		on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
 	}
 	return !rc;
 }

@@ -108,6 +108,18 @@ void warm_up(struct fixture *f, int device)
 	assert_ok(sluice_context_staging(f->ctx, device, NULL, 0));
 }
 
+void make_room(struct fixture *f)
+{
+	struct sluice_config c = row_config();
+
+	if (c.staging_bytes) {
+		c.staging_bytes = 16 * MIB;
+		fixture_config(f, &c);
+	}
+	warm_up(f, 0);
+	warm_up(f, 1);
+}
+
 sluice_op *start_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
                          sluice_stream stream)
 {

@@ -55,6 +55,9 @@ void hold_end(struct hold *h);
 
 /* Lets the context make what it needs of a device, which waits for all of it. */
 void warm_up(struct fixture *f, int device);
+/* The same of both devices, for a context that does not run out of pinned memory while streams are held
+ * up. Before files are opened. */
+void make_room(struct fixture *f);
 
 sluice_op *start_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
                          sluice_stream stream);

@@ -136,7 +136,7 @@ an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed(v
 	int round;
 
 	file_make(path, n, 1);
-	warm_up(f, 0);
+	make_room(f);
 	file = row->remote ? open_read(f->ctx, address(f, "early")) : open_both(f->ctx, path);
 	for (round = 0; round < OPERATIONS; round++) {
 		hold_begin(&h, 0, stream);

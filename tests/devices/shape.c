@@ -261,8 +261,9 @@ static void what_is_cold_and_large_bypasses_the_page_cache(void **state)
 		stream_free(stream);
 		SKIP("this file system does not do direct I/O, or keeps its pages");
 	}
-	for (round = 0; round < 4; round++) {
-		/* Odd edges go through the cache, and nothing else. */
+	/* Odd edges go through the cache, and nothing else; but the kernel reads ahead of an edge, and what
+	 * is resident is taken from the cache, which can go on and on if pieces are small. */
+	for (round = 0; round < (row->config.piece_bytes ? 2 : 4); round++) {
 		size_t from = round < 2 ? 0 : 777, part = round < 2 ? n : n - 2000;
 		size_t cached;
 

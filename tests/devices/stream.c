@@ -89,7 +89,7 @@ static void read_behind_write(struct fixture *f, bool other_handle)
 	int round;
 
 	file_make(path, n + 20000, 1);
-	warm_up(f, 0);
+	make_room(f);
 	a = open_both(f->ctx, path);
 	b = other_handle ? open_read(f->ctx, path) : a;
 	for (round = 0; round < 8; round++) {
@@ -140,11 +140,11 @@ static void a_read_on_another_stream_comes_after_the_write(void **state)
 	size_t n = row_bytes(2 * MIB) + 9;
 	void *src = device_new(0, n), *dst = device_new(1, n);
 	sluice_stream one = stream_new(0), two = stream_new(1);
-	sluice_file *file = open_both(f->ctx, scratch(f, "streams"));
+	sluice_file *file;
 	int round;
 
-	warm_up(f, 0);
-	warm_up(f, 1);
+	make_room(f);
+	file = open_both(f->ctx, scratch(f, "streams"));
 	for (round = 0; round < 8; round++) {
 		uint64_t seed = 70 + (uint64_t)round;
 		sluice_op *write, *read;
@@ -179,14 +179,15 @@ static void host_memory_in_stream_order_is_used_between_its_neighbours(void **st
 	struct buffer src = buffer_new(n, 16), dst = buffer_new(n, 0);
 	sluice_stream stream = stream_new(1);
 	void *memory = device_new(1, n), *pinned = NULL;
-	sluice_file *file = open_both(f->ctx, path);
 	sluice_op *write, *read;
+	sluice_file *file;
 	struct kernel k;
 	struct hold h;
 
-	warm_up(f, 1);
+	make_room(f);
 	assert_ok(sluice_pinned_alloc(1, n, &pinned));
 	file_make(path, n, 1);
+	file = open_both(f->ctx, path);
 	hold_begin(&h, 1, stream);
 	launch_fill(1, stream, &k, memory, n, 0, 3);
 	assert_ok(sluice_copy_on(pinned, memory, n, stream));
