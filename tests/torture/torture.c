@@ -219,7 +219,7 @@ int main(int argc, char **argv)
 		count = 1;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	watchdog_start(wrong ? 2 : under_sanitizer() ? 30 : 10);
+	watchdog_start(wrong ? 2 : under_sanitizer() ? 30 : 10, verbose);
 	prepare(http);
 	return run_all(first, count, http, verbose);
 }
