@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "torture/apart.h"
 
-int __real_sl_stream_enter(struct sluice_op *op, sluice_op **out);
-int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out);
-void __real_sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy);
-void __wrap_sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy);
+__typeof__(sl_copier_submit) __real_sl_copier_submit, __wrap_sl_copier_submit;
+__typeof__(sl_stream_enter) __real_sl_stream_enter, __wrap_sl_stream_enter;
 
 /* Of operations that are apart, in what the caller could have attached. */
 static struct apart *apart_of(const struct sluice_op *op)

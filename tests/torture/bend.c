@@ -4,6 +4,8 @@
 
 #include "device/emulated.h"
 
+__typeof__(sl_emulated_enqueue) __real_sl_emulated_enqueue, __wrap_sl_emulated_enqueue;
+
 static struct {
 	const struct schedule *schedule;
 	_Atomic uint64_t results; /* of storage */
@@ -30,11 +32,6 @@ static ssize_t answer(const struct sl_piece *piece, ssize_t result)
 }
 
 /* ------------------------------------------------------------------------------------ devices */
-
-int __real_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
-                               const struct sl_command *commands, size_t count, size_t *taken);
-int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
-                               const struct sl_command *commands, size_t count, size_t *taken);
 
 /* Some of the commands are taken, and then one is not. */
 int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,

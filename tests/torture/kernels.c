@@ -84,7 +84,8 @@ static void check_kernel(void *argument)
 {
 	struct check *check = argument;
 
-	if (check->reader && check->reader->on && check->reader->op)
+	/* May end the operation, on this thread: with a wrong library that may call the driver. */
+	if (!wrong && check->reader && check->reader->on && check->reader->op)
 		check->polled = sluice_poll(check->reader->op);
 	look(check);
 	moved();

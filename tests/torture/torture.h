@@ -265,7 +265,7 @@ void verify_file(const struct run *run);
 /* ---------------------------------------------------------------------------------- watchdog.c */
 
 /* From now on something has to move. */
-void watchdog_start(double patience);
+void watchdog_start(double patience, bool talkative);
 void watchdog_watch(struct run *run); /* NULL: nothing to watch */
 /* Something moved. */
 void moved(void);

@@ -9,6 +9,7 @@ static struct {
 	_Atomic(const char *) doing;
 	_Atomic(struct run *) run;
 	double patience;
+	bool talkative; /* about what is wrong on purpose, too */
 } dog;
 
 void moved(void)
@@ -115,7 +116,7 @@ static void *watch(void *argument)
 			seen = moves;
 			since = seconds_now();
 		} else if (seconds_now() - since > dog.patience) {
-			if (!wrong)
+			if (!wrong || dog.talkative)
 				print_everything(run);
 			caught("deadlock", "nothing moved for %.1f s; the main thread is %s",
 			       dog.patience, atomic_load(&dog.doing));
@@ -125,10 +126,11 @@ static void *watch(void *argument)
 	return NULL;
 }
 
-void watchdog_start(double patience)
+void watchdog_start(double patience, bool talkative)
 {
 	pthread_t thread;
 
+	dog.talkative = talkative;
 	dog.patience = patience;
 	if (pthread_create(&thread, NULL, watch, NULL))
 		abort();

@@ -7,12 +7,10 @@
 
 #include "io/io.h"
 
-const char *const wrong = "fills that start after the submission";
+__typeof__(sl_op_start) __real_sl_op_start, __wrap_sl_op_start;
+__typeof__(sl_stream_enter) __real_sl_stream_enter, __wrap_sl_stream_enter;
 
-int __real_sl_stream_enter(struct sluice_op *op, sluice_op **out);
-int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out);
-void __real_sl_op_start(struct sluice_op *op);
-void __wrap_sl_op_start(struct sluice_op *op);
+const char *const wrong = "fills that start after the submission";
 
 static _Thread_local bool entering;
 static _Thread_local struct sluice_op *put_off;

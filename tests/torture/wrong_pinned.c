@@ -9,16 +9,11 @@
 
 #include "staging/staging.h"
 
-const char *const wrong = "pinned memory made on demand";
+__typeof__(sl_slots_give) __real_sl_slots_give, __wrap_sl_slots_give;
+__typeof__(sl_slots_take) __real_sl_slots_take, __wrap_sl_slots_take;
+__typeof__(sl_slots_try) __real_sl_slots_try, __wrap_sl_slots_try;
 
-bool __real_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);
-bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);
-bool __real_sl_slots_try(struct sl_staging *staging, struct sl_ask *ask);
-bool __wrap_sl_slots_try(struct sl_staging *staging, struct sl_ask *ask);
-void __real_sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_slot *slots,
-                          unsigned count);
-void __wrap_sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_slot *slots,
-                          unsigned count);
+const char *const wrong = "pinned memory made on demand";
 
 /* The memory of slots that are in use, or asked for. */
 struct pin {

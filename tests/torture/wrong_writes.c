@@ -4,15 +4,14 @@
 
 #include "staging/staging.h"
 
-const char *const wrong = "a failure rule that forgets writes";
+__typeof__(sl_ring_stop) __real_sl_ring_stop, __wrap_sl_ring_stop;
 
-void __real_sl_ring_stop(struct sl_ring *ring, unsigned slot);
-void __wrap_sl_ring_stop(struct sl_ring *ring, unsigned slot);
+const char *const wrong = "a failure rule that forgets writes";
 
 /* Host memory has no slot, and ends what it does in this way, too. */
 void __wrap_sl_ring_stop(struct sl_ring *ring, unsigned slot)
 {
-	if (!ring->write || !ring->slots[0].data)
+	if (!ring->write || !ring->slots[slot].data)
 		__real_sl_ring_stop(ring, slot);
 }
 
