@@ -21,7 +21,7 @@ check:
 
 stress:
 	@scripts/bootstrap check
-	@scripts/check stress
+	@scripts/check stress wide
 
 bench-local:
 	@scripts/bootstrap bench
