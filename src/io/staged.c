@@ -340,6 +340,7 @@ static bool next_direct(struct sluice_op *op)
 	if (staged->locked.exhausted || !gate_is_open(staged, 0))
 		return false;
 	staged->locked.exhausted = true;
+	staged->locked.seat = &staged->seats[0];
 	op->locked.plan.count = op->count;
 	return true;
 }
@@ -397,10 +398,9 @@ void sl_staged_stop(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	/* What is being stored from a slot is not to be replaced by what the stream holds behind it: then
-	 * the last of its pieces lets the stream go on. */
+	/* A slot with pieces in flight is not for the device yet: the last of them lets the stream go on. */
 	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
-		if (op->kind != SL_WRITE || !staged->seats[i].pieces)
+		if (!staged->seats[i].pieces)
 			sl_ring_stop(&staged->ring, i);
 }
 

@@ -256,11 +256,53 @@ static void eight_threads_use_two_devices(void **state)
 	assert_ok(sluice_close(file));
 }
 
+/* The bytes of one ring are there before the device has done anything: then the file may go. */
+static void an_operation_of_one_ring_waits_for_no_slot(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 4 * 64 * KIB;
+	const char *path = scratch(f, "ring");
+	void *memory = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	struct sluice_config c = row_config();
+	int64_t got = -EIO;
+	int patience;
+
+	c.piece_bytes = 64 * KIB;
+	c.inline_bytes = c.bounce_bytes = 0;
+	c.slot_bytes = 64 * KIB;
+	c.slots = 4;
+	c.staging_bytes = MIB;
+	fixture_config(f, &c);
+	warm_up(f, 0);
+	/* How long storage takes nobody says. */
+	for (patience = 20; got == -EIO && patience < 5000; patience *= 2) {
+		sluice_file *file;
+		sluice_op *op;
+		struct hold h;
+
+		file_make(path, n, 8);
+		file = open_read(f->ctx, path);
+		hold_begin(&h, 0, stream);
+		op = start_read_on(file, memory, n, 0, stream);
+		sleep_ms(patience);
+		file_truncate(path, 0);
+		hold_end(&h);
+		got = finish(op);
+		assert_ok(sluice_close(file));
+	}
+	assert_int_equal(got, n);
+	assert_device(memory, n, 0, 8);
+	device_free(memory);
+	stream_free(stream);
+}
+
 int group_staging(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(too_little_staging_is_refused_when_the_context_is_made),
 		fixture_test(an_applications_pinned_memory_is_used),
+		local_test(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut short"),
 		fixture_test(two_contexts_use_one_device),
 		fixture_test(contexts_come_and_go_while_the_device_works),
 		local_test(eight_threads_use_two_devices,

@@ -141,17 +141,17 @@ inline store_cpu(slot, turn)
 inline turn_done(op, slot, turn)
 {
 	if
-	:: !stopped[op] || PLANT == 10 -> store_cpu(slot, turn);
+	:: !stopped[op] -> store_cpu(slot, turn);
 	:: else -> skip; /* stop() stored more */
 	fi
 }
 
-/* Failure and cancel: no wait of this operation can hold its stream any more, but for slots that are
- * being stored: what is in them is not to be replaced, and the last piece does the same for them. */
+/* Failure and cancel: no wait of this operation can hold its stream any more. For a slot with pieces
+ * in flight the last of them does the same, so that the GPU does not touch what they move. */
 inline stop(op)
 {
 	if
-	:: over[op] && PLANT != 7 -> skip; /* its slots are somebody else's */
+	:: over[op] && PLANT != 6 -> skip; /* its slots are somebody else's */
 	:: else ->
 		stopped[op] = true;
 		landed[op] = 0;
@@ -161,7 +161,7 @@ inline stop(op)
 			for (i : 0 .. K - 1) {
 				s = SLOT(op, i);
 				if
-				:: writes[op] && flying[s] && PLANT != 16 -> skip;
+				:: flying[s] && PLANT != 13 -> skip;
 				:: else -> store_cpu(s, entered[s]);
 				fi
 			}
@@ -203,7 +203,7 @@ inline enter(op, from)
 /* An operation that waits for another one of the file does not enter before that one is submitted:
  * its waits could come between two windows of the other, on the same stream. Looking and entering are
  * one step, under the lock of the order. */
-#define MAY_ENTER(o) (before == NOBODY || before == o || submitted[before] || PLANT == 12)
+#define MAY_ENTER(o) (before == NOBODY || before == o || submitted[before] || PLANT == 10)
 
 #define ENQUEUE(kind, slot, turn) d_step { stream[STREAM(op)]!kind(slot, turn); queued[op]++; }
 
@@ -218,7 +218,7 @@ proctype submission(byte op)
 #if RINGS == 2
 	:: d_step { !FREE(0) && FREE(1) && FIRST(op) -> take(op, 1); }
 #endif
-	:: lost[0] && lost[RINGS - 1] && PLANT != 8 -> goto refused; /* K slots there never will be */
+	:: lost[0] && lost[RINGS - 1] && PLANT != 7 -> goto refused; /* K slots there never will be */
 	:: FREE(0) && FIRST(op) -> goto refused; /* cancelled as it waited */
 	fi;
 
@@ -230,10 +230,10 @@ proctype submission(byte op)
 		/* The commands are enqueued outside the operation's lock: a stop may come at any time,
 		 * but it knows which turns will be waited for. */
 		if
-#if PLANT == 4
+#if PLANT == 3
 		:: !stopped[op];
 		:: stopped[op] -> break;
-#elif PLANT == 11
+#elif PLANT == 9
 		:: d_step { true -> enter(op, sent); }
 		:: stopped[op] -> break;
 #else
@@ -245,9 +245,9 @@ proctype submission(byte op)
 		:: slot = SLOT(op, sent);
 			/* A read waits until this turn is filled, a write until the last one is stored. */
 			if
-			:: writes[op] && PLANT != 13 -> ENQUEUE(WAIT, slot, written[slot]);
+			:: writes[op] && PLANT != 11 -> ENQUEUE(WAIT, slot, written[slot]);
 			:: !writes[op] -> ENQUEUE(WAIT, slot, NEXT(written[slot]));
-#if PLANT == 13
+#if PLANT == 11
 			:: writes[op];
 #endif
 			:: goto refused; /* the driver may refuse any command */
@@ -270,7 +270,7 @@ proctype submission(byte op)
 			:: else -> skip;
 			fi
 		od;
-#if PLANT == 4
+#if PLANT == 3
 		skip;
 		d_step { enter(op, sent - WINDOW); }
 #endif
@@ -298,7 +298,7 @@ refused_inside: /* the slot has a WAIT, perhaps a COPY, and no WRITE */
 out:
 	skip;
 	d_step {
-#if PLANT == 6
+#if PLANT == 5
 		/* What is not enqueued was not entered. */
 		if
 		:: ring[op] != NOBODY ->
@@ -370,12 +370,12 @@ end:	do
 /* ----------------------------------------------------------------------------------- workers */
 
 #define GPU_DONE(o, slot) GEQ(gpu[slot], written[slot])
-#define CPU_DONE(o, slot) (GEQ(cpu[slot], entered[slot]) || PLANT == 5)
+#define CPU_DONE(o, slot) (GEQ(cpu[slot], entered[slot]) || PLANT == 4)
 
 /* Nothing of an operation will touch the file again. That is sooner than over: a stopped operation
  * may be over only when its stream has run out, on which there may be others that come after it. */
 #define FILE_DONE(o) (over[o] || (submitted[o] && flight[o] == 0 && EACH(CPU_DONE, o) && \
-	PLANT != 15))
+	PLANT != 12))
 #ifdef OVERLAP
 #define AFTER_OTHERS(op) (before == op || FILE_DONE(before))
 #else
@@ -387,7 +387,7 @@ end:	do
 #define RUNNABLE(op, slot, piece) (!stopped[op] && \
 	next[PART(slot, piece)] != NEXT(entered[slot]) && AFTER_OTHERS(op) && \
 	(writes[op] -> GEQ(gpu[slot], next[PART(slot, piece)]) \
-	            :  GEQ(gpu[slot], BEFORE(next[PART(slot, piece)])) || PLANT == 3))
+	            :  GEQ(gpu[slot], BEFORE(next[PART(slot, piece)])) || PLANT == 2))
 
 inline end_piece()
 {
@@ -410,7 +410,7 @@ inline end_piece()
 	fi;
 	flying[slot]--;
 	if
-	:: stopped[op] && writes[op] && !flying[slot] && PLANT != 1 ->
+	:: stopped[op] && !flying[slot] && !(PLANT == 1 && writes[op]) ->
 		store_cpu(slot, entered[slot]);
 	:: else -> skip;
 	fi;
@@ -431,17 +431,12 @@ end:	do
 			turn = next[PART(slot, piece)];
 			next[PART(slot, piece)] = NEXT(turn);
 			flying[slot]++;
-#if PLANT != 14
 			flight[op]++;
-#endif
 			if
 			:: !writes[op] -> holds[PART(slot, piece)] = LOST;
 			:: else -> assert(holds[PART(slot, piece)] == DATA(op, turn));
 			fi
 		}
-#if PLANT == 14
-		flight[op]++; /* no longer under the lock */
-#endif
 		if
 		:: d_step { true -> end_piece(); }
 		:: d_step { true -> stop(op); end_piece(); } /* it failed */
@@ -454,9 +449,9 @@ end:	do
 /* What has to be so before an operation is over. The CPU's word: for a write that the last turns are
  * stored, of which a piece may not even have begun. A command that no WRITE follows: somebody has to
  * ask the driver whether the stream has run out. */
-#define DONE(o) (submitted[o] && (flight[o] == 0 || PLANT == 2) && \
+#define DONE(o) (submitted[o] && flight[o] == 0 && \
 	(ring[o] == NOBODY || (EACH(GPU_DONE, o) && EACH(CPU_DONE, o))) && \
-	(!unwritten[o] || STREAM_IDLE(o) || PLANT == 9))
+	(!unwritten[o] || STREAM_IDLE(o) || PLANT == 8))
 
 proctype end_operation(byte op)
 {
@@ -472,7 +467,7 @@ proctype end_operation(byte op)
 				assert(cpu[s] == entered[s]);
 				assert(gpu[s] == written[s]);
 				assert(gpu[s] == entered[s] || stopped[op]);
-#if PLANT != 6
+#if PLANT != 5
 				/* Turns that were entered, perhaps filled, and not enqueued: no command is left
 				 * that could store this word, so the CPU does, for once. */
 				gpu[s] = entered[s];
@@ -486,7 +481,7 @@ proctype end_operation(byte op)
 			}
 			owner[ring[op]] = NOBODY;
 			lost[ring[op]] = unwritten[op];
-#if PLANT != 7
+#if PLANT != 6
 			ring[op] = NOBODY;
 #endif
 		fi;
