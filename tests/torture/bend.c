@@ -5,11 +5,13 @@
 #include "device/emulated.h"
 
 __typeof__(sl_emulated_enqueue) __real_sl_emulated_enqueue, __wrap_sl_emulated_enqueue;
+__typeof__(sl_emulated_event_query) __real_sl_emulated_event_query, __wrap_sl_emulated_event_query;
 
 static struct {
 	const struct schedule *schedule;
 	_Atomic uint64_t results; /* of storage */
 	_Atomic uint64_t calls;   /* that give commands to a device */
+	_Atomic uint64_t events;  /* that were asked */
 	_Atomic bool calm;        /* no call of a device fails */
 } bending = {.calm = true};
 
@@ -33,20 +35,29 @@ static ssize_t answer(const struct sl_piece *piece, ssize_t result)
 
 /* ------------------------------------------------------------------------------------ devices */
 
+static bool fails(unsigned kind, uint64_t n)
+{
+	const struct schedule *s = bending.schedule;
+	bool fail = false;
+
+	for (unsigned i = 0; !atomic_load(&bending.calm) && i < s->failures; i++) {
+		const struct driver_failure *f = &s->failure[i];
+
+		fail |= f->kind == kind && n >= f->nth && (n - f->nth) % f->period < f->row;
+	}
+	return fail;
+}
+
 /* Some of the commands are taken, and then one is not. */
 int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
                                const struct sl_command *commands, size_t count, size_t *taken)
 {
-	const struct schedule *s = bending.schedule;
 	uint64_t n = atomic_fetch_add(&bending.calls, 1);
-	bool fail = false;
+	bool fail = fails(FAIL_ENQUEUE, n);
 	int rc;
 
-	for (unsigned i = 0; !atomic_load(&bending.calm) && i < s->failures; i++)
-		fail |= s->failure[i].kind == FAIL_ENQUEUE && n >= s->failure[i].nth &&
-		        n < s->failure[i].nth + s->failure[i].row;
 	if (fail) {
-		struct rng rng = seeded(s->seed, n + 2000);
+		struct rng rng = seeded(bending.schedule->seed, n + 2000);
 
 		count = rng_below(&rng, count);
 	}
@@ -54,15 +65,23 @@ int __wrap_sl_emulated_enqueue(struct sl_device *device, sluice_stream stream,
 	return !rc && fail ? DRIVER_ERROR : rc;
 }
 
+int __wrap_sl_emulated_event_query(struct sl_device *device, sluice_event event)
+{
+	if (fails(FAIL_EVENT, atomic_fetch_add(&bending.events, 1)))
+		return DRIVER_ERROR;
+	return __real_sl_emulated_event_query(device, event);
+}
+
 void bend_start(const struct schedule *s)
 {
 	bending.schedule = s;
 	atomic_store(&bending.results, 0);
 	atomic_store(&bending.calls, 0);
+	atomic_store(&bending.events, 0);
 	atomic_store(&bending.calm, false);
 	bend(s->errors || s->shorts ? answer : NULL);
 	for (unsigned i = 0; i < s->failures; i++)
-		if (s->failure[i].kind != FAIL_ENQUEUE)
+		if (s->failure[i].kind < SLUICE_EMULATED_KINDS)
 			sluice_emulated_fail(s->failure[i].kind, s->failure[i].nth, DRIVER_ERROR);
 }
 

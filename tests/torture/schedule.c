@@ -126,11 +126,26 @@ static void limit_work(struct schedule *s)
 
 /* Kinds that a running operation uses; making and freeing is for other tests. */
 static const unsigned failing[] = {
-	SLUICE_EMULATED_COPY,   SLUICE_EMULATED_COPY,  SLUICE_EMULATED_WAIT,
-	SLUICE_EMULATED_WRITE,  SLUICE_EMULATED_WRITE, SLUICE_EMULATED_RECORD,
-	SLUICE_EMULATED_LAUNCH, SLUICE_EMULATED_QUERY, SLUICE_EMULATED_SYNCHRONIZE,
-	SLUICE_EMULATED_ALLOC,  SLUICE_EMULATED_EVENT, SLUICE_EMULATED_STREAM,
-	FAIL_ENQUEUE,           FAIL_ENQUEUE,          FAIL_ENQUEUE,
+	SLUICE_EMULATED_COPY,
+	SLUICE_EMULATED_COPY,
+	SLUICE_EMULATED_WAIT,
+	SLUICE_EMULATED_WRITE,
+	SLUICE_EMULATED_WRITE,
+	SLUICE_EMULATED_RECORD,
+	SLUICE_EMULATED_LAUNCH,
+	SLUICE_EMULATED_QUERY,
+	SLUICE_EMULATED_SYNCHRONIZE,
+	SLUICE_EMULATED_ALLOC,
+	SLUICE_EMULATED_EVENT,
+	SLUICE_EMULATED_STREAM,
+	FAIL_EVENT,
+	FAIL_EVENT,
+	FAIL_EVENT,
+	FAIL_ENQUEUE,
+	FAIL_ENQUEUE,
+	FAIL_ENQUEUE,
+	FAIL_ENQUEUE,
+	FAIL_ENQUEUE,
 };
 
 static void draw_trouble(struct rng *rng, struct schedule *s)
@@ -152,12 +167,16 @@ static void draw_trouble(struct rng *rng, struct schedule *s)
 		s->errors = (unsigned)PICK(rng, 2, 20, 100, 300);
 	if (one_in(rng, 3))
 		s->shorts = (unsigned)PICK(rng, 20, 100, 500);
-	if (one_in(rng, 3))
+	if (one_in(rng, 2))
 		s->failures = 1 + (unsigned)rng_below(rng, COUNT_OF(s->failure));
 	for (unsigned i = 0; i < s->failures; i++) {
 		s->failure[i].kind = failing[rng_below(rng, COUNT_OF(failing))];
 		s->failure[i].nth = 1 + (unsigned)rng_below(rng, PICK(rng, 5, 30, 200, 600));
+		/* One call of these is a lot of commands. */
+		if (s->failure[i].kind == FAIL_ENQUEUE)
+			s->failure[i].nth = s->failure[i].nth % 25;
 		s->failure[i].row = 1 + (unsigned)rng_below(rng, 4);
+		s->failure[i].period = (unsigned)PICK(rng, 1000000, 10, 30, 100);
 	}
 }
 
@@ -234,7 +253,7 @@ void schedule_print(const struct schedule *s)
 	for (unsigned i = 0; i < s->failures; i++)
 		printf("the device fails call %u of kind %u%s\n", s->failure[i].nth,
 		       s->failure[i].kind,
-		       s->failure[i].kind == FAIL_ENQUEUE ? ", and some behind it" : "");
+		       s->failure[i].kind < SLUICE_EMULATED_KINDS ? "" : ", and more");
 	if (s->lose)
 		printf("a device is lost after %u us\n", s->lose_us);
 	if (s->http)

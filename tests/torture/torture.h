@@ -32,12 +32,14 @@ enum {
 
 /* --------------------------------------------------------------------------------- schedule.c */
 
-/* Calls of the device that fail: the nth of that kind, or of all that give it commands. */
-enum { FAIL_ENQUEUE = SLUICE_EMULATED_KINDS };
+/* Calls of the device that fail: the nth of that kind; of all in which sluice gives it commands, or in
+ * which it asks an event, also some behind it, and these again and again. */
+enum { FAIL_ENQUEUE = SLUICE_EMULATED_KINDS, FAIL_EVENT };
 struct driver_failure {
 	unsigned kind; /* of enum sluice_emulated_kind, or FAIL_ENQUEUE */
 	unsigned nth;
-	unsigned row; /* of FAIL_ENQUEUE: so many in a row */
+	unsigned row;    /* so many in a row */
+	unsigned period; /* and then again after so many calls */
 };
 
 /* What a seed means. */
