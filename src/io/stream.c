@@ -42,7 +42,10 @@ static int take_slots(struct sluice_op *op)
 		while (!atomic_load(&word))
 			sl_word_wait(&word, 0, SL_FOREVER);
 	}
-	return staged->ask.refused ? sl_fail(-EIO, "the device is lost") : 0;
+	if (!staged->ask.refused)
+		return 0;
+	return sl_fail(-EIO, sl_staging_lost(staged->staging) ? "the device is lost"
+	                                                      : "no pinned memory is left");
 }
 
 void sl_late_left(struct sluice_context *ctx)
