@@ -172,7 +172,7 @@ static void run(struct fixture *f, bool mixed, int rounds)
 	}
 	/* What the first round took was enough for all of them. */
 	if (!under_sanitizer())
-		assert_in_range(resident_bytes(), 0, after_first + operations * 300 + 8 * MIB);
+		assert_in_range(resident_bytes(), 0, after_first + operations * 300 + 16 * MIB);
 	close_four(files);
 	whole = malloc(blocks * BLOCK);
 	file_read(path, whole, blocks * BLOCK, 0);
