@@ -12,6 +12,7 @@ const struct sl_scheme sl_schemes[] = {
 
 const struct sl_device_kind *const sl_device_kinds[] = {
 	&sl_emulated,
+	&sl_cuda,
 	NULL,
 };
 

@@ -40,13 +40,21 @@ struct sl_device *sl_device_find(unsigned index)
 	return index < all.count ? all.devices[index] : NULL;
 }
 
+/* A device that was found otherwise than by its number has one, too. */
+static struct sl_device *with_number(struct sl_device *device)
+{
+	if (device)
+		pthread_once(&all.once, number_devices);
+	return device;
+}
+
 struct sl_device *sl_device_of_memory(const void *memory)
 {
 	struct sl_device *device = NULL;
 
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		device = (*kind)->of_memory(memory);
-	return device;
+	return with_number(device);
 }
 
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback)
@@ -57,7 +65,17 @@ struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fa
 		return fallback;
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		device = (*kind)->of_stream(stream);
-	return device;
+	return with_number(device);
+}
+
+struct sl_device *sl_device_current(void)
+{
+	struct sl_device *device = NULL;
+
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
+		if ((*kind)->current)
+			device = (*kind)->current();
+	return device ? with_number(device) : sl_device_find(0);
 }
 
 static struct sl_device *device_of_event(sluice_event event)
@@ -133,7 +151,6 @@ int sluice_device_of(const void *memory)
 {
 	struct sl_device *device = sl_device_of_memory(memory);
 
-	sl_device_find(0); /* so that it has its number */
 	return device ? device->index : -1;
 }
 

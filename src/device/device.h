@@ -96,14 +96,18 @@ struct sl_device_kind {
 	/* The device of a stream; NULL: not one of this kind, or one that every device has. */
 	struct sl_device *(*of_stream)(sluice_stream stream);
 	struct sl_device *(*of_event)(sluice_event event);
+	/* The device that the calling thread has chosen with the driver; NULL: none. May be NULL. */
+	struct sl_device *(*current)(void);
 };
 extern const struct sl_device_kind *const sl_device_kinds[];
-extern const struct sl_device_kind sl_emulated;
+extern const struct sl_device_kind sl_cuda, sl_emulated;
 
 /* NULL past the last. */
 struct sl_device *sl_device_find(unsigned index);
 /* The device that holds the byte at this address; NULL: host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
+/* The device that the calling thread works on, or else the first. */
+struct sl_device *sl_device_current(void);
 /* The device of a stream; if every device has such a stream, fallback. */
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback);
 

@@ -114,7 +114,7 @@ static int find_way(struct sluice_op *op, const struct sluice_request *r)
 		return rc;
 	if (!wants_stream(r))
 		return memory ? sl_staged_new(op, memory, false, NULL, false) : 0;
-	device = sl_device_of_stream(r->stream, memory ? memory : sl_device_find(0));
+	device = sl_device_of_stream(r->stream, memory ? memory : sl_device_current());
 	if (!device)
 		return sl_fail(-EINVAL, "request: no device has this stream");
 	if (memory && memory != device)

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What sluice uses of CUDA's driver: its functions by their versioned names, found at run time, and
+ * small declarations of its ABI (CUDA Driver API reference, as of CUDA 12.0, which has all of them).
+ * So neither building nor running needs a toolkit.
+ */
+#ifndef SL_CUDA_API_H
+#define SL_CUDA_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <sluice/device.h>
+
+typedef int CUresult;
+typedef int CUdevice;
+typedef uint64_t CUdeviceptr;
+typedef struct CUctx_st *CUcontext;
+
+enum {
+	CUDA_SUCCESS = 0,
+	CUDA_ERROR_INVALID_VALUE = 1,
+	CUDA_ERROR_OUT_OF_MEMORY = 2,
+	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_NOT_READY = 600,
+	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
+	CUDA_ERROR_NOT_SUPPORTED = 801,
+};
+enum {
+	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
+	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+};
+enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
+enum {
+	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
+	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
+	CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
+};
+enum { CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2 };
+enum { CU_STREAM_NON_BLOCKING = 1 };
+enum { CU_EVENT_DISABLE_TIMING = 2 };
+enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
+enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
+enum { CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1, CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2 };
+enum { CU_STREAM_WAIT_VALUE_GEQ = 0 };
+enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 }; /* behind all that came before it */
+
+/* One of the operations of cuStreamBatchMemOp. */
+typedef union {
+	int operation;
+	struct {
+		int operation;
+		CUdeviceptr address;
+		uint64_t value; /* of 32 bits the first half */
+		unsigned flags;
+		CUdeviceptr alias; /* the driver's */
+	} word;
+	uint64_t pad[6];
+} CUstreamBatchMemOpParams;
+
+#define SL_CUDA_FUNCTIONS(X)                                                                      \
+	X(cuInit, (unsigned flags))                                                               \
+	X(cuDriverGetVersion, (int *version))                                                     \
+	X(cuDeviceGetCount, (int *count))                                                         \
+	X(cuDeviceGet, (CUdevice * device, int ordinal))                                          \
+	X(cuDeviceGetName, (char *name, int size, CUdevice device))                               \
+	X(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                 \
+	X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                     \
+	X(cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice device))                           \
+	X(cuCtxGetCurrent, (CUcontext * ctx))                                                     \
+	X(cuCtxPushCurrent_v2, (CUcontext ctx))                                                   \
+	X(cuCtxPopCurrent_v2, (CUcontext * ctx))                                                  \
+	X(cuCtxGetDevice, (CUdevice * device))                                                    \
+	X(cuMemGetInfo_v2, (size_t * available, size_t * total))                                  \
+	X(cuMemAlloc_v2, (CUdeviceptr * memory, size_t length))                                   \
+	X(cuMemFree_v2, (CUdeviceptr memory))                                                     \
+	X(cuMemHostRegister_v2, (void *memory, size_t length, unsigned flags))                    \
+	X(cuMemHostUnregister, (void *memory))                                                    \
+	X(cuPointerGetAttributes,                                                                 \
+	  (unsigned count, int *attributes, void **values, CUdeviceptr pointer))                  \
+	X(cuStreamCreate, (sluice_stream * stream, unsigned flags))                               \
+	X(cuStreamDestroy_v2, (sluice_stream stream))                                             \
+	X(cuStreamQuery, (sluice_stream stream))                                                  \
+	X(cuStreamSynchronize, (sluice_stream stream))                                            \
+	X(cuStreamIsCapturing, (sluice_stream stream, int *status))                               \
+	X(cuThreadExchangeStreamCaptureMode, (int *mode))                                         \
+	X(cuStreamGetCtx, (sluice_stream stream, CUcontext * ctx))                                \
+	X(cuStreamBatchMemOp_v2, (sluice_stream stream, unsigned count,                           \
+	                          CUstreamBatchMemOpParams *operations, unsigned flags))          \
+	X(cuStreamWaitValue32_v2,                                                                 \
+	  (sluice_stream stream, CUdeviceptr address, uint32_t value, unsigned flags))            \
+	X(cuStreamWriteValue32_v2,                                                                \
+	  (sluice_stream stream, CUdeviceptr address, uint32_t value, unsigned flags))            \
+	X(cuStreamWaitEvent, (sluice_stream stream, sluice_event event, unsigned flags))          \
+	X(cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream)) \
+	X(cuEventCreate, (sluice_event * event, unsigned flags))                                  \
+	X(cuEventDestroy_v2, (sluice_event event))                                                \
+	X(cuEventRecord, (sluice_event event, sluice_stream stream))                              \
+	X(cuEventQuery, (sluice_event event))                                                     \
+	X(cuEventSynchronize, (sluice_event event))                                               \
+	X(cuGetErrorName, (CUresult error, const char **name))
+
+struct sl_cuda_api {
+#define FIELD(name, arguments) CUresult(*name) arguments;
+	SL_CUDA_FUNCTIONS(FIELD)
+#undef FIELD
+};
+
+/*
+ * The driver, loaded and initialised at the first call; NULL: there is none, or it is older than 12.0.
+ * Any thread.
+ */
+const struct sl_cuda_api *sl_cuda_api(void);
+/* The same, but only if the program itself has loaded a driver: nothing is loaded for a pointer. */
+const struct sl_cuda_api *sl_cuda_api_in_use(void);
+/* Why there is no driver, for people. */
+const char *sl_cuda_api_missing(void);
+
+#endif
