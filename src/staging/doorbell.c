@@ -119,8 +119,10 @@ static void *bell_run(void *argument)
 			moved[i]->moved(moved[i]);
 			moved[i]->release(moved[i]);
 		}
-		if (sl_staging_lost(staging))
+		if (sl_staging_lost(staging)) {
 			sl_slots_refuse(staging);
+			sl_commands_wake(staging);
+		}
 		idle = sl_now() - last;
 		if (count) {
 			last = sl_now();

@@ -12,10 +12,11 @@
 #define FIRST_TURN 0xFFFFFFF0u
 #define HUGE_PAGE  ((size_t)2 << 20)
 
-/* How a budget is divided: words, then a quarter for operations that are awaited on the host. */
+/* How a budget is divided: words, for as many slots as there can be, then a quarter for operations that
+ * are awaited on the host. */
 static size_t words_of(uint64_t budget)
 {
-	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
+	return SL_MIN(budget / SL_SLOT_LEAST, WORDS_MOST);
 }
 
 static size_t words_length(uint64_t budget)

@@ -108,21 +108,30 @@ bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait)
 		uint32_t seen;
 
 		/* With nothing in flight the largest chunk goes. */
-		if (!now || now + count <= SL_COMMANDS_MOST) {
+		if (!now || now + count <= SL_COMMANDS_MOST || sl_staging_lost(staging)) {
 			if (atomic_compare_exchange_weak(&staging->commands, &now, now + count))
 				return true;
 			continue;
 		}
 		if (!wait)
 			return false;
-		/* Ended by sl_commands_give(): what is in flight needs nothing of this thread. */
+		/* Ended by sl_commands_give(): what is in flight needs nothing of this thread. Of a lost
+		 * device nothing comes back while this thread has more to give it. */
 		atomic_fetch_add(&staging->commands_waited, 1);
 		seen = atomic_load(&staging->commands_left);
 		now = atomic_load(&staging->commands);
-		if (now && now + count > SL_COMMANDS_MOST)
+		if (now && now + count > SL_COMMANDS_MOST && !sl_staging_lost(staging))
 			sl_word_wait(&staging->commands_left, seen, SL_FOREVER);
 		atomic_fetch_sub(&staging->commands_waited, 1);
 		now = atomic_load(&staging->commands);
+	}
+}
+
+void sl_commands_wake(struct sl_staging *staging)
+{
+	if (atomic_load(&staging->commands_waited)) {
+		atomic_fetch_add(&staging->commands_left, 1);
+		sl_word_wake(&staging->commands_left, INT_MAX);
 	}
 }
 
@@ -131,8 +140,5 @@ void sl_commands_give(struct sl_staging *staging, unsigned count)
 	if (!count)
 		return;
 	atomic_fetch_sub(&staging->commands, count);
-	if (atomic_load(&staging->commands_waited)) {
-		atomic_fetch_add(&staging->commands_left, 1);
-		sl_word_wake(&staging->commands_left, INT_MAX);
-	}
+	sl_commands_wake(staging);
 }

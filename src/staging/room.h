@@ -32,6 +32,8 @@ struct sl_words {
 
 /* Grants nothing to those who ask for slots of a lost device. */
 void sl_slots_refuse(struct sl_staging *staging);
+/* Has those who wait for room in the device's queue look again. */
+void sl_commands_wake(struct sl_staging *staging);
 
 /* Watches the words of the device. */
 struct sl_bell {

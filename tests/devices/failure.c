@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* An operation that fails or is cancelled never holds its stream up. */
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -320,6 +321,69 @@ static void a_lost_device_ends_its_operations(void **state)
 	stream_free(stream);
 }
 
+struct late_submitter {
+	pthread_t thread;
+	sluice_file *file;
+	void *memory;
+	size_t n;
+	sluice_stream stream;
+	int result;
+	_Atomic int returned;
+};
+
+static void *submit_and_wait(void *argument)
+{
+	struct late_submitter *s = argument;
+	sluice_op *op = NULL;
+
+	s->result = sluice_read_on(s->file, s->memory, s->n, 0, s->stream, &op);
+	if (!s->result)
+		s->result = (int)sluice_wait(op, PATIENCE_MS);
+	sluice_op_free(op);
+	atomic_store(&s->returned, 1);
+	return NULL;
+}
+
+/* The submitting call itself waits until the device's queue has room, which it will never have. */
+static void a_lost_device_ends_a_submission_that_waits_for_room(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "windows");
+	struct late_submitter s = {.n = 8 * MIB};
+	struct sluice_config c = row_config();
+	struct hold h;
+	int i;
+
+	c.piece_bytes = c.slot_bytes = 4 * KIB;
+	c.inline_bytes = c.bounce_bytes = 0;
+	c.slots = 4;
+	c.staging_bytes = MIB;
+	fixture_config(f, &c);
+	s.memory = device_new(0, s.n);
+	s.stream = stream_new(0);
+	file_make(path, s.n, 1);
+	warm_up(f, 0);
+	s.file = open_read(f->ctx, address(f, "windows"));
+	hold_begin(&h, 0, s.stream);
+	assert_int_equal(pthread_create(&s.thread, NULL, submit_and_wait, &s), 0);
+	sleep_ms(200);
+	assert_int_equal(atomic_load(&s.returned), 0);
+	sluice_emulated_lose(0, 1);
+	hold_end(&h);
+	for (i = 0; i < PATIENCE_MS && !atomic_load(&s.returned); i++)
+		sleep_ms(1);
+	assert_int_equal(atomic_load(&s.returned), 1);
+	pthread_join(s.thread, NULL);
+	assert_int_equal(s.result, -EIO);
+	assert_ok(sluice_close(s.file));
+	assert_ok(sluice_context_free(f->ctx));
+	sluice_emulated_lose(0, 0);
+	assert_ok(sluice_context_new(&row->config, &f->ctx));
+	stream_goes_on(f, s.stream, s.memory);
+	device_free(s.memory);
+	stream_free(s.stream);
+}
+
 int group_failure(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -335,6 +399,7 @@ int group_failure(void)
 	                   "a local file is used"),
 		fixture_test(a_server_that_refuses_lets_the_stream_go_on),
 		fixture_test(a_lost_device_ends_its_operations),
+		fixture_test(a_lost_device_ends_a_submission_that_waits_for_room),
 	};
 
 	return run_group("failure", tests, COUNT_OF(tests));
