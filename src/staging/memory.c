@@ -8,14 +8,20 @@
 #include "staging/room.h"
 
 #define WORDS_MOST 4096
+#define RING_MOST  64 /* slots of one operation */
 /* Near the end of their range, so that every program sees that they wrap. */
 #define FIRST_TURN 0xFFFFFFF0u
 #define HUGE_PAGE  ((size_t)2 << 20)
 
-/* How a budget is divided: words, then a quarter for operations that are awaited on the host. */
+/*
+ * How a budget is divided: words, then a quarter for operations that are awaited on the host. Most slots
+ * are larger than the least, but one operation may have a ring of those.
+ */
 static size_t words_of(uint64_t budget)
 {
-	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
+	uint64_t least = SL_MIN(budget / SL_SLOT_LEAST, RING_MOST);
+
+	return SL_MIN(SL_MAX(budget / SL_SLOT_LEAST / 2, least), WORDS_MOST);
 }
 
 static size_t words_length(uint64_t budget)

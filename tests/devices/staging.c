@@ -31,6 +31,41 @@ static void too_little_staging_is_refused_when_the_context_is_made(void **state)
 	assert_null(ctx);
 }
 
+static void every_slot_that_the_memory_holds_can_be_had(struct fixture *f)
+{
+	const char *path = scratch(f, "slots");
+	char *memory = device_new(0, MIB);
+	sluice_stream stream = stream_new(0);
+	sluice_file *file;
+
+	file_make(path, MIB, 4);
+	file = open_read(f->ctx, address(f, "slots"));
+	assert_moves(start_read_on(file, memory, MIB, 0, stream), MIB);
+	assert_device(memory, MIB, 0, 4);
+	assert_moves(start_read(file, memory, MIB, 0), MIB);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+	stream_free(stream);
+}
+
+static void the_least_staging_that_is_not_refused_is_enough(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_config c = row_config();
+	sluice_context *ctx = NULL;
+
+	c.piece_bytes = c.slot_bytes = 4 * KIB;
+	c.inline_bytes = c.bounce_bytes = 0;
+	for (c.slots = 1; c.slots <= 64; c.slots *= 2) {
+		c.staging_bytes = 64 * KIB;
+		while (sluice_context_new(&c, &ctx))
+			c.staging_bytes += 4 * KIB;
+		assert_ok(sluice_context_free(ctx));
+		fixture_config(f, &c);
+		every_slot_that_the_memory_holds_can_be_had(f);
+	}
+}
+
 static void moves_both_ways(struct fixture *f, int device, size_t n)
 {
 	const char *path = scratch(f, "both");
@@ -301,6 +336,7 @@ int group_staging(void)
 {
 	const struct CMUnitTest tests[] = {
 		fixture_test(too_little_staging_is_refused_when_the_context_is_made),
+		fixture_test(the_least_staging_that_is_not_refused_is_enough),
 		fixture_test(an_applications_pinned_memory_is_used),
 		local_test(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut short"),
 		fixture_test(two_contexts_use_one_device),
