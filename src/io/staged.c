@@ -184,8 +184,9 @@ static void copy_done(struct sl_copy *copy, int error)
 static void begin(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
-	bool refused = staged->ask.refused;
 
+	if (staged->ask.refused)
+		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
 	for (unsigned i = 0; i < staged->count; i++) {
@@ -194,11 +195,6 @@ static void begin(struct sl_staged *staged)
 	}
 	if (op->kind == SL_WRITE)
 		fill_seats(staged);
-	if (refused) {
-		pthread_mutex_unlock(&op->mutex);
-		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
-		pthread_mutex_lock(&op->mutex);
-	}
 	sl_op_pump_locked(op);
 }
 
