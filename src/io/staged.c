@@ -206,7 +206,7 @@ static void granted(struct sl_ask *ask)
 void sl_staged_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
-	bool ask;
+	bool ask, now;
 
 	pthread_mutex_lock(&op->mutex);
 	staged->shape.file_size = op->locked.plan.file_size;
@@ -219,9 +219,11 @@ void sl_staged_start(struct sluice_op *op)
 		sl_op_pump_locked(op);
 		return;
 	}
+	/* With the mutex, so that a cancel finds the ask, or keeps it from being made. Then nobody ends the
+	 * operation while it asks, unless the ask is withdrawn. */
+	now = sl_slots_take(staged->staging, &staged->ask);
 	pthread_mutex_unlock(&op->mutex);
-	/* Nobody ends the operation while it asks, unless the ask is withdrawn. */
-	if (sl_slots_take(staged->staging, &staged->ask))
+	if (now)
 		begin(staged);
 }
 
