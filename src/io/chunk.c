@@ -173,6 +173,7 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 	size_t slot;
 
 	if (chunks->whole) {
+		m.largest = SL_MIN(m.largest, chunks->file_size);
 		slot = power_of_two(4096, m.largest);
 		if (slot > part)
 			return sl_fail(
