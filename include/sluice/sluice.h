@@ -89,7 +89,7 @@ struct sluice_config {
 	size_t max_operations;
 
 	/* SLUICE_STAGING_BYTES: pinned memory for each device whose memory is used; 64 KiB to 1 TiB,
-	 * enough for a slot. A quarter of it is for operations that are awaited on the host.
+	 * enough for a ring of slots. Half of it is for operations that are awaited on the host.
 	 * Default: 256 MiB. */
 	size_t staging_bytes;
 	/* SLUICE_SLOT_BYTES: what one slot of it holds; 4 KiB to 1 GiB, a multiple of 4 KiB, at least

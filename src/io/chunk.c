@@ -145,7 +145,7 @@ static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four of them stay in the last cache */
-#define MANY_CHUNKS  128       /* of one operation; more make slots larger */
+#define MANY_CHUNKS  256       /* of one operation; more make slots larger */
 
 /* What the slots of an operation hold when nobody has set it. */
 static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *limits,
@@ -158,7 +158,7 @@ static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *
 		return SL_MIN(power_of_two(4096, m->packed), slot);
 	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
 		slot *= 2;
-	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots * 2 <= part)
+	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots <= part)
 		slot *= 2;
 	return slot;
 }
@@ -173,6 +173,7 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 	size_t slot;
 
 	if (chunks->whole) {
+		m.largest = SL_MIN(m.largest, chunks->file_size);
 		slot = power_of_two(4096, m.largest);
 		if (slot > part)
 			return sl_fail(

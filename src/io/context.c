@@ -48,7 +48,7 @@ static int check_staging(struct sl_settings *s)
 		return sl_fail(-EINVAL,
 		               "SLUICE_STAGING_BYTES: %" PRIu64
 		               " is too little for a ring of %" PRIu64 " slots of %" PRIu64
-		               " bytes, which three quarters of it must hold, and "
+		               " bytes, which half of it must hold, and "
 		               "for one slot, which the rest must hold",
 		               s->staging_bytes, ring / power, power);
 	return 0;

@@ -63,7 +63,14 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	struct sl_staging *staging;
 	struct sl_staged *staged;
 	unsigned slots = 1;
+	int64_t size = -1;
 	int rc = sl_context_get_staging(op->ctx, device, &staging);
+
+	/* What is had in one piece takes no more than there is. */
+	if (!rc && chunks.whole)
+		size = op->file->backend->ops->size(op->file->backend);
+	if (size >= 0)
+		chunks.file_size = (uint64_t)size;
 
 	if (!rc && !host_memory)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
@@ -184,8 +191,9 @@ static void copy_done(struct sl_copy *copy, int error)
 static void begin(struct sl_staged *staged)
 {
 	struct sluice_op *op = staged->op;
-	bool refused = staged->ask.refused;
 
+	if (staged->ask.refused)
+		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
 	pthread_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
 	for (unsigned i = 0; i < staged->count; i++) {
@@ -194,11 +202,6 @@ static void begin(struct sl_staged *staged)
 	}
 	if (op->kind == SL_WRITE)
 		fill_seats(staged);
-	if (refused) {
-		pthread_mutex_unlock(&op->mutex);
-		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
-		pthread_mutex_lock(&op->mutex);
-	}
 	sl_op_pump_locked(op);
 }
 
@@ -210,7 +213,7 @@ static void granted(struct sl_ask *ask)
 void sl_staged_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
-	bool ask;
+	bool ask, now;
 
 	pthread_mutex_lock(&op->mutex);
 	staged->shape.file_size = op->locked.plan.file_size;
@@ -223,9 +226,11 @@ void sl_staged_start(struct sluice_op *op)
 		sl_op_pump_locked(op);
 		return;
 	}
+	/* With the mutex, so that a cancel finds the ask, or keeps it from being made. Then nobody ends the
+	 * operation while it asks, unless the ask is withdrawn. */
+	now = sl_slots_take(staged->staging, &staged->ask);
 	pthread_mutex_unlock(&op->mutex);
-	/* Nobody ends the operation while it asks, unless the ask is withdrawn. */
-	if (sl_slots_take(staged->staging, &staged->ask))
+	if (now)
 		begin(staged);
 }
 
@@ -337,7 +342,7 @@ static bool next_direct(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 
-	if (staged->locked.exhausted || !gate_is_open(staged, 0))
+	if (!gate_is_open(staged, 0))
 		return false;
 	staged->locked.exhausted = true;
 	staged->locked.seat = &staged->seats[0];
@@ -351,7 +356,7 @@ bool sl_staged_next(struct sluice_op *op)
 	struct sl_plan *plan = &op->locked.plan;
 	struct sl_segment segment;
 
-	if (!staged->locked.started)
+	if (!staged->locked.started || staged->locked.exhausted)
 		return false;
 	if (staged->way == SL_WAY_DIRECT)
 		return next_direct(op);

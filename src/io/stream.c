@@ -13,7 +13,8 @@
 
 #define COMMANDS_AT_ONCE 64
 #define CHUNKS_AT_ONCE   32
-#define WINDOW           (SL_COMMANDS_MOST / 2)
+/* What fits is enqueued in one step; of the rest little at a time, so that the device is never idle. */
+#define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
 /* --------------------------------------------------------------------------- what it waits for */
 
@@ -152,7 +153,8 @@ struct window {
 	unsigned commands;
 };
 
-static struct window next_window(const struct sl_staged *staged, bool all)
+/* At most so many commands, but for the first chunk; or all of them, to see whether that is too much. */
+static struct window next_window(const struct sl_staged *staged, unsigned most, bool all)
 {
 	struct sl_chunks walk = staged->enqueued;
 	struct sl_chunk chunk;
@@ -160,10 +162,13 @@ static struct window next_window(const struct sl_staged *staged, bool all)
 
 	if (staged->way == SL_WAY_DIRECT)
 		return (struct window){2, 3};
-	while ((all ? window.commands <= SL_COMMANDS_MOST : window.commands < WINDOW) &&
-	       sl_chunk_next(&walk, &chunk)) {
+	while (sl_chunk_next(&walk, &chunk)) {
+		if (!all && window.chunks && window.commands + chunk.segments + 2 > most)
+			break;
 		window.chunks++;
 		window.commands += chunk.segments + 2;
+		if (window.commands > SL_COMMANDS_MOST)
+			break;
 	}
 	return window;
 }
@@ -281,7 +286,7 @@ static void enter_rest(struct sluice_op *op, struct batch *batch)
 	int rc = 0;
 
 	while (!rc && staged->way == SL_WAY_STREAM &&
-	       (window = next_window(staged, false)).chunks) {
+	       (window = next_window(staged, LATER_WINDOW, false)).chunks) {
 		sl_commands_take(staged->staging, window.commands, true);
 		pthread_mutex_lock(&ctx->submission);
 		if (!enter_window(op, &window)) {
@@ -303,7 +308,7 @@ static int first_window(struct sluice_op *op, struct window *window)
 {
 	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 
-	*window = next_window(op->staged, all);
+	*window = next_window(op->staged, SL_COMMANDS_MOST, all);
 	if (all && window->commands > SL_COMMANDS_MOST)
 		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
 	return 0;

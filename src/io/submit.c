@@ -318,7 +318,7 @@ static bool wait_until_done(struct sluice_op *op, int64_t deadline)
  */
 static void settle(struct sluice_op *op)
 {
-	bool over;
+	bool over, hold;
 
 	if (!op->on_stream || atomic_load(&op->state) & SL_OP_DONE)
 		return;
@@ -328,9 +328,16 @@ static void settle(struct sluice_op *op)
 		pthread_mutex_unlock(&op->mutex);
 		return;
 	}
+	/* What this thread starts may be over before it has finished waking somebody for it: the file
+	 * keeps the context until then. */
+	hold = !op->locked.ended;
+	if (hold)
+		atomic_fetch_add(&op->file->in_flight, 1);
 	sl_op_pump_locked(op);
 	/* Another thread may be at it, which waits for nobody. */
 	wait_until_done(op, SL_FOREVER);
+	if (hold)
+		sl_file_release(op->file);
 }
 
 int64_t sluice_wait(sluice_op *op, int timeout_ms)

@@ -12,11 +12,13 @@
 #define FIRST_TURN 0xFFFFFFF0u
 #define HUGE_PAGE  ((size_t)2 << 20)
 
-/* How a budget is divided: words, for as many slots as there can be, then a quarter for operations that
- * are awaited on the host. */
+/*
+ * How a budget is divided: half of it is slots of operations in stream order, the rest those of operations
+ * that are awaited on the host, and the words, as many as there can be slots in the first half.
+ */
 static size_t words_of(uint64_t budget)
 {
-	return SL_MIN(budget / SL_SLOT_LEAST, WORDS_MOST);
+	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
 }
 
 static size_t words_length(uint64_t budget)
@@ -28,10 +30,10 @@ static size_t words_length(uint64_t budget)
 
 size_t sl_staging_part(uint64_t budget, enum sl_part_of part)
 {
-	size_t blocks = (budget - words_length(budget)) / SL_SLOT_LEAST;
-	size_t host = blocks / 4;
+	size_t blocks = budget / SL_SLOT_LEAST, half = blocks / 2;
+	size_t words = words_length(budget) / SL_SLOT_LEAST;
 
-	return (part == SL_PART_HOST ? host : blocks - host) * SL_SLOT_LEAST;
+	return (part == SL_PART_STREAM ? half : blocks - half - words) * SL_SLOT_LEAST;
 }
 
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_part_of part)
@@ -102,24 +104,25 @@ static int get_memory(struct sl_staging *staging, size_t budget, void *memory, s
 static int divide(struct sl_staging *staging)
 {
 	size_t count = words_of(staging->length);
-	struct sl_words *words = (struct sl_words *)staging->memory;
-	char *rest = staging->memory + words_length(staging->length);
+	struct sl_words *words;
+	char *rest = staging->memory;
 	int rc = 0;
 
 	staging->locked.words = calloc(count, sizeof(*staging->locked.words));
 	if (!staging->locked.words)
 		return sl_fail(-ENOMEM, "no memory");
+	for (unsigned part = 0; !rc && part < SL_PARTS_OF; part++) {
+		staging->part_length[part] = sl_staging_part(staging->length, part);
+		rc = sl_buddy_init(&staging->locked.parts[part], rest, staging->part_length[part]);
+		rest += staging->part_length[part];
+	}
+	words = (struct sl_words *)rest;
 	for (size_t i = 0; i < count; i++) {
 		atomic_init(&words[i].cpu, FIRST_TURN);
 		atomic_init(&words[i].gpu, FIRST_TURN);
 		staging->locked.words[i] = &words[count - 1 - i];
 	}
 	staging->locked.words_free = count;
-	for (unsigned part = 0; !rc && part < SL_PARTS_OF; part++) {
-		staging->part_length[part] = sl_staging_part(staging->length, part);
-		rc = sl_buddy_init(&staging->locked.parts[part], rest, staging->part_length[part]);
-		rest += staging->part_length[part];
-	}
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 

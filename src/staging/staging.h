@@ -16,7 +16,7 @@ struct sl_staging;
 #define SL_SLOT_LEAST ((size_t)4096)
 
 /* The two parts of the memory, so that neither kind of operation can use up what the other needs. */
-enum sl_part_of { SL_PART_HOST, SL_PART_STREAM, SL_PARTS_OF };
+enum sl_part_of { SL_PART_STREAM, SL_PART_HOST, SL_PARTS_OF };
 
 /*
  * Pinned memory for one device of one context, its copier and its doorbell. Calls the driver, which

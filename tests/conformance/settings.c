@@ -149,14 +149,14 @@ static void slots_are_checked_against_pieces_and_the_budget(void **state)
 	c.piece_bytes = 64 * KIB;
 	c.slot_bytes = 64 * KIB;
 	c.slots = 8;
-	/* Three quarters, less the words, have to hold 512 KiB. */
-	c.staging_bytes = 680 * KIB;
+	/* Half of it has to hold 512 KiB. */
+	c.staging_bytes = 1016 * KIB;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
-	c.staging_bytes = 720 * KIB;
+	c.staging_bytes = MIB;
 	ctx = make(&c);
 	assert_ok(sluice_context_free(ctx));
 	c.slots = 1;
-	c.staging_bytes = 200 * KIB;
+	c.staging_bytes = 128 * KIB; /* the words are missing in the other half */
 	ctx = NULL;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_STAGING_BYTES");
 	assert_null(ctx);

@@ -19,14 +19,14 @@ static bool one_in(struct rng *rng, size_t n)
 	return !rng_below(rng, n);
 }
 
-/* A quarter is for operations that are awaited on the host; each ring must fit into the rest. */
+/* Half is for operations that are awaited on the host, and the words; a ring must fit into the rest. */
 static size_t least_staging(size_t slot, size_t slots)
 {
 	size_t power = 4096;
 
 	while (power < slot)
 		power *= 2;
-	return (power * slots * 4 / 3 + 4 * power + 2 * 4096) / 4096 * 4096;
+	return (2 * power * slots + power / 8 + 4 * 4096) / 4096 * 4096;
 }
 
 static void draw_config(struct rng *rng, struct schedule *s)

@@ -73,7 +73,7 @@ static void no_two_ranges_overlap_and_all_come_together_again(void **state)
 
 static struct sl_staging *start(void)
 {
-	struct sl_settings settings = {.staging_bytes = 1 << 20};
+	struct sl_settings settings = {.staging_bytes = (1 << 20) + (64 << 10)};
 	struct sl_staging *staging = NULL;
 
 	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, 0, &staging), 0);
