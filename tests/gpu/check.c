@@ -317,7 +317,8 @@ static void measure_ceiling(void)
 			                    to_device ? pinned : memory, n, stream));
 		}
 		MUST(sluice_stream_synchronize(device, stream));
-		printf("       ceiling, %s: %.1f GB/s\n", to_device ? "host to device" : "device to host",
+		printf("       ceiling, %s: %.1f GB/s\n",
+		       to_device ? "host to device" : "device to host",
 		       64.0 * (double)n / (seconds() - start) / 1e9);
 	}
 	MUST(sluice_stream_free(stream));
