@@ -30,8 +30,8 @@ enum {
 
 static const struct argp_option option_list[] = {
 	{"memory", KEY_MEMORY, "KIND", 0,
-         "Memory to read into or write from: 'host' (default), or of a device, as in 'emulated' or "
-         "'emulated:1'",
+         "Memory to read into or write from: 'host' (default), or of a device, as in 'cuda:1' or "
+         "'emulated'",
          0},
 	{"order", KEY_ORDER, "KIND", 0,
          "Operations are awaited on the 'host' (default), or come in the order of a 'stream' of "

@@ -147,12 +147,12 @@ static void nothing_in_flight_uses_no_processor_time(void **state)
 	/* Another program may take the blame for a page or two: the best of three counts. */
 	for (try = 0; try < 3 && least > 0.002; try++) {
 		used = process_seconds();
-		sleep_ms(1000);
+		sleep_ms(5000);
 		used = process_seconds() - used;
 		least = used < least ? used : least;
 	}
 	if (least > 0.002)
-		fail_msg("%.1f ms of processor time in a second without work", least * 1000);
+		fail_msg("%.1f ms of processor time in five seconds without work", least * 1000);
 	traffic_free(&t);
 }
 
