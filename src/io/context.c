@@ -54,6 +54,53 @@ static int check_staging(struct sl_settings *s)
 	return 0;
 }
 
+/*
+ * At the end of the process a driver goes, and its handlers of exit() run before ours if they were
+ * registered later. So ours is registered when a device has been started, and has what is in flight fail
+ * and joins the threads that would call the driver.
+ */
+static struct {
+	pthread_mutex_t mutex;
+	struct sl_list contexts; /* guarded by mutex, as is the next */
+	bool registered;
+} leaving = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void at_exit(void)
+{
+	if (sl_forked())
+		return;
+	pthread_mutex_lock(&leaving.mutex);
+	sl_list_each (link, &leaving.contexts) {
+		struct sluice_context *ctx =
+			SL_CONTAINER(link, struct sluice_context, devices.link);
+
+		for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
+			sl_staging_abandon(ctx->devices.staging[i]);
+	}
+	pthread_mutex_unlock(&leaving.mutex);
+}
+
+/* The context uses a device from now on. */
+static void expect_exit(struct sluice_context *ctx)
+{
+	pthread_mutex_lock(&leaving.mutex);
+	if (!leaving.registered) {
+		sl_list_init(&leaving.contexts);
+		leaving.registered = !atexit(at_exit);
+	}
+	if (!sl_list_linked(&ctx->devices.link))
+		sl_list_append(&leaving.contexts, &ctx->devices.link);
+	pthread_mutex_unlock(&leaving.mutex);
+}
+
+static void forget_exit(struct sluice_context *ctx)
+{
+	pthread_mutex_lock(&leaving.mutex);
+	if (sl_list_linked(&ctx->devices.link))
+		sl_list_remove(&ctx->devices.link);
+	pthread_mutex_unlock(&leaving.mutex);
+}
+
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
                            struct sl_staging **out)
 {
@@ -66,6 +113,8 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 		rc = sl_staging_start(device, &ctx->core.settings, NULL, 0, staging);
 	*out = *staging;
 	pthread_mutex_unlock(&ctx->devices.mutex);
+	if (!rc)
+		expect_exit(ctx);
 	return rc;
 }
 
@@ -98,6 +147,8 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	else
 		rc = sl_staging_start(found, &settings, memory, n, &ctx->devices.staging[device]);
 	pthread_mutex_unlock(&ctx->devices.mutex);
+	if (!rc)
+		expect_exit(ctx);
 	return rc;
 }
 
@@ -213,6 +264,7 @@ int sluice_context_free(sluice_context *ctx)
 	pthread_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
+	forget_exit(ctx);
 	stop_threads(ctx);
 	sl_context_unref(ctx);
 	sl_fork_leave();

@@ -389,7 +389,9 @@ struct sluice_context {
 	struct {
 		pthread_mutex_t mutex;
 		struct sl_staging *staging[SL_DEVICES_MOST]; /* by device; never changed once set */
-	} devices;                                           /* guarded by its mutex */
+		struct sl_list
+			link; /* of contexts that use devices; guarded by the mutex of that list */
+	} devices;            /* guarded by its mutex */
 
 	struct {
 		pthread_mutex_t mutex;

@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <sched.h>
+#include <time.h>
 
 #include "staging/room.h"
 
@@ -156,6 +157,21 @@ int sl_bell_start(struct sl_staging *staging)
 	return rc;
 }
 
+void sl_bell_empty(struct sl_staging *staging, int64_t deadline)
+{
+	struct sl_bell *bell = &staging->bell;
+	struct timespec moment = {0, 1000000};
+	bool empty = false;
+
+	while (!empty && sl_now() < deadline) {
+		pthread_mutex_lock(&bell->mutex);
+		empty = sl_list_empty(&bell->locked.rings);
+		pthread_mutex_unlock(&bell->mutex);
+		if (!empty)
+			nanosleep(&moment, NULL);
+	}
+}
+
 void sl_bell_stop(struct sl_staging *staging)
 {
 	struct sl_bell *bell = &staging->bell;
@@ -169,4 +185,5 @@ void sl_bell_stop(struct sl_staging *staging)
 	atomic_fetch_add(&bell->rung, 1);
 	sl_word_wake(&bell->rung, 1);
 	pthread_join(bell->thread, NULL);
+	bell->started = false;
 }

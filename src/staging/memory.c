@@ -10,6 +10,7 @@
 #define WORDS_MOST 4096
 /* Near the end of their range, so that every program sees that they wrap. */
 #define FIRST_TURN 0xFFFFFFF0u
+#define ABANDON_NS INT64_C(1000000000) /* that storage has to end what it is moving */
 #define HUGE_PAGE  ((size_t)2 << 20)
 
 /*
@@ -171,6 +172,16 @@ void sl_staging_stop(struct sl_staging *staging)
 		return;
 	sl_bell_stop(staging);
 	sl_copier_stop(staging);
+}
+
+void sl_staging_abandon(struct sl_staging *staging)
+{
+	if (!staging)
+		return;
+	atomic_store_explicit(&staging->lost, true, memory_order_release);
+	sl_queue_nudge(&staging->copier.queue);
+	sl_bell_empty(staging, sl_now() + ABANDON_NS);
+	sl_staging_stop(staging);
 }
 
 void sl_staging_free(struct sl_staging *staging)

@@ -49,6 +49,8 @@ struct sl_bell {
 	bool started;
 };
 int sl_bell_start(struct sl_staging *staging);
+/* Waits until it has nothing to watch, or for the deadline. */
+void sl_bell_empty(struct sl_staging *staging, int64_t deadline);
 void sl_bell_stop(struct sl_staging *staging);
 
 #define SL_COPIES_MOST 32 /* in flight in each direction */

@@ -25,7 +25,9 @@ enum sl_part_of { SL_PART_STREAM, SL_PART_HOST, SL_PARTS_OF };
  */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
                      size_t length, struct sl_staging **out);
-/* After the last operation: joins the threads. NULL is allowed, here and below. */
+/* The process ends: what is in flight fails, and the threads are joined. NULL is allowed, here and below. */
+void sl_staging_abandon(struct sl_staging *staging);
+/* After the last operation: joins the threads. */
 void sl_staging_stop(struct sl_staging *staging);
 /* After the threads that submit have been joined. Calls the driver. */
 void sl_staging_free(struct sl_staging *staging);

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A process that ends with operations in flight, on a stream that will never come to them: it ends, and
+ * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one).
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sluice/emulated.h"
+
+static void for_ever(void *unused)
+{
+	(void)unused;
+	for (;;)
+		pause();
+}
+
+static void *wait_for(void *op)
+{
+	sluice_wait(op, -1);
+	return NULL;
+}
+
+static void must(int rc)
+{
+	if (rc < 0) {
+		fprintf(stderr, "%s\n", sluice_last_message());
+		_exit(1);
+	}
+}
+
+static sluice_op *last;
+
+/* Registered before sluice has met a device, so it runs after sluice's own. */
+static void look(void)
+{
+	if (sluice_poll(last) == 1 && sluice_wait(last, 0) < 0)
+		_exit(0);
+	fprintf(stderr, "an operation is still in flight\n");
+	_exit(1);
+}
+
+int main(int argc, char **argv)
+{
+	enum { N = 1 << 20 };
+	const char *how = argc > 1 ? argv[1] : "stream";
+	sluice_context *ctx;
+	sluice_stream stream;
+	sluice_file *file;
+	pthread_t thread;
+	void *memory;
+
+	atexit(look);
+	must(sluice_context_new(NULL, &ctx));
+	must(sluice_open(ctx, argv[0], NULL, &file));
+	must(sluice_device_alloc(0, N, &memory));
+	must(sluice_stream_new(0, &stream));
+	must(sluice_context_staging(ctx, 0, NULL, 0));
+	must(sluice_emulated_call(0, stream, for_ever, NULL));
+	for (int i = 0; i < 10; i++)
+		must(sluice_read_on(file, memory, 10000, 0, stream, &last));
+	if (!strcmp(how, "host")) {
+		/* Behind one in stream order, in the file. */
+		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+		sluice_file *out;
+
+		o.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
+		must(sluice_open(ctx, "/dev/shm/sluice-exit", &o, &out));
+		unlink("/dev/shm/sluice-exit");
+		must(sluice_write_on(out, memory, 10000, 0, stream, NULL));
+		must(sluice_write(out, memory, 10000, 0, &last));
+	}
+	if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, wait_for, last))
+		pthread_detach(thread);
+	exit(0);
+}
