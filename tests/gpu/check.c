@@ -4,6 +4,7 @@
  * streams with the program's own copies behind each operation while another thread frees, and how long
  * small reads take. usage: gpu_check [DEVICE], "cuda" without one. Prints a line for each check.
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -326,6 +327,107 @@ static void measure_ceiling(void)
 	MUST(sluice_pinned_free(pinned));
 }
 
+/* -------------------------------------------------------------------------------- the driver */
+
+/* Those of its calls that sluice has no use for; NULL on a device without one. */
+static int (*begin_capture)(sluice_stream, int), (*end_capture)(sluice_stream, void **);
+
+static void find_driver(void)
+{
+	void *driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+
+	if (!driver)
+		return;
+	*(void **)&begin_capture = dlsym(driver, "cuStreamBeginCapture_v2");
+	*(void **)&end_capture = dlsym(driver, "cuStreamEndCapture");
+}
+
+static void check_capture(void)
+{
+	sluice_stream stream, other;
+	void *memory, *graph;
+	sluice_file *in;
+	sluice_op *op;
+	bool good;
+
+	find_driver();
+	if (!begin_capture || !end_capture)
+		return;
+	MUST(sluice_open(ctx, path, NULL, &in));
+	MUST(sluice_device_alloc(device, SMALL * 2, &memory));
+	MUST(sluice_stream_new(device, &stream));
+	MUST(sluice_stream_new(device, &other));
+	/* 0: also what other threads do with the driver is looked at. */
+	good = begin_capture(stream, 0) == 0;
+	good &= sluice_read_on(in, memory, SMALL, 0, stream, &op) == -EINVAL;
+	good &= strstr(sluice_last_message(), "captured") != NULL;
+	/* The rest goes on meanwhile. */
+	MUST(sluice_read_on(in, memory, SMALL, 0, other, &op));
+	good &= moved(op, SMALL);
+	MUST(sluice_read(in, memory, SMALL * 2, 0, &op));
+	good &= moved(op, SMALL * 2);
+	good &= end_capture(stream, &graph) == 0;
+	report(good, "a stream that is being captured is refused, and the others go on");
+	MUST(sluice_stream_free(stream));
+	MUST(sluice_stream_free(other));
+	MUST(sluice_device_free(memory));
+	MUST(sluice_close(in));
+}
+
+/* A stream goes with what it holds. */
+static void check_destroyed_stream(void)
+{
+	enum { N = 4 << 20 };
+	sluice_op *ops[8];
+	sluice_stream stream;
+	sluice_file *in;
+	bool good = true;
+	void *memory;
+
+	MUST(sluice_open(ctx, path, NULL, &in));
+	MUST(sluice_device_alloc(device, N, &memory));
+	MUST(sluice_stream_new(device, &stream));
+	for (int i = 0; i < 8; i++)
+		MUST(sluice_read_on(in, memory, N, (uint64_t)i * N, stream, &ops[i]));
+	MUST(sluice_stream_free(stream));
+	for (int i = 0; i < 8; i++)
+		good &= moved(ops[i], N);
+	report(good, "a stream that is freed does what it holds");
+	MUST(sluice_device_free(memory));
+	MUST(sluice_close(in));
+}
+
+/* What the child does: it ends with operations in flight, and nothing freed. */
+static int end_in_the_middle(void)
+{
+	enum { N = 16 << 20 };
+	sluice_stream streams[8];
+	sluice_file *in;
+	sluice_op *op;
+
+	MUST(sluice_open(ctx, path, NULL, &in));
+	for (int i = 0; i < 8; i++) {
+		void *memory;
+
+		MUST(sluice_device_alloc(device, N, &memory));
+		MUST(sluice_stream_new(device, &streams[i]));
+		MUST(sluice_read_on(in, memory, N, (uint64_t)(i % 4) * N, streams[i], &op));
+		MUST(sluice_read(in, memory, N, 0, &op));
+	}
+	exit(0);
+}
+
+static void check_exit(const char *self, const char *name)
+{
+	char command[600];
+	bool good = true;
+
+	snprintf(command, sizeof command, "exec '%s' '%s' exit", self, name);
+	for (int i = 0; i < 5; i++)
+		good &= system(command) == 0;
+	report(good, "a process may end with operations in flight");
+}
+
 int main(int argc, char **argv)
 {
 	struct sluice_device d = {.size = sizeof d};
@@ -335,12 +437,19 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	MUST(sluice_device_describe(device, &d));
+	if (argc > 2 && !strcmp(argv[2], "exit")) {
+		MUST(sluice_context_new(NULL, &ctx));
+		return end_in_the_middle();
+	}
 	printf("%s: %s, %.1f GiB\n", d.name, d.detail, (double)d.memory_bytes / (1 << 30));
 	make_file();
 	MUST(sluice_context_new(NULL, &ctx));
 	check_round_trips();
 	check_streams(false);
 	check_streams(true);
+	check_capture();
+	check_destroyed_stream();
+	check_exit(argv[0], d.name);
 	measure_latency();
 	measure_ceiling();
 	MUST(sluice_context_free(ctx));
