@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams of the fake driver, and host functions in them. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "support/fake_cuda.h"
+
+/* ---------------------------------------------------------------------------- made and freed */
+
+/* Ordered with the default stream, or not. */
+static void set_blocking(struct CUstream_st *stream, bool blocking)
+{
+	struct emulated *device = stream->ctx->device;
+
+	stream->blocking = blocking;
+	pthread_mutex_lock(&device->mutex);
+	sl_emulated_stream(device, stream->emulated)->blocking = blocking;
+	pthread_mutex_unlock(&device->mutex);
+}
+
+static CUresult create(CUcontext ctx, unsigned flags, sluice_stream *out)
+{
+	struct CUstream_st *stream = calloc(1, sizeof(*stream));
+	CUresult rc;
+
+	if (!stream)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	stream->ctx = ctx;
+	rc = fake_error(sl_emulated_stream_new(&ctx->device->base, &stream->emulated));
+	if (rc) {
+		free(stream);
+		return rc;
+	}
+	set_blocking(stream, !(flags & CU_STREAM_NON_BLOCKING));
+	pthread_mutex_lock(&fake.mutex);
+	fake_publish(&fake.streams, &stream->handle, stream);
+	sl_list_append(&fake.all_streams, &stream->link);
+	pthread_mutex_unlock(&fake.mutex);
+	*out = stream;
+	return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(sluice_stream *out, unsigned flags)
+{
+	CUcontext ctx;
+	CUresult rc = fake_enter(CALL_cuStreamCreate, NEEDS_CONTEXT, &ctx);
+
+	if (!rc && flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	return rc ? rc : create(ctx, flags, out);
+}
+
+CUresult cuStreamCreateWithPriority(sluice_stream *out, unsigned flags, int priority)
+{
+	CUcontext ctx;
+	CUresult rc = fake_enter(CALL_cuStreamCreateWithPriority, NEEDS_CONTEXT, &ctx);
+
+	(void)priority;
+	if (!rc && flags & ~(unsigned)CU_STREAM_NON_BLOCKING)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	return rc ? rc : create(ctx, flags, out);
+}
+
+CUresult cuStreamDestroy_v2(sluice_stream stream)
+{
+	CUresult rc = fake_enter(CALL_cuStreamDestroy_v2, NEEDS_CONTEXT, NULL);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&fake.mutex);
+	if (fake_is_default(stream) || !fake_is_stream(stream)) {
+		rc = CUDA_ERROR_INVALID_HANDLE;
+	} else {
+		sl_intervals_remove(&fake.streams, &stream->handle);
+		sl_list_remove(&stream->link);
+	}
+	pthread_mutex_unlock(&fake.mutex);
+	if (rc)
+		return rc;
+	rc = fake_error(sl_emulated_stream_free(&stream->ctx->device->base, stream->emulated));
+	free(stream);
+	return rc;
+}
+
+CUresult cuStreamGetCtx(sluice_stream stream, CUcontext *out)
+{
+	CUcontext current;
+	CUresult rc = fake_enter(CALL_cuStreamGetCtx, 0, &current);
+
+	if (rc)
+		return rc;
+	if (fake_is_default(stream)) {
+		*out = current;
+		return current ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
+	}
+	pthread_mutex_lock(&fake.mutex);
+	if (fake_is_stream(stream))
+		*out = stream->ctx;
+	else
+		rc = CUDA_ERROR_INVALID_HANDLE;
+	pthread_mutex_unlock(&fake.mutex);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------- giving, and asking */
+
+/* fake.mutex held. */
+static CUresult resolve(sluice_stream stream, CUcontext current, struct on *out)
+{
+	*out = (struct on){.ctx = current, .stream = stream};
+	if (fake_is_default(stream)) {
+		if (stream != FAKE_PER_THREAD && fake_holds_legacy_up(current))
+			return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+	} else if (fake_is_stream(stream)) {
+		out->ctx = stream->ctx;
+		out->stream = stream->emulated;
+		out->captured = stream->capture != CAPTURE_NONE;
+		if (stream->capture == CAPTURE_INVALIDATED)
+			return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+	} else {
+		return CUDA_ERROR_INVALID_HANDLE;
+	}
+	out->device = &out->ctx->device->base;
+	return CUDA_SUCCESS;
+}
+
+CUresult fake_stream(sluice_stream stream, struct on *out)
+{
+	CUresult rc;
+
+	pthread_mutex_lock(&fake.mutex);
+	rc = resolve(stream, fake_current(), out);
+	pthread_mutex_unlock(&fake.mutex);
+	return rc;
+}
+
+CUresult fake_on(enum fake_call call, sluice_stream stream, struct on *out)
+{
+	CUresult rc = fake_enter(call, NEEDS_CONTEXT, NULL);
+
+	return rc ? rc : fake_stream(stream, out);
+}
+
+/* A stream in a capture has nothing to wait for, and asking ends the capture. */
+static CUresult enter_to_ask(enum fake_call call, sluice_stream stream, struct on *out)
+{
+	CUresult rc = fake_enter(call, NEEDS_CONTEXT | UNSAFE, NULL);
+
+	if (!rc)
+		rc = fake_stream(stream, out);
+	if (rc || !out->captured)
+		return rc;
+	pthread_mutex_lock(&fake.mutex);
+	stream->capture = CAPTURE_INVALIDATED;
+	pthread_mutex_unlock(&fake.mutex);
+	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult cuStreamQuery(sluice_stream stream)
+{
+	struct on on;
+	CUresult rc = enter_to_ask(CALL_cuStreamQuery, stream, &on);
+	int answer;
+
+	if (rc)
+		return rc;
+	answer = sl_emulated_stream_query(on.device, on.stream);
+	return answer == 1 ? CUDA_SUCCESS : answer ? fake_error(answer) : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamSynchronize(sluice_stream stream)
+{
+	struct on on;
+	CUresult rc = enter_to_ask(CALL_cuStreamSynchronize, stream, &on);
+
+	return rc ? rc : fake_error(sl_emulated_stream_synchronize(on.device, on.stream));
+}
+
+/* The next stream of the context behind a number of them; false: there is none. */
+static bool stream_of(CUcontext ctx, unsigned skipped, sluice_stream *out)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&fake.mutex);
+	sl_list_each (link, &fake.all_streams) {
+		struct CUstream_st *stream = SL_CONTAINER(link, struct CUstream_st, link);
+
+		if (stream->ctx != ctx || skipped--)
+			continue;
+		*out = stream->emulated;
+		found = true;
+		break;
+	}
+	pthread_mutex_unlock(&fake.mutex);
+	return found;
+}
+
+CUresult cuCtxSynchronize(void)
+{
+	CUcontext ctx;
+	CUresult rc = fake_enter(CALL_cuCtxSynchronize, NEEDS_CONTEXT | UNSAFE, &ctx);
+	sluice_stream stream = FAKE_LEGACY;
+	unsigned i = 0;
+
+	if (rc)
+		return rc;
+	do
+		rc = fake_error(sl_emulated_stream_synchronize(&ctx->device->base, stream));
+	while (!rc && stream_of(ctx, i++, &stream));
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------- host functions */
+
+CUresult cuLaunchHostFunc(sluice_stream stream, void (*function)(void *), void *argument)
+{
+	struct on on;
+	CUresult rc = fake_on(CALL_cuLaunchHostFunc, stream, &on);
+
+	if (!rc && !function)
+		rc = CUDA_ERROR_INVALID_VALUE;
+	if (rc || on.captured)
+		return rc;
+	return fake_error(sluice_emulated_call(on.ctx->ordinal, on.stream, function, argument));
+}
