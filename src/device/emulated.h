@@ -39,8 +39,8 @@ struct stream {
 	unsigned count;
 	struct channel *channels[CHANNEL_TYPES]; /* kept while in_channel is not 0 */
 	unsigned in_channel[CHANNEL_TYPES];
-	bool blocking; /* ordered with the default stream */
-	bool freed;    /* goes with its last command */
+	bool blocking; /* ordered with the default stream; of sluice's streams only the per-thread one */
+	bool freed; /* goes with its last command */
 };
 
 struct event {

@@ -28,17 +28,26 @@ static struct command *first_of(struct stream *stream)
 	                     : NULL;
 }
 
+/* The default stream comes after what all blocking streams were given before, and they after it. */
+static bool behind_others(struct emulated *device, const struct command *command)
+{
+	if (command->stream != &device->legacy)
+		return command->stream->blocking && device->legacy.count &&
+		       first_of(&device->legacy)->sequence < command->sequence;
+	sl_list_each (link, &device->busy) {
+		struct stream *stream = SL_CONTAINER(link, struct stream, busy);
+
+		if (stream->blocking && first_of(stream)->sequence < command->sequence)
+			return true;
+	}
+	return false;
+}
+
 bool sl_emulated_in_order(struct emulated *device, const struct command *command)
 {
-	struct command *other = NULL;
-
 	if (command->channel && command->channel->commands.next != &command->in_channel)
 		return false;
-	if (!command->stream->blocking)
-		return true;
-	other = first_of(command->stream == &device->legacy ? &device->per_thread
-	                                                    : &device->legacy);
-	return !other || other->sequence > command->sequence;
+	return !behind_others(device, command);
 }
 
 /* What the engine saw in one look around. */

@@ -88,13 +88,19 @@ CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t length)
 
 static CUresult free_block(const struct block *block)
 {
+	struct sl_device *device = &fake_device(block->ordinal)->base;
 	void *memory = (void *)(uintptr_t)block->at.start;
+	struct on on;
 	size_t length = block->at.end - block->at.start;
 	int rc;
 
 	switch (block->kind) {
 	case BLOCK_DEVICE:
-		return fake_error(sl_emulated_free(&fake_device(block->ordinal)->base, memory));
+		return fake_error(sl_emulated_free(device, memory));
+	case BLOCK_POOL:
+		on = (struct on){block->ctx, device, FAKE_LEGACY, false};
+		rc = sl_emulated_stream_synchronize(device, FAKE_LEGACY);
+		return rc ? fake_error(rc) : fake_pool_free(&on, block);
 	default:
 		rc = fake_unpin(memory, length);
 		munmap(memory, length);
@@ -109,8 +115,8 @@ CUresult cuMemFree_v2(CUdeviceptr memory)
 
 	if (rc || !memory)
 		return rc;
-	if (!fake_take_block(BIT(BLOCK_DEVICE) | BIT(BLOCK_MANAGED), (void *)(uintptr_t)memory,
-	                     &block))
+	if (!fake_take_block(BIT(BLOCK_DEVICE) | BIT(BLOCK_POOL) | BIT(BLOCK_MANAGED),
+	                     (void *)(uintptr_t)memory, &block))
 		return CUDA_ERROR_INVALID_VALUE;
 	return free_block(&block);
 }

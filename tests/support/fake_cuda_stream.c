@@ -156,28 +156,11 @@ static CUresult enter_to_ask(enum fake_call call, sluice_stream stream, struct o
 	return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 
-CUresult cuStreamQuery(sluice_stream stream)
-{
-	struct on on;
-	CUresult rc = enter_to_ask(CALL_cuStreamQuery, stream, &on);
-	int answer;
-
-	if (rc)
-		return rc;
-	answer = sl_emulated_stream_query(on.device, on.stream);
-	return answer == 1 ? CUDA_SUCCESS : answer ? fake_error(answer) : CUDA_ERROR_NOT_READY;
-}
-
-CUresult cuStreamSynchronize(sluice_stream stream)
-{
-	struct on on;
-	CUresult rc = enter_to_ask(CALL_cuStreamSynchronize, stream, &on);
-
-	return rc ? rc : fake_error(sl_emulated_stream_synchronize(on.device, on.stream));
-}
-
-/* The next stream of the context behind a number of them; false: there is none. */
-static bool stream_of(CUcontext ctx, unsigned skipped, sluice_stream *out)
+/*
+ * The next stream of the context behind a number of them, of those that the default stream comes after or
+ * of all; false: there is none.
+ */
+static bool next_of(CUcontext ctx, bool all, unsigned skipped, sluice_stream *out)
 {
 	bool found = false;
 
@@ -185,7 +168,7 @@ static bool stream_of(CUcontext ctx, unsigned skipped, sluice_stream *out)
 	sl_list_each (link, &fake.all_streams) {
 		struct CUstream_st *stream = SL_CONTAINER(link, struct CUstream_st, link);
 
-		if (stream->ctx != ctx || skipped--)
+		if (stream->ctx != ctx || !(all || stream->blocking) || skipped--)
 			continue;
 		*out = stream->emulated;
 		found = true;
@@ -195,19 +178,44 @@ static bool stream_of(CUcontext ctx, unsigned skipped, sluice_stream *out)
 	return found;
 }
 
-CUresult cuCtxSynchronize(void)
+/* Asks or waits for a stream, and for all that it comes after or, at all, for all of the context. */
+static int over(const struct on *on, bool all, int (*ask)(struct sl_device *, sluice_stream))
 {
-	CUcontext ctx;
-	CUresult rc = fake_enter(CALL_cuCtxSynchronize, NEEDS_CONTEXT | UNSAFE, &ctx);
-	sluice_stream stream = FAKE_LEGACY;
-	unsigned i = 0;
+	sluice_stream stream = on->stream;
+	int answer = ask(on->device, stream);
+
+	if (all || (uintptr_t)stream < (uintptr_t)FAKE_PER_THREAD)
+		for (unsigned i = 0; answer >= 0 && next_of(on->ctx, all, i, &stream); i++)
+			answer = SL_MIN(answer, ask(on->device, stream));
+	return answer;
+}
+
+CUresult cuStreamQuery(sluice_stream stream)
+{
+	struct on on;
+	CUresult rc = enter_to_ask(CALL_cuStreamQuery, stream, &on);
+	int answer;
 
 	if (rc)
 		return rc;
-	do
-		rc = fake_error(sl_emulated_stream_synchronize(&ctx->device->base, stream));
-	while (!rc && stream_of(ctx, i++, &stream));
-	return rc;
+	answer = over(&on, false, sl_emulated_stream_query);
+	return answer == 1 ? CUDA_SUCCESS : answer ? fake_error(answer) : CUDA_ERROR_NOT_READY;
+}
+
+CUresult cuStreamSynchronize(sluice_stream stream)
+{
+	struct on on;
+	CUresult rc = enter_to_ask(CALL_cuStreamSynchronize, stream, &on);
+
+	return rc ? rc : fake_error(over(&on, false, sl_emulated_stream_synchronize));
+}
+
+CUresult cuCtxSynchronize(void)
+{
+	struct on on;
+	CUresult rc = enter_to_ask(CALL_cuCtxSynchronize, FAKE_LEGACY, &on);
+
+	return rc ? rc : fake_error(over(&on, true, sl_emulated_stream_synchronize));
 }
 
 /* ----------------------------------------------------------------------------- host functions */
