@@ -35,7 +35,11 @@ static int error_of(CUresult rc)
 	case CUDA_SUCCESS:
 		return 0;
 	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED:
 		return -EINVAL;
+	case CUDA_ERROR_ILLEGAL_ADDRESS:
+		return -EFAULT;
 	case CUDA_ERROR_OUT_OF_MEMORY:
 		return -ENOMEM;
 	case CUDA_ERROR_NOT_SUPPORTED:

@@ -31,6 +31,7 @@ struct record {
 static struct {
 	_Atomic bool initialised, ended;
 	_Atomic(struct record *) records;
+	_Atomic(CUcontext) last[FAKE_CALLS]; /* the context that was current */
 	struct {
 		_Atomic uint64_t left; /* calls until the one that fails, it included; 0: none */
 		_Atomic CUresult error;
@@ -75,6 +76,7 @@ CUresult fake_enter(enum fake_call call, unsigned needs, CUcontext *ctx)
 	if (n == 1)
 		return atomic_load(&calls.failures[call].error);
 	current = fake_current();
+	atomic_store(&calls.last[call], current);
 	if ((needs & NEEDS_CONTEXT) && !current)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	if (ctx)
@@ -242,6 +244,16 @@ CUresult cuFakeCalls(const char *function, const char *prefix, uint64_t *sum)
 	for (struct record *r = atomic_load(&calls.records); r; r = r->next)
 		if (!prefix || !strncmp(r->thread, prefix, strlen(prefix)))
 			*sum += atomic_load_explicit(&r->calls[call], memory_order_relaxed);
+	return CUDA_SUCCESS;
+}
+
+CUresult cuFakeContext(const char *function, CUcontext *ctx)
+{
+	int call = number_of(function);
+
+	if (call < 0)
+		return CUDA_ERROR_NOT_FOUND;
+	*ctx = atomic_load(&calls.last[call]);
 	return CUDA_SUCCESS;
 }
 

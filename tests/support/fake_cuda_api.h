@@ -19,10 +19,7 @@ enum {
 	CUDA_ERROR_INVALID_IMAGE = 200,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_INVALID_PTX = 218,
-	CUDA_ERROR_INVALID_HANDLE = 400,
 	CUDA_ERROR_NOT_FOUND = 500,
-	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
-	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 	CUDA_ERROR_LAUNCH_FAILED = 719,
 	CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED = 900,
 	CUDA_ERROR_STREAM_CAPTURE_INVALIDATED = 901,
@@ -104,12 +101,13 @@ struct CUmemAccessDesc {
 
 /*
  * Of the fake only. The nth call from now on of that function fails with that error, 1 for the next;
- * calls of that function so far by threads whose name begins with prefix, or by all if it is NULL;
- * the device is gone, or back.
+ * calls of that function so far by threads whose name begins with prefix, or by all if it is NULL; the
+ * context that was current in its last call; the device is gone, or back.
  */
 #define FAKE_CUDA_CONTROLS(X)                                                       \
 	X(cuFakeFail, (const char *function, uint64_t n, CUresult error))           \
 	X(cuFakeCalls, (const char *function, const char *prefix, uint64_t *calls)) \
+	X(cuFakeContext, (const char *function, CUcontext *ctx))                    \
 	X(cuFakeLose, (CUdevice device, int lost))
 
 #define FAKE_CUDA_DECLARE(name, arguments) \
