@@ -72,6 +72,23 @@ static bool is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal
 }
 
 /*
+ * While the program captures a stream, calls that might wait for one are refused, and end the capture.
+ * sluice's concern no captured stream, so between these two they pass.
+ */
+static _Thread_local int capture_mode; /* the program's */
+
+static void relax(void)
+{
+	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+}
+
+static void unrelax(void)
+{
+	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+}
+
+/*
  * Makes a context current, until leave(): the stream's own; for a stream that every context has, the
  * caller's if it is of this device; else the primary one.
  */
@@ -79,6 +96,7 @@ static int enter(struct cuda *cuda, sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	CUcontext ctx = NULL;
+	int rc;
 
 	if ((uintptr_t)stream > 2) {
 		if (api->cuStreamGetCtx(stream, &ctx))
@@ -86,13 +104,17 @@ static int enter(struct cuda *cuda, sluice_stream stream)
 	} else if (api->cuCtxGetCurrent(&ctx) || !is_of(api, ctx, cuda->ordinal)) {
 		ctx = cuda->primary;
 	}
-	return error_of(api->cuCtxPushCurrent_v2(ctx));
+	rc = error_of(api->cuCtxPushCurrent_v2(ctx));
+	if (!rc)
+		relax();
+	return rc;
 }
 
 static void leave(void)
 {
 	CUcontext ctx;
 
+	unrelax();
 	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
 }
 
@@ -152,6 +174,7 @@ static void open_all(void)
 
 	if (!api || api->cuDeviceGetCount(&count))
 		return;
+	relax();
 	for (int i = 0; i < count && all.count < SL_DEVICES_MOST; i++) {
 		struct cuda *cuda = &all.devices[all.count];
 
@@ -161,6 +184,7 @@ static void open_all(void)
 		snprintf(cuda->base.name, sizeof(cuda->base.name), "cuda:%d", i);
 		all.count++;
 	}
+	unrelax();
 }
 
 static struct sl_device *find(unsigned index)
@@ -447,14 +471,24 @@ static int event_await(struct sl_device *device, sluice_event event, sluice_stre
 
 static int event_query(struct sl_device *device, sluice_event event)
 {
+	int rc;
+
 	(void)device;
-	return answer_of(sl_cuda_api()->cuEventQuery(event));
+	relax();
+	rc = answer_of(sl_cuda_api()->cuEventQuery(event));
+	unrelax();
+	return rc;
 }
 
 static int event_synchronize(struct sl_device *device, sluice_event event)
 {
+	int rc;
+
 	(void)device;
-	return error_of(sl_cuda_api()->cuEventSynchronize(event));
+	relax();
+	rc = error_of(sl_cuda_api()->cuEventSynchronize(event));
+	unrelax();
+	return rc;
 }
 
 static int status(struct sl_device *device)
