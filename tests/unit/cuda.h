@@ -30,7 +30,7 @@ int cuda_setup(void **state);
 
 /* What the thread's stack of contexts holds, the current one first; how many. */
 unsigned cuda_contexts(CUcontext out[8]);
-/* A file of n bytes (byte i is (i * 7 + i / 256) & 0xff), opened for reading in a context of its own. */
+/* A file of n bytes (byte i is (i * 7 + i / 256) & 0xff), opened for both in a context of its own. */
 #define CUDA_FILE_BYTES ((size_t)(1 << 20) + 777)
 struct cuda_file {
 	sluice_context *ctx;

@@ -47,6 +47,7 @@ unsigned cuda_contexts(CUcontext out[8])
 
 void cuda_file_open(struct cuda_file *f)
 {
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	char path[] = "cuda_test.XXXXXX";
 	int fd = mkstemp(path);
 
@@ -58,7 +59,8 @@ void cuda_file_open(struct cuda_file *f)
 	assert_int_equal(write(fd, f->bytes, CUDA_FILE_BYTES), CUDA_FILE_BYTES);
 	close(fd);
 	assert_int_equal(sluice_context_new(NULL, &f->ctx), 0);
-	assert_int_equal(sluice_open(f->ctx, path, NULL, &f->file), 0);
+	o.flags = SLUICE_OPEN_READ | SLUICE_OPEN_WRITE;
+	assert_int_equal(sluice_open(f->ctx, path, &o, &f->file), 0);
 	unlink(path);
 }
 
