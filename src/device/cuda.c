@@ -503,15 +503,6 @@ static int status(struct sl_device *device)
 	return SL_MIN(rc, 0);
 }
 
-/* While the program captures a stream, other threads may still call the driver. */
-static void copier_starts(struct sl_device *device)
-{
-	int mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-
-	(void)device;
-	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&mode);
-}
-
 static const struct sl_device_ops cuda_ops = {
 	.name = "cuda",
 	.describe = describe,
@@ -534,7 +525,6 @@ static const struct sl_device_ops cuda_ops = {
 	.event_query = event_query,
 	.event_synchronize = event_synchronize,
 	.status = status,
-	.copier_starts = copier_starts,
 };
 
 const struct sl_device_kind sl_cuda = {

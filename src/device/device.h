@@ -79,8 +79,6 @@ struct sl_device_ops {
 
 	/* 0, or why the device does nothing any more. */
 	int (*status)(struct sl_device *device);
-	/* Once on the copier's thread, before its other calls. NULL: there is nothing to be done. */
-	void (*copier_starts)(struct sl_device *device);
 };
 
 struct sl_device {

@@ -193,8 +193,6 @@ static void *copier_run(void *argument)
 	struct timespec pause = {0, NAP_NS};
 	int64_t moved = 0, asked = 0;
 
-	if (staging->device->ops->copier_starts)
-		staging->device->ops->copier_starts(staging->device);
 	for (;;) {
 		bool any = take_new(copier);
 
