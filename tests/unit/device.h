@@ -26,6 +26,10 @@ struct fixture {
 	char *memory; /* DATA_BYTES of the device */
 };
 
+/* The first device of a kind; 0, the first emulated one, unless the environment names another. */
+extern int device_number;
+/* As SLUICE_TEST_DEVICE says; ends the program if there is no such device. */
+void device_choose(void);
 int device_setup(void **state);
 int device_teardown(void **state);
 #define device_test(name) cmocka_unit_test_setup_teardown(name, device_setup, device_teardown)

@@ -3,22 +3,32 @@
 
 #include "unit/device.h"
 
+int device_number;
+
+void device_choose(void)
+{
+	const char *name = getenv("SLUICE_TEST_DEVICE");
+
+	if (name && sluice_device_find(name, &device_number)) {
+		printf("skipped: %s\n", sluice_last_message());
+		exit(77);
+	}
+}
+
 int device_setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
 	struct sluice_emulated_options plain = SLUICE_EMULATED_OPTIONS_INIT;
 	void *memory;
-	int number;
 
 	assert_non_null(f);
-	assert_int_equal(sluice_device_find("emulated", &number), 0);
-	assert_int_equal(number, 0);
-	f->device = sl_device_find(number);
+	f->device = sl_device_find(device_number);
 	assert_int_equal(sluice_emulated_configure(0, &plain), 0);
-	assert_int_equal(sluice_pinned_alloc(0, WORDS * WORD_STRIDE + DATA_BYTES, &memory), 0);
+	assert_int_equal(
+		sluice_pinned_alloc(device_number, WORDS * WORD_STRIDE + DATA_BYTES, &memory), 0);
 	f->pinned = memory;
 	f->data = f->pinned + WORDS * WORD_STRIDE;
-	assert_int_equal(sluice_device_alloc(0, DATA_BYTES, &memory), 0);
+	assert_int_equal(sluice_device_alloc(device_number, DATA_BYTES, &memory), 0);
 	f->memory = memory;
 	*state = f;
 	return 0;
@@ -72,7 +82,7 @@ sluice_stream new_stream(void)
 {
 	sluice_stream stream;
 
-	assert_int_equal(sluice_stream_new(0, &stream), 0);
+	assert_int_equal(sluice_stream_new(device_number, &stream), 0);
 	return stream;
 }
 
@@ -112,7 +122,7 @@ void assert_comes(bool (*happened)(void *), void *argument)
 
 bool stream_done(sluice_stream stream)
 {
-	int rc = sluice_stream_query(0, stream);
+	int rc = sluice_stream_query(device_number, stream);
 
 	assert_in_range(rc, 0, 1);
 	return rc;
@@ -180,7 +190,7 @@ int runs_through(struct fixture *f, int (*call)(struct fixture *f, void *argumen
 void free_streams(sluice_stream *streams, unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
-		assert_int_equal(sluice_stream_synchronize(0, streams[i]), 0);
+		assert_int_equal(sluice_stream_synchronize(device_number, streams[i]), 0);
 		assert_int_equal(sluice_stream_free(streams[i]), 0);
 	}
 }
@@ -221,7 +231,7 @@ int call_copy(struct fixture *f, void *argument)
 int call_stream(struct fixture *f, void *argument)
 {
 	sluice_stream stream;
-	int rc = sluice_stream_new(0, &stream);
+	int rc = sluice_stream_new(device_number, &stream);
 
 	(void)f;
 	(void)argument;
@@ -231,5 +241,5 @@ int call_stream(struct fixture *f, void *argument)
 int call_synchronize(struct fixture *f, void *argument)
 {
 	(void)f;
-	return sluice_stream_synchronize(0, argument);
+	return sluice_stream_synchronize(device_number, argument);
 }

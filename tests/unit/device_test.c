@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What devices promise to programs, on the one that every machine has. */
+/* What devices promise to programs: on the one that every machine has, or that SLUICE_TEST_DEVICE
+ * names. */
 #include <dirent.h>
 #include <sys/mman.h>
 
@@ -112,13 +113,13 @@ static void wrong_arguments_are_refused_with_a_sentence(void **state)
 
 	assert_int_equal(sluice_device_alloc(9, 1, &memory), -ENODEV);
 	assert_string_equal(sluice_last_message(), "there is no device 9");
-	assert_int_equal(sluice_device_alloc(0, 0, &memory), -EINVAL);
-	assert_int_equal(sluice_device_alloc(0, 1, NULL), -EINVAL);
+	assert_int_equal(sluice_device_alloc(device_number, 0, &memory), -EINVAL);
+	assert_int_equal(sluice_device_alloc(device_number, 1, NULL), -EINVAL);
 	assert_int_equal(sluice_device_free(here), -EINVAL);
 	assert_int_equal(sluice_device_free(f->memory + 256), -EINVAL);
-	assert_int_equal(sluice_pinned_alloc(0, 0, &memory), -EINVAL);
-	assert_int_equal(sluice_pinned_alloc(0, SIZE_MAX, &memory), -ENOMEM);
-	assert_int_equal(sluice_stream_query(0, (sluice_stream)(void *)here), -EINVAL);
+	assert_int_equal(sluice_pinned_alloc(device_number, 0, &memory), -EINVAL);
+	assert_int_equal(sluice_pinned_alloc(device_number, SIZE_MAX, &memory), -ENOMEM);
+	assert_int_equal(sluice_stream_query(device_number, (sluice_stream)(void *)here), -EINVAL);
 	assert_int_equal(sluice_stream_free((sluice_stream)2), -EINVAL);
 	assert_int_equal(sluice_event_query((sluice_event)(void *)here), -EINVAL);
 	assert_int_equal(sluice_event_query(NULL), -EINVAL);
@@ -126,10 +127,12 @@ static void wrong_arguments_are_refused_with_a_sentence(void **state)
 	assert_int_equal(sluice_copy_on(NULL, here, 4, SLUICE_STREAM_DEFAULT), -EINVAL);
 	assert_null(memory);
 	/* What belongs to the other device. */
-	assert_int_equal(sluice_stream_new(1, &other), 0);
-	assert_int_equal(sluice_stream_query(0, other), -EINVAL);
-	assert_int_equal(sluice_copy_on(f->memory, here, 4, other), -EINVAL);
-	assert_int_equal(sluice_event_new(0, &event), 0);
+	assert_int_equal(sluice_stream_new(device_number + 1, &other), 0);
+	assert_int_equal(sluice_stream_query(device_number, other), -EINVAL);
+	/* CUDA's driver copies between devices. */
+	if (!device_number)
+		assert_int_equal(sluice_copy_on(f->memory, here, 4, other), -EINVAL);
+	assert_int_equal(sluice_event_new(device_number, &event), 0);
 	assert_int_equal(sluice_event_record(event, other), -EINVAL);
 	assert_int_equal(sluice_stream_free(other), 0);
 	assert_int_equal(sluice_event_free(event), 0);
@@ -166,12 +169,12 @@ static void a_pointer_leads_to_its_device(void **state)
 	struct fixture *f = *state;
 	void *second;
 
-	assert_int_equal(sluice_device_alloc(1, 100, &second), 0);
+	assert_int_equal(sluice_device_alloc(device_number + 1, 100, &second), 0);
 	assert_int_equal((uintptr_t)second % 256, 0);
-	assert_int_equal(sluice_device_of(f->memory), 0);
-	assert_int_equal(sluice_device_of(f->memory + DATA_BYTES - 1), 0);
+	assert_int_equal(sluice_device_of(f->memory), device_number);
+	assert_int_equal(sluice_device_of(f->memory + DATA_BYTES - 1), device_number);
 	assert_int_equal(sluice_device_of(f->memory + DATA_BYTES), -1);
-	assert_int_equal(sluice_device_of(second), 1);
+	assert_int_equal(sluice_device_of(second), device_number + 1);
 	assert_int_equal(sluice_device_of((char *)second + 100), -1);
 	assert_int_equal(sluice_device_of(f->pinned), -1);
 	assert_int_equal(sluice_device_free(second), 0);
@@ -183,7 +186,7 @@ static uint64_t free_bytes(void)
 {
 	struct sluice_device device = {.size = sizeof(device)};
 
-	assert_int_equal(sluice_device_describe(0, &device), 0);
+	assert_int_equal(sluice_device_describe(device_number, &device), 0);
 	return device.free_bytes;
 }
 
@@ -193,16 +196,16 @@ static void a_device_has_as_much_memory_as_it_says(void **state)
 	void *all, *more;
 
 	(void)state;
-	assert_int_equal(sluice_device_alloc(0, before + 1, &all), -ENOMEM);
-	assert_int_equal(sluice_device_alloc(0, before, &all), 0);
+	assert_int_equal(sluice_device_alloc(device_number, before + 1, &all), -ENOMEM);
+	assert_int_equal(sluice_device_alloc(device_number, before, &all), 0);
 	assert_int_equal(free_bytes(), 0);
-	assert_int_equal(sluice_device_alloc(0, 1, &more), -ENOMEM);
+	assert_int_equal(sluice_device_alloc(device_number, 1, &more), -ENOMEM);
 	assert_int_equal(sluice_device_free(all), 0);
 	assert_int_equal(free_bytes(), before);
 	/* Often enough to go through all addresses. */
 	for (int i = 0; i < 20; i++) {
-		assert_int_equal(sluice_device_alloc(0, before / 2, &all), 0);
-		assert_int_equal(sluice_device_alloc(0, before / 4, &more), 0);
+		assert_int_equal(sluice_device_alloc(device_number, before / 2, &all), 0);
+		assert_int_equal(sluice_device_alloc(device_number, before / 4, &more), 0);
 		assert_int_equal(sluice_device_free(all), 0);
 		assert_int_equal(sluice_device_free(more), 0);
 	}
@@ -222,7 +225,7 @@ static void pinned_memory_is_registered_and_other_memory_is_not(void **state)
 	assert_true(ops->registered(f->device, pages + 100, 3996));
 	assert_false(ops->registered(f->device, pages + 100, 3997));
 	assert_int_equal(ops->register_memory(f->device, pages, 8192), -EEXIST);
-	assert_int_equal(ops->register_memory(f->device, pages + 1, 4096), -EINVAL);
+	assert_true(ops->register_memory(f->device, pages + 1, 4096) < 0);
 	assert_int_equal(ops->unregister_memory(f->device, pages + 4096), -EINVAL);
 	assert_int_equal(ops->unregister_memory(f->device, pages), 0);
 	assert_int_equal(ops->unregister_memory(f->device, pages), -EINVAL);
@@ -255,7 +258,7 @@ static void bytes_come_back_from_a_device_as_they_went(void **state)
 	assert_int_equal(sluice_copy_on(f->memory + half, f->data, half, stream), 0);
 	assert_int_equal(sluice_copy_on(f->memory + 1, f->memory + half, half - 1, stream), 0);
 	assert_int_equal(sluice_copy_on(f->data + half, f->memory, half, stream), 0);
-	assert_int_equal(sluice_stream_synchronize(0, stream), 0);
+	assert_int_equal(sluice_stream_synchronize(device_number, stream), 0);
 	assert_memory_equal(f->data + half, from, 1);
 	assert_memory_equal(f->data + half + 1, from, half - 1);
 	/* Host to host. */
@@ -278,9 +281,9 @@ static void ordinary_memory_is_copied_from_before_the_call_returns(void **state)
 	memset(here, 7, sizeof(here));
 	assert_int_equal(sluice_copy_on(f->memory, here, sizeof(here), stream), 0);
 	memset(here, 8, sizeof(here));
-	assert_int_equal(sluice_stream_query(0, stream), 0);
+	assert_int_equal(sluice_stream_query(device_number, stream), 0);
 	store_word(f, 0, 1);
-	assert_int_equal(sluice_stream_synchronize(0, stream), 0);
+	assert_int_equal(sluice_stream_synchronize(device_number, stream), 0);
 	assert_int_equal(sluice_copy(back, f->memory, sizeof(back)), 0);
 	memset(here, 7, sizeof(here));
 	assert_memory_equal(here, back, sizeof(here));
@@ -314,8 +317,11 @@ static void a_copy_to_ordinary_memory_waits_for_it(void **state)
 	store_word(f, 0, 1);
 	assert_int_equal(attempt_end(&attempt), 0);
 	assert_memory_equal(to.back, f->data, sizeof(to.back));
-	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_SYNCHRONIZE, "fetches"), 1);
-	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_COPY, NULL), 0);
+	/* The driver's call, not one behind it. */
+	if (!device_number) {
+		assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_SYNCHRONIZE, "fetches"), 1);
+		assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_COPY, NULL), 0);
+	}
 	assert_int_equal(sluice_stream_free(to.stream), 0);
 }
 
@@ -391,7 +397,7 @@ static void a_word_is_waited_for_cyclically(void **state)
 	store_word(f, 0, UINT32_MAX - 1);
 	give(f, stream, await_word(f, 0, UINT32_MAX - 1));
 	give(f, stream, await_word(f, 0, UINT32_MAX - 5));
-	assert_int_equal(sluice_stream_synchronize(0, stream), 0);
+	assert_int_equal(sluice_stream_synchronize(device_number, stream), 0);
 	give(f, stream, await_word(f, 0, 2));
 	assert_stream_stays_busy(stream);
 	store_word(f, 0, 1);
@@ -432,7 +438,7 @@ static void a_slot_goes_from_a_thread_to_the_device_and_back_by_its_words(void *
 		give(f, stream, write_word(f, 1, turn));
 	}
 	assert_int_equal(attempt_end(&filler), 0);
-	assert_int_equal(sluice_stream_synchronize(0, stream), 0);
+	assert_int_equal(sluice_stream_synchronize(device_number, stream), 0);
 	assert_int_equal(sluice_copy(f->data, f->memory, 32 * SLOT), 0);
 	for (unsigned turn = TURNS - 31; turn <= TURNS; turn++) {
 		memset(expected, turn & 0xff, SLOT);
@@ -474,7 +480,7 @@ static void an_event_stands_for_what_its_stream_held(void **state)
 	sluice_stream a = new_stream(), b = new_stream();
 	sluice_event event;
 
-	assert_int_equal(sluice_event_new(0, &event), 0);
+	assert_int_equal(sluice_event_new(device_number, &event), 0);
 	assert_int_equal(sluice_event_query(event), 1);
 	assert_int_equal(sluice_event_synchronize(event), 0);
 	give(f, a, await_word(f, 0, 1));
@@ -511,13 +517,13 @@ static void a_freed_stream_finishes_what_it_holds(void **state)
 	sluice_stream stream = new_stream();
 	sluice_event event;
 
-	assert_int_equal(sluice_event_new(0, &event), 0);
+	assert_int_equal(sluice_event_new(device_number, &event), 0);
 	give(f, stream, await_word(f, 0, 1));
 	give(f, stream, write_word(f, 2, 1));
 	assert_int_equal(sluice_event_record(event, stream), 0);
 	assert_int_equal(sluice_stream_free(stream), 0);
 	assert_int_equal(sluice_event_free(event), 0);
-	assert_int_equal(sluice_stream_query(0, stream), -EINVAL);
+	assert_int_equal(sluice_stream_query(device_number, stream), -EINVAL);
 	store_word(f, 0, 1);
 	assert_comes(word_2_is_1, f);
 }
@@ -554,10 +560,7 @@ static void kernels_and_host_functions_run_in_stream_order(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_device_has_no_thread_before_its_first_use),
-		device_test(a_device_with_nothing_to_do_sleeps),
-		cmocka_unit_test(devices_are_described_and_found_by_name),
+	const struct CMUnitTest of_all[] = {
 		device_test(wrong_arguments_are_refused_with_a_sentence),
 		device_test(memory_of_a_device_faults_when_the_processor_touches_it),
 		device_test(a_pointer_leads_to_its_device),
@@ -566,15 +569,23 @@ int main(void)
 		device_test(bytes_come_back_from_a_device_as_they_went),
 		device_test(ordinary_memory_is_copied_from_before_the_call_returns),
 		device_test(a_copy_to_ordinary_memory_waits_for_it),
-		device_test(commands_take_registered_host_memory_only),
-		device_test(an_illegal_address_stops_a_device_for_good),
 		device_test(a_word_is_waited_for_cyclically),
 		device_test(a_slot_goes_from_a_thread_to_the_device_and_back_by_its_words),
 		device_test(the_default_stream_is_ordered_with_blocking_streams_only),
 		device_test(an_event_stands_for_what_its_stream_held),
 		device_test(a_freed_stream_finishes_what_it_holds),
+	};
+	const struct CMUnitTest of_emulated[] = {
+		cmocka_unit_test(a_device_has_no_thread_before_its_first_use),
+		device_test(a_device_with_nothing_to_do_sleeps),
+		cmocka_unit_test(devices_are_described_and_found_by_name),
+		device_test(commands_take_registered_host_memory_only),
+		device_test(an_illegal_address_stops_a_device_for_good),
 		device_test(kernels_and_host_functions_run_in_stream_order),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	device_choose();
+	if (!device_number && cmocka_run_group_tests(of_emulated, NULL, NULL))
+		return 1;
+	return cmocka_run_group_tests(of_all, NULL, NULL);
 }
