@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "devices/devices.h"
 
-#include <stdatomic.h>
-
 void *device_new(int device, size_t n)
 {
 	void *memory = NULL;
 	unsigned char *junk = malloc(n);
 
-	assert_ok(sluice_device_alloc(device, n, &memory));
+	assert_ok(sluice_device_alloc(gpu_device(device), n, &memory));
 	memset(junk, 0x3c, n);
 	assert_ok(sluice_copy(memory, junk, n));
 	free(junk);
@@ -38,7 +36,7 @@ sluice_stream stream_new(int device)
 {
 	sluice_stream stream = NULL;
 
-	assert_ok(sluice_stream_new(device, &stream));
+	assert_ok(sluice_stream_new(gpu_device(device), &stream));
 	return stream;
 }
 
@@ -53,59 +51,42 @@ void stream_pass(int device, sluice_stream stream)
 	int rc;
 
 	/* Asked again and again, so that a stream that hangs is a failure with a name. */
-	while ((rc = sluice_stream_query(device, stream)) == 0 && seconds_now() < deadline)
+	while ((rc = sluice_stream_query(gpu_device(device), stream)) == 0 &&
+	       seconds_now() < deadline)
 		sleep_ms(0);
 	assert_int_equal(rc, 1);
 }
 
-static void run_kernel(void *argument)
-{
-	struct kernel *k = argument;
+#define assert_gpu(call)                                          \
+	do {                                                      \
+		if (call)                                         \
+			fail_msg("%s: %s", #call, gpu_message()); \
+	} while (0)
 
-	if (k->host)
-		memcpy(k->host, k->bytes, k->n);
-	else
-		pattern_fill(k->bytes, k->n, k->offset, k->seed);
+void launch_fill(int device, sluice_stream stream, void *memory, size_t n, uint64_t offset,
+                 uint64_t seed)
+{
+	assert_gpu(gpu_fill(device, stream, memory, n, offset, seed));
 }
 
-void launch_fill(int device, sluice_stream stream, struct kernel *k, void *memory, size_t n,
-                 uint64_t offset, uint64_t seed)
+void launch_take(int device, sluice_stream stream, const void *memory, size_t n, void *host)
 {
-	*k = (struct kernel){sluice_emulated_memory(memory), NULL, n, offset, seed};
-	assert_non_null(k->bytes);
-	assert_ok(sluice_emulated_launch(device, stream, run_kernel, k));
+	assert_gpu(gpu_take(device, stream, host, memory, n));
 }
 
-void launch_take(int device, sluice_stream stream, struct kernel *k, const void *memory, size_t n,
-                 void *host)
+void hold_begin(struct gpu_hold *h, int device, sluice_stream stream)
 {
-	*k = (struct kernel){sluice_emulated_memory(memory), host, n, 0, 0};
-	assert_non_null(k->bytes);
-	assert_ok(sluice_emulated_launch(device, stream, run_kernel, k));
+	assert_gpu(gpu_hold(device, stream, h));
 }
 
-static void wait_for_go(void *argument)
+void hold_end(struct gpu_hold *h)
 {
-	struct hold *h = argument;
-
-	while (!atomic_load(&h->go))
-		sleep_ms(1);
-}
-
-void hold_begin(struct hold *h, int device, sluice_stream stream)
-{
-	atomic_store(&h->go, 0);
-	assert_ok(sluice_emulated_call(device, stream, wait_for_go, h));
-}
-
-void hold_end(struct hold *h)
-{
-	atomic_store(&h->go, 1);
+	gpu_let_go(h);
 }
 
 void warm_up(struct fixture *f, int device)
 {
-	assert_ok(sluice_context_staging(f->ctx, device, NULL, 0));
+	assert_ok(sluice_context_staging(f->ctx, gpu_device(device), NULL, 0));
 }
 
 void make_room(struct fixture *f)

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The device suite is one program: what programs that have memory of a device may rely on. */
+/*
+ * The device suite is one program: what programs that have memory of a device may rely on. Devices are 0
+ * and 1, as in support/gpu.h.
+ */
 #ifndef TESTS_DEVICE_H
 #define TESTS_DEVICE_H
 
 #include "sluice/emulated.h"
+#include "support/gpu.h"
 #include "support/support.h"
 
 int group_stream(void);
@@ -33,25 +37,14 @@ sluice_stream stream_new(int device);
 void stream_free(sluice_stream stream);
 void stream_pass(int device, sluice_stream stream);
 
-/* A kernel that fills memory of its device with a pattern, or takes what is there to host memory. */
-struct kernel {
-	unsigned char *bytes; /* where the device's memory really is */
-	unsigned char *host;  /* NULL: fill */
-	size_t n;
-	uint64_t offset, seed;
-};
-void launch_fill(int device, sluice_stream stream, struct kernel *k, void *memory, size_t n,
-                 uint64_t offset, uint64_t seed);
-void launch_take(int device, sluice_stream stream, struct kernel *k, const void *memory, size_t n,
-                 void *host);
+/* A kernel that fills memory of its device with a pattern, or takes what is there to pinned memory. */
+void launch_fill(int device, sluice_stream stream, void *memory, size_t n, uint64_t offset,
+                 uint64_t seed);
+void launch_take(int device, sluice_stream stream, const void *memory, size_t n, void *host);
 
-/* Holds a stream up from now until hold_end(); one at a time on each device. While it is held nothing
- * may be allocated or freed. */
-struct hold {
-	_Atomic int go;
-};
-void hold_begin(struct hold *h, int device, sluice_stream stream);
-void hold_end(struct hold *h);
+/* Holds a stream up from now until hold_end(); see gpu_hold(). */
+void hold_begin(struct gpu_hold *h, int device, sluice_stream stream);
+void hold_end(struct gpu_hold *h);
 
 /* Lets the context make what it needs of a device, which waits for all of it. */
 void warm_up(struct fixture *f, int device);

@@ -9,14 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sluice/emulated.h"
-
-static void for_ever(void *unused)
-{
-	(void)unused;
-	for (;;)
-		pause();
-}
+#include "support/gpu.h"
 
 static void *wait_for(void *op)
 {
@@ -48,18 +41,23 @@ int main(int argc, char **argv)
 	enum { N = 1 << 20 };
 	const char *how = argc > 1 ? argv[1] : "stream";
 	sluice_context *ctx;
+	static struct gpu_hold hold;
 	sluice_stream stream;
 	sluice_file *file;
 	pthread_t thread;
 	void *memory;
 
 	atexit(look);
+	if (gpu_open(NULL)) {
+		printf("skipped: %s\n", gpu_message());
+		_exit(77);
+	}
 	must(sluice_context_new(NULL, &ctx));
 	must(sluice_open(ctx, argv[0], NULL, &file));
-	must(sluice_device_alloc(0, N, &memory));
-	must(sluice_stream_new(0, &stream));
-	must(sluice_context_staging(ctx, 0, NULL, 0));
-	must(sluice_emulated_call(0, stream, for_ever, NULL));
+	must(sluice_device_alloc(gpu_device(0), N, &memory));
+	must(sluice_stream_new(gpu_device(0), &stream));
+	must(sluice_context_staging(ctx, gpu_device(0), NULL, 0));
+	must(gpu_hold(0, stream, &hold));
 	for (int i = 0; i < 10; i++)
 		must(sluice_read_on(file, memory, 10000, 0, stream, &last));
 	if (!strcmp(how, "host")) {

@@ -14,12 +14,11 @@ static void stream_goes_on(struct fixture *f, sluice_stream stream, void *memory
 {
 	const char *path = scratch(f, "next");
 	sluice_file *file;
-	struct kernel k;
 	sluice_op *op;
 
 	file_make(path, 100000, 77);
 	file = open_read(f->ctx, address(f, "next"));
-	launch_fill(0, stream, &k, memory, 100000, 0, 5);
+	launch_fill(0, stream, memory, 100000, 0, 5);
 	op = start_read_on(file, memory, 99999, 1, stream);
 	stream_pass(0, stream);
 	assert_device(memory, 99999, 1, 77);
@@ -139,7 +138,7 @@ an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed(v
 	sluice_stream stream = stream_new(0);
 	sluice_op *ops[3], *last;
 	sluice_file *file;
-	struct hold h;
+	struct gpu_hold h;
 	int round;
 
 	file_make(path, n, 1);
@@ -294,7 +293,7 @@ static void a_lost_device_ends_its_operations(void **state)
 	sluice_stream stream = stream_new(0);
 	sluice_op *ops[8];
 	sluice_file *file;
-	struct hold h;
+	struct gpu_hold h;
 	size_t i;
 
 	file_make(path, 2 * MIB, 1);
@@ -351,7 +350,7 @@ static void a_lost_device_ends_a_submission_that_waits_for_room(void **state)
 	const char *path = scratch(f, "windows");
 	struct late_submitter s = {.n = 8 * MIB};
 	struct sluice_config c = row_config();
-	struct hold h;
+	struct gpu_hold h;
 	int i;
 
 	c.piece_bytes = c.slot_bytes = 4 * KIB;
@@ -384,6 +383,8 @@ static void a_lost_device_ends_a_submission_that_waits_for_room(void **state)
 	stream_free(s.stream);
 }
 
+#define NOT_LOST "a real device is not to be lost on purpose"
+
 int group_failure(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -398,8 +399,8 @@ int group_failure(void)
 		local_test(a_read_that_storage_refuses_lets_the_stream_go_on,
 	                   "a local file is used"),
 		fixture_test(a_server_that_refuses_lets_the_stream_go_on),
-		fixture_test(a_lost_device_ends_its_operations),
-		fixture_test(a_lost_device_ends_a_submission_that_waits_for_room),
+		emulated_test(a_lost_device_ends_its_operations, NOT_LOST),
+		emulated_test(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST),
 	};
 
 	return run_group("failure", tests, COUNT_OF(tests));

@@ -18,10 +18,27 @@ static void refused(sluice_file *file, const struct sluice_extent *v, size_t cou
 	assert_null(op);
 }
 
+/* Of a device that is not the first. */
+static void *other_new(size_t n)
+{
+	void *memory = NULL;
+
+	assert_ok(sluice_device_alloc(gpu_other(), n, &memory));
+	return memory;
+}
+
+static const char *other_name(void)
+{
+	struct sluice_device other = {.size = sizeof(other)};
+
+	assert_ok(sluice_device_describe(gpu_other(), &other));
+	return other.name;
+}
+
 static void memory_of_two_places_in_one_operation_is_refused(void **state)
 {
 	struct fixture *f = *state;
-	char *zero = device_new(0, 4096), *more = device_new(0, 4096), *one = device_new(1, 4096);
+	char *zero = device_new(0, 4096), *more = device_new(0, 4096), *one = other_new(4096);
 	static char host[100];
 	const struct sluice_extent devices[] = {{zero, 10, 0}, {one, 10, 20}};
 	const struct sluice_extent behind[] = {{zero, 10, 0}, {more, 10, 20}, {host, 10, 40}};
@@ -32,7 +49,7 @@ static void memory_of_two_places_in_one_operation_is_refused(void **state)
 	sluice_file *file = open_any(f, "mixed");
 	sluice_op *op = NULL;
 
-	refused(file, devices, COUNT_OF(devices), stream, "emulated:1");
+	refused(file, devices, COUNT_OF(devices), stream, other_name());
 	refused(file, behind, COUNT_OF(behind), stream, "host");
 	refused(file, before, COUNT_OF(before), stream, "host");
 	if (!row->remote)
@@ -52,19 +69,33 @@ static void a_stream_of_another_device_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	char *zero = device_new(0, 4096);
-	sluice_stream other = stream_new(1), gone = stream_new(0);
+	sluice_stream other = NULL;
 	sluice_file *file = open_any(f, "other");
 	sluice_op *op = NULL;
 
-	assert_refused(sluice_read_on(file, zero, 10, 0, other, &op), EINVAL, "emulated:1");
-	stream_free(gone);
-	assert_refused(sluice_read_on(file, zero, 10, 0, gone, &op), EINVAL, "stream");
-	assert_refused(sluice_read_on(file, zero, 10, 0, (sluice_stream)(void *)file, &op), EINVAL,
-	               "stream");
+	assert_ok(sluice_stream_new(gpu_other(), &other));
+	assert_refused(sluice_read_on(file, zero, 10, 0, other, &op), EINVAL, other_name());
 	assert_null(op);
 	assert_ok(sluice_close(file));
 	device_free(zero);
 	stream_free(other);
+}
+
+static void what_is_no_stream_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	char *memory = device_new(0, 4096);
+	sluice_stream gone = stream_new(0);
+	sluice_file *file = open_any(f, "none");
+	sluice_op *op = NULL;
+
+	stream_free(gone);
+	assert_refused(sluice_read_on(file, memory, 10, 0, gone, &op), EINVAL, "stream");
+	assert_refused(sluice_read_on(file, memory, 10, 0, (sluice_stream)(void *)file, &op),
+	               EINVAL, "stream");
+	assert_null(op);
+	assert_ok(sluice_close(file));
+	device_free(memory);
 }
 
 /* What does not concern the stream is refused as ever, and leaves nothing on it. */
@@ -90,7 +121,7 @@ static void a_wrong_request_in_stream_order_is_refused(void **state)
 			               "overlap");
 	}
 	assert_null(op);
-	assert_int_equal(sluice_stream_query(0, stream), 1);
+	assert_int_equal(sluice_stream_query(gpu_device(0), stream), 1);
 	assert_ok(sluice_read_on(file, memory, 0, 0, stream, &op));
 	stream_pass(0, stream);
 	assert_moves(op, 0);
@@ -119,7 +150,7 @@ static void nonblock_answers_EAGAIN_when_slots_are_out(void **state)
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0), free_one = stream_new(0);
 	sluice_op *ops[MOST], *op = NULL;
-	struct hold h;
+	struct gpu_hold h;
 	sluice_file *file;
 	int n = 0, rc, round, i;
 
@@ -140,7 +171,7 @@ static void nonblock_answers_EAGAIN_when_slots_are_out(void **state)
 		/* Another stream has no more of them; what is awaited on the host has its own. */
 		assert_refused(sluice_read_on(file, memory, 100000, 0, free_one, &op), EAGAIN,
 		               "SLUICE_STAGING_BYTES");
-		assert_int_equal(sluice_stream_query(0, free_one), 1);
+		assert_int_equal(sluice_stream_query(gpu_device(0), free_one), 1);
 		assert_null(op);
 		hold_end(&h);
 		for (i = 0; i < n; i++)
@@ -170,7 +201,7 @@ static void nonblock_answers_E2BIG_to_what_could_never_be_enqueued(void **state)
 	                     &file));
 	assert_refused(sluice_read_on(file, memory, n, 0, stream, &op), E2BIG, "");
 	assert_null(op);
-	assert_int_equal(sluice_stream_query(0, stream), 1);
+	assert_int_equal(sluice_stream_query(gpu_device(0), stream), 1);
 	assert_ok(sluice_read_on(file, memory, 3 * MIB, 1, stream, &op));
 	assert_moves(op, 3 * MIB);
 	assert_device(memory, 3 * MIB, 1, 1);
@@ -227,6 +258,8 @@ int group_refusal(void)
 	const struct CMUnitTest tests[] = {
 		fixture_test(memory_of_two_places_in_one_operation_is_refused),
 		fixture_test(a_stream_of_another_device_is_refused),
+		emulated_test(what_is_no_stream_is_refused,
+	                      "a real driver may crash on what is no stream"),
 		fixture_test(a_wrong_request_in_stream_order_is_refused),
 		fixture_test(nonblock_answers_EAGAIN_when_slots_are_out),
 		fixture_test(nonblock_answers_E2BIG_to_what_could_never_be_enqueued),

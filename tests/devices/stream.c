@@ -8,10 +8,11 @@ static void a_kernel_behind_a_read_sees_its_bytes(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "seen");
-	unsigned char *host = malloc(6 * MIB);
+	void *host = NULL;
 	int device, round;
 	size_t i;
 
+	assert_ok(sluice_pinned_alloc(gpu_device(0), 6 * MIB, &host));
 	file_make(path, 6 * MIB, 1);
 	for (device = 0; device < 2; device++) {
 		void *memory = device_new(device, 6 * MIB);
@@ -26,10 +27,9 @@ static void a_kernel_behind_a_read_sees_its_bytes(void **state)
 			file_set_residency(path, (enum residency)(round % RESIDENCIES));
 			for (i = 0; i < COUNT_OF(lengths); i++) {
 				size_t part = lengths[i] < n ? lengths[i] : n;
-				struct kernel k;
 				sluice_op *op = start_read_on(file, memory, part, 777 * i, stream);
 
-				launch_take(device, stream, &k, memory, part, host);
+				launch_take(device, stream, memory, part, host);
 				stream_pass(device, stream);
 				assert_pattern(host, part, 777 * i, 1);
 				assert_moves(op, part);
@@ -39,7 +39,7 @@ static void a_kernel_behind_a_read_sees_its_bytes(void **state)
 		stream_free(own);
 		device_free(memory);
 	}
-	free(host);
+	assert_ok(sluice_pinned_free(host));
 }
 
 static void
@@ -55,14 +55,13 @@ a_write_sees_what_the_stream_did_before_and_the_source_may_be_reused_behind_it(v
 	for (i = 0; i < COUNT_OF(lengths); i++) {
 		size_t n = lengths[i] < row_bytes(6 * MIB) ? lengths[i] : row_bytes(6 * MIB);
 		sluice_file *file = open_both(f->ctx, path);
-		struct kernel first, second, third;
 		sluice_op *a, *b;
 
-		launch_fill(0, stream, &first, memory, n, 0, 10 + i);
+		launch_fill(0, stream, memory, n, 0, 10 + i);
 		a = start_write_on(file, memory, n, 0, stream);
-		launch_fill(0, stream, &second, memory, n, 0, 20 + i);
+		launch_fill(0, stream, memory, n, 0, 20 + i);
 		b = start_write_on(file, memory, n, n, stream);
-		launch_fill(0, stream, &third, memory, n, 0, 30 + i);
+		launch_fill(0, stream, memory, n, 0, 30 + i);
 		assert_moves(b, n);
 		assert_moves(a, n);
 		pattern_fill(expected, n, 0, 10 + i);
@@ -96,11 +95,10 @@ static void read_behind_write(struct fixture *f, bool other_handle)
 		uint64_t at = (uint64_t)round * 2500, seed = 50 + (uint64_t)round;
 		size_t tail = n - n / 3;
 		sluice_op *write, *read, *short_read;
-		struct kernel k;
-		struct hold h;
+		struct gpu_hold h;
 
 		hold_begin(&h, 0, stream);
-		launch_fill(0, stream, &k, src, n, at, seed);
+		launch_fill(0, stream, src, n, at, seed);
 		write = start_write_on(a, src, n, at, stream);
 		read = start_read_on(b, dst, n, at, stream);
 		short_read = start_read_on(b, part, tail, at + n / 3, stream);
@@ -148,12 +146,11 @@ static void a_read_on_another_stream_comes_after_the_write(void **state)
 	for (round = 0; round < 8; round++) {
 		uint64_t seed = 70 + (uint64_t)round;
 		sluice_op *write, *read;
-		struct kernel k;
-		struct hold h;
+		struct gpu_hold h;
 
 		assert_ok(sluice_truncate(file, n));
 		hold_begin(&h, 0, one);
-		launch_fill(0, one, &k, src, n, 0, seed);
+		launch_fill(0, one, src, n, 0, seed);
 		write = start_write_on(file, src, n, 0, one);
 		read = start_read_on(file, dst, n, 0, two);
 		sleep_ms(5);
@@ -181,15 +178,14 @@ static void host_memory_in_stream_order_is_used_between_its_neighbours(void **st
 	void *memory = device_new(1, n), *pinned = NULL;
 	sluice_op *write, *read;
 	sluice_file *file;
-	struct kernel k;
-	struct hold h;
+	struct gpu_hold h;
 
 	make_room(f);
-	assert_ok(sluice_pinned_alloc(1, n, &pinned));
+	assert_ok(sluice_pinned_alloc(gpu_device(1), n, &pinned));
 	file_make(path, n, 1);
 	file = open_both(f->ctx, path);
 	hold_begin(&h, 1, stream);
-	launch_fill(1, stream, &k, memory, n, 0, 3);
+	launch_fill(1, stream, memory, n, 0, 3);
 	assert_ok(sluice_copy_on(pinned, memory, n, stream));
 	/* The source gets its bytes on the stream, behind this call. */
 	write = start_write_on(file, pinned, n, 0, stream);
@@ -228,7 +224,8 @@ static void poll_says_that_a_read_is_over_once_the_stream_has_passed(void **stat
 		if (round % 20 == 0)
 			file_set_residency(path, COLD);
 		op = start_read_on(file, memory, n, (uint64_t)round, stream);
-		assert_ok(sluice_stream_synchronize(0, stream));
+		assert_ok(sluice_stream_synchronize(gpu_device(0), stream));
+		/* Of an emulated device only; of a real one none are counted. */
 		before = sluice_emulated_calls(SLUICE_EMULATED_SYNCHRONIZE, NULL) +
 		         sluice_emulated_calls(SLUICE_EMULATED_QUERY, NULL);
 		assert_int_equal(sluice_poll(op), 1);

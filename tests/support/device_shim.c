@@ -12,10 +12,10 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "sluice/emulated.h"
+#include "support/gpu.h"
 
 enum {
-	DEVICES = 2,
+	DEVICES = GPU_DEVICES,
 	STREAMS = 5, /* of each device; the last two are those that every program has */
 	GUARD = 64,
 	GUARD_BYTE = 0xa7,
@@ -95,7 +95,8 @@ static void start(void)
 	test_seed();
 	for (int device = 0; device < DEVICES; device++) {
 		for (int i = 0; i < STREAMS - 2; i++)
-			must(sluice_stream_new(device, &shim.streams[device][i]), "stream");
+			must(sluice_stream_new(gpu_device(device), &shim.streams[device][i]),
+			     "stream");
 		shim.streams[device][STREAMS - 2] = SLUICE_STREAM_DEFAULT;
 		shim.streams[device][STREAMS - 1] = (sluice_stream)2;
 	}
@@ -135,9 +136,10 @@ static struct block *block_take(int device, enum block_kind kind, size_t length)
 	block = calloc(1, sizeof(*block));
 	block->length = LEAST_BLOCK << class;
 	if (kind == DEVICE_BLOCK)
-		must(sluice_device_alloc(device, block->length, &memory), "memory");
+		must(sluice_device_alloc(gpu_device(device), block->length, &memory), "memory");
 	else
-		must(sluice_pinned_alloc(device, block->length, &memory), "pinned memory");
+		must(sluice_pinned_alloc(gpu_device(device), block->length, &memory),
+		     "pinned memory");
 	block->memory = memory;
 	block->kind = kind;
 	block->device = device;
@@ -164,7 +166,7 @@ static sluice_event event_take(int device)
 		event = shim.events[device][--shim.event_count[device]];
 	pthread_mutex_unlock(&shim.mutex);
 	if (!event)
-		must(sluice_event_new(device, &event), "event");
+		must(sluice_event_new(gpu_device(device), &event), "event");
 	return event;
 }
 
@@ -347,7 +349,8 @@ static int submit(sluice_file *file, const struct sluice_request *given, sluice_
 	rc = submit_shadow(s, file, &r, out);
 	if (rc) {
 		if (s->block && s->on_stream)
-			must(sluice_stream_synchronize(s->device, s->stream), "synchronize");
+			must(sluice_stream_synchronize(gpu_device(s->device), s->stream),
+			     "synchronize");
 		shadow_free(s);
 		return rc;
 	}

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "support/gpu.h"
 #include "support/servers.h"
 
 /* One test may take this long, all its operations together, before it counts as hung. */
@@ -126,6 +127,8 @@ static const char *why_not(const struct skipped *skipped)
 		return NULL;
 	if (row->remote && skipped->remote)
 		return skipped->remote;
+	if (gpu_is_real() && skipped->gpu)
+		return skipped->gpu;
 	if (row->memory != HOST_MEMORY && skipped->memory)
 		return skipped->memory;
 	return row->order != HOST_ORDER ? skipped->order : NULL;

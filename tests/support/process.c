@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "support/support.h"
 
@@ -17,48 +18,101 @@ bool under_sanitizer(void)
 	return sanitized;
 }
 
-size_t count_descriptors(void)
+/* The driver of a GPU opens its devices when it needs them, and keeps them. */
+static bool is_drivers(const char *descriptor)
 {
-	/* opendir() holds one itself, each time. */
-	return directory_entries("/proc/self/fd");
+	char path[320], to[64] = "";
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%s", descriptor);
+	n = readlink(path, to, sizeof(to) - 1);
+	return n > 0 && strncmp(to, "/dev/nvidia", 11) == 0;
 }
 
-static bool is_kernel_thread(const char *tid)
+size_t count_descriptors(void)
 {
-	char path[320], name[32] = "";
+	DIR *d = opendir("/proc/self/fd");
+	struct dirent *e;
+	size_t n = 0;
+
+	assert_non_null(d);
+	while ((e = readdir(d)))
+		n += e->d_name[0] != '.' && !is_drivers(e->d_name);
+	closedir(d);
+	/* opendir() holds one itself, each time. */
+	return n;
+}
+
+static void thread_name(const char *tid, char *name, size_t size)
+{
+	char path[320];
 	FILE *f;
 
+	name[0] = '\0';
 	snprintf(path, sizeof(path), "/proc/self/task/%s/comm", tid);
 	f = fopen(path, "re");
 	if (!f)
-		return false;
-	if (!fgets(name, sizeof(name), f))
+		return;
+	if (!fgets(name, (int)size, f))
 		name[0] = '\0';
 	fclose(f);
-	return strncmp(name, "iou-", 4) == 0;
 }
 
-static size_t count_tasks(bool kernel)
+/* Those whose name begins so, or, of all others, those that are the process's own. */
+static size_t count_tasks(const char *prefix)
 {
 	DIR *d = opendir("/proc/self/task");
 	struct dirent *e;
 	size_t n = 0;
 
 	assert_non_null(d);
-	while ((e = readdir(d)))
-		n += e->d_name[0] != '.' && is_kernel_thread(e->d_name) == kernel;
+	while ((e = readdir(d))) {
+		char name[32];
+
+		if (e->d_name[0] == '.')
+			continue;
+		thread_name(e->d_name, name, sizeof(name));
+		n += prefix ? strncmp(name, prefix, strlen(prefix)) == 0
+		            : strncmp(name, "iou-", 4) != 0 && strncmp(name, "cuda", 4) != 0;
+	}
 	closedir(d);
 	return n;
 }
 
 size_t count_threads(void)
 {
-	return count_tasks(false);
+	return count_tasks(NULL);
 }
 
 size_t count_kernel_threads(void)
 {
-	return count_tasks(true);
+	return count_tasks("iou-");
+}
+
+double driver_seconds(void)
+{
+	DIR *d = opendir("/proc/self/task");
+	unsigned long long nanoseconds = 0;
+	struct dirent *e;
+
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		unsigned long long used = 0;
+		char path[320], name[32];
+		FILE *f;
+
+		thread_name(e->d_name, name, sizeof(name));
+		if (strncmp(name, "cuda", 4) != 0)
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/task/%s/schedstat", e->d_name);
+		f = fopen(path, "re");
+		if (f && fscanf(f, "%llu", &used) == 1)
+			nanoseconds += used;
+		if (f)
+			fclose(f);
+	}
+	closedir(d);
+	return (double)nanoseconds * 1e-9;
 }
 
 size_t resident_bytes(void)

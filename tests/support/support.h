@@ -21,6 +21,7 @@
 #include <cmocka.h>
 
 #include "sluice/sluice.h"
+#include "support/pattern.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -41,9 +42,9 @@ struct row {
 	struct sluice_config config;
 	const char *remote; /* files are read from nginx by this backend; NULL: local files */
 	bool tls;
-	enum row_memory memory; /* of the emulated devices */
+	enum row_memory memory; /* of the devices that SLUICE_TEST_DEVICE names */
 	enum row_order order;
-	bool delays; /* of the devices, by the seed */
+	bool delays; /* of the emulated devices, by the seed */
 };
 extern const struct row *row;
 
@@ -53,7 +54,7 @@ extern const struct row *row;
  * here. A row that can run and does not is a failure, not a skip.
  */
 void row_start(int argc, char **argv);
-/* Starts the devices, for a program that has tests of them in every row: before anything is counted. */
+/* Starts the devices that SLUICE_TEST_DEVICE names, for a program that has tests of them in every row: before anything is counted. */
 void row_start_devices(void);
 /* The row's settings; a test may change single ones. */
 struct sluice_config row_config(void);
@@ -84,6 +85,7 @@ struct skipped {
 	const char *remote; /* files */
 	const char *memory; /* of devices */
 	const char *order;  /* of streams */
+	const char *gpu;    /* with a device that is not emulated */
 };
 #define row_test(name, ...)                                                     \
 	{                                                                       \
@@ -94,6 +96,8 @@ struct skipped {
 	}
 /* A case for rows of local files; in the others it is skipped, and says why. */
 #define local_test(name, why) row_test(name, .remote = (why))
+/* A case of what only the emulated devices can do. */
+#define emulated_test(name, why) row_test(name, .gpu = (why))
 /* cmocka_run_group_tests_name(), for tables with row_test() in them. */
 int run_group(const char *name, const struct CMUnitTest *tests, size_t count);
 
@@ -126,10 +130,6 @@ size_t rng_below(struct rng *r, size_t bound);
 /* A length that likes edges: 0, 1, around 4 KiB and `piece`, or anything up to `most`. */
 size_t rng_length(struct rng *r, size_t piece, size_t most);
 
-/* What byte `offset` of a file made with `seed` holds is a function of the two. */
-void pattern_fill(void *dst, size_t n, uint64_t offset, uint64_t seed);
-/* n, or the index of the first byte that differs. */
-size_t pattern_match(const void *src, size_t n, uint64_t offset, uint64_t seed);
 #define assert_pattern(src, n, offset, seed)                                         \
 	do {                                                                         \
 		size_t n_ = (n);                                                     \
@@ -147,7 +147,6 @@ size_t pattern_match(const void *src, size_t n, uint64_t offset, uint64_t seed);
 			         ((const unsigned char *)(a))[at_],            \
 			         ((const unsigned char *)(b))[at_]);           \
 	} while (0)
-size_t first_difference(const void *a, const void *b, size_t n);
 
 /* n bytes that start `skew` bytes behind a page boundary, with guards around them. */
 struct buffer {
@@ -179,10 +178,13 @@ size_t directory_entries(const char *dir);
 
 /* -------------------------------------------------------------------------------------- process */
 
+/* Less those that the driver of a GPU has for its devices. */
 size_t count_descriptors(void);
-/* Threads of this process, less those that the kernel made for io_uring. */
+/* Threads of this process, less those that the kernel made for io_uring and the driver of a GPU. */
 size_t count_threads(void);
 size_t count_kernel_threads(void);
+/* Processor time of threads that the driver of a GPU made. */
+double driver_seconds(void);
 size_t resident_bytes(void);
 double seconds_now(void);
 double cpu_seconds(void);
