@@ -23,7 +23,7 @@ struct gpu_match {
 	const void *memory; /* of the device or the host */
 	size_t n;
 	uint64_t offset, seed;
-	/* NULL, or, for host memory on a real device, how many bytes are not what else they are to be. */
+	/* NULL, or, on emulated devices, how many bytes are not what else they are to be. */
 	size_t (*differ)(const void *bytes, size_t n, uint64_t offset, uint64_t seed);
 	size_t wrong; /* bytes, once it is done */
 };

@@ -222,8 +222,7 @@ static void looked(void *argument)
 			give_words(&job->words[i], 1);
 			continue;
 		}
-		m->wrong = (m->differ ? m->differ : pattern_differ)(m->memory, m->n, m->offset,
-		                                                    m->seed);
+		m->wrong = pattern_differ(m->memory, m->n, m->offset, m->seed);
 	}
 	job->done(job->argument);
 	free(job);
@@ -248,7 +247,9 @@ static int match(int which, sluice_stream stream, struct gpu_match *list, unsign
 	*job = (struct job){list, count, done, argument};
 	for (unsigned i = 0; i < count && !rc; i++) {
 		job->words[i] = HERE;
-		if (!list[i].differ && !is_plain(list[i].memory))
+		if (list[i].differ)
+			rc = gpu_failed(-ENOTSUP, "a kernel knows the pattern only");
+		else if (!is_plain(list[i].memory))
 			rc = take_words(&job->words[i], 1);
 		if (!rc && job->words[i] != HERE)
 			rc = launch_match(which, stream, &list[i], job->words[i]);

@@ -11,6 +11,16 @@ static void pause_us(size_t us)
 	nanosleep(&t, NULL);
 }
 
+/* A thread's own default stream can be waited for by that thread only. */
+static void finish_lane(struct actor *actor, struct lane *lane)
+{
+	finish_awaited(actor, lane);
+	if (gpu_is_real() && lane->stream == (sluice_stream)2 &&
+	    sluice_stream_synchronize(gpu_device(lane->device), lane->stream))
+		caught("wrong result", "synchronising stream %u: %s", lane->index,
+		       sluice_last_message());
+}
+
 static void *submitter(void *argument)
 {
 	struct actor *actor = argument;
@@ -18,13 +28,14 @@ static void *submitter(void *argument)
 	const struct schedule *s = run->schedule;
 	unsigned steps = s->steps / s->threads;
 
+	gpu_use(0);
 	for (unsigned i = 0; i < steps; i++) {
 		step(actor);
 		if (s->pauses && !rng_below(&actor->rng, 4))
 			pause_us(rng_below(&actor->rng, 500));
 	}
 	for (unsigned i = actor->index; i < s->lanes; i += s->threads)
-		finish_awaited(actor, &run->lanes[i]);
+		finish_lane(actor, &run->lanes[i]);
 	return NULL;
 }
 
@@ -37,10 +48,13 @@ static void *freer(void *argument)
 	void *memory, *pinned;
 
 	while (!atomic_load(&run->stop)) {
-		int device = (int)rng_below(&actor->rng, s->devices);
+		int device = gpu_device((int)rng_below(&actor->rng, s->devices));
 		bool pin = s->pins && !rng_below(&actor->rng, 4);
 
-		if (!sluice_device_alloc(device, 1 + rng_below(&actor->rng, 20000), &memory)) {
+		/* A GPU's driver has a stock of small pieces. */
+		if (!sluice_device_alloc(
+			    device, (1 + rng_below(&actor->rng, 20000)) * (gpu_is_real() ? 200 : 1),
+			    &memory)) {
 			pause_us(rng_below(&actor->rng, 300));
 			if (sluice_device_free(memory) && !s->lose)
 				caught("wrong result", "freeing: %s", sluice_last_message());
@@ -86,7 +100,7 @@ static void *loser(void *argument)
 	struct actor *actor = argument;
 
 	pause_us(actor->run->schedule->lose_us);
-	sluice_emulated_lose(0, 1);
+	sluice_emulated_lose(gpu_device(0), 1);
 	return NULL;
 }
 

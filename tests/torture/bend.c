@@ -2,6 +2,8 @@
 /* What storage and the device answer: errors and short transfers, by chance. */
 #include "torture/torture.h"
 
+#include <time.h>
+
 #include "device/emulated.h"
 
 __typeof__(sl_emulated_enqueue) __real_sl_emulated_enqueue, __wrap_sl_emulated_enqueue;
@@ -23,8 +25,13 @@ static ssize_t answer(const struct sl_piece *piece, ssize_t result)
 	uint64_t n = atomic_fetch_add(&bending.results, 1);
 	struct rng rng = seeded(s->seed, n + 1000);
 	unsigned chance = (unsigned)rng_below(&rng, 1000);
+	struct timespec late = {0, 0};
 
 	(void)piece;
+	if (s->slow_us && !rng_below(&rng, 3)) {
+		late.tv_nsec = (long)rng_below(&rng, s->slow_us) * 1000;
+		nanosleep(&late, NULL);
+	}
 	if (chance < s->errors)
 		return STORAGE_ERROR;
 	if (chance >= s->errors + s->shorts || result <= 1)
@@ -79,7 +86,7 @@ void bend_start(const struct schedule *s)
 	atomic_store(&bending.calls, 0);
 	atomic_store(&bending.events, 0);
 	atomic_store(&bending.calm, false);
-	bend(s->errors || s->shorts ? answer : NULL);
+	bend(s->errors || s->shorts || s->slow_us ? answer : NULL);
 	for (unsigned i = 0; i < s->failures; i++)
 		if (s->failure[i].kind < SLUICE_EMULATED_KINDS)
 			sluice_emulated_fail(s->failure[i].kind, s->failure[i].nth, DRIVER_ERROR);

@@ -2,51 +2,39 @@
 /* What the caller runs on the device: it writes what is known, and looks what is there. */
 #include "torture/torture.h"
 
-/* The argument of a kernel that writes. In a list, freed at the end. */
-struct fill {
-	struct fill *next;
-	unsigned char *bytes;
-	size_t length;
-	uint64_t offset, seed;
-};
-
-static void fill_kernel(void *argument)
+bool launch_fill(struct lane *lane, void *memory, size_t length, uint64_t offset, uint64_t seed)
 {
-	struct fill *fill = argument;
-
-	pattern_fill(fill->bytes, fill->length, fill->offset, fill->seed);
-	moved();
+	return !gpu_fill(lane->device, lane->stream, memory, length, offset, seed);
 }
 
-static void scribble_kernel(void *argument)
+bool launch_scribble(struct actor *actor, struct lane *lane, const struct part *part)
 {
-	struct fill *fill = argument;
-
-	memset(fill->bytes, (int)(fill->seed & 0xff), fill->length);
-	moved();
+	return !gpu_scribble(lane->device, lane->stream, part->memory, part->length,
+	                     (unsigned)rng_next(&actor->rng) & 0xff);
 }
 
-static bool launch(struct actor *actor, struct lane *lane, void (*kernel)(void *),
-                   const struct fill *what)
+static void put(void *memory, const void *bytes, size_t length)
 {
-	struct fill *fill = malloc(sizeof(*fill));
-
-	*fill = *what;
-	fill->next = actor->arguments;
-	actor->arguments = fill;
-	return !sluice_emulated_launch(lane->device, lane->stream, kernel, fill);
+	if (gpu_put(memory, bytes, length))
+		caught("environment", "%s", gpu_message());
 }
 
-bool launch_fill(struct actor *actor, struct lane *lane, unsigned char *bytes, size_t length,
-                 uint64_t offset, uint64_t seed)
+void set_now(void *memory, unsigned byte, size_t length)
 {
-	return launch(actor, lane, fill_kernel, &(struct fill){NULL, bytes, length, offset, seed});
+	void *bytes = malloc(length);
+
+	memset(bytes, (int)byte, length);
+	put(memory, bytes, length);
+	free(bytes);
 }
 
-bool launch_scribble(struct actor *actor, struct lane *lane, unsigned char *bytes, size_t length)
+void fill_now(void *memory, size_t length, uint64_t offset, uint64_t seed)
 {
-	return launch(actor, lane, scribble_kernel,
-	              &(struct fill){NULL, bytes, length, 0, rng_next(&actor->rng)});
+	void *bytes = malloc(length);
+
+	pattern_fill(bytes, length, offset, seed);
+	put(memory, bytes, length);
+	free(bytes);
 }
 
 /* -------------------------------------------------------------------------------------- checks */
@@ -66,36 +54,60 @@ struct check *check_new(struct actor *actor, struct lane *lane, const char *what
 	return check;
 }
 
-static size_t good_bytes(const struct stretch *stretch)
+static size_t served_differ(const void *bytes, size_t n, uint64_t offset, uint64_t seed)
 {
-	if (stretch->origin == ORIGIN_SERVED)
-		return served_match(stretch->bytes, stretch->length, stretch->offset, 0);
-	return pattern_match(stretch->bytes, stretch->length, stretch->offset, stretch->seed);
+	(void)seed;
+	return n - served_match(bytes, n, offset, 0);
+}
+
+static void prepare(struct check *check)
+{
+	check->found = calloc(check->count + 1, sizeof(*check->found));
+	for (unsigned i = 0; i < check->count; i++) {
+		const struct stretch *s = &check->stretches[i];
+
+		check->found[i] = (struct gpu_match){
+			.memory = s->bytes,
+			.n = s->length,
+			.offset = s->offset,
+			.seed = s->seed,
+			.differ = s->origin == ORIGIN_SERVED ? served_differ : NULL,
+		};
+	}
 }
 
 void look(struct check *check)
 {
-	for (unsigned i = 0; i < check->count; i++)
-		check->stretches[i].good = good_bytes(&check->stretches[i]);
+	prepare(check);
+	for (unsigned i = 0; i < check->count; i++) {
+		struct gpu_match *m = &check->found[i];
+		unsigned char *held = malloc(m->n + 1);
+
+		if (gpu_get(held, m->memory, m->n))
+			caught("environment", "%s", gpu_message());
+		m->wrong = (m->differ ? m->differ : pattern_differ)(held, m->n, m->offset, m->seed);
+		free(held);
+	}
 	atomic_store(&check->ran, true);
 }
 
-static void check_kernel(void *argument)
+/* On a thread of the driver. */
+static void looked(void *argument)
 {
 	struct check *check = argument;
 
 	/* May end the operation, on this thread: with a wrong library that may call the driver. */
 	if (!wrong && check->reader && check->reader->on && check->reader->op)
 		check->polled = sluice_poll(check->reader->op);
-	look(check);
+	atomic_store(&check->ran, true);
 	moved();
 }
 
-bool launch_check(struct actor *actor, struct check *check)
+bool launch_check(struct check *check)
 {
-	(void)actor;
-	check->launched = !sluice_emulated_launch(check->lane->device, check->lane->stream,
-	                                          check_kernel, check);
+	prepare(check);
+	check->launched = !gpu_match(check->lane->device, check->lane->stream, check->found,
+	                             check->count, looked, check);
 	return check->launched;
 }
 
@@ -126,13 +138,8 @@ void kernels_free(struct actor *actor)
 	while (actor->checks) {
 		struct check *next = actor->checks->next;
 
+		free(actor->checks->found);
 		free(actor->checks);
 		actor->checks = next;
-	}
-	while (actor->arguments) {
-		struct fill *next = ((struct fill *)actor->arguments)->next;
-
-		free(actor->arguments);
-		actor->arguments = next;
 	}
 }

@@ -108,22 +108,25 @@ static void open_files(struct run *run)
 
 /* ------------------------------------------------------------------------------------- the lanes */
 
-static struct part next_part(unsigned char **memory, unsigned char **bytes, size_t length)
+static struct part next_part(unsigned char **memory, size_t length)
 {
-	struct part part = {*memory, *bytes, length};
+	struct part part = {*memory, length};
 
 	*memory += length + GUARD;
-	*bytes += length + GUARD;
-	memset(part.bytes + length, GUARD_BYTE, GUARD);
+	set_now(part.memory + length, GUARD_BYTE, GUARD);
 	return part;
 }
 
 static void check_guard(const struct part *part, const struct lane *lane, const char *name)
 {
+	unsigned char held[GUARD];
+
+	if (gpu_get(held, part->memory + part->length, GUARD))
+		caught("environment", "%s", gpu_message());
 	for (unsigned i = 0; i < GUARD; i++)
-		if (part->bytes[part->length + i] != GUARD_BYTE)
+		if (held[i] != GUARD_BYTE)
 			caught("wrong byte", "byte %u behind the %s memory of stream %u is %02x", i,
-			       name, lane->index, part->bytes[part->length + i]);
+			       name, lane->index, held[i]);
 }
 
 static void check_guards(struct run *run)
@@ -150,10 +153,10 @@ static void make_stream(struct lane *lane, struct rng *rng)
 {
 	lane->own = lane->index > 2 || rng_below(rng, 4);
 	if (lane->own)
-		must(sluice_stream_new(lane->device, &lane->stream), "a stream");
+		must(sluice_stream_new(gpu_device(lane->device), &lane->stream), "a stream");
 	else
 		lane->stream = (sluice_stream)(uintptr_t)(lane->index / DEVICES * 2);
-	must(sluice_event_new(lane->device, &lane->event), "an event");
+	must(sluice_event_new(gpu_device(lane->device), &lane->event), "an event");
 }
 
 static void make_lanes(struct run *run)
@@ -161,15 +164,14 @@ static void make_lanes(struct run *run)
 	const struct schedule *s = run->schedule;
 	struct rng rng = seeded(s->seed, 2);
 	size_t each = s->part + GUARD;
-	unsigned char *memory[DEVICES], *bytes[DEVICES], *host, *host_bytes;
-	unsigned char *pinned[DEVICES];
+	unsigned char *memory[DEVICES], *pinned[DEVICES], *host;
 
 	run->host_bytes = 2 * each * s->lanes;
-	run->host = host = host_bytes = malloc(run->host_bytes);
+	run->host = host = malloc(run->host_bytes);
 	for (unsigned i = 0; i < s->devices; i++) {
-		must(sluice_device_alloc((int)i, 3 * each * s->lanes, &run->memory[i]), "memory");
+		must(sluice_device_alloc(gpu_device((int)i), 3 * each * s->lanes, &run->memory[i]),
+		     "memory");
 		memory[i] = run->memory[i];
-		bytes[i] = sluice_emulated_memory(run->memory[i]);
 		pinned[i] = pinned_memory[i] + PINNED_PATTERN;
 	}
 	for (unsigned i = 0; i < s->lanes; i++) {
@@ -178,12 +180,12 @@ static void make_lanes(struct run *run)
 
 		lane->index = i;
 		lane->device = (int)d;
-		lane->stream_part = next_part(&memory[d], &bytes[d], s->part);
-		lane->awaited_part = next_part(&memory[d], &bytes[d], s->part);
-		lane->scratch = next_part(&memory[d], &bytes[d], s->part);
-		lane->plain = next_part(&host, &host_bytes, s->part);
-		lane->host = next_part(&host, &host_bytes, s->part);
-		lane->pinned = (struct part){pinned[d], pinned[d], s->part};
+		lane->stream_part = next_part(&memory[d], s->part);
+		lane->awaited_part = next_part(&memory[d], s->part);
+		lane->scratch = next_part(&memory[d], s->part);
+		lane->plain = next_part(&host, s->part);
+		lane->host = next_part(&host, s->part);
+		lane->pinned = (struct part){pinned[d], s->part};
 		pinned[d] += s->part;
 		lane->base = run->first_bytes + i * run->stride +
 		             (rng_below(&rng, 2) ? rng_below(&rng, 4000) : 0);
@@ -222,8 +224,10 @@ static void make_context(const struct schedule *s, struct run *run)
 		config.staging_bytes = config.staging_bytes * 5 / 4 / PAGE * PAGE + PAGE;
 	must(rc, "a context");
 	for (unsigned i = 0; i < s->devices && s->own_staging; i++) {
-		must(sluice_pinned_alloc((int)i, config.staging_bytes, &own_staging[i]), "memory");
-		must(sluice_context_staging(run->ctx, (int)i, own_staging[i], config.staging_bytes),
+		must(sluice_pinned_alloc(gpu_device((int)i), config.staging_bytes, &own_staging[i]),
+		     "memory");
+		must(sluice_context_staging(run->ctx, gpu_device((int)i), own_staging[i],
+		                            config.staging_bytes),
 		     "staging");
 	}
 }
@@ -234,8 +238,8 @@ void run_open(const struct schedule *s, struct run *run)
 	run->first_bytes = PAGE;
 	run->stride = (s->region + PAGE - 1) / PAGE * PAGE + 2 * PAGE;
 	run->actions = calloc(OPS_MOST, sizeof(*run->actions));
-	for (unsigned i = 0; i < s->devices; i++)
-		must(sluice_emulated_configure((int)i, &s->device[i]), "configuring");
+	for (unsigned i = 0; i < s->devices && !gpu_is_real(); i++)
+		must(sluice_emulated_configure(gpu_device((int)i), &s->device[i]), "configuring");
 	make_context(s, run);
 	open_files(run);
 	make_lanes(run);
@@ -268,7 +272,7 @@ void run_close(struct run *run)
 	if (rc)
 		caught("wrong result", "freeing the context: %s", sluice_last_message());
 	if (run->schedule->lose)
-		sluice_emulated_lose(0, 0);
+		sluice_emulated_lose(gpu_device(0), 0);
 	doing("freeing streams and memory");
 	for (unsigned i = 0; i < DEVICES; i++) {
 		must(sluice_pinned_free(own_staging[i]), "freeing pinned memory");

@@ -207,6 +207,16 @@ static void draw_remote(struct rng *rng, struct schedule *s)
 	         manners[rng_below(rng, COUNT_OF(manners))]);
 }
 
+/* On a real device: it is not told what to do, and in its place storage takes its time. */
+static void draw_real(struct schedule *s)
+{
+	struct rng rng = seeded(s->seed, 3);
+
+	s->failures = 0;
+	s->lose = false;
+	s->slow_us = (unsigned)PICK(&rng, 0, 0, 100, 1000, 5000);
+}
+
 void schedule_draw(uint64_t seed, bool http, struct schedule *out)
 {
 	struct rng rng = seeded(seed, 1);
@@ -224,6 +234,8 @@ void schedule_draw(uint64_t seed, bool http, struct schedule *out)
 		limit_work(out);
 	}
 	draw_trouble(&rng, out);
+	if (gpu_is_real())
+		draw_real(out);
 	if (http)
 		draw_remote(&rng, out);
 }
@@ -241,7 +253,7 @@ void schedule_print(const struct schedule *s)
 	       c->backend, c->workers, c->reactors, c->piece_bytes, c->operation_depth,
 	       c->direct_bytes, c->slot_bytes, c->slots, c->staging_bytes,
 	       s->own_staging ? " (the test's own)" : "", c->max_operations);
-	for (unsigned i = 0; i < s->devices; i++)
+	for (unsigned i = 0; i < s->devices && !gpu_is_real(); i++)
 		printf("device %u: seed %llu, delay %u us, preempt %u us\n", i,
 		       (unsigned long long)s->device[i].seed, s->device[i].delay_us,
 		       s->device[i].preempt_us);
@@ -254,6 +266,8 @@ void schedule_print(const struct schedule *s)
 		printf("the device fails call %u of kind %u%s\n", s->failure[i].nth,
 		       s->failure[i].kind,
 		       s->failure[i].kind < SLUICE_EMULATED_KINDS ? "" : ", and more");
+	if (s->slow_us)
+		printf("storage is late, by up to %u us\n", s->slow_us);
 	if (s->lose)
 		printf("a device is lost after %u us\n", s->lose_us);
 	if (s->http)

@@ -83,14 +83,9 @@ static void choose_range(struct actor *actor, struct action *action, const struc
 	}
 }
 
-static const unsigned char *bytes_of(const struct part *part, const void *memory)
-{
-	return part->bytes + ((const unsigned char *)memory - part->memory);
-}
-
-/* What the action is to bring into that part. */
+/* What the action is to bring. */
 static struct check *expect(struct actor *actor, struct lane *lane, const struct action *action,
-                            const struct part *part, bool shared)
+                            bool shared)
 {
 	const struct schedule *s = actor->run->schedule;
 	struct check *check = check_new(actor, lane, action->what, action,
@@ -101,13 +96,12 @@ static struct check *expect(struct actor *actor, struct lane *lane, const struct
 		const struct sluice_extent *e = &action->extents[i];
 
 		if (shared) {
-			count += lane_stretches(actor->run, lane, e->offset, e->length,
-			                        bytes_of(part, e->data), &check->stretches[count],
-			                        STRETCHES);
+			count += lane_stretches(actor->run, lane, e->offset, e->length, e->data,
+			                        &check->stretches[count], STRETCHES);
 			continue;
 		}
 		check->stretches[count++] = (struct stretch){
-			.bytes = bytes_of(part, e->data),
+			.bytes = e->data,
 			.length = e->length,
 			.offset = e->offset,
 			.seed = READ_SEED,
@@ -172,19 +166,19 @@ static void queue_behind(struct actor *actor, struct lane *lane, const struct ch
 		const unsigned char *pinned = pinned_memory[lane->device] + from;
 		struct check *own = check_new(actor, lane, "copy to the device", NULL, 1);
 
-		own->stretches[0] = (struct stretch){lane->scratch.bytes, n, from, PINNED_SEED,
-		                                     ORIGIN_PATTERN,      0, 0};
+		own->stretches[0] = (struct stretch){lane->scratch.memory, n, from, PINNED_SEED,
+		                                     ORIGIN_PATTERN,       0};
 		if (!sluice_copy_on(lane->scratch.memory, pinned, n, lane->stream))
-			launch_check(actor, own);
+			launch_check(own);
 	}
 	if (check && !below(actor, 4) &&
 	    !sluice_copy_on(lane->pinned.memory, part->memory, part->length, lane->stream))
-		launch_check(actor, check_copy(actor, check, lane, "copy to the host", part->bytes,
-		                               lane->pinned.bytes));
+		launch_check(check_copy(actor, check, lane, "copy to the host", part->memory,
+		                        lane->pinned.memory));
 	if (check && !below(actor, 4) &&
 	    !sluice_copy_on(lane->scratch.memory, part->memory, part->length, lane->stream))
-		launch_check(actor, check_copy(actor, check, lane, "copy on the device",
-		                               part->bytes, lane->scratch.bytes));
+		launch_check(check_copy(actor, check, lane, "copy on the device", part->memory,
+		                        lane->scratch.memory));
 }
 
 /* The default streams of a device other than the first are not to be had with host memory. */
@@ -207,11 +201,11 @@ static void step_read(struct actor *actor, struct lane *lane)
 	action->device_memory = !plain;
 	if (!plain)
 		lane->last = NULL;
-	check = expect(actor, lane, action, part, shared);
-	launch_scribble(actor, lane, part->bytes, part->length);
+	check = expect(actor, lane, action, shared);
+	launch_scribble(actor, lane, part);
 	if (action_submit(actor, action, choose(actor, files_of(actor->run, shared), action)))
 		return;
-	if (launch_check(actor, check) && !plain)
+	if (launch_check(check) && !plain)
 		lane->last = check;
 	queue_behind(actor, lane, plain ? NULL : lane->last);
 }
@@ -233,9 +227,7 @@ static void step_write(struct actor *actor, struct lane *lane)
 	for (unsigned i = 0; i < action->count; i++) {
 		const struct sluice_extent *e = &action->extents[i];
 
-		filled &= launch_fill(actor, lane,
-		                      part->bytes + ((unsigned char *)e->data - part->memory),
-		                      e->length, e->offset, action->seed);
+		filled &= launch_fill(lane, e->data, e->length, e->offset, action->seed);
 	}
 	if (!filled || action_submit(actor, action, choose(actor, actor->run->shared, action)))
 		return;
@@ -243,7 +235,7 @@ static void step_write(struct actor *actor, struct lane *lane)
 		lane_written(actor->run, lane, action->extents[i].offset, action->extents[i].length,
 		             action_number(actor->run, action));
 	/* What comes behind may write over the source. */
-	launch_scribble(actor, lane, part->bytes, part->length);
+	launch_scribble(actor, lane, part);
 	queue_behind(actor, lane, NULL);
 }
 
@@ -285,11 +277,12 @@ static void step_cross(struct actor *actor, struct lane *lane)
 	    sluice_event_await(lane->event, other->stream))
 		return;
 	if (!sluice_copy_on(other->scratch.memory, part->memory, part->length, other->stream))
-		launch_check(actor, check_copy(actor, lane->last, other, "copy by another stream",
-		                               part->bytes, other->scratch.bytes));
+		launch_check(check_copy(actor, lane->last, other, "copy by another stream",
+		                        part->memory, other->scratch.memory));
 	if (sluice_event_record(other->event, other->stream) ||
 	    sluice_event_await(other->event, lane->stream))
-		while (sluice_stream_synchronize(other->device, other->stream) == DRIVER_ERROR)
+		while (sluice_stream_synchronize(gpu_device(other->device), other->stream) ==
+		       DRIVER_ERROR)
 			;
 }
 
@@ -332,14 +325,13 @@ static void step_awaited(struct actor *actor, struct lane *lane)
 		return;
 	action->device_memory = device;
 	if (!write) {
-		memset(part->bytes, 0x77, part->length);
-		expect(actor, lane, action, part, shared);
+		set_now(part->memory, 0x77, part->length);
+		expect(actor, lane, action, shared);
 	}
 	for (unsigned i = 0; i < action->count && write; i++) {
 		const struct sluice_extent *e = &action->extents[i];
 
-		pattern_fill((unsigned char *)bytes_of(part, e->data), e->length, e->offset,
-		             action->seed);
+		fill_now(e->data, e->length, e->offset, action->seed);
 	}
 	if (action_submit(actor, action, choose(actor, files_of(actor->run, shared), action)))
 		return;

@@ -5,7 +5,8 @@
  * memory, cancel, and make storage and the device fail. Nothing may hang, no byte may be wrong, nothing
  * may be left behind.
  *
- * usage: torture [--http] [--first SEED] [--count N] [--seed SEED] [--verbose]
+ * usage: torture [--http] [--first SEED] [--count N] [--seed SEED] [--verbose], on the device that
+ * SLUICE_TEST_DEVICE names
  *
  * Linked with one of wrong_*.c it runs them until one shows that the library is wrong, and fails if
  * none does.
@@ -63,10 +64,11 @@ static struct belongings take_stock(void)
 {
 	struct belongings now = {count_threads(), count_descriptors(), {0}};
 
-	for (int i = 0; i < DEVICES; i++) {
+	/* A GPU has other users, and its driver keeps what it may need again. */
+	for (int i = 0; i < DEVICES && !gpu_is_real(); i++) {
 		struct sluice_device device = {.size = sizeof(device)};
 
-		if (sluice_device_describe(i, &device))
+		if (sluice_device_describe(gpu_device(i), &device))
 			caught("environment", "%s", sluice_last_message());
 		now.free_bytes[i] = device.free_bytes;
 	}
@@ -124,6 +126,21 @@ static void run_schedule(uint64_t seed, bool http, bool verbose)
 	running = NULL;
 }
 
+static void start_devices(bool http)
+{
+	int rc = gpu_open(NULL);
+
+	if (!rc && http && gpu_is_real())
+		rc = gpu_failed(-ENODEV,
+		                "what the fault server serves only emulated devices check");
+	if (rc == -ENODEV) {
+		printf("skipped: %s\n", gpu_message());
+		exit(77);
+	}
+	if (rc)
+		caught("environment", "%s", gpu_message());
+}
+
 static void prepare(bool http)
 {
 	const char *base = getenv("SLUICE_TEST_DIR");
@@ -136,7 +153,7 @@ static void prepare(bool http)
 	if (http)
 		servers_start();
 	for (int i = 0; i < DEVICES; i++) {
-		if (sluice_pinned_alloc(i, PINNED_BYTES, (void **)&pinned_memory[i]))
+		if (sluice_pinned_alloc(gpu_device(i), PINNED_BYTES, (void **)&pinned_memory[i]))
 			caught("environment", "%s", sluice_last_message());
 		pattern_fill(pinned_memory[i], PINNED_PATTERN, 0, PINNED_SEED);
 	}
@@ -219,6 +236,7 @@ int main(int argc, char **argv)
 		count = 1;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	start_devices(http);
 	watchdog_start(wrong ? 2 : under_sanitizer() ? 30 : 10, verbose);
 	prepare(http);
 	return run_all(first, count, http, verbose);

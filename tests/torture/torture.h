@@ -12,11 +12,12 @@
 
 #include "sluice/emulated.h"
 #include "support/gate.h"
+#include "support/gpu.h"
 #include "support/servers.h"
 #include "support/support.h"
 
 enum {
-	DEVICES = 2,
+	DEVICES = GPU_DEVICES,
 	LANES_MOST = 256,
 	THREADS_MOST = 8,
 	OPS_MOST = 2048,
@@ -59,6 +60,7 @@ struct schedule {
 	unsigned cancels;  /* operations of a hundred that are cancelled */
 	unsigned errors;   /* results of storage of a thousand that are made errors */
 	unsigned shorts;   /* the same, made short */
+	unsigned slow_us;  /* and some of them come so much later; on a real device only */
 	unsigned failures; /* of calls of the device */
 	struct driver_failure failure[2];
 	bool lose; /* a device, in the middle: it does nothing any more */
@@ -77,9 +79,8 @@ struct rng seeded(uint64_t seed, uint64_t stream);
 
 /* ------------------------------------------------------------------------------------ the run */
 
-/* Memory, as sluice and the device know it and where its bytes are. */
 struct part {
-	unsigned char *memory, *bytes;
+	unsigned char *memory;
 	size_t length;
 };
 
@@ -134,7 +135,6 @@ struct stretch {
 	uint64_t offset, seed;
 	enum origin origin;
 	uint32_t writer; /* as struct lane's: they are there only if this succeeded */
-	size_t good;     /* the kernel's: how many are right */
 };
 struct check {
 	struct check *next; /* of the thread's */
@@ -144,7 +144,8 @@ struct check {
 	const char *what;
 	bool launched;
 	_Atomic bool ran;
-	int polled; /* what sluice_poll() said of the reader */
+	int polled;              /* what sluice_poll() said of the reader */
+	struct gpu_match *found; /* of each stretch */
 	unsigned count;
 	struct stretch stretches[];
 };
@@ -155,7 +156,6 @@ struct actor {
 	pthread_t thread;
 	struct rng rng;
 	struct check *checks;
-	void *arguments; /* of kernels */
 	unsigned steps;
 };
 
@@ -220,18 +220,19 @@ uint32_t action_number(const struct run *run, const struct action *action);
 /* ----------------------------------------------------------------------------------- kernels.c */
 
 /* In stream order; false: the device refused it. */
-bool launch_fill(struct actor *actor, struct lane *lane, unsigned char *bytes, size_t length,
-                 uint64_t offset, uint64_t seed);
-bool launch_scribble(struct actor *actor, struct lane *lane, unsigned char *bytes, size_t length);
+bool launch_fill(struct lane *lane, void *memory, size_t length, uint64_t offset, uint64_t seed);
+bool launch_scribble(struct actor *actor, struct lane *lane, const struct part *part);
 struct check *check_new(struct actor *actor, struct lane *lane, const char *what,
                         const struct action *reader, unsigned stretches);
-bool launch_check(struct actor *actor, struct check *check);
+bool launch_check(struct check *check);
 /* Where the last check of the lane found its bytes moved to. */
 struct check *check_copy(struct actor *actor, const struct check *from, struct lane *lane,
                          const char *what, const unsigned char *old_bytes,
                          const unsigned char *new_bytes);
 /* Looks at the bytes here and now. */
 void look(struct check *check);
+void set_now(void *memory, unsigned byte, size_t length);
+void fill_now(void *memory, size_t length, uint64_t offset, uint64_t seed);
 void kernels_free(struct actor *actor);
 
 /* ------------------------------------------------------------------------------------ actors.c */

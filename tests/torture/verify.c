@@ -81,12 +81,14 @@ static void judge_check(const struct run *run, const struct check *check)
 
 		if (stretch->writer && !succeeded(&run->actions[stretch->writer - 1]))
 			continue;
-		if (stretch->good < stretch->length)
+		if (check->found[i].wrong)
 			caught("wrong byte",
-			       "byte %zu of %zu from %llu on, of write %u, after a %s on stream %u "
+			       "%zu of %zu bytes from %llu on, of write %u, after a %s on stream "
+			       "%u "
 			       "(operation %u)",
-			       stretch->good, stretch->length, (unsigned long long)stretch->offset,
-			       stretch->writer, check->what, check->lane->index,
+			       check->found[i].wrong, stretch->length,
+			       (unsigned long long)stretch->offset, stretch->writer, check->what,
+			       check->lane->index,
 			       check->reader ? action_number(run, check->reader) : 0);
 	}
 }
@@ -147,7 +149,8 @@ void verify(struct run *run)
 
 	for (unsigned i = 0; i < s->lanes; i++) {
 		doing("synchronising the streams");
-		if (sluice_stream_synchronize(run->lanes[i].device, run->lanes[i].stream) &&
+		if (sluice_stream_synchronize(gpu_device(run->lanes[i].device),
+		                              run->lanes[i].stream) &&
 		    !s->lose)
 			caught("wrong result", "synchronising stream %u: %s", i,
 			       sluice_last_message());

@@ -88,15 +88,24 @@ static void print_line(void *to, const char *text)
 		printf("  %s\n", text);
 }
 
+/* Asking is what a driver that holds up all else still does. */
+static void print_stream(const struct lane *lane)
+{
+	int done = gpu_is_real() ? sluice_stream_query(gpu_device(lane->device), lane->stream) : 0;
+
+	if (done != 1)
+		printf("  stream %u is %p of device %d%s\n", lane->index, (void *)lane->stream,
+		       lane->device, gpu_is_real() ? ", and not done" : "");
+}
+
 static void print_everything(struct run *run)
 {
 	unsigned count = SL_MIN(atomic_load(&run->action_count), OPS_MOST);
 
 	for (unsigned i = 0; i < run->schedule->lanes; i++)
-		printf("  stream %u is %p of device %d\n", i, (void *)run->lanes[i].stream,
-		       run->lanes[i].device);
-	for (unsigned i = 0; i < run->schedule->devices; i++)
-		sluice_emulated_report((int)i, print_line, NULL);
+		print_stream(&run->lanes[i]);
+	for (unsigned i = 0; i < run->schedule->devices && !gpu_is_real(); i++)
+		sluice_emulated_report(gpu_device((int)i), print_line, NULL);
 	fflush(stdout);
 	for (unsigned i = 0; i < count; i++)
 		print_action(i + 1, &run->actions[i]);
