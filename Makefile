@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo check stress bench-local bench-http format install clean help
+.PHONY: all demo check check-gpu stress bench-local bench-http format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -18,6 +18,9 @@ demo:
 check:
 	@scripts/bootstrap check
 	@scripts/check
+
+check-gpu:
+	@scripts/check-gpu || [ $$? -eq 77 ]
 
 stress:
 	@scripts/bootstrap check
@@ -47,6 +50,7 @@ help:
 	@echo 'make              build the library and the command into build/'
 	@echo 'make demo         copy a file of 1 GiB with sluice, cp and dd, and compare'
 	@echo 'make check        build and run the tests, with sanitizers; some minutes'
+	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'

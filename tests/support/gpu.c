@@ -40,10 +40,11 @@ int gpu_open(const char *name)
 	if (!wanted || !*wanted)
 		wanted = gpu_emulated.name;
 	for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
-		if (strcmp(kinds[i]->name, wanted))
+		if (strlen(kinds[i]->name) != strcspn(wanted, ":") ||
+		    strncmp(kinds[i]->name, wanted, strcspn(wanted, ":")))
 			continue;
 		kind = kinds[i];
-		rc = kind->open();
+		rc = kind->open(wanted);
 		if (!rc)
 			opened = kind;
 		return rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The two devices that a test runs on, and what a test does there besides what sluice offers: kernels,
- * and holding a stream up. SLUICE_TEST_DEVICE says which devices: "emulated" (without it, too) or
- * "cuda". With one GPU both of a test's devices are that one.
+ * and holding a stream up. SLUICE_TEST_DEVICE says which devices: "emulated" (without it, too), "cuda" or
+ * "cuda:1". With one GPU, or with a number, both of a test's devices are that one.
  *
  * A test says which device by 0 or 1, and gets sluice's own number of it from gpu_device(). Calls return
  * 0 or a negative errno, and gpu_message() has the sentence. Any thread, if nothing else is said.
@@ -34,9 +34,10 @@ struct gpu_hold {
 
 /* What a kind of devices has to offer; memory may be of the host everywhere, if nothing else is said. */
 struct gpu_kind {
-	const char *name; /* as in SLUICE_TEST_DEVICE */
-	/* From the main thread, once; fills in gpu_numbers, and starts whatever a device starts late. */
-	int (*open)(void);
+	const char *name; /* as in SLUICE_TEST_DEVICE, without a number */
+	/* Of the device of that name, or of the first two if it has no number. From the main thread, once;
+	 * fills in gpu_numbers, and starts whatever a device starts late. */
+	int (*open)(const char *name);
 	void (*use)(int which);
 	int (*fill)(int which, sluice_stream stream, void *memory, size_t n, uint64_t offset,
 	            uint64_t seed);

@@ -343,16 +343,30 @@ static int open_device(int which, const char *name)
 
 	if (rc)
 		return gpu_failed(rc, "%s", sluice_last_message());
-	rc = CALL(cuDeviceGet, &ordinal, name[strlen(name) - 1] - '0');
+	rc = CALL(cuDeviceGet, &ordinal, atoi(name + strlen("cuda:")));
 	if (!rc)
 		rc = CALL(cuDevicePrimaryCtxRetain, &devices[which].ctx, ordinal);
 	if (!rc)
 		rc = CALL(cuCtxSetCurrent, devices[which].ctx);
 	if (!rc)
 		rc = load_kernels(which);
-	if (!rc)
-		rc = sluice_stream_new(gpu_numbers[which], &devices[which].stream);
+	if (!rc && sluice_stream_new(gpu_numbers[which], &devices[which].stream))
+		rc = gpu_failed(-EIO, "%s", sluice_last_message());
 	return rc;
+}
+
+static int open_devices(const char *name)
+{
+	bool one = strchr(name, ':');
+	int second, rc = open_device(0, one ? name : "cuda:0");
+
+	if (rc)
+		return rc;
+	if (!one && !sluice_device_find("cuda:1", &second))
+		return open_device(1, "cuda:1");
+	devices[1] = devices[0];
+	gpu_numbers[1] = gpu_numbers[0];
+	return 0;
 }
 
 static void note(void *flag)
@@ -415,21 +429,15 @@ static int make_words(void)
 	return 0;
 }
 
-static int open_cuda(void)
+static int open_cuda(const char *name)
 {
-	int second, rc;
+	int rc;
 
 	/* What is loaded when it is first used waits for the device, and with it for streams that wait. */
 	setenv("CUDA_MODULE_LOADING", "EAGER", 0);
 	rc = find_driver();
 	if (!rc)
-		rc = open_device(0, "cuda:0");
-	if (!rc && !sluice_device_find("cuda:1", &second)) {
-		rc = open_device(1, "cuda:1");
-	} else {
-		devices[1] = devices[0];
-		gpu_numbers[1] = gpu_numbers[0];
-	}
+		rc = open_devices(name);
 	if (!rc)
 		rc = make_words();
 	for (int i = 0; i < GPU_DEVICES && !rc; i++)

@@ -33,6 +33,8 @@ struct CUmemAccessDesc {
 	X(cuCtxSetCurrent, (CUcontext ctx))                                                        \
 	X(cuCtxPushCurrent_v2, (CUcontext ctx))                                                    \
 	X(cuCtxPopCurrent_v2, (CUcontext * ctx))                                                   \
+	X(cuCtxCreate_v2, (CUcontext * ctx, unsigned flags, CUdevice device))                      \
+	X(cuCtxDestroy_v2, (CUcontext ctx))                                                        \
 	X(cuCtxSynchronize, (void))                                                                \
 	X(cuModuleLoadData, (CUmodule * module, const void *image))                                \
 	X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))         \

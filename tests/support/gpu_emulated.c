@@ -180,13 +180,13 @@ static int spin(int which, sluice_stream stream, uint64_t nanoseconds)
 
 /* --------------------------------------------------------------------------------------- rest */
 
-static int open_emulated(void)
+static int open_emulated(const char *name)
 {
 	static const char *const names[GPU_DEVICES] = {"emulated:0", "emulated:1"};
 
 	for (int i = 0; i < GPU_DEVICES; i++) {
 		void *memory;
-		int rc = sluice_device_find(names[i], &gpu_numbers[i]);
+		int rc = sluice_device_find(strchr(name, ':') ? name : names[i], &gpu_numbers[i]);
 
 		/* Its threads start at its first use and stay: they are there before anybody counts. */
 		if (!rc)
