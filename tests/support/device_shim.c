@@ -299,6 +299,8 @@ static int submit_shadow(struct shadow *s, sluice_file *file, struct sluice_requ
 	struct sluice_extent *v = NULL;
 	int rc;
 
+	/* As CUDA's programs do for default streams. */
+	gpu_use(s->device);
 	r->user = s;
 	r->on = s->on_stream;
 	r->stream = s->stream;

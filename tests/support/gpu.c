@@ -29,6 +29,17 @@ const char *gpu_message(void)
 	return said;
 }
 
+/* The threads of an emulated device start at its first use and stay: before anybody counts. */
+static int start_other(void)
+{
+	void *memory;
+	int rc = sluice_device_alloc(gpu_other(), 1, &memory);
+
+	if (!rc)
+		rc = sluice_device_free(memory);
+	return rc ? gpu_failed(rc, "%s", sluice_last_message()) : 0;
+}
+
 int gpu_open(const char *name)
 {
 	static const struct gpu_kind *opened;
@@ -45,6 +56,8 @@ int gpu_open(const char *name)
 			continue;
 		kind = kinds[i];
 		rc = kind->open(wanted);
+		if (!rc)
+			rc = start_other();
 		if (!rc)
 			opened = kind;
 		return rc;

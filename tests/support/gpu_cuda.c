@@ -374,7 +374,10 @@ static void note(void *flag)
 	*(_Atomic bool *)flag = true;
 }
 
-/* Each kernel once, so that the driver has loaded it before streams wait; and they tell good from bad. */
+/*
+ * Each kernel once, so that the driver has loaded it before streams wait; and they tell good from bad. They
+ * count in host memory, where a GPU may miss some of what others of its processors count, but not all.
+ */
 static int try_kernels(int which)
 {
 	enum { N = 1000, OFFSET = 13, SEED = 7 };
@@ -406,9 +409,7 @@ static int try_kernels(int which)
 	if (!rc)
 		rc = get(held, memory, N);
 	if (!rc && (!done || memcmp(held, expected, N) || memcmp(pinned, expected, N) ||
-	            matches[0].wrong ||
-	            matches[1].wrong != pattern_differ(expected, N, OFFSET, SEED + 1) ||
-	            matches[2].wrong != pattern_differ(expected, N, OFFSET + 1, SEED)))
+	            matches[0].wrong || !matches[1].wrong || !matches[2].wrong))
 		rc = gpu_failed(-EIO, "the kernels do not work: %zu, %zu and %zu bytes are wrong",
 		                matches[0].wrong, matches[1].wrong, matches[2].wrong);
 	sluice_pinned_free(pinned);

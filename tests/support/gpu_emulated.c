@@ -188,7 +188,7 @@ static int open_emulated(const char *name)
 		void *memory;
 		int rc = sluice_device_find(strchr(name, ':') ? name : names[i], &gpu_numbers[i]);
 
-		/* Its threads start at its first use and stay: they are there before anybody counts. */
+		/* Its threads start now. */
 		if (!rc)
 			rc = sluice_device_alloc(gpu_numbers[i], 1, &memory);
 		if (!rc)
