@@ -17,6 +17,7 @@ int group_staging(void);
 int group_shape(void);
 int group_driver(void);
 int group_load(void);
+int group_slow(void);
 
 /* n bytes of a device, filled with what no pattern has. */
 void *device_new(int device, size_t n);

@@ -5,7 +5,7 @@ int main(int argc, char **argv)
 {
 	static int (*const groups[])(void) = {
 		group_stream, group_failure, group_refusal, group_staging,
-		group_shape,  group_driver,  group_load,
+		group_shape,  group_driver,  group_load,    group_slow,
 	};
 	int failed = 0;
 	size_t i;
