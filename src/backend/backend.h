@@ -45,6 +45,7 @@ struct sl_piece {
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
+	bool urgent;  /* somebody waits for this one, and not yet for others */
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */

@@ -123,7 +123,7 @@ static void settle(struct reactor *reactor, struct sl_http_request *request,
 		return;
 	}
 	if (verdict == SL_HTTP_AGAIN) {
-		sl_queue_push(&reactor->owner->queue, &request->link);
+		sl_queue_push(&reactor->owner->queue, &request->link, false);
 		return;
 	}
 	if (sl_http_request_has_turn(request))
@@ -227,7 +227,7 @@ static void look_around(struct reactor *reactor)
 			if (sl_http_request_has_turn(request))
 				sl_http_dispatch(request);
 			else
-				sl_queue_push(&reactor->owner->queue, link);
+				sl_queue_push(&reactor->owner->queue, link, false);
 		}
 	}
 }
@@ -423,7 +423,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 
 void sl_http_multi_submit(struct sl_http_multi *multi, struct sl_http_request *request)
 {
-	sl_queue_push(&multi->queue, &request->link);
+	sl_queue_push(&multi->queue, &request->link, false);
 }
 
 void sl_http_multi_wake(struct sl_http_multi *multi)

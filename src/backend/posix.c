@@ -59,6 +59,7 @@ static void run(struct sl_task *task)
 void sl_posix_submit(struct sl_piece *piece)
 {
 	piece->task.run = run;
+	piece->task.urgent = piece->urgent;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
 	sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
 }

@@ -304,5 +304,5 @@ void sl_uring_submit(struct sl_piece *piece)
 {
 	struct sl_uring *uring = sl_local(piece->backend)->core->uring;
 
-	sl_queue_push(&uring->queue, &piece->link);
+	sl_queue_push(&uring->queue, &piece->link, piece->urgent);
 }

@@ -107,7 +107,9 @@ struct sl_sleeper {
 struct sl_queue {
 	pthread_mutex_t mutex;
 	struct {
+		struct sl_list urgent; /* taken before what is ready, */
 		struct sl_list ready;
+		unsigned passed; /* but not more than some times in a row */
 		struct sl_list sleepers;
 		bool closed;
 	} locked;               /* guarded by mutex */
@@ -116,7 +118,9 @@ struct sl_queue {
 
 void sl_queue_init(struct sl_queue *queue);
 void sl_queue_destroy(struct sl_queue *queue);
-void sl_queue_push(struct sl_queue *queue, struct sl_list *link);
+void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
+/* The list that the next of them is to be taken from; NULL: there is none. With the mutex. */
+struct sl_list *sl_queue_next(struct sl_queue *queue);
 /* Moves up to max links to the end of out; how many. */
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
 /* False if there is work, or no more will come: then do not sleep. Else wake() will be called. */
@@ -142,6 +146,7 @@ unsigned sl_cores(void);
 struct sl_task {
 	struct sl_list link;
 	uintptr_t home; /* tasks of one home prefer one worker, whose caches know their memory */
+	bool urgent;    /* before others */
 	void (*run)(struct sl_task *);
 };
 struct sl_pool;

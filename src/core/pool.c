@@ -68,12 +68,14 @@ static struct sl_task *take_task(struct worker *worker)
 	struct sl_queue *queue = &pool->queue;
 	uintptr_t own = (uintptr_t)(worker - pool->workers);
 	struct sl_task *taken = NULL;
+	struct sl_list *from;
 	unsigned seen = 0;
 
 	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return NULL;
 	pthread_mutex_lock(&queue->mutex);
-	sl_list_each (link, &queue->locked.ready) {
+	from = sl_queue_next(queue);
+	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
 		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
 
 		if (!taken)
@@ -155,5 +157,5 @@ void sl_pool_free(struct sl_pool *pool)
 
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 {
-	sl_queue_push(&pool->queue, &task->link);
+	sl_queue_push(&pool->queue, &task->link, task->urgent);
 }

@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/core.h"
 
+/* One of so many is not urgent, while there are both. */
+#define PASSED_MOST 4
+
 void sl_queue_init(struct sl_queue *queue)
 {
 	pthread_mutex_init(&queue->mutex, NULL);
+	sl_list_init(&queue->locked.urgent);
 	sl_list_init(&queue->locked.ready);
+	queue->locked.passed = 0;
 	sl_list_init(&queue->locked.sleepers);
 	queue->locked.closed = false;
 	atomic_init(&queue->count, 0);
@@ -26,12 +31,12 @@ static struct sl_sleeper *take_sleeper(struct sl_queue *queue)
 	return SL_CONTAINER(link, struct sl_sleeper, link);
 }
 
-void sl_queue_push(struct sl_queue *queue, struct sl_list *link)
+void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 {
 	struct sl_sleeper *sleeper;
 
 	pthread_mutex_lock(&queue->mutex);
-	sl_list_append(&queue->locked.ready, link);
+	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
 	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
 	sleeper = take_sleeper(queue);
 	pthread_mutex_unlock(&queue->mutex);
@@ -39,16 +44,30 @@ void sl_queue_push(struct sl_queue *queue, struct sl_list *link)
 		sleeper->wake(sleeper);
 }
 
+struct sl_list *sl_queue_next(struct sl_queue *queue)
+{
+	struct sl_list *urgent = &queue->locked.urgent, *ready = &queue->locked.ready;
+
+	if (sl_list_empty(urgent)) {
+		queue->locked.passed = 0;
+		return sl_list_empty(ready) ? NULL : ready;
+	}
+	if (sl_list_empty(ready) || ++queue->locked.passed < PASSED_MOST)
+		return urgent;
+	queue->locked.passed = 0;
+	return ready;
+}
+
 unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max)
 {
-	struct sl_list *link;
+	struct sl_list *from;
 	unsigned taken = 0;
 
 	if (!max || !atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return 0;
 	pthread_mutex_lock(&queue->mutex);
-	while (taken < max && (link = sl_list_take(&queue->locked.ready))) {
-		sl_list_append(out, link);
+	while (taken < max && (from = sl_queue_next(queue))) {
+		sl_list_append(out, sl_list_take(from));
 		taken++;
 	}
 	atomic_fetch_sub_explicit(&queue->count, taken, memory_order_relaxed);
@@ -56,12 +75,17 @@ unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max
 	return taken;
 }
 
+static bool is_empty(struct sl_queue *queue)
+{
+	return sl_list_empty(&queue->locked.urgent) && sl_list_empty(&queue->locked.ready);
+}
+
 bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper)
 {
 	bool sleep;
 
 	pthread_mutex_lock(&queue->mutex);
-	sleep = sl_list_empty(&queue->locked.ready) && !queue->locked.closed;
+	sleep = is_empty(queue) && !queue->locked.closed;
 	if (sleep)
 		sl_list_append(&queue->locked.sleepers, &sleeper->link);
 	pthread_mutex_unlock(&queue->mutex);
@@ -101,7 +125,7 @@ bool sl_queue_closed(struct sl_queue *queue)
 	bool closed;
 
 	pthread_mutex_lock(&queue->mutex);
-	closed = queue->locked.closed && sl_list_empty(&queue->locked.ready);
+	closed = queue->locked.closed && is_empty(queue);
 	pthread_mutex_unlock(&queue->mutex);
 	return closed;
 }

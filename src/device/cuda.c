@@ -230,11 +230,13 @@ static struct sl_device *of_stream(sluice_stream stream)
 	return of_ordinal(ordinal);
 }
 
-/* An event does not tell its device, and needs none. */
-static struct sl_device *of_event(sluice_event event)
+/* An event does not tell its device. */
+static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
 {
 	(void)event;
-	return sl_cuda_api_in_use() ? find(0) : NULL;
+	if (!sl_cuda_api_in_use())
+		return NULL;
+	return wanted && wanted->ops == &cuda_ops ? wanted : find(0);
 }
 
 static struct sl_device *current(void)

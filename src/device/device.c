@@ -78,12 +78,12 @@ struct sl_device *sl_device_current(void)
 	return device ? with_number(device) : sl_device_find(0);
 }
 
-static struct sl_device *device_of_event(sluice_event event)
+static struct sl_device *device_of_event(sluice_event event, struct sl_device *wanted)
 {
 	struct sl_device *device = NULL;
 
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
-		device = (*kind)->of_event(event);
+		device = (*kind)->of_event(event, wanted);
 	return device;
 }
 
@@ -359,9 +359,9 @@ int sluice_event_new(int device, sluice_event *out)
 	return said(found, found->ops->event_new(found, out), "make an event");
 }
 
-static struct sl_device *with_event(sluice_event event, int *rc)
+static struct sl_device *with_event(sluice_event event, struct sl_device *wanted, int *rc)
 {
-	struct sl_device *device = event ? device_of_event(event) : NULL;
+	struct sl_device *device = event ? device_of_event(event, wanted) : NULL;
 
 	if (!device)
 		*rc = sl_fail(-EINVAL, "%p is no event of a device", (void *)event);
@@ -371,7 +371,8 @@ static struct sl_device *with_event(sluice_event event, int *rc)
 /* The device that both are of. */
 static struct sl_device *with_both(sluice_event event, sluice_stream stream, int *rc)
 {
-	struct sl_device *device = with_event(event, rc);
+	struct sl_device *wanted = sl_device_of_stream(stream, sl_device_current());
+	struct sl_device *device = with_event(event, wanted, rc);
 
 	if (!device || sl_device_of_stream(stream, device) == device)
 		return device;
@@ -386,7 +387,7 @@ int sluice_event_free(sluice_event event)
 
 	if (!event)
 		return 0;
-	device = with_event(event, &rc);
+	device = with_event(event, NULL, &rc);
 	return device ? said(device, device->ops->event_free(device, event), "free an event") : rc;
 }
 
@@ -413,7 +414,7 @@ int sluice_event_await(sluice_event event, sluice_stream stream)
 int sluice_event_query(sluice_event event)
 {
 	int rc;
-	struct sl_device *device = with_event(event, &rc);
+	struct sl_device *device = with_event(event, NULL, &rc);
 
 	return device ? said(device, device->ops->event_query(device, event), "ask an event") : rc;
 }
@@ -421,7 +422,7 @@ int sluice_event_query(sluice_event event)
 int sluice_event_synchronize(sluice_event event)
 {
 	int rc;
-	struct sl_device *device = with_event(event, &rc);
+	struct sl_device *device = with_event(event, NULL, &rc);
 
 	if (!device)
 		return rc;

@@ -95,7 +95,8 @@ struct sl_device_kind {
 	struct sl_device *(*of_memory)(const void *memory);
 	/* The device of a stream; NULL: not one of this kind, or one that every device has. */
 	struct sl_device *(*of_stream)(sluice_stream stream);
-	struct sl_device *(*of_event)(sluice_event event);
+	/* The device of an event. Where events do not tell: wanted, if it is of this kind, or the first. */
+	struct sl_device *(*of_event)(sluice_event event, struct sl_device *wanted);
 	/* The device that the calling thread has chosen with the driver; NULL: none. May be NULL. */
 	struct sl_device *(*current)(void);
 };

@@ -169,8 +169,9 @@ static struct sl_device *of_stream(sluice_stream stream)
 	return owner(owns_stream, stream);
 }
 
-static struct sl_device *of_event(sluice_event event)
+static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
 {
+	(void)wanted;
 	return owner(owns_event, event);
 }
 

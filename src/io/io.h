@@ -150,6 +150,9 @@ char *sl_staged_place(struct sluice_op *op);
 void sl_staged_filled(struct sluice_op *op, uint64_t moved);
 /* With op->mutex: lets op->locked.plan cut what comes next. False: nothing now, or never again. */
 bool sl_staged_next(struct sluice_op *op);
+/* With op->mutex: whether the stream has come to the operation: it waits for the seat's pieces before it
+ * waits for those of operations behind. */
+bool sl_staged_urgent(const struct sl_seat *seat);
 /* With op->mutex: a piece of that seat is over. */
 void sl_staged_piece_done(struct sl_seat *seat, size_t moved);
 /* With op->mutex: the operation has failed or was cancelled: nothing holds the stream up. */

@@ -126,6 +126,7 @@ static struct sl_part *next_part(struct sluice_op *op)
 	sl_plan_advance(&op->locked.plan, &cut);
 	fill_part(part, &cut);
 	part->seat = op->staged ? op->staged->locked.seat : NULL;
+	part->piece.urgent = part->seat && sl_staged_urgent(part->seat);
 	if (part->seat)
 		part->seat->pieces++;
 	op->locked.aligned = cut.aligned;

@@ -383,6 +383,11 @@ bool sl_staged_next(struct sluice_op *op)
 	return true;
 }
 
+bool sl_staged_urgent(const struct sl_seat *seat)
+{
+	return seat->staged->way == SL_WAY_STREAM && seat->number >= seat->staged->count;
+}
+
 void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
 {
 	struct sl_staged *staged = seat->staged;

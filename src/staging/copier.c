@@ -283,5 +283,5 @@ void sl_copier_stop(struct sl_staging *staging)
 
 void sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy)
 {
-	sl_queue_push(&staging->copier.queue, &copy->link);
+	sl_queue_push(&staging->copier.queue, &copy->link, false);
 }

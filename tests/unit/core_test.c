@@ -106,12 +106,12 @@ static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
 	sl_list_init(&taken);
 	assert_true(sl_queue_sleep(&queue, &a));
 	assert_true(sl_queue_sleep(&queue, &b));
-	sl_queue_push(&queue, &links[0]);
+	sl_queue_push(&queue, &links[0], false);
 	assert_int_equal(wakes, 1);
 	/* There is work: nobody may fall asleep over it. */
 	assert_false(sl_queue_sleep(&queue, &b));
-	sl_queue_push(&queue, &links[1]);
-	sl_queue_push(&queue, &links[2]);
+	sl_queue_push(&queue, &links[1], false);
+	sl_queue_push(&queue, &links[2], false);
 	assert_int_equal(wakes, 2);
 	assert_int_equal(sl_queue_take(&queue, &taken, 2), 2);
 	assert_ptr_equal(taken.next, &links[0]);
@@ -122,6 +122,34 @@ static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
 	sl_queue_close(&queue);
 	assert_int_equal(wakes, 2);
 	assert_false(sl_queue_sleep(&queue, &a));
+	assert_true(sl_queue_closed(&queue));
+	sl_queue_destroy(&queue);
+}
+
+static void what_is_urgent_comes_first_and_the_rest_is_not_forgotten(void **state)
+{
+	struct sl_list urgent[9], plain[3], taken;
+	struct sl_queue queue;
+	unsigned at = 0;
+
+	(void)state;
+	sl_queue_init(&queue);
+	sl_list_init(&taken);
+	for (unsigned i = 0; i < 3; i++)
+		sl_queue_push(&queue, &plain[i], false);
+	for (unsigned i = 0; i < 9; i++)
+		sl_queue_push(&queue, &urgent[i], true);
+	assert_int_equal(sl_queue_take(&queue, &taken, 12), 12);
+	sl_list_each (link, &taken) {
+		struct sl_list *expected = at % 4 == 3 ? &plain[at / 4] : &urgent[at - at / 4];
+
+		assert_ptr_equal(link, expected);
+		at++;
+	}
+	sl_queue_push(&queue, &urgent[0], true);
+	sl_queue_close(&queue);
+	assert_false(sl_queue_closed(&queue));
+	assert_int_equal(sl_queue_take(&queue, &taken, 12), 1);
 	assert_true(sl_queue_closed(&queue));
 	sl_queue_destroy(&queue);
 }
@@ -145,6 +173,7 @@ int main(void)
 		cmocka_unit_test(malformed_uris_are_refused_with_a_sentence),
 		cmocka_unit_test(every_task_runs_once_and_the_pool_drains_before_it_stops),
 		cmocka_unit_test(a_push_wakes_one_sleeper_and_none_is_lost),
+		cmocka_unit_test(what_is_urgent_comes_first_and_the_rest_is_not_forgotten),
 		cmocka_unit_test(a_wait_on_a_word_ends_at_its_deadline),
 	};
 
