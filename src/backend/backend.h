@@ -80,6 +80,7 @@ struct sl_limits {
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
 	bool sequential;    /* one piece for each extent, one after the other */
 	bool whole;         /* and no extent can be had in parts */
+	bool remote;        /* pieces take long, and come in any order */
 };
 
 struct sl_backend_ops {

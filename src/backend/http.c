@@ -484,6 +484,7 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	unsigned connections = (unsigned)http->core->settings.max_connections;
 
 	out->least_piece = LEAST_PIECE;
+	out->remote = true;
 	out->piece_bytes = LARGEST_PIECE;
 	out->spread = 2 * connections;
 	/* One more for each connection, so that none waits for the next piece. */

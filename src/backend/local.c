@@ -26,6 +26,9 @@
  * overtaken.
  */
 #define LEAST_ALIGNMENT 4096
+/* A small read that is alone is shared among the workers, down to what is worth waking one for. */
+#define LEAST_PIECE ((size_t)128 << 10)
+#define SPREAD      32
 
 static const char *kind_of(mode_t mode)
 {
@@ -247,6 +250,8 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	const struct sl_settings *settings = &local->core->settings;
 
 	out->piece_bytes = settings->piece_bytes;
+	out->least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE);
+	out->spread = SPREAD;
 	out->depth = settings->operation_depth;
 	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;

@@ -151,7 +151,7 @@ static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
 static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *limits,
                         const struct measure *m, unsigned slots, size_t part)
 {
-	size_t least = limits->least_piece ? limits->least_piece : limits->piece_bytes;
+	size_t least = limits->remote ? limits->least_piece : limits->piece_bytes;
 	size_t slot = power_of_two(4096, least);
 
 	if (m->largest < chunks->direct_bytes)
@@ -167,9 +167,9 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t part, unsigned *slots)
 {
 	struct measure m = measure(chunks);
-	unsigned most = settings->slots       ? (unsigned)settings->slots
-	                : limits->least_piece ? REMOTE_SLOTS
-	                                      : LOCAL_SLOTS;
+	unsigned most = settings->slots  ? (unsigned)settings->slots
+	                : limits->remote ? REMOTE_SLOTS
+	                                 : LOCAL_SLOTS;
 	size_t slot;
 
 	if (chunks->whole) {

@@ -301,6 +301,18 @@ static bool read_now(struct sluice_op *op)
 	return true;
 }
 
+/*
+ * The largest piece. Writes to a local file are not shared among more workers than they need: the file
+ * has one lock.
+ */
+static size_t piece_bytes(struct sluice_op *op, uint64_t bytes)
+{
+	const struct sl_limits *limits = &op->file->limits;
+
+	return op->kind == SL_READ || limits->remote ? sl_plan_piece(limits, bytes)
+	                                             : limits->piece_bytes;
+}
+
 /* Those of the operation, and of all others of the file that have begun. */
 static uint64_t bytes_in_flight(struct sluice_op *op)
 {
@@ -352,7 +364,7 @@ void sl_op_start(struct sluice_op *op)
 		.limits = &op->file->limits,
 		.direct_bytes = op->ctx->core.settings.direct_bytes,
 		.file_size = (uint64_t)size,
-		.piece_bytes = sl_plan_piece(&op->file->limits, bytes_in_flight(op)),
+		.piece_bytes = piece_bytes(op, bytes_in_flight(op)),
 	};
 	pthread_mutex_unlock(&op->mutex);
 	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {

@@ -295,6 +295,13 @@ static int check_op(const struct sluice_op *op)
 	return sl_context_check(op->ctx);
 }
 
+static bool is_done(void *argument)
+{
+	const struct sluice_op *op = argument;
+
+	return atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE;
+}
+
 /* Ended by sl_op_publish(), or by the deadline. */
 static bool wait_until_done(struct sluice_op *op, int64_t deadline)
 {
@@ -342,12 +349,13 @@ static void settle(struct sluice_op *op)
 
 int64_t sluice_wait(sluice_op *op, int timeout_ms)
 {
+	static _Thread_local struct sl_spin spin;
 	int rc = check_op(op);
 
 	if (rc)
 		return rc;
 	settle(op);
-	if (!(atomic_load(&op->state) & SL_OP_DONE)) {
+	if (!is_done(op) && !(timeout_ms && sl_spin(&spin, is_done, op))) {
 		if (!timeout_ms || !wait_until_done(op, sl_deadline(timeout_ms)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");
 	}

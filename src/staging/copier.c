@@ -4,11 +4,13 @@
  * do with the driver, so nothing in stream order ever depends on it.
  */
 #include <errno.h>
+#include <sched.h>
 #include <time.h>
 
 #include "staging/room.h"
 
 #define COMMANDS_AT_ONCE 64
+#define SPIN_NS          1000000 /* longer than a copy takes; naps take longer than they say */
 #define NAP_NS           50000
 #define ASK_NS           100000000 /* between two questions whether the device is still there */
 
@@ -209,8 +211,10 @@ static void *copier_run(void *argument)
 			/* Events cannot be slept on: a copy takes as long as a look around. */
 			if (sl_now() - moved > ASK_NS)
 				ask_device(staging, &asked);
-			if (!any && sl_now() - moved > NAP_NS)
+			if (!any && sl_now() - moved > SPIN_NS)
 				nanosleep(&pause, NULL);
+			else if (!any)
+				sched_yield();
 		} else if (!any) {
 			if (sl_queue_closed(&copier->queue))
 				return NULL;

@@ -10,7 +10,7 @@
 
 #include "staging/room.h"
 
-#define SPIN_NS      200000
+#define SPIN_NS      1000000 /* longer than a copy takes; naps take longer than they say */
 #define LEAST_NAP    20000
 #define MOST_NAP     1000000
 #define SUSPECT_NS   INT64_C(500000000)

@@ -4,7 +4,7 @@
 
 #include "fault/fault.h"
 
-#define SPAN (256 * KIB)
+#define SPAN (128 * KIB) /* one piece */
 
 /* Two threads of each kind, of which the gate can hold one. */
 static void two_threads(struct fixture *f)
@@ -14,6 +14,7 @@ static void two_threads(struct fixture *f)
 	c.workers = 2;
 	c.reactors = 2;
 	c.piece_bytes = MIB;
+	c.direct_bytes = SPAN;
 	c.inline_bytes = 1;
 	fixture_config(f, &c);
 }

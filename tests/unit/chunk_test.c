@@ -37,8 +37,8 @@ static void make_shape(struct shape *s, uint64_t *seed)
 		s->settings.slot_bytes = s->limits.piece_bytes * (1 + unit_random(seed) % 9);
 	if (unit_random(seed) % 3 == 0)
 		s->settings.slots = 1 + unit_random(seed) % 6;
-	if (unit_random(seed) % 3 == 0)
-		s->limits.least_piece = s->limits.piece_bytes;
+	s->limits.least_piece = s->limits.piece_bytes;
+	s->limits.remote = unit_random(seed) % 3 == 0;
 	s->chunks = (struct sl_chunks){
 		.extents = s->extents,
 		.count = count,
