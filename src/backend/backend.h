@@ -58,7 +58,7 @@ struct sl_piece {
 	/* The backend's own. */
 	struct sl_list link;
 	struct sl_task task;
-	bool direct;    /* by the descriptor that bypasses the page cache */
+	bool direct;    /* by the descriptor that bypasses the page cache; told to the engine */
 	bool nowait;    /* what is not resident is for somebody else */
 	bool dontcache; /* through the page cache without staying there */
 	char *bounce;   /* where the bytes are while data is not aligned, or NULL */

@@ -56,6 +56,13 @@ struct sl_slot {
 	bool lost;        /* the device may still use it: it does not come back */
 };
 
+/*
+ * Bytes of a slot that this core has just written go to the cache that all cores share, where the
+ * processor can be told so. A device reads them from there several times faster than from a core's own
+ * (docs/performance.md).
+ */
+void sl_slot_demote(const char *data, size_t length);
+
 /* Asks for slots, all at once; first come, first served within a part. */
 struct sl_ask {
 	enum sl_part_of part;
