@@ -127,6 +127,8 @@ struct sl_staged {
 		struct sluice_extent segment; /* what op->locked.plan cuts */
 	} locked;                             /* guarded by op->mutex */
 
+	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
+
 	struct sl_copy drain; /* while torn */
 	/* The submitting call's, and those that are given back as the stream passes, guarded by
 	 * op->mutex. */
@@ -147,9 +149,11 @@ void sl_staged_start(struct sluice_op *op);
 /* Where a read in stream order that is one segment goes, whose slot is there; NULL: it is another. */
 char *sl_staged_place(struct sluice_op *op);
 /* All of it is there, before the operation has started: it needs nothing but the device. */
-void sl_staged_filled(struct sluice_op *op, uint64_t moved);
+void sl_staged_filled(struct sluice_op *op, const char *place, uint64_t moved);
 /* With op->mutex: lets op->locked.plan cut what comes next. False: nothing now, or never again. */
 bool sl_staged_next(struct sluice_op *op);
+/* A piece of a read is over, on the thread that moved it. */
+void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece);
 /* With op->mutex: whether the stream has come to the operation: it waits for the seat's pieces before it
  * waits for those of operations behind. */
 bool sl_staged_urgent(const struct sl_seat *seat);

@@ -53,10 +53,10 @@ static void part_done(struct sl_piece *piece)
 
 	if (lacks)
 		piece->error = -EIO;
+	if (part->seat && !piece->write)
+		sl_staged_got(op, piece);
 	if (piece->error)
 		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
-	else if (part->seat && !piece->write && !piece->direct)
-		sl_slot_demote(piece->data, piece->moved);
 	pthread_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
 	op->locked.moved += piece->moved;
@@ -295,8 +295,7 @@ static bool read_now(struct sluice_op *op)
 	if (op->missed)
 		return false;
 	if (op->staged) {
-		sl_slot_demote(place, (size_t)moved);
-		sl_staged_filled(op, (uint64_t)moved);
+		sl_staged_filled(op, place, (uint64_t)moved);
 	} else {
 		op->locked.moved = (uint64_t)moved;
 		sl_op_end(op);

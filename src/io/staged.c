@@ -210,11 +210,34 @@ static void granted(struct sl_ask *ask)
 	begin(SL_CONTAINER(ask, struct sl_staged, ask));
 }
 
+/* Its slots will get so many bytes. */
+static void expect(struct sluice_op *op, uint64_t bytes)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (op->kind != SL_READ || staged->way == SL_WAY_DIRECT)
+		return;
+	atomic_store_explicit(&staged->expected, bytes, memory_order_relaxed);
+	sl_slots_expect(staged->staging, bytes);
+}
+
+void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (staged->way == SL_WAY_DIRECT)
+		return;
+	atomic_fetch_sub_explicit(&staged->expected, piece->length, memory_order_relaxed);
+	/* Past the page cache no core has seen them. */
+	sl_slots_got(staged->staging, piece->length, piece->data, piece->direct ? 0 : piece->moved);
+}
+
 void sl_staged_start(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	bool ask, now;
 
+	expect(op, op->bytes);
 	pthread_mutex_lock(&op->mutex);
 	staged->shape.file_size = op->locked.plan.file_size;
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
@@ -248,10 +271,12 @@ char *sl_staged_place(struct sluice_op *op)
 	return staged->slots[0].data + segment.at;
 }
 
-void sl_staged_filled(struct sluice_op *op, uint64_t moved)
+void sl_staged_filled(struct sluice_op *op, const char *place, uint64_t moved)
 {
 	struct sl_staged *staged = op->staged;
 
+	sl_slots_expect(staged->staging, moved);
+	sl_slots_got(staged->staging, moved, place, moved);
 	pthread_mutex_lock(&op->mutex);
 	op->locked.moved = moved;
 	staged->locked.started = true;
@@ -462,6 +487,7 @@ void sl_staged_end(struct sluice_op *op)
 		sl_bell_leave(&staged->ring);
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
+	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
 	/* Its words are behind, and the device is at none of its slots. */
 	for (unsigned i = 0; i < staged->count; i++)
 		if (staged->locked.ran_out && !sl_staging_lost(staged->staging))

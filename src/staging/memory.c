@@ -150,6 +150,7 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	pthread_mutex_init(&staging->mutex, NULL);
 	for (unsigned part = 0; part < SL_PARTS_OF; part++)
 		sl_list_init(&staging->locked.asks[part]);
+	sl_cache_start(staging);
 	rc = get_memory(staging, settings->staging_bytes, memory, length);
 	if (!rc)
 		rc = divide(staging);

@@ -75,6 +75,8 @@ int sl_copier_start(struct sl_staging *staging);
 void sl_copier_stop(struct sl_staging *staging);
 void sl_copier_free(struct sl_staging *staging);
 
+void sl_cache_start(struct sl_staging *staging);
+
 struct sl_staging {
 	struct sl_device *device;
 	char *memory;
@@ -95,6 +97,9 @@ struct sl_staging {
 	_Atomic uint32_t commands;        /* in flight */
 	_Atomic uint32_t commands_left;   /* counts returns while somebody waits */
 	_Atomic uint32_t commands_waited; /* threads that wait */
+
+	_Atomic uint64_t expected; /* bytes that are still to be put into slots */
+	uint64_t caches;           /* bytes that the cores may have to themselves, or 0; fixed */
 
 	_Atomic bool suspect; /* nothing moves: the copier is to ask the device why */
 	_Atomic bool lost;    /* the device said that it is */

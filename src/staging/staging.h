@@ -56,12 +56,10 @@ struct sl_slot {
 	bool lost;        /* the device may still use it: it does not come back */
 };
 
-/*
- * Bytes of a slot that this core has just written go to the cache that all cores share, where the
- * processor can be told so. A device reads them from there several times faster than from a core's own
- * (docs/performance.md).
- */
-void sl_slot_demote(const char *data, size_t length);
+/* So many bytes will be put into slots, for the device to copy. Any thread, as is the next. */
+void sl_slots_expect(struct sl_staging *staging, uint64_t bytes);
+/* So many of them were, or never will be; length of them by the calling thread, at data. */
+void sl_slots_got(struct sl_staging *staging, uint64_t bytes, const char *data, size_t length);
 
 /* Asks for slots, all at once; first come, first served within a part. */
 struct sl_ask {
