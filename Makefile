@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo check check-gpu stress bench-local bench-http format install clean help
+.PHONY: all demo check check-gpu stress bench-local bench-http bench-gpu format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -36,6 +36,13 @@ bench-http:
 	@$(MAKE) --no-print-directory all
 	@bench/http $(BENCH_FLAGS)
 
+# On a machine with a GPU, which need not be Debian: nothing is installed, and what it lacks may lie in
+# carry/.
+bench-gpu:
+	@PKG_CONFIG_PATH=$(CURDIR)/carry:$$PKG_CONFIG_PATH scripts/build build/gpu --buildtype=release -Dtests=false
+	@ninja -C build/gpu bench/bench_device
+	@bench/device $(BENCH_FLAGS)
+
 format:
 	@scripts/bootstrap format
 	@scripts/check-format --fix
@@ -54,6 +61,7 @@ help:
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
+	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
 	@echo 'make format       format the sources with clang-format'
 	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'
 	@echo 'make clean        remove build/'

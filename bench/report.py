@@ -6,7 +6,7 @@ import os
 import platform
 import statistics
 import sys
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass
@@ -23,6 +23,7 @@ class Row:
     samples: dict = field(default_factory=dict)
     skipped: str = ""  # why it was not measured
     most_cpu: float = None  # processor seconds per GB that sluice may take
+    no_more_cpu: bool = False  # it may take as many as the peer
 
     def rates(self, side):
         return [sample.rate for sample in self.samples[side]]
@@ -35,7 +36,10 @@ class Row:
     @property
     def passed(self):
         enough = statistics.median(self.ratios()) >= self.aim
-        return enough and (self.most_cpu is None or self.cpu() <= self.most_cpu)
+        return enough and (self.cpu_limit() is None or self.cpu() <= self.cpu_limit())
+
+    def cpu_limit(self):
+        return self.cpu("peer") if self.no_more_cpu else self.most_cpu
 
     def cpu(self, side="sluice"):
         return statistics.median(x.cpu_per_gb for x in self.samples[side])
@@ -48,9 +52,44 @@ class Row:
         if not self.aim:
             return f"INFO {self.key}: {ratio:.3f} of {self.peer}"
         text = f"{word} {self.key}: {ratio:.3f} of {self.peer} (aim {self.aim:.2f})"
-        if self.most_cpu is not None:
-            text += f", {self.cpu():.3f} CPU s/GB (at most {self.most_cpu:.2f})"
+        if self.cpu_limit() is not None:
+            text += f", {self.cpu():.3f} CPU s/GB (at most {self.cpu_limit():.3f})"
         return text
+
+
+@dataclass
+class Figure:
+    """One number, measured several times."""
+
+    key: str
+    title: str
+    unit: str
+    most: float = None  # what it may be, in the median
+    how: str = ""
+    values: list = field(default_factory=list)
+    skipped: str = ""
+
+    @property
+    def median(self):
+        return statistics.median(self.values)
+
+    @property
+    def passed(self):
+        return self.most is None or self.median <= self.most
+
+    def verdict(self):
+        if self.skipped:
+            return f"SKIP {self.key}: {self.skipped}"
+        word = "INFO" if self.most is None else "PASS" if self.passed else "MISS"
+        aim = "" if self.most is None else f" (at most {self.most:g})"
+        return f"{word} {self.key}: {self.title}: {self.median:.1f} {self.unit}{aim}"
+
+    def cells(self):
+        return [self.title, f"{self.median:.1f}", f"{min(self.values):.1f} to {max(self.values):.1f}",
+                self.unit, "" if self.most is None else f"{self.most:g}"]
+
+
+FIGURE_HEADER = ["", "median", "min to max", "", "at most"]
 
 
 HEADER = ["", "sluice GB/s", "peer GB/s", "ratio", "min to max", "sluice CPU s/GB", "peer CPU s/GB"]
@@ -83,31 +122,45 @@ def table(rows):
     return lines
 
 
-def as_text(rows):
-    lines = [HEADER] + table(rows)
-    widths = [max(len(line[i]) for line in lines) for i in range(len(HEADER))]
+def as_text(header, lines):
+    lines = [header] + lines
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     return "\n".join(
         "  ".join([line[0].ljust(widths[0])] + [c.rjust(w) for c, w in zip(line[1:], widths[1:])])
         for line in lines
     )
 
 
-def as_markdown(rows, machine):
+def markdown_table(header, lines):
+    out = ["| " + " | ".join(header) + " |", "|---" + "|--:" * (len(header) - 1) + "|"]
+    return out + ["| " + " | ".join(line) + " |" for line in lines] + [""]
+
+
+def all_tables(rows, figures, tables):
+    """Title, header and lines of each that is not empty."""
+    known = [f.cells() for f in figures if not f.skipped]
+    found = [("", HEADER, table(rows)), ("", FIGURE_HEADER, known), *tables]
+    return [t for t in found if t[2]]
+
+
+def as_markdown(rows, machine, figures=(), tables=()):
     out = [", ".join(f"{name}: {value}" for name, value in machine.items()) + ".", ""]
-    out += ["| " + " | ".join(HEADER) + " |", "|---" + "|--:" * (len(HEADER) - 1) + "|"]
-    out += ["| " + " | ".join(line) + " |" for line in table(rows)]
-    out.append("")
+    for title, header, lines in all_tables(rows, figures, tables):
+        out += ([title + ":", ""] if title else []) + markdown_table(header, lines)
     for row in rows:
         if not row.skipped:
             out.append(f"- **{row.title}**: peer {row.peer}. {row.how}")
+    out += [f"- **{f.title}**: {f.how}" for f in figures if f.how and not f.skipped]
     out.append("")
-    out += [f"    {row.verdict()}" for row in rows]
+    out += [f"    {row.verdict()}" for row in [*rows, *figures]]
     return "\n".join(out) + "\n"
 
 
-def as_json(rows, machine):
+def as_json(rows, machine, figures=(), tables=()):
     return {
         "machine": machine,
+        "figures": [{**asdict(f), "verdict": f.verdict().split()[0]} for f in figures],
+        "tables": [{"title": t[0], "header": t[1], "lines": t[2]} for t in tables],
         "rows": [
             {
                 "key": row.key,
@@ -128,21 +181,33 @@ def as_json(rows, machine):
     }
 
 
-def conclude(rows, machine_is, options):
+def conclude(rows, machine_is, options, figures=(), tables=()):
     """What every bench prints and writes at its end."""
-    print("\n" + as_text(rows) + "\n")
+    for title, header, lines in all_tables(rows, figures, tables):
+        print("\n" + (title + "\n" if title else "") + as_text(header, lines))
+    print()
     if options.quick:
         print("Measured with --quick: files and rounds too small for figures to be quoted.")
-    for row in rows:
+    aims = [*rows, *figures]
+    for row in aims:
         print(row.verdict())
     if options.markdown:
         with open(options.markdown, "w", encoding="utf-8") as file:
-            file.write(as_markdown(rows, machine_is))
+            file.write(as_markdown(rows, machine_is, figures, tables))
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(as_json(rows, machine_is), file, indent=1)
-    if options.gate and any(not row.skipped and not row.passed for row in rows):
+            json.dump(as_json(rows, machine_is, figures, tables), file, indent=1)
+    if options.gate and any(not row.skipped and not row.passed for row in aims):
         sys.exit(1)
+
+
+def nvidia_driver():
+    """The version of the kernel's module."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            return next(word for word in file.readline().split() if word[:1].isdigit() and "." in word)
+    except (OSError, StopIteration):
+        return "unknown"
 
 
 def machine(folder, versions):

@@ -247,9 +247,10 @@ struct sluice_open_options {
  * can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the server has it
  * when sluice_close() succeeds. docs/remote.md says what is retried and what each error means.
  *
- * Regular files and block devices can be opened. -EISDIR: a directory. -ESPIPE: a FIFO, a socket
- * or a character device, which have no offsets. -EPROTONOSUPPORT: a scheme that this build does
- * not know. -EINVAL: contradicting flags, a malformed URI. Otherwise as open(2).
+ * Regular files and block devices can be opened, and /dev/null to be written. -EISDIR: a directory.
+ * -ESPIPE: a FIFO, a socket or another character device, which have no offsets. -EPROTONOSUPPORT: a
+ * scheme that this build does not know. -EINVAL: contradicting flags, a malformed URI. Otherwise as
+ * open(2).
  */
 SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
                            const struct sluice_open_options *o, sluice_file **out);

@@ -38,10 +38,18 @@ static const char *kind_of(mode_t mode)
 	                        : "no regular file";
 }
 
+/* What is written to it goes nowhere, at whatever offset: for measuring the way there. */
+static bool is_null(const struct stat *stat)
+{
+	return S_ISCHR(stat->st_mode) && stat->st_rdev == makedev(1, 3);
+}
+
 static int check_kind(struct sl_local *local, const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
+	if (local->flags & SLUICE_OPEN_WRITE && is_null(stat))
+		return 0;
 	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
 		return sl_fail(-ESPIPE, "'%s' is %s, which has no offsets to read or write at",
 		               local->path, kind_of(stat->st_mode));
@@ -174,7 +182,7 @@ static int prepare(struct sl_local *local, const struct sluice_open_options *opt
 		return rc;
 	/* io_uring refuses to wait for a file that does not want to be waited for. */
 	fcntl(local->descriptor, F_SETFL, fcntl(local->descriptor, F_GETFL) & ~O_NONBLOCK);
-	if (local->flags & SLUICE_OPEN_TRUNCATE && !local->block_device &&
+	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));

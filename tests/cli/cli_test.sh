@@ -438,7 +438,8 @@ bench_destroys_nothing_without_force() {
 	cp file before
 	status 1 "$sluice" bench write file --size 1M
 	says "use -f to overwrite"
-	status 1 "$sluice" bench write /dev/null --size 1M
+	status 1 "$sluice" bench write /dev/zero --size 1M
+	status 0 "$sluice" bench write /dev/null --size 1M --repeat 1
 	same file before
 	status 0 "$sluice" bench write -f file --size 1M --repeat 1
 	[ "$(stat -c %s file)" = $((1 << 20)) ] || fail "$(stat -c %s file) bytes"

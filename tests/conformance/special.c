@@ -174,6 +174,7 @@ static void what_has_no_offsets_is_refused_without_blocking(void **state)
 	struct fixture *f = *state;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	const char *fifo = scratch(f, "fifo"), *link = scratch(f, "link");
+	sluice_file *file = NULL;
 	char here[512];
 	int s;
 
@@ -182,7 +183,7 @@ static void what_has_no_offsets_is_refused_without_blocking(void **state)
 	assert_int_equal(symlink("fifo", link), 0);
 	check_refused(f, link, ESPIPE);
 	check_refused(f, "/dev/zero", ESPIPE);
-	check_refused(f, "/dev/null", ESPIPE);
+	assert_int_equal(open_flags(f->ctx, "/dev/null", SLUICE_OPEN_READ, &file), -ESPIPE);
 
 	/* The scratch directory's name is too long for a socket's address. */
 	assert_non_null(getcwd(here, sizeof(here)));
@@ -193,6 +194,31 @@ static void what_has_no_offsets_is_refused_without_blocking(void **state)
 	check_refused(f, "socket", ESPIPE);
 	close(s);
 	assert_int_equal(chdir(here), 0);
+}
+
+static void dev_null_takes_writes_at_any_offset(void **state)
+{
+	static const unsigned flags[] = {SLUICE_OPEN_WRITE, SLUICE_OPEN_READ | SLUICE_OPEN_WRITE,
+	                                 SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
+	                                         SLUICE_OPEN_TRUNCATE};
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(3 * MIB, 0);
+	struct stat st;
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(flags); i++) {
+		sluice_file *file = NULL;
+
+		assert_ok(open_flags(f->ctx, "/dev/null", flags[i], &file));
+		assert_write(file, b.data, b.length, 0);
+		assert_write(file, b.data, 4097, (uint64_t)1 << 40);
+		if (flags[i] & SLUICE_OPEN_READ)
+			assert_int_equal(read_now(file, b.data, 100, 0), 0);
+		assert_ok(sluice_close(file));
+	}
+	assert_int_equal(stat("/dev/null", &st), 0);
+	assert_true(S_ISCHR(st.st_mode));
+	buffer_free(&b);
 }
 
 static void a_fifo_is_not_disturbed_by_being_refused(void **state)
@@ -310,6 +336,7 @@ int group_special(void)
 		fixture_test(changing_files_of_proc_are_read),
 		fixture_test(files_of_sys_read_as_their_content),
 		fixture_test(what_has_no_offsets_is_refused_without_blocking),
+		fixture_test(dev_null_takes_writes_at_any_offset),
 		fixture_test(a_fifo_is_not_disturbed_by_being_refused),
 		fixture_test(a_directory_is_refused),
 		fixture_test(a_missing_file_is_named),

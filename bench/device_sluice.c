@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What sluice does: operations as a program would submit them. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device_bench.h"
+
+enum { STREAMS_MOST = 64 };
+
+static sluice_stream streams[STREAMS_MOST];
+
+static sluice_stream stream_of(const struct job *job, unsigned i)
+{
+	i %= job->streams < STREAMS_MOST ? job->streams : STREAMS_MOST;
+	if (!streams[i])
+		CHECK(sluice_stream_new(device, &streams[i]));
+	return streams[i];
+}
+
+static void start(const struct job *job, sluice_file *file, unsigned i, sluice_op **out)
+{
+	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct sluice_extent extent = {device_memory + i * job->bytes, job->bytes, i * job->bytes};
+
+	r.kind = job->write ? SLUICE_WRITE : SLUICE_READ;
+	r.extents = &extent;
+	r.count = 1;
+	r.on = job->stream;
+	r.stream = job->stream ? stream_of(job, i) : NULL;
+	CHECK(sluice_submit(file, &r, out));
+}
+
+static void finish(const struct job *job, sluice_op *op)
+{
+	int64_t n = sluice_wait(op, 60000);
+
+	if (n != (int64_t)job->bytes)
+		fail("%lld of %llu bytes: %s", (long long)n, (unsigned long long)job->bytes,
+		     n == -EINPROGRESS ? "still running after a minute" : sluice_op_message(op));
+	sluice_op_free(op);
+}
+
+/* Every pass: all operations are submitted, one after the other, then all are waited for. */
+void job_move(const struct job *job)
+{
+	sluice_op **ops = calloc(job->count, sizeof(sluice_op *));
+	sluice_file *file = open_for(job);
+	struct clock clock = {0};
+	double submitted = 0;
+
+	if (!ops || job->count * job->bytes > device_bytes)
+		fail("no memory for %u operations", job->count);
+	for (unsigned i = 0; job->stream && i < job->streams; i++)
+		stream_of(job, i);
+	for (unsigned pass = 0; pass < job->passes; pass++) {
+		clock_start(&clock);
+		submitted -= now();
+		for (unsigned i = 0; i < job->count; i++)
+			start(job, file, i, &ops[i]);
+		submitted += now();
+		for (unsigned i = 0; i < job->count; i++)
+			finish(job, ops[i]);
+		clock_stop(&clock);
+	}
+	CHECK(sluice_close(file));
+	free(ops);
+	printf("{\"bytes\": %llu, \"seconds\": %.9f, \"cpu_seconds\": %.6f, \"submit_us\": %.3f}\n",
+	       (unsigned long long)(job->bytes * job->count * job->passes), clock.seconds,
+	       clock.cpu_seconds, submitted * 1e6 / job->count / job->passes);
+}
+
+/* One call at a time, with nothing else in flight. */
+void job_submit(const struct job *job)
+{
+	double *times = calloc(job->count, sizeof(*times));
+	sluice_file *file = open_for(job);
+	struct spread s;
+	sluice_op *op;
+
+	for (unsigned i = 0; i < job->count; i++) {
+		struct job one = *job;
+
+		one.count = 1;
+		times[i] = now();
+		start(&one, file, 0, &op);
+		times[i] = now() - times[i];
+		finish(&one, op);
+	}
+	CHECK(sluice_close(file));
+	s = spread_of(times, job->count);
+	free(times);
+	printf("{\"p50\": %.3f, \"p99\": %.3f, \"max\": %.3f}\n", s.p50, s.p99, s.most);
+}
