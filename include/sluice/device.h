@@ -33,12 +33,27 @@ struct sluice_device {
 	uint64_t memory_bytes; /* that it has */
 	uint64_t free_bytes;   /* that nobody has allocated */
 	int stream_order;      /* 1: operations in stream order; 0: they answer -ENOTSUP */
+
+	const char *stream_order_detail; /* why, for people */
+	const char *driver; /* "CUDA 13.0, kernel module 580.95.05"; NULL: it needs none */
+	const char *pci;    /* its address, "0000:65:00.0"; NULL: it is on no bus */
+	int numa_node;      /* near which it is; -1: not known, or there is only one */
+	int real;           /* 1: hardware, which "device:N" means */
 };
 /* The devices one by one, device from 0; -ENOENT past the last one. */
 SLUICE_API int sluice_device_describe(int device, struct sluice_device *out);
 
-/* The number of a device by its name, as in "emulated:1"; without a number it is 0. -ENODEV: there
- * is none of that name. -EINVAL. */
+/*
+ * What the drivers of devices offer, why one is missing, and what would help, for people: one by one,
+ * index from 0; -ENOENT past the last one. The environment is looked at once. Strings are constants.
+ */
+SLUICE_API int sluice_device_feature(int index, struct sluice_feature *out);
+
+/*
+ * The number of a device by its name, as in "emulated:1"; without a number it is 0. "device:N" is the
+ * Nth of those that are hardware, of whatever kind: so a program asks for a GPU. -ENODEV: there is none
+ * of that name; sluice_last_message() says why. -EINVAL: what follows the colon is no number.
+ */
 SLUICE_API int sluice_device_find(const char *name, int *device);
 
 /* The number of the device that holds the byte at this address, or -1: it is the processor's. */

@@ -30,8 +30,8 @@ enum {
 
 static const struct argp_option option_list[] = {
 	{"memory", KEY_MEMORY, "KIND", 0,
-         "Memory to read into or write from: 'host' (default), or of a device, as in 'cuda:1' or "
-         "'emulated'",
+         "Memory to read into or write from: 'host' (default), or of a device: 'device' or "
+         "'device:N' is a GPU, 'emulated' one made of threads; sluice doctor names them",
          0},
 	{"order", KEY_ORDER, "KIND", 0,
          "Operations are awaited on the 'host' (default), or come in the order of a 'stream' of "
@@ -109,8 +109,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case KEY_MEMORY:
-		o->memory = arg;
 		o->device = cli_option_memory(state, "memory", arg);
+		o->memory = cli_memory_name(o->device);
 		return 0;
 	case KEY_ORDER:
 		o->on_stream = !strcmp(cli_option_choice(state, "order", arg, orders), "stream");

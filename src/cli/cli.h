@@ -66,8 +66,9 @@ struct cli_memory {
 	char *mapping; /* host: where it begins; data may be moved on by less than a page */
 	sluice_stream streams[CLI_STREAMS];
 };
-/* "host": -1; else the number of the device of that name. */
+/* "host": -1; else the number of the device of that name. Ends the program if there is none. */
 int cli_option_memory(struct argp_state *state, const char *option, const char *text);
+const char *cli_memory_name(int device);
 /* These say on stderr why they could not, and return 0 or a negative errno. */
 int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge);
 /* Touches all of it, with noise. */
@@ -157,6 +158,17 @@ struct cli_finding {
 };
 /* The findings one by one, index from 0; false past the last one. */
 bool cli_machine_finding(size_t index, struct cli_finding *out);
+int cli_nodes(void); /* of NUMA; 0: not known */
+/* How many cores of a NUMA node this process may run on; -1: not known. */
+int cli_cores_of_node(int node);
+
+/* A list of findings: for people a line or two each, or an array of objects. */
+void cli_heading_print(bool json, const char *title, const char *key);
+void cli_feature_print(bool json, const struct sluice_feature *f, bool first);
+/* The same, and more can be said: in JSON the object is still open. */
+void cli_feature_begin(bool json, const struct sluice_feature *f, bool first);
+void cli_list_end(bool json);
+void cli_devices_print(bool json);
 
 /* -------------------------------------------------------------------------------------- bench */
 

@@ -28,8 +28,8 @@ static const struct argp_option option_list[] = {
 	{"backend", KEY_BACKEND, "NAME", 0,
          "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
 	{"through", KEY_THROUGH, "DEVICE", 0,
-         "Read into memory of a device, as in 'cuda' or 'emulated', and write from there, in "
-         "stream order",
+         "Read into memory of a device and write from there, in stream order: 'device' or "
+         "'device:N' is a GPU, 'emulated' one made of threads",
          0},
 	{0},
 };

@@ -23,7 +23,7 @@ static const struct argp_option option_list[] = {
 };
 
 static const char description[] =
-	"Shows what this machine offers and what sluice makes of it, the "
+	"Shows what this machine offers and what sluice makes of it, GPUs and their drivers, the "
 	"settings in force, and with "
 	"PATH (default: the working directory) whether files there can bypass the page cache.\v"
 	"'+' is there and used, '-' is missing or switched off.";
@@ -48,10 +48,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ------------------------------------------------------------------------------------ findings */
 
-/* One finding, for people as a line or two and for programs as an object. */
-static void print_finding(const struct options *o, const struct sluice_feature *f, bool first)
+void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
 {
-	if (!o->json) {
+	if (!json) {
 		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
 		if (f->effect)
 			printf("  %-16s %s\n", "", f->effect);
@@ -67,20 +66,26 @@ static void print_finding(const struct options *o, const struct sluice_feature *
 	cli_json_string(f->effect);
 	printf(", \"remedy\": ");
 	cli_json_string(f->remedy);
-	putchar('}');
 }
 
-static void print_heading(const struct options *o, const char *title, const char *key)
+void cli_feature_print(bool json, const struct sluice_feature *f, bool first)
 {
-	if (o->json)
+	cli_feature_begin(json, f, first);
+	if (json)
+		putchar('}');
+}
+
+void cli_heading_print(bool json, const char *title, const char *key)
+{
+	if (json)
 		printf(",\n  \"%s\": [", key);
 	else
 		printf("\n%s\n", title);
 }
 
-static void print_end(const struct options *o)
+void cli_list_end(bool json)
 {
-	if (o->json)
+	if (json)
 		printf("\n  ]");
 }
 
@@ -88,44 +93,20 @@ static void print_machine(const struct options *o)
 {
 	struct cli_finding finding;
 
-	print_heading(o, "Machine", "machine");
+	cli_heading_print(o->json, "Machine", "machine");
 	for (size_t i = 0; cli_machine_finding(i, &finding); i++)
-		print_finding(o, &finding.feature, i == 0);
-	print_end(o);
+		cli_feature_print(o->json, &finding.feature, i == 0);
+	cli_list_end(o->json);
 }
 
 static void print_features(const struct options *o, const sluice_context *ctx)
 {
 	struct sluice_feature f = {.size = sizeof f};
 
-	print_heading(o, "Features", "features");
+	cli_heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
-		print_finding(o, &f, i == 0);
-	print_end(o);
-}
-
-static void print_devices(const struct options *o)
-{
-	struct sluice_device d = {.size = sizeof d};
-	char memory[CLI_TEXT], detail[256];
-
-	print_heading(o, "Devices", "devices");
-	for (int i = 0; sluice_device_describe(i, &d) == 0; i++) {
-		snprintf(detail, sizeof detail, "%s, %s of memory", d.detail,
-		         cli_size_format(d.memory_bytes, memory));
-		struct sluice_feature f = {
-			.name = d.name,
-			.usable = 1,
-			.detail = detail,
-			.effect = d.stream_order
-		                          ? "its memory can be read into and written from, in "
-		                            "stream order"
-		                          : "its memory can be read into and written from, not in "
-		                            "stream order",
-		};
-		print_finding(o, &f, i == 0);
-	}
-	print_end(o);
+		cli_feature_print(o->json, &f, i == 0);
+	cli_list_end(o->json);
 }
 
 /* ------------------------------------------------------------------------------------ settings */
@@ -135,7 +116,7 @@ static void print_settings(const struct options *o, const sluice_context *ctx)
 {
 	struct sluice_setting s = {.size = sizeof s};
 
-	print_heading(o, "Settings", "settings");
+	cli_heading_print(o->json, "Settings", "settings");
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
 		if (!o->json) {
 			printf("  %-26s %-12s %s\n", s.variable, s.value ? s.value : "?",
@@ -156,7 +137,7 @@ static void print_settings(const struct options *o, const sluice_context *ctx)
 		cli_json_string(s.meaning);
 		putchar('}');
 	}
-	print_end(o);
+	cli_list_end(o->json);
 }
 
 static size_t least(size_t a, size_t b)
@@ -236,16 +217,17 @@ static void print_unknown_variables(const struct options *o)
 			err(CLI_FAILED, "environment");
 		if (!find_setting(name, &suggestion)) {
 			if (first)
-				print_heading(o, "Unknown variables", "unknown_variables");
+				cli_heading_print(o->json, "Unknown variables",
+				                  "unknown_variables");
 			print_unknown_variable(o, name, suggestion, first);
 			first = false;
 		}
 		free(name);
 	}
 	if (first && o->json)
-		print_heading(o, "Unknown variables", "unknown_variables");
+		cli_heading_print(o->json, "Unknown variables", "unknown_variables");
 	if (!first || o->json)
-		print_end(o);
+		cli_list_end(o->json);
 }
 
 /* ---------------------------------------------------------------------------------------- path */
@@ -362,7 +344,7 @@ static bool examine(const struct options *o)
 	print_machine(o);
 	if (ctx) {
 		print_features(o, ctx);
-		print_devices(o);
+		cli_devices_print(o->json);
 		problem = examine_path(o, ctx);
 	}
 	print_settings(o, ctx);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What doctor says about the machine that the library has no part in. */
 #include <dirent.h>
-#include <dlfcn.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <sched.h>
@@ -33,24 +32,57 @@ static void kernel(struct cli_finding *f)
 		describe(f, "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
-/* The set grows until the kernel's fits. */
-static int usable_cores(void)
+/* The cores of this process, to be freed, and how many bytes the set has: it grows until the kernel's
+ * fits. NULL: not known. */
+static cpu_set_t *affinity(size_t *bytes)
 {
 	for (int size = 1024; size <= 1 << 20; size *= 4) {
 		cpu_set_t *set = CPU_ALLOC(size);
-		int count = -1;
 
-		if (!set)
-			break;
-		if (sched_getaffinity(0, CPU_ALLOC_SIZE(size), set) == 0)
-			count = CPU_COUNT_S(CPU_ALLOC_SIZE(size), set);
-		else if (errno != EINVAL)
-			size = 1 << 20;
+		*bytes = CPU_ALLOC_SIZE(size);
+		if (!set || sched_getaffinity(0, *bytes, set) == 0)
+			return set;
 		CPU_FREE(set);
-		if (count > 0)
-			return count;
+		if (errno != EINVAL)
+			return NULL;
 	}
-	return (int)sysconf(_SC_NPROCESSORS_ONLN);
+	return NULL;
+}
+
+static int usable_cores(void)
+{
+	size_t bytes;
+	cpu_set_t *set = affinity(&bytes);
+	int count = set ? CPU_COUNT_S(bytes, set) : 0;
+
+	CPU_FREE(set);
+	return count > 0 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* The kernel's list is as "0-15,32-47". */
+int cli_cores_of_node(int node)
+{
+	size_t bytes;
+	cpu_set_t *set = affinity(&bytes);
+	int count = 0, n = 0;
+	unsigned first, last;
+	char path[64];
+
+	snprintf(path, sizeof path, "/sys/devices/system/node/node%d/cpulist", node);
+	FILE *list = fopen(path, "re");
+	if (!list || !set)
+		count = -1;
+	while (count >= 0 && (n = fscanf(list, "%u-%u", &first, &last)) > 0) {
+		if (n == 1)
+			last = first;
+		for (unsigned core = first; core <= last; core++)
+			count += CPU_ISSET_S(core, bytes, set) != 0;
+		fgetc(list); /* the comma */
+	}
+	if (list)
+		fclose(list);
+	CPU_FREE(set);
+	return count;
 }
 
 static void cores(struct cli_finding *f)
@@ -87,7 +119,7 @@ static void memory(struct cli_finding *f)
 	         cli_size_format(meminfo("MemAvailable:"), available));
 }
 
-static void numa(struct cli_finding *f)
+int cli_nodes(void)
 {
 	DIR *folder = opendir("/sys/devices/system/node");
 	struct dirent *entry;
@@ -99,6 +131,13 @@ static void numa(struct cli_finding *f)
 			nodes++;
 	if (folder)
 		closedir(folder);
+	return nodes;
+}
+
+static void numa(struct cli_finding *f)
+{
+	int nodes = cli_nodes();
+
 	if (nodes > 1) {
 		describe(f, "%d nodes", nodes);
 		f->feature.effect = "sluice does not bind its threads or memory to a node";
@@ -154,26 +193,6 @@ static void open_files(struct cli_finding *f)
 	}
 }
 
-static void gpu(struct cli_finding *f)
-{
-	void *driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
-	bool device = access("/dev/nvidia0", F_OK) == 0;
-
-	f->feature.usable = 0;
-	if (driver && device)
-		describe(f, "a CUDA driver and a device were found");
-	else if (driver)
-		describe(f, "a CUDA driver was found, but no device (/dev/nvidia0)");
-	else if (device)
-		describe(f, "a device was found, but no CUDA driver (libcuda.so.1)");
-	else
-		describe(f, "none found");
-	f->feature.effect = driver && device ? "not used: this version moves host memory only"
-	                                     : "host memory only";
-	if (driver)
-		dlclose(driver);
-}
-
 bool cli_machine_finding(size_t index, struct cli_finding *out)
 {
 	static const struct {
@@ -182,7 +201,6 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 	} findings[] = {
 		{"kernel", kernel}, {"cores", cores},     {"memory", memory},
 		{"NUMA", numa},     {"memlock", memlock}, {"open files", open_files},
-		{"GPU", gpu},
 	};
 
 	if (index >= sizeof findings / sizeof *findings)

@@ -12,13 +12,27 @@ enum { PAGE = 4096, PIECE = 4 << 20 };
 
 int cli_option_memory(struct argp_state *state, const char *option, const char *text)
 {
-	int device;
+	int device, rc;
 
 	if (!strcmp(text, "host"))
 		return -1;
-	if (sluice_device_find(text, &device))
+	/* More streams can then wait before unrelated ones are held up. The driver looks at it once. */
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+	rc = sluice_device_find(text, &device);
+	if (rc == -EINVAL)
 		argp_error(state, "--%s: %s", option, sluice_last_message());
+	if (rc)
+		errx(CLI_FAILED, "--%s: %s", option, sluice_last_message());
 	return device;
+}
+
+const char *cli_memory_name(int device)
+{
+	struct sluice_device d = {.size = sizeof d, .name = "host"};
+
+	if (device >= 0 && sluice_device_describe(device, &d))
+		errx(CLI_FAILED, "%s", sluice_last_message());
+	return d.name;
 }
 
 static int map_host(struct cli_memory *m, bool huge)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "device/cuda_api.h"
+#include "device/cuda_words.h"
 #include "device/device.h"
 
 #define WORDS_AT_ONCE 32
@@ -15,13 +16,14 @@ struct cuda {
 	CUcontext primary;   /* retained for good */
 	sluice_stream probe; /* never given anything: its query tells of errors that stay */
 	bool words;          /* registered memory has the same address there, as words need */
-	char detail[160];
+	struct sl_cuda_words in_words;
 };
 
 static struct {
 	pthread_once_t once;
 	struct cuda devices[SL_DEVICES_MOST];
 	unsigned count;
+	char missing[160]; /* why none of them is here */
 } all = {.once = PTHREAD_ONCE_INIT};
 
 static struct cuda *cuda_of(struct sl_device *device)
@@ -131,38 +133,29 @@ static void leave(void)
 
 /* --------------------------------------------------------------------------------- what it is */
 
-static void describe_in_words(const struct sl_cuda_api *api, struct cuda *cuda)
-{
-	int version = 0, major = 0, minor = 0;
-	char name[96] = "";
-
-	api->cuDeviceGetName(name, sizeof(name), cuda->ordinal);
-	api->cuDriverGetVersion(&version);
-	api->cuDeviceGetAttribute(&major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
-	                          cuda->ordinal);
-	api->cuDeviceGetAttribute(&minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
-	                          cuda->ordinal);
-	snprintf(cuda->detail, sizeof(cuda->detail), "%s, compute capability %d.%d, CUDA %d.%d",
-	         name, major, minor, version / 1000, version % 1000 / 10);
-}
-
-static bool open_device(const struct sl_cuda_api *api, int number, struct cuda *cuda)
+/* The error, and which call it is of. */
+static CUresult open_device(const struct sl_cuda_api *api, int number, struct cuda *cuda,
+                            const char **call)
 {
 	int same = 0;
 	CUcontext ctx;
+	CUresult rc = api->cuDeviceGet(&cuda->ordinal, number);
 
-	if (api->cuDeviceGet(&cuda->ordinal, number) ||
-	    api->cuDevicePrimaryCtxRetain(&cuda->primary, cuda->ordinal))
-		return false;
+	*call = "cuDevicePrimaryCtxRetain";
+	if (!rc)
+		rc = api->cuDevicePrimaryCtxRetain(&cuda->primary, cuda->ordinal);
+	if (!rc)
+		rc = api->cuCtxPushCurrent_v2(cuda->primary);
+	if (rc)
+		return rc;
+	*call = "cuStreamCreate";
+	rc = api->cuStreamCreate(&cuda->probe, CU_STREAM_NON_BLOCKING);
+	api->cuCtxPopCurrent_v2(&ctx);
 	api->cuDeviceGetAttribute(
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;
-	if (api->cuCtxPushCurrent_v2(cuda->primary))
-		return false;
-	same = api->cuStreamCreate(&cuda->probe, CU_STREAM_NON_BLOCKING);
-	api->cuCtxPopCurrent_v2(&ctx);
-	describe_in_words(api, cuda);
-	return !same;
+	sl_cuda_describe(api, cuda->ordinal, &cuda->in_words);
+	return rc;
 }
 
 static const struct sl_device_ops cuda_ops;
@@ -172,14 +165,21 @@ static void open_all(void)
 	const struct sl_cuda_api *api = sl_cuda_api();
 	int count = 0;
 
-	if (!api || api->cuDeviceGetCount(&count))
+	if (!api)
 		return;
+	if (api->cuDeviceGetCount(&count) || !count)
+		snprintf(all.missing, sizeof(all.missing), "the driver of CUDA shows no GPU");
 	relax();
 	for (int i = 0; i < count && all.count < SL_DEVICES_MOST; i++) {
 		struct cuda *cuda = &all.devices[all.count];
+		const char *call;
+		CUresult rc = open_device(api, i, cuda, &call);
 
-		if (!open_device(api, i, cuda))
+		if (rc) {
+			snprintf(all.missing, sizeof(all.missing),
+			         "GPU %d of %d cannot be used: %s() says %d", i, count, call, rc);
 			continue;
+		}
 		cuda->base.ops = &cuda_ops;
 		snprintf(cuda->base.name, sizeof(cuda->base.name), "cuda:%d", i);
 		all.count++;
@@ -191,6 +191,12 @@ static struct sl_device *find(unsigned index)
 {
 	pthread_once(&all.once, open_all);
 	return index < all.count ? &all.devices[index].base : NULL;
+}
+
+static const char *missing(void)
+{
+	find(0);
+	return sl_cuda_api() ? all.missing : sl_cuda_api_missing();
 }
 
 static struct sl_device *of_ordinal(CUdevice ordinal)
@@ -257,10 +263,17 @@ static int describe(struct sl_device *device, struct sluice_device *out)
 		return rc;
 	rc = error_of(sl_cuda_api()->cuMemGetInfo_v2(&available, &total));
 	leave();
-	out->detail = cuda->detail;
+	out->detail = cuda->in_words.detail;
 	out->memory_bytes = total;
 	out->free_bytes = available;
 	out->stream_order = cuda->words;
+	out->stream_order_detail =
+		cuda->words ? "it awaits and writes words in registered memory"
+			    : "registered memory has another address there, so words cannot be "
+			      "awaited";
+	out->driver = cuda->in_words.driver;
+	out->pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
+	out->numa_node = out->pci ? sl_pci_node(out->pci) : -1;
 	return rc;
 }
 
@@ -506,7 +519,6 @@ static int status(struct sl_device *device)
 }
 
 static const struct sl_device_ops cuda_ops = {
-	.name = "cuda",
 	.describe = describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,
@@ -530,6 +542,9 @@ static const struct sl_device_ops cuda_ops = {
 };
 
 const struct sl_device_kind sl_cuda = {
+	.name = "cuda",
+	.missing = missing,
+	.feature = sl_cuda_feature,
 	.find = find,
 	.of_memory = of_memory,
 	.of_stream = of_stream,

@@ -3,7 +3,6 @@
 #include <link.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdbool.h>
 #include <stdio.h>
 
 #include "device/cuda_api.h"
@@ -14,16 +13,18 @@ static struct {
 	pthread_once_t once;
 	struct sl_cuda_api api;
 	_Atomic bool usable; /* set once, after api */
+	bool found;
 	char missing[160];
 } driver = {.once = PTHREAD_ONCE_INIT};
 
 static bool find_all(void *library)
 {
-#define FIND(name, arguments)                                                                    \
-	*(void **)&driver.api.name = dlsym(library, #name);                                      \
-	if (!driver.api.name) {                                                                  \
-		snprintf(driver.missing, sizeof(driver.missing), "%s has no %s", DRIVER, #name); \
-		return false;                                                                    \
+#define FIND(name, arguments)                                                        \
+	*(void **)&driver.api.name = dlsym(library, #name);                          \
+	if (!driver.api.name) {                                                      \
+		snprintf(driver.missing, sizeof(driver.missing),                     \
+		         "%s has no %s: it is older than CUDA 12.0", DRIVER, #name); \
+		return false;                                                        \
 	}
 	SL_CUDA_FUNCTIONS(FIND)
 #undef FIND
@@ -33,8 +34,10 @@ static bool find_all(void *library)
 static void load(void)
 {
 	void *library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
+	const char *name;
 	CUresult rc;
 
+	driver.found = library;
 	if (!library) {
 		snprintf(driver.missing, sizeof(driver.missing), "%s cannot be loaded", DRIVER);
 		return;
@@ -42,7 +45,9 @@ static void load(void)
 	if (!find_all(library))
 		return;
 	rc = driver.api.cuInit(0);
-	if (rc)
+	if (rc && !driver.api.cuGetErrorName(rc, &name))
+		snprintf(driver.missing, sizeof(driver.missing), "cuInit() says %s (%d)", name, rc);
+	else if (rc)
 		snprintf(driver.missing, sizeof(driver.missing), "cuInit() says %d", rc);
 	else
 		atomic_store_explicit(&driver.usable, true, memory_order_release);
@@ -57,6 +62,12 @@ const struct sl_cuda_api *sl_cuda_api(void)
 const char *sl_cuda_api_missing(void)
 {
 	return sl_cuda_api() ? "" : driver.missing;
+}
+
+bool sl_cuda_api_found(void)
+{
+	sl_cuda_api();
+	return driver.found;
 }
 
 static int count_loads(struct dl_phdr_info *info, size_t size, void *argument)

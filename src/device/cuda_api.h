@@ -7,6 +7,7 @@
 #ifndef SL_CUDA_API_H
 #define SL_CUDA_API_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,6 +69,7 @@ typedef union {
 	X(cuDeviceGetCount, (int *count))                                                         \
 	X(cuDeviceGet, (CUdevice * device, int ordinal))                                          \
 	X(cuDeviceGetName, (char *name, int size, CUdevice device))                               \
+	X(cuDeviceGetPCIBusId, (char *address, int size, CUdevice device))                        \
 	X(cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device))                                 \
 	X(cuDeviceGetAttribute, (int *value, int attribute, CUdevice device))                     \
 	X(cuDevicePrimaryCtxRetain, (CUcontext * ctx, CUdevice device))                           \
@@ -119,5 +121,7 @@ const struct sl_cuda_api *sl_cuda_api(void);
 const struct sl_cuda_api *sl_cuda_api_in_use(void);
 /* Why there is no driver, for people. */
 const char *sl_cuda_api_missing(void);
+/* Whether there is a library of it at all. */
+bool sl_cuda_api_found(void);
 
 #endif

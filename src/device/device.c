@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public functions of devices: who is meant, and a sentence for what went wrong. */
+#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -10,7 +12,9 @@
 /* Streams up to this number are of every device. */
 #define COMMON_STREAMS 2
 #define PAGE           ((size_t)4096)
-#define PINNED_MARK    UINT64_C(0x736c756963652d70)
+/* As a name: whatever is hardware. */
+#define REAL        "device"
+#define PINNED_MARK UINT64_C(0x736c756963652d70)
 
 /* ---------------------------------------------------------------------------- who is meant */
 
@@ -28,6 +32,7 @@ static void number_devices(void)
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++) {
 		for (unsigned i = 0; all.count < SL_DEVICES_MOST && (device = (*kind)->find(i));
 		     i++) {
+			device->kind = *kind;
 			device->index = all.count;
 			all.devices[all.count++] = device;
 		}
@@ -124,27 +129,107 @@ int sluice_device_describe(int device, struct sluice_device *out)
 		return said(found, rc, "describe it");
 	description.size = out->size;
 	description.name = found->name;
+	description.real = found->kind->missing != NULL;
 	memcpy(out, &description, SL_MIN(out->size, sizeof(description)));
 	return 0;
+}
+
+/* Splits "emulated:1", or "emulated", which is its number 0. False: the number is none. */
+static bool split_name(const char *name, size_t *length, unsigned long *number)
+{
+	const char *colon = strchrnul(name, ':');
+	char *end;
+
+	*length = colon - name;
+	*number = 0;
+	if (!*colon)
+		return true;
+	*number = strtoul(colon + 1, &end, 10);
+	return isdigit((unsigned char)colon[1]) && !*end;
+}
+
+int sluice_device_feature(int index, struct sluice_feature *out)
+{
+	struct sluice_feature feature = {0};
+
+	if (!out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_device_feature: out->size is not set");
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; index >= 0 && *kind;
+	     kind++) {
+		for (unsigned i = 0; (*kind)->feature && !(*kind)->feature(i, &feature); i++) {
+			if (index--)
+				continue;
+			feature.size = out->size;
+			memcpy(out, &feature, SL_MIN(out->size, sizeof(feature)));
+			return 0;
+		}
+	}
+	return sl_fail(-ENOENT, "there is no such feature");
+}
+
+static bool is_word(const char *name, size_t length, const char *word)
+{
+	return length == strlen(word) && !strncmp(name, word, length);
+}
+
+/* Whether the word before the colon means that kind: its name does, and REAL if it is hardware. */
+static bool means(const char *name, size_t length, const struct sl_device_kind *kind)
+{
+	return is_word(name, length, REAL) ? kind->missing != NULL
+	                                   : is_word(name, length, kind->name);
+}
+
+/* Says what there is instead, and what is missing. */
+static int not_found(const char *name, size_t length)
+{
+	const char *missing = "";
+	struct sl_device *device;
+	char there[256] = "";
+	size_t used = 0;
+
+	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++)
+		if (means(name, length, *kind) && (*kind)->missing)
+			missing = (*kind)->missing();
+	for (unsigned i = 0; (device = sl_device_find(i)); i++)
+		if (means(name, length, device->kind) && used < sizeof(there))
+			used += snprintf(there + used, sizeof(there) - used, "%s%s",
+			                 used ? ", " : "", device->name);
+	if (used)
+		return sl_fail(-ENODEV, "there is no device \"%s\", but %s%s%s", name, there,
+		               *missing ? "; " : "", missing);
+	if (is_word(name, length, REAL))
+		return sl_fail(-ENODEV,
+		               "there is no device: %s; \"emulated\" is one made of threads",
+		               missing);
+	return sl_fail(-ENODEV, "there is no device \"%s\": %s", name,
+	               *missing ? missing : "a name is as in \"device:1\" or \"emulated\"");
 }
 
 int sluice_device_find(const char *name, int *device)
 {
 	char full[sizeof(((struct sl_device *)NULL)->name)];
+	unsigned long number;
 	struct sl_device *found;
+	size_t length;
+	bool real;
 
 	if (!device)
 		return no_result("sluice_device_find");
 	if (!name || !*name)
-		return sl_fail(-EINVAL, "sluice_device_find: there is no name");
+		return sl_fail(-EINVAL, "the name of the device is empty");
+	if (!split_name(name, &length, &number))
+		return sl_fail(-EINVAL,
+		               "\"%s\" is no name of a device: behind the colon comes a number",
+		               name);
+	real = is_word(name, length, REAL);
 	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
 	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
-		if (!strcmp(found->name, full)) {
+		if (real ? found->kind->missing && !number-- : !strcmp(found->name, full)) {
 			*device = i;
 			return 0;
 		}
 	}
-	return sl_fail(-ENODEV, "there is no device \"%s\"", name);
+	return not_found(name, length);
 }
 
 int sluice_device_of(const void *memory)

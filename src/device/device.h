@@ -8,7 +8,7 @@
 #include "core/core.h"
 
 /* Of all kinds together. */
-#define SL_DEVICES_MOST 16
+#define SL_DEVICES_MOST 32
 
 /* One thing that a device does in stream order. */
 enum sl_command_kind { SL_AWAIT_WORD, SL_WRITE_WORD, SL_COPY };
@@ -39,9 +39,8 @@ struct sl_device;
  * Results are 0 or a negative errno without a sentence, if nothing else is said. Any thread.
  */
 struct sl_device_ops {
-	const char *name; /* of the kind, as in "emulated" */
-
-	int (*describe)(struct sl_device *device, struct sluice_device *out); /* all but name */
+	int (*describe)(struct sl_device *device,
+	                struct sluice_device *out); /* all but name, real */
 
 	int (*alloc)(struct sl_device *device, size_t length, void **out);
 	int (*free)(struct sl_device *device, void *memory);
@@ -83,12 +82,21 @@ struct sl_device_ops {
 
 struct sl_device {
 	const struct sl_device_ops *ops;
-	int index;     /* the public number */
-	char name[24]; /* "emulated:0" */
+	const struct sl_device_kind *kind; /* set with the index */
+	int index;                         /* the public number */
+	char name[24];                     /* "emulated:0" */
 };
 
 /* A kind of devices. The table is in sluice.c, its last row is NULL. */
 struct sl_device_kind {
+	const char *name; /* "emulated" */
+	/*
+	 * Why find() finds none, or not all, for people; or "". NULL: the kind is not hardware, and "device"
+	 * does not mean it.
+	 */
+	const char *(*missing)(void);
+	/* What sluice_device_feature() tells of the kind, index from 0; -ENOENT past the last. May be NULL. */
+	int (*feature)(unsigned index, struct sluice_feature *out);
 	/* The devices of the kind one by one, index from 0; NULL past the last. */
 	struct sl_device *(*find)(unsigned index);
 	/* The device that a pointer belongs to, or NULL. Not counted as a call where it costs nothing. */
@@ -111,5 +119,11 @@ struct sl_device *sl_device_of_memory(const void *memory);
 struct sl_device *sl_device_current(void);
 /* The device of a stream; if every device has such a stream, fallback. */
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback);
+
+/* Of a device on the PCI bus, by its address as the kernel writes it, as in "0000:65:00.0". */
+int sl_pci_node(const char *address);           /* of NUMA; -1: not known, or there is only one */
+bool sl_pci_shares_memory(const char *address); /* with other devices there, by P2PDMA */
+/* Whether a GPU of that vendor is there, whatever its driver says. */
+bool sl_pci_has_display(unsigned vendor);
 
 #endif

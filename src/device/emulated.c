@@ -175,7 +175,13 @@ static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
 	return owner(owns_event, event);
 }
 
-const struct sl_device_kind sl_emulated = {find, of_memory, of_stream, of_event};
+const struct sl_device_kind sl_emulated = {
+	.name = "emulated",
+	.find = find,
+	.of_memory = of_memory,
+	.of_stream = of_stream,
+	.of_event = of_event,
+};
 
 static int describe(struct sl_device *base, struct sluice_device *out)
 {
@@ -187,6 +193,8 @@ static int describe(struct sl_device *base, struct sluice_device *out)
 	out->free_bytes = EMULATED_MEMORY_BYTES - device->used;
 	pthread_mutex_unlock(&device->mutex);
 	out->stream_order = 1;
+	out->stream_order_detail = "it awaits and writes words as a GPU does";
+	out->numa_node = -1;
 	return 0;
 }
 
@@ -201,7 +209,6 @@ static int status(struct sl_device *base)
 }
 
 const struct sl_device_ops sl_emulated_ops = {
-	.name = "emulated",
 	.describe = describe,
 	.alloc = sl_emulated_alloc,
 	.free = sl_emulated_free,

@@ -430,7 +430,28 @@ bench_uses_the_memory_of_a_device() {
 		[ "$(head -c 100000 to | gzip | wc -c)" -gt 90000 ] || fail "what it wrote is no noise"
 	done
 	status 0 "$sluice" bench read from --memory emulated --order stream --random --op-size 4K --size 4M --repeat 1
-	grep -q "in memory of emulated, in stream order" out || fail "$(cat out)"
+	grep -q "in memory of emulated:0, in stream order" out || fail "$(cat out)"
+}
+
+# "device" is whatever is real; where nothing is, it says why.
+a_device_that_is_not_there_is_named() {
+	local name
+	noise 5000 > from
+	for name in emulated:2 emulated:18446744073709551616 emulate dev Device; do
+		status 1 "$sluice" bench read from --memory $name
+		says "there is no device \"$name\""
+		status 1 "$sluice" cp --through $name from to
+		says "--through: there is no device \"$name\""
+	done
+	status 1 "$sluice" bench read from --memory emulated:2
+	says "emulated:0, emulated:1"
+	[ ! -e to ] || fail "something was copied"
+	"$sluice" bench read from --memory device > out 2> err && skip "there is a device"
+	status 1 "$sluice" bench read from --memory device:1 --order stream
+	says "there is no device: "
+	says '"emulated" is one made of threads'
+	status 1 "$sluice" bench read from --memory cuda:1
+	says 'there is no device "cuda:1": '
 }
 
 bench_destroys_nothing_without_force() {
@@ -472,7 +493,7 @@ json_holds_any_name() {
 
 doctor_lists_machine_features_and_settings() {
 	status 0 "$sluice" doctor --json .
-	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files", "GPU"}
+	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files"}
 		== {m["name"] for m in j["machine"]}'
 	json out 'j["error"] is None and j["features"] and j["path"]["error"] is None'
 	json out 'all(s["value"] is not None and s["source"] == "default" for s in j["settings"])'
@@ -531,14 +552,16 @@ wrong_usage_is_named_and_has_status_2() {
 		bench read
 		bench copy from
 		bench read from from
-		bench read from --memory device
-		bench read from --memory emulated:2
+		bench read from --memory device:
+		bench read from --memory device:x
+		bench read from --memory device:-1
 		bench read from --memory emulated:
+		bench read from --memory emulated:1x
 		bench read from --order stream
 		bench read from --order none
 		bench read from --memory emulated --unaligned
-		cp --through device from to
-		cp --through "" from to
+		cp --through device:none from to
+		cp --through : from to
 		bench read from --backend unknown
 		bench read from --buffer none
 		bench read from --depth 0
@@ -557,6 +580,7 @@ wrong_usage_is_named_and_has_status_2() {
 		bench read from --sync
 	END
 	status 2 "$sluice"
+	status 2 "$sluice" cp --through '' from to
 	status 2 "$sluice" bench read from --op-size 4X
 	says "--op-size: '4X'"
 	status 1 "$sluice" bench read from --size 1M

@@ -186,6 +186,15 @@ static void configure(void)
 		sluice_emulated_configure(i, &o);
 }
 
+/* FAKE_CUDA_CONNECTIONS=N: only programs with that CUDA_DEVICE_MAX_CONNECTIONS get a driver. */
+static bool has_connections(void)
+{
+	const char *wanted = getenv("FAKE_CUDA_CONNECTIONS");
+	const char *set = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+
+	return !wanted || (set && !strcmp(set, wanted));
+}
+
 static void initialise(void)
 {
 	sl_list_init(&fake.all_streams);
@@ -205,6 +214,8 @@ CUresult cuInit(unsigned flags)
 		rc = atoi(answer);
 	if (!rc && flags)
 		rc = CUDA_ERROR_INVALID_VALUE;
+	if (!rc && !has_connections())
+		rc = CUDA_ERROR_INVALID_DEVICE;
 	if (!rc)
 		pthread_once(&once, initialise);
 	return rc;

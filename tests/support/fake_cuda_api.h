@@ -46,7 +46,6 @@ struct CUmemAccessDesc {
 
 #define FAKE_CUDA_FUNCTIONS(X)                                                                     \
 	X(cuGetErrorString, (CUresult error, const char **text))                                   \
-	X(cuDeviceGetPCIBusId, (char *id, int size, CUdevice device))                              \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                         \
 	X(cuCtxCreate_v2, (CUcontext * ctx, unsigned flags, CUdevice device))                      \
 	X(cuCtxDestroy_v2, (CUcontext ctx))                                                        \

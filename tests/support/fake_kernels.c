@@ -104,6 +104,22 @@ static void stamp(void **parameters, unsigned grid_x, unsigned block_x)
 		atomic_store(at, (uint64_t)sl_now());
 }
 
+/* sum(const unsigned char *bytes, uint64_t n, uint64_t *sum), of examples/read_to_gpu.c */
+static void sum(void **parameters, unsigned grid_x, unsigned block_x)
+{
+	uint64_t n = ARGUMENT(uint64_t, 1), mine = 0;
+	const unsigned char *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
+	_Atomic uint64_t *all = fake_kernel_bytes(ARGUMENT(void *, 2), sizeof(*all));
+
+	(void)grid_x;
+	(void)block_x;
+	if (!all || (n && !bytes))
+		return;
+	for (uint64_t i = 0; i < n; i++)
+		mine += bytes[i];
+	atomic_fetch_add(all, mine);
+}
+
 const struct fake_kernel fake_kernels[] = {
 	{"sluice_fill", fill, {POINTER, U64, U64, U64}},
 	{"sluice_scribble", scribble, {POINTER, U64, U32}},
@@ -111,5 +127,6 @@ const struct fake_kernel fake_kernels[] = {
 	{"sluice_take", take, {POINTER, POINTER, U64}},
 	{"sluice_spin", spin, {U64}},
 	{"sluice_stamp", stamp, {POINTER}},
+	{"sum", sum, {POINTER, U64, POINTER}},
 	{NULL, NULL, {0}},
 };

@@ -221,7 +221,10 @@ static void each_device_has_its_number_and_says_what_it_is(void **state)
 	assert_int_equal(sluice_device_find("cuda:2", &number), -ENODEV);
 	assert_int_equal(sluice_device_describe(number, &d), 0);
 	assert_string_equal(d.name, "cuda:1");
-	assert_string_equal(d.detail, "Fake GPU, compute capability 9.0, CUDA 13.0");
+	assert_string_equal(d.detail, "Fake GPU, compute capability 9.0");
+	assert_int_equal(strncmp(d.driver, "CUDA 13.0", 9), 0);
+	assert_string_equal(d.pci, "0000:fb:00.0");
+	assert_int_equal(d.real, 1);
 	assert_int_equal(d.memory_bytes, UINT64_C(16) << 30);
 	assert_int_equal(d.stream_order, 1);
 }

@@ -47,7 +47,7 @@ static void without_a_driver_there_is_no_device(void **state)
 static void a_driver_without_a_function_is_not_used(void **state)
 {
 	(void)state;
-	assert_missing("libcuda.so.1 has no cuStreamWaitValue32_v2");
+	assert_missing("libcuda.so.1 has no cuStreamWaitValue32_v2: it is older than CUDA 12.0");
 	assert_true(is_loaded());
 }
 
@@ -55,6 +55,33 @@ static void a_driver_that_does_not_start_is_not_used(void **state)
 {
 	(void)state;
 	assert_missing("cuInit() says 100");
+}
+
+/* The others keep their numbers, and it is said. */
+static void a_gpu_that_cannot_be_used_is_left_out(void **state)
+{
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	struct sluice_device d = {.size = sizeof(d)};
+	struct sluice_feature f = {.size = sizeof(f)};
+	CUresult (*refuse)(const char *, uint64_t, CUresult);
+	int number;
+
+	(void)state;
+	assert_non_null(library);
+	*(void **)(void *)&refuse = dlsym(library, "cuFakeFail");
+	assert_int_equal(refuse("cuDevicePrimaryCtxRetain", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+	assert_int_equal(sluice_device_find("cuda:0", &number), -ENODEV);
+	assert_string_equal(sluice_last_message(),
+	                    "there is no device \"cuda:0\", but cuda:1; GPU 0 of 2 cannot be used: "
+	                    "cuDevicePrimaryCtxRetain() says 2");
+	assert_int_equal(sluice_device_find("device", &number), 0);
+	assert_int_equal(sluice_device_describe(number, &d), 0);
+	assert_string_equal(d.name, "cuda:1");
+	assert_int_equal(sluice_device_feature(0, &f), 0);
+	assert_int_equal(f.usable, 1);
+	assert_non_null(strstr(f.detail, "; GPU 0 of 2 cannot be used: "
+	                                 "cuDevicePrimaryCtxRetain() says 2"));
+	dlclose(library);
 }
 
 static void nothing_is_loaded_for_host_memory(void **state)
@@ -120,6 +147,7 @@ static const struct {
 	{"none", cmocka_unit_test(without_a_driver_there_is_no_device)},
 	{"old", cmocka_unit_test(a_driver_without_a_function_is_not_used)},
 	{"broken", cmocka_unit_test(a_driver_that_does_not_start_is_not_used)},
+	{"one", cmocka_unit_test(a_gpu_that_cannot_be_used_is_left_out)},
 	{"unused", cmocka_unit_test(nothing_is_loaded_for_host_memory)},
 	{"wordless", cmocka_unit_test(without_words_there_is_host_order_only)},
 };
@@ -136,6 +164,6 @@ int main(int argc, char **argv)
 		if (!strcmp(cases[i].what, argv[1]))
 			return cmocka_run_group_tests(tests, NULL, NULL);
 	}
-	fprintf(stderr, "usage: unit_cuda_missing none|old|broken|unused|wordless\n");
+	fprintf(stderr, "usage: unit_cuda_missing none|old|broken|one|unused|wordless\n");
 	return 2;
 }

@@ -76,32 +76,7 @@ static void a_device_with_nothing_to_do_sleeps(void **state)
 	fail_msg("the threads of an idle device wake up");
 }
 
-/* -------------------------------------------------------------------------------- describing */
-
-static void devices_are_described_and_found_by_name(void **state)
-{
-	struct sluice_device device = {.size = sizeof(device)};
-	int number = -7;
-
-	(void)state;
-	assert_int_equal(sluice_device_describe(0, &device), 0);
-	assert_string_equal(device.name, "emulated:0");
-	assert_int_equal(device.memory_bytes, UINT64_C(16) << 30);
-	assert_int_equal(device.stream_order, 1);
-	assert_int_equal(sluice_device_find("emulated:1", &number), 0);
-	assert_int_equal(number, 1);
-	assert_int_equal(sluice_device_find("emulated", &number), 0);
-	assert_int_equal(number, 0);
-	assert_int_equal(sluice_device_find("emulated:2", &number), -ENODEV);
-	assert_int_equal(sluice_device_find("emulate", &number), -ENODEV);
-	assert_int_equal(sluice_device_find("", &number), -EINVAL);
-	assert_int_equal(sluice_device_find(NULL, &number), -EINVAL);
-	assert_int_equal(number, 0);
-	assert_int_equal(sluice_device_describe(2, &device), -ENOENT);
-	assert_int_equal(sluice_device_describe(-1, &device), -ENOENT);
-	device.size = 0;
-	assert_int_equal(sluice_device_describe(0, &device), -EINVAL);
-}
+/* ---------------------------------------------------------------------------------- refusals */
 
 static void wrong_arguments_are_refused_with_a_sentence(void **state)
 {
@@ -578,7 +553,6 @@ int main(void)
 	const struct CMUnitTest of_emulated[] = {
 		cmocka_unit_test(a_device_has_no_thread_before_its_first_use),
 		device_test(a_device_with_nothing_to_do_sleeps),
-		cmocka_unit_test(devices_are_described_and_found_by_name),
 		device_test(commands_take_registered_host_memory_only),
 		device_test(an_illegal_address_stops_a_device_for_good),
 		device_test(kernels_and_host_functions_run_in_stream_order),

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The sum that examples/overlap.c prints is that of od and awk.
+# The sum that an example prints is that of od and awk: sum_test.sh PROGRAM
 set -euo pipefail
-file=$(mktemp "${TMPDIR:-/tmp}/overlap.XXXXXX")
+file=$(mktemp "${TMPDIR:-/tmp}/sluice-sum.XXXXXX")
 trap 'rm -f "$file"' EXIT
 head -c 9000001 /dev/urandom >"$file"
 expected=$(od -An -v -tu1 "$file" | awk '{ for (i = 1; i <= NF; i++) s += $i } END { printf "%d", s }')

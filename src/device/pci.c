@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the kernel tells of the devices on the PCI bus. */
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+
+#define BUS "/sys/bus/pci/devices"
+
+static bool read_attribute(const char *address, const char *name, char text[32])
+{
+	char path[320];
+	FILE *in;
+	bool found;
+
+	snprintf(path, sizeof(path), BUS "/%s/%s", address, name);
+	in = fopen(path, "re");
+	found = in && fgets(text, 32, in);
+	if (in)
+		fclose(in);
+	return found;
+}
+
+int sl_pci_node(const char *address)
+{
+	char text[32];
+
+	return read_attribute(address, "numa_node", text) ? (int)strtol(text, NULL, 10) : -1;
+}
+
+bool sl_pci_shares_memory(const char *address)
+{
+	char path[320];
+
+	snprintf(path, sizeof(path), BUS "/%s/p2pmem", address);
+	return !access(path, F_OK);
+}
+
+bool sl_pci_has_display(unsigned vendor)
+{
+	DIR *bus = opendir(BUS);
+	bool found = false;
+	struct dirent *entry;
+	char text[32];
+
+	while (bus && !found && (entry = readdir(bus)))
+		found = read_attribute(entry->d_name, "vendor", text) &&
+		        strtoul(text, NULL, 16) == vendor &&
+		        read_attribute(entry->d_name, "class", text) &&
+		        strtoul(text, NULL, 16) >> 16 == 0x03;
+	if (bus)
+		closedir(bus);
+	return found;
+}
