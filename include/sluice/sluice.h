@@ -55,7 +55,9 @@ SLUICE_API const char *sluice_version(void);
  */
 struct sluice_config {
 	size_t size; /* sizeof(struct sluice_config) */
-	/* SLUICE_BACKEND: "auto" (default), "posix" or "uring", for local files. */
+	/* SLUICE_BACKEND: "auto" (default), "posix", "uring" or "cufile", for local files. With "cufile"
+	 * NVIDIA's library of that name moves the bytes between files and the memory of its GPUs, and
+	 * all else is moved as with "auto". */
 	const char *backend;
 	/* SLUICE_DISABLE: kernel features not to use, comma-separated, of uring, cachestat, nowait,
 	 * dontcache, dioalign. Default: none. */
@@ -97,6 +99,9 @@ struct sluice_config {
 	size_t slot_bytes;
 	/* SLUICE_SLOTS: slots that one operation cycles through; 1 to 64. Default: by operation. */
 	size_t slots;
+	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the host; 1 to
+	 * 64. Default: 4. */
+	size_t cufile_threads;
 
 	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
 	 * "easy", one blocking transfer on each worker, for http:// and https://. */
@@ -131,13 +136,13 @@ struct sluice_config {
 #define SLUICE_CONFIG_INIT                                                                    \
 	{                                                                                     \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-			NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                           \
+			0, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                           \
 	}
 
 /*
  * Makes a context and starts its threads. config may be NULL: the environment and the defaults.
- * -EINVAL: a setting is wrong; sluice_last_message() names it. -ENOSYS: backend "uring" was asked
- * for and io_uring is not there. -ENOMEM, -EAGAIN: no memory, no threads.
+ * -EINVAL: a setting is wrong; sluice_last_message() names it. -ENOSYS: backend "uring" or "cufile" was
+ * asked for and io_uring, or cuFile, is not there. -ENOMEM, -EAGAIN: no memory, no threads.
  */
 SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_context **out);
 
@@ -160,6 +165,18 @@ SLUICE_API int sluice_context_free(sluice_context *ctx);
  * -EBUSY: the context has used the device already. -ENODEV.
  */
 SLUICE_API int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n);
+
+/*
+ * Has cuFile make memory of a GPU known to the disk's driver, as cuFileBufRegister() does, so that its
+ * transfers to and from there need no memory of cuFile's own. It costs as much as many transfers do: for
+ * memory that is used again and again. Until sluice_unregister_buffer() with the same memory, or
+ * sluice_context_free(); neither while operations use it, and before the memory is freed.
+ *
+ * -EINVAL: it is not memory of a device, or not registered. -ENOTSUP: cuFile is not there, or does not know
+ * the device. -EEXIST: it is registered already. -EIO: cuFile says no.
+ */
+SLUICE_API int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length);
+SLUICE_API int sluice_unregister_buffer(sluice_context *ctx, void *memory);
 
 /* One setting of a context, as it is in force. The strings live as long as the context. */
 struct sluice_setting {
@@ -282,7 +299,7 @@ struct sluice_stat {
 	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
 	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
 	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *backend;    /* "auto", "posix", "uring", "easy", "multi"; a constant */
+	const char *backend;    /* "auto", "posix", "uring", "cufile", "easy", "multi"; a constant */
 	char etag[128];         /* of a remote object, which says what version it is; or "" */
 };
 /* What is known about the file now. May wait for storage. */

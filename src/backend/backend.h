@@ -9,6 +9,8 @@
 
 struct sl_backend;
 struct sl_bounce;
+struct sl_cufile;
+struct sl_device;
 struct sl_http_engine;
 struct sl_uring;
 
@@ -29,6 +31,7 @@ struct sl_core {
 	struct sl_uring *uring; /* NULL without io_uring */
 	struct sl_bounce *bounce;
 	struct sl_http_engine *http;
+	struct sl_cufile *cufile;
 };
 
 /*
@@ -41,6 +44,7 @@ struct sl_piece {
 	char *data;
 	size_t length;
 	uint64_t offset;
+	struct sl_device *device; /* that has the memory; NULL: the host. See takes() */
 	bool write;
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
@@ -83,6 +87,17 @@ struct sl_limits {
 	bool remote;        /* pieces take long, and come in any order */
 };
 
+/* What a stream of a device moves between a file and memory of the device. It stays where it is until the
+ * stream has passed. */
+struct sl_transfer {
+	char *data;
+	size_t length;
+	off_t offset;
+	/* The backend's own. */
+	off_t base_offset;
+	ssize_t moved; /* written when the stream comes to it */
+};
+
 struct sl_backend_ops {
 	/* May wait for storage; the caller's thread. On failure with a sentence. */
 	int (*open)(struct sl_core *core, const struct sl_uri *uri,
@@ -99,6 +114,21 @@ struct sl_backend_ops {
 	/* Reads what is in memory already, without waiting: length, or -EAGAIN. From a submitting
 	 * call. NULL: the backend cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
+	/*
+	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it does
+	 * not; or why it cannot do what it was told to, with a sentence. From a submitting call; may call
+	 * the device's driver. If it does, pieces of the extents may be submitted with `device` set, and
+	 * transfers be given to streams of the device. NULL: never.
+	 */
+	int (*takes)(struct sl_backend *backend, struct sl_device *device,
+	             const struct sluice_extent *extents, size_t count, bool write);
+	/* Gives a transfer to a stream. From a submitting call; a call of the driver. On failure with a
+	 * sentence. */
+	int (*enqueue)(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
+	               struct sl_transfer *transfer, bool write);
+	/* The stream has passed it: 0, or why not all of it was moved, and the sentence, or NULL. */
+	int (*passed)(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
+	              char **message);
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
@@ -153,6 +183,24 @@ void sl_http_stop(struct sl_http_engine *engine);
 void sl_http_free(struct sl_http_engine *engine);
 /* What is told of them. -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
+
+/*
+ * What local files share that go to GPUs by cuFile. -ENOSYS with a sentence: the settings ask for it, and it is
+ * not there. Its threads start at the first use. Stop joins them; free calls the driver.
+ */
+int sl_cufile_new(struct sl_core *core, struct sl_cufile **out);
+void sl_cufile_stop(struct sl_cufile *cufile);
+void sl_cufile_free(struct sl_cufile *cufile);
+/* The process ends: transfers that have not begun fail, and the threads are joined. */
+void sl_cufile_abandon(struct sl_cufile *cufile);
+/* 0, or -ENOSYS with a sentence that begins with what. */
+int sl_cufile_choose(const char *what);
+/* What is told of it. */
+void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out);
+/* Memory of a device, as sluice_register_buffer(). */
+int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void *memory,
+                       size_t length);
+int sl_cufile_unregister(struct sl_cufile *cufile, void *memory);
 
 /* The buffers for data that is not aligned; their memory is taken at the first use. */
 int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out);

@@ -76,6 +76,8 @@ static const struct told {
          "direct I/O is tried with an alignment of 4 KiB", "run Linux 6.1 or newer"},
 };
 
+#define FEATURES (1 + sizeof(table) / sizeof(table[0])) /* of the kernel */
+
 static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
 {
 	int error = core->kernel.uring_error;
@@ -109,8 +111,12 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 		describe_uring(core, out);
 		return 0;
 	}
-	if (index > sizeof(table) / sizeof(table[0]))
-		return sl_http_feature(core, index - 1 - sizeof(table) / sizeof(table[0]), out);
+	if (index == FEATURES) {
+		sl_cufile_feature(core, out);
+		return 0;
+	}
+	if (index > FEATURES)
+		return sl_http_feature(core, index - 1 - FEATURES, out);
 	told = &table[index - 1];
 	masked = core->settings.disable & told->disable;
 	out->name = told->name;

@@ -16,6 +16,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "backend/cufile.h"
 #include "backend/local.h"
 #include "backend/replace.h"
 
@@ -196,6 +197,7 @@ static void local_close(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local(backend);
 
+	sl_cufile_close(local);
 	sl_replace_abandon(local);
 	if (local->direct >= 0)
 		close(local->direct);
@@ -217,6 +219,8 @@ static int choose(struct sl_local *local, const char *backend)
 	if (!rc && local->choice == SL_CHOICE_URING && !local->core->uring)
 		return sl_fail(-ENOSYS, "options.backend: uring: %s",
 		               sl_error_text(local->core->kernel.uring_error));
+	if (!rc && local->choice == SL_CHOICE_CUFILE)
+		return sl_cufile_choose("options.backend");
 	return rc;
 }
 
@@ -233,6 +237,7 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->flags = options->flags;
 	local->descriptor = local->direct = -1;
 	pthread_mutex_init(&local->map.mutex, NULL);
+	pthread_mutex_init(&local->cufile.mutex, NULL);
 	local->path = strdup(uri->path);
 	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
@@ -335,6 +340,14 @@ static int64_t local_read_now(struct sl_backend *backend, void *data, size_t len
 	return rc == (ssize_t)length ? rc : -EAGAIN;
 }
 
+static void local_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	if (piece->device)
+		sl_cufile_submit(piece);
+	else
+		sl_auto_submit(backend, piece);
+}
+
 static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t length)
 {
 	struct sl_local *local = sl_local(backend);
@@ -383,7 +396,10 @@ const struct sl_backend_ops sl_local_ops = {
 	.size = local_size,
 	.stat = local_stat,
 	.read_now = local_read_now,
-	.submit = sl_auto_submit,
+	.takes = sl_cufile_takes,
+	.enqueue = sl_cufile_enqueue,
+	.passed = sl_cufile_passed,
+	.submit = local_submit,
 	.reserve = local_reserve,
 	.sync = local_sync,
 	.truncate = local_truncate,

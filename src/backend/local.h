@@ -30,6 +30,13 @@ struct sl_local {
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* Whether the last look found the range resident; a hint. */
 	_Atomic bool resident;
+	/* What cuFile knows of it. */
+	struct {
+		pthread_mutex_t mutex;  /* held while the file is registered */
+		_Atomic(void *) handle; /* NULL: not yet */
+		_Atomic bool left;      /* it refused the file, and nobody had asked for it by name */
+		bool direct;            /* it was given the descriptor `direct` */
+	} cufile;
 	/* The whole file as it was at the first look without cachestat, never touched. */
 	struct {
 		pthread_mutex_t mutex;

@@ -30,7 +30,7 @@ static const struct setting {
 #define IN(field)  offsetof(struct sluice_config, field)
 #define OUT(field) offsetof(struct sl_settings, field)
 	{"SLUICE_BACKEND", CHOICE, IN(backend), OUT(choice), SL_CHOICE_AUTO, 0, 0, "auto",
-         "auto, posix, uring", "what moves the bytes of local files"},
+         "auto, posix, uring, cufile", "what moves the bytes of local files"},
 	{"SLUICE_DISABLE", DISABLE, IN(disable), OUT(disable), 0, 0, 0, "none",
          "any of uring, cachestat, nowait, dontcache, dioalign, comma-separated",
          "kernel features that are not used although they may be there"},
@@ -66,6 +66,8 @@ static const struct setting {
          "what one slot of pinned memory holds"},
 	{"SLUICE_SLOTS", COUNT, IN(slots), OUT(slots), 0, 0, 64, "by operation",
          "0 (by operation) to 64", "slots that one operation cycles through"},
+	{"SLUICE_CUFILE_THREADS", COUNT, IN(cufile_threads), OUT(cufile_threads), 4, 1, 64, "4",
+         "1 to 64", "threads that call cuFile for what is awaited on the host"},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},
 	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,
@@ -97,7 +99,7 @@ static const struct setting {
 #define SETTINGS (sizeof(table) / sizeof(table[0]))
 _Static_assert(SETTINGS <= SL_SETTINGS_MOST, "each setting has a place");
 
-static const char *const choices[] = {"auto", "posix", "uring"};
+static const char *const choices[] = {"auto", "posix", "uring", "cufile"};
 static const char *const features[] = {"uring", "cachestat", "nowait", "dontcache", "dioalign"};
 
 static const char CONFIG[] = "config", ENVIRONMENT[] = "environment", DEFAULT[] = "default";
@@ -110,7 +112,7 @@ int sl_choice_parse(const char *what, const char *name, unsigned *out)
 			return 0;
 		}
 	}
-	return sl_fail(-EINVAL, "%s: no backend is called '%s'; there are auto, posix and uring",
+	return sl_fail(-EINVAL, "%s: no backend is called '%s'; there are auto, posix, uring and cufile",
 	               what, name);
 }
 

@@ -151,7 +151,8 @@ struct sl_task {
 };
 struct sl_pool;
 
-int sl_pool_start(unsigned workers, struct sl_pool **out);
+/* The threads are called name and a number. */
+int sl_pool_start(const char *name, unsigned workers, struct sl_pool **out);
 /* Runs what is queued, then joins the workers. NULL is allowed, here and below. */
 void sl_pool_stop(struct sl_pool *pool);
 /* After the threads that submit have been joined: one may still be waking a worker. */
@@ -201,7 +202,7 @@ enum sl_disable {
 	SL_DISABLE_DIOALIGN = 1 << 4,
 };
 /* Which executors a local file may use. */
-enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING };
+enum sl_choice { SL_CHOICE_AUTO, SL_CHOICE_POSIX, SL_CHOICE_URING, SL_CHOICE_CUFILE };
 
 /* What moves the bytes of remote files. */
 enum sl_remote { SL_REMOTE_MULTI, SL_REMOTE_EASY };
@@ -224,6 +225,7 @@ struct sl_settings {
 	uint64_t staging_bytes;
 	uint64_t slot_bytes; /* 0: by operation */
 	uint64_t slots;      /* 0: by operation */
+	uint64_t cufile_threads;
 	unsigned remote;     /* enum sl_remote */
 	uint64_t max_connections;
 	uint64_t http_reactors;
@@ -240,7 +242,7 @@ struct sl_settings {
 
 /* Reads config and the environment, and checks all of it; 0 or -EINVAL with a sentence. */
 int sl_settings_load(const struct sluice_config *config, struct sl_settings *out);
-/* The index of "auto", "posix", "uring" in enum sl_choice, or -EINVAL with a sentence. */
+/* The index of "auto", "posix", "uring", "cufile" in enum sl_choice, or -EINVAL with a sentence. */
 int sl_choice_parse(const char *what, const char *name, unsigned *out);
 const char *sl_choice_name(unsigned choice);
 /* The same for "multi" and "easy" in enum sl_remote. */

@@ -112,10 +112,10 @@ static void *worker_run(void *argument)
 	}
 }
 
-int sl_pool_start(unsigned workers, struct sl_pool **out)
+int sl_pool_start(const char *name, unsigned workers, struct sl_pool **out)
 {
 	struct sl_pool *pool = calloc(1, sizeof(*pool) + workers * sizeof(pool->workers[0]));
-	char name[16];
+	char full[16];
 	int rc;
 
 	if (!pool)
@@ -126,8 +126,8 @@ int sl_pool_start(unsigned workers, struct sl_pool **out)
 
 		worker->sleeper.wake = worker_wake;
 		worker->pool = pool;
-		snprintf(name, sizeof(name), "sluice-work-%u", pool->count % 1000);
-		rc = sl_thread_start(&worker->thread, name, worker_run, worker);
+		snprintf(full, sizeof(full), "%.11s-%u", name, pool->count % 1000);
+		rc = sl_thread_start(&worker->thread, full, worker_run, worker);
 		if (rc) {
 			sl_pool_stop(pool);
 			sl_pool_free(pool);

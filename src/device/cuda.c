@@ -120,6 +120,11 @@ static void leave(void)
 	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
 }
 
+static int enter_device(struct sl_device *device, sluice_stream stream)
+{
+	return enter(cuda_of(device), stream);
+}
+
 /* One call of the driver in a context of the device, for functions that only need that. */
 #define IN_CONTEXT(device, stream, call)                  \
 	do {                                              \
@@ -539,6 +544,8 @@ static const struct sl_device_ops cuda_ops = {
 	.event_query = event_query,
 	.event_synchronize = event_synchronize,
 	.status = status,
+	.enter = enter_device,
+	.leave = leave,
 };
 
 const struct sl_device_kind sl_cuda = {

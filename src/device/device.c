@@ -9,8 +9,6 @@
 
 #include "device/device.h"
 
-/* Streams up to this number are of every device. */
-#define COMMON_STREAMS 2
 #define PAGE           ((size_t)4096)
 /* As a name: whatever is hardware. */
 #define REAL        "device"
@@ -66,7 +64,7 @@ struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fa
 {
 	struct sl_device *device = NULL;
 
-	if ((uintptr_t)stream <= COMMON_STREAMS)
+	if ((uintptr_t)stream <= SL_COMMON_STREAMS)
 		return fallback;
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		device = (*kind)->of_stream(stream);
@@ -402,7 +400,7 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 		return 0;
 	if (!dst || !src)
 		return sl_fail(-EINVAL, "sluice_copy_on: there is no memory");
-	if ((uintptr_t)stream > COMMON_STREAMS) {
+	if ((uintptr_t)stream > SL_COMMON_STREAMS) {
 		device = sl_device_of_stream(stream, NULL);
 		if (!device)
 			return no_stream(NULL, stream);

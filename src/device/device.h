@@ -78,6 +78,10 @@ struct sl_device_ops {
 
 	/* 0, or why the device does nothing any more. */
 	int (*status)(struct sl_device *device);
+	/* Until leave() the calling thread works on the stream's context, or on the device's if the stream is
+	 * NULL, for a library that stands on the same driver. NULL: there is none. */
+	int (*enter)(struct sl_device *device, sluice_stream stream);
+	void (*leave)(void);
 };
 
 struct sl_device {
@@ -110,6 +114,9 @@ struct sl_device_kind {
 };
 extern const struct sl_device_kind *const sl_device_kinds[];
 extern const struct sl_device_kind sl_cuda, sl_emulated;
+
+/* Streams up to this number are of every device. */
+#define SL_COMMON_STREAMS 2
 
 /* NULL past the last. */
 struct sl_device *sl_device_find(unsigned index);

@@ -55,14 +55,14 @@ static int check_staging(struct sl_settings *s)
 }
 
 /*
- * At the end of the process a driver goes, and its handlers of exit() run before ours if they were
- * registered later. So ours is registered when a device has been started, and has what is in flight fail
- * and joins the threads that would call the driver.
+ * At the end of the process a driver goes, or a library that stands on it, and its handlers of exit() run
+ * before ours if they were registered later. So ours is registered when it has been started, once more for
+ * each, and has what is in flight fail and joins the threads that would call it.
  */
 static struct {
 	pthread_mutex_t mutex;
 	struct sl_list contexts; /* guarded by mutex, as is the next */
-	bool registered;
+	bool registered[SL_EXITS];
 } leaving = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
 static void at_exit(void)
@@ -74,20 +74,20 @@ static void at_exit(void)
 		struct sluice_context *ctx =
 			SL_CONTAINER(link, struct sluice_context, devices.link);
 
+		sl_cufile_abandon(ctx->core.cufile);
 		for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 			sl_staging_abandon(ctx->devices.staging[i]);
 	}
 	pthread_mutex_unlock(&leaving.mutex);
 }
 
-/* The context uses a device from now on. */
-static void expect_exit(struct sluice_context *ctx)
+void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 {
 	pthread_mutex_lock(&leaving.mutex);
-	if (!leaving.registered) {
+	if (!leaving.contexts.next)
 		sl_list_init(&leaving.contexts);
-		leaving.registered = !atexit(at_exit);
-	}
+	if (!leaving.registered[what])
+		leaving.registered[what] = !atexit(at_exit);
 	if (!sl_list_linked(&ctx->devices.link))
 		sl_list_append(&leaving.contexts, &ctx->devices.link);
 	pthread_mutex_unlock(&leaving.mutex);
@@ -114,7 +114,7 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 	*out = *staging;
 	pthread_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
-		expect_exit(ctx);
+		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
 	return rc;
 }
 
@@ -148,7 +148,7 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 		rc = sl_staging_start(found, &settings, memory, n, &ctx->devices.staging[device]);
 	pthread_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
-		expect_exit(ctx);
+		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
 	return rc;
 }
 
@@ -184,12 +184,14 @@ static int start_threads(struct sl_core *core)
 		rc = sl_bounce_new(settings, &core->bounce);
 	if (!rc)
 		rc = sl_http_new(core, &core->http);
+	if (!rc)
+		rc = sl_cufile_new(core, &core->cufile);
 	if (rc)
 		return rc;
 	/* Without io_uring the workers are also the depth at which the disk is asked. */
 	if (!settings->workers)
 		settings->workers = SL_MIN(core->uring ? cores : SL_MAX(cores, 16), 256);
-	return sl_pool_start(settings->workers, &core->pool);
+	return sl_pool_start("sluice-work", settings->workers, &core->pool);
 }
 
 /* All are joined before any is freed: one may still be waking another. */
@@ -202,12 +204,14 @@ static void stop_threads(struct sluice_context *ctx)
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
 	sl_http_stop(core->http);
+	sl_cufile_stop(core->cufile);
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_free(ctx->devices.staging[i]);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
 	sl_bounce_free(core->bounce);
 	sl_http_free(core->http);
+	sl_cufile_free(core->cufile);
 }
 
 int sluice_context_new(const struct sluice_config *config, sluice_context **out)

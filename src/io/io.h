@@ -79,6 +79,8 @@ enum sl_way {
 	SL_WAY_HOST,   /* memory of a device, awaited on the host: slots, and the copier */
 	SL_WAY_STREAM, /* memory of a device, in stream order: slots in a ring */
 	SL_WAY_DIRECT, /* host memory in stream order: as it is, between two turns of a word */
+	SL_WAY_DEVICE, /* memory of a device, in stream order: the backend has the stream do it, and a turn
+	                * of a word is behind that */
 };
 
 struct sl_staged;
@@ -135,14 +137,19 @@ struct sl_staged {
 	struct sl_chunks enqueued, passed;
 	uint64_t passed_number;
 
+	/* SL_WAY_DEVICE: what the stream moves. The submitting call's, then nobody's until the stream has
+	 * passed. */
+	struct sl_transfer *transfers;
+	unsigned transfer_count;
+
 	struct sl_slot *slots;
 	struct sl_seat seats[];
 };
 
-/* The way of a request to memory of that device, or of host memory in stream order (then device is
- * the stream's). In a public call; may call the driver. With a sentence on failure. */
-int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_order,
-                  sluice_stream stream, bool host_memory);
+/* The way of a request to memory of that device; of SL_WAY_DIRECT the device is the stream's. In a public
+ * call; may call the driver. With a sentence on failure. */
+int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way way,
+                  sluice_stream stream);
 void sl_staged_free(struct sl_staged *staged);
 /* The operation's turn has come; op->locked.plan has its limits. Goes on by itself. */
 void sl_staged_start(struct sluice_op *op);
@@ -177,6 +184,20 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out);
 /* An operation is late no more: submissions that waited for one look again. */
 void sl_late_left(struct sluice_context *ctx);
 
+/* --------------------------------------------------------------------------------- transfers */
+
+/* Of one operation: a stream is given all of them in one step. */
+#define SL_TRANSFERS_MOST 64
+/* What a transfer may be on a device, for the bound of commands in flight. */
+#define SL_TRANSFER_COMMANDS 4
+bool sl_transfers_fit(const struct sluice_op *op);
+int sl_transfers_new(struct sl_staged *staged);
+/* Gives them to the stream; with the submission lock. On failure the operation has failed, and what the
+ * stream was given before runs out. */
+void sl_transfers_enqueue(struct sl_staged *staged);
+/* The stream has passed them: what came of them. */
+void sl_transfers_passed(struct sl_staged *staged);
+
 /* ------------------------------------------------------------------------------------- order */
 
 /* What an operation does to the bytes of its spans. A barrier comes after all that is there. */
@@ -207,7 +228,7 @@ struct sl_span {
 /*
  * Enters the operation's spans. 0: it may start; 1: sl_order_leave() of another one will hand it
  * out; -EINVAL: ranges of one write overlap each other (it has not entered); -EBUSY: it is in stream
- * order, and would wait for one that is late (it has not entered).
+ * order, and would wait for one that is late, or it is alone, and would wait (it has not entered).
  */
 int sl_order_enter(struct sluice_op *op);
 /* Takes the operation out, and appends those that may start now to ready. */
@@ -247,6 +268,7 @@ struct sluice_op {
 	enum sl_kind kind;
 	bool detached;            /* no handle was asked for: errors go to the file */
 	struct sl_staged *staged; /* NULL: between storage and the caller's memory directly */
+	struct sl_device *device; /* that has this memory, if it is not the host's */
 	bool on_stream;           /* in stream order */
 	void *user;
 	uint64_t length; /* what SL_TRUNCATE sets */
@@ -263,9 +285,12 @@ struct sluice_op {
 		struct sl_list ready; /* the list of those that may start */
 		uint64_t sequence;    /* guarded by object->mutex, as are the next */
 		uint64_t blockers;    /* pairs of spans that hold it back */
-		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs
-		 * the copier, or has not been enqueued whole. */
+		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs a
+		 * thread that calls the driver, or has not been enqueued whole. */
 		bool late;
+		/* Its effect comes when the stream does, whatever else is in flight: it does not enter
+		 * while anything holds it back. */
+		bool alone;
 	} order;
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */
@@ -420,6 +445,10 @@ int sl_context_check(const struct sluice_context *ctx);
 /* The staging of a device, started at its first use. With a sentence on failure. */
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
                            struct sl_staging **out);
+/* What a handler of exit() of ours has to come before, so that it is registered later. */
+enum sl_exit { SL_EXIT_DEVICE, SL_EXIT_BACKEND, SL_EXITS };
+/* The context uses that from now on. */
+void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what);
 void sl_context_unref(struct sluice_context *ctx);
 struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
 void sl_object_release(struct sluice_context *ctx, struct sl_object *object);

@@ -120,7 +120,7 @@ void sl_op_end(struct sluice_op *op)
 	struct sluice_context *ctx = op->ctx;
 	struct sluice_file *file = op->file;
 	struct sl_list ready;
-	bool late, stored;
+	bool stored;
 
 	sl_list_init(&ready);
 	pthread_mutex_lock(&op->mutex);
@@ -131,12 +131,11 @@ void sl_op_end(struct sluice_op *op)
 	if (op->detached && op->result < 0)
 		sl_file_keep_error(file, (int)op->result, op->message);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
-	late = !stored && op->order.late;
 	if (!stored)
 		sl_order_leave(op, &ready);
 	sl_op_publish(op);
 	sl_op_unref(op);
-	if (late)
+	if (!stored)
 		sl_late_left(ctx);
 	/* The places are given back before others start, so that none of them waits for this one;
 	 * those that start keep the file open themselves. */

@@ -83,7 +83,7 @@ int sl_order_enter(struct sluice_op *op)
 	if (entering.overlaps_itself) {
 		remove_spans(op, entered);
 		rc = -EINVAL;
-	} else if (op->on_stream && entering.late) {
+	} else if ((op->on_stream && entering.late) || (op->order.alone && op->order.blockers)) {
 		remove_spans(op, entered);
 		rc = -EBUSY;
 	} else {

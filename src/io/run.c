@@ -7,6 +7,9 @@
 
 #include "io/io.h"
 
+/* What is moved to or from memory of a device at a time, without the engine's slots. */
+#define DEVICE_PIECE ((size_t)8 << 20)
+
 /* ------------------------------------------------------------------------------------ pieces */
 
 /*
@@ -93,6 +96,7 @@ static void fill_part(struct sl_part *part, const struct sl_cut *cut)
 	piece->data = cut->data;
 	piece->length = cut->length;
 	piece->offset = cut->offset;
+	piece->device = op->staged ? NULL : op->device;
 	piece->write = op->kind == SL_WRITE;
 	piece->large = cut->large;
 	piece->aligned = cut->aligned;
@@ -150,7 +154,8 @@ static bool is_over(struct sluice_op *op)
  */
 static bool leaves_object(struct sluice_op *op)
 {
-	if (op->locked.stored || !op->staged || !op->staged->locked.torn || !sl_staged_stored(op))
+	if (op->locked.stored || !op->staged || !op->staged->locked.torn || !sl_staged_stored(op) ||
+	    op->staged->way == SL_WAY_DEVICE)
 		return false;
 	op->locked.stored = true;
 	/* Another thread may end it meanwhile. */
@@ -162,13 +167,11 @@ static bool leaves_object(struct sluice_op *op)
 static void leave_object(struct sluice_op *op)
 {
 	struct sluice_file *file = op->file;
-	bool late = op->order.late;
 	struct sl_list ready;
 
 	sl_list_init(&ready);
 	sl_order_leave(op, &ready);
-	if (late)
-		sl_late_left(op->ctx);
+	sl_late_left(op->ctx);
 	sl_op_start_all(&ready);
 	sl_file_release(file);
 	sl_op_unref(op);
@@ -266,7 +269,7 @@ static bool wants_reserve(struct sluice_op *op)
 	const struct sluice_extent *extent = &op->extents[0];
 	int64_t size;
 
-	if (op->kind != SL_WRITE || op->count != 1 || !backend->ops->reserve ||
+	if (op->kind != SL_WRITE || op->count != 1 || op->device || !backend->ops->reserve ||
 	    !op->file->limits.alignment || extent->length < op->locked.plan.direct_bytes)
 		return false;
 	size = backend->ops->size(backend);
@@ -284,7 +287,8 @@ static bool read_now(struct sluice_op *op)
 	char *place;
 	int64_t moved;
 
-	if (op->kind != SL_READ || op->count != 1 || !extent->length || !backend->ops->read_now ||
+	if (op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
+	    !backend->ops->read_now ||
 	    extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
 	place = op->staged ? sl_staged_place(op) : extent->data;
@@ -368,6 +372,10 @@ void sl_op_start(struct sluice_op *op)
 		.file_size = (uint64_t)size,
 		.piece_bytes = piece_bytes(op, bytes_in_flight(op)),
 	};
+	if (op->device) {
+		op->locked.plan.direct_bytes = UINT64_MAX;
+		op->locked.plan.piece_bytes = DEVICE_PIECE;
+	}
 	pthread_mutex_unlock(&op->mutex);
 	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
 		op->task.run = run_task;

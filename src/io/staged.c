@@ -46,10 +46,12 @@ static struct sl_staged *allocate(unsigned slots)
 	return staged;
 }
 
-int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_order,
-                  sluice_stream stream, bool host_memory)
+int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way way,
+                  sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
+	bool stream_order = way != SL_WAY_HOST;
+	bool words_only = way == SL_WAY_DIRECT || way == SL_WAY_DEVICE;
 	enum sl_part_of part = stream_order ? SL_PART_STREAM : SL_PART_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
@@ -72,7 +74,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	if (size >= 0)
 		chunks.file_size = (uint64_t)size;
 
-	if (!rc && !host_memory)
+	if (!rc && !words_only)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
 		                    sl_staging_largest(staging, part), &slots);
 	if (rc)
@@ -81,7 +83,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	if (!staged)
 		return sl_fail(-ENOMEM, "no memory");
 	staged->op = op;
-	staged->way = !stream_order ? SL_WAY_HOST : host_memory ? SL_WAY_DIRECT : SL_WAY_STREAM;
+	staged->way = way;
 	staged->staging = staging;
 	staged->stream = stream;
 	staged->shape = chunks;
@@ -89,14 +91,15 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 		.part = part,
 		.words = stream_order,
 		.count = slots,
-		.length = host_memory ? 0 : chunks.slot_bytes,
+		.length = words_only ? 0 : chunks.slot_bytes,
 		.slots = staged->slots,
 		.granted = granted,
 	};
 	staged->ring = (struct sl_ring){
 		.staging = staging,
-		/* Host memory: the first turn begins the operation, the second ends it. */
-		.write = host_memory || op->kind == SL_WRITE,
+		/* Host memory: the first turn begins the operation, the second ends it. The turn of
+		 * SL_WAY_DEVICE has no await. */
+		.write = way == SL_WAY_DIRECT || (way == SL_WAY_STREAM && op->kind == SL_WRITE),
 		.count = slots,
 		.slots = staged->slots,
 		.moved = ring_moved,
@@ -107,14 +110,18 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, bool stream_or
 	staged->enqueued = staged->passed = chunks;
 	op->staged = staged;
 	op->on_stream = stream_order;
-	op->order.late = !stream_order;
-	return 0;
+	op->order.late = !stream_order || way == SL_WAY_DEVICE;
+	op->order.alone = way == SL_WAY_DEVICE;
+	return way == SL_WAY_DEVICE ? sl_transfers_new(staged) : 0;
 }
 
 void sl_staged_free(struct sl_staged *staged)
 {
 	if (!staged)
 		return;
+	/* Where a lost device may still write is left to it. */
+	if (!staged->slots[0].lost)
+		free(staged->transfers);
 	free(staged->slots);
 	free(staged);
 }
@@ -243,6 +250,11 @@ void sl_staged_start(struct sluice_op *op)
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
 	staged->locked.copied.file_size = op->locked.plan.file_size;
 	staged->locked.started = true;
+	if (staged->way == SL_WAY_DEVICE) {
+		staged->locked.exhausted = true;
+		if (!op->locked.stopped)
+			sl_ring_store(&staged->ring, 0);
+	}
 	ask = staged->way == SL_WAY_HOST && !op->locked.stopped;
 	staged->locked.asking = ask;
 	if (!ask) {
@@ -492,6 +504,8 @@ void sl_staged_end(struct sluice_op *op)
 	for (unsigned i = 0; i < staged->count; i++)
 		if (staged->locked.ran_out && !sl_staging_lost(staged->staging))
 			staged->slots[i].lost = false;
+	if (staged->way == SL_WAY_DEVICE && !staged->slots[0].lost)
+		sl_transfers_passed(staged);
 	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
 }
 

@@ -162,6 +162,8 @@ static struct window next_window(const struct sl_staged *staged, unsigned most, 
 
 	if (staged->way == SL_WAY_DIRECT)
 		return (struct window){2, 3};
+	if (staged->way == SL_WAY_DEVICE)
+		return (struct window){1, staged->transfer_count * SL_TRANSFER_COMMANDS + 1};
 	while (sl_chunk_next(&walk, &chunk)) {
 		if (!all && window.chunks && window.commands + chunk.segments + 2 > most)
 			break;
@@ -191,6 +193,20 @@ static int enqueue_window(struct batch *batch, const struct window *window)
 			rc = flush(batch);
 	}
 	return rc ? rc : flush(batch);
+}
+
+/* The same for SL_WAY_DEVICE: the transfers, and the word behind them whatever has become of them. */
+static int enqueue_transfers(struct batch *batch)
+{
+	struct sl_staged *staged = batch->op->staged;
+	int rc;
+
+	sl_transfers_enqueue(staged);
+	add_chunk(batch, 0, NULL);
+	rc = flush(batch);
+	if (rc && staged->transfer_count)
+		batch->torn = &staged->slots[0];
+	return rc;
 }
 
 /* True: the operation goes on, and the window's turns are entered. */
@@ -320,7 +336,7 @@ static bool has_more(const struct sl_staged *staged, const struct window *window
 	struct sl_chunk chunk;
 	uint64_t chunks = 0;
 
-	if (staged->way == SL_WAY_DIRECT)
+	if (staged->way != SL_WAY_STREAM)
 		return false;
 	while (chunks <= window->chunks && sl_chunk_next(&walk, &chunk))
 		chunks++;
@@ -345,7 +361,8 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
-	late = op->order.late = has_more(staged, &window);
+	late = has_more(staged, &window);
+	op->order.late |= late;
 	/* Before its place, from which on others may start it: what it has entered can be filled. */
 	enter_window(op, &window);
 	place = take_place(op, &window);
@@ -358,7 +375,8 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 		*out = op;
 	if (place == 0)
 		sl_op_start(op);
-	rc = enqueue_window(&batch, &window);
+	rc = staged->way == SL_WAY_DEVICE ? enqueue_transfers(&batch)
+	                                  : enqueue_window(&batch, &window);
 	pthread_mutex_unlock(&ctx->submission);
 	if (rc)
 		fail_submission(&batch, rc);

@@ -104,6 +104,29 @@ static int find_memory(const struct sluice_request *r, struct sl_device **out)
 	return 0;
 }
 
+/*
+ * Whether the backend moves the bytes to and from the device's memory itself: as sl_backend_ops.takes(). Not on
+ * streams that are not one stream, but one of each context or thread.
+ */
+static int find_backend(struct sluice_op *op, struct sl_device *memory,
+                        const struct sluice_request *r)
+{
+	struct sl_backend *backend = op->file->backend;
+	int rc;
+
+	if (!memory || !backend->ops->takes)
+		return 0;
+	if (wants_stream(r) && ((uintptr_t)r->stream <= SL_COMMON_STREAMS || !sl_transfers_fit(op)))
+		return 0;
+	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE);
+	if (rc <= 0)
+		return rc;
+	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
+	op->device = memory;
+	op->order.late = true;
+	return rc;
+}
+
 /* How the bytes get to their memory. */
 static int find_way(struct sluice_op *op, const struct sluice_request *r)
 {
@@ -112,8 +135,10 @@ static int find_way(struct sluice_op *op, const struct sluice_request *r)
 
 	if (rc)
 		return rc;
-	if (!wants_stream(r))
-		return memory ? sl_staged_new(op, memory, false, NULL, false) : 0;
+	if (!wants_stream(r)) {
+		rc = find_backend(op, memory, r);
+		return rc || !memory ? SL_MIN(rc, 0) : sl_staged_new(op, memory, SL_WAY_HOST, NULL);
+	}
 	device = sl_device_of_stream(r->stream, memory ? memory : sl_device_current());
 	if (!device)
 		return sl_fail(-EINVAL, "request: no device has this stream");
@@ -121,7 +146,15 @@ static int find_way(struct sluice_op *op, const struct sluice_request *r)
 		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
 		               memory->name, device->name);
 	rc = device->ops->stream_check(device, r->stream);
-	return rc ? rc : sl_staged_new(op, device, true, r->stream, !memory);
+	if (!rc)
+		rc = find_backend(op, memory, r);
+	if (rc < 0)
+		return rc;
+	return sl_staged_new(op, device,
+	                     rc        ? SL_WAY_DEVICE
+	                     : memory ? SL_WAY_STREAM
+	                              : SL_WAY_DIRECT,
+	                     r->stream);
 }
 
 /* ---------------------------------------------------------------------------------- submission */

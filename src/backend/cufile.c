@@ -1,0 +1,540 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Bytes between local files and the memory of NVIDIA's GPUs, by cuFile: on threads of its own, because it
+ * calls the driver, or on the caller's streams.
+ */
+#include "backend/cufile.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "backend/cufile_api.h"
+#include "device/device.h"
+
+/* Blocks that cuFile reads and writes back whole where it goes around the page cache. */
+#define BLOCK 4096
+/* That a call has to end in, at the end of the process. */
+#define ABANDON_NS INT64_C(1000000000)
+
+/* Memory that the caller has registered: transfers within it are given as offsets from its start. */
+struct buffer {
+	char *memory;
+	size_t length;
+	struct sl_device *device;
+};
+
+struct sl_cufile {
+	struct sl_core *core;
+	bool module;               /* nvidia-fs is there */
+	_Atomic bool abandoned;    /* the process ends */
+	_Atomic unsigned running;  /* calls that transfer */
+	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
+	bool stopped;
+	char detail[200]; /* what is told of it */
+
+	pthread_mutex_t mutex;
+	struct {
+		struct buffer *buffers;
+		size_t count, room;
+	} locked; /* guarded by mutex */
+};
+
+/* ---------------------------------------------------------------------------------- the choice */
+
+int sl_cufile_new(struct sl_core *core, struct sl_cufile **out)
+{
+	struct sl_cufile *cufile;
+
+	if (core->settings.choice == SL_CHOICE_CUFILE && !sl_cufile_load())
+		return sl_fail(-ENOSYS, "SLUICE_BACKEND is cufile, but cuFile cannot be used: %s",
+		               sl_cufile_missing());
+	cufile = calloc(1, sizeof(*cufile));
+	if (!cufile)
+		return sl_fail(-ENOMEM, "no memory");
+	cufile->core = core;
+	cufile->module = sl_cufile_has_module();
+	pthread_mutex_init(&cufile->mutex, NULL);
+	*out = cufile;
+	return 0;
+}
+
+int sl_cufile_choose(const char *what)
+{
+	return sl_cufile_load() ? 0 : sl_fail(-ENOSYS, "%s: cufile: %s", what, sl_cufile_missing());
+}
+
+/* Whether what cuFile does here is more than read() and copy. */
+static bool has_gpudirect(const struct sl_cufile *cufile)
+{
+	const struct sl_cufile_api *api = cufile->module ? sl_cufile_open() : NULL;
+
+	return api && (api->major_version || api->minor_version);
+}
+
+/* Loads nothing in a process that uses no GPU. */
+void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
+{
+	struct sl_cufile *cufile = core->cufile;
+	const struct sl_cufile_api *api;
+
+	out->name = "cufile";
+	out->remedy = NULL;
+	out->effect = "memory of GPUs is read into and written from through pinned memory";
+	if (!sl_cufile_has_cuda()) {
+		out->detail = "no: there is no driver of CUDA in this process";
+		return;
+	}
+	api = cufile->module ? sl_cufile_open() : sl_cufile_load();
+	if (!api) {
+		snprintf(cufile->detail, sizeof(cufile->detail), "no: %s", sl_cufile_missing());
+	} else if (!has_gpudirect(cufile)) {
+		snprintf(cufile->detail, sizeof(cufile->detail),
+		         "by name only: compatibility mode (%s)",
+		         cufile->module ? "cuFile does not use nvidia-fs" : "no nvidia-fs");
+		out->remedy = "load NVIDIA's kernel module nvidia-fs, where the disk's driver and "
+			      "the file system support it";
+	} else {
+		snprintf(cufile->detail, sizeof(cufile->detail),
+		         "yes: GPUDirect by nvidia-fs %u.%u", api->major_version,
+		         api->minor_version);
+		out->usable = 1;
+		out->effect = "local files are read into and written from memory of GPUs directly";
+	}
+	out->detail = cufile->detail;
+}
+
+/* ------------------------------------------------------------------------------------- handles */
+
+static int refused(const struct sl_local *local, CUfileError_t rc)
+{
+	return sl_fail(-ENOTSUP,
+	               "cuFile does not take '%s': CUfileOpError %d (%s), CUDA %d. It takes files of "
+	               "file systems that it knows, not tmpfs, on disks of which udev has a record in "
+	               "/run/udev/data; the backend 'auto' takes all",
+	               local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
+}
+
+/* The file's handle, made at the first use. The file's mutex is held; only submitting calls take it. */
+static int register_file(struct sl_local *local, struct sl_device *device)
+{
+	const struct sl_cufile_api *api = sl_cufile_open();
+	CUfileDescr_t what = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD};
+	CUfileHandle_t handle;
+	CUfileError_t rc;
+	int error;
+
+	if (!api)
+		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
+	/* In compatibility mode the page cache serves any offset and length. */
+	local->cufile.direct = has_gpudirect(local->core->cufile) && local->direct >= 0;
+	what.handle.fd = local->cufile.direct ? local->direct : local->descriptor;
+	error = device->ops->enter(device, NULL);
+	if (error)
+		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
+	rc = api->cuFileHandleRegister(&handle, &what);
+	device->ops->leave();
+	if (rc.err)
+		return refused(local, rc);
+	atomic_store_explicit(&local->cufile.handle, handle, memory_order_release);
+	return 0;
+}
+
+static int get_handle(struct sl_local *local, struct sl_device *device, bool named)
+{
+	int rc = 0;
+
+	if (atomic_load_explicit(&local->cufile.handle, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&local->cufile.mutex);
+	if (!atomic_load(&local->cufile.handle))
+		rc = register_file(local, device);
+	if (rc && !named) {
+		sl_log(&local->core->settings, SL_LOG_INFO, "%s", sluice_last_message());
+		atomic_store(&local->cufile.left, true);
+	}
+	pthread_mutex_unlock(&local->cufile.mutex);
+	return rc;
+}
+
+void sl_cufile_close(struct sl_local *local)
+{
+	CUfileHandle_t handle = atomic_load(&local->cufile.handle);
+
+	if (handle)
+		sl_cufile_open()->cuFileHandleDeregister(handle);
+	pthread_mutex_destroy(&local->cufile.mutex);
+}
+
+static int start_threads(struct sl_cufile *cufile)
+{
+	struct sl_pool *pool;
+	int rc = 0;
+
+	if (atomic_load_explicit(&cufile->pool, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&cufile->mutex);
+	if (!atomic_load(&cufile->pool)) {
+		rc = sl_pool_start("sluice-cuf", cufile->core->settings.cufile_threads, &pool);
+		if (!rc)
+			atomic_store_explicit(&cufile->pool, pool, memory_order_release);
+	}
+	pthread_mutex_unlock(&cufile->mutex);
+	return rc ? sl_fail(rc, "cannot start cuFile's threads: %s", sl_error_text(rc)) : 0;
+}
+
+static bool has_ragged(const struct sluice_extent *extents, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (extents[i].offset % BLOCK || extents[i].length % BLOCK)
+			return true;
+	return false;
+}
+
+int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
+                    const struct sluice_extent *extents, size_t count, bool write)
+{
+	struct sl_local *local = sl_local(backend);
+	bool named = local->choice == SL_CHOICE_CUFILE;
+	int rc;
+
+	if (!device->ops->enter || local->pseudo ||
+	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed))
+		return 0;
+	if (!named && (local->choice != SL_CHOICE_AUTO || !has_gpudirect(local->core->cufile)))
+		return 0;
+	rc = get_handle(local, device, named);
+	if (!rc)
+		rc = start_threads(local->core->cufile);
+	if (rc)
+		return named ? rc : 0;
+	/* Two writes in one block would take back what the other wrote. */
+	return !(write && local->cufile.direct && has_ragged(extents, count));
+}
+
+/* ------------------------------------------------------------------------------------- buffers */
+
+/* The registered memory that all of the range is in. The mutex is held. */
+static struct buffer *find_buffer(struct sl_cufile *cufile, const char *memory, size_t length)
+{
+	for (size_t i = 0; i < cufile->locked.count; i++) {
+		struct buffer *buffer = &cufile->locked.buffers[i];
+
+		if (memory >= buffer->memory && length <= buffer->length &&
+		    (size_t)(memory - buffer->memory) <= buffer->length - length)
+			return buffer;
+	}
+	return NULL;
+}
+
+/* What cuFile is to be given for the memory: where it is registered, and how far behind that it begins. */
+static char *base_of(struct sl_cufile *cufile, char *memory, size_t length, off_t *offset)
+{
+	struct buffer *buffer;
+	char *base = memory;
+
+	pthread_mutex_lock(&cufile->mutex);
+	buffer = find_buffer(cufile, memory, length);
+	if (buffer)
+		base = buffer->memory;
+	pthread_mutex_unlock(&cufile->mutex);
+	*offset = memory - base;
+	return base;
+}
+
+/* The mutex is held. */
+static bool make_room(struct sl_cufile *cufile)
+{
+	size_t room = cufile->locked.room ? 2 * cufile->locked.room : 8;
+	struct buffer *buffers;
+
+	if (cufile->locked.count < cufile->locked.room)
+		return true;
+	buffers = realloc(cufile->locked.buffers, room * sizeof(*buffers));
+	if (!buffers)
+		return false;
+	cufile->locked.buffers = buffers;
+	cufile->locked.room = room;
+	return true;
+}
+
+int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void *memory,
+                       size_t length)
+{
+	const struct sl_cufile_api *api;
+	CUfileError_t rc;
+	int error;
+
+	if (!device->ops->enter)
+		return sl_fail(-ENOTSUP, "cuFile is for GPUs of NVIDIA, and %s is none",
+		               device->name);
+	api = sl_cufile_open();
+	if (!api)
+		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
+	error = device->ops->enter(device, NULL);
+	if (error)
+		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
+	/* Not with the mutex, which cuFile's threads take. */
+	rc = api->cuFileBufRegister(memory, length, 0);
+	device->ops->leave();
+	if (rc.err)
+		return sl_fail(rc.err == CU_FILE_MEMORY_ALREADY_REGISTERED ? -EEXIST : -EIO,
+		               "cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
+		               length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
+	pthread_mutex_lock(&cufile->mutex);
+	if (make_room(cufile))
+		cufile->locked.buffers[cufile->locked.count++] =
+			(struct buffer){memory, length, device};
+	else
+		error = -ENOMEM;
+	pthread_mutex_unlock(&cufile->mutex);
+	if (error) {
+		api->cuFileBufDeregister(memory);
+		return sl_fail(error, "no memory");
+	}
+	return 0;
+}
+
+static int deregister(const struct buffer *buffer)
+{
+	CUfileError_t rc;
+	int error = buffer->device->ops->enter(buffer->device, NULL);
+
+	if (error)
+		return sl_fail(error, "%s cannot be used: %s", buffer->device->name,
+		               sl_error_text(error));
+	rc = sl_cufile_open()->cuFileBufDeregister(buffer->memory);
+	buffer->device->ops->leave();
+	return rc.err ? sl_fail(-EIO,
+	                        "cuFile does not let go of memory of %s: CUfileOpError %d (%s)",
+	                        buffer->device->name, rc.err, sl_cufile_error(rc.err))
+	              : 0;
+}
+
+int sl_cufile_unregister(struct sl_cufile *cufile, void *memory)
+{
+	struct buffer found = {NULL, 0, NULL};
+
+	pthread_mutex_lock(&cufile->mutex);
+	for (size_t i = 0; i < cufile->locked.count && !found.memory; i++) {
+		if (cufile->locked.buffers[i].memory != memory)
+			continue;
+		found = cufile->locked.buffers[i];
+		cufile->locked.buffers[i] = cufile->locked.buffers[--cufile->locked.count];
+	}
+	pthread_mutex_unlock(&cufile->mutex);
+	return found.memory ? deregister(&found)
+	                    : sl_fail(-EINVAL, "no registered buffer begins at %p", memory);
+}
+
+/* --------------------------------------------------------------------------- awaited on the host */
+
+static int failed(const struct sl_local *local, bool write, uint64_t offset, ssize_t result,
+                  char **message)
+{
+	int error = (int)-result;
+
+	if (asprintf(message, "cuFile cannot %s '%s' at byte %" PRIu64 ": CUfileOpError %d (%s)",
+	             write ? "write" : "read", local->path, offset, error,
+	             sl_cufile_error(error)) < 0)
+		*message = NULL;
+	return -EIO;
+}
+
+/* Bytes, -errno, or below that the negated CUfileOpError. */
+static ssize_t transfer(struct sl_piece *piece)
+{
+	const struct sl_cufile_api *api = sl_cufile_open();
+	struct sl_local *local = sl_local(piece->backend);
+	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
+	size_t length = piece->length - piece->moved;
+	off_t offset = (off_t)(piece->offset + piece->moved), base_offset;
+	char *base = base_of(local->core->cufile, piece->data, piece->length, &base_offset);
+	ssize_t rc;
+
+	base_offset += (off_t)piece->moved;
+	errno = 0;
+	rc = piece->write ? api->cuFileWrite(handle, base, length, offset, base_offset)
+	                  : api->cuFileRead(handle, base, length, offset, base_offset);
+	if (rc != -1)
+		return rc;
+	return errno ? -errno : -EIO;
+}
+
+static void move(struct sl_piece *piece)
+{
+	ssize_t result;
+
+	do {
+		result = transfer(piece);
+		if (result <= -CU_FILE_DRIVER_NOT_INITIALIZED) {
+			piece->error = failed(sl_local(piece->backend), piece->write,
+			                      piece->offset + piece->moved, result, &piece->message);
+			return;
+		}
+	} while (!sl_transfer_step(piece, result));
+}
+
+static void run(struct sl_task *task)
+{
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	struct sl_cufile *cufile = sl_local(piece->backend)->core->cufile;
+
+	/* Looked at behind the count: see sl_cufile_abandon(). */
+	atomic_fetch_add(&cufile->running, 1);
+	if (atomic_load(&cufile->abandoned))
+		piece->error = -EIO;
+	else if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
+		piece->error = -ECANCELED;
+	else
+		piece->error = piece->device->ops->enter(piece->device, NULL);
+	if (!piece->error) {
+		move(piece);
+		piece->device->ops->leave();
+	}
+	atomic_fetch_sub(&cufile->running, 1);
+	sl_piece_done(piece);
+}
+
+void sl_cufile_submit(struct sl_piece *piece)
+{
+	struct sl_cufile *cufile = sl_local(piece->backend)->core->cufile;
+
+	piece->direct = piece->nowait = piece->dontcache = false;
+	piece->bounce = NULL;
+	piece->task.run = run;
+	piece->task.home = 0;
+	if (atomic_load(&cufile->abandoned))
+		run(&piece->task);
+	else
+		sl_pool_submit(atomic_load_explicit(&cufile->pool, memory_order_acquire),
+		               &piece->task);
+}
+
+/* ------------------------------------------------------------------------------- in stream order */
+
+/*
+ * Streams that cuFile has been told of, in any context; what the stream is given is final when it is given.
+ * They stay: nobody says when a stream is gone, and another one in its place is told the same.
+ */
+static struct {
+	pthread_mutex_t mutex;
+	sluice_stream *known; /* guarded by mutex, as are the next */
+	size_t count, room;
+} streams = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static void register_stream(const struct sl_cufile_api *api, sluice_stream stream)
+{
+	size_t i = 0;
+
+	pthread_mutex_lock(&streams.mutex);
+	while (i < streams.count && streams.known[i] != stream)
+		i++;
+	if (i == streams.room) {
+		size_t room = streams.room ? 2 * streams.room : 16;
+		sluice_stream *known = realloc(streams.known, room * sizeof(*known));
+
+		streams.room = known ? room : streams.room;
+		streams.known = known ? known : streams.known;
+	}
+	if (i == streams.count && i < streams.room) {
+		streams.known[streams.count++] = stream;
+		/* A hint: what fails here works without. Not that offsets are aligned, which may be. */
+		api->cuFileStreamRegister(stream, CU_FILE_STREAM_FIXED_BUF_OFFSET |
+		                                          CU_FILE_STREAM_FIXED_FILE_OFFSET |
+		                                          CU_FILE_STREAM_FIXED_FILE_SIZE);
+	}
+	pthread_mutex_unlock(&streams.mutex);
+}
+
+int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
+                      struct sl_transfer *t, bool write)
+{
+	const struct sl_cufile_api *api = sl_cufile_open();
+	struct sl_local *local = sl_local(backend);
+	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
+	char *base = base_of(local->core->cufile, t->data, t->length, &t->base_offset);
+	CUfileError_t rc;
+	int error = device->ops->enter(device, stream);
+
+	if (error)
+		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
+	register_stream(api, stream);
+	rc = write ? api->cuFileWriteAsync(handle, base, &t->length, &t->offset, &t->base_offset,
+	                                   &t->moved, stream)
+	           : api->cuFileReadAsync(handle, base, &t->length, &t->offset, &t->base_offset,
+	                                  &t->moved, stream);
+	device->ops->leave();
+	if (!rc.err)
+		return 0;
+	return sl_fail(-EIO,
+	               "cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA "
+	               "%d",
+	               write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err),
+	               rc.cu_err);
+}
+
+int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bool write,
+                     char **message)
+{
+	struct sl_local *local = sl_local(backend);
+	int rc = 0;
+
+	*message = NULL;
+	if (t->moved == (ssize_t)t->length)
+		return 0;
+	if (t->moved <= -CU_FILE_DRIVER_NOT_INITIALIZED)
+		return failed(local, write, (uint64_t)t->offset, t->moved, message);
+	if (t->moved < 0)
+		rc = asprintf(message, "cuFile cannot %s '%s' at byte %" PRIu64,
+		              write ? "write" : "read", local->path, (uint64_t)t->offset);
+	else
+		rc = asprintf(message,
+		              "cuFile %s %zd of %zu bytes %s '%s' at byte %" PRIu64
+		              " in stream order",
+		              write ? "wrote" : "read", t->moved, t->length,
+		              write ? "to" : "of", local->path, (uint64_t)t->offset);
+	if (rc < 0)
+		*message = NULL;
+	return -EIO;
+}
+
+/* ----------------------------------------------------------------------------------------- end */
+
+void sl_cufile_stop(struct sl_cufile *cufile)
+{
+	if (!cufile || cufile->stopped)
+		return;
+	cufile->stopped = true;
+	sl_pool_stop(atomic_load(&cufile->pool));
+}
+
+void sl_cufile_abandon(struct sl_cufile *cufile)
+{
+	int64_t deadline = sl_now() + ABANDON_NS;
+	struct timespec moment = {0, 1000000};
+
+	if (!cufile)
+		return;
+	atomic_store(&cufile->abandoned, true);
+	while (atomic_load(&cufile->running) && sl_now() < deadline)
+		nanosleep(&moment, NULL);
+	/* A call that the driver holds up for longer is left where it is. */
+	if (!atomic_load(&cufile->running))
+		sl_cufile_stop(cufile);
+}
+
+void sl_cufile_free(struct sl_cufile *cufile)
+{
+	if (!cufile)
+		return;
+	for (size_t i = 0; i < cufile->locked.count; i++)
+		deregister(&cufile->locked.buffers[i]);
+	sl_pool_free(atomic_load(&cufile->pool));
+	pthread_mutex_destroy(&cufile->mutex);
+	free(cufile->locked.buffers);
+	free(cufile);
+}

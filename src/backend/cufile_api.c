@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "backend/cufile_api.h"
+
+#define LIBRARY "libcufile.so.0"
+#define CUDA    "libcuda.so.1"
+#define MODULE  "/proc/driver/nvidia-fs"
+
+static struct {
+	pthread_once_t loading, opening;
+	struct sl_cufile_api api;
+	bool loaded, open;
+	char missing[160];
+} cufile = {.loading = PTHREAD_ONCE_INIT, .opening = PTHREAD_ONCE_INIT};
+
+static void load(void)
+{
+	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library) {
+		snprintf(cufile.missing, sizeof(cufile.missing), "%s cannot be loaded", LIBRARY);
+		return;
+	}
+#define FIND(type, name, arguments)                                                                \
+	*(void **)&cufile.api.name = dlsym(library, #name);                                        \
+	if (!cufile.api.name) {                                                                    \
+		snprintf(cufile.missing, sizeof(cufile.missing), "%s has no %s", LIBRARY, #name); \
+		return;                                                                            \
+	}
+	SL_CUFILE_FUNCTIONS(FIND)
+#undef FIND
+	cufile.loaded = true;
+}
+
+const struct sl_cufile_api *sl_cufile_load(void)
+{
+	pthread_once(&cufile.loading, load);
+	return cufile.loaded ? &cufile.api : NULL;
+}
+
+/* It stays open: cuFile closes it itself when the process ends. */
+static void open_driver(void)
+{
+	CUfileDrvProps_t properties = {0};
+	CUfileError_t rc;
+
+	if (!sl_cufile_load())
+		return;
+	rc = cufile.api.cuFileDriverOpen();
+	if (rc.err && rc.err != CU_FILE_DRIVER_ALREADY_OPEN) {
+		snprintf(cufile.missing, sizeof(cufile.missing), "cuFileDriverOpen() says %d (%s)",
+		         rc.err, sl_cufile_error(rc.err));
+		return;
+	}
+	rc = cufile.api.cuFileDriverGetProperties(&properties);
+	if (!rc.err) {
+		cufile.api.major_version = properties.nvfs.major_version;
+		cufile.api.minor_version = properties.nvfs.minor_version;
+	}
+	cufile.open = true;
+}
+
+const struct sl_cufile_api *sl_cufile_open(void)
+{
+	pthread_once(&cufile.opening, open_driver);
+	return cufile.open ? &cufile.api : NULL;
+}
+
+const char *sl_cufile_missing(void)
+{
+	return cufile.missing;
+}
+
+bool sl_cufile_has_module(void)
+{
+	return !access(MODULE, F_OK);
+}
+
+bool sl_cufile_has_cuda(void)
+{
+	void *library = dlopen(CUDA, RTLD_NOW | RTLD_NOLOAD);
+
+	if (library)
+		dlclose(library);
+	return library;
+}
+
+const char *sl_cufile_error(int error)
+{
+	switch (error) {
+	case CU_FILE_DRIVER_NOT_INITIALIZED:
+		return "its driver is not initialized";
+	case CU_FILE_PLATFORM_NOT_SUPPORTED:
+		return "platform not supported";
+	case CU_FILE_IO_NOT_SUPPORTED:
+		return "not supported on this file";
+	case CU_FILE_DEVICE_NOT_SUPPORTED:
+		return "not supported on this GPU";
+	case CU_FILE_CUDA_DRIVER_ERROR:
+		return "an error of CUDA's driver";
+	case CU_FILE_CUDA_POINTER_INVALID:
+	case CU_FILE_CUDA_MEMORY_TYPE_INVALID:
+	case CU_FILE_CUDA_POINTER_RANGE_ERROR:
+		return "no such memory of a GPU";
+	case CU_FILE_CUDA_CONTEXT_MISMATCH:
+		return "memory of another context";
+	case CU_FILE_INVALID_FILE_TYPE:
+		return "file type not supported";
+	case CU_FILE_INVALID_FILE_OPEN_FLAG:
+		return "open flags not supported";
+	case CU_FILE_DIO_NOT_SET:
+		return "not opened for direct I/O";
+	case CU_FILE_INVALID_VALUE:
+		return "invalid argument";
+	case CU_FILE_MEMORY_ALREADY_REGISTERED:
+		return "memory is registered already";
+	case CU_FILE_MEMORY_NOT_REGISTERED:
+		return "memory is not registered";
+	case CU_FILE_PERMISSION_DENIED:
+		return "permission denied";
+	case CU_FILE_HANDLE_NOT_REGISTERED:
+		return "handle not registered";
+	case CU_FILE_INTERNAL_ERROR:
+		return "internal error";
+	case CU_FILE_IO_DISABLED:
+		return "switched off for this file by cufile.json";
+	case CU_FILE_ASYNC_NOT_SUPPORTED:
+		return "stream order not supported";
+	default:
+		return "see CUfileOpError in cufile.h";
+	}
+}
