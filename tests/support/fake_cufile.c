@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -155,15 +156,19 @@ struct handle {
 CUfileError_t cuFileHandleRegister(CUfileHandle_t *handle, CUfileDescr_t *what)
 {
 	struct handle *made;
+	struct stat stat;
 	struct statfs fs;
 	CUfileError_t rc;
+	bool memory;
 	void *ctx = NULL;
 
 	if (!usable || cuda.cuCtxGetCurrent(&ctx) || !ctx)
 		return error_of(CU_FILE_CUDA_CONTEXT_MISMATCH);
-	if (what->type != CU_FILE_HANDLE_TYPE_OPAQUE_FD || fstatfs(what->handle.fd, &fs))
+	if (what->type != CU_FILE_HANDLE_TYPE_OPAQUE_FD || fstat(what->handle.fd, &stat) ||
+	    fstatfs(what->handle.fd, &fs))
 		return error_of(CU_FILE_INVALID_VALUE);
-	rc = answer(HANDLE, fs.f_type == TMPFS_MAGIC ? CU_FILE_IO_NOT_SUPPORTED : 0);
+	memory = S_ISREG(stat.st_mode) && fs.f_type == TMPFS_MAGIC;
+	rc = answer(HANDLE, memory ? CU_FILE_IO_NOT_SUPPORTED : 0);
 	if (rc.err)
 		return rc;
 	made = malloc(sizeof(*made));
