@@ -133,10 +133,10 @@ struct sluice_config {
 	 * "debug" (requests). */
 	const char *log;
 };
-#define SLUICE_CONFIG_INIT                                                                    \
-	{                                                                                     \
-		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-			0, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                           \
+#define SLUICE_CONFIG_INIT                                                                       \
+	{                                                                                        \
+		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+			NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                              \
 	}
 
 /*
@@ -299,8 +299,8 @@ struct sluice_stat {
 	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
 	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
 	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *backend;    /* "auto", "posix", "uring", "cufile", "easy", "multi"; a constant */
-	char etag[128];         /* of a remote object, which says what version it is; or "" */
+	const char *backend; /* "auto", "posix", "uring", "cufile", "easy", "multi"; a constant */
+	char etag[128];      /* of a remote object, which says what version it is; or "" */
 };
 /* What is known about the file now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);

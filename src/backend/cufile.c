@@ -29,9 +29,9 @@ struct buffer {
 
 struct sl_cufile {
 	struct sl_core *core;
-	bool module;               /* nvidia-fs is there */
-	_Atomic bool abandoned;    /* the process ends */
-	_Atomic unsigned running;  /* calls that transfer */
+	bool module;                    /* nvidia-fs is there */
+	_Atomic bool abandoned;         /* the process ends */
+	_Atomic unsigned running;       /* calls that transfer */
 	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
 	bool stopped;
 	char detail[200]; /* what is told of it */
@@ -111,11 +111,12 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 
 static int refused(const struct sl_local *local, CUfileError_t rc)
 {
-	return sl_fail(-ENOTSUP,
-	               "cuFile does not take '%s': CUfileOpError %d (%s), CUDA %d. It takes files of "
-	               "file systems that it knows, not tmpfs, on disks of which udev has a record in "
-	               "/run/udev/data; the backend 'auto' takes all",
-	               local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
+	return sl_fail(
+		-ENOTSUP,
+		"cuFile does not take '%s': CUfileOpError %d (%s), CUDA %d. It takes files of "
+		"file systems that it knows, not tmpfs, on disks of which udev has a record in "
+		"/run/udev/data; the backend 'auto' takes all",
+		local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
 /* The file's handle, made at the first use. The file's mutex is held; only submitting calls take it. */
@@ -281,9 +282,10 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 	rc = api->cuFileBufRegister(memory, length, 0);
 	device->ops->leave();
 	if (rc.err)
-		return sl_fail(rc.err == CU_FILE_MEMORY_ALREADY_REGISTERED ? -EEXIST : -EIO,
-		               "cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
-		               length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
+		return sl_fail(
+			rc.err == CU_FILE_MEMORY_ALREADY_REGISTERED ? -EEXIST : -EIO,
+			"cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
+			length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 	pthread_mutex_lock(&cufile->mutex);
 	if (make_room(cufile))
 		cufile->locked.buffers[cufile->locked.count++] =
@@ -371,8 +373,9 @@ static void move(struct sl_piece *piece)
 	do {
 		result = transfer(piece);
 		if (result <= -CU_FILE_DRIVER_NOT_INITIALIZED) {
-			piece->error = failed(sl_local(piece->backend), piece->write,
-			                      piece->offset + piece->moved, result, &piece->message);
+			piece->error =
+				failed(sl_local(piece->backend), piece->write,
+			               piece->offset + piece->moved, result, &piece->message);
 			return;
 		}
 	} while (!sl_transfer_step(piece, result));
@@ -470,11 +473,11 @@ int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, slui
 	device->ops->leave();
 	if (!rc.err)
 		return 0;
-	return sl_fail(-EIO,
-	               "cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA "
-	               "%d",
-	               write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err),
-	               rc.cu_err);
+	return sl_fail(
+		-EIO,
+		"cuFile did not take a %s of '%s' in stream order: CUfileOpError %d (%s), CUDA "
+		"%d",
+		write ? "write" : "read", local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
 int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bool write,
@@ -495,8 +498,8 @@ int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bo
 		rc = asprintf(message,
 		              "cuFile %s %zd of %zu bytes %s '%s' at byte %" PRIu64
 		              " in stream order",
-		              write ? "wrote" : "read", t->moved, t->length,
-		              write ? "to" : "of", local->path, (uint64_t)t->offset);
+		              write ? "wrote" : "read", t->moved, t->length, write ? "to" : "of",
+		              local->path, (uint64_t)t->offset);
 	if (rc < 0)
 		*message = NULL;
 	return -EIO;

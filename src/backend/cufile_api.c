@@ -25,11 +25,11 @@ static void load(void)
 		snprintf(cufile.missing, sizeof(cufile.missing), "%s cannot be loaded", LIBRARY);
 		return;
 	}
-#define FIND(type, name, arguments)                                                                \
-	*(void **)&cufile.api.name = dlsym(library, #name);                                        \
-	if (!cufile.api.name) {                                                                    \
+#define FIND(type, name, arguments)                                                               \
+	*(void **)&cufile.api.name = dlsym(library, #name);                                       \
+	if (!cufile.api.name) {                                                                   \
 		snprintf(cufile.missing, sizeof(cufile.missing), "%s has no %s", LIBRARY, #name); \
-		return;                                                                            \
+		return;                                                                           \
 	}
 	SL_CUFILE_FUNCTIONS(FIND)
 #undef FIND

@@ -57,7 +57,8 @@ typedef struct {
 
 typedef struct {
 	struct {
-		unsigned major_version; /* of the kernel module nvidia-fs; 0 with the next: it is not there */
+		unsigned
+			major_version; /* of the kernel module nvidia-fs; 0 with the next: it is not there */
 		unsigned minor_version;
 		size_t poll_thresh_size;
 		size_t max_direct_io_size;
@@ -79,24 +80,24 @@ enum {
 	CU_FILE_STREAM_FIXED_FILE_SIZE = 4,
 };
 
-#define SL_CUFILE_FUNCTIONS(X)                                                                     \
-	X(CUfileError_t, cuFileDriverOpen, (void))                                                 \
-	X(CUfileError_t, cuFileDriverGetProperties, (CUfileDrvProps_t * properties))               \
-	X(CUfileError_t, cuFileHandleRegister, (CUfileHandle_t * handle, CUfileDescr_t * what))    \
-	X(void, cuFileHandleDeregister, (CUfileHandle_t handle))                                   \
-	X(CUfileError_t, cuFileBufRegister, (const void *memory, size_t length, int flags))        \
-	X(CUfileError_t, cuFileBufDeregister, (const void *memory))                                \
-	X(CUfileError_t, cuFileStreamRegister, (sluice_stream stream, unsigned flags))             \
-	X(ssize_t, cuFileRead,                                                                     \
-	  (CUfileHandle_t handle, void *base, size_t length, off_t offset, off_t base_offset))     \
-	X(ssize_t, cuFileWrite,                                                                    \
-	  (CUfileHandle_t handle, const void *base, size_t length, off_t offset,                   \
-	   off_t base_offset))                                                                     \
-	X(CUfileError_t, cuFileReadAsync,                                                          \
-	  (CUfileHandle_t handle, void *base, size_t *length, off_t *offset, off_t *base_offset,   \
-	   ssize_t *moved, sluice_stream stream))                                                  \
-	X(CUfileError_t, cuFileWriteAsync,                                                         \
-	  (CUfileHandle_t handle, void *base, size_t *length, off_t *offset, off_t *base_offset,   \
+#define SL_CUFILE_FUNCTIONS(X)                                                                   \
+	X(CUfileError_t, cuFileDriverOpen, (void))                                               \
+	X(CUfileError_t, cuFileDriverGetProperties, (CUfileDrvProps_t * properties))             \
+	X(CUfileError_t, cuFileHandleRegister, (CUfileHandle_t * handle, CUfileDescr_t * what))  \
+	X(void, cuFileHandleDeregister, (CUfileHandle_t handle))                                 \
+	X(CUfileError_t, cuFileBufRegister, (const void *memory, size_t length, int flags))      \
+	X(CUfileError_t, cuFileBufDeregister, (const void *memory))                              \
+	X(CUfileError_t, cuFileStreamRegister, (sluice_stream stream, unsigned flags))           \
+	X(ssize_t, cuFileRead,                                                                   \
+	  (CUfileHandle_t handle, void *base, size_t length, off_t offset, off_t base_offset))   \
+	X(ssize_t, cuFileWrite,                                                                  \
+	  (CUfileHandle_t handle, const void *base, size_t length, off_t offset,                 \
+	   off_t base_offset))                                                                   \
+	X(CUfileError_t, cuFileReadAsync,                                                        \
+	  (CUfileHandle_t handle, void *base, size_t *length, off_t *offset, off_t *base_offset, \
+	   ssize_t *moved, sluice_stream stream))                                                \
+	X(CUfileError_t, cuFileWriteAsync,                                                       \
+	  (CUfileHandle_t handle, void *base, size_t *length, off_t *offset, off_t *base_offset, \
 	   ssize_t *moved, sluice_stream stream))
 
 struct sl_cufile_api {

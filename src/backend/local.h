@@ -34,8 +34,8 @@ struct sl_local {
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */
 		_Atomic(void *) handle; /* NULL: not yet */
-		_Atomic bool left;      /* it refused the file, and nobody had asked for it by name */
-		bool direct;            /* it was given the descriptor `direct` */
+		_Atomic bool left; /* it refused the file, and nobody had asked for it by name */
+		bool direct;       /* it was given the descriptor `direct` */
 	} cufile;
 	/* The whole file as it was at the first look without cachestat, never touched. */
 	struct {

@@ -112,7 +112,8 @@ int sl_choice_parse(const char *what, const char *name, unsigned *out)
 			return 0;
 		}
 	}
-	return sl_fail(-EINVAL, "%s: no backend is called '%s'; there are auto, posix, uring and cufile",
+	return sl_fail(-EINVAL,
+	               "%s: no backend is called '%s'; there are auto, posix, uring and cufile",
 	               what, name);
 }
 

@@ -67,10 +67,13 @@ static struct {
 
 static void at_exit(void)
 {
+	struct sl_list *link;
+
 	if (sl_forked())
 		return;
 	pthread_mutex_lock(&leaving.mutex);
-	sl_list_each (link, &leaving.contexts) {
+	/* Who was registered last runs first, and does it all. */
+	while ((link = sl_list_take(&leaving.contexts))) {
 		struct sluice_context *ctx =
 			SL_CONTAINER(link, struct sluice_context, devices.link);
 

@@ -228,7 +228,7 @@ struct sl_span {
 /*
  * Enters the operation's spans. 0: it may start; 1: sl_order_leave() of another one will hand it
  * out; -EINVAL: ranges of one write overlap each other (it has not entered); -EBUSY: it is in stream
- * order, and would wait for one that is late, or it is alone, and would wait (it has not entered).
+ * order, and would wait for one that is late, or for any if its stream says when (it has not entered).
  */
 int sl_order_enter(struct sluice_op *op);
 /* Takes the operation out, and appends those that may start now to ready. */
@@ -288,9 +288,9 @@ struct sluice_op {
 		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs a
 		 * thread that calls the driver, or has not been enqueued whole. */
 		bool late;
-		/* Its effect comes when the stream does, whatever else is in flight: it does not enter
-		 * while anything holds it back. */
-		bool alone;
+		/* Its effect comes when this stream comes to it, whatever else is in flight: it does not
+		 * enter while anything holds it back but others of that stream. NULL: we say when. */
+		sluice_stream stream;
 	} order;
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */

@@ -35,12 +35,15 @@ struct entering {
 static void count_blocker(struct sl_interval *interval, void *argument)
 {
 	struct entering *entering = argument;
+	struct sluice_op *earlier = owner(interval), *op = entering->op;
 
-	if (owner(interval) == entering->op)
+	if (earlier == op)
 		entering->overlaps_itself = true;
+	else if (op->order.stream && earlier->order.stream == op->order.stream)
+		return; /* the stream itself has one come after the other */
 	else
-		entering->op->order.blockers++;
-	entering->late |= owner(interval)->order.late;
+		op->order.blockers++;
+	entering->late |= earlier->order.late;
 }
 
 /* Whether an operation of the first effect holds a later one of the second back. */
@@ -83,7 +86,7 @@ int sl_order_enter(struct sluice_op *op)
 	if (entering.overlaps_itself) {
 		remove_spans(op, entered);
 		rc = -EINVAL;
-	} else if ((op->on_stream && entering.late) || (op->order.alone && op->order.blockers)) {
+	} else if ((op->on_stream && entering.late) || (op->order.stream && op->order.blockers)) {
 		remove_spans(op, entered);
 		rc = -EBUSY;
 	} else {

@@ -111,7 +111,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way wa
 	op->staged = staged;
 	op->on_stream = stream_order;
 	op->order.late = !stream_order || way == SL_WAY_DEVICE;
-	op->order.alone = way == SL_WAY_DEVICE;
+	op->order.stream = way == SL_WAY_DEVICE ? stream : NULL;
 	return way == SL_WAY_DEVICE ? sl_transfers_new(staged) : 0;
 }
 

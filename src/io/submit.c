@@ -151,7 +151,7 @@ static int find_way(struct sluice_op *op, const struct sluice_request *r)
 	if (rc < 0)
 		return rc;
 	return sl_staged_new(op, device,
-	                     rc        ? SL_WAY_DEVICE
+	                     rc       ? SL_WAY_DEVICE
 	                     : memory ? SL_WAY_STREAM
 	                              : SL_WAY_DIRECT,
 	                     r->stream);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Operations in stream order whose bytes the backend has the stream move by itself: what it is given, and what
- * came of that. It knows nothing of our order among operations; see `alone` in io.h.
+ * came of that. It knows nothing of our order among operations: see order.stream in io.h.
  */
 #include <errno.h>
 #include <stdlib.h>

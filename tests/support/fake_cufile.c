@@ -70,7 +70,7 @@ static void find_cuda(void)
 /* -------------------------------------------------------------------------------------- faults */
 
 enum call { OPEN, HANDLE, BUFFER, STREAM, TRANSFER, ENQUEUE, PASSED, REGISTERED, CALLS };
-static const char *const names[CALLS] = {"OPEN",    "HANDLE", "BUFFER",    "STREAM",
+static const char *const names[CALLS] = {"OPEN",     "HANDLE",  "BUFFER", "STREAM",
                                          "TRANSFER", "ENQUEUE", "PASSED", "REGISTERED"};
 
 static struct {
@@ -87,6 +87,7 @@ static bool fails(enum call call, long *value)
 	const char *text;
 	unsigned nth;
 	bool failed;
+	long parsed;
 
 	snprintf(name, sizeof(name), "FAKE_CUFILE_%s", names[call]);
 	pthread_mutex_lock(&faults.mutex);
@@ -97,7 +98,8 @@ static bool fails(enum call call, long *value)
 		faults.seen[call] = 0;
 	}
 	faults.seen[call]++;
-	failed = sscanf(text, "%u:%ld", &nth, value) == 2 && nth == faults.seen[call];
+	failed = sscanf(text, "%u:%ld", &nth, &parsed) == 2 && nth == faults.seen[call];
+	*value = failed ? parsed : *value;
 	faults.calls[call] += !failed;
 	pthread_mutex_unlock(&faults.mutex);
 	return failed;
@@ -246,7 +248,7 @@ CUfileError_t cuFileBufDeregister(const void *memory)
 /* Counts transfers whose memory is registered, and given as it was registered. */
 static void count_registered(const char *base, off_t offset, size_t length)
 {
-	long ignored;
+	long ignored = 0;
 	bool found = false;
 
 	pthread_mutex_lock(&buffers.mutex);
@@ -338,15 +340,17 @@ static ssize_t one_chunk(struct handle *handle, bool write, char *memory, size_t
 
 	if (!bounce)
 		return rc;
-	if (write && !cuda.cuMemcpyDtoHAsync_v2(place_of(bounce, offset), (uintptr_t)memory, length,
-	                                        stream) &&
+	if (write &&
+	    !cuda.cuMemcpyDtoHAsync_v2(place_of(bounce, offset), (uintptr_t)memory, length,
+	                               stream) &&
 	    !cuda.cuStreamSynchronize(stream))
 		rc = write_bounce(handle, bounce, length, offset);
 	if (!write) {
 		rc = read_bounce(handle, bounce, length, offset);
-		if (rc > 0 && (cuda.cuMemcpyHtoDAsync_v2((uintptr_t)memory, place_of(bounce, offset),
-		                                         (size_t)rc, stream) ||
-		               cuda.cuStreamSynchronize(stream)))
+		if (rc > 0 &&
+		    (cuda.cuMemcpyHtoDAsync_v2((uintptr_t)memory, place_of(bounce, offset),
+		                               (size_t)rc, stream) ||
+		     cuda.cuStreamSynchronize(stream)))
 			rc = -CU_FILE_CUDA_DRIVER_ERROR;
 	}
 	atomic_store(&bounce->busy, false);
@@ -359,7 +363,7 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 	void *ctx = NULL, *stream;
 	size_t moved = 0;
 	ssize_t rc = 0;
-	long value;
+	long value = 0;
 
 	if (!handle || cuda.cuCtxGetCurrent(&ctx) || !ctx)
 		return -CU_FILE_CUDA_CONTEXT_MISMATCH;
@@ -424,7 +428,7 @@ static void move(void *argument)
 {
 	struct step *step = argument;
 	ssize_t rc;
-	long value;
+	long value = 0;
 
 	if (step->first) {
 		take_delay();
@@ -434,10 +438,9 @@ static void move(void *argument)
 	    *step->base_offset_p != step->base_offset)
 		*step->moved = -CU_FILE_INVALID_VALUE;
 	if (*step->moved == (ssize_t)step->at) {
-		rc = step->write ? write_bounce(step->handle, step->bounce, step->length,
-		                                step->offset)
-		                 : read_bounce(step->handle, step->bounce, step->length,
-		                               step->offset);
+		rc = step->write
+		             ? write_bounce(step->handle, step->bounce, step->length, step->offset)
+		             : read_bounce(step->handle, step->bounce, step->length, step->offset);
 		*step->moved = rc < 0 ? rc : *step->moved + rc;
 	}
 	if (step->last && fails(PASSED, &value))
@@ -463,8 +466,8 @@ static int enqueue_step(struct step *step, char *memory, void *stream)
 		rc = rc ? rc : cuda.cuLaunchHostFunc(stream, move, step);
 	} else {
 		rc = cuda.cuLaunchHostFunc(stream, move, step);
-		rc = rc ? rc : cuda.cuMemcpyHtoDAsync_v2((uintptr_t)memory, place, step->length,
-		                                         stream);
+		rc = rc ? rc
+		        : cuda.cuMemcpyHtoDAsync_v2((uintptr_t)memory, place, step->length, stream);
 	}
 	return rc ? rc : cuda.cuLaunchHostFunc(stream, let_go, step);
 }
