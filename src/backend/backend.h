@@ -195,6 +195,8 @@ void sl_cufile_free(struct sl_cufile *cufile);
 void sl_cufile_abandon(struct sl_cufile *cufile);
 /* 0, or -ENOSYS with a sentence that begins with what. */
 int sl_cufile_choose(const char *what);
+/* Has it make what it needs, if it will be used: a call of the driver. */
+void sl_cufile_prepare(struct sl_cufile *cufile);
 /* What is told of it. */
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out);
 /* Memory of a device, as sluice_register_buffer(). */

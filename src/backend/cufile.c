@@ -75,6 +75,14 @@ static bool has_gpudirect(const struct sl_cufile *cufile)
 	return api && (api->major_version || api->minor_version);
 }
 
+void sl_cufile_prepare(struct sl_cufile *cufile)
+{
+	unsigned choice = cufile->core->settings.choice;
+
+	if (choice == SL_CHOICE_CUFILE || (choice == SL_CHOICE_AUTO && cufile->module))
+		sl_cufile_open();
+}
+
 /* Loads nothing in a process that uses no GPU. */
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 {

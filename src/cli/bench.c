@@ -39,7 +39,9 @@ static const struct argp_option option_list[] = {
          "device",
          0},
 	{"backend", KEY_BACKEND, "NAME", 0,
-         "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
+         "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "
+         "'easy'",
+         0},
 	{"chunk", KEY_CHUNK, "SIZE", 0, "What one request to the system moves at most", 0},
 	{"size", KEY_SIZE, "SIZE", 0,
          "Bytes in each round (default: the file's length; 1 GiB for write)", 0},

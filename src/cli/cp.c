@@ -26,7 +26,9 @@ static const struct argp_option option_list[] = {
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
 	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
 	{"backend", KEY_BACKEND, "NAME", 0,
-         "Move local files by 'auto', 'posix' or 'uring', remote ones by 'multi' or 'easy'", 0},
+         "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "
+         "'easy'",
+         0},
 	{"through", KEY_THROUGH, "DEVICE", 0,
          "Read into memory of a device and write from there, in stream order: 'device' or "
          "'device:N' is a GPU, 'emulated' one made of threads",

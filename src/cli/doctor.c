@@ -102,7 +102,10 @@ static void print_machine(const struct options *o)
 static void print_features(const struct options *o, const sluice_context *ctx)
 {
 	struct sluice_feature f = {.size = sizeof f};
+	struct sluice_device d = {.size = sizeof d};
 
+	/* Loads the drivers, without which some features are not looked for. */
+	sluice_device_describe(0, &d);
 	cli_heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
 		cli_feature_print(o->json, &f, i == 0);

@@ -8,7 +8,7 @@
 
 #include "cli.h"
 
-const char *const cli_backends[] = {"auto", "posix", "uring", "multi", "easy", NULL};
+const char *const cli_backends[] = {"auto", "posix", "uring", "cufile", "multi", "easy", NULL};
 
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text)
 {

@@ -20,7 +20,9 @@ enum { KEY_JSON = 256, KEY_BACKEND };
 static const struct argp_option option_list[] = {
 	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
 	{"backend", KEY_BACKEND, "NAME", 0,
-         "Open local files with 'auto', 'posix' or 'uring', remote ones with 'multi' or 'easy'", 0},
+         "Open local files with 'auto', 'posix', 'uring' or 'cufile', remote ones with 'multi' or "
+         "'easy'",
+         0},
 	{0},
 };
 

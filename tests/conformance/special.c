@@ -295,8 +295,10 @@ static void a_block_device_is_read_and_written(void **state)
 	const char *image = scratch(f, "image");
 	struct sluice_stat st = {.size = sizeof(st)};
 	struct buffer b, back;
+	bool cufile = row->config.backend && !strcmp(row->config.backend, "cufile");
 	sluice_file *file;
 	char device[64];
+	int64_t result;
 	int loop;
 
 	file_make(image, 4 * MIB, 1);
@@ -319,7 +321,10 @@ static void a_block_device_is_read_and_written(void **state)
 	assert_int_equal(read_now(file, back.data, 100, 4 * MIB), 0);
 	assert_read(file, back.data, 2 * MIB, MIB);
 	assert_pattern(back.data, 2 * MIB, MIB, 2);
-	assert_fails(start_write(file, b.data, 4096, 4 * MIB), ENOSPC);
+	/* On a stream cuFile does not say why. */
+	result = finish(start_write(file, b.data, 4096, 4 * MIB));
+	if (result != -ENOSPC && !(cufile && result == -EIO))
+		fail_msg("a write behind the end gave %lld", (long long)result);
 	assert_ok(sluice_sync(file));
 	assert_ok(sluice_close(file));
 	ioctl(loop, LOOP_CLR_FD, 0);

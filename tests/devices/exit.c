@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process that ends with operations in flight, on a stream that will never come to them: it ends, and
- * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one).
+ * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one), "queue"
+ * (many that are awaited on the host; with a cuFile that takes its time).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -63,14 +64,19 @@ int main(int argc, char **argv)
 	if (!strcmp(how, "host")) {
 		/* Behind one in stream order, in the file. */
 		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+		const char *folder = getenv("SLUICE_TEST_DIR");
+		char path[512];
 		sluice_file *out;
 
+		snprintf(path, sizeof(path), "%s/exit-%d", folder ? folder : ".", (int)getpid());
 		o.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
-		must(sluice_open(ctx, "/dev/shm/sluice-exit", &o, &out));
-		unlink("/dev/shm/sluice-exit");
+		must(sluice_open(ctx, path, &o, &out));
+		unlink(path);
 		must(sluice_write_on(out, memory, 10000, 0, stream, NULL));
 		must(sluice_write(out, memory, 10000, 0, &last));
 	}
+	for (int i = 0; i < 40 && !strcmp(how, "queue"); i++)
+		must(sluice_read(file, memory, 10000, 0, &last));
 	if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, wait_for, last))
 		pthread_detach(thread);
 	exit(0);

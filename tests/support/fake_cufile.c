@@ -5,7 +5,7 @@
  * copy behind it. What the real one leaves open it refuses: see cuFileRead() and check_async().
  *
  * FAKE_CUFILE_NVFS=2.17     GPUDirect is there, by that version of nvidia-fs
- * FAKE_CUFILE_DELAY_US=N    transfers on a stream take that long
+ * FAKE_CUFILE_DELAY_US=N    transfers take that long
  * FAKE_CUFILE_<CALL>=N:V    the Nth call from when it was set answers V. OPEN, HANDLE, BUFFER, ENQUEUE: an
  *                           error; TRANSFER, PASSED: what it is said to have moved
  */
@@ -27,6 +27,7 @@
 
 #define API   __attribute__((visibility("default")))
 #define BLOCK 4096
+#define POOL  32
 #define CHUNK ((size_t)1 << 20) /* what a bounce buffer holds, with a block before and behind */
 
 #define DECLARE(type, name, arguments) API type name arguments;
@@ -38,6 +39,9 @@ API unsigned cuFileFakeCalls(const char *function);
 /* ------------------------------------------------------------------------------------- driver */
 
 #define CUDA_FUNCTIONS(X)                                                               \
+	X(cuDevicePrimaryCtxRetain, (void **ctx, int device))                           \
+	X(cuCtxPushCurrent_v2, (void *ctx))                                             \
+	X(cuCtxPopCurrent_v2, (void **ctx))                                             \
 	X(cuCtxGetCurrent, (void **ctx))                                                \
 	X(cuPointerGetAttribute, (void *value, int attribute, uint64_t pointer))        \
 	X(cuMemHostAlloc, (void **memory, size_t length, unsigned flags))               \
@@ -131,13 +135,15 @@ static CUfileError_t error_of(int error)
 	return (CUfileError_t){error, 0};
 }
 
-/* ------------------------------------------------------------------------------ driver, handles */
-
-CUfileError_t cuFileDriverOpen(void)
+static void take_delay(void)
 {
-	pthread_once(&once, find_cuda);
-	return answer(OPEN, usable ? 0 : CU_FILE_CUDA_DRIVER_ERROR);
+	const char *delay = getenv("FAKE_CUFILE_DELAY_US");
+
+	if (delay)
+		usleep((useconds_t)strtoul(delay, NULL, 10));
 }
+
+/* ------------------------------------------------------------------------------ driver, handles */
 
 CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *properties)
 {
@@ -262,7 +268,7 @@ static void count_registered(const char *base, off_t offset, size_t length)
 
 /* -------------------------------------------------------------------------------------- bounce */
 
-/* Pinned memory, which is made while no word is awaited, or waits for that, and is kept. */
+/* Pinned memory: some of it made at first, and more when that is in use, which waits for all the device has. */
 struct bounce {
 	struct bounce *next;
 	char *memory;
@@ -330,6 +336,23 @@ static ssize_t write_bounce(const struct handle *handle, struct bounce *bounce, 
 	return pwrite(handle->fd, place_of(bounce, offset), length, offset);
 }
 
+CUfileError_t cuFileDriverOpen(void)
+{
+	struct bounce *taken[POOL];
+	void *ctx;
+
+	pthread_once(&once, find_cuda);
+	if (!usable || cuda.cuDevicePrimaryCtxRetain(&ctx, 0) || cuda.cuCtxPushCurrent_v2(ctx))
+		return error_of(CU_FILE_CUDA_DRIVER_ERROR);
+	for (int i = 0; i < POOL; i++)
+		taken[i] = take_bounce();
+	for (int i = 0; i < POOL; i++)
+		if (taken[i])
+			atomic_store(&taken[i]->busy, false);
+	cuda.cuCtxPopCurrent_v2(&ctx);
+	return answer(OPEN, 0);
+}
+
 /* ---------------------------------------------------------------------------- on this thread */
 
 static ssize_t one_chunk(struct handle *handle, bool write, char *memory, size_t length,
@@ -374,6 +397,7 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 		return value;
 	}
 	count_registered(base, base_offset, length);
+	take_delay();
 	if (cuda.cuStreamCreate(&stream, 1))
 		return -CU_FILE_CUDA_DRIVER_ERROR;
 	while (moved < length) {
@@ -415,14 +439,6 @@ struct step {
 	ssize_t *moved;
 	off_t base_offset;
 };
-
-static void take_delay(void)
-{
-	const char *delay = getenv("FAKE_CUFILE_DELAY_US");
-
-	if (delay)
-		usleep((useconds_t)strtoul(delay, NULL, 10));
-}
 
 static void move(void *argument)
 {
