@@ -76,6 +76,11 @@ int gpu_device(int which)
 	return gpu_numbers[which];
 }
 
+int gpu_which(int device)
+{
+	return device != gpu_numbers[0];
+}
+
 const char *gpu_name(int which)
 {
 	struct sluice_device device = {.size = sizeof(device)};
@@ -120,6 +125,11 @@ int gpu_take(int which, sluice_stream stream, void *out, const void *memory, siz
 int gpu_spin(int which, sluice_stream stream, uint64_t nanoseconds)
 {
 	return kind->spin(which, stream, nanoseconds);
+}
+
+int gpu_host(int which, sluice_stream stream, void (*function)(void *), void *argument)
+{
+	return kind->host(which, stream, function, argument);
 }
 
 int gpu_call(int which, sluice_stream stream, void (*function)(void *), void *argument)

@@ -44,6 +44,7 @@ struct gpu_kind {
 	int (*scribble)(int which, sluice_stream stream, void *memory, size_t n, unsigned byte);
 	int (*take)(int which, sluice_stream stream, void *out, const void *memory, size_t n);
 	int (*spin)(int which, sluice_stream stream, uint64_t nanoseconds);
+	int (*host)(int which, sluice_stream stream, void (*function)(void *), void *argument);
 	int (*call)(int which, sluice_stream stream, void (*function)(void *), void *argument);
 	int (*match)(int which, sluice_stream stream, struct gpu_match *list, unsigned count,
 	             void (*done)(void *), void *argument);
@@ -62,6 +63,8 @@ const char *gpu_message(void);
 /* What it is that programs will meet, and not the emulated one. */
 bool gpu_is_real(void);
 int gpu_device(int which);
+/* 0 or 1 for such a number. */
+int gpu_which(int device);
 const char *gpu_name(int which);
 /* Whether the two are different ones. */
 bool gpu_has_two(void);
@@ -78,8 +81,9 @@ int gpu_scribble(int which, sluice_stream stream, void *memory, size_t n, unsign
 /* To host memory, which is pinned. */
 int gpu_take(int which, sluice_stream stream, void *out, const void *memory, size_t n);
 int gpu_spin(int which, sluice_stream stream, uint64_t nanoseconds);
-/* Runs function(argument) on a thread of the driver, in stream order; it must not wait, nor call the
- * driver. */
+/* Runs function(argument) as a host function, which may wait, but must not call the driver. */
+int gpu_host(int which, sluice_stream stream, void (*function)(void *), void *argument);
+/* The same for one that does not wait. */
 int gpu_call(int which, sluice_stream stream, void (*function)(void *), void *argument);
 /* Looks at all memory in the list in stream order, and then calls done(argument), as gpu_call(). */
 int gpu_match(int which, sluice_stream stream, struct gpu_match *list, unsigned count,

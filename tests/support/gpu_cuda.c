@@ -456,6 +456,7 @@ const struct gpu_kind gpu_cuda = {
 	.scribble = scribble,
 	.take = take,
 	.spin = spin,
+	.host = call,
 	.call = call,
 	.match = match,
 	.hold = hold,

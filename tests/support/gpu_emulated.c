@@ -157,27 +157,6 @@ static int call(int which, sluice_stream stream, void (*function)(void *), void 
 	return match(which, stream, NULL, 0, function, argument);
 }
 
-/* The device has nothing that waits: a host function does. */
-static void run_spin(struct job *job)
-{
-	struct timespec t = {(time_t)(job->seed / 1000000000), (long)(job->seed % 1000000000)};
-
-	nanosleep(&t, NULL);
-}
-
-static int spin(int which, sluice_stream stream, uint64_t nanoseconds)
-{
-	struct job *job = job_new(run_spin, 0);
-	int rc;
-
-	job->seed = nanoseconds;
-	rc = sluice_emulated_call(gpu_numbers[which], stream, run, job);
-	if (!rc)
-		return 0;
-	forget(job);
-	return gpu_failed(rc, "sluice_emulated_call: %s", sluice_last_message());
-}
-
 /* --------------------------------------------------------------------------------------- rest */
 
 static int open_emulated(const char *name)
@@ -213,14 +192,38 @@ static void wait_for_go(void *argument)
 		nanosleep(&pause, NULL);
 }
 
+static int host(int which, sluice_stream stream, void (*function)(void *), void *argument)
+{
+	int rc = sluice_emulated_call(gpu_numbers[which], stream, function, argument);
+
+	return rc ? gpu_failed(rc, "sluice_emulated_call: %s", sluice_last_message()) : 0;
+}
+
 static int hold(int which, sluice_stream stream, struct gpu_hold *out)
 {
-	int rc;
-
 	atomic_store(&out->own, 0);
 	out->word = &out->own;
-	rc = sluice_emulated_call(gpu_numbers[which], stream, wait_for_go, out);
-	return rc ? gpu_failed(rc, "sluice_emulated_call: %s", sluice_last_message()) : 0;
+	return host(which, stream, wait_for_go, out);
+}
+
+/* The device has nothing that waits: a host function does. */
+static void run_spin(struct job *job)
+{
+	struct timespec t = {(time_t)(job->seed / 1000000000), (long)(job->seed % 1000000000)};
+
+	nanosleep(&t, NULL);
+}
+
+static int spin(int which, sluice_stream stream, uint64_t nanoseconds)
+{
+	struct job *job = job_new(run_spin, 0);
+	int rc;
+
+	job->seed = nanoseconds;
+	rc = host(which, stream, run, job);
+	if (rc)
+		forget(job);
+	return rc;
 }
 
 static int get(void *out, const void *memory, size_t n)
@@ -243,6 +246,7 @@ const struct gpu_kind gpu_emulated = {
 	.scribble = scribble,
 	.take = take,
 	.spin = spin,
+	.host = host,
 	.call = call,
 	.match = match,
 	.hold = hold,

@@ -22,7 +22,7 @@ static void wait_in_stream(void *argument)
 
 int apart_enqueue(struct apart *apart, struct sl_device *device, sluice_stream stream)
 {
-	return sluice_emulated_call(device->index, stream, wait_in_stream, apart);
+	return gpu_host(gpu_which(device->index), stream, wait_in_stream, apart);
 }
 
 void wrong_start(void)

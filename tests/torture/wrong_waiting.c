@@ -43,14 +43,15 @@ static void *work(void *argument)
 
 int apart_enqueue(struct apart *apart, struct sl_device *device, sluice_stream stream)
 {
-	uint32_t pair = atomic_fetch_add(&used[device->index], 1);
+	int which = gpu_which(device->index);
+	uint32_t pair = atomic_fetch_add(&used[which], 1);
 	struct sl_command commands[2];
 	size_t taken;
 	int rc;
 
 	if (pair >= 64 * PAIRS)
 		caught("environment", "there are no more words");
-	apart->words = words[device->index] + (size_t)2 * pair;
+	apart->words = words[which] + (size_t)2 * pair;
 	commands[0] = (struct sl_command){.kind = SL_WRITE_WORD, .word = {&apart->words[0], 1}};
 	commands[1] = (struct sl_command){.kind = SL_AWAIT_WORD, .word = {&apart->words[1], 1}};
 	pthread_mutex_lock(&mutex);
@@ -66,7 +67,7 @@ void wrong_start(void)
 	pthread_t thread;
 
 	for (int i = 0; i < DEVICES; i++)
-		if (sluice_pinned_alloc(i, (size_t)64 * PAIRS * 2 * sizeof(*words[i]),
+		if (sluice_pinned_alloc(gpu_device(i), (size_t)64 * PAIRS * 2 * sizeof(*words[i]),
 		                        (void **)&words[i]))
 			caught("environment", "%s", sluice_last_message());
 	if (pthread_create(&thread, NULL, work, NULL))
