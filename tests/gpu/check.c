@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_check [--small] [DEVICE [NAME]]
+ * usage: gpu_check [--small] [DEVICE [NAME...]]
  *
- * Runs all checks, or one, on "cuda" or another device, and prints a line for each.
+ * Runs all checks, or those of these names, on "cuda" or another device, and prints a line for each.
  */
 #include "gpu/check.h"
 
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -151,10 +152,21 @@ static void open_device(void)
 	MUST(sluice_context_new(NULL, &ctx));
 }
 
+/* The check hangs. Addresses are for addr2line. */
+static void say_where(int signo)
+{
+	void *frames[30];
+
+	backtrace_symbols_fd(frames, backtrace(frames, 30), STDOUT_FILENO);
+	signal(signo, SIG_DFL);
+	raise(signo);
+}
+
 static int run_one(const struct check *check)
 {
 	bool good;
 
+	signal(SIGALRM, say_where);
 	alarm(check->seconds);
 	if (!check->bare)
 		open_device();
@@ -259,8 +271,17 @@ static void report(const struct check *check, int status, double seconds)
 	fflush(stdout);
 }
 
-/* name: NULL, or of the one that is to run. */
-static int run_all(const char *name)
+static bool is_wanted(const struct check *check, char *const *names)
+{
+	bool wanted = !*names;
+
+	for (; *names; names++)
+		wanted |= !strcmp(*names, check->name);
+	return wanted;
+}
+
+/* names: of those that are to run, or none; the last is NULL. */
+static int run_all(char *const *names)
 {
 	static char folder[] = "gpu_check.XXXXXX";
 
@@ -275,7 +296,7 @@ static int run_all(const char *name)
 			double begun = seconds_now();
 			int status;
 
-			if (name && strcmp(name, c->name))
+			if (!is_wanted(c, names))
 				continue;
 			status = run_again("--check", c->name, c->seconds);
 			report(c, status, seconds_now() - begun);
@@ -334,8 +355,8 @@ int main(int argc, char **argv)
 	argc -= small;
 	argv += small;
 	setenv("SLUICE_TEST_DEVICE", argc > 1 ? argv[1] : "cuda", 1);
-	if (argc > 2)
-		find(argv[2]);
+	for (int i = 2; i < argc; i++)
+		find(argv[i]);
 	look_for_device();
-	return run_all(argc > 2 ? argv[2] : NULL);
+	return run_all(argv + (argc > 2 ? 2 : argc));
 }

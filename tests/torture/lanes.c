@@ -224,6 +224,8 @@ static void make_context(const struct schedule *s, struct run *run)
 		config.staging_bytes = config.staging_bytes * 5 / 4 / PAGE * PAGE + PAGE;
 	must(rc, "a context");
 	for (unsigned i = 0; i < s->devices && s->own_staging; i++) {
+		if (i && !gpu_has_two())
+			break;
 		must(sluice_pinned_alloc(gpu_device((int)i), config.staging_bytes, &own_staging[i]),
 		     "memory");
 		must(sluice_context_staging(run->ctx, gpu_device((int)i), own_staging[i],
