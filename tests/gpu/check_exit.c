@@ -20,12 +20,15 @@ enum { STREAMS = 8, CHILD_SECONDS = 20 };
 
 static void start_operations(void)
 {
+	/* Not lost when main() returns. */
 	static struct gpu_hold holds[2];
+	static sluice_file *in, *out;
 	size_t n = file_bytes / 8;
-	sluice_file *in = open_in(), *out = open_out();
 	sluice_stream streams[STREAMS];
 	char *memory[STREAMS];
 
+	in = open_in();
+	out = open_out();
 	for (int i = 0; i < STREAMS; i++) {
 		memory[i] = new_memory(0, 2 * n);
 		streams[i] = new_stream(0);

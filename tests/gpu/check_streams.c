@@ -258,7 +258,7 @@ static void *read_on_thread(void *wrong)
 	void *memory = new_memory(0, MIB);
 
 	gpu_use(0);
-	for (unsigned i = 0; i < 20; i++) {
+	for (unsigned i = 0; i < 20 && !*(_Atomic bool *)wrong; i++) {
 		struct gpu_match match;
 		sluice_op *op;
 
