@@ -348,7 +348,7 @@ int main(int argc, char **argv)
 	small = argc > 1 && !strcmp(argv[1], "--small");
 	file_bytes = (small ? 12 : 96) * MIB;
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	if (argc == 5) {
+	if (argc == 5 && !strncmp(argv[2], "--", 2)) {
 		seed = strtoull(argv[4], NULL, 0);
 		return strcmp(argv[2], "--end") ? run_one(find(argv[3])) : run_end(argv[3]);
 	}
