@@ -373,7 +373,8 @@ SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, s
  *
  * The call does not wait for storage. It may wait for earlier operations in stream order to let go of
  * pinned memory (SLUICE_STAGING_BYTES) or of places in the device's queue, and for earlier overlapping
- * operations on memory of a device that are awaited on the host; with OPEN_NONBLOCK it answers -EAGAIN
+ * operations on memory of a device that are awaited on the host, or, if cuFile moves the one or the
+ * other, for earlier overlapping operations on other streams; with OPEN_NONBLOCK it answers -EAGAIN
  * instead, and -E2BIG to what could never be enqueued at once. The stream, and whatever the driver
  * needs for it, must outlive the operation. With host memory, n bytes of it are the operation's from
  * when the stream reaches it until the stream has passed it. -EINVAL: the stream is being captured or

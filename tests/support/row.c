@@ -206,6 +206,18 @@ void row_start_devices(void)
 	}
 }
 
+/* Without the library the row cannot run; where it is there, and refuses a file, the tests fail. */
+static void row_start_cufile(void)
+{
+	sluice_context *ctx = NULL;
+
+	if (sluice_context_new(&row->config, &ctx) == -ENOSYS) {
+		printf("skipped: %s\n", sluice_last_message());
+		exit(77);
+	}
+	sluice_context_free(ctx);
+}
+
 static void *do_nothing(void *arg)
 {
 	return arg;
@@ -242,6 +254,8 @@ void row_start(int argc, char **argv)
 		row_start_devices();
 	if (row->remote)
 		row_start_remote();
+	if (row->config.backend && strcmp(row->config.backend, "cufile") == 0)
+		row_start_cufile();
 	if (row->config.backend && strcmp(row->config.backend, "uring") == 0 &&
 	    !machine_has_uring()) {
 		printf("skipped: row \"%s\" needs io_uring, which this build or this kernel does "
