@@ -10,6 +10,9 @@
 
 #include "devices/devices.h"
 
+/* More extents than cuFile is given in one step. */
+enum { MANY = 65 };
+
 static bool gpudirect;
 
 /* Where sluice looks for the kernel's module. */
@@ -186,7 +189,7 @@ static void default_streams_go_without_it(void **state)
 static void many_extents_on_a_stream_go_without_it(void **state)
 {
 	struct fixture *f = *state;
-	enum { MANY = 65, N = 4096 };
+	enum { N = 4096 };
 	const char *path = scratch(f, "many");
 	char *memory = device_new(0, MANY * N);
 	sluice_stream stream = stream_new(0);
@@ -410,20 +413,26 @@ static void a_word_that_the_driver_refuses_ends_with_the_stream(void **state)
 	const char *path = scratch(f, "word");
 	char *memory = device_new(0, 4 * MIB);
 	sluice_stream stream = stream_new(0);
+	unsigned char host[4096];
 	struct gpu_hold hold;
 	sluice_file *file;
-	sluice_op *op;
+	sluice_op *op, *write;
 
 	NEEDS_FAKE;
 	file_make(path, 4 * MIB, 13);
-	file = open_read(f->ctx, path);
+	pattern_fill(host, 4096, 0, 13);
+	file = open_both(f->ctx, path);
 	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
 	hold_begin(&hold, 0, stream);
 	cuda_fail("cuStreamWriteValue32_v2", 1, 999);
 	op = start_read_on(file, memory, 4 * MIB, 0, stream);
+	/* The transfer is still to come: what overlaps it waits for that. */
+	write = start_write(file, host, 4096, 0);
 	assert_int_equal(sluice_wait(op, 50), -EINPROGRESS);
+	assert_int_equal(sluice_wait(write, 0), -EINPROGRESS);
 	hold_end(&hold);
 	assert_failed(op, EIO, "did not take");
+	assert_moves(write, 4096);
 	assert_moves(start_read_on(file, memory, 4 * MIB, 0, stream), 4 * MIB);
 	assert_device(memory, 4 * MIB, 0, 13);
 	assert_ok(sluice_close(file));
@@ -566,6 +575,7 @@ static void what_would_have_to_wait_is_not_enqueued(void **state)
 	char *memory = device_new(0, n);
 	sluice_stream stream = stream_new(0), other = stream_new(0);
 	unsigned char *host = calloc(1, n);
+	struct sluice_extent v[MANY];
 	sluice_op *op = NULL, *write;
 	struct gpu_hold hold;
 	sluice_file *file = NULL;
@@ -598,6 +608,15 @@ static void what_would_have_to_wait_is_not_enqueued(void **state)
 	hold_end(&hold);
 	assert_moves(write, n);
 	assert_moves(op, 4096);
+	/* Nor behind what sluice does in stream order by itself. */
+	for (size_t i = 0; i < COUNT_OF(v); i++)
+		v[i] = (struct sluice_extent){memory + 8 * i, 8, 8 * i};
+	hold_begin(&hold, 0, other);
+	assert_ok(sluice_writev_on(file, v, COUNT_OF(v), other, &op));
+	assert_refused(sluice_read_on(file, memory, 4096, 0, stream, NULL), EAGAIN, "same bytes");
+	assert_refused(sluice_read_on(file, memory, 4096, 0, other, NULL), EAGAIN, "same bytes");
+	hold_end(&hold);
+	assert_moves(op, 8 * COUNT_OF(v));
 	assert_ok(sluice_close(file));
 	free(host);
 	stream_free(stream);

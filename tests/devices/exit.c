@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A process that ends with operations in flight, on a stream that will never come to them: it ends, and
- * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one), "queue"
- * (many that are awaited on the host; with a cuFile that takes its time).
+ * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one), "cufile"
+ * (many that are awaited on the host, by a cuFile that takes its time).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -42,6 +42,7 @@ int main(int argc, char **argv)
 	enum { N = 1 << 20 };
 	const char *how = argc > 1 ? argv[1] : "stream";
 	sluice_context *ctx;
+	struct sluice_open_options by_cufile = SLUICE_OPEN_OPTIONS_INIT;
 	static struct gpu_hold hold;
 	sluice_stream stream;
 	sluice_file *file;
@@ -54,10 +55,17 @@ int main(int argc, char **argv)
 		_exit(77);
 	}
 	must(sluice_context_new(NULL, &ctx));
-	must(sluice_open(ctx, argv[0], NULL, &file));
+	if (!strcmp(how, "cufile"))
+		by_cufile.backend = "cufile";
+	must(sluice_open(ctx, argv[0], &by_cufile, &file));
 	must(sluice_device_alloc(gpu_device(0), N, &memory));
 	must(sluice_stream_new(gpu_device(0), &stream));
 	must(sluice_context_staging(ctx, gpu_device(0), NULL, 0));
+	/* cuFile comes after the device's own handlers of exit(). */
+	if (!strcmp(how, "cufile")) {
+		must(sluice_read(file, memory, 1, 0, &last));
+		must((int)sluice_wait(last, -1));
+	}
 	must(gpu_hold(0, stream, &hold));
 	for (int i = 0; i < 10; i++)
 		must(sluice_read_on(file, memory, 10000, 0, stream, &last));
@@ -75,7 +83,7 @@ int main(int argc, char **argv)
 		must(sluice_write_on(out, memory, 10000, 0, stream, NULL));
 		must(sluice_write(out, memory, 10000, 0, &last));
 	}
-	for (int i = 0; i < 40 && !strcmp(how, "queue"); i++)
+	for (int i = 0; i < 40 && !strcmp(how, "cufile"); i++)
 		must(sluice_read(file, memory, 10000, 0, &last));
 	if (!strcmp(how, "thread") && !pthread_create(&thread, NULL, wait_for, last))
 		pthread_detach(thread);

@@ -336,12 +336,20 @@ static ssize_t write_bounce(const struct handle *handle, struct bounce *bounce, 
 	return pwrite(handle->fd, place_of(bounce, offset), length, offset);
 }
 
+static _Atomic bool closed;
+
+static void close_driver(void)
+{
+	atomic_store(&closed, true);
+}
+
 CUfileError_t cuFileDriverOpen(void)
 {
 	struct bounce *taken[POOL];
 	void *ctx;
 
 	pthread_once(&once, find_cuda);
+	atexit(close_driver);
 	if (!usable || cuda.cuDevicePrimaryCtxRetain(&ctx, 0) || cuda.cuCtxPushCurrent_v2(ctx))
 		return error_of(CU_FILE_CUDA_DRIVER_ERROR);
 	for (int i = 0; i < POOL; i++)
@@ -392,6 +400,8 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 		return -CU_FILE_CUDA_CONTEXT_MISMATCH;
 	if (!is_device(base))
 		return -CU_FILE_CUDA_POINTER_INVALID;
+	if (atomic_load(&closed))
+		abort(); /* the process ends, and the real one is gone */
 	if (fails(TRANSFER, &value)) {
 		errno = EIO;
 		return value;
@@ -410,6 +420,8 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 		moved += (size_t)rc;
 	}
 	cuda.cuStreamDestroy_v2(stream);
+	if (atomic_load(&closed))
+		abort();
 	return moved ? (ssize_t)moved : rc;
 }
 
