@@ -200,7 +200,7 @@ static void initialise(void)
 	sl_list_init(&fake.all_streams);
 	configure();
 	atexit(end);
-	atomic_store(&calls.initialised, true);
+	atomic_store(&calls.initialised, fake_make_words());
 }
 
 /* FAKE_CUDA_INIT=N: what this answers. */
@@ -216,9 +216,10 @@ CUresult cuInit(unsigned flags)
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc && !has_connections())
 		rc = CUDA_ERROR_INVALID_DEVICE;
-	if (!rc)
-		pthread_once(&once, initialise);
-	return rc;
+	if (rc)
+		return rc;
+	pthread_once(&once, initialise);
+	return atomic_load(&calls.initialised) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuDriverGetVersion(int *version)

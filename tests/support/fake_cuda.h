@@ -5,7 +5,11 @@
  * the real one leaves it open the fake is the stricter. For its own files only: programs load it as they
  * load a driver.
  *
- * Two devices. The contexts of a device share its default streams. Words are compared with GEQ only.
+ * Two devices. The contexts of a device share its default streams. Words are compared with GEQ only, and
+ * lie in registered memory.
+ *
+ * Environment: FAKE_CUDA_INIT=N: cuInit() answers that. FAKE_CUDA_NO_WORDS=1: no memory operations.
+ * FAKE_CUDA_SEED=N: the schedule of the emulated devices, with delays. More by functions: cuFake...
  */
 #ifndef TESTS_FAKE_CUDA_H
 #define TESTS_FAKE_CUDA_H
@@ -128,8 +132,10 @@ bool fake_holds_legacy_up(CUcontext ctx);
 
 /* ------------------------------------------------------------------------- fake_cuda_word.c */
 
+/* Once, before any may be waited for: it registers memory. */
+bool fake_make_words(void);
 /* A word that will have that value for the first time, as a command. */
-CUresult fake_word(enum sl_command_kind kind, struct sl_command *out);
+struct sl_command fake_word(enum sl_command_kind kind);
 
 /* ----------------------------------------------------------------------- fake_cuda_memory.c */
 

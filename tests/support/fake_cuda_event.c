@@ -130,14 +130,11 @@ CUresult cuEventRecord(sluice_event event, sluice_stream stream)
 static CUresult await_far(struct CUevent_st *event, const struct on *on)
 {
 	struct sl_device *there = device_of(event);
-	struct sl_command write, await;
+	struct sl_command write = fake_word(SL_WRITE_WORD), await = write;
 	sluice_stream stream;
 	size_t taken;
 	int rc;
 
-	if (fake_word(SL_WRITE_WORD, &write))
-		return CUDA_ERROR_OUT_OF_MEMORY;
-	await = write;
 	await.kind = SL_AWAIT_WORD;
 	rc = sl_emulated_stream_new(there, &stream);
 	if (rc)

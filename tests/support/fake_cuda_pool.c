@@ -113,10 +113,8 @@ CUresult fake_pool_free(const struct on *on, const struct block *block)
 	pthread_mutex_lock(&pool->mutex);
 	for (piece = pool->pieces; piece->start != block->at.start;)
 		piece = piece->next;
-	rc = fake_word(SL_WRITE_WORD, &piece->word);
-	if (!rc)
-		rc = fake_error(
-			sl_emulated_enqueue(on->device, on->stream, &piece->word, 1, &taken));
+	piece->word = fake_word(SL_WRITE_WORD);
+	rc = fake_error(sl_emulated_enqueue(on->device, on->stream, &piece->word, 1, &taken));
 	piece->freed = !rc;
 	pthread_mutex_unlock(&pool->mutex);
 	return rc;

@@ -8,30 +8,27 @@
 #define WORDS 4096
 
 static struct {
-	pthread_once_t once;
 	_Atomic uint32_t *words;
 	_Atomic uint32_t used;
-} own = {.once = PTHREAD_ONCE_INIT};
+} own;
 
-static void make_words(void)
+bool fake_make_words(void)
 {
 	size_t length = WORDS * sizeof(uint32_t);
 	void *words =
 		mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (words != MAP_FAILED && !fake_pin(words, length))
-		own.words = words;
+	if (words == MAP_FAILED || fake_pin(words, length))
+		return false;
+	own.words = words;
+	return true;
 }
 
-CUresult fake_word(enum sl_command_kind kind, struct sl_command *out)
+struct sl_command fake_word(enum sl_command_kind kind)
 {
 	uint32_t n = atomic_fetch_add(&own.used, 1);
 
-	pthread_once(&own.once, make_words);
-	*out = (struct sl_command){.kind = kind};
-	out->word.at = &own.words[n % WORDS];
-	out->word.value = n / WORDS + 1;
-	return own.words ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+	return (struct sl_command){.kind = kind, .word = {&own.words[n % WORDS], n / WORDS + 1}};
 }
 
 static CUresult give_word(const struct on *on, enum sl_command_kind kind, CUdeviceptr at,

@@ -182,13 +182,12 @@ static void an_operation_is_done_in_the_context_of_its_stream(void **state)
 /* A default stream is of every context: the caller's, if it is of the device of the memory. */
 static void a_default_stream_is_that_of_the_current_context(void **state)
 {
-	char here[16] = "", pinned[16] = "";
+	char here[16] = "";
 	sluice_stream stream;
 	CUcontext second;
 	void *memory;
 
 	(void)state;
-	(void)pinned;
 	second = second_context(0, &stream);
 	assert_int_equal(sluice_device_alloc(cuda_number, LENGTH, &memory), 0);
 	for (uintptr_t common = 0; common <= 2; common++) {
@@ -317,6 +316,7 @@ static void an_error_of_the_driver_becomes_an_errno(void **state)
 /* The driver refuses a command in the middle: those before it are taken. */
 static void it_is_told_how_many_commands_a_stream_took(void **state)
 {
+	uint64_t before, after;
 	struct things t;
 	size_t taken;
 
@@ -346,6 +346,11 @@ static void it_is_told_how_many_commands_a_stream_took(void **state)
 		assert_int_equal(ops()->stream_synchronize(cuda_device, t.stream), 0);
 	}
 	cu.cuFakeFail("cuMemcpyAsync", 0, 0);
+	/* None is given twice. */
+	assert_int_equal(cu.cuFakeCalls("cuStreamWriteValue32_v2", NULL, &before), 0);
+	assert_int_equal(ops()->enqueue(cuda_device, t.stream, commands, 5, &taken), 0);
+	assert_int_equal(cu.cuFakeCalls("cuStreamWriteValue32_v2", NULL, &after), 0);
+	assert_int_equal(after - before, 1);
 	things_free(&t);
 }
 

@@ -236,6 +236,7 @@ static void what_is_mapped_twice_keeps_its_bytes(void **state)
 	(void)state;
 	make_mapped(&m);
 	assert_int_equal(cu.cuMemsetD8_v2((uintptr_t)m.at, 77, LENGTH), 0);
+	assert_int_equal(cu.cuCtxSynchronize(), 0);
 	assert_int_equal(cu.cuMemUnmap((uintptr_t)m.at, LENGTH), 0);
 	assert_int_equal(sluice_device_of(m.at), -1);
 	assert_int_equal(cu.cuMemMap((uintptr_t)m.at, LENGTH, 0, m.handle, 0), 0);
