@@ -107,6 +107,8 @@ int main(int argc, char **argv)
 	check(sluice_context_new(NULL, &ctx));
 	check(sluice_open(ctx, argv[1], NULL, &file));
 	check(sluice_stat(file, &st));
+	if (st.flags & SLUICE_STAT_SIZE_UNKNOWN)
+		fail("the file does not know its length");
 	uint64_t n = st.length;
 	cuda(cuMemAlloc(&data, n + 1));
 	cuda(cuMemAlloc(&sum_there, sizeof sum));

@@ -76,6 +76,8 @@ int main(int argc, char **argv)
 	check(sluice_open(ctx, argv[1], nullptr, &file));
 	st.size = sizeof st;
 	check(sluice_stat(file, &st));
+	if (st.flags & SLUICE_STAT_SIZE_UNKNOWN)
+		fail("the file does not know its length");
 	size_t n = st.length;
 	cuda(cudaMalloc(&data, n + 1));
 	cuda(cudaMalloc(&sum_there, sizeof sum));
