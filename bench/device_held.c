@@ -13,7 +13,12 @@
 #include "device_bench.h"
 #include "gpu/driver.h"
 
-enum { SAMPLES = 200, UNRELATED = 8, STREAMS_MOST = 256, SMALL = 4096 };
+enum {
+	SAMPLES = 200,
+	UNRELATED = 8,
+	STREAMS_MOST = 256,
+	BYTES = 256 << 10
+}; /* smaller ones go with the commands, through no channel for copies */
 enum probe { COPY_IN, COPY_OUT, KERNEL, PROBES };
 static const char *const probe_names[] = {"copy_in", "copy_out", "kernel"};
 
@@ -52,7 +57,7 @@ static void hold_one(const struct job *job, sluice_file *file, unsigned i)
 		MUST(cuLaunchHostFunc(waiting[i], stand, NULL));
 	else
 		fail("nothing waits by '%s'", job->kind);
-	CHECK(sluice_copy_on(memory, pinned + SMALL * 2, SMALL, waiting[i]));
+	CHECK(sluice_copy_on(memory, pinned + BYTES * 2, BYTES, waiting[i]));
 }
 
 /* The event is one of a stream that waits itself. */
@@ -80,9 +85,9 @@ static int give(enum probe probe, sluice_stream stream)
 {
 	switch (probe) {
 	case COPY_IN:
-		return sluice_copy_on(device_memory, pinned, SMALL, stream);
+		return sluice_copy_on(device_memory, pinned, BYTES, stream);
 	case COPY_OUT:
-		return sluice_copy_on(pinned + SMALL, device_memory, SMALL, stream);
+		return sluice_copy_on(pinned + BYTES, device_memory, BYTES, stream);
 	default:
 		return driver_launch(KERNEL_SPIN, 0, stream) ? -1 : 0;
 	}
@@ -102,7 +107,7 @@ static double time_one(enum probe probe, sluice_stream stream, sluice_event end,
 }
 
 /* Stops at the first one that is held up, and leaves that to be done once nothing waits any more. */
-static void probe_all(const struct job *job, enum probe probe, const sluice_stream *unrelated,
+static void probe_one(const struct job *job, enum probe probe, const sluice_stream *unrelated,
                       sluice_event end, const char *name)
 {
 	static double times[SAMPLES];
@@ -143,9 +148,9 @@ static void set_up(const struct job *job, sluice_stream *unrelated)
 	void *memory;
 
 	if (!pinned) {
-		CHECK(sluice_pinned_alloc(device, 4 * SMALL, &memory));
+		CHECK(sluice_pinned_alloc(device, 4 * BYTES, &memory));
 		pinned = memory;
-		gate = (_Atomic uint32_t *)(pinned + 3 * SMALL);
+		gate = (_Atomic uint32_t *)(pinned + 3 * BYTES);
 		CHECK(sluice_stream_new(device, &behind));
 		CHECK(sluice_event_new(device, &event));
 	}
@@ -181,11 +186,24 @@ static void let_run(const struct job *job, const sluice_stream *unrelated)
 	}
 }
 
+/* Each for itself: what is held up holds others up. */
+static void hold_and_probe(const struct job *job, sluice_file *file, enum probe probe)
+{
+	sluice_stream unrelated[UNRELATED];
+	sluice_event end;
+
+	set_up(job, unrelated);
+	CHECK(sluice_event_new(device, &end));
+	hold(job, file);
+	probe_one(job, probe, unrelated, end, probe_names[probe]);
+	release();
+	let_run(job, unrelated);
+	CHECK(sluice_event_free(end));
+}
+
 /* streams=N wait by kind=sluice, event, word or function; streams=0: none. */
 void job_held(const struct job *job)
 {
-	sluice_stream unrelated[UNRELATED];
-	sluice_event ends[PROBES];
 	sluice_file *file = NULL;
 	pthread_t watchdog;
 
@@ -195,24 +213,16 @@ void job_held(const struct job *job)
 		file = open_for(job);
 	if (job->streams > STREAMS_MOST)
 		fail("%u streams are too many", job->streams);
-	set_up(job, unrelated);
-	for (int i = 0; i < PROBES; i++)
-		CHECK(sluice_event_new(device, &ends[i]));
 	atomic_store(&over, false);
 	if (pthread_create(&watchdog, NULL, let_go, NULL))
 		fail("no thread");
-	hold(job, file);
 	printf("{");
 	for (int i = 0; i < PROBES && (i != KERNEL || ordinal >= 0); i++) {
 		printf("%s", i ? ", " : "");
-		probe_all(job, i, unrelated, ends[i], probe_names[i]);
+		hold_and_probe(job, file, i);
 	}
-	release();
-	let_run(job, unrelated);
 	atomic_store(&over, true);
 	pthread_join(watchdog, NULL);
-	for (int i = 0; i < PROBES; i++)
-		CHECK(sluice_event_free(ends[i]));
 	if (file)
 		CHECK(sluice_close(file));
 	printf("}\n");

@@ -14,7 +14,7 @@ extern char **environ;
 
 enum { PERIOD = 1048573, SEED = 11, SHIFT = 7919 };
 
-static char root[512], line[4096];
+static char root[PATH_MAX], line[4096];
 
 /* The value of NAME=VALUE in what servers.py said; static. */
 static const char *value_of(const char *name)
@@ -77,7 +77,7 @@ static pid_t spawn(const char *program, char *const argv[], int input, int outpu
 void servers_start(void)
 {
 	const char *base = getenv("SLUICE_TEST_DIR"), *script = getenv("SLUICE_TEST_SERVERS");
-	char pattern[600];
+	char pattern[PATH_MAX + 40];
 	char *argv[] = {"python3", (char *)script, root, "--pattern", pattern, NULL};
 	int life[2], told[2], status = 0;
 	ssize_t n = 0, step;

@@ -12,7 +12,10 @@
 
 #include "probe.h"
 
-enum { UNRELATED = 6, BYTES = 4096 };
+enum {
+	UNRELATED = 6,
+	BYTES = 256 << 10
+};                    /* smaller ones go with the commands, through no channel for copies */
 #define PATIENCE 0.05 /* seconds, after which a stream is held up */
 
 /* Ends the program where the driver has no such function. */
