@@ -95,7 +95,7 @@ static void small_operations_awaited_on_the_host_stay_bounded(void **state)
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
 
-	run_load(f, false, many(), 400 * MIB);
+	run_load(f, false, many(), 512 * MIB);
 	c.max_operations = 1000;
 	fixture_config(f, &c);
 	run_load(f, false, many(), 64 * MIB);
