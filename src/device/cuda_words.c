@@ -94,7 +94,7 @@ static void describe_channels(struct sluice_feature *out, char *detail, size_t s
 	out->usable = value && !strcmp(value, "32");
 	if (out->usable) {
 		snprintf(detail, size, "CUDA_DEVICE_MAX_CONNECTIONS is 32");
-		out->effect = "16 streams may wait with a copy queued behind, and others go on";
+		out->effect = "31 streams may wait with a copy queued behind, and others go on";
 		return;
 	}
 	if (value) {
@@ -105,7 +105,7 @@ static void describe_channels(struct sluice_feature *out, char *detail, size_t s
 		out->effect = "from 4 streams on that wait with a copy queued behind, copies "
 			      "elsewhere stop";
 	}
-	out->remedy = "CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts, for up to 16 of "
+	out->remedy = "CUDA_DEVICE_MAX_CONNECTIONS=32 before the program starts, for up to 31 of "
 		      "them (sluice cp and bench set it)";
 }
 
