@@ -74,6 +74,8 @@ int fixture_teardown(void **state)
 		print_error("%zu descriptors before, %zu after\n", f->descriptors, descriptors);
 	if (rc == 0 && threads > f->threads)
 		print_error("%zu threads before, %zu after\n", f->threads, threads);
+	if (rc == 0 && (descriptors != f->descriptors || threads > f->threads))
+		print_belongings();
 	rc = rc < 0 || descriptors != f->descriptors || threads > f->threads;
 	free(f);
 	return rc ? -1 : 0;

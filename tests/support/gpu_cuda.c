@@ -100,11 +100,11 @@ static void give_words(const uint32_t *given, unsigned count)
 /* Host memory that the driver does not know is no kernel's. */
 static bool is_plain(const void *memory)
 {
+	int attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 	unsigned type = 0;
+	void *value = &type;
 
-	return gpu_driver.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
-	                                        (uintptr_t)memory) ||
-	       !type;
+	return gpu_driver.cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) || !type;
 }
 
 static int give(int which, sluice_stream stream, enum kernel kernel, size_t n, void **parameters)

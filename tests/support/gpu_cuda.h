@@ -49,7 +49,8 @@ struct CUmemAccessDesc {
 	X(cuStreamBeginCapture_v2, (sluice_stream stream, int mode))                               \
 	X(cuStreamEndCapture, (sluice_stream stream, CUgraph * graph))                             \
 	X(cuGraphDestroy, (CUgraph graph))                                                         \
-	X(cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer))                \
+	X(cuPointerGetAttributes,                                                                  \
+	  (unsigned count, int *attributes, void **values, CUdeviceptr pointer))                   \
 	X(cuMemAlloc_v2, (CUdeviceptr * memory, size_t length))                                    \
 	X(cuMemFree_v2, (CUdeviceptr memory))                                                      \
 	X(cuMemAllocAsync, (CUdeviceptr * memory, size_t length, sluice_stream stream))            \

@@ -18,15 +18,23 @@ bool under_sanitizer(void)
 	return sanitized;
 }
 
-/* The driver of a GPU opens its devices when it needs them, and keeps them. */
-static bool is_drivers(const char *descriptor)
+static void descriptor_name(const char *descriptor, char *name, size_t size)
 {
-	char path[320], to[64] = "";
+	char path[320];
 	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%s", descriptor);
-	n = readlink(path, to, sizeof(to) - 1);
-	return n > 0 && strncmp(to, "/dev/nvidia", 11) == 0;
+	n = readlink(path, name, size - 1);
+	name[n > 0 ? n : 0] = '\0';
+}
+
+/* The driver of a GPU opens its devices when it needs them, and keeps them. */
+static bool is_drivers(const char *descriptor)
+{
+	char name[320];
+
+	descriptor_name(descriptor, name, sizeof(name));
+	return strncmp(name, "/dev/nvidia", 11) == 0;
 }
 
 size_t count_descriptors(void)
@@ -87,6 +95,30 @@ size_t count_threads(void)
 size_t count_kernel_threads(void)
 {
 	return count_tasks("iou-");
+}
+
+static void print_each(const char *directory, const char *what,
+                       void (*name_of)(const char *entry, char *name, size_t size))
+{
+	DIR *d = opendir(directory);
+	struct dirent *e;
+
+	assert_non_null(d);
+	while ((e = readdir(d))) {
+		char name[320] = "";
+
+		if (e->d_name[0] == '.')
+			continue;
+		name_of(e->d_name, name, sizeof(name));
+		print_error("%s %s: %.*s\n", what, e->d_name, (int)strcspn(name, "\n"), name);
+	}
+	closedir(d);
+}
+
+void print_belongings(void)
+{
+	print_each("/proc/self/fd", "descriptor", descriptor_name);
+	print_each("/proc/self/task", "thread", thread_name);
 }
 
 double driver_seconds(void)

@@ -183,6 +183,8 @@ size_t count_descriptors(void);
 /* Threads of this process, less those that the kernel made for io_uring and the driver of a GPU. */
 size_t count_threads(void);
 size_t count_kernel_threads(void);
+/* What the process has of both, by name. */
+void print_belongings(void);
 /* Processor time of threads that the driver of a GPU made. */
 double driver_seconds(void);
 size_t resident_bytes(void);

@@ -2,6 +2,8 @@
 /* Ends a schedule in which nothing moves any more, and says where everything stands. */
 #include "torture/torture.h"
 
+#include <unistd.h>
+
 #include "io/io.h"
 
 static struct {
@@ -88,7 +90,6 @@ static void print_line(void *to, const char *text)
 		printf("  %s\n", text);
 }
 
-/* Asking is what a driver that holds up all else still does. */
 static void print_stream(const struct lane *lane)
 {
 	int done = gpu_is_real() ? sluice_stream_query(gpu_device(lane->device), lane->stream) : 0;
@@ -102,13 +103,15 @@ static void print_everything(struct run *run)
 {
 	unsigned count = SL_MIN(atomic_load(&run->action_count), OPS_MOST);
 
-	for (unsigned i = 0; i < run->schedule->lanes; i++)
-		print_stream(&run->lanes[i]);
 	for (unsigned i = 0; i < run->schedule->devices && !gpu_is_real(); i++)
 		sluice_emulated_report(gpu_device((int)i), print_line, NULL);
-	fflush(stdout);
 	for (unsigned i = 0; i < count; i++)
 		print_action(i + 1, &run->actions[i]);
+	/* Last, because a driver may hold this up, too. */
+	alarm(10);
+	for (unsigned i = 0; i < run->schedule->lanes; i++)
+		print_stream(&run->lanes[i]);
+	alarm(0);
 }
 
 static void *watch(void *argument)
