@@ -93,12 +93,11 @@ static void start(void)
 {
 	shim.owner = getpid();
 	test_seed();
-	for (int device = 0; device < DEVICES; device++) {
+	for (int d = 0; d < DEVICES; d++) {
 		for (int i = 0; i < STREAMS - 2; i++)
-			must(sluice_stream_new(gpu_device(device), &shim.streams[device][i]),
-			     "stream");
-		shim.streams[device][STREAMS - 2] = SLUICE_STREAM_DEFAULT;
-		shim.streams[device][STREAMS - 1] = (sluice_stream)2;
+			must(sluice_stream_new(gpu_device(d), &shim.streams[d][i]), "stream");
+		shim.streams[d][STREAMS - 2] = SLUICE_STREAM_DEFAULT;
+		shim.streams[d][STREAMS - 1] = (sluice_stream)2;
 	}
 }
 
@@ -138,8 +137,7 @@ static struct block *block_take(int device, enum block_kind kind, size_t length)
 	if (kind == DEVICE_BLOCK)
 		must(sluice_device_alloc(gpu_device(device), block->length, &memory), "memory");
 	else
-		must(sluice_pinned_alloc(gpu_device(device), block->length, &memory),
-		     "pinned memory");
+		must(sluice_pinned_alloc(gpu_device(device), block->length, &memory), "pinned");
 	block->memory = memory;
 	block->kind = kind;
 	block->device = device;
@@ -351,8 +349,7 @@ static int submit(sluice_file *file, const struct sluice_request *given, sluice_
 	rc = submit_shadow(s, file, &r, out);
 	if (rc) {
 		if (s->block && s->on_stream)
-			must(sluice_stream_synchronize(gpu_device(s->device), s->stream),
-			     "synchronize");
+			must(sluice_stream_synchronize(gpu_device(s->device), s->stream), "wait");
 		shadow_free(s);
 		return rc;
 	}
