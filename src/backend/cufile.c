@@ -34,7 +34,6 @@ struct sl_cufile {
 	_Atomic unsigned running;       /* calls that transfer */
 	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
 	bool stopped;
-	char detail[200]; /* what is told of it */
 
 	pthread_mutex_t mutex;
 	struct {
@@ -72,7 +71,7 @@ static bool has_gpudirect(const struct sl_cufile *cufile)
 {
 	const struct sl_cufile_api *api = cufile->module ? sl_cufile_open() : NULL;
 
-	return api && (api->major_version || api->minor_version);
+	return api && api->gpudirect;
 }
 
 void sl_cufile_prepare(struct sl_cufile *cufile)
@@ -97,22 +96,14 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 		return;
 	}
 	api = cufile->module ? sl_cufile_open() : sl_cufile_load();
-	if (!api) {
-		snprintf(cufile->detail, sizeof(cufile->detail), "no: %s", sl_cufile_missing());
-	} else if (!has_gpudirect(cufile)) {
-		snprintf(cufile->detail, sizeof(cufile->detail),
-		         "by name only: compatibility mode (%s)",
-		         cufile->module ? "cuFile does not use nvidia-fs" : "no nvidia-fs");
-		out->remedy = "load NVIDIA's kernel module nvidia-fs, where the disk's driver and "
-			      "the file system support it";
-	} else {
-		snprintf(cufile->detail, sizeof(cufile->detail),
-		         "yes: GPUDirect by nvidia-fs %u.%u", api->major_version,
-		         api->minor_version);
+	out->detail = sl_cufile_told();
+	if (api && has_gpudirect(cufile)) {
 		out->usable = 1;
 		out->effect = "local files are read into and written from memory of GPUs directly";
+	} else if (api) {
+		out->remedy = "load NVIDIA's kernel module nvidia-fs, where the disk's driver and "
+			      "the file system support it";
 	}
-	out->detail = cufile->detail;
 }
 
 /* ------------------------------------------------------------------------------------- handles */

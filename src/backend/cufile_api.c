@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "backend/cufile_api.h"
@@ -10,11 +11,14 @@
 #define CUDA    "libcuda.so.1"
 #define MODULE  "/proc/driver/nvidia-fs"
 
+/* Of a sentence that begins with it the rest is why there is none. */
+#define NO "no: "
+
 static struct {
 	pthread_once_t loading, opening;
 	struct sl_cufile_api api;
 	bool loaded, open;
-	char missing[160];
+	char told[160];
 } cufile = {.loading = PTHREAD_ONCE_INIT, .opening = PTHREAD_ONCE_INIT};
 
 static void load(void)
@@ -22,17 +26,19 @@ static void load(void)
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
 	if (!library) {
-		snprintf(cufile.missing, sizeof(cufile.missing), "%s cannot be loaded", LIBRARY);
+		snprintf(cufile.told, sizeof(cufile.told), NO "%s cannot be loaded", LIBRARY);
 		return;
 	}
-#define FIND(type, name, arguments)                                                               \
-	*(void **)&cufile.api.name = dlsym(library, #name);                                       \
-	if (!cufile.api.name) {                                                                   \
-		snprintf(cufile.missing, sizeof(cufile.missing), "%s has no %s", LIBRARY, #name); \
-		return;                                                                           \
+#define FIND(type, name, arguments)                                                            \
+	*(void **)&cufile.api.name = dlsym(library, #name);                                    \
+	if (!cufile.api.name) {                                                                \
+		snprintf(cufile.told, sizeof(cufile.told), NO "%s has no %s", LIBRARY, #name); \
+		return;                                                                        \
 	}
 	SL_CUFILE_FUNCTIONS(FIND)
 #undef FIND
+	snprintf(cufile.told, sizeof(cufile.told), "by name only: compatibility mode (%s)",
+	         sl_cufile_has_module() ? "cuFile does not use nvidia-fs" : "no nvidia-fs");
 	cufile.loaded = true;
 }
 
@@ -52,15 +58,16 @@ static void open_driver(void)
 		return;
 	rc = cufile.api.cuFileDriverOpen();
 	if (rc.err && rc.err != CU_FILE_DRIVER_ALREADY_OPEN) {
-		snprintf(cufile.missing, sizeof(cufile.missing), "cuFileDriverOpen() says %d (%s)",
+		snprintf(cufile.told, sizeof(cufile.told), NO "cuFileDriverOpen() says %d (%s)",
 		         rc.err, sl_cufile_error(rc.err));
 		return;
 	}
 	rc = cufile.api.cuFileDriverGetProperties(&properties);
-	if (!rc.err) {
-		cufile.api.major_version = properties.nvfs.major_version;
-		cufile.api.minor_version = properties.nvfs.minor_version;
-	}
+	cufile.api.gpudirect =
+		!rc.err && (properties.nvfs.major_version || properties.nvfs.minor_version);
+	if (cufile.api.gpudirect)
+		snprintf(cufile.told, sizeof(cufile.told), "yes: GPUDirect by nvidia-fs %u.%u",
+		         properties.nvfs.major_version, properties.nvfs.minor_version);
 	cufile.open = true;
 }
 
@@ -72,7 +79,12 @@ const struct sl_cufile_api *sl_cufile_open(void)
 
 const char *sl_cufile_missing(void)
 {
-	return cufile.missing;
+	return cufile.told + strlen(NO);
+}
+
+const char *sl_cufile_told(void)
+{
+	return cufile.told;
 }
 
 bool sl_cufile_has_module(void)

@@ -104,16 +104,17 @@ struct sl_cufile_api {
 #define FIELD(type, name, arguments) type(*name) arguments;
 	SL_CUFILE_FUNCTIONS(FIELD)
 #undef FIELD
-	/* Of nvidia-fs; 0.0 in compatibility mode. Valid once the driver is open. */
-	unsigned major_version, minor_version;
+	/* Once the driver is open: what it does is more than read() and copy. */
+	bool gpudirect;
 };
 
 /* The library, loaded at the first call; NULL: there is none, or it is older than CUDA 12.2. Any thread. */
 const struct sl_cufile_api *sl_cufile_load(void);
 /* The same with its driver open, which may take a while; a call of CUDA's driver. */
 const struct sl_cufile_api *sl_cufile_open(void);
-/* Why one of them is NULL, for people. */
+/* Why one of them is NULL, for people; and what is told of it after the last call of one of them. */
 const char *sl_cufile_missing(void);
+const char *sl_cufile_told(void);
 /* Whether the kernel has the module that GPUDirect needs, and the process a driver of CUDA. Loads nothing. */
 bool sl_cufile_has_module(void);
 bool sl_cufile_has_cuda(void);

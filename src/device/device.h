@@ -79,7 +79,7 @@ struct sl_device_ops {
 	/* 0, or why the device does nothing any more. */
 	int (*status)(struct sl_device *device);
 	/* Until leave() the calling thread works on the stream's context, or on the device's if the stream is
-	 * NULL, for a library that stands on the same driver. NULL: there is none. */
+	 * NULL, for a library that stands on the same driver; captures do not mind. NULL: there is none. */
 	int (*enter)(struct sl_device *device, sluice_stream stream);
 	void (*leave)(void);
 };

@@ -181,7 +181,7 @@ void sl_staged_end(struct sluice_op *op);
 
 /* Submits an operation in stream order: op is whole and admitted. As enter() in submit.c. */
 int sl_stream_enter(struct sluice_op *op, sluice_op **out);
-/* An operation is late no more: submissions that waited for one look again. */
+/* An operation is over, or late no more: submissions that waited for one look again. */
 void sl_late_left(struct sluice_context *ctx);
 
 /* --------------------------------------------------------------------------------- transfers */
@@ -415,7 +415,7 @@ struct sluice_context {
 	/* Held while an operation in stream order takes its place among others and its commands are
 	 * enqueued. No worker, reactor, doorbell or copier takes it. */
 	pthread_mutex_t submission;
-	_Atomic uint32_t late_left;   /* counts operations that are late no more, */
+	_Atomic uint32_t late_left;   /* counts operations that are over or late no more, */
 	_Atomic uint32_t late_waited; /* while so many submissions wait for one */
 
 	struct {

@@ -257,8 +257,9 @@ static int refuse(int rc, const struct sluice_op *op)
 
 /*
  * Takes the operation's place among others, with the submission lock, and room for its first window.
- * Nothing may be enqueued behind an operation that needs the copier, which the driver may hold up, or
- * behind one that has yet to enqueue something itself, on the same stream perhaps.
+ * Nothing may be enqueued behind an operation that needs a thread that the driver may hold up, or behind
+ * one that has yet to enqueue something itself, on the same stream perhaps; and what the backend has the
+ * stream do by itself, behind none at all.
  */
 static int take_place(struct sluice_op *op, const struct window *window)
 {
@@ -282,7 +283,8 @@ static int take_place(struct sluice_op *op, const struct window *window)
 		}
 		pthread_mutex_unlock(&ctx->submission);
 		sl_commands_give(staging, window->commands);
-		/* Ended by any operation that is late no more, which needs none of what this one has. */
+		/* Ended by any operation that is over, or late no more, which needs none of what this one
+		 * has. */
 		if (rc == -EBUSY && wait)
 			sl_word_wait(&ctx->late_left, seen, SL_FOREVER);
 		atomic_fetch_sub(&ctx->late_waited, 1);
