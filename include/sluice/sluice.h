@@ -158,8 +158,8 @@ SLUICE_API int sluice_context_free(sluice_context *ctx);
  * sluice_pinned_alloc() and cudaHostAlloc() give it. It is the context's until sluice_context_free().
  *
  * With NULL and 0 the context pins memory of its own now, and not at the first operation on the device's
- * memory, and has cuFile do the same if its settings lead there. A driver holds that up while the device has something pending that waits: what then waits for
- * the calling thread waits for ever.
+ * memory, and has cuFile do the same if its settings lead there. A driver holds that up while the device
+ * has something pending that waits: what then waits for the calling thread waits for ever.
  *
  * -EINVAL: it is not registered with the device, not on a multiple of 4096, or too little for a slot.
  * -EBUSY: the context has used the device already. -ENODEV.

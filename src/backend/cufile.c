@@ -20,28 +20,6 @@
 /* That a call has to end in, at the end of the process. */
 #define ABANDON_NS INT64_C(1000000000)
 
-/* Memory that the caller has registered: transfers within it are given as offsets from its start. */
-struct buffer {
-	char *memory;
-	size_t length;
-	struct sl_device *device;
-};
-
-struct sl_cufile {
-	struct sl_core *core;
-	bool module;                    /* nvidia-fs is there */
-	_Atomic bool abandoned;         /* the process ends */
-	_Atomic unsigned running;       /* calls that transfer */
-	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
-	bool stopped;
-
-	pthread_mutex_t mutex;
-	struct {
-		struct buffer *buffers;
-		size_t count, room;
-	} locked; /* guarded by mutex */
-};
-
 /* ---------------------------------------------------------------------------------- the choice */
 
 int sl_cufile_new(struct sl_core *core, struct sl_cufile **out)
@@ -215,122 +193,6 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	return !(write && local->cufile.direct && has_ragged(extents, count));
 }
 
-/* ------------------------------------------------------------------------------------- buffers */
-
-/* The registered memory that all of the range is in. The mutex is held. */
-static struct buffer *find_buffer(struct sl_cufile *cufile, const char *memory, size_t length)
-{
-	for (size_t i = 0; i < cufile->locked.count; i++) {
-		struct buffer *buffer = &cufile->locked.buffers[i];
-
-		if (memory >= buffer->memory && length <= buffer->length &&
-		    (size_t)(memory - buffer->memory) <= buffer->length - length)
-			return buffer;
-	}
-	return NULL;
-}
-
-/* What cuFile is to be given for the memory: where it is registered, and how far behind that it begins. */
-static char *base_of(struct sl_cufile *cufile, char *memory, size_t length, off_t *offset)
-{
-	struct buffer *buffer;
-	char *base = memory;
-
-	pthread_mutex_lock(&cufile->mutex);
-	buffer = find_buffer(cufile, memory, length);
-	if (buffer)
-		base = buffer->memory;
-	pthread_mutex_unlock(&cufile->mutex);
-	*offset = memory - base;
-	return base;
-}
-
-/* The mutex is held. */
-static bool make_room(struct sl_cufile *cufile)
-{
-	size_t room = cufile->locked.room ? 2 * cufile->locked.room : 8;
-	struct buffer *buffers;
-
-	if (cufile->locked.count < cufile->locked.room)
-		return true;
-	buffers = realloc(cufile->locked.buffers, room * sizeof(*buffers));
-	if (!buffers)
-		return false;
-	cufile->locked.buffers = buffers;
-	cufile->locked.room = room;
-	return true;
-}
-
-int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void *memory,
-                       size_t length)
-{
-	const struct sl_cufile_api *api;
-	CUfileError_t rc;
-	int error;
-
-	if (!device->ops->enter)
-		return sl_fail(-ENOTSUP, "cuFile is for GPUs of NVIDIA, and %s is none",
-		               device->name);
-	api = sl_cufile_open();
-	if (!api)
-		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
-	error = device->ops->enter(device, NULL);
-	if (error)
-		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
-	/* Not with the mutex, which cuFile's threads take. */
-	rc = api->cuFileBufRegister(memory, length, 0);
-	device->ops->leave();
-	if (rc.err)
-		return sl_fail(
-			rc.err == CU_FILE_MEMORY_ALREADY_REGISTERED ? -EEXIST : -EIO,
-			"cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
-			length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
-	pthread_mutex_lock(&cufile->mutex);
-	if (make_room(cufile))
-		cufile->locked.buffers[cufile->locked.count++] =
-			(struct buffer){memory, length, device};
-	else
-		error = -ENOMEM;
-	pthread_mutex_unlock(&cufile->mutex);
-	if (error) {
-		api->cuFileBufDeregister(memory);
-		return sl_fail(error, "no memory");
-	}
-	return 0;
-}
-
-static int deregister(const struct buffer *buffer)
-{
-	CUfileError_t rc;
-	int error = buffer->device->ops->enter(buffer->device, NULL);
-
-	if (error)
-		return sl_fail(error, "%s cannot be used: %s", buffer->device->name,
-		               sl_error_text(error));
-	rc = sl_cufile_open()->cuFileBufDeregister(buffer->memory);
-	buffer->device->ops->leave();
-	return rc.err ? sl_fail(-EIO,
-	                        "cuFile does not let go of memory of %s: CUfileOpError %d (%s)",
-	                        buffer->device->name, rc.err, sl_cufile_error(rc.err))
-	              : 0;
-}
-
-int sl_cufile_unregister(struct sl_cufile *cufile, void *memory)
-{
-	struct buffer found = {NULL, 0, NULL};
-
-	pthread_mutex_lock(&cufile->mutex);
-	for (size_t i = 0; i < cufile->locked.count && !found.memory; i++) {
-		if (cufile->locked.buffers[i].memory != memory)
-			continue;
-		found = cufile->locked.buffers[i];
-		cufile->locked.buffers[i] = cufile->locked.buffers[--cufile->locked.count];
-	}
-	pthread_mutex_unlock(&cufile->mutex);
-	return found.memory ? deregister(&found)
-	                    : sl_fail(-EINVAL, "no registered buffer begins at %p", memory);
-}
-
 /* --------------------------------------------------------------------------- awaited on the host */
 
 static int failed(const struct sl_local *local, bool write, uint64_t offset, ssize_t result,
@@ -353,7 +215,7 @@ static ssize_t transfer(struct sl_piece *piece)
 	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
 	size_t length = piece->length - piece->moved;
 	off_t offset = (off_t)(piece->offset + piece->moved), base_offset;
-	char *base = base_of(local->core->cufile, piece->data, piece->length, &base_offset);
+	char *base = sl_cufile_base(local->core->cufile, piece->data, piece->length, &base_offset);
 	ssize_t rc;
 
 	base_offset += (off_t)piece->moved;
@@ -458,7 +320,7 @@ int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, slui
 	const struct sl_cufile_api *api = sl_cufile_open();
 	struct sl_local *local = sl_local(backend);
 	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
-	char *base = base_of(local->core->cufile, t->data, t->length, &t->base_offset);
+	char *base = sl_cufile_base(local->core->cufile, t->data, t->length, &t->base_offset);
 	CUfileError_t rc;
 	int error = device->ops->enter(device, stream);
 
@@ -533,10 +395,8 @@ void sl_cufile_free(struct sl_cufile *cufile)
 {
 	if (!cufile)
 		return;
-	for (size_t i = 0; i < cufile->locked.count; i++)
-		deregister(&cufile->locked.buffers[i]);
+	sl_cufile_unregister_all(cufile);
 	sl_pool_free(atomic_load(&cufile->pool));
 	pthread_mutex_destroy(&cufile->mutex);
-	free(cufile->locked.buffers);
 	free(cufile);
 }

@@ -1,10 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What local files know of cuFile. The functions are those of struct sl_backend_ops. */
+/* What the files of this room share about cuFile. */
 #ifndef SL_CUFILE_H
 #define SL_CUFILE_H
 
 #include "backend/local.h"
 
+/* Memory that the caller has registered: transfers within it are given as offsets from its start. */
+struct sl_cufile_buffer {
+	char *memory;
+	size_t length;
+	struct sl_device *device;
+};
+
+struct sl_cufile {
+	struct sl_core *core;
+	bool module;                    /* nvidia-fs is there */
+	_Atomic bool abandoned;         /* the process ends */
+	_Atomic unsigned running;       /* calls that transfer */
+	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
+	bool stopped;
+
+	pthread_mutex_t mutex;
+	struct {
+		struct sl_cufile_buffer *buffers;
+		size_t count, room;
+	} locked; /* guarded by mutex */
+};
+
+/* Of struct sl_backend_ops, for local files. */
 int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
                     const struct sluice_extent *extents, size_t count, bool write);
 int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
@@ -14,5 +37,9 @@ int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *trans
 void sl_cufile_submit(struct sl_piece *piece);
 /* Before the descriptors of the file are closed. */
 void sl_cufile_close(struct sl_local *local);
+
+/* What cuFile is to be given for the memory: where it is registered, and how far behind that it begins. */
+char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_t *offset);
+void sl_cufile_unregister_all(struct sl_cufile *cufile);
 
 #endif

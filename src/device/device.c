@@ -9,7 +9,7 @@
 
 #include "device/device.h"
 
-#define PAGE        ((size_t)4096)
+#define PAGE ((size_t)4096)
 /* As a name: whatever is hardware. */
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
