@@ -6,11 +6,13 @@
 #include "backend/cufile.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "backend/cufile_api.h"
 #include "device/device.h"
@@ -96,29 +98,53 @@ static int refused(const struct sl_local *local, CUfileError_t rc)
 		local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
-/* The file's handle, made at the first use. The file's mutex is held; only submitting calls take it. */
-static int register_file(struct sl_local *local, struct sl_device *device)
+/* A descriptor of the file without what else it was opened with, of which cuFile refuses most. */
+static int open_again(struct sl_local *local)
 {
-	const struct sl_cufile_api *api = sl_cufile_open();
-	CUfileDescr_t what = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD};
-	CUfileHandle_t handle;
-	CUfileError_t rc;
-	int error;
+	int flags = fcntl(local->descriptor, F_GETFL) & O_ACCMODE, descriptor;
+	char name[32];
 
-	if (!api)
-		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
 	/* In compatibility mode the page cache serves any offset and length. */
 	local->cufile.direct = has_gpudirect(local->core->cufile) && local->direct >= 0;
-	what.handle.fd = local->cufile.direct ? local->direct : local->descriptor;
-	error = device->ops->enter(device, NULL);
+	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
+	descriptor = open(name, flags | O_CLOEXEC | (local->cufile.direct ? O_DIRECT : 0));
+	return descriptor < 0 ? sl_fail(-errno, "cannot open '%s' again for cuFile: %s",
+	                                local->path, sl_error_text(-errno))
+	                      : descriptor;
+}
+
+static int register_descriptor(struct sl_local *local, struct sl_device *device, int descriptor)
+{
+	CUfileDescr_t what = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD, .handle.fd = descriptor};
+	int error = device->ops->enter(device, NULL);
+	CUfileHandle_t handle;
+	CUfileError_t rc;
+
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
-	rc = api->cuFileHandleRegister(&handle, &what);
+	rc = sl_cufile_open()->cuFileHandleRegister(&handle, &what);
 	device->ops->leave();
 	if (rc.err)
 		return refused(local, rc);
+	local->cufile.descriptor = descriptor;
 	atomic_store_explicit(&local->cufile.handle, handle, memory_order_release);
 	return 0;
+}
+
+/* The file's handle, made at the first use. The file's mutex is held; only submitting calls take it. */
+static int register_file(struct sl_local *local, struct sl_device *device)
+{
+	int descriptor, rc;
+
+	if (!sl_cufile_open())
+		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
+	descriptor = open_again(local);
+	if (descriptor < 0)
+		return descriptor;
+	rc = register_descriptor(local, device, descriptor);
+	if (rc)
+		close(descriptor);
+	return rc;
 }
 
 static int get_handle(struct sl_local *local, struct sl_device *device, bool named)
@@ -142,8 +168,10 @@ void sl_cufile_close(struct sl_local *local)
 {
 	CUfileHandle_t handle = atomic_load(&local->cufile.handle);
 
-	if (handle)
+	if (handle) {
 		sl_cufile_open()->cuFileHandleDeregister(handle);
+		close(local->cufile.descriptor);
+	}
 	pthread_mutex_destroy(&local->cufile.mutex);
 }
 
@@ -179,7 +207,7 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	bool named = local->choice == SL_CHOICE_CUFILE;
 	int rc;
 
-	if (!device->ops->enter || local->pseudo ||
+	if (!device->ops->enter || local->pseudo || local->sink ||
 	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed))
 		return 0;
 	if (!named && (local->choice != SL_CHOICE_AUTO || !has_gpudirect(local->core->cufile)))

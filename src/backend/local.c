@@ -49,7 +49,8 @@ static int check_kind(struct sl_local *local, const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	if (local->flags & SLUICE_OPEN_WRITE && is_null(stat))
+	local->sink = local->flags & SLUICE_OPEN_WRITE && is_null(stat);
+	if (local->sink)
 		return 0;
 	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
 		return sl_fail(-ESPIPE, "'%s' is %s, which has no offsets to read or write at",

@@ -18,6 +18,7 @@ struct sl_local {
 	unsigned choice; /* enum sl_choice */
 	unsigned flags;  /* of enum sluice_open_flags */
 	bool block_device;
+	bool sink;      /* /dev/null */
 	bool pseudo;    /* as /proc: sizes mean nothing, and reads have to be in order */
 	bool made;      /* there was no file before it was opened */
 	int descriptor; /* buffered */
@@ -34,8 +35,9 @@ struct sl_local {
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */
 		_Atomic(void *) handle; /* NULL: not yet */
+		int descriptor;         /* of its own, once there is a handle */
 		_Atomic bool left; /* it refused the file, and nobody had asked for it by name */
-		bool direct;       /* it was given the descriptor `direct` */
+		bool direct;       /* that descriptor bypasses the page cache */
 	} cufile;
 	/* The whole file as it was at the first look without cachestat, never touched. */
 	struct {

@@ -28,13 +28,13 @@ static void descriptor_name(const char *descriptor, char *name, size_t size)
 	name[n > 0 ? n : 0] = '\0';
 }
 
-/* The driver of a GPU opens its devices when it needs them, and keeps them. */
+/* The driver of a GPU opens its devices when it needs them, and keeps them; and cuFile its log. */
 static bool is_drivers(const char *descriptor)
 {
 	char name[320];
 
 	descriptor_name(descriptor, name, sizeof(name));
-	return strncmp(name, "/dev/nvidia", 11) == 0;
+	return strncmp(name, "/dev/nvidia", 11) == 0 || strstr(name, "/cufile.log");
 }
 
 size_t count_descriptors(void)
@@ -81,7 +81,8 @@ static size_t count_tasks(const char *prefix)
 			continue;
 		thread_name(e->d_name, name, sizeof(name));
 		n += prefix ? strncmp(name, prefix, strlen(prefix)) == 0
-		            : strncmp(name, "iou-", 4) != 0 && strncmp(name, "cuda", 4) != 0;
+		            : strncmp(name, "iou-", 4) != 0 && strncmp(name, "cuda", 4) != 0 &&
+		                      strcmp(name, "cufile\n") != 0;
 	}
 	closedir(d);
 	return n;
