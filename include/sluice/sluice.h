@@ -100,7 +100,7 @@ struct sluice_config {
 	/* SLUICE_SLOTS: slots that one operation cycles through; 1 to 64. Default: by operation. */
 	size_t slots;
 	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the host; 1 to
-	 * 64. Default: 4. */
+	 * 64. Default: 8. */
 	size_t cufile_threads;
 
 	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or

@@ -309,39 +309,9 @@ void sl_cufile_submit(struct sl_piece *piece)
 /* ------------------------------------------------------------------------------- in stream order */
 
 /*
- * Streams that cuFile has been told of, in any context; what the stream is given is final when it is given.
- * They stay: nobody says when a stream is gone, and another one in its place is told the same.
+ * cuFile is not told of the stream before (cuFileStreamRegister), which is a hint: when the process ends it waits
+ * for all streams that it knows, and crashes if the program has freed one.
  */
-static struct {
-	pthread_mutex_t mutex;
-	sluice_stream *known; /* guarded by mutex, as are the next */
-	size_t count, room;
-} streams = {.mutex = PTHREAD_MUTEX_INITIALIZER};
-
-static void register_stream(const struct sl_cufile_api *api, sluice_stream stream)
-{
-	size_t i = 0;
-
-	pthread_mutex_lock(&streams.mutex);
-	while (i < streams.count && streams.known[i] != stream)
-		i++;
-	if (i == streams.room) {
-		size_t room = streams.room ? 2 * streams.room : 16;
-		sluice_stream *known = realloc(streams.known, room * sizeof(*known));
-
-		streams.room = known ? room : streams.room;
-		streams.known = known ? known : streams.known;
-	}
-	if (i == streams.count && i < streams.room) {
-		streams.known[streams.count++] = stream;
-		/* A hint: what fails here works without. Not that offsets are aligned, which may be. */
-		api->cuFileStreamRegister(stream, CU_FILE_STREAM_FIXED_BUF_OFFSET |
-		                                          CU_FILE_STREAM_FIXED_FILE_OFFSET |
-		                                          CU_FILE_STREAM_FIXED_FILE_SIZE);
-	}
-	pthread_mutex_unlock(&streams.mutex);
-}
-
 int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
                       struct sl_transfer *t, bool write)
 {
@@ -354,7 +324,6 @@ int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, slui
 
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
-	register_stream(api, stream);
 	rc = write ? api->cuFileWriteAsync(handle, base, &t->length, &t->offset, &t->base_offset,
 	                                   &t->moved, stream)
 	           : api->cuFileReadAsync(handle, base, &t->length, &t->offset, &t->base_offset,

@@ -73,13 +73,6 @@ typedef struct {
 	unsigned max_batch_io_timeout_msecs;
 } CUfileDrvProps_t;
 
-/* Of cuFileStreamRegister(): what a transfer points to is final when it is submitted. */
-enum {
-	CU_FILE_STREAM_FIXED_BUF_OFFSET = 1,
-	CU_FILE_STREAM_FIXED_FILE_OFFSET = 2,
-	CU_FILE_STREAM_FIXED_FILE_SIZE = 4,
-};
-
 #define SL_CUFILE_FUNCTIONS(X)                                                                   \
 	X(CUfileError_t, cuFileDriverOpen, (void))                                               \
 	X(CUfileError_t, cuFileDriverGetProperties, (CUfileDrvProps_t * properties))             \
@@ -87,7 +80,6 @@ enum {
 	X(void, cuFileHandleDeregister, (CUfileHandle_t handle))                                 \
 	X(CUfileError_t, cuFileBufRegister, (const void *memory, size_t length, int flags))      \
 	X(CUfileError_t, cuFileBufDeregister, (const void *memory))                              \
-	X(CUfileError_t, cuFileStreamRegister, (sluice_stream stream, unsigned flags))           \
 	X(ssize_t, cuFileRead,                                                                   \
 	  (CUfileHandle_t handle, void *base, size_t length, off_t offset, off_t base_offset))   \
 	X(ssize_t, cuFileWrite,                                                                  \

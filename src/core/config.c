@@ -66,7 +66,7 @@ static const struct setting {
          "what one slot of pinned memory holds"},
 	{"SLUICE_SLOTS", COUNT, IN(slots), OUT(slots), 0, 0, 64, "by operation",
          "0 (by operation) to 64", "slots that one operation cycles through"},
-	{"SLUICE_CUFILE_THREADS", COUNT, IN(cufile_threads), OUT(cufile_threads), 4, 1, 64, "4",
+	{"SLUICE_CUFILE_THREADS", COUNT, IN(cufile_threads), OUT(cufile_threads), 8, 1, 64, "8",
          "1 to 64", "threads that call cuFile for what is awaited on the host"},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},

@@ -4,7 +4,7 @@
 
 /* --------------------------------------------------------------------------------------- its use */
 
-static void bytes_go_by_cufile_and_files_and_streams_are_registered_once(void **state)
+static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 {
 	struct fixture *f = *state;
 	const size_t n = 20 * MIB + 4096;
@@ -12,7 +12,7 @@ static void bytes_go_by_cufile_and_files_and_streams_are_registered_once(void **
 	char *memory = device_new(0, n);
 	sluice_stream stream = stream_new(0);
 	sluice_file *file = open_both(f->ctx, path);
-	unsigned handles = fake_calls("HANDLE"), streams = fake_calls("STREAM");
+	unsigned handles = fake_calls("HANDLE");
 	unsigned enqueued = fake_calls("ENQUEUE"), moved = fake_calls("TRANSFER");
 	struct sluice_stat st = {.size = sizeof(st)};
 
@@ -33,7 +33,6 @@ static void bytes_go_by_cufile_and_files_and_streams_are_registered_once(void **
 	assert_ok(sluice_close(file));
 	if (has_fake()) {
 		assert_int_equal(fake_calls("HANDLE") - handles, 1);
-		assert_int_equal(fake_calls("STREAM") - streams, 1);
 		assert_int_equal(fake_calls("ENQUEUE") - enqueued, 6);
 		/* Pieces of 8 MiB. */
 		assert_int_equal(fake_calls("TRANSFER") - moved, 6 * 3);
@@ -63,7 +62,7 @@ static void no_worker_calls_the_driver(void **state)
 	device_free(memory);
 }
 
-/* Neither is a stream of its own: cuFile is not told of it. */
+/* Neither is one stream. */
 static void default_streams_go_without_it(void **state)
 {
 	struct fixture *f = *state;
@@ -248,7 +247,7 @@ static void what_cannot_be_registered_is_refused(void **state)
 int group_cufile_use(void)
 {
 	static const struct CMUnitTest tests[] = {
-		cufile_test(bytes_go_by_cufile_and_files_and_streams_are_registered_once),
+		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
 		cufile_test(no_worker_calls_the_driver),
 		cufile_test(default_streams_go_without_it),
 		cufile_test(many_extents_on_a_stream_go_without_it),

@@ -73,9 +73,9 @@ static void find_cuda(void)
 
 /* -------------------------------------------------------------------------------------- faults */
 
-enum call { OPEN, HANDLE, BUFFER, STREAM, TRANSFER, ENQUEUE, PASSED, REGISTERED, CALLS };
-static const char *const names[CALLS] = {"OPEN",     "HANDLE",  "BUFFER", "STREAM",
-                                         "TRANSFER", "ENQUEUE", "PASSED", "REGISTERED"};
+enum call { OPEN, HANDLE, BUFFER, TRANSFER, ENQUEUE, PASSED, REGISTERED, CALLS };
+static const char *const names[CALLS] = {"OPEN",    "HANDLE", "BUFFER",    "TRANSFER",
+                                         "ENQUEUE", "PASSED", "REGISTERED"};
 
 static struct {
 	pthread_mutex_t mutex;
@@ -189,11 +189,6 @@ CUfileError_t cuFileHandleRegister(CUfileHandle_t *handle, CUfileDescr_t *what)
 void cuFileHandleDeregister(CUfileHandle_t handle)
 {
 	free(handle);
-}
-
-CUfileError_t cuFileStreamRegister(sluice_stream stream, unsigned flags)
-{
-	return answer(STREAM, (uintptr_t)stream <= 2 || flags & ~7u ? CU_FILE_INVALID_VALUE : 0);
 }
 
 /* ------------------------------------------------------------------------------------- buffers */
