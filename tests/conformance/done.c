@@ -53,14 +53,14 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
 	const char *path = scratch(f, "fd");
+	/* The file's for cuFile, when it first goes that way. */
+	size_t once = row->config.backend && strcmp(row->config.backend, "cufile") == 0;
 	size_t descriptors;
 	sluice_file *file;
 	int round, fd;
 
 	file_make(path, 8 * MIB, 1);
 	file = open_read(f->ctx, address(f, "fd"));
-	/* What a file needs once. */
-	assert_moves(start_read(file, b.data, b.length, 0), b.length);
 	descriptors = count_descriptors();
 	for (round = 0; round < 5; round++) {
 		sluice_op *op;
@@ -79,7 +79,7 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 		/* Connections come and go, and may take its number at once. */
 		if (!row->remote) {
 			assert_int_equal(fcntl(fd, F_GETFD), -1);
-			assert_int_equal(count_descriptors(), descriptors);
+			assert_in_range(count_descriptors(), descriptors, descriptors + once);
 		}
 	}
 	assert_ok(sluice_close(file));

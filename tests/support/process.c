@@ -66,15 +66,22 @@ static void thread_name(const char *tid, char *name, size_t size)
 	fclose(f);
 }
 
-/* Those whose name begins so, or, of all others, those that are the process's own. */
+/*
+ * Those whose name begins so, or, of all others, those that are the process's own. All of sluice's have names;
+ * those without one, which have the program's, are of libraries.
+ */
 static size_t count_tasks(const char *prefix)
 {
 	DIR *d = opendir("/proc/self/task");
+	char self[32], own[32];
 	struct dirent *e;
 	size_t n = 0;
 
 	assert_non_null(d);
+	snprintf(self, sizeof(self), "%d", (int)getpid());
+	thread_name(self, own, sizeof(own));
 	while ((e = readdir(d))) {
+		bool is_main = strcmp(e->d_name, self) == 0;
 		char name[32];
 
 		if (e->d_name[0] == '.')
@@ -82,7 +89,7 @@ static size_t count_tasks(const char *prefix)
 		thread_name(e->d_name, name, sizeof(name));
 		n += prefix ? strncmp(name, prefix, strlen(prefix)) == 0
 		            : strncmp(name, "iou-", 4) != 0 && strncmp(name, "cuda", 4) != 0 &&
-		                      strcmp(name, "cufile\n") != 0;
+		                      (is_main || strcmp(name, own) != 0);
 	}
 	closedir(d);
 	return n;
