@@ -102,6 +102,9 @@ struct sluice_config {
 	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the host; 1 to
 	 * 64. Default: 8. */
 	size_t cufile_threads;
+	/* SLUICE_CUFILE_STREAMS: "0" (default), or "1": cuFile does what comes in stream order, too. Not to be
+	 * relied on: see docs/asynchrony.md. */
+	const char *cufile_streams;
 
 	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
 	 * "easy", one blocking transfer on each worker, for http:// and https://. */
@@ -136,7 +139,7 @@ struct sluice_config {
 #define SLUICE_CONFIG_INIT                                                                       \
 	{                                                                                        \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-			NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                              \
+			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                        \
 	}
 
 /*

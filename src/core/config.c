@@ -68,6 +68,8 @@ static const struct setting {
          "0 (by operation) to 64", "slots that one operation cycles through"},
 	{"SLUICE_CUFILE_THREADS", COUNT, IN(cufile_threads), OUT(cufile_threads), 8, 1, 64, "8",
          "1 to 64", "threads that call cuFile for what is awaited on the host"},
+	{"SLUICE_CUFILE_STREAMS", NAME, IN(cufile_streams), OUT(cufile_streams), 0, 0, 0, "0",
+         "0, 1", "whether cuFile does what comes in stream order, too", switches},
 	{"SLUICE_REMOTE_BACKEND", NAME, IN(remote_backend), OUT(remote), SL_REMOTE_MULTI, 0, 0,
          "multi", "multi, easy", "what moves the bytes of remote files", remotes},
 	{"SLUICE_MAX_CONNECTIONS", COUNT, IN(max_connections), OUT(max_connections), 16, 1, 1024,

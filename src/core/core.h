@@ -226,6 +226,7 @@ struct sl_settings {
 	uint64_t slot_bytes; /* 0: by operation */
 	uint64_t slots;      /* 0: by operation */
 	uint64_t cufile_threads;
+	unsigned cufile_streams;
 	unsigned remote; /* enum sl_remote */
 	uint64_t max_connections;
 	uint64_t http_reactors;

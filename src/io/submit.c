@@ -116,7 +116,8 @@ static int find_backend(struct sluice_op *op, struct sl_device *memory,
 
 	if (!memory || !backend->ops->takes)
 		return 0;
-	if (wants_stream(r) && ((uintptr_t)r->stream <= SL_COMMON_STREAMS || !sl_transfers_fit(op)))
+	if (wants_stream(r) && (!op->ctx->core.settings.cufile_streams ||
+	                        (uintptr_t)r->stream <= SL_COMMON_STREAMS || !sl_transfers_fit(op)))
 		return 0;
 	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE);
 	if (rc <= 0)

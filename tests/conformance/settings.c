@@ -92,6 +92,7 @@ static const struct word {
 	const char *wrong[4];
 } words[] = {
 #define FIELD(f) offsetof(struct sluice_config, f)
+	{"SLUICE_CUFILE_STREAMS", FIELD(cufile_streams), "0", "1", {"yes", "2", "01"}},
 	{"SLUICE_REMOTE_BACKEND",
          FIELD(remote_backend),
          "multi",

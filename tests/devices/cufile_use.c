@@ -62,6 +62,28 @@ static void no_worker_calls_the_driver(void **state)
 	device_free(memory);
 }
 
+static void streams_go_without_it_unless_that_is_asked_for(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "unasked");
+	char *memory = device_new(0, 4 * MIB);
+	sluice_stream stream = stream_new(0);
+	struct sluice_config c = row_config();
+	unsigned before = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	c.cufile_streams = NULL;
+	fixture_config(f, &c);
+	file_make(path, 4 * MIB, 4);
+	file = open_read(f->ctx, path);
+	assert_moves(start_read_on(file, memory, 4 * MIB, 0, stream), 4 * MIB);
+	assert_device(memory, 4 * MIB, 0, 4);
+	assert_int_equal(fake_calls("ENQUEUE"), before);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
 /* Neither is one stream. */
 static void default_streams_go_without_it(void **state)
 {
@@ -249,6 +271,7 @@ int group_cufile_use(void)
 	static const struct CMUnitTest tests[] = {
 		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
 		cufile_test(no_worker_calls_the_driver),
+		cufile_test(streams_go_without_it_unless_that_is_asked_for),
 		cufile_test(default_streams_go_without_it),
 		cufile_test(many_extents_on_a_stream_go_without_it),
 		cufile_test(memory_of_other_devices_goes_without_it),
