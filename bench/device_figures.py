@@ -163,13 +163,13 @@ def held(b):
             f"held-peer-{name}", f"delay beyond that of event waits, connections {name}", "us",
             b.aim(NOISE_US),
             "The same, less what as many streams add that wait for an event with a copy behind.")
-        late = 1e6  # stands for what never ran
         ours = [(n, p) for n in WAITING for p in PROBES if p in found.get(("sluice", n), {})]
         values = [added("sluice", n, p) for n, p in ours if n <= 3]
-        few.values = [max(late if v is None else v for v in values)] if values else []
+        few.values = [max(report.NEVER if v is None else v for v in values)] if values else []
         pairs = [(added("sluice", n, p), added("event", n, p)) for n, p in ours
                  if p in found.get(("event", n), {})]
-        more.values = [max((late if a is None else a) - (late if e is None else max(e, 0))
+        # What is held up by both is no difference.
+        more.values = [max(0 if e is None else report.NEVER if a is None else a - max(e, 0)
                            for a, e in pairs)] if pairs else []
         for one in (few, more):
             one.skipped = "" if one.values else "was not measured"

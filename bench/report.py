@@ -57,6 +57,14 @@ class Row:
         return text
 
 
+# Stands for what never ran.
+NEVER = 1e6
+
+
+def figure(value):
+    return "held up" if value >= NEVER else f"{value:.1f}"
+
+
 @dataclass
 class Figure:
     """One number, measured several times."""
@@ -82,10 +90,10 @@ class Figure:
             return f"SKIP {self.key}: {self.skipped}"
         word = "INFO" if self.most is None else "PASS" if self.passed else "MISS"
         aim = "" if self.most is None else f" (at most {self.most:g})"
-        return f"{word} {self.key}: {self.title}: {self.median:.1f} {self.unit}{aim}"
+        return f"{word} {self.key}: {self.title}: {figure(self.median)} {self.unit}{aim}"
 
     def cells(self):
-        return [self.title, f"{self.median:.1f}", f"{min(self.values):.1f} to {max(self.values):.1f}",
+        return [self.title, figure(self.median), f"{figure(min(self.values))} to {figure(max(self.values))}",
                 self.unit, "" if self.most is None else f"{self.most:g}"]
 
 
