@@ -63,6 +63,7 @@ struct sl_piece {
 	struct sl_list link;
 	struct sl_task task;
 	bool direct;    /* by the descriptor that bypasses the page cache; told to the engine */
+	bool turn;      /* it has, or waits for, one of the file's turns to write */
 	bool nowait;    /* what is not resident is for somebody else */
 	bool dontcache; /* through the page cache without staying there */
 	char *bounce;   /* where the bytes are while data is not aligned, or NULL */

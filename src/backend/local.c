@@ -198,6 +198,7 @@ static void local_close(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local(backend);
 
+	pthread_mutex_destroy(&local->writes.mutex);
 	sl_cufile_close(local);
 	sl_replace_abandon(local);
 	if (local->direct >= 0)
@@ -239,6 +240,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->descriptor = local->direct = -1;
 	pthread_mutex_init(&local->map.mutex, NULL);
 	pthread_mutex_init(&local->cufile.mutex, NULL);
+	pthread_mutex_init(&local->writes.mutex, NULL);
+	sl_list_init(&local->writes.waiting);
 	local->path = strdup(uri->path);
 	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {

@@ -31,6 +31,12 @@ struct sl_local {
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* Whether the last look found the range resident; a hint. */
 	_Atomic bool resident;
+	/* Pieces that are written into the page cache by the workers. */
+	struct {
+		pthread_mutex_t mutex;
+		unsigned count; /* guarded by mutex, as is the next: those that have a turn */
+		struct sl_list waiting; /* for one */
+	} writes;
 	/* What cuFile knows of it. */
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocking calls on the workers. */
 #include <errno.h>
+#include <pthread.h>
 #include <sys/uio.h>
 
 #include "backend/local.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
+/* Into the page cache of one file, at a time: it has one lock, and more would only wait for it, awake. */
+#define WRITES_MOST 4
 
 static ssize_t transfer(struct sl_piece *piece)
 {
@@ -38,6 +41,54 @@ static bool gone_cold(struct sl_piece *piece, ssize_t result)
 	return true;
 }
 
+static void submit(struct sl_piece *piece)
+{
+	sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
+}
+
+/* What goes around the page cache may have to end through it: that is rare, and little. */
+static bool takes_turns(const struct sl_piece *piece)
+{
+	return piece->write && !piece->direct && !sl_local(piece->backend)->block_device;
+}
+
+/* True: now. False: when another piece of the file gives its turn on. */
+static bool take_turn(struct sl_piece *piece)
+{
+	struct sl_local *local = sl_local(piece->backend);
+	bool now;
+
+	pthread_mutex_lock(&local->writes.mutex);
+	now = local->writes.count < WRITES_MOST;
+	if (now)
+		local->writes.count++;
+	else
+		sl_list_append(&local->writes.waiting, &piece->link);
+	pthread_mutex_unlock(&local->writes.mutex);
+	return now;
+}
+
+/* Before the piece is over: the file is there as long as one of its pieces is not. */
+static void give_turn(struct sl_local *local)
+{
+	struct sl_list *next;
+
+	pthread_mutex_lock(&local->writes.mutex);
+	next = sl_list_take(&local->writes.waiting);
+	if (!next)
+		local->writes.count--;
+	pthread_mutex_unlock(&local->writes.mutex);
+	if (next)
+		submit(SL_CONTAINER(next, struct sl_piece, link));
+}
+
+static void finish(struct sl_piece *piece)
+{
+	if (piece->turn)
+		give_turn(sl_local(piece->backend));
+	sl_local_done(piece);
+}
+
 static void run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
@@ -45,7 +96,7 @@ static void run(struct sl_task *task)
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 		piece->error = -ECANCELED;
-		sl_local_done(piece);
+		finish(piece);
 		return;
 	}
 	do {
@@ -53,7 +104,7 @@ static void run(struct sl_task *task)
 		if (piece->nowait && gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));
-	sl_local_done(piece);
+	finish(piece);
 }
 
 void sl_posix_submit(struct sl_piece *piece)
@@ -61,5 +112,7 @@ void sl_posix_submit(struct sl_piece *piece)
 	piece->task.run = run;
 	piece->task.urgent = piece->urgent;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
-	sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
+	piece->turn = takes_turns(piece);
+	if (!piece->turn || take_turn(piece))
+		submit(piece);
 }

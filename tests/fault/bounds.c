@@ -321,6 +321,43 @@ static void an_operation_has_no_more_pieces_in_flight_than_its_depth(void **stat
 	buffer_free(&b);
 }
 
+/* The kernel's lock of a file would have more of them only wait, awake. Another file is not concerned. */
+static void no_more_than_four_workers_write_into_one_page_cache(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_config c = row_config();
+	struct buffer b = buffer_new(MIB, 0);
+	sluice_file *file, *other;
+	sluice_op *op, *more;
+
+	if (strcmp(row->name, "uring") == 0)
+		SKIP("the kernel's own threads write, as many as it likes");
+	c.workers = 12;
+	c.piece_bytes = 64 * KIB;
+	c.direct_bytes = 1ull << 40;
+	fixture_config(f, &c);
+	file = open_both(f->ctx, scratch(f, "one"));
+	other = open_both(f->ctx, scratch(f, "other"));
+	gate_close(NULL);
+	op = start_write(file, b.data, b.length, 0);
+	assert_true(gate_holds(4));
+	sleep_ms(100);
+	assert_int_equal(gate_count(), 4);
+	more = start_write(other, b.data, 64 * KIB, 0);
+	assert_true(gate_holds(5));
+	gate_open();
+	assert_moves(op, MIB);
+	assert_moves(more, 64 * KIB);
+	atomic_store(&most_in_step, 0);
+	bend(watch_depth);
+	assert_write(file, b.data, b.length, 0);
+	bend(NULL);
+	assert_in_range(atomic_load(&most_in_step), 1, 4);
+	assert_ok(sluice_close(file));
+	assert_ok(sluice_close(other));
+	buffer_free(&b);
+}
+
 int group_bounds(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -332,6 +369,7 @@ int group_bounds(void)
 		fault_test(submission_waits_at_the_bound_and_goes_on),
 		fault_test(waiting_calls_work_at_the_bound),
 		fault_test(an_operation_has_no_more_pieces_in_flight_than_its_depth),
+		fault_test(no_more_than_four_workers_write_into_one_page_cache),
 	};
 
 	return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
