@@ -389,8 +389,11 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 	if (rc)
 		return rc;
 	settle(op);
-	if (!is_done(op) && !(timeout_ms && sl_spin(&spin, is_done, op))) {
-		if (!timeout_ms || !wait_until_done(op, sl_deadline(timeout_ms)))
+	if (!is_done(op)) {
+		/* The look is part of the time. */
+		int64_t deadline = sl_deadline(timeout_ms);
+
+		if (!timeout_ms || !(sl_spin(&spin, is_done, op) || wait_until_done(op, deadline)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");
 	}
 	sl_done_forget(op);
