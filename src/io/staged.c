@@ -222,7 +222,7 @@ static void expect(struct sluice_op *op, uint64_t bytes)
 {
 	struct sl_staged *staged = op->staged;
 
-	if (op->kind != SL_READ || staged->way == SL_WAY_DIRECT)
+	if (op->kind != SL_READ || staged->way == SL_WAY_DIRECT || staged->way == SL_WAY_DEVICE)
 		return;
 	atomic_store_explicit(&staged->expected, bytes, memory_order_relaxed);
 	sl_slots_expect(staged->staging, bytes);
