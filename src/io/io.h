@@ -291,6 +291,7 @@ struct sluice_op {
 		/* Its effect comes when this stream comes to it, whatever else is in flight: it does not
 		 * enter while anything holds it back but others of that stream. NULL: we say when. */
 		sluice_stream stream;
+		bool follows; /* an overlapping one of that stream: what it finds is not known yet */
 	} order;
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */

@@ -37,12 +37,15 @@ static void count_blocker(struct sl_interval *interval, void *argument)
 	struct entering *entering = argument;
 	struct sluice_op *earlier = owner(interval), *op = entering->op;
 
-	if (earlier == op)
+	if (earlier == op) {
 		entering->overlaps_itself = true;
-	else if (op->order.stream && earlier->order.stream == op->order.stream)
-		return; /* the stream itself has one come after the other */
-	else
+	} else if (op->order.stream && earlier->order.stream == op->order.stream) {
+		/* The stream itself has one come after the other. */
+		op->order.follows = true;
+		return;
+	} else {
 		op->order.blockers++;
+	}
 	entering->late |= earlier->order.late;
 }
 
@@ -71,6 +74,7 @@ int sl_order_enter(struct sluice_op *op)
 		return 0;
 	pthread_mutex_lock(&object->mutex);
 	op->order.blockers = 0;
+	op->order.follows = false;
 	op->order.sequence = ++object->locked.sequence;
 	while (entered < op->order.count && !entering.overlaps_itself) {
 		struct sl_span *span = &op->order.spans[entered];

@@ -356,7 +356,7 @@ void sl_op_start(struct sluice_op *op)
 		size = backend->ops->size(backend);
 		if (size < -1)
 			sl_op_fail(op, (int)size, NULL);
-		if (size >= 0 && op->on_stream)
+		if (size >= 0 && op->on_stream && !op->order.follows)
 			check_end(op, (uint64_t)size);
 		if (size < 0)
 			size = INT64_MAX;

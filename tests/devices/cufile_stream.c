@@ -295,6 +295,34 @@ static void on_one_stream_nothing_waits(void **state)
 	device_free(dst);
 }
 
+static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 64 * KIB;
+	char *src = device_new(0, n), *dst = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	sluice_file *file = open_both(f->ctx, scratch(f, "adds"));
+	sluice_op *write, *read, *beyond;
+	struct gpu_hold hold;
+
+	assert_moves(start_write_on(file, src, 4096, 0, stream), 4096);
+	device_fill(src, n, 0, 31);
+	hold_begin(&hold, 0, stream);
+	write = start_write_on(file, src, n, 0, stream);
+	read = start_read_on(file, dst, n, 0, stream);
+	beyond = start_read_on(file, dst, n, 4096, stream);
+	hold_end(&hold);
+	assert_moves(write, n);
+	assert_moves(read, n);
+	assert_failed(beyond, EIO, has_fake() ? "61440 of 65536" : "cuFile");
+	assert_moves(start_read_on(file, dst, n, 0, stream), n);
+	assert_device(dst, n, 0, 31);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(src);
+	device_free(dst);
+}
+
 static void what_would_have_to_wait_is_not_enqueued(void **state)
 {
 	struct fixture *f = *state;
@@ -404,6 +432,7 @@ int group_cufile_stream(void)
 		cufile_test(a_file_that_ends_early_fails_on_a_stream),
 		cufile_test(a_cancel_takes_nothing_off_the_stream),
 		cufile_test(on_one_stream_nothing_waits),
+		cufile_test(a_read_behind_a_write_on_one_stream_sees_what_that_adds),
 		cufile_test(what_would_have_to_wait_is_not_enqueued),
 		cufile_test(submission_waits_for_what_it_overlaps),
 	};
