@@ -169,7 +169,9 @@ void sl_cufile_close(struct sl_local *local)
 	CUfileHandle_t handle = atomic_load(&local->cufile.handle);
 
 	if (handle) {
-		sl_cufile_open()->cuFileHandleDeregister(handle);
+		/* Behind its own handlers of exit() cuFile is no more. */
+		if (!atomic_load(&local->core->cufile->abandoned))
+			sl_cufile_open()->cuFileHandleDeregister(handle);
 		close(local->cufile.descriptor);
 	}
 	pthread_mutex_destroy(&local->cufile.mutex);
@@ -208,7 +210,8 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	int rc;
 
 	if (!device->ops->enter || local->pseudo || local->sink ||
-	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed))
+	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed) ||
+	    atomic_load(&local->core->cufile->abandoned))
 		return 0;
 	if (!named && (local->choice != SL_CHOICE_AUTO || !has_gpudirect(local->core->cufile)))
 		return 0;
@@ -392,7 +395,9 @@ void sl_cufile_free(struct sl_cufile *cufile)
 {
 	if (!cufile)
 		return;
-	sl_cufile_unregister_all(cufile);
+	if (!atomic_load(&cufile->abandoned))
+		sl_cufile_unregister_all(cufile);
+	free(cufile->locked.buffers);
 	sl_pool_free(atomic_load(&cufile->pool));
 	pthread_mutex_destroy(&cufile->mutex);
 	free(cufile);

@@ -125,5 +125,4 @@ void sl_cufile_unregister_all(struct sl_cufile *cufile)
 {
 	for (size_t i = 0; i < cufile->locked.count; i++)
 		deregister(&cufile->locked.buffers[i]);
-	free(cufile->locked.buffers);
 }

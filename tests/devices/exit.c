@@ -2,7 +2,7 @@
 /*
  * A process that ends with operations in flight, on a stream that will never come to them: it ends, and
  * what was in flight has failed by then. exits NAME: "stream", "host", "thread" (that waits for one), "cufile"
- * (many that are awaited on the host, by a cuFile that takes its time).
+ * (many that are awaited on the host, by a cuFile that takes its time; the rest is given back only then).
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -27,14 +27,19 @@ static void must(int rc)
 }
 
 static sluice_op *last;
+static sluice_file *late_file;
+static sluice_context *late;
 
 /* Registered before sluice has met a device, so it runs after sluice's own. */
 static void look(void)
 {
-	if (sluice_poll(last) == 1 && sluice_wait(last, 0) < 0)
-		_exit(0);
-	fprintf(stderr, "an operation is still in flight\n");
-	_exit(1);
+	if (sluice_poll(last) != 1 || sluice_wait(last, 0) >= 0) {
+		fprintf(stderr, "an operation is still in flight\n");
+		_exit(1);
+	}
+	must(sluice_close(late_file));
+	must(sluice_context_free(late));
+	_exit(0);
 }
 
 int main(int argc, char **argv)
@@ -65,6 +70,9 @@ int main(int argc, char **argv)
 	if (!strcmp(how, "cufile")) {
 		must(sluice_read(file, memory, 1, 0, &last));
 		must((int)sluice_wait(last, -1));
+		must(sluice_register_buffer(ctx, memory, N));
+		late = ctx;
+		late_file = file;
 	}
 	must(gpu_hold(0, stream, &hold));
 	for (int i = 0; i < 10; i++)

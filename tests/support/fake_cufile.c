@@ -145,6 +145,20 @@ static void take_delay(void)
 
 /* ------------------------------------------------------------------------------ driver, handles */
 
+static _Atomic bool closed;
+
+static void close_driver(void)
+{
+	atomic_store(&closed, true);
+}
+
+/* Where the process ends, and the real one is gone. */
+static void check_open(void)
+{
+	if (atomic_load(&closed))
+		abort();
+}
+
 CUfileError_t cuFileDriverGetProperties(CUfileDrvProps_t *properties)
 {
 	const char *version = getenv("FAKE_CUFILE_NVFS");
@@ -188,6 +202,7 @@ CUfileError_t cuFileHandleRegister(CUfileHandle_t *handle, CUfileDescr_t *what)
 
 void cuFileHandleDeregister(CUfileHandle_t handle)
 {
+	check_open();
 	free(handle);
 }
 
@@ -210,6 +225,7 @@ CUfileError_t cuFileBufRegister(const void *memory, size_t length, int flags)
 {
 	int free = -1, error = 0;
 
+	check_open();
 	if (!is_device(memory) || flags)
 		return error_of(CU_FILE_CUDA_POINTER_INVALID);
 	pthread_mutex_lock(&buffers.mutex);
@@ -235,6 +251,7 @@ CUfileError_t cuFileBufDeregister(const void *memory)
 {
 	int error = CU_FILE_MEMORY_NOT_REGISTERED;
 
+	check_open();
 	pthread_mutex_lock(&buffers.mutex);
 	for (int i = 0; i < 64; i++) {
 		if (buffers.memory[i] != memory)
@@ -331,13 +348,6 @@ static ssize_t write_bounce(const struct handle *handle, struct bounce *bounce, 
 	return pwrite(handle->fd, place_of(bounce, offset), length, offset);
 }
 
-static _Atomic bool closed;
-
-static void close_driver(void)
-{
-	atomic_store(&closed, true);
-}
-
 CUfileError_t cuFileDriverOpen(void)
 {
 	struct bounce *taken[POOL];
@@ -395,8 +405,7 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 		return -CU_FILE_CUDA_CONTEXT_MISMATCH;
 	if (!is_device(base))
 		return -CU_FILE_CUDA_POINTER_INVALID;
-	if (atomic_load(&closed))
-		abort(); /* the process ends, and the real one is gone */
+	check_open();
 	if (fails(TRANSFER, &value)) {
 		errno = EIO;
 		return value;
@@ -415,8 +424,7 @@ static ssize_t transfer(struct handle *handle, bool write, char *base, size_t le
 		moved += (size_t)rc;
 	}
 	cuda.cuStreamDestroy_v2(stream);
-	if (atomic_load(&closed))
-		abort();
+	check_open();
 	return moved ? (ssize_t)moved : rc;
 }
 
