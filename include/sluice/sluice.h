@@ -56,8 +56,8 @@ SLUICE_API const char *sluice_version(void);
 struct sluice_config {
 	size_t size; /* sizeof(struct sluice_config) */
 	/* SLUICE_BACKEND: "auto" (default), "posix", "uring" or "cufile", for local files. With "cufile"
-	 * NVIDIA's library of that name moves the bytes between files and the memory of its GPUs, and
-	 * all else is moved as with "auto". */
+	 * NVIDIA's library of that name moves the bytes between files and the memory of its GPUs where
+	 * that is awaited on the host, and all else is moved as with "auto". */
 	const char *backend;
 	/* SLUICE_DISABLE: kernel features not to use, comma-separated, of uring, cachestat, nowait,
 	 * dontcache, dioalign. Default: none. */

@@ -79,7 +79,8 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 	out->detail = sl_cufile_told();
 	if (api && has_gpudirect(cufile)) {
 		out->usable = 1;
-		out->effect = "local files are read into and written from memory of GPUs directly";
+		out->effect =
+			"local files and memory of GPUs, awaited on the host: without a detour";
 	} else if (api) {
 		out->remedy = "load NVIDIA's kernel module nvidia-fs, where the disk's driver and "
 			      "the file system support it";
