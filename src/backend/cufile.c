@@ -82,6 +82,10 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 		out->effect =
 			"local files and memory of GPUs, awaited on the host: without a detour";
 	} else if (api) {
+		out->usable = core->settings.choice == SL_CHOICE_CUFILE;
+		if (out->usable)
+			out->effect = "local files and memory of GPUs, awaited on the host: by "
+				      "cuFile, through pinned memory of its own";
 		out->remedy = "load NVIDIA's kernel module nvidia-fs, where the disk's driver and "
 			      "the file system support it";
 	}

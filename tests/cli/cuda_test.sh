@@ -38,6 +38,14 @@ doctor_shows_the_channels_as_the_environment_has_them() {
 	json out 'j["drivers"][1]["usable"] and j["drivers"][1]["remedy"] is None'
 }
 
+doctor_tells_whether_cufile_is_used() {
+	local found='[d for d in j["features"] if d["name"] == "cufile"][0]'
+	status 0 "$sluice" doctor --json
+	json out "not $found['usable'] and 'by name only' in $found['detail']"
+	SLUICE_BACKEND=cufile status 0 "$sluice" doctor --json
+	json out "$found['usable'] and 'by cuFile' in $found['effect']"
+}
+
 # The fake then refuses to start with any other number.
 commands_ask_for_32_channels_unless_the_user_says_otherwise() {
 	noise 5000 > from
