@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Deflate at level 1 by ISA-L, in zlib's format. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <isa-l/igzip_lib.h>
+
+#include "frames/codec.h"
+
+struct isal {
+	struct isal_zstream stream;
+	struct inflate_state inflate;
+	uint8_t level_buffer[ISAL_DEF_LVL1_EXTRA_LARGE];
+};
+
+static unsigned isal_client_data(int level, unsigned values[SL_CODEC_VALUES])
+{
+	values[0] = level;
+	return 1;
+}
+
+/* Stored blocks have up to 65535 bytes and a head of 5; zlib's head and end have 6. */
+static size_t isal_bound(size_t n)
+{
+	return n + 5 * (n / 65535 + 1) + 6 + 64;
+}
+
+static int isal_state_new(int level, size_t n, void **out)
+{
+	struct isal *isal = aligned_alloc(64, (sizeof(*isal) + 63) / 64 * 64);
+
+	(void)level;
+	(void)n;
+	if (!isal)
+		return sl_fail(-ENOMEM, "no memory for the state of ISA-L");
+	*out = isal;
+	return 0;
+}
+
+static void isal_state_free(void *state)
+{
+	free(state);
+}
+
+static size_t isal_compress(void *state, const void *in, size_t n, void *out, size_t room)
+{
+	struct isal *isal = state;
+	struct isal_zstream *stream = &isal->stream;
+
+	if (n > SL_CODEC_MOST)
+		return 0;
+	isal_deflate_stateless_init(stream);
+	stream->level = 1;
+	stream->level_buf = isal->level_buffer;
+	stream->level_buf_size = sizeof(isal->level_buffer);
+	stream->gzip_flag = IGZIP_ZLIB;
+	stream->end_of_stream = 1;
+	stream->flush = NO_FLUSH;
+	stream->next_in = (uint8_t *)in;
+	stream->avail_in = n;
+	stream->next_out = out;
+	stream->avail_out = SL_MIN(room, UINT32_MAX);
+	if (isal_deflate_stateless(stream) != COMP_OK || stream->avail_in)
+		return 0;
+	return stream->total_out;
+}
+
+static int isal_decompress(void *state, const void *in, size_t n, void *out, size_t length)
+{
+	struct isal *isal = state;
+	struct inflate_state *inflate = &isal->inflate;
+	int result;
+
+	isal_inflate_init(inflate);
+	inflate->crc_flag = ISAL_ZLIB;
+	inflate->next_in = (uint8_t *)in;
+	inflate->avail_in = SL_MIN(n, UINT32_MAX);
+	inflate->next_out = out;
+	inflate->avail_out = SL_MIN(length, UINT32_MAX);
+	result = isal_inflate(inflate);
+	if (result != ISAL_DECOMP_OK || inflate->block_state != ISAL_BLOCK_FINISH)
+		return sl_fail(-EBADMSG, "ISA-L cannot decompress a chunk (%d)", result);
+	/* Some bytes beyond the end may have been read already. */
+	if (inflate->total_out != length || inflate->avail_in || inflate->read_in_length >= 8)
+		return sl_fail(-EBADMSG, "a chunk has %u bytes of %zu", inflate->total_out, length);
+	return 0;
+}
+
+const struct sl_codec sl_codec_isal = {
+	.name = "deflate",
+	.encoder = "ISA-L",
+	.filter = 1,
+	.least = 1,
+	.most = 1,
+	.client_data = isal_client_data,
+	.bound = isal_bound,
+	.state_new = isal_state_new,
+	.state_free = isal_state_free,
+	.compress = isal_compress,
+	.decompress = isal_decompress,
+};
