@@ -146,8 +146,8 @@ static void measure_shuffle(const unsigned char *in, double seconds)
 	static const char *const names[] = {"plain C", "SSE2", "AVX2"};
 	unsigned char *out = malloc(CHUNK);
 
-	for (enum sl_shuffle_way way = 0; way < SL_SHUFFLE_WAYS; way++)
-		for (size_t size = 2; size <= 8 && sl_shuffle_limit(way) == way; size *= 2) {
+	for (enum sl_simd way = 0; way < SL_SIMD_WAYS; way++)
+		for (size_t size = 2; size <= 8 && sl_simd_limit(way) == way; size *= 2) {
 			double start = now(), end;
 			size_t bytes = 0;
 
@@ -163,19 +163,25 @@ static void measure_shuffle(const unsigned char *in, double seconds)
 
 static void measure_precision(const unsigned char *in, double seconds)
 {
+	static const char *const names[] = {"plain C", NULL, "AVX2"};
 	unsigned char *out = malloc(CHUNK);
 
-	for (enum sl_float type = SL_FLOAT16; type <= SL_FLOAT64; type++) {
-		double start = now(), end, error = 0;
-		size_t bytes = 0;
+	for (enum sl_simd way = 0; way < SL_SIMD_WAYS; way++)
+		for (enum sl_float type = 0; type <= SL_FLOAT64 && sl_simd_limit(way) == way;
+		     type++) {
+			double start = now(), end, error = 0;
+			size_t bytes = 0;
 
-		do {
-			for (int i = 0; i < 20; i++, bytes += CHUNK)
-				error = sl_precision_round(type, in, CHUNK / (2 << type), 7, out);
-		} while ((end = now()) - start < seconds / ROUNDS);
-		printf("rounding of float%-2d to 7 bits (error %.3g) %8.0f MB/s\n", 16 << type,
-		       error, bytes / (end - start) / 1e6);
-	}
+			if (!names[way])
+				continue;
+			do {
+				for (int i = 0; i < 20; i++, bytes += CHUNK)
+					error = sl_precision_round(type, in, CHUNK / (2 << type), 7,
+					                           out);
+			} while ((end = now()) - start < seconds / ROUNDS);
+			printf("float%d to 7 bits, %-8s (error %.3g) %12.0f MB/s\n", 16 << type,
+			       names[way], error, bytes / (end - start) / 1e6);
+		}
 	free(out);
 }
 

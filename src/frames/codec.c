@@ -67,21 +67,22 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
                    void *scratch, size_t room)
 {
 	const unsigned char *bytes = in;
-	size_t total = 0, length;
+	size_t saved = 0, length;
 
 	if (!codec->filter)
 		return false;
 	if (n <= SL_CODEC_SAMPLE || room < codec->bound(SL_CODEC_SAMPLE))
 		return true;
 	/* Pieces by themselves, because the planes of a shuffled chunk differ: one that shrinks is
-	 * worth it even if the others are noise. */
-	for (size_t i = 0; i < PIECES; i++) {
+	 * worth it even if the others are noise. From the end, where the bytes with sign and exponent
+	 * are: mostly the first piece is the last one. */
+	for (size_t i = PIECES; i--;) {
 		length = codec->compress(state, bytes + (n - PIECE) / (PIECES - 1) * i, PIECE,
 		                         scratch, PIECE);
-		total += length ? length : PIECE;
+		saved += length ? PIECE - length : 0;
+		if (shrinks(PIECES * PIECE, PIECES * PIECE - saved))
+			return true;
 	}
-	if (shrinks(PIECES * PIECE, total))
-		return true;
 	/* Noise that repeats itself is none: what is together as far as a window of deflate. */
 	length = codec->compress(state, bytes + (n - SL_CODEC_SAMPLE) / 2, SL_CODEC_SAMPLE, scratch,
 	                         SL_CODEC_SAMPLE);

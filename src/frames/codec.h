@@ -48,8 +48,8 @@ const struct sl_codec *sl_codec_at(size_t index);
 
 /*
  * Whether a chunk (shuffled, if it will be) is worth its compression: samples of it become smaller
- * by a thirty-second part, at least. Costs a few hundredths of the compression where the answer is
- * yes, a tenth where it is no; short chunks are always worth a try. Scratch is garbage afterwards; if
+ * by a thirty-second part, at least. Costs a hundredth or two of the compression where the answer
+ * is a clear yes, a fifth where it is no; short chunks are always worth a try. Scratch is garbage afterwards; if
  * it holds less than bound(SL_CODEC_SAMPLE) bytes the answer is yes.
  */
 #define SL_CODEC_SAMPLE ((size_t)64 << 10)
@@ -58,6 +58,14 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
 
 extern const struct sl_codec sl_codec_none, sl_codec_isal, sl_codec_libdeflate, sl_codec_zstd,
 	sl_codec_lz4;
+
+/* -------------------------------------------------------------------------------------- SIMD */
+
+/* What shuffling and rounding are done with, slowest first. What comes out is the same. */
+enum sl_simd { SL_SIMD_NONE, SL_SIMD_SSE2, SL_SIMD_AVX2, SL_SIMD_WAYS };
+enum sl_simd sl_simd(void);
+/* For tests: what is used from now on, at most; what is used then. Not while others use it. */
+enum sl_simd sl_simd_limit(enum sl_simd most);
 
 /* ----------------------------------------------------------------------------------- shuffle */
 
@@ -77,11 +85,6 @@ void sl_unshuffle(const void *in, size_t n, size_t size, void *out);
 void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, size_t plane);
 /* The way back, from in, in + plane, ... */
 void sl_unshuffle_row(const void *in, size_t plane, size_t elements, size_t size, void *out);
-
-/* The ways to do it, slowest first; a test asks for each. */
-enum sl_shuffle_way { SL_SHUFFLE_PLAIN, SL_SHUFFLE_SSE2, SL_SHUFFLE_AVX2, SL_SHUFFLE_WAYS };
-/* What is used from now on, at most; what is used then. Not while others shuffle. */
-enum sl_shuffle_way sl_shuffle_limit(enum sl_shuffle_way most);
 
 /* --------------------------------------------------------------------------------- precision */
 

@@ -5,33 +5,27 @@
 
 #include "frames/shuffle.h"
 
-static _Atomic int limit = SL_SHUFFLE_WAYS - 1;
+static _Atomic int limit = SL_SIMD_WAYS - 1;
 
 /* The processor is asked each time: that is a load and a test, for a row or a chunk. */
-static const struct sl_shuffle_kernel *best(enum sl_shuffle_way *way)
+enum sl_simd sl_simd(void)
 {
-	const struct sl_shuffle_kernel *kernel = NULL;
-	int i = atomic_load_explicit(&limit, memory_order_relaxed);
+	int way = atomic_load_explicit(&limit, memory_order_relaxed);
 
-	while (i > SL_SHUFFLE_PLAIN && !(kernel = sl_shuffle_kernel(i)))
-		i--;
-	*way = i;
-	return kernel;
+	while (way > SL_SIMD_NONE && !sl_shuffle_kernel(way))
+		way--;
+	return way;
 }
 
-enum sl_shuffle_way sl_shuffle_limit(enum sl_shuffle_way most)
+enum sl_simd sl_simd_limit(enum sl_simd most)
 {
-	enum sl_shuffle_way way;
-
 	atomic_store(&limit, (int)most);
-	best(&way);
-	return way;
+	return sl_simd();
 }
 
 void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, size_t plane)
 {
-	enum sl_shuffle_way way;
-	const struct sl_shuffle_kernel *kernel = best(&way);
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
 	const unsigned char *from = in;
 	unsigned char *to = out;
 	size_t done = 0;
@@ -49,8 +43,7 @@ void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, siz
 
 void sl_unshuffle_row(const void *in, size_t plane, size_t elements, size_t size, void *out)
 {
-	enum sl_shuffle_way way;
-	const struct sl_shuffle_kernel *kernel = best(&way);
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
 	const unsigned char *from = in;
 	unsigned char *to = out;
 	size_t done = 0;

@@ -17,6 +17,6 @@ struct sl_shuffle_kernel {
 };
 
 /* NULL: this processor does not have it. */
-const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_shuffle_way way);
+const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_simd way);
 
 #endif

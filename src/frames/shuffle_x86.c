@@ -199,12 +199,12 @@ AVX2 static size_t unshuffle_avx2(const unsigned char *in, size_t plane, size_t 
 	}
 }
 
-const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_shuffle_way way)
+const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_simd way)
 {
 	static const struct sl_shuffle_kernel sse2 = {shuffle_sse2, unshuffle_sse2};
 	static const struct sl_shuffle_kernel avx2 = {shuffle_avx2, unshuffle_avx2};
 
-	if (way == SL_SHUFFLE_AVX2)
+	if (way == SL_SIMD_AVX2)
 		return __builtin_cpu_supports("avx2") ? &avx2 : NULL;
-	return way == SL_SHUFFLE_SSE2 ? &sse2 : NULL;
+	return way == SL_SIMD_SSE2 ? &sse2 : NULL;
 }

@@ -62,7 +62,7 @@ static double expected_of(const struct kind *kind, double value, int bits)
 	return rounded;
 }
 
-static void check(const struct kind *kind, const unsigned char *in, size_t count, int bits)
+static void check_here(const struct kind *kind, const unsigned char *in, size_t count, int bits)
 {
 	size_t n = count * kind->size;
 	unsigned char *out = malloc(n + 1);
@@ -88,6 +88,15 @@ static void check(const struct kind *kind, const unsigned char *in, size_t count
 	assert_true(sl_precision_round(kind->type, out, count, bits, out) == largest);
 	assert_true(sl_precision_round(kind->type, out, count, bits, out) == 0);
 	free(out);
+}
+
+/* With everything that this processor has, and with nothing of it. */
+static void check(const struct kind *kind, const unsigned char *in, size_t count, int bits)
+{
+	for (enum sl_simd way = SL_SIMD_NONE; way < SL_SIMD_WAYS; way++)
+		if (sl_simd_limit(way) == way)
+			check_here(kind, in, count, bits);
+	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
 static void every_half_is_rounded_to_the_nearest(void **state)

@@ -5,12 +5,11 @@
 static const char *const way_names[] = {"plain", "sse2", "avx2"};
 
 /* For each way that is here. */
-#define each_way(way) \
-	for (enum sl_shuffle_way way = 0; way < SL_SHUFFLE_WAYS && way_here(way); way++)
+#define each_way(way) for (enum sl_simd way = 0; way < SL_SIMD_WAYS && way_here(way); way++)
 
-static bool way_here(enum sl_shuffle_way way)
+static bool way_here(enum sl_simd way)
 {
-	return sl_shuffle_limit(way) == way;
+	return sl_simd_limit(way) == way;
 }
 
 static void define(const unsigned char *in, size_t n, size_t size, unsigned char *out)
@@ -53,7 +52,7 @@ static void every_length_and_size_is_shuffled_and_comes_back(void **state)
 			for (size_t n = 0; n < 70 * sizes[i]; n += 1 + n % 3)
 				check(n, sizes[i], &seed);
 	}
-	sl_shuffle_limit(SL_SHUFFLE_WAYS - 1);
+	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
 static void long_chunks_are_shuffled(void **state)
@@ -64,7 +63,7 @@ static void long_chunks_are_shuffled(void **state)
 	each_way(way) for (size_t size = 1; size <= 8; size *= 2) for (int round = 0; round < 4;
 	                                                               round++)
 		check(unit_random(&seed) % (1 << 20), size, &seed);
-	sl_shuffle_limit(SL_SHUFFLE_WAYS - 1);
+	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
 /* Rows of a frame that is wider than the chunk, one after the other into their places. */
@@ -100,18 +99,18 @@ static void rows_go_into_the_places_that_they_have_in_the_chunk(void **state)
 		free(frame);
 		fenced_free(&out);
 	}
-	sl_shuffle_limit(SL_SHUFFLE_WAYS - 1);
+	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
 static void an_x86_has_sse2_and_what_it_says_of_avx2(void **state)
 {
 	(void)state;
 #ifdef __x86_64__
-	assert_int_equal(sl_shuffle_limit(SL_SHUFFLE_SSE2), SL_SHUFFLE_SSE2);
-	assert_int_equal(sl_shuffle_limit(SL_SHUFFLE_AVX2),
-	                 __builtin_cpu_supports("avx2") ? SL_SHUFFLE_AVX2 : SL_SHUFFLE_SSE2);
+	assert_int_equal(sl_simd_limit(SL_SIMD_SSE2), SL_SIMD_SSE2);
+	assert_int_equal(sl_simd_limit(SL_SIMD_AVX2),
+	                 __builtin_cpu_supports("avx2") ? SL_SIMD_AVX2 : SL_SIMD_SSE2);
 #else
-	assert_int_equal(sl_shuffle_limit(SL_SHUFFLE_AVX2), SL_SHUFFLE_PLAIN);
+	assert_int_equal(sl_simd_limit(SL_SIMD_AVX2), SL_SIMD_NONE);
 #endif
 }
 
