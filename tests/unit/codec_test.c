@@ -227,7 +227,8 @@ static void what_does_not_fit_is_refused_within_its_room(void **unused)
 			void *state = state_of(codec, 1, N);
 			size_t most = codec->bound(N), refused = 0;
 
-			for (size_t room = 0; room <= most; room += room < 300 ? 1 : 37) {
+			for (size_t room = 0; room <= most;
+			     room += room < 300 || room + 100 > most ? 1 : 37) {
 				struct fenced packed = fenced_new(room);
 				size_t length = codec->compress(state, field, N, packed.data, room);
 
@@ -243,6 +244,31 @@ static void what_does_not_fit_is_refused_within_its_room(void **unused)
 			assert_in_range(refused, 1, most);
 			codec->state_free(state);
 		}
+	}
+}
+
+/* Noise with one match in it: what is won there is what the rest costs, now and then. */
+static void what_becomes_no_shorter_and_no_longer_comes_back(void **unused)
+{
+	unsigned char field[64], packed[256], back[64];
+	uint64_t seed = unit_seed();
+
+	(void)unused;
+	each_codec(codec)
+	{
+		void *state = state_of(codec, 1, sizeof(field));
+
+		for (int round = 0; round < 20000; round++) {
+			size_t n = 30 + unit_random(&seed) % 34, match = 4 + unit_random(&seed) % 8;
+			size_t length;
+
+			field_fill(FIELD_NOISE, &seed, field, n);
+			memcpy(field + 12, field + unit_random(&seed) % 5, match);
+			length = codec->compress(state, field, n, packed, sizeof(packed));
+			assert_true(reference_decode(codec, packed, length, back, n));
+			assert_memory_equal(back, field, n);
+		}
+		codec->state_free(state);
 	}
 }
 
@@ -487,6 +513,7 @@ int main(void)
 		cmocka_unit_test(long_chunks_come_back),
 		cmocka_unit_test(a_state_serves_any_sequence_of_chunks),
 		cmocka_unit_test(what_does_not_fit_is_refused_within_its_room),
+		cmocka_unit_test(what_becomes_no_shorter_and_no_longer_comes_back),
 		cmocka_unit_test(noise_is_refused_where_it_would_grow),
 		cmocka_unit_test(smooth_fields_become_smaller),
 		cmocka_unit_test(a_chunk_of_another_length_is_refused),
