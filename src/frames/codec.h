@@ -17,8 +17,8 @@
 /*
  * One encoder of one format. A state belongs to one thread at a time and to one level; threads
  * with a state each need no lock. Nothing is allocated for a chunk of the length that the state
- * was made for: what it needs it gets when it is made. (zstd
- * gives some of that back after shorter pieces, as samples are, and takes it again.)
+ * was made for: what it needs it gets when it is made. (zstd gives some of that back after shorter
+ * pieces, as samples are, and takes it again.)
  */
 struct sl_codec {
 	const char *name;    /* of the format; several encoders may share it */
