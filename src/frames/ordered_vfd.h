@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A virtual file driver for HDF5 whose file is valid after each single write, and shows what it
+ * showed at the last H5Fflush or more of it: frames that were flushed survive the death of the
+ * process, whenever it comes, and plain HDF5 opens the file. See ordered_vfd.c for the order.
+ *
+ * It holds this for the default format (v1.8: no libver bounds) and for what a writer of frames
+ * does: datasets grow, and chunks are written. Whoever uses it
+ *  - stores with H5Fflush and H5Fclose only (a flush of one object leaves the rest behind: when it
+ *    would leave the file invalid nothing is written, and the next H5Fflush writes it);
+ *  - never writes a chunk again with another size, shrinks or deletes: HDF5 gives freed space to
+ *    whoever asks next, and what the file showed at its last flush may still lie there;
+ *  - calls H5Fflush after each object it adds to a file that others may open already, and puts a
+ *    new file in its place (rename) after its first H5Fflush;
+ *  - sets no metadata cache of its own: what the cache evicts is held here.
+ * The extents of datasets are written in the order in which the datasets were made.
+ */
+#ifndef SL_ORDERED_VFD_H
+#define SL_ORDERED_VFD_H
+
+#include <hdf5.h>
+
+#include "core/core.h"
+
+struct sl_ordered_vfd {
+	/* What the caller sets. */
+	bool durable;        /* H5Fflush also brings it to the disk, in the same order */
+	uint64_t held_limit; /* bytes of metadata held back; 0: no limit. See sl_ordered_vfd_set */
+
+	/* What the driver tells. On the thread that is in HDF5, or holds its lock. */
+	int error;             /* the first error, negative errno; of open, write, flush or close */
+	uint64_t error_offset; /* where in the file */
+	uint64_t held;         /* bytes held back now */
+	uint64_t held_most;
+	uint64_t flushes; /* that wrote all there was */
+	uint64_t raw_bytes, metadata_bytes;
+	uint64_t early_bytes; /* metadata that was written before its flush, for the limit */
+};
+
+/*
+ * Makes files opened with fapl use this driver. vfd is the caller's, one for each open file, and
+ * must live until the file is closed; what it tells stays true after that.
+ *
+ * At the limit, blocks that nothing in the file refers to yet are written before their flush.
+ * Only blocks that lie in the file already, a few for each dataset, must stay in memory: when these
+ * alone are over the limit, the file fails with -ENOBUFS.
+ *
+ * The first error is returned to HDF5 and stays in vfd->error. From then on the file is left
+ * alone: raw data is refused, metadata stays in memory, where HDF5 finds it, until H5Fclose, which
+ * drops it and succeeds, so that HDF5 can be left in order. An error of the last flush, in
+ * H5Fclose, is in vfd->error only.
+ *
+ * 0, -EINVAL for a fapl that is none, or -ENOMEM.
+ */
+int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
+
+#endif

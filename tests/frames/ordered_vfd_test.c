@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What is left of a file when its writer dies, or a write fails, at any point. Every run has a
+ * process of its own, so that HDF5 begins anew; a tenth of the points, with STRESS all of them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frames/points.h"
+#include "frames/workload.h"
+#include "support/support.h"
+#include "unit/unit.h"
+
+/* What a run tells; in memory that it shares with the test. */
+struct told {
+	volatile unsigned flushed;
+	unsigned points, at; /* all of them; the one where something was made to happen */
+	unsigned after;      /* points after that one */
+	unsigned sights[SIGHTS], bad;
+	int error;
+	struct sl_ordered_vfd vfd;
+};
+
+static struct told *told;
+static char path[512];
+static unsigned stride, phase; /* which points are looked at */
+static int injected;
+static struct {
+	int ask, answer;
+	pid_t process;
+} looker;
+
+/* ---------------------------------------------------------------------------------- processes */
+
+static int end_of(pid_t process)
+{
+	int status;
+
+	while (waitpid(process, &status, 0) < 0)
+		assert_int_equal(errno, EINTR);
+	return status;
+}
+
+/* Looks from a process of its own: HDF5 may not survive a broken file. */
+static enum sight look(const struct workload *load, unsigned flushed)
+{
+	pid_t process = fork();
+	int status;
+
+	if (process == 0) {
+		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+		alarm(20);
+		_exit(workload_look(load, path, flushed));
+	}
+	if (process < 0)
+		abort();
+	while (waitpid(process, &status, 0) < 0 && errno == EINTR)
+		;
+	return WIFEXITED(status) ? WEXITSTATUS(status) : SIGHT_CLOSED;
+}
+
+/* A process that has never called HDF5, and forks for each look. */
+static void looker_start(const struct workload *load)
+{
+	int ask[2], answer[2];
+
+	if (pipe2(ask, O_CLOEXEC) < 0 || pipe2(answer, O_CLOEXEC) < 0)
+		abort();
+	looker.process = fork();
+	if (looker.process == 0) {
+		unsigned flushed;
+
+		close(ask[1]);
+		while (read(ask[0], &flushed, sizeof(flushed)) == sizeof(flushed)) {
+			enum sight sight = look(load, flushed);
+
+			if (write(answer[1], &sight, sizeof(sight)) != sizeof(sight))
+				break;
+		}
+		_exit(0);
+	}
+	close(ask[0]);
+	close(answer[1]);
+	looker.ask = ask[1];
+	looker.answer = answer[0];
+}
+
+static void looker_stop(void)
+{
+	close(looker.ask);
+	close(looker.answer);
+	waitpid(looker.process, NULL, 0);
+}
+
+/* ---------------------------------------------------------------------------------- the hooks */
+
+static int count(unsigned point)
+{
+	told->points = point;
+	return 0;
+}
+
+static int watch(unsigned point)
+{
+	unsigned flushed = told->flushed;
+	enum sight sight;
+
+	told->points = point;
+	if (point % stride != phase % stride)
+		return 0;
+	if (write(looker.ask, &flushed, sizeof(flushed)) != sizeof(flushed) ||
+	    read(looker.answer, &sight, sizeof(sight)) != sizeof(sight))
+		abort();
+	told->sights[sight]++;
+	if (sight != SIGHT_RIGHT && !told->bad)
+		told->bad = point;
+	return 0;
+}
+
+static int die(unsigned point)
+{
+	told->points = point;
+	if (point == told->at)
+		kill(getpid(), SIGKILL);
+	return 0;
+}
+
+static int refuse(unsigned point)
+{
+	told->points = point;
+	told->after += point > told->at;
+	return point == told->at ? injected : 0;
+}
+
+/* Writes load in a new process, with hook at each point. Its status as waitpid() has it. */
+static int run(struct workload load, int (*hook)(unsigned), unsigned at)
+{
+	pid_t process;
+
+	memset(told, 0, sizeof(*told));
+	told->at = at;
+	unlink(path);
+	process = fork();
+	if (process == 0) {
+		int error;
+
+		alarm(600);
+		if (hook == watch)
+			looker_start(&load);
+		points_hook = hook;
+		error = workload_write(&load, path, &told->flushed);
+		points_hook = NULL;
+		told->vfd = load.vfd;
+		told->error = error;
+		if (hook == watch)
+			looker_stop();
+		exit(0);
+	}
+	assert_true(process > 0);
+	return end_of(process);
+}
+
+/* ---------------------------------------------------------------------------------- the cases */
+
+static const struct workload small = {.rows = 3, .columns = 3, .every = 3};
+/* Four children a node: the index gets six levels, and nearly every flush splits. */
+static const struct workload deep = {.rows = 3, .columns = 3, .every = 3, .node = 2};
+static const struct workload mixed = {
+	.rows = 3, .columns = 3, .every = 5, .node = 2, .mixed = true};
+static const struct workload appended = {.rows = 2, .columns = 3, .every = 4, .appended = 50};
+static const struct workload large = {.rows = 6, .columns = 6, .every = 2};
+
+static void watch_it(const char *name, struct workload load)
+{
+	assert_int_equal(run(load, watch, 0), 0);
+	print_message("%-24s %5u points: %u right, %u lost, %u wrong, %u do not open; %llu bytes "
+	              "of metadata in %llu flushes, at most %llu held\n",
+	              name, told->points, told->sights[SIGHT_RIGHT], told->sights[SIGHT_LOST],
+	              told->sights[SIGHT_WRONG], told->sights[SIGHT_CLOSED],
+	              (unsigned long long)told->vfd.metadata_bytes,
+	              (unsigned long long)told->vfd.flushes,
+	              (unsigned long long)told->vfd.held_most);
+	if (told->bad)
+		print_message("the first bad one is point %u\n", told->bad);
+	assert_int_equal(told->error, 0);
+	assert_int_equal(look(&load, WORKLOAD_FRAMES), SIGHT_RIGHT);
+}
+
+static void expect_right(const char *name, struct workload load)
+{
+	watch_it(name, load);
+	assert_true(told->sights[SIGHT_RIGHT] >= told->points / stride);
+	assert_int_equal(told->bad, 0);
+	assert_int_equal(told->vfd.held, 0);
+}
+
+static void no_flushed_frame_is_lost_wherever_the_writer_dies(void **state)
+{
+	struct workload durable = small;
+
+	(void)state;
+	expect_right("small", small);
+	expect_right("deep index", deep);
+	expect_right("deep, any order", mixed);
+	expect_right("appended", appended);
+	durable.vfd.durable = true;
+	durable.every = 10;
+	expect_right("durable", durable);
+	if (getenv("STRESS"))
+		expect_right("large", large);
+}
+
+static void the_driver_of_hdf5_does_lose_some(void **state)
+{
+	struct workload load = deep;
+
+	(void)state;
+	load.sec2 = true;
+	watch_it("HDF5's own, deep", load);
+	assert_true(told->sights[SIGHT_RIGHT] < told->points / stride);
+	load = small;
+	load.sec2 = true;
+	watch_it("HDF5's own, small", load);
+	assert_true(told->sights[SIGHT_RIGHT] < told->points / stride);
+}
+
+static void a_process_that_was_killed_has_left_what_was_flushed(void **state)
+{
+	const struct workload *loads[] = {&small, &deep};
+	unsigned runs = 0;
+
+	(void)state;
+	for (size_t i = 0; i < 2; i++) {
+		unsigned points, step;
+
+		assert_int_equal(run(*loads[i], count, 0), 0);
+		points = told->points;
+		step = SL_MAX(points / (getenv("STRESS") ? 400 : 40), 1u);
+		for (unsigned at = 1 + phase % step; at <= points; at += step, runs++) {
+			int status = run(*loads[i], die, at);
+
+			assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+			assert_int_equal(look(loads[i], told->flushed), SIGHT_RIGHT);
+		}
+	}
+	print_message("%u processes killed\n", runs);
+}
+
+static void a_write_that_fails_leaves_what_was_flushed(void **state)
+{
+	static const int errors[] = {ENOSPC, EIO};
+	struct workload load = deep;
+	unsigned points, step, runs = 0;
+
+	(void)state;
+	assert_int_equal(run(load, count, 0), 0);
+	points = told->points;
+	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 150);
+	for (unsigned at = 1 + phase % step; at <= points; at += step, runs++) {
+		injected = errors[runs % 2];
+		assert_int_equal(run(load, refuse, at), 0);
+		/* The last flush is in H5Fclose, which cannot say so. */
+		assert_int_equal(told->vfd.error, -injected);
+		assert_int_equal(told->after, 0);
+		assert_int_equal(told->vfd.held, 0);
+		assert_int_equal(look(&load, told->flushed), SIGHT_RIGHT);
+	}
+	print_message("%u runs with a write that fails\n", runs);
+}
+
+static void what_is_held_stays_below_the_limit(void **state)
+{
+	struct workload load = deep;
+
+	(void)state;
+	load.every = 40;
+	assert_int_equal(run(load, count, 0), 0);
+	assert_true(told->vfd.held_most > 16384);
+	load.vfd.held_limit = 16384;
+	expect_right("limit of 16 KiB", load);
+	assert_true(told->vfd.held_most <= 16384);
+	assert_true(told->vfd.early_bytes > 0);
+	load.vfd.held_limit = 512;
+	assert_int_equal(run(load, count, 0), 0);
+	assert_int_equal(told->vfd.error, -ENOBUFS);
+	assert_int_equal(look(&load, told->flushed), SIGHT_RIGHT);
+}
+
+/* ------------------------------------------------------------------------------------- single */
+
+static void a_list_that_is_none_of_file_access_is_refused(void **state)
+{
+	struct sl_ordered_vfd vfd = {0};
+	pid_t process = fork();
+
+	(void)state;
+	if (process == 0) {
+		bool good = sl_ordered_vfd_set(H5P_DEFAULT, &vfd) == -EINVAL &&
+		            sl_ordered_vfd_set(H5Pcreate(H5P_DATASET_CREATE), &vfd) == -EINVAL;
+
+		H5close();
+		_exit(!good);
+	}
+	assert_int_equal(end_of(process), 0);
+}
+
+static int open_nothing(void)
+{
+	struct sl_ordered_vfd vfd = {0};
+	hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+	bool good;
+
+	H5dont_atexit();
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	sl_ordered_vfd_set(fapl, &vfd);
+	good = H5Fopen("/nowhere/at.all", H5F_ACC_RDWR, fapl) < 0 && vfd.error == -ENOENT;
+	good &= H5Fcreate("/proc/no.file", H5F_ACC_TRUNC, H5P_DEFAULT, fapl) < 0 && vfd.error < 0;
+	H5Pclose(fapl);
+	H5close();
+	return !good;
+}
+
+static void errors_of_open_are_told(void **state)
+{
+	pid_t process = fork();
+
+	(void)state;
+	if (process == 0)
+		exit(open_nothing());
+	assert_int_equal(end_of(process), 0);
+}
+
+/* Whether a writer is kept out while another has the file. */
+static bool second_writer_is_kept_out(bool mine, bool locking)
+{
+	int ready[2], done[2];
+	pid_t holder, other;
+	char byte = 0;
+	int status;
+
+	setenv("HDF5_USE_FILE_LOCKING", locking ? "TRUE" : "FALSE", 1);
+	assert_int_equal(pipe(ready) | pipe(done), 0);
+	holder = fork();
+	if (holder == 0) {
+		struct sl_ordered_vfd vfd = {0};
+		hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file;
+
+		close(done[1]);
+		sl_ordered_vfd_set(fapl, &vfd);
+		file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, fapl);
+		H5Fflush(file, H5F_SCOPE_GLOBAL);
+		if (write(ready[1], &byte, 1) != 1 || read(done[0], &byte, 1) != 0)
+			_exit(1);
+		_exit(H5Fclose(file) < 0);
+	}
+	assert_int_equal(read(ready[0], &byte, 1), 1);
+	other = fork();
+	if (other == 0) {
+		struct sl_ordered_vfd vfd = {0};
+		hid_t fapl = H5Pcreate(H5P_FILE_ACCESS), file;
+
+		H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+		if (mine)
+			sl_ordered_vfd_set(fapl, &vfd);
+		file = H5Fopen(path, H5F_ACC_RDWR, fapl);
+		if (file < 0 && mine && vfd.error != -EWOULDBLOCK)
+			_exit(2);
+		_exit(file < 0);
+	}
+	status = end_of(other);
+	close(done[1]);
+	assert_int_equal(end_of(holder), 0);
+	close(done[0]), close(ready[0]), close(ready[1]);
+	unsetenv("HDF5_USE_FILE_LOCKING");
+	assert_true(WIFEXITED(status) && WEXITSTATUS(status) != 2);
+	return WEXITSTATUS(status);
+}
+
+static void the_file_is_locked_as_hdf5_locks_it(void **state)
+{
+	(void)state;
+	assert_true(second_writer_is_kept_out(false, true));
+	assert_true(second_writer_is_kept_out(true, true));
+	assert_false(second_writer_is_kept_out(false, false));
+	assert_false(second_writer_is_kept_out(true, false));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_list_that_is_none_of_file_access_is_refused),
+		cmocka_unit_test(errors_of_open_are_told),
+		cmocka_unit_test(the_file_is_locked_as_hdf5_locks_it),
+		cmocka_unit_test(no_flushed_frame_is_lost_wherever_the_writer_dies),
+		cmocka_unit_test(the_driver_of_hdf5_does_lose_some),
+		cmocka_unit_test(a_process_that_was_killed_has_left_what_was_flushed),
+		cmocka_unit_test(a_write_that_fails_leaves_what_was_flushed),
+		cmocka_unit_test(what_is_held_stays_below_the_limit),
+	};
+	const char *folder = getenv("SLUICE_TEST_DIR");
+	uint64_t seed = unit_seed();
+	int failed;
+
+	stride = getenv("STRESS") ? 1 : under_sanitizer() ? 100 : 10;
+	phase = unit_random(&seed) % 1000;
+	snprintf(path, sizeof(path), "%s/ordered-%d.h5", folder ? folder : ".", (int)getpid());
+	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	failed = told == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	return failed;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "frames/points.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/syscall.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#define PAGE   4096
+#define PUBLIC __attribute__((visibility("default")))
+
+/* Both names that a program may know each of them by. */
+PUBLIC ssize_t pwrite64(int fd, const void *bytes, size_t size, int64_t offset);
+PUBLIC ssize_t sl_pwrite(int fd, const void *bytes, size_t size, int64_t offset) __asm__("pwrite");
+PUBLIC int ftruncate64(int fd, int64_t length);
+PUBLIC int sl_ftruncate(int fd, int64_t length) __asm__("ftruncate");
+PUBLIC int fallocate64(int fd, int mode, int64_t offset, int64_t length);
+PUBLIC int sl_fallocate(int fd, int mode, int64_t offset, int64_t length) __asm__("fallocate");
+
+int (*points_hook)(unsigned point);
+static unsigned points;
+
+static int point(void)
+{
+	int error;
+
+	if (!points_hook)
+		return 0;
+	error = points_hook(++points);
+	errno = error ? error : errno;
+	return error ? -1 : 0;
+}
+
+ssize_t pwrite64(int fd, const void *bytes, size_t size, int64_t offset)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		size_t n = PAGE - (size_t)(offset + done) % PAGE;
+		ssize_t written;
+
+		n = n < size - done ? n : size - done;
+		if (point() < 0)
+			return done ? (ssize_t)done : -1;
+		written = syscall(SYS_pwrite64, fd, (const char *)bytes + done, n, offset + done);
+		if (written < 0)
+			return done ? (ssize_t)done : -1;
+		done += written;
+	}
+	return done;
+}
+
+ssize_t sl_pwrite(int fd, const void *bytes, size_t size, int64_t offset)
+{
+	return pwrite64(fd, bytes, size, offset);
+}
+
+int ftruncate64(int fd, int64_t length)
+{
+	return point() < 0 ? -1 : (int)syscall(SYS_ftruncate, fd, length);
+}
+
+int sl_ftruncate(int fd, int64_t length)
+{
+	return ftruncate64(fd, length);
+}
+
+int fallocate64(int fd, int mode, int64_t offset, int64_t length)
+{
+	return point() < 0 ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, length);
+}
+
+int sl_fallocate(int fd, int mode, int64_t offset, int64_t length)
+{
+	return fallocate64(fd, mode, offset, length);
+}
