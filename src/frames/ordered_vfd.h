@@ -46,9 +46,10 @@ struct sl_ordered_vfd {
  * alone are over the limit, the file fails with -ENOBUFS.
  *
  * The first error is returned to HDF5 and stays in vfd->error. From then on the file is left
- * alone: raw data is refused, metadata stays in memory, where HDF5 finds it, until H5Fclose, which
- * drops it and succeeds, so that HDF5 can be left in order. An error of the last flush, in
- * H5Fclose, is in vfd->error only.
+ * alone: raw data goes nowhere, metadata stays in memory, where HDF5 finds it, H5Fflush fails, and
+ * all else succeeds, so that HDF5, which does not get over errors while it closes things, can be
+ * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
+ * last flush is told there only.
  *
  * 0, -EINVAL for a fapl that is none, or -ENOMEM.
  */

@@ -42,8 +42,9 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, int64_t offset)
 		ssize_t written;
 
 		n = n < size - done ? n : size - done;
+		/* What was written before it stays written; a second call would have failed. */
 		if (point() < 0)
-			return done ? (ssize_t)done : -1;
+			return -1;
 		written = syscall(SYS_pwrite64, fd, (const char *)bytes + done, n, offset + done);
 		if (written < 0)
 			return done ? (ssize_t)done : -1;

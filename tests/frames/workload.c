@@ -76,6 +76,7 @@ static int write_time(struct run *run, hsize_t frame)
 	done = H5Dwrite(run->times, H5T_NATIVE_DOUBLE, memory, space, H5P_DEFAULT, &time);
 	H5Sclose(memory);
 	H5Sclose(space);
+	run->load->leaks |= done < 0;
 	return done < 0 ? -1 : 0;
 }
 
@@ -121,6 +122,7 @@ static int end_run(struct run *run)
 	int bad = 0;
 
 	bad |= run->times >= 0 && H5Dclose(run->times) < 0;
+	run->load->leaks |= bad;
 	for (unsigned s = 0; s < SERIES; s++)
 		bad |= run->series[s] >= 0 && H5Dclose(run->series[s]) < 0;
 	bad |= run->file >= 0 && H5Fclose(run->file) < 0;

@@ -16,6 +16,7 @@ struct workload {
 	bool mixed;        /* the chunks of a frame in another order */
 	unsigned appended; /* frames that a second opening of the file adds */
 	struct sl_ordered_vfd vfd;
+	bool leaks; /* told: a chunk left HDF5's cache in vain; 1.10 then forgets its memory */
 };
 
 /* How a file looks to plain HDF5. */
