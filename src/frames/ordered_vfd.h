@@ -10,8 +10,11 @@
  *    would leave the file invalid nothing is written, and the next H5Fflush writes it);
  *  - never writes a chunk again with another size, shrinks or deletes: HDF5 gives freed space to
  *    whoever asks next, and what the file showed at its last flush may still lie there;
- *  - calls H5Fflush after each object it adds to a file that others may open already, and puts a
- *    new file in its place (rename) after its first H5Fflush;
+ *  - puts a new file in its place (rename) after its first H5Fflush;
+ *  - adds to a file that is in its place one object at a time, each with its H5Fflush, and made the
+ *    group with room for the names (H5Pset_local_heap_size_hint, up to 4000 bytes; the root's is set
+ *    in the list that creates the file): names that outgrew their first place are written in two
+ *    steps, between which the group cannot be read;
  *  - sets no metadata cache of its own: what the cache evicts is held here.
  * The extents of datasets are written in the order in which the datasets were made.
  */

@@ -175,6 +175,7 @@ static const struct workload deep = {.rows = 3, .columns = 3, .every = 3, .node 
 static const struct workload mixed = {
 	.rows = 3, .columns = 3, .every = 5, .node = 2, .mixed = true};
 static const struct workload appended = {.rows = 2, .columns = 3, .every = 4, .appended = 50};
+static const struct workload adding = {.rows = 2, .columns = 2, .every = 3, .adds = true};
 static const struct workload large = {.rows = 6, .columns = 6, .every = 2};
 
 static void watch_it(const char *name, struct workload load)
@@ -210,6 +211,7 @@ static void no_flushed_frame_is_lost_wherever_the_writer_dies(void **state)
 	expect_right("deep index", deep);
 	expect_right("deep, any order", mixed);
 	expect_right("appended", appended);
+	expect_right("datasets added", adding);
 	durable.vfd.durable = true;
 	durable.every = 10;
 	expect_right("durable", durable);

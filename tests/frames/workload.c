@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "frames/workload.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,11 +81,34 @@ static int write_time(struct run *run, hsize_t frame)
 	return done < 0 ? -1 : 0;
 }
 
+/* Others may open the file by now: so it is flushed at once. */
+static int add_dataset(struct run *run, hsize_t frame)
+{
+	hsize_t length = 65536;
+	hid_t space = H5Screate_simple(1, &length, NULL),
+	      properties = H5Pcreate(H5P_DATASET_CREATE);
+	char name[32];
+	hid_t dataset;
+
+	snprintf(name, sizeof(name), "more_datasets_%llu", (unsigned long long)frame);
+	H5Pset_alloc_time(properties, H5D_ALLOC_TIME_EARLY);
+	H5Pset_fill_time(properties, H5D_FILL_TIME_NEVER);
+	dataset = H5Dcreate2(run->file, name, H5T_NATIVE_UCHAR, space, H5P_DEFAULT, properties,
+	                     H5P_DEFAULT);
+	H5Pclose(properties);
+	H5Sclose(space);
+	if (dataset < 0 || H5Dclose(dataset) < 0)
+		return -1;
+	return H5Fflush(run->file, H5F_SCOPE_GLOBAL) < 0 ? -1 : 0;
+}
+
 static int write_frames(struct run *run, unsigned first, unsigned end)
 {
 	for (unsigned frame = first; frame < end; frame++) {
 		if (write_time(run, frame) < 0 || write_frame(run, 0, frame) < 0 ||
 		    write_frame(run, 1, frame) < 0)
+			return -1;
+		if (run->load->adds && frame % 10 == 9 && add_dataset(run, frame) < 0)
 			return -1;
 		if ((frame + 1) % run->load->every)
 			continue;
@@ -142,6 +166,8 @@ int workload_write(struct workload *load, const char *path, volatile unsigned *f
 	fcpl = H5Pcreate(H5P_FILE_CREATE);
 	if (load->node)
 		H5Pset_istore_k(fcpl, load->node);
+	if (load->adds)
+		H5Pset_local_heap_size_hint(fcpl, 1024);
 	if (load->sec2 || sl_ordered_vfd_set(fapl, &load->vfd) == 0) {
 		run.file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
 		if (run.file >= 0 && make_datasets(&run) == 0)
@@ -222,6 +248,22 @@ static enum sight look_at(const struct workload *load, hid_t file, const char *n
 	return sight;
 }
 
+/* All that the file names can be opened. */
+static enum sight look_at_names(hid_t file)
+{
+	H5G_info_t group = {0};
+	enum sight sight = H5Gget_info(file, &group) < 0 ? SIGHT_LOST : SIGHT_RIGHT;
+
+	for (hsize_t i = 0; sight == SIGHT_RIGHT && i < group.nlinks; i++) {
+		hid_t object =
+			H5Oopen_by_idx(file, ".", H5_INDEX_NAME, H5_ITER_INC, i, H5P_DEFAULT);
+
+		if (object < 0 || H5Oclose(object) < 0)
+			sight = SIGHT_LOST;
+	}
+	return sight;
+}
+
 enum sight workload_look(const struct workload *load, const char *path, unsigned flushed)
 {
 	enum sight sight;
@@ -232,7 +274,9 @@ enum sight workload_look(const struct workload *load, const char *path, unsigned
 	/* Nobody has promised a file before the first flush. */
 	if (file < 0)
 		return flushed ? SIGHT_CLOSED : SIGHT_RIGHT;
-	sight = look_at(load, file, "time", -1, flushed);
+	sight = look_at_names(file);
+	if (sight == SIGHT_RIGHT)
+		sight = look_at(load, file, "time", -1, flushed);
 	for (unsigned s = 0; sight == SIGHT_RIGHT && s < SERIES; s++)
 		sight = look_at(load, file, names[s], s, flushed);
 	H5Fclose(file);

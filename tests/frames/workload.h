@@ -14,6 +14,7 @@ struct workload {
 	unsigned node;     /* half the children of a node of the index; 0: as HDF5 has it */
 	unsigned every;    /* frames between two flushes */
 	bool mixed;        /* the chunks of a frame in another order */
+	bool adds;         /* a dataset of fixed length, early allocated, for every tenth frame */
 	unsigned appended; /* frames that a second opening of the file adds */
 	struct sl_ordered_vfd vfd;
 	bool leaks; /* told: a chunk left HDF5's cache in vain; 1.10 then forgets its memory */
