@@ -27,7 +27,8 @@ struct told {
 
 static struct told *told;
 static char path[512];
-static unsigned stride, phase; /* which points are looked at */
+static unsigned stride, usual_stride, phase; /* which points are looked at */
+static const char *looker_path = path;
 static int injected;
 static struct {
 	int ask, answer;
@@ -46,7 +47,7 @@ static int end_of(pid_t process)
 }
 
 /* Looks from a process of its own: HDF5 may not survive a broken file. */
-static enum sight look(const struct workload *load, unsigned flushed)
+static enum sight look_into(const struct workload *load, const char *file, unsigned flushed)
 {
 	pid_t process = fork();
 	int status;
@@ -54,13 +55,18 @@ static enum sight look(const struct workload *load, unsigned flushed)
 	if (process == 0) {
 		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 		alarm(20);
-		_exit(workload_look(load, path, flushed));
+		_exit(workload_look(load, file, flushed));
 	}
 	if (process < 0)
 		abort();
 	while (waitpid(process, &status, 0) < 0 && errno == EINTR)
 		;
 	return WIFEXITED(status) ? WEXITSTATUS(status) : SIGHT_CLOSED;
+}
+
+static enum sight look(const struct workload *load, unsigned flushed)
+{
+	return look_into(load, path, flushed);
 }
 
 /* A process that has never called HDF5, and forks for each look. */
@@ -76,7 +82,7 @@ static void looker_start(const struct workload *load)
 
 		close(ask[1]);
 		while (read(ask[0], &flushed, sizeof(flushed)) == sizeof(flushed)) {
-			enum sight sight = look(load, flushed);
+			enum sight sight = look_into(load, looker_path, flushed);
 
 			if (write(answer[1], &sight, sizeof(sight)) != sizeof(sight))
 				break;
@@ -104,20 +110,24 @@ static int count(unsigned point)
 	return 0;
 }
 
-static int watch(unsigned point)
+static void ask_looker(unsigned point)
 {
 	unsigned flushed = told->flushed;
 	enum sight sight;
 
-	told->points = point;
-	if (point % stride != phase % stride)
-		return 0;
 	if (write(looker.ask, &flushed, sizeof(flushed)) != sizeof(flushed) ||
 	    read(looker.answer, &sight, sizeof(sight)) != sizeof(sight))
 		abort();
 	told->sights[sight]++;
 	if (sight != SIGHT_RIGHT && !told->bad)
 		told->bad = point;
+}
+
+static int watch(unsigned point)
+{
+	told->points = point;
+	if (point % stride == phase % stride)
+		ask_looker(point);
 	return 0;
 }
 
@@ -134,6 +144,66 @@ static int refuse(unsigned point)
 	told->points = point;
 	told->after += point > told->at;
 	return point == told->at ? injected : 0;
+}
+
+/* ---------------------------------------------------------------------------- loss of power */
+
+/* The disk: what was there at the last barrier, and what may or may not have come there since. */
+static struct {
+	uint8_t *bytes, *image;
+	size_t size;
+	struct lost {
+		int64_t offset;
+		size_t size; /* 0: offset is the length of the file */
+		uint8_t bytes[4096];
+	} writes[20000];
+	size_t count;
+	uint64_t seed;
+} disk;
+enum { DISK_BYTES = 4 << 20 };
+static char image_path[sizeof(path)];
+
+static void remember(int64_t offset, const void *bytes, size_t size)
+{
+	struct lost *write = &disk.writes[disk.count++];
+
+	if (disk.count == sizeof(disk.writes) / sizeof(disk.writes[0]) ||
+	    offset + size > DISK_BYTES)
+		abort();
+	write->offset = offset;
+	write->size = size;
+	if (bytes)
+		memcpy(write->bytes, bytes, size);
+}
+
+/* Each write has come, or not, with a probability of share in 4. The length of the file. */
+static size_t apply(uint8_t *bytes, size_t length, unsigned share)
+{
+	for (size_t i = 0; i < disk.count; i++) {
+		const struct lost *write = &disk.writes[i];
+
+		if (unit_random(&disk.seed) % 4 >= share)
+			continue;
+		memcpy(bytes + write->offset, write->bytes, write->size);
+		length = SL_MAX(length, (size_t)write->offset + write->size);
+	}
+	return length;
+}
+
+static void lose_power(void)
+{
+	for (unsigned share = 1; share < 4; share++) {
+		int fd = open(image_path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
+		size_t length;
+
+		memcpy(disk.image, disk.bytes, DISK_BYTES);
+		length = apply(disk.image, disk.size, share);
+		if (fd < 0 || write(fd, disk.image, length) != (ssize_t)length || close(fd) < 0)
+			abort();
+		ask_looker(told->points);
+	}
+	disk.size = apply(disk.bytes, disk.size, 4);
+	disk.count = 0;
 }
 
 /* Writes load in a new process, with hook at each point. Its status as waitpid() has it. */
@@ -222,7 +292,6 @@ static void no_flushed_frame_is_lost_wherever_the_writer_dies(void **state)
 static void the_driver_of_hdf5_does_lose_some(void **state)
 {
 	struct workload load = deep;
-	unsigned usual = stride;
 
 	(void)state;
 	stride = SL_MIN(stride, 10u);
@@ -233,7 +302,7 @@ static void the_driver_of_hdf5_does_lose_some(void **state)
 	load.sec2 = true;
 	watch_it("HDF5's own, small", load);
 	assert_true(told->sights[SIGHT_RIGHT] < told->points / stride);
-	stride = usual;
+	stride = usual_stride;
 }
 
 static void a_process_that_was_killed_has_left_what_was_flushed(void **state)
@@ -267,7 +336,7 @@ static void a_write_that_fails_leaves_what_was_flushed(void **state)
 	(void)state;
 	assert_int_equal(run(load, count, 0), 0);
 	points = told->points;
-	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 150);
+	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 100);
 	for (unsigned at = 1 + phase % step; at <= points; at += step, runs++) {
 		injected = errors[runs % 2];
 		assert_int_equal(run(load, refuse, at), 0);
@@ -278,6 +347,32 @@ static void a_write_that_fails_leaves_what_was_flushed(void **state)
 		assert_int_equal(look(&load, told->flushed), SIGHT_RIGHT);
 	}
 	print_message("%u runs with a write that fails\n", runs);
+}
+
+static void durable_frames_survive_the_loss_of_power(void **state)
+{
+	struct workload load = deep;
+
+	(void)state;
+	load.vfd.durable = true;
+	load.every = getenv("STRESS") ? 2 : 20;
+	snprintf(image_path, sizeof(image_path), "%.500s.disk", path);
+	looker_path = image_path;
+	points_written = remember;
+	points_barrier = lose_power;
+	disk.bytes = calloc(2, DISK_BYTES);
+	disk.image = disk.bytes + DISK_BYTES;
+	disk.seed = phase;
+	stride = UINT32_MAX;
+	watch_it("loss of power", load);
+	stride = usual_stride;
+	points_written = NULL;
+	points_barrier = NULL;
+	looker_path = path;
+	free(disk.bytes);
+	unlink(image_path);
+	assert_true(told->sights[SIGHT_RIGHT] > 3 * 3);
+	assert_int_equal(told->bad, 0);
 }
 
 static void what_is_held_stays_below_the_limit(void **state)
@@ -407,6 +502,7 @@ int main(void)
 		cmocka_unit_test(the_driver_of_hdf5_does_lose_some),
 		cmocka_unit_test(a_process_that_was_killed_has_left_what_was_flushed),
 		cmocka_unit_test(a_write_that_fails_leaves_what_was_flushed),
+		cmocka_unit_test(durable_frames_survive_the_loss_of_power),
 		cmocka_unit_test(what_is_held_stays_below_the_limit),
 	};
 	const char *folder = getenv("SLUICE_TEST_DIR");
@@ -414,6 +510,7 @@ int main(void)
 	int failed;
 
 	stride = getenv("STRESS") ? 1 : under_sanitizer() ? 100 : 10;
+	usual_stride = stride;
 	phase = unit_random(&seed) % 1000;
 	snprintf(path, sizeof(path), "%s/ordered-%d.h5", folder ? folder : ".", (int)getpid());
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

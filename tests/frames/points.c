@@ -2,8 +2,6 @@
 #include "frames/points.h"
 
 #include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <unistd.h>
@@ -17,9 +15,12 @@ PUBLIC ssize_t sl_pwrite(int fd, const void *bytes, size_t size, int64_t offset)
 PUBLIC int ftruncate64(int fd, int64_t length);
 PUBLIC int sl_ftruncate(int fd, int64_t length) __asm__("ftruncate");
 PUBLIC int fallocate64(int fd, int mode, int64_t offset, int64_t length);
+PUBLIC int fdatasync(int fd);
 PUBLIC int sl_fallocate(int fd, int mode, int64_t offset, int64_t length) __asm__("fallocate");
 
 int (*points_hook)(unsigned point);
+void (*points_written)(int64_t offset, const void *bytes, size_t size);
+void (*points_barrier)(void);
 static unsigned points;
 
 static int point(void)
@@ -48,6 +49,8 @@ ssize_t pwrite64(int fd, const void *bytes, size_t size, int64_t offset)
 		written = syscall(SYS_pwrite64, fd, (const char *)bytes + done, n, offset + done);
 		if (written < 0)
 			return done ? (ssize_t)done : -1;
+		if (points_written)
+			points_written(offset + done, (const char *)bytes + done, written);
 		done += written;
 	}
 	return done;
@@ -60,7 +63,11 @@ ssize_t sl_pwrite(int fd, const void *bytes, size_t size, int64_t offset)
 
 int ftruncate64(int fd, int64_t length)
 {
-	return point() < 0 ? -1 : (int)syscall(SYS_ftruncate, fd, length);
+	if (point() < 0)
+		return -1;
+	if (points_written)
+		points_written(length, NULL, 0);
+	return syscall(SYS_ftruncate, fd, length);
 }
 
 int sl_ftruncate(int fd, int64_t length)
@@ -70,10 +77,21 @@ int sl_ftruncate(int fd, int64_t length)
 
 int fallocate64(int fd, int mode, int64_t offset, int64_t length)
 {
-	return point() < 0 ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, length);
+	if (point() < 0)
+		return -1;
+	if (points_written)
+		points_written(offset + length, NULL, 0);
+	return syscall(SYS_fallocate, fd, mode, offset, length);
 }
 
 int sl_fallocate(int fd, int mode, int64_t offset, int64_t length)
 {
 	return fallocate64(fd, mode, offset, length);
+}
+
+int fdatasync(int fd)
+{
+	if (points_barrier)
+		points_barrier();
+	return syscall(SYS_fdatasync, fd);
 }
