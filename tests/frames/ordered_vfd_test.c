@@ -316,7 +316,7 @@ static void a_process_that_was_killed_has_left_what_was_flushed(void **state)
 
 		assert_int_equal(run(*loads[i], count, 0), 0);
 		points = told->points;
-		step = SL_MAX(points / (getenv("STRESS") ? 400 : 40), 1u);
+		step = SL_MAX(points / (getenv("STRESS") ? 400 : 20), 1u);
 		for (unsigned at = 1 + phase % step; at <= points; at += step, runs++) {
 			int status = run(*loads[i], die, at);
 
@@ -336,7 +336,7 @@ static void a_write_that_fails_leaves_what_was_flushed(void **state)
 	(void)state;
 	assert_int_equal(run(load, count, 0), 0);
 	points = told->points;
-	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 100);
+	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 60);
 	for (unsigned at = 1 + phase % step; at <= points; at += step, runs++) {
 		injected = errors[runs % 2];
 		assert_int_equal(run(load, refuse, at), 0);
