@@ -173,7 +173,8 @@ SLUICE_API int sluice_context_staging(sluice_context *ctx, int device, void *mem
  * Has cuFile make memory of a GPU known to the disk's driver, as cuFileBufRegister() does, so that its
  * transfers to and from there need no memory of cuFile's own. It costs as much as many transfers do: for
  * memory that is used again and again. Until sluice_unregister_buffer() with the same memory, or
- * sluice_context_free(); neither while operations use it, and before the memory is freed.
+ * sluice_context_free(); neither while operations use it, and before the memory is freed. The driver may hold
+ * these two calls up while anything that it has been given waits.
  *
  * -EINVAL: it is not memory of a device, or not registered. -ENOTSUP: cuFile is not there, or does not know
  * the device. -EEXIST: it is registered already. -EIO: cuFile says no.
