@@ -263,7 +263,7 @@ static void what_becomes_no_shorter_and_no_longer_comes_back(void **unused)
 			size_t length;
 
 			field_fill(FIELD_NOISE, &seed, field, n);
-			memcpy(field + 12, field + unit_random(&seed) % 5, match);
+			memmove(field + 12, field + unit_random(&seed) % 5, match);
 			length = codec->compress(state, field, n, packed, sizeof(packed));
 			assert_true(reference_decode(codec, packed, length, back, n));
 			assert_memory_equal(back, field, n);
