@@ -85,7 +85,7 @@ static void random_operations_equal_the_sequential_ones(void **state)
 	struct rng r = rng_new(400);
 	int round, i;
 
-	for (round = 0; round < 8; round++) {
+	for (round = 0; round < rounds_of(8); round++) {
 		const char *path = scratch(f, "model");
 		struct step *steps = calloc(OPERATIONS, sizeof(*steps));
 		unsigned char *model = malloc(LENGTH);
@@ -156,7 +156,7 @@ static void random_writes_and_truncates_equal_the_sequential_ones(void **state)
 	struct rng r = rng_new(420);
 	int round, i;
 
-	for (round = 0; round < 6; round++) {
+	for (round = 0; round < rounds_of(6); round++) {
 		const char *path = scratch(f, "lengths");
 		struct buffer src = buffer_new(2 * LENGTH, 0);
 		unsigned char *model = calloc(1, LENGTH);

@@ -14,10 +14,11 @@ static size_t length_of(size_t i)
 /* Writes through one handle and reads through the other, without waiting in between. */
 static void check_read_after_write(sluice_file *writing, sluice_file *reading)
 {
-	size_t i, round;
+	size_t i;
+	int round;
 
 	for (i = 0; i < COUNT_OF(edges); i++) {
-		for (round = 0; round < 10; round++) {
+		for (round = 0; round < rounds_of(10); round++) {
 			size_t n = length_of(i), into = n / 3;
 			uint64_t at = round % 2 ? 12345 : 8192, seed = i * 100 + round;
 			struct buffer src = buffer_new(n, 0), dst = buffer_new(n, 0);
@@ -105,7 +106,8 @@ static void a_write_does_not_overtake_a_read(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "war");
-	size_t i, round;
+	size_t i;
+	int round;
 
 	for (i = 0; i < COUNT_OF(edges); i++) {
 		size_t n = length_of(i);
@@ -114,7 +116,7 @@ static void a_write_does_not_overtake_a_read(void **state)
 
 		file_make(path, 2 * MIB, 1);
 		file = open_both(f->ctx, path);
-		for (round = 0; round < 8; round++) {
+		for (round = 0; round < rounds_of(8); round++) {
 			uint64_t at = round * 10000;
 			sluice_op *read, *write;
 
@@ -215,7 +217,7 @@ static void truncate_keeps_its_place_among_writes(void **state)
 
 	pattern_fill(src.data, src.length, 0, 1);
 	memcpy(expected, src.data, fifth);
-	for (round = 0; round < 20; round++) {
+	for (round = 0; round < rounds_of(20); round++) {
 		sluice_op *before = start_write(file, src.data, whole, 0), *read, *after;
 
 		read = start_read(file, dst.data, whole, 0);

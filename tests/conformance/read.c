@@ -43,7 +43,7 @@ static void a_whole_file_is_read(void **state)
 /* Random ranges, each read while the others are in flight. */
 static void read_ranges(struct fixture *f, enum residency residency)
 {
-	enum { AT_ONCE = 8, ROUNDS = 12 };
+	enum { AT_ONCE = 8 };
 	const char *path = scratch(f, "ranges");
 	struct rng r = rng_new(100 + residency);
 	static const size_t skews[] = {0, 16, 1, 512, 4095};
@@ -52,7 +52,7 @@ static void read_ranges(struct fixture *f, enum residency residency)
 
 	file_make(path, LENGTH, 7);
 	file = open_read(f->ctx, address(f, "ranges"));
-	for (round = 0; round < ROUNDS; round++) {
+	for (round = 0; round < rounds_of(12); round++) {
 		sluice_op *ops[AT_ONCE];
 		struct buffer b[AT_ONCE];
 		uint64_t offset[AT_ONCE];

@@ -40,7 +40,7 @@ static void extents_in_any_order_are_read(void **state)
 
 	file_make(path, LENGTH, 2);
 	file = open_read(f->ctx, address(f, "readv"));
-	for (round = 0; round < 9; round++) {
+	for (round = 0; round < rounds_of(9); round++) {
 		struct buffer b[EXTENTS];
 		struct sluice_extent v[EXTENTS];
 		size_t total = 0;

@@ -49,7 +49,7 @@ static void write_ranges(struct fixture *f, enum residency residency)
 	file_make(path, LENGTH, 1);
 	pattern_fill(model, LENGTH, 0, 1);
 	file = open_both(f->ctx, path);
-	for (round = 0; round < 40; round++) {
+	for (round = 0; round < rounds_of(40); round++) {
 		size_t n = rng_length(&r, piece_of_row(), 2 * MIB);
 		uint64_t offset = rng_below(&r, LENGTH - n + 1);
 		struct buffer b = buffer_new(n, skews[rng_below(&r, COUNT_OF(skews))]);
@@ -99,7 +99,7 @@ static void neighbouring_writes_in_flight_do_not_disturb_each_other(void **state
 	struct rng r = rng_new(210);
 	int round, i;
 
-	for (round = 0; round < 6; round++) {
+	for (round = 0; round < rounds_of(6); round++) {
 		const char *path = scratch(f, "neighbours");
 		size_t at[WRITES + 1] = {0}, order[WRITES];
 		sluice_op *ops[WRITES];

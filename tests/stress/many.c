@@ -286,8 +286,8 @@ int main(int argc, char **argv)
 	};
 
 	row_start(argc, argv);
-	operations = getenv("STRESS") ? 100000 : 10000;
-	blocks = getenv("STRESS") ? 65536 : 8192;
+	operations = under_stress() ? 100000 : 10000;
+	blocks = under_stress() ? 65536 : 8192;
 	records = calloc(operations, sizeof(*records));
 	memory = mmap(NULL, operations * BLOCK, PROT_READ | PROT_WRITE,
 	              MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);

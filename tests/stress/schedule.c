@@ -216,7 +216,7 @@ static void play(struct fixture *f, int round)
 static void random_schedules_keep_the_order_of_submission(void **state)
 {
 	/* Rows with tiny pieces take the longest for each. */
-	int rounds = (getenv("STRESS") ? 120 : 12) / (row->config.piece_bytes ? 4 : 1);
+	int rounds = (under_stress() ? 120 : 8) / (row->config.piece_bytes ? 4 : 1);
 
 	for (int round = 0; round < rounds; round++)
 		play(*state, round);
@@ -297,7 +297,7 @@ static void a_read_sees_all_of_a_write_or_nothing(void **state)
 			pthread_create(&r[t].thread, NULL, t ? repeat_reads : repeat_writes, &r[t]),
 			0);
 	}
-	sleep_ms(getenv("STRESS") ? 20000 : 2000);
+	sleep_ms(under_stress() ? 20000 : 500);
 	atomic_store(&stop, true);
 	for (t = 0; t < THREADS; t++) {
 		pthread_join(r[t].thread, NULL);

@@ -18,6 +18,16 @@ bool under_sanitizer(void)
 	return sanitized;
 }
 
+bool under_stress(void)
+{
+	return getenv("STRESS") != NULL;
+}
+
+int rounds_of(int whole)
+{
+	return under_stress() ? whole : (whole + 2) / 3;
+}
+
 static void descriptor_name(const char *descriptor, char *name, size_t size)
 {
 	char path[320];

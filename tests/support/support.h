@@ -193,6 +193,10 @@ double cpu_seconds(void);
 void sleep_ms(int ms);
 /* Whether the program was built for a sanitizer: limits on memory and time do not hold then. */
 bool under_sanitizer(void);
+/* Whether everything is to be tested, however long it takes: `make stress`. */
+bool under_stress(void);
+/* How many of the rounds of a random test, each as good as the others: a third if not under stress. */
+int rounds_of(int whole);
 /* Waits until fd is readable; false after timeout_ms. */
 bool readable(int fd, int timeout_ms);
 
