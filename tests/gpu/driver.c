@@ -53,7 +53,8 @@ const char *driver_open(int ordinal)
 		return "libcuda.so.1 cannot be loaded";
 #define FIND(name, arguments) *(void **)&cu.name = dlsym(library, #name);
 	SL_CUDA_FUNCTIONS(FIND)
-	DRIVER_FUNCTIONS(FIND)
+	TEST_CUDA_FUNCTIONS(FIND)
+	PROBE_CUDA_FUNCTIONS(FIND)
 #undef FIND
 	if (!cu.cuInit || !cu.cuStreamBatchMemOp_v2 || !cu.cuDevicePrimaryCtxRetain)
 		return "libcuda.so.1 is older than CUDA 12.0";

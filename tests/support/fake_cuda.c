@@ -40,7 +40,7 @@ static struct {
 
 static const char *const names[] = {
 #define NAME(name, arguments) #name,
-	SL_CUDA_FUNCTIONS(NAME) FAKE_CUDA_FUNCTIONS(NAME)
+	SL_CUDA_FUNCTIONS(NAME) TEST_CUDA_FUNCTIONS(NAME)
 #undef NAME
 };
 

@@ -318,7 +318,8 @@ static int find_driver(void)
 	if (!library)
 		return gpu_failed(-ENODEV, "libcuda.so.1 cannot be loaded");
 #define FIND(name, arguments) *(void **)&gpu_driver.name = dlsym(library, #name);
-	GPU_CUDA_FUNCTIONS(FIND)
+	SL_CUDA_FUNCTIONS(FIND)
+	TEST_CUDA_FUNCTIONS(FIND)
 #undef FIND
 	if (!gpu_driver.cuInit || !gpu_driver.cuLaunchKernel)
 		return gpu_failed(-ENODEV, "libcuda.so.1 is no driver");

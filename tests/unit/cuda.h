@@ -16,7 +16,7 @@
 /* The driver's functions. */
 extern struct driver {
 #define FIELD(name, arguments) CUresult(*name) arguments;
-	SL_CUDA_FUNCTIONS(FIELD) FAKE_CUDA_FUNCTIONS(FIELD) FAKE_CUDA_CONTROLS(FIELD)
+	SL_CUDA_FUNCTIONS(FIELD) TEST_CUDA_FUNCTIONS(FIELD) FAKE_CUDA_CONTROLS(FIELD)
 #undef FIELD
 } cu;
 

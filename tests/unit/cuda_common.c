@@ -23,7 +23,7 @@ int cuda_setup(void **state)
 	if (!cu.name)                                       \
 		fail_msg("the driver has no %s", #name);
 	SL_CUDA_FUNCTIONS(FIND)
-	FAKE_CUDA_FUNCTIONS(FIND)
+	TEST_CUDA_FUNCTIONS(FIND)
 	FAKE_CUDA_CONTROLS(FIND)
 #undef FIND
 	assert_int_equal(cu.cuInit(0), 0);

@@ -133,8 +133,8 @@ static CUresult cuCtxPushCurrent_v2_cuCtxPopCurrent_v2_(void)
 /* Memory of the driver's virtual memory management. */
 static CUresult cuMemCreate_cuMemMap_(void)
 {
-	CUmemAllocationProp prop = {.type = 1, .location = {1, device}};
-	CUmemAccessDesc access = {{1, device}, 3};
+	struct CUmemAllocationProp prop = {.type = 1, .location = {1, device}};
+	struct CUmemAccessDesc access = {{1, device}, 3};
 	const size_t length = 2 << 20;
 	CUdeviceptr address;
 	uint64_t handle;

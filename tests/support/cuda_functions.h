@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What tests and benchmarks use of CUDA's driver beyond SL_CUDA_FUNCTIONS, and the ABI's declarations for
+ * it. Each program has a table of those functions that it finds.
+ */
+#ifndef TESTS_CUDA_FUNCTIONS_H
+#define TESTS_CUDA_FUNCTIONS_H
+
+#include "device/cuda_api.h"
+
+typedef struct CUmod_st *CUmodule;
+typedef struct CUfunc_st *CUfunction;
+typedef struct CUgraph_st *CUgraph;
+typedef struct CUgreenCtx_st *CUgreenCtx;
+typedef uint64_t CUmemGenericAllocationHandle;
+
+enum { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT = 102 };
+enum { CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2 };
+enum { CU_STREAM_BLOCKING = 0 };
+#define CU_STREAM_LEGACY     ((sluice_stream)1)
+#define CU_STREAM_PER_THREAD ((sluice_stream)2)
+
+struct CUmemLocation {
+	int type; /* 1: a device */
+	int id;
+};
+struct CUmemAllocationProp {
+	int type;         /* 1: pinned */
+	int handle_types; /* 0: none; 1: file descriptor */
+	struct CUmemLocation location;
+	void *win32;
+	unsigned char flags[8];
+};
+struct CUmemAccessDesc {
+	struct CUmemLocation location;
+	int flags; /* 1: read, 3: read and write */
+};
+
+/* What a part of a device is; its size is all that matters here. */
+typedef union {
+	int type; /* 1: multiprocessors */
+	unsigned char pad[256];
+} CUdevResource;
+
+#define TEST_CUDA_FUNCTIONS(X)                                                                     \
+	X(cuGetErrorString, (CUresult error, const char **text))                                   \
+	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                         \
+	X(cuCtxCreate_v2, (CUcontext * ctx, unsigned flags, CUdevice device))                      \
+	X(cuCtxDestroy_v2, (CUcontext ctx))                                                        \
+	X(cuCtxSetCurrent, (CUcontext ctx))                                                        \
+	X(cuCtxSynchronize, (void))                                                                \
+	X(cuMemAllocAsync, (CUdeviceptr * memory, size_t length, sluice_stream stream))            \
+	X(cuMemFreeAsync, (CUdeviceptr memory, sluice_stream stream))                              \
+	X(cuMemAllocManaged, (CUdeviceptr * memory, size_t length, unsigned flags))                \
+	X(cuMemHostAlloc, (void **memory, size_t length, unsigned flags))                          \
+	X(cuMemFreeHost, (void *memory))                                                           \
+	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * there, void *memory, unsigned flags))       \
+	X(cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer))                \
+	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))     \
+	X(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t length))                             \
+	X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t length))                      \
+	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t length))                            \
+	X(cuMemcpyHtoDAsync_v2,                                                                    \
+	  (CUdeviceptr to, const void *from, size_t length, sluice_stream stream))                 \
+	X(cuMemcpyDtoHAsync_v2, (void *to, CUdeviceptr from, size_t length, sluice_stream stream)) \
+	X(cuMemcpyDtoDAsync_v2,                                                                    \
+	  (CUdeviceptr to, CUdeviceptr from, size_t length, sluice_stream stream))                 \
+	X(cuMemsetD8_v2, (CUdeviceptr to, unsigned char byte, size_t length))                      \
+	X(cuMemsetD8Async,                                                                         \
+	  (CUdeviceptr to, unsigned char byte, size_t length, sluice_stream stream))               \
+	X(cuStreamCreateWithPriority, (sluice_stream * stream, unsigned flags, int priority))      \
+	X(cuStreamBeginCapture_v2, (sluice_stream stream, int mode))                               \
+	X(cuStreamEndCapture, (sluice_stream stream, CUgraph * graph))                             \
+	X(cuGraphDestroy, (CUgraph graph))                                                         \
+	X(cuLaunchHostFunc, (sluice_stream stream, void (*function)(void *), void *argument))      \
+	X(cuEventElapsedTime, (float *milliseconds, sluice_event from, sluice_event to))           \
+	X(cuModuleLoadData, (CUmodule * module, const void *image))                                \
+	X(cuModuleLoadDataEx,                                                                      \
+	  (CUmodule * module, const void *image, unsigned count, int *options, void **values))     \
+	X(cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name))         \
+	X(cuModuleUnload, (CUmodule module))                                                       \
+	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
+	                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,  \
+	                   sluice_stream stream, void **parameters, void **extra))                 \
+	X(cuMemGetAllocationGranularity,                                                           \
+	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                    \
+	X(cuMemAddressReserve, (CUdeviceptr * memory, size_t length, size_t alignment,             \
+	                        CUdeviceptr wish, unsigned long long flags))                       \
+	X(cuMemAddressFree, (CUdeviceptr memory, size_t length))                                   \
+	X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t length,                      \
+	                const struct CUmemAllocationProp *prop, unsigned long long flags))         \
+	X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                     \
+	X(cuMemMap, (CUdeviceptr memory, size_t length, size_t offset,                             \
+	             CUmemGenericAllocationHandle handle, unsigned long long flags))               \
+	X(cuMemUnmap, (CUdeviceptr memory, size_t length))                                         \
+	X(cuMemSetAccess,                                                                          \
+	  (CUdeviceptr memory, size_t length, const struct CUmemAccessDesc *desc, size_t count))
+
+/* The fake driver has none of these, and a real one may be without. */
+#define PROBE_CUDA_FUNCTIONS(X)                                                                   \
+	X(cuMemsetD32Async, (CUdeviceptr to, unsigned value, size_t count, sluice_stream stream)) \
+	X(cuCtxGetStreamPriorityRange, (int *least, int *greatest))                               \
+	X(cuDeviceGetDevResource, (CUdevice device, CUdevResource * resource, int type))          \
+	X(cuDevResourceGenerateDesc, (void **description, CUdevResource *resources, unsigned n))  \
+	X(cuGreenCtxCreate,                                                                       \
+	  (CUgreenCtx * ctx, void *description, CUdevice device, unsigned flags))                 \
+	X(cuGreenCtxStreamCreate,                                                                 \
+	  (sluice_stream * stream, CUgreenCtx ctx, unsigned flags, int priority))
+
+#endif
