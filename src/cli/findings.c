@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How doctor writes what it finds: lists under headings, for people or as JSON. */
+#include "cli.h"
+
+void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
+{
+	if (!json) {
+		printf("%c %-16s %s\n", f->usable ? '+' : '-', f->name, f->detail);
+		if (f->effect)
+			printf("  %-16s %s\n", "", f->effect);
+		if (f->remedy)
+			printf("  %-16s remedy: %s\n", "", f->remedy);
+		return;
+	}
+	printf("%s\n    {\"name\": ", first ? "" : ",");
+	cli_json_string(f->name);
+	printf(", \"usable\": %s, \"detail\": ", f->usable ? "true" : "false");
+	cli_json_string(f->detail);
+	printf(", \"effect\": ");
+	cli_json_string(f->effect);
+	printf(", \"remedy\": ");
+	cli_json_string(f->remedy);
+}
+
+void cli_feature_print(bool json, const struct sluice_feature *f, bool first)
+{
+	cli_feature_begin(json, f, first);
+	if (json)
+		putchar('}');
+}
+
+void cli_heading_print(bool json, const char *title, const char *key)
+{
+	if (json)
+		printf(",\n  \"%s\": [", key);
+	else
+		printf("\n%s\n", title);
+}
+
+void cli_list_end(bool json)
+{
+	if (json)
+		printf("\n  ]");
+}
