@@ -51,8 +51,9 @@ SLUICE_API int sluice_device_feature(int index, struct sluice_feature *out);
 
 /*
  * The number of a device by its name, as in "emulated:1"; without a number it is 0. "device:N" is the
- * Nth of those that are hardware, of whatever kind: so a program asks for a GPU. -ENODEV: there is none
- * of that name; sluice_last_message() says why. -EINVAL: what follows the colon is no number.
+ * Nth of those that are hardware, of whatever kind: so a program asks for a GPU. Only the device that is
+ * asked for gets a context. -ENODEV: there is none of that name, or it cannot be used;
+ * sluice_last_message() says why. -EINVAL: what follows the colon is no number.
  */
 SLUICE_API int sluice_device_find(const char *name, int *device);
 

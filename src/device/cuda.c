@@ -13,10 +13,14 @@
 struct cuda {
 	struct sl_device base;
 	CUdevice ordinal;
+	bool words; /* registered memory has the same address there, as words need */
+	struct sl_cuda_words in_words;
+
+	/* Made at the first call that works on the device, never changed after that. */
+	pthread_mutex_t opening;
+	_Atomic bool is_open;
 	CUcontext primary;   /* retained for good */
 	sluice_stream probe; /* never given anything: its query tells of errors that stay */
-	bool words;          /* registered memory has the same address there, as words need */
-	struct sl_cuda_words in_words;
 };
 
 static struct {
@@ -90,6 +94,47 @@ static void unrelax(void)
 	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
+/* The error, and which call it is of. */
+static CUresult make_primary(struct cuda *cuda, const char **call)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	CUcontext ctx;
+	CUresult rc = CUDA_SUCCESS;
+
+	*call = "cuDevicePrimaryCtxRetain";
+	if (!cuda->primary)
+		rc = api->cuDevicePrimaryCtxRetain(&cuda->primary, cuda->ordinal);
+	if (!rc)
+		rc = api->cuCtxPushCurrent_v2(cuda->primary);
+	if (rc)
+		return rc;
+	*call = "cuStreamCreate";
+	relax();
+	rc = api->cuStreamCreate(&cuda->probe, CU_STREAM_NON_BLOCKING);
+	unrelax();
+	api->cuCtxPopCurrent_v2(&ctx);
+	return rc;
+}
+
+/* A context takes memory of the GPU and some time: only those have one that the program uses. */
+static int open_device(struct sl_device *device)
+{
+	struct cuda *cuda = cuda_of(device);
+	CUresult rc = CUDA_SUCCESS;
+	const char *call = "";
+
+	if (atomic_load(&cuda->is_open))
+		return 0;
+	pthread_mutex_lock(&cuda->opening);
+	if (!atomic_load(&cuda->is_open)) {
+		rc = make_primary(cuda, &call);
+		atomic_store(&cuda->is_open, !rc);
+	}
+	pthread_mutex_unlock(&cuda->opening);
+	return rc ? sl_fail(error_of(rc), "%s cannot be used: %s() says %d", device->name, call, rc)
+	          : 0;
+}
+
 /*
  * Makes a context current, until leave(): the stream's own; for a stream that every context has, the
  * caller's if it is of this device; else the primary one.
@@ -98,8 +143,10 @@ static int enter(struct cuda *cuda, sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	CUcontext ctx = NULL;
-	int rc;
+	int rc = open_device(&cuda->base);
 
+	if (rc)
+		return rc;
 	if ((uintptr_t)stream > 2) {
 		if (api->cuStreamGetCtx(stream, &ctx))
 			return -EINVAL;
@@ -138,34 +185,22 @@ static int enter_device(struct sl_device *device, sluice_stream stream)
 
 /* --------------------------------------------------------------------------------- what it is */
 
-/* The error, and which call it is of. */
-static CUresult open_device(const struct sl_cuda_api *api, int number, struct cuda *cuda,
-                            const char **call)
+static const struct sl_device_ops cuda_ops;
+
+static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda)
 {
 	int same = 0;
-	CUcontext ctx;
-	CUresult rc = api->cuDeviceGet(&cuda->ordinal, number);
 
-	*call = "cuDevicePrimaryCtxRetain";
-	if (!rc)
-		rc = api->cuDevicePrimaryCtxRetain(&cuda->primary, cuda->ordinal);
-	if (!rc)
-		rc = api->cuCtxPushCurrent_v2(cuda->primary);
-	if (rc)
-		return rc;
-	*call = "cuStreamCreate";
-	rc = api->cuStreamCreate(&cuda->probe, CU_STREAM_NON_BLOCKING);
-	api->cuCtxPopCurrent_v2(&ctx);
+	cuda->base.ops = &cuda_ops;
+	snprintf(cuda->base.name, sizeof(cuda->base.name), "cuda:%d", number);
+	pthread_mutex_init(&cuda->opening, NULL);
 	api->cuDeviceGetAttribute(
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;
 	sl_cuda_describe(api, cuda->ordinal, &cuda->in_words);
-	return rc;
 }
 
-static const struct sl_device_ops cuda_ops;
-
-static void open_all(void)
+static void look_at_all(void)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	int count = 0;
@@ -174,27 +209,19 @@ static void open_all(void)
 		return;
 	if (api->cuDeviceGetCount(&count) || !count)
 		snprintf(all.missing, sizeof(all.missing), "the driver of CUDA shows no GPU");
-	relax();
 	for (int i = 0; i < count && all.count < SL_DEVICES_MOST; i++) {
 		struct cuda *cuda = &all.devices[all.count];
-		const char *call;
-		CUresult rc = open_device(api, i, cuda, &call);
 
-		if (rc) {
-			snprintf(all.missing, sizeof(all.missing),
-			         "GPU %d of %d cannot be used: %s() says %d", i, count, call, rc);
+		if (api->cuDeviceGet(&cuda->ordinal, i))
 			continue;
-		}
-		cuda->base.ops = &cuda_ops;
-		snprintf(cuda->base.name, sizeof(cuda->base.name), "cuda:%d", i);
+		look_at(api, i, cuda);
 		all.count++;
 	}
-	unrelax();
 }
 
 static struct sl_device *find(unsigned index)
 {
-	pthread_once(&all.once, open_all);
+	pthread_once(&all.once, look_at_all);
 	return index < all.count ? &all.devices[index].base : NULL;
 }
 
@@ -514,8 +541,10 @@ static int event_synchronize(struct sl_device *device, sluice_event event)
 static int status(struct sl_device *device)
 {
 	struct cuda *cuda = cuda_of(device);
-	int rc = enter(cuda, cuda->probe);
+	int rc = open_device(device);
 
+	if (!rc)
+		rc = enter(cuda, cuda->probe);
 	if (rc)
 		return rc;
 	rc = answer_of(sl_cuda_api()->cuStreamQuery(cuda->probe));
@@ -524,6 +553,7 @@ static int status(struct sl_device *device)
 }
 
 static const struct sl_device_ops cuda_ops = {
+	.open = open_device,
 	.describe = describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,

@@ -90,13 +90,19 @@ static struct sl_device *device_of_event(sluice_event event, struct sl_device *w
 	return device;
 }
 
+static int open_device(struct sl_device *device)
+{
+	return device->ops->open ? device->ops->open(device) : 0;
+}
+
+/* Ready to be worked on. */
 static struct sl_device *numbered(int number)
 {
 	struct sl_device *device = number < 0 ? NULL : sl_device_find(number);
 
 	if (!device)
 		sl_fail(-ENODEV, "there is no device %d", number);
-	return device;
+	return device && !open_device(device) ? device : NULL;
 }
 
 /* Gives an error its sentence; what is no error goes through. */
@@ -122,6 +128,9 @@ int sluice_device_describe(int device, struct sluice_device *out)
 		return sl_fail(-EINVAL, "sluice_device_describe: out->size is not set");
 	if (!found)
 		return sl_fail(-ENOENT, "there is no device %d", device);
+	rc = open_device(found);
+	if (rc)
+		return rc;
 	rc = found->ops->describe(found, &description);
 	if (rc)
 		return said(found, rc, "describe it");
@@ -223,6 +232,8 @@ int sluice_device_find(const char *name, int *device)
 	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
 	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
 		if (real ? found->kind->missing && !number-- : !strcmp(found->name, full)) {
+			if (open_device(found))
+				return -ENODEV;
 			*device = i;
 			return 0;
 		}

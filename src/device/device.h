@@ -39,6 +39,9 @@ struct sl_device;
  * Results are 0 or a negative errno without a sentence, if nothing else is said. Any thread.
  */
 struct sl_device_ops {
+	/* Makes ready what the functions below need; they do it themselves where nobody has. With a
+	 * sentence. NULL: nothing has to be. */
+	int (*open)(struct sl_device *device);
 	int (*describe)(struct sl_device *device,
 	                struct sluice_device *out); /* all but name, real */
 
@@ -101,7 +104,7 @@ struct sl_device_kind {
 	const char *(*missing)(void);
 	/* What sluice_device_feature() tells of the kind, index from 0; -ENOENT past the last. May be NULL. */
 	int (*feature)(unsigned index, struct sluice_feature *out);
-	/* The devices of the kind one by one, index from 0; NULL past the last. */
+	/* The devices of the kind one by one, index from 0; NULL past the last. It opens none. */
 	struct sl_device *(*find)(unsigned index);
 	/* The device that a pointer belongs to, or NULL. Not counted as a call where it costs nothing. */
 	struct sl_device *(*of_memory)(const void *memory);

@@ -45,6 +45,7 @@ typedef union {
 #define TEST_CUDA_FUNCTIONS(X)                                                                     \
 	X(cuGetErrorString, (CUresult error, const char **text))                                   \
 	X(cuDevicePrimaryCtxRelease_v2, (CUdevice device))                                         \
+	X(cuDevicePrimaryCtxGetState, (CUdevice device, unsigned *flags, int *active))             \
 	X(cuCtxCreate_v2, (CUcontext * ctx, unsigned flags, CUdevice device))                      \
 	X(cuCtxDestroy_v2, (CUcontext ctx))                                                        \
 	X(cuCtxSetCurrent, (CUcontext ctx))                                                        \

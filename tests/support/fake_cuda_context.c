@@ -70,6 +70,21 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
 	return rc;
 }
 
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *active)
+{
+	CUresult rc = fake_enter(CALL_cuDevicePrimaryCtxGetState, 0, NULL);
+
+	if (rc)
+		return rc;
+	if (!fake_device(device))
+		return CUDA_ERROR_INVALID_DEVICE;
+	pthread_mutex_lock(&fake.mutex);
+	*flags = 0;
+	*active = primaries[device].retained > 0;
+	pthread_mutex_unlock(&fake.mutex);
+	return CUDA_SUCCESS;
+}
+
 static CUresult push(CUcontext ctx)
 {
 	if (!is_context(ctx))

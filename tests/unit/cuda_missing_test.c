@@ -57,12 +57,45 @@ static void a_driver_that_does_not_start_is_not_used(void **state)
 	assert_missing("cuInit() says 100");
 }
 
-/* The others keep their numbers, and it is said. */
-static void a_gpu_that_cannot_be_used_is_left_out(void **state)
+static bool is_retained(CUdevice ordinal)
+{
+	CUresult (*state_of)(CUdevice, unsigned *, int *);
+	void *library = dlopen("libcuda.so.1", RTLD_NOW);
+	unsigned flags;
+	int active = -1;
+
+	*(void **)(void *)&state_of = dlsym(library, "cuDevicePrimaryCtxGetState");
+	assert_int_equal(state_of(ordinal, &flags, &active), 0);
+	dlclose(library);
+	return active;
+}
+
+static void only_the_gpu_that_is_asked_for_gets_a_context(void **state)
+{
+	struct sluice_device d = {.size = sizeof(d)};
+	int first, second, number;
+	void *memory;
+
+	(void)state;
+	assert_int_equal(sluice_device_find("cuda:9", &number), -ENODEV);
+	assert_false(is_retained(0) || is_retained(1));
+	assert_int_equal(sluice_device_find("cuda:1", &second), 0);
+	assert_int_equal(sluice_device_alloc(second, CUDA_FILE_BYTES, &memory), 0);
+	assert_int_equal(sluice_device_of(memory), second);
+	assert_int_equal(sluice_device_free(memory), 0);
+	assert_true(is_retained(1));
+	assert_false(is_retained(0));
+	assert_int_equal(sluice_device_find("device", &first), 0);
+	assert_true(is_retained(0));
+	assert_int_equal(sluice_device_describe(first, &d), 0);
+	assert_string_equal(d.name, "cuda:0");
+}
+
+/* It keeps its number, it is said, and the others go on. It may work later. */
+static void a_gpu_that_cannot_be_used_is_refused(void **state)
 {
 	void *library = dlopen("libcuda.so.1", RTLD_NOW);
 	struct sluice_device d = {.size = sizeof(d)};
-	struct sluice_feature f = {.size = sizeof(f)};
 	CUresult (*refuse)(const char *, uint64_t, CUresult);
 	int number;
 
@@ -72,15 +105,15 @@ static void a_gpu_that_cannot_be_used_is_left_out(void **state)
 	assert_int_equal(refuse("cuDevicePrimaryCtxRetain", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
 	assert_int_equal(sluice_device_find("cuda:0", &number), -ENODEV);
 	assert_string_equal(sluice_last_message(),
-	                    "there is no device \"cuda:0\", but cuda:1; GPU 0 of 2 cannot be used: "
-	                    "cuDevicePrimaryCtxRetain() says 2");
-	assert_int_equal(sluice_device_find("device", &number), 0);
+	                    "cuda:0 cannot be used: cuDevicePrimaryCtxRetain() says 2");
+	assert_int_equal(sluice_device_find("cuda:1", &number), 0);
+	assert_int_equal(refuse("cuDevicePrimaryCtxRetain", 1, CUDA_ERROR_OUT_OF_MEMORY), 0);
+	assert_int_equal(sluice_device_describe(number - 1, &d), -ENOMEM);
+	assert_string_equal(sluice_last_message(),
+	                    "cuda:0 cannot be used: cuDevicePrimaryCtxRetain() says 2");
 	assert_int_equal(sluice_device_describe(number, &d), 0);
 	assert_string_equal(d.name, "cuda:1");
-	assert_int_equal(sluice_device_feature(0, &f), 0);
-	assert_int_equal(f.usable, 1);
-	assert_non_null(strstr(f.detail, "; GPU 0 of 2 cannot be used: "
-	                                 "cuDevicePrimaryCtxRetain() says 2"));
+	assert_int_equal(sluice_device_find("cuda:0", &number), 0);
 	dlclose(library);
 }
 
@@ -147,7 +180,8 @@ static const struct {
 	{"none", cmocka_unit_test(without_a_driver_there_is_no_device)},
 	{"old", cmocka_unit_test(a_driver_without_a_function_is_not_used)},
 	{"broken", cmocka_unit_test(a_driver_that_does_not_start_is_not_used)},
-	{"one", cmocka_unit_test(a_gpu_that_cannot_be_used_is_left_out)},
+	{"one", cmocka_unit_test(a_gpu_that_cannot_be_used_is_refused)},
+	{"asked", cmocka_unit_test(only_the_gpu_that_is_asked_for_gets_a_context)},
 	{"unused", cmocka_unit_test(nothing_is_loaded_for_host_memory)},
 	{"wordless", cmocka_unit_test(without_words_there_is_host_order_only)},
 };
@@ -164,6 +198,6 @@ int main(int argc, char **argv)
 		if (!strcmp(cases[i].what, argv[1]))
 			return cmocka_run_group_tests(tests, NULL, NULL);
 	}
-	fprintf(stderr, "usage: unit_cuda_missing none|old|broken|one|unused|wordless\n");
+	fprintf(stderr, "usage: unit_cuda_missing none|old|broken|one|asked|unused|wordless\n");
 	return 2;
 }
