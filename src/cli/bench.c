@@ -177,7 +177,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 struct results {
 	const struct cli_bench_run *run;
 	const struct cli_bench_round *rounds;
-	const char *backend; /* in force, as is the chunk */
+	const char *backend; /* that moves the bytes; the chunk is the one in force */
 	uint64_t chunk;
 };
 
@@ -376,15 +376,38 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 }
 
 /* The largest piece in force, or 0 if the context does not say it. */
-static uint64_t piece_bytes(const sluice_context *ctx)
+/* Lives as long as the context; "" if there is no such setting. */
+static const char *setting(const sluice_context *ctx, const char *variable)
 {
 	struct sluice_setting s = {.size = sizeof s};
-	uint64_t bytes = 0;
 
 	for (size_t i = 0; sluice_context_setting(ctx, i, &s) == 0; i++)
-		if (!strcmp(s.variable, "SLUICE_PIECE_BYTES"))
-			cli_size_parse(s.value, &bytes);
+		if (!strcmp(s.variable, variable))
+			return s.value;
+	return "";
+}
+
+static uint64_t piece_bytes(const sluice_context *ctx)
+{
+	uint64_t bytes = 0;
+
+	cli_size_parse(setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
 	return bytes;
+}
+
+/* A file of the backend "cufile" leaves to "auto" what is not a GPU's, and streams unless it is told not to. */
+static const char *mover(const struct cli_bench_run *run, const char *backend)
+{
+	const struct cli_bench *o = run->options;
+	struct sluice_device d = {.size = sizeof d};
+
+	if (strcmp(backend, "cufile") != 0)
+		return backend;
+	if (o->device < 0 || sluice_device_describe(o->device, &d) || !d.real)
+		return "auto";
+	if (o->on_stream && strcmp(setting(run->ctx, "SLUICE_CUFILE_STREAMS"), "1") != 0)
+		return "auto";
+	return backend;
 }
 
 static int run_rounds(struct results *r, struct cli_bench_round *rounds)
@@ -421,7 +444,8 @@ static int measure(struct cli_bench_run *run, struct cli_bench *o)
 	int rc = sluice_stat(run->file, &st);
 	if (rc)
 		warnx("%s", sluice_last_message());
-	r.backend = st.backend;
+	else
+		r.backend = mover(run, st.backend);
 	if (rc == 0)
 		rc = settle_sizes(run, o, &st);
 	if (rc == 0)

@@ -46,6 +46,21 @@ doctor_tells_whether_cufile_is_used() {
 	json out "$found['usable'] and 'by cuFile' in $found['effect']"
 }
 
+bench_names_the_backend_that_moves_the_bytes() {
+	local bench=("$sluice" bench read from --backend cufile --repeat 1 --json)
+	noise 1000000 > from
+	status 0 "${bench[@]}" --memory device
+	json out 'j["backend"] == "cufile"'
+	status 0 "${bench[@]}" --memory device --order stream
+	json out 'j["backend"] == "auto"'
+	SLUICE_CUFILE_STREAMS=1 status 0 "${bench[@]}" --memory device --order stream
+	json out 'j["backend"] == "cufile"'
+	status 0 "${bench[@]}" --memory emulated
+	json out 'j["backend"] == "auto"'
+	status 0 "${bench[@]}"
+	json out 'j["backend"] == "auto"'
+}
+
 # The fake then refuses to start with any other number.
 commands_ask_for_32_channels_unless_the_user_says_otherwise() {
 	noise 5000 > from
