@@ -207,6 +207,16 @@ static bool has_ragged(const struct sluice_extent *extents, size_t count)
 	return false;
 }
 
+/* cuFile does not say that it takes such memory. */
+static bool has_managed(struct sl_device *device, const struct sluice_extent *extents, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (extents[i].length && device->ops->managed &&
+		    device->ops->managed(device, extents[i].data))
+			return true;
+	return false;
+}
+
 int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
                     const struct sluice_extent *extents, size_t count, bool write)
 {
@@ -219,6 +229,8 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	    atomic_load(&local->core->cufile->abandoned))
 		return 0;
 	if (!named && (local->choice != SL_CHOICE_AUTO || !has_gpudirect(local->core->cufile)))
+		return 0;
+	if (has_managed(device, extents, count))
 		return 0;
 	rc = get_handle(local, device, named);
 	if (!rc)

@@ -61,6 +61,8 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 	if (!device->ops->enter)
 		return sl_fail(-ENOTSUP, "cuFile is for GPUs of NVIDIA, and %s is none",
 		               device->name);
+	if (device->ops->managed && device->ops->managed(device, memory))
+		return sl_fail(-ENOTSUP, "cuFile is not for managed memory");
 	api = sl_cufile_open();
 	if (!api)
 		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());

@@ -359,6 +359,17 @@ static bool registered(struct sl_device *device, const void *memory, size_t leng
 	return is_pinned(memory) && is_pinned((const char *)memory + length - 1);
 }
 
+static bool managed(struct sl_device *device, const void *memory)
+{
+	int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED;
+	unsigned yes = 0;
+	void *value = &yes;
+
+	(void)device;
+	return !sl_cuda_api()->cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) &&
+	       (yes & 0xff);
+}
+
 /* ------------------------------------------------------------------------------------ streams */
 
 static int stream_new(struct sl_device *device, sluice_stream *out)
@@ -560,6 +571,7 @@ static const struct sl_device_ops cuda_ops = {
 	.register_memory = register_memory,
 	.unregister_memory = unregister_memory,
 	.registered = registered,
+	.managed = managed,
 	.stream_new = stream_new,
 	.stream_free = stream_free,
 	.stream_query = stream_query,

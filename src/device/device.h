@@ -79,6 +79,10 @@ struct sl_device_ops {
 	int (*event_query)(struct sl_device *device, sluice_event event); /* 1, 0, or negative */
 	int (*event_synchronize)(struct sl_device *device, sluice_event event);
 
+	/* Whether the memory, which is the device's, moves between it and the host by itself: it is copied to
+	 * and from as any other, but not for libraries that stand on the same driver. NULL: none does. */
+	bool (*managed)(struct sl_device *device, const void *memory);
+
 	/* 0, or why the device does nothing any more. */
 	int (*status)(struct sl_device *device);
 	/* Until leave() the calling thread works on the stream's context, or on the device's if the stream is

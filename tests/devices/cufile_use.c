@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When cuFile is used, and what it is told of files, streams and buffers. */
 #include "devices/cufile.h"
+#include "support/gpu_cuda.h"
 
 /* --------------------------------------------------------------------------------------- its use */
 
@@ -131,6 +132,45 @@ static void many_extents_on_a_stream_go_without_it(void **state)
 	assert_ok(sluice_close(file));
 	stream_free(stream);
 	device_free(memory);
+}
+
+static void managed_memory_goes_without_it(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 4 * MIB;
+	const char *path = scratch(f, "managed");
+	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
+	char *device = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	struct sluice_extent both[2];
+	sluice_op *op = NULL;
+	sluice_file *file;
+	CUdeviceptr at;
+	char *memory;
+
+	assert_int_equal(gpu_driver.cuMemAllocManaged(&at, n, 1), 0);
+	memory = (char *)(uintptr_t)at;
+	file_make(path, n, 6);
+	file = open_both(f->ctx, path);
+	assert_read(file, memory, n, 0);
+	assert_pattern(memory, n, 0, 6);
+	assert_moves(start_read_on(file, memory, n, 0, stream), n);
+	pattern_fill(memory, n, 0, 7);
+	assert_write(file, memory, n, 0);
+	/* Also where only one of many extents is such. */
+	both[0] = (struct sluice_extent){device, n / 2, 0};
+	both[1] = (struct sluice_extent){memory + n / 2, n / 2, n / 2};
+	assert_ok(sluice_readv(file, both, 2, &op));
+	assert_moves(op, n);
+	assert_device(device, n / 2, 0, 7);
+	assert_pattern(memory, n, 0, 7);
+	assert_int_equal(fake_calls("TRANSFER"), moved);
+	assert_int_equal(fake_calls("ENQUEUE"), enqueued);
+	assert_refused(sluice_register_buffer(f->ctx, memory, n), ENOTSUP, "managed");
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	assert_ok(sluice_device_free(memory));
+	device_free(device);
 }
 
 static void memory_of_other_devices_goes_without_it(void **state)
@@ -275,6 +315,7 @@ int group_cufile_use(void)
 		cufile_test(streams_go_without_it_unless_that_is_asked_for),
 		cufile_test(default_streams_go_without_it),
 		cufile_test(many_extents_on_a_stream_go_without_it),
+		cufile_test(managed_memory_goes_without_it),
 		cufile_test(memory_of_other_devices_goes_without_it),
 		cufile_test(without_gpudirect_it_is_used_by_name_only),
 		cufile_test(the_features_tell_of_it),
