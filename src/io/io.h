@@ -174,7 +174,8 @@ void sl_staged_cancel(struct sluice_op *op);
  * here nor on the device. */
 bool sl_staged_stored(struct sluice_op *op);
 bool sl_staged_over(struct sluice_op *op);
-/* It is torn: has the copier find out when the stream has run out. */
+/* It is torn: has the copier find out when the stream has run out. On the thread that submitted, because a
+ * default stream may be its own. */
 void sl_staged_drain(struct sluice_op *op);
 /* Gives back what the operation had. */
 void sl_staged_end(struct sluice_op *op);

@@ -483,11 +483,30 @@ static void drained(struct sl_copy *drain, int error)
 	sl_op_pump_locked(op);
 }
 
+/* Behind all that the stream holds; NULL: the driver takes none, or it is of another context. */
+static sluice_event record(struct sl_device *device, sluice_stream stream)
+{
+	sluice_event event;
+
+	if (device->ops->event_new(device, &event))
+		return NULL;
+	if (!device->ops->event_record(device, event, stream))
+		return event;
+	device->ops->event_free(device, event);
+	return NULL;
+}
+
 void sl_staged_drain(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
+	struct sl_device *device = sl_staging_device(staged->staging);
 
-	staged->drain = (struct sl_copy){.drains = true, .stream = staged->stream, .done = drained};
+	staged->drain = (struct sl_copy){
+		.drains = true,
+		.stream = staged->stream,
+		.event = record(device, staged->stream),
+		.done = drained,
+	};
 	sl_copier_submit(staged->staging, &staged->drain);
 }
 

@@ -108,6 +108,24 @@ static bool finish(struct sl_staging *staging, struct lane *lane)
 	return any;
 }
 
+/*
+ * Whether the stream has run out. A number that stands for a stream of each context or thread would be the
+ * copier's own here: without an event nobody can tell.
+ */
+static int ask_drain(struct sl_device *device, const struct sl_copy *drain)
+{
+	int rc;
+
+	if (!drain->event)
+		return (uintptr_t)drain->stream <= SL_COMMON_STREAMS
+		               ? -EIO
+		               : device->ops->stream_query(device, drain->stream);
+	rc = device->ops->event_query(device, drain->event);
+	if (rc)
+		device->ops->event_free(device, drain->event);
+	return rc;
+}
+
 /* Ends those whose streams have run out. */
 static bool finish_drains(struct sl_staging *staging)
 {
@@ -118,9 +136,7 @@ static bool finish_drains(struct sl_staging *staging)
 	for (struct sl_list *link = staging->copier.drains.next; link != &staging->copier.drains;
 	     link = next) {
 		struct sl_copy *drain = SL_CONTAINER(link, struct sl_copy, link);
-		int rc = sl_staging_lost(staging)
-		                 ? -EIO
-		                 : device->ops->stream_query(device, drain->stream);
+		int rc = sl_staging_lost(staging) ? -EIO : ask_drain(device, drain);
 
 		next = link->next;
 		if (!rc)

@@ -156,6 +156,7 @@ bool sl_staging_lost(const struct sl_staging *staging);
 struct sl_copy {
 	bool drains; /* copies nothing, and is over when the stream has done all it holds */
 	sluice_stream stream; /* that one */
+	sluice_event event; /* or when this has come, which the copier frees; NULL: there is none */
 	bool to_device;
 	/* The copies one by one, from 0; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy *, struct sl_command *out);

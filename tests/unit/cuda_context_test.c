@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts, devices and errors of CUDA's driver, and what sluice makes of them: over the fake driver. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "unit/cuda.h"
@@ -387,6 +389,81 @@ static void a_lost_device_fails_what_is_in_flight(void **state)
 	assert_int_equal(sluice_stream_free(stream), 0);
 }
 
+/*
+ * A driver that refuses words behind copies, and in which each thread has a per-thread stream of its own, as
+ * in a real one: nothing is ever on the copier's.
+ */
+static struct {
+	const struct sl_device_ops *real;
+	pthread_t thread; /* the test's */
+	_Atomic bool refuses;
+} bent;
+
+static int bent_enqueue(struct sl_device *device, sluice_stream stream,
+                        const struct sl_command *commands, size_t count, size_t *taken)
+{
+	size_t n = 0;
+
+	if (!atomic_load(&bent.refuses))
+		return bent.real->enqueue(device, stream, commands, count, taken);
+	while (n < count && commands[n].kind != SL_WRITE_WORD)
+		n++;
+	*taken = 0;
+	if (n)
+		assert_int_equal(bent.real->enqueue(device, stream, commands, n, taken), 0);
+	return n < count ? -EIO : 0;
+}
+
+static int bent_query(struct sl_device *device, sluice_stream stream)
+{
+	if ((uintptr_t)stream == 2 && !pthread_equal(pthread_self(), bent.thread))
+		return 1;
+	return bent.real->stream_query(device, stream);
+}
+
+static void what_a_refused_word_leaves_behind_is_awaited_on_the_callers_own_stream(void **state)
+{
+	const sluice_stream own = (sluice_stream)2;
+	struct sl_device_ops ops = *cuda_device->ops;
+	unsigned char *back = malloc(CUDA_FILE_BYTES);
+	struct cuda_file f;
+	sluice_op *op;
+	void *memory, *word;
+
+	(void)state;
+	cuda_file_open(&f);
+	assert_int_equal(sluice_device_alloc(cuda_number, CUDA_FILE_BYTES, &memory), 0);
+	assert_int_equal(sluice_pinned_alloc(cuda_number, 4096, &word), 0);
+	assert_int_equal(sluice_read(f.file, memory, CUDA_FILE_BYTES, 0, &op), 0);
+	cuda_moved(op, CUDA_FILE_BYTES);
+	bent.real = cuda_device->ops;
+	bent.thread = pthread_self();
+	ops.enqueue = bent_enqueue;
+	ops.stream_query = bent_query;
+	cuda_device->ops = &ops;
+	/* The stream does not come to the copy. */
+	assert_int_equal(cu.cuCtxPushCurrent_v2(cuda_primaries[0]), 0);
+	assert_int_equal(cu.cuStreamWaitValue32_v2(own, (uintptr_t)word, 1, 0), 0);
+	atomic_store(&bent.refuses, true);
+	assert_int_equal(sluice_read_on(f.file, memory, CUDA_FILE_BYTES, 0, own, &op), 0);
+	atomic_store(&bent.refuses, false);
+	assert_int_equal(sluice_wait(op, 100), -EINPROGRESS);
+	atomic_store((_Atomic uint32_t *)word, 1);
+	assert_int_equal(sluice_wait(op, 60000), -EIO);
+	sluice_op_free(op);
+	/* The slots are back, and the next one is right. */
+	assert_int_equal(sluice_read_on(f.file, memory, CUDA_FILE_BYTES, 0, own, &op), 0);
+	cuda_moved(op, CUDA_FILE_BYTES);
+	assert_int_equal(sluice_copy(back, memory, CUDA_FILE_BYTES), 0);
+	assert_memory_equal(back, f.bytes, CUDA_FILE_BYTES);
+	cuda_file_close(&f);
+	cuda_device->ops = bent.real;
+	assert_int_equal(cu.cuCtxPopCurrent_v2(NULL), 0);
+	assert_int_equal(sluice_device_free(memory), 0);
+	assert_int_equal(sluice_pinned_free(word), 0);
+	free(back);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -400,6 +477,8 @@ int main(void)
 		cmocka_unit_test(an_error_of_the_driver_becomes_an_errno),
 		cmocka_unit_test(it_is_told_how_many_commands_a_stream_took),
 		cmocka_unit_test(a_lost_device_fails_what_is_in_flight),
+		cmocka_unit_test(
+			what_a_refused_word_leaves_behind_is_awaited_on_the_callers_own_stream),
 	};
 
 	return cmocka_run_group_tests(tests, cuda_setup, NULL);
