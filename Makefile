@@ -5,15 +5,20 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo check check-gpu stress bench-local bench-http bench-gpu format install clean help
+.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-gpu format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
 
 demo:
-	@scripts/bootstrap build
+	@scripts/bootstrap demo
 	@$(MAKE) --no-print-directory all
 	@scripts/demo
+
+demo-files:
+	@scripts/bootstrap build
+	@$(MAKE) --no-print-directory all
+	@scripts/demo-files
 
 check:
 	@scripts/bootstrap check
@@ -55,7 +60,8 @@ clean:
 
 help:
 	@echo 'make              build the library and the command into build/'
-	@echo 'make demo         copy a file of 1 GiB with sluice, cp and dd, and compare'
+	@echo 'make demo         simulate, store 200 images in the background, and look at them in demo/'
+	@echo 'make demo-files   copy a file of 1 GiB with sluice, cp and dd, and compare'
 	@echo 'make check        build and run the tests, with sanitizers; some minutes'
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'
 	@echo 'make stress       the tests that take long'

@@ -34,6 +34,8 @@ struct sl_codec {
 	/* For chunks of n bytes; shorter ones work too. -ENOMEM with a sentence. */
 	int (*state_new)(int level, size_t n, void **out);
 	void (*state_free)(void *state); /* NULL is allowed */
+	/* Memory that a state has, in bytes. */
+	size_t (*state_bytes)(const void *state);
 	/* The length in out, or 0: it does not fit. Room below n is how a caller says that a chunk
 	 * which does not become smaller is of no use. Out may be garbage then. */
 	size_t (*compress)(void *state, const void *in, size_t n, void *out, size_t room);

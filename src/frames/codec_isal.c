@@ -42,6 +42,12 @@ static void isal_state_free(void *state)
 	free(state);
 }
 
+static size_t isal_state_bytes(const void *state)
+{
+	(void)state;
+	return sizeof(struct isal);
+}
+
 static size_t isal_compress(void *state, const void *in, size_t n, void *out, size_t room)
 {
 	struct isal *isal = state;
@@ -96,6 +102,7 @@ const struct sl_codec sl_codec_isal = {
 	.bound = isal_bound,
 	.state_new = isal_state_new,
 	.state_free = isal_state_free,
+	.state_bytes = isal_state_bytes,
 	.compress = isal_compress,
 	.decompress = isal_decompress,
 };

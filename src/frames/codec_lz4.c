@@ -47,6 +47,12 @@ static void lz4_state_free(void *state)
 	free(state);
 }
 
+static size_t lz4_state_bytes(const void *state)
+{
+	(void)state;
+	return LZ4_sizeofState();
+}
+
 static void put32(unsigned char *at, uint32_t value)
 {
 	value = htobe32(value);
@@ -156,6 +162,7 @@ const struct sl_codec sl_codec_lz4 = {
 	.bound = lz4_bound,
 	.state_new = lz4_state_new,
 	.state_free = lz4_state_free,
+	.state_bytes = lz4_state_bytes,
 	.compress = lz4_compress,
 	.decompress = lz4_decompress,
 };

@@ -30,6 +30,12 @@ static void none_state_free(void *state)
 	(void)state;
 }
 
+static size_t none_state_bytes(const void *state)
+{
+	(void)state;
+	return 0;
+}
+
 static size_t none_compress(void *state, const void *in, size_t n, void *out, size_t room)
 {
 	(void)state;
@@ -55,6 +61,7 @@ const struct sl_codec sl_codec_none = {
 	.bound = none_bound,
 	.state_new = none_state_new,
 	.state_free = none_state_free,
+	.state_bytes = none_state_bytes,
 	.compress = none_compress,
 	.decompress = none_decompress,
 };

@@ -76,6 +76,14 @@ static int zstd_state_new(int level, size_t n, void **out)
 	return 0;
 }
 
+static size_t zstd_state_bytes(const void *state)
+{
+	const struct zstd *zstd = state;
+
+	return sizeof(*zstd) + ZSTD_sizeof_CCtx(zstd->compressor) +
+	       ZSTD_sizeof_DCtx(zstd->decompressor);
+}
+
 static int zstd_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
 	struct zstd *zstd = state;
@@ -99,6 +107,7 @@ const struct sl_codec sl_codec_zstd = {
 	.bound = zstd_bound,
 	.state_new = zstd_state_new,
 	.state_free = zstd_state_free,
+	.state_bytes = zstd_state_bytes,
 	.compress = zstd_compress,
 	.decompress = zstd_decompress,
 };

@@ -15,6 +15,8 @@
  *
  * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
  * are placed inside of one page. And the file gets its space before the first of these writes.
+ * Where another program has placed them across two, leaves that grow are written in an order; the rest
+ * stays open to a kill inside of the one call that writes it.
  */
 #include "frames/ordered_vfd.h"
 
@@ -87,9 +89,26 @@ static void count_held(struct ordered_file *file)
 
 /* ---------------------------------------------------------------------------- open and close */
 
+/* As open(2). */
+static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
+{
+	int mode = flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY, fd;
+
+	mode |= flags & H5F_ACC_TRUNC ? O_TRUNC : 0;
+	mode |= flags & H5F_ACC_CREAT ? O_CREAT : 0;
+	mode |= flags & H5F_ACC_EXCL ? O_EXCL : 0;
+	if (vfd->fd <= 0)
+		return open(name, mode | O_CLOEXEC, 0666);
+	fd = fcntl(vfd->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd >= 0 && mode & O_TRUNC && ftruncate(fd, 0) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
 static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
-	int mode = flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY;
 	const struct ordered_info *info = H5Pget_driver_info(fapl);
 	hbool_t locks, ignores_missing_locks;
 	struct ordered_file *file;
@@ -98,16 +117,13 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	(void)max_address;
 	if (!info || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
 		return NULL;
-	mode |= flags & H5F_ACC_TRUNC ? O_TRUNC : 0;
-	mode |= flags & H5F_ACC_CREAT ? O_CREAT : 0;
-	mode |= flags & H5F_ACC_EXCL ? O_EXCL : 0;
 	file = calloc(1, sizeof(*file));
 	if (!file) {
 		info->vfd->error = -ENOMEM;
 		return NULL;
 	}
 	file->vfd = info->vfd;
-	file->fd = open(name, mode | O_CLOEXEC, 0666);
+	file->fd = open_file(file->vfd, name, flags);
 	if (file->fd < 0 || fstat(file->fd, &status) < 0) {
 		info->vfd->error = -errno;
 		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(-errno));
@@ -150,14 +166,14 @@ static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 
 /*
  * HDF5 shall neither gather metadata into larger writes nor allocate ahead: each block comes as one
- * write with its own type, and the end of what is allocated is the end of what is used.
+ * write with its own type, and the end of what is allocated is the end of what is used. Nor shall
+ * it look the name up, which a file may not have yet.
  */
 static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 {
 	(void)base;
 	if (flags)
-		*flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_POSIX_COMPAT_HANDLE |
-		         H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+		*flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
 	return 0;
 }
 
@@ -205,8 +221,9 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 
 	(void)dxpl;
 	begin_change(file);
-	if (type != H5FD_MEM_DRAW && size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
-		start = (start / PAGE + 1) * PAGE;
+	if (type == H5FD_MEM_DRAW ? file->vfd->pages
+	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
+		start = (start + PAGE - 1) / PAGE * PAGE;
 	file->eoa = start + size;
 	return start;
 }
@@ -394,6 +411,42 @@ static int barrier(struct ordered_file *file)
 	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
 }
 
+/* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
+static unsigned entries_of(const uint8_t *node)
+{
+	return node[6] | node[7] << 8;
+}
+
+/*
+ * Where to cut a block that another program has placed across two pages; 0: nowhere. A leaf that grows has
+ * what is new at its end, and its number of entries at its start: written from behind, it has either all of
+ * them or those that it had.
+ */
+static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t boundary = (start / PAGE + 1) * PAGE;
+	uint8_t head[8];
+
+	/* Kind 1: of chunks, whose entries that are seen come before what is new. */
+	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
+		return 0;
+	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
+		return 0;
+	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
+}
+
+static int write_block(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t cut = where_to_cut(file, block);
+	int err = 0;
+
+	if (cut)
+		err = write_all(file, cut, end - cut, block->bytes + (cut - start));
+	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
+}
+
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
 	int err = reserve(file);
@@ -408,8 +461,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
 			err = barrier(file);
 		if (!err)
-			err = write_all(file, range->start, range->end - range->start,
-			                blocks[i]->bytes);
+			err = write_block(file, blocks[i]);
 	}
 	return err ? err : barrier(file);
 }
@@ -499,6 +551,7 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 		driver = H5FDregister(&ordered_class);
 	if (driver < 0 || H5Pset_driver(fapl, driver, &info) < 0)
 		return sl_fail(-ENOMEM, "HDF5 does not take the file driver");
-	*vfd = (struct sl_ordered_vfd){.durable = vfd->durable, .held_limit = vfd->held_limit};
+	*vfd = (struct sl_ordered_vfd){
+		.durable = vfd->durable, .held_limit = vfd->held_limit, .fd = vfd->fd};
 	return 0;
 }

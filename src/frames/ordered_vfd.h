@@ -15,6 +15,8 @@
  *    group with room for the names (H5Pset_local_heap_size_hint, up to 4000 bytes; the root's is set
  *    in the list that creates the file): names that outgrew their first place are written in two
  *    steps, between which the group cannot be read;
+ *  - sets vfd->pages while it writes texts of variable length: HDF5 has them in blocks of 4096 bytes,
+ *    which it writes in their place, as raw data;
  *  - sets no metadata cache of its own: what the cache evicts is held here.
  * The extents of datasets are written in the order in which the datasets were made.
  */
@@ -29,6 +31,8 @@ struct sl_ordered_vfd {
 	/* What the caller sets. */
 	bool durable;        /* H5Fflush also brings it to the disk, in the same order */
 	uint64_t held_limit; /* bytes of metadata held back; 0: no limit. See sl_ordered_vfd_set */
+	int fd;     /* above 0: the file is open already, and its name is only for people */
+	bool pages; /* at any time: raw blocks that are allocated now begin with a page */
 
 	/* What the driver tells. On the thread that is in HDF5, or holds its lock. */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
@@ -52,7 +56,9 @@ struct sl_ordered_vfd {
  * alone: raw data goes nowhere, metadata stays in memory, where HDF5 finds it, H5Fflush fails, and
  * all else succeeds, so that HDF5, which does not get over errors while it closes things, can be
  * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
- * last flush is told there only.
+ * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
+ *
+ * vfd->fd stays the caller's; HDF5 closes duplicates, which share their lock with it.
  *
  * 0, -EINVAL for a fapl that is none, or -ENOMEM.
  */

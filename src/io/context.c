@@ -15,6 +15,20 @@ int sl_context_check(const struct sluice_context *ctx)
 	return 0;
 }
 
+void sl_context_enter(struct sluice_context *ctx)
+{
+	pthread_mutex_lock(&ctx->files.mutex);
+	ctx->files.count++;
+	pthread_mutex_unlock(&ctx->files.mutex);
+}
+
+void sl_context_leave(struct sluice_context *ctx)
+{
+	pthread_mutex_lock(&ctx->files.mutex);
+	ctx->files.count--;
+	pthread_mutex_unlock(&ctx->files.mutex);
+}
+
 static void context_destroy(struct sluice_context *ctx)
 {
 	sl_done_destroy(&ctx->done);

@@ -166,11 +166,36 @@ static void file_free(struct sluice_file *file)
 	free(file);
 }
 
+int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
+                 struct sl_backend *backend, struct sluice_file **out)
+{
+	struct sluice_file *file = calloc(1, sizeof(*file));
+
+	if (!file) {
+		backend->ops->close(backend);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	pthread_mutex_init(&file->mutex, NULL);
+	file->ctx = ctx;
+	file->flags = flags;
+	file->backend = backend;
+	file->uri = sl_uri_name(name);
+	file->object = file->uri ? sl_object_acquire(ctx, backend) : NULL;
+	if (!file->object) {
+		file_free(file);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	backend->ops->limits(backend, &file->limits);
+	sl_context_enter(ctx);
+	*out = file;
+	return 0;
+}
+
 int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_options *o,
                 sluice_file **out)
 {
 	struct sluice_open_options options;
-	struct sluice_file *file;
+	struct sl_backend *backend;
 	int rc = sl_context_check(ctx);
 
 	if (rc)
@@ -180,30 +205,8 @@ int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_o
 	rc = copy_options(o, &options);
 	if (rc)
 		return rc;
-	file = calloc(1, sizeof(*file));
-	if (!file)
-		return sl_fail(-ENOMEM, "no memory");
-	pthread_mutex_init(&file->mutex, NULL);
-	file->ctx = ctx;
-	file->flags = options.flags;
-	file->uri = sl_uri_name(uri);
-	rc = file->uri ? open_backend(ctx, uri, &options, &file->backend)
-	               : sl_fail(-ENOMEM, "no memory");
-	if (!rc) {
-		file->object = sl_object_acquire(ctx, file->backend);
-		if (!file->object)
-			rc = sl_fail(-ENOMEM, "no memory");
-	}
-	if (rc) {
-		file_free(file);
-		return rc;
-	}
-	file->backend->ops->limits(file->backend, &file->limits);
-	pthread_mutex_lock(&ctx->files.mutex);
-	ctx->files.count++;
-	pthread_mutex_unlock(&ctx->files.mutex);
-	*out = file;
-	return 0;
+	rc = open_backend(ctx, uri, &options, &backend);
+	return rc ? rc : sl_file_wrap(ctx, uri, options.flags, backend, out);
 }
 
 /* ------------------------------------------------------------------------------------- close */
@@ -258,9 +261,7 @@ static void forget(struct sluice_file *file)
 	struct sluice_context *ctx = file->ctx;
 
 	file_free(file);
-	pthread_mutex_lock(&ctx->files.mutex);
-	ctx->files.count--;
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_context_leave(ctx);
 }
 
 int sluice_close(sluice_file *file)

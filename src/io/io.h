@@ -272,6 +272,9 @@ struct sluice_op {
 	struct sl_device *device; /* that has this memory, if it is not the host's */
 	bool on_stream;           /* in stream order */
 	void *user;
+	/* Told when the result stands, by the thread that ends the operation, which holds no lock that
+	 * anything but submissions take; must not wait. NULL: nobody. For operations of the library itself. */
+	void (*over)(struct sluice_op *);
 	uint64_t length; /* what SL_TRUNCATE sets */
 	uint64_t bytes;  /* what it added to file->bytes when it started */
 	bool missed;     /* the backend was asked for what is in memory, and it was not */
@@ -347,6 +350,10 @@ void sl_op_publish(struct sluice_op *op);
 /* Keeps the first error and its sentence, which it frees otherwise. Takes op->mutex. */
 void sl_op_fail(struct sluice_op *op, int error, char *message);
 
+/* Submits an operation of the library itself, without a handle, and not counted among those that a
+ * program may have. Its over() gets r->user by sluice_op_user(). Not in stream order: host memory. */
+int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
+                 void (*over)(struct sluice_op *));
 /* Makes an operation that is awaited inside this call: sync or truncate. */
 int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length);
 /* Waits for a place among max_operations. -EAGAIN if the file does not want to. */
@@ -396,6 +403,9 @@ struct sluice_file {
 	} locked; /* guarded by mutex */
 };
 
+/* A file over a backend that the library has made itself, which is the file's then, also on failure. */
+int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
+                 struct sl_backend *backend, struct sluice_file **out);
 void sl_file_keep_error(struct sluice_file *file, int error, const char *message);
 /* An operation of the file is over. The file may be gone afterwards. */
 void sl_file_release(struct sluice_file *file);
@@ -451,6 +461,9 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 enum sl_exit { SL_EXIT_DEVICE, SL_EXIT_BACKEND, SL_EXITS };
 /* The context uses that from now on. */
 void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what);
+/* One more, or less, that the context must not be freed under: as an open file. */
+void sl_context_enter(struct sluice_context *ctx);
+void sl_context_leave(struct sluice_context *ctx);
 void sl_context_unref(struct sluice_context *ctx);
 struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
 void sl_object_release(struct sluice_context *ctx, struct sl_object *object);

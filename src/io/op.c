@@ -134,6 +134,8 @@ void sl_op_end(struct sluice_op *op)
 	if (!stored)
 		sl_order_leave(op, &ready);
 	sl_op_publish(op);
+	if (op->over)
+		op->over(op);
 	sl_op_unref(op);
 	if (!stored)
 		sl_late_left(ctx);

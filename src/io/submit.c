@@ -204,19 +204,17 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 	return 0;
 }
 
-static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
+/* The operation has its place among max_operations. */
+static int submit_admitted(struct sluice_file *file, const struct sluice_request *r,
+                           void (*over)(struct sluice_op *), sluice_op **out)
 {
-	struct sluice_op *op;
-	int rc = check_request(file, r);
+	struct sluice_op *op = new_op(file, r, !out);
+	int rc = op ? copy_extents(op, r) : -ENOMEM;
 
-	if (rc)
-		return rc;
-	rc = sl_op_admit(file);
-	if (rc)
-		return rc;
-	op = new_op(file, r, !out);
-	rc = op ? copy_extents(op, r) : -ENOMEM;
-	if (!rc)
+	if (op)
+		op->over = over;
+	/* What the library submits by itself is memory of the host: its threads ask no driver. */
+	if (!rc && !(over && !wants_stream(r)))
 		rc = find_way(op, r);
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : enter(file, op, out);
@@ -226,6 +224,22 @@ static int submit(struct sluice_file *file, const struct sluice_request *r, slui
 		sl_op_leave(file->ctx);
 	}
 	return rc;
+}
+
+static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
+{
+	int rc = check_request(file, r);
+
+	if (!rc)
+		rc = sl_op_admit(file);
+	return rc ? rc : submit_admitted(file, r, NULL, out);
+}
+
+int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
+                 void (*over)(struct sluice_op *))
+{
+	atomic_fetch_add(&file->ctx->operations, 1);
+	return submit_admitted(file, r, over, NULL);
 }
 
 static int check_file(const struct sluice_file *file)

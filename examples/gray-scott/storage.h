@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Where the frames of a run go. The simulation acquires a frame, fills it and submits it; storage writes
+ * it in the background and recycles its memory. There are two kinds, which hold and do the same but for
+ * how they write: sluice's frame writer, and a thread that calls H5Dwrite, to compare with.
+ */
+#ifndef GRAY_SCOTT_STORAGE_H
+#define GRAY_SCOTT_STORAGE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The frames, one float32 array of frames x rows x columns. */
+#define STORAGE_DATASET "matrix"
+
+struct storage_options {
+	const char *path, *codec;
+	int level; /* of the codec; 0: its own default */
+	size_t rows, columns;
+	/*
+	 * Finished frames that may wait, while the one before them is being written. So storage has
+	 * waiting + 1 frames, and that is all: the simulation computes on a grid of its own and acquires a
+	 * frame when it has something to put in.
+	 */
+	unsigned waiting;
+	/* Kept as attributes of the dataset; the names end with NULL. */
+	const char *const *names;
+	const double *values;
+};
+
+/* Known after close. */
+struct storage_totals {
+	uint64_t frames; /* that are in the file */
+	uint64_t bytes;  /* that they take there */
+};
+
+struct storage; /* each kind has its own */
+
+/*
+ * All calls are made by one thread. They return 0 or a negative errno. Once writing has failed, acquire,
+ * submit and close return that error, and message is the sentence that goes with it.
+ */
+struct storage_kind {
+	const char *name, *codec; /* its default */
+	/* Whether there is such a codec and level; if not, what is there instead. */
+	bool (*knows)(const char *codec, int level, char *why, size_t size);
+	/* On failure *out is set, too, for message, close and free; to NULL without memory. */
+	int (*open)(const struct storage_options *options, struct storage **out);
+	/* Waits while all frames are on their way. */
+	int (*acquire)(struct storage *storage, float **frame);
+	/* The frame is storage's from now on, also if this fails. */
+	int (*submit)(struct storage *storage, float *frame);
+	/* Writes what was submitted and ends the file, which is valid then. */
+	int (*close)(struct storage *storage);
+	struct storage_totals (*totals)(const struct storage *storage);
+	const char *(*message)(const struct storage *storage);
+	void (*free)(struct storage *storage);
+};
+
+extern const struct storage_kind storage_sluice, storage_plain;
+
+#endif

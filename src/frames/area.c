@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The memory of frames and chunks. */
+#include <errno.h>
+#include <sys/mman.h>
+
+#include "frames/pipeline.h"
+
+#define HUGE_PAGE ((size_t)2 << 20)
+#define PAGE      ((size_t)4096)
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
+#endif
+
+/* So that no frame waits for pages later, and too little memory is known now. */
+static int touch(char *memory, size_t length)
+{
+	if (!madvise(memory, length, MADV_POPULATE_WRITE))
+		return 0;
+	if (errno != EINVAL)
+		return -ENOMEM;
+	for (size_t i = 0; i < length; i += PAGE)
+		((volatile char *)memory)[i] = 0;
+	return 0;
+}
+
+int sl_area_take(struct sl_area *area, size_t length)
+{
+	size_t align = length >= HUGE_PAGE ? HUGE_PAGE : PAGE;
+	size_t rounded = (length + PAGE - 1) / PAGE * PAGE, mapped = rounded + align - PAGE;
+	char *memory, *start, *end;
+
+	if (rounded < length || mapped < rounded)
+		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
+	if (!length) {
+		*area = (struct sl_area){NULL, 0};
+		return 0;
+	}
+	memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (memory == MAP_FAILED)
+		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
+	/* What huge pages could not begin with is given back. */
+	start = (char *)(((uintptr_t)memory + align - 1) / align * align);
+	end = start + rounded;
+	if (start > memory)
+		munmap(memory, (size_t)(start - memory));
+	if (memory + mapped > end)
+		munmap(end, (size_t)(memory + mapped - end));
+	if (align == HUGE_PAGE)
+		madvise(start, rounded, MADV_HUGEPAGE);
+	madvise(start, rounded, MADV_DONTFORK);
+	if (touch(start, rounded)) {
+		munmap(start, rounded);
+		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
+	}
+	*area = (struct sl_area){start, rounded};
+	return 0;
+}
+
+void sl_area_release(struct sl_area *area)
+{
+	if (area->memory)
+		munmap(area->memory, area->length);
+	*area = (struct sl_area){NULL, 0};
+}

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The compressors: as many tasks of the writer's pool as chunks may be compressed at a time. One that has
+ * no chunk, or no output for it, is over, and is handed in again by sl_compress_kick().
+ *
+ * The pool is the writer's own, and not that of the context: the workers there make blocking calls, of
+ * files and of slow servers, and a chunk would wait behind them, or they behind it; and their number is
+ * chosen for that.
+ */
+#include <stdlib.h>
+
+#include "frames/pipeline.h"
+
+struct sl_frame *sl_series_beginning(struct sluice_series *s)
+{
+	sl_list_each (link, &s->locked.line) {
+		struct sl_frame *frame = SL_CONTAINER(link, struct sl_frame, locked.link);
+
+		if (frame->locked.begun < s->geometry.chunks)
+			return frame;
+	}
+	return NULL;
+}
+
+/* The oldest frame of which a chunk can be begun, with what it needs. */
+static struct sl_frame *next_frame(struct sluice_writer *w)
+{
+	struct sl_frame *oldest = NULL;
+
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+		struct sl_frame *frame;
+
+		if (!s->tools || sl_list_empty(&s->tools->locked.free))
+			continue;
+		frame = sl_series_beginning(s);
+		if (!frame || !frame->locked.ready)
+			continue;
+		if (!oldest || frame->locked.sequence < oldest->locked.sequence)
+			oldest = frame;
+	}
+	return oldest;
+}
+
+static bool is_over(const struct sluice_writer *w)
+{
+	return w->locked.failure.error || w->locked.closing == SL_DISCARDING;
+}
+
+/* NULL: there is no chunk now. */
+static struct sl_output *next_chunk(struct sluice_writer *w)
+{
+	struct sl_frame *frame = is_over(w) ? NULL : next_frame(w);
+	struct sl_output *output;
+
+	if (!frame)
+		return NULL;
+	if (!frame->locked.begun)
+		frame->series->locked.queued--;
+	output = SL_CONTAINER(sl_list_take(&frame->series->tools->locked.free), struct sl_output,
+	                      link);
+	output->frame = frame;
+	output->number = frame->locked.begun++;
+	return output;
+}
+
+/* A chunk is what it will be. Of contiguous series only the whole frame matters. */
+static void deliver(struct sl_output *output, double max_error, int64_t took)
+{
+	struct sl_frame *frame = output->frame;
+	struct sluice_series *s = frame->series;
+	struct sl_counts *counts = &s->locked.counts;
+
+	counts->compress.bytes += s->geometry.chunk_bytes;
+	counts->compress.busy_ns += (uint64_t)took;
+	counts->max_error = SL_MAX(counts->max_error, max_error);
+	if (s->layout.contiguous) {
+		frame->locked.rounded++;
+		sl_list_append(&s->tools->locked.free, &output->link);
+	} else {
+		sl_list_append(&frame->locked.finished, &output->link);
+		if (output->bytes == output->room)
+			sl_frame_used(frame, 1);
+	}
+	pthread_cond_signal(&s->writer->work);
+}
+
+static void compressor_run(struct sl_task *task)
+{
+	struct sl_compressor *compressor = SL_CONTAINER(task, struct sl_compressor, task);
+	struct sluice_writer *w = compressor->writer;
+	struct sl_output *output;
+
+	pthread_mutex_lock(&w->mutex);
+	while ((output = next_chunk(w))) {
+		struct sluice_series *s = output->frame->series;
+		int64_t begun = sl_now();
+		double max_error;
+		int rc;
+
+		pthread_mutex_unlock(&w->mutex);
+		sl_geometry_block(&s->geometry, output->number, &output->block);
+		rc = sl_chunk_make(s, compressor->index, output, &max_error);
+		pthread_mutex_lock(&w->mutex);
+		if (rc)
+			sl_writer_fail(w, rc, "compress", output->frame);
+		else
+			deliver(output, max_error, sl_now() - begun);
+		/* The program waits for a copy: it goes first. */
+		if (atomic_load_explicit(&w->copying, memory_order_relaxed)) {
+			pthread_mutex_unlock(&w->mutex);
+			sl_pool_submit(w->pool, task);
+			return;
+		}
+	}
+	compressor->busy = false;
+	pthread_mutex_unlock(&w->mutex);
+}
+
+/* How many chunks could be begun now, as far as that matters. */
+static unsigned chunks_waiting(struct sluice_writer *w)
+{
+	uint64_t count = 0;
+
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+
+		if (!s->tools || sl_list_empty(&s->tools->locked.free))
+			continue;
+		sl_list_each (at, &s->locked.line) {
+			struct sl_frame *frame = SL_CONTAINER(at, struct sl_frame, locked.link);
+
+			if (!frame->locked.ready)
+				break;
+			count += s->geometry.chunks - frame->locked.begun;
+		}
+	}
+	return SL_MIN(count, w->threads);
+}
+
+void sl_compress_kick(struct sluice_writer *w)
+{
+	unsigned wanted = is_over(w) ? 0 : chunks_waiting(w);
+
+	for (unsigned i = 0; wanted && i < w->threads; i++) {
+		struct sl_compressor *compressor = &w->compressors[i];
+
+		if (compressor->busy)
+			continue;
+		wanted--;
+		compressor->busy = true;
+		sl_pool_submit(w->pool, &compressor->task);
+	}
+}
+
+int sl_compress_start(struct sluice_writer *w)
+{
+	for (unsigned i = 0; i < w->threads; i++) {
+		struct sl_compressor *compressor = &w->compressors[i];
+
+		compressor->writer = w;
+		compressor->index = i;
+		compressor->task.home = i;
+		compressor->task.run = compressor_run;
+	}
+	return sl_pool_start("sluice-pack", w->threads, &w->pool);
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frames of a series: recycled buffers that go to the program and back. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "frames/pipeline.h"
+
+/* ------------------------------------------------------------------------------------- checks */
+
+static int check_handle(const struct sluice_series *s, const char *what)
+{
+	if (!s)
+		return sl_fail(-EINVAL, "%s: the series is NULL", what);
+	return sl_context_check(s->writer->ctx);
+}
+
+int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
+                    const double *scalars)
+{
+	int rc = check_handle(s, what);
+
+	if (rc)
+		return rc;
+	if (!data)
+		return sl_fail(-EINVAL, "%s: the frame is NULL", what);
+	if (s->layout.scalar_count && !scalars)
+		return sl_fail(-EINVAL, "%s: '%s' has %zu scalars, and none are given", what,
+		               s->name, s->layout.scalar_count);
+	return 0;
+}
+
+/* Whether the series may have one frame more. With the mutex. */
+static int check_room(const struct sluice_series *s)
+{
+	if (s->layout.frames && s->locked.next + s->locked.promised >= s->layout.frames)
+		return sl_fail(-ENOSPC, "'%s' has all its %" PRIu64 " frames", s->name,
+		               s->layout.frames);
+	return 0;
+}
+
+/* The frame that the program means, which it has acquired. With the mutex. */
+static int find_frame(const struct sluice_series *s, const void *data, struct sl_frame **out)
+{
+	uintptr_t start = (uintptr_t)s->area.memory, at = (uintptr_t)data;
+	struct sl_frame *frame;
+
+	if (at < start || at - start >= s->stride * s->depth || (at - start) % s->stride)
+		return sl_fail(-EINVAL, "%p is no frame of '%s'", data, s->name);
+	frame = s->owners[(at - start) / s->stride];
+	if (frame->locked.state == SL_FRAME_QUEUED)
+		return sl_fail(-EINVAL, "the frame of '%s' at %p was submitted already", s->name,
+		               data);
+	if (frame->locked.state != SL_FRAME_ACQUIRED)
+		return sl_fail(-EINVAL, "the frame of '%s' at %p is not acquired", s->name, data);
+	*out = frame;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------ waiting */
+
+static void count_wait(struct sluice_series *s, int64_t begun)
+{
+	uint64_t took = (uint64_t)(sl_now() - begun);
+
+	s->locked.counts.waited_ns += took;
+	s->locked.counts.waited_most_ns = SL_MAX(s->locked.counts.waited_most_ns, took);
+}
+
+static int refuse_wait(struct sluice_series *s)
+{
+	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
+	return sl_fail(-EAGAIN, "all %u frames of '%s' are on the way", s->depth, s->name);
+}
+
+/* With the mutex. Ended by a frame that is free again, the writer's failure or end, or the deadline. */
+static int wait_for_frame(struct sluice_series *s, int timeout_ms)
+{
+	struct sluice_writer *w = s->writer;
+	int64_t deadline = sl_deadline(timeout_ms), begun = 0;
+	int rc;
+
+	for (;;) {
+		rc = sl_writer_check(w);
+		if (rc || !sl_list_empty(&s->locked.free))
+			break;
+		if (timeout_ms < 0 && s->locked.held == s->depth) {
+			rc = sl_fail(-EDEADLK,
+			             "all %u frames of '%s' are acquired and not submitted",
+			             s->depth, s->name);
+			break;
+		}
+		if (!begun)
+			begun = sl_now();
+		if (!timeout_ms || !sl_writer_wait(w, &s->freed, deadline)) {
+			if (sl_list_empty(&s->locked.free)) {
+				rc = refuse_wait(s);
+				break;
+			}
+		}
+	}
+	if (begun && timeout_ms)
+		count_wait(s, begun);
+	return rc;
+}
+
+int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state state,
+                  struct sl_frame **out)
+{
+	struct sl_frame *frame;
+	int rc;
+
+	pthread_mutex_lock(&s->writer->mutex);
+	rc = wait_for_frame(s, timeout_ms);
+	if (!rc && state == SL_FRAME_FILLING)
+		rc = check_room(s);
+	if (!rc) {
+		frame = SL_CONTAINER(sl_list_take(&s->locked.free), struct sl_frame, locked.link);
+		frame->locked.state = state;
+		s->locked.held += state == SL_FRAME_ACQUIRED;
+		s->locked.promised += state == SL_FRAME_FILLING;
+		*out = frame;
+	}
+	pthread_mutex_unlock(&s->writer->mutex);
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------------- the line */
+
+void sl_frame_recycle(struct sl_frame *frame)
+{
+	struct sluice_series *s = frame->series;
+
+	frame->locked.state = SL_FRAME_FREE;
+	if (!frame->data) {
+		sl_list_append(&s->locked.spare, &frame->locked.link);
+		return;
+	}
+	sl_list_append(&s->locked.free, &frame->locked.link);
+	pthread_cond_signal(&s->freed);
+}
+
+void sl_frame_used(struct sl_frame *frame, size_t chunks)
+{
+	struct sluice_series *s = frame->series;
+	struct sl_frame *spare;
+
+	frame->locked.uses -= chunks;
+	if (frame->locked.uses)
+		return;
+	spare = SL_CONTAINER(sl_list_take(&s->locked.spare), struct sl_frame, locked.link);
+	spare->data = frame->data;
+	frame->data = NULL;
+	s->owners[(size_t)(spare->data - s->area.memory) / s->stride] = spare;
+	sl_frame_recycle(spare);
+}
+
+/* The frame takes its place in the line. */
+static void enqueue(struct sl_frame *frame, const double *scalars, bool ready)
+{
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+
+	if (s->layout.scalar_count)
+		memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
+	frame->locked.state = SL_FRAME_QUEUED;
+	frame->locked.number = s->locked.next++;
+	frame->locked.sequence = ++w->locked.sequence;
+	frame->locked.ready = false;
+	frame->locked.writing = frame->locked.written = false;
+	frame->locked.begun = frame->locked.rounded = frame->locked.stored = 0;
+	frame->locked.uses = s->geometry.chunks;
+	sl_list_append(&s->locked.line, &frame->locked.link);
+	s->locked.counts.submitted++;
+	s->locked.queued++;
+	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
+	if (ready)
+		sl_frame_ready(frame);
+}
+
+void sl_frame_ready(struct sl_frame *frame)
+{
+	struct sluice_writer *w = frame->series->writer;
+
+	frame->locked.ready = true;
+	if (frame->series->tools)
+		sl_compress_kick(w);
+	else
+		pthread_cond_signal(&w->work);
+}
+
+int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready)
+{
+	struct sluice_series *s = frame->series;
+	int rc;
+
+	pthread_mutex_lock(&s->writer->mutex);
+	s->locked.promised--;
+	rc = sl_writer_check(s->writer);
+	if (rc)
+		sl_frame_recycle(frame);
+	else
+		enqueue(frame, scalars, ready || frame->locked.filled);
+	pthread_mutex_unlock(&s->writer->mutex);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- public */
+
+int sluice_series_acquire(sluice_series *s, int timeout_ms, void **out)
+{
+	struct sl_frame *frame;
+	int rc = check_handle(s, "sluice_series_acquire");
+
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_series_acquire: frame is NULL");
+	if (!rc)
+		rc = sl_frame_take(s, timeout_ms, SL_FRAME_ACQUIRED, &frame);
+	if (!rc)
+		*out = frame->data;
+	return rc;
+}
+
+int sluice_series_submit(sluice_series *s, void *data, const double *scalars)
+{
+	struct sl_frame *frame;
+	int rc = sl_series_check(s, "sluice_series_submit", data, scalars);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&s->writer->mutex);
+	rc = sl_writer_check(s->writer);
+	if (!rc)
+		rc = find_frame(s, data, &frame);
+	if (!rc)
+		rc = check_room(s);
+	if (!rc) {
+		s->locked.held--;
+		enqueue(frame, scalars, true);
+	}
+	pthread_mutex_unlock(&s->writer->mutex);
+	return rc;
+}
+
+int sluice_series_discard(sluice_series *s, void *data)
+{
+	struct sl_frame *frame;
+	int rc = check_handle(s, "sluice_series_discard");
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&s->writer->mutex);
+	rc = find_frame(s, data, &frame);
+	if (!rc) {
+		s->locked.held--;
+		sl_frame_recycle(frame);
+		rc = sl_writer_check(s->writer);
+	}
+	pthread_mutex_unlock(&s->writer->mutex);
+	return rc;
+}
+
+int sluice_series_push(sluice_series *s, const void *data, const double *scalars, int timeout_ms)
+{
+	struct sl_frame *frame;
+	int rc = sl_series_check(s, "sluice_series_push", data, scalars);
+
+	if (rc)
+		return rc;
+	rc = sl_frame_take(s, timeout_ms, SL_FRAME_FILLING, &frame);
+	if (rc == -EAGAIN && s->flags & SLUICE_SERIES_DROP)
+		return 0;
+	if (rc)
+		return rc;
+	sl_copy_frame(frame, data);
+	return sl_frame_enqueue(frame, scalars, true);
+}
+
+size_t sluice_series_frame_bytes(const sluice_series *s)
+{
+	return s ? s->geometry.frame_bytes : 0;
+}

@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The keeper: the thread of a writer that has its file. It stores chunks as they come, those of a series in
+ * the order of its frames; between two frames it flushes, or adds a series. It sleeps while there is nothing
+ * to do, and wakes by time only if there is something to flush.
+ */
+#include <errno.h>
+#include <stdio.h>
+
+#include "frames/pipeline.h"
+
+static struct sl_frame *first_of(struct sluice_series *s)
+{
+	struct sl_list *line = &s->locked.line;
+
+	return sl_list_empty(line) ? NULL : SL_CONTAINER(line->next, struct sl_frame, locked.link);
+}
+
+/* Whether the file has some of it, and not all. */
+static bool is_torn(const struct sl_frame *frame)
+{
+	return frame->locked.stored || frame->locked.writing;
+}
+
+/* Whether a chunk of it is stored, or may be: HDF5 knows of that frame. */
+static bool is_known(const struct sl_frame *frame)
+{
+	return frame->locked.stored;
+}
+
+static bool any(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+
+		sl_list_each (at, &s->locked.line) {
+			if (is(SL_CONTAINER(at, struct sl_frame, locked.link)))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* The last frame up to which all are stored. */
+static uint64_t stored_through(struct sluice_writer *w)
+{
+	uint64_t through = w->locked.sequence;
+
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			first_of(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (frame)
+			through = SL_MIN(through, frame->locked.sequence - 1);
+	}
+	return through;
+}
+
+/* Without the mutex from here on: the keeper calls its file. */
+static void unlock(struct sluice_writer *w, const char *stage, const struct sl_frame *frame)
+{
+	w->locked.doing.stage = stage;
+	w->locked.doing.frame = frame;
+	pthread_mutex_unlock(&w->mutex);
+}
+
+/* ------------------------------------------------------------------------------------ storing */
+
+static void frame_stored(struct sl_frame *frame)
+{
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+	double max_error = s->locked.counts.max_error;
+	int64_t begun = sl_now();
+	int rc;
+
+	unlock(w, "store", frame);
+	rc = sl_frame_file_frame(s->dataset, frame->locked.number, frame->scalars, max_error);
+	pthread_mutex_lock(&w->mutex);
+	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
+	if (rc) {
+		sl_writer_fail(w, rc, "store", frame);
+		return;
+	}
+	sl_list_remove(&frame->locked.link);
+	s->locked.counts.stored++;
+	s->locked.counts.raw_bytes += s->geometry.frame_bytes;
+	w->locked.frames_since++;
+	w->locked.dirty = true;
+	if (w->locked.dirty_since == SL_FOREVER)
+		w->locked.dirty_since = sl_now();
+	sl_frame_recycle(frame);
+}
+
+/* A chunk of a series without tools, as it lies in the frame. */
+static struct sl_output *plain_output(struct sl_frame *frame)
+{
+	struct sluice_series *s = frame->series;
+	struct sl_output *output = &s->plain;
+
+	s->locked.queued -= !frame->locked.begun;
+	output->frame = frame;
+	output->number = frame->locked.begun++;
+	sl_geometry_block(&s->geometry, output->number, &output->block);
+	output->bytes = frame->data + output->block.start;
+	output->length = s->geometry.chunk_bytes;
+	return output;
+}
+
+static void count_chunk(const struct sl_output *output, int64_t took)
+{
+	struct sl_counts *counts = &output->frame->series->locked.counts;
+
+	counts->store.bytes += output->length;
+	counts->store.busy_ns += (uint64_t)took;
+	counts->stored_bytes += output->length;
+	counts->chunks++;
+	counts->raw_chunks += output->mask != 0;
+}
+
+static void store_chunk(struct sl_output *output)
+{
+	struct sl_frame *frame = output->frame;
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+	int64_t begun = sl_now();
+	int rc;
+
+	/* From here on it is stored in part, whatever comes of it. */
+	frame->locked.stored++;
+	unlock(w, "store", frame);
+	rc = sl_frame_file_store(s->dataset, frame->locked.number, output->block.offset,
+	                         output->mask, output->bytes, output->length);
+	pthread_mutex_lock(&w->mutex);
+	if (rc) {
+		sl_writer_fail(w, rc, "store", frame);
+		return;
+	}
+	count_chunk(output, sl_now() - begun);
+	if (s->tools) {
+		/* Of the last chunk the frame itself is free at once. */
+		if (output->bytes != output->room && frame->locked.stored < s->geometry.chunks)
+			sl_frame_used(frame, 1);
+		sl_list_append(&s->tools->locked.free, &output->link);
+		sl_compress_kick(w);
+	}
+	if (frame->locked.stored == s->geometry.chunks)
+		frame_stored(frame);
+}
+
+/*
+ * While a cut is awaited a frame is begun only if one that is torn wants an output, and there is none: some
+ * may be with frames that are not begun. See pipeline.h.
+ */
+static bool begin_one(struct sluice_writer *w, const struct sluice_series *of)
+{
+	if (!of->tools || !sl_list_empty(&of->tools->locked.free))
+		return false;
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+		struct sl_frame *frame = first_of(s);
+
+		if (s->tools == of->tools && frame && is_torn(frame) &&
+		    frame->locked.begun < s->geometry.chunks)
+			return true;
+	}
+	return false;
+}
+
+static bool has_output(const struct sl_frame *frame)
+{
+	if (frame->series->tools)
+		return !sl_list_empty(&frame->locked.finished);
+	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks;
+}
+
+/* A chunk that may be stored now. The series take turns: one goes to the end of the list. */
+static struct sl_output *next_output(struct sluice_writer *w, bool cut)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+		struct sl_frame *frame = first_of(s);
+
+		if (!frame || !has_output(frame) || (cut && !is_torn(frame) && !begin_one(w, s)))
+			continue;
+		sl_list_remove(link);
+		sl_list_append(&w->locked.series, link);
+		if (!s->tools)
+			return plain_output(frame);
+		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_output, link);
+	}
+	return NULL;
+}
+
+/* -------------------------------------------------------------------------------- contiguous */
+
+/* A frame of a contiguous series that is written: of each line the first one counts. */
+static struct sl_frame *next_written(struct sluice_writer *w)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			first_of(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (frame && frame->locked.written)
+			return frame;
+	}
+	return NULL;
+}
+
+/* One that may be given to the engine: they are written side by side. */
+static struct sl_frame *next_to_write(struct sluice_writer *w)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+
+		if (!s->layout.contiguous)
+			continue;
+		sl_list_each (at, &s->locked.line) {
+			struct sl_frame *frame = SL_CONTAINER(at, struct sl_frame, locked.link);
+
+			if (!frame->locked.ready || frame->locked.rounded < s->geometry.chunks)
+				break;
+			if (!frame->locked.writing)
+				return frame;
+		}
+	}
+	return NULL;
+}
+
+static bool store_something(struct sluice_writer *w, bool cut)
+{
+	struct sl_frame *frame = cut ? NULL : next_to_write(w);
+	struct sl_output *output;
+
+	if (frame) {
+		sl_direct_start(frame);
+		return true;
+	}
+	frame = next_written(w);
+	if (frame) {
+		frame_stored(frame);
+		return true;
+	}
+	output = next_output(w, cut);
+	if (output)
+		store_chunk(output);
+	return output;
+}
+
+/* -------------------------------------------------------------------------------------- cuts */
+
+static bool flush_is_due(struct sluice_writer *w)
+{
+	if (w->locked.flush_asked > w->locked.flush_done &&
+	    stored_through(w) >= w->locked.flush_cut)
+		return true;
+	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
+		return true;
+	return w->checkpoint_ns && w->locked.dirty_since != SL_FOREVER &&
+	       sl_now() - w->locked.dirty_since >= w->checkpoint_ns;
+}
+
+static void count_flush(struct sluice_writer *w, uint64_t through, int64_t took)
+{
+	w->locked.flushes++;
+	w->locked.flush.busy_ns += (uint64_t)took;
+	w->locked.flushed = through;
+	sl_list_each (link, &w->locked.series) {
+		struct sl_counts *counts =
+			&SL_CONTAINER(link, struct sluice_series, locked.link)->locked.counts;
+
+		/* The keeper alone stores: these are those that were stored before. */
+		w->locked.flush.bytes += counts->stored_bytes - counts->flush.bytes;
+		counts->flush.bytes = counts->stored_bytes;
+		counts->flush.busy_ns += (uint64_t)took;
+		counts->flushes++;
+		counts->visible = counts->stored;
+		if (w->flags & SLUICE_WRITER_DURABLE)
+			counts->durable = counts->stored;
+	}
+}
+
+static void flush(struct sluice_writer *w)
+{
+	uint64_t through = stored_through(w), ticket = w->locked.flush_done;
+	int64_t begun = sl_now();
+	int rc;
+
+	if (through >= w->locked.flush_cut)
+		ticket = w->locked.flush_asked;
+	unlock(w, "flush", NULL);
+	rc = sl_frame_file_flush(w->file);
+	pthread_mutex_lock(&w->mutex);
+	if (rc) {
+		sl_writer_fail(w, rc, "flush", NULL);
+		return;
+	}
+	w->locked.dirty = false;
+	w->locked.dirty_since = SL_FOREVER;
+	w->locked.frames_since = 0;
+	w->locked.flush_done = ticket;
+	count_flush(w, through, sl_now() - begun);
+	pthread_cond_broadcast(&w->told);
+}
+
+static void run_errand(struct sluice_writer *w)
+{
+	struct sl_errand *errand =
+		SL_CONTAINER(sl_list_take(&w->locked.errands), struct sl_errand, link);
+	int rc;
+
+	unlock(w, "store", NULL);
+	rc = errand->run(errand);
+	pthread_mutex_lock(&w->mutex);
+	errand->result = rc;
+	if (rc)
+		snprintf(errand->message, sizeof(errand->message), "%s", sluice_last_message());
+	errand->done = true;
+	pthread_cond_broadcast(&w->told);
+}
+
+/* What needs that no frame is torn. True: it was done. */
+static bool cut(struct sluice_writer *w, bool *wanted)
+{
+	bool asked = !sl_list_empty(&w->locked.errands), due = flush_is_due(w);
+
+	*wanted = asked || due;
+	if (!*wanted || any(w, is_torn))
+		return false;
+	if (due)
+		flush(w);
+	else
+		run_errand(w);
+	return true;
+}
+
+/* --------------------------------------------------------------------------------------- life */
+
+static bool is_drained(struct sluice_writer *w)
+{
+	return stored_through(w) == w->locked.sequence;
+}
+
+static int64_t wake_at(const struct sluice_writer *w)
+{
+	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
+		return SL_FOREVER;
+	return w->locked.dirty_since + w->checkpoint_ns;
+}
+
+/* Until the writer is closed and all is stored, or nothing more will be. With the mutex. */
+static void serve(struct sluice_writer *w)
+{
+	bool wanted = false;
+
+	for (;;) {
+		bool failed = w->locked.failure.error;
+
+		if (w->locked.closing == SL_DISCARDING || (failed && w->locked.closing))
+			return;
+		if (!failed && (cut(w, &wanted) || store_something(w, wanted)))
+			continue;
+		if (!failed && w->locked.closing && is_drained(w))
+			return;
+		/* Ended by a chunk, a frame, a cut that is asked for, the end; or by the time. A cut that
+		 * is wanted waits for chunks. */
+		sl_writer_wait(w, &w->work, failed || wanted ? SL_FOREVER : wake_at(w));
+	}
+}
+
+/* With the mutex. */
+static void end(struct sluice_writer *w)
+{
+	bool keep;
+	int rc;
+	if (!w->file)
+		return;
+	/* Ended by the ends of those operations. */
+	while (w->locked.writes)
+		sl_writer_wait(w, &w->work, SL_FOREVER);
+	/* After an error, too, if it left none in part; those of contiguous series count when they are whole. */
+	keep = w->locked.closing == SL_CLOSING && !any(w, is_known);
+	unlock(w, "flush", NULL);
+	rc = sl_frame_file_close(w->file, keep);
+	pthread_mutex_lock(&w->mutex);
+	w->file = NULL;
+	if (rc)
+		sl_writer_fail(w, rc, "flush", NULL);
+}
+
+static void tell_end(struct sluice_writer *w)
+{
+	w->locked.ended = true;
+	pthread_cond_broadcast(&w->told);
+	pthread_mutex_unlock(&w->mutex);
+}
+
+/*
+ * The thread ends in a call of HDF5, by pthread_exit() or a cancellation of somebody else's. The file cannot
+ * be closed any more, as HDF5 is locked by nobody; it stays as its last flush left it.
+ */
+static void died(void *argument)
+{
+	struct sluice_writer *w = argument;
+
+	pthread_mutex_lock(&w->mutex);
+	sl_fail(-EIO, "the thread that has the file has died");
+	sl_writer_fail(w, -EIO, w->locked.doing.stage, w->locked.doing.frame);
+	tell_end(w);
+}
+
+void *sl_keeper_run(void *argument)
+{
+	struct sluice_writer *w = argument;
+
+	pthread_cleanup_push(died, w);
+	pthread_mutex_lock(&w->mutex);
+	serve(w);
+	end(w);
+	tell_end(w);
+	pthread_cleanup_pop(0);
+	return NULL;
+}

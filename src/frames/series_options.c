@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program asks of a series: checked, with what it left open. */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include "frames/pipeline.h"
+
+static const struct {
+	size_t bytes;
+	bool real; /* floating point */
+} types[] = {
+	[SLUICE_INT8] = {1, false},   [SLUICE_UINT8] = {1, false},  [SLUICE_INT16] = {2, false},
+	[SLUICE_UINT16] = {2, false}, [SLUICE_INT32] = {4, false},  [SLUICE_UINT32] = {4, false},
+	[SLUICE_INT64] = {8, false},  [SLUICE_UINT64] = {8, false}, [SLUICE_FLOAT16] = {2, true},
+	[SLUICE_FLOAT32] = {4, true}, [SLUICE_FLOAT64] = {8, true},
+};
+
+#define TYPES ((int)(sizeof(types) / sizeof(types[0])))
+
+static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
+{
+	if (o->type < SLUICE_INT8 || o->type >= TYPES)
+		return sl_fail(-EINVAL, "series options: %d is no type", o->type);
+	if (!o->rank || o->rank > SLUICE_RANK_MOST)
+		return sl_fail(-EINVAL, "series options: rank %u is not 1 to %d", o->rank,
+		               SLUICE_RANK_MOST);
+	layout->type = (enum sluice_type)o->type;
+	layout->element = types[o->type].bytes;
+	layout->rank = o->rank;
+	for (unsigned i = 0; i < o->rank; i++) {
+		if (!o->shape[i])
+			return sl_fail(-EINVAL, "series options: shape[%u] is 0", i);
+		layout->shape[i] = o->shape[i];
+	}
+	if (o->frames > INT64_MAX)
+		return sl_fail(-EINVAL, "series options: %" PRIu64 " frames are too many",
+		               o->frames);
+	layout->frames = o->frames;
+	return 0;
+}
+
+static int read_chunk(const struct sluice_series_options *o, unsigned threads,
+                      struct sl_frame_layout *layout, struct sl_frame_set *set)
+{
+	struct sl_geometry g = {.element = layout->element, .rank = layout->rank};
+	unsigned given = 0;
+	int rc;
+
+	for (unsigned i = 0; i < o->rank; i++) {
+		given += o->chunk[i] != 0;
+		g.shape[i] = layout->shape[i];
+		g.chunk[i] = SL_MIN(o->chunk[i] ? o->chunk[i] : 1, o->shape[i]);
+	}
+	if (given && given < o->rank)
+		return sl_fail(-EINVAL, "series options: chunk has %u of %u sizes", given, o->rank);
+	rc = sl_geometry_init(&g);
+	if (rc)
+		return rc;
+	if (!given)
+		sl_geometry_choose(&g, threads);
+	set->chunk = given;
+	memcpy(layout->chunk, g.chunk, sizeof(layout->chunk));
+	return 0;
+}
+
+static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_layout *layout,
+                        struct sl_frame_set *set)
+{
+	bool codec = layout->codec->filter;
+
+	set->shuffle = o->shuffle != SLUICE_SHUFFLE_DEFAULT;
+	switch (o->shuffle) {
+	case SLUICE_SHUFFLE_DEFAULT:
+		layout->shuffle = codec && layout->element > 1;
+		return 0;
+	case SLUICE_SHUFFLE_NONE:
+		layout->shuffle = false;
+		return 0;
+	case SLUICE_SHUFFLE_BYTE:
+		layout->shuffle = true;
+		if (!codec)
+			return sl_fail(-EINVAL,
+			               "series options: codec 'none' has no use for a shuffle");
+		return 0;
+	case SLUICE_SHUFFLE_BIT:
+		return sl_fail(-ENOTSUP, "series options: codec '%s' has no bit shuffle",
+		               layout->codec->name);
+	default:
+		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);
+	}
+}
+
+static int read_codec(const struct sluice_series_options *o, struct sl_frame_layout *layout,
+                      struct sl_frame_set *set)
+{
+	int rc;
+
+	set->codec = o->codec;
+	set->level = o->level;
+	layout->level = o->level ? o->level : SL_CODEC_LEVEL;
+	rc = sl_codec_find(o->codec ? o->codec : "deflate", layout->level, &layout->codec);
+	if (!rc)
+		rc = read_shuffle(o, layout, set);
+	if (rc)
+		return rc;
+	layout->contiguous = layout->frames && !layout->codec->filter;
+	if (o->precision && !types[o->type].real)
+		return sl_fail(-EINVAL, "series options: precision is for floating-point numbers");
+	layout->precision = o->precision;
+	return 0;
+}
+
+static int read_scalars(const struct sluice_series_options *o, struct sl_frame_layout *layout)
+{
+	if (o->scalar_count && !o->scalars)
+		return sl_fail(-EINVAL, "series options: scalars is NULL");
+	for (size_t i = 0; i < o->scalar_count; i++) {
+		const char *name = o->scalars[i];
+
+		if (!name || !*name || strchr(name, '/'))
+			return sl_fail(-EINVAL, "series options: scalars[%zu] is no name", i);
+		for (size_t j = 0; j < i; j++)
+			if (!strcmp(name, o->scalars[j]))
+				return sl_fail(-EINVAL, "series options: two scalars are '%s'",
+				               name);
+	}
+	layout->scalars = o->scalars;
+	layout->scalar_count = o->scalar_count;
+	return 0;
+}
+
+int sl_attributes_check(const struct sluice_attribute *attributes, size_t count)
+{
+	if (count && !attributes)
+		return sl_fail(-EINVAL, "options: attributes is NULL");
+	for (size_t i = 0; i < count; i++) {
+		const struct sluice_attribute *a = &attributes[i];
+
+		if (!a->name || !*a->name)
+			return sl_fail(-EINVAL, "attribute %zu has no name", i);
+		if (!!a->text + !!a->numbers + !!a->integers != 1)
+			return sl_fail(-EINVAL,
+			               "attribute '%s' is not one of text, numbers and integers",
+			               a->name);
+		if (!a->text && !a->count)
+			return sl_fail(-EINVAL, "attribute '%s' has no numbers", a->name);
+	}
+	return 0;
+}
+
+int sl_series_options(const struct sluice_series_options *o, unsigned threads,
+                      struct sl_frame_layout *layout, struct sl_frame_set *set)
+{
+	int rc = read_shape(o, layout);
+
+	if (!rc)
+		rc = read_codec(o, layout, set);
+	if (!rc)
+		rc = read_chunk(o, threads, layout, set);
+	if (!rc)
+		rc = read_scalars(o, layout);
+	if (!rc)
+		rc = sl_attributes_check(o->attributes, o->attribute_count);
+	if (!rc && o->flags & ~(unsigned)SLUICE_SERIES_DROP)
+		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x",
+		             o->flags & ~(unsigned)SLUICE_SERIES_DROP);
+	if (rc)
+		return rc;
+	layout->attributes = o->attributes;
+	layout->attribute_count = o->attribute_count;
+	return 0;
+}

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is told of writers, series and codecs. */
+#include <errno.h>
+#include <string.h>
+
+#include "frames/pipeline.h"
+
+static void add_stage(struct sluice_stage *sum, const struct sluice_stage *one)
+{
+	sum->bytes += one->bytes;
+	sum->busy_ns += one->busy_ns;
+}
+
+/* With the mutex. */
+static void add_series(struct sluice_writer_stats *out, const struct sluice_series *s)
+{
+	const struct sl_counts *c = &s->locked.counts;
+	uint64_t way = c->submitted - c->stored;
+
+	out->submitted += c->submitted;
+	out->stored += c->stored;
+	out->visible += c->visible;
+	out->durable += c->durable;
+	out->dropped += c->dropped;
+	out->held += s->locked.held;
+	out->queued += s->locked.queued;
+	out->in_flight += way - s->locked.queued;
+	out->queued_most = SL_MAX(out->queued_most, c->queued_most);
+	out->raw_bytes += c->raw_bytes;
+	out->stored_bytes += c->stored_bytes;
+	out->chunks += c->chunks;
+	out->raw_chunks += c->raw_chunks;
+	out->waited_ns += c->waited_ns;
+	out->waited_most_ns = SL_MAX(out->waited_most_ns, c->waited_most_ns);
+	add_stage(&out->copy, &c->copy);
+	add_stage(&out->compress, &c->compress);
+	add_stage(&out->store, &c->store);
+	add_stage(&out->flush, &c->flush);
+	out->flushes = c->flushes;
+	out->max_error = SL_MAX(out->max_error, c->max_error);
+	out->memory_bytes += s->bytes + (s->tools ? s->tools->bytes : 0);
+}
+
+static int give(const struct sluice_writer_stats *stats, struct sluice_writer_stats *out)
+{
+	size_t size = out->size;
+
+	memcpy(out, stats, SL_MIN(size, sizeof(*stats)));
+	out->size = size;
+	return 0;
+}
+
+static int check(const struct sluice_writer *w, const size_t *size, const char *what)
+{
+	if (!w)
+		return sl_fail(-EINVAL, "%s: the handle is NULL", what);
+	if (!size || *size < sizeof(*size))
+		return sl_fail(-EINVAL, "%s: out->size is not set", what);
+	return sl_context_check(w->ctx);
+}
+
+int sluice_series_stats(const sluice_series *s, struct sluice_writer_stats *out)
+{
+	struct sluice_writer_stats stats = {0};
+	int rc = check(s ? s->writer : NULL, out ? &out->size : NULL, "sluice_series_stats");
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&s->writer->mutex);
+	add_series(&stats, s);
+	pthread_mutex_unlock(&s->writer->mutex);
+	return give(&stats, out);
+}
+
+int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_stats *out)
+{
+	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
+	struct sluice_writer_stats stats = {0};
+	int rc = check(w, out ? &out->size : NULL, "sluice_writer_stats");
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&w->mutex);
+	sl_list_each (link, &w->locked.series)
+		add_series(&stats, SL_CONTAINER(link, struct sluice_series, locked.link));
+	/* Of all series at once, and of what they share. */
+	stats.flush = w->locked.flush;
+	stats.flushes = w->locked.flushes;
+	stats.memory_bytes = w->locked.bytes;
+	pthread_mutex_unlock(&w->mutex);
+	return give(&stats, out);
+}
+
+int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_error *out)
+{
+	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
+	struct sluice_writer_error error = {0};
+	int rc = check(w, out ? &out->size : NULL, "sluice_writer_error");
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&w->mutex);
+	error.error = w->locked.failure.error;
+	error.dataset = w->locked.failure.series ? w->locked.failure.series->name : NULL;
+	error.frame = w->locked.failure.frame;
+	error.stage = w->locked.failure.stage;
+	error.message = w->locked.failure.message;
+	pthread_mutex_unlock(&w->mutex);
+	if (!error.error)
+		return 0;
+	error.size = out->size;
+	memcpy(out, &error, SL_MIN(out->size, sizeof(error)));
+	return 1;
+}
+
+int sluice_codec_describe(size_t index, struct sluice_codec *out)
+{
+	const struct sl_codec *codec = sl_codec_at(index);
+	struct sluice_codec told = {0};
+
+	if (!out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_codec_describe: out->size is not set");
+	if (!codec)
+		return sl_fail(-ENOENT, "there is no codec %zu", index);
+	told.size = out->size;
+	told.name = codec->name;
+	told.encoder = codec->encoder;
+	told.missing = codec->missing;
+	told.filter = codec->filter;
+	told.least = codec->least;
+	told.most = codec->most;
+	memcpy(out, &told, SL_MIN(out->size, sizeof(told)));
+	return 0;
+}

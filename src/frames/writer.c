@@ -1,0 +1,387 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A writer from its opening to its end, and what waits for its thread. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "frames/pipeline.h"
+
+#define CHECKPOINT_MS 1000
+/* Of memory_bytes, for what of the file is held back until a flush; see sl_frame_file_options. */
+#define HELD_PART  16
+#define HELD_LEAST ((uint64_t)1 << 20)
+#define HELD_MOST  ((uint64_t)16 << 20)
+
+/* All writers of the process, so that a handle that is gone can be told, unless another one has its
+ * address. */
+static struct {
+	pthread_mutex_t mutex;
+	struct sl_list list; /* guarded by mutex */
+} writers = {PTHREAD_MUTEX_INITIALIZER, {&writers.list, &writers.list}};
+
+static char message_lost[] = "the writer has failed, and there was no memory to say why";
+
+static bool is_there(const struct sluice_writer *w)
+{
+	bool there = false;
+
+	pthread_mutex_lock(&writers.mutex);
+	sl_list_each (link, &writers.list)
+		there |= SL_CONTAINER(link, struct sluice_writer, link) == w;
+	pthread_mutex_unlock(&writers.mutex);
+	return there;
+}
+
+/* ------------------------------------------------------------------------------------ waiting */
+
+void sl_condition_init(pthread_cond_t *condition)
+{
+	pthread_condattr_t attributes;
+
+	pthread_condattr_init(&attributes);
+	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+	pthread_cond_init(condition, &attributes);
+	pthread_condattr_destroy(&attributes);
+}
+
+bool sl_writer_wait(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+{
+	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+
+	if (deadline == SL_FOREVER)
+		return !pthread_cond_wait(condition, &w->mutex);
+	return pthread_cond_timedwait(condition, &w->mutex, &until) != ETIMEDOUT;
+}
+
+int sl_writer_check(const struct sluice_writer *w)
+{
+	if (w->locked.failure.error)
+		return sl_fail(w->locked.failure.error, "%s", w->locked.failure.message);
+	if (w->locked.closing)
+		return sl_fail(-EINVAL, "'%s' is being closed", w->path);
+	return 0;
+}
+
+/* The thread's sentence, and what it is about. */
+static char *describe(const struct sluice_writer *w, const char *stage,
+                      const struct sl_frame *frame)
+{
+	char *text;
+	int rc;
+
+	if (frame)
+		rc = asprintf(&text, "cannot %s frame %" PRIu64 " of '%s': %s", stage,
+		              frame->locked.number, frame->series->name, sluice_last_message());
+	else
+		rc = asprintf(&text, "cannot %s '%s': %s", stage, w->path, sluice_last_message());
+	return rc < 0 ? message_lost : text;
+}
+
+void sl_writer_fail(struct sluice_writer *w, int error, const char *stage,
+                    const struct sl_frame *frame)
+{
+	if (w->locked.failure.error)
+		return;
+	w->locked.failure.error = error;
+	w->locked.failure.stage = stage;
+	w->locked.failure.series = frame ? frame->series : NULL;
+	w->locked.failure.frame = frame ? frame->locked.number : 0;
+	w->locked.failure.message = describe(w, stage, frame);
+	sl_list_each (link, &w->locked.series)
+		pthread_cond_broadcast(
+			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
+	pthread_cond_broadcast(&w->told);
+	pthread_cond_signal(&w->work);
+}
+
+int sl_writer_ask(struct sluice_writer *w, struct sl_errand *errand)
+{
+	int rc;
+
+	pthread_mutex_lock(&w->mutex);
+	sl_list_append(&w->locked.errands, &errand->link);
+	pthread_cond_signal(&w->work);
+	/* Ended by the keeper, or its end; one that has begun is not left alone, as it is on our stack. */
+	while (!errand->done && !w->locked.ended &&
+	       !(sl_list_linked(&errand->link) && sl_writer_check(w)))
+		sl_writer_wait(w, &w->told, SL_FOREVER);
+	if (errand->done) {
+		rc = errand->result ? sl_fail(errand->result, "%s", errand->message) : 0;
+	} else {
+		if (sl_list_linked(&errand->link))
+			sl_list_remove(&errand->link);
+		rc = sl_writer_check(w);
+	}
+	pthread_mutex_unlock(&w->mutex);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- open */
+
+static int check_options(const struct sluice_writer_options *o)
+{
+	unsigned known = (SLUICE_WRITER_ONLY_HDF5 << 1) - 1;
+
+	if (o->flags & ~known)
+		return sl_fail(-EINVAL, "writer options: unknown flags 0x%x", o->flags & ~known);
+	if (o->flags & SLUICE_WRITER_REPLACE && o->flags & SLUICE_WRITER_APPEND)
+		return sl_fail(-EINVAL, "writer options: both REPLACE and APPEND");
+	if (o->mode & ~07777u)
+		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
+	if (o->threads > 1024)
+		return sl_fail(-EINVAL, "writer options: %zu threads are too many", o->threads);
+	return sl_attributes_check(o->attributes, o->attribute_count);
+}
+
+static int local_path(const char *text, char **out)
+{
+	struct sl_uri uri;
+	int rc = sl_uri_parse(text, &uri);
+
+	if (rc)
+		return rc;
+	if (strcmp(uri.scheme, "file"))
+		rc = sl_fail(-EINVAL, "'%s' is no local path, and HDF5 needs one", text);
+	else
+		*out = strdup(uri.path);
+	sl_uri_clear(&uri);
+	return rc ? rc : *out ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+struct opening {
+	struct sl_errand errand;
+	const struct sl_frame_file_options *options;
+};
+
+/* On the keeper. */
+static int open_file(struct sl_errand *errand)
+{
+	struct opening *opening = SL_CONTAINER(errand, struct opening, errand);
+	struct sluice_writer *w = errand->writer;
+
+	return sl_frame_file_open(w->path, opening->options, &w->file);
+}
+
+static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o)
+{
+	struct sl_frame_file_options options = {.flags = o->flags,
+	                                        .mode = o->mode ? o->mode : 0666,
+	                                        .held_limit = w->held_bytes,
+	                                        .attributes = o->attributes,
+	                                        .attribute_count = o->attribute_count};
+	struct opening opening = {.errand = {.run = open_file, .writer = w}, .options = &options};
+
+	return sl_writer_ask(w, &opening.errand);
+}
+
+static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o)
+{
+	w->flags = o->flags;
+	w->threads = o->threads ? (unsigned)o->threads : sl_cores();
+	w->memory_bytes = o->memory_bytes;
+	if (o->memory_bytes)
+		w->held_bytes = SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
+	w->locked.bytes = w->held_bytes;
+	w->checkpoint_frames = o->checkpoint_frames;
+	if (o->checkpoint_ms >= 0)
+		w->checkpoint_ns =
+			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
+}
+
+static void writer_free(struct sluice_writer *w)
+{
+	struct sl_list *link;
+
+	/* Files first: their ends are the last that others do. Then the threads that made them. */
+	sl_list_each (at, &w->locked.series)
+		sl_series_close(SL_CONTAINER(at, struct sluice_series, locked.link));
+	sl_pool_stop(w->pool);
+	while ((link = sl_list_take(&w->locked.series)))
+		sl_series_free(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_pool_free(w->pool);
+	pthread_cond_destroy(&w->work);
+	pthread_cond_destroy(&w->told);
+	pthread_mutex_destroy(&w->adding);
+	pthread_mutex_destroy(&w->mutex);
+	if (w->locked.failure.message != message_lost)
+		free(w->locked.failure.message);
+	free(w->compressors);
+	free(w->path);
+	free(w);
+}
+
+static int new_writer(struct sluice_context *ctx, const char *path,
+                      const struct sluice_writer_options *o, struct sluice_writer **out)
+{
+	struct sluice_writer *w = calloc(1, sizeof(*w));
+	int rc;
+
+	if (!w)
+		return sl_fail(-ENOMEM, "no memory");
+	w->ctx = ctx;
+	set_options(w, o);
+	sl_list_init(&w->locked.series);
+	sl_list_init(&w->locked.tools);
+	sl_list_init(&w->locked.errands);
+	w->locked.dirty = true;
+	w->locked.dirty_since = SL_FOREVER;
+	pthread_mutex_init(&w->mutex, NULL);
+	pthread_mutex_init(&w->adding, NULL);
+	sl_condition_init(&w->work);
+	sl_condition_init(&w->told);
+	rc = local_path(path, &w->path);
+	w->compressors = calloc(w->threads, sizeof(*w->compressors));
+	if (!rc && !w->compressors)
+		rc = sl_fail(-ENOMEM, "no memory");
+	if (!rc)
+		rc = sl_compress_start(w);
+	if (!rc)
+		rc = sl_thread_start(&w->keeper, "sluice-keeper", sl_keeper_run, w);
+	if (rc) {
+		writer_free(w);
+		return rc;
+	}
+	*out = w;
+	return 0;
+}
+
+/* The keeper has ended, and nothing of the writer is in flight. */
+static void retire(struct sluice_writer *w)
+{
+	struct sluice_context *ctx = w->ctx;
+
+	pthread_join(w->keeper, NULL);
+	writer_free(w);
+	sl_context_leave(ctx);
+}
+
+/* -------------------------------------------------------------------------------- flush, close */
+
+int sluice_writer_flush(sluice_writer *w, int timeout_ms)
+{
+	int64_t deadline = sl_deadline(timeout_ms);
+	uint64_t ticket = 0;
+	int rc = w ? sl_context_check(w->ctx)
+	           : sl_fail(-EINVAL, "sluice_writer_flush: the writer is NULL");
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&w->mutex);
+	rc = sl_writer_check(w);
+	if (!rc && (w->locked.dirty || w->locked.flushed < w->locked.sequence)) {
+		ticket = ++w->locked.flush_asked;
+		w->locked.flush_cut = w->locked.sequence;
+		pthread_cond_signal(&w->work);
+	}
+	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the deadline. */
+	while (!rc && w->locked.flush_done < ticket) {
+		if (!sl_writer_wait(w, &w->told, deadline) && w->locked.flush_done < ticket)
+			rc = sl_fail(-EINPROGRESS, "'%s' is not flushed yet", w->path);
+		else if (w->locked.flush_done < ticket)
+			rc = sl_writer_check(w);
+	}
+	pthread_mutex_unlock(&w->mutex);
+	return rc;
+}
+
+static void start_closing(struct sluice_writer *w, enum sl_closing how)
+{
+	w->locked.closing = SL_MAX(w->locked.closing, how);
+	pthread_cond_signal(&w->work);
+	sl_list_each (link, &w->locked.series)
+		pthread_cond_broadcast(
+			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
+}
+
+/* With the mutex: until the keeper has ended and nothing is in flight. False: not in time. */
+static bool wait_for_end(struct sluice_writer *w, int64_t deadline)
+{
+	while (!w->locked.ended || w->locked.copies || w->locked.writes)
+		if (!sl_writer_wait(w, &w->told, deadline))
+			return w->locked.ended && !w->locked.copies && !w->locked.writes;
+	return true;
+}
+
+static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t deadline)
+{
+	char message[1024] = "";
+	bool over;
+	int rc;
+
+	pthread_mutex_lock(&w->mutex);
+	start_closing(w, how);
+	over = wait_for_end(w, deadline);
+	rc = w->locked.failure.error;
+	if (rc)
+		snprintf(message, sizeof(message), "%s", w->locked.failure.message);
+	pthread_mutex_unlock(&w->mutex);
+	if (!over)
+		return sl_fail(-EINPROGRESS, "'%s' is not closed yet", w->path);
+	pthread_mutex_lock(&writers.mutex);
+	sl_list_remove(&w->link);
+	pthread_mutex_unlock(&writers.mutex);
+	retire(w);
+	return rc ? sl_fail(rc, "%s", message) : 0;
+}
+
+int sluice_writer_close(sluice_writer *w, int timeout_ms)
+{
+	if (!w)
+		return 0;
+	if (sl_forked())
+		return sl_context_check(NULL);
+	if (!is_there(w))
+		return sl_fail(-EINVAL, "sluice_writer_close: there is no such writer");
+	return close_writer(w, SL_CLOSING, sl_deadline(timeout_ms));
+}
+
+void sluice_writer_discard(sluice_writer *w)
+{
+	if (w && !sl_forked() && is_there(w))
+		close_writer(w, SL_DISCARDING, SL_FOREVER);
+}
+
+int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluice_writer_options *o,
+                       sluice_writer **out)
+{
+	struct sluice_writer_options options = {0};
+	struct sluice_writer *w = NULL;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!path || !out)
+		return sl_fail(-EINVAL, "sluice_writer_open: %s is NULL", path ? "out" : "path");
+	if (o && o->size < sizeof(o->size))
+		return sl_fail(-EINVAL, "writer options: size is not set");
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	rc = check_options(&options);
+	if (!rc)
+		rc = sl_frame_file_usable(options.flags);
+	if (!rc)
+		rc = new_writer(ctx, path, &options, &w);
+	if (rc)
+		return rc;
+	sl_context_enter(ctx);
+	rc = ask_file(w, &options);
+	if (rc) {
+		char message[1024];
+
+		snprintf(message, sizeof(message), "%s", sluice_last_message());
+		pthread_mutex_lock(&w->mutex);
+		w->locked.closing = SL_DISCARDING;
+		pthread_cond_signal(&w->work);
+		wait_for_end(w, SL_FOREVER);
+		pthread_mutex_unlock(&w->mutex);
+		retire(w);
+		return sl_fail(rc, "%s", message);
+	}
+	pthread_mutex_lock(&writers.mutex);
+	sl_list_append(&writers.list, &w->link);
+	pthread_mutex_unlock(&writers.mutex);
+	*out = w;
+	return 0;
+}

@@ -1,0 +1,531 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a writer that is taken, full, deleted, or in the way of someone else. */
+#include "frames/frame_common.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* --------------------------------------------------------------------------------- HDF5's lock */
+
+static bool says_no_lock;
+herr_t __wrap_H5is_library_threadsafe(hbool_t *out);
+herr_t __real_H5is_library_threadsafe(hbool_t *out);
+
+herr_t __wrap_H5is_library_threadsafe(hbool_t *out)
+{
+	herr_t done = __real_H5is_library_threadsafe(out);
+
+	*out &= !says_no_lock;
+	return done;
+}
+
+/* Whether two threads were in HDF5 at a time. */
+static atomic_int inside;
+static atomic_bool overlapped;
+herr_t __wrap_H5Dwrite_chunk(hid_t dataset, hid_t list, uint32_t mask, const hsize_t *offset,
+                             size_t n, const void *bytes);
+herr_t __real_H5Dwrite_chunk(hid_t dataset, hid_t list, uint32_t mask, const hsize_t *offset,
+                             size_t n, const void *bytes);
+
+herr_t __wrap_H5Dwrite_chunk(hid_t dataset, hid_t list, uint32_t mask, const hsize_t *offset,
+                             size_t n, const void *bytes)
+{
+	herr_t done;
+
+	if (!says_no_lock)
+		return __real_H5Dwrite_chunk(dataset, list, mask, offset, n, bytes);
+	if (atomic_fetch_add(&inside, 1))
+		overlapped = true;
+	usleep(50);
+	done = __real_H5Dwrite_chunk(dataset, list, mask, offset, n, bytes);
+	atomic_fetch_sub(&inside, 1);
+	return done;
+}
+
+static int in_child(int (*what)(void))
+{
+	pid_t process = fork();
+	int status;
+
+	if (process == 0) {
+		alarm(60);
+		_exit(what());
+	}
+	assert_true(process > 0);
+	while (waitpid(process, &status, 0) < 0)
+		assert_int_equal(errno, EINTR);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* Several threads of one process, each with a file: HDF5 would not survive two of them in it. */
+static void *write_a_file(void *argument)
+{
+	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_ONLY_HDF5};
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_set set = {0};
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+	uint64_t first;
+	char path[600];
+	int err;
+
+	snprintf(path, sizeof(path), "%s.%d", frame_path, (int)(intptr_t)argument);
+	err = sl_frame_file_open(path, &o, &file);
+	if (err)
+		return "open";
+	err = sl_frame_file_add(file, "u", &layout, &set, &dataset, &first);
+	for (unsigned frame = 0; !err && frame < 100; frame++) {
+		err = frame_store(dataset, &layout, frame, NULL, MASKS_NONE);
+		if (!err && frame % 4 == 3)
+			err = sl_frame_file_flush(file);
+	}
+	err |= sl_frame_file_close(file, !err);
+	unlink(path);
+	return err ? "write" : NULL;
+}
+
+static int use_hdf5_without_lock(void)
+{
+	pthread_t threads[4];
+	void *error, *any = NULL;
+
+	says_no_lock = true;
+	if (sl_frame_file_usable(0) != -ENOTSUP ||
+	    !strstr(sluice_last_message(), "SLUICE_WRITER_ONLY_HDF5") ||
+	    sl_frame_file_usable(SLUICE_WRITER_ONLY_HDF5))
+		return 1;
+	for (intptr_t i = 0; i < 4; i++)
+		if (pthread_create(&threads[i], NULL, write_a_file, (void *)i))
+			return 2;
+	for (unsigned i = 0; i < 4; i++) {
+		pthread_join(threads[i], &error);
+		any = any ? any : error;
+	}
+	return any ? 3 : overlapped ? 4 : 0;
+}
+
+/* First: what is asked once must not have been asked. */
+static void an_hdf5_without_lock_is_used_only_alone(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(use_hdf5_without_lock), 0);
+}
+
+/* --------------------------------------------------------------------------------- HDF5's words */
+
+static unsigned printed;
+
+static herr_t print(hid_t stack, void *argument)
+{
+	(void)stack;
+	printed++;
+	return argument == &printed ? 0 : -1;
+}
+
+static herr_t print_old(void *argument)
+{
+	return print(0, argument);
+}
+
+static int refuse_something(void)
+{
+	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND};
+	struct sl_frame_file *file;
+	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_int_equal(write(fd, "\x89HDF\r\n\x1a\n\0", 9), 9);
+	close(fd);
+	return sl_frame_file_open(frame_path, &o, &file);
+}
+
+static void the_programs_own_setting_of_errors_stays(void **state)
+{
+	H5E_auto2_t before;
+	H5E_auto1_t before_old;
+	void *data;
+
+	(void)state;
+	H5Eget_auto2(H5E_DEFAULT, &before, &data);
+	H5Eset_auto2(H5E_DEFAULT, print, &printed);
+	assert_int_equal(refuse_something(), -EBADMSG);
+	frame_said("HDF5: ");
+	assert_int_equal(printed, 0);
+	assert_true(H5Fopen("/nowhere", H5F_ACC_RDONLY, H5P_DEFAULT) < 0);
+	assert_int_equal(printed, 1);
+	H5Eset_auto1(print_old, &printed);
+	assert_int_equal(refuse_something(), -EBADMSG);
+	assert_int_equal(printed, 1);
+	assert_true(H5Eget_auto1(&before_old, &data) >= 0);
+	assert_ptr_equal(before_old, print_old);
+	assert_true(H5Fopen("/nowhere", H5F_ACC_RDONLY, H5P_DEFAULT) < 0);
+	assert_int_equal(printed, 2);
+	H5Eset_auto2(H5E_DEFAULT, before, NULL);
+}
+
+/* --------------------------------------------------------------------------------------- names */
+
+/* A file system without files that have no name. */
+static bool needs_names;
+int __wrap_open64(const char *path, int flags, ...);
+int __real_open64(const char *path, int flags, ...);
+
+int __wrap_open64(const char *path, int flags, ...)
+{
+	va_list arguments;
+	mode_t mode;
+
+	va_start(arguments, flags);
+	mode = flags & O_CREAT || (flags & O_TMPFILE) == O_TMPFILE ? va_arg(arguments, mode_t) : 0;
+	va_end(arguments);
+	if (needs_names && (flags & O_TMPFILE) == O_TMPFILE) {
+		errno = EOPNOTSUPP;
+		return -1;
+	}
+	return __real_open64(path, flags, mode);
+}
+
+static size_t files_in_folder(void)
+{
+	DIR *folder = opendir(frame_folder);
+	size_t count = 0;
+
+	for (struct dirent *entry; (entry = readdir(folder));)
+		count += strcmp(entry->d_name, ".") && strcmp(entry->d_name, "..");
+	closedir(folder);
+	return count;
+}
+
+static void use_a_folder(void)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+
+	unlink(frame_path);
+	file = frame_open(0);
+	assert_int_equal(files_in_folder(), needs_names);
+	assert_int_equal(access(frame_path, F_OK), -1);
+	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_int_equal(files_in_folder(), 0);
+	for (unsigned i = 0; i < 2; i++) {
+		file = frame_open(i ? SLUICE_WRITER_REPLACE : 0);
+		frame_put(frame_add(file, i ? "new" : "old", &layout, NULL), &layout, 0, NULL);
+		assert_int_equal(files_in_folder(), needs_names + i);
+		frame_close(file);
+		assert_int_equal(files_in_folder(), 1);
+		frame_check(i ? "new" : "old", &layout, 1);
+	}
+}
+
+static void a_file_system_that_needs_names_gets_temporary_ones(void **state)
+{
+	(void)state;
+	use_a_folder();
+	needs_names = true;
+	use_a_folder();
+	needs_names = false;
+}
+
+/* --------------------------------------------------------------------------------------- taken */
+
+static int open_as(const char *path, unsigned flags)
+{
+	struct sl_frame_file_options o = {.flags = flags};
+	struct sl_frame_file *file;
+	int err = sl_frame_file_open(path, &o, &file);
+
+	if (!err)
+		frame_close(file);
+	return err;
+}
+
+static void write_text(const char *text)
+{
+	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+}
+
+static void check_text(const char *text)
+{
+	int fd = open(frame_path, O_RDONLY | O_CLOEXEC);
+	char there[64] = "";
+
+	assert_true(read(fd, there, sizeof(there) - 1) >= 0);
+	assert_string_equal(there, text);
+	close(fd);
+}
+
+static void a_name_that_is_taken_is_not_overwritten(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+
+	(void)state;
+	write_text("somebody's");
+	assert_int_equal(open_as(frame_path, 0), -EEXIST);
+	unlink(frame_path);
+	file = frame_open(0);
+	dataset = frame_add(file, "u", &layout, NULL);
+	frame_put(dataset, &layout, 0, NULL);
+	write_text("someone else's");
+	assert_int_equal(sl_frame_file_flush(file), -EEXIST);
+	frame_said("its name");
+	assert_int_equal(frame_store(dataset, &layout, 1, NULL, MASKS_NONE), -EEXIST);
+	assert_int_equal(sl_frame_file_close(file, true), -EEXIST);
+	check_text("someone else's");
+}
+
+static void paths_that_are_none_are_refused(void **state)
+{
+	char path[600];
+
+	(void)state;
+	unlink(frame_path);
+	assert_int_equal(open_as(frame_folder, 0), -EEXIST);
+	assert_int_equal(open_as(frame_folder, SLUICE_WRITER_REPLACE), -EISDIR);
+	assert_int_equal(open_as(frame_folder, SLUICE_WRITER_APPEND), -EISDIR);
+	assert_int_equal(open_as("/dev/null", SLUICE_WRITER_APPEND), -EBADMSG);
+	snprintf(path, sizeof(path), "%s/no/file.h5", frame_folder);
+	assert_int_equal(open_as(path, 0), -ENOENT);
+	assert_int_equal(open_as("/proc/no.h5", 0), -ENOENT);
+	assert_int_equal(open_as("", 0), -ENOENT);
+}
+
+static void one_file_is_open_once_in_a_process(void **state)
+{
+	struct sl_frame_file *file;
+	char other[600];
+
+	(void)state;
+	unlink(frame_path);
+	file = frame_open(0);
+	assert_int_equal(open_as(frame_path, 0), -EBUSY);
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_REPLACE), -EBUSY);
+	frame_flush(file);
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBUSY);
+	snprintf(other, sizeof(other), "%s/other.h5", frame_folder);
+	assert_int_equal(link(frame_path, other), 0);
+	assert_int_equal(open_as(other, SLUICE_WRITER_APPEND), -EBUSY);
+	frame_close(file);
+	assert_int_equal(open_as(other, SLUICE_WRITER_APPEND), 0);
+	unlink(other);
+}
+
+static int open_by_hdf5(void)
+{
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	return H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT) < 0;
+}
+
+static void a_file_that_is_locked_is_left_alone(void **state)
+{
+	struct sl_frame_file *file;
+	int fd;
+
+	(void)state;
+	unlink(frame_path);
+	frame_close(frame_open(0));
+	fd = open(frame_path, O_RDWR | O_CLOEXEC);
+	assert_int_equal(flock(fd, LOCK_SH), 0);
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EWOULDBLOCK);
+	frame_said("locked");
+	close(fd);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	assert_int_equal(in_child(open_by_hdf5), 1);
+	frame_close(file);
+	assert_int_equal(in_child(open_by_hdf5), 0);
+}
+
+/* ------------------------------------------------------------------------------------- deleted */
+
+static struct sl_frame_dataset *begin(struct sl_frame_file **file, struct sl_frame_layout *layout)
+{
+	struct sl_frame_dataset *dataset;
+
+	unlink(frame_path);
+	*file = frame_open(0);
+	dataset = frame_add(*file, "u", layout, NULL);
+	frame_put(dataset, layout, 0, NULL);
+	frame_flush(*file);
+	frame_put(dataset, layout, 1, NULL);
+	return dataset;
+}
+
+static void a_file_that_was_deleted_is_missed(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	char other[600];
+
+	(void)state;
+	begin(&file, &layout);
+	unlink(frame_path);
+	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	frame_said("deleted");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	begin(&file, &layout);
+	snprintf(other, sizeof(other), "%s/other.h5", frame_folder);
+	close(open(other, O_CREAT | O_CLOEXEC, 0600));
+	assert_int_equal(rename(other, frame_path), 0);
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	/* What was given another name is still there. */
+	begin(&file, &layout);
+	assert_int_equal(rename(frame_path, other), 0);
+	frame_close(file);
+	assert_int_equal(rename(other, frame_path), 0);
+	frame_check("u", &layout, 2);
+}
+
+/* ---------------------------------------------------------------------------------------- full */
+
+/* Frames without end; the number of those that were flushed before the error. */
+static int write_until_full(const char *name, struct sl_frame_layout *layout, unsigned *flushed)
+{
+	struct sl_frame_file *file = frame_open(0);
+	struct sl_frame_dataset *dataset = frame_add(file, name, layout, NULL);
+	char sentence[1024];
+	int err = 0;
+
+	*flushed = 0;
+	for (unsigned frame = 0; !err && frame < 10000; frame++) {
+		err = frame_store(dataset, layout, frame, NULL, MASKS_NONE);
+		if (!err && frame % 5 == 4)
+			err = sl_frame_file_flush(file);
+		if (!err && frame % 5 == 4)
+			*flushed = frame + 1;
+	}
+	assert_true(err < 0);
+	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
+	assert_int_equal(frame_store(dataset, layout, 0, NULL, MASKS_NONE), err);
+	assert_string_equal(sluice_last_message(), sentence);
+	assert_int_equal(sl_frame_file_flush(file), err);
+	assert_int_equal(sl_frame_file_close(file, true), err);
+	assert_string_equal(sluice_last_message(), sentence);
+	return err;
+}
+
+static int fill(int expected, const char *said)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	unsigned flushed;
+
+	layout.shape[0] = layout.chunk[0] = 64;
+	layout.shape[1] = layout.chunk[1] = 63;
+	unlink(frame_path);
+	assert_int_equal(write_until_full("fields/u", &layout, &flushed), expected);
+	frame_said("'/fields/u'");
+	frame_said("frame ");
+	frame_said("HDF5: ");
+	frame_said(said);
+	assert_in_range(flushed, 5, 500);
+	frame_check("fields/u", &layout, flushed);
+	return 0;
+}
+
+/* As a disk that is full where nothing can be mounted. */
+static int fill_what_is_allowed(void)
+{
+	struct rlimit limit = {1000000, 1000000};
+
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &limit);
+	return fill(-EFBIG, "File too large");
+}
+
+static void a_file_that_may_not_grow_stays_at_its_last_flush(void **state)
+{
+	(void)state;
+	assert_int_equal(in_child(fill_what_is_allowed), 0);
+}
+
+static void contiguous_frames_without_room_are_refused(void)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_file *file;
+
+	layout.contiguous = true;
+	layout.frames = 100000;
+	unlink(frame_path);
+	file = frame_open(0);
+	frame_add(file, "u", &layout, NULL);
+	assert_int_equal(sl_frame_file_flush(file), -ENOSPC);
+	frame_said("No space left");
+	assert_int_equal(sl_frame_file_close(file, true), -ENOSPC);
+	assert_int_equal(access(frame_path, F_OK), -1);
+}
+
+static void a_full_disk_leaves_what_was_flushed(void **state)
+{
+	(void)state;
+	for (unsigned kib = 256; kib < 512; kib += 28) {
+		char size[32];
+
+		snprintf(size, sizeof(size), "size=%uk", kib);
+		if (mount("sluice", frame_folder, "tmpfs", 0, size)) {
+			print_message("skipped: nothing can be mounted: %s\n", strerror(errno));
+			skip();
+		}
+		fill(-ENOSPC, "No space left");
+		contiguous_frames_without_room_are_refused();
+		assert_int_equal(umount(frame_folder), 0);
+	}
+}
+
+static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
+{
+	struct sl_frame_file_options o = {.held_limit = 400};
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_set set = {0};
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+	uint64_t first;
+	int err;
+
+	(void)state;
+	unlink(frame_path);
+	assert_int_equal(sl_frame_file_open(frame_path, &o, &file), 0);
+	err = sl_frame_file_add(file, "u", &layout, &set, &dataset, &first);
+	for (unsigned frame = 0; !err && frame < 10; frame++) {
+		err = frame_store(dataset, &layout, frame, NULL, MASKS_NONE);
+		err = err ? err : sl_frame_file_flush(file);
+	}
+	assert_int_equal(err, -ENOBUFS);
+	assert_int_equal(sl_frame_file_close(file, true), -ENOBUFS);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_hdf5_without_lock_is_used_only_alone),
+		cmocka_unit_test(a_file_that_is_locked_is_left_alone),
+		cmocka_unit_test(the_programs_own_setting_of_errors_stays),
+		cmocka_unit_test(a_file_system_that_needs_names_gets_temporary_ones),
+		cmocka_unit_test(a_name_that_is_taken_is_not_overwritten),
+		cmocka_unit_test(paths_that_are_none_are_refused),
+		cmocka_unit_test(one_file_is_open_once_in_a_process),
+		cmocka_unit_test(a_file_that_was_deleted_is_missed),
+		cmocka_unit_test(a_file_that_may_not_grow_stays_at_its_last_flush),
+		cmocka_unit_test(a_full_disk_leaves_what_was_flushed),
+		cmocka_unit_test(metadata_over_the_limit_is_an_error_with_a_name),
+	};
+	int failed;
+
+	failed = frame_folder_make();
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	umount(frame_folder);
+	frame_folder_remove();
+	return failed;
+}

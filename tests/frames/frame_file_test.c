@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The HDF5 file of a writer, read back by HDF5 itself with its own filters. */
+#include "frames/frame_common.h"
+
+#include <math.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------------------------ contents */
+
+static const char *const codecs[] = {"none", "deflate", "zstd", "lz4"};
+
+static bool has_codec(const char *name)
+{
+	const struct sl_codec *codec;
+
+	return sl_codec_find(name, 1, &codec) == 0;
+}
+
+static const struct {
+	enum sluice_type type;
+	size_t element;
+} types[] = {
+	{SLUICE_INT8, 1},    {SLUICE_UINT8, 1},   {SLUICE_INT16, 2},   {SLUICE_UINT16, 2},
+	{SLUICE_INT32, 4},   {SLUICE_UINT32, 4},  {SLUICE_INT64, 8},   {SLUICE_UINT64, 8},
+	{SLUICE_FLOAT16, 2}, {SLUICE_FLOAT32, 4}, {SLUICE_FLOAT64, 8},
+};
+
+/* Of up to a few hundred elements, with chunks that do not divide it. */
+static struct sl_frame_layout any_layout(uint64_t *seed)
+{
+	const char *codec;
+	struct sl_frame_layout layout;
+	unsigned type = unit_random(seed) % COUNT_OF(types);
+
+	do
+		codec = codecs[unit_random(seed) % COUNT_OF(codecs)];
+	while (!has_codec(codec));
+	layout = frame_layout(codec, 1, unit_random(seed) % 2);
+	layout.type = types[type].type;
+	layout.element = types[type].element;
+	layout.rank = 1 + unit_random(seed) % SLUICE_RANK_MOST;
+	for (unsigned i = 0; i < layout.rank; i++) {
+		layout.shape[i] = 1 + unit_random(seed) % (layout.rank > 2 ? 7 : 23);
+		layout.chunk[i] = 1 + unit_random(seed) % layout.shape[i];
+	}
+	layout.frames = unit_random(seed) % 3 ? 0 : 9;
+	layout.contiguous = layout.frames && !layout.codec->filter && !layout.shuffle;
+	return layout;
+}
+
+static void write_any(struct sl_frame_layout *layout, uint64_t frames, uint64_t again)
+{
+	struct sl_frame_file *file = frame_open(0);
+	struct sl_frame_dataset *dataset = frame_add(file, "fields/u", layout, NULL);
+	enum frame_masks masks =
+		layout->codec->filter == H5Z_FILTER_DEFLATE ? MASKS_MIXED : MASKS_NONE;
+	uint64_t first;
+
+	for (uint64_t frame = 0; frame < frames; frame++) {
+		assert_int_equal(frame_store(dataset, layout, frame, NULL, masks), 0);
+		if (frame % 3 == 2)
+			frame_flush(file);
+	}
+	frame_close(file);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	dataset = frame_add(file, "fields/u", layout, &first);
+	assert_int_equal(first, frames);
+	for (uint64_t frame = frames; frame < frames + again; frame++)
+		assert_int_equal(frame_store(dataset, layout, frame, NULL, masks), 0);
+	frame_close(file);
+}
+
+static void frames_of_any_kind_come_back(void **state)
+{
+	uint64_t seed = unit_seed();
+
+	(void)state;
+	for (unsigned i = 0; i < (under_sanitizer() ? 60 : 300); i++) {
+		struct sl_frame_layout layout = any_layout(&seed);
+		uint64_t frames = unit_random(&seed) % 6, again = unit_random(&seed) % 4;
+
+		unlink(frame_path);
+		write_any(&layout, frames, again);
+		frame_check("/fields/u", &layout, frames + again);
+	}
+}
+
+static void filters_are_in_the_file_as_declared(void **state)
+{
+	(void)state;
+	for (unsigned i = 0; i < 2 * COUNT_OF(codecs); i++) {
+		struct sl_frame_layout layout;
+		struct sl_frame_file *file;
+		hid_t id, set, list;
+		unsigned values[4], flags, expected[SL_CODEC_VALUES];
+		size_t count = 4;
+		int shuffle = i % 2;
+
+		if (!has_codec(codecs[i / 2]))
+			continue;
+		layout = frame_layout(codecs[i / 2], 1, shuffle);
+		unlink(frame_path);
+		file = frame_open(0);
+		frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+		frame_close(file);
+		id = H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+		set = H5Dopen2(id, "u", H5P_DEFAULT);
+		list = H5Dget_create_plist(set);
+		assert_int_equal(H5Pget_nfilters(list), shuffle + (layout.codec->filter != 0));
+		if (shuffle)
+			assert_int_equal(
+				H5Pget_filter2(list, 0, &flags, &count, values, 0, NULL, NULL),
+				H5Z_FILTER_SHUFFLE);
+		count = 4;
+		if (layout.codec->filter) {
+			assert_int_equal(H5Pget_filter2(list, shuffle, &flags, &count, values, 0,
+			                                NULL, NULL),
+			                 layout.codec->filter);
+			assert_int_equal(count, layout.codec->client_data(1, expected));
+			assert_int_equal(values[0], expected[0]);
+		}
+		H5Pclose(list);
+		H5Dclose(set);
+		H5Fclose(id);
+	}
+}
+
+/* A plugin of zstd: what it sets is not what the writer has set. */
+static size_t never_filter(unsigned flags, size_t count, const unsigned *values, size_t n,
+                           size_t *size, void **bytes)
+{
+	(void)flags, (void)count, (void)values, (void)n, (void)size, (void)bytes;
+	return 0;
+}
+
+static herr_t set_own_values(hid_t list, hid_t type, hid_t space)
+{
+	unsigned values[] = {7, 42};
+
+	(void)type, (void)space;
+	return H5Pmodify_filter(list, 32015, H5Z_FLAG_OPTIONAL, 2, values);
+}
+
+static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
+{
+	const H5Z_class2_t plugin = {
+		.version = H5Z_CLASS_T_VERS,
+		.id = 32015,
+		.encoder_present = 1,
+		.decoder_present = 1,
+		.name = "zstd",
+		.set_local = set_own_values,
+		.filter = never_filter,
+	};
+	struct sl_frame_layout layout, asked;
+	struct sl_frame_file *file;
+	uint64_t first;
+
+	(void)state;
+	if (!has_codec("zstd")) {
+		print_message("skipped: zstd is not built in\n");
+		skip();
+	}
+	layout = asked = frame_layout("zstd", 1, true);
+	unlink(frame_path);
+	assert_true(H5Zregister(&plugin) >= 0);
+	file = frame_open(0);
+	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_put(frame_add(file, "u", &asked, &first), &layout, 1, NULL);
+	assert_int_equal(first, 1);
+	assert_int_equal(asked.level, 7);
+	frame_close(file);
+	assert_true(H5Zunregister(32015) >= 0);
+	frame_check("u", &layout, 2);
+}
+
+/* -------------------------------------------------------------------------------- what is beside */
+
+static void a_companion_has_a_number_for_each_frame(void **state)
+{
+	static const char *const names[] = {"time", "step"}, *const more[] = {"step", "energy"};
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	enum { FRAMES = 1100 }; /* more than are kept, and than a chunk has */
+	double time[FRAMES], step[FRAMES + 1], energy[FRAMES + 1], last[] = {-1, -2};
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+	uint64_t first;
+
+	(void)state;
+	layout.rank = 1;
+	layout.shape[0] = layout.chunk[0] = 3;
+	layout.scalars = names;
+	layout.scalar_count = 2;
+	unlink(frame_path);
+	file = frame_open(0);
+	dataset = frame_add(file, "/a/u", &layout, NULL);
+	for (unsigned frame = 0; frame < FRAMES; frame++) {
+		double values[] = {time[frame] = frame * 0.25, step[frame] = frame};
+
+		frame_put(dataset, &layout, frame, values);
+		energy[frame] = NAN;
+		if (frame % 333 == 5)
+			frame_flush(file);
+	}
+	frame_close(file);
+	companion_check("/a/u_time", time, FRAMES);
+	companion_check("/a/u_step", step, FRAMES);
+
+	layout.scalars = more;
+	file = frame_open(SLUICE_WRITER_APPEND);
+	dataset = frame_add(file, "/a/u", &layout, &first);
+	assert_int_equal(first, FRAMES);
+	step[FRAMES] = last[0];
+	energy[FRAMES] = last[1];
+	frame_put(dataset, &layout, FRAMES, last);
+	frame_close(file);
+	companion_check("/a/u_time", time, FRAMES);
+	companion_check("/a/u_step", step, FRAMES + 1);
+	companion_check("/a/u_energy", energy, FRAMES + 1);
+	frame_check("/a/u", &layout, FRAMES + 1);
+}
+
+static double number_of(const char *object, const char *name)
+{
+	hid_t file = H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	hid_t attribute = H5Aopen_by_name(file, object, name, H5P_DEFAULT, H5P_DEFAULT);
+	double value = NAN;
+
+	assert_true(H5Aread(attribute, H5T_NATIVE_DOUBLE, &value) >= 0);
+	H5Aclose(attribute);
+	H5Fclose(file);
+	return value;
+}
+
+static void the_largest_error_is_that_of_the_last_flush(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true), asked = layout;
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+
+	(void)state;
+	unlink(frame_path);
+	layout.precision = 7;
+	file = frame_open(0);
+	dataset = frame_add(file, "u", &layout, NULL);
+	assert_int_equal(sl_frame_file_frame(dataset, 0, NULL, 0.5), 0);
+	assert_int_equal(sl_frame_file_frame(dataset, 1, NULL, 0.25), 0);
+	frame_flush(file);
+	assert_true(number_of("u", "sluice_max_error") == 0.5);
+	assert_true(number_of("u", "sluice_precision") == 7);
+	assert_int_equal(sl_frame_file_frame(dataset, 2, NULL, 2), 0);
+	assert_true(number_of("u", "sluice_max_error") == 0.5);
+	frame_close(file);
+	assert_true(number_of("u", "sluice_max_error") == 2);
+
+	file = frame_open(SLUICE_WRITER_APPEND);
+	dataset = frame_add(file, "u", &asked, NULL);
+	assert_int_equal(asked.precision, 7);
+	assert_int_equal(sl_frame_file_frame(dataset, 3, NULL, 1), 0);
+	frame_close(file);
+	assert_true(number_of("u", "sluice_max_error") == 2);
+}
+
+static void a_contiguous_dataset_says_how_far_it_is(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false), asked = layout;
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+	uint64_t first, offset;
+	int fd;
+
+	(void)state;
+	unlink(frame_path);
+	layout.contiguous = true;
+	layout.frames = 5;
+	file = frame_open(0);
+	dataset = frame_add(file, "u", &layout, NULL);
+	assert_int_equal(sl_frame_file_place(dataset, &offset, &fd), 0);
+	assert_int_equal(offset % 4096, 0);
+	frame_put(dataset, &layout, 0, NULL);
+	frame_put(dataset, &layout, 1, NULL);
+	frame_flush(file);
+	assert_true(number_of("u", "sluice_frames") == 2);
+	frame_put(dataset, &layout, 2, NULL);
+	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_true(number_of("u", "sluice_frames") == 2);
+
+	file = frame_open(SLUICE_WRITER_APPEND);
+	dataset = frame_add(file, "u", &asked, &first);
+	assert_int_equal(first, 2);
+	assert_true(asked.contiguous);
+	assert_int_equal(asked.frames, 5);
+	for (unsigned frame = 2; frame < 5; frame++)
+		frame_put(dataset, &asked, frame, NULL);
+	frame_close(file);
+	assert_true(number_of("u", "sluice_frames") == 5);
+	frame_check("u", &layout, 5);
+}
+
+/* ---------------------------------------------------------------------------------------- files */
+
+static void a_new_file_appears_with_its_first_flush(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+
+	(void)state;
+	unlink(frame_path);
+	file = frame_open(SLUICE_WRITER_DURABLE);
+	dataset = frame_add(file, "u", &layout, NULL);
+	frame_put(dataset, &layout, 0, NULL);
+	assert_int_equal(access(frame_path, F_OK), -1);
+	frame_flush(file);
+	frame_check("u", &layout, 1);
+	frame_put(dataset, &layout, 1, NULL);
+	assert_int_equal(sl_frame_file_close(file, false), 0);
+	frame_check("u", &layout, 1);
+
+	unlink(frame_path);
+	file = frame_open(0);
+	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+	assert_int_equal(sl_frame_file_close(file, false), 0);
+}
+
+static void a_file_is_replaced_whole_and_keeps_its_permissions(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	struct stat status;
+
+	(void)state;
+	unlink(frame_path);
+	file = frame_open(0);
+	frame_put(frame_add(file, "old", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	assert_int_equal(chmod(frame_path, 0640), 0);
+	file = frame_open(SLUICE_WRITER_REPLACE);
+	frame_put(frame_add(file, "new", &layout, NULL), &layout, 0, NULL);
+	frame_check("old", &layout, 1);
+	frame_close(file);
+	frame_check("new", &layout, 1);
+	assert_int_equal(stat(frame_path, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0640);
+}
+
+/* Its own lock is let go with it, and its memory of datasets. */
+static void a_path_may_be_a_link_or_relative(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_file_options o = {0};
+	struct sl_frame_file *file;
+	char old[512], real[600];
+
+	(void)state;
+	unlink(frame_path);
+	snprintf(real, sizeof(real), "%s/real.h5", frame_folder);
+	assert_int_equal(symlink("real.h5", frame_path), 0);
+	file = NULL;
+	assert_int_equal(sl_frame_file_open(real, &o, &file), 0);
+	frame_close(file);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	frame_check("u", &layout, 1);
+	unlink(frame_path);
+	unlink(real);
+
+	assert_non_null(getcwd(old, sizeof(old)));
+	assert_int_equal(chdir(frame_folder), 0);
+	assert_int_equal(sl_frame_file_open("file.h5", &o, &file), 0);
+	assert_int_equal(chdir("/"), 0);
+	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	assert_int_equal(chdir(old), 0);
+	frame_check("u", &layout, 1);
+}
+
+static void names_and_groups_go_on_with_what_is_there(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	char name[1000] = "";
+	struct sl_frame_file *file;
+
+	(void)state;
+	unlink(frame_path);
+	memset(name, 'n', sizeof(name) - 1);
+	file = frame_open(0);
+	frame_put(frame_add(file, name, &layout, NULL), &layout, 0, NULL);
+	frame_put(frame_add(file, "/a/b/c/d", &layout, NULL), &layout, 0, NULL);
+	frame_flush(file);
+	frame_put(frame_add(file, "a/b/e", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_put(frame_add(file, "a/f", &layout, NULL), &layout, 0, NULL);
+	frame_put(frame_add(file, "a/b/c/d", &layout, NULL), &layout, 1, NULL);
+	frame_close(file);
+	frame_check(name, &layout, 1);
+	frame_check("/a/b/c/d", &layout, 2);
+	frame_check("/a/b/e", &layout, 1);
+	frame_check("/a/f", &layout, 1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(frames_of_any_kind_come_back),
+		cmocka_unit_test(filters_are_in_the_file_as_declared),
+		cmocka_unit_test(a_filter_that_is_loaded_may_set_values_of_its_own),
+		cmocka_unit_test(a_companion_has_a_number_for_each_frame),
+		cmocka_unit_test(the_largest_error_is_that_of_the_last_flush),
+		cmocka_unit_test(a_contiguous_dataset_says_how_far_it_is),
+		cmocka_unit_test(a_new_file_appears_with_its_first_flush),
+		cmocka_unit_test(a_file_is_replaced_whole_and_keeps_its_permissions),
+		cmocka_unit_test(a_path_may_be_a_link_or_relative),
+		cmocka_unit_test(names_and_groups_go_on_with_what_is_there),
+	};
+	int failed;
+
+	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+	failed = frame_folder_make();
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	frame_folder_remove();
+	return failed;
+}

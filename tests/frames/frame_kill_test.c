@@ -1,0 +1,592 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file of a writer whose process dies at any write: files that grow, get further datasets while others
+ * may read, are continued, and are continued after such a death. Every run has a process of its own, so that
+ * HDF5 begins anew; a tenth of the points, with STRESS all of them.
+ */
+#include <fcntl.h>
+#include <hdf5.h>
+#include <math.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "frames/frame_file.h"
+#include "frames/points.h"
+#include "support/support.h"
+#include "unit/unit.h"
+
+enum {
+	ROWS = 9,
+	COLUMNS = 10,
+	EDGE = 5,
+	ELEMENTS = EDGE * EDGE,
+	SERIES = 4,
+	LAST = 36,
+	FOREIGN = 7
+};
+
+/* Memory that a run shares with the test. */
+static struct told {
+	volatile unsigned flushed[SERIES]; /* frames */
+	volatile unsigned flushes;
+	unsigned points, at;
+} * told;
+static char path[512], base[512];
+
+/* -------------------------------------------------------------------------------------- series */
+
+static const char *const names[SERIES] = {"fields/u", "v", "fields/deep/w", "all"};
+static const char *const scalars[] = {"time", "step"};
+
+/* So long that a block of texts is filled by a few of them. */
+#define LONG_TEXT                                                                               \
+	"a text of some length, as programs have them that put their settings into a file; it " \
+	"is of no use to anyone but them, and says nothing of what the numbers beside it mean. "
+
+/* Its frames are compressed, grow without compression, or lie in one piece. */
+static struct sl_frame_layout layout_of(unsigned s)
+{
+	static const double numbers[] = {1, 2, 3};
+	static const struct sluice_attribute attributes[] = {
+		{.name = "text", .text = LONG_TEXT LONG_TEXT LONG_TEXT},
+		{.name = "numbers", .numbers = numbers, .count = 3},
+	};
+	struct sl_frame_layout layout = {
+		.type = SLUICE_FLOAT32,
+		.element = 4,
+		.rank = 2,
+		.shape = {ROWS, COLUMNS},
+		.chunk = {EDGE, EDGE},
+		.level = 1,
+		.codec = &sl_codec_none,
+		.contiguous = s == 3,
+		.frames = s == 3 ? LAST : 0,
+		.scalars = scalars,
+		.scalar_count = s % 3,
+		.attributes = attributes,
+		.attribute_count = 2,
+	};
+
+	if (s % 2 == 0 && sl_codec_find("deflate", 1, &layout.codec))
+		abort();
+	layout.shuffle = s == 0;
+	return layout;
+}
+
+static float element(unsigned s, uint64_t frame, uint64_t y, uint64_t x)
+{
+	return y < ROWS && x < COLUMNS ? 1 + (frame * 8191 + y * 131 + x * 7 + s) % 65521 : 0;
+}
+
+/* --------------------------------------------------------------------------------------- write */
+
+struct run {
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *sets[SERIES];
+	struct sl_frame_layout layouts[SERIES];
+	uint64_t next[SERIES]; /* frame */
+	bool raw;              /* chunks without compression, so that they have another length */
+};
+
+static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, uint64_t x)
+{
+	const struct sl_frame_layout *layout = &run->layouts[s];
+	struct sl_frame_dataset *set = run->sets[s];
+	float values[ELEMENTS], shuffled[ELEMENTS];
+	uint32_t mask = run->raw ? sl_frame_file_mask_codec(set) : 0;
+	uint64_t offset[] = {y, x};
+	unsigned char packed[4096];
+	size_t n = sizeof(values);
+	void *state;
+
+	for (unsigned i = 0; i < ELEMENTS; i++)
+		values[i] = element(s, frame, y + i / EDGE, x + i % EDGE);
+	if (layout->shuffle)
+		sl_shuffle(values, n, 4, shuffled);
+	else
+		memcpy(shuffled, values, n);
+	if (!layout->codec->filter || mask)
+		return sl_frame_file_store(set, frame, offset, mask, shuffled, n);
+	if (layout->codec->state_new(1, n, &state))
+		return -ENOMEM;
+	n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
+	layout->codec->state_free(state);
+	return sl_frame_file_store(set, frame, offset, 0, packed, n);
+}
+
+static int write_directly(struct run *run, unsigned s, uint64_t frame)
+{
+	float values[ROWS][COLUMNS];
+	uint64_t offset;
+	int fd, err = sl_frame_file_place(run->sets[s], &offset, &fd);
+
+	for (unsigned y = 0; y < ROWS; y++)
+		for (unsigned x = 0; x < COLUMNS; x++)
+			values[y][x] = element(s, frame, y, x);
+	if (!err && pwrite(fd, values, sizeof(values), offset + frame * sizeof(values)) < 0)
+		err = -errno;
+	return err;
+}
+
+static int store_frame(struct run *run, unsigned s)
+{
+	uint64_t frame = run->next[s]++;
+	double values[] = {frame * 0.5, frame * 2.0};
+	int err = 0;
+
+	if (run->layouts[s].contiguous)
+		err = write_directly(run, s, frame);
+	else
+		for (unsigned y = 0; !err && y < ROWS; y += EDGE)
+			for (unsigned x = 0; !err && x < COLUMNS; x += EDGE)
+				err = store_chunk(run, s, frame, y, x);
+	return err ? err : sl_frame_file_frame(run->sets[s], frame, values, frame);
+}
+
+static void tell(const struct run *run)
+{
+	for (unsigned s = 0; s < SERIES; s++)
+		if (run->sets[s])
+			told->flushed[s] = run->next[s];
+	told->flushes++;
+}
+
+static int add(struct run *run, unsigned s)
+{
+	struct sl_frame_set set = {0};
+	int err;
+
+	run->layouts[s] = layout_of(s);
+	err = sl_frame_file_add(run->file, names[s], &run->layouts[s], &set, &run->sets[s],
+	                        &run->next[s]);
+	if (!err && told->flushes)
+		tell(run);
+	return err;
+}
+
+/* Frames up to last, with a flush after every third; the series s comes with frame s * 4. */
+static int write_frames(struct run *run, bool all_at_once, unsigned last)
+{
+	int err = 0;
+
+	for (unsigned frame = 0; !err && frame < last; frame++) {
+		for (unsigned s = 0; !err && s < SERIES; s++) {
+			if (!run->sets[s] && (all_at_once || frame >= s * 4))
+				err = add(run, s);
+			if (!err && run->sets[s] && run->next[s] < last)
+				err = store_frame(run, s);
+		}
+		if (err || frame % 3 != 2)
+			continue;
+		err = sl_frame_file_flush(run->file);
+		if (!err)
+			tell(run);
+	}
+	return err;
+}
+
+static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
+{
+	static const int64_t run_number = 7;
+	const struct sluice_attribute attributes[] = {
+		{.name = "title", .text = "a title"},
+		{.name = "run", .integers = &run_number, .count = 1},
+		{.name = flags & SLUICE_WRITER_APPEND ? "more" : "first", .text = "more of it"},
+	};
+	struct sl_frame_file_options o = {
+		.flags = flags, .attributes = attributes, .attribute_count = 3};
+	struct run run = {.raw = raw};
+	int err = sl_frame_file_open(path, &o, &run.file);
+
+	if (err)
+		return err;
+	err = write_frames(&run, all_at_once, last);
+	if (err)
+		sl_frame_file_close(run.file, false);
+	else
+		err = sl_frame_file_close(run.file, true);
+	if (!err)
+		tell(&run);
+	return err;
+}
+
+/* ---------------------------------------------------------------------------------------- look */
+
+static bool companion_is_right(hid_t file, unsigned s, unsigned i, hsize_t frames)
+{
+	double values[LAST + 8];
+	char name[64];
+	hid_t set, space;
+	hsize_t extent = 0;
+	bool right;
+
+	snprintf(name, sizeof(name), "%s_%s", names[s], scalars[i]);
+	set = H5Dopen2(file, name, H5P_DEFAULT);
+	space = H5Dget_space(set);
+	right = H5Sget_simple_extent_dims(space, &extent, NULL) == 1 && extent >= frames &&
+	        extent <= LAST &&
+	        H5Dread(set, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0;
+	for (hsize_t frame = 0; right && frame < frames; frame++)
+		right = values[frame] == frame * (i ? 2 : 0.5) || isnan(values[frame]);
+	H5Sclose(space);
+	H5Dclose(set);
+	return right;
+}
+
+/* The frames that a dataset has, by its extent or its attribute. */
+static hsize_t frames_of(hid_t set)
+{
+	hid_t space = H5Dget_space(set), attribute;
+	hsize_t extent[3] = {0};
+	uint64_t frames;
+
+	H5Sget_simple_extent_dims(space, extent, NULL);
+	H5Sclose(space);
+	if (H5Aexists(set, "sluice_frames") <= 0)
+		return extent[0];
+	attribute = H5Aopen(set, "sluice_frames", H5P_DEFAULT);
+	if (H5Aread(attribute, H5T_NATIVE_UINT64, &frames) < 0)
+		frames = LAST + 1;
+	H5Aclose(attribute);
+	return frames;
+}
+
+static bool series_is_right(hid_t file, unsigned s, unsigned flushed)
+{
+	float all[LAST][ROWS][COLUMNS];
+	hid_t set = H5Dopen2(file, names[s], H5P_DEFAULT);
+	hsize_t frames = set < 0 ? 0 : frames_of(set);
+	bool right = frames >= flushed && frames <= LAST;
+
+	if (set < 0)
+		return !flushed;
+	right = right && H5Dread(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) >= 0;
+	for (hsize_t frame = 0; right && frame < frames; frame++)
+		for (unsigned y = 0; right && y < ROWS; y++)
+			for (unsigned x = 0; right && x < COLUMNS; x++)
+				right = all[frame][y][x] == element(s, frame, y, x);
+	for (unsigned i = 0; right && i < s % 3; i++)
+		right = companion_is_right(file, s, i, frames);
+	H5Dclose(set);
+	return right;
+}
+
+static herr_t read_attribute(hid_t object, const char *name, const H5A_info_t *info, void *argument)
+{
+	hid_t attribute = H5Aopen(object, name, H5P_DEFAULT), type = H5Aget_type(attribute);
+	hid_t native = H5Tget_native_type(type, H5T_DIR_ASCEND), space = H5Aget_space(attribute);
+	char value[64];
+	herr_t done = H5Aread(attribute, native, value);
+
+	(void)info, (void)argument;
+	if (done >= 0 && H5Tis_variable_str(type) > 0)
+		H5Dvlen_reclaim(native, space, H5P_DEFAULT, value);
+	H5Sclose(space);
+	H5Tclose(native);
+	H5Tclose(type);
+	H5Aclose(attribute);
+	return done < 0 ? -1 : 0;
+}
+
+static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *info, void *argument)
+{
+	hid_t object = H5Oopen(file, name, H5P_DEFAULT);
+	herr_t done =
+		H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, read_attribute, argument);
+
+	(void)info;
+	H5Oclose(object);
+	return done;
+}
+
+/* Everything in the file can be read, whether it was flushed or not. */
+static int look(void)
+{
+	hid_t file;
+	bool right;
+
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	if (file < 0)
+		return told->flushes || access(path, F_OK) == 0 ? 100 : 0;
+	right = H5Ovisit2(file, H5_INDEX_NAME, H5_ITER_NATIVE, read_attributes, NULL,
+	                  H5O_INFO_BASIC) >= 0;
+	if (!right)
+		return 101;
+	for (unsigned s = 0; s < SERIES; s++)
+		if (!series_is_right(file, s, told->flushed[s]))
+			return 110 + (int)s;
+	H5Fclose(file);
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------------- processes */
+
+static int end_of(pid_t process)
+{
+	int status;
+
+	assert_true(process > 0);
+	while (waitpid(process, &status, 0) < 0)
+		assert_int_equal(errno, EINTR);
+	return status;
+}
+
+static int die(unsigned point)
+{
+	told->points = point;
+	if (point == told->at)
+		kill(getpid(), SIGKILL);
+	return 0;
+}
+
+/* What a process does; dies at a point, 0: at none. Returns whether it lived. */
+static bool run(int (*write)(void), unsigned at)
+{
+	pid_t process;
+	int status;
+
+	told->at = at;
+	told->points = 0;
+	process = fork();
+	if (process == 0) {
+		int err;
+
+		alarm(60);
+		points_hook = die;
+		err = write();
+		points_hook = NULL;
+		if (err)
+			print_message("%s\n", sluice_last_message());
+		_exit(err != 0);
+	}
+	status = end_of(process);
+	if (!at)
+		assert_int_equal(status, 0);
+	else if (!WIFEXITED(status))
+		assert_int_equal(WTERMSIG(status), SIGKILL);
+	return WIFEXITED(status);
+}
+
+static int look_anew(void)
+{
+	pid_t process = fork();
+	int status;
+
+	if (process == 0) {
+		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+		alarm(10);
+		_exit(look());
+	}
+	status = end_of(process);
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void copy(const char *from, const char *to)
+{
+	int in = open(from, O_RDONLY | O_CLOEXEC), out;
+	static char bytes[1 << 20];
+	ssize_t n = read(in, bytes, sizeof(bytes));
+
+	out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	assert_in_range(n, 1, sizeof(bytes) - 1);
+	assert_int_equal(write(out, bytes, n), n);
+	close(in);
+	close(out);
+}
+
+/* What was told when the base was written is true again. */
+static struct told before;
+
+static void set_out(bool from_base)
+{
+	unlink(path);
+	*told = (struct told){0};
+	if (from_base) {
+		copy(base, path);
+		*told = before;
+	}
+}
+
+static void kill_everywhere(const char *what, int (*write)(void), bool from_base)
+{
+	unsigned points, step, runs = 0, bad = 0;
+	uint64_t seed = unit_seed();
+
+	set_out(from_base);
+	run(write, 0);
+	points = told->points;
+	assert_int_equal(look_anew(), 0);
+	step = getenv("STRESS") ? 1 : SL_MAX(points / (under_sanitizer() ? 12 : 30), 1u);
+	for (unsigned at = 1 + unit_random(&seed) % step; at <= points; at += step, runs++) {
+		int sight;
+
+		set_out(from_base);
+		assert_false(run(write, at));
+		sight = look_anew();
+		if (sight && !bad++)
+			print_message("point %u: %d\n", at, sight);
+	}
+	print_message("%-20s %u points, %u deaths, %u files that are not right\n", what, points,
+	              runs, bad);
+	assert_int_equal(bad, 0);
+}
+
+/* --------------------------------------------------------------------------------------- cases */
+
+static int write_new(void)
+{
+	return write_file(0, true, LAST, false);
+}
+
+static int write_growing(void)
+{
+	return write_file(0, false, LAST, false);
+}
+
+static int write_first_half(void)
+{
+	return write_file(0, true, LAST / 2, false);
+}
+
+static int write_rest(void)
+{
+	return write_file(SLUICE_WRITER_APPEND, true, LAST, false);
+}
+
+static int write_rest_raw(void)
+{
+	return write_file(SLUICE_WRITER_APPEND, true, LAST, true);
+}
+
+static int write_two_only(void)
+{
+	return write_file(0, false, 5, false);
+}
+
+static void make_base(int (*write)(void))
+{
+	set_out(false);
+	run(write, 0);
+	before = *told;
+	copy(path, base);
+}
+
+static void a_new_file_has_what_was_flushed(void **state)
+{
+	(void)state;
+	kill_everywhere("new", write_new, false);
+}
+
+static void datasets_are_added_while_others_may_read(void **state)
+{
+	(void)state;
+	kill_everywhere("growing", write_growing, false);
+}
+
+static void a_file_that_is_continued_keeps_what_it_had(void **state)
+{
+	(void)state;
+	make_base(write_first_half);
+	kill_everywhere("continued", write_rest, true);
+	make_base(write_two_only);
+	kill_everywhere("continued with more", write_rest, true);
+}
+
+/* Bytes that shift what comes behind them. */
+static hsize_t before_it;
+
+/* By a program that knows nothing of this one. */
+static int write_foreign(void)
+{
+	hsize_t chunk[] = {1, EDGE, EDGE}, extent[] = {FOREIGN, ROWS, COLUMNS},
+		most[] = {H5S_UNLIMITED, ROWS, COLUMNS};
+	float all[FOREIGN][ROWS][COLUMNS];
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	hid_t list = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(3, extent, most), set;
+	hid_t early = H5Pcreate(H5P_DATASET_CREATE), bytes = H5Screate_simple(1, &before_it, NULL);
+
+	H5Pset_alloc_time(early, H5D_ALLOC_TIME_EARLY);
+	H5Dclose(H5Dcreate2(file, "b", H5T_NATIVE_UCHAR, bytes, H5P_DEFAULT, early, H5P_DEFAULT));
+	H5Sclose(bytes);
+	H5Pclose(early);
+	H5Pset_chunk(list, 3, chunk);
+	H5Pset_deflate(list, 4);
+	H5Gclose(H5Gcreate2(file, "fields", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+	set = H5Dcreate2(file, names[0], H5T_NATIVE_FLOAT, space, H5P_DEFAULT, list, H5P_DEFAULT);
+	for (unsigned i = 0; i < FOREIGN * ROWS * COLUMNS; i++)
+		((float *)all)[i] =
+			element(0, i / (ROWS * COLUMNS), i / COLUMNS % ROWS, i % COLUMNS);
+	H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, all);
+	told->flushed[0] = FOREIGN;
+	told->flushes = 1;
+	H5Dclose(set);
+	H5Sclose(space);
+	H5Pclose(list);
+	H5Fclose(file);
+	H5close();
+	return 0;
+}
+
+static void a_file_that_others_made_keeps_what_it_had(void **state)
+{
+	(void)state;
+	for (before_it = 8; before_it < 4096; before_it += getenv("STRESS") ? 560 : 2000) {
+		make_base(write_foreign);
+		kill_everywhere("made by others", write_rest, true);
+	}
+}
+
+/* Chunks that were never seen are there when it is continued, with another length. */
+static void a_death_can_follow_a_death(void **state)
+{
+	unsigned rounds = getenv("STRESS") ? 400 : under_sanitizer() ? 8 : 20, deaths = 0;
+	uint64_t seed = unit_seed();
+
+	(void)state;
+	for (unsigned round = 0; round < rounds; round++) {
+		bool lived = false;
+
+		set_out(false);
+		for (unsigned i = 0; !lived && i < 5; i++) {
+			unsigned at = i < 4 ? 1 + unit_random(&seed) % 900 : 0;
+
+			lived = run(i % 2 ? write_rest_raw : write_rest, at);
+			deaths += !lived;
+			assert_int_equal(look_anew(), 0);
+		}
+		assert_int_equal(told->flushed[0], LAST);
+	}
+	print_message("%u deaths in %u files\n", deaths, rounds);
+	assert_in_range(deaths, rounds, 4 * rounds);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_new_file_has_what_was_flushed),
+		cmocka_unit_test(datasets_are_added_while_others_may_read),
+		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
+		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
+		cmocka_unit_test(a_death_can_follow_a_death),
+	};
+	const char *folder = getenv("SLUICE_TEST_DIR");
+	const struct sl_codec *deflate;
+	int failed;
+
+	if (sl_codec_find("deflate", 1, &deflate)) {
+		print_message("skipped: %s\n", sluice_last_message());
+		return 77;
+	}
+	snprintf(path, sizeof(path), "%.400s/kill-%d.h5", folder ? folder : ".", (int)getpid());
+	snprintf(base, sizeof(base), "%.500s.base", path);
+	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(told != MAP_FAILED);
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	unlink(path);
+	unlink(base);
+	return failed;
+}

@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the file of a writer refuses: names, attributes, files and datasets that cannot be continued. */
+#include "frames/frame_common.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static int open_as(const char *path, unsigned flags)
+{
+	struct sl_frame_file_options o = {.flags = flags};
+	struct sl_frame_file *file;
+	int err = sl_frame_file_open(path, &o, &file);
+
+	if (!err)
+		frame_close(file);
+	return err;
+}
+
+static int add_as(struct sl_frame_file *file, const char *name, struct sl_frame_layout layout,
+                  struct sl_frame_set set)
+{
+	struct sl_frame_dataset *dataset;
+	uint64_t first;
+
+	return sl_frame_file_add(file, name, &layout, &set, &dataset, &first);
+}
+
+static const struct sl_frame_set none_set;
+
+/* --------------------------------------------------------------------------------------- names */
+
+static void names_that_are_none_are_refused(void **state)
+{
+	static const char *const bad[] = {"",    "/",  "//a",    "a//b", "a/",
+	                                  "/a/", "..", "a/../b", "./a"};
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_file *file;
+	char name[1100];
+
+	(void)state;
+	unlink(frame_path);
+	file = frame_open(0);
+	for (size_t i = 0; i < COUNT_OF(bad); i++)
+		assert_int_equal(add_as(file, bad[i], layout, none_set), -EINVAL);
+	memset(name, 'n', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	assert_int_equal(add_as(file, name, layout, none_set), -ENAMETOOLONG);
+	frame_put(frame_add(file, "a/.b", &layout, NULL), &layout, 0, NULL);
+	assert_int_equal(add_as(file, "/a/.b", layout, none_set), -EEXIST);
+	frame_said("'/a/.b' is a dataset of this writer already");
+	assert_int_equal(add_as(file, "a", layout, none_set), -EEXIST);
+	frame_said("no dataset");
+	assert_int_equal(add_as(file, "a/.b/c", layout, none_set), -EEXIST);
+	frame_said("no group");
+	frame_close(file);
+	frame_check("/a/.b", &layout, 1);
+}
+
+static void scalars_and_attributes_are_checked(void **state)
+{
+	static const char *const doubled[] = {"t", "t"}, *const pathlike[] = {"a/b"};
+	static const double number = 1;
+	static const int64_t integer = 1;
+	static char text[70000];
+	const struct sluice_attribute bad[] = {
+		{.text = "no name"},
+		{.name = "", .text = "an empty one"},
+		{.name = "nothing"},
+		{.name = "two", .text = "a", .numbers = &number, .count = 1},
+		{.name = "none", .integers = &integer},
+		{.name = "sluice_frames", .integers = &integer, .count = 1},
+		{.name = "long", .text = text},
+		{.name = "large", .numbers = &number, .count = SIZE_MAX / 4},
+	};
+	const struct sluice_attribute twice[] = {{.name = "a", .text = ""},
+	                                         {.name = "a", .text = ""}};
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_file_options o = {.attributes = twice, .attribute_count = 2};
+	struct sl_frame_file *file;
+
+	(void)state;
+	memset(text, 't', sizeof(text) - 1);
+	unlink(frame_path);
+	assert_int_equal(sl_frame_file_open(frame_path, &o, &file), -EINVAL);
+	file = frame_open(0);
+	layout.attribute_count = 1;
+	assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
+	for (size_t i = 0; i < COUNT_OF(bad); i++) {
+		layout.attributes = &bad[i];
+		assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
+	}
+	layout.attribute_count = 0;
+	layout.scalar_count = 1;
+	assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
+	layout.scalars = pathlike;
+	assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
+	layout.scalars = doubled;
+	layout.scalar_count = 2;
+	assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
+	layout.scalar_count = 1;
+	frame_add(file, "u", &layout, NULL);
+	layout.scalar_count = 0;
+	assert_int_equal(add_as(file, "u_t", layout, none_set), -EEXIST);
+	frame_close(file);
+}
+
+/* --------------------------------------------------------------------------------- other datasets */
+
+/* What a program of someone else has made; 0 and NULL as HDF5 has it. */
+struct other {
+	hid_t type;
+	hsize_t extent[3], most[3], chunk[3];
+	bool shuffle, fletcher, compact, latest;
+	unsigned deflate;
+};
+
+static struct other other_usual(void)
+{
+	return (struct other){.type = H5T_NATIVE_FLOAT,
+	                      .extent = {0, 10, 14},
+	                      .most = {H5S_UNLIMITED, 10, 14},
+	                      .chunk = {1, 4, 5},
+	                      .shuffle = true,
+	                      .deflate = 6};
+}
+
+static void make_other(const struct other *other, const char *name)
+{
+	hid_t how = H5Pcreate(H5P_FILE_ACCESS), list = H5Pcreate(H5P_DATASET_CREATE), file, set;
+	hid_t space = H5Screate_simple(3, other->extent, other->most);
+	bool is_there = access(frame_path, F_OK) == 0;
+
+	if (other->latest)
+		H5Pset_libver_bounds(how, H5F_LIBVER_LATEST, H5F_LIBVER_LATEST);
+	if (is_there)
+		file = H5Fopen(frame_path, H5F_ACC_RDWR, how);
+	else
+		file = H5Fcreate(frame_path, H5F_ACC_EXCL, H5P_DEFAULT, how);
+	if (other->chunk[0])
+		H5Pset_chunk(list, 3, other->chunk);
+	if (other->compact)
+		H5Pset_layout(list, H5D_COMPACT);
+	if (other->shuffle)
+		H5Pset_shuffle(list);
+	if (other->deflate)
+		H5Pset_deflate(list, other->deflate);
+	if (other->fletcher)
+		H5Pset_fletcher32(list);
+	set = H5Dcreate2(file, name, other->type, space, H5P_DEFAULT, list, H5P_DEFAULT);
+	assert_true(set >= 0);
+	H5Dclose(set);
+	H5Sclose(space);
+	H5Pclose(list);
+	H5Pclose(how);
+	H5Fclose(file);
+}
+
+static int continue_other(struct sl_frame_layout layout, struct sl_frame_set set)
+{
+	struct sl_frame_file *file = frame_open(SLUICE_WRITER_APPEND);
+	int err = add_as(file, "u", layout, set);
+	char sentence[512];
+
+	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
+	/* A refusal is no error of the file. */
+	layout = frame_layout("deflate", 1, true);
+	frame_put(frame_add(file, "beside", &layout, NULL), &layout, 0, NULL);
+	frame_close(file);
+	frame_check("beside", &layout, 1);
+	sl_fail(err, "%s", sentence);
+	return err;
+}
+
+static int make_and_continue(struct other other, struct sl_frame_layout layout)
+{
+	unlink(frame_path);
+	make_other(&other, "u");
+	return continue_other(layout, none_set);
+}
+
+static void a_dataset_is_continued_only_as_it_is(void **state)
+{
+	const struct other usual = other_usual();
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true), wrong;
+	struct other other;
+
+	(void)state;
+	assert_int_equal(make_and_continue(usual, layout), 0);
+
+	other = usual;
+	other.type = H5T_NATIVE_INT32;
+	assert_int_equal(make_and_continue(other, layout), -EEXIST);
+	frame_said("'/u' is int32, asked for float32");
+	other.type = H5T_IEEE_F32BE;
+	assert_int_equal(make_and_continue(other, layout), -EEXIST);
+	frame_said("of another type");
+
+	wrong = layout;
+	wrong.shape[1] = 15;
+	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
+	frame_said("frames of 10 x 14, asked for 10 x 15");
+	wrong.rank = 1;
+	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
+	frame_said("3 dimensions, and not 2");
+	wrong = layout;
+	wrong.frames = 7;
+	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
+	frame_said("asked for 7");
+	wrong = layout;
+	wrong.precision = 7;
+	assert_int_equal(make_and_continue(usual, wrong), -EEXIST);
+	frame_said("bits");
+
+	other = usual;
+	other.chunk[0] = 2;
+	assert_int_equal(make_and_continue(other, layout), -EEXIST);
+	frame_said("chunks of 2 frames");
+	other = usual;
+	other.fletcher = true;
+	assert_int_equal(make_and_continue(other, layout), -ENOTSUP);
+	frame_said("filter 3 (fletcher32)");
+
+	other = (struct other){
+		.type = H5T_NATIVE_FLOAT, .extent = {5, 10, 14}, .most = {5, 10, 14}};
+	assert_int_equal(make_and_continue(other, layout), -EEXIST);
+	frame_said("sluice_frames");
+	other.compact = true;
+	assert_int_equal(make_and_continue(other, layout), -EEXIST);
+	frame_said("neither");
+}
+
+static void what_the_program_has_set_must_agree(void **state)
+{
+	struct other usual = other_usual();
+	struct sl_frame_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
+	struct sl_frame_set all = {true, true, true, true};
+	struct sl_frame_file *file;
+
+	(void)state;
+	unlink(frame_path);
+	make_other(&usual, "u");
+	assert_int_equal(continue_other(layout, all), 0);
+	wrong = layout;
+	wrong.chunk[0] = 5;
+	assert_int_equal(continue_other(wrong, all), -EEXIST);
+	frame_said("chunks of 4 x 5, asked for 5 x 5");
+	wrong = frame_layout("deflate", 5, true);
+	assert_int_equal(continue_other(wrong, all), -EEXIST);
+	frame_said("level 6 of deflate, asked for 5");
+	wrong = frame_layout("deflate", 6, false);
+	assert_int_equal(continue_other(wrong, all), -EEXIST);
+	frame_said("is shuffled");
+	wrong = frame_layout("none", 1, false);
+	assert_int_equal(continue_other(wrong, all), -EEXIST);
+	frame_said("codec deflate, asked for none");
+
+	adopted = wrong;
+	adopted.chunk[0] = 10;
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_add(file, "u", &adopted, NULL);
+	assert_string_equal(adopted.codec->name, "deflate");
+	assert_int_equal(adopted.level, 6);
+	assert_int_equal(adopted.chunk[0], 4);
+	assert_true(adopted.shuffle);
+	frame_close(file);
+}
+
+static void companions_that_are_none_are_refused(void **state)
+{
+	static const char *const names[] = {"time"};
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct other usual = other_usual();
+
+	(void)state;
+	unlink(frame_path);
+	make_other(&usual, "u_time");
+	layout.scalars = names;
+	layout.scalar_count = 1;
+	assert_int_equal(continue_other(layout, none_set), -EEXIST);
+	frame_said("'/u_time'");
+}
+
+/* -------------------------------------------------------------------------------------- formats */
+
+static void write_bytes(const char *bytes)
+{
+	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+	assert_int_equal(write(fd, bytes, strlen(bytes)), strlen(bytes));
+	close(fd);
+}
+
+static void files_that_are_not_valid_at_every_moment_are_not_continued(void **state)
+{
+	struct other latest = other_usual();
+
+	(void)state;
+	unlink(frame_path);
+	latest.latest = true;
+	make_other(&latest, "u");
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	frame_said("format of version");
+	write_bytes("this is a text, and it is longer than a signature");
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	frame_said("is no HDF5 file");
+	write_bytes("");
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	/* A signature, version 0, and nothing behind it. */
+	write_bytes("\x89HDF\r\n\x1a\n");
+	assert_int_equal(truncate(frame_path, 512), 0);
+	assert_int_equal(open_as(frame_path, SLUICE_WRITER_APPEND), -EBADMSG);
+	frame_said("HDF5: ");
+}
+
+/* In HDF5's default format an index of rank 6 has nodes that are longer than a page. */
+static void an_index_of_long_nodes_is_not_continued(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	hsize_t extent[] = {0, 2, 2, 2, 2}, most[] = {H5S_UNLIMITED, 2, 2, 2, 2},
+		chunk[] = {1, 2, 2, 2, 2};
+	hid_t file, list, space, set;
+	struct sl_frame_file *ours;
+
+	(void)state;
+	unlink(frame_path);
+	file = H5Fcreate(frame_path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+	list = H5Pcreate(H5P_DATASET_CREATE);
+	space = H5Screate_simple(5, extent, most);
+	H5Pset_chunk(list, 5, chunk);
+	set = H5Dcreate2(file, "u", H5T_NATIVE_FLOAT, space, H5P_DEFAULT, list, H5P_DEFAULT);
+	H5Dclose(set);
+	H5Sclose(space);
+	H5Pclose(list);
+	H5Fclose(file);
+	layout.rank = 4;
+	for (unsigned i = 0; i < 4; i++)
+		layout.shape[i] = layout.chunk[i] = 2;
+	ours = frame_open(SLUICE_WRITER_APPEND);
+	assert_int_equal(add_as(ours, "u", layout, none_set), -EBADMSG);
+	frame_said("nodes");
+	frame_close(ours);
+
+	unlink(frame_path);
+	ours = frame_open(0);
+	frame_add(ours, "u", &layout, NULL);
+	frame_close(ours);
+	ours = frame_open(SLUICE_WRITER_APPEND);
+	frame_put(frame_add(ours, "u", &layout, NULL), &layout, 0, NULL);
+	frame_close(ours);
+	frame_check("u", &layout, 1);
+}
+
+static void a_group_without_room_for_a_name_gets_none(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct other usual = other_usual();
+	struct sl_frame_file *file;
+	unsigned added = 0;
+	int err = 0;
+
+	(void)state;
+	unlink(frame_path);
+	make_other(&usual, "u");
+	file = frame_open(SLUICE_WRITER_APPEND);
+	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
+	while (!err && added < 100) {
+		char name[16];
+
+		snprintf(name, sizeof(name), "more%u", added);
+		err = add_as(file, name, layout, none_set);
+		added += !err;
+	}
+	assert_int_equal(err, -ENOSPC);
+	frame_said("room for names");
+	assert_in_range(added, 1, 10);
+	frame_close(file);
+	frame_check("u", &layout, 1);
+	frame_check("more0", &layout, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(names_that_are_none_are_refused),
+		cmocka_unit_test(scalars_and_attributes_are_checked),
+		cmocka_unit_test(a_dataset_is_continued_only_as_it_is),
+		cmocka_unit_test(what_the_program_has_set_must_agree),
+		cmocka_unit_test(companions_that_are_none_are_refused),
+		cmocka_unit_test(files_that_are_not_valid_at_every_moment_are_not_continued),
+		cmocka_unit_test(an_index_of_long_nodes_is_not_continued),
+		cmocka_unit_test(a_group_without_room_for_a_name_gets_none),
+	};
+	int failed;
+
+	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
+	failed = frame_folder_make();
+	if (failed)
+		return failed;
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	frame_folder_remove();
+	return failed;
+}

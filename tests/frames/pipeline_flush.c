@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Flushes, checkpoints and the end: what is in the file when, and how long a call may wait. */
+#include <pthread.h>
+
+#include "frames/pipeline_test.h"
+
+static void a_flush_has_all_that_was_submitted_before_it(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_series *u, *v;
+	sluice_writer *w;
+
+	wo.checkpoint_ms = -1;
+	w = writer_open(*state, &wo);
+	u = series_add(w, "u", &o);
+	o.codec = "none";
+	v = series_add(w, "v", &o);
+	atomic_store(&fake.slow_us, 300);
+	for (uint64_t k = 0; k < 12; k++) {
+		frame_put(u, 1, k);
+		if (k % 2)
+			frame_put(v, 2, k / 2);
+		if (k % 4)
+			continue;
+		assert_ok(sluice_writer_flush(w, -1));
+		assert_int_equal(series_stats(u).visible, k + 1);
+		assert_int_equal(series_stats(v).visible, (k + 1) / 2);
+	}
+	/* There is nothing more to flush. */
+	assert_ok(sluice_writer_flush(w, -1));
+	assert_int_equal(writer_stats(w).durable, 0);
+	o.rank = 1;
+	series_add(w, "later", &o);
+	assert_ok(sluice_writer_flush(w, -1));
+	assert_ok(sluice_writer_flush(w, -1));
+	assert_int_equal(atomic_load(&fake.flushes), writer_stats(w).flushes);
+	assert_in_range(writer_stats(w).flushes, 5, 5);
+	assert_ok(sluice_writer_close(w, -1));
+	assert_frames(&fake.datasets[0], 1, 12);
+	assert_frames(&fake.datasets[1], 2, 6);
+}
+
+static void a_flush_that_takes_too_long_goes_on(void **state)
+{
+	struct sluice_series_options o = small_options();
+	sluice_writer *w = writer_open(*state, NULL);
+	sluice_series *s = series_add(w, "u", &o);
+	double begun;
+
+	atomic_store(&fake.shut, true);
+	frame_put(s, 1, 0);
+	assert_refused(sluice_writer_flush(w, 0), EINPROGRESS, "not flushed yet");
+	begun = seconds_now();
+	assert_refused(sluice_writer_flush(w, 50), EINPROGRESS, "not flushed yet");
+	assert_true(seconds_now() - begun >= 0.05);
+	assert_int_equal(series_stats(s).visible, 0);
+	atomic_store(&fake.shut, false);
+	assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	assert_int_equal(series_stats(s).visible, 1);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+/* Checkpoints come in between, which have fewer of the frames. */
+static void a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.checkpoint_frames = 1;
+	w = writer_open(*state, &wo);
+	o.codec = "none";
+	o.depth = 6;
+	s = series_add(w, "u", &o);
+	atomic_store(&fake.slow_us, 500);
+	for (uint64_t round = 0; round < 3; round++) {
+		for (uint64_t k = 0; k < 6; k++)
+			frame_put(s, 1, round * 6 + k);
+		assert_ok(sluice_writer_flush(w, -1));
+		assert_int_equal(series_stats(s).visible, round * 6 + 6);
+	}
+	assert_true(writer_stats(w).flushes > 6);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+static void durable_frames_are_counted_where_they_are(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.flags = SLUICE_WRITER_DURABLE;
+	w = writer_open(*state, &wo);
+	s = series_add(w, "u", &o);
+	frame_put(s, 1, 0);
+	assert_ok(sluice_writer_flush(w, -1));
+	assert_int_equal(series_stats(s).durable, 1);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+static void checkpoints_come_by_the_number_of_frames(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.checkpoint_frames = 3;
+	wo.checkpoint_ms = -1;
+	w = writer_open(*state, &wo);
+	s = series_add(w, "u", &o);
+	for (uint64_t k = 0; k < 10; k++)
+		frame_put(s, 1, k);
+	while (series_stats(s).stored < 10)
+		sleep_ms(1);
+	sleep_ms(20);
+	assert_int_equal(writer_stats(w).flushes, 3);
+	assert_int_equal(series_stats(s).visible, 9);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+static void checkpoints_come_by_time_if_there_is_anything(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	unsigned calls;
+	double cpu;
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.checkpoint_ms = 20;
+	w = writer_open(*state, &wo);
+	sleep_ms(60);
+	assert_int_equal(atomic_load(&fake.flushes), 0);
+	s = series_add(w, "u", &o);
+	while (!atomic_load(&fake.flushes))
+		sleep_ms(1);
+	frame_put(s, 1, 0);
+	while (series_stats(s).visible < 1)
+		sleep_ms(1);
+	calls = atomic_load(&fake.calls);
+	cpu = cpu_seconds();
+	sleep_ms(200);
+	assert_int_equal(atomic_load(&fake.calls), calls);
+	if (!under_sanitizer())
+		assert_true(cpu_seconds() - cpu < 0.05);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+static void close_has_a_deadline_and_can_be_called_again(void **state)
+{
+	struct sluice_series_options o = small_options();
+	sluice_writer *w = writer_open(*state, NULL);
+	sluice_series *s = series_add(w, "u", &o);
+	double begun;
+	void *frame;
+
+	frame_put(s, 1, 0);
+	assert_ok(sluice_writer_flush(w, -1));
+	atomic_store(&fake.shut, true);
+	frame_put(s, 1, 1);
+	assert_refused(sluice_writer_close(w, 0), EINPROGRESS, "not closed yet");
+	begun = seconds_now();
+	assert_refused(sluice_writer_close(w, 40), EINPROGRESS, "not closed yet");
+	assert_true(seconds_now() - begun >= 0.04);
+	assert_refused(sluice_series_acquire(s, -1, &frame), EINVAL, "being closed");
+	assert_refused(sluice_writer_flush(w, -1), EINVAL, "being closed");
+	atomic_store(&fake.shut, false);
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+	assert_frames(&fake.datasets[0], 1, 2);
+	assert_refused(sluice_writer_close(w, -1), EINVAL, "no such writer");
+	sluice_writer_discard(w);
+	assert_ok(sluice_writer_close(NULL, -1));
+}
+
+static void what_is_discarded_leaves_the_file_at_its_last_flush(void **state)
+{
+	struct sluice_series_options o = small_options();
+	sluice_writer *w = writer_open(*state, NULL);
+	sluice_series *s;
+
+	o.depth = 6;
+	s = series_add(w, "u", &o);
+	frame_put(s, 1, 0);
+	assert_ok(sluice_writer_flush(w, -1));
+	atomic_store(&fake.slow_us, 2000);
+	for (uint64_t k = 1; k < 6; k++)
+		frame_put(s, 1, k);
+	sluice_writer_discard(w);
+	assert_true(fake.closed);
+	assert_false(fake.kept);
+	assert_int_equal(fake.datasets[0].flushed, 1);
+	assert_true(fake.datasets[0].whole < 6);
+	sluice_writer_discard(NULL);
+}
+
+static void *wait_for_a_frame(void *argument)
+{
+	void *frame;
+
+	return (void *)(intptr_t)sluice_series_acquire(argument, -1, &frame);
+}
+
+static void who_waits_for_a_frame_is_told_of_the_end(void **state)
+{
+	struct sluice_series_options o = small_options();
+	sluice_writer *w = writer_open(*state, NULL);
+	sluice_series *s;
+	pthread_t thread;
+	void *result;
+
+	o.codec = "none";
+	s = series_add(w, "u", &o);
+	atomic_store(&fake.shut, true);
+	frame_put(s, 1, 0);
+	frame_put(s, 1, 1);
+	assert_int_equal(pthread_create(&thread, NULL, wait_for_a_frame, s), 0);
+	sleep_ms(30);
+	assert_refused(sluice_writer_close(w, 0), EINPROGRESS, "not closed yet");
+	pthread_join(thread, &result);
+	assert_int_equal((intptr_t)result, -EINVAL);
+	atomic_store(&fake.shut, false);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+/* Without the disk: frames that wait to be stored are compressed meanwhile. */
+static void chunks_of_the_next_frames_are_compressed_while_one_is_stored(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.threads = 2;
+	o.chunk[0] = 40;
+	o.depth = 4;
+	w = writer_open(*state, &wo);
+	s = series_add(w, "u", &o);
+	atomic_store(&fake.shut, true);
+	for (uint64_t k = 0; k < 4; k++)
+		frame_put(s, 1, k);
+	while (series_stats(s).compress.bytes < 4 * 8000)
+		sleep_ms(1);
+	assert_int_equal(series_stats(s).stored, 0);
+	assert_int_equal(series_stats(s).in_flight, 4);
+	assert_int_equal(series_stats(s).queued, 0);
+	atomic_store(&fake.shut, false);
+	assert_ok(sluice_writer_close(w, -1));
+	assert_frames(&fake.datasets[0], 1, 4);
+}
+
+int group_flush(void)
+{
+	static const struct CMUnitTest tests[] = {
+		pipeline_test(a_flush_has_all_that_was_submitted_before_it),
+		pipeline_test(a_flush_that_takes_too_long_goes_on),
+		pipeline_test(a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for),
+		pipeline_test(durable_frames_are_counted_where_they_are),
+		pipeline_test(checkpoints_come_by_the_number_of_frames),
+		pipeline_test(checkpoints_come_by_time_if_there_is_anything),
+		pipeline_test(close_has_a_deadline_and_can_be_called_again),
+		pipeline_test(what_is_discarded_leaves_the_file_at_its_last_flush),
+		pipeline_test(who_waits_for_a_frame_is_told_of_the_end),
+		pipeline_test(chunks_of_the_next_frames_are_compressed_while_one_is_stored),
+	};
+
+	return cmocka_run_group_tests_name("flush", tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The frame writer and its HDF5 file, read back by HDF5 itself. */
+#include <hdf5.h>
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <sluice/writer.h>
+
+#include "support/support.h"
+
+enum { HEIGHT = 210, WIDTH = 130, COUNT = HEIGHT * WIDTH };
+
+static float element(uint64_t frame, size_t i)
+{
+	return (float)(i % 97) + (float)frame * 0.5f;
+}
+
+static void frame_fill(float *to, uint64_t frame)
+{
+	for (size_t i = 0; i < COUNT; i++)
+		to[i] = element(frame, i);
+}
+
+static struct sluice_series_options field_options(const char *codec, uint64_t frames)
+{
+	static const char *const scalars[] = {"time"};
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+
+	o.type = SLUICE_FLOAT32;
+	o.rank = 2;
+	o.shape[0] = HEIGHT;
+	o.shape[1] = WIDTH;
+	o.chunk[0] = 64;
+	o.chunk[1] = 100;
+	o.codec = codec;
+	o.frames = frames;
+	o.scalars = scalars;
+	o.scalar_count = 1;
+	return o;
+}
+
+static sluice_writer *writer_open(sluice_context *ctx, const char *path, unsigned flags)
+{
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	sluice_writer *w = NULL;
+
+	o.flags = flags;
+	o.checkpoint_ms = -1;
+	assert_ok(sluice_writer_open(ctx, path, &o, &w));
+	return w;
+}
+
+static sluice_series *series_add(sluice_writer *w, const char *name, const char *codec,
+                                 uint64_t frames)
+{
+	struct sluice_series_options o = field_options(codec, frames);
+	sluice_series *s = NULL;
+
+	assert_ok(sluice_series_add(w, name, &o, &s));
+	return s;
+}
+
+static void frames_put(sluice_series *s, uint64_t from, uint64_t to)
+{
+	for (uint64_t k = from; k < to; k++) {
+		double time = (double)k / 8;
+		void *frame;
+
+		assert_ok(sluice_series_acquire(s, PATIENCE_MS, &frame));
+		frame_fill(frame, k);
+		assert_ok(sluice_series_submit(s, frame, &time));
+	}
+}
+
+static uint64_t rows_of(hid_t dataset)
+{
+	hsize_t shape[4];
+	hid_t space = H5Dget_space(dataset);
+
+	H5Sget_simple_extent_dims(space, shape, NULL);
+	H5Sclose(space);
+	return shape[0];
+}
+
+static void assert_dataset(hid_t file, const char *name, uint64_t count)
+{
+	hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), times;
+	char companion[64];
+	float *found;
+	double *time;
+	uint64_t rows;
+
+	assert_true(dataset >= 0);
+	rows = rows_of(dataset);
+	assert_true(rows >= count);
+	found = malloc(rows * COUNT * sizeof(*found));
+	time = malloc((rows + 1) * sizeof(*time));
+	assert_true(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, found) >= 0);
+	snprintf(companion, sizeof(companion), "%s_time", name);
+	times = H5Dopen2(file, companion, H5P_DEFAULT);
+	assert_true(times >= 0);
+	assert_true(H5Dread(times, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, time) >= 0);
+	for (uint64_t k = 0; k < count; k++) {
+		assert_true(time[k] == (double)k / 8);
+		for (size_t i = 0; i < COUNT; i++)
+			if (found[k * COUNT + i] != element(k, i))
+				fail_msg("%s: frame %d, element %zu", name, (int)k, i);
+	}
+	H5Dclose(times);
+	H5Dclose(dataset);
+	free(time);
+	free(found);
+}
+
+static void what_is_submitted_is_what_hdf5_reads(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "frames.h5");
+	sluice_writer *w = writer_open(f->ctx, path, 0);
+	sluice_series *u = series_add(w, "fields/u", "deflate", 0);
+	sluice_series *v = series_add(w, "fields/v", "none", 0);
+	sluice_series *p = series_add(w, "p", "none", 20);
+	sluice_series *q = series_add(w, "q", "deflate", 20);
+	hid_t file;
+
+	assert_int_equal(access(path, F_OK), -1);
+	for (uint64_t k = 0; k < 20; k++) {
+		frames_put(u, k, k + 1);
+		frames_put(v, k, k + 1);
+		frames_put(p, k, k + 1);
+		if (k % 2)
+			frames_put(q, k / 2, k / 2 + 1);
+		if (k == 10)
+			assert_ok(sluice_writer_flush(w, -1));
+	}
+	assert_int_equal(access(path, F_OK), 0);
+	assert_ok(sluice_writer_close(w, -1));
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	assert_true(file >= 0);
+	assert_dataset(file, "fields/u", 20);
+	assert_dataset(file, "fields/v", 20);
+	assert_dataset(file, "p", 20);
+	assert_dataset(file, "q", 10);
+	H5Fclose(file);
+}
+
+static void a_file_is_continued(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "frames.h5");
+	hid_t file;
+
+	for (uint64_t part = 0; part < 3; part++) {
+		sluice_writer *w = writer_open(f->ctx, path, part ? SLUICE_WRITER_APPEND : 0);
+		sluice_series *u = series_add(w, "u", "deflate", 0);
+		sluice_series *p = series_add(w, "p", "none", 30);
+
+		frames_put(u, part * 5, part * 5 + 5);
+		frames_put(p, part * 5, part * 5 + 5);
+		assert_ok(sluice_writer_close(w, -1));
+	}
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	assert_true(file >= 0);
+	assert_dataset(file, "u", 15);
+	assert_dataset(file, "p", 15);
+	H5Fclose(file);
+}
+
+/* A process of its own, which leaves by exit() with a writer at work. */
+static void leave(const char *path)
+{
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	sluice_context *ctx;
+	sluice_writer *w;
+	sluice_series *s;
+
+	o.checkpoint_ms = -1;
+	if (sluice_context_new(NULL, &ctx) || sluice_writer_open(ctx, path, &o, &w))
+		_exit(1);
+	s = series_add(w, "u", "deflate", 0);
+	frames_put(s, 0, 7);
+	if (sluice_writer_flush(w, -1))
+		_exit(2);
+	frames_put(s, 7, 12);
+	exit(0);
+}
+
+static void a_process_that_ends_without_closing_leaves_the_last_flush(void **state)
+{
+	char dir[] = "writer-XXXXXX", path[64];
+	const char *base = getenv("SLUICE_TEST_DIR");
+	hid_t file;
+	int status;
+	pid_t pid;
+
+	(void)state;
+	if (base)
+		assert_int_equal(chdir(base), 0);
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/frames.h5", dir);
+	pid = fork();
+	if (!pid)
+		leave(path);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	assert_true(file >= 0);
+	assert_dataset(file, "u", 7);
+	H5Fclose(file);
+	unlink(path);
+	rmdir(dir);
+}
+
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {
+		/* First: a child of a process that has no context. */
+		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
+		fixture_test(what_is_submitted_is_what_hdf5_reads),
+		fixture_test(a_file_is_continued),
+	};
+
+	row_start(argc, argv);
+	return cmocka_run_group_tests_name("writer", tests, NULL, NULL);
+}
