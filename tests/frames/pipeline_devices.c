@@ -5,10 +5,22 @@
 #include "devices/devices.h"
 #include "frames/pipeline_test.h"
 
+/* One that compresses, if any is built in: a machine with a GPU may have another one than deflate. */
+static const char *any_codec(void)
+{
+	struct sluice_codec codec = {.size = sizeof(codec)};
+
+	for (size_t i = 0; !sluice_codec_describe(i, &codec); i++)
+		if (codec.filter && !codec.missing)
+			return codec.name;
+	return "none";
+}
+
 static struct sluice_series_options device_options(void)
 {
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 
+	o.codec = any_codec();
 	o.type = SLUICE_UINT8;
 	o.rank = 2;
 	o.shape[0] = 3;
@@ -40,7 +52,8 @@ static void a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_it
 		size_t n;
 		void *memory;
 
-		o.codec = round ? "none" : "deflate";
+		if (round)
+			o.codec = "none";
 		o.frames = round == 2 ? 12 : 0;
 		s = series_add(w, "u", &o);
 		n = sluice_series_frame_bytes(s);
