@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-gpu format install clean help
+.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-gpu format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -41,6 +41,12 @@ bench-http:
 	@$(MAKE) --no-print-directory all
 	@bench/http $(BENCH_FLAGS)
 
+bench-writer:
+	@scripts/bootstrap bench
+	@$(MAKE) --no-print-directory all
+	@ninja -C build bench/bench_writer bench/bench_writer_frames
+	@bench/writer $(BENCH_FLAGS)
+
 # On a machine with a GPU, which need not be Debian: nothing is installed, and what it lacks may lie in
 # carry/.
 bench-gpu:
@@ -67,6 +73,7 @@ help:
 	@echo 'make stress       the tests that take long'
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
+	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
 	@echo 'make format       format the sources with clang-format'
 	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'

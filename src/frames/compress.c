@@ -47,10 +47,32 @@ static bool is_over(const struct sluice_writer *w)
 	return w->locked.failure.error || w->locked.closing == SL_DISCARDING;
 }
 
-/* NULL: there is no chunk now. */
+/* A frame of which nothing is begun: the program is ahead of storage. */
+static bool any_queued(const struct sluice_writer *w)
+{
+	sl_list_each (link, &w->locked.series) {
+		if (SL_CONTAINER(link, struct sluice_series, locked.link)->locked.queued)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * How many may be busy. If chunks wait to be stored and frames to be compressed, the keeper is what all wait
+ * for, and it has to have a core: one compressor less. Whoever stores a chunk looks again.
+ */
+static unsigned compressors_allowed(const struct sluice_writer *w)
+{
+	bool less = w->threads > 1 && w->locked.finished > 1 && any_queued(w);
+
+	return w->threads - less;
+}
+
+/* For one that is busy. NULL: there is no chunk now. */
 static struct sl_output *next_chunk(struct sluice_writer *w)
 {
-	struct sl_frame *frame = is_over(w) ? NULL : next_frame(w);
+	bool may = !is_over(w) && w->locked.compressing <= compressors_allowed(w);
+	struct sl_frame *frame = may ? next_frame(w) : NULL;
 	struct sl_output *output;
 
 	if (!frame)
@@ -79,6 +101,7 @@ static void deliver(struct sl_output *output, double max_error, int64_t took)
 		sl_list_append(&s->tools->locked.free, &output->link);
 	} else {
 		sl_list_append(&frame->locked.finished, &output->link);
+		s->writer->locked.finished++;
 		if (output->bytes == output->room)
 			sl_frame_used(frame, 1);
 	}
@@ -114,6 +137,7 @@ static void compressor_run(struct sl_task *task)
 		}
 	}
 	compressor->busy = false;
+	w->locked.compressing--;
 	pthread_mutex_unlock(&w->mutex);
 }
 
@@ -145,10 +169,13 @@ void sl_compress_kick(struct sluice_writer *w)
 	for (unsigned i = 0; wanted && i < w->threads; i++) {
 		struct sl_compressor *compressor = &w->compressors[i];
 
+		if (w->locked.compressing >= compressors_allowed(w))
+			return;
 		if (compressor->busy)
 			continue;
 		wanted--;
 		compressor->busy = true;
+		w->locked.compressing++;
 		sl_pool_submit(w->pool, &compressor->task);
 	}
 }

@@ -187,6 +187,7 @@ static struct sl_output *next_output(struct sluice_writer *w, bool cut)
 		sl_list_append(&w->locked.series, link);
 		if (!s->tools)
 			return plain_output(frame);
+		w->locked.finished--;
 		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_output, link);
 	}
 	return NULL;

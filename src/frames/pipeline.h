@@ -265,6 +265,8 @@ struct sluice_writer {
 	pthread_cond_t told; /* for who waits for an errand, a flush or the end */
 	struct {
 		struct sl_list series, tools, errands;
+		unsigned compressing; /* compressors that are busy */
+		unsigned finished;    /* outputs that wait to be stored */
 		enum sl_closing closing;
 		bool ended;        /* the keeper does nothing any more */
 		unsigned writes;   /* operations of the engine in flight: frames to their places, */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the place of shuffle_x86.c and precision_x86.c on other processors. */
+/* In the place of adler32_x86.c, precision_x86.c and shuffle_x86.c on other processors. */
+#include "frames/adler32.h"
 #include "frames/precision.h"
 #include "frames/shuffle.h"
 
@@ -10,6 +11,11 @@ const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_simd way)
 }
 
 sl_rounder *const *sl_precision_rounders(void)
+{
+	return NULL;
+}
+
+sl_adler_adder *sl_adler_kernel(void)
 {
 	return NULL;
 }

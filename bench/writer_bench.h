@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The program that bench/writer drives: it stores frames in one way, measures that, and prints one JSON
+ * object. Anything that goes wrong ends it.
+ */
+#ifndef BENCH_WRITER_BENCH_H
+#define BENCH_WRITER_BENCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+
+#define DATASET "v"
+
+/* What all ways of storing are told. Frames are float32. */
+struct sink_options {
+	const char *path;
+	const char *codec; /* "none", "deflate", "zstd", "lz4" */
+	int level;
+	size_t rows, columns;
+	size_t chunk_rows, chunk_columns; /* 0: what sluice would choose, or contiguous */
+	size_t cache;                     /* bytes of HDF5's chunk cache; 0: as it is */
+	uint64_t frames;                  /* how many there will be */
+	int grows;                        /* sluice is not told so */
+	size_t threads;
+	unsigned depth;
+	int stats; /* sluice tells of its stages at the end */
+};
+
+/*
+ * A way of storing. The caller fills what acquire returned, submits it, and so on; push takes what stays
+ * the caller's. After close all is in the file.
+ */
+struct sink_ops {
+	const char *name;
+	void *(*open)(const struct sink_options *options);
+	float *(*acquire)(void *sink);
+	void (*submit)(void *sink, float *frame);
+	void (*push)(void *sink, const float *frame);
+	void (*close)(void *sink);
+};
+
+extern const struct sink_ops sink_hdf5;   /* H5Dwrite, when it is called */
+extern const struct sink_ops sink_course; /* the same on a thread behind a channel */
+extern const struct sink_ops sink_sluice;
+extern const struct sink_ops sink_nothing; /* forgets the frames */
+
+const char *hdf5_version(void);
+/* Quoted names, with commas between them. */
+void sluice_print_codecs(void);
+
+/* What the program is asked for; writer_main.c says what each is. */
+extern struct bench_options {
+	struct sink_options sink;
+	const char *kind, *from, *state;
+	unsigned steps, cores;
+	int sync, fill, ready, apart;
+	double compute, pause;
+} options;
+
+/* What a run found, in seconds. */
+extern struct bench_found {
+	double start, cpu, seconds;
+	double calls;   /* in acquire, submit, push */
+	double longest; /* one of them */
+	double filling; /* in between */
+	double busy;    /* processor time of the whole machine */
+} found;
+
+double seconds_of(clockid_t id);
+void bench_run(const struct sink_ops *ops);
+
+size_t frame_cells(void);
+/* Before a run; for source_at() only a file. */
+void source_open(void);
+size_t source_count(void); /* of different frames */
+/* All of them in turn, or as many as are wanted, evenly. */
+const float *source_at(uint64_t i);
+/* The next one, by a copy or the simulation, and as long as a caller shall compute. */
+void source_fill(float *frame, uint64_t i);
+
+/* Memory whose pages are there. */
+void *touched(size_t bytes);
+
+#endif
