@@ -121,6 +121,7 @@ static void compressor_run(struct sl_task *task)
 		double max_error;
 		int rc;
 
+		sl_compress_kick(w);
 		pthread_mutex_unlock(&w->mutex);
 		sl_geometry_block(&s->geometry, output->number, &output->block);
 		rc = sl_chunk_make(s, compressor->index, output, &max_error);
@@ -141,42 +142,29 @@ static void compressor_run(struct sl_task *task)
 	pthread_mutex_unlock(&w->mutex);
 }
 
-/* How many chunks could be begun now, as far as that matters. */
-static unsigned chunks_waiting(struct sluice_writer *w)
+/* Whether a chunk could be begun now. */
+static bool chunk_waits(struct sluice_writer *w)
 {
-	uint64_t count = 0;
-
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
-
-		if (!s->tools || sl_list_empty(&s->tools->locked.free))
-			continue;
-		sl_list_each (at, &s->locked.line) {
-			struct sl_frame *frame = SL_CONTAINER(at, struct sl_frame, locked.link);
-
-			if (!frame->locked.ready)
-				break;
-			count += s->geometry.chunks - frame->locked.begun;
-		}
-	}
-	return SL_MIN(count, w->threads);
+	return !is_over(w) && next_frame(w);
 }
 
+/*
+ * One at most: it hands in the next one itself. So a program that submits a frame wakes one thread, and is
+ * not held up by a wake for each core.
+ */
 void sl_compress_kick(struct sluice_writer *w)
 {
-	unsigned wanted = is_over(w) ? 0 : chunks_waiting(w);
-
-	for (unsigned i = 0; wanted && i < w->threads; i++) {
+	if (w->locked.compressing >= compressors_allowed(w) || !chunk_waits(w))
+		return;
+	for (unsigned i = 0; i < w->threads; i++) {
 		struct sl_compressor *compressor = &w->compressors[i];
 
-		if (w->locked.compressing >= compressors_allowed(w))
-			return;
 		if (compressor->busy)
 			continue;
-		wanted--;
 		compressor->busy = true;
 		w->locked.compressing++;
 		sl_pool_submit(w->pool, &compressor->task);
+		return;
 	}
 }
 
