@@ -152,12 +152,14 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_output
 	*max_error = s->layout.precision ? round_block(s, output) : 0;
 	if (s->layout.codec->filter)
 		return compress(s, compressor, output);
-	output->mask = 0;
+	/* A dataset of somebody else may have a shuffle and no codec; what is gathered is shuffled. */
+	output->mask = s->mask_shuffle;
 	output->length = s->geometry.chunk_bytes;
 	output->bytes = output->frame->data + output->block.start;
 	if (!output->block.whole && !s->layout.contiguous) {
 		gather(s, output, output->room);
 		output->bytes = output->room;
+		output->mask = 0;
 	}
 	return 0;
 }

@@ -120,6 +120,9 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 		s->locked.held += state == SL_FRAME_ACQUIRED;
 		s->locked.promised += state == SL_FRAME_FILLING;
 		*out = frame;
+	} else if (!sl_list_empty(&s->locked.free)) {
+		/* Whoever else waits was not told of the one that is not taken. */
+		pthread_cond_signal(&s->freed);
 	}
 	pthread_mutex_unlock(&s->writer->mutex);
 	return rc;

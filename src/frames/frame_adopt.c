@@ -271,6 +271,10 @@ static int adopt_precision(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		H5Aclose(attribute);
 	if (err < 0)
 		return err;
+	/* Whoever has given it to other numbers: they have no mantissa. */
+	if (bits && layout->type < SLUICE_FLOAT16)
+		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
+		               dataset->name, type_names[layout->type], bits);
 	if (layout->precision && layout->precision != bits)
 		return sl_fail(-EEXIST, "'%s' keeps %u bits of the mantissa (0: all), asked for %u",
 		               dataset->name, bits, layout->precision);

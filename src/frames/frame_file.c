@@ -180,6 +180,8 @@ static int open_with_hdf5(struct sl_frame_file *file)
 	if (!err)
 		err = file->own.named ? open_old(file, access) : create_new(file, access);
 	H5Pclose(access);
+	/* HDF5 may be taken down while a frame is stored in part, by exit() or H5close() of the program. */
+	file->vfd.sealed = true;
 	return err;
 }
 
@@ -286,9 +288,13 @@ static int check_name(struct sl_frame_file *file)
 
 int sl_frame_flush(struct sl_frame_file *file)
 {
+	herr_t done;
 	int err;
 
-	if (H5Fflush(file->id, H5F_SCOPE_GLOBAL) < 0 || file->vfd.error)
+	file->vfd.sealed = false;
+	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
+	file->vfd.sealed = true;
+	if (done < 0 || file->vfd.error)
 		return sl_frame_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
 		err = sl_new_file_name(&file->own, file->durable);
@@ -326,6 +332,7 @@ static int close_with_hdf5(struct sl_frame_file *file, bool keep)
 
 	if (!keep && !file->vfd.error)
 		file->vfd.error = -ECANCELED;
+	file->vfd.sealed = false;
 	while (!sl_list_empty(&file->datasets))
 		sl_frame_dataset_free(
 			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_frame_dataset, link));

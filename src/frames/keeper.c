@@ -115,7 +115,7 @@ static void count_chunk(const struct sl_output *output, int64_t took)
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += output->length;
 	counts->chunks++;
-	counts->raw_chunks += output->mask != 0;
+	counts->raw_chunks += (output->mask & output->frame->series->mask_codec) != 0;
 }
 
 static void store_chunk(struct sl_output *output)
@@ -252,8 +252,7 @@ static bool store_something(struct sluice_writer *w, bool cut)
 
 static bool flush_is_due(struct sluice_writer *w)
 {
-	if (w->locked.flush_asked > w->locked.flush_done &&
-	    stored_through(w) >= w->locked.flush_cut)
+	if (w->locked.flush_wanted && stored_through(w) >= w->locked.flush_cut)
 		return true;
 	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
 		return true;
@@ -283,12 +282,10 @@ static void count_flush(struct sluice_writer *w, uint64_t through, int64_t took)
 
 static void flush(struct sluice_writer *w)
 {
-	uint64_t through = stored_through(w), ticket = w->locked.flush_done;
+	uint64_t through = stored_through(w);
 	int64_t begun = sl_now();
 	int rc;
 
-	if (through >= w->locked.flush_cut)
-		ticket = w->locked.flush_asked;
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_flush(w->file);
 	pthread_mutex_lock(&w->mutex);
@@ -299,7 +296,10 @@ static void flush(struct sluice_writer *w)
 	w->locked.dirty = false;
 	w->locked.dirty_since = SL_FOREVER;
 	w->locked.frames_since = 0;
-	w->locked.flush_done = ticket;
+	if (through >= w->locked.flush_cut) {
+		w->locked.flush_cut = w->locked.flush_last;
+		w->locked.flush_wanted = through < w->locked.flush_last;
+	}
 	count_flush(w, through, sl_now() - begun);
 	pthread_cond_broadcast(&w->told);
 }

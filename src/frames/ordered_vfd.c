@@ -46,6 +46,7 @@ enum rank {
 struct ordered_file {
 	H5FD_t pub; /* HDF5's; first */
 	int fd;
+	pid_t process; /* that has opened it */
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
@@ -135,6 +136,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	/* HDF5 opens more than once when it makes a file, and the first time may fail. */
 	info->vfd->error = 0;
 	file->ignores_missing_locks = ignores_missing_locks;
+	file->process = getpid();
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	file->eof = status.st_size;
@@ -212,6 +214,12 @@ static void begin_change(struct ordered_file *file)
 	if (!file->changed)
 		file->flushed_eoa = file->eoa;
 	file->changed = true;
+}
+
+static void look_for_fork(const struct ordered_file *file)
+{
+	if (file->process != getpid() && !file->vfd->error)
+		file->vfd->error = -ECHILD;
 }
 
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
@@ -367,6 +375,7 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	int err;
 
 	(void)dxpl;
+	look_for_fork(file);
 	begin_change(file);
 	if (type != H5FD_MEM_DRAW) {
 		err = hold(file, type, start, size, bytes);
@@ -499,7 +508,8 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	herr_t done;
 
 	(void)dxpl;
-	if (!file->changed || !complete(file))
+	look_for_fork(file);
+	if (!file->changed || file->vfd->sealed || !complete(file))
 		return 0;
 	if (!file->vfd->error)
 		done = flush_held(file);

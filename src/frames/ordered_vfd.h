@@ -33,6 +33,9 @@ struct sl_ordered_vfd {
 	uint64_t held_limit; /* bytes of metadata held back; 0: no limit. See sl_ordered_vfd_set */
 	int fd;     /* above 0: the file is open already, and its name is only for people */
 	bool pages; /* at any time: raw blocks that are allocated now begin with a page */
+	/* At any time: H5Fflush writes nothing, and H5Fclose drops what is held, as HDF5 does both by
+	 * itself when it is taken down at the end of the program. */
+	bool sealed;
 
 	/* What the driver tells. On the thread that is in HDF5, or holds its lock. */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
@@ -57,6 +60,9 @@ struct sl_ordered_vfd {
  * all else succeeds, so that HDF5, which does not get over errors while it closes things, can be
  * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
  * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
+ *
+ * In a child of fork() the file is left alone in the same way: HDF5 would write there what it was when
+ * the child was made.
  *
  * vfd->fd stays the caller's; HDF5 closes duplicates, which share their lock with it.
  *

@@ -272,9 +272,10 @@ struct sluice_writer {
 		unsigned writes;   /* operations of the engine in flight: frames to their places, */
 		unsigned copies;   /* frames from devices */
 		uint64_t sequence; /* of the last frame */
-		uint64_t flush_asked,
-			flush_done;    /* tickets: of the last who asked, and who was served */
-		uint64_t flush_cut;    /* the last frame that was there when it was asked for */
+		bool flush_wanted; /* by somebody */
+		/* The last frames that were there when it was asked for: by the first who was not served
+		 * yet, so that those who come later do not hold him up, and by the last. */
+		uint64_t flush_cut, flush_last;
 		uint64_t flushed;      /* up to that frame */
 		bool dirty;            /* there is something to flush */
 		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */

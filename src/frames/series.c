@@ -31,6 +31,11 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 	               name, bytes, had, w->memory_bytes, had + bytes);
 }
 
+static size_t round_up(size_t bytes)
+{
+	return (bytes + PAGE - 1) / PAGE * PAGE;
+}
+
 static void give_bytes(struct sluice_writer *w, uint64_t bytes)
 {
 	pthread_mutex_lock(&w->mutex);
@@ -49,10 +54,13 @@ static int shape_frames(struct sluice_series *s)
 	memcpy(g->shape, layout->shape, sizeof(g->shape));
 	memcpy(g->chunk, layout->chunk, sizeof(g->chunk));
 	rc = sl_geometry_init(g);
-	s->stride = (g->frame_bytes + PAGE - 1) / PAGE * PAGE;
+	s->stride = round_up(g->frame_bytes);
 	if (!rc && s->stride > INT64_MAX / s->depth)
 		rc = sl_fail(-EINVAL, "%u frames of %zu bytes are too much", s->depth,
 		             g->frame_bytes);
+	if (!rc && layout->contiguous && layout->frames > INT64_MAX / 2 / g->frame_bytes)
+		rc = sl_fail(-EINVAL, "%" PRIu64 " frames of %zu bytes are too much for a file",
+		             layout->frames, g->frame_bytes);
 	/* Nothing has to be done to them. */
 	if (layout->contiguous && !layout->precision)
 		g->chunks = 0;
@@ -160,6 +168,13 @@ static void drop_tools(struct sluice_series *s)
 	sl_tools_free(tools);
 }
 
+static void drop_proof(struct sluice_series *s)
+{
+	give_bytes(s->writer, s->proof.length);
+	s->bytes -= s->proof.length;
+	sl_area_release(&s->proof);
+}
+
 /* With writer->adding, which guards the numbers of users. */
 static int take_tools(struct sluice_series *s)
 {
@@ -167,7 +182,7 @@ static int take_tools(struct sluice_series *s)
 	                        .level = s->layout.level,
 	                        .chunk_bytes = s->geometry.chunk_bytes,
 	                        .count = s->writer->threads};
-	size_t proof = s->layout.codec->filter ? s->geometry.chunk_bytes : 0;
+	size_t proof = s->layout.codec->filter ? round_up(s->geometry.chunk_bytes) : 0;
 	int rc;
 
 	kind.bare = needs_no_room(s);
@@ -182,7 +197,6 @@ static int take_tools(struct sluice_series *s)
 	if (rc)
 		return rc;
 	s->bytes += proof;
-	sl_area_release(&s->proof);
 	return sl_area_take(&s->proof, proof);
 }
 
@@ -206,12 +220,14 @@ static int add_dataset(struct sl_errand *errand)
 		return rc;
 	s->mask_codec = sl_frame_file_mask_codec(s->dataset);
 	s->mask_shuffle = sl_frame_file_mask_shuffle(s->dataset);
+	s->plain.mask = s->mask_shuffle;
 	return s->layout.contiguous ? sl_direct_open(s) : 0;
 }
 
 static bool is_same(const struct sl_frame_layout *a, const struct sl_frame_layout *b)
 {
 	return a->codec == b->codec && a->level == b->level && a->contiguous == b->contiguous &&
+	       a->precision == b->precision &&
 	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
 }
 
@@ -227,6 +243,7 @@ static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
 	if (rc || is_same(&asked, &s->layout))
 		return rc;
 	drop_tools(s);
+	drop_proof(s);
 	rc = shape_frames(s);
 	return rc ? rc : take_tools(s);
 }

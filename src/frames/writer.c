@@ -259,10 +259,26 @@ static void retire(struct sluice_writer *w)
 
 /* -------------------------------------------------------------------------------- flush, close */
 
+static void ask_flush(struct sluice_writer *w)
+{
+	if (!w->locked.flush_wanted)
+		w->locked.flush_cut = w->locked.sequence;
+	w->locked.flush_last = w->locked.sequence;
+	w->locked.flush_wanted = true;
+	pthread_cond_signal(&w->work);
+}
+
+/* One that began before is as good, if it has those frames: what else there was to flush was there then. */
+static bool is_flushed(const struct sluice_writer *w, uint64_t cut, uint64_t flushes)
+{
+	return w->locked.flushed >= cut && w->locked.flushes > flushes;
+}
+
 int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 {
 	int64_t deadline = sl_deadline(timeout_ms);
-	uint64_t ticket = 0;
+	uint64_t cut, flushes;
+	bool wait;
 	int rc = w ? sl_context_check(w->ctx)
 	           : sl_fail(-EINVAL, "sluice_writer_flush: the writer is NULL");
 
@@ -270,16 +286,19 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 		return rc;
 	pthread_mutex_lock(&w->mutex);
 	rc = sl_writer_check(w);
-	if (!rc && (w->locked.dirty || w->locked.flushed < w->locked.sequence)) {
-		ticket = ++w->locked.flush_asked;
-		w->locked.flush_cut = w->locked.sequence;
-		pthread_cond_signal(&w->work);
-	}
+	cut = w->locked.sequence;
+	flushes = w->locked.flushes;
+	wait = !rc && (w->locked.dirty || w->locked.flushed < cut);
+	if (wait)
+		ask_flush(w);
 	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the deadline. */
-	while (!rc && w->locked.flush_done < ticket) {
-		if (!sl_writer_wait(w, &w->told, deadline) && w->locked.flush_done < ticket)
+	while (!rc && wait) {
+		bool late = !sl_writer_wait(w, &w->told, deadline);
+
+		wait = !is_flushed(w, cut, flushes);
+		if (wait && late)
 			rc = sl_fail(-EINPROGRESS, "'%s' is not flushed yet", w->path);
-		else if (w->locked.flush_done < ticket)
+		else if (wait)
 			rc = sl_writer_check(w);
 	}
 	pthread_mutex_unlock(&w->mutex);

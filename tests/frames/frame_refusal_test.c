@@ -114,7 +114,7 @@ struct other {
 	hid_t type;
 	hsize_t extent[3], most[3], chunk[3];
 	bool shuffle, fletcher, compact, latest;
-	unsigned deflate;
+	unsigned deflate, precision;
 };
 
 static struct other other_usual(void)
@@ -125,6 +125,17 @@ static struct other other_usual(void)
 	                      .chunk = {1, 4, 5},
 	                      .shuffle = true,
 	                      .deflate = 6};
+}
+
+static void give_precision(hid_t set, unsigned bits)
+{
+	hid_t space = H5Screate(H5S_SCALAR);
+	hid_t attribute = H5Acreate2(set, "sluice_precision", H5T_NATIVE_UINT, space, H5P_DEFAULT,
+	                             H5P_DEFAULT);
+
+	assert_true(H5Awrite(attribute, H5T_NATIVE_UINT, &bits) >= 0);
+	H5Aclose(attribute);
+	H5Sclose(space);
 }
 
 static void make_other(const struct other *other, const char *name)
@@ -151,6 +162,8 @@ static void make_other(const struct other *other, const char *name)
 		H5Pset_fletcher32(list);
 	set = H5Dcreate2(file, name, other->type, space, H5P_DEFAULT, list, H5P_DEFAULT);
 	assert_true(set >= 0);
+	if (other->precision)
+		give_precision(set, other->precision);
 	H5Dclose(set);
 	H5Sclose(space);
 	H5Pclose(list);
@@ -194,6 +207,12 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 	other.type = H5T_NATIVE_INT32;
 	assert_int_equal(make_and_continue(other, layout), -EEXIST);
 	frame_said("'/u' is int32, asked for float32");
+	other.precision = 7;
+	wrong = layout;
+	wrong.type = SLUICE_INT32;
+	assert_int_equal(make_and_continue(other, wrong), -EEXIST);
+	frame_said("'/u' is int32, and says that it keeps 7 bits of a mantissa");
+	other.precision = 0;
 	other.type = H5T_IEEE_F32BE;
 	assert_int_equal(make_and_continue(other, layout), -EEXIST);
 	frame_said("of another type");

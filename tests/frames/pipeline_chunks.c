@@ -212,19 +212,98 @@ static void adopt_another(struct sl_frame_layout *layout)
 	assert_ok(__real_sl_codec_find("none", 1, &layout->codec));
 }
 
+/* As other programs make them: with a shuffle and no codec. */
+static void adopt_a_shuffle(struct sl_frame_layout *layout)
+{
+	adopt_another(layout);
+	layout->shuffle = true;
+}
+
+static void adopt_a_shuffle_of_whole_rows(struct sl_frame_layout *layout)
+{
+	adopt_a_shuffle(layout);
+	layout->chunk[0] = 8;
+	layout->chunk[1] = 50;
+}
+
 static void a_dataset_that_is_continued_keeps_its_chunks_and_codec(void **state)
+{
+	static void (*const adopts[])(struct sl_frame_layout *) = {adopt_another, adopt_a_shuffle,
+	                                                           adopt_a_shuffle_of_whole_rows};
+
+	for (size_t i = 0; i < COUNT_OF(adopts); i++) {
+		struct sluice_series_options o = small_options();
+		sluice_writer *w = writer_open(*state, NULL);
+		sluice_series *s;
+
+		fake.adopt = adopts[i];
+		fake.first = 17;
+		s = series_add(w, "u", &o);
+		for (uint64_t k = 0; k < 5; k++)
+			frame_put(s, 1, k);
+		assert_ok(sluice_writer_flush(w, -1));
+		assert_int_equal(writer_stats(w).raw_chunks, 0);
+		assert_ok(sluice_writer_close(w, -1));
+		assert_frames(&fake.datasets[0], 1, 5);
+		fake_reset();
+	}
+}
+
+static void adopt_other_chunks(struct sl_frame_layout *layout)
+{
+	layout->chunk[0] = 20;
+}
+
+static void memory_of_what_was_asked_for_and_is_not_is_given_back(void **state)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
-	sluice_series *s;
+	uint64_t adopted;
 
-	fake.adopt = adopt_another;
-	fake.first = 17;
-	s = series_add(w, "u", &o);
-	for (uint64_t k = 0; k < 5; k++)
-		frame_put(s, 1, k);
+	fake.adopt = adopt_other_chunks;
+	series_add(w, "u", &o);
+	adopted = writer_stats(w).memory_bytes;
 	assert_ok(sluice_writer_close(w, -1));
-	assert_frames(&fake.datasets[0], 1, 5);
+	fake_reset();
+	o.chunk[0] = 20;
+	w = writer_open(*state, NULL);
+	series_add(w, "u", &o);
+	assert_int_equal(adopted, writer_stats(w).memory_bytes);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
+static void adopt_a_precision(struct sl_frame_layout *layout)
+{
+	layout->precision = 6;
+}
+
+static void a_dataset_that_is_continued_keeps_its_precision(void **state)
+{
+	for (int fixed = 0; fixed < 2; fixed++) {
+		struct sluice_series_options o = small_options();
+		sluice_writer *w = writer_open(*state, NULL);
+		float *own = malloc(8000), *found = malloc(8000);
+		sluice_series *s;
+
+		fake.adopt = adopt_a_precision;
+		o.codec = "none";
+		o.chunk[0] = 8;
+		o.frames = fixed ? 3 : 0;
+		s = series_add(w, "u", &o);
+		for (int i = 0; i < 2000; i++)
+			own[i] = sinf((float)i * 0.1f) * 100;
+		assert_ok(sluice_series_push(s, own, NULL, -1));
+		assert_ok(sluice_writer_flush(w, -1));
+		assert_true(series_stats(s).max_error > 0.1);
+		assert_ok(sluice_writer_close(w, -1));
+		assert_true(fake_read(&fake.datasets[0], 0, found));
+		for (int i = 0; i < 2000; i++)
+			assert_true(found[i] == 0 ||
+			            fmodf(found[i], ldexpf(1, ilogbf(found[i]) - 6)) == 0);
+		fake_reset();
+		free(own);
+		free(found);
+	}
 }
 
 static void codecs_are_described(void **state)
@@ -250,6 +329,8 @@ int group_chunks(void)
 		pipeline_test(precision_is_kept_and_its_error_told),
 		pipeline_test(an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk),
 		pipeline_test(a_dataset_that_is_continued_keeps_its_chunks_and_codec),
+		pipeline_test(memory_of_what_was_asked_for_and_is_not_is_given_back),
+		pipeline_test(a_dataset_that_is_continued_keeps_its_precision),
 		pipeline_test(codecs_are_described),
 	};
 

@@ -85,6 +85,41 @@ static void a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for(void **st
 	assert_ok(sluice_writer_close(w, -1));
 }
 
+static void *flush_once(void *argument)
+{
+	return (void *)(intptr_t)sluice_writer_flush(argument, 5000);
+}
+
+static void a_flush_is_not_put_off_by_those_that_are_asked_for_later(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	double begun = seconds_now();
+	sluice_writer *w;
+	sluice_series *s;
+	pthread_t thread;
+	uint64_t k = 0;
+	void *result;
+
+	wo.checkpoint_ms = -1;
+	o.codec = "none";
+	o.depth = 4;
+	w = writer_open(*state, &wo);
+	s = series_add(w, "u", &o);
+	atomic_store(&fake.slow_us, 1000);
+	for (; k < 4; k++)
+		frame_put(s, 1, k);
+	assert_int_equal(pthread_create(&thread, NULL, flush_once, w), 0);
+	for (; pthread_tryjoin_np(thread, &result) && seconds_now() - begun < 10; k++) {
+		frame_put(s, 1, k);
+		assert_int_equal(sluice_writer_flush(w, 0), -EINPROGRESS);
+	}
+	assert_int_equal((intptr_t)result, 0);
+	assert_ok(sluice_writer_flush(w, -1));
+	assert_int_equal(series_stats(s).visible, k);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
 static void durable_frames_are_counted_where_they_are(void **state)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
@@ -258,6 +293,7 @@ int group_flush(void)
 		pipeline_test(a_flush_has_all_that_was_submitted_before_it),
 		pipeline_test(a_flush_that_takes_too_long_goes_on),
 		pipeline_test(a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for),
+		pipeline_test(a_flush_is_not_put_off_by_those_that_are_asked_for_later),
 		pipeline_test(durable_frames_are_counted_where_they_are),
 		pipeline_test(checkpoints_come_by_the_number_of_frames),
 		pipeline_test(checkpoints_come_by_time_if_there_is_anything),

@@ -191,6 +191,45 @@ static void a_fixed_number_of_frames_is_not_exceeded(void **state)
 	assert_frames(&fake.datasets[0], 1, 3);
 }
 
+static _Atomic int full;
+
+static void *push_one_too_many(void *argument)
+{
+	static const char own[8000];
+
+	if (sluice_series_push(argument, own, NULL, -1) == -ENOSPC)
+		atomic_fetch_add(&full, 1);
+	return NULL;
+}
+
+static void all_who_wait_to_push_are_told_that_the_series_is_full(void **state)
+{
+	struct sluice_series_options o = small_options();
+	sluice_writer *w = writer_open(*state, NULL);
+	double begun = seconds_now();
+	pthread_t threads[3];
+	sluice_series *s;
+
+	o.codec = "none";
+	o.frames = 1;
+	o.depth = 1;
+	s = series_add(w, "u", &o);
+	atomic_store(&fake.shut, true);
+	atomic_store(&full, 0);
+	frame_put(s, 1, 0);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, push_one_too_many, s), 0);
+	sleep_ms(30);
+	assert_int_equal(atomic_load(&full), 0);
+	atomic_store(&fake.shut, false);
+	while (atomic_load(&full) < 3 && seconds_now() - begun < 10)
+		sleep_ms(1);
+	assert_int_equal(atomic_load(&full), 3);
+	for (int i = 0; i < 3; i++)
+		pthread_join(threads[i], NULL);
+	assert_ok(sluice_writer_close(w, -1));
+}
+
 static void memory_is_a_hard_limit_whose_need_is_told(void **state)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
@@ -245,6 +284,7 @@ static void options_that_are_wrong_are_named(void **state)
 	REFUSED(EINVAL, "shape[1]", o.shape[1] = 0);
 	REFUSED(EINVAL, "1 of 2", o.chunk[1] = 0);
 	REFUSED(EINVAL, "too many bytes", o.shape[0] = UINT64_MAX / 2);
+	REFUSED(EINVAL, "too much for a file", o.codec = "none", o.frames = UINT64_C(1) << 50);
 	REFUSED(EINVAL, "'gzip'", o.codec = "gzip");
 	REFUSED(EINVAL, "levels", o.level = 10);
 	REFUSED(EINVAL, "no use for a shuffle", o.codec = "none", o.shuffle = SLUICE_SHUFFLE_BYTE);
@@ -340,6 +380,7 @@ int group_order(void)
 		pipeline_test(a_wrong_frame_is_told_from_a_right_one),
 		pipeline_test(frames_that_find_no_room_are_dropped_and_counted_where_asked_for),
 		pipeline_test(a_fixed_number_of_frames_is_not_exceeded),
+		pipeline_test(all_who_wait_to_push_are_told_that_the_series_is_full),
 		pipeline_test(memory_is_a_hard_limit_whose_need_is_told),
 		pipeline_test(options_that_are_wrong_are_named),
 		pipeline_test(in_a_child_of_fork_every_call_answers_echild),

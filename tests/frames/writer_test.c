@@ -167,55 +167,110 @@ static void a_file_is_continued(void **state)
 	H5Fclose(file);
 }
 
-/* A process of its own, which leaves by exit() with a writer at work. */
-static void leave(const char *path)
+/* Waits until so many frames are stored. */
+static void wait_for(sluice_series *s, uint64_t stored)
+{
+	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+
+	do {
+		sleep_ms(1);
+		assert_ok(sluice_series_stats(s, &stats));
+	} while (stats.stored < stored);
+}
+
+/* Processes of their own. HDF5 is theirs too, and is taken down by exit(). */
+static sluice_series *begin(const char *path, sluice_writer **w)
 {
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
 	sluice_context *ctx;
-	sluice_writer *w;
-	sluice_series *s;
 
 	o.checkpoint_ms = -1;
-	if (sluice_context_new(NULL, &ctx) || sluice_writer_open(ctx, path, &o, &w))
+	if (H5open() < 0 || sluice_context_new(NULL, &ctx) || sluice_writer_open(ctx, path, &o, w))
 		_exit(1);
-	s = series_add(w, "u", "deflate", 0);
+	return series_add(*w, "u", "deflate", 0);
+}
+
+static void leave_by_exit(const char *path)
+{
+	sluice_writer *w;
+	sluice_series *s = begin(path, &w);
+
 	frames_put(s, 0, 7);
 	if (sluice_writer_flush(w, -1))
 		_exit(2);
 	frames_put(s, 7, 12);
+	wait_for(s, 9);
 	exit(0);
 }
 
-static void a_process_that_ends_without_closing_leaves_the_last_flush(void **state)
+static void leave_a_child_behind(const char *path)
+{
+	sluice_writer *w;
+	sluice_series *s = begin(path, &w);
+	int ends[2], status;
+	pid_t pid;
+	char byte;
+
+	frames_put(s, 0, 7);
+	wait_for(s, 7);
+	if (pipe(ends) || (pid = fork()) < 0)
+		_exit(2);
+	if (!pid) {
+		close(ends[1]);
+		/* As exit() has it done, but for leaks, of which a child has many. */
+		_exit(read(ends[0], &byte, 1) || H5close() < 0);
+	}
+	frames_put(s, 7, 12);
+	if (sluice_writer_flush(w, -1) || close(ends[1]) || waitpid(pid, &status, 0) != pid)
+		_exit(3);
+	_exit(status ? 4 : 0);
+}
+
+static void assert_left(void (*process)(const char *path), uint64_t frames)
 {
 	char dir[] = "writer-XXXXXX", path[64];
 	const char *base = getenv("SLUICE_TEST_DIR");
-	hid_t file;
+	hid_t file, dataset;
 	int status;
 	pid_t pid;
 
-	(void)state;
 	if (base)
 		assert_int_equal(chdir(base), 0);
 	assert_non_null(mkdtemp(dir));
 	snprintf(path, sizeof(path), "%s/frames.h5", dir);
 	pid = fork();
 	if (!pid)
-		leave(path);
+		process(path);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(status, 0);
 	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	assert_true(file >= 0);
-	assert_dataset(file, "u", 7);
+	assert_dataset(file, "u", frames);
+	dataset = H5Dopen2(file, "u", H5P_DEFAULT);
+	assert_int_equal(rows_of(dataset), frames);
+	H5Dclose(dataset);
 	H5Fclose(file);
 	unlink(path);
 	rmdir(dir);
 }
 
+static void a_process_that_ends_without_closing_leaves_the_last_flush(void **state)
+{
+	(void)state;
+	assert_left(leave_by_exit, 7);
+}
+
+static void a_child_of_fork_that_ends_leaves_the_file_alone(void **state)
+{
+	(void)state;
+	assert_left(leave_a_child_behind, 12);
+}
+
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		/* First: a child of a process that has no context. */
+		/* First: children of a process that has no context, and has not used HDF5. */
+		cmocka_unit_test(a_child_of_fork_that_ends_leaves_the_file_alone),
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
