@@ -140,6 +140,9 @@ static int writer_close(struct storage *s)
 		note(s, sluice_writer_close(s->writer, -1));
 	else
 		sluice_writer_discard(s->writer);
+	/* The file was deleted. */
+	if (s->failed == -ESTALE)
+		s->totals.frames = 0;
 	s->writer = NULL;
 	s->series = NULL;
 	if (!sluice_context_free(s->context))

@@ -156,9 +156,10 @@ struct sluice_series_options {
 	/* Elements of a chunk, what is compressed as one; a larger one than the frame is cut to it.
 	 * All 0: chosen so that every core has one of a frame, of 256 KiB to 1 MiB. */
 	uint64_t chunk[SLUICE_RANK_MOST];
-	/* Frames that the series will have: their space is taken now. 0: it grows. With codec "none"
-	 * the frames of a fixed number lie one behind the other (a contiguous dataset), and go to the disk
-	 * directly; the dataset's attribute "sluice_frames" has the number of those that are stored. */
+	/* Frames that the series will have at most. 0: it grows. With codec "none" the frames of a fixed
+	 * number lie one behind the other (a contiguous dataset), whose space on the disk is taken when the
+	 * series is added, and go to the disk directly; the dataset's attribute "sluice_frames" has the
+	 * number of those that are stored. */
 	uint64_t frames;
 	/* Frames that the program and the writer hold together; 0: 2, the least that overlaps. Two more
 	 * than the program holds at a time is never too little. A frame that is compressed counts no more:
@@ -195,7 +196,8 @@ struct sluice_series_options {
  * -EINVAL: an option is wrong. -EEXIST: the name is taken in this writer, or by something else than such a
  * dataset. -ENOTSUP: the codec is not built in, or the dataset has a filter that is none of ours. -EBADMSG: a
  * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room for the name, in a group
- * that another program made. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
+ * that another program made; or on the disk, for the frames of a contiguous dataset: that is an error of
+ * the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
  */
 SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
                                  const struct sluice_series_options *o, sluice_series **out);
@@ -203,7 +205,8 @@ SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
 /*
  * A frame to fill, recycled: its contents are undefined. Aligned to 4096 bytes. Waits while depth of them
  * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN. It stays
- * the caller's until submit or discard. -EDEADLK: the program holds all of them itself.
+ * the caller's until submit or discard. -EDEADLK: it would wait for ever, as the program holds all of them
+ * itself.
  */
 SLUICE_API int sluice_series_acquire(sluice_series *s, int timeout_ms, void **frame);
 

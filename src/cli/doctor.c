@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "sluice/writer.h"
 
 struct options {
 	const char *path;
@@ -24,7 +25,7 @@ static const struct argp_option option_list[] = {
 
 static const char description[] =
 	"Shows what this machine offers and what sluice makes of it, GPUs and their drivers, the "
-	"settings in force, and with "
+	"codecs of the frame writer, the settings in force, and with "
 	"PATH (default: the working directory) whether files there can bypass the page cache.\v"
 	"'+' is there and used, '-' is missing or switched off.";
 
@@ -68,6 +69,42 @@ static void print_features(const struct options *o, const sluice_context *ctx)
 	cli_heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
 		cli_feature_print(o->json, &f, i == 0);
+	cli_list_end(o->json);
+}
+
+static void print_codec(const struct options *o, const struct sluice_codec *codec)
+{
+	struct sluice_feature f = {.name = codec->name, .usable = !codec->missing};
+	char detail[128];
+
+	if (codec->missing)
+		snprintf(detail, sizeof detail, "no: %s", codec->missing);
+	else if (codec->most > codec->least)
+		snprintf(detail, sizeof detail, "by %s, levels %d to %d", codec->encoder,
+		         codec->least, codec->most);
+	else
+		snprintf(detail, sizeof detail, "by %s, level %d", codec->encoder, codec->most);
+	f.detail = detail;
+	cli_feature_print(o->json, &f, false);
+}
+
+static void print_writer(const struct options *o, sluice_context *ctx)
+{
+	struct sluice_feature hdf5 = {.name = "HDF5", .detail = "there"};
+	struct sluice_codec codec = {.size = sizeof codec};
+	sluice_writer *none;
+
+	/* Whether there are writers at all is asked before the name, and nothing is called "". */
+	hdf5.usable = sluice_writer_open(ctx, "", NULL, &none) != -ENOTSUP;
+	if (!hdf5.usable)
+		hdf5.detail = sluice_last_message();
+	hdf5.effect = hdf5.usable ? "frames are stored in HDF5 files, compressed by these codecs:"
+	                          : "no frames are stored, though there are these codecs:";
+	cli_heading_print(o->json, "Frame writer", "writer");
+	cli_feature_print(o->json, &hdf5, true);
+	for (size_t i = 0; sluice_codec_describe(i, &codec) == 0; i++)
+		if (codec.filter)
+			print_codec(o, &codec);
 	cli_list_end(o->json);
 }
 
@@ -307,6 +344,7 @@ static bool examine(const struct options *o)
 	if (ctx) {
 		print_features(o, ctx);
 		cli_devices_print(o->json);
+		print_writer(o, ctx);
 		problem = examine_path(o, ctx);
 	}
 	print_settings(o, ctx);

@@ -43,9 +43,10 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 		missing = named;
 	}
 	if (!named)
-		return sl_fail(-EINVAL,
-		               "there is no codec '%s'; there are none, deflate, zstd and lz4",
-		               name);
+		return sl_fail(
+			-EINVAL,
+			"there is no codec '%s'; there are 'none', 'deflate', 'zstd' and 'lz4'",
+			name);
 	if (missing)
 		return sl_fail(-ENOTSUP, "codec '%s' is not built in at level %d: %s", name, level,
 		               missing->missing);

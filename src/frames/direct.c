@@ -3,7 +3,7 @@
  * Frames of contiguous series go to their places by the engine, side by side, beside HDF5, which knows where
  * the dataset is and nothing of what is written there.
  */
-#include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "frames/pipeline.h"
@@ -22,10 +22,14 @@ int sl_direct_open(struct sluice_series *s)
 	return sluice_open(s->writer->ctx, path, &options, &s->file);
 }
 
-static void fail(struct sl_frame *frame, const struct sluice_op *op)
+/* The engine knows the file by its descriptor only. */
+static void fail(struct sl_frame *frame, int error)
 {
-	sl_fail((int)op->result, "%s", op->message ? op->message : sl_error_text((int)op->result));
-	sl_writer_fail(frame->series->writer, (int)op->result, "store", frame);
+	struct sluice_series *s = frame->series;
+
+	sl_fail(error, "'%s' cannot be written at byte %" PRIu64 ": %s", s->writer->path,
+	        s->place + frame->locked.number * s->geometry.frame_bytes, sl_error_text(error));
+	sl_writer_fail(s->writer, error, "store", frame);
 }
 
 /* By the thread that ends the operation. */
@@ -38,7 +42,7 @@ static void over(struct sluice_op *op)
 	pthread_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
 	if (op->result < 0) {
-		fail(frame, op);
+		fail(frame, (int)op->result);
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;

@@ -70,7 +70,8 @@ static void count_wait(struct sluice_series *s, int64_t begun)
 static int refuse_wait(struct sluice_series *s)
 {
 	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
-	return sl_fail(-EAGAIN, "all %u frames of '%s' are on the way", s->depth, s->name);
+	return sl_fail(-EAGAIN, "all %u frames of '%s' are acquired or on the way", s->depth,
+	               s->name);
 }
 
 /* With the mutex. Ended by a frame that is free again, the writer's failure or end, or the deadline. */

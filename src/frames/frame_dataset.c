@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* New datasets: what they are made of, and that HDF5 made them so. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "frames/frame_hdf5.h"
 
@@ -196,6 +199,30 @@ int sl_frame_place_find(struct sl_frame_dataset *dataset)
 	return 0;
 }
 
+/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be lost. */
+static int reserve(struct sl_frame_dataset *dataset)
+{
+	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
+	int fd = dataset->file->own.fd, done, err;
+	struct stat before;
+
+	if (fstat(fd, &before) < 0)
+		return sl_frame_fail(dataset->file, -errno, "its length is not known");
+	do
+		done = fallocate(fd, 0, (off_t)dataset->place, bytes);
+	while (done < 0 && errno == EINTR);
+	err = done ? -errno : 0;
+	/* Not every file system can; then the flush sees. */
+	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
+		return 0;
+	/* Some take what there is before they say no; a file that stays is not to fill the disk. */
+	if (ftruncate(fd, before.st_size) < 0)
+		err = -errno;
+	return sl_frame_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
+	                     (unsigned long long)dataset->extent[0], dataset->name,
+	                     sl_error_text(err));
+}
+
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
 {
 	int err = sl_frame_name_room(dataset->file, dataset->name);
@@ -204,6 +231,8 @@ int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_fram
 		err = create_frames(dataset, layout);
 	if (!err && layout->contiguous)
 		err = sl_frame_place_find(dataset);
+	if (!err && layout->contiguous)
+		err = reserve(dataset);
 	if (!err)
 		err = add_own_attributes(dataset, layout);
 	if (!err)

@@ -452,14 +452,17 @@ static void a_file_that_may_not_grow_stays_at_its_last_flush(void **state)
 static void contiguous_frames_without_room_are_refused(void)
 {
 	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_frame_set set = {0};
+	struct sl_frame_dataset *dataset;
 	struct sl_frame_file *file;
+	uint64_t first;
 
 	layout.contiguous = true;
 	layout.frames = 100000;
 	unlink(frame_path);
 	file = frame_open(0);
-	frame_add(file, "u", &layout, NULL);
-	assert_int_equal(sl_frame_file_flush(file), -ENOSPC);
+	assert_int_equal(sl_frame_file_add(file, "u", &layout, &set, &dataset, &first), -ENOSPC);
+	frame_said("no room for the 100000 frames of '/u'");
 	frame_said("No space left");
 	assert_int_equal(sl_frame_file_close(file, true), -ENOSPC);
 	assert_int_equal(access(frame_path, F_OK), -1);
@@ -480,6 +483,51 @@ static void a_full_disk_leaves_what_was_flushed(void **state)
 		contiguous_frames_without_room_are_refused();
 		assert_int_equal(umount(frame_folder), 0);
 	}
+}
+
+static bool takes_what_there_is;
+
+int __wrap_fallocate64(int fd, int mode, off_t start, off_t length);
+int __real_fallocate64(int fd, int mode, off_t start, off_t length);
+
+/* As ext4: a part is taken, and then there is no more. */
+int __wrap_fallocate64(int fd, int mode, off_t start, off_t length)
+{
+	int done = __real_fallocate64(fd, mode, start, length);
+
+	if (!takes_what_there_is)
+		return done;
+	errno = ENOSPC;
+	return -1;
+}
+
+static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("none", 1, false), more = layout;
+	struct sl_frame_set set = {0};
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+	struct stat before, after;
+	uint64_t first;
+
+	(void)state;
+	unlink(frame_path);
+	file = frame_open(0);
+	dataset = frame_add(file, "u", &layout, NULL);
+	assert_int_equal(frame_store(dataset, &layout, 0, NULL, MASKS_NONE), 0);
+	frame_close(file);
+	assert_int_equal(stat(frame_path, &before), 0);
+	more.contiguous = true;
+	more.frames = 10000;
+	file = frame_open(SLUICE_WRITER_APPEND);
+	takes_what_there_is = true;
+	assert_int_equal(sl_frame_file_add(file, "v", &more, &set, &dataset, &first), -ENOSPC);
+	takes_what_there_is = false;
+	frame_said("no room for the 10000 frames of '/v'");
+	assert_int_equal(sl_frame_file_close(file, true), -ENOSPC);
+	assert_int_equal(stat(frame_path, &after), 0);
+	assert_in_range(after.st_size, before.st_size, before.st_size + 65536);
+	frame_check("u", &layout, 1);
 }
 
 static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
@@ -517,6 +565,7 @@ int main(void)
 		cmocka_unit_test(a_file_that_was_deleted_is_missed),
 		cmocka_unit_test(a_file_that_may_not_grow_stays_at_its_last_flush),
 		cmocka_unit_test(a_full_disk_leaves_what_was_flushed),
+		cmocka_unit_test(a_file_does_not_keep_the_space_of_frames_without_room),
 		cmocka_unit_test(metadata_over_the_limit_is_an_error_with_a_name),
 	};
 	int failed;

@@ -163,6 +163,8 @@ static void frames_that_are_stored_before_another_one_fails_are_kept(void **stat
 	assert_string_equal(error.stage, "store");
 	assert_string_equal(error.dataset, "v");
 	assert_int_equal(error.frame, 0);
+	assert_non_null(strstr(error.message, "cannot be written at byte"));
+	assert_null(strstr(error.message, "/proc/"));
 	assert_int_equal(sluice_writer_close(w, -1), error.error);
 	assert_true(fake.kept);
 	assert_int_equal(fake.datasets[0].flushed, 1);

@@ -145,6 +145,23 @@ def ctrl_c_ends_in_order_and_keeps_the_images_until_then():
     assert checksums("sums") == sums  # the last one is complete, too
 
 
+def a_deleted_file_is_told_and_not_said_to_have_images():
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink("out.h5")
+    with subprocess.Popen(
+        [program, "--nbrow", "200", "--nbcol", "320", "--nbimage", "100000", "-o", "out.h5"],
+        stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    ) as running:
+        try:
+            grown("out.h5", 1 << 14)
+            os.unlink("out.h5")
+            message = running.communicate(timeout=60)[1]
+        finally:
+            running.kill()
+    assert running.returncode == 1, running.returncode
+    assert "it was deleted or replaced" in message and "images" not in message, message
+
+
 def a_full_disk_is_told_and_the_images_until_then_stay():
     os.mkdir("full")
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True, check=False).returncode:
@@ -338,6 +355,7 @@ cases = [
     threads_and_storage_do_not_change_a_bit_of_an_image,
     the_summary_says_what_was_stored_and_how_long_it_waited,
     ctrl_c_ends_in_order_and_keeps_the_images_until_then,
+    a_deleted_file_is_told_and_not_said_to_have_images,
     a_full_disk_is_told_and_the_images_until_then_stay,
     wrong_input_is_refused_with_a_sentence,
     the_bar_is_drawn_on_a_terminal_only,
