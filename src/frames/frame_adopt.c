@@ -161,6 +161,15 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 	return count < 0 ? sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name) : 0;
 }
 
+/* Whether the level is the first parameter of its filter; lz4 has the bytes of a block there. */
+static bool tells_level(const struct sl_codec *codec)
+{
+	unsigned values[SL_CODEC_VALUES] = {0};
+
+	return codec->filter && codec->client_data(SL_CODEC_LEVEL, values) &&
+	       values[0] == SL_CODEC_LEVEL;
+}
+
 static int check_set(const struct sl_frame_dataset *dataset, const struct filters *its,
                      const struct sl_frame_layout *layout, const struct sl_frame_set *set)
 {
@@ -170,7 +179,7 @@ static int check_set(const struct sl_frame_dataset *dataset, const struct filter
 	if (set->shuffle && its->shuffle != layout->shuffle)
 		return sl_fail(-EEXIST, "'%s' is %s, asked for the other", dataset->name,
 		               its->shuffle ? "shuffled" : "not shuffled");
-	if (set->level && its->codec->most && its->level != layout->level)
+	if (set->level && tells_level(its->codec) && its->level != layout->level)
 		return sl_fail(-EEXIST, "'%s' has level %d of %s, asked for %d", dataset->name,
 		               its->level, its->codec->name, layout->level);
 	return 0;

@@ -354,6 +354,9 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 		sl_frame_file_flush(file);
 	sl_hdf5_enter(&stay);
 	err = close_with_hdf5(file, keep);
+	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that
+	 * it does not know, even if all is well. */
+	H5Eclear2(H5E_DEFAULT);
 	sl_hdf5_leave(&stay);
 	/* If HDF5 has not let go of it, it may come back to the driver. */
 	if (file->id < 0)

@@ -5,20 +5,43 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hbool_t has_lock; /* written once */
-/* Held from enter to leave where HDF5 has no lock of its own. */
+/* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have it locked by a
+ * thread that it has not. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+/* As long as fork() waits for it: who forks inside of HDF5 has what the lock's holder waits for. */
+#define FORK_SECONDS 1
 
 struct words {
 	char outer[160], inner[240]; /* of the call that was made, and of what failed in it */
 };
 static _Thread_local struct words noted;
+static _Thread_local bool forking; /* with the lock */
 
-/* At the end of the program HDF5 would take things down while a writer's thread uses them. */
+static void before_fork(void)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_MONOTONIC, &until);
+	until.tv_sec += FORK_SECONDS;
+	forking = !pthread_mutex_clocklock(&lock, CLOCK_MONOTONIC, &until);
+}
+
+static void after_fork(void)
+{
+	if (forking)
+		pthread_mutex_unlock(&lock);
+	forking = false;
+}
+
+/* At the end of the program HDF5 would take things down while a writer's thread uses them; and does, if the
+ * program has used it before: see sealed in ordered_vfd.h. */
 static void start(void)
 {
+	pthread_atfork(before_fork, after_fork, after_fork);
 	H5dont_atexit();
 	if (H5open() < 0 || H5is_library_threadsafe(&has_lock) < 0)
 		has_lock = false;
@@ -37,8 +60,7 @@ int sl_hdf5_start(bool alone)
 /* Its setting is of the thread where HDF5 has a lock, and of the process otherwise. */
 void sl_hdf5_enter(struct sl_hdf5_stay *stay)
 {
-	if (!has_lock)
-		pthread_mutex_lock(&lock);
+	pthread_mutex_lock(&lock);
 	noted = (struct words){"", ""};
 	*stay = (struct sl_hdf5_stay){0};
 	H5Eauto_is_v2(H5E_DEFAULT, &stay->current);
@@ -57,8 +79,7 @@ void sl_hdf5_leave(struct sl_hdf5_stay *stay)
 		H5Eset_auto2(H5E_DEFAULT, stay->print, stay->data);
 	else
 		H5Eset_auto1(stay->print_old, stay->data);
-	if (!has_lock)
-		pthread_mutex_unlock(&lock);
+	pthread_mutex_unlock(&lock);
 }
 
 /* -------------------------------------------------------------------------------------- words */

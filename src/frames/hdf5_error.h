@@ -11,8 +11,8 @@
 int sl_hdf5_start(bool alone);
 
 /*
- * Between these two HDF5 prints nothing about errors, and is used by one thread of the writers where
- * it has no lock. The program's own setting is as it was after leave. They do not nest.
+ * Between these two HDF5 prints nothing about errors, and is used by one thread of the writers; no child
+ * is forked meanwhile. The program's own setting is as it was after leave. They do not nest.
  */
 struct sl_hdf5_stay {
 	H5E_auto2_t print;

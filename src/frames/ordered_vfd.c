@@ -308,6 +308,24 @@ static int write_all(struct ordered_file *file, uint64_t start, size_t size, con
 	return 0;
 }
 
+/* So that no write of metadata that follows finds the disk full. */
+static int reserve(struct ordered_file *file, uint64_t end)
+{
+	int done;
+
+	if (file->eof >= end)
+		return 0;
+	do
+		done = fallocate(file->fd, 0, file->eof, end - file->eof);
+	while (done < 0 && errno == EINTR);
+	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+		done = ftruncate(file->fd, end);
+	if (done < 0)
+		return -errno;
+	file->eof = end;
+	return 0;
+}
+
 static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 {
 	switch (type) {
@@ -387,6 +405,9 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	if (file->vfd->error)
 		return 0;
 	err = sl_held_cut(&file->held, start, start + size);
+	/* What lies between is of blocks that are held back, and of datasets in one piece. */
+	if (!err)
+		err = reserve(file, start);
 	if (!err)
 		err = write_all(file, start, size, bytes);
 	if (err)
@@ -396,24 +417,6 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 }
 
 /* ------------------------------------------------------------------------------------- flush */
-
-/* So that no write of metadata that follows finds the disk full. */
-static int reserve(struct ordered_file *file)
-{
-	int done;
-
-	if (file->eof >= file->eoa)
-		return 0;
-	do
-		done = fallocate(file->fd, 0, file->eof, file->eoa - file->eof);
-	while (done < 0 && errno == EINTR);
-	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
-		done = ftruncate(file->fd, file->eoa);
-	if (done < 0)
-		return -errno;
-	file->eof = file->eoa;
-	return 0;
-}
 
 static int barrier(struct ordered_file *file)
 {
@@ -458,7 +461,7 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
-	int err = reserve(file);
+	int err = reserve(file, file->eoa);
 
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {

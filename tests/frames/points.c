@@ -2,8 +2,10 @@
 #include "frames/points.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE   4096
@@ -16,12 +18,19 @@ PUBLIC int ftruncate64(int fd, int64_t length);
 PUBLIC int sl_ftruncate(int fd, int64_t length) __asm__("ftruncate");
 PUBLIC int fallocate64(int fd, int mode, int64_t offset, int64_t length);
 PUBLIC int fdatasync(int fd);
+PUBLIC ssize_t pwritev64v2(int fd, const struct iovec *vector, int count, int64_t offset,
+                           int flags);
+PUBLIC ssize_t sl_pwritev2(int fd, const struct iovec *vector, int count, int64_t offset,
+                           int flags) __asm__("pwritev2");
+PUBLIC int linkat(int from, const char *old, int to, const char *name, int flags);
+PUBLIC int rename(const char *old, const char *name);
+PUBLIC int renameat2(int from, const char *old, int to, const char *name, unsigned flags);
 PUBLIC int sl_fallocate(int fd, int mode, int64_t offset, int64_t length) __asm__("fallocate");
 
 int (*points_hook)(unsigned point);
 void (*points_written)(int64_t offset, const void *bytes, size_t size);
 void (*points_barrier)(void);
-static unsigned points;
+static _Atomic unsigned points;
 
 static int point(void)
 {
@@ -94,4 +103,33 @@ int fdatasync(int fd)
 	if (points_barrier)
 		points_barrier();
 	return syscall(SYS_fdatasync, fd);
+}
+
+/* The kernel wants the offset in two halves. */
+ssize_t pwritev64v2(int fd, const struct iovec *vector, int count, int64_t offset, int flags)
+{
+	if (point() < 0)
+		return -1;
+	return syscall(SYS_pwritev2, fd, vector, count, offset, 0, flags);
+}
+
+ssize_t sl_pwritev2(int fd, const struct iovec *vector, int count, int64_t offset, int flags)
+{
+	return pwritev64v2(fd, vector, count, offset, flags);
+}
+
+/* A name is a write, too. */
+int linkat(int from, const char *old, int to, const char *name, int flags)
+{
+	return point() < 0 ? -1 : (int)syscall(SYS_linkat, from, old, to, name, flags);
+}
+
+int rename(const char *old, const char *name)
+{
+	return point() < 0 ? -1 : (int)syscall(SYS_rename, old, name);
+}
+
+int renameat2(int from, const char *old, int to, const char *name, unsigned flags)
+{
+	return point() < 0 ? -1 : (int)syscall(SYS_renameat2, from, old, to, name, flags);
 }

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A disk that becomes full, wherever a writer is at that moment. On a small tmpfs of a mount namespace of
+ * its own, which goes with the process. */
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "integration/field.h"
+
+enum { DISK_KIB = 3072, FRAMES = 40 };
+
+static char disk[256]; /* empty: nothing can be mounted */
+
+/* Leaves so many KiB. */
+static void leave_room(unsigned kib)
+{
+	char ballast[300];
+	int fd;
+
+	snprintf(ballast, sizeof(ballast), "%s/ballast", disk);
+	unlink(ballast);
+	fd = open(ballast, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_int_equal(posix_fallocate(fd, 0, (off_t)(DISK_KIB - kib) * 1024), 0);
+	close(fd);
+}
+
+/* How a writer got on: what it was doing when the first error came, and who was told. */
+struct story {
+	int error;
+	char stage[16], sentence[1024];
+	uint64_t visible[2], submitted[2];
+	bool at_close;
+};
+
+static const char *const names[] = {"u", "p"};
+
+static void count(sluice_series *const *s, struct story *story)
+{
+	for (int i = 0; i < 2; i++) {
+		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+
+		assert_ok(sluice_series_stats(s[i], &stats));
+		story->visible[i] = stats.visible;
+		story->submitted[i] = stats.submitted;
+	}
+}
+
+/* The first error stays, and everybody is told the same. */
+static void assert_it_stays(sluice_writer *w, sluice_series *const *s, struct story *story)
+{
+	struct sluice_writer_error error = {.size = sizeof(error)};
+	double time = 0;
+	void *frame;
+
+	assert_int_equal(sluice_writer_error(w, &error), 1);
+	snprintf(story->stage, sizeof(story->stage), "%s", error.stage);
+	snprintf(story->sentence, sizeof(story->sentence), "%s", error.message);
+	assert_int_equal(error.error, story->error);
+	assert_refused(sluice_series_acquire(s[0], -1, &frame), ENOSPC, error.message);
+	assert_refused(sluice_series_push(s[1], disk, &time, -1), ENOSPC, error.message);
+	assert_refused(sluice_writer_flush(w, -1), ENOSPC, error.message);
+	count(s, story);
+}
+
+/* every: so many frames a flush; 0: none. */
+static void write_until_full(sluice_context *ctx, const char *path, unsigned every, unsigned flags,
+                             struct story *story)
+{
+	sluice_series *s[2];
+	sluice_writer *w;
+	int rc;
+
+	*story = (struct story){0};
+	rc = field_open(ctx, path, flags, &w);
+	if (rc) {
+		story->error = rc;
+		return;
+	}
+	rc = field_add(w, names[0], "deflate", 0, &s[0]);
+	if (!rc)
+		rc = field_add(w, names[1], "none", FRAMES / 2, &s[1]);
+	if (rc) {
+		story->error = rc;
+		sluice_writer_close(w, PATIENCE_MS);
+		return;
+	}
+	for (uint64_t frame = 0; !rc && frame < FRAMES; frame++) {
+		rc = field_put(s[frame % 2], names[frame % 2], frame / 2, frame / 2 + 1);
+		if (!rc && every && frame % every == every - 1)
+			rc = sluice_writer_flush(w, PATIENCE_MS);
+	}
+	story->error = rc;
+	if (rc)
+		assert_it_stays(w, s, story);
+	else
+		count(s, story);
+	rc = sluice_writer_close(w, PATIENCE_MS);
+	if (story->error) {
+		assert_int_equal(rc, story->error);
+		assert_non_null(strstr(sluice_last_message(), story->sentence));
+	}
+	story->at_close = rc && !story->error;
+	story->error = rc;
+}
+
+static void assert_nothing_else_is_left(bool file)
+{
+	/* The ballast; and the file, if it has its name. */
+	assert_int_equal(directory_entries(disk), 1 + file);
+}
+
+struct told {
+	unsigned store, flush, close, open, companion, fine;
+};
+
+static void fill(sluice_context *ctx, unsigned kib, unsigned every, unsigned flags,
+                 struct told *told)
+{
+	struct story story;
+	char path[300];
+
+	snprintf(path, sizeof(path), "%s/frames.h5", disk);
+	unlink(path);
+	leave_room(kib);
+	write_until_full(ctx, path, every, flags, &story);
+	if (story.error && story.error != -ENOSPC)
+		fail_msg("%u KiB: %s: \"%s\"", kib, strerror(-story.error), story.sentence);
+	told->fine += !story.error;
+	told->close += story.at_close;
+	told->store += !strcmp(story.stage, "store");
+	told->flush += !strcmp(story.stage, "flush");
+	told->companion += strstr(story.sentence, "_time") != NULL;
+	told->open += story.error && !story.stage[0] && !story.at_close;
+	for (int i = 0; i < 2; i++) {
+		uint64_t least = story.error ? story.visible[i] : FRAMES / 2;
+		int wrong = field_look(path, names[i], least, FRAMES / 2);
+
+		if (wrong)
+			fail_msg("%u KiB: '%s' is not right (%d): \"%s\"", kib, names[i], wrong,
+			         story.sentence);
+	}
+	assert_nothing_else_is_left(!access(path, F_OK));
+}
+
+static void a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame(void **state)
+{
+	struct fixture *f = *state;
+	struct told told = {0};
+	unsigned step = getenv("STRESS") ? 4 : 20;
+
+	if (!disk[0])
+		SKIP("no file system can be mounted here");
+	for (unsigned kib = 8; kib < 560; kib += step) {
+		fill(f->ctx, kib, 6, 0, &told);
+		fill(f->ctx, kib + 8, 3, SLUICE_WRITER_DURABLE, &told);
+		for (unsigned more = 0; more < step; more += 4)
+			fill(f->ctx, kib + more, 0, 0, &told);
+	}
+	print_message("errors: open %u, store %u, flush %u, companion %u, close %u; none %u\n",
+	              told.open, told.store, told.flush, told.companion, told.close, told.fine);
+	assert_true(told.store && told.flush && told.close && told.fine);
+}
+
+static void a_file_goes_on_when_the_disk_has_room_again(void **state)
+{
+	struct fixture *f = *state;
+	sluice_series *s;
+	struct story story;
+	char path[300];
+	sluice_writer *w;
+	uint64_t there;
+
+	if (!disk[0])
+		SKIP("no file system can be mounted here");
+	snprintf(path, sizeof(path), "%s/frames.h5", disk);
+	unlink(path);
+	leave_room(320);
+	write_until_full(f->ctx, path, 4, 0, &story);
+	assert_int_equal(story.error, -ENOSPC);
+	assert_in_range(story.visible[0], 1, FRAMES / 2);
+	/* Close may have left some more. */
+	there = field_count(path, "u");
+	assert_in_range(there, story.visible[0], FRAMES / 2);
+	leave_room(2000);
+	assert_ok(field_open(f->ctx, path, SLUICE_WRITER_APPEND, &w));
+	assert_ok(field_add(w, "u", NULL, 0, &s));
+	assert_ok(field_put(s, "u", there, 30));
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+	assert_int_equal(field_look(path, "u", 30, 30), 0);
+}
+
+static void a_fixed_number_of_frames_that_has_no_room_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	sluice_series *p;
+	char path[300];
+	sluice_writer *w;
+
+	if (!disk[0])
+		SKIP("no file system can be mounted here");
+	snprintf(path, sizeof(path), "%s/frames.h5", disk);
+	unlink(path);
+	leave_room(200);
+	assert_ok(field_open(f->ctx, path, 0, &w));
+	assert_refused(field_add(w, "p", "none", FRAMES, &p), ENOSPC, "no room for the 40 frames");
+	assert_refused(sluice_writer_close(w, PATIENCE_MS), ENOSPC, "No space left");
+	assert_nothing_else_is_left(false);
+}
+
+static void mount_disk(void)
+{
+	const char *base = getenv("SLUICE_TEST_DIR");
+	char size[32];
+
+	snprintf(disk, sizeof(disk), "%.200s/disk-XXXXXX", base ? base : ".");
+	snprintf(size, sizeof(size), "size=%uk", DISK_KIB + 16);
+	if (!mkdtemp(disk)) {
+		disk[0] = '\0';
+		return;
+	}
+	if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+	    mount("sluice", disk, "tmpfs", 0, size)) {
+		rmdir(disk);
+		disk[0] = '\0';
+	}
+}
+
+int main(int argc, char **argv)
+{
+	static const struct CMUnitTest tests[] = {
+		fixture_test(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame),
+		fixture_test(a_fixed_number_of_frames_that_has_no_room_is_refused),
+		fixture_test(a_file_goes_on_when_the_disk_has_room_again),
+	};
+	int failed;
+
+	mount_disk();
+	row_start(argc, argv);
+	failed = cmocka_run_group_tests_name("full", tests, NULL, NULL);
+	if (disk[0]) {
+		umount2(disk, MNT_DETACH);
+		rmdir(disk);
+	}
+	return failed;
+}
