@@ -16,11 +16,13 @@
  * sluice_writer_stats() calls visible stays in the file, which is valid.
  *
  * Death. At every moment, and whatever kills the process, the file opens with plain HDF5 and holds all
- * frames up to the last flush or checkpoint. A new file appears under its name with its first flush.
+ * frames up to the last flush or checkpoint. A new file appears under its name with its first flush. A
+ * program that ends by exit() with a writer open leaves it so too, and a child of fork() leaves it alone.
  *
  * HDF5. One thread of the writer calls the HDF5 library, which is locked as a whole. Where that library
  * was built without its lock (H5is_library_threadsafe), a writer opens only with
- * SLUICE_WRITER_ONLY_HDF5.
+ * SLUICE_WRITER_ONLY_HDF5. If a writer is the first in the process to use HDF5, that library does not
+ * clean up at exit() (H5dont_atexit): a program closes its own files of HDF5 itself.
  */
 #ifndef SLUICE_WRITER_H
 #define SLUICE_WRITER_H

@@ -368,3 +368,13 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	*first = dataset->frames;
 	return 0;
 }
+
+void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+{
+	struct sl_hdf5_stay stay;
+
+	sl_list_remove(&dataset->link);
+	sl_hdf5_enter(&stay);
+	sl_frame_dataset_free(dataset);
+	sl_hdf5_leave(&stay);
+}

@@ -76,6 +76,9 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
                       const struct sl_frame_set *set, struct sl_frame_dataset **out,
                       uint64_t *first);
 
+/* Forgets a dataset that was given no frame since it was added; it stays in the file, and can be added again. */
+void sl_frame_file_drop(struct sl_frame_dataset *dataset);
+
 /*
  * Stores one chunk as the filters would have left it. The frame is its number in the dataset; chunks of
  * one frame come in any order, those of later frames after the first of the frame before. offset: of the

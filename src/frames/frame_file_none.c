@@ -25,6 +25,11 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	return sl_frame_file_usable(0);
 }
 
+void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+{
+	(void)dataset;
+}
+
 int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
                         uint32_t mask, const void *bytes, size_t n)
 {

@@ -221,7 +221,17 @@ static int add_dataset(struct sl_errand *errand)
 	s->mask_codec = sl_frame_file_mask_codec(s->dataset);
 	s->mask_shuffle = sl_frame_file_mask_shuffle(s->dataset);
 	s->plain.mask = s->mask_shuffle;
-	return s->layout.contiguous ? sl_direct_open(s) : 0;
+	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
+	if (rc)
+		sl_frame_file_drop(s->dataset);
+	return rc;
+}
+
+/* On the keeper. */
+static int drop_dataset(struct sl_errand *errand)
+{
+	sl_frame_file_drop(SL_CONTAINER(errand, struct adding, errand)->series->dataset);
+	return 0;
 }
 
 static bool is_same(const struct sl_frame_layout *a, const struct sl_frame_layout *b)
@@ -245,7 +255,13 @@ static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
 	drop_tools(s);
 	drop_proof(s);
 	rc = shape_frames(s);
-	return rc ? rc : take_tools(s);
+	if (!rc)
+		rc = take_tools(s);
+	if (rc) {
+		adding.errand = (struct sl_errand){.run = drop_dataset};
+		sl_writer_ask(s->writer, &adding.errand);
+	}
+	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- life */

@@ -132,6 +132,13 @@ int sl_frame_file_add(struct sl_frame_file *f, const char *name, struct sl_frame
 	return 0;
 }
 
+void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+{
+	if (dataset != &handles[fake.count - 1] || dataset->of->count)
+		wrong("what is dropped is not new");
+	fake.count--;
+}
+
 uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset)
 {
 	return dataset->of->layout.codec->filter ? MASK_CODEC : 0;

@@ -264,6 +264,35 @@ static void the_largest_error_is_that_of_the_last_flush(void **state)
 	assert_true(number_of("u", "sluice_max_error") == 2);
 }
 
+static void a_dataset_that_is_dropped_can_be_added_again(void **state)
+{
+	struct sl_frame_layout layouts[] = {frame_layout("deflate", 1, true),
+	                                    frame_layout("none", 1, false)};
+
+	(void)state;
+	layouts[1].contiguous = true;
+	layouts[1].frames = 3;
+	for (size_t i = 0; i < COUNT_OF(layouts); i++) {
+		struct sl_frame_layout *layout = &layouts[i];
+		struct sl_frame_file *file;
+		struct sl_frame_dataset *dataset;
+		uint64_t first;
+
+		unlink(frame_path);
+		file = frame_open(0);
+		sl_frame_file_drop(frame_add(file, "g/u", layout, NULL));
+		frame_flush(file);
+		sl_frame_file_drop(frame_add(file, "g/u", layout, NULL));
+		dataset = frame_add(file, "g/u", layout, &first);
+		assert_int_equal(first, 0);
+		if (!i)
+			frame_put(dataset, layout, 0, NULL);
+		frame_close(file);
+		if (!i)
+			frame_check("/g/u", layout, 1);
+	}
+}
+
 static void a_contiguous_dataset_says_how_far_it_is(void **state)
 {
 	struct sl_frame_layout layout = frame_layout("none", 1, false), asked = layout;
@@ -412,6 +441,7 @@ int main(void)
 		cmocka_unit_test(a_filter_that_is_loaded_may_set_values_of_its_own),
 		cmocka_unit_test(a_companion_has_a_number_for_each_frame),
 		cmocka_unit_test(the_largest_error_is_that_of_the_last_flush),
+		cmocka_unit_test(a_dataset_that_is_dropped_can_be_added_again),
 		cmocka_unit_test(a_contiguous_dataset_says_how_far_it_is),
 		cmocka_unit_test(a_new_file_appears_with_its_first_flush),
 		cmocka_unit_test(a_file_is_replaced_whole_and_keeps_its_permissions),

@@ -263,6 +263,32 @@ static void memory_is_a_hard_limit_whose_need_is_told(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
+static void adopt_a_large_chunk(struct sl_frame_layout *layout)
+{
+	layout->chunk[0] = 1000;
+	layout->chunk[1] = 1000;
+}
+
+static void a_series_that_does_not_fit_can_be_added_when_it_does(void **state)
+{
+	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options o = small_options();
+	sluice_writer *w;
+	sluice_series *s;
+
+	wo.memory_bytes = 8 << 20;
+	wo.threads = 1;
+	w = writer_open(*state, &wo);
+	fake.adopt = adopt_a_large_chunk;
+	assert_refused(sluice_series_add(w, "u", &o, &s), ENOBUFS, "'u' needs");
+	assert_int_equal(fake.count, 0);
+	fake.adopt = NULL;
+	s = series_add(w, "u", &o);
+	frame_put(s, 1, 0);
+	assert_ok(sluice_writer_close(w, -1));
+	assert_frames(&fake.datasets[0], 1, 1);
+}
+
 static void options_that_are_wrong_are_named(void **state)
 {
 	sluice_writer *w = writer_open(*state, NULL);
@@ -382,6 +408,7 @@ int group_order(void)
 		pipeline_test(a_fixed_number_of_frames_is_not_exceeded),
 		pipeline_test(all_who_wait_to_push_are_told_that_the_series_is_full),
 		pipeline_test(memory_is_a_hard_limit_whose_need_is_told),
+		pipeline_test(a_series_that_does_not_fit_can_be_added_when_it_does),
 		pipeline_test(options_that_are_wrong_are_named),
 		pipeline_test(in_a_child_of_fork_every_call_answers_echild),
 		pipeline_test(a_context_stays_while_a_writer_is_open),
