@@ -14,7 +14,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "frames/codec.h"
+#include "codec/codec.h"
 
 enum { ROWS = 1080, COLUMNS = 1920, FRAMES = 8, ROUNDS = 5 };
 #define CHUNK  ((size_t)512 << 10)

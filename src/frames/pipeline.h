@@ -5,7 +5,7 @@
  *  the program's threads   take frames and hand them in (frame.c, copy.c, submit_on.c), wait for a flush
  *                          or the end (writer.c); all memory is taken and given back here
  *  the writer's pool       compresses chunks and copies frames (compress.c, copy.c); never waits
- *  the writer's thread     calls everything in frame_file.h (keeper.c)
+ *  the writer's thread     calls everything in h5file.h (keeper.c)
  *
  * Everything in a group called locked is guarded by writer->mutex, which is held for moments only: no
  * system call that waits, no call of HDF5 and no copy of a frame is made under it.
@@ -29,7 +29,7 @@
 #include <sluice/writer.h>
 
 #include "core/core.h"
-#include "frames/frame_file.h"
+#include "h5file/h5file.h"
 #include "io/io.h"
 
 /* ------------------------------------------------------------------------------------ memory */

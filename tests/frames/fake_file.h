@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * In the place of a writer's HDF5 file: it keeps in memory what it is given, looks whether it is called as
- * frames/frame_file.h has it, and fails, waits or dies where a test says so. One file at a time.
+ * h5file/h5file.h has it, and fails, waits or dies where a test says so. One file at a time.
  */
 #ifndef FAKE_FILE_H
 #define FAKE_FILE_H
 
-#include "frames/frame_file.h"
+#include "h5file/h5file.h"
 
 enum fake_call {
 	FAKE_ANY,

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Frames of any type and shape whose bytes are known, stored through frame_file.h. */
+/* Frames of any type and shape whose bytes are known, stored through h5file.h. */
 #ifndef FRAME_COMMON_H
 #define FRAME_COMMON_H
 
 #include <hdf5.h>
 
-#include "frames/frame_file.h"
+#include "h5file/h5file.h"
 #include "support/support.h"
 #include "unit/unit.h"
 

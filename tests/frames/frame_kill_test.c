@@ -13,8 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/frame_file.h"
 #include "frames/points.h"
+#include "h5file/h5file.h"
 #include "support/support.h"
 #include "unit/unit.h"
 

@@ -3,7 +3,7 @@
 #ifndef WORKLOAD_H
 #define WORKLOAD_H
 
-#include "frames/ordered_vfd.h"
+#include "h5file/ordered_vfd.h"
 
 enum { WORKLOAD_FRAMES = 120, WORKLOAD_EDGE = 4 };
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "frames/frame_file.h"
+#include "h5file/h5file.h"
 
 enum { ROWS = 3, COLUMNS = 5, FRAMES = 4 };
 

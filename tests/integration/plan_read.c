@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What HDF5 makes of a plan's file. Filters that it does not have are lent to it meanwhile. */
-#include "frames/codec.h"
+#include "codec/codec.h"
 #include "integration/plan.h"
 
 /* ------------------------------------------------------------------------------------- filters */

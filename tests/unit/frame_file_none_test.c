@@ -2,7 +2,7 @@
 /* The file of frames in a build without HDF5. */
 #include <errno.h>
 
-#include "frames/frame_file.h"
+#include "h5file/h5file.h"
 #include "unit/unit.h"
 
 static void without_hdf5_there_is_a_sentence(void **state)

@@ -5,7 +5,7 @@
 
 #include "unit.h"
 
-#include "frames/codec.h"
+#include "codec/codec.h"
 
 /* Ends at a page that nobody may touch; so does what assembly does beyond it become known. */
 struct fenced {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "frames/held.h"
+#include "h5file/held.h"
 
 #include "unit.h"
 

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "codec/adler32.h"
+
+/* So many bytes of 255 can be added before a sum that began below the base passes 32 bits. */
+#define MOST 5552
+
+static void add(struct sl_adler *sum, const unsigned char *in, size_t n)
+{
+	for (size_t at = 0; at < n; at += MOST) {
+		size_t end = SL_MIN(n, at + MOST);
+
+		for (size_t i = at; i < end; i++) {
+			sum->a += in[i];
+			sum->b += sum->a;
+		}
+		sum->a %= SL_ADLER_BASE;
+		sum->b %= SL_ADLER_BASE;
+	}
+}
+
+uint32_t sl_adler32(const void *in, size_t n)
+{
+	sl_adler_adder *kernel = sl_adler_kernel();
+	struct sl_adler sum = {.a = 1};
+	size_t done = kernel ? kernel(&sum, in, n) : 0;
+
+	add(&sum, (const unsigned char *)in + done, n - done);
+	return sum.b << 16 | sum.a;
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The table of codecs, and whether compressing pays. */
+#include <errno.h>
+#include <string.h>
+
+#include "codec/codec.h"
+
+/* Of encoders with one name the first that has the level is taken. */
+static const struct sl_codec *const codecs[] = {
+	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate, &sl_codec_zstd, &sl_codec_lz4,
+};
+
+#define CODECS (sizeof(codecs) / sizeof(codecs[0]))
+
+const struct sl_codec *sl_codec_at(size_t index)
+{
+	return index < CODECS ? codecs[index] : NULL;
+}
+
+static bool has_level(const struct sl_codec *codec, int level)
+{
+	return !codec->most || (level >= codec->least && level <= codec->most);
+}
+
+int sl_codec_find(const char *name, int level, const struct sl_codec **out)
+{
+	const struct sl_codec *named = NULL, *missing = NULL;
+	int least = 0, most = 0;
+
+	for (size_t i = 0; i < CODECS; i++) {
+		if (strcmp(codecs[i]->name, name))
+			continue;
+		least = named ? SL_MIN(least, codecs[i]->least) : codecs[i]->least;
+		most = named ? SL_MAX(most, codecs[i]->most) : codecs[i]->most;
+		named = codecs[i];
+		if (!has_level(named, level))
+			continue;
+		if (!named->missing) {
+			*out = named;
+			return 0;
+		}
+		/* The last one that would do: of several, the one that has most levels. */
+		missing = named;
+	}
+	if (!named)
+		return sl_fail(
+			-EINVAL,
+			"there is no codec '%s'; there are 'none', 'deflate', 'zstd' and 'lz4'",
+			name);
+	if (missing)
+		return sl_fail(-ENOTSUP, "codec '%s' is not built in at level %d: %s", name, level,
+		               missing->missing);
+	return sl_fail(-EINVAL, "codec '%s' has levels from %d to %d, and not %d", name, least,
+	               most, level);
+}
+
+/* ------------------------------------------------------------------------------------ samples */
+
+#define PIECES 8
+#define PIECE  ((size_t)4 << 10)
+
+static bool shrinks(size_t from, size_t to)
+{
+	return to <= from - from / 32;
+}
+
+bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, size_t n,
+                   void *scratch, size_t room)
+{
+	const unsigned char *bytes = in;
+	size_t saved = 0, length;
+
+	if (!codec->filter)
+		return false;
+	if (n <= SL_CODEC_SAMPLE || room < codec->bound(SL_CODEC_SAMPLE))
+		return true;
+	/* Pieces by themselves, because the planes of a shuffled chunk differ: one that shrinks is
+	 * worth it even if the others are noise. From the end, where the bytes with sign and exponent
+	 * are: mostly the first piece is the last one. */
+	for (size_t i = PIECES; i--;) {
+		length = codec->compress(state, bytes + (n - PIECE) / (PIECES - 1) * i, PIECE,
+		                         scratch, PIECE);
+		saved += length ? PIECE - length : 0;
+		if (shrinks(PIECES * PIECE, PIECES * PIECE - saved))
+			return true;
+	}
+	/* Noise that repeats itself is none: what is together as far as a window of deflate. */
+	length = codec->compress(state, bytes + (n - SL_CODEC_SAMPLE) / 2, SL_CODEC_SAMPLE, scratch,
+	                         SL_CODEC_SAMPLE);
+	return length && shrinks(SL_CODEC_SAMPLE, length);
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Filter 32015: a chunk is a frame of zstd, with the length of its content in its head. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include <zstd.h>
+
+#include "codec/codec.h"
+
+struct zstd {
+	ZSTD_CCtx *compressor;
+	ZSTD_DCtx *decompressor;
+};
+
+static unsigned zstd_client_data(int level, unsigned values[SL_CODEC_VALUES])
+{
+	values[0] = level;
+	return 1;
+}
+
+static size_t zstd_bound(size_t n)
+{
+	return ZSTD_compressBound(n);
+}
+
+static void zstd_state_free(void *state)
+{
+	struct zstd *zstd = state;
+
+	if (!zstd)
+		return;
+	ZSTD_freeCCtx(zstd->compressor);
+	ZSTD_freeDCtx(zstd->decompressor);
+	free(zstd);
+}
+
+static size_t zstd_compress(void *state, const void *in, size_t n, void *out, size_t room)
+{
+	struct zstd *zstd = state;
+	size_t length;
+
+	if (n > SL_CODEC_MOST)
+		return 0;
+	length = ZSTD_compress2(zstd->compressor, out, room, in, n);
+	return ZSTD_isError(length) ? 0 : length;
+}
+
+/* zstd takes its memory at the first chunk; this is one, so that a later one needs none. */
+static bool zstd_rehearse(struct zstd *zstd, size_t n)
+{
+	size_t room = ZSTD_compressBound(n), length;
+	void *in = calloc(1, n + 1), *out = malloc(room);
+
+	length = in && out ? zstd_compress(zstd, in, n, out, room) : 0;
+	free(in);
+	free(out);
+	return length;
+}
+
+static int zstd_state_new(int level, size_t n, void **out)
+{
+	struct zstd *zstd = calloc(1, sizeof(*zstd));
+
+	if (zstd) {
+		zstd->compressor = ZSTD_createCCtx();
+		zstd->decompressor = ZSTD_createDCtx();
+	}
+	if (!zstd || !zstd->compressor || !zstd->decompressor ||
+	    ZSTD_isError(
+		    ZSTD_CCtx_setParameter(zstd->compressor, ZSTD_c_compressionLevel, level)) ||
+	    !zstd_rehearse(zstd, SL_MIN(n, SL_CODEC_MOST))) {
+		zstd_state_free(zstd);
+		return sl_fail(-ENOMEM, "no memory for the state of zstd");
+	}
+	*out = zstd;
+	return 0;
+}
+
+static size_t zstd_state_bytes(const void *state)
+{
+	const struct zstd *zstd = state;
+
+	return sizeof(*zstd) + ZSTD_sizeof_CCtx(zstd->compressor) +
+	       ZSTD_sizeof_DCtx(zstd->decompressor);
+}
+
+static int zstd_decompress(void *state, const void *in, size_t n, void *out, size_t length)
+{
+	struct zstd *zstd = state;
+	size_t given = ZSTD_decompressDCtx(zstd->decompressor, out, length, in, n);
+
+	if (ZSTD_isError(given))
+		return sl_fail(-EBADMSG, "zstd cannot decompress a chunk: %s",
+		               ZSTD_getErrorName(given));
+	if (given != length)
+		return sl_fail(-EBADMSG, "a chunk has %zu bytes of %zu", given, length);
+	return 0;
+}
+
+const struct sl_codec sl_codec_zstd = {
+	.name = "zstd",
+	.encoder = "libzstd",
+	.filter = 32015,
+	.least = 1,
+	.most = 19, /* those above want memory that no worker should have */
+	.client_data = zstd_client_data,
+	.bound = zstd_bound,
+	.state_new = zstd_state_new,
+	.state_free = zstd_state_free,
+	.state_bytes = zstd_state_bytes,
+	.compress = zstd_compress,
+	.decompress = zstd_decompress,
+};

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Attributes: texts and numbers beside a dataset, or of the file. */
+#include <errno.h>
+#include <string.h>
+
+#include "h5file/dataset.h"
+
+/* HDF5 has them in the header of the object, in messages of 64 KiB at most. */
+#define VALUE_MOST 64000
+#define NAME_MOST  1000
+/* Names that mean something here. */
+#define RESERVED "sluice_"
+
+/* --------------------------------------------------------------------------------------- check */
+
+static size_t value_bytes(const struct sluice_attribute *a)
+{
+	if (a->text)
+		return strlen(a->text);
+	return a->count > VALUE_MOST ? a->count : a->count * sizeof(int64_t);
+}
+
+static int check(const struct sluice_attribute *a)
+{
+	unsigned pointers = !!a->text + !!a->numbers + !!a->integers;
+
+	if (!a->name || !a->name[0] || strlen(a->name) > NAME_MOST)
+		return sl_fail(-EINVAL, "an attribute needs a name, of up to %d bytes", NAME_MOST);
+	if (!strncmp(a->name, RESERVED, sizeof(RESERVED) - 1))
+		return sl_fail(-EINVAL, "attribute '%s': names with " RESERVED " are sluice's own",
+		               a->name);
+	if (pointers != 1)
+		return sl_fail(-EINVAL,
+		               "attribute '%s' needs exactly one of text, numbers and integers",
+		               a->name);
+	if (!a->text && !a->count)
+		return sl_fail(-EINVAL, "attribute '%s' has no numbers", a->name);
+	if (value_bytes(a) > VALUE_MOST)
+		return sl_fail(-EINVAL, "attribute '%s' is longer than %d bytes, as HDF5 has them",
+		               a->name, VALUE_MOST);
+	return 0;
+}
+
+int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count)
+{
+	int err = 0;
+
+	if (count && !list)
+		return sl_fail(-EINVAL, "there are no attributes, but a number of them");
+	for (size_t i = 0; !err && i < count; i++) {
+		err = check(&list[i]);
+		for (size_t j = 0; !err && j < i; j++)
+			if (!strcmp(list[i].name, list[j].name))
+				err = sl_fail(-EINVAL, "attribute '%s' comes twice", list[i].name);
+	}
+	return err;
+}
+
+/* --------------------------------------------------------------------------------------- write */
+
+/* Of any length: h5py then gives back a str, and of a fixed one bytes. */
+static hid_t text_type(void)
+{
+	hid_t type = H5Tcopy(H5T_C_S1);
+
+	H5Tset_size(type, H5T_VARIABLE);
+	H5Tset_cset(type, H5T_CSET_UTF8);
+	return type;
+}
+
+static hid_t value_type(const struct sluice_attribute *a)
+{
+	if (a->text)
+		return text_type();
+	return H5Tcopy(a->numbers ? H5T_NATIVE_DOUBLE : H5T_NATIVE_INT64);
+}
+
+static const void *value_of(const struct sluice_attribute *a)
+{
+	if (a->text)
+		return &a->text;
+	return a->numbers ? (const void *)a->numbers : a->integers;
+}
+
+static hid_t value_space(const struct sluice_attribute *a)
+{
+	hsize_t count = a->count;
+
+	return a->text || count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, NULL);
+}
+
+static herr_t set(hid_t object, const struct sluice_attribute *a)
+{
+	hid_t type = value_type(a), space = value_space(a), attribute;
+	herr_t done = -1;
+
+	attribute =
+		sl_hdf5_noted(H5Acreate2(object, a->name, type, space, H5P_DEFAULT, H5P_DEFAULT));
+	if (attribute >= 0) {
+		done = sl_hdf5_noted(H5Awrite(attribute, type, value_of(a)));
+		H5Aclose(attribute);
+	}
+	H5Sclose(space);
+	H5Tclose(type);
+	return done;
+}
+
+int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char *name,
+                            const struct sluice_attribute *list, size_t count)
+{
+	int err = 0;
+
+	/* Texts lie in blocks of a page, which HDF5 writes as raw data while others read them. */
+	file->vfd.pages = true;
+	for (size_t i = 0; !err && i < count; i++) {
+		htri_t there = H5Aexists(object, list[i].name);
+
+		if (there < 0 || (!there && set(object, &list[i]) < 0))
+			err = sl_frame_fail(file, -EIO, "attribute '%s' of '%s' cannot be written",
+			                    list[i].name, name);
+	}
+	file->vfd.pages = false;
+	return err;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* New datasets: what they are made of, and that HDF5 made them so. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "h5file/dataset.h"
+
+/* --------------------------------------------------------------------------------------- types */
+
+/* As h5py makes it: HDF5 1.10 has no name for it. */
+static hid_t float16(void)
+{
+	hid_t type = H5Tcopy(H5T_NATIVE_FLOAT);
+
+	H5Tset_fields(type, 15, 10, 5, 0, 10);
+	H5Tset_size(type, 2);
+	H5Tset_ebias(type, 15);
+	return type;
+}
+
+hid_t sl_frame_type(enum sluice_type type)
+{
+	switch (type) {
+	case SLUICE_INT8:
+		return H5Tcopy(H5T_NATIVE_INT8);
+	case SLUICE_UINT8:
+		return H5Tcopy(H5T_NATIVE_UINT8);
+	case SLUICE_INT16:
+		return H5Tcopy(H5T_NATIVE_INT16);
+	case SLUICE_UINT16:
+		return H5Tcopy(H5T_NATIVE_UINT16);
+	case SLUICE_INT32:
+		return H5Tcopy(H5T_NATIVE_INT32);
+	case SLUICE_UINT32:
+		return H5Tcopy(H5T_NATIVE_UINT32);
+	case SLUICE_INT64:
+		return H5Tcopy(H5T_NATIVE_INT64);
+	case SLUICE_UINT64:
+		return H5Tcopy(H5T_NATIVE_UINT64);
+	case SLUICE_FLOAT16:
+		return float16();
+	case SLUICE_FLOAT32:
+		return H5Tcopy(H5T_NATIVE_FLOAT);
+	case SLUICE_FLOAT64:
+		return H5Tcopy(H5T_NATIVE_DOUBLE);
+	}
+	return H5I_INVALID_HID;
+}
+
+/* ------------------------------------------------------------------------------------- filters */
+
+/* Optional: HDF5 itself need not have the filter, and chunks may come without it. */
+static herr_t set_filters(hid_t list, const struct sl_frame_layout *layout)
+{
+	unsigned values[SL_CODEC_VALUES], count;
+
+	if (layout->shuffle && H5Pset_shuffle(list) < 0)
+		return -1;
+	if (!layout->codec->filter)
+		return 0;
+	count = layout->codec->client_data(layout->level, values);
+	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
+}
+
+static void set_masks(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+{
+	dataset->mask_shuffle = layout->shuffle ? 1 : 0;
+	dataset->mask_codec = layout->codec->filter ? (layout->shuffle ? 2 : 1) : 0;
+}
+
+/* -------------------------------------------------------------------------------------- create */
+
+/* Space before any frame comes, or with it; never a fill value, for all of a chunk is written. */
+static hid_t creation_list(const struct sl_frame_layout *layout)
+{
+	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
+	hsize_t chunk[SL_FRAME_RANK] = {1};
+	bool good;
+
+	for (unsigned i = 0; i < layout->rank; i++)
+		chunk[i + 1] = layout->chunk[i];
+	good = H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
+	       H5Pset_obj_track_times(list, false) >= 0;
+	if (layout->contiguous)
+		good = good && H5Pset_layout(list, H5D_CONTIGUOUS) >= 0 &&
+		       H5Pset_alloc_time(list, H5D_ALLOC_TIME_EARLY) >= 0;
+	else
+		good = good && H5Pset_chunk(list, (int)layout->rank + 1, chunk) >= 0 &&
+		       set_filters(list, layout) >= 0;
+	if (good)
+		return list;
+	H5Pclose(list);
+	return H5I_INVALID_HID;
+}
+
+/* Chunks are written whole, and values of companions in their place: nothing is to be kept. */
+hid_t sl_frame_access_list(void)
+{
+	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
+
+	H5Pset_chunk_cache(list, 0, 0, H5D_CHUNK_CACHE_W0_DEFAULT);
+	return list;
+}
+
+static hid_t create(struct sl_frame_file *file, const char *name, hid_t type, unsigned rank,
+                    const hsize_t *extent, const hsize_t *most, hid_t list)
+{
+	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_frame_access_list();
+	hid_t id = H5I_INVALID_HID;
+
+	if (list >= 0 && space >= 0 && access >= 0)
+		id = sl_hdf5_noted(
+			H5Dcreate2(file->id, name, type, space, H5P_DEFAULT, list, access));
+	H5Pclose(access);
+	H5Sclose(space);
+	return id;
+}
+
+/* A filter that is loaded may have changed them. */
+static int check_filters(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+{
+	hid_t list = H5Dget_create_plist(dataset->id);
+	int err = sl_frame_filters_check(dataset->name, list, layout);
+
+	H5Pclose(list);
+	return err ? sl_frame_fail(dataset->file, err, "%s", sluice_last_message()) : 0;
+}
+
+static int create_frames(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+{
+	hsize_t most[SL_FRAME_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
+	hid_t list = creation_list(layout), type = sl_frame_type(layout->type);
+
+	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
+	for (unsigned i = 0; i < layout->rank; i++)
+		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
+	/* Whoever writes to it directly does so in pages. */
+	dataset->file->vfd.pages = layout->contiguous;
+	dataset->id = create(dataset->file, dataset->name, type, dataset->rank, dataset->extent,
+	                     most, list);
+	dataset->file->vfd.pages = false;
+	H5Tclose(type);
+	H5Pclose(list);
+	if (dataset->id < 0)
+		return sl_frame_fail(dataset->file, -EIO, "'%s' cannot be made", dataset->name);
+	return check_filters(dataset, layout);
+}
+
+/* --------------------------------------------------------------------------------------- whole */
+
+static hid_t own_attribute(hid_t object, const char *name, hid_t type, const void *value)
+{
+	hid_t space = H5Screate(H5S_SCALAR);
+	hid_t attribute =
+		sl_hdf5_noted(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT));
+
+	H5Sclose(space);
+	if (attribute >= 0 && sl_hdf5_noted(H5Awrite(attribute, type, value)) >= 0)
+		return attribute;
+	H5Aclose(attribute);
+	return H5I_INVALID_HID;
+}
+
+static int add_own_attributes(struct sl_frame_dataset *dataset,
+                              const struct sl_frame_layout *layout)
+{
+	hid_t precision = 0;
+
+	if (layout->contiguous)
+		dataset->frames_attribute = own_attribute(dataset->id, "sluice_frames",
+		                                          H5T_NATIVE_UINT64, &dataset->told);
+	if (layout->precision) {
+		precision = own_attribute(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
+		                          &layout->precision);
+		dataset->error_attribute = own_attribute(dataset->id, "sluice_max_error",
+		                                         H5T_NATIVE_DOUBLE, &dataset->error_told);
+		H5Aclose(precision);
+	}
+	if ((layout->contiguous && dataset->frames_attribute < 0) || precision < 0 ||
+	    (layout->precision && dataset->error_attribute < 0))
+		return sl_frame_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
+		                     dataset->name);
+	return 0;
+}
+
+int sl_frame_place_find(struct sl_frame_dataset *dataset)
+{
+	haddr_t place = H5Dget_offset(dataset->id);
+
+	if (place == HADDR_UNDEF)
+		return sl_frame_fail(dataset->file, -EIO, "HDF5 has no place for '%s'",
+		                     dataset->name);
+	dataset->place = place;
+	return 0;
+}
+
+/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be lost. */
+static int reserve(struct sl_frame_dataset *dataset)
+{
+	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
+	int fd = dataset->file->own.fd, done, err;
+	struct stat before;
+
+	if (fstat(fd, &before) < 0)
+		return sl_frame_fail(dataset->file, -errno, "its length is not known");
+	do
+		done = fallocate(fd, 0, (off_t)dataset->place, bytes);
+	while (done < 0 && errno == EINTR);
+	err = done ? -errno : 0;
+	/* Not every file system can; then the flush sees. */
+	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
+		return 0;
+	/* Some take what there is before they say no; a file that stays is not to fill the disk. */
+	if (ftruncate(fd, before.st_size) < 0)
+		err = -errno;
+	return sl_frame_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
+	                     (unsigned long long)dataset->extent[0], dataset->name,
+	                     sl_error_text(err));
+}
+
+int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+{
+	int err = sl_frame_name_room(dataset->file, dataset->name);
+
+	if (!err)
+		err = create_frames(dataset, layout);
+	if (!err && layout->contiguous)
+		err = sl_frame_place_find(dataset);
+	if (!err && layout->contiguous)
+		err = reserve(dataset);
+	if (!err)
+		err = add_own_attributes(dataset, layout);
+	if (!err)
+		err = sl_frame_attributes_add(dataset->file, dataset->id, dataset->name,
+		                              layout->attributes, layout->attribute_count);
+	return err ? err : sl_frame_name_added(dataset->file, dataset->name);
+}
+
+void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
+{
+	sl_frame_companions_close(dataset);
+	if (dataset->frames_attribute >= 0)
+		H5Aclose(dataset->frames_attribute);
+	if (dataset->error_attribute >= 0)
+		H5Aclose(dataset->error_attribute);
+	if (dataset->id >= 0)
+		H5Dclose(dataset->id);
+	free(dataset->name);
+	free(dataset);
+}
+
+/* ----------------------------------------------------------------------------------------- add */
+
+/* Everything but the name is as closed ids and zeroes are. */
+static int dataset_new(struct sl_frame_file *file, const char *name,
+                       const struct sl_frame_layout *layout, struct sl_frame_dataset **out)
+{
+	struct sl_frame_dataset *dataset = calloc(1, sizeof(*dataset));
+	int err;
+
+	if (!dataset)
+		return sl_fail(-ENOMEM, "no memory");
+	dataset->file = file;
+	dataset->rank = layout->rank + 1;
+	dataset->contiguous = layout->contiguous;
+	dataset->id = dataset->frames_attribute = dataset->error_attribute = H5I_INVALID_HID;
+	err = sl_frame_name_new(name, &dataset->name);
+	if (err)
+		free(dataset);
+	else
+		*out = dataset;
+	return err;
+}
+
+/* In this writer; otherwise it can be continued. */
+static bool is_added(const struct sl_frame_file *file, const char *name)
+{
+	sl_list_each (link, &file->datasets) {
+		struct sl_frame_dataset *dataset =
+			SL_CONTAINER(link, struct sl_frame_dataset, link);
+
+		if (!strcmp(dataset->name, name))
+			return true;
+		for (size_t i = 0; i < dataset->companion_count; i++)
+			if (!strcmp(dataset->companions[i].name, name))
+				return true;
+	}
+	return false;
+}
+
+static int check_new(const struct sl_frame_dataset *dataset)
+{
+	if (is_added(dataset->file, dataset->name))
+		return sl_fail(-EEXIST, "'%s' is a dataset of this writer already", dataset->name);
+	for (size_t i = 0; i < dataset->companion_count; i++)
+		if (is_added(dataset->file, dataset->companions[i].name))
+			return sl_fail(-EEXIST, "'%s' is a dataset of this writer already",
+			               dataset->companions[i].name);
+	return 0;
+}
+
+/*
+ * First all that can be refused, then what is made. The companions come before the frames: one that is
+ * seen has its numbers.
+ */
+static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
+               const struct sl_frame_set *set)
+{
+	struct sl_frame_file *file = dataset->file;
+	int found = sl_frame_name_find(file, dataset->name);
+	int err = SL_MIN(found, 0);
+
+	if (!err)
+		err = sl_frame_companions_open(dataset, layout->scalars, layout->scalar_count);
+	if (!err)
+		err = check_new(dataset);
+	if (!err && found)
+		err = sl_frame_dataset_adopt(dataset, layout, set);
+	if (!err && !found)
+		err = sl_frame_name_groups(file, dataset->name);
+	if (!err)
+		err = sl_frame_companions_make(dataset, dataset->frames);
+	if (!err)
+		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
+		                                      layout->attributes, layout->attribute_count)
+		            : sl_frame_dataset_make(dataset, layout);
+	/* Companions got numbers for what was there, or attributes are new. */
+	if (!err && found)
+		err = sl_frame_companions_flush(dataset);
+	if (!err && found)
+		err = sl_frame_flush(file);
+	set_masks(dataset, layout);
+	return err;
+}
+
+int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
+                      const struct sl_frame_set *set, struct sl_frame_dataset **out,
+                      uint64_t *first)
+{
+	int err = sl_frame_attributes_check(layout->attributes, layout->attribute_count);
+	struct sl_frame_layout whole = *layout;
+	struct sl_frame_dataset *dataset = NULL;
+	struct sl_hdf5_stay stay;
+
+	if (!err)
+		err = sl_frame_companions_check(layout->scalars, layout->scalar_count);
+	if (!err)
+		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
+	if (!err)
+		err = dataset_new(file, name, layout, &dataset);
+	if (err)
+		return err;
+	sl_hdf5_enter(&stay);
+	err = add(dataset, &whole, set);
+	if (err)
+		sl_frame_dataset_free(dataset);
+	sl_hdf5_leave(&stay);
+	if (err)
+		return err;
+	sl_list_append(&file->datasets, &dataset->link);
+	*layout = whole;
+	*out = dataset;
+	*first = dataset->frames;
+	return 0;
+}
+
+void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+{
+	struct sl_hdf5_stay stay;
+
+	sl_list_remove(&dataset->link);
+	sl_hdf5_enter(&stay);
+	sl_frame_dataset_free(dataset);
+	sl_hdf5_leave(&stay);
+}

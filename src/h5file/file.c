@@ -1,0 +1,377 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of a writer: its name, its opening, its flush and its end. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "h5file/dataset.h"
+
+/*
+ * Half the children of a node of the index of chunks. With HDF5's 32 a node for frames of rank 4 has 4176
+ * bytes; a page at most is written as one.
+ */
+#define NODE 31
+
+/* ---------------------------------------------------------------------------------- all of them */
+
+/* HDF5 would open a file that it has open a second time, and share it. */
+static struct {
+	pthread_mutex_t mutex;
+	struct sl_list files; /* guarded by mutex */
+} all = {PTHREAD_MUTEX_INITIALIZER, {&all.files, &all.files}};
+
+static bool is_same(const struct sl_frame_file *a, const struct sl_frame_file *b)
+{
+	return (a->device == b->device && a->inode == b->inode) ||
+	       !strcmp(a->own.path, b->own.path);
+}
+
+static int enlist(struct sl_frame_file *file)
+{
+	struct stat status;
+	int err = 0;
+
+	if (fstat(file->own.fd, &status))
+		return sl_fail(-errno, "cannot look at '%s': %s", file->own.path,
+		               sl_error_text(-errno));
+	file->device = status.st_dev;
+	file->inode = status.st_ino;
+	pthread_mutex_lock(&all.mutex);
+	sl_list_each (link, &all.files) {
+		if (is_same(file, SL_CONTAINER(link, struct sl_frame_file, open)))
+			err = -EBUSY;
+	}
+	if (!err)
+		sl_list_append(&all.files, &file->open);
+	pthread_mutex_unlock(&all.mutex);
+	return err ? sl_fail(err, "this process has '%s' open for frames already", file->own.path)
+	           : 0;
+}
+
+static void delist(struct sl_frame_file *file)
+{
+	pthread_mutex_lock(&all.mutex);
+	if (sl_list_linked(&file->open))
+		sl_list_remove(&file->open);
+	pthread_mutex_unlock(&all.mutex);
+}
+
+/* ------------------------------------------------------------------------------------- errors */
+
+int sl_frame_fail(struct sl_frame_file *file, int error, const char *format, ...)
+{
+	char sentence[512];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(sentence, sizeof(sentence), format, arguments);
+	va_end(arguments);
+	if (file->error)
+		return sl_frame_error(file);
+	file->error = file->vfd.error ? file->vfd.error : error;
+	sl_hdf5_fail(file->error, "'%s': %s", file->own.path, sentence);
+	snprintf(file->message, sizeof(file->message), "%s", sluice_last_message());
+	/* What HDF5 has in memory now must not come to the file. */
+	if (!file->vfd.error)
+		file->vfd.error = file->error;
+	return file->error;
+}
+
+int sl_frame_error(const struct sl_frame_file *file)
+{
+	return file->error ? sl_fail(file->error, "%s", file->message) : 0;
+}
+
+/* --------------------------------------------------------------------------------------- open */
+
+int sl_frame_file_usable(unsigned flags)
+{
+	return sl_hdf5_start(flags & SLUICE_WRITER_ONLY_HDF5);
+}
+
+/* The hint makes room for the names of a root that others see while names are added. */
+static hid_t new_file_list(void)
+{
+	hid_t list = H5Pcreate(H5P_FILE_CREATE);
+
+	if (list >= 0 && (H5Pset_local_heap_size_hint(list, SL_FRAME_NAMES) < 0 ||
+	                  H5Pset_istore_k(list, NODE) < 0)) {
+		H5Pclose(list);
+		list = H5I_INVALID_HID;
+	}
+	return list;
+}
+
+/* The driver's error, or what HDF5's refusal means. */
+static int why(const struct sl_frame_file *file, int otherwise)
+{
+	return file->vfd.error ? file->vfd.error : otherwise;
+}
+
+/*
+ * Before HDF5 opens it: formats from 2 on are changed by that. The signature is at 0, or behind a block of
+ * the user's at 512, 1024, ...
+ */
+static int check_superblock(const struct sl_frame_file *file)
+{
+	static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
+	char head[sizeof(signature) + 1];
+	struct stat status;
+
+	if (fstat(file->own.fd, &status))
+		return sl_fail(-errno, "cannot look at '%s': %s", file->own.path,
+		               sl_error_text(-errno));
+	for (off_t at = 0; at < status.st_size; at = at ? 2 * at : 512) {
+		if (pread(file->own.fd, head, sizeof(head), at) != sizeof(head) ||
+		    memcmp(head, signature, sizeof(signature)))
+			continue;
+		if (head[sizeof(signature)] <= 1)
+			return 0;
+		return sl_fail(-EBADMSG,
+		               "'%s' is in HDF5's format of version %d (see libver), and only 0 "
+		               "and 1 can be continued: they are valid at every moment",
+		               file->own.path, head[sizeof(signature)]);
+	}
+	return sl_fail(-EBADMSG, "'%s' is no HDF5 file", file->own.path);
+}
+
+static int open_old(struct sl_frame_file *file, hid_t access)
+{
+	int err = check_superblock(file);
+
+	if (err)
+		return err;
+	file->id = H5Fopen(file->own.path, H5F_ACC_RDWR, access);
+	if (file->id >= 0)
+		return 0;
+	return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued", file->own.path);
+}
+
+static int create_new(struct sl_frame_file *file, hid_t access)
+{
+	hid_t list = new_file_list();
+
+	if (list >= 0) {
+		file->id = sl_hdf5_noted(H5Fcreate(file->own.path, H5F_ACC_TRUNC, list, access));
+		H5Pclose(list);
+	}
+	if (file->id >= 0)
+		return 0;
+	return sl_hdf5_fail(why(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
+}
+
+/* With HDF5's lock, here and below. */
+static int open_with_hdf5(struct sl_frame_file *file)
+{
+	hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+	int err;
+
+	if (access < 0)
+		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
+	err = sl_ordered_vfd_set(access, &file->vfd);
+	/* An id that is forgotten does not keep the file open. */
+	if (!err && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0)
+		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
+	if (!err)
+		err = file->own.named ? open_old(file, access) : create_new(file, access);
+	H5Pclose(access);
+	/* HDF5 may be taken down while a frame is stored in part, by exit() or H5close() of the program. */
+	file->vfd.sealed = true;
+	return err;
+}
+
+/* A file that is there is continued under its name. */
+static int open_named(char *path, struct sl_new_file *out)
+{
+	int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK);
+	int err = fd < 0 ? -errno : 0;
+	struct stat status;
+
+	if (!err && fstat(fd, &status))
+		err = -errno;
+	if (!err && !S_ISREG(status.st_mode))
+		err = -EBADMSG;
+	if (!err) {
+		*out = (struct sl_new_file){.path = path, .named = true, .fd = fd};
+		return 0;
+	}
+	sl_fail(err, "cannot open '%s': %s", path,
+	        err == -EBADMSG ? "it is no regular file" : sl_error_text(err));
+	if (fd >= 0)
+		close(fd);
+	free(path);
+	return err;
+}
+
+static int open_own(const char *path, const struct sl_frame_file_options *o,
+                    struct sl_new_file *out)
+{
+	char *target;
+	int there = sl_new_file_resolve(path, &target);
+
+	if (there < 0)
+		return there;
+	if (there && o->flags & SLUICE_WRITER_APPEND)
+		return open_named(target, out);
+	return sl_new_file_open(target, o->flags & SLUICE_WRITER_REPLACE, o->mode, out);
+}
+
+static void file_free(struct sl_frame_file *file)
+{
+	delist(file);
+	sl_new_file_close(&file->own);
+	free(file);
+}
+
+int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
+                       struct sl_frame_file **out)
+{
+	int err = sl_frame_attributes_check(o->attributes, o->attribute_count);
+	struct sl_frame_file *file;
+	struct sl_hdf5_stay stay;
+
+	if (!err)
+		err = sl_frame_file_usable(o->flags);
+	if (err)
+		return err;
+	file = calloc(1, sizeof(*file));
+	if (!file)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_list_init(&file->datasets);
+	file->id = H5I_INVALID_HID;
+	file->own.fd = -1;
+	file->durable = o->flags & SLUICE_WRITER_DURABLE;
+	err = open_own(path, o, &file->own);
+	if (!err)
+		err = enlist(file);
+	if (err) {
+		file_free(file);
+		return err;
+	}
+	file->vfd = (struct sl_ordered_vfd){
+		.durable = file->durable, .held_limit = o->held_limit, .fd = file->own.fd};
+	sl_hdf5_enter(&stay);
+	err = open_with_hdf5(file);
+	if (!err)
+		err = sl_frame_attributes_add(file, file->id, "/", o->attributes,
+		                              o->attribute_count);
+	if (!err && file->own.named)
+		err = sl_frame_flush(file);
+	sl_hdf5_leave(&stay);
+	if (err) {
+		sl_frame_file_close(file, false);
+		return err;
+	}
+	*out = file;
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- flush */
+
+/* What is written to a file without any name is gone with its last descriptor. */
+static int check_name(struct sl_frame_file *file)
+{
+	struct stat status;
+
+	if (fstat(file->own.fd, &status))
+		return sl_frame_fail(file, -errno, "cannot look at it: %s", sl_error_text(-errno));
+	if (!status.st_nlink)
+		return sl_frame_fail(file, -ESTALE,
+		                     "it was deleted or replaced: what is written goes nowhere");
+	return 0;
+}
+
+int sl_frame_flush(struct sl_frame_file *file)
+{
+	herr_t done;
+	int err;
+
+	file->vfd.sealed = false;
+	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
+	file->vfd.sealed = true;
+	if (done < 0 || file->vfd.error)
+		return sl_frame_fail(file, -EIO, "it cannot be flushed");
+	if (!file->own.named) {
+		err = sl_new_file_name(&file->own, file->durable);
+		if (err)
+			return sl_frame_fail(file, err, "%s", sluice_last_message());
+	}
+	return check_name(file);
+}
+
+int sl_frame_file_flush(struct sl_frame_file *file)
+{
+	int err = sl_frame_error(file);
+	struct sl_hdf5_stay stay;
+
+	if (err)
+		return err;
+	sl_hdf5_enter(&stay);
+	sl_list_each (link, &file->datasets) {
+		if (!err)
+			err = sl_frame_dataset_flush(
+				SL_CONTAINER(link, struct sl_frame_dataset, link));
+	}
+	if (!err)
+		err = sl_frame_flush(file);
+	sl_hdf5_leave(&stay);
+	return err;
+}
+
+/* -------------------------------------------------------------------------------------- close */
+
+/* Nothing is held any more after a flush; without one it is dropped. */
+static int close_with_hdf5(struct sl_frame_file *file, bool keep)
+{
+	int err = 0;
+
+	if (!keep && !file->vfd.error)
+		file->vfd.error = -ECANCELED;
+	file->vfd.sealed = false;
+	while (!sl_list_empty(&file->datasets))
+		sl_frame_dataset_free(
+			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_frame_dataset, link));
+	if (file->id >= 0 && H5Fclose(file->id) < 0)
+		err = -EIO;
+	else
+		file->id = H5I_INVALID_HID;
+	if (keep && !file->error && (err || file->vfd.error))
+		sl_frame_fail(file, -EIO, "it cannot be closed");
+	return sl_frame_error(file);
+}
+
+int sl_frame_file_close(struct sl_frame_file *file, bool keep)
+{
+	struct sl_hdf5_stay stay;
+	int err;
+
+	if (keep)
+		sl_frame_file_flush(file);
+	sl_hdf5_enter(&stay);
+	err = close_with_hdf5(file, keep);
+	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that
+	 * it does not know, even if all is well. */
+	H5Eclear2(H5E_DEFAULT);
+	sl_hdf5_leave(&stay);
+	/* If HDF5 has not let go of it, it may come back to the driver. */
+	if (file->id < 0)
+		file_free(file);
+	else
+		delist(file);
+	return err;
+}
+
+void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
+{
+	*out = (struct sl_frame_file_counts){
+		.held = file->vfd.held,
+		.held_most = file->vfd.held_most,
+		.metadata_bytes = file->vfd.metadata_bytes,
+		.flushes = file->vfd.flushes,
+	};
+}

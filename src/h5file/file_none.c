@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Built without HDF5. Nobody gets a file, so that nothing but the first two is ever called. */
+#include <errno.h>
+
+#include "h5file/h5file.h"
+
+int sl_frame_file_usable(unsigned flags)
+{
+	(void)flags;
+	return sl_fail(-ENOTSUP, "built without HDF5 (libhdf5-dev): there are no writers");
+}
+
+int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
+                       struct sl_frame_file **out)
+{
+	(void)path, (void)out;
+	return sl_frame_file_usable(o->flags);
+}
+
+int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
+                      const struct sl_frame_set *set, struct sl_frame_dataset **out,
+                      uint64_t *first)
+{
+	(void)file, (void)name, (void)layout, (void)set, (void)out, (void)first;
+	return sl_frame_file_usable(0);
+}
+
+void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+{
+	(void)dataset;
+}
+
+int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                        uint32_t mask, const void *bytes, size_t n)
+{
+	(void)dataset, (void)frame, (void)offset, (void)mask, (void)bytes, (void)n;
+	return sl_frame_file_usable(0);
+}
+
+uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset)
+{
+	(void)dataset;
+	return 0;
+}
+
+uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset)
+{
+	(void)dataset;
+	return 0;
+}
+
+int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int *fd)
+{
+	(void)dataset, (void)offset, (void)fd;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
+                        double max_error)
+{
+	(void)dataset, (void)frame, (void)scalars, (void)max_error;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_flush(struct sl_frame_file *file)
+{
+	(void)file;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_close(struct sl_frame_file *file, bool keep)
+{
+	(void)file, (void)keep;
+	return sl_frame_file_usable(0);
+}
+
+void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
+{
+	(void)file;
+	*out = (struct sl_frame_file_counts){0};
+}

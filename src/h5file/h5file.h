@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The HDF5 file of a writer. All calls that take a file or a dataset are made by the
+ * writer's thread, one at a time; they may wait for storage and for HDF5's lock. Results are 0 or a
+ * negative errno, with a sentence via sl_fail() that has HDF5's own words.
+ *
+ * After the first error of storing or flushing the file is left alone: it stays at its last flush, every
+ * later call but close returns that error, and close ends in order.
+ */
+#ifndef SL_H5FILE_H
+#define SL_H5FILE_H
+
+#include <sluice/writer.h>
+
+#include "codec/codec.h"
+#include "core/core.h"
+
+struct sl_frame_file;
+struct sl_frame_dataset;
+
+/* What a dataset is made of; shapes have the slowest dimension first. */
+struct sl_frame_layout {
+	enum sluice_type type;
+	size_t element; /* bytes of one */
+	unsigned rank;  /* of a frame */
+	uint64_t shape[SLUICE_RANK_MOST];
+	uint64_t chunk[SLUICE_RANK_MOST]; /* of one frame each; at most the shape */
+	uint64_t frames;                  /* the fixed number; 0: it grows */
+	const struct sl_codec *codec;     /* sl_codec_none: stored as it is */
+	int level;
+	bool shuffle;
+	bool contiguous;    /* a fixed number of frames in one piece, without chunks */
+	unsigned precision; /* 0: all bits; told in an attribute */
+	const char *const *scalars;
+	size_t scalar_count;
+	const struct sluice_attribute *attributes;
+	size_t attribute_count;
+};
+
+struct sl_frame_file_options {
+	unsigned flags, mode; /* of the public options */
+	uint64_t held_limit;  /* metadata held back, in bytes; 0: no limit */
+	const struct sluice_attribute *attributes;
+	size_t attribute_count;
+};
+
+/* 0, or -ENOTSUP with a sentence: built without HDF5, or its library has no lock and flags have no
+ * SLUICE_WRITER_ONLY_HDF5. Any thread. */
+int sl_frame_file_usable(unsigned flags);
+
+/*
+ * path: of the local file. Errors as sluice_writer_open() has them. A file that is continued keeps the
+ * attributes that it has. What is promised of every moment holds, in files that other programs made, but for a
+ * kill in the middle of one write of metadata that they have placed across two pages.
+ */
+int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
+                       struct sl_frame_file **out);
+
+/*
+ * Adds a dataset with its groups, companions and attributes; or, with APPEND and if there is one, opens it:
+ * then type and shape must agree, and chunk, codec, level and shuffle of the layout become those of the
+ * dataset (set says which of them the caller has set: those must agree), and so do frames, contiguous and
+ * precision, which must agree unless they are 0. Attributes that are there stay as they are; companions that
+ * are not get NaN for the frames that are there. first is the number of these, in contiguous datasets by
+ * their attribute. If the file is in its place already, this flushes: all frames that were begun have been
+ * stored before this call. layout is changed on success only.
+ *
+ * -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
+ * is not valid at every moment. -ENOTSUP: its filters are none that are built in. -ENOSPC: in a file that
+ * others may read, its group has no room for the name. Else errors of storing: the file is left alone.
+ */
+struct sl_frame_set {
+	bool chunk, codec, level, shuffle; /* set by the program */
+};
+int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
+                      const struct sl_frame_set *set, struct sl_frame_dataset **out,
+                      uint64_t *first);
+
+/* Forgets a dataset that was given no frame since it was added; it stays in the file, and can be added again. */
+void sl_frame_file_drop(struct sl_frame_dataset *dataset);
+
+/*
+ * Stores one chunk as the filters would have left it. The frame is its number in the dataset; chunks of
+ * one frame come in any order, those of later frames after the first of the frame before. offset: of the
+ * chunk in the frame, in elements. mask: HDF5's filter mask, bits of filters that were left out. bytes are
+ * the caller's again on return.
+ */
+int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                        uint32_t mask, const void *bytes, size_t n);
+/* The filter mask bit of the codec, and that of the shuffle; 0: the dataset has none. */
+uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset);
+uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset);
+
+/* Contiguous datasets: where the bytes of frame 0 lie in the file, on a multiple of 4096 in new ones, and a
+ * descriptor for whoever writes there beside HDF5; that is over before the next flush. The descriptor stays
+ * the file's and shares its lock; the file may have no name yet: another way to it, as for O_DIRECT, is
+ * open("/proc/self/fd/N"). */
+int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int *fd);
+
+/*
+ * A frame is stored whole: its scalars go to the companions. Called for the frames of a dataset in order.
+ * max_error: the largest error of rounding so far.
+ */
+int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
+                        double max_error);
+
+/* Every frame that sl_frame_file_frame() was told of is in the file, and on the disk if it is durable;
+ * the first one gives a new file its name. All frames that were begun have been stored. */
+int sl_frame_file_flush(struct sl_frame_file *file);
+
+/*
+ * Ends HDF5's side and frees all datasets. keep: after a last flush, if there was no error; otherwise the
+ * file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
+ */
+int sl_frame_file_close(struct sl_frame_file *file, bool keep);
+
+/* Metadata held back now, and at most, in bytes; bytes of metadata that were written. */
+struct sl_frame_file_counts {
+	uint64_t held, held_most, metadata_bytes, flushes;
+};
+void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out);
+
+#endif

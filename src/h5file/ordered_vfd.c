@@ -1,0 +1,570 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Raw data goes straight out, to places that nothing in the file refers to. Metadata is held back,
+ * and a flush writes it in this order:
+ *
+ *   new blocks      Beyond the end of what was flushed: nothing refers to them.
+ *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
+ *                   is shorter, so the file has its length before, and what refers comes later.
+ *   heaps           The names that groups will refer to.
+ *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
+ *                   first the parent sends readers there, then the node gives them up. A root stays
+ *                   where it is, and what it held before is a new block.
+ *   symbol tables   The leaves of the B-trees of groups.
+ *   object headers  They have the extents: frames are seen when their chunks can be reached.
+ *
+ * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
+ * are placed inside of one page. And the file gets its space before the first of these writes.
+ * Where another program has placed them across two, leaves that grow are written in an order; the rest
+ * stays open to a kill inside of the one call that writes it.
+ */
+#include "h5file/ordered_vfd.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "h5file/held.h"
+
+#define PAGE 4096
+/* Of offsets: what off_t takes. */
+#define LAST_ADDRESS ((haddr_t)INT64_MAX)
+
+enum rank {
+	RANK_NEW,
+	RANK_SUPERBLOCK,
+	RANK_HEAP,
+	RANK_TREE, /* of 256 levels */
+	RANK_SYMBOLS = RANK_TREE + 256,
+	RANK_HEADER,
+};
+
+struct ordered_file {
+	H5FD_t pub; /* HDF5's; first */
+	int fd;
+	pid_t process; /* that has opened it */
+	bool ignores_missing_locks;
+	dev_t device;
+	ino_t inode;
+	haddr_t eoa;         /* end of what HDF5 has allocated */
+	haddr_t eof;         /* end of the file itself */
+	bool changed;        /* flushed_eoa is known: the superblock has been read */
+	haddr_t flushed_eoa; /* what is beyond, nothing in the file refers to */
+	struct sl_held held;
+	bool superblock;            /* is among it */
+	struct sl_ordered_vfd *vfd; /* the caller's */
+};
+
+/* What a property list carries. */
+struct ordered_info {
+	struct sl_ordered_vfd *vfd;
+};
+
+static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the driver's calls are */
+
+#define complain(minor, ...)                                                             \
+	H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_VFL, minor, \
+	         __VA_ARGS__)
+
+/* The first error stays. */
+static herr_t fail(struct ordered_file *file, int error, uint64_t offset, const char *what)
+{
+	if (!file->vfd->error) {
+		file->vfd->error = error;
+		file->vfd->error_offset = offset;
+	}
+	complain(H5E_WRITEERROR, "%s at offset %llu: %s", what, (unsigned long long)offset,
+	         sl_error_text(error));
+	return -1;
+}
+
+static void count_held(struct ordered_file *file)
+{
+	file->vfd->held = file->held.bytes;
+	file->vfd->held_most = SL_MAX(file->vfd->held_most, file->held.bytes);
+}
+
+/* ---------------------------------------------------------------------------- open and close */
+
+/* As open(2). */
+static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
+{
+	int mode = flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY, fd;
+
+	mode |= flags & H5F_ACC_TRUNC ? O_TRUNC : 0;
+	mode |= flags & H5F_ACC_CREAT ? O_CREAT : 0;
+	mode |= flags & H5F_ACC_EXCL ? O_EXCL : 0;
+	if (vfd->fd <= 0)
+		return open(name, mode | O_CLOEXEC, 0666);
+	fd = fcntl(vfd->fd, F_DUPFD_CLOEXEC, 0);
+	if (fd >= 0 && mode & O_TRUNC && ftruncate(fd, 0) < 0) {
+		close(fd);
+		return -1;
+	}
+	return fd;
+}
+
+static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
+{
+	const struct ordered_info *info = H5Pget_driver_info(fapl);
+	hbool_t locks, ignores_missing_locks;
+	struct ordered_file *file;
+	struct stat status;
+
+	(void)max_address;
+	if (!info || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
+		return NULL;
+	file = calloc(1, sizeof(*file));
+	if (!file) {
+		info->vfd->error = -ENOMEM;
+		return NULL;
+	}
+	file->vfd = info->vfd;
+	file->fd = open_file(file->vfd, name, flags);
+	if (file->fd < 0 || fstat(file->fd, &status) < 0) {
+		info->vfd->error = -errno;
+		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(-errno));
+		if (file->fd >= 0)
+			close(file->fd);
+		free(file);
+		return NULL;
+	}
+	/* HDF5 opens more than once when it makes a file, and the first time may fail. */
+	info->vfd->error = 0;
+	file->ignores_missing_locks = ignores_missing_locks;
+	file->process = getpid();
+	file->device = status.st_dev;
+	file->inode = status.st_ino;
+	file->eof = status.st_size;
+	return &file->pub;
+}
+
+static herr_t ordered_close(H5FD_t *base)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+
+	/* A flush has been before, or has failed: what is still held is never written. */
+	sl_held_clear(&file->held);
+	count_held(file);
+	if (close(file->fd) < 0 && !file->vfd->error)
+		file->vfd->error = -errno;
+	free(file);
+	return 0;
+}
+
+static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
+{
+	const struct ordered_file *a = (const struct ordered_file *)left;
+	const struct ordered_file *b = (const struct ordered_file *)right;
+
+	if (a->device != b->device)
+		return a->device < b->device ? -1 : 1;
+	return a->inode < b->inode ? -1 : a->inode > b->inode;
+}
+
+/*
+ * HDF5 shall neither gather metadata into larger writes nor allocate ahead: each block comes as one
+ * write with its own type, and the end of what is allocated is the end of what is used. Nor shall
+ * it look the name up, which a file may not have yet.
+ */
+static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
+{
+	(void)base;
+	if (flags)
+		*flags = H5FD_FEAT_DATA_SIEVE | H5FD_FEAT_DEFAULT_VFD_COMPATIBLE;
+	return 0;
+}
+
+static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
+{
+	(void)fapl;
+	*out = &((struct ordered_file *)base)->fd;
+	return 0;
+}
+
+/* As HDF5's own driver does; HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
+static herr_t lock_as(struct ordered_file *file, int how)
+{
+	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
+		return 0;
+	file->vfd->error = -errno;
+	complain(H5E_CANTLOCKFILE, "the file is locked by someone else: %s", sl_error_text(-errno));
+	return -1;
+}
+
+static herr_t ordered_lock(H5FD_t *base, hbool_t exclusive)
+{
+	return lock_as((struct ordered_file *)base, exclusive ? LOCK_EX : LOCK_SH);
+}
+
+static herr_t ordered_unlock(H5FD_t *base)
+{
+	return lock_as((struct ordered_file *)base, LOCK_UN);
+}
+
+/* --------------------------------------------------------------------------------- addresses */
+
+/* Before the first change: what HDF5 has read of the superblock by now is what is in the file. */
+static void begin_change(struct ordered_file *file)
+{
+	if (!file->changed)
+		file->flushed_eoa = file->eoa;
+	file->changed = true;
+}
+
+static void look_for_fork(const struct ordered_file *file)
+{
+	if (file->process != getpid() && !file->vfd->error)
+		file->vfd->error = -ECHILD;
+}
+
+static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+	haddr_t start = file->eoa;
+
+	(void)dxpl;
+	begin_change(file);
+	if (type == H5FD_MEM_DRAW ? file->vfd->pages
+	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
+		start = (start + PAGE - 1) / PAGE * PAGE;
+	file->eoa = start + size;
+	return start;
+}
+
+/* Nothing is given back: the file may still refer to it. */
+static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, hsize_t size)
+{
+	(void)base, (void)type, (void)dxpl, (void)start, (void)size;
+	return 0;
+}
+
+static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
+{
+	(void)type;
+	return ((const struct ordered_file *)base)->eoa;
+}
+
+static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
+{
+	(void)type;
+	((struct ordered_file *)base)->eoa = end;
+	return 0;
+}
+
+static haddr_t ordered_get_eof(const H5FD_t *base, H5FD_mem_t type)
+{
+	(void)type;
+	return ((const struct ordered_file *)base)->eof;
+}
+
+/* ---------------------------------------------------------------------------- read and write */
+
+static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
+                           void *buffer)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+	size_t done = 0;
+
+	(void)type, (void)dxpl;
+	while (done < size) {
+		ssize_t n = pread(file->fd, (char *)buffer + done, size - done, start + done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0) {
+			complain(H5E_READERROR, "reading at offset %llu: %s",
+			         (unsigned long long)start, sl_error_text(-errno));
+			return -1;
+		}
+		if (n == 0)
+			break;
+		done += n;
+	}
+	/* HDF5 expects zeroes beyond the end of the file. */
+	memset((char *)buffer + done, 0, size - done);
+	sl_held_get(&file->held, start, size, buffer);
+	return 0;
+}
+
+static int write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n = pwrite(file->fd, (const char *)bytes + done, size - done, start + done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += n;
+	}
+	file->eof = SL_MAX(file->eof, start + size);
+	return 0;
+}
+
+/* So that no write of metadata that follows finds the disk full. */
+static int reserve(struct ordered_file *file, uint64_t end)
+{
+	int done;
+
+	if (file->eof >= end)
+		return 0;
+	do
+		done = fallocate(file->fd, 0, file->eof, end - file->eof);
+	while (done < 0 && errno == EINTR);
+	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+		done = ftruncate(file->fd, end);
+	if (done < 0)
+		return -errno;
+	file->eof = end;
+	return 0;
+}
+
+static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
+{
+	switch (type) {
+	case H5FD_MEM_SUPER:
+		return RANK_SUPERBLOCK;
+	case H5FD_MEM_BTREE:
+		/* After the signature: what kind of node it is, and its level; leaves are 0. */
+		if (size > 5 && memcmp(bytes, "TREE", 4) == 0)
+			return RANK_TREE + 255 - bytes[5];
+		return RANK_SYMBOLS;
+	case H5FD_MEM_OHDR:
+		return RANK_HEADER;
+	default:
+		return RANK_HEAP;
+	}
+}
+
+/* Makes room: nobody can see the new blocks, so that they may be written at any time. */
+static int write_new(struct ordered_file *file)
+{
+	struct sl_held_block **blocks;
+	size_t count = file->held.count;
+	int err = sl_held_sorted(&file->held, &blocks);
+
+	if (err)
+		return err;
+	for (size_t i = 0; !err && i < count && blocks[i]->rank == RANK_NEW; i++) {
+		uint64_t start = blocks[i]->range.start, end = blocks[i]->range.end;
+
+		err = write_all(file, start, end - start, blocks[i]->bytes);
+		if (!err)
+			err = sl_held_cut(&file->held, start, end);
+		file->vfd->early_bytes += err ? 0 : end - start;
+	}
+	free(blocks);
+	return err;
+}
+
+static bool full(const struct ordered_file *file, size_t size)
+{
+	return file->vfd->held_limit && !file->vfd->error &&
+	       file->held.bytes + size > file->vfd->held_limit;
+}
+
+static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                const void *bytes)
+{
+	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
+	enum rank rank = new ? RANK_NEW : rank_of(type, bytes, size);
+	int err = 0;
+
+	if (full(file, size))
+		err = sl_held_cut(&file->held, start, start + size);
+	if (!err && full(file, size))
+		err = write_new(file);
+	if (!err && full(file, size))
+		err = -ENOBUFS;
+	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
+}
+
+static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
+                            const void *bytes)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+	int err;
+
+	(void)dxpl;
+	look_for_fork(file);
+	begin_change(file);
+	if (type != H5FD_MEM_DRAW) {
+		err = hold(file, type, start, size, bytes);
+		file->superblock |= type == H5FD_MEM_SUPER;
+		count_held(file);
+		return err ? fail(file, err, start, "holding metadata back") : 0;
+	}
+	/* HDF5 does not get over an error while it closes a dataset. */
+	if (file->vfd->error)
+		return 0;
+	err = sl_held_cut(&file->held, start, start + size);
+	/* What lies between is of blocks that are held back, and of datasets in one piece. */
+	if (!err)
+		err = reserve(file, start);
+	if (!err)
+		err = write_all(file, start, size, bytes);
+	if (err)
+		return fail(file, err, start, "writing");
+	file->vfd->raw_bytes += size;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------- flush */
+
+static int barrier(struct ordered_file *file)
+{
+	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
+}
+
+/* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
+static unsigned entries_of(const uint8_t *node)
+{
+	return node[6] | node[7] << 8;
+}
+
+/*
+ * Where to cut a block that another program has placed across two pages; 0: nowhere. A leaf that grows has
+ * what is new at its end, and its number of entries at its start: written from behind, it has either all of
+ * them or those that it had.
+ */
+static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t boundary = (start / PAGE + 1) * PAGE;
+	uint8_t head[8];
+
+	/* Kind 1: of chunks, whose entries that are seen come before what is new. */
+	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
+		return 0;
+	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
+		return 0;
+	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
+}
+
+static int write_block(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t cut = where_to_cut(file, block);
+	int err = 0;
+
+	if (cut)
+		err = write_all(file, cut, end - cut, block->bytes + (cut - start));
+	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
+}
+
+static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
+{
+	int err = reserve(file, file->eoa);
+
+	*offset = file->eof;
+	for (size_t i = 0; !err && i < file->held.count; i++) {
+		struct sl_interval *range = &blocks[i]->range;
+
+		*offset = range->start;
+		/* What came before the first one is raw data. */
+		if (blocks[i]->rank != RANK_NEW &&
+		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
+			err = barrier(file);
+		if (!err)
+			err = write_block(file, blocks[i]);
+	}
+	return err ? err : barrier(file);
+}
+
+/* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
+static bool complete(const struct ordered_file *file)
+{
+	return file->eoa == file->flushed_eoa || file->superblock;
+}
+
+static herr_t flush_held(struct ordered_file *file)
+{
+	struct sl_held_block **blocks;
+	uint64_t offset = 0;
+	int err = sl_held_sorted(&file->held, &blocks);
+
+	if (err)
+		return fail(file, err, 0, "flushing");
+	err = write_held(file, blocks, &offset);
+	free(blocks);
+	if (err)
+		return fail(file, err, offset, "flushing");
+	file->vfd->metadata_bytes += file->held.bytes;
+	file->vfd->flushes++;
+	file->flushed_eoa = file->eoa;
+	file->superblock = false;
+	sl_held_clear(&file->held);
+	count_held(file);
+	return 0;
+}
+
+static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+	herr_t done;
+
+	(void)dxpl;
+	look_for_fork(file);
+	if (!file->changed || file->vfd->sealed || !complete(file))
+		return 0;
+	if (!file->vfd->error)
+		done = flush_held(file);
+	else
+		done = closing ? 0 : fail(file, file->vfd->error, 0, "after an error: flushing");
+	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
+	return closing ? 0 : done;
+}
+
+/* ------------------------------------------------------------------------------------ driver */
+
+static herr_t ordered_terminate(void)
+{
+	driver = H5I_INVALID_HID;
+	return 0;
+}
+
+static const H5FD_class_t ordered_class = {
+	.name = "sluice_ordered",
+	.maxaddr = LAST_ADDRESS,
+	.fc_degree = H5F_CLOSE_WEAK,
+	.terminate = ordered_terminate,
+	.fapl_size = sizeof(struct ordered_info),
+	.open = ordered_open,
+	.close = ordered_close,
+	.cmp = ordered_compare,
+	.query = ordered_query,
+	.alloc = ordered_alloc,
+	.free = ordered_free,
+	.get_eoa = ordered_get_eoa,
+	.set_eoa = ordered_set_eoa,
+	.get_eof = ordered_get_eof,
+	.get_handle = ordered_get_handle,
+	.read = ordered_read,
+	.write = ordered_write,
+	.flush = ordered_flush,
+	.lock = ordered_lock,
+	.unlock = ordered_unlock,
+	.fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
+{
+	struct ordered_info info = {vfd};
+
+	if (H5Iget_type(fapl) != H5I_GENPROP_LST || H5Pisa_class(fapl, H5P_FILE_ACCESS) <= 0)
+		return sl_fail(-EINVAL, "the property list is not one of file access");
+	if (driver < 0)
+		driver = H5FDregister(&ordered_class);
+	if (driver < 0 || H5Pset_driver(fapl, driver, &info) < 0)
+		return sl_fail(-ENOMEM, "HDF5 does not take the file driver");
+	*vfd = (struct sl_ordered_vfd){
+		.durable = vfd->durable, .held_limit = vfd->held_limit, .fd = vfd->fd};
+	return 0;
+}
