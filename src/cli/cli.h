@@ -22,6 +22,7 @@ int cli_cp(int argc, char **argv);
 int cli_stat(int argc, char **argv);
 int cli_bench(int argc, char **argv);
 int cli_doctor(int argc, char **argv);
+int cli_store(int argc, char **argv);
 
 /* ------------------------------------------------------------------------------------ options */
 

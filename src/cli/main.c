@@ -21,6 +21,7 @@ static const struct command {
 	{"bench", "sluice bench", "measure reading or writing of a file", cli_bench},
 	{"doctor", "sluice doctor", "show what this machine offers and what sluice makes of it",
          cli_doctor},
+	{"store", "sluice store", "share named memory with other processes", cli_store},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 

@@ -195,12 +195,15 @@ static void copier_sleep(struct sl_staging *staging)
 	sl_queue_awake(&copier->queue, &copier->sleeper);
 }
 
+/* What is lost stays so: a call that failed once for another reason says nothing. */
 static void ask_device(struct sl_staging *staging, int64_t *asked)
 {
+	struct sl_device *device = staging->device;
+
 	if (sl_now() - *asked < ASK_NS)
 		return;
 	*asked = sl_now();
-	if (staging->device->ops->status(staging->device))
+	if (device->ops->status(device) && device->ops->status(device))
 		atomic_store_explicit(&staging->lost, true, memory_order_release);
 }
 

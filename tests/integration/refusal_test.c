@@ -229,11 +229,11 @@ static void frames_that_are_forgotten_are_not_in_the_file(void **state)
 	sluice_writer_discard(w);
 }
 
-static void close_without_patience_can_be_called_until_it_is_done(void **state)
+/* How many calls it took. */
+static unsigned close_impatiently(struct fixture *f)
 {
-	struct fixture *f = *state;
 	struct sluice_series_options o = field_options("deflate", 0);
-	sluice_writer *w = writer_open(f, "x.h5", 0);
+	sluice_writer *w = writer_open(f, "x.h5", SLUICE_WRITER_REPLACE);
 	sluice_series *s;
 	unsigned calls = 1;
 	int rc;
@@ -245,8 +245,18 @@ static void close_without_patience_can_be_called_until_it_is_done(void **state)
 	while ((rc = sluice_writer_close(w, 0)) == -EINPROGRESS)
 		calls++;
 	assert_int_equal(rc, 0);
-	assert_in_range(calls, 2, UINT32_MAX);
 	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 30, 30), 0);
+	return calls;
+}
+
+static void close_without_patience_can_be_called_until_it_is_done(void **state)
+{
+	unsigned calls = 1;
+
+	/* On a busy machine all may be done before the first call. */
+	for (int round = 0; round < 50 && calls < 2; round++)
+		calls = close_impatiently(*state);
+	assert_in_range(calls, 2, UINT32_MAX);
 }
 
 static void what_is_discarded_was_never_there(void **state)

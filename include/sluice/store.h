@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The store: named blobs that processes of one machine share without a copy.
+ *
+ * A blob is memory with a name. One process creates it, fills it and seals it; from then on it never
+ * changes, and other processes map it read-only. The daemon `sluiced` keeps descriptors, names and
+ * accounts; it never touches the bytes, and what is sealed outlives the process that made it.
+ *
+ * A blob has a size, a place and bytes. The place is the host's memory (device -1) in this version;
+ * blobs in the memory of a device come later, by the same calls.
+ *
+ * Life. create -> created: writable, its own process only. seal -> sealed: read-only, for everyone who
+ * may. delete -> dying: the name is free at once, the bytes stay until the last holder has released it.
+ * The process that created a blob and dies before the seal takes it along; nothing of it is seen.
+ *
+ * The server may be replaced at any time (it was killed, it was upgraded). Sealed blobs keep their names
+ * and bytes and whoever holds one keeps it; calls connect again by themselves. A blob that was created
+ * and not sealed is lost then: sealing it answers -ECONNRESET, and its memory stays until its release.
+ *
+ * Conventions, results and threads are those of <sluice/sluice.h>. No call needs a context. A store or a
+ * blob may be used by any number of threads, but must not be used while it is closed or released. Any
+ * call may wait for the server's answer; calls that say so wait for other processes, too.
+ */
+#ifndef SLUICE_STORE_H
+#define SLUICE_STORE_H
+
+#include <sluice/sluice.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct sluice_store sluice_store;
+typedef struct sluice_blob sluice_blob;
+typedef struct sluice_watch sluice_watch;
+
+/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. */
+#define SLUICE_BLOB_NAME_MOST 255
+/* Free bytes of a blob's metadata; with what describes a tensor it is 4 KiB. */
+#define SLUICE_BLOB_NOTE_MOST 3944
+/* Blobs in one call of those that take several. */
+#define SLUICE_BLOB_BATCH 64
+
+/* ------------------------------------------------------------------------------------- store */
+
+/* How to connect. Start from SLUICE_STORE_OPTIONS_INIT. */
+struct sluice_store_options {
+	size_t size; /* sizeof(struct sluice_store_options) */
+	/* How long a call goes on trying to reach a server that is not there, milliseconds; 0: 5000. The
+	 * first connection is tried once only. */
+	unsigned patience_ms;
+	/* Memory that stays mapped though no blob in it is held, so that getting it again costs nothing;
+	 * bytes; 0: 1 GiB. */
+	size_t cache_bytes;
+};
+#define SLUICE_STORE_OPTIONS_INIT                          \
+	{                                                  \
+		sizeof(struct sluice_store_options), 0, 0, \
+	}
+
+/*
+ * Connects to the daemon. path names its socket; NULL: SLUICE_STORE in the environment, else
+ * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: it
+ * is another user's, who does not let us in. -EPROTO: it speaks another version. -EAGAIN: it has no place
+ * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE.
+ */
+SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
+                                 sluice_store **out);
+
+/* -EBUSY, and nothing happens, while blobs or watches of it are held. NULL is allowed. */
+SLUICE_API int sluice_store_close(sluice_store *s);
+
+/* ---------------------------------------------------------------------------------- metadata */
+
+/* The most dimensions of a tensor. */
+#define SLUICE_BLOB_RANK_MOST 8
+
+/*
+ * What is said of a blob's bytes, fixed by the seal. The element type has the codes of DLPack (the
+ * enum DLDataTypeCode of dlpack.h: 0 signed integer, 1 unsigned, 2 IEEE float, 4 bfloat, 5 complex,
+ * 6 boolean); bits 0 says that the blob is no tensor. To be brought together with the element types of
+ * the frame writer when both are there.
+ */
+struct sluice_blob_metadata {
+	size_t size;    /* sizeof(struct sluice_blob_metadata) */
+	uint8_t code;   /* of DLPack */
+	uint8_t bits;   /* of one element; 0: no tensor */
+	uint16_t lanes; /* elements of a vector type; 0 counts as 1 */
+	uint32_t rank;  /* dimensions; 0: one element */
+	int64_t shape[SLUICE_BLOB_RANK_MOST];
+	/* Elements from one to the next in each dimension, not negative; all 0: compact, the last dimension
+	 * the fastest. */
+	int64_t strides[SLUICE_BLOB_RANK_MOST];
+	uint64_t offset;  /* bytes from the start of the blob to the first element */
+	const void *note; /* free bytes of the caller's */
+	size_t note_bytes;
+};
+#define SLUICE_BLOB_METADATA_INIT                                                     \
+	{                                                                             \
+		sizeof(struct sluice_blob_metadata), 0, 0, 0, 0, {0}, {0}, 0, NULL, 0 \
+	}
+
+/* ------------------------------------------------------------------------------------ create */
+
+enum sluice_blob_flags {
+	/* The name is taken now: create answers -EEXIST, and watchers see it. Without it nobody hears of
+	 * the name before the seal, which then is what says -EEXIST. */
+	SLUICE_BLOB_RESERVE = 1 << 0,
+	/* It may be dropped when memory is short and nobody holds it. */
+	SLUICE_BLOB_CACHE = 1 << 1,
+	/* For all users that the server admits, not for its own only. Its memory is sealed against writing
+	 * by the kernel, so the writable mapping is gone with the seal, which answers -EBUSY while another
+	 * writable mapping exists; its memory is not used again. */
+	SLUICE_BLOB_PUBLIC = 1 << 2,
+	/* Its memory holds no other blob, however small it is. */
+	SLUICE_BLOB_ALONE = 1 << 3,
+	/* It is never dropped or moved out of memory. */
+	SLUICE_BLOB_PIN = 1 << 4,
+};
+
+/* Start from SLUICE_BLOB_OPTIONS_INIT. */
+struct sluice_blob_options {
+	size_t size;                                 /* sizeof(struct sluice_blob_options) */
+	unsigned flags;                              /* of enum sluice_blob_flags */
+	const struct sluice_blob_metadata *metadata; /* copied; NULL: none */
+};
+#define SLUICE_BLOB_OPTIONS_INIT                             \
+	{                                                    \
+		sizeof(struct sluice_blob_options), 0, NULL, \
+	}
+
+/*
+ * Makes a blob of n bytes, writable by this process until its seal. Its contents are undefined; its
+ * memory is aligned to 4096 bytes. name NULL or "": it has none, and others get it by its id. device -1:
+ * the host. o may be NULL.
+ *
+ * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
+ * left; the sentence says who holds what. -EDQUOT: more than a user may have; the sentence says of what.
+ * -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is not there.
+ * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
+ */
+SLUICE_API int sluice_blob_create(sluice_store *s, const char *name, size_t n, int device,
+                                  const struct sluice_blob_options *o, sluice_blob **out);
+
+/* One of several blobs to make. */
+struct sluice_blob_request {
+	const char *name;
+	size_t bytes;
+	int device;
+	const struct sluice_blob_options *options;
+};
+/* Makes count blobs, at most SLUICE_BLOB_BATCH, or none of them. out: count handles. */
+SLUICE_API int sluice_blob_create_many(sluice_store *s, const struct sluice_blob_request *v,
+                                       size_t count, sluice_blob **out);
+
+/* The bytes, while they may be written: NULL after the seal. They are valid until the release. */
+SLUICE_API void *sluice_blob_mutable_data(sluice_blob *b);
+
+/* Replaces the metadata; before the seal. -EINVAL: it is wrong, or does not fit the blob. -EPERM: sealed. */
+SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob_metadata *m);
+
+/*
+ * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
+ * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
+ * it was. -EBUSY: see SLUICE_BLOB_PUBLIC. -ECONNRESET: the server was replaced, the blob is lost.
+ * -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
+ */
+SLUICE_API int sluice_blob_seal(sluice_blob *b);
+/* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. */
+SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
+
+/* --------------------------------------------------------------------------------------- get */
+
+/*
+ * Gets a sealed blob, mapped read-only. With a time-out other than 0 it waits for somebody to create and
+ * seal it: for ever if it is negative. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
+ * -EMFILE, -ENOMEM: it cannot be mapped. -ECONNREFUSED as above.
+ */
+SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
+                               sluice_blob **out);
+/* By id; ids are never used again. */
+SLUICE_API int sluice_blob_get_id(sluice_store *s, uint64_t id, int timeout_ms, sluice_blob **out);
+/* All of count blobs, at most SLUICE_BLOB_BATCH, or none. The time-out is for all together. */
+SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, size_t count,
+                                    int timeout_ms, sluice_blob **out);
+
+/*
+ * The bytes, aligned to 4096; valid until the release. What was got is mapped read-only: to write to it ends
+ * the program. NULL: somebody deleted the blob before this process, which sealed it, could hold it.
+ */
+SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
+SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
+/* -1: the host. */
+SLUICE_API int sluice_blob_device(const sluice_blob *b);
+/* Which names it for every process, and for ever; 0 before the seal. */
+SLUICE_API uint64_t sluice_blob_id(const sluice_blob *b);
+/* "" if it has none. */
+SLUICE_API const char *sluice_blob_name(const sluice_blob *b);
+/* out->size is set. What out->note points to lives as long as the handle; strides are filled in. */
+SLUICE_API int sluice_blob_get_metadata(const sluice_blob *b, struct sluice_blob_metadata *out);
+
+/*
+ * Gives up the handle, with the bytes. A blob that is not sealed is aborted: its name is free, and its
+ * memory. NULL is allowed. Always 0, but for -ECHILD.
+ */
+SLUICE_API int sluice_blob_release(sluice_blob *b);
+SLUICE_API int sluice_blob_release_many(sluice_blob *const *v, size_t count);
+
+/*
+ * The blob as a tensor that other libraries take without a copy: of version 0 a DLManagedTensor, of
+ * version 1 a DLManagedTensorVersioned with the flag of read-only memory, both as in dlpack.h. It holds the
+ * blob on its own account until its deleter is called, from whatever thread; the store is not closed until
+ * then. -EINVAL: the metadata names no element type, or another version. -EPERM: not sealed. -ENOMEM.
+ */
+SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **out);
+
+/* ------------------------------------------------------------------------------- delete, tell */
+
+/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. -EACCES: it is
+ * another user's. */
+SLUICE_API int sluice_blob_delete(sluice_store *s, const char *name);
+SLUICE_API int sluice_blob_delete_id(sluice_store *s, uint64_t id);
+/* 1: there is a sealed blob of that name; 0: there is none; or an error. */
+SLUICE_API int sluice_blob_exists(sluice_store *s, const char *name);
+/* Keeps it in memory whatever happens, or no longer. -ENOENT, -EACCES. */
+SLUICE_API int sluice_blob_pin(sluice_store *s, const char *name, int pinned);
+
+enum sluice_blob_state { SLUICE_BLOB_IS_CREATED = 1, SLUICE_BLOB_IS_SEALED, SLUICE_BLOB_IS_DYING };
+/* What is told of a blob without getting it. */
+struct sluice_blob_info {
+	size_t size; /* in: sizeof(struct sluice_blob_info) */
+	char name[SLUICE_BLOB_NAME_MOST + 1];
+	uint64_t id;
+	uint64_t bytes;
+	uint64_t memory;  /* that it takes, rounded up as its memory is handed out */
+	int device;       /* -1: the host */
+	int state;        /* of enum sluice_blob_state */
+	unsigned flags;   /* of enum sluice_blob_flags */
+	unsigned holders; /* clients that hold it; 0 in a list */
+	uint32_t user;    /* whose it is: uid */
+	int32_t process;  /* that made it */
+	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
+};
+SLUICE_API int sluice_blob_stat(sluice_store *s, const char *name, struct sluice_blob_info *out);
+/*
+ * The blobs whose names begin with prefix ("" or NULL: all, those without a name too), in no order. *cursor
+ * is 0 at first, and is moved on. Returns how many of at most `most` were written to out, 0: that was all.
+ * out[0].size is set and goes for all. What is made or deleted meanwhile is in it or not.
+ */
+SLUICE_API int sluice_blob_list(sluice_store *s, const char *prefix, uint64_t *cursor,
+                                struct sluice_blob_info *out, size_t most);
+
+/* Counts of the server; those that say "now" go up and down, the others only grow until it is replaced. */
+struct sluice_store_stats {
+	size_t size;           /* in: sizeof(struct sluice_store_stats) */
+	uint64_t memory_limit; /* bytes of host memory that it may hand out */
+	uint64_t memory_bytes; /* now: that it has handed out or keeps warm */
+	uint64_t blob_bytes;   /* now: of blobs, as memory is handed out */
+	uint64_t leased_bytes; /* now: with clients, for blobs to come */
+	uint64_t warm_bytes;   /* now: kept for the next ones */
+	uint64_t sealed;       /* now: blobs */
+	uint64_t created;      /* now: blobs not sealed, those of leases not counted */
+	uint64_t dying;        /* now: deleted and held */
+	uint64_t clients;      /* now: connections */
+	uint64_t waiting;      /* now: gets that wait */
+	uint64_t seals, gets, deletes, dropped; /* since the server began */
+	uint64_t requests, refused;             /* messages; of those, answered by an error */
+	uint64_t replacements;                  /* servers before this one */
+	uint64_t up_ns;                         /* since the server began */
+};
+SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
+
+/* ------------------------------------------------------------------------------------- watch */
+
+enum sluice_watch_kind {
+	SLUICE_WATCH_CREATED =
+		1, /* the name was taken; of a blob without RESERVE just before its seal */
+	SLUICE_WATCH_SEALED,
+	SLUICE_WATCH_DELETED, /* also: aborted, or its process died */
+	SLUICE_WATCH_LOST,    /* events are missing here: list again. bytes and name mean nothing */
+};
+struct sluice_watch_event {
+	size_t size; /* in: sizeof(struct sluice_watch_event) */
+	int kind;    /* of enum sluice_watch_kind */
+	uint64_t id;
+	uint64_t bytes;
+	char name[SLUICE_BLOB_NAME_MOST + 1];
+};
+/*
+ * Watches blobs whose names begin with prefix (NULL or "": all that have a name) from now on. A watcher that
+ * does not read loses events, and is told so; nobody waits for it. Errors as sluice_store_open().
+ */
+SLUICE_API int sluice_watch_open(sluice_store *s, const char *prefix, sluice_watch **out);
+/* A descriptor that is readable while sluice_watch_next() has something to say; for poll() and epoll only.
+ * It is the same for the life of the watch. */
+SLUICE_API int sluice_watch_fd(const sluice_watch *w);
+/* The next event; waits as sluice_blob_get() does. -EAGAIN: none in time. After the server was replaced it
+ * connects again, and says SLUICE_WATCH_LOST. One thread at a time. */
+SLUICE_API int sluice_watch_next(sluice_watch *w, int timeout_ms, struct sluice_watch_event *out);
+/* NULL is allowed. */
+SLUICE_API void sluice_watch_close(sluice_watch *w);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice store: what is done with blobs. What it shows is in store_show.c. */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+#include "store.h"
+
+enum {
+	KEY_SOCKET = 256,
+	KEY_JSON,
+	KEY_PROMETHEUS,
+	KEY_REPLACE,
+	KEY_CACHE,
+	KEY_PUBLIC,
+	KEY_PIN,
+	KEY_WAIT,
+	KEY_COUNT,
+	KEY_BY_ID
+};
+
+#define OPTION_SOCKET                                                               \
+	{                                                                           \
+		"socket", KEY_SOCKET, "PATH", 0,                                    \
+			"Where the daemon listens; without it $SLUICE_STORE, else " \
+			"$XDG_RUNTIME_DIR/sluice.sock",                             \
+			0                                                           \
+	}
+#define OPTION_JSON                                                            \
+	{                                                                      \
+		"json", KEY_JSON, NULL, 0, "JSON objects, one in each line", 0 \
+	}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct cli_store *o = state->input;
+
+	switch (key) {
+	case KEY_SOCKET:
+		o->socket = arg;
+		return 0;
+	case KEY_JSON:
+		o->json = true;
+		return 0;
+	case KEY_PROMETHEUS:
+		o->prometheus = true;
+		return 0;
+	case KEY_REPLACE:
+		o->replace = true;
+		return 0;
+	case KEY_CACHE:
+		o->flags |= SLUICE_BLOB_CACHE;
+		return 0;
+	case KEY_PUBLIC:
+		o->flags |= SLUICE_BLOB_PUBLIC;
+		return 0;
+	case KEY_PIN:
+		o->flags |= SLUICE_BLOB_PIN;
+		return 0;
+	case KEY_BY_ID:
+		o->by_id = true;
+		return 0;
+	case KEY_WAIT:
+		o->wait_ms = (int)cli_option_number(state, "wait", arg, 0, 1000000) * 1000;
+		return 0;
+	case KEY_COUNT:
+		o->count = cli_option_number(state, "count", arg, 1, UINT64_MAX);
+		return 0;
+	case ARGP_KEY_ARGS:
+		o->arguments = state->argv + state->next;
+		o->argument_count = (unsigned)(state->argc - state->next);
+		return 0;
+	case ARGP_KEY_END:
+		if (o->argument_count < o->least)
+			argp_error(state, "too few arguments");
+		if (o->argument_count > o->most)
+			argp_error(state, "too many arguments: '%s'", o->arguments[o->most]);
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+/* --------------------------------------------------------------------------------- put, get, rm */
+
+static int said(int rc)
+{
+	if (rc < 0)
+		warnx("%s", sluice_last_message());
+	return rc;
+}
+
+/* The bytes of a file into memory, by the engine, in one operation. */
+static int read_all(sluice_file *file, void *data, size_t n, const char *name)
+{
+	sluice_op *op;
+	int64_t moved;
+	int rc = said(sluice_read(file, data, n, 0, &op));
+
+	if (rc)
+		return rc;
+	moved = sluice_wait(op, -1);
+	if (moved < 0)
+		warnx("%s", sluice_op_message(op));
+	else if ((size_t)moved != n)
+		warnx("'%s' has become shorter", name);
+	sluice_op_free(op);
+	return moved < 0 ? (int)moved : (size_t)moved == n ? 0 : -EIO;
+}
+
+static int fill(sluice_store *store, sluice_file *file, const struct cli_store *o)
+{
+	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *blob;
+	int rc = said(sluice_stat(file, &st));
+
+	if (!rc && st.flags & SLUICE_STAT_SIZE_UNKNOWN) {
+		warnx("'%s' has no length that is known before it is read", o->arguments[1]);
+		rc = -ESPIPE;
+	}
+	if (rc)
+		return rc;
+	options.flags = o->flags;
+	rc = said(sluice_blob_create(store, o->arguments[0], st.length, -1, &options, &blob));
+	if (rc)
+		return rc;
+	rc = read_all(file, sluice_blob_mutable_data(blob), st.length, o->arguments[1]);
+	/* In its place from one moment to the next, as far as there was one before. */
+	if (!rc && o->replace) {
+		rc = sluice_blob_delete(store, o->arguments[0]);
+		rc = rc == -ENOENT ? 0 : said(rc);
+	}
+	if (!rc)
+		rc = said(sluice_blob_seal(blob));
+	sluice_blob_release(blob);
+	return rc;
+}
+
+static int put(sluice_store *store, const struct cli_store *o)
+{
+	sluice_context *ctx;
+	sluice_file *file;
+	int rc = cli_context_new(NULL, 0, &ctx);
+
+	if (rc)
+		return rc;
+	rc = said(sluice_open(ctx, o->arguments[1], NULL, &file));
+	if (!rc) {
+		rc = fill(store, file, o);
+		sluice_discard(file);
+	}
+	sluice_context_free(ctx);
+	return rc;
+}
+
+static int get_blob(sluice_store *store, const struct cli_store *o, sluice_blob **out)
+{
+	char *end;
+	uint64_t id;
+
+	if (!o->by_id)
+		return said(sluice_blob_get(store, o->arguments[0], o->wait_ms, out));
+	errno = 0;
+	id = strtoull(o->arguments[0], &end, 10);
+	if (errno || *end || !id) {
+		warnx("'%s' is no id", o->arguments[0]);
+		return -EINVAL;
+	}
+	return said(sluice_blob_get_id(store, id, o->wait_ms, out));
+}
+
+static int write_file(sluice_context *ctx, const char *path, const sluice_blob *blob)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file;
+	sluice_op *op;
+	int64_t moved;
+	int rc;
+
+	options.flags = SLUICE_OPEN_REPLACE;
+	options.expected_size = sluice_blob_size(blob);
+	rc = said(sluice_open(ctx, path, &options, &file));
+	if (rc)
+		return rc;
+	rc = said(sluice_write(file, sluice_blob_data(blob), sluice_blob_size(blob), 0, &op));
+	if (!rc) {
+		moved = sluice_wait(op, -1);
+		if (moved < 0)
+			warnx("%s", sluice_op_message(op));
+		rc = moved < 0 ? (int)moved : 0;
+		sluice_op_free(op);
+	}
+	if (rc)
+		sluice_discard(file);
+	else
+		rc = said(sluice_close(file));
+	return rc;
+}
+
+static int get(sluice_store *store, const struct cli_store *o)
+{
+	sluice_context *ctx;
+	sluice_blob *blob;
+	int rc = get_blob(store, o, &blob);
+
+	if (rc)
+		return rc;
+	if (!strcmp(o->arguments[1], "-")) {
+		/* That it could not be written, the end of the program says. */
+		fwrite(sluice_blob_data(blob), 1, sluice_blob_size(blob), stdout);
+	} else {
+		rc = cli_context_new(NULL, 0, &ctx);
+		if (!rc) {
+			rc = write_file(ctx, o->arguments[1], blob);
+			sluice_context_free(ctx);
+		}
+	}
+	sluice_blob_release(blob);
+	return rc;
+}
+
+static int rm(sluice_store *store, const struct cli_store *o)
+{
+	int first = 0;
+
+	for (unsigned i = 0; i < o->argument_count; i++) {
+		int rc = said(sluice_blob_delete(store, o->arguments[i]));
+
+		first = first ? first : rc;
+	}
+	return first;
+}
+
+/* ---------------------------------------------------------------------------------- subcommands */
+
+static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
+static const struct argp_option put_options[] = {
+	OPTION_SOCKET,
+	{"replace", KEY_REPLACE, NULL, 0, "Delete the blob that has the name", 0},
+	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short", 0},
+	{"pin", KEY_PIN, NULL, 0, "It is never dropped", 0},
+	{"public", KEY_PUBLIC, NULL, 0, "For all users that the daemon admits", 0},
+	{0}};
+static const struct argp_option get_options[] = {
+	OPTION_SOCKET,
+	{"wait", KEY_WAIT, "SECONDS", 0, "Wait for somebody to publish it", 0},
+	{"id", KEY_BY_ID, NULL, 0, "NAME is the number of a blob", 0},
+	{0}};
+static const struct argp_option rm_options[] = {OPTION_SOCKET, {0}};
+static const struct argp_option stat_options[] = {
+	OPTION_SOCKET,
+	OPTION_JSON,
+	{"prometheus", KEY_PROMETHEUS, NULL, 0, "The text format of Prometheus", 0},
+	{0}};
+static const struct argp_option watch_options[] = {
+	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines", 0}, {0}};
+
+static const struct word {
+	const char *name, *arguments, *meaning;
+	const struct argp_option *options;
+	int (*run)(sluice_store *store, const struct cli_store *o);
+	unsigned least, most; /* arguments */
+} words[] = {
+	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
+         cli_store_ls, 0, 1},
+	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
+         put_options, put, 2, 2},
+	{"get", "NAME FILE", "Writes the bytes of the blob NAME to FILE, '-' for standard output.",
+         get_options, get, 2, 2},
+	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
+         rm_options, rm, 1, UINT32_MAX},
+	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
+         stat_options, cli_store_stat, 0, 1},
+	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
+         watch_options, cli_store_watch, 0, 1},
+};
+enum { WORDS = sizeof words / sizeof *words };
+
+static void print_overview(FILE *to)
+{
+	fputs("Usage: sluice store COMMAND [OPTION...] [ARGUMENT...]\n"
+	      "Named blobs of memory that processes of this machine share, by the daemon "
+	      "sluiced.\n\n",
+	      to);
+	for (size_t i = 0; i < WORDS; i++)
+		fprintf(to, "  %-6s %-10s %s\n", words[i].name, words[i].arguments,
+		        words[i].meaning);
+	fputs("\n  sluice store COMMAND --help   what a command takes\n", to);
+}
+
+static int run(const struct word *word, int argc, char **argv)
+{
+	const struct argp argp = {word->options, parse, word->arguments, word->meaning, NULL,
+	                          NULL,          NULL};
+	struct cli_store o = {.least = word->least, .most = word->most};
+	char name[32];
+	sluice_store *store;
+	int rc;
+
+	snprintf(name, sizeof name, "sluice store %s", word->name);
+	argv[0] = program_invocation_name = program_invocation_short_name = name;
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	rc = said(sluice_store_open(o.socket, NULL, &store));
+	if (!rc) {
+		rc = word->run(store, &o);
+		sluice_store_close(store);
+	}
+	/* It goes with this function. */
+	program_invocation_name = program_invocation_short_name = "sluice store";
+	return rc < 0 ? CLI_FAILED : CLI_OK;
+}
+
+int cli_store(int argc, char **argv)
+{
+	const char *wanted = argc > 1 ? argv[1] : "";
+
+	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
+		print_overview(stdout);
+		return CLI_OK;
+	}
+	for (size_t i = 0; i < WORDS; i++)
+		if (!strcmp(wanted, words[i].name))
+			return run(&words[i], argc - 1, argv + 1);
+	if (*wanted)
+		warnx("unknown command '%s'", wanted);
+	print_overview(stderr);
+	return CLI_USAGE;
+}

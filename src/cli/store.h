@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice store: what its two files have in common. */
+#ifndef SLUICE_CLI_STORE_H
+#define SLUICE_CLI_STORE_H
+
+#include "cli.h"
+#include "sluice/store.h"
+
+/* The command line. */
+struct cli_store {
+	const char *socket;
+	bool json, prometheus, replace, by_id;
+	unsigned flags; /* of enum sluice_blob_flags */
+	int wait_ms;
+	uint64_t count; /* 0: no end */
+	char **arguments;
+	unsigned argument_count, least, most;
+};
+/* These say on stderr why they could not, and return 0 or a negative errno. */
+int cli_store_ls(sluice_store *store, const struct cli_store *o);
+int cli_store_stat(sluice_store *store, const struct cli_store *o);
+int cli_store_watch(sluice_store *store, const struct cli_store *o);
+
+#endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice store: what it shows. */
+#include <err.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "store.h"
+
+static const char *state_name(int state)
+{
+	return state == SLUICE_BLOB_IS_CREATED ? "created"
+	       : state == SLUICE_BLOB_IS_DYING ? "dying"
+	                                       : "sealed";
+}
+
+static void flag_names(unsigned flags, char text[CLI_TEXT])
+{
+	snprintf(text, CLI_TEXT, "%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
+	         flags & SLUICE_BLOB_PIN ? " pinned" : "",
+	         flags & SLUICE_BLOB_PUBLIC ? " public" : "");
+}
+
+/* An object without its end. */
+static void begin_json(const struct sluice_blob_info *info)
+{
+	printf("{\"name\": ");
+	cli_json_string(info->name);
+	printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"memory\": %" PRIu64
+	       ", \"place\": \"host\", \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
+	       "\"public\": %s, \"user\": %" PRIu32 ", \"process\": %" PRId32
+	       ", \"made_ns\": %" PRId64,
+	       info->id, info->bytes, info->memory, state_name(info->state),
+	       info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
+	       info->flags & SLUICE_BLOB_PIN ? "true" : "false",
+	       info->flags & SLUICE_BLOB_PUBLIC ? "true" : "false", info->user, info->process,
+	       info->made_ns);
+}
+
+/* ---------------------------------------------------------------------------------------- ls */
+
+static int by_name(const void *a, const void *b)
+{
+	const struct sluice_blob_info *x = a, *y = b;
+	int order = strcmp(x->name, y->name);
+
+	return order ? order : x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* All of them, sorted; to be freed. */
+static int list(sluice_store *store, const char *prefix, struct sluice_blob_info **out,
+                size_t *count)
+{
+	struct sluice_blob_info *infos = NULL;
+	uint64_t cursor = 0;
+	size_t n = 0;
+
+	for (;;) {
+		struct sluice_blob_info *more =
+			realloc(infos, (n + SLUICE_BLOB_BATCH) * sizeof *infos);
+		int rc = -ENOMEM;
+
+		if (more) {
+			infos = more;
+			infos[n].size = sizeof *infos;
+			rc = sluice_blob_list(store, prefix, &cursor, infos + n, SLUICE_BLOB_BATCH);
+		}
+		if (rc < 0) {
+			warnx("%s", more ? sluice_last_message() : "no memory");
+			free(infos);
+			return rc;
+		}
+		if (rc == 0)
+			break;
+		n += (size_t)rc;
+	}
+	qsort(infos, n, sizeof *infos, by_name);
+	*out = infos;
+	*count = n;
+	return 0;
+}
+
+static void print_line(const struct sluice_blob_info *info)
+{
+	char size[CLI_TEXT], flags[CLI_TEXT], id[CLI_TEXT];
+
+	snprintf(id, sizeof id, "#%" PRIu64, info->id);
+	flag_names(info->flags, flags);
+	printf("%10s  %-7s  %s%s%s%s\n", cli_size_format(info->bytes, size),
+	       state_name(info->state), info->name[0] ? info->name : id, flags[0] ? "  (" : "",
+	       flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
+}
+
+int cli_store_ls(sluice_store *store, const struct cli_store *o)
+{
+	struct sluice_blob_info *infos;
+	size_t count;
+	int rc = list(store, o->argument_count ? o->arguments[0] : "", &infos, &count);
+
+	if (rc)
+		return rc;
+	for (size_t i = 0; i < count; i++) {
+		if (!o->json) {
+			print_line(&infos[i]);
+			continue;
+		}
+		begin_json(&infos[i]);
+		printf("}\n");
+	}
+	free(infos);
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- stat */
+
+static void print_blob(const struct sluice_blob_info *info)
+{
+	char size[CLI_TEXT], flags[CLI_TEXT], when[64] = "";
+	time_t seconds = (time_t)(info->made_ns / 1000000000);
+	struct tm tm;
+
+	flag_names(info->flags, flags);
+	if (localtime_r(&seconds, &tm))
+		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm);
+	printf("%-12s %s\n", "name", info->name);
+	printf("%-12s %" PRIu64 "\n", "id", info->id);
+	printf("%-12s %" PRIu64 " bytes (%s)\n", "size", info->bytes,
+	       cli_size_format(info->bytes, size));
+	printf("%-12s %s\n", "memory", cli_size_format(info->memory, size));
+	printf("%-12s host\n", "place");
+	printf("%-12s %s%s\n", "state", state_name(info->state), flags);
+	printf("%-12s %u\n", "holders", info->holders);
+	printf("%-12s user %" PRIu32 ", process %" PRId32 "\n", "made by", info->user,
+	       info->process);
+	printf("%-12s %s\n", "made", when);
+}
+
+static int stat_blob(sluice_store *store, const struct cli_store *o)
+{
+	struct sluice_blob_info info = {.size = sizeof info};
+	int rc = sluice_blob_stat(store, o->arguments[0], &info);
+
+	if (rc) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	if (!o->json) {
+		print_blob(&info);
+		return 0;
+	}
+	begin_json(&info);
+	printf(", \"holders\": %u}\n", info.holders);
+	return 0;
+}
+
+/* The counts of the daemon: how people, JSON and Prometheus call each. */
+static const struct figure {
+	const char *key, *meaning;
+	size_t at;
+	enum { BYTES, NOW, EVER, TIME } kind;
+} figures[] = {
+#define FIGURE(field, kind, meaning)                                              \
+	{                                                                         \
+#field, meaning, offsetof(struct sluice_store_stats, field), kind \
+	}
+	FIGURE(memory_limit, BYTES, "memory that blobs may take"),
+	FIGURE(memory_bytes, BYTES, "memory taken"),
+	FIGURE(blob_bytes, BYTES, "of it by blobs"),
+	FIGURE(leased_bytes, BYTES, "of it with clients, for blobs to come"),
+	FIGURE(warm_bytes, BYTES, "of it kept for the next blobs"),
+	FIGURE(sealed, NOW, "blobs"),
+	FIGURE(created, NOW, "blobs not sealed yet"),
+	FIGURE(dying, NOW, "blobs deleted and still held"),
+	FIGURE(clients, NOW, "connections"),
+	FIGURE(waiting, NOW, "gets that wait"),
+	FIGURE(seals, EVER, "blobs sealed"),
+	FIGURE(gets, EVER, "gets that asked the server"),
+	FIGURE(deletes, EVER, "blobs deleted"),
+	FIGURE(dropped, EVER, "blobs dropped because memory was short"),
+	FIGURE(requests, EVER, "requests"),
+	FIGURE(refused, EVER, "requests answered by an error"),
+	FIGURE(replacements, EVER, "servers before this one"),
+	FIGURE(up_ns, TIME, "time since this server began"),
+#undef FIGURE
+};
+enum { FIGURES = sizeof figures / sizeof *figures };
+
+static void print_figure(const struct figure *figure, uint64_t value)
+{
+	char text[CLI_TEXT];
+
+	if (figure->kind == BYTES)
+		printf("%-40s %s\n", figure->meaning, cli_size_format(value, text));
+	else if (figure->kind == TIME)
+		printf("%-40s %.0f s\n", figure->meaning, (double)value / 1e9);
+	else
+		printf("%-40s %" PRIu64 "\n", figure->meaning, value);
+}
+
+static void print_prometheus(const struct figure *figure, uint64_t value)
+{
+	bool ever = figure->kind == EVER;
+
+	printf("# HELP sluice_store_%s%s %s\n# TYPE sluice_store_%s%s %s\n", figure->key,
+	       ever ? "_total" : "", figure->meaning, figure->key, ever ? "_total" : "",
+	       ever ? "counter" : "gauge");
+	printf("sluice_store_%s%s %" PRIu64 "\n", figure->key, ever ? "_total" : "", value);
+}
+
+static int stat_daemon(sluice_store *store, const struct cli_store *o)
+{
+	struct sluice_store_stats stats = {.size = sizeof stats};
+	int rc = sluice_store_stats(store, &stats);
+
+	if (rc) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	for (size_t i = 0; i < FIGURES; i++) {
+		uint64_t value = *(const uint64_t *)((const char *)&stats + figures[i].at);
+
+		if (o->json)
+			printf("%s\"%s\": %" PRIu64, i ? ", " : "{", figures[i].key, value);
+		else if (o->prometheus)
+			print_prometheus(&figures[i], value);
+		else
+			print_figure(&figures[i], value);
+	}
+	if (o->json)
+		printf("}\n");
+	return 0;
+}
+
+int cli_store_stat(sluice_store *store, const struct cli_store *o)
+{
+	return o->argument_count ? stat_blob(store, o) : stat_daemon(store, o);
+}
+
+/* ------------------------------------------------------------------------------------- watch */
+
+static const char *kind_name(int kind)
+{
+	return kind == SLUICE_WATCH_CREATED   ? "created"
+	       : kind == SLUICE_WATCH_SEALED  ? "sealed"
+	       : kind == SLUICE_WATCH_DELETED ? "deleted"
+	                                      : "lost";
+}
+
+static void print_event(const struct sluice_watch_event *e, bool json)
+{
+	char size[CLI_TEXT];
+
+	if (json) {
+		printf("{\"event\": \"%s\", \"name\": ", kind_name(e->kind));
+		cli_json_string(e->name);
+		printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n", e->id, e->bytes);
+	} else if (e->kind == SLUICE_WATCH_LOST) {
+		printf("%-8s (what happened meanwhile is not known)\n", kind_name(e->kind));
+	} else {
+		printf("%-8s %10s  %s\n", kind_name(e->kind), cli_size_format(e->bytes, size),
+		       e->name);
+	}
+	fflush(stdout);
+}
+
+int cli_store_watch(sluice_store *store, const struct cli_store *o)
+{
+	struct sluice_watch_event e = {.size = sizeof e};
+	sluice_watch *watch = NULL;
+	uint64_t seen = 0;
+	int rc = sluice_watch_open(store, o->argument_count ? o->arguments[0] : "", &watch);
+
+	while (!rc && !ferror(stdout) && (!o->count || seen < o->count)) {
+		rc = sluice_watch_next(watch, -1, &e);
+		if (rc)
+			break;
+		print_event(&e, o->json);
+		seen++;
+	}
+	if (rc)
+		warnx("%s", sluice_last_message());
+	sluice_watch_close(watch);
+	return rc;
+}

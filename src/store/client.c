@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store itself, and what is asked of the server without getting a blob. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/io.h"
+#include "store/client.h"
+
+#define PATIENCE_MS 5000
+#define END         UINT64_MAX /* of a list */
+#define CACHE_BYTES ((size_t)1 << 30)
+
+/* -------------------------------------------------------------------------------- open, close */
+
+static int find_path(const char *path, char out[108])
+{
+	const char *folder;
+	int n;
+
+	if (!path)
+		path = getenv("SLUICE_STORE");
+	if (path && *path) {
+		n = snprintf(out, 108, "%s", path);
+	} else {
+		folder = getenv("XDG_RUNTIME_DIR");
+		if (!folder || !*folder)
+			return sl_fail(-EINVAL,
+			               "where the store is nobody says: neither a path, nor "
+			               "SLUICE_STORE, nor XDG_RUNTIME_DIR");
+		n = snprintf(out, 108, "%s/sluice.sock", folder);
+	}
+	return n < 108 ? 0 : sl_fail(-EINVAL, "'%s' is too long for the path of a socket", out);
+}
+
+static void store_free(sluice_store *store)
+{
+	pthread_mutex_destroy(&store->mutex);
+	pthread_cond_destroy(&store->connected);
+	pthread_cond_destroy(&store->sent);
+	free(store);
+}
+
+int sluice_store_open(const char *path, const struct sluice_store_options *o, sluice_store **out)
+{
+	struct sluice_store_options options = {0};
+	sluice_store *store;
+	int rc;
+
+	if (!out)
+		return sl_fail(-EINVAL, "sluice_store_open: out is NULL");
+	if (o && o->size < sizeof(o->size))
+		return sl_fail(-EINVAL, "store options: size is not set");
+	if (o)
+		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	rc = sl_fork_enter();
+	if (rc)
+		return rc;
+	store = calloc(1, sizeof(*store));
+	if (!store) {
+		sl_fork_leave();
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	store->patience_ms = options.patience_ms ? options.patience_ms : PATIENCE_MS;
+	store->cache_bytes = options.cache_bytes ? options.cache_bytes : CACHE_BYTES;
+	pthread_mutex_init(&store->mutex, NULL);
+	pthread_cond_init(&store->connected, NULL);
+	pthread_cond_init(&store->sent, NULL);
+	sl_list_init(&store->idle);
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		sl_list_init(&store->mappings[i]);
+	rc = find_path(path, store->path);
+	if (!rc)
+		rc = sl_wire_open(store);
+	if (rc) {
+		store_free(store);
+		sl_fork_leave();
+		return rc;
+	}
+	*out = store;
+	return 0;
+}
+
+int sluice_store_close(sluice_store *store)
+{
+	unsigned handles;
+	int rc;
+
+	if (!store)
+		return 0;
+	rc = sl_store_check(store, "sluice_store_close");
+	if (rc)
+		return rc;
+	handles = atomic_load(&store->handles);
+	if (handles)
+		return sl_fail(-EBUSY, "%u blobs and watches are held", handles);
+	/* Before the server hears that we have nothing mapped. */
+	sl_mappings_free(store);
+	sl_wire_close(store);
+	store_free(store);
+	sl_fork_leave();
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------ one blob */
+
+static int set_key(struct sl_key *key, const char *name, uint64_t id)
+{
+	int rc;
+
+	if (!name) {
+		key->id = id;
+		return id ? 0 : sl_fail(-EINVAL, "neither a name nor an id");
+	}
+	rc = sl_name_check(name, SL_NAME_BYTES, false);
+	if (!rc)
+		strcpy(key->name, name);
+	return rc;
+}
+
+static int ask(sluice_store *store, enum sl_message_type type, const char *name, uint64_t id,
+               unsigned on, union sl_message *m)
+{
+	int rc = sl_store_check(store, "the store");
+	bool again;
+
+	if (rc)
+		return rc;
+	sl_message_begin(m, type, 0, 0);
+	m->one.on = on;
+	rc = set_key(&m->one.key, name, id);
+	if (rc)
+		return rc;
+	rc = sl_call_again(store, m, type == SL_STAT ? SL_INFO : SL_DONE, NULL, &again);
+	return rc == -ENOENT && again && type == SL_DELETE ? 0 : rc;
+}
+
+int sluice_blob_delete(sluice_store *store, const char *name)
+{
+	union sl_message m;
+
+	return name ? ask(store, SL_DELETE, name, 0, 0, &m)
+	            : sl_fail(-EINVAL, "sluice_blob_delete: name is NULL");
+}
+
+int sluice_blob_delete_id(sluice_store *store, uint64_t id)
+{
+	union sl_message m;
+
+	return ask(store, SL_DELETE, NULL, id, 0, &m);
+}
+
+int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
+{
+	union sl_message m;
+
+	return name ? ask(store, SL_PIN, name, 0, pinned != 0, &m)
+	            : sl_fail(-EINVAL, "sluice_blob_pin: name is NULL");
+}
+
+int sluice_blob_exists(sluice_store *store, const char *name)
+{
+	union sl_message m;
+	int rc = name ? ask(store, SL_STAT, name, 0, 0, &m)
+	              : sl_fail(-EINVAL, "sluice_blob_exists: name is NULL");
+
+	if (rc == -ENOENT)
+		return 0;
+	return rc ? rc : m.head.count == 1 && m.info.items[0].state == SLUICE_BLOB_IS_SEALED;
+}
+
+static void tell_info(const struct sl_info_item *item, struct sluice_blob_info *out, size_t size)
+{
+	struct sluice_blob_info info = {.size = size,
+	                                .id = item->id,
+	                                .bytes = item->bytes,
+	                                .memory = item->memory,
+	                                .device = item->device,
+	                                .state = (int)item->state,
+	                                .flags = item->flags,
+	                                .holders = item->holders,
+	                                .user = item->user,
+	                                .process = item->process,
+	                                .made_ns = item->made_ns};
+
+	memcpy(info.name, item->name, sizeof(info.name));
+	memcpy(out, &info, SL_MIN(size, sizeof(info)));
+}
+
+int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_info *out)
+{
+	union sl_message m;
+	int rc;
+
+	if (!name || !out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_blob_stat: name is NULL, or out->size is not set");
+	rc = ask(store, SL_STAT, name, 0, 0, &m);
+	if (!rc && m.head.count != 1)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	if (!rc)
+		tell_info(&m.info.items[0], out, out->size);
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- many */
+
+int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
+                     struct sluice_blob_info *out, size_t most)
+{
+	int rc = sl_store_check(store, "sluice_blob_list");
+	union sl_message m;
+	size_t size;
+
+	if (!rc && (!cursor || !out || !most || out->size < sizeof(out->size)))
+		rc = sl_fail(-EINVAL, "sluice_blob_list: cursor or out is NULL, or out->size is "
+		                      "not set, or most is 0");
+	if (!rc)
+		rc = sl_name_check(prefix ? prefix : "", SL_NAME_BYTES, true);
+	if (rc)
+		return rc;
+	size = out->size;
+	while (*cursor != END) {
+		sl_message_begin(&m, SL_LIST, 0, 0);
+		m.list.cursor = *cursor;
+		m.list.most = (uint32_t)SL_MIN(most, SL_ITEMS_MOST);
+		strcpy(m.list.prefix, prefix ? prefix : "");
+		rc = sl_call(store, &m, SL_INFO, NULL);
+		if (rc)
+			return rc;
+		for (unsigned i = 0; i < m.head.count && i < most; i++)
+			tell_info(&m.info.items[i],
+			          (struct sluice_blob_info *)((char *)out + i * size), size);
+		*cursor = m.info.next ? m.info.next : END;
+		if (m.head.count)
+			return (int)SL_MIN(m.head.count, most);
+	}
+	return 0;
+}
+
+int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
+{
+	int rc = sl_store_check(store, "sluice_store_stats");
+	struct sluice_store_stats stats;
+	union sl_message m;
+
+	if (!rc && (!out || out->size < sizeof(out->size)))
+		rc = sl_fail(-EINVAL, "sluice_store_stats: out->size is not set");
+	if (rc)
+		return rc;
+	sl_message_begin(&m, SL_STATS, 0, 0);
+	rc = sl_call(store, &m, SL_COUNTS, NULL);
+	if (rc)
+		return rc;
+	stats = (struct sluice_store_stats){
+		.size = out->size,
+		.memory_limit = m.counts.memory_limit,
+		.memory_bytes = m.counts.memory_bytes,
+		.blob_bytes = m.counts.blob_bytes,
+		.leased_bytes = m.counts.leased_bytes,
+		.warm_bytes = m.counts.warm_bytes,
+		.sealed = m.counts.sealed,
+		.created = m.counts.created,
+		.dying = m.counts.dying,
+		.clients = m.counts.clients,
+		.waiting = m.counts.waiting,
+		.seals = m.counts.seals,
+		.gets = m.counts.gets,
+		.deletes = m.counts.deletes,
+		.dropped = m.counts.dropped,
+		.requests = m.counts.requests,
+		.refused = m.counts.refused,
+		.replacements = m.counts.replacements,
+		.up_ns = m.counts.up_ns,
+	};
+	memcpy(out, &stats, SL_MIN(out->size, sizeof(stats)));
+	return 0;
+}

@@ -1,0 +1,529 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Blobs of this process, until they are sealed. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "store/client.h"
+
+/* What the server gives a place among others. */
+#define SMALL_BYTES 65536
+
+/* ------------------------------------------------------------------------------------- leases */
+
+void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases, unsigned count)
+{
+	union sl_message m;
+	unsigned left = 0;
+
+	sl_message_begin(&m, SL_ABORT, 0, SL_ITEMS_MOST);
+	pthread_mutex_lock(&store->mutex);
+	for (unsigned i = 0; store->turn == turn && i < count; i++) {
+		if (!leases[i].ticket)
+			continue;
+		if (store->stock_count < SL_STOCK_MOST)
+			store->stock[store->stock_count++] = leases[i];
+		else if (left < SL_ITEMS_MOST)
+			m.ids.items[left++].id = leases[i].ticket;
+	}
+	pthread_mutex_unlock(&store->mutex);
+	if (!left)
+		return;
+	m.head.count = left;
+	m.head.bytes = (uint32_t)(sizeof(m.head) + left * sizeof(m.ids.items[0]));
+	sl_tell(store, &m, turn);
+}
+
+/* One that fits, and is not much too large. The one that came last is in the caches. */
+static bool take_stock(sluice_store *store, size_t n, struct sl_lease *out, uint64_t *turn)
+{
+	uint64_t most = n <= SMALL_BYTES ? SL_MAX(n * 2, 4096) : n + n / 4;
+	bool found = false;
+
+	pthread_mutex_lock(&store->mutex);
+	for (unsigned i = store->stock_count; !found && store->wire && i-- > 0;) {
+		uint64_t capacity = store->stock[i].place.capacity;
+
+		if (capacity < n || capacity > most)
+			continue;
+		*out = store->stock[i];
+		*turn = store->turn;
+		memmove(&store->stock[i], &store->stock[i + 1],
+		        (--store->stock_count - i) * sizeof(store->stock[0]));
+		found = true;
+	}
+	pthread_mutex_unlock(&store->mutex);
+	return found;
+}
+
+static void give_back(sluice_store *store, const struct sl_lease *lease, uint64_t turn, bool stock)
+{
+	union sl_message m;
+
+	if (stock) {
+		sl_stock_add(store, turn, lease, 1);
+		return;
+	}
+	sl_message_begin(&m, SL_ABORT, 0, 1);
+	m.ids.items[0].id = lease->ticket;
+	sl_tell(store, &m, turn);
+}
+
+/* ------------------------------------------------------------------------------------- create */
+
+sluice_blob *sl_blob_new(sluice_store *store)
+{
+	sluice_blob *blob = calloc(1, sizeof(*blob));
+
+	if (!blob)
+		return NULL;
+	atomic_fetch_add(&store->handles, 1);
+	atomic_init(&blob->references, 1);
+	blob->store = store;
+	blob->device = -1;
+	return blob;
+}
+
+void sl_blob_free(sluice_blob *blob)
+{
+	atomic_fetch_sub(&blob->store->handles, 1);
+	free(blob->own_record);
+	free(blob);
+}
+
+static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
+{
+	unsigned known = (SLUICE_BLOB_PIN << 1) - 1;
+
+	memset(to, 0, sizeof(*to));
+	if (from && from->size < sizeof(from->size))
+		return sl_fail(-EINVAL, "blob options: size is not set");
+	if (from)
+		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
+	if (to->flags & ~known)
+		return sl_fail(-EINVAL, "blob options: unknown flags 0x%x", to->flags & ~known);
+	return 0;
+}
+
+/* A handle of what is asked for, without memory. */
+static int prepare(sluice_store *store, const struct sluice_blob_request *request,
+                   sluice_blob **out)
+{
+	const char *name = request->name ? request->name : "";
+	struct sluice_blob_options options;
+	sluice_blob *blob;
+	int rc = copy_options(request->options, &options);
+
+	if (!rc)
+		rc = sl_name_check(name, SL_NAME_BYTES, true);
+	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
+		rc = sl_fail(-EINVAL, "a blob of %zu bytes", request->bytes);
+	if (!rc && request->device != -1)
+		rc = sl_fail(-ENOTSUP, "blobs are in the host's memory only, not on device %d",
+		             request->device);
+	if (rc)
+		return rc;
+	blob = sl_blob_new(store);
+	if (!blob)
+		return sl_fail(-ENOMEM, "no memory");
+	blob->state = SLUICE_BLOB_IS_CREATED;
+	blob->bytes = request->bytes;
+	blob->flags = options.flags;
+	strcpy(blob->name, name);
+	if (options.metadata)
+		rc = sluice_blob_set_metadata(blob, options.metadata);
+	if (rc)
+		sl_blob_free(blob);
+	else
+		*out = blob;
+	return rc;
+}
+
+/* Memory that is here already, if that is good enough. */
+static bool lease_from_stock(sluice_blob *blob)
+{
+	const unsigned special = SLUICE_BLOB_PUBLIC | SLUICE_BLOB_ALONE;
+
+	if (blob->flags & special || (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]))
+		return false;
+	/* A system call, but none that waits; so only what is under way when a server dies is lost. */
+	return sl_wire_alive(blob->store) &&
+	       take_stock(blob->store, blob->bytes, &blob->lease, &blob->turn);
+}
+
+static void end_lease(sluice_blob *blob)
+{
+	/* A large one is others' again at once. */
+	bool stock = !blob->entered && !blob->own_record && !(blob->flags & SLUICE_BLOB_PUBLIC) &&
+	             blob->lease.place.capacity <= SMALL_BYTES;
+
+	if (blob->lease.ticket)
+		give_back(blob->store, &blob->lease, blob->turn, stock);
+	blob->lease.ticket = 0;
+}
+
+/* Leases for all that have none, in one call. */
+static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, size_t count)
+{
+	sluice_blob *without[SL_ITEMS_MOST];
+	struct sl_call call;
+	union sl_message m;
+	unsigned n = 0;
+	int rc;
+
+	for (size_t i = 0; i < count; i++)
+		if (!blobs[i]->lease.ticket)
+			without[n++] = blobs[i];
+	if (!n)
+		return 0;
+	do {
+		sl_message_begin(&m, SL_CREATE, 0, n);
+		for (unsigned i = 0; i < n; i++) {
+			m.create.items[i].bytes = without[i]->bytes;
+			m.create.items[i].device = -1;
+			m.create.items[i].flags = without[i]->flags;
+			if (without[i]->flags & SLUICE_BLOB_RESERVE)
+				strcpy(m.create.items[i].name, without[i]->name);
+		}
+		rc = sl_call_begin(store, &m, SL_LEASES, &call);
+	} while (rc == -ECONNRESET);
+	if (rc)
+		return rc;
+	if (m.head.count < n) {
+		sl_call_end(store, &call);
+		return sl_fail(-EPROTO, "the store gives less than it was asked for");
+	}
+	for (unsigned i = 0; i < n; i++) {
+		without[i]->lease = m.leases.items[i];
+		without[i]->turn = call.turn;
+		without[i]->entered =
+			without[i]->flags & SLUICE_BLOB_RESERVE && without[i]->name[0];
+	}
+	sl_stock_add(store, call.turn, m.leases.items + n, m.head.count - n);
+	sl_call_end(store, &call);
+	sl_store_step("client: leased");
+	return 0;
+}
+
+static int map_blob(sluice_blob *blob)
+{
+	const struct sl_place *place = &blob->lease.place;
+	bool is_public = blob->flags & SLUICE_BLOB_PUBLIC;
+	int rc;
+
+	if (place->capacity < blob->bytes)
+		return sl_fail(-EPROTO, "the store gives less than it was asked for");
+	rc = sl_mapping_acquire(blob->store, place->region, true, is_public, &blob->mapping);
+	if (rc)
+		return rc;
+	if (place->offset + place->capacity > blob->mapping->bytes)
+		return sl_fail(-EPROTO, "a place beyond its region");
+	blob->data = blob->mapping->base + place->offset;
+	return 0;
+}
+
+/* The server may have been replaced between the lease and the mapping: then once more. */
+static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t count)
+{
+	int rc;
+
+	for (unsigned tries = 0; tries < 3; tries++) {
+		rc = lease_from_server(store, blobs, count);
+		for (size_t i = 0; !rc && i < count; i++)
+			if (!blobs[i]->mapping)
+				rc = map_blob(blobs[i]);
+		if (rc != -ESTALE)
+			break;
+		for (size_t i = 0; i < count; i++) {
+			if (blobs[i]->mapping)
+				sl_mapping_release(store, blobs[i]->mapping, true);
+			blobs[i]->mapping = NULL;
+			end_lease(blobs[i]);
+		}
+	}
+	return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
+}
+
+int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_request *v, size_t count,
+                            sluice_blob **out)
+{
+	int rc = sl_store_check(store, "sluice_blob_create");
+	sluice_blob *blobs[SL_ITEMS_MOST];
+	size_t made = 0;
+
+	if (!rc && (!v || !out || !count || count > SL_ITEMS_MOST))
+		rc = sl_fail(-EINVAL, "sluice_blob_create: %zu blobs, or NULL; there may be %d",
+		             count, SLUICE_BLOB_BATCH);
+	while (!rc && made < count) {
+		rc = prepare(store, &v[made], &blobs[made]);
+		if (!rc)
+			lease_from_stock(blobs[made++]);
+	}
+	if (!rc)
+		rc = give_memory(store, blobs, count);
+	if (rc) {
+		char *message = strdup(sluice_last_message());
+
+		while (made--)
+			sluice_blob_release(blobs[made]);
+		if (message)
+			sl_fail(rc, "%s", message);
+		free(message);
+		return rc;
+	}
+	sl_store_step("client: created");
+	memcpy(out, blobs, count * sizeof(*out));
+	return 0;
+}
+
+int sluice_blob_create(sluice_store *store, const char *name, size_t n, int device,
+                       const struct sluice_blob_options *o, sluice_blob **out)
+{
+	struct sluice_blob_request request = {name, n, device, o};
+
+	return sluice_blob_create_many(store, &request, 1, out);
+}
+
+void *sluice_blob_mutable_data(sluice_blob *blob)
+{
+	return blob && blob->state == SLUICE_BLOB_IS_CREATED && !blob->frozen ? blob->data : NULL;
+}
+
+int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadata *m)
+{
+	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
+	struct sl_record *record = (struct sl_record *)bytes, *copy;
+	int rc;
+
+	if (!blob || !m)
+		return sl_fail(-EINVAL, "sluice_blob_set_metadata: NULL");
+	rc = sl_store_check(blob->store, "sluice_blob_set_metadata");
+	if (!rc && blob->state != SLUICE_BLOB_IS_CREATED)
+		rc = sl_fail(-EPERM, "the blob is sealed");
+	if (!rc)
+		rc = sl_record_make(m, record);
+	if (!rc)
+		rc = sl_record_check(record, sl_record_bytes(record), blob->bytes);
+	if (rc)
+		return rc;
+	copy = malloc(sl_record_bytes(record));
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	memcpy(copy, record, sl_record_bytes(record));
+	free(blob->own_record);
+	blob->own_record = copy;
+	blob->record = copy;
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- seal */
+
+/* The memory of a public blob can be written to by nobody from here on. */
+static int freeze(sluice_blob *blob)
+{
+	struct sl_mapping *mapping = blob->mapping;
+	int error;
+
+	if (!(blob->flags & SLUICE_BLOB_PUBLIC) || blob->frozen)
+		return 0;
+	/* In one step, so that nobody else gets the addresses and the caller's pointer stays good. */
+	if (mmap(mapping->base, mapping->bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, mapping->fd,
+	         0) == MAP_FAILED)
+		return sl_fail(-errno, "cannot map the blob again: %s", sl_error_text(-errno));
+	error = fcntl(mapping->fd, F_ADD_SEALS, F_SEAL_WRITE) ? errno : 0;
+	if (error)
+		mmap(mapping->base, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+		     mapping->fd, 0);
+	if (error)
+		return sl_fail(-error, "the blob is mapped for writing elsewhere: %s",
+		               sl_error_text(-error));
+	blob->frozen = true;
+	return 0;
+}
+
+/* Holds what the server says is sealed. */
+static void settle(sluice_blob *blob, const struct sl_found_item *item)
+{
+	struct sl_view *view = sl_view_acquire(blob->store);
+
+	blob->state = SLUICE_BLOB_IS_SEALED;
+	blob->id = item->id;
+	blob->lease.ticket = 0;
+	if (sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)) {
+		/* Deleted before we could hold it; nothing of it may be looked at any more. */
+		sl_view_release(view);
+		blob->data = NULL;
+		return;
+	}
+	blob->view = view;
+}
+
+/* Whether a seal, whose answer was lost with its server, has happened. */
+static int locate(sluice_blob *blob)
+{
+	struct sl_call call;
+	union sl_message m;
+	int rc;
+
+	do {
+		sl_message_begin(&m, SL_LOCATE, 0, 0);
+		m.locate.region = blob->lease.place.region;
+		m.locate.offset = blob->lease.place.offset;
+		rc = sl_call_begin(blob->store, &m, SL_FOUND, &call);
+	} while (rc == -ECONNRESET);
+	if (rc)
+		return sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
+	settle(blob, &m.found.items[0]);
+	sl_call_end(blob->store, &call);
+	return 0;
+}
+
+static void fill_item(const sluice_blob *blob, struct sl_seal_item *item)
+{
+	item->ticket = blob->lease.ticket;
+	item->bytes = blob->bytes;
+	item->flags = blob->flags;
+	strcpy(item->name, blob->name);
+}
+
+/* One record travels with the seal, several before it. */
+static void send_records(sluice_store *store, sluice_blob *const *v, size_t count, uint64_t turn)
+{
+	union sl_message m;
+
+	for (size_t i = 0; count > 1 && i < count; i++) {
+		if (!v[i]->own_record)
+			continue;
+		sl_message_begin(&m, SL_ANNOTATE, 0, 0);
+		m.annotate.ticket = v[i]->lease.ticket;
+		sl_message_add_record(&m, v[i]->own_record);
+		sl_tell(store, &m, turn);
+	}
+}
+
+static int seal(sluice_store *store, sluice_blob *const *v, size_t count)
+{
+	struct sl_lease leases[SL_ITEMS_MOST];
+	struct sl_call call;
+	union sl_message m;
+	int rc;
+
+	send_records(store, v, count, v[0]->turn);
+	sl_message_begin(&m, SL_SEAL, 0, (unsigned)count);
+	for (size_t i = 0; i < count; i++)
+		fill_item(v[i], &m.seal.items[i]);
+	if (count == 1 && v[0]->own_record)
+		sl_message_add_record(&m, v[0]->own_record);
+	rc = sl_call_begin(store, &m, SL_FOUND, &call);
+	if (rc == -ECONNRESET) {
+		for (size_t i = 0; i < count; i++) {
+			rc = locate(v[i]);
+			if (rc)
+				return rc;
+		}
+		return 0;
+	}
+	if (!rc && m.head.count != count) {
+		sl_call_end(store, &call);
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	}
+	if (rc)
+		return rc;
+	sl_store_step("client: sealed");
+	for (size_t i = 0; i < count; i++) {
+		settle(v[i], &m.found.items[i]);
+		leases[i] = m.found.items[i].lease;
+	}
+	sl_stock_add(store, call.turn, leases, (unsigned)count);
+	sl_call_end(store, &call);
+	return 0;
+}
+
+int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
+{
+	int rc;
+
+	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
+		return sl_fail(-EINVAL, "sluice_blob_seal: %zu blobs, or NULL; there may be %d",
+		               count, SLUICE_BLOB_BATCH);
+	rc = sl_store_check(v[0]->store, "sluice_blob_seal");
+	for (size_t i = 0; !rc && i < count; i++) {
+		if (!v[i] || v[i]->store != v[0]->store)
+			rc = sl_fail(-EINVAL, "sluice_blob_seal: blobs of several stores, or NULL");
+		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
+			rc = sl_fail(-EPERM, "the blob is sealed");
+	}
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = freeze(v[i]);
+	return rc ? rc : seal(v[0]->store, v, count);
+}
+
+int sluice_blob_seal(sluice_blob *blob)
+{
+	return sluice_blob_seal_many(&blob, 1);
+}
+
+/* ------------------------------------------------------------------------------------ release */
+
+static void nudge(sluice_store *store)
+{
+	union sl_message m;
+	uint64_t turn;
+
+	pthread_mutex_lock(&store->mutex);
+	turn = store->turn;
+	pthread_mutex_unlock(&store->mutex);
+	sl_message_begin(&m, SL_NUDGE, 0, 0);
+	sl_tell(store, &m, turn);
+}
+
+static void give_loan_back(sluice_blob *blob)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, SL_RETURN, 0, 1);
+	m.ids.items[0] = (struct sl_id_item){blob->id, blob->lender, 1};
+	sl_tell(blob->store, &m, blob->lent_turn);
+}
+
+void sl_blob_unref(sluice_blob *blob)
+{
+	if (atomic_fetch_sub(&blob->references, 1) != 1)
+		return;
+	/* The bytes go before the hold on them does; memory of a public blob is not used again. */
+	if (blob->mapping)
+		sl_mapping_release(blob->store, blob->mapping, !(blob->flags & SLUICE_BLOB_PUBLIC));
+	if (blob->state == SLUICE_BLOB_IS_CREATED)
+		end_lease(blob);
+	else if (blob->lent_turn)
+		give_loan_back(blob);
+	if (blob->view) {
+		if (sl_reader_release(&blob->view->reader, &blob->held))
+			nudge(blob->store);
+		sl_view_release(blob->view);
+	}
+	sl_blob_free(blob);
+}
+
+int sluice_blob_release(sluice_blob *blob)
+{
+	int rc;
+
+	if (!blob)
+		return 0;
+	rc = sl_store_check(blob->store, "sluice_blob_release");
+	if (!rc)
+		sl_blob_unref(blob);
+	return rc;
+}
+
+int sluice_blob_release_many(sluice_blob *const *v, size_t count)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = sluice_blob_release(v[i]);
+	return rc;
+}

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Getting blobs: by the catalogue, without a call, if it is there and mapped; else by the server. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/client.h"
+
+/* -------------------------------------------------------------------------------------- hold */
+
+/* Takes over the hold, and the view's reference, in any case. */
+int sl_blob_hold(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
+                 sluice_blob **out)
+{
+	const struct sl_blob_record *record = &held->record;
+	sluice_blob *blob = sl_blob_new(store);
+	const struct sl_record *metadata = record->metadata;
+	int rc;
+
+	if (!blob) {
+		sl_reader_release(&view->reader, held);
+		sl_view_release(view);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	blob->state = SLUICE_BLOB_IS_SEALED;
+	blob->view = view;
+	blob->held = *held;
+	blob->id = record->key.id;
+	blob->bytes = record->size;
+	blob->flags = record->flags;
+	blob->device = record->place.device;
+	memcpy(blob->name, record->key.name, SL_MIN(record->key.length, SLUICE_BLOB_NAME_MOST));
+	if (record->metadata_size &&
+	    !sl_record_check(metadata, record->metadata_size, record->size))
+		blob->record = metadata;
+	rc = sl_mapping_acquire(store, record->place.memory, false, false, &blob->mapping);
+	if (!rc && (record->place.offset > blob->mapping->bytes ||
+	            record->size > blob->mapping->bytes - record->place.offset))
+		rc = sl_fail(-EPROTO, "a place beyond its region");
+	if (rc) {
+		sl_blob_unref(blob);
+		return rc == -ESTALE ? -EAGAIN : rc;
+	}
+	blob->data = blob->mapping->base + record->place.offset;
+	*out = blob;
+	return 0;
+}
+
+/* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
+static int get_here(sluice_store *store, const struct sl_key *key, sluice_blob **out)
+{
+	struct sl_blob_key wanted = {.id = key->id, .name = key->name};
+	struct sl_view *view = sl_view_acquire(store);
+	struct sl_held_blob held;
+	int rc;
+
+	wanted.length = key->id ? 0 : strlen(key->name);
+	rc = sl_reader_get(&view->reader, &wanted, &held);
+	if (!rc)
+		return sl_blob_hold(store, view, &held, out);
+	sl_view_release(view);
+	if (rc == -ENOSPC)
+		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
+	return -ENOENT;
+}
+
+/* What the server has found among our own. -EAGAIN: it has gone meanwhile. */
+static int take_found(sluice_store *store, const struct sl_found_item *item, sluice_blob **out)
+{
+	struct sl_view *view = sl_view_acquire(store);
+	struct sl_held_blob held;
+	int rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+
+	if (!rc)
+		return sl_blob_hold(store, view, &held, out);
+	sl_view_release(view);
+	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
+	                     : -EAGAIN;
+}
+
+/* -------------------------------------------------------------------------------------- lent */
+
+static int fill_lent(sluice_blob *blob, const union sl_message *m)
+{
+	const struct sl_record *record = sl_message_record(m);
+	int rc;
+
+	blob->state = SLUICE_BLOB_IS_SEALED;
+	blob->id = m->lent.id;
+	blob->bytes = m->lent.bytes;
+	blob->flags = m->lent.flags;
+	blob->device = m->lent.place.device;
+	memcpy(blob->name, m->lent.name, sizeof(blob->name));
+	if (record) {
+		blob->own_record = malloc(sl_record_bytes(record));
+		if (!blob->own_record)
+			return sl_fail(-ENOMEM, "no memory");
+		memcpy(blob->own_record, record, sl_record_bytes(record));
+		blob->record = blob->own_record;
+	}
+	rc = sl_mapping_acquire(blob->store, m->lent.place.region, false, false, &blob->mapping);
+	if (rc)
+		return rc == -ESTALE ? -EAGAIN : rc;
+	if (m->lent.bytes > blob->mapping->bytes)
+		return sl_fail(-EPROTO, "a place beyond its region");
+	blob->data = blob->mapping->base;
+	return 0;
+}
+
+/* A public one of another user. */
+static int borrow(sluice_store *store, const struct sl_found_item *item, sluice_blob **out)
+{
+	struct sl_call call;
+	union sl_message m;
+	sluice_blob *blob;
+	int rc;
+
+	sl_message_begin(&m, SL_BORROW, 0, 0);
+	m.borrow.id = item->id;
+	m.borrow.user = item->user;
+	rc = sl_call_begin(store, &m, SL_LENT, &call);
+	if (rc)
+		return rc == -ENOENT || rc == -ECONNRESET ? -EAGAIN : rc;
+	sl_call_end(store, &call);
+	blob = sl_blob_new(store);
+	if (!blob)
+		return sl_fail(-ENOMEM, "no memory");
+	blob->lender = item->user;
+	blob->lent_turn = call.turn;
+	rc = fill_lent(blob, &m);
+	if (rc)
+		sl_blob_unref(blob);
+	else
+		*out = blob;
+	return rc;
+}
+
+/* --------------------------------------------------------------------------------------- get */
+
+static int rest_of(int64_t deadline)
+{
+	int64_t rest;
+
+	if (deadline == SL_FOREVER)
+		return -1;
+	rest = (deadline - sl_now() + 999999) / 1000000;
+	return rest <= 0 ? 0 : (int)SL_MIN(rest, INT32_MAX);
+}
+
+/* Those that are not there yet, by the server, which waits until all of them are sealed. */
+static int get_there(sluice_store *store, const struct sl_key *keys, size_t count, int timeout_ms,
+                     int64_t deadline, sluice_blob **blobs)
+{
+	size_t asked[SL_ITEMS_MOST];
+	struct sl_call call;
+	union sl_message m;
+	unsigned n = 0;
+	int rc;
+
+	for (size_t i = 0; i < count; i++)
+		if (!blobs[i])
+			asked[n++] = i;
+	sl_message_begin(&m, SL_GET, 0, n);
+	m.get.timeout_ms = timeout_ms ? rest_of(deadline) : 0;
+	for (unsigned i = 0; i < n; i++)
+		m.get.items[i] = keys[asked[i]];
+	rc = sl_call_begin(store, &m, SL_FOUND, &call);
+	if (rc)
+		return rc == -ECONNRESET ? -EAGAIN : rc;
+	sl_call_end(store, &call);
+	if (m.head.count != n)
+		return sl_fail(-EPROTO, "the store answers what was not asked");
+	for (unsigned i = 0; !rc && i < n; i++) {
+		struct sl_found_item item = m.found.items[i];
+
+		rc = item.user == store->user ? take_found(store, &item, &blobs[asked[i]])
+		                              : borrow(store, &item, &blobs[asked[i]]);
+	}
+	return rc;
+}
+
+static int get_all(sluice_store *store, const struct sl_key *keys, size_t count, int timeout_ms,
+                   sluice_blob **out)
+{
+	int64_t deadline = timeout_ms > 0 ? sl_deadline(timeout_ms) : SL_FOREVER;
+	sluice_blob *blobs[SL_ITEMS_MOST] = {NULL};
+	int rc;
+
+	do {
+		rc = 0;
+		for (size_t i = 0; rc != -ENOENT && i < count; i++)
+			if (!blobs[i])
+				rc = get_here(store, &keys[i], &blobs[i]);
+		if (rc == -ENOENT)
+			rc = get_there(store, keys, count, timeout_ms, deadline, blobs);
+		/* -EAGAIN: it went while we took it; another one of that name may be there. */
+	} while (rc == -EAGAIN);
+	if (rc == -ENOENT && timeout_ms)
+		rc = -ETIMEDOUT;
+	for (size_t i = 0; rc && i < count; i++)
+		if (blobs[i])
+			sl_blob_unref(blobs[i]);
+	if (!rc)
+		memcpy(out, blobs, count * sizeof(*out));
+	sl_store_step("client: got");
+	return rc;
+}
+
+int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t count,
+                         int timeout_ms, sluice_blob **out)
+{
+	struct sl_key keys[SL_ITEMS_MOST];
+	int rc = sl_store_check(store, "sluice_blob_get");
+
+	if (!rc && (!names || !out || !count || count > SL_ITEMS_MOST))
+		rc = sl_fail(-EINVAL, "sluice_blob_get: %zu blobs, or NULL; there may be %d", count,
+		             SLUICE_BLOB_BATCH);
+	for (size_t i = 0; !rc && i < count; i++) {
+		keys[i] = (struct sl_key){0};
+		rc = names[i] ? sl_name_check(names[i], SL_NAME_BYTES, false)
+		              : sl_fail(-EINVAL, "sluice_blob_get: a name is NULL");
+		if (!rc)
+			strcpy(keys[i].name, names[i]);
+	}
+	return rc ? rc : get_all(store, keys, count, timeout_ms, out);
+}
+
+int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluice_blob **out)
+{
+	struct sl_key key;
+	int rc = sl_store_check(store, "sluice_blob_get");
+
+	if (!rc && (!name || !out))
+		rc = sl_fail(-EINVAL, "sluice_blob_get: NULL");
+	if (!rc)
+		rc = sl_name_check(name, SL_NAME_BYTES, false);
+	if (rc)
+		return rc;
+	key.id = 0;
+	memset(key.name, 0, sizeof(key.name));
+	strcpy(key.name, name);
+	return get_all(store, &key, 1, timeout_ms, out);
+}
+
+int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_blob **out)
+{
+	struct sl_key key = {.id = id};
+	int rc = sl_store_check(store, "sluice_blob_get_id");
+
+	if (!rc && (!id || !out))
+		rc = sl_fail(-EINVAL, "sluice_blob_get_id: no id, or NULL");
+	return rc ? rc : get_all(store, &key, 1, timeout_ms, out);
+}
+
+/* ------------------------------------------------------------------------------------- asking */
+
+const void *sluice_blob_data(const sluice_blob *blob)
+{
+	return blob ? blob->data : NULL;
+}
+
+size_t sluice_blob_size(const sluice_blob *blob)
+{
+	return blob ? blob->bytes : 0;
+}
+
+int sluice_blob_device(const sluice_blob *blob)
+{
+	return blob ? blob->device : -1;
+}
+
+uint64_t sluice_blob_id(const sluice_blob *blob)
+{
+	return blob ? blob->id : 0;
+}
+
+const char *sluice_blob_name(const sluice_blob *blob)
+{
+	return blob ? blob->name : "";
+}
+
+int sluice_blob_get_metadata(const sluice_blob *blob, struct sluice_blob_metadata *out)
+{
+	struct sluice_blob_metadata m = {0};
+	size_t size;
+
+	if (!blob || !out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_blob_get_metadata: NULL, or out->size is not set");
+	size = out->size;
+	if (blob->record)
+		sl_record_tell(blob->record, &m);
+	m.size = size;
+	memcpy(out, &m, SL_MIN(size, sizeof(m)));
+	return 0;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Regions in our address space, each at most once for reading and once for writing. */
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/client.h"
+
+static struct sl_list *bucket_of(sluice_store *store, uint64_t region)
+{
+	return &store->mappings[region % SL_MAPPING_BUCKETS];
+}
+
+/* Takes it, if it is there. With the mutex. */
+static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable)
+{
+	sl_list_each (link, bucket_of(store, region)) {
+		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+
+		if (mapping->region != region || mapping->writable != writable)
+			continue;
+		if (!mapping->users++) {
+			sl_list_remove(&mapping->idle);
+			store->idle_bytes -= mapping->bytes;
+		}
+		return mapping;
+	}
+	return NULL;
+}
+
+static void mapping_free(struct sl_mapping *mapping)
+{
+	munmap(mapping->base, mapping->bytes);
+	if (mapping->fd >= 0)
+		close(mapping->fd);
+	free(mapping);
+}
+
+/* The server may give memory to others for writing that we do not have mapped so any more. */
+static void free_told(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
+{
+	uint64_t region = mapping->region;
+	bool tell = mapping->writable && turn;
+	union sl_message m;
+
+	mapping_free(mapping);
+	if (!tell)
+		return;
+	sl_message_begin(&m, SL_DROP, 0, 1);
+	m.ids.items[0].id = region;
+	sl_tell(store, &m, turn);
+}
+
+static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
+               struct sl_mapping **out)
+{
+	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
+	union sl_message m;
+	int fd, rc;
+
+	if (!mapping)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_message_begin(&m, SL_REGION, 0, 0);
+	m.region.region = region;
+	m.region.writable = writable;
+	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	if (rc) {
+		free(mapping);
+		return rc;
+	}
+	mapping->base = mmap(NULL, m.memory.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+	                     MAP_SHARED, fd, 0);
+	if (mapping->base == MAP_FAILED) {
+		rc = sl_fail(-errno, "cannot map %llu bytes: %s",
+		             (unsigned long long)m.memory.bytes, sl_error_text(-errno));
+		free(mapping);
+		close(fd);
+		return rc;
+	}
+	/* A child that outlives us shall not write into what is others' by then. */
+	if (writable)
+		madvise(mapping->base, m.memory.bytes, MADV_DONTFORK);
+	if (!keep_fd)
+		close(fd);
+	mapping->fd = keep_fd ? fd : -1;
+	mapping->region = region;
+	mapping->bytes = m.memory.bytes;
+	mapping->writable = writable;
+	mapping->users = 1;
+	*out = mapping;
+	return 0;
+}
+
+int sl_mapping_acquire(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
+                       struct sl_mapping **out)
+{
+	struct sl_mapping *mapping, *other;
+	int rc;
+
+	pthread_mutex_lock(&store->mutex);
+	mapping = find(store, region, writable);
+	pthread_mutex_unlock(&store->mutex);
+	if (mapping) {
+		*out = mapping;
+		return 0;
+	}
+	rc = map(store, region, writable, keep_fd, &mapping);
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&store->mutex);
+	/* Another thread may have been faster. */
+	other = find(store, region, writable);
+	if (!other)
+		sl_list_append(bucket_of(store, region), &mapping->bucket);
+	pthread_mutex_unlock(&store->mutex);
+	if (other)
+		mapping_free(mapping);
+	*out = other ? other : mapping;
+	return 0;
+}
+
+void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool keep)
+{
+	struct sl_mapping *victim = NULL;
+	uint64_t turn;
+
+	pthread_mutex_lock(&store->mutex);
+	turn = store->turn;
+	if (--mapping->users) {
+		pthread_mutex_unlock(&store->mutex);
+		return;
+	}
+	if (mapping->stale) {
+		victim = mapping;
+		turn = 0;
+	} else if (!keep) {
+		sl_list_remove(&mapping->bucket);
+		victim = mapping;
+	} else {
+		sl_list_append(&store->idle, &mapping->idle);
+		store->idle_bytes += mapping->bytes;
+		if (store->idle_bytes > store->cache_bytes) {
+			victim = SL_CONTAINER(store->idle.next, struct sl_mapping, idle);
+			sl_list_remove(&victim->idle);
+			sl_list_remove(&victim->bucket);
+			store->idle_bytes -= victim->bytes;
+		}
+	}
+	pthread_mutex_unlock(&store->mutex);
+	if (victim)
+		free_told(store, victim, turn);
+}
+
+void sl_mappings_forget(sluice_store *store, bool all)
+{
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		for (struct sl_list *link = store->mappings[i].next, *next;
+		     link != &store->mappings[i]; link = next) {
+			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+
+			next = link->next;
+			if (!all && !mapping->writable)
+				continue;
+			sl_list_remove(&mapping->bucket);
+			mapping->stale = true;
+			if (mapping->users)
+				continue;
+			sl_list_remove(&mapping->idle);
+			store->idle_bytes -= mapping->bytes;
+			mapping_free(mapping);
+		}
+}
+
+void sl_mappings_free(sluice_store *store)
+{
+	sl_mappings_forget(store, true);
+}

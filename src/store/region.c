@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory for blobs. A region that has no blob in it any more is kept, because memory that was touched is an
+ * order of magnitude faster than new one. It is used again by the client that has it mapped for writing, or by
+ * any other of the user once that one has said that it has unmapped it, or is dead.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/server.h"
+
+#define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
+#define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
+
+static unsigned class_of(uint64_t range_bytes)
+{
+	unsigned class = 0;
+
+	while ((uint64_t)SL_PAGE_BYTES << class < range_bytes)
+		class ++;
+	return class;
+}
+
+uint64_t sl_range_bytes(uint64_t n, uint32_t flags)
+{
+	uint64_t step = SL_PAGE_BYTES;
+
+	if (n <= SL_SMALL_BYTES && !(flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC)))
+		return (uint64_t)SL_PAGE_BYTES << class_of(n);
+	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
+	while (step * 16 <= n)
+		step *= 2;
+	return (n + step - 1) / step * step;
+}
+
+uint64_t sl_region_range_bytes(const struct sl_region *region)
+{
+	return region->range_bytes ? region->range_bytes : region->bytes;
+}
+
+static uint64_t all_ranges(const struct sl_region *region)
+{
+	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
+}
+
+struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
+{
+	sl_list_each (link, &server->regions[id % SL_BUCKETS]) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
+
+		if (region->id == id)
+			return region;
+	}
+	return NULL;
+}
+
+/* -------------------------------------------------------------------------------- make, free */
+
+static int memory_new(uint64_t bytes, int *out)
+{
+	int fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
+
+	/* Linux before 6.3 does not know the last flag. */
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make memory: %s", sl_error_text(-errno));
+	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS) || fchmod(fd, 0600)) {
+		int error = errno;
+
+		close(fd);
+		return sl_fail(-error, "cannot make memory: %s", sl_error_text(-error));
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	struct sl_owner *owner = sl_owner_find(server, kept->uid);
+	int fd = sl_vault_fd(server->vault, row), seals = fcntl(fd, F_GET_SEALS);
+	struct sl_region *region;
+	struct stat st;
+
+	if (!owner || fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
+	    (seals & SEALS) != SEALS ||
+	    (kept->range_bytes &&
+	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
+		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
+	region = calloc(1, sizeof(*region));
+	if (!region)
+		return sl_fail(-ENOMEM, "no memory");
+	region->owner = owner;
+	region->row = row;
+	region->id = kept->id;
+	region->bytes = kept->bytes;
+	region->range_bytes = kept->range_bytes;
+	region->ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
+	region->is_public = kept->public_range;
+	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	server->memory_bytes += region->bytes;
+	owner->bytes += region->bytes;
+	*out = region;
+	return 0;
+}
+
+static void written_by(struct sl_region *region, struct sl_peer *peer)
+{
+	region->writer = peer;
+	sl_list_append(&peer->regions, &region->written);
+}
+
+/* Of one user, if it is his quota that is short; else of all. */
+static bool evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+{
+	bool any = sl_blob_evict(server, owner, bytes);
+
+	if (owner->bytes + bytes > server->settings->user_bytes)
+		return any;
+	sl_list_each (link, &server->owners)
+		any = any ||
+		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), bytes);
+	return any;
+}
+
+static int make_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+{
+	const struct sl_server_settings *settings = server->settings;
+	char holders[SL_TEXT_BYTES / 2];
+
+	while (server->memory_bytes + bytes > settings->memory_bytes ||
+	       owner->bytes + bytes > settings->user_bytes) {
+		uint64_t over =
+			SL_MAX((int64_t)(server->memory_bytes + bytes - settings->memory_bytes),
+		               (int64_t)(owner->bytes + bytes - settings->user_bytes));
+
+		if (!sl_regions_reclaim(server, over) && !evict(server, owner, over))
+			break;
+	}
+	if (owner->bytes + bytes > settings->user_bytes &&
+	    settings->user_bytes < settings->memory_bytes)
+		return sl_fail(-EDQUOT,
+		               "%" PRIu64 " bytes are needed, user %u has %" PRIu64 " of %" PRIu64
+		               " that a user may have",
+		               bytes, (unsigned)owner->uid, owner->bytes, settings->user_bytes);
+	if (server->memory_bytes + bytes > settings->memory_bytes) {
+		sl_holders(server, holders, sizeof(holders));
+		return sl_fail(-ENOSPC,
+		               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
+		               " are in use: %s",
+		               bytes, server->memory_bytes, settings->memory_bytes, holders);
+	}
+	return 0;
+}
+
+static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t bytes,
+                      uint32_t range_bytes, bool is_public, struct sl_region **out)
+{
+	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	                       .uid = peer->uid,
+	                       .bytes = bytes,
+	                       .session = peer->session,
+	                       .range_bytes = range_bytes,
+	                       .public_range = is_public};
+	uint32_t row;
+	int fd = -1, rc = make_room(server, peer->owner, bytes);
+
+	if (!rc)
+		rc = memory_new(bytes, &fd);
+	if (rc)
+		return rc;
+	rc = sl_vault_put(server->vault, &kept, fd, &row);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	sl_store_step("server: region in the vault");
+	rc = sl_region_open(server, row, out);
+	if (rc)
+		sl_vault_drop(server->vault, row);
+	else
+		written_by(*out, peer);
+	return rc;
+}
+
+static void unlink_free(struct sl_region *region)
+{
+	if (!sl_list_linked(&region->link))
+		return;
+	sl_list_remove(&region->link);
+	if (!region->range_bytes)
+		region->owner->warm_count--;
+}
+
+void sl_region_free(struct sl_server *server, struct sl_region *region)
+{
+	int fd = sl_vault_fd(server->vault, region->row);
+
+	unlink_free(region);
+	sl_list_remove(&region->bucket);
+	if (region->writer)
+		sl_list_remove(&region->written);
+	/* Whoever still has it mapped shall not keep the memory. What is sealed against writing stays
+	 * with those who have it. */
+	(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)region->bytes);
+	sl_vault_drop(server->vault, region->row);
+	server->memory_bytes -= region->bytes;
+	region->owner->bytes -= region->bytes;
+	free(region);
+}
+
+/* ----------------------------------------------------------------------------------- use, keep */
+
+/* Where others find it, after its use has changed. May free it. */
+static void place(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_owner *owner = region->owner;
+	struct sl_peer *writer = region->writer;
+
+	unlink_free(region);
+	if (region->frozen || region->is_public || (region->range_bytes && !writer)) {
+		if (!region->used)
+			sl_region_free(server, region);
+	} else if (region->range_bytes) {
+		if (region->used != all_ranges(region))
+			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
+			               &region->link);
+	} else if (!region->used) {
+		sl_list_append(&owner->warm, &region->link);
+		if (++owner->warm_count > SL_WARM_MOST)
+			sl_region_free(server,
+			               SL_CONTAINER(owner->warm.next, struct sl_region, link));
+	}
+}
+
+void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range)
+{
+	struct sl_list *slabs;
+	struct sl_region *other;
+
+	region->used &= ~(UINT64_C(1) << range);
+	if (region->used || !region->range_bytes || !region->writer) {
+		place(server, region);
+		return;
+	}
+	/* One of a size without anything in it is enough for a client. */
+	slabs = &region->writer->slabs[class_of(region->range_bytes)];
+	place(server, region);
+	other = SL_CONTAINER(slabs->next, struct sl_region, link);
+	if (other != region && !other->used)
+		sl_region_free(server, other);
+}
+
+void sl_region_part(struct sl_server *server, struct sl_region *region)
+{
+	sl_list_remove(&region->written);
+	unlink_free(region);
+	region->writer = NULL;
+	place(server, region);
+}
+
+/* Of a list of free memory that has nothing in it. */
+static uint64_t reclaim_from(struct sl_server *server, struct sl_list *list, uint64_t bytes)
+{
+	uint64_t freed = 0;
+
+	for (struct sl_list *link = list->next, *next; link != list && freed < bytes; link = next) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+		next = link->next;
+		if (region->used)
+			continue;
+		freed += region->bytes;
+		sl_region_free(server, region);
+	}
+	return freed;
+}
+
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
+{
+	uint64_t freed = 0;
+
+	sl_list_each (link, &server->owners)
+		freed += reclaim_from(server, &SL_CONTAINER(link, struct sl_owner, link)->warm,
+		                      bytes > freed ? bytes - freed : 0);
+	sl_list_each (link, &server->peers) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+
+		for (unsigned i = 0; i < SL_CLASSES && peer->owner; i++)
+			freed += reclaim_from(server, &peer->slabs[i],
+			                      bytes > freed ? bytes - freed : 0);
+	}
+	return freed;
+}
+
+/* The region with a free range of that size that costs nothing; NULL: there is none. */
+static struct sl_region *find_free(struct sl_peer *peer, uint64_t bytes, uint32_t flags)
+{
+	struct sl_list *slabs;
+	struct sl_region *other = NULL;
+
+	if (flags & SLUICE_BLOB_PUBLIC)
+		return NULL;
+	if (bytes <= SL_SMALL_BYTES && !(flags & SLUICE_BLOB_ALONE)) {
+		slabs = &peer->slabs[class_of(bytes)];
+		return sl_list_empty(slabs) ? NULL
+		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
+	}
+	sl_list_each (link, &peer->owner->warm) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+		if (region->bytes != bytes || (region->writer && region->writer != peer))
+			continue;
+		if (region->writer == peer)
+			return region;
+		other = region;
+	}
+	return other;
+}
+
+/* ------------------------------------------------------------------------------------ tickets */
+
+static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
+                              struct sl_region *region, struct sl_ticket *ticket)
+{
+	unsigned range = (unsigned)__builtin_ctzll(~region->used);
+
+	region->used |= UINT64_C(1) << range;
+	if (!region->writer)
+		written_by(region, peer);
+	place(server, region);
+	ticket->number = ++server->last_ticket;
+	ticket->peer = peer;
+	ticket->region = region;
+	ticket->range = range;
+	ticket->slot = SL_NO_SLOT;
+	sl_list_append(&server->tickets[ticket->number % SL_BUCKETS], &ticket->bucket);
+	sl_list_append(&peer->tickets, &ticket->link);
+	peer->ticket_count++;
+	peer->leased_bytes += sl_region_range_bytes(region);
+	server->leased_bytes += sl_region_range_bytes(region);
+	return ticket;
+}
+
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, uint64_t n, uint32_t flags,
+                  bool make, struct sl_ticket **out)
+{
+	uint64_t bytes = sl_range_bytes(n, flags);
+	bool small = bytes <= SL_SMALL_BYTES && !(flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
+	struct sl_region *region = find_free(peer, bytes, flags);
+	struct sl_ticket *ticket;
+	int rc;
+
+	if (!region && !make) {
+		*out = NULL;
+		return 0;
+	}
+	if (peer->ticket_count >= SL_TICKETS_MOST) {
+		if (make)
+			return sl_fail(-EDQUOT, "a client may make %d blobs at a time",
+			               SL_TICKETS_MOST);
+		*out = NULL;
+		return 0;
+	}
+	ticket = calloc(1, sizeof(*ticket));
+	if (!ticket)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = region ? 0
+	            : region_new(server, peer, small ? bytes * SL_RANGES_MOST : bytes,
+	                         small ? (uint32_t)bytes : 0, flags & SLUICE_BLOB_PUBLIC, &region);
+	if (rc) {
+		free(ticket);
+		return rc;
+	}
+	*out = take(server, peer, region, ticket);
+	(*out)->flags = flags;
+	return 0;
+}
+
+struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
+                                 uint64_t number)
+{
+	sl_list_each (link, &server->tickets[number % SL_BUCKETS]) {
+		struct sl_ticket *ticket = SL_CONTAINER(link, struct sl_ticket, bucket);
+
+		if (ticket->number == number)
+			return ticket->peer == peer ? ticket : NULL;
+	}
+	return NULL;
+}
+
+void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep)
+{
+	ticket->peer->leased_bytes -= sl_region_range_bytes(ticket->region);
+	server->leased_bytes -= sl_region_range_bytes(ticket->region);
+	sl_list_remove(&ticket->bucket);
+	sl_list_remove(&ticket->link);
+	ticket->peer->ticket_count--;
+	if (!keep)
+		sl_range_give(server, ticket->region, ticket->range);
+	free(ticket->record);
+	free(ticket);
+}
+
+void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out)
+{
+	*out = (struct sl_lease){
+		.ticket = ticket->number,
+		.place = {.region = ticket->region->id,
+	                  .region_bytes = ticket->region->bytes,
+	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
+	                  .capacity = sl_region_range_bytes(ticket->region),
+	                  .device = -1},
+	};
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Watching a prefix: a connection of its own, on which events come. */
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "store/client.h"
+
+struct sluice_watch {
+	sluice_store *store;
+	int epoll; /* what the caller polls: has the socket in it, whichever that is */
+	int fd;
+	char prefix[SL_NAME_BYTES];
+};
+
+static int connect_watch(sluice_watch *watch, bool once)
+{
+	struct epoll_event event = {.events = EPOLLIN};
+	struct sl_welcome welcome;
+	int fd, fds[2], rc;
+
+	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, once, &fd);
+	if (rc)
+		return rc;
+	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, &welcome, fds);
+	if (!rc && epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event))
+		rc = sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno));
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	watch->fd = fd;
+	return 0;
+}
+
+int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **out)
+{
+	int rc = sl_store_check(store, "sluice_watch_open");
+	sluice_watch *watch;
+
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_watch_open: out is NULL");
+	if (!rc)
+		rc = sl_name_check(prefix ? prefix : "", SL_NAME_BYTES, true);
+	if (rc)
+		return rc;
+	watch = calloc(1, sizeof(*watch));
+	if (!watch)
+		return sl_fail(-ENOMEM, "no memory");
+	watch->store = store;
+	strcpy(watch->prefix, prefix ? prefix : "");
+	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
+	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
+	                      : connect_watch(watch, false);
+	if (rc) {
+		if (watch->epoll >= 0)
+			close(watch->epoll);
+		free(watch);
+		return rc;
+	}
+	atomic_fetch_add(&store->handles, 1);
+	*out = watch;
+	return 0;
+}
+
+int sluice_watch_fd(const sluice_watch *watch)
+{
+	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
+}
+
+/* One event that is there; -EAGAIN: there is none; -ECONNRESET: the server is gone. */
+static int receive(sluice_watch *watch, union sl_message *m)
+{
+	ssize_t n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return -EAGAIN;
+	if (n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT)
+		return -ECONNRESET;
+	return 0;
+}
+
+static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
+{
+	struct pollfd p = {.fd = watch->fd, .events = POLLIN};
+	int rc;
+
+	while ((rc = receive(watch, m)) == -EAGAIN) {
+		int64_t rest = deadline == SL_FOREVER ? -1 : deadline - sl_now();
+
+		if (rest <= 0 && deadline != SL_FOREVER)
+			return -EAGAIN;
+		poll(&p, 1, rest < 0 ? -1 : (int)SL_MIN((rest + 999999) / 1000000, INT32_MAX));
+	}
+	return rc;
+}
+
+static void fill(struct sluice_watch_event *out, const struct sl_event *event)
+{
+	struct sluice_watch_event e = {.size = out->size, .kind = SLUICE_WATCH_LOST};
+
+	if (event) {
+		e.kind = (int)event->kind;
+		e.id = event->id;
+		e.bytes = event->bytes;
+		memcpy(e.name, event->name, sizeof(e.name));
+	}
+	memcpy(out, &e, SL_MIN(out->size, sizeof(e)));
+}
+
+int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)
+{
+	int64_t deadline = timeout_ms > 0    ? sl_deadline(timeout_ms)
+	                   : timeout_ms == 0 ? 0
+	                                     : SL_FOREVER;
+	union sl_message m;
+	int rc;
+
+	if (!watch || !out || out->size < sizeof(out->size))
+		return sl_fail(-EINVAL, "sluice_watch_next: NULL, or out->size is not set");
+	rc = sl_store_check(watch->store, "sluice_watch_next");
+	if (rc)
+		return rc;
+	rc = watch->fd < 0 ? -ECONNRESET : wait_for_event(watch, deadline, &m);
+	if (rc == -EAGAIN)
+		return sl_fail(rc, "nothing happened in time");
+	if (!rc) {
+		fill(out, &m.event);
+		return 0;
+	}
+	if (watch->fd >= 0)
+		close(watch->fd);
+	watch->fd = -1;
+	rc = connect_watch(watch, false);
+	if (!rc)
+		fill(out, NULL);
+	return rc;
+}
+
+void sluice_watch_close(sluice_watch *watch)
+{
+	if (!watch || sl_store_check(watch->store, ""))
+		return;
+	if (watch->fd >= 0)
+		close(watch->fd);
+	close(watch->epoll);
+	atomic_fetch_sub(&watch->store->handles, 1);
+	free(watch);
+}

@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls over one socket. There is no thread for it: of the threads that wait for an answer one reads, and hands
+ * the others theirs; when it has its own it leaves the reading to the next.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "io/io.h"
+#include "store/client.h"
+
+#define HELLO_SECONDS 10
+#define PAUSE_NS      5000000
+
+int sl_store_check(const sluice_store *store, const char *call)
+{
+	if (sl_forked())
+		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
+	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
+}
+
+/* -------------------------------------------------------------------------------- connections */
+
+static int connect_once(const char *path, int *out)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make a socket: %s", sl_error_text(-errno));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
+		int error = errno;
+
+		close(fd);
+		return sl_fail(-error, "no store at '%s': %s", path, sl_error_text(-error));
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out)
+{
+	int64_t deadline = sl_now() + patience_ms * INT64_C(1000000);
+
+	for (;;) {
+		int rc = connect_once(path, out);
+		bool waits = rc == -ECONNREFUSED || rc == -ENOENT || rc == -EAGAIN || rc == -EINTR;
+
+		if (!rc || !waits || once || sl_now() >= deadline)
+			return rc == -ENOENT && !once ? -ECONNREFUSED : rc;
+		nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+	}
+}
+
+/* One message with at most two descriptors; its length, 0: the end, or -errno. */
+static ssize_t receive(int socket, union sl_message *m, int fds[2])
+{
+	struct iovec io = {m, sizeof(*m)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+	struct msghdr message = {.msg_iov = &io,
+	                         .msg_iovlen = 1,
+	                         .msg_control = control,
+	                         .msg_controllen = sizeof(control)};
+	struct cmsghdr *header;
+	ssize_t n;
+
+	fds[0] = fds[1] = -1;
+	do
+		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n < 0 ? -errno : 0;
+	header = CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(fds, CMSG_DATA(header),
+		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
+	if (sl_message_check(m, (size_t)n, false))
+		return -EPROTO;
+	return n;
+}
+
+static void close_both(int fds[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static int send_whole(int fd, const union sl_message *m)
+{
+	ssize_t n;
+
+	do
+		n = send(fd, m, m->head.bytes, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
+
+static int refused(const union sl_message *m)
+{
+	return sl_fail(m->head.error, "%s", m->refusal.text);
+}
+
+int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
+                  struct sl_welcome *out, int fds[2])
+{
+	struct timeval limit = {HELLO_SECONDS, 0}, none = {0, 0};
+	union sl_message m;
+	ssize_t n;
+
+	sl_message_begin(&m, SL_HELLO, 1, 0);
+	m.hello.role = role;
+	m.hello.session = session;
+	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	/* Even if it cannot be sent: why, may be there to be read. */
+	send_whole(fd, &m);
+	n = receive(fd, &m, fds);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	if (n > 0 && m.head.type == SL_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
+		*out = m.welcome;
+		return 0;
+	}
+	close_both(fds);
+	if (n == -EPROTO)
+		return -EPROTO;
+	if (n > 0 && m.head.type == SL_REFUSAL)
+		return refused(&m);
+	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
+	             : sl_fail(-ECONNRESET, "the store has hung up");
+}
+
+/* --------------------------------------------------------------------------------------- view */
+
+static int view_new(const struct sl_welcome *welcome, const int fds[2], struct sl_view **out)
+{
+	struct sl_view *view = calloc(1, sizeof(*view));
+	int rc;
+
+	if (!view)
+		return sl_fail(-ENOMEM, "no memory");
+	atomic_init(&view->references, 1);
+	view->store = welcome->store;
+	view->session = welcome->session;
+	rc = sl_segment_map(fds[0], false, &view->segment);
+	if (!rc)
+		rc = sl_references_map(fds[1], true, &view->own);
+	if (rc) {
+		sl_view_release(view);
+		return sl_fail(rc, "cannot map the catalogue: %s", sl_error_text(rc));
+	}
+	view->reader = (struct sl_reader){view->segment, view->own};
+	*out = view;
+	return 0;
+}
+
+struct sl_view *sl_view_acquire(sluice_store *store)
+{
+	struct sl_view *view;
+
+	pthread_mutex_lock(&store->mutex);
+	view = store->view;
+	atomic_fetch_add(&view->references, 1);
+	pthread_mutex_unlock(&store->mutex);
+	return view;
+}
+
+void sl_view_release(struct sl_view *view)
+{
+	if (atomic_fetch_sub(&view->references, 1) != 1)
+		return;
+	sl_segment_unmap(view->segment);
+	sl_references_unmap(view->own);
+	free(view);
+}
+
+/* --------------------------------------------------------------------------------------- wire */
+
+/* With the mutex. */
+static void unref(struct sl_wire *wire)
+{
+	if (--wire->references)
+		return;
+	close(wire->fd);
+	free(wire);
+}
+
+/* What is true of the new server, and of the one before not. With the mutex. */
+static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_welcome *welcome,
+                  struct sl_view *view)
+{
+	bool same = store->view && store->view->store == welcome->store;
+
+	store->stock_count = 0;
+	sl_mappings_forget(store, !same);
+	if (view) {
+		if (store->view)
+			sl_view_release(store->view);
+		store->view = view;
+	}
+	store->wire = wire;
+	store->turn = welcome->turn;
+	store->user = welcome->user;
+}
+
+/* Without the mutex, by one thread at a time. */
+static int connect_new(sluice_store *store, bool once)
+{
+	struct sl_view *view = NULL, *before = store->view;
+	struct sl_wire *wire = calloc(1, sizeof(*wire));
+	struct sl_welcome welcome;
+	int fds[2], rc;
+
+	if (!wire)
+		return sl_fail(-ENOMEM, "no memory");
+	wire->references = 1;
+	sl_list_init(&wire->calls);
+	rc = sl_wire_connect(store->path, store->patience_ms, once, &wire->fd);
+	if (rc) {
+		free(wire);
+		return rc;
+	}
+	rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "", &welcome,
+	                   fds);
+	if (!rc) {
+		/* Our references, and the catalogue they belong to, are where they were. */
+		if (!before || before->store != welcome.store || before->session != welcome.session)
+			rc = view_new(&welcome, fds, &view);
+		close_both(fds);
+	}
+	if (rc) {
+		close(wire->fd);
+		free(wire);
+		return rc;
+	}
+	pthread_mutex_lock(&store->mutex);
+	adopt(store, wire, &welcome, view);
+	pthread_mutex_unlock(&store->mutex);
+	return 0;
+}
+
+/* With the mutex, which is let go meanwhile. One thread connects, the others wait for it. */
+static int connected(sluice_store *store)
+{
+	int64_t deadline = sl_now() + store->patience_ms * INT64_C(1000000);
+	int rc = 0;
+
+	while (!store->wire) {
+		if (store->connecting) {
+			/* Ended by that thread. */
+			pthread_cond_wait(&store->connected, &store->mutex);
+			continue;
+		}
+		if (rc && (rc != -ECONNRESET || sl_now() > deadline))
+			return rc;
+		store->connecting = true;
+		pthread_mutex_unlock(&store->mutex);
+		rc = connect_new(store, false);
+		pthread_mutex_lock(&store->mutex);
+		store->connecting = false;
+		pthread_cond_broadcast(&store->connected);
+	}
+	return 0;
+}
+
+/* Whoever waits for an answer by it has none. With the mutex. */
+static void break_wire(sluice_store *store, struct sl_wire *wire, int error)
+{
+	if (wire->broken)
+		return;
+	wire->broken = true;
+	shutdown(wire->fd, SHUT_RDWR);
+	sl_list_each (link, &wire->calls) {
+		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
+
+		if (call->done)
+			continue;
+		call->done = true;
+		call->rc = error;
+		pthread_cond_signal(&call->changed);
+	}
+	if (store->wire == wire) {
+		store->wire = NULL;
+		unref(wire);
+	}
+}
+
+bool sl_wire_alive(sluice_store *store)
+{
+	bool alive;
+	char byte;
+
+	pthread_mutex_lock(&store->mutex);
+	if (store->wire && recv(store->wire->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+		break_wire(store, store->wire, -ECONNRESET);
+	alive = store->wire;
+	pthread_mutex_unlock(&store->mutex);
+	return alive;
+}
+
+int sl_wire_open(sluice_store *store)
+{
+	return connect_new(store, true);
+}
+
+void sl_wire_close(sluice_store *store)
+{
+	union sl_message m;
+
+	if (store->wire) {
+		sl_message_begin(&m, SL_BYE, 0, 0);
+		send_whole(store->wire->fd, &m);
+		unref(store->wire);
+	}
+	if (store->view)
+		sl_view_release(store->view);
+}
+
+/* --------------------------------------------------------------------------------------- calls */
+
+static struct sl_call *find_call(struct sl_wire *wire, uint32_t serial)
+{
+	sl_list_each (link, &wire->calls) {
+		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
+
+		if (call->serial == serial && !call->done)
+			return call;
+	}
+	return NULL;
+}
+
+/* Gives an answer, which lies in m, to whom it belongs. With the mutex. */
+static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_message *m,
+                      int fds[2])
+{
+	struct sl_call *call;
+
+	/* The answer may be there before the call that sends the request has returned, which is at the
+	 * same memory. It ends this wait. */
+	while ((call = find_call(wire, m->head.serial)) && !call->sent)
+		pthread_cond_wait(&store->sent, &store->mutex);
+	if (!call) {
+		close_both(fds);
+		return;
+	}
+	if (call->m != m)
+		memcpy(call->m, m, m->head.bytes);
+	memcpy(call->fds, fds, sizeof(call->fds));
+	call->done = true;
+	call->rc = 0;
+	pthread_cond_signal(&call->changed);
+}
+
+/* Reads one message, for whomever. With the mutex, which is let go meanwhile. */
+static void read_one(sluice_store *store, struct sl_call *call)
+{
+	struct sl_wire *wire = call->wire;
+	int fds[2];
+	ssize_t n;
+
+	wire->reading = true;
+	pthread_mutex_unlock(&store->mutex);
+	n = receive(wire->fd, call->m, fds);
+	pthread_mutex_lock(&store->mutex);
+	if (n > 0 && call->m->head.serial != SL_SERIAL_ANY) {
+		hand_over(store, wire, call->m, fds);
+	} else {
+		close_both(fds);
+		break_wire(store, wire, -ECONNRESET);
+	}
+	/* Not before: what was read is in the memory of our own answer. */
+	wire->reading = false;
+}
+
+static void wait_for_answer(sluice_store *store, struct sl_call *call)
+{
+	struct sl_wire *wire = call->wire;
+
+	/* Ended by the answer, or by the end of the connection; whoever reads sees both. */
+	while (!call->done)
+		if (wire->reading)
+			pthread_cond_wait(&call->changed, &store->mutex);
+		else
+			read_one(store, call);
+	if (wire->reading)
+		return;
+	sl_list_each (link, &wire->calls) {
+		struct sl_call *next = SL_CONTAINER(link, struct sl_call, link);
+
+		if (!next->done) {
+			pthread_cond_signal(&next->changed);
+			break;
+		}
+	}
+}
+
+static uint32_t next_serial(sluice_store *store)
+{
+	do
+		store->serial++;
+	while (!store->serial || store->serial == SL_SERIAL_ANY);
+	return store->serial;
+}
+
+/* Everything before the oldest call that is under way. With the mutex. */
+static uint32_t settled(const sluice_store *store)
+{
+	const struct sl_list *calls = &store->wire->calls;
+
+	return sl_list_empty(calls) ? store->serial
+	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
+}
+
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  struct sl_call *call)
+{
+	int rc;
+
+	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
+	pthread_mutex_lock(&store->mutex);
+	rc = connected(store);
+	if (rc) {
+		pthread_mutex_unlock(&store->mutex);
+		return rc;
+	}
+	pthread_cond_init(&call->changed, NULL);
+	call->wire = store->wire;
+	call->wire->references++;
+	call->turn = store->turn;
+	m->head.settled = settled(store);
+	m->head.serial = call->serial = next_serial(store);
+	sl_list_append(&call->wire->calls, &call->link);
+	pthread_mutex_unlock(&store->mutex);
+	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
+	rc = send_whole(call->wire->fd, m);
+	sl_store_step("client: asked");
+	pthread_mutex_lock(&store->mutex);
+	call->sent = true;
+	pthread_cond_broadcast(&store->sent);
+	if (rc)
+		break_wire(store, call->wire, -ECONNRESET);
+	wait_for_answer(store, call);
+	rc = call->rc;
+	pthread_mutex_unlock(&store->mutex);
+	sl_store_step("client: answered");
+	if (rc)
+		rc = sl_fail(rc, "the server was replaced");
+	else if (m->head.type == SL_REFUSAL)
+		rc = refused(m);
+	else if (m->head.type != answer)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	if (rc)
+		sl_call_end(store, call);
+	return rc;
+}
+
+void sl_call_end(sluice_store *store, struct sl_call *call)
+{
+	pthread_mutex_lock(&store->mutex);
+	sl_list_remove(&call->link);
+	unref(call->wire);
+	pthread_mutex_unlock(&store->mutex);
+	pthread_cond_destroy(&call->changed);
+	close_both(call->fds);
+}
+
+int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
+                  bool *again)
+{
+	unsigned char *copy = malloc(m->head.bytes);
+	size_t bytes = m->head.bytes;
+	struct sl_call call;
+	int rc;
+
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	memcpy(copy, m, bytes);
+	*again = false;
+	while ((rc = sl_call_begin(store, m, answer, &call)) == -ECONNRESET) {
+		*again = true;
+		memcpy(m, copy, bytes);
+	}
+	free(copy);
+	if (rc)
+		return rc;
+	if (fd) {
+		*fd = call.fds[0];
+		call.fds[0] = -1;
+	}
+	sl_call_end(store, &call);
+	return 0;
+}
+
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd)
+{
+	bool again;
+
+	return sl_call_again(store, m, answer, fd, &again);
+}
+
+void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
+{
+	struct sl_wire *wire;
+
+	pthread_mutex_lock(&store->mutex);
+	wire = store->turn == turn ? store->wire : NULL;
+	if (!wire) {
+		pthread_mutex_unlock(&store->mutex);
+		return;
+	}
+	m->head.settled = settled(store);
+	wire->references++;
+	pthread_mutex_unlock(&store->mutex);
+	send_whole(wire->fd, m);
+	pthread_mutex_lock(&store->mutex);
+	unref(wire);
+	pthread_mutex_unlock(&store->mutex);
+}

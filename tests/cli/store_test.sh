@@ -1,0 +1,168 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The command and the daemon, from outside: store_test.sh PATH_OF_SLUICE [CASE...], with SLUICED.
+# shellcheck source=tests/cli/tools.sh
+. "$(dirname -- "$0")/tools.sh"
+
+# A path of a socket is short.
+folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-store.XXXXXX") || exit 1
+export SLUICE_STORE=$folder/socket
+"$SLUICED" --memory 64M &
+daemon=$!
+trap 'kill "$daemon" 2>/dev/null; rm -rf -- "$scratch" "$folder"' EXIT
+for ((i = 0; i < 500; i++)); do
+	"$sluice" store stat > /dev/null 2>&1 && break
+	sleep 0.02
+done
+
+what_is_put_is_what_is_got() {
+	local n
+	for n in 1 4096 5000001; do
+		noise $n > from
+		status 0 "$sluice" store put "a name/$n" from
+		status 0 "$sluice" store get "a name/$n" to
+		same from to
+		"$sluice" store get "a name/$n" - > to
+		same from to
+		status 0 "$sluice" store rm "a name/$n"
+	done
+	status 1 "$sluice" store get "a name/1" to
+	says "a name/1"
+}
+
+a_name_is_taken_until_it_is_replaced() {
+	echo one > one
+	echo two > two
+	status 0 "$sluice" store put x one
+	status 1 "$sluice" store put x two
+	says "taken"
+	status 0 "$sluice" store put --replace x two
+	status 0 "$sluice" store get x got
+	same two got
+	status 0 "$sluice" store rm x
+}
+
+a_list_is_sorted_and_has_what_begins_so() {
+	local name
+	echo x > file
+	for name in b/2 a/1 b/1; do status 0 "$sluice" store put "$name" file; done
+	status 0 "$sluice" store ls b/
+	[ "$(awk '{print $NF}' out | tr '\n' ' ')" = "b/1 b/2 " ] || fail "$(cat out)"
+	status 0 "$sluice" store ls --json
+	[ "$(wc -l < out)" = 3 ] || fail "$(cat out)"
+	head -n 1 out > first
+	json first 'j["name"] == "a/1" and j["bytes"] == 2 and j["state"] == "sealed" and j["place"] == "host"'
+	status 0 "$sluice" store rm a/1 b/1 b/2
+	status 0 "$sluice" store ls
+	[ ! -s out ] || fail "$(cat out)"
+}
+
+what_is_known_is_shown() {
+	noise 10000 > file
+	status 0 "$sluice" store put --pin x file
+	status 0 "$sluice" store stat x
+	grep -q '^size  *10000 bytes' out || fail "$(cat out)"
+	status 0 "$sluice" store stat --json x
+	json out 'j["bytes"] == 10000 and j["pinned"] and j["holders"] == 0'
+	status 0 "$sluice" store stat --json
+	json out 'j["sealed"] == 1 and j["memory_limit"] == 64 << 20 and j["clients"] == 1'
+	status 0 "$sluice" store stat --prometheus
+	grep -q '^sluice_store_sealed 1$' out || fail "$(cat out)"
+	grep -q '^# TYPE sluice_store_seals_total counter$' out || fail "$(cat out)"
+	status 0 "$sluice" store rm x
+	status 1 "$sluice" store stat x
+	says "'x' is not there"
+}
+
+a_watch_prints_what_happens() {
+	local watch
+	echo x > file
+	"$sluice" store watch --count 3 --json w/ > events &
+	watch=$!
+	# It is there when it is counted.
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --json > out
+		grep -q '"clients": 3' out && break
+		sleep 0.02
+	done
+	status 0 "$sluice" store put other file
+	status 0 "$sluice" store put w/1 file
+	status 0 "$sluice" store rm w/1 other
+	wait $watch || fail "the watch failed"
+	[ "$(grep -o '"event": "[a-z]*"' events | cut -d'"' -f4 | tr '\n' ' ')" = "created sealed deleted " ] ||
+		fail "$(cat events)"
+}
+
+a_get_waits_for_what_comes() {
+	local waiter
+	echo late > file
+	"$sluice" store get --wait 20 late got &
+	waiter=$!
+	sleep 0.1
+	status 0 "$sluice" store put late file
+	wait $waiter || fail "the get failed"
+	same file got
+	status 0 "$sluice" store rm late
+}
+
+memory_that_is_short_says_who_has_it() {
+	head -c 40M /dev/zero > file
+	status 0 "$sluice" store put first file
+	status 1 "$sluice" store put second file
+	says "user $(id -u) has"
+	status 0 "$sluice" store rm first
+	status 0 "$sluice" store put --cache second file
+	# What may be dropped is dropped.
+	status 0 "$sluice" store put third file
+	status 1 "$sluice" store stat second
+	status 0 "$sluice" store rm third
+}
+
+a_socket_of_systemd_is_taken_and_readiness_is_told() {
+	echo bytes > file
+	cat > activate.py <<'TEXT'
+import os, signal, socket, subprocess, sys
+
+daemon, sluice, folder = sys.argv[1:]
+notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+notify.bind(f"{folder}/notify")
+notify.settimeout(20)
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind(f"{folder}/activated")
+listener.listen(10)
+child = os.fork()
+if child == 0:
+    os.dup2(listener.fileno(), 3, inheritable=True)
+    os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS="1", NOTIFY_SOCKET=f"{folder}/notify")
+    del os.environ["SLUICE_STORE"]
+    os.execv(daemon, [daemon, "--memory", "16M"])
+assert notify.recv(100) == b"READY=1"
+os.environ["SLUICE_STORE"] = f"{folder}/activated"
+subprocess.run([sluice, "store", "put", "x", "file"], check=True)
+subprocess.run([sluice, "store", "get", "x", "got"], check=True)
+os.kill(child, signal.SIGTERM)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert notify.recv(100) == b"STOPPING=1"
+assert os.path.exists(f"{folder}/activated")
+TEXT
+	status 0 python3 activate.py "$SLUICED" "$sluice" "$folder"
+	same file got
+}
+
+wrong_usage_ends_with_2() {
+	status 2 "$sluice" store
+	status 2 "$sluice" store unknown
+	status 2 "$sluice" store put x
+	status 2 "$sluice" store ls a b
+	status 2 "$SLUICED" --memory none
+	status 2 "$SLUICED" --memory 101%
+	status 2 "$SLUICED" word
+	status 0 "$SLUICED" --help
+	status 0 "$SLUICED" --version
+	status 1 "$sluice" store ls --socket "$folder/nobody"
+	says "nobody"
+	status 1 "$SLUICED" --socket "$SLUICE_STORE"
+	says "already"
+}
+
+run_cases

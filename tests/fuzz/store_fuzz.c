@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Throws mutated messages at what decides whether one may be looked at, and looks at all that it lets pass, as
+ * server and clients do. Arguments: seconds, and a seed to repeat a run.
+ */
+#include "store/protocol.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t state;
+static uint64_t passed[SL_TYPES];
+static volatile uint64_t sum; /* so that nothing that is read is left out */
+
+static uint64_t draw(uint64_t below)
+{
+	uint64_t z = state += UINT64_C(0x9e3779b97f4a7c15);
+
+	z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+	z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+	return (z ^ z >> 31) % below;
+}
+
+static void require(bool holds, const char *what, const union sl_message *m)
+{
+	if (holds)
+		return;
+	fprintf(stderr, "broken: %s, by a message of type %u\n", what, m->head.type);
+	abort();
+}
+
+/* ------------------------------------------------------------------------------------ messages */
+
+static void add_record(union sl_message *m)
+{
+	struct sluice_blob_metadata metadata = SLUICE_BLOB_METADATA_INIT;
+	static char note[SLUICE_BLOB_NOTE_MOST];
+	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
+	struct sl_record *record = (struct sl_record *)bytes;
+
+	metadata.bits = (uint8_t)(draw(3) * 32);
+	metadata.code = metadata.bits ? 2 : 0;
+	metadata.rank = metadata.bits ? (uint32_t)draw(9) : 0;
+	for (unsigned i = 0; i < metadata.rank; i++)
+		metadata.shape[i] = (int64_t)draw(3);
+	metadata.note = note;
+	metadata.note_bytes = draw(4) ? draw(100) : draw(sizeof(note) + 1);
+	require(!sl_record_make(&metadata, record), "a record cannot be made", m);
+	sl_message_add_record(m, record);
+}
+
+static void name(char text[SL_NAME_BYTES])
+{
+	static const char *const names[] = {"x", "a/b", "\xc3\xa4", "../..",
+	                                    "a longer name of a blob"};
+
+	strcpy(text, names[draw(5)]);
+}
+
+static void fill_place(struct sl_place *place)
+{
+	place->region = 1 + draw(10);
+	place->region_bytes = 65536;
+	place->offset = draw(4) * 4096;
+	place->capacity = 4096;
+	place->device = -1;
+}
+
+/* One that is right, of any type. */
+static void make(union sl_message *m)
+{
+	unsigned type = 1 + (unsigned)draw(SL_TYPES - 1), count = 1 + (unsigned)draw(4);
+	bool replied = type != SL_ANNOTATE && type != SL_ABORT && type != SL_RETURN &&
+	               type != SL_DROP && type != SL_BYE && type != SL_NUDGE && type != SL_EVENT;
+	bool items = type == SL_CREATE || type == SL_SEAL || type == SL_ABORT || type == SL_GET ||
+	             type == SL_RETURN || type == SL_DROP || type == SL_LEASES ||
+	             type == SL_FOUND || type == SL_INFO;
+
+	if (type == SL_REFUSAL) {
+		sl_message_refuse(m, 1, -ENOENT, "it is not there");
+		return;
+	}
+	sl_message_begin(m, type, replied, items ? count : 0);
+	for (unsigned i = 0; items && i < count; i++)
+		switch (type) {
+		case SL_CREATE:
+			m->create.items[i].bytes = 1 + draw(1000);
+			name(m->create.items[i].name);
+			break;
+		case SL_SEAL:
+			m->seal.items[i].bytes = UINT64_C(1) << 40;
+			name(m->seal.items[i].name);
+			break;
+		case SL_GET:
+			name(m->get.items[i].name);
+			break;
+		case SL_LEASES:
+			fill_place(&m->leases.items[i].place);
+			break;
+		case SL_FOUND:
+			fill_place(&m->found.items[i].lease.place);
+			break;
+		case SL_INFO:
+			name(m->info.items[i].name);
+			break;
+		}
+	if (type == SL_HELLO)
+		m->hello.role = SL_ROLE_CLIENT;
+	if (type == SL_LIST)
+		m->list.most = 5;
+	if (type == SL_DELETE || type == SL_PIN || type == SL_STAT)
+		name(m->one.key.name);
+	if (type == SL_LENT) {
+		fill_place(&m->lent.place);
+		m->lent.place.capacity = 65536 - m->lent.place.offset;
+		m->lent.bytes = 30000;
+	}
+	if (type == SL_ANNOTATE || (type == SL_SEAL && count == 1 && draw(2)))
+		add_record(m);
+}
+
+static size_t mutate(union sl_message *m)
+{
+	size_t n = m->head.bytes;
+
+	for (uint64_t k = draw(4); k > 0; k--) {
+		size_t at = draw(4) ? draw(SL_MIN(n, sizeof(m->head) + 40)) : draw(n);
+		uint32_t number = draw(2) ? (uint32_t)draw(UINT32_MAX) : (uint32_t)draw(300);
+
+		switch (draw(6)) {
+		case 5: /* no string has an end there */
+			memset(m->bytes + at, 'x', SL_MIN(n - at, draw(2 * SL_NAME_BYTES)));
+			break;
+		case 0:
+			m->bytes[at] ^= (unsigned char)(1u << draw(8));
+			break;
+		case 1:
+			m->bytes[at] = (unsigned char)draw(256);
+			break;
+		case 2:
+			if (at + 4 <= n)
+				memcpy(m->bytes + at, &number, 4);
+			break;
+		case 3:
+			n = draw(n + 1);
+			if (draw(2) && n >= sizeof(m->head))
+				m->head.bytes = (uint32_t)n;
+			break;
+		default:
+			n = SL_MIN(n + draw(400), sizeof(*m));
+			if (draw(2))
+				m->head.bytes = (uint32_t)n;
+		}
+		if (n < sizeof(m->head))
+			break;
+	}
+	return n;
+}
+
+/* ----------------------------------------------------------------------------------- who reads */
+
+static void read_name(const union sl_message *m, const char *text)
+{
+	size_t length = strnlen(text, SL_NAME_BYTES);
+
+	require(length < SL_NAME_BYTES, "a name has no end", m);
+	for (size_t i = 0; i < length; i++)
+		require((unsigned char)text[i] >= ' ' && text[i] != 0x7f,
+		        "a name has a control character", m);
+}
+
+static void read_record(const union sl_message *m, uint64_t blob_bytes)
+{
+	const struct sl_record *record = sl_message_record(m);
+	struct sluice_blob_metadata metadata;
+
+	if (!record)
+		return;
+	sl_record_tell(record, &metadata);
+	require(metadata.rank <= SLUICE_BLOB_RANK_MOST, "too many dimensions", m);
+	for (size_t i = 0; i < metadata.note_bytes; i++)
+		sum += ((const unsigned char *)metadata.note)[i];
+	require(metadata.offset <= blob_bytes, "a tensor begins behind its blob", m);
+}
+
+static void read_place(const union sl_message *m, const struct sl_place *place)
+{
+	require(place->offset <= place->region_bytes &&
+	                place->capacity <= place->region_bytes - place->offset,
+	        "a place lies outside of its region", m);
+}
+
+static void read_message(const union sl_message *m)
+{
+	passed[m->head.type]++;
+	for (unsigned i = 0; i < m->head.count; i++)
+		switch (m->head.type) {
+		case SL_CREATE:
+			read_name(m, m->create.items[i].name);
+			require(m->create.items[i].bytes, "a blob without bytes", m);
+			break;
+		case SL_SEAL:
+			read_name(m, m->seal.items[i].name);
+			break;
+		case SL_GET:
+			read_name(m, m->get.items[i].name);
+			require(m->get.items[i].id || m->get.items[i].name[0],
+			        "nothing is asked for", m);
+			break;
+		case SL_ABORT:
+		case SL_RETURN:
+		case SL_DROP:
+			sum += m->ids.items[i].id + m->ids.items[i].count;
+			break;
+		case SL_LEASES:
+			read_place(m, &m->leases.items[i].place);
+			break;
+		case SL_FOUND:
+			read_place(m, &m->found.items[i].lease.place);
+			break;
+		case SL_INFO:
+			read_name(m, m->info.items[i].name);
+			break;
+		default:
+			require(false, "items where there are none", m);
+		}
+	if (m->head.type == SL_HELLO)
+		read_name(m, m->hello.prefix);
+	if (m->head.type == SL_LIST)
+		read_name(m, m->list.prefix);
+	if (m->head.type == SL_EVENT)
+		read_name(m, m->event.name);
+	if (m->head.type == SL_SEAL && m->head.count == 1)
+		read_record(m, m->seal.items[0].bytes);
+	if (m->head.type == SL_ANNOTATE)
+		read_record(m, UINT64_MAX);
+	if (m->head.type == SL_LENT) {
+		read_place(m, &m->lent.place);
+		read_record(m, m->lent.bytes);
+	}
+	if (m->head.type == SL_REFUSAL)
+		require(m->head.error < 0 && strlen(m->refusal.text) < SL_TEXT_BYTES,
+		        "a refusal without an error or an end", m);
+}
+
+static void check(const union sl_message *m, size_t n)
+{
+	/* Of its very length, so that the sanitizer sees one byte too many. */
+	union sl_message *exact = malloc(n ? n : 1);
+
+	memcpy(exact, m, n);
+	for (int from_client = 0; from_client < 2; from_client++)
+		if (!sl_message_check(exact, n, from_client))
+			read_message(exact);
+	free(exact);
+}
+
+int main(int argc, char **argv)
+{
+	double seconds = argc > 1 ? atof(argv[1]) : 1;
+	struct timespec start, now;
+	unsigned long runs = 0;
+	union sl_message m;
+
+	state = argc > 2 ? strtoull(argv[2], NULL, 0) : (uint64_t)time(NULL);
+	printf("seed %" PRIu64 "\n", state);
+	clock_gettime(CLOCK_MONOTONIC, &start);
+	do {
+		for (int i = 0; i < 1000; i++, runs++) {
+			bool client;
+
+			make(&m);
+			client = m.head.type < SL_WELCOME;
+			require(!sl_message_check(&m, m.head.bytes, client), sluice_last_message(),
+			        &m);
+			check(&m, mutate(&m));
+		}
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while ((double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9 <
+	         seconds);
+	/* Each type was there, changed, and passed. */
+	for (unsigned type = 1; type < SL_TYPES; type++)
+		require(passed[type] > 0, "a type never passes", &m);
+	printf("%lu messages\n", runs);
+	return 0;
+}

@@ -1,0 +1,477 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The catalogue of the store: how clients get blobs without asking, while the server makes, deletes, recycles
+ * and moves them, and may be killed at every step. src/store/catalogue.h says what the steps are called.
+ *
+ * One server, which makes up to CHANGES changes and dies up to DEATHS times, and READERS clients that get up to GETS
+ * blobs each, one at a time, and may die while they hold one. Two slots, two names. Spin looks at every order
+ * in which they can take their steps; a step is one store or one load of memory that is shared, but for what is said
+ * to be looked at by one party alone.
+ *
+ * What is proved:
+ *  - what a client holds is the blob that it asked for: its bytes are those of that generation, its record has the
+ *    name, until it lets go;
+ *  - bytes of a generation are always in the same place, so a mapping that a client has kept is right;
+ *  - who has seen one blob of a batch sees no other one of it unsealed;
+ *  - whatever the server before was doing, the name of each sealed blob leads to it;
+ *  - what is dying goes in the end, by sweeps that are made when a client says that it has let go of such a one, or
+ *    is dead: Spin finds no state in which the server waits and nobody else does anything.
+ *
+ * Memory order. Stores that are not sequentially consistent come later than they are made, in their order: to
+ * the others it is the same as if the one who makes them were slower, unless he loads something in between that
+ * depends on the others. There are two such loads: g3 after g2 and d3 after d1. PLANT 1 and 2 make these stores plain
+ * ones, which reach the memory at any time until the same party stores something else.
+ *
+ * PLANT=1.. are errors; Spin must find each. The list is in tests/model/check.
+ */
+
+#ifndef PLANT
+#define PLANT 0
+#endif
+#ifndef READERS
+#define READERS 1
+#endif
+#ifndef GETS
+#define GETS 2
+#endif
+#ifndef CHANGES
+#define CHANGES 3
+#endif
+#ifndef DEATHS
+#define DEATHS 1
+#endif
+
+#define SLOTS 2
+#define NAMES 2
+
+/* ------------------------------------------------------------------------------------ memory */
+
+#define FREE 0
+#define OPEN 1
+#define SEALED 2
+#define LEAVING 3
+#define AWAY 4
+#define DYING 5
+
+#define WORD(generation, state) ((generation) * 8 + (state))
+#define GENERATION(w) ((w) / 8)
+#define STATE(w) ((w) % 8)
+#define WITH(w, state) WORD(GENERATION(w), state)
+#define LIVE(w) (STATE(w) == OPEN || STATE(w) == SEALED || STATE(w) == LEAVING || STATE(w) == AWAY)
+
+/* The segment. */
+byte word[SLOTS];
+byte record[SLOTS]; /* whose name it is */
+byte batch[SLOTS];
+byte index[NAMES]; /* the slot plus 1, or 0 */
+byte publishing;
+
+/* The blobs' memory: the generation whose bytes are in that of a slot, or LOST; and a number of the place. */
+byte data[SLOTS];
+byte place[SLOTS];
+#define LOST 0
+
+/* The clients' references: one each, 0: none. */
+byte reference[READERS];
+#define REFERENCE(s, generation) ((generation) * SLOTS + (s))
+bool gone[READERS]; /* it is dead, and the server knows */
+
+/* Stores on their way, PLANT 1 and 2: of references, and of a word. */
+byte late_reference[READERS];
+byte late_word, late_slot;
+
+/* ------------------------------------------------------------------------------------- clients */
+
+bool told; /* the server: somebody has let go of what is dying, or is dead */
+
+proctype reader(byte me)
+{
+	byte name, slot, seen, gets, known, known_place, known_slot, got_batch;
+
+	do
+	:: gets < GETS ->
+		gets++;
+		if
+		:: name = 0;
+		:: name = 1;
+		fi;
+		slot = index[name];
+		if
+		:: slot == 0 -> goto again; /* asks the server, as everywhere below */
+		:: else -> slot--;
+		fi;
+
+#if PLANT == 6
+		if
+		:: record[slot] != name -> goto again;
+		:: else -> skip;
+		fi;
+#endif
+		seen = word[slot]; /* g1 */
+		/* Alone here: what would the server answer? Of a batch not "not yet" after another was seen. */
+		assert(!(got_batch && STATE(seen) == OPEN && batch[slot] == got_batch));
+		if
+		:: STATE(seen) != SEALED -> goto again;
+		:: else -> skip;
+		fi;
+
+#if PLANT == 1
+		late_reference[me] = REFERENCE(slot, GENERATION(seen)); /* g2 */
+#else
+		reference[me] = REFERENCE(slot, GENERATION(seen));
+#endif
+#if PLANT == 3
+		skip;
+#elif PLANT == 4
+		if
+		:: STATE(word[slot]) != SEALED -> goto let_go;
+		:: else -> skip;
+		fi;
+#else
+		if
+		:: word[slot] != seen -> goto let_go; /* g3 */
+		:: else -> skip;
+		fi;
+#endif
+#if PLANT != 6
+		if
+		:: record[slot] != name -> goto let_go; /* g4 */
+		:: else -> skip;
+		fi;
+#endif
+#if PLANT != 10
+		if
+		:: publishing && publishing == batch[slot] -> goto let_go;
+		:: else -> skip;
+		fi;
+#endif
+
+		/* It is held. */
+		d_step {
+			assert(data[slot] == GENERATION(seen));
+			assert(record[slot] == name);
+			assert(known != GENERATION(seen) || known_slot != slot ||
+			       known_place == place[slot]);
+			known = GENERATION(seen);
+			known_slot = slot;
+			known_place = place[slot];
+			got_batch = batch[slot];
+		}
+		if
+		:: skip;
+		:: d_step { gone[me] = true; told = true; } /* it dies */
+			break;
+		fi;
+		d_step {
+			assert(data[slot] == GENERATION(seen));
+			assert(record[slot] == name);
+		}
+let_go:
+		late_reference[me] == 0;
+#if PLANT == 13
+		if
+		:: word[slot] == WITH(seen, DYING) -> told = true;
+		:: else -> skip;
+		fi;
+		reference[me] = 0;
+#else
+		reference[me] = 0;
+		if
+		:: word[slot] == WITH(seen, DYING) -> told = true;
+		:: else -> skip;
+		fi;
+#endif
+again:
+		skip;
+		d_step {
+			name = 0;
+			slot = 0;
+			seen = 0;
+		}
+	:: else -> break;
+	od;
+	skip;
+	d_step {
+		late_reference[me] == 0;
+		name = 0;
+		slot = 0;
+		seen = 0;
+		known = 0;
+		known_slot = 0;
+		known_place = 0;
+		got_batch = 0;
+		gets = 0;
+	}
+}
+
+/* What brings late stores to the memory. */
+proctype memory()
+{
+end:	do
+	:: d_step { late_reference[0] != 0 -> reference[0] = late_reference[0]; late_reference[0] = 0; }
+#if READERS > 1
+	:: d_step { late_reference[1] != 0 -> reference[1] = late_reference[1]; late_reference[1] = 0; }
+#endif
+	:: d_step { late_word != 0 -> word[late_slot] = late_word; late_word = 0; late_slot = 0; }
+	od
+}
+
+/* -------------------------------------------------------------------------------------- server */
+
+byte changes, deaths;
+bool kill;
+byte s, r, n;
+bool held[SLOTS];
+byte last_batch; /* in the segment, too */
+
+/* The server's own view of a word. */
+#define MINE(s) (late_word != 0 && late_slot == (s) -> late_word : word[s])
+#define NAMED(n) ((LIVE(MINE(0)) && record[0] == (n)) || (LIVE(MINE(1)) && record[1] == (n)))
+
+/* A store of the server comes after those that it made before. */
+#define store(to, what) d_step { late_word == 0 -> to = what; }
+
+inline mark(slot, state) /* d1 */
+{
+#if PLANT == 2
+	d_step { late_word == 0 -> late_word = WITH(word[slot], state); late_slot = slot; }
+#else
+	store(word[slot], WITH(word[slot], state));
+#endif
+}
+
+/* Into what is FREE, where nobody looks: in one step. */
+inline write_blob(slot, name)
+{
+	d_step { late_word == 0 ->
+		data[slot] = GENERATION(word[slot]) + 1;
+		record[slot] = name;
+		batch[slot] = 0;
+	}
+}
+
+inline make(slot, name, state)
+{
+#if PLANT == 7
+	store(index[name], slot + 1);
+	store(word[slot], WORD(GENERATION(word[slot]) + 1, state));
+	store(data[slot], GENERATION(word[slot]));
+	store(record[slot], name);
+	store(batch[slot], 0);
+#else
+	write_blob(slot, name);
+	store(index[name], slot + 1);
+	store(word[slot], WORD(GENERATION(word[slot]) + 1, state));
+#endif
+}
+
+inline seal_both()
+{
+	d_step { late_word == 0 -> last_batch++; batch[0] = last_batch; batch[1] = last_batch; }
+	store(publishing, last_batch);
+	store(word[0], WITH(word[0], SEALED));
+	store(word[1], WITH(word[1], SEALED));
+	store(publishing, 0);
+}
+
+inline look_at_references() /* d3 */
+{
+	d_step { held[0] = false; held[1] = false; r = 0; told = false; }
+	do
+	:: d_step { r < READERS ->
+			if
+			:: reference[r] && !gone[r] &&
+			   reference[r] / SLOTS == GENERATION(MINE(reference[r] % SLOTS)) ->
+				held[reference[r] % SLOTS] = true;
+			:: else -> skip;
+			fi;
+			r++;
+		}
+	:: r == READERS -> break;
+	od;
+	r = 0;
+}
+
+inline settle(slot)
+{
+	if
+	:: STATE(MINE(slot)) == DYING && !held[slot] -> /* d4 */
+		store(data[slot], LOST);
+		store(word[slot], WITH(word[slot], FREE));
+	:: STATE(MINE(slot)) == LEAVING && held[slot] ->
+		store(word[slot], WITH(word[slot], SEALED));
+	:: STATE(MINE(slot)) == LEAVING && !held[slot] ->
+		store(word[slot], WITH(word[slot], AWAY));
+	:: else -> skip;
+	fi
+}
+
+/* The bytes are elsewhere, and come back to other memory. */
+inline bring_back(slot)
+{
+	store(data[slot], LOST);
+	d_step { late_word == 0 ->
+		data[slot] = GENERATION(word[slot]) + (PLANT == 9 -> 0 : 1);
+		place[slot]++;
+	}
+	store(word[slot], WORD(GENERATION(word[slot]) + (PLANT == 9 -> 0 : 1), SEALED));
+}
+
+inline sweep()
+{
+#if PLANT != 5
+	look_at_references();
+#endif
+	settle(0);
+	settle(1);
+	d_step { held[0] = false; held[1] = false; }
+	if
+	:: STATE(MINE(0)) == AWAY -> bring_back(0);
+	:: else -> skip;
+	fi;
+	if
+	:: STATE(MINE(1)) == AWAY -> bring_back(1);
+	:: else -> skip;
+	fi
+}
+
+inline forget(slot) /* d2 */
+{
+	if
+	:: index[record[slot]] == slot + 1 -> store(index[record[slot]], 0);
+	:: else -> skip;
+	fi
+}
+
+inline take_slot_over(slot)
+{
+	if
+	:: STATE(word[slot]) == OPEN && publishing && batch[slot] == publishing && PLANT != 11 ->
+		store(word[slot], WITH(word[slot], SEALED));
+	:: STATE(word[slot]) == LEAVING ->
+		store(word[slot], WITH(word[slot], (PLANT == 12 -> AWAY : SEALED)));
+	:: STATE(word[slot]) == DYING && PLANT == 8 ->
+		store(data[slot], LOST);
+		store(word[slot], WITH(word[slot], FREE));
+	:: else -> skip;
+	fi
+}
+
+#define RIGHT(n) (index[n] == 0 || (LIVE(word[index[n] - 1]) && record[index[n] - 1] == n))
+
+inline take_over()
+{
+	take_slot_over(0);
+	take_slot_over(1);
+	store(publishing, 0);
+	n = 0;
+	do
+	:: n < NAMES && !RIGHT(n) -> store(index[n], 0);
+	:: n < NAMES && RIGHT(n) -> n++;
+	:: n == NAMES -> break;
+	od;
+	n = 0;
+	/* Who makes an OPEN one dies as well, for simplicity. */
+	if
+	:: STATE(word[0]) == OPEN -> mark(0, DYING); forget(0);
+	:: else -> skip;
+	fi;
+	if
+	:: STATE(word[1]) == OPEN -> mark(1, DYING); forget(1);
+	:: else -> skip;
+	fi;
+	/* Every sealed one has its name, though nothing was put into the index. Only the server stores any of this. */
+	d_step {
+		assert(STATE(word[0]) != SEALED || index[record[0]] == 1);
+		assert(STATE(word[1]) != SEALED || index[record[1]] == 2);
+	}
+}
+
+proctype server()
+{
+	do
+	:: {
+		take_over();
+		do
+		:: changes < CHANGES ->
+			changes++;
+			if /* which slot, which name */
+			:: s = 0;
+			:: s = 1;
+			fi;
+			if
+			:: n = 0;
+			:: n = 1;
+			fi;
+			if
+			:: STATE(MINE(s)) == FREE && !NAMED(n) ->
+				if
+				:: make(s, n, SEALED);
+				:: STATE(MINE(1 - s)) == FREE && !NAMED(1 - n) ->
+					make(s, n, OPEN);
+					make(1 - s, 1 - n, OPEN);
+					seal_both();
+				fi
+			:: STATE(MINE(s)) == SEALED ->
+#if PLANT == 5
+				look_at_references(); /* before the mark */
+#endif
+				if
+				:: mark(s, DYING); forget(s);
+				:: mark(s, LEAVING);
+				fi;
+				sweep();
+			:: STATE(MINE(s)) == DYING -> sweep();
+			:: else -> skip;
+			fi;
+			d_step { s = 0; n = 0; }
+		:: changes == CHANGES ->
+			/* Until nothing is dying; if it is not told it waits for ever. */
+#if PLANT == 5
+			look_at_references();
+#endif
+			sweep();
+			if
+			:: STATE(MINE(0)) != DYING && STATE(MINE(1)) != DYING -> goto over;
+			:: told;
+			fi;
+		od
+	} unless {
+		d_step {
+			kill ->
+			kill = false;
+			s = 0;
+			r = 0;
+			n = 0;
+			held[0] = false;
+			held[1] = false;
+		}
+	}
+	od;
+over:
+	deaths = DEATHS; /* nobody is left to be killed */
+}
+
+proctype killer()
+{
+end:	do
+	:: d_step { deaths < DEATHS && !kill -> kill = true; deaths++; }
+	od
+}
+
+init
+{
+	atomic {
+		run reader(0);
+#if READERS > 1
+		run reader(1);
+#endif
+		run server();
+#if DEATHS > 0
+		run killer();
+#endif
+#if PLANT == 1 || PLANT == 2
+		run memory();
+#endif
+	}
+}

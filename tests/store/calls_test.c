@@ -1,0 +1,632 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every call of store.h, against a daemon. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/daemon.h"
+
+static void what_was_sealed_is_what_others_get(void **state)
+{
+	struct daemon *d = *state;
+	static const size_t sizes[] = {1,     4095,   4096, 4097,        65536,
+	                               65537, 100000, MIB,  3 * MIB + 5, 64 * MIB};
+	sluice_store *other = daemon_connect(d);
+
+	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+		sluice_blob *made = put(d->store, "a blob", sizes[i], 0), *read;
+
+		assert_true(sluice_blob_id(made) != 0);
+		assert_blob(made, "a blob", sizes[i]);
+		assert_null(sluice_blob_mutable_data(made));
+		read = got(other, "a blob");
+		assert_blob(read, "a blob", sizes[i]);
+		assert_int_equal(sluice_blob_id(read), sluice_blob_id(made));
+		assert_int_equal(sluice_blob_device(read), -1);
+		assert_int_equal((uintptr_t)sluice_blob_data(read) % 4096, 0);
+		assert_ok(sluice_blob_release(read));
+		assert_ok(sluice_blob_release(made));
+		assert_int_equal(sluice_blob_exists(other, "a blob"), 1);
+		assert_ok(sluice_blob_delete(other, "a blob"));
+		assert_int_equal(sluice_blob_exists(other, "a blob"), 0);
+		assert_refused(sluice_blob_get(other, "a blob", 0, &read), ENOENT, "a blob");
+	}
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
+struct late {
+	struct daemon *d;
+	int rc;
+	bool right;
+};
+
+static void *get_late(void *argument)
+{
+	struct late *late = argument;
+	sluice_blob *blob;
+
+	late->rc = sluice_blob_get(late->d->store, "late", 20000, &blob);
+	if (!late->rc) {
+		late->right = blob_is(blob, "late", 5000);
+		sluice_blob_release(blob);
+	}
+	return NULL;
+}
+
+static void a_get_waits_for_the_seal(void **state)
+{
+	struct daemon *d = *state;
+	struct late late = {d, 1, false};
+	sluice_blob *blob;
+	pthread_t thread;
+	double begun = seconds_now();
+
+	assert_refused(sluice_blob_get(d->store, "late", 100, &blob), ETIMEDOUT, "late");
+	assert_true(seconds_now() - begun >= 0.09);
+	assert_int_equal(pthread_create(&thread, NULL, get_late, &late), 0);
+	while (stats_of(d->store).waiting == 0)
+		sleep_ms(1);
+	/* Others of the same store go on meanwhile. */
+	blob = put(d->store, "another", 10, 0);
+	assert_ok(sluice_blob_release(blob));
+	blob = put(d->store, "late", 5000, 0);
+	pthread_join(thread, NULL);
+	assert_int_equal(late.rc, 0);
+	assert_true(late.right);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "late"));
+	assert_ok(sluice_blob_delete(d->store, "another"));
+	assert_idle(d->store);
+}
+
+static void names_are_taken_once(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *first, *second, *third;
+
+	first = put(d->store, "name", 100, 0);
+	assert_refused(try_put(other, "name", 100, 0, &second), EEXIST, "name");
+	o.flags = SLUICE_BLOB_RESERVE;
+	assert_refused(sluice_blob_create(other, "name", 5, -1, &o, &second), EEXIST, "name");
+	assert_ok(sluice_blob_create(other, "reserved", 5, -1, &o, &second));
+	assert_refused(sluice_blob_create(d->store, "reserved", 5, -1, &o, &third), EEXIST,
+	               "reserved");
+	assert_int_equal(sluice_blob_exists(d->store, "reserved"), 0);
+	assert_ok(sluice_blob_release(second));
+	/* Aborted: it is free. */
+	second = NULL;
+	for (int i = 0; i < 1000 && !second; i++)
+		if (sluice_blob_create(d->store, "reserved", 5, -1, &o, &second))
+			sleep_ms(1);
+	assert_non_null(second);
+	assert_ok(sluice_blob_release(second));
+	assert_ok(sluice_blob_release(first));
+	assert_ok(sluice_blob_delete(other, "name"));
+	assert_refused(sluice_blob_delete(other, "name"), ENOENT, "name");
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
+static void what_is_held_stays_when_it_is_deleted(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+	sluice_blob *made = put(d->store, "x", 200000, 0), *read, *again;
+
+	read = got(other, "x");
+	assert_ok(sluice_blob_release(made));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	/* The name is free at once, and the bytes stay. */
+	again = put(d->store, "x", 200000, 0);
+	for (int i = 0; i < 20; i++) {
+		sluice_blob *more = put(d->store, "more", 200000, 0);
+
+		assert_ok(sluice_blob_release(more));
+		assert_ok(sluice_blob_delete(d->store, "more"));
+	}
+	assert_blob(read, "x", 200000);
+	assert_int_equal(stats_of(d->store).dying >= 1, 1);
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_release(again));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
+static void blobs_without_a_name_are_got_by_id(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+	sluice_blob *blob = put(d->store, "", 77, 0), *read;
+	uint64_t id = sluice_blob_id(blob);
+
+	assert_ok(sluice_blob_get_id(other, id, 0, &read));
+	assert_blob(read, "", 77);
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_release(blob));
+	assert_refused(sluice_blob_get_id(other, id + 1000, 0, &read), ENOENT, "id");
+	assert_ok(sluice_blob_delete_id(other, id));
+	assert_refused(sluice_blob_get_id(other, id, 0, &read), ENOENT, "id");
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
+static void named_blobs_are_got_by_id_too(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob = put(d->store, "first", 77, 0), *read;
+	uint64_t id = sluice_blob_id(blob);
+
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_get_id(d->store, id, 0, &read));
+	assert_blob(read, "first", 77);
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_delete(d->store, "first"));
+	/* Another one of that name is another one. */
+	blob = put(d->store, "first", 77, 0);
+	assert_true(sluice_blob_id(blob) != id);
+	assert_refused(sluice_blob_get_id(d->store, id, 0, &read), ENOENT, "id");
+	id = sluice_blob_id(blob);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete_id(d->store, id));
+	assert_idle(d->store);
+}
+
+static void several_are_sealed_at_once_or_not_at_all(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_request requests[SLUICE_BLOB_BATCH] = {0};
+	char names[SLUICE_BLOB_BATCH][20];
+	const char *keys[SLUICE_BLOB_BATCH];
+	sluice_blob *made[SLUICE_BLOB_BATCH], *read[SLUICE_BLOB_BATCH], *other, *taker;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+
+	for (int i = 0; i < SLUICE_BLOB_BATCH; i++) {
+		snprintf(names[i], sizeof(names[i]), "many/%d", i);
+		keys[i] = names[i];
+		requests[i] =
+			(struct sluice_blob_request){names[i], 1 + (size_t)i * 1000, -1, NULL};
+	}
+	assert_ok(sluice_blob_create_many(d->store, requests, SLUICE_BLOB_BATCH, made));
+	for (int i = 0; i < SLUICE_BLOB_BATCH; i++)
+		memset(sluice_blob_mutable_data(made[i]), i, requests[i].bytes);
+	assert_ok(sluice_blob_seal_many(made, SLUICE_BLOB_BATCH));
+	assert_ok(sluice_blob_get_many(d->store, keys, SLUICE_BLOB_BATCH, 0, read));
+	for (int i = 0; i < SLUICE_BLOB_BATCH; i++) {
+		const unsigned char *data = sluice_blob_data(read[i]);
+
+		assert_int_equal(sluice_blob_size(read[i]), requests[i].bytes);
+		assert_int_equal(data[0], i);
+		assert_int_equal(data[requests[i].bytes - 1], i);
+	}
+	assert_ok(sluice_blob_release_many(read, SLUICE_BLOB_BATCH));
+	assert_ok(sluice_blob_release_many(made, SLUICE_BLOB_BATCH));
+	for (int i = 0; i < SLUICE_BLOB_BATCH; i++)
+		assert_ok(sluice_blob_delete(d->store, names[i]));
+	other = put(d->store, "many/1", 3, 0);
+	for (int i = 0; i < 3; i++)
+		requests[i].bytes = 10; /* from leases: their names are not known before the seal */
+	made[0] = put(d->store, "warm", 10, 0);
+	assert_ok(sluice_blob_release(made[0]));
+	for (int i = 0; i < 3; i++)
+		assert_ok(sluice_blob_create(d->store, names[i], 10, -1, NULL, &made[i]));
+	assert_refused(sluice_blob_seal_many(made, 3), EEXIST, "many/1");
+	assert_int_equal(sluice_blob_exists(d->store, "many/0"), 0);
+	assert_int_equal(sluice_blob_exists(d->store, "many/2"), 0);
+	/* Their names are free for others, */
+	o.flags = SLUICE_BLOB_RESERVE;
+	assert_ok(sluice_blob_create(d->store, "many/0", 10, -1, &o, &taker));
+	assert_ok(sluice_blob_release(taker));
+	/* and they are as they were: they can still be sealed. */
+	assert_ok(sluice_blob_seal(made[0]));
+	assert_ok(sluice_blob_release_many(made, 3));
+	assert_ok(sluice_blob_release(other));
+	assert_ok(sluice_blob_delete(d->store, "many/0"));
+	assert_ok(sluice_blob_delete(d->store, "many/1"));
+	assert_ok(sluice_blob_delete(d->store, "warm"));
+	assert_idle(d->store);
+}
+
+static void metadata_comes_with_the_blob(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT, out = SLUICE_BLOB_METADATA_INIT;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	static char note[SLUICE_BLOB_NOTE_MOST];
+	sluice_blob *blob, *read;
+
+	memset(note, 'n', sizeof(note));
+	for (size_t length = 0; length <= sizeof(note); length += sizeof(note) / 2) {
+		m.code = 2;
+		m.bits = 32;
+		m.rank = 8;
+		for (int i = 0; i < 8; i++)
+			m.shape[i] = i < 5 ? 1 : 2 + i % 2;
+		m.note = note;
+		m.note_bytes = length;
+		o.metadata = &m;
+		assert_ok(sluice_blob_create(d->store, "tensor", 4 * 3 * 2 * 3, -1, &o, &blob));
+		assert_ok(sluice_blob_seal(blob));
+		read = got(other, "tensor");
+		assert_ok(sluice_blob_get_metadata(read, &out));
+		assert_int_equal(out.bits, 32);
+		assert_int_equal(out.lanes, 1);
+		assert_int_equal(out.rank, 8);
+		assert_memory_equal(out.shape, m.shape, sizeof(m.shape));
+		assert_int_equal(out.strides[7], 1);
+		assert_int_equal(out.strides[6], 3);
+		assert_int_equal(out.strides[5], 6);
+		assert_int_equal(out.note_bytes, length);
+		assert_true(!length || !memcmp(out.note, note, length));
+		assert_ok(sluice_blob_release(read));
+		assert_refused(sluice_blob_set_metadata(blob, &m), EPERM, "sealed");
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, "tensor"));
+	}
+	m.shape[0] = 2;
+	assert_refused(sluice_blob_create(d->store, "t", 4 * 18, -1, &o, &blob), EINVAL, "larger");
+	m.note_bytes = SLUICE_BLOB_NOTE_MOST + 1;
+	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "note");
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
+/* As dlpack.h has it. */
+struct tensor {
+	void *data;
+	int32_t device_type, device_id, ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+};
+
+static void a_blob_is_a_tensor_for_others(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	struct managed {
+		struct tensor t;
+		void *context;
+		void (*deleter)(struct managed *);
+	} * plain;
+	struct versioned {
+		uint32_t major, minor;
+		void *context;
+		void (*deleter)(struct versioned *);
+		uint64_t flags;
+		struct tensor t;
+	} * versioned;
+	sluice_blob *blob;
+	void *out;
+
+	m.code = 2;
+	m.bits = 64;
+	m.rank = 2;
+	m.shape[0] = 3;
+	m.shape[1] = 5;
+	m.offset = 8;
+	o.metadata = &m;
+	assert_ok(sluice_blob_create(d->store, "t", 128, -1, &o, &blob));
+	((double *)sluice_blob_mutable_data(blob))[1 + 2 * 5 + 4] = 42;
+	assert_refused(sluice_blob_to_dlpack(blob, 0, &out), EPERM, "sealed");
+	assert_ok(sluice_blob_seal(blob));
+	assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
+	plain = out;
+	assert_ok(sluice_blob_to_dlpack(blob, 1, &out));
+	versioned = out;
+	assert_refused(sluice_blob_to_dlpack(blob, 2, &out), EINVAL, "version");
+	assert_ok(sluice_blob_release(blob));
+	assert_refused(sluice_store_close(d->store), EBUSY, "1 blobs");
+	assert_int_equal(plain->t.device_type, 1);
+	assert_int_equal(plain->t.ndim, 2);
+	assert_int_equal(plain->t.bits, 64);
+	assert_int_equal(plain->t.strides[0], 5);
+	assert_int_equal(versioned->major, 1);
+	assert_int_equal(versioned->flags, 1);
+	assert_int_equal(versioned->t.shape[1], 5);
+	assert_true(((double *)((char *)plain->t.data + plain->t.byte_offset))[14] == 42);
+	plain->deleter(plain);
+	assert_true(((double *)((char *)versioned->t.data + versioned->t.byte_offset))[14] == 42);
+	versioned->deleter(versioned);
+	assert_ok(sluice_blob_delete(d->store, "t"));
+	assert_idle(d->store);
+}
+
+static void what_is_read_cannot_be_written(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob = put(d->store, "x", 100, 0), *read = got(d->store, "x");
+	pid_t pid = fork();
+
+	if (!pid) {
+		signal(SIGSEGV, SIG_DFL);
+		*(volatile char *)sluice_blob_data(read) = 1;
+		_exit(0);
+	}
+	assert_true(WIFSIGNALED(child_status(pid)));
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+}
+
+static void stat_and_list_tell_what_there_is(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_info info = {.size = sizeof(info)}, infos[7] = {{.size = sizeof(info)}};
+	char name[20];
+	uint64_t cursor = 0;
+	int n, count = 0;
+	bool seen[100] = {false};
+
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "%s/%d", i % 2 ? "odd" : "even", i);
+		assert_ok(sluice_blob_release(put(d->store, name, 10, 0)));
+	}
+	while ((n = sluice_blob_list(d->store, "odd/", &cursor, infos, COUNT_OF(infos))) > 0)
+		for (int i = 0; i < n; i++, count++) {
+			int number = atoi(infos[i].name + 4);
+
+			assert_int_equal(number % 2, 1);
+			assert_false(seen[number]);
+			seen[number] = true;
+			assert_int_equal(infos[i].state, SLUICE_BLOB_IS_SEALED);
+		}
+	assert_int_equal(n, 0);
+	assert_int_equal(count, 50);
+	assert_ok(sluice_blob_stat(d->store, "even/4", &info));
+	assert_string_equal(info.name, "even/4");
+	assert_int_equal(info.bytes, 10);
+	assert_int_equal(info.memory, 4096);
+	assert_int_equal(info.process, getpid());
+	assert_int_equal(info.user, getuid());
+	assert_int_equal(info.holders, 0);
+	assert_true(info.made_ns > INT64_C(1700000000) * 1000000000);
+	assert_ok(sluice_blob_pin(d->store, "even/4", 1));
+	assert_ok(sluice_blob_stat(d->store, "even/4", &info));
+	assert_int_equal(info.flags, SLUICE_BLOB_PIN);
+	assert_ok(sluice_blob_pin(d->store, "even/4", 0));
+	assert_refused(sluice_blob_stat(d->store, "even/5", &info), ENOENT, "even/5");
+	assert_refused(sluice_blob_pin(d->store, "even/5", 1), ENOENT, "even/5");
+	for (int i = 0; i < 100; i++) {
+		snprintf(name, sizeof(name), "%s/%d", i % 2 ? "odd" : "even", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+}
+
+static void a_watch_tells_what_happens(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	struct sluice_watch_event e = {.size = sizeof(e)};
+	sluice_watch *watch;
+	sluice_blob *blob;
+
+	assert_ok(sluice_watch_open(d->store, "a/", &watch));
+	assert_false(readable(sluice_watch_fd(watch), 0));
+	assert_refused(sluice_watch_next(watch, 10, &e), EAGAIN, "in time");
+	o.flags = SLUICE_BLOB_RESERVE;
+	assert_ok(sluice_blob_release(put(d->store, "b/1", 10, 0)));
+	assert_ok(sluice_blob_create(d->store, "a/1", 10, -1, &o, &blob));
+	assert_true(readable(sluice_watch_fd(watch), 5000));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_CREATED);
+	assert_string_equal(e.name, "a/1");
+	assert_ok(sluice_blob_seal(blob));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_SEALED);
+	assert_int_equal(e.bytes, 10);
+	assert_int_equal(e.id, sluice_blob_id(blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "a/1"));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_DELETED);
+	/* One that is aborted. */
+	assert_ok(sluice_blob_create(d->store, "a/2", 10, -1, &o, &blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_DELETED);
+	assert_string_equal(e.name, "a/2");
+	assert_false(readable(sluice_watch_fd(watch), 20));
+	assert_refused(sluice_store_close(d->store), EBUSY, "watches");
+	sluice_watch_close(watch);
+	assert_ok(sluice_blob_delete(d->store, "b/1"));
+	assert_idle(d->store);
+}
+
+static void a_watcher_that_does_not_read_is_told_what_it_lost(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_watch_event e = {.size = sizeof(e)};
+	sluice_watch *watch;
+	unsigned events = 0;
+
+	assert_ok(sluice_watch_open(d->store, NULL, &watch));
+	for (int i = 0; i < 2000; i++) {
+		assert_ok(sluice_blob_release(put(d->store, "w", 10, 0)));
+		assert_ok(sluice_blob_delete(d->store, "w"));
+	}
+	do {
+		assert_ok(sluice_watch_next(watch, 5000, &e));
+		events++;
+	} while (e.kind != SLUICE_WATCH_LOST);
+	assert_true(events > 10 && events < 6000);
+	/* And from there on it goes on. */
+	assert_ok(sluice_blob_release(put(d->store, "w", 10, 0)));
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_CREATED);
+	assert_ok(sluice_watch_next(watch, 5000, &e));
+	assert_int_equal(e.kind, SLUICE_WATCH_SEALED);
+	sluice_watch_close(watch);
+	assert_ok(sluice_blob_delete(d->store, "w"));
+	assert_idle(d->store);
+}
+
+static void a_public_blob_cannot_be_written_by_its_maker(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *blob, *read;
+	unsigned char *data;
+
+	o.flags = SLUICE_BLOB_PUBLIC;
+	assert_ok(sluice_blob_create(d->store, "public", 10000, -1, &o, &blob));
+	data = sluice_blob_mutable_data(blob);
+	memset(data, 7, 10000);
+	assert_ok(sluice_blob_seal(blob));
+	read = got(d->store, "public");
+	assert_int_equal(((const unsigned char *)sluice_blob_data(read))[9999], 7);
+	assert_int_equal(((const unsigned char *)sluice_blob_data(blob))[9999], 7);
+	assert_ptr_equal(sluice_blob_data(blob), data);
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "public"));
+	assert_idle(d->store);
+}
+
+static void wrong_arguments_are_refused(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	char longest[SLUICE_BLOB_NAME_MOST + 2];
+	sluice_blob *blob = NULL;
+	sluice_store *store;
+
+	memset(longest, 'x', sizeof(longest));
+	longest[sizeof(longest) - 1] = '\0';
+	assert_refused(sluice_blob_create(d->store, longest, 1, -1, NULL, &blob), EINVAL, "255");
+	assert_refused(sluice_blob_get(d->store, longest, 0, &blob), EINVAL, "255");
+	longest[SLUICE_BLOB_NAME_MOST] = '\0';
+	blob = put(d->store, longest, 5, 0);
+	assert_blob(blob, longest, 5);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, longest));
+	assert_refused(sluice_blob_create(d->store, "a\nb", 1, -1, NULL, &blob), EINVAL, "UTF-8");
+	assert_refused(sluice_blob_create(d->store, "a\xff", 1, -1, NULL, &blob), EINVAL, "UTF-8");
+	assert_refused(sluice_blob_create(d->store, "a", 0, -1, NULL, &blob), EINVAL, "0 bytes");
+	assert_refused(sluice_blob_create(d->store, "a", 1, 0, NULL, &blob), ENOTSUP, "device");
+	o.flags = 1u << 20;
+	assert_refused(sluice_blob_create(d->store, "a", 1, -1, &o, &blob), EINVAL, "flags");
+	assert_refused(sluice_blob_get(d->store, "", 0, &blob), EINVAL, "empty");
+	assert_refused(sluice_blob_get(NULL, "a", 0, &blob), EINVAL, "NULL");
+	assert_refused(sluice_blob_get_id(d->store, 0, 0, &blob), EINVAL, "id");
+	assert_refused(sluice_store_open("/tmp/there/is/nothing", NULL, &store), ENOENT, "nothing");
+	assert_ok(sluice_blob_release(NULL));
+	assert_ok(sluice_store_close(NULL));
+	sluice_watch_close(NULL);
+	/* "../x" is a name as any other. */
+	assert_ok(sluice_blob_release(put(d->store, "../../x", 5, 0)));
+	assert_ok(sluice_blob_delete(d->store, "../../x"));
+	assert_idle(d->store);
+}
+
+static void a_child_must_not_use_the_store(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
+	pid_t pid = fork();
+
+	if (!pid)
+		_exit(sluice_blob_get(d->store, "x", 0, &other) == -ECHILD &&
+		                      sluice_blob_release(blob) == -ECHILD &&
+		                      sluice_store_close(d->store) == -ECHILD
+		              ? 0
+		              : 1);
+	assert_int_equal(child_status(pid), 0);
+	assert_blob(blob, "x", 100);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+}
+
+/* ------------------------------------------------------------------------------------ threads */
+
+struct worker {
+	struct daemon *d;
+	unsigned number;
+	const char *wrong;
+};
+
+static void *work(void *argument)
+{
+	struct worker *w = argument;
+	sluice_store *store = w->d->store;
+	struct rng r = {w->number * UINT64_C(0x9e3779b97f4a7c15) + 1};
+
+	for (int i = 0; i < 300 && !w->wrong; i++) {
+		char name[32];
+		size_t n = 1 + rng_below(&r, i % 10 ? 20000 : 300000);
+		sluice_blob *blob = NULL, *read = NULL;
+
+		snprintf(name, sizeof(name), "%u/%d", w->number, i);
+		if (try_put(store, name, n, i % 3 ? 0 : SLUICE_BLOB_RESERVE, &blob))
+			w->wrong = "put";
+		else if (sluice_blob_get(store, name, -1, &read))
+			w->wrong = "get";
+		else if (!blob_is(read, name, n) || !blob_is(blob, name, n))
+			w->wrong = "bytes";
+		sluice_blob_release(blob);
+		if (!w->wrong && sluice_blob_delete(store, name))
+			w->wrong = "delete";
+		if (!w->wrong && !blob_is(read, name, n))
+			w->wrong = "bytes after the delete";
+		sluice_blob_release(read);
+	}
+	return NULL;
+}
+
+static void threads_share_one_store(void **state)
+{
+	struct daemon *d = *state;
+	struct worker workers[6];
+	pthread_t threads[COUNT_OF(workers)];
+
+	for (unsigned i = 0; i < COUNT_OF(workers); i++) {
+		workers[i] = (struct worker){d, i, NULL};
+		assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
+	}
+	for (unsigned i = 0; i < COUNT_OF(workers); i++)
+		pthread_join(threads[i], NULL);
+	for (unsigned i = 0; i < COUNT_OF(workers); i++)
+		if (workers[i].wrong)
+			fail_msg("thread %u: %s: %s", i, workers[i].wrong, sluice_last_message());
+	assert_idle(d->store);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "512M", NULL};
+	const struct CMUnitTest tests[] = {
+		daemon_test(what_was_sealed_is_what_others_get),
+		daemon_test(a_get_waits_for_the_seal),
+		daemon_test(names_are_taken_once),
+		daemon_test(what_is_held_stays_when_it_is_deleted),
+		daemon_test(blobs_without_a_name_are_got_by_id),
+		daemon_test(named_blobs_are_got_by_id_too),
+		daemon_test(several_are_sealed_at_once_or_not_at_all),
+		daemon_test(metadata_comes_with_the_blob),
+		daemon_test(a_blob_is_a_tensor_for_others),
+		daemon_test(what_is_read_cannot_be_written),
+		daemon_test(stat_and_list_tell_what_there_is),
+		daemon_test(a_watch_tells_what_happens),
+		daemon_test(a_watcher_that_does_not_read_is_told_what_it_lost),
+		daemon_test(a_public_blob_cannot_be_written_by_its_maker),
+		daemon_test(wrong_arguments_are_refused),
+		daemon_test(a_child_must_not_use_the_store),
+		daemon_test(threads_share_one_store),
+	};
+
+	row_start(1, argv);
+	(void)argc;
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

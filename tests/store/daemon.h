@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A daemon for tests of the store, with a socket in the scratch directory; and its two processes. */
+#ifndef TESTS_STORE_DAEMON_H
+#define TESTS_STORE_DAEMON_H
+
+#include <sys/types.h>
+
+#include "sluice/store.h"
+#include "support/support.h"
+
+struct daemon {
+	char path[100]; /* of its socket */
+	pid_t keeper;   /* as it was started */
+	sluice_store *store;
+};
+
+/* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). */
+extern const char *const *daemon_options;
+/* Starts one and connects. */
+int daemon_setup(void **state);
+/* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */
+int daemon_teardown(void **state);
+#define daemon_test(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
+
+void daemon_start(struct daemon *d, const char *const *options);
+void daemon_stop(struct daemon *d);
+/* The process of the server, or of the keeper, by its name; waits until there is one that is not `before`. */
+pid_t daemon_server(const struct daemon *d, pid_t before);
+pid_t daemon_keeper(const struct daemon *d, pid_t before);
+/* Connects, as often as that takes. */
+sluice_store *daemon_connect(const struct daemon *d);
+
+/* Blobs of a pattern that the name and the size give. */
+sluice_blob *put(sluice_store *store, const char *name, size_t n, unsigned flags);
+int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, sluice_blob **out);
+sluice_blob *got(sluice_store *store, const char *name);
+/* Asserts that the blob is what put() makes. */
+void assert_blob(sluice_blob *blob, const char *name, size_t n);
+bool blob_is(const sluice_blob *blob, const char *name, size_t n);
+/* Waits until the server has no blob, no lease and no client but ours. */
+void assert_idle(sluice_store *store);
+/* The same, and so many clients more are allowed. */
+void assert_idle_but(sluice_store *store, unsigned clients);
+struct sluice_store_stats stats_of(sluice_store *store);
+
+/*
+ * Clients that are processes of their own: the program once more, because a child of fork() may not use the
+ * library. child_run() comes first in main() and does not return in such a process, whose end is the result of
+ * its role.
+ */
+struct child_role {
+	const char *name;
+	int (*run)(const struct daemon *d, const char *argument);
+};
+pid_t child_start(const char *role, const struct daemon *d, const char *argument);
+void child_run(int argc, char **argv, const struct child_role *roles);
+/* Memory that is the same in all of them; zeros at first. */
+void *shared_memory(size_t bytes);
+int child_status(pid_t pid);
+
+#endif

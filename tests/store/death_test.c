@@ -1,0 +1,433 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that are killed: clients at every step of the protocol, the server, the keeper. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "store/daemon.h"
+#include "store/step.h"
+
+/* What all processes of the test share. */
+static struct {
+	_Atomic uint64_t sealed; /* rounds that a process has brought to an end */
+	_Atomic uint64_t failed; /* blobs that were lost before their seal */
+	_Atomic uint64_t wrong;
+	_Atomic uint32_t ready, stop;
+	char text[256];
+} * shared;
+
+/* -------------------------------------------------------------------------------------- steps */
+
+/* The step at which this process ends, and how often it comes by before. */
+static const char *last_step;
+static unsigned passes;
+
+void __wrap_sl_store_step(const char *step);
+void __wrap_sl_store_step(const char *step)
+{
+	if (last_step && !strcmp(step, last_step) && !passes--)
+		kill(getpid(), SIGKILL);
+}
+
+/* All that a client does, each step of it. */
+static int live(const struct daemon *d, const char *argument)
+{
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	sluice_blob *blobs[6], *read;
+	sluice_store *store;
+
+	passes = (unsigned)atoi(argument);
+	last_step = strchr(argument, ' ') + 1;
+	if (sluice_store_open(d->path, NULL, &store))
+		return 1;
+	if (try_put(store, "mine/sealed", 5000, 0, &blobs[0]) ||
+	    try_put(store, "mine/deleted", 200000, 0, &blobs[1]))
+		return 2;
+	o.flags = SLUICE_BLOB_RESERVE;
+	if (sluice_blob_create(store, "mine/reserved", 300000, -1, &o, &blobs[2]) ||
+	    sluice_blob_create(store, "", 300, -1, &o, &blobs[3]))
+		return 3;
+	memset(sluice_blob_mutable_data(blobs[2]), 1, 300000);
+	if (sluice_blob_get(store, "theirs", 0, &read) || !blob_is(read, "theirs", 70000))
+		return 4;
+	if (sluice_blob_delete(store, "mine/deleted"))
+		return 5;
+	if (sluice_blob_get(store, "mine/deleted", 30, &blobs[5]) != -ETIMEDOUT)
+		return 6;
+	if (try_put(store, "mine/last", 100, SLUICE_BLOB_PUBLIC, &blobs[4]))
+		return 7;
+	kill(getpid(), SIGKILL);
+	return 8;
+}
+
+static void delete_mine(sluice_store *store)
+{
+	struct sluice_blob_info infos[8] = {{.size = sizeof(infos[0])}};
+	uint64_t cursor = 0;
+	int n;
+
+	while ((n = sluice_blob_list(store, "mine/", &cursor, infos, COUNT_OF(infos))) > 0)
+		for (int i = 0; i < n; i++)
+			if (infos[i].state == SLUICE_BLOB_IS_SEALED)
+				assert_ok(sluice_blob_delete(store, infos[i].name));
+	assert_int_equal(n, 0);
+}
+
+static void a_killed_client_takes_along_what_is_not_sealed(void **state)
+{
+	static const char *const steps[] = {"client: asked",
+	                                    "client: answered",
+	                                    "client: leased",
+	                                    "client: created",
+	                                    "client: sealed",
+	                                    "client: got",
+	                                    NULL};
+	struct daemon *d = *state;
+	sluice_blob *theirs = put(d->store, "theirs", 70000, 0);
+	unsigned deaths = 0;
+
+	for (unsigned i = 0; steps[i]; i++)
+		for (unsigned pass = 0; pass < 12; pass++) {
+			struct sluice_store_stats s;
+			double until = seconds_now() + 20;
+			char point[64];
+			sluice_blob *blob;
+			pid_t pid;
+			int status;
+
+			snprintf(point, sizeof(point), "%u %s", pass, steps[i]);
+			pid = child_start("live", d, point);
+			status = child_status(pid);
+			if (!WIFSIGNALED(status))
+				fail_msg("%s %u: the client ended with %d", steps[i], pass,
+				         WEXITSTATUS(status));
+			deaths++;
+			/* The others are unharmed, */
+			assert_blob(theirs, "theirs", 70000);
+			blob = put(d->store, "ours", 3000, 0);
+			assert_blob(blob, "ours", 3000);
+			assert_ok(sluice_blob_release(blob));
+			assert_ok(sluice_blob_delete(d->store, "ours"));
+			/* what it had sealed is whole, */
+			if (!sluice_blob_get(d->store, "mine/sealed", 0, &blob)) {
+				assert_blob(blob, "mine/sealed", 5000);
+				assert_ok(sluice_blob_release(blob));
+			}
+			/* and what it had besides is back. */
+			do {
+				delete_mine(d->store);
+				s = stats_of(d->store);
+				if (seconds_now() > until)
+					fail_msg("%s %u: %llu created, %llu dying, %llu sealed, "
+					         "%llu clients",
+					         steps[i], pass, (unsigned long long)s.created,
+					         (unsigned long long)s.dying,
+					         (unsigned long long)s.sealed,
+					         (unsigned long long)s.clients);
+			} while (s.created || s.dying || s.sealed != 1 || s.clients != 1);
+			assert_int_equal(s.blob_bytes, 73728);
+		}
+	assert_true(deaths > 60);
+	assert_ok(sluice_blob_release(theirs));
+	assert_ok(sluice_blob_delete(d->store, "theirs"));
+	assert_idle(d->store);
+}
+
+/* A child of a client keeps its socket open. */
+static int leave_a_child(const struct daemon *d, const char *argument)
+{
+	sluice_store *store;
+	sluice_blob *blob;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+
+	(void)argument;
+	o.flags = SLUICE_BLOB_RESERVE;
+	if (sluice_store_open(d->path, NULL, &store) ||
+	    sluice_blob_create(store, "left", 100, -1, &o, &blob))
+		return 1;
+	if (!fork()) {
+		while (!atomic_load(&shared->stop))
+			sleep_ms(1);
+		_exit(0);
+	}
+	kill(getpid(), SIGKILL);
+	return 1;
+}
+
+static void a_child_of_a_dead_client_does_not_keep_what_that_had(void **state)
+{
+	struct daemon *d = *state;
+
+	assert_true(WIFSIGNALED(child_status(child_start("leave_a_child", d, ""))));
+	assert_idle(d->store);
+	atomic_store(&shared->stop, 1);
+}
+
+/* ------------------------------------------------------------------------------------- server */
+
+static void wrong(const char *what)
+{
+	if (!atomic_fetch_add(&shared->wrong, 1))
+		snprintf(shared->text, sizeof(shared->text), "%s: %s", what, sluice_last_message());
+}
+
+/* Puts, gets and deletes; what is lost with a server says so. */
+static int work(const struct daemon *d, const char *argument)
+{
+	unsigned number = (unsigned)atoi(argument);
+	struct rng r = {number * UINT64_C(7919) + 17};
+	sluice_blob *blob, *read;
+	sluice_store *store;
+	char name[32];
+
+	if (sluice_store_open(d->path, NULL, &store))
+		return 1;
+	atomic_fetch_add(&shared->ready, 1);
+	for (unsigned i = 0; !atomic_load(&shared->stop); i++) {
+		size_t n = 1 + rng_below(&r, i % 8 ? 9000 : 400000);
+		int rc;
+
+		snprintf(name, sizeof(name), "w%u/%u", number, i);
+		rc = try_put(store, name, n, i % 2 ? SLUICE_BLOB_RESERVE : 0, &blob);
+		if (rc == -ECONNRESET) {
+			atomic_fetch_add(&shared->failed, 1);
+			if (sluice_blob_exists(store, name) != 0)
+				wrong("a blob is there whose seal has failed");
+			continue;
+		}
+		if (rc) {
+			wrong("put");
+			break;
+		}
+		rc = sluice_blob_get(store, name, 0, &read);
+		if (rc) {
+			wrong("get of what was sealed");
+			break;
+		}
+		if (!blob_is(read, name, n) || !blob_is(blob, name, n))
+			wrong("bytes");
+		sluice_blob_release(blob);
+		rc = sluice_blob_delete(store, name);
+		/* The server that has done it may have died before it said so. */
+		if (rc && rc != -ENOENT)
+			wrong("delete");
+		if (!blob_is(read, name, n))
+			wrong("bytes after the delete");
+		sluice_blob_release(read);
+		atomic_fetch_add(&shared->sealed, 1);
+	}
+	return sluice_store_close(store) ? 2 : 0;
+}
+
+static void check_wrong(void)
+{
+	if (atomic_load(&shared->wrong))
+		fail_msg("%llu times; the first: %s", (unsigned long long)shared->wrong,
+		         shared->text);
+}
+
+static unsigned rounds(void)
+{
+	return getenv("STRESS") ? 300 : 25;
+}
+
+static void sealed_blobs_outlive_the_server(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *kept[20], *held, *read;
+	sluice_store *other = daemon_connect(d);
+	pid_t workers[4], server = 0;
+	char name[20];
+
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "kept/%d", i);
+		kept[i] = put(d->store, name, 1000 + (size_t)i * 30000,
+		              i == 3 ? SLUICE_BLOB_PUBLIC : 0);
+	}
+	/* Held by somebody who sleeps while servers come and go, and deleted by another one. */
+	held = put(d->store, "held", 50000, 0);
+	for (unsigned i = 0; i < COUNT_OF(workers); i++)
+		workers[i] = child_start("work", d, (const char[]){(char)('0' + i), 0});
+	while (atomic_load(&shared->ready) < COUNT_OF(workers))
+		sleep_ms(1);
+	for (unsigned i = 0; i < rounds(); i++) {
+		uint64_t before = atomic_load(&shared->sealed);
+		double until = seconds_now() + 20;
+
+		server = daemon_server(d, server);
+		kill(server, SIGKILL);
+		if (i == 2)
+			assert_ok(sluice_blob_delete(other, "held"));
+		assert_ok(sluice_blob_get(other, "kept/7", 0, &read));
+		assert_blob(read, "kept/7", 1000 + 7 * 30000);
+		assert_ok(sluice_blob_release(read));
+		/* The others get on. */
+		while (atomic_load(&shared->sealed) < before + 20 && !atomic_load(&shared->wrong))
+			if (seconds_now() > until)
+				fail_msg("nobody gets on after server %u", i);
+			else
+				sleep_ms(1);
+	}
+	atomic_store(&shared->stop, 1);
+	for (unsigned i = 0; i < COUNT_OF(workers); i++)
+		assert_int_equal(child_status(workers[i]), 0);
+	check_wrong();
+	assert_blob(held, "held", 50000);
+	assert_int_equal(stats_of(other).replacements, rounds());
+	for (int i = 0; i < 20; i++) {
+		snprintf(name, sizeof(name), "kept/%d", i);
+		assert_blob(kept[i], name, 1000 + (size_t)i * 30000);
+		assert_ok(sluice_blob_release(kept[i]));
+		kept[i] = got(d->store, name);
+		assert_blob(kept[i], name, 1000 + (size_t)i * 30000);
+		assert_ok(sluice_blob_release(kept[i]));
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_ok(sluice_blob_release(held));
+	assert_ok(sluice_store_close(other));
+	print_message("%llu rounds, %llu blobs lost before their seal\n",
+	              (unsigned long long)shared->sealed, (unsigned long long)shared->failed);
+	assert_idle(d->store);
+}
+
+static void what_is_not_sealed_fails_when_the_server_dies(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	struct sluice_watch_event e = {.size = sizeof(e)};
+	sluice_blob *blob, *leased, *again;
+	sluice_watch *watch;
+	pid_t server = daemon_server(d, 0);
+
+	o.flags = SLUICE_BLOB_RESERVE;
+	assert_ok(sluice_watch_open(d->store, NULL, &watch));
+	assert_ok(sluice_blob_create(d->store, "reserved", 100000, -1, &o, &blob));
+	assert_ok(sluice_blob_create(d->store, "leased", 100, -1, NULL, &leased));
+	kill(server, SIGKILL);
+	daemon_server(d, server);
+	/* Its memory is still ours, */
+	memset(sluice_blob_mutable_data(blob), 1, 100000);
+	memset(sluice_blob_mutable_data(leased), 1, 100);
+	/* and its name is free. */
+	again = put(d->store, "reserved", 10, 0);
+	assert_refused(sluice_blob_seal(blob), ECONNRESET, "server");
+	assert_refused(sluice_blob_seal(leased), ECONNRESET, "server");
+	assert_int_equal(sluice_blob_exists(d->store, "leased"), 0);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_release(leased));
+	assert_ok(sluice_blob_release(again));
+	assert_ok(sluice_blob_delete(d->store, "reserved"));
+	do
+		assert_ok(sluice_watch_next(watch, 5000, &e));
+	while (e.kind != SLUICE_WATCH_LOST);
+	assert_ok(sluice_blob_release(put(d->store, "x", 10, 0)));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	do
+		assert_ok(sluice_watch_next(watch, 5000, &e));
+	while (e.kind != SLUICE_WATCH_DELETED || strcmp(e.name, "x") != 0);
+	sluice_watch_close(watch);
+	assert_idle(d->store);
+}
+
+/* ------------------------------------------------------------------------------------- keeper */
+
+static void the_server_gets_a_new_keeper(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob = put(d->store, "x", 100000, 0), *more;
+	pid_t server = daemon_server(d, 0), keeper = d->keeper;
+	char lock[120];
+
+	for (int i = 0; i < 5; i++) {
+		char name[20];
+
+		kill(keeper, SIGKILL);
+		if (i == 0)
+			child_status(d->keeper);
+		keeper = daemon_keeper(d, keeper);
+		assert_int_equal(daemon_server(d, 0), server);
+		snprintf(name, sizeof(name), "y%d", i);
+		more = put(d->store, name, 100000 + (size_t)i, 0);
+		assert_blob(more, name, 100000 + (size_t)i);
+		assert_ok(sluice_blob_release(more));
+	}
+	/* The new one does what the first one did. */
+	kill(server, SIGKILL);
+	server = daemon_server(d, server);
+	assert_blob(blob, "x", 100000);
+	for (int i = 0; i < 5; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "y%d", i);
+		more = got(d->store, name);
+		assert_blob(more, name, 100000 + (size_t)i);
+		assert_ok(sluice_blob_release(more));
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_idle(d->store);
+	assert_ok(sluice_store_close(d->store));
+	keeper = daemon_keeper(d, 0);
+	kill(keeper, SIGTERM);
+	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
+		sleep_ms(5);
+	assert_int_equal(access(d->path, F_OK), -1);
+	snprintf(lock, sizeof(lock), "%s.lock", d->path);
+	unlink(lock);
+}
+
+static int keeper_teardown(void **state)
+{
+	free(*state);
+	return 0;
+}
+
+static void a_second_daemon_is_refused(void **state)
+{
+	struct daemon *d = *state;
+	struct daemon second = *d;
+	pid_t pid = fork();
+
+	if (!pid) {
+		dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
+		execl(getenv("SLUICED"), "sluiced", "--socket", second.path, NULL);
+		_exit(127);
+	}
+	assert_int_equal(WEXITSTATUS(child_status(pid)), 1);
+	assert_ok(sluice_blob_release(put(d->store, "x", 10, 0)));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+}
+
+static int begin(void **state)
+{
+	memset(shared, 0, sizeof(*shared));
+	last_step = NULL;
+	return daemon_setup(state);
+}
+
+int main(int argc, char **argv)
+{
+#define death_test(name) cmocka_unit_test_setup_teardown(name, begin, daemon_teardown)
+	static const char *const options[] = {"--memory", "512M", NULL};
+	static const struct child_role roles[] = {
+		{"live", live}, {"leave_a_child", leave_a_child}, {"work", work}, {NULL, NULL}};
+	const struct CMUnitTest tests[] = {
+		death_test(a_killed_client_takes_along_what_is_not_sealed),
+		death_test(a_child_of_a_dead_client_does_not_keep_what_that_had),
+		death_test(sealed_blobs_outlive_the_server),
+		death_test(what_is_not_sealed_fails_when_the_server_dies),
+		cmocka_unit_test_setup_teardown(the_server_gets_a_new_keeper, begin,
+	                                        keeper_teardown),
+		death_test(a_second_daemon_is_refused),
+	};
+
+	shared = shared_memory(sizeof(*shared));
+	child_run(argc, argv, roles);
+	row_start(1, argv);
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

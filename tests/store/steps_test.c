@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server killed at each of its steps, under a client that is at work: SLUICED is the daemon with steps.c. */
+#include <unistd.h>
+
+#include "store/daemon.h"
+
+static char died[200];
+static unsigned deaths, lost;
+
+/* Puts a blob, as often as that takes. */
+static sluice_blob *put_at_last(sluice_store *store, const char *name, size_t n, unsigned flags)
+{
+	sluice_blob *blob = NULL;
+	int rc;
+
+	while ((rc = try_put(store, name, n, flags, &blob)) == -ECONNRESET) {
+		/* It failed cleanly: there is nothing of it. */
+		assert_int_equal(sluice_blob_exists(store, name), 0);
+		lost++;
+	}
+	if (rc)
+		fail_msg("%s: %d: %s", name, rc, sluice_last_message());
+	return blob;
+}
+
+/* Two at once: both are there afterwards, or none is. */
+static void seal_two(sluice_store *store)
+{
+	struct sluice_blob_request requests[2] = {{"two/1", 3000, -1, NULL},
+	                                          {"two/2", 90000, -1, NULL}};
+	static const char *const names[] = {"two/1", "two/2"};
+	sluice_blob *blobs[2];
+	int rc;
+
+	do {
+		assert_ok(sluice_blob_create_many(store, requests, 2, blobs));
+		memset(sluice_blob_mutable_data(blobs[0]), 1, 3000);
+		memset(sluice_blob_mutable_data(blobs[1]), 2, 90000);
+		rc = sluice_blob_seal_many(blobs, 2);
+		assert_ok(sluice_blob_release_many(blobs, 2));
+		assert_int_equal(sluice_blob_exists(store, "two/1"), rc == 0);
+		assert_int_equal(sluice_blob_exists(store, "two/2"), rc == 0);
+		assert_true(rc == 0 || rc == -ECONNRESET);
+	} while (rc);
+	assert_ok(sluice_blob_get_many(store, names, 2, 0, blobs));
+	assert_int_equal(((const char *)sluice_blob_data(blobs[0]))[2999], 1);
+	assert_int_equal(((const char *)sluice_blob_data(blobs[1]))[89999], 2);
+	assert_ok(sluice_blob_release_many(blobs, 2));
+}
+
+static void live(struct daemon *d)
+{
+	static const struct {
+		const char *name;
+		size_t n;
+		unsigned flags;
+	} blobs[] = {{"small", 100, 0},
+	             {"more", 200, SLUICE_BLOB_RESERVE},
+	             {"large", 300000, 0},
+	             {"reserved", 300001, SLUICE_BLOB_RESERVE},
+	             {"public", 5000, SLUICE_BLOB_PUBLIC},
+	             {"alone", 10, SLUICE_BLOB_ALONE}};
+	sluice_blob *made[COUNT_OF(blobs)], *read;
+
+	for (size_t i = 0; i < COUNT_OF(blobs); i++)
+		made[i] = put_at_last(d->store, blobs[i].name, blobs[i].n, blobs[i].flags);
+	seal_two(d->store);
+	for (size_t i = 0; i < COUNT_OF(blobs); i++) {
+		assert_blob(made[i], blobs[i].name, blobs[i].n);
+		read = got(d->store, blobs[i].name);
+		assert_blob(read, blobs[i].name, blobs[i].n);
+		assert_ok(sluice_blob_delete(d->store, blobs[i].name));
+		assert_blob(read, blobs[i].name, blobs[i].n);
+		assert_ok(sluice_blob_release(made[i]));
+		assert_ok(sluice_blob_release(read));
+	}
+	assert_ok(sluice_blob_delete(d->store, "two/1"));
+	assert_ok(sluice_blob_delete(d->store, "two/2"));
+	/* A client that a dead server had let in, and that never heard of it, counts as long as its process
+	 * lives: nobody else can know that it is not one that sleeps. */
+	assert_idle_but(d->store, 1);
+}
+
+static void nothing_is_lost_wherever_the_server_dies(void **state)
+{
+	static const char *const steps[] = {"server: welcome", "server: region in the vault",
+	                                    "server: created", "server: prepared",
+	                                    "server: sealed",  "server: memory",
+	                                    "server: deleted"};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(steps); i++)
+		for (unsigned pass = 0; pass < 12; pass++) {
+			struct daemon *d;
+			char step[64];
+
+			snprintf(step, sizeof(step), "%u %s", pass, steps[i]);
+			unlink(died);
+			setenv("SLUICE_TEST_STEP", step, 1);
+			daemon_setup((void **)&d);
+			live(d);
+			deaths += access(died, F_OK) == 0;
+			daemon_teardown((void **)&d);
+		}
+	unlink(died);
+	print_message("%u deaths, %u blobs lost before their seal\n", deaths, lost);
+	/* One welcome is all there is; the others come by more often. */
+	assert_true(deaths >= 35);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "64M", NULL};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
+	};
+
+	row_start(1, argv);
+	(void)argc;
+	snprintf(died, sizeof(died), "%s/store-step-%d", getenv("SLUICE_TEST_DIR"), (int)getpid());
+	setenv("SLUICE_TEST_DIED", died, 1);
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
