@@ -207,8 +207,8 @@ SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
 /*
  * A frame to fill, recycled: its contents are undefined. Aligned to 4096 bytes. Waits while depth of them
  * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN. It stays
- * the caller's until submit or discard. -EDEADLK: it would wait for ever, as the program holds all of them
- * itself.
+ * the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
+ * another of its threads is to submit one, say how long to wait.
  */
 SLUICE_API int sluice_series_acquire(sluice_series *s, int timeout_ms, void **frame);
 
@@ -267,8 +267,9 @@ struct sluice_writer_stats {
 	uint64_t waited_most_ns;
 	struct sluice_stage copy, compress, store, flush;
 	uint64_t flushes;
-	double max_error;      /* that rounding to a precision made */
-	uint64_t memory_bytes; /* taken, of memory_bytes in the options */
+	double max_error;       /* that rounding to a precision made */
+	uint64_t memory_bytes;  /* taken, of memory_bytes in the options */
+	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
 };
 /* -EINVAL. Any thread; costs next to nothing. */
 SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_stats *out);

@@ -37,6 +37,7 @@ static void add_series(struct sluice_writer_stats *out, const struct sluice_seri
 	add_stage(&out->store, &c->store);
 	add_stage(&out->flush, &c->flush);
 	out->flushes = c->flushes;
+	out->frames_before += s->first;
 	out->max_error = SL_MAX(out->max_error, c->max_error);
 	out->memory_bytes += s->bytes + (s->tools ? s->tools->bytes : 0);
 }

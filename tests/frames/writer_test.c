@@ -145,6 +145,14 @@ static void what_is_submitted_is_what_hdf5_reads(void **state)
 	H5Fclose(file);
 }
 
+static void assert_before(const sluice_series *s, uint64_t frames)
+{
+	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+
+	assert_ok(sluice_series_stats(s, &stats));
+	assert_int_equal(stats.frames_before, frames);
+}
+
 static void a_file_is_continued(void **state)
 {
 	struct fixture *f = *state;
@@ -156,6 +164,8 @@ static void a_file_is_continued(void **state)
 		sluice_series *u = series_add(w, "u", "deflate", 0);
 		sluice_series *p = series_add(w, "p", "none", 30);
 
+		assert_before(u, part * 5);
+		assert_before(p, part * 5);
 		frames_put(u, part * 5, part * 5 + 5);
 		frames_put(p, part * 5, part * 5 + 5);
 		assert_ok(sluice_writer_close(w, -1));
