@@ -3,131 +3,47 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define ATTEMPTS 100
-
-/* The file that the name leads to is replaced, not a symbolic link on the way. */
+/* The file that the name leads to is replaced, not a symbolic link on the way. A new name is made absolute
+ * too: the process may change its directory before commit. */
 static int resolve(struct sl_local *local)
 {
-	const char *slash = strrchr(local->path, '/');
-	const char *base = slash ? slash + 1 : local->path;
-	char *target = realpath(local->path, NULL);
-	char *folder, *parent;
+	char *target;
+	int rc = sl_path_resolve(local->path, &target);
 
-	/* A new name is made absolute too: the process may change its directory before commit. */
-	if (!target && errno == ENOENT && *base) {
-		folder = slash ? strndup(local->path, slash - local->path + 1) : strdup(".");
-		parent = folder ? realpath(folder, NULL) : NULL;
-		free(folder);
-		if (parent && asprintf(&target, "%s/%s", parent, base) < 0)
-			target = NULL;
-		free(parent);
-	}
-	if (!target)
-		return sl_fail(-errno, "cannot open '%s': %s", local->path, sl_error_text(-errno));
+	if (rc < 0)
+		return rc;
 	free(local->path);
 	local->path = target;
 	return 0;
-}
-
-/* st_mode stays 0 where there is nothing. */
-static int check_target(struct sl_local *local, struct stat *there)
-{
-	if (lstat(local->path, there))
-		return errno == ENOENT ? 0
-		                       : sl_fail(-errno, "cannot open '%s': %s", local->path,
-		                                 sl_error_text(-errno));
-	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
-		return sl_fail(-EEXIST, "'%s' exists", local->path);
-	if (S_ISDIR(there->st_mode))
-		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	if (!S_ISREG(there->st_mode))
-		return sl_fail(-ESPIPE, "'%s' is no regular file: it cannot be replaced",
-		               local->path);
-	return 0;
-}
-
-/* ".name.0123456789abcdef.sluice" in the same folder. */
-static char *temporary_name(const char *path)
-{
-	const char *slash = strrchr(path, '/');
-	int folder = slash ? (int)(slash - path + 1) : 0;
-	uint64_t random = 0;
-	char *name;
-
-	if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
-	    asprintf(&name, "%.*s.%.200s.%016" PRIx64 ".sluice", folder, path, path + folder,
-	             random) < 0)
-		return NULL;
-	return name;
-}
-
-/*
- * Owner, group and permissions of the file that is replaced, as far as this process may give them
- * away. A set-ID bit is worth something only with the owner that it was set for.
- */
-static void take_over(int fd, const struct stat *old, bool keep_mode)
-{
-	struct stat stat;
-	mode_t mode;
-
-	if (fstat(fd, &stat))
-		return;
-	mode = (keep_mode ? old->st_mode : stat.st_mode) & 07777;
-	if ((stat.st_uid != old->st_uid || stat.st_gid != old->st_gid) &&
-	    fchown(fd, old->st_uid, old->st_gid) && fchown(fd, (uid_t)-1, old->st_gid)) {
-		/* It stays with who writes it. */
-	}
-	if (fstat(fd, &stat))
-		return;
-	if (stat.st_uid != old->st_uid)
-		mode &= ~(mode_t)S_ISUID;
-	if (stat.st_gid != old->st_gid)
-		mode &= ~(mode_t)S_ISGID;
-	/* To give a file away takes its set-ID bits too. */
-	if (mode != (stat.st_mode & 07777))
-		fchmod(fd, mode);
 }
 
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options)
 {
 	struct stat existing = {0};
 	int rc = resolve(local);
-	int fd = -1;
+	int fd;
 
 	if (!rc)
-		rc = check_target(local, &existing);
-	for (int i = 0; !rc && fd < 0 && i < ATTEMPTS; i++) {
-		char *name = temporary_name(local->path);
-
-		if (!name)
-			return sl_fail(-ENOMEM, "no memory");
-		fd = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
-		          options->mode ? options->mode & 07777 : 0666);
-		if (fd >= 0) {
-			local->temporary = name;
-		} else {
-			rc = errno == EEXIST ? 0
-			                     : sl_fail(-errno, "cannot make '%s': %s", local->path,
-			                               sl_error_text(-errno));
-			free(name);
-		}
-	}
+		rc = sl_path_replaceable(local->path, !(local->flags & SLUICE_OPEN_EXCLUSIVE),
+		                         &existing);
 	if (rc)
 		return rc;
+	fd = sl_temporary_open(local->path, options->mode ? options->mode & 07777 : 0666,
+	                       &local->temporary);
+	if (fd == -EEXIST)
+		return sl_fail(fd, "no free name beside '%s'", local->path);
 	if (fd < 0)
-		return sl_fail(-EEXIST, "no free name beside '%s'", local->path);
+		return sl_fail(fd, "cannot make '%s': %s", local->path, sl_error_text(fd));
 	/* Who does not ask for permissions keeps those of the file that is replaced. */
 	if (existing.st_mode)
-		take_over(fd, &existing, !options->mode);
+		sl_take_over(fd, &existing, !options->mode);
 	return fd;
 }
 

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include <sluice/sluice.h>
 
@@ -254,6 +255,29 @@ int sl_setting_describe(size_t index, const struct sl_settings *settings,
                         struct sluice_setting *out);
 /* Its value, as its variable would say it; "" past the last. */
 void sl_setting_print(size_t index, const struct sl_settings *settings, char *text, size_t size);
+
+/* ----------------------------------------------------------------------------------- replace */
+
+struct stat;
+
+#define SL_TEMPORARY_ATTEMPTS 100
+
+/* The absolute path that a name leads to, through symbolic links, freed by the caller: 1, the file is there; 0:
+ * its folder is; or -errno with a sentence. */
+int sl_path_resolve(const char *path, char **out);
+/* Whether a file may be made at a resolved path: 0, or -errno with a sentence. st_mode of there stays 0 where
+ * there is nothing. */
+int sl_path_replaceable(const char *path, bool replace, struct stat *there);
+/* ".name.0123456789abcdef.sluice" in the folder of a resolved path, freed by the caller; NULL: no memory. */
+char *sl_temporary_name(const char *path);
+/* A new file of such a name, which is the caller's to free: its descriptor, or -errno; -EEXIST: all names that
+ * were tried are taken. */
+int sl_temporary_open(const char *path, mode_t mode, char **name);
+/*
+ * Owner, group and permissions of the file that is replaced, as far as this process may give them
+ * away. A set-ID bit is worth something only with the owner that it was set for.
+ */
+void sl_take_over(int fd, const struct stat *old, bool keep_mode);
 
 /* --------------------------------------------------------------------------------------- uri */
 

@@ -212,7 +212,7 @@ static int open_own(const char *path, const struct sl_frame_file_options *o,
                     struct sl_new_file *out)
 {
 	char *target;
-	int there = sl_new_file_resolve(path, &target);
+	int there = sl_path_resolve(path, &target);
 
 	if (there < 0)
 		return there;

@@ -20,12 +20,6 @@ struct sl_new_file {
 };
 
 /*
- * The absolute path that a path leads to: of a symbolic link its target's. Freed by the caller. 1: there is
- * such a file, 0: there is none; or an error, with a sentence.
- */
-int sl_new_file_resolve(const char *path, char **out);
-
-/*
  * path becomes the file's, whatever this returns. replace: a regular file may have the name now, whose
  * owner and permissions the new one gets; the latter unless mode is not 0. Otherwise -EEXIST if the
  * name is taken.
