@@ -65,7 +65,8 @@ enum sluice_writer_flags {
 struct sluice_writer_options {
 	size_t size;    /* sizeof(struct sluice_writer_options) */
 	unsigned flags; /* of enum sluice_writer_flags; 0: a new file, -EEXIST if there is one */
-	unsigned mode;  /* permissions of a file that is made, less the umask; 0: 0666 */
+	unsigned mode;  /* permissions of a file that is made, less the umask; 0: 0666, or
+	                 * those of the file that is replaced */
 	/* A hard limit on the memory of all series together, in bytes: frames, what compression needs,
 	 * and what of the file is held back until a flush. A series that does not fit is refused.
 	 * 0: no limit but what the series ask for. */

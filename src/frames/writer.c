@@ -167,7 +167,7 @@ static int open_file(struct sl_errand *errand)
 static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o)
 {
 	struct sl_frame_file_options options = {.flags = o->flags,
-	                                        .mode = o->mode ? o->mode : 0666,
+	                                        .mode = o->mode,
 	                                        .held_limit = w->held_bytes,
 	                                        .attributes = o->attributes,
 	                                        .attribute_count = o->attribute_count};

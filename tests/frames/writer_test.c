@@ -2,6 +2,7 @@
 /* The frame writer and its HDF5 file, read back by HDF5 itself. */
 #include <hdf5.h>
 #include <pthread.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -177,6 +178,24 @@ static void a_file_is_continued(void **state)
 	H5Fclose(file);
 }
 
+static void a_file_that_is_replaced_keeps_its_permissions(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "frames.h5");
+	struct stat status;
+
+	for (int round = 0; round < 2; round++) {
+		sluice_writer *w = writer_open(f->ctx, path, round ? SLUICE_WRITER_REPLACE : 0);
+
+		frames_put(series_add(w, "u", "deflate", 0), 0, 2);
+		assert_ok(sluice_writer_close(w, -1));
+		if (!round)
+			assert_int_equal(chmod(path, 0600), 0);
+	}
+	assert_int_equal(stat(path, &status), 0);
+	assert_int_equal(status.st_mode & 07777, 0600);
+}
+
 /* Waits until so many frames are stored. */
 static void wait_for(sluice_series *s, uint64_t stored)
 {
@@ -284,6 +303,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
+		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
 	};
 
 	row_start(argc, argv);
