@@ -116,6 +116,10 @@ enum sluice_blob_flags {
 	SLUICE_BLOB_ALONE = 1 << 3,
 	/* It is never dropped or moved out of memory. */
 	SLUICE_BLOB_PIN = 1 << 4,
+	/* Its seal takes the name from a sealed blob of this user that has it, which is deleted: whoever gets
+	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
+	 * by a seal of its own (-EINVAL). A public one takes no name from one that is not: -EEXIST. */
+	SLUICE_BLOB_REPLACE = 1 << 5,
 };
 
 /* Start from SLUICE_BLOB_OPTIONS_INIT. */

@@ -25,18 +25,36 @@ uint64_t sl_blob_creator(pid_t pid)
 
 /* ------------------------------------------------------------------------------------- create */
 
+/* The blob whose name a seal takes, or SL_NO_SLOT. One that is being made keeps its name. */
+static uint32_t find_replaced(const struct sl_owner *owner, const char *name, uint32_t flags)
+{
+	struct sl_blob_key key = {.name = name, .length = strlen(name)};
+	uint32_t slot;
+
+	if (!(flags & SLUICE_BLOB_REPLACE) || !key.length ||
+	    sl_catalogue_find(owner->catalogue, &key, &slot) ||
+	    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
+		return SL_NO_SLOT;
+	return slot;
+}
+
 /* Makes the entry of a ticket, which has a name from then on. */
-static int enter(struct sl_ticket *ticket, const char *name, uint64_t bytes, uint32_t flags,
-                 const struct sl_record *record, bool sealed)
+static int enter(struct sl_server *server, struct sl_ticket *ticket, const char *name,
+                 uint64_t bytes, uint32_t flags, const struct sl_record *record, bool sealed)
 {
 	struct sl_peer *peer = ticket->peer;
 	struct sl_owner *owner = peer->owner;
+	uint32_t replaced = sealed ? find_replaced(owner, name, flags) : SL_NO_SLOT;
+	enum sl_insert how = replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
+	                     : sealed               ? SL_INSERT_SEALED
+	                                            : SL_INSERT_OPEN;
 	struct sl_blob_record made;
 	struct sl_lease lease;
 	uint32_t slot;
 	int rc;
 
 	sl_ticket_tell(ticket, &lease);
+	flags &= ~(uint32_t)SLUICE_BLOB_REPLACE;
 	rc = sl_catalogue_insert(owner->catalogue,
 	                         &(struct sl_blob_record){
 					 .key = {.name = name, .length = strlen(name)},
@@ -50,19 +68,22 @@ static int enter(struct sl_ticket *ticket, const char *name, uint64_t bytes, uin
 					 .metadata = record,
 					 .metadata_size = record ? sl_record_bytes(record) : 0,
 				 },
-	                         sealed, &slot);
+	                         how, &slot);
 	if (rc == -EEXIST)
 		return sl_fail(rc, "'%s' is taken", name);
 	if (rc)
 		return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
 		               "user %u has no place left for one more blob, or its metadata",
 		               (unsigned)owner->uid);
+	sl_store_step("server: entered");
 	ticket->slot = slot;
 	owner->top = SL_MAX(owner->top, slot + 1);
 	*(sealed ? &owner->sealed : &owner->created) += 1;
 	owner->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
 	sl_catalogue_record(owner->catalogue, slot, &made);
 	sl_owner_add(owner, slot, made.key.id);
+	if (replaced != SL_NO_SLOT)
+		sl_blob_delete(server, owner, replaced);
 	return 0;
 }
 
@@ -71,6 +92,7 @@ static int check_public(struct sl_server *server, const struct sl_peer *peer, co
                         uint32_t flags)
 {
 	struct sl_key key = {0};
+	struct sl_blob_record record;
 	struct sl_owner *owner;
 	uint32_t slot;
 
@@ -78,6 +100,11 @@ static int check_public(struct sl_server *server, const struct sl_peer *peer, co
 		return 0;
 	memcpy(key.name, name, strnlen(name, SL_NAME_BYTES - 1));
 	if (sl_key_find(server, peer, &key, false, &owner, &slot))
+		return 0;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	/* Its name is its user's alone already. */
+	if (flags & SLUICE_BLOB_REPLACE && owner == peer->owner &&
+	    record.flags & SLUICE_BLOB_PUBLIC)
 		return 0;
 	return sl_fail(-EEXIST, "'%s' is taken", name);
 }
@@ -96,7 +123,7 @@ static int create_one(struct sl_server *server, struct sl_peer *peer,
 	if (rc)
 		return rc;
 	if (item->name[0])
-		rc = enter(ticket, item->name, item->bytes, item->flags, NULL, false);
+		rc = enter(server, ticket, item->name, item->bytes, item->flags, NULL, false);
 	if (rc) {
 		sl_ticket_free(server, ticket, false);
 		return rc;
@@ -199,6 +226,10 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 
 	if (!ticket)
 		return sl_fail(-ECONNRESET, "the server knows nothing of this blob");
+	if (item->flags & SLUICE_BLOB_REPLACE &&
+	    (ticket->slot != SL_NO_SLOT || server->in.head.count > 1))
+		return sl_fail(-EINVAL,
+		               "a seal that replaces is of one blob, whose name was not reserved");
 	if (item->bytes > sl_region_range_bytes(ticket->region))
 		return sl_fail(-EINVAL, "a blob larger than its memory");
 	if (!(item->flags & SLUICE_BLOB_PUBLIC) != !ticket->region->is_public)
@@ -231,7 +262,9 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 		record = ticket->record;
 	if (ticket->slot == SL_NO_SLOT) {
 		rc = check_public(server, ticket->peer, item->name, item->flags);
-		return rc ? rc : enter(ticket, item->name, item->bytes, item->flags, record, seal);
+		return rc ? rc
+		          : enter(server, ticket, item->name, item->bytes, item->flags, record,
+		                  seal);
 	}
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,

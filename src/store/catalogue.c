@@ -142,7 +142,7 @@ static void write_record(struct sl_catalogue *catalogue, struct sl_entry *entry,
 }
 
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
-                        bool sealed, uint32_t *out)
+                        enum sl_insert how, uint32_t *out)
 {
 	struct sl_blob_key key = record->key;
 	struct sl_entry *entry;
@@ -153,7 +153,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	if (key.length > SL_NAME_MOST || record->metadata_size > SL_METADATA_MOST ||
 	    record->place.offset > UINT64_MAX - record->size)
 		return -EINVAL;
-	if (key.length && sl_catalogue_find(catalogue, &key, &slot) == 0)
+	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
 		return -EEXIST;
 	/* The id that the entry will have. */
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
@@ -170,7 +170,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	sl_entry_commit(entry,
 	                sl_word(sl_generation_after(sl_word_generation(sl_entry_word(entry))), 0,
-	                        sealed ? SL_ENTRY_SEALED : SL_ENTRY_OPEN));
+	                        how == SL_INSERT_OPEN ? SL_ENTRY_OPEN : SL_ENTRY_SEALED));
 	*out = slot;
 	return 0;
 }

@@ -220,6 +220,14 @@ void sl_catalogue_close(struct sl_catalogue *catalogue);
 int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *references);
 void sl_catalogue_part(struct sl_catalogue *catalogue, struct sl_references *references);
 
+enum sl_insert {
+	SL_INSERT_OPEN,
+	SL_INSERT_SEALED,
+	/* SEALED, though there is an entry of that name, which the caller deletes next. A get finds the one or
+	 * the other until then, and never the old one after the new one: all look in the same order. By that
+	 * order sl_catalogue_open() keeps one of both. */
+	SL_INSERT_BESIDE
+};
 /*
  * Makes an entry, OPEN or SEALED, and gives it an id. The record is copied.
  *   -EEXIST   there is one of that name, which is not DYING
@@ -228,7 +236,7 @@ void sl_catalogue_part(struct sl_catalogue *catalogue, struct sl_references *ref
  *   -EINVAL   a length
  */
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
-                        bool sealed, uint32_t *slot);
+                        enum sl_insert how, uint32_t *slot);
 /* Replaces the metadata of an OPEN entry. -EINVAL, -ENOSPC. */
 int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const void *metadata,
                           size_t size);

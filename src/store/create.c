@@ -95,7 +95,8 @@ void sl_blob_free(sluice_blob *blob)
 
 static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
-	unsigned known = (SLUICE_BLOB_PIN << 1) - 1;
+	unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1,
+		 both = SLUICE_BLOB_RESERVE | SLUICE_BLOB_REPLACE;
 
 	memset(to, 0, sizeof(*to));
 	if (from && from->size < sizeof(from->size))
@@ -104,6 +105,8 @@ static int copy_options(const struct sluice_blob_options *from, struct sluice_bl
 		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
 	if (to->flags & ~known)
 		return sl_fail(-EINVAL, "blob options: unknown flags 0x%x", to->flags & ~known);
+	if ((to->flags & both) == both)
+		return sl_fail(-EINVAL, "blob options: RESERVE and REPLACE");
 	return 0;
 }
 
@@ -454,6 +457,8 @@ int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
 			rc = sl_fail(-EINVAL, "sluice_blob_seal: blobs of several stores, or NULL");
 		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
 			rc = sl_fail(-EPERM, "the blob is sealed");
+		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
+			rc = sl_fail(-EINVAL, "sluice_blob_seal: one that replaces, with others");
 	}
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = freeze(v[i]);

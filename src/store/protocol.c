@@ -290,7 +290,7 @@ static int check_record(const union sl_message *m, bool needed, uint64_t blob_by
 
 static int check_create(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_PIN << 1) - 1;
+	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {
@@ -305,7 +305,7 @@ static int check_create(const union sl_message *m)
 
 static int check_seal(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_PIN << 1) - 1;
+	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {

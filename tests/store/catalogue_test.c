@@ -66,6 +66,45 @@ static void a_name_is_there_once(void **state)
 	assert_there(&shop, "twice", 1);
 }
 
+static uint64_t size_there(const char *name)
+{
+	struct sl_held_blob held;
+	uint64_t size;
+
+	assert_int_equal(shop_get(&shop, name, &held), 0);
+	size = held.record.size;
+	sl_reader_release(&shop.reader, &held);
+	return size;
+}
+
+static void of_two_of_a_name_a_new_server_keeps_the_one_that_was_got(void **state)
+{
+	unsigned olds = 0, news = 0;
+
+	(void)state;
+	/* Where the index is not empty either may come first. */
+	for (unsigned i = 0; i < 24; i++)
+		shop_put(&shop, name_of(i), 1, true);
+	for (unsigned i = 100; i < 300; i++) {
+		const char *name = name_of(i);
+		struct sl_blob_record record = record_of(name, 2);
+		uint64_t old, got;
+		uint32_t slot;
+
+		shop_put(&shop, name, 1, true);
+		old = size_there(name);
+		assert_int_equal(
+			sl_catalogue_insert(shop.catalogue, &record, SL_INSERT_BESIDE, &slot), 0);
+		got = size_there(name);
+		*(got == old ? &olds : &news) += 1;
+		assert_int_equal(shop_replace_server(&shop), 1);
+		assert_int_equal(size_there(name), got);
+		shop_delete(&shop, name);
+		assert_int_equal(shop_sweep(&shop).gone, 2);
+	}
+	assert_true(olds && news);
+}
+
 static void an_open_blob_is_not_got(void **state)
 {
 	struct sl_held_blob held;
@@ -435,6 +474,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		shop_test(what_is_got_is_what_was_published),
 		shop_test(a_name_is_there_once),
+		shop_test(of_two_of_a_name_a_new_server_keeps_the_one_that_was_got),
 		shop_test(an_open_blob_is_not_got),
 		shop_test(an_anonymous_blob_is_got_by_its_id),
 		shop_test(a_deleted_blob_goes_when_nobody_holds_it),

@@ -317,6 +317,42 @@ static void keep_writing(struct intruder *i)
 	close(fd);
 }
 
+/* Names of others in a way that our library does not ask for. */
+static void replace_wrongly(struct intruder *i)
+{
+	union sl_message m;
+	int fd = raw_client(i->d);
+	uint64_t tickets[2];
+
+	sl_message_begin(&m, SL_CREATE, 2, 2);
+	for (unsigned k = 0; k < 2; k++) {
+		m.create.items[k].bytes = 100;
+		m.create.items[k].device = -1;
+		if (k)
+			strcpy(m.create.items[k].name, "reserved");
+	}
+	raw_send(fd, &m, m.head.bytes);
+	raw_receive(fd, &m, NULL);
+	tickets[0] = m.leases.items[0].ticket;
+	tickets[1] = m.leases.items[1].ticket;
+	/* Several at once, and one whose name is there already. */
+	for (unsigned count = 2; count; count--) {
+		sl_message_begin(&m, SL_SEAL, 5 - count, count);
+		for (unsigned k = 0; k < count; k++) {
+			m.seal.items[k].ticket = tickets[count == 2 ? k : 1];
+			m.seal.items[k].bytes = 100;
+			m.seal.items[k].flags = SLUICE_BLOB_REPLACE;
+			strcpy(m.seal.items[k].name, k == 0 && count == 2 ? "good" : "reserved");
+		}
+		raw_send(fd, &m, m.head.bytes);
+		expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.error == -EINVAL,
+		       "a seal replaces that must not");
+	}
+	sl_message_begin(&m, SL_BYE, 0, 0);
+	raw_send(fd, &m, m.head.bytes);
+	close(fd);
+}
+
 /* -------------------------------------------------------------------------- who suffers of it */
 
 static int by_size(const void *a, const void *b)
@@ -446,6 +482,7 @@ static void nobody_suffers_from_a_hostile_client(void **state)
 		{"floods", flood},
 		{"waits", wait_in_vain},
 		{"writers", keep_writing},
+		{"replacers", replace_wrongly},
 	};
 	struct daemon *d = *state;
 	sluice_blob *good = put(d->store, "good", 100, 0);

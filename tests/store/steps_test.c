@@ -48,6 +48,25 @@ static void seal_two(sluice_store *store)
 	assert_ok(sluice_blob_release_many(blobs, 2));
 }
 
+/* The one is there, or the other, and who has the old one keeps it. */
+static void replace(sluice_store *store)
+{
+	sluice_blob *old = put_at_last(store, "over", 5000, 0), *made, *read;
+	int rc;
+
+	do {
+		rc = try_put(store, "over", 70000, SLUICE_BLOB_REPLACE, &made);
+		assert_true(rc == 0 || rc == -ECONNRESET);
+		read = got(store, "over");
+		assert_blob(read, "over", rc ? 5000 : 70000);
+		assert_ok(sluice_blob_release(read));
+		assert_blob(old, "over", 5000);
+	} while (rc);
+	assert_ok(sluice_blob_release(made));
+	assert_ok(sluice_blob_release(old));
+	assert_ok(sluice_blob_delete(store, "over"));
+}
+
 static void live(struct daemon *d)
 {
 	static const struct {
@@ -65,6 +84,7 @@ static void live(struct daemon *d)
 	for (size_t i = 0; i < COUNT_OF(blobs); i++)
 		made[i] = put_at_last(d->store, blobs[i].name, blobs[i].n, blobs[i].flags);
 	seal_two(d->store);
+	replace(d->store);
 	for (size_t i = 0; i < COUNT_OF(blobs); i++) {
 		assert_blob(made[i], blobs[i].name, blobs[i].n);
 		read = got(d->store, blobs[i].name);
@@ -83,10 +103,10 @@ static void live(struct daemon *d)
 
 static void nothing_is_lost_wherever_the_server_dies(void **state)
 {
-	static const char *const steps[] = {"server: welcome", "server: region in the vault",
-	                                    "server: created", "server: prepared",
-	                                    "server: sealed",  "server: memory",
-	                                    "server: deleted"};
+	static const char *const steps[] = {"server: welcome",  "server: region in the vault",
+	                                    "server: created",  "server: entered",
+	                                    "server: prepared", "server: sealed",
+	                                    "server: memory",   "server: deleted"};
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(steps); i++)
