@@ -2,12 +2,11 @@
 /* The one place that knows every room: what a URI's scheme leads to, and which devices there are. */
 #include "backend/backend.h"
 #include "device/device.h"
+#include "store/store.h"
 
 const struct sl_scheme sl_schemes[] = {
-	{"file", &sl_local_ops},
-	{"http", &sl_http_ops},
-	{"https", &sl_http_ops},
-	{NULL, NULL},
+	{"file", &sl_local_ops}, {"http", &sl_http_ops}, {"https", &sl_http_ops},
+	{"store", &sl_blob_ops}, {NULL, NULL},
 };
 
 const struct sl_device_kind *const sl_device_kinds[] = {

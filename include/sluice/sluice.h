@@ -251,7 +251,8 @@ struct sluice_open_options {
 	unsigned flags;         /* of enum sluice_open_flags; 0: SLUICE_OPEN_READ */
 	unsigned mode;          /* permissions of a file that is made, less the umask; 0: 0666 */
 	uint64_t expected_size; /* for a file to be written: how long it will get, so that its
-	                            * space is reserved now, or refused with -ENOSPC; 0: unknown */
+	                            * space is reserved now, or refused with -ENOSPC; 0: unknown.
+	                            * Of store:// the size, which has to be said */
 	const char *backend;    /* as in struct sluice_config (of remote files: "easy", "multi");
 	                         * NULL: the context's */
 };
@@ -261,12 +262,23 @@ struct sluice_open_options {
 	}
 
 /*
- * Opens what uri names: a path, file:///path with percent-escapes, or an object on a web server,
- * http://host/path or https://host/path. o may be NULL: for reading. This call may wait for storage.
+ * Opens what uri names: a path, file:///path with percent-escapes, an object on a web server,
+ * http://host/path or https://host/path, or a blob of the store, store://name. o may be NULL: for
+ * reading. This call may wait for storage.
  *
  * A remote object is read as it was when it was opened: if it changes, reads fail with -ESTALE. It
  * can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the server has it
  * when sluice_close() succeeds. docs/remote.md says what is retried and what each error means.
+ *
+ * store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for '%', '?' and '#'.
+ * It is read as sluice_blob_get() gets it. To write one is to make one: with CREATE, which takes the name
+ * now, or REPLACE, and with expected_size, its size; sluice_close() seals it, sluice_discard() leaves nothing
+ * of it. What was not written is undefined, as after sluice_blob_create(). It may be followed by '?' and,
+ * separated by '&': socket=PATH of the daemon (else as sluice_store_open() with NULL); to read: wait_ms=N,
+ * id=N instead of a name; to write: device=N or the name of a device, cache, pin, public, as enum
+ * sluice_blob_flags. All files of a process that show one daemon share a connection. The bytes are memory,
+ * which sluice_stat() tells the place of. Errors are those of the store; -ENOTSUP: DURABLE; -EPERM: WRITE
+ * alone, as a blob does not change; -EFBIG: a write behind its end.
  *
  * Regular files and block devices can be opened, and /dev/null to be written. -EISDIR: a directory.
  * -ESPIPE: a FIFO, a socket or another character device, which have no offsets. -EPROTONOSUPPORT: a
@@ -303,8 +315,15 @@ struct sluice_stat {
 	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
 	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
 	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *backend; /* "auto", "posix", "uring", "cufile", "easy", "multi"; a constant */
-	char etag[128];      /* of a remote object, which says what version it is; or "" */
+	const char *
+		backend; /* "auto", "posix", "uring", "cufile", "easy", "multi", "store"; a constant */
+	char etag
+		[128]; /* of a remote object, which says what version it is; of a blob its id; or "" */
+	/* The bytes themselves, if the file is memory, as those of store:// are: length bytes until the file
+	 * is closed, to be read, and before sluice_close() to be written by who opened it for that. NULL: it is
+	 * not. Whoever writes there has to have finished before sluice_close(). */
+	void *memory;
+	int device; /* whose memory that is, by its number in <sluice/device.h>; -1: the host's */
 };
 /* What is known about the file now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);

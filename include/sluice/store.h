@@ -13,6 +13,8 @@
  * may. delete -> dying: the name is free at once, the bytes stay until the last holder has released it.
  * The process that created a blob and dies before the seal takes it along; nothing of it is seen.
  *
+ * A blob is a file as well: store://NAME for sluice_open(), which says what may follow the name.
+ *
  * The server may be replaced at any time (it was killed, it was upgraded). Sealed blobs keep their names
  * and bytes and whoever holds one keeps it; calls connect again by themselves. A blob that was created
  * and not sealed is lost then: sealing it answers -ECONNRESET, and its memory stays until its release.

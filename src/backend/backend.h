@@ -86,6 +86,7 @@ struct sl_limits {
 	bool sequential;    /* one piece for each extent, one after the other */
 	bool whole;         /* and no extent can be had in parts */
 	bool remote;        /* pieces take long, and come in any order */
+	bool all_or_none;   /* what lacks something is not committed, however it was opened */
 };
 
 /* What a stream of a device moves between a file and memory of the device. It stays where it is until the
@@ -110,7 +111,8 @@ struct sl_backend_ops {
 	/* Bytes in the file, -1 if only reading tells, or a negative errno below that. At the start
 	 * of each operation, from any thread: never waits for storage. */
 	int64_t (*size)(struct sl_backend *backend);
-	/* May wait; from sluice_stat(). */
+	/* May wait; from sluice_stat(). If the bytes of the file are memory, it says where: this is how a copy
+	 * reads right into them, or writes right from them, with another file's backend. */
 	int (*stat)(struct sl_backend *backend, struct sluice_stat *out);
 	/* Reads what is in memory already, without waiting: length, or -EAGAIN. From a submitting
 	 * call. NULL: the backend cannot. */

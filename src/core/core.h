@@ -283,12 +283,14 @@ void sl_take_over(int fd, const struct stat *old, bool keep_mode);
 
 struct sl_uri {
 	char scheme[16]; /* "file" for a plain path */
-	char *path;      /* for "file": unescaped */
+	char *path;      /* for "file": unescaped; for all others the whole URI */
 };
 
 /* 0; -EINVAL with a sentence if it is malformed. Freed by sl_uri_clear(). */
 int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);
+/* Decodes percent-escapes in place. -EINVAL with a sentence that begins with uri. */
+int sl_uri_unescape(const char *uri, char *text);
 /* The URI for people: without the user, the password and the query, which may be secrets. Freed by
  * the caller; NULL: no memory. */
 char *sl_uri_name(const char *text);

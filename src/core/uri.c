@@ -15,8 +15,7 @@ static int hex(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Decodes percent-escapes in place. */
-static int unescape(const char *uri, char *text)
+int sl_uri_unescape(const char *uri, char *text)
 {
 	char *to = text;
 
@@ -31,7 +30,7 @@ static int unescape(const char *uri, char *text)
 			return sl_fail(-EINVAL, "'%s': '%%' needs two hexadecimal digits", uri);
 		value = hex(from[1]) << 4 | hex(from[2]);
 		if (!value)
-			return sl_fail(-EINVAL, "'%s': a path cannot hold '%%00'", uri);
+			return sl_fail(-EINVAL, "'%s': a name cannot hold '%%00'", uri);
 		*to++ = (char)value;
 		from += 2;
 	}
@@ -61,7 +60,7 @@ static int parse_file(const char *text, const char *rest, struct sl_uri *uri)
 	uri->path = strdup(rest);
 	if (!uri->path)
 		return sl_fail(-ENOMEM, "no memory");
-	return unescape(text, uri->path);
+	return sl_uri_unescape(text, uri->path);
 }
 
 int sl_uri_parse(const char *text, struct sl_uri *out)
@@ -108,7 +107,8 @@ char *sl_uri_name(const char *text)
 	if (!scheme || !strncasecmp(text, "file:", 5))
 		return strdup(text);
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
-	if (at)
+	/* The name of a blob has no user before it. */
+	if (at && strncasecmp(text, "store:", 6))
 		rest = at + 1;
 	end = strcspn(rest, "?#");
 	name = malloc(scheme + 3 + end + sizeof("?..."));

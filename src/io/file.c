@@ -149,7 +149,7 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 	else
 		rc = sl_fail(-EPROTONOSUPPORT,
 		             "'%s': unknown scheme '%s'; this build knows paths, "
-		             "file://, http:// and https://",
+		             "file://, http://, https:// and store://",
 		             uri, parsed.scheme);
 	sl_uri_clear(&parsed);
 	return rc;
@@ -276,7 +276,7 @@ int sluice_close(sluice_file *file)
 	drain(file);
 	error = take_error(file);
 	/* A file that lacks something is not given its name. */
-	if (!error || !(file->flags & SLUICE_OPEN_REPLACE)) {
+	if (!error || !(file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none)) {
 		rc = file->backend->ops->commit(file->backend);
 		error = error ? error : rc;
 	}
@@ -296,7 +296,7 @@ void sluice_discard(sluice_file *file)
 
 int sluice_stat(sluice_file *file, struct sluice_stat *out)
 {
-	struct sluice_stat stat = {0};
+	struct sluice_stat stat = {.device = -1};
 	size_t size;
 	int rc;
 

@@ -14,7 +14,7 @@
 
 /* -------------------------------------------------------------------------------- open, close */
 
-static int find_path(const char *path, char out[108])
+int sl_store_path(const char *path, char out[108])
 {
 	const char *folder;
 	int n;
@@ -70,7 +70,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	sl_list_init(&store->idle);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_init(&store->mappings[i]);
-	rc = find_path(path, store->path);
+	rc = sl_store_path(path, store->path);
 	if (!rc)
 		rc = sl_wire_open(store);
 	if (rc) {

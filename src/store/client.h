@@ -108,6 +108,8 @@ struct sluice_blob {
 
 /* -------------------------------------------------------------------------------------- wire */
 
+/* The socket that sluice_store_open() means; -EINVAL with a sentence. */
+int sl_store_path(const char *path, char out[108]);
 /* 0; or -ECHILD, -EINVAL with a sentence: for the beginning of every call. */
 int sl_store_check(const sluice_store *store, const char *call);
 /* A connected socket; -errno with a sentence. once: does not wait for somebody to listen. */

@@ -26,6 +26,8 @@ static void a_whole_file_is_read(void **state)
 		const char *path = scratch(f, "whole");
 		sluice_file *file;
 
+		if (!lengths[i] && row_is_store())
+			continue;
 		file_make(path, lengths[i], i);
 		file_set_residency(path, (enum residency)(i % RESIDENCIES));
 		file = open_read(f->ctx, address(f, "whole"));
@@ -148,6 +150,8 @@ static void an_empty_file_reads_as_nothing(void **state)
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *file;
 
+	if (row_is_store())
+		SKIP("a blob has at least one byte");
 	file_make(path, 0, 1);
 	file = open_read(f->ctx, address(f, "empty"));
 	assert_int_equal(read_now(file, b.data, MIB, 0), 0);

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "support/blobs.h"
 #include "support/gpu.h"
 #include "support/servers.h"
 
@@ -100,6 +101,8 @@ const char *scratch(const struct fixture *f, const char *name)
 
 const char *address(const struct fixture *f, const char *name)
 {
+	if (row_is_store())
+		return blob_address(scratch(f, name));
 	return row->remote ? nginx_uri(scratch(f, name), row->tls) : scratch(f, name);
 }
 

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "sluice/emulated.h"
+#include "support/blobs.h"
 #include "support/gpu.h"
 #include "support/servers.h"
 
@@ -52,6 +53,17 @@ static const struct row rows[] = {
 	{"http_easy", {CONFIG}, "easy", false},
 	{"https_multi", {CONFIG}, "multi", true},
 	{"https_easy", {CONFIG}, "easy", true},
+	{"store", {CONFIG}, "store"},
+	{"store_small",
+         {CONFIG, .workers = 2, .piece_bytes = 4096, .operation_depth = 2, .inline_bytes = 1},
+         "store"},
+	{"store_device", {CONFIG}, "store", .memory = DEVICE_MEMORY},
+	{"store_any",
+         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         "store",
+         .memory = ANY_MEMORY,
+         .order = ANY_ORDER,
+         .delays = true},
 	{"auto_device", {CONFIG}, .memory = DEVICE_MEMORY},
 	{"auto_stream", {CONFIG}, .memory = DEVICE_MEMORY, .order = STREAM_ORDER},
 	{"auto_direct", {CONFIG}, .order = STREAM_ORDER},
@@ -114,6 +126,11 @@ struct sluice_config row_config(void)
 size_t row_bytes(size_t n)
 {
 	return row->config.piece_bytes && row->config.piece_bytes < 64 * KIB ? n / 16 : n;
+}
+
+bool row_is_store(void)
+{
+	return row->remote && strcmp(row->remote, "store") == 0;
 }
 
 bool row_has_uring(void)
@@ -254,7 +271,9 @@ void row_start(int argc, char **argv)
 	}
 	if (row->memory != HOST_MEMORY || row->order != HOST_ORDER)
 		row_start_devices();
-	if (row->remote)
+	if (row_is_store())
+		blobs_start();
+	else if (row->remote)
 		row_start_remote();
 	if (row->config.backend && strcmp(row->config.backend, "cufile") == 0)
 		row_start_cufile();

@@ -40,7 +40,8 @@ enum row_order { HOST_ORDER, STREAM_ORDER, ANY_ORDER };
 struct row {
 	const char *name;
 	struct sluice_config config;
-	const char *remote; /* files are read from nginx by this backend; NULL: local files */
+	/* Files are read from nginx by this backend, or are blobs of the "store"; NULL: local files. */
+	const char *remote;
 	bool tls;
 	enum row_memory memory; /* of the devices that SLUICE_TEST_DEVICE names */
 	enum row_order order;
@@ -60,6 +61,8 @@ void row_start_devices(void);
 struct sluice_config row_config(void);
 /* n bytes, or fewer for a row whose pieces are so small that n would take long. */
 size_t row_bytes(size_t n);
+/* Whether files are blobs: they have at least one byte. */
+bool row_is_store(void);
 /* Whether requests of this row may go through io_uring. */
 bool row_has_uring(void);
 /* What io_uring answers when it is asked directly, without sluice. */

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blobs as files. The bytes are memory: what the engine reads and writes here are copies by its workers, and
+ * who has another file at the other end spares the copy, as that reads and writes the memory itself.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "store/blob_file.h"
+
+/* A single copy is shared among the workers, down to what is worth waking one for. */
+#define LEAST_PIECE ((size_t)128 << 10)
+#define SPREAD      32
+
+/* ------------------------------------------------------------------------------ the connection */
+
+/* The connection that all files of one daemon share. */
+struct shared {
+	struct sl_list link;
+	sluice_store *store;
+	unsigned files;
+	char path[108];
+};
+
+/* Guards the list and the counts. Nobody waits for a daemon while holding it. */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sl_list connections = {&connections, &connections};
+
+/* With the mutex. */
+static struct shared *find_shared(const char *path)
+{
+	sl_list_each (link, &connections) {
+		struct shared *shared = SL_CONTAINER(link, struct shared, link);
+
+		if (strcmp(shared->path, path))
+			continue;
+		shared->files++;
+		return shared;
+	}
+	return NULL;
+}
+
+static int connect_shared(const char *path, struct shared **out)
+{
+	struct shared *made = calloc(1, sizeof(*made)), *other;
+	int rc;
+
+	if (!made)
+		return sl_fail(-ENOMEM, "no memory");
+	strcpy(made->path, path);
+	made->files = 1;
+	rc = sluice_store_open(path, NULL, &made->store);
+	if (rc) {
+		free(made);
+		return rc;
+	}
+	pthread_mutex_lock(&mutex);
+	/* Another thread may have been faster. */
+	other = find_shared(path);
+	if (!other)
+		sl_list_append(&connections, &made->link);
+	pthread_mutex_unlock(&mutex);
+	if (other) {
+		sluice_store_close(made->store);
+		free(made);
+	}
+	*out = other ? other : made;
+	return 0;
+}
+
+static int shared_acquire(const char *socket, struct shared **out)
+{
+	struct shared *shared;
+	char path[108];
+	int rc = sl_store_path(socket, path);
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&mutex);
+	shared = find_shared(path);
+	pthread_mutex_unlock(&mutex);
+	if (!shared)
+		return connect_shared(path, out);
+	*out = shared;
+	return 0;
+}
+
+static void shared_release(struct shared *shared)
+{
+	bool last;
+
+	pthread_mutex_lock(&mutex);
+	last = !--shared->files;
+	if (last)
+		sl_list_remove(&shared->link);
+	pthread_mutex_unlock(&mutex);
+	if (!last)
+		return;
+	sluice_store_close(shared->store);
+	free(shared);
+}
+
+/* -------------------------------------------------------------------------------- open, close */
+
+struct blob_file {
+	struct sl_backend base;
+	struct sl_core *core;
+	struct shared *shared;
+	sluice_blob *blob;
+	char *data;
+	uint64_t bytes;
+	int device; /* whose memory data is; -1: the host's */
+	bool made;  /* here, and sealed by the commit */
+};
+
+static struct blob_file *blob_file(struct sl_backend *backend)
+{
+	return SL_CONTAINER(backend, struct blob_file, base);
+}
+
+static int check_options(const char *uri, const struct sl_blob_uri *b,
+                         const struct sluice_open_options *o)
+{
+	if (o->backend)
+		return sl_fail(-EINVAL, "options.backend: '%s' is a blob, and needs none",
+		               o->backend);
+	if (!(o->flags & SLUICE_OPEN_WRITE))
+		return b->to_write ? sl_fail(-EINVAL,
+		                             "'%s': device, cache, pin and public are for a blob "
+		                             "to be made",
+		                             uri)
+		                   : 0;
+	if (b->id || b->wait_ms)
+		return sl_fail(-EINVAL, "'%s': id and wait_ms are for a blob to be read", uri);
+	if (!(o->flags & SLUICE_OPEN_CREATE))
+		return sl_fail(-EPERM,
+		               "'%s': a blob does not change; open it with CREATE or REPLACE, "
+		               "which makes one",
+		               uri);
+	if (o->flags & SLUICE_OPEN_DURABLE)
+		return sl_fail(-ENOTSUP, "'%s': a blob is memory, which nothing makes durable",
+		               uri);
+	if (!o->expected_size)
+		return sl_fail(-EINVAL,
+		               "'%s': a blob's size, 1 byte or more, is said when it is opened "
+		               "(expected_size)",
+		               uri);
+	return 0;
+}
+
+static int make_blob(struct blob_file *file, const struct sl_blob_uri *b,
+                     const struct sluice_open_options *o)
+{
+	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
+	bool replaces = o->flags & SLUICE_OPEN_REPLACE && !(o->flags & SLUICE_OPEN_EXCLUSIVE);
+	int rc;
+
+	/* That the name is taken is said before anything is moved. */
+	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
+	rc = sluice_blob_create(file->shared->store, b->name, o->expected_size, b->device, &options,
+	                        &file->blob);
+	if (rc)
+		return rc;
+	file->made = true;
+	file->data = sluice_blob_mutable_data(file->blob);
+	return 0;
+}
+
+static int get_blob(struct blob_file *file, const struct sl_blob_uri *b)
+{
+	sluice_store *store = file->shared->store;
+	int rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
+	               : sluice_blob_get(store, b->name, b->wait_ms, &file->blob);
+
+	if (!rc)
+		file->data = (char *)(uintptr_t)sluice_blob_data(file->blob);
+	return rc;
+}
+
+/* A blob that was not sealed is aborted by its release. */
+static void blob_close(struct sl_backend *backend)
+{
+	struct blob_file *file = blob_file(backend);
+
+	sluice_blob_release(file->blob);
+	if (file->shared)
+		shared_release(file->shared);
+	free(file);
+}
+
+static int blob_open(struct sl_core *core, const struct sl_uri *uri,
+                     const struct sluice_open_options *options, struct sl_backend **out)
+{
+	struct blob_file *file;
+	struct sl_blob_uri b;
+	int rc = sl_blob_uri_parse(uri->path, &b);
+
+	if (rc)
+		return rc;
+	file = calloc(1, sizeof(*file));
+	rc = file ? check_options(uri->path, &b, options) : sl_fail(-ENOMEM, "no memory");
+	if (!rc) {
+		file->base.ops = &sl_blob_ops;
+		file->core = core;
+		rc = shared_acquire(b.socket, &file->shared);
+	}
+	if (!rc)
+		rc = options->flags & SLUICE_OPEN_WRITE ? make_blob(file, &b, options)
+		                                        : get_blob(file, &b);
+	free(b.text);
+	if (rc) {
+		if (file)
+			blob_close(&file->base);
+		return rc;
+	}
+	file->bytes = sluice_blob_size(file->blob);
+	file->device = sluice_blob_device(file->blob);
+	*out = &file->base;
+	return 0;
+}
+
+static int blob_commit(struct sl_backend *backend)
+{
+	struct blob_file *file = blob_file(backend);
+
+	return file->made ? sluice_blob_seal(file->blob) : 0;
+}
+
+/* ------------------------------------------------------------------------------ what it is like */
+
+static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
+{
+	const struct sl_settings *settings = &blob_file(backend)->core->settings;
+
+	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
+	                          .least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE),
+	                          .spread = SPREAD,
+	                          .depth = settings->operation_depth,
+	                          .all_or_none = true};
+}
+
+/* Whoever has the same blob by the same connection has it at the same place. */
+static char *blob_identity(struct sl_backend *backend)
+{
+	struct blob_file *file = blob_file(backend);
+	char *text;
+
+	return asprintf(&text, "blob %d:%p", file->device, (void *)file->data) < 0 ? NULL : text;
+}
+
+static int64_t blob_size(struct sl_backend *backend)
+{
+	return (int64_t)blob_file(backend)->bytes;
+}
+
+static int blob_stat(struct sl_backend *backend, struct sluice_stat *out)
+{
+	struct blob_file *file = blob_file(backend);
+	uint64_t id = sluice_blob_id(file->blob);
+
+	out->length = out->allocated = file->bytes;
+	out->backend = "store";
+	if (id)
+		snprintf(out->etag, sizeof(out->etag), "%" PRIu64, id);
+	out->memory = file->data;
+	out->device = file->device;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------- moving bytes */
+
+static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t length, uint64_t offset)
+{
+	struct blob_file *file = blob_file(backend);
+
+	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
+	if (file->device >= 0 || offset > file->bytes || length > file->bytes - offset)
+		return -EAGAIN;
+	memcpy(data, file->data + offset, length);
+	return (int64_t)length;
+}
+
+static void piece_run(struct sl_task *task)
+{
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	char *place = blob_file(piece->backend)->data + piece->offset;
+
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		piece->error = -ECANCELED;
+	} else {
+		memcpy(piece->write ? place : piece->data, piece->write ? piece->data : place,
+		       piece->length);
+		piece->moved = piece->length;
+	}
+	sl_piece_done(piece);
+}
+
+static void refuse(struct sl_piece *piece, int error, const char *message)
+{
+	piece->error = error;
+	piece->message = message ? strdup(message) : NULL;
+	sl_piece_done(piece);
+}
+
+static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	struct blob_file *file = blob_file(backend);
+
+	if (piece->offset > file->bytes || piece->length > file->bytes - piece->offset) {
+		refuse(piece, -EFBIG, NULL);
+		return;
+	}
+	if (file->device >= 0) {
+		refuse(piece, -ENOTSUP,
+		       "the blob is memory of a device, which other files are read into and "
+		       "written "
+		       "from, and sluice_copy() copies (see memory in struct sluice_stat)");
+		return;
+	}
+	piece->task.home = (uintptr_t)piece->data / piece->length;
+	piece->task.urgent = piece->urgent;
+	piece->task.run = piece_run;
+	sl_pool_submit(file->core->pool, &piece->task);
+}
+
+static int blob_sync(struct sl_backend *backend)
+{
+	(void)backend;
+	return 0;
+}
+
+static int blob_truncate(struct sl_backend *backend, uint64_t length)
+{
+	return length == blob_file(backend)->bytes ? 0 : -EPERM;
+}
+
+const struct sl_backend_ops sl_blob_ops = {
+	.open = blob_open,
+	.limits = blob_limits,
+	.identity = blob_identity,
+	.size = blob_size,
+	.stat = blob_stat,
+	.read_now = blob_read_now,
+	.submit = blob_submit,
+	.sync = blob_sync,
+	.truncate = blob_truncate,
+	.commit = blob_commit,
+	.close = blob_close,
+};

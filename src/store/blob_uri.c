@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* store://NAME?KEY=VALUE&...: the name and what is to be done with it (RFC 3986, sections 2.1 and 3.4). */
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "store/blob_file.h"
+
+#define PREFIX (sizeof("store://") - 1)
+
+static int number(const char *uri, const char *key, const char *text, uint64_t most, uint64_t *out)
+{
+	uint64_t value;
+	char *end;
+
+	errno = 0;
+	value = strtoull(text, &end, 10);
+	if (errno || *end || *text < '0' || *text > '9' || value > most)
+		return sl_fail(-EINVAL, "'%s': %s: '%s' is no number, or too large", uri, key,
+		               text);
+	*out = value;
+	return 0;
+}
+
+/* A number, or a name as "emulated:0". */
+static int find_device(const char *uri, const char *text, int *out)
+{
+	uint64_t value = 0;
+	int rc;
+
+	if (*text < '0' || *text > '9')
+		return sluice_device_find(text, out);
+	rc = number(uri, "device", text, INT_MAX, &value);
+	*out = rc ? *out : (int)value;
+	return rc;
+}
+
+static int take_option(const char *uri, const char *key, const char *value, struct sl_blob_uri *b)
+{
+	static const struct {
+		const char *key;
+		unsigned flag;
+	} flags[] = {{"cache", SLUICE_BLOB_CACHE},
+	             {"pin", SLUICE_BLOB_PIN},
+	             {"public", SLUICE_BLOB_PUBLIC}};
+	uint64_t wait_ms = 0;
+	int rc = 0;
+
+	for (size_t i = 0; !value && i < sizeof(flags) / sizeof(*flags); i++) {
+		if (strcmp(key, flags[i].key))
+			continue;
+		b->flags |= flags[i].flag;
+		b->to_write = true;
+		return 0;
+	}
+	if (value && !strcmp(key, "socket")) {
+		b->socket = value;
+	} else if (value && !strcmp(key, "device")) {
+		b->to_write = true;
+		rc = find_device(uri, value, &b->device);
+	} else if (value && !strcmp(key, "id")) {
+		rc = number(uri, key, value, UINT64_MAX, &b->id);
+	} else if (value && !strcmp(key, "wait_ms")) {
+		rc = number(uri, key, value, INT_MAX, &wait_ms);
+		b->wait_ms = (int)wait_ms;
+	} else {
+		rc = sl_fail(
+			-EINVAL,
+			"'%s': '%s' is none of socket=, device=, id=, wait_ms=, cache, pin and "
+			"public",
+			uri, key);
+	}
+	return rc;
+}
+
+static int take_options(const char *uri, char *text, struct sl_blob_uri *b)
+{
+	char *part, *value;
+	int rc = 0;
+
+	while (!rc && (part = strsep(&text, "&"))) {
+		value = strchr(part, '=');
+		if (value)
+			*value++ = '\0';
+		/* What is decoded may hold separators. */
+		rc = value ? sl_uri_unescape(uri, value) : 0;
+		if (!rc)
+			rc = take_option(uri, part, value, b);
+	}
+	return rc;
+}
+
+int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out)
+{
+	struct sl_blob_uri b = {.text = strdup(uri + PREFIX), .device = -1};
+	char *options;
+	int rc = 0;
+
+	if (!b.text)
+		return sl_fail(-ENOMEM, "no memory");
+	b.name = b.text;
+	options = strchr(b.text, '?');
+	if (strchr(b.text, '#'))
+		rc = sl_fail(-EINVAL, "'%s': '#' in the name of a blob is written %%23", uri);
+	if (options)
+		*options++ = '\0';
+	if (!rc)
+		rc = sl_uri_unescape(uri, b.text);
+	if (!rc && options)
+		rc = take_options(uri, options, &b);
+	if (!rc && b.id && *b.name)
+		rc = sl_fail(-EINVAL, "'%s': a blob is named, or has its id said; not both", uri);
+	if (!rc && !b.id)
+		rc = sl_name_check(b.name, SL_NAME_BYTES, false);
+	if (rc)
+		free(b.text);
+	else
+		*out = b;
+	return rc;
+}
