@@ -308,6 +308,9 @@ static int check_target(const struct cli_bench_run *run)
 	const struct cli_bench *o = run->options;
 	struct stat st;
 
+	/* That the name is taken, the library says. */
+	if (cli_is_blob(o->uri))
+		return 0;
 	if (!run->path) {
 		warnx("a remote file is written as a whole and once; time 'sluice cp FILE URI'");
 		return -ENOTSUP;
@@ -330,6 +333,8 @@ static int open_file(struct cli_bench_run *run, struct cli_bench *o)
 		return rc;
 	if (o->write) {
 		options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
+		if (cli_is_blob(o->uri) && o->force)
+			options.flags |= SLUICE_OPEN_REPLACE;
 		if (!o->size)
 			o->size = 1 << 30;
 		options.expected_size = o->size;

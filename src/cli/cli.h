@@ -123,6 +123,8 @@ struct cli_end {
 	uint64_t length; /* as it was when the copy began; of a stream a guess for the bar */
 	bool sparse;     /* source: has holes; target: may get them */
 	bool replaces;   /* target: a new file that takes its name at the end */
+	char *memory;    /* of a blob: its bytes, while it is open */
+	int place;       /* whose memory that is: the number of a device, or -1: the host's */
 	unsigned mode;   /* as st_mode */
 	dev_t device;
 	ino_t inode;
@@ -149,6 +151,23 @@ struct cli_copy {
 };
 /* 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error. */
 int cli_copy_run(struct cli_copy *copy);
+
+/* What is to be copied, and how. */
+struct cli_cp {
+	const char *source, *target, *backend;
+	int through; /* the device whose memory the bytes go through, or -1 */
+	bool checksum, quiet, no_progress;
+	unsigned flags; /* of enum cli_end_flags */
+};
+/* All of it; an enum cli_exit. After an interrupt it does not return. */
+int cli_cp_run(const struct cli_cp *o);
+
+/* Whether uri names a blob of the store. */
+bool cli_is_blob(const char *uri);
+/* One more "key" or "key=value" behind a URI of a blob, escaped; to be freed, as is the one before. NULL: no memory. */
+char *cli_blob_option(char *uri, const char *key, const char *value);
+/* The URI of the blob of that name; to be freed. NULL: no memory. */
+char *cli_blob_uri(const char *name);
 
 /* ------------------------------------------------------------------------------------- doctor */
 

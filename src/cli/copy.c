@@ -27,7 +27,7 @@ enum {
 
 struct chunk {
 	char *data;
-	char *device; /* with --through: where the library reads it to and writes it from */
+	char *device; /* of --through or of a blob: where the library reads it to and writes it from */
 	uint64_t offset;
 	size_t length; /* while it is read: wanted; then: there */
 	sluice_op *op; /* in flight, or NULL */
@@ -39,7 +39,10 @@ struct pipeline {
 	struct cli_copy *copy;
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
-	char *memory;
+	/* A blob is memory: the other end is read into it, or written from it, and nothing is copied twice. At
+	 * most one of both is set. */
+	const struct cli_end *into, *from;
+	char *memory;              /* of the chunks, where they have to have some */
 	struct cli_memory through; /* data is a copy of it where the host has to look at it */
 	/* Chunks of the file: tail <= hashed, sent <= head. */
 	uint64_t head;   /* the next to be read */
@@ -73,6 +76,46 @@ static size_t half_of_memory(void)
 	return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
 }
 
+/* A blob of a device is not read or written itself: the other end's file moves the bytes. */
+static void choose_memory(struct pipeline *p)
+{
+	const struct cli_end *source = p->copy->source, *target = p->copy->target;
+
+	if (p->copy->device >= 0)
+		return;
+	if (source->memory && (source->place >= 0 || !target->memory))
+		p->from = source;
+	else if (target->memory)
+		p->into = target;
+}
+
+static const struct cli_end *blob_of(const struct pipeline *p)
+{
+	return p->into ? p->into : p->from;
+}
+
+/* Whether the host has to see the bytes, which are in memory of a device. */
+static bool wants_copy(const struct pipeline *p)
+{
+	return p->copy->hash || p->copy->target->sparse || !p->copy->target->file;
+}
+
+static int new_memory(struct pipeline *p)
+{
+	size_t bytes = p->depth * p->chunk_bytes;
+
+	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p->memory == MAP_FAILED) {
+		p->memory = NULL;
+		return fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
+	}
+	madvise(p->memory, bytes, MADV_HUGEPAGE);
+	for (size_t i = 0; i < p->depth; i++)
+		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+	return 0;
+}
+
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 {
 	const struct cli_end *source = copy->source;
@@ -96,20 +139,16 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	}
 	p->ended = source->length_known && length == 0;
 
-	size_t bytes = p->depth * p->chunk_bytes;
-	p->memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (p->memory == MAP_FAILED) {
-		p->memory = NULL;
-		return fail(copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
-	}
-	madvise(p->memory, bytes, MADV_HUGEPAGE);
-	for (size_t i = 0; i < p->depth; i++)
-		p->chunks[i].data = p->memory + i * p->chunk_bytes;
+	choose_memory(p);
+	/* Of a host's blob each chunk is a part. */
+	int rc = blob_of(p) && blob_of(p)->place < 0 ? 0 : new_memory(p);
+	if (rc)
+		return rc;
 	p->through.device = -1;
 	if (copy->device < 0)
 		return 0;
-	int rc = cli_memory_new(&p->through, copy->device, bytes, false);
+	size_t bytes = p->depth * p->chunk_bytes;
+	rc = cli_memory_new(&p->through, copy->device, bytes, false);
 	if (rc)
 		return fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
 	for (size_t i = 0; i < p->depth; i++)
@@ -208,7 +247,7 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.count = count;
 	request.user = chunk;
 	/* A stream cannot be told that a source of unknown length has come to its end. */
-	request.on = chunk->device && p->copy->source->length_known;
+	request.on = p->through.device >= 0 && p->copy->source->length_known;
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
@@ -258,8 +297,22 @@ static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t c
 		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 }
 
+/* From a device to a device no file is at work. */
+static int copy_chunk(struct pipeline *p, struct chunk *chunk)
+{
+	char *to = p->copy->target->memory + chunk->offset;
+
+	if (sluice_copy(to, chunk->device, chunk->length))
+		return fail(p->copy, -EIO, "%s", sluice_last_message());
+	chunk->written = true;
+	p->copy->moved += chunk->length;
+	return 0;
+}
+
 static int write_chunk(struct pipeline *p, struct chunk *chunk)
 {
+	if (p->from && p->copy->target->memory && p->copy->target->place >= 0)
+		return copy_chunk(p, chunk);
 	size_t count = cut_extents(p, chunk);
 
 	move_extents(p, chunk, count);
@@ -280,14 +333,16 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	chunk->full = true;
 	if (chunk->device && !source->file)
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
-	else if (chunk->device && (p->copy->hash || target->sparse || !target->file))
+	else if (chunk->device && wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
 		return fail(p->copy, rc, "%s", sluice_last_message());
-	if (chunk->length == 0)
+	if (chunk->length == 0 || p->into) {
 		chunk->written = true;
-	else if (p->copy->target->file)
+		p->copy->moved += chunk->length;
+	} else if (target->file) {
 		return write_chunk(p, chunk);
+	}
 	return 0;
 }
 
@@ -341,6 +396,17 @@ static bool may_read(struct pipeline *p)
 	return true;
 }
 
+/* Its place in the blob. */
+static void place_chunk(struct pipeline *p, struct chunk *chunk)
+{
+	const struct cli_end *blob = blob_of(p);
+
+	if (blob && blob->place >= 0)
+		chunk->device = blob->memory + chunk->offset;
+	else if (blob)
+		chunk->data = blob->memory + chunk->offset;
+}
+
 static int read_next(struct pipeline *p)
 {
 	const struct cli_end *source = p->copy->source;
@@ -361,6 +427,9 @@ static int read_next(struct pipeline *p)
 		p->offset += chunk->length;
 		p->ended = p->offset == source->length;
 	}
+	place_chunk(p, chunk);
+	if (p->from)
+		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
 	                               chunk->offset};
 	return submit(p, source, SLUICE_READ, chunk, &extent, 1);

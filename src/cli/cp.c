@@ -10,13 +10,12 @@
 #include "cli.h"
 
 struct options {
-	const char *source, *target, *backend;
-	int device; /* --through, or -1 */
-	bool checksum, quiet, no_progress;
-	unsigned flags; /* of enum cli_end_flags */
+	struct cli_cp cp;
+	const char *place; /* --device, or NULL */
+	char *uri;         /* of the target, with the device in it; or NULL */
 };
 
-enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS, KEY_THROUGH };
+enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS, KEY_THROUGH, KEY_DEVICE };
 
 static const struct argp_option option_list[] = {
 	{"checksum", KEY_CHECKSUM, NULL, 0, "Print the XXH3-128 of what was moved, and DST's name",
@@ -29,6 +28,10 @@ static const struct argp_option option_list[] = {
          "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "
          "'easy'",
          0},
+	{"device", KEY_DEVICE, "DEVICE", 0,
+         "DST is a blob: make it in memory of a GPU, by its number or name, or of the 'host' "
+         "(default)",
+         0},
 	{"through", KEY_THROUGH, "DEVICE", 0,
          "Read into memory of a device and write from there, in stream order: 'device' or "
          "'device:N' is a GPU, 'emulated' one made of threads",
@@ -38,10 +41,34 @@ static const struct argp_option option_list[] = {
 
 static const char description[] =
 	"Copies SRC to DST, which gets its name when it is complete.\v"
-	"SRC and DST are paths, file:///PATH, or http(s)://HOST/PATH; '-' is standard input or "
-	"output. If DST is a "
+	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, or store://NAME, a blob of "
+	"the store; '-' is standard input or output. If DST is a "
 	"directory, the copy is put into it. FIFOs and character devices are read or written as "
 	"they are. A sparse source gives a sparse copy.";
+
+/* The blob's URI with the device in it. "0" is the first GPU. */
+static void find_place(struct argp_state *state, struct options *o)
+{
+	char *name = NULL, number[16];
+	int device;
+
+	if (!o->place)
+		return;
+	if (o->place[strspn(o->place, "0123456789")] || !o->place[0])
+		name = strdup(o->place);
+	else if (asprintf(&name, "device:%s", o->place) < 0)
+		name = NULL;
+	if (!name)
+		err(CLI_FAILED, "--device");
+	device = cli_option_memory(state, "device", name);
+	free(name);
+	if (device < 0)
+		return;
+	snprintf(number, sizeof number, "%d", device);
+	o->cp.target = o->uri = cli_blob_option(strdup(o->cp.target), "device", number);
+	if (!o->uri)
+		err(CLI_FAILED, "--device");
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
@@ -49,37 +76,44 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 	switch (key) {
 	case KEY_CHECKSUM:
-		o->checksum = true;
+		o->cp.checksum = true;
 		return 0;
 	case KEY_DURABLE:
-		o->flags |= CLI_END_DURABLE;
+		o->cp.flags |= CLI_END_DURABLE;
 		return 0;
 	case 'f':
-		o->flags |= CLI_END_FORCE;
+		o->cp.flags |= CLI_END_FORCE;
 		return 0;
 	case 'q':
-		o->quiet = true;
+		o->cp.quiet = true;
 		return 0;
 	case KEY_NO_PROGRESS:
-		o->no_progress = true;
+		o->cp.no_progress = true;
 		return 0;
 	case KEY_BACKEND:
-		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
+		o->cp.backend = cli_option_choice(state, "backend", arg, cli_backends);
 		return 0;
 	case KEY_THROUGH:
-		o->device = cli_option_memory(state, "through", arg);
+		o->cp.through = cli_option_memory(state, "through", arg);
+		return 0;
+	case KEY_DEVICE:
+		o->place = arg;
 		return 0;
 	case ARGP_KEY_ARG:
 		if (state->arg_num > 1)
 			argp_error(state, "too many arguments: '%s'", arg);
 		if (state->arg_num == 0)
-			o->source = arg;
+			o->cp.source = arg;
 		else
-			o->target = arg;
+			o->cp.target = arg;
 		return 0;
 	case ARGP_KEY_END:
-		if (!o->target)
-			argp_error(state, o->source ? "DST is missing" : "SRC and DST are missing");
+		if (!o->cp.target)
+			argp_error(state,
+			           o->cp.source ? "DST is missing" : "SRC and DST are missing");
+		if (o->place && !cli_is_blob(o->cp.target))
+			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
+		find_place(state, o);
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -122,14 +156,14 @@ static void print_failure(const struct cli_copy *copy, int rc)
 }
 
 /* A bar does not go where the bytes go, or where they are typed. */
-static bool wants_progress(const struct cli_copy *copy, const struct options *o)
+static bool wants_progress(const struct cli_copy *copy, const struct cli_cp *o)
 {
 	if (o->quiet || o->no_progress)
 		return false;
 	return !isatty(copy->source->fd) && !isatty(copy->target->fd);
 }
 
-static int copy_ends(struct cli_copy *copy, const struct options *o)
+static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 {
 	struct cli_end *target = copy->target;
 	struct cli_progress progress;
@@ -162,14 +196,14 @@ static int copy_ends(struct cli_copy *copy, const struct options *o)
 	return 0;
 }
 
-static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct options *o)
+static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct cli_cp *o)
 {
 	struct cli_end source, target;
 	struct cli_copy copy = {.ctx = ctx,
 	                        .source = &source,
 	                        .target = &target,
 	                        .hash = hash,
-	                        .device = o->device};
+	                        .device = o->through};
 	/* Until there is something to clean up a signal ends the program at once: a server that does
 	 * not answer is asked for a long time. */
 	int rc = cli_end_open_source(ctx, o->source, &source);
@@ -190,27 +224,37 @@ static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct optio
 	return rc;
 }
 
-int cli_cp(int argc, char **argv)
+int cli_cp_run(const struct cli_cp *o)
 {
-	static const struct argp argp = {option_list, parse, "SRC DST", description,
-	                                 NULL,        NULL,  NULL};
-	struct options o = {.device = -1};
 	XXH3_state_t *hash = NULL;
 	sluice_context *ctx;
 
-	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (o.checksum) {
+	if (o->checksum) {
 		hash = XXH3_createState();
 		if (!hash)
 			err(CLI_FAILED, "checksum");
 		XXH3_128bits_reset(hash);
 	}
-	if (cli_context_new(o.backend, 0, &ctx))
+	if (cli_context_new(o->backend, 0, &ctx)) {
+		XXH3_freeState(hash);
 		return CLI_FAILED;
-	int rc = copy_with(ctx, hash, &o);
+	}
+	int rc = copy_with(ctx, hash, o);
 	sluice_context_free(ctx);
 	XXH3_freeState(hash);
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	return rc ? CLI_FAILED : CLI_OK;
+}
+
+int cli_cp(int argc, char **argv)
+{
+	static const struct argp argp = {option_list, parse, "SRC DST", description,
+	                                 NULL,        NULL,  NULL};
+	struct options o = {.cp = {.through = -1}};
+
+	argp_parse(&argp, argc, argv, 0, NULL, &o);
+	int status = cli_cp_run(&o.cp);
+	free(o.uri);
+	return status;
 }

@@ -127,6 +127,8 @@ static int open_source_file(sluice_context *ctx, const char *uri, struct cli_end
 	end->length = st.length;
 	end->mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
+	end->memory = st.memory;
+	end->place = st.device;
 	return 0;
 }
 
@@ -167,7 +169,9 @@ static char *last_part(const struct cli_end *source)
 	size_t n = strcspn(source->name, "?");
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
 
-	if (!slash || slash == source->name || slash[-1] == '/' || slash + 1 == source->name + n)
+	/* What stands behind http:// is a server; a blob may be called so. */
+	if (!slash || slash == source->name || slash + 1 == source->name + n ||
+	    (slash[-1] == '/' && !cli_is_blob(source->name)))
 		return NULL;
 	return strndup(slash + 1, (size_t)(source->name + n - slash - 1));
 }
@@ -346,6 +350,39 @@ static int open_remote(sluice_context *ctx, const char *uri,
 	return rc;
 }
 
+/* What is to become a blob has to have a size, which is that of the blob. */
+static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
+{
+	if (!source->length_known) {
+		warnx("'%s' has no length that is known before it is read, as a blob needs it; "
+		      "copy it "
+		      "to a file first",
+		      source->name);
+		return -ESPIPE;
+	}
+	if (!source->length) {
+		warnx("'%s' is empty, and a blob has at least one byte", source->name);
+		return -EINVAL;
+	}
+	options->expected_size = source->length;
+	return 0;
+}
+
+static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
+                     struct sluice_open_options *options, struct cli_end *out)
+{
+	struct sluice_stat st = {.size = sizeof st};
+	int rc = check_blob_source(source, options);
+
+	if (rc == 0)
+		rc = open_remote(ctx, uri, options, out);
+	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
+		out->memory = st.memory;
+		out->place = st.device;
+	}
+	return rc;
+}
+
 int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
                         unsigned flags, struct cli_end *out)
 {
@@ -369,7 +406,8 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
 		rc = name_end(out, path ? path : strcmp(uri, "-") ? uri : "standard output");
 	out->path = path;
 	if (rc == 0 && !path && fd < 0) {
-		rc = open_remote(ctx, uri, &options, out);
+		rc = cli_is_blob(uri) ? open_blob(ctx, uri, source, &options, out)
+		                      : open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
 		rc = path ? open_target_path(ctx, source, flags, &options, out)

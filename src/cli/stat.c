@@ -51,9 +51,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const char *kind_of(unsigned mode)
+static const char *kind_of(const struct sluice_stat *st)
 {
-	return S_ISREG(mode) ? "regular file" : S_ISBLK(mode) ? "block device" : "object";
+	return st->memory          ? "blob"
+	       : S_ISREG(st->mode) ? "regular file"
+	       : S_ISBLK(st->mode) ? "block device"
+	                           : "object";
 }
 
 static void print_bytes(const char *label, uint64_t bytes, const char *note)
@@ -89,7 +92,7 @@ static void print_for_people(const char *uri, const struct sluice_stat *st)
 	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
 
 	printf("%-12s %s\n", "uri", uri);
-	printf("%-12s %s\n", "kind", kind_of(st->mode));
+	printf("%-12s %s\n", "kind", kind_of(st));
 	if (unknown)
 		printf("%-12s unknown: it is known when it has been read\n", "length");
 	else
@@ -108,7 +111,9 @@ static void print_for_people(const char *uri, const struct sluice_stat *st)
 	else
 		printf("%-12s none\n", "direct I/O");
 	if (st->etag[0])
-		printf("%-12s %s\n", "etag", st->etag);
+		printf("%-12s %s\n", st->memory ? "id" : "etag", st->etag);
+	if (st->memory)
+		printf("%-12s %s\n", "place", cli_memory_name(st->device));
 	if (st->flags & SLUICE_STAT_WHOLE_ONLY)
 		printf("%-12s none: it can only be read as a whole\n", "ranges");
 	printf("%-12s %s\n", "backend", st->backend);
@@ -121,7 +126,7 @@ static void print_json(const char *uri, const struct sluice_stat *st)
 	printf("{\"uri\": ");
 	cli_json_string(uri);
 	printf(", \"kind\": ");
-	cli_json_string(kind_of(st->mode));
+	cli_json_string(kind_of(st));
 	if (unknown)
 		printf(", \"length\": null");
 	else

@@ -2,11 +2,8 @@
 /* sluice store: what is done with blobs. What it shows is in store_show.c. */
 #include <err.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "cli.h"
 #include "store.h"
@@ -51,6 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->prometheus = true;
 		return 0;
 	case KEY_REPLACE:
+	case 'f':
 		o->replace = true;
 		return 0;
 	case KEY_CACHE:
@@ -95,133 +93,57 @@ static int said(int rc)
 	return rc;
 }
 
-/* The bytes of a file into memory, by the engine, in one operation. */
-static int read_all(sluice_file *file, void *data, size_t n, const char *name)
+/* One more part of the URI, if it is wanted. */
+static char *add(char *uri, bool wanted, const char *key, const char *value)
 {
-	sluice_op *op;
-	int64_t moved;
-	int rc = said(sluice_read(file, data, n, 0, &op));
-
-	if (rc)
-		return rc;
-	moved = sluice_wait(op, -1);
-	if (moved < 0)
-		warnx("%s", sluice_op_message(op));
-	else if ((size_t)moved != n)
-		warnx("'%s' has become shorter", name);
-	sluice_op_free(op);
-	return moved < 0 ? (int)moved : (size_t)moved == n ? 0 : -EIO;
+	return wanted ? cli_blob_option(uri, key, value) : uri;
 }
 
-static int fill(sluice_store *store, sluice_file *file, const struct cli_store *o)
+static int copy(const char *source, const char *target, bool force)
 {
-	struct sluice_stat st = {.size = sizeof st};
-	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *blob;
-	int rc = said(sluice_stat(file, &st));
-
-	if (!rc && st.flags & SLUICE_STAT_SIZE_UNKNOWN) {
-		warnx("'%s' has no length that is known before it is read", o->arguments[1]);
-		rc = -ESPIPE;
-	}
-	if (rc)
-		return rc;
-	options.flags = o->flags;
-	rc = said(sluice_blob_create(store, o->arguments[0], st.length, -1, &options, &blob));
-	if (rc)
-		return rc;
-	rc = read_all(file, sluice_blob_mutable_data(blob), st.length, o->arguments[1]);
-	/* In its place from one moment to the next, as far as there was one before. */
-	if (!rc && o->replace) {
-		rc = sluice_blob_delete(store, o->arguments[0]);
-		rc = rc == -ENOENT ? 0 : said(rc);
-	}
-	if (!rc)
-		rc = said(sluice_blob_seal(blob));
-	sluice_blob_release(blob);
-	return rc;
-}
-
-static int put(sluice_store *store, const struct cli_store *o)
-{
-	sluice_context *ctx;
-	sluice_file *file;
-	int rc = cli_context_new(NULL, 0, &ctx);
-
-	if (rc)
-		return rc;
-	rc = said(sluice_open(ctx, o->arguments[1], NULL, &file));
-	if (!rc) {
-		rc = fill(store, file, o);
-		sluice_discard(file);
-	}
-	sluice_context_free(ctx);
-	return rc;
-}
-
-static int get_blob(sluice_store *store, const struct cli_store *o, sluice_blob **out)
-{
-	char *end;
-	uint64_t id;
-
-	if (!o->by_id)
-		return said(sluice_blob_get(store, o->arguments[0], o->wait_ms, out));
-	errno = 0;
-	id = strtoull(o->arguments[0], &end, 10);
-	if (errno || *end || !id) {
-		warnx("'%s' is no id", o->arguments[0]);
-		return -EINVAL;
-	}
-	return said(sluice_blob_get_id(store, id, o->wait_ms, out));
-}
-
-static int write_file(sluice_context *ctx, const char *path, const sluice_blob *blob)
-{
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	sluice_file *file;
-	sluice_op *op;
-	int64_t moved;
+	const struct cli_cp cp = {.source = source,
+	                          .target = target,
+	                          .through = -1,
+	                          .quiet = true,
+	                          .flags = force ? CLI_END_FORCE : 0};
 	int rc;
 
-	options.flags = SLUICE_OPEN_REPLACE;
-	options.expected_size = sluice_blob_size(blob);
-	rc = said(sluice_open(ctx, path, &options, &file));
-	if (rc)
-		return rc;
-	rc = said(sluice_write(file, sluice_blob_data(blob), sluice_blob_size(blob), 0, &op));
-	if (!rc) {
-		moved = sluice_wait(op, -1);
-		if (moved < 0)
-			warnx("%s", sluice_op_message(op));
-		rc = moved < 0 ? (int)moved : 0;
-		sluice_op_free(op);
+	if (!source || !target) {
+		warnx("out of memory");
+		return -ENOMEM;
 	}
-	if (rc)
-		sluice_discard(file);
-	else
-		rc = said(sluice_close(file));
+	rc = cli_cp_run(&cp);
+	return rc == CLI_OK ? 0 : -EIO;
+}
+
+/* Both are 'sluice cp' with another way to say what the blob is. */
+static int put(sluice_store *store, const struct cli_store *o)
+{
+	char *uri = cli_blob_uri(o->arguments[0]);
+	int rc;
+
+	(void)store;
+	uri = add(uri, o->socket, "socket", o->socket);
+	uri = add(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
+	uri = add(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
+	uri = add(uri, o->flags & SLUICE_BLOB_PUBLIC, "public", NULL);
+	rc = copy(o->arguments[1], uri, o->replace);
+	free(uri);
 	return rc;
 }
 
 static int get(sluice_store *store, const struct cli_store *o)
 {
-	sluice_context *ctx;
-	sluice_blob *blob;
-	int rc = get_blob(store, o, &blob);
+	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments[0]), wait[16];
+	int rc;
 
-	if (rc)
-		return rc;
-	if (!strcmp(o->arguments[1], "-")) {
-		/* That it could not be written, the end of the program says. */
-		fwrite(sluice_blob_data(blob), 1, sluice_blob_size(blob), stdout);
-	} else {
-		rc = cli_context_new(NULL, 0, &ctx);
-		if (!rc) {
-			rc = write_file(ctx, o->arguments[1], blob);
-			sluice_context_free(ctx);
-		}
-	}
-	sluice_blob_release(blob);
+	(void)store;
+	snprintf(wait, sizeof wait, "%d", o->wait_ms);
+	uri = add(uri, o->socket, "socket", o->socket);
+	uri = add(uri, o->by_id, "id", o->arguments[0]);
+	uri = add(uri, o->wait_ms, "wait_ms", wait);
+	rc = copy(uri, o->arguments[1], true);
+	free(uri);
 	return rc;
 }
 
@@ -242,7 +164,8 @@ static int rm(sluice_store *store, const struct cli_store *o)
 static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
 static const struct argp_option put_options[] = {
 	OPTION_SOCKET,
-	{"replace", KEY_REPLACE, NULL, 0, "Delete the blob that has the name", 0},
+	{"replace", KEY_REPLACE, NULL, 0, "Take the name from the blob that has it", 0},
+	{"force", 'f', NULL, OPTION_ALIAS, NULL, 0},
 	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short", 0},
 	{"pin", KEY_PIN, NULL, 0, "It is never dropped", 0},
 	{"public", KEY_PUBLIC, NULL, 0, "For all users that the daemon admits", 0},
@@ -266,13 +189,14 @@ static const struct word {
 	const struct argp_option *options;
 	int (*run)(sluice_store *store, const struct cli_store *o);
 	unsigned least, most; /* arguments */
+	bool by_uri;          /* run connects by itself, and store is NULL */
 } words[] = {
 	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
          cli_store_ls, 0, 1},
 	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
-         put_options, put, 2, 2},
+         put_options, put, 2, 2, true},
 	{"get", "NAME FILE", "Writes the bytes of the blob NAME to FILE, '-' for standard output.",
-         get_options, get, 2, 2},
+         get_options, get, 2, 2, true},
 	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
          rm_options, rm, 1, UINT32_MAX},
 	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
@@ -300,13 +224,14 @@ static int run(const struct word *word, int argc, char **argv)
 	                          NULL,          NULL};
 	struct cli_store o = {.least = word->least, .most = word->most};
 	char name[32];
-	sluice_store *store;
-	int rc;
+	sluice_store *store = NULL;
+	int rc = 0;
 
 	snprintf(name, sizeof name, "sluice store %s", word->name);
 	argv[0] = program_invocation_name = program_invocation_short_name = name;
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	rc = said(sluice_store_open(o.socket, NULL, &store));
+	if (!word->by_uri)
+		rc = said(sluice_store_open(o.socket, NULL, &store));
 	if (!rc) {
 		rc = word->run(store, &o);
 		sluice_store_close(store);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON strings, local paths, the clock. */
+/* JSON strings, local paths, URIs of blobs, the clock. */
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,4 +118,50 @@ char *cli_uri_name(const char *uri)
 	if (name)
 		sluice_uri_name(uri, name, (size_t)length + 1);
 	return name;
+}
+
+bool cli_is_blob(const char *uri)
+{
+	return !strncasecmp(uri, "store://", 8);
+}
+
+/* What may stand in a URI for itself (RFC 3986, section 2.3), and the slash. */
+static void percent_encode(FILE *to, const char *text)
+{
+	for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
+		if (*s < 0x80 && (isalnum(*s) || strchr("-._~/", *s)))
+			fputc(*s, to);
+		else
+			fprintf(to, "%%%02X", *s);
+	}
+}
+
+char *cli_blob_option(char *uri, const char *key, const char *value)
+{
+	char *longer = NULL;
+	size_t size;
+	FILE *to = uri ? open_memstream(&longer, &size) : NULL;
+
+	if (to) {
+		fprintf(to, "%s%c%s", uri, strchr(uri, '?') ? '&' : '?', key);
+		if (value) {
+			fputc('=', to);
+			percent_encode(to, value);
+		}
+	}
+	free(uri);
+	return to && !fclose(to) ? longer : NULL;
+}
+
+char *cli_blob_uri(const char *name)
+{
+	char *uri = NULL;
+	size_t size;
+	FILE *to = open_memstream(&uri, &size);
+
+	if (to) {
+		fputs("store://", to);
+		percent_encode(to, name);
+	}
+	return to && !fclose(to) ? uri : NULL;
 }

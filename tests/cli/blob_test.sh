@@ -1,0 +1,266 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The command and blobs as files, store://: blob_test.sh PATH_OF_SLUICE [CASE...], with SLUICED.
+# shellcheck source=tests/cli/tools.sh
+. "$(dirname -- "$0")/tools.sh"
+
+# A path of a socket is short.
+folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-blob.XXXXXX") || exit 1
+export SLUICE_STORE=$folder/socket
+"$SLUICED" --memory 256M &
+daemon=$!
+trap 'kill "$daemon" 2>/dev/null; rm -rf -- "$scratch" "$folder"' EXIT
+for ((i = 0; i < 500; i++)); do
+	"$sluice" store stat > /dev/null 2>&1 && break
+	sleep 0.02
+done
+
+# As in http_test.sh; without them the cases that need a server are skipped.
+unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
+noise 1048573 > "$scratch/pattern"
+coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
+read -r line <&"${servers[0]}" || line="the servers did not start"
+for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20
+
+remote() {
+	[ -n "${server_nginx:-}" ] || skip "$line"
+	"$sluice" cp "http://127.0.0.1:$server_nginx/pattern" - 2>&1 > /dev/null | grep -qF "built without" &&
+		skip "this build has no http"
+	plain=http://127.0.0.1:$server_nginx/${PWD##*/}
+	fault=http://127.0.0.1:$server_plain
+}
+
+# Nothing is in the store, and nothing is being made.
+clean() {
+	for ((i = 0; i < 250; i++)); do
+		status 0 "$sluice" store stat --json
+		grep -q '"created": 0, ' out && break
+		sleep 0.02
+	done
+	json out 'j["sealed"] == 0 and j["created"] == 0'
+}
+
+a_copy_to_a_blob_and_back_holds_the_same_bytes() {
+	local n
+	for n in 1 4097 1048577 70000001; do
+		noise $n > from
+		rm -f to
+		status 0 "$sluice" cp from store://a/b
+		status 0 "$sluice" cp store://a/b to
+		same from to
+		"$sluice" cp -q store://a/b - | cmp -s - from || fail "$n bytes to a pipe"
+		status 0 "$sluice" store get a/b to
+		same from to
+		status 0 "$sluice" store rm a/b
+	done
+	clean
+}
+
+blobs_are_copied_to_blobs() {
+	noise 5000001 > from
+	status 0 "$sluice" cp from 'store://a%20b%3f'
+	status 0 "$sluice" cp 'store://a%20b%3F' store://c
+	status 0 "$sluice" cp --checksum store://c "store://d?socket=$SLUICE_STORE"
+	[ "$(cut -d' ' -f1 out)" = "$("$sluice" cp -qf --checksum from to | cut -d' ' -f1)" ] || fail "$(cat out)"
+	status 0 "$sluice" store get d got
+	same from got
+	status 1 "$sluice" cp -f store://c store://c
+	says "both SRC and DST"
+	mkdir into
+	status 0 "$sluice" cp store://c into
+	same from into/c
+	status 0 "$sluice" store rm 'a b?' c d
+	clean
+}
+
+memory_of_a_device_may_be_on_the_way() {
+	noise 5000001 > from
+	status 0 "$sluice" cp --through emulated from store://x
+	status 0 "$sluice" cp --through emulated --checksum store://x to
+	same from to
+	status 0 "$sluice" cp -f --through emulated store://x store://y
+	status 0 "$sluice" store get y got
+	same from got
+	status 0 "$sluice" store rm x y
+}
+
+holes_are_read_as_zeros() {
+	truncate -s 20M from
+	echo x >> from
+	status 0 "$sluice" cp from store://x
+	status 0 "$sluice" store get x to
+	same from to
+	status 0 "$sluice" store rm x
+}
+
+a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
+	noise 9000000 > old
+	noise 3000000 > new
+	status 0 "$sluice" cp old store://x
+	status 1 "$sluice" cp new store://x
+	says "'x' is taken; use -f to overwrite it"
+	"$sluice" cp -q store://x - | (sleep 0.5; cat > read) &
+	sleep 0.2
+	status 0 "$sluice" cp -f new store://x
+	status 0 "$sluice" store get x got
+	same new got
+	wait $! || fail "the reader"
+	same old read
+	status 0 "$sluice" store rm x
+	clean
+}
+
+what_cannot_become_a_blob_is_said() {
+	noise 1000 > from
+	: > empty
+	status 1 "$sluice" cp empty store://x
+	says "'empty' is empty, and a blob has at least one byte"
+	input=from status 1 "$sluice" cp - store://x
+	says "no length that is known"
+	status 1 "$sluice" cp /proc/self/status store://x
+	says "no length that is known"
+	status 1 "$sluice" cp nothing store://x
+	says "nothing"
+	status 1 "$sluice" cp --durable from store://x
+	says "durable"
+	status 1 "$sluice" cp from store://
+	says "a name is empty"
+	status 1 "$sluice" cp from "store://$(printf 'x%.0s' {1..256})"
+	says "255"
+	status 1 "$sluice" cp from 'store://a%0ab'
+	status 1 "$sluice" cp from 'store://x?colour=red'
+	says "colour"
+	status 1 "$sluice" cp store://x to
+	says "'x' is not there"
+	[ ! -e to ] || fail "there is a copy of nothing"
+	SLUICE_STORE=$folder/nobody status 1 "$sluice" cp from store://x
+	says "no store at '$folder/nobody': No such file or directory"
+	SLUICE_STORE=$folder/nobody status 1 "$sluice" cp store://x to
+	says "no store at '$folder/nobody'"
+	truncate -s 300M large
+	status 1 "$sluice" cp large store://x
+	says "are needed"
+	clean
+}
+
+memory_of_a_device_is_refused_as_long_as_the_store_has_none() {
+	noise 1000 > from
+	status 1 "$sluice" cp --device emulated:0 from store://x
+	says "not on device"
+	status 0 "$sluice" cp --device host from store://x
+	status 0 "$sluice" store rm x
+	status 2 "$sluice" cp --device host from to
+	says "--device"
+	status 1 env LD_LIBRARY_PATH=/nowhere "$sluice" cp --device 7 from store://x
+	clean
+}
+
+what_a_blob_is_stat_tells() {
+	noise 5000 > from
+	status 0 "$sluice" cp from 'store://x?cache'
+	status 0 "$sluice" stat store://x
+	grep -q '^kind  *blob$' out && grep -q '^place  *host$' out || fail "$(cat out)"
+	status 0 "$sluice" stat --json store://x
+	json out 'j["kind"] == "blob" and j["length"] == 5000 and j["backend"] == "store" and int(j["etag"]) > 0'
+	status 0 "$sluice" store stat --json x
+	json out 'j["cache"] and not j["pinned"]'
+	status 0 "$sluice" store rm x
+}
+
+a_blob_is_measured_as_a_file_is() {
+	noise 5000000 > from
+	status 0 "$sluice" cp from store://x
+	status 0 "$sluice" bench read store://x --repeat 2 --json
+	json out 'j["bytes"] == 5000000 and j["backend"] == "store"'
+	status 1 "$sluice" bench write store://x --size 2M --repeat 1
+	says "taken"
+	status 0 "$sluice" bench write store://x -f --size 2M --repeat 2 --json
+	status 0 "$sluice" stat --json store://x
+	json out 'j["length"] == 2 << 20'
+	status 0 "$sluice" store rm x
+}
+
+an_object_of_a_server_becomes_a_blob() {
+	remote
+	local n
+	for n in 1 4097 20000001; do
+		noise $n > from
+		status 0 "$sluice" cp "$plain/from" store://x
+		status 0 "$sluice" store get x to
+		same from to
+		rm -f back
+		status 0 "$sluice" cp store://x "$plain/back"
+		same from back
+		status 0 "$sluice" store rm x
+	done
+	# What passes is survived, what stays leaves nothing; as with files.
+	for ((i = 0; i < 8; i++)); do cat "$scratch/pattern"; done | head -c 8000001 > from
+	status 0 "$sluice" cp "$fault/b1/x?size=8000001&fault=reset:300000&times=3" store://x
+	status 0 "$sluice" cp -f "$fault/b2/x?size=8000001&ranges=no" store://x
+	status 0 "$sluice" store get x to
+	same from to
+	status 0 "$sluice" store rm x
+	status 1 "$sluice" cp "$plain/missing" store://x
+	says "404"
+	status 1 "$sluice" cp "$fault/b3/x?size=8000001&fault=status:500&times=1000" store://x
+	status 1 "$sluice" cp "$fault/b4/x?size=3000001&ranges=no&length=chunked&head=nolength" store://x
+	says "no length that is known"
+	clean
+}
+
+# The copy of an object that stands still in its middle, in the background.
+begin() {
+	remote
+	"$sluice" cp "$fault/$1" store://x 2> err &
+	copy=$!
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --json > out
+		grep -q '"created": 1, ' out && break
+		sleep 0.02
+	done
+	sleep 0.2
+}
+
+an_interrupted_copy_leaves_no_blob() {
+	local signal number still="size=8000001&fault=stall:300000&times=1000"
+	for signal in INT TERM; do
+		remote
+		timeout -s $signal 1 env --default-signal=$signal "$sluice" cp \
+			"$fault/i$signal/x?$still" store://x 2> err
+		says "interrupted; 'store://x' was not written"
+		clean
+	done
+	begin "i3/x?$still"
+	kill -TERM $copy
+	wait $copy
+	number=$?
+	[ $number = $((128 + 15)) ] || fail "status $number: it did not end by the signal"
+	begin "i4/x?$still"
+	kill -KILL $copy
+	wait $copy 2> /dev/null
+	clean
+}
+
+a_copy_whose_daemon_is_killed_fails_and_leaves_no_blob() {
+	local number
+	begin "k2/x?size=8000001&fault=stall:300000&times=8&stall_ms=1500"
+	kill -KILL "$(pgrep -P "$daemon")"
+	wait $copy
+	number=$?
+	[ $number = 1 ] || fail "status $number: $(cat err)"
+	says "replaced before the blob was sealed"
+	clean
+	# A reader does not notice.
+	noise 9000000 > from
+	status 0 "$sluice" cp from store://x
+	"$sluice" cp -q store://x - | (sleep 0.5; cat > read) &
+	sleep 0.2
+	kill -KILL "$(pgrep -P "$daemon")"
+	wait $! || fail "the reader"
+	same from read
+	status 0 "$sluice" store rm x
+	clean
+}
+
+run_cases
