@@ -20,6 +20,7 @@ unset http_proxy https_proxy HTTPS_PROXY all_proxy ALL_PROXY no_proxy NO_PROXY
 noise 1048573 > "$scratch/pattern"
 coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch" --pattern "$scratch/pattern"; }
 read -r line <&"${servers[0]}" || line="the servers did not start"
+server_plain=
 for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done
 export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20
 
@@ -100,13 +101,13 @@ a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
 	status 0 "$sluice" cp old store://x
 	status 1 "$sluice" cp new store://x
 	says "'x' is taken; use -f to overwrite it"
-	"$sluice" cp -q store://x - | (sleep 0.5; cat > read) &
+	"$sluice" cp -q store://x - | (sleep 0.5; cat > seen) &
 	sleep 0.2
 	status 0 "$sluice" cp -f new store://x
 	status 0 "$sluice" store get x got
 	same new got
 	wait $! || fail "the reader"
-	same old read
+	same old seen
 	status 0 "$sluice" store rm x
 	clean
 }
@@ -160,7 +161,8 @@ what_a_blob_is_stat_tells() {
 	noise 5000 > from
 	status 0 "$sluice" cp from 'store://x?cache'
 	status 0 "$sluice" stat store://x
-	grep -q '^kind  *blob$' out && grep -q '^place  *host$' out || fail "$(cat out)"
+	grep -q '^kind  *blob$' out || fail "$(cat out)"
+	grep -q '^place  *host$' out || fail "$(cat out)"
 	status 0 "$sluice" stat --json store://x
 	json out 'j["kind"] == "blob" and j["length"] == 5000 and j["backend"] == "store" and int(j["etag"]) > 0'
 	status 0 "$sluice" store stat --json x
@@ -254,12 +256,45 @@ a_copy_whose_daemon_is_killed_fails_and_leaves_no_blob() {
 	# A reader does not notice.
 	noise 9000000 > from
 	status 0 "$sluice" cp from store://x
-	"$sluice" cp -q store://x - | (sleep 0.5; cat > read) &
+	"$sluice" cp -q store://x - | (sleep 0.5; cat > seen) &
 	sleep 0.2
 	kill -KILL "$(pgrep -P "$daemon")"
 	wait $! || fail "the reader"
-	same from read
+	same from seen
 	status 0 "$sluice" store rm x
+	clean
+}
+
+a_blob_that_was_spilled_is_read_and_replaced() {
+	local other=$folder/spilling
+	"$SLUICED" --help | grep -q -- --spill || skip "this daemon does not spill"
+	mkdir files
+	"$SLUICED" --memory 40M --spill files --socket "$other" &
+	spilling=$!
+	trap 'kill $spilling' EXIT
+	export SLUICE_STORE=$other
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat > /dev/null 2>&1 && break
+		sleep 0.02
+	done
+	for i in a b c; do
+		noise 15000000 > $i
+		status 0 "$sluice" cp $i store://$i
+	done
+	status 0 "$sluice" store stat --json
+	json out 'j["spilled"] > 0'
+	for i in a b c a; do
+		"$sluice" cp -q store://$i - | cmp -s - $i || fail "$i"
+	done
+	status 0 "$sluice" cp -f store://a store://b
+	noise 14000000 > d
+	status 0 "$sluice" cp -f d store://a
+	status 0 "$sluice" cp -f d store://c
+	"$sluice" cp -q store://b - | cmp -s - a || fail "b"
+	for i in a c; do
+		"$sluice" cp -q store://$i - | cmp -s - d || fail "$i"
+	done
+	status 0 "$sluice" store rm a b c
 	clean
 }
 
