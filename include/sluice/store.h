@@ -6,8 +6,11 @@
  * changes, and other processes map it read-only. The daemon `sluiced` keeps descriptors, names and
  * accounts; it never touches the bytes, and what is sealed outlives the process that made it.
  *
- * A blob has a size, a place and bytes. The place is the host's memory (device -1) in this version;
- * blobs in the memory of a device come later, by the same calls.
+ * A blob has a size, a place and bytes. The place is the host's memory (device -1), or that of a device
+ * (see <sluice/device.h>): then its address is the device's, for streams and for sluice_read() and its like,
+ * not for the processor. A GPU's memory is shared by descriptors of the driver's, so a blob in it, too,
+ * outlives the process that made it. Where a device cannot share memory, or there is none of that number,
+ * the calls answer -ENOTSUP.
  *
  * Life. create -> created: writable, its own process only. seal -> sealed: read-only, for everyone who
  * may. delete -> dying: the name is free at once, the bytes stay until the last holder has released it.
@@ -40,6 +43,8 @@ typedef struct sluice_watch sluice_watch;
 #define SLUICE_BLOB_NAME_MOST 255
 /* Free bytes of a blob's metadata; with what describes a tensor it is 4 KiB. */
 #define SLUICE_BLOB_NOTE_MOST 3944
+/* Of the name of a place, with the NUL. */
+#define SLUICE_BLOB_PLACE_BYTES 32
 /* Blobs in one call of those that take several. */
 #define SLUICE_BLOB_BATCH 64
 
@@ -54,10 +59,12 @@ struct sluice_store_options {
 	/* Memory that stays mapped though no blob in it is held, so that getting it again costs nothing;
 	 * bytes; 0: 1 GiB. */
 	size_t cache_bytes;
+	/* The same of each device's memory; 0: 1 GiB. What is deleted is unmapped all the same. */
+	size_t device_cache_bytes;
 };
-#define SLUICE_STORE_OPTIONS_INIT                          \
-	{                                                  \
-		sizeof(struct sluice_store_options), 0, 0, \
+#define SLUICE_STORE_OPTIONS_INIT                             \
+	{                                                     \
+		sizeof(struct sluice_store_options), 0, 0, 0, \
 	}
 
 /*
@@ -69,7 +76,10 @@ struct sluice_store_options {
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
                                  sluice_store **out);
 
-/* -EBUSY, and nothing happens, while blobs or watches of it are held. NULL is allowed. */
+/*
+ * -EBUSY, and nothing happens, while blobs or watches of it are held. Waits for seals in stream order that are
+ * under way: for their streams. NULL is allowed.
+ */
 SLUICE_API int sluice_store_close(sluice_store *s);
 
 /* ---------------------------------------------------------------------------------- metadata */
@@ -138,11 +148,16 @@ struct sluice_blob_options {
 /*
  * Makes a blob of n bytes, writable by this process until its seal. Its contents are undefined; its
  * memory is aligned to 4096 bytes. name NULL or "": it has none, and others get it by its id. device -1:
- * the host. o may be NULL.
+ * the host; else the number of a device, whose driver may be called. o may be NULL.
+ *
+ * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
+ * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. Nothing on a
+ * device is SLUICE_BLOB_PUBLIC: its driver knows no seals.
  *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
  * left; the sentence says who holds what. -EDQUOT: more than a user may have; the sentence says of what.
- * -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is not there.
+ * -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is not there, or its
+ * memory cannot be shared.
  * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
  */
 SLUICE_API int sluice_blob_create(sluice_store *s, const char *name, size_t n, int device,
@@ -172,8 +187,37 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
  * -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
-/* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. */
+/* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. They may be
+ * in different places: what belongs together on the host and on devices is published as one. */
 SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
+
+/*
+ * The same in stream order: the call returns at once, and the blobs are sealed when the stream has done all it was
+ * given before, soon after and by a thread of the store's. The stream is a device's, and need not be that of the blobs.
+ * Until then nobody but the stream writes to the blobs. A handle may be released meanwhile, and is sealed all the
+ * same; if the process dies before the stream has come that far the blob is gone. sluice_blob_wait_sealed() says how it
+ * ended. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the device has
+ * no stream order, or v holds blobs that are SLUICE_BLOB_PUBLIC. -ENODEV, -ENOMEM.
+ */
+SLUICE_API int sluice_blob_seal_on(sluice_blob *b, sluice_stream stream);
+SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream);
+/*
+ * Waits until a seal in stream order has happened: 0, or why it failed (as sluice_blob_seal(), or -EIO: the
+ * device has failed); the blob then is as it was before. -ETIMEDOUT: not yet; timeout_ms as for sluice_wait(). 0 for
+ * a blob that is sealed. -EINVAL: nothing was asked for.
+ */
+SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
+
+/*
+ * Publishes n bytes of a device's memory that the program has allocated itself (with cudaMalloc, or sluice_device_alloc),
+ * from memory on, without a copy. They are sealed at once: the program writes to them no more, and does not free
+ * them before the blob is deleted and nobody holds it (sluice_blob_stat() says who does). The blob lives
+ * as long as its process is connected, at most: see SLUICE_BLOB_OF_PROCESS. All of the allocation that the bytes are in can
+ * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing, SLUICE_BLOB_PUBLIC
+ * is -ENOTSUP. -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
+ */
+SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void *memory, size_t n,
+                                   const struct sluice_blob_options *o, sluice_blob **out);
 
 /* --------------------------------------------------------------------------------------- get */
 
@@ -186,6 +230,12 @@ SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms
                                sluice_blob **out);
 /* By id; ids are never used again. */
 SLUICE_API int sluice_blob_get_id(sluice_store *s, uint64_t id, int timeout_ms, sluice_blob **out);
+/*
+ * The same, to be used by another device than the one it is on, which must be able to reach that. -ENOTSUP: it cannot. A
+ * blob on the host, too: then its memory is registered with the device (pinned) for the life of its mapping.
+ */
+SLUICE_API int sluice_blob_get_on(sluice_store *s, const char *name, int device, int timeout_ms,
+                                  sluice_blob **out);
 /* All of count blobs, at most SLUICE_BLOB_BATCH, or none. The time-out is for all together. */
 SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, size_t count,
                                     int timeout_ms, sluice_blob **out);
@@ -196,8 +246,16 @@ SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, s
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
 SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
-/* -1: the host. */
+/* The device whose memory it is in, by its number in this process; -1: the host. */
 SLUICE_API int sluice_blob_device(const sluice_blob *b);
+/* How long its bytes live. */
+enum sluice_blob_kind {
+	SLUICE_BLOB_ON_HOST = 1, /* until it is deleted and nobody holds it */
+	SLUICE_BLOB_ON_DEVICE,   /* the same */
+	SLUICE_BLOB_OF_PROCESS, /* on a device, at most as long as the process that published it: if that ends while others
+	                          * hold the blob, they must not use its bytes any more */
+};
+SLUICE_API int sluice_blob_kind(const sluice_blob *b);
 /* Which names it for every process, and for ever; 0 before the seal. */
 SLUICE_API uint64_t sluice_blob_id(const sluice_blob *b);
 /* "" if it has none. */
@@ -246,6 +304,10 @@ struct sluice_blob_info {
 	uint32_t user;    /* whose it is: uid */
 	int32_t process;  /* that made it */
 	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
+	int kind;         /* of enum sluice_blob_kind */
+	/* The device as the store knows it, for every process: its PCI address, "0000:65:00.0", or what
+	 * sluice_device_find() takes; "" for the host. device is -2 if this process does not have it. */
+	char place[SLUICE_BLOB_PLACE_BYTES];
 };
 SLUICE_API int sluice_blob_stat(sluice_store *s, const char *name, struct sluice_blob_info *out);
 /*
@@ -275,6 +337,22 @@ struct sluice_store_stats {
 	uint64_t up_ns;                         /* since the server began */
 };
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
+
+/*
+ * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold
+ * for those who keep to them. Memory counts until the last process has unmapped it.
+ */
+struct sluice_store_device {
+	size_t size;                         /* in: sizeof(struct sluice_store_device) */
+	char place[SLUICE_BLOB_PLACE_BYTES]; /* as in struct sluice_blob_info */
+	int device;             /* by its number in this process; -2: it does not have it */
+	uint64_t memory_limit;  /* bytes; UINT64_MAX: none */
+	uint64_t memory_bytes;  /* now: of blobs and of leases */
+	uint64_t leaving_bytes; /* now, of these: deleted, and still mapped by somebody */
+};
+/* One by one, index from 0; -ENOENT past the last one. A device is known once a blob was made there. */
+SLUICE_API int sluice_store_device(sluice_store *s, unsigned index,
+                                   struct sluice_store_device *out);
 
 /* ------------------------------------------------------------------------------------- watch */
 

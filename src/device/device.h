@@ -32,6 +32,13 @@ struct sl_command {
 
 struct sl_device;
 
+/* An allocation of one process, for others; what is in handle the kind of device says. */
+struct sl_lent_memory {
+	const void *start; /* in the process that has made it */
+	uint64_t length;   /* bytes */
+	uint8_t handle[64];
+};
+
 /*
  * What a kind of device offers. Every function is a driver call: it may be held up by what other
  * threads do with the driver, so only these call them: the caller's thread inside a public function,
@@ -91,11 +98,44 @@ struct sl_device_ops {
 	void (*leave)(void);
 };
 
+/*
+ * Memory of a device that several processes have mapped. All are calls of a driver, as those above, and may be held up
+ * by waits that are pending. Lengths are multiples of granularity. Results as above.
+ */
+struct sl_device_sharing {
+	size_t granularity; /* bytes */
+	/*
+	 * New memory, mapped for writing, and a descriptor for it that can be sent to other processes. It lives as long as
+	 * descriptors or mappings of it do, in whatever process. -ENOMEM.
+	 */
+	int (*make)(struct sl_device *device, size_t length, void **out, int *fd);
+	/*
+	 * Maps what another process, or this one, has made: `device` is the one that it is on; `by` another one that uses
+	 * it, or the same. Read-only: neither streams nor copies can write to it. The descriptor stays the caller's, who has
+	 * it from somebody he does not trust: -EBADMSG, if it is something else, or shorter than length.
+	 * -ENOTSUP: `by` cannot reach it.
+	 */
+	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+	           void **out);
+	/* Of make or map, with its length. Waits for what uses it, perhaps for all that the device has to do. */
+	int (*unmap)(struct sl_device *device, void *memory, size_t length);
+	/*
+	 * What others need to map the allocation that memory is in, which somebody else made: its start and length, and
+	 * bytes that say the rest. -ENOTSUP: it cannot be shared.
+	 */
+	int (*lend)(struct sl_device *device, const void *memory, struct sl_lent_memory *out);
+	/* Maps that in another process. It may be written to: drivers offer nothing else. Ended by give_back(). A second time
+	 * in one process it may be the same mapping, counted. */
+	int (*borrow)(struct sl_device *device, const struct sl_lent_memory *memory, void **out);
+	int (*give_back)(struct sl_device *device, void *start);
+};
+
 struct sl_device {
 	const struct sl_device_ops *ops;
-	const struct sl_device_kind *kind; /* set with the index */
-	int index;                         /* the public number */
-	char name[24];                     /* "emulated:0" */
+	const struct sl_device_sharing *sharing; /* NULL: its memory cannot be shared */
+	const struct sl_device_kind *kind;       /* set with the index */
+	int index;                               /* the public number */
+	char name[24];                           /* "emulated:0" */
 };
 
 /* A kind of devices. The table is in sluice.c, its last row is NULL. */

@@ -186,6 +186,7 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 		for (unsigned i = 0; i < n; i++) {
 			m.create.items[i].bytes = without[i]->bytes;
 			m.create.items[i].device = -1;
+			m.create.items[i].kind = SLUICE_BLOB_ON_HOST;
 			m.create.items[i].flags = without[i]->flags;
 			if (without[i]->flags & SLUICE_BLOB_RESERVE)
 				strcpy(m.create.items[i].name, without[i]->name);

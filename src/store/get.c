@@ -227,6 +227,8 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	sl_message_begin(&server->out, SL_MEMORY, serial, 0);
 	server->out.memory.region = region->id;
 	server->out.memory.bytes = region->bytes;
+	server->out.memory.device = -1;
+	server->out.memory.kind = SLUICE_BLOB_ON_HOST;
 	sl_peer_send(server, peer, &server->out, fd);
 }
 
@@ -328,7 +330,8 @@ static int borrow(struct sl_server *server, struct sl_peer *peer, struct sl_lent
 	                               .region_bytes = region->bytes,
 	                               .offset = record.place.offset,
 	                               .capacity = sl_region_range_bytes(region),
-	                               .device = -1};
+	                               .device = -1,
+	                               .kind = SLUICE_BLOB_ON_HOST};
 	memcpy(out->name, record.key.name, record.key.length);
 	if (record.metadata_size)
 		sl_message_add_record(&server->out, record.metadata);

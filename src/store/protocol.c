@@ -37,6 +37,9 @@ static const struct shape {
 	[SL_STAT] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LIST] = {sizeof(struct sl_list_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_STATS] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
+	[SL_DEVICE] = {sizeof(struct sl_device_request), 0, 0, 0, 0, FROM_CLIENT, true},
+	[SL_OFFER] = {sizeof(struct sl_offer), 0, 0, 0, 0, FROM_CLIENT, false},
+	[SL_HAVE] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
 	[SL_BYE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_WELCOME] = {sizeof(struct sl_welcome), 0, 0, 0, 0, FROM_SERVER, true},
 	[SL_LEASES] = {HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST, 0, FROM_SERVER, true},
@@ -48,6 +51,8 @@ static const struct shape {
                      FROM_SERVER, true},
 	[SL_COUNTS] = {sizeof(struct sl_counts), 0, 0, 0, 0, FROM_SERVER, true},
 	[SL_REFUSAL] = {sizeof(struct sl_refusal), 0, 0, 0, 0, FROM_SERVER, true},
+	[SL_DEVICE_IS] = {sizeof(struct sl_device_is), 0, 0, 0, 0, FROM_SERVER, true},
+	[SL_FORGET] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_SERVER, false},
 	[SL_EVENT] = {sizeof(struct sl_event), 0, 0, 0, 0, FROM_SERVER, false},
 };
 
@@ -288,6 +293,17 @@ static int check_record(const union sl_message *m, bool needed, uint64_t blob_by
 	return sl_record_check(record, bytes, blob_bytes);
 }
 
+static bool is_kind(uint32_t kind)
+{
+	return kind >= SLUICE_BLOB_ON_HOST && kind <= SLUICE_BLOB_OF_PROCESS;
+}
+
+/* A device, or the host, and what kind of memory is there. */
+static bool is_memory(int32_t device, uint32_t kind)
+{
+	return is_kind(kind) && device >= -1 && (device == -1) == (kind == SLUICE_BLOB_ON_HOST);
+}
+
 static int check_create(const union sl_message *m)
 {
 	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
@@ -299,6 +315,8 @@ static int check_create(const union sl_message *m)
 		rc = check_string(item->name, true);
 		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 || item->flags & ~known))
 			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
+		if (!rc && (!is_memory(item->device, item->kind) || item->zero))
+			rc = sl_fail(-EPROTO, "no place that there is");
 	}
 	return rc;
 }
@@ -312,7 +330,8 @@ static int check_seal(const union sl_message *m)
 		const struct sl_seal_item *item = &m->seal.items[i];
 
 		rc = check_string(item->name, true);
-		if (!rc && (!item->bytes || item->zero || item->flags & ~known))
+		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 ||
+		            item->start > INT64_MAX / 2 || item->zero || item->flags & ~known))
 			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
 	}
 	if (!rc && m->head.count > 1 && sl_message_record(m))
@@ -334,19 +353,45 @@ static int check_place(const struct sl_place *place, uint64_t bytes)
 {
 	return place->offset > place->region_bytes ||
 	                       place->capacity > place->region_bytes - place->offset ||
-	                       bytes > place->capacity || place->zero
+	                       bytes > place->capacity || !is_memory(place->device, place->kind)
 	               ? sl_fail(-EPROTO, "a place beyond its region")
 	               : 0;
 }
 
-static int check_places(const union sl_message *m)
+/* One that is none has no ticket, and is all zeros. */
+static int check_lease(const struct sl_lease *lease)
+{
+	static const struct sl_lease none;
+
+	if (!lease->ticket)
+		return memcmp(lease, &none, sizeof(none)) ? sl_fail(-EPROTO, "half a lease") : 0;
+	if (lease->make > 1 || lease->zero)
+		return sl_fail(-EPROTO, "no value that there is");
+	return check_place(&lease->place, 0);
+}
+
+static int check_leases(const union sl_message *m)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && m->head.type == SL_FOUND && i < m->head.count; i++)
-		rc = check_place(&m->found.items[i].lease.place, 0);
+		rc = check_lease(&m->found.items[i].lease);
 	for (unsigned i = 0; !rc && m->head.type == SL_LEASES && i < m->head.count; i++)
-		rc = check_place(&m->leases.items[i].place, 0);
+		rc = check_lease(&m->leases.items[i]);
+	return rc;
+}
+
+/* The name of a device; "" if there is to be none. */
+static int check_device(const char place[SLUICE_BLOB_PLACE_BYTES], bool none)
+{
+	int rc = sl_name_check(place, SLUICE_BLOB_PLACE_BYTES, none);
+
+	if (!rc && none && place[0])
+		rc = sl_fail(-EPROTO, "a number and a place");
+	for (size_t i = strnlen(place, SLUICE_BLOB_PLACE_BYTES); !rc && i < SLUICE_BLOB_PLACE_BYTES;
+	     i++)
+		if (place[i])
+			rc = sl_fail(-EPROTO, "there is something behind the end of a name");
 	return rc;
 }
 
@@ -372,8 +417,15 @@ static int check_info(const union sl_message *m)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < m->head.count; i++)
-		rc = check_string(m->info.items[i].name, true);
+	for (unsigned i = 0; !rc && i < m->head.count; i++) {
+		const struct sl_info_item *item = &m->info.items[i];
+
+		rc = check_string(item->name, true);
+		if (!rc && (!is_memory(item->device, item->kind) || item->zero))
+			rc = sl_fail(-EPROTO, "no place that there is");
+		if (!rc)
+			rc = check_device(item->place, item->device == -1);
+	}
 	return rc;
 }
 
@@ -403,13 +455,25 @@ static int check_body(const union sl_message *m)
 		                                     : check_string(m->list.prefix, true);
 	case SL_LEASES:
 	case SL_FOUND:
-		return check_places(m);
+		return check_leases(m);
 	case SL_LENT:
 		return check_lent(m);
 	case SL_REGION:
 		return m->region.writable > 1 || m->region.zero
 		               ? sl_fail(-EPROTO, "no value that there is")
 		               : 0;
+	case SL_MEMORY:
+		return is_memory(m->memory.device, m->memory.kind)
+		               ? 0
+		               : sl_fail(-EPROTO, "no place that there is");
+	case SL_DEVICE:
+		if (m->device.number < -1 || m->device.zero)
+			return sl_fail(-EPROTO, "no value that there is");
+		return check_device(m->device.place, m->device.number != -1);
+	case SL_DEVICE_IS:
+		if (m->device_is.number < 0 || m->device_is.zero)
+			return sl_fail(-EPROTO, "no value that there is");
+		return check_device(m->device_is.place, false);
 	case SL_INFO:
 		return check_info(m);
 	case SL_REFUSAL:

@@ -7,7 +7,12 @@
  *
  * A client's request has a serial number, and its reply the same; replies may come in another order. Requests
  * without a reply, and what the server sends to watchers, have the serial number 0. A reply with an error is
- * a struct sl_refusal. Descriptors go from the server to clients only.
+ * a struct sl_refusal. Descriptors go from the server to clients, and with SL_OFFER, exactly one, to the server.
+ *
+ * Memory of a device is made by the client: the server leases a range of a region that does not exist yet
+ * (lease.make), the client makes it, and offers its descriptor before it seals anything in it. Whoever maps such
+ * a region for reading asks for its descriptor as for any other. When it is to go, all who had it
+ * are told (SL_FORGET), and its bytes count until each has answered (SL_DROP), or is dead.
  */
 #ifndef SL_STORE_PROTOCOL_H
 #define SL_STORE_PROTOCOL_H
@@ -21,7 +26,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 1
+#define SL_PROTOCOL_VERSION 2
 /* No message is longer. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -42,14 +47,18 @@ enum sl_message_type {
 	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
 	SL_BORROW,    /* a public blob of another user; answered by SL_LENT */
 	SL_RETURN,    /* blobs that were lent; no reply */
-	SL_DROP,      /* regions that are not mapped for writing any more; no reply */
-	SL_NUDGE,     /* what was deleted is not held here any more; no reply */
-	SL_DELETE,    /* answered by SL_DONE */
-	SL_PIN,       /* answered by SL_DONE */
-	SL_STAT,      /* answered by SL_INFO, one item */
-	SL_LIST,      /* answered by SL_INFO */
-	SL_STATS,     /* answered by SL_COUNTS */
-	SL_BYE,       /* everything is unmapped; no reply */
+	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
+	               * at all any more; no reply */
+	SL_NUDGE,  /* what was deleted is not held here any more; no reply */
+	SL_DELETE, /* answered by SL_DONE */
+	SL_PIN,    /* answered by SL_DONE */
+	SL_STAT,   /* answered by SL_INFO, one item */
+	SL_LIST,   /* answered by SL_INFO */
+	SL_STATS,  /* answered by SL_COUNTS */
+	SL_DEVICE, /* answered by SL_DEVICE_IS */
+	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
+	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
+	SL_BYE, /* everything is unmapped; no reply */
 	SL_WELCOME,
 	SL_LEASES,
 	SL_FOUND,
@@ -59,6 +68,8 @@ enum sl_message_type {
 	SL_INFO,
 	SL_COUNTS,
 	SL_REFUSAL,
+	SL_DEVICE_IS,
+	SL_FORGET, /* to clients: regions of devices that are to be unmapped once nothing in them is held */
 	SL_EVENT, /* to watchers */
 	SL_TYPES
 };
@@ -95,10 +106,30 @@ struct sl_welcome {
 	uint32_t user; /* whose catalogue it is: uid */
 };
 
+/* A device is the same for all processes of a machine by its place, see struct sluice_blob_info; here it has a number,
+ * which the server has given it, and which never changes. */
+struct sl_device_request {
+	struct sl_head head;
+	int32_t number; /* -1: that of the place, which is known from then on */
+	uint32_t zero;
+	char place[SLUICE_BLOB_PLACE_BYTES]; /* "" if number is not -1 */
+};
+struct sl_device_is {
+	struct sl_head head;
+	int32_t number;
+	uint32_t zero;
+	uint64_t memory_limit, memory_bytes, leaving_bytes;
+	char place[SLUICE_BLOB_PLACE_BYTES];
+};
+
 struct sl_create_item {
 	uint64_t bytes;
-	int32_t device;
+	int32_t device; /* -1: the host; else by the server's number */
 	uint32_t flags; /* of enum sluice_blob_flags */
+	/* Of enum sluice_blob_kind. OF_PROCESS: bytes is the size of the allocation, from its start, and what
+	 * is offered for it is a memfd that holds what the driver of the device needs to open it. */
+	uint32_t kind;
+	uint32_t zero;
 	char name[SL_NAME_BYTES];
 };
 struct sl_create {
@@ -113,11 +144,13 @@ struct sl_place {
 	uint64_t offset;
 	uint64_t capacity; /* of the range */
 	int32_t device;
-	uint32_t zero;
+	uint32_t kind; /* of enum sluice_blob_kind */
 };
 /* Memory that a client may make a blob in. */
 struct sl_lease {
 	uint64_t ticket; /* stands for it until the seal; 0: there is none */
+	uint32_t make;   /* 1: the region is to be made and offered by who gets this; else 0 */
+	uint32_t zero;
 	struct sl_place place;
 };
 struct sl_leases {
@@ -128,6 +161,12 @@ struct sl_memory {
 	struct sl_head head;
 	uint64_t region;
 	uint64_t bytes;
+	int32_t device;
+	uint32_t kind;
+};
+struct sl_offer {
+	struct sl_head head;
+	uint64_t region;
 };
 
 /*
@@ -150,6 +189,7 @@ _Static_assert(sizeof(struct sl_record) + 16 * SLUICE_BLOB_RANK_MOST + SLUICE_BL
 struct sl_seal_item {
 	uint64_t ticket;
 	uint64_t bytes; /* at most the capacity of the lease */
+	uint64_t start; /* of the blob in its range; not 0 only in a region of a process */
 	uint32_t flags; /* of enum sluice_blob_flags */
 	uint32_t zero;
 	char name[SL_NAME_BYTES]; /* "" if it has none, or the one it was created with */
@@ -166,7 +206,8 @@ struct sl_annotate {
 };
 
 struct sl_id_item {
-	uint64_t id; /* SL_ABORT: ticket; SL_RETURN: of a blob; SL_DROP: of a region */
+	uint64_t
+		id; /* SL_ABORT: ticket; SL_RETURN: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
 	uint32_t user;
 	uint32_t count; /* SL_RETURN: how often it was lent */
 };
@@ -242,6 +283,9 @@ struct sl_info_item {
 	int32_t device;
 	uint32_t state, flags, holders, user;
 	int32_t process;
+	uint32_t kind;
+	uint32_t zero;
+	char place[SLUICE_BLOB_PLACE_BYTES];
 	char name[SL_NAME_BYTES];
 };
 struct sl_info {
@@ -282,6 +326,9 @@ union sl_message {
 	struct sl_found found;
 	struct sl_region_request region;
 	struct sl_memory memory;
+	struct sl_device_request device;
+	struct sl_device_is device_is;
+	struct sl_offer offer;
 	struct sl_locate locate;
 	struct sl_borrow borrow;
 	struct sl_lent lent;

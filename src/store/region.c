@@ -417,6 +417,7 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out)
 	                  .region_bytes = ticket->region->bytes,
 	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
 	                  .capacity = sl_region_range_bytes(ticket->region),
-	                  .device = -1},
+	                  .device = -1,
+	                  .kind = SLUICE_BLOB_ON_HOST},
 	};
 }

@@ -92,6 +92,7 @@ static void describe(struct sl_owner *owner, uint32_t slot, struct sl_info_item 
 		.memory = region ? sl_region_range_bytes(region) : 0,
 		.made_ns = (int64_t)(record.creator & ((UINT64_C(1) << 42) - 1)) * 1000000,
 		.device = record.place.device,
+		.kind = record.place.kind,
 		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED
 	                 : state == SL_ENTRY_DYING ? SLUICE_BLOB_IS_DYING
 	                                           : SLUICE_BLOB_IS_SEALED,

@@ -67,7 +67,17 @@ static void fill_place(struct sl_place *place)
 	place->region_bytes = 65536;
 	place->offset = draw(4) * 4096;
 	place->capacity = 4096;
-	place->device = -1;
+	place->device = (int32_t)draw(3) - 1;
+	place->kind = place->device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
+}
+
+static void fill_lease(struct sl_lease *lease)
+{
+	lease->ticket = draw(3);
+	if (!lease->ticket)
+		return;
+	lease->make = (uint32_t)draw(2);
+	fill_place(&lease->place);
 }
 
 /* One that is right, of any type. */
@@ -75,10 +85,11 @@ static void make(union sl_message *m)
 {
 	unsigned type = 1 + (unsigned)draw(SL_TYPES - 1), count = 1 + (unsigned)draw(4);
 	bool replied = type != SL_ANNOTATE && type != SL_ABORT && type != SL_RETURN &&
-	               type != SL_DROP && type != SL_BYE && type != SL_NUDGE && type != SL_EVENT;
+	               type != SL_DROP && type != SL_BYE && type != SL_NUDGE && type != SL_EVENT &&
+	               type != SL_OFFER && type != SL_HAVE && type != SL_FORGET;
 	bool items = type == SL_CREATE || type == SL_SEAL || type == SL_ABORT || type == SL_GET ||
-	             type == SL_RETURN || type == SL_DROP || type == SL_LEASES ||
-	             type == SL_FOUND || type == SL_INFO;
+	             type == SL_RETURN || type == SL_DROP || type == SL_HAVE || type == SL_FORGET ||
+	             type == SL_LEASES || type == SL_FOUND || type == SL_INFO;
 
 	if (type == SL_REFUSAL) {
 		sl_message_refuse(m, 1, -ENOENT, "it is not there");
@@ -89,6 +100,8 @@ static void make(union sl_message *m)
 		switch (type) {
 		case SL_CREATE:
 			m->create.items[i].bytes = 1 + draw(1000);
+			m->create.items[i].device = (int32_t)i - 1;
+			m->create.items[i].kind = i ? SLUICE_BLOB_OF_PROCESS : SLUICE_BLOB_ON_HOST;
 			name(m->create.items[i].name);
 			break;
 		case SL_SEAL:
@@ -99,17 +112,31 @@ static void make(union sl_message *m)
 			name(m->get.items[i].name);
 			break;
 		case SL_LEASES:
-			fill_place(&m->leases.items[i].place);
+			fill_lease(&m->leases.items[i]);
 			break;
 		case SL_FOUND:
-			fill_place(&m->found.items[i].lease.place);
+			fill_lease(&m->found.items[i].lease);
 			break;
 		case SL_INFO:
 			name(m->info.items[i].name);
+			m->info.items[i].device = (int32_t)i - 1;
+			m->info.items[i].kind = i ? SLUICE_BLOB_ON_DEVICE : SLUICE_BLOB_ON_HOST;
+			if (i)
+				strcpy(m->info.items[i].place, "0000:65:00.0");
 			break;
 		}
 	if (type == SL_HELLO)
 		m->hello.role = SL_ROLE_CLIENT;
+	if (type == SL_DEVICE)
+		m->device.number = (int32_t)draw(3) - 1;
+	if (type == SL_DEVICE && m->device.number < 0)
+		strcpy(m->device.place, "emulated:0");
+	if (type == SL_DEVICE_IS)
+		strcpy(m->device_is.place, "emulated:1");
+	if (type == SL_MEMORY) {
+		m->memory.device = (int32_t)draw(2) - 1;
+		m->memory.kind = m->memory.device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
+	}
 	if (type == SL_LIST)
 		m->list.most = 5;
 	if (type == SL_DELETE || type == SL_PIN || type == SL_STAT)
@@ -214,6 +241,8 @@ static void read_message(const union sl_message *m)
 		case SL_ABORT:
 		case SL_RETURN:
 		case SL_DROP:
+		case SL_HAVE:
+		case SL_FORGET:
 			sum += m->ids.items[i].id + m->ids.items[i].count;
 			break;
 		case SL_LEASES:
@@ -230,6 +259,10 @@ static void read_message(const union sl_message *m)
 		}
 	if (m->head.type == SL_HELLO)
 		read_name(m, m->hello.prefix);
+	if (m->head.type == SL_DEVICE || m->head.type == SL_DEVICE_IS)
+		require(memchr(m->head.type == SL_DEVICE ? m->device.place : m->device_is.place, 0,
+		               SLUICE_BLOB_PLACE_BYTES),
+		        "the name of a device has no end", m);
 	if (m->head.type == SL_LIST)
 		read_name(m, m->list.prefix);
 	if (m->head.type == SL_EVENT)

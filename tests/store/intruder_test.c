@@ -213,6 +213,7 @@ static void misname(struct intruder *i)
 	sl_message_begin(&m, SL_CREATE, 2, 1);
 	m.create.items[0].bytes = 100;
 	m.create.items[0].device = -1;
+	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
 	if (k < 4)
 		memcpy(m.create.items[0].name, names[k], SL_NAME_BYTES);
 	else
@@ -273,6 +274,7 @@ static void keep_writing(struct intruder *i)
 	sl_message_begin(&m, SL_CREATE, 2, 1);
 	m.create.items[0].bytes = 100;
 	m.create.items[0].device = -1;
+	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
 	m.create.items[0].flags = SLUICE_BLOB_PUBLIC;
 	raw_send(fd, &m, m.head.bytes);
 	raw_receive(fd, &m, NULL);
@@ -504,6 +506,7 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 	sl_message_begin(&m, SL_CREATE, 2, 1);
 	m.create.items[0].bytes = MIB;
 	m.create.items[0].device = -1;
+	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
 	raw_send(fd, &m, m.head.bytes);
 	assert_true(raw_receive(fd, &m, NULL) > 0);
 	lease = m.leases.items[0];
