@@ -66,7 +66,7 @@ clean:
 
 help:
 	@echo 'make              build the library and the command into build/'
-	@echo 'make demo         simulate, store 200 images in the background, and look at them in demo/'
+	@echo 'make demo         simulate, store 200 images in the background, and look at some in demo/'
 	@echo 'make demo-files   copy a file of 1 GiB with sluice, cp and dd, and compare'
 	@echo 'make check        build and run the tests, with sanitizers; some minutes'
 	@echo 'make check-gpu    the tests on an NVIDIA GPU; skipped without one'

@@ -26,8 +26,7 @@ static int produce(sluice_store *store, const char *name, size_t count)
 	sluice_blob *blob;
 	double *numbers;
 
-	metadata.code = 2; /* floating point, as DLPack has it */
-	metadata.bits = 64;
+	metadata.type = SLUICE_FLOAT64;
 	metadata.rank = 1;
 	metadata.shape[0] = (int64_t)count;
 	options.metadata = &metadata;

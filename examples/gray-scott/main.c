@@ -14,6 +14,7 @@
 #include "options.h"
 #include "parallel.h"
 #include "progress.h"
+#include "publish.h"
 
 /* Steps between two looks at whether somebody wants no more. */
 enum { STEPS_MOST = 256 };
@@ -49,7 +50,8 @@ struct run {
 	struct checksum checksum;
 	const struct storage_kind *kind;
 	struct storage *storage;
-	double computed, waited, closed; /* seconds */
+	struct publish publish;
+	double computed, waited, closed, published; /* seconds */
 };
 
 /* The steps of one image. False when it is interrupted: then they are not complete. */
@@ -84,6 +86,15 @@ static int store(struct run *run, unsigned image)
 	return rc;
 }
 
+/* Whatever becomes of it, the run goes on. */
+static void publish(struct run *run, unsigned image)
+{
+	double before = progress_now();
+
+	publish_image(&run->publish, image, run->reaction);
+	run->published += progress_now() - before;
+}
+
 /* Until all images are made, storage fails or somebody wants no more. */
 static int simulate(struct run *run)
 {
@@ -99,6 +110,7 @@ static int simulate(struct run *run)
 		if (!complete)
 			break;
 		rc = store(run, i);
+		publish(run, i);
 		progress_update(&progress, i + 1);
 	}
 	progress_end(&progress);
@@ -111,7 +123,7 @@ static void print_summary(const struct run *run)
 	struct storage_totals totals = run->kind->totals(run->storage);
 	double cells = (double)o->reaction.rows * (double)o->reaction.columns;
 	double images = (double)totals.frames, raw = images * cells * sizeof(float);
-	double all = run->computed + run->waited + run->closed;
+	double all = run->computed + run->waited + run->closed + run->published;
 
 	printf("%" PRIu64 " images of %zu x %zu in %.2f s: %.1f images/s, %.1f MB/s\n",
 	       totals.frames, o->reaction.rows, o->reaction.columns, all, images / all,
@@ -121,6 +133,9 @@ static void print_summary(const struct run *run)
 	       parallel_threads(run->parallel));
 	printf("waited for storage for %.2f s, %.1f%%, and for %.2f s at the end\n", run->waited,
 	       100 * run->waited / all, run->closed);
+	if (o->publish)
+		printf("published %u of them in the store as %s/..., for %.2f s\n",
+		       run->publish.count, o->publish, run->published);
 	if (totals.bytes == 0)
 		return;
 	printf("stored %.1f MB as %.1f MB with %s", raw / 1e6, (double)totals.bytes / 1e6,
@@ -169,6 +184,20 @@ static int close_storage(struct run *run)
 	return rc;
 }
 
+static void start_publishing(struct run *run)
+{
+	const struct options *o = &run->options;
+	const struct publish_options options = {.name = o->publish,
+	                                        .rows = o->reaction.rows,
+	                                        .columns = o->reaction.columns,
+	                                        .images = o->images,
+	                                        .steps = o->extra_steps + 1,
+	                                        .every = o->publish_every};
+
+	if (publish_open(&run->publish, &options))
+		errx(1, "--publish: %s", run->publish.message);
+}
+
 static void start(struct run *run)
 {
 	const struct reaction_options *grid = &run->options.reaction;
@@ -181,6 +210,8 @@ static void start(struct run *run)
 	if (checksum_open(&run->checksum, run->options.checksums))
 		err(1, "'%s'", run->options.checksums);
 	run->kind = run->options.storage;
+	if (run->options.publish)
+		start_publishing(run);
 }
 
 /* Whoever started this sees by what it ended; for a shell that is 130 after a Ctrl-C. */
@@ -207,6 +238,7 @@ int main(int argc, char **argv)
 	rc = open_storage(&run);
 	if (!rc)
 		rc = simulate(&run);
+	publish_close(&run.publish);
 	closed = close_storage(&run);
 	rc = rc ? rc : closed;
 	if (rc)
@@ -216,6 +248,10 @@ int main(int argc, char **argv)
 	if (checksum_close(&run.checksum)) {
 		warn("'%s'", run.options.checksums);
 		rc = -EIO;
+	}
+	if (run.publish.failed) {
+		warnx("images are missing in the store: %s", run.publish.message);
+		rc = rc ? rc : run.publish.failed;
 	}
 	if (!rc && interrupted)
 		obey(&run);

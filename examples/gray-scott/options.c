@@ -18,7 +18,9 @@ enum {
 	KEY_WAITING,
 	KEY_BLOCKS,
 	KEY_THREADS,
-	KEY_CHECKSUMS
+	KEY_CHECKSUMS,
+	KEY_PUBLISH,
+	KEY_PUBLISH_EVERY
 };
 
 static const struct argp_option option_list[] = {
@@ -43,6 +45,12 @@ static const struct argp_option option_list[] = {
          "Finished images that may wait until the one before them is stored (1)", 1},
 	{"checksums", KEY_CHECKSUMS, "FILE", 0,
          "Write the CRC-32 of each image as it was computed, a line each", 1},
+	{"publish", KEY_PUBLISH, "NAME", 0,
+         "Put images into the store as well, as NAME/000000, NAME/000001 ...; $SLUICE_STORE says "
+         "where that is",
+         1},
+	{"publish-every", KEY_PUBLISH_EVERY, "N", 0,
+         "Put each Nth image there, beginning with the first, and the last one (1)", 1},
 	{0},
 };
 
@@ -80,7 +88,7 @@ static void parse_codec(struct argp_state *state, struct options *o, const char 
 static char *parse_name(struct argp_state *state, const char *option, char *arg)
 {
 	if (!arg[0])
-		argp_error(state, "--%s needs the name of a file", option);
+		argp_error(state, "--%s needs a name", option);
 	return arg;
 }
 
@@ -150,6 +158,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_CHECKSUMS:
 		o->checksums = parse_name(state, "checksums", arg);
 		return 0;
+	case KEY_PUBLISH:
+		o->publish = parse_name(state, "publish", arg);
+		return 0;
+	case KEY_PUBLISH_EVERY:
+		o->publish_every =
+			(unsigned)number_whole(state, "publish-every", arg, 1, 1000000000);
+		return 0;
 	case 'o':
 		o->output = parse_name(state, "output", arg);
 		return 0;
@@ -172,6 +187,7 @@ void options_parse(int argc, char **argv, struct options *out)
 	                        .images = 1000,
 	                        .extra_steps = 32,
 	                        .waiting = 1,
+	                        .publish_every = 1,
 	                        .storage = &storage_sluice,
 	                        .output = "output.h5"};
 	argp_err_exit_status = 2;

@@ -13,6 +13,8 @@ struct options {
 	char codec[16]; /* empty: the storage's own */
 	int level;      /* 0: the codec's own */
 	const char *output, *checksums;
+	const char *publish; /* in the store, under this name; NULL: not at all */
+	unsigned publish_every;
 };
 
 /* Ends the program with a sentence and status 2 where something is wrong. */

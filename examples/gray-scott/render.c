@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Makes pictures of the images in an HDF5 file, and an animation of them. */
+/* Makes pictures of the images in an HDF5 file, and an animation of them; or of those in the store. */
 #include <err.h>
 #include <errno.h>
 #include <locale.h>
@@ -15,8 +15,10 @@
 #include "picture.h"
 #include "progress.h"
 #include "range.h"
+#include "render_live.h"
 #include "render_options.h"
 #include "shrink.h"
+#include "still.h"
 
 #define ANIMATION "animation.png"
 
@@ -91,40 +93,14 @@ static void scan(unsigned index, unsigned worker, void *argument)
 	range_of(image, r->frames.rows * r->frames.columns, &r->lows[index], &r->highs[index]);
 }
 
-static int write_file(const char *path, const struct png *png, char *why, size_t size)
-{
-	FILE *file = fopen(path, "we");
-	bool good = file && fwrite(png->data, 1, png->size, file) == png->size;
-
-	if ((file && fclose(file)) || !good) {
-		snprintf(why, size, "'%s': %s", path, strerror(errno));
-		return -errno;
-	}
-	return 0;
-}
-
 static int draw_image(struct render *r, const struct desk *desk, uint64_t frame, char *why,
                       size_t size)
 {
-	size_t rows = r->frames.rows, columns = r->frames.columns;
-	const char *slash = strrchr(r->options.dataset, '/');
-	const char *name = slash ? slash + 1 : r->options.dataset;
-	struct png png;
-	char *path;
-	int rc;
+	const struct still still = {r->options.directory, r->options.dataset, frame,
+	                            r->frames.rows,       r->frames.columns,  desk->image,
+	                            desk->pixels};
 
-	colours_map(&r->scale, desk->image, rows * columns, desk->pixels);
-	rc = picture_encode(&(struct picture){rows, columns, desk->pixels, r->colours}, &png, why,
-	                    size);
-	if (rc)
-		return rc;
-	if (asprintf(&path, "%s/%s_%06llu.png", r->options.directory, name,
-	             (unsigned long long)frame) >= 0) {
-		rc = write_file(path, &png, why, size);
-		free(path);
-	}
-	free(png.data);
-	return rc;
+	return still_write(&still, &r->scale, r->colours, why, size, NULL);
 }
 
 static int draw_small(struct render *r, const struct desk *desk, unsigned index, char *why,
@@ -200,8 +176,6 @@ static void prepare(struct render *r)
 		errx(1, "'%s' has %llu images; --every takes fewer", o->path,
 		     (unsigned long long)r->frames.count);
 	r->count = (unsigned)count;
-	if (mkdir(o->directory, 0777) && errno != EEXIST)
-		err(1, "'%s'", o->directory);
 	if (o->animation && r->count > 1) {
 		r->columns = r->frames.columns < o->width ? r->frames.columns : o->width;
 		r->rows = (r->frames.rows * r->columns + r->frames.columns / 2) / r->frames.columns;
@@ -269,6 +243,12 @@ int main(int argc, char **argv)
 
 	setlocale(LC_CTYPE, "");
 	render_options_parse(argc, argv, &r.options);
+	if (mkdir(r.options.directory, 0777) && errno != EEXIST)
+		err(1, "'%s'", r.options.directory);
+	if (r.options.store) {
+		render_live(&r.options);
+		return 0;
+	}
 	prepare(&r);
 	find_range(&r);
 	progress_start(&r.progress, r.options.directory, r.count);

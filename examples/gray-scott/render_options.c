@@ -15,7 +15,9 @@ enum {
 	KEY_WIDTH,
 	KEY_RATE,
 	KEY_NO_IMAGES,
-	KEY_NO_ANIMATION
+	KEY_NO_ANIMATION,
+	KEY_STORE,
+	KEY_WAIT
 };
 
 static const struct argp_option option_list[] = {
@@ -24,7 +26,10 @@ static const struct argp_option option_list[] = {
 	{"every", KEY_EVERY, "N", 0, "Take each Nth image, beginning with the first (1)", 0},
 	{"last", KEY_LAST, NULL, 0, "Take the last image only", 0},
 	{"range", KEY_RANGE, "LOW:HIGH", 0,
-         "The values that get the first and the last colour (as the images have them)", 0},
+         "The values that get the first and the last colour (as the images have them; from the "
+         "store, each "
+         "image for itself)",
+         0},
 	{"gamma", KEY_GAMMA, "G", 0,
          "Colours go by this power of the value; below 1 it shows more of the low ones (0.5)", 0},
 	{"no-images", KEY_NO_IMAGES, NULL, 0, "Make the animation only", 1},
@@ -32,12 +37,19 @@ static const struct argp_option option_list[] = {
 	{"width", KEY_WIDTH, "N", 0, "Pixels from left to right of the animation, at most (480)",
          1},
 	{"rate", KEY_RATE, "N", 0, "Images per second of the animation (25)", 1},
+	{"store", KEY_STORE, "NAME", 0,
+         "Instead of FILE: pictures of the images that gray-scott --publish NAME puts into the "
+         "store, as they "
+         "come, until it ends; $SLUICE_STORE says where that is",
+         2},
+	{"wait", KEY_WAIT, "SECONDS", 0, "How long for an image from the store (60)", 2},
 	{0},
 };
 
 static const char description[] = "Makes a PNG of each image in an HDF5 file, and of all of them "
 				  "DIR/animation.png, which browsers "
-				  "play.\vThe same value has the same colour in all of them.";
+				  "play; or of each that comes from the store.\vThe same value has "
+				  "the same colour in all of them.";
 
 static void parse_range(struct argp_state *state, struct render_options *o, const char *arg)
 {
@@ -56,8 +68,10 @@ static void parse_range(struct argp_state *state, struct render_options *o, cons
 
 static void check_together(struct argp_state *state, const struct render_options *o)
 {
-	if (!o->path)
-		argp_error(state, "which file?");
+	if (!o->path == !o->store)
+		argp_error(state, o->path ? "a file or the store?" : "which file?");
+	if (o->store && (o->last || o->every != 1 || !o->images))
+		argp_error(state, "from the store a picture is made of each image, as it comes");
 	if (!o->images && (!o->animation || o->last))
 		argp_error(state, "nothing is left to be made");
 }
@@ -94,6 +108,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_NO_IMAGES:
 		o->images = false;
 		return 0;
+	case KEY_STORE:
+		if (!arg[0])
+			argp_error(state, "--store needs a name");
+		o->store = arg;
+		return 0;
+	case KEY_WAIT:
+		o->wait_seconds = (unsigned)number_whole(state, "wait", arg, 1, 1000000);
+		return 0;
 	case KEY_NO_ANIMATION:
 		o->animation = false;
 		return 0;
@@ -112,7 +134,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 void render_options_parse(int argc, char **argv, struct render_options *out)
 {
-	struct argp argp = {option_list, parse, "FILE", description, NULL, NULL, NULL};
+	struct argp argp = {option_list, parse, "FILE\n--store=NAME", description, NULL,
+	                    NULL,        NULL};
 
 	*out = (struct render_options){.directory = "pictures",
 	                               .dataset = STORAGE_DATASET,
@@ -121,7 +144,8 @@ void render_options_parse(int argc, char **argv, struct render_options *out)
 	                               .animation = true,
 	                               .gamma = 0.5F,
 	                               .width = 480,
-	                               .hundredths = 4};
+	                               .hundredths = 4,
+	                               .wait_seconds = 60};
 	argp_err_exit_status = 2;
 	argp_parse(&argp, argc, argv, 0, NULL, out);
 }

@@ -7,6 +7,8 @@
 
 struct render_options {
 	const char *path, *directory, *dataset;
+	const char *store; /* instead of path: the name that images have in the store */
+	unsigned wait_seconds;
 	unsigned every;
 	bool last, images, animation;
 	size_t width;        /* of the animation, at most */

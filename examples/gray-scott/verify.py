@@ -3,6 +3,7 @@
 """Reads each image of a run by h5py and compares its CRC-32 with the one that gray-scott computed before
 it handed the image over. usage: verify.py FILE CHECKSUMS"""
 
+import signal
 import sys
 import zlib
 
@@ -11,6 +12,7 @@ try:
 except ImportError as missing:
     sys.exit(f"verify.py: {missing}")
 
+signal.signal(signal.SIGINT, signal.SIG_DFL)
 path, checksums = sys.argv[1:]
 with open(checksums, encoding="ascii") as lines:
     expected = [int(line.split()[1], 16) for line in lines]

@@ -30,6 +30,7 @@
 #define SLUICE_STORE_H
 
 #include <sluice/sluice.h>
+#include <sluice/type.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -88,17 +89,13 @@ SLUICE_API int sluice_store_close(sluice_store *s);
 #define SLUICE_BLOB_RANK_MOST 8
 
 /*
- * What is said of a blob's bytes, fixed by the seal. The element type has the codes of DLPack (the
- * enum DLDataTypeCode of dlpack.h: 0 signed integer, 1 unsigned, 2 IEEE float, 4 bfloat, 5 complex,
- * 6 boolean); bits 0 says that the blob is no tensor. To be brought together with the element types of
- * the frame writer when both are there.
+ * What is said of a blob's bytes, fixed by the seal. One that is no tensor has type 0, and with it rank and
+ * offset are 0; elements of other types than these can be told in the note.
  */
 struct sluice_blob_metadata {
-	size_t size;    /* sizeof(struct sluice_blob_metadata) */
-	uint8_t code;   /* of DLPack */
-	uint8_t bits;   /* of one element; 0: no tensor */
-	uint16_t lanes; /* elements of a vector type; 0 counts as 1 */
-	uint32_t rank;  /* dimensions; 0: one element */
+	size_t size;   /* sizeof(struct sluice_blob_metadata) */
+	int type;      /* of its elements, of enum sluice_type; 0: no tensor */
+	unsigned rank; /* dimensions; 0: one element */
 	int64_t shape[SLUICE_BLOB_RANK_MOST];
 	/* Elements from one to the next in each dimension, not negative; all 0: compact, the last dimension
 	 * the fastest. */
@@ -107,9 +104,9 @@ struct sluice_blob_metadata {
 	const void *note; /* free bytes of the caller's */
 	size_t note_bytes;
 };
-#define SLUICE_BLOB_METADATA_INIT                                                     \
-	{                                                                             \
-		sizeof(struct sluice_blob_metadata), 0, 0, 0, 0, {0}, {0}, 0, NULL, 0 \
+#define SLUICE_BLOB_METADATA_INIT                                               \
+	{                                                                       \
+		sizeof(struct sluice_blob_metadata), 0, 0, {0}, {0}, 0, NULL, 0 \
 	}
 
 /* ------------------------------------------------------------------------------------ create */

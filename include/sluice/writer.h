@@ -28,6 +28,7 @@
 #define SLUICE_WRITER_H
 
 #include <sluice/sluice.h>
+#include <sluice/type.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -119,21 +120,6 @@ SLUICE_API void sluice_writer_discard(sluice_writer *w);
 
 /* ------------------------------------------------------------------------------------- series */
 
-/* Elements, as HDF5's standard types in the byte order of the machine. */
-enum sluice_type {
-	SLUICE_INT8 = 1,
-	SLUICE_UINT8,
-	SLUICE_INT16,
-	SLUICE_UINT16,
-	SLUICE_INT32,
-	SLUICE_UINT32,
-	SLUICE_INT64,
-	SLUICE_UINT64,
-	SLUICE_FLOAT16, /* IEEE 754 binary16 */
-	SLUICE_FLOAT32,
-	SLUICE_FLOAT64,
-};
-
 enum sluice_shuffle {
 	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it is of use: a codec, and elements of more than a byte */
 	SLUICE_SHUFFLE_NONE,
@@ -151,8 +137,9 @@ enum sluice_series_flags {
 
 /* What a series is. Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape must be set. */
 struct sluice_series_options {
-	size_t size;   /* sizeof(struct sluice_series_options) */
-	int type;      /* of enum sluice_type */
+	size_t size; /* sizeof(struct sluice_series_options) */
+	/* Of enum sluice_type, up to SLUICE_FLOAT64: what HDF5 has standard types for. */
+	int type;
 	unsigned rank; /* dimensions of a frame; 1 to SLUICE_RANK_MOST */
 	uint64_t shape
 		[SLUICE_RANK_MOST]; /* elements, the slowest dimension first; as C has arrays */

@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <sluice/sluice.h>
+#include <sluice/type.h>
 
 #define SL_MIN(a, b)                        ((a) < (b) ? (a) : (b))
 #define SL_MAX(a, b)                        ((a) > (b) ? (a) : (b))
@@ -23,6 +24,17 @@ __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format,
 /* The text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
 void sl_clear_message(void);
+
+/* ------------------------------------------------------------------------------------- types */
+
+enum sl_number { SL_SIGNED, SL_UNSIGNED, SL_REAL, SL_BFLOAT, SL_COMPLEX, SL_BOOL };
+struct sl_type {
+	const char *name;
+	enum sl_number number;
+	size_t bytes; /* of an element */
+};
+/* What one of enum sluice_type is; NULL: it is none of them. */
+const struct sl_type *sl_type_find(int type);
 
 /* ------------------------------------------------------------------------------------- clock */
 

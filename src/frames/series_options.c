@@ -6,27 +6,20 @@
 
 #include "frames/pipeline.h"
 
-static const struct {
-	size_t bytes;
-	bool real; /* floating point */
-} types[] = {
-	[SLUICE_INT8] = {1, false},   [SLUICE_UINT8] = {1, false},  [SLUICE_INT16] = {2, false},
-	[SLUICE_UINT16] = {2, false}, [SLUICE_INT32] = {4, false},  [SLUICE_UINT32] = {4, false},
-	[SLUICE_INT64] = {8, false},  [SLUICE_UINT64] = {8, false}, [SLUICE_FLOAT16] = {2, true},
-	[SLUICE_FLOAT32] = {4, true}, [SLUICE_FLOAT64] = {8, true},
-};
-
-#define TYPES ((int)(sizeof(types) / sizeof(types[0])))
-
 static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
 {
-	if (o->type < SLUICE_INT8 || o->type >= TYPES)
+	const struct sl_type *type = sl_type_find(o->type);
+
+	if (!type)
 		return sl_fail(-EINVAL, "series options: %d is no type", o->type);
+	if (type->number > SL_REAL)
+		return sl_fail(-EINVAL, "series options: HDF5 has no standard type for %s",
+		               type->name);
 	if (!o->rank || o->rank > SLUICE_RANK_MOST)
 		return sl_fail(-EINVAL, "series options: rank %u is not 1 to %d", o->rank,
 		               SLUICE_RANK_MOST);
 	layout->type = (enum sluice_type)o->type;
-	layout->element = types[o->type].bytes;
+	layout->element = type->bytes;
 	layout->rank = o->rank;
 	for (unsigned i = 0; i < o->rank; i++) {
 		if (!o->shape[i])
@@ -105,7 +98,7 @@ static int read_codec(const struct sluice_series_options *o, struct sl_frame_lay
 	if (rc)
 		return rc;
 	layout->contiguous = layout->frames && !layout->codec->filter;
-	if (o->precision && !types[o->type].real)
+	if (o->precision && sl_type_find(o->type)->number != SL_REAL)
 		return sl_fail(-EINVAL, "series options: precision is for floating-point numbers");
 	layout->precision = o->precision;
 	return 0;

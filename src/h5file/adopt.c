@@ -11,13 +11,6 @@
 
 /* --------------------------------------------------------------------------------------- types */
 
-static const char *const type_names[] = {
-	[SLUICE_INT8] = "int8",       [SLUICE_UINT8] = "uint8",     [SLUICE_INT16] = "int16",
-	[SLUICE_UINT16] = "uint16",   [SLUICE_INT32] = "int32",     [SLUICE_UINT32] = "uint32",
-	[SLUICE_INT64] = "int64",     [SLUICE_UINT64] = "uint64",   [SLUICE_FLOAT16] = "float16",
-	[SLUICE_FLOAT32] = "float32", [SLUICE_FLOAT64] = "float64",
-};
-
 static const char *name_of(hid_t type)
 {
 	for (int i = SLUICE_INT8; i <= SLUICE_FLOAT64; i++) {
@@ -26,7 +19,7 @@ static const char *name_of(hid_t type)
 
 		H5Tclose(ours);
 		if (same > 0)
-			return type_names[i];
+			return sl_type_find(i)->name;
 	}
 	return "of another type";
 }
@@ -37,9 +30,10 @@ static int check_type(const struct sl_frame_dataset *dataset, enum sluice_type a
 	const char *name = name_of(type);
 
 	H5Tclose(type);
-	if (name == type_names[asked])
+	if (name == sl_type_find(asked)->name)
 		return 0;
-	return sl_fail(-EEXIST, "'%s' is %s, asked for %s", dataset->name, name, type_names[asked]);
+	return sl_fail(-EEXIST, "'%s' is %s, asked for %s", dataset->name, name,
+	               sl_type_find(asked)->name);
 }
 
 /* --------------------------------------------------------------------------------------- shape */
@@ -281,9 +275,9 @@ static int adopt_precision(struct sl_frame_dataset *dataset, struct sl_frame_lay
 	if (err < 0)
 		return err;
 	/* Whoever has given it to other numbers: they have no mantissa. */
-	if (bits && layout->type < SLUICE_FLOAT16)
+	if (bits && sl_type_find(layout->type)->number != SL_REAL)
 		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
-		               dataset->name, type_names[layout->type], bits);
+		               dataset->name, sl_type_find(layout->type)->name, bits);
 	if (layout->precision && layout->precision != bits)
 		return sl_fail(-EEXIST, "'%s' keeps %u bits of the mantissa (0: all), asked for %u",
 		               dataset->name, bits, layout->precision);

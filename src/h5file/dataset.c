@@ -48,8 +48,9 @@ hid_t sl_frame_type(enum sluice_type type)
 		return H5Tcopy(H5T_NATIVE_FLOAT);
 	case SLUICE_FLOAT64:
 		return H5Tcopy(H5T_NATIVE_DOUBLE);
+	default:
+		return H5I_INVALID_HID;
 	}
-	return H5I_INVALID_HID;
 }
 
 /* ------------------------------------------------------------------------------------- filters */

@@ -40,6 +40,12 @@ struct managed_versioned {
 	struct tensor tensor;
 };
 
+/* enum DLDataTypeCode */
+static const uint8_t codes[] = {
+	[SL_SIGNED] = 0, [SL_UNSIGNED] = 1, [SL_REAL] = 2,
+	[SL_BFLOAT] = 4, [SL_COMPLEX] = 5,  [SL_BOOL] = 6,
+};
+
 /* One of the two, and what it points to. */
 struct holder {
 	sluice_blob *blob;
@@ -73,6 +79,8 @@ static void delete_versioned(struct managed_versioned *managed)
 
 static void fill(struct tensor *tensor, struct holder *holder, const struct sluice_blob_metadata *m)
 {
+	const struct sl_type *type = sl_type_find(m->type);
+
 	for (unsigned i = 0; i < m->rank; i++) {
 		holder->shape[i] = m->shape[i];
 		holder->strides[i] = m->strides[i];
@@ -80,9 +88,9 @@ static void fill(struct tensor *tensor, struct holder *holder, const struct slui
 	tensor->data = holder->blob->data;
 	tensor->device.type = CPU;
 	tensor->ndim = (int32_t)m->rank;
-	tensor->dtype.code = m->code;
-	tensor->dtype.bits = m->bits;
-	tensor->dtype.lanes = m->lanes;
+	tensor->dtype.code = codes[type->number];
+	tensor->dtype.bits = (uint8_t)(8 * type->bytes);
+	tensor->dtype.lanes = 1;
 	tensor->shape = holder->shape;
 	tensor->strides = holder->strides;
 	tensor->byte_offset = m->offset;
@@ -103,7 +111,7 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 		return sl_fail(-EPERM, "the blob is not sealed");
 	if (blob->record)
 		sl_record_tell(blob->record, &m);
-	if (!m.bits)
+	if (!sl_type_find(m.type))
 		return sl_fail(-EINVAL, "the blob's metadata does not say what its elements are");
 	holder = calloc(1, sizeof(*holder));
 	if (!holder)

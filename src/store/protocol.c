@@ -170,7 +170,7 @@ static int64_t number_at(const struct sl_record *record, unsigned index)
 /* Bytes from the first element of a tensor to the end of its last one; -1: too many. */
 static int64_t extent_of(const struct sl_record *record)
 {
-	uint64_t element = ((uint64_t)record->bits * record->lanes + 7) / 8, last = 0;
+	uint64_t element = sl_type_find((int)record->type)->bytes, last = 0;
 
 	for (unsigned i = 0; i < record->rank; i++) {
 		int64_t length = number_at(record, i), stride = number_at(record, record->rank + i);
@@ -196,14 +196,16 @@ int sl_record_check(const struct sl_record *record, size_t n, uint64_t blob_byte
 	    record->note_bytes > SLUICE_BLOB_NOTE_MOST || record->zero ||
 	    sl_record_bytes(record) != n)
 		return sl_fail(-EINVAL, "metadata: not as long as it says");
-	if (!record->bits)
-		return record->rank || record->offset || record->lanes || record->code
-		               ? sl_fail(-EINVAL, "metadata: a tensor whose elements have no bits")
+	if (!record->type)
+		return record->rank || record->offset
+		               ? sl_fail(-EINVAL, "metadata: a tensor without a type")
 		               : 0;
+	if (!sl_type_find((int)record->type))
+		return sl_fail(-EINVAL, "metadata: %d is no type", (int)record->type);
 	for (unsigned i = 0; i < 2 * record->rank; i++)
 		if (number_at(record, i) < 0)
 			return sl_fail(-EINVAL, "metadata: a dimension or a stride is negative");
-	extent = record->lanes ? extent_of(record) : -1;
+	extent = extent_of(record);
 	if (extent < 0 || record->offset > blob_bytes ||
 	    (uint64_t)extent > blob_bytes - record->offset)
 		return sl_fail(-EINVAL, "metadata: the tensor is larger than its blob");
@@ -241,9 +243,7 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 		               m.note_bytes, SLUICE_BLOB_NOTE_MOST);
 	if (fill_strides(&m))
 		return -EINVAL;
-	*to = (struct sl_record){.code = m.code,
-	                         .bits = m.bits,
-	                         .lanes = m.bits && !m.lanes ? 1 : m.lanes,
+	*to = (struct sl_record){.type = (uint32_t)m.type,
 	                         .rank = m.rank,
 	                         .offset = m.offset,
 	                         .note_bytes = (uint32_t)m.note_bytes};
@@ -257,9 +257,7 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata *to)
 {
 	*to = (struct sluice_blob_metadata){.size = sizeof(*to),
-	                                    .code = record->code,
-	                                    .bits = record->bits,
-	                                    .lanes = record->lanes,
+	                                    .type = (int)record->type,
 	                                    .rank = record->rank,
 	                                    .offset = record->offset,
 	                                    .note_bytes = record->note_bytes};

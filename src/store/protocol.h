@@ -174,8 +174,7 @@ struct sl_offer {
  * then the note.
  */
 struct sl_record {
-	uint8_t code, bits;
-	uint16_t lanes;
+	uint32_t type; /* of enum sluice_type; 0: no tensor */
 	uint32_t rank;
 	uint64_t offset;
 	uint32_t note_bytes;

@@ -83,6 +83,7 @@ static ssize_t receive(int socket, union sl_message *m, int fds[2])
 	if (header && header->cmsg_type == SCM_RIGHTS)
 		memcpy(fds, CMSG_DATA(header),
 		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
+	sl_store_step("client: read");
 	if (sl_message_check(m, (size_t)n, false))
 		return -EPROTO;
 	return n;
@@ -242,6 +243,7 @@ static int connect_new(sluice_store *store, bool once)
 		free(wire);
 		return rc;
 	}
+	sl_store_step("client: connected");
 	pthread_mutex_lock(&store->mutex);
 	adopt(store, wire, &welcome, view);
 	pthread_mutex_unlock(&store->mutex);
@@ -511,6 +513,7 @@ void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
 {
 	struct sl_wire *wire;
 
+	sl_store_step("client: tells");
 	pthread_mutex_lock(&store->mutex);
 	wire = store->turn == turn ? store->wire : NULL;
 	if (!wire) {

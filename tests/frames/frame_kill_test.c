@@ -5,7 +5,6 @@
  * HDF5 begins anew; a tenth of the points, with STRESS all of them.
  */
 #include <fcntl.h>
-#include <hdf5.h>
 #include <math.h>
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frames/hdf5_read.h"
 #include "frames/points.h"
 #include "h5file/h5file.h"
 #include "support/support.h"
@@ -236,29 +236,11 @@ static bool companion_is_right(hid_t file, unsigned s, unsigned i, hsize_t frame
 	return right;
 }
 
-/* The frames that a dataset has, by its extent or its attribute. */
-static hsize_t frames_of(hid_t set)
-{
-	hid_t space = H5Dget_space(set), attribute;
-	hsize_t extent[3] = {0};
-	uint64_t frames;
-
-	H5Sget_simple_extent_dims(space, extent, NULL);
-	H5Sclose(space);
-	if (H5Aexists(set, "sluice_frames") <= 0)
-		return extent[0];
-	attribute = H5Aopen(set, "sluice_frames", H5P_DEFAULT);
-	if (H5Aread(attribute, H5T_NATIVE_UINT64, &frames) < 0)
-		frames = LAST + 1;
-	H5Aclose(attribute);
-	return frames;
-}
-
 static bool series_is_right(hid_t file, unsigned s, unsigned flushed)
 {
 	float all[LAST][ROWS][COLUMNS];
 	hid_t set = H5Dopen2(file, names[s], H5P_DEFAULT);
-	hsize_t frames = set < 0 ? 0 : frames_of(set);
+	hsize_t frames = set < 0 ? 0 : hdf5_frames(set);
 	bool right = frames >= flushed && frames <= LAST;
 
 	if (set < 0)
@@ -303,11 +285,12 @@ static herr_t read_attributes(hid_t file, const char *name, const H5O_info_t *in
 }
 
 /* Everything in the file can be read, whether it was flushed or not. */
-static int look(void)
+static int look(const void *argument)
 {
 	hid_t file;
 	bool right;
 
+	(void)argument;
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	if (file < 0)
@@ -371,20 +354,6 @@ static bool run(int (*write)(void), unsigned at)
 	return WIFEXITED(status);
 }
 
-static int look_anew(void)
-{
-	pid_t process = fork();
-	int status;
-
-	if (process == 0) {
-		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
-		alarm(10);
-		_exit(look());
-	}
-	status = end_of(process);
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
 static void copy(const char *from, const char *to)
 {
 	int in = open(from, O_RDONLY | O_CLOEXEC), out;
@@ -419,14 +388,14 @@ static void kill_everywhere(const char *what, int (*write)(void), bool from_base
 	set_out(from_base);
 	run(write, 0);
 	points = told->points;
-	assert_int_equal(look_anew(), 0);
+	assert_int_equal(hdf5_look_apart(look, NULL), 0);
 	step = getenv("STRESS") ? 1 : SL_MAX(points / (under_sanitizer() ? 12 : 30), 1u);
 	for (unsigned at = 1 + unit_random(&seed) % step; at <= points; at += step, runs++) {
 		int sight;
 
 		set_out(from_base);
 		assert_false(run(write, at));
-		sight = look_anew();
+		sight = hdf5_look_apart(look, NULL);
 		if (sight && !bad++)
 			print_message("point %u: %d\n", at, sight);
 	}
@@ -556,7 +525,7 @@ static void a_death_can_follow_a_death(void **state)
 
 			lived = run(i % 2 ? write_rest_raw : write_rest, at);
 			deaths += !lived;
-			assert_int_equal(look_anew(), 0);
+			assert_int_equal(hdf5_look_apart(look, NULL), 0);
 		}
 		assert_int_equal(told->flushed[0], LAST);
 	}

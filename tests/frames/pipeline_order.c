@@ -304,7 +304,9 @@ static void options_that_are_wrong_are_named(void **state)
 	} while (0)
 	REFUSED(EINVAL, "size", o.size = 0);
 	REFUSED(EINVAL, "0 is no type", o.type = 0);
-	REFUSED(EINVAL, "12 is no type", o.type = 12);
+	REFUSED(EINVAL, "16 is no type", o.type = 16);
+	REFUSED(EINVAL, "bfloat16", o.type = SLUICE_BFLOAT16);
+	REFUSED(EINVAL, "bool", o.type = SLUICE_BOOL);
 	REFUSED(EINVAL, "rank 0", o.rank = 0);
 	REFUSED(EINVAL, "rank 5", o.rank = 5);
 	REFUSED(EINVAL, "shape[1]", o.shape[1] = 0);

@@ -42,9 +42,8 @@ static void add_record(union sl_message *m)
 	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
 	struct sl_record *record = (struct sl_record *)bytes;
 
-	metadata.bits = (uint8_t)(draw(3) * 32);
-	metadata.code = metadata.bits ? 2 : 0;
-	metadata.rank = metadata.bits ? (uint32_t)draw(9) : 0;
+	metadata.type = (int)draw(SLUICE_BOOL + 1);
+	metadata.rank = metadata.type ? (uint32_t)draw(9) : 0;
 	for (unsigned i = 0; i < metadata.rank; i++)
 		metadata.shape[i] = (int64_t)draw(3);
 	metadata.note = note;
@@ -211,6 +210,7 @@ static void read_record(const union sl_message *m, uint64_t blob_bytes)
 	require(metadata.rank <= SLUICE_BLOB_RANK_MOST, "too many dimensions", m);
 	for (size_t i = 0; i < metadata.note_bytes; i++)
 		sum += ((const unsigned char *)metadata.note)[i];
+	require(!metadata.type || sl_type_find(metadata.type), "an unknown type", m);
 	require(metadata.offset <= blob_bytes, "a tensor begins behind its blob", m);
 }
 

@@ -197,6 +197,8 @@ def wrong_input_is_refused_with_a_sentence():
         "--storage-buffer-len": ["-1", "x", "100000"],
         "--threads": ["0", "x"],
         "--blocks": ["0"],
+        "--publish": [""],
+        "--publish-every": ["0"],
         "--output": [""],
         "--checksums": [""],
     }
@@ -340,13 +342,104 @@ def colours_follow_the_values_of_any_dataset():
     assert "HDF5" in run(render, __file__, status=1).stderr
 
 
+# -------------------------------------------------------------------------------------------- store
+
+GRID = ["--nbrow", "90", "--nbcol", "160", "--blocks", "3"]
+
+
+@contextlib.contextmanager
+def store():
+    """A daemon for this folder."""
+    with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
+        path = os.environ["SLUICE_STORE"] = os.path.join(folder, "socket")
+        with subprocess.Popen([os.environ["SLUICED"], "--memory", "64M"]) as daemon:
+            try:
+                for _ in range(500):
+                    if os.path.exists(path):
+                        break
+                    time.sleep(0.02)
+                yield daemon
+            finally:
+                daemon.terminate()
+                assert daemon.wait(timeout=30) == 0
+                del os.environ["SLUICE_STORE"]
+
+
+def started(*arguments):
+    return subprocess.Popen(
+        list(map(str, arguments)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def ended(process, status):
+    out, errors = process.communicate(timeout=60)
+    assert process.returncode == status, (process.args, process.returncode, errors)
+    return out, errors
+
+
+def pictures_from_the_store_are_those_from_the_file():
+    if not render:
+        raise Skip("built without libpng")
+    with store():
+        live = started(render, "--store", "a/b", "-o", "live", "--range", "0:0.3", "--wait", 50)
+        said = run(program, *GRID, "--nbimage", 12, "-o", "out.h5", "--publish", "a/b",
+                   "--publish-every", 3).stdout
+        assert "published 5 of them in the store as a/b/..." in said, said
+        out, _ = ended(live, 0)
+        assert "live: 5 images from the store" in out, out
+        # After the simulation is gone, too, and each for itself.
+        run(render, "--store", "a/b", "-o", "late")
+    run(render, "out.h5", "-o", "file", "--no-animation", "--range", "0:0.3")
+    numbers = [0, 3, 6, 9, 11]
+    names = [f"b_{i:06}.png" for i in numbers]
+    assert sorted(os.listdir("live")) == sorted(os.listdir("late")) == names
+    shown = decoded([f"live/{name}" for name in names])
+    assert shown == decoded([f"file/matrix_{i:06}.png" for i in numbers])
+    assert shown != decoded([f"late/{name}" for name in names])
+
+
+def a_simulation_that_is_killed_ends_its_pictures():
+    if not render:
+        raise Skip("built without libpng")
+    with store():
+        live = started(render, "--store", "x", "-o", "live", "--wait", 50)
+        killed = started(program, *GRID, "--nbimage", 1000000, "-o", "out.h5", "--publish", "x")
+        for _ in range(3):
+            assert "while the next one" in live.stdout.readline()
+        taken = run(program, *GRID, "--nbimage", 2, "-o", "no.h5", "--publish", "x", status=1)
+        assert f"process {killed.pid} publishes under 'x' already" in taken.stderr, taken.stderr
+        killed.kill()
+        ended(killed, -signal.SIGKILL)
+        assert "images from the store" in ended(live, 0)[0]
+        # What it has left does not come again.
+        run(program, *GRID, "--nbimage", 2, "-o", "out.h5", "--publish", "x")
+        run(render, "--store", "x", "-o", "next")
+        assert sorted(os.listdir("next")) == ["x_000000.png", "x_000001.png"]
+        why = run(render, "--store", "y", "-o", "none", "--wait", 1, status=1).stderr
+        assert "'y': no image came for 1 s" in why, why
+
+
+def a_simulation_goes_on_when_the_store_is_gone():
+    options = [*GRID, "--nbimage", 300, "-o", "out.h5", "--checksums", "sums", "--publish", "x"]
+    assert "no store at" in run(program, *options, status=1, env={**os.environ,
+                                "SLUICE_STORE": "none/socket"}).stderr
+    with store() as daemon:
+        running = started(program, *options)
+        grown("out.h5", 1 << 14)
+        daemon.terminate()
+        why = ended(running, 1)[1]
+    assert "images are missing in the store: " in why, why
+    assert check_frames("out.h5", checksums("sums")) == (300, 90, 160)
+
+
 def wrong_input_of_render_is_refused_with_a_sentence():
     if not render:
         raise Skip("built without libpng")
     for arguments in [[], ["a", "b"], ["a", "--every", "0"], ["a", "--range", "1"],
                       ["a", "--range", "2:1"], ["a", "--range", "x:1"], ["a", "--gamma", "0"],
                       ["a", "--width", "0"], ["a", "--rate", "101"], ["a", "--last", "--no-images"],
-                      ["a", "--no-images", "--no-animation"]]:
+                      ["a", "--no-images", "--no-animation"], ["--store", ""], ["a", "--store", "a"],
+                      ["--store", "a", "--last"], ["--store", "a", "--wait", "0"]]:
         message = run(render, *arguments, status=2).stderr
         assert message.splitlines()[0].count(" ") > 1, message
     assert not os.listdir()
@@ -363,6 +456,9 @@ cases = [
     the_bar_is_drawn_on_a_terminal_only,
     a_picture_is_made_of_each_image_and_an_animation_of_all,
     colours_follow_the_values_of_any_dataset,
+    pictures_from_the_store_are_those_from_the_file,
+    a_simulation_that_is_killed_ends_its_pictures,
+    a_simulation_goes_on_when_the_store_is_gone,
     wrong_input_of_render_is_refused_with_a_sentence,
 ]
 program, reference = map(os.path.abspath, (program, reference))

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "integration/field.h"
 
-#include <hdf5.h>
-#include <sys/wait.h>
 #include <unistd.h>
+
+#include "frames/hdf5_read.h"
 
 static struct content content_of(const char *name)
 {
@@ -82,37 +82,6 @@ int field_put(sluice_series *s, const char *name, uint64_t from, uint64_t to)
 
 /* ------------------------------------------------------------------------------------- looking */
 
-static uint64_t frames_of(hid_t set)
-{
-	hid_t space = H5Dget_space(set), attribute;
-	hsize_t extent[3] = {0};
-	uint64_t frames;
-
-	H5Sget_simple_extent_dims(space, extent, NULL);
-	H5Sclose(space);
-	if (H5Aexists(set, "sluice_frames") <= 0)
-		return extent[0];
-	attribute = H5Aopen(set, "sluice_frames", H5P_DEFAULT);
-	if (H5Aread(attribute, H5T_NATIVE_UINT64, &frames) < 0)
-		frames = UINT64_MAX;
-	H5Aclose(attribute);
-	return frames;
-}
-
-/* All of a dataset; the caller frees it. NULL: it cannot be read. */
-static void *read_all(hid_t set, hid_t type)
-{
-	hid_t space = H5Dget_space(set);
-	size_t n = (size_t)H5Sget_simple_extent_npoints(space) * H5Tget_size(type);
-	void *all = malloc(n + 1);
-
-	H5Sclose(space);
-	if (H5Dread(set, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, all) >= 0)
-		return all;
-	free(all);
-	return NULL;
-}
-
 static int look_at_times(hid_t file, const char *name, const struct content *c, uint64_t frames)
 {
 	char companion[128];
@@ -122,9 +91,9 @@ static int look_at_times(hid_t file, const char *name, const struct content *c, 
 
 	snprintf(companion, sizeof(companion), "%s_time", name);
 	set = H5Dopen2(file, companion, H5P_DEFAULT);
-	if (set < 0 || frames_of(set) < frames)
+	if (set < 0 || hdf5_frames(set) < frames)
 		return 3;
-	all = read_all(set, H5T_NATIVE_DOUBLE);
+	all = hdf5_read_all(set, H5T_NATIVE_DOUBLE);
 	for (uint64_t frame = 0; all && !wrong && frame < frames; frame++)
 		wrong = all[frame] == content_scalar(c, frame, 0) ? 0 : 4;
 	free(all);
@@ -134,7 +103,7 @@ static int look_at_times(hid_t file, const char *name, const struct content *c, 
 
 static int look_at_frames(hid_t set, const struct content *c, uint64_t frames)
 {
-	char *all = read_all(set, H5T_NATIVE_FLOAT);
+	char *all = hdf5_read_all(set, H5T_NATIVE_FLOAT);
 	int wrong = all ? 0 : 6;
 
 	for (uint64_t frame = 0; !wrong && frame < frames; frame++)
@@ -163,7 +132,7 @@ int field_look(const char *path, const char *name, uint64_t least, uint64_t most
 		return least ? 8 : 0;
 	}
 	set = H5Dopen2(file, name, H5P_DEFAULT);
-	frames = set < 0 ? UINT64_MAX : frames_of(set);
+	frames = set < 0 ? UINT64_MAX : hdf5_frames(set);
 	wrong = frames < least || frames > most ? 9 : look_at_frames(set, &c, frames);
 	if (!wrong)
 		wrong = look_at_times(file, name, &c, frames);
@@ -172,27 +141,30 @@ int field_look(const char *path, const char *name, uint64_t least, uint64_t most
 	return wrong;
 }
 
+struct look {
+	const char *path, *name;
+	uint64_t least, most;
+};
+
+static int look(const void *argument)
+{
+	const struct look *l = argument;
+
+	return field_look(l->path, l->name, l->least, l->most);
+}
+
 int field_look_apart(const char *path, const char *name, uint64_t least, uint64_t most)
 {
-	pid_t process = fork();
-	int status;
+	const struct look l = {path, name, least, most};
 
-	if (!process) {
-		alarm(20);
-		/* Whoever wrote it may not be gone altogether. */
-		setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
-		_exit(field_look(path, name, least, most));
-	}
-	if (process < 0 || waitpid(process, &status, 0) != process)
-		return -1;
-	return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+	return hdf5_look_apart(look, &l);
 }
 
 uint64_t field_count(const char *path, const char *name)
 {
 	hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	hid_t set = H5Dopen2(file, name, H5P_DEFAULT);
-	uint64_t frames = frames_of(set);
+	uint64_t frames = hdf5_frames(set);
 
 	H5Dclose(set);
 	H5Fclose(file);

@@ -334,114 +334,6 @@ static void several_are_sealed_at_once_or_not_at_all(void **state)
 	assert_idle(d->store);
 }
 
-static void metadata_comes_with_the_blob(void **state)
-{
-	struct daemon *d = *state;
-	sluice_store *other = daemon_connect(d);
-	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT, out = SLUICE_BLOB_METADATA_INIT;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	static char note[SLUICE_BLOB_NOTE_MOST];
-	sluice_blob *blob, *read;
-
-	memset(note, 'n', sizeof(note));
-	for (size_t length = 0; length <= sizeof(note); length += sizeof(note) / 2) {
-		m.code = 2;
-		m.bits = 32;
-		m.rank = 8;
-		for (int i = 0; i < 8; i++)
-			m.shape[i] = i < 5 ? 1 : 2 + i % 2;
-		m.note = note;
-		m.note_bytes = length;
-		o.metadata = &m;
-		assert_ok(sluice_blob_create(d->store, "tensor", 4 * 3 * 2 * 3, -1, &o, &blob));
-		assert_ok(sluice_blob_seal(blob));
-		read = got(other, "tensor");
-		assert_ok(sluice_blob_get_metadata(read, &out));
-		assert_int_equal(out.bits, 32);
-		assert_int_equal(out.lanes, 1);
-		assert_int_equal(out.rank, 8);
-		assert_memory_equal(out.shape, m.shape, sizeof(m.shape));
-		assert_int_equal(out.strides[7], 1);
-		assert_int_equal(out.strides[6], 3);
-		assert_int_equal(out.strides[5], 6);
-		assert_int_equal(out.note_bytes, length);
-		assert_true(!length || !memcmp(out.note, note, length));
-		assert_ok(sluice_blob_release(read));
-		assert_refused(sluice_blob_set_metadata(blob, &m), EPERM, "sealed");
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "tensor"));
-	}
-	m.shape[0] = 2;
-	assert_refused(sluice_blob_create(d->store, "t", 4 * 18, -1, &o, &blob), EINVAL, "larger");
-	m.note_bytes = SLUICE_BLOB_NOTE_MOST + 1;
-	assert_refused(sluice_blob_create(d->store, "t", 4 * 36, -1, &o, &blob), EINVAL, "note");
-	assert_ok(sluice_store_close(other));
-	assert_idle(d->store);
-}
-
-/* As dlpack.h has it. */
-struct tensor {
-	void *data;
-	int32_t device_type, device_id, ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-};
-
-static void a_blob_is_a_tensor_for_others(void **state)
-{
-	struct daemon *d = *state;
-	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	struct managed {
-		struct tensor t;
-		void *context;
-		void (*deleter)(struct managed *);
-	} * plain;
-	struct versioned {
-		uint32_t major, minor;
-		void *context;
-		void (*deleter)(struct versioned *);
-		uint64_t flags;
-		struct tensor t;
-	} * versioned;
-	sluice_blob *blob;
-	void *out;
-
-	m.code = 2;
-	m.bits = 64;
-	m.rank = 2;
-	m.shape[0] = 3;
-	m.shape[1] = 5;
-	m.offset = 8;
-	o.metadata = &m;
-	assert_ok(sluice_blob_create(d->store, "t", 128, -1, &o, &blob));
-	((double *)sluice_blob_mutable_data(blob))[1 + 2 * 5 + 4] = 42;
-	assert_refused(sluice_blob_to_dlpack(blob, 0, &out), EPERM, "sealed");
-	assert_ok(sluice_blob_seal(blob));
-	assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
-	plain = out;
-	assert_ok(sluice_blob_to_dlpack(blob, 1, &out));
-	versioned = out;
-	assert_refused(sluice_blob_to_dlpack(blob, 2, &out), EINVAL, "version");
-	assert_ok(sluice_blob_release(blob));
-	assert_refused(sluice_store_close(d->store), EBUSY, "1 blobs");
-	assert_int_equal(plain->t.device_type, 1);
-	assert_int_equal(plain->t.ndim, 2);
-	assert_int_equal(plain->t.bits, 64);
-	assert_int_equal(plain->t.strides[0], 5);
-	assert_int_equal(versioned->major, 1);
-	assert_int_equal(versioned->flags, 1);
-	assert_int_equal(versioned->t.shape[1], 5);
-	assert_true(((double *)((char *)plain->t.data + plain->t.byte_offset))[14] == 42);
-	plain->deleter(plain);
-	assert_true(((double *)((char *)versioned->t.data + versioned->t.byte_offset))[14] == 42);
-	versioned->deleter(versioned);
-	assert_ok(sluice_blob_delete(d->store, "t"));
-	assert_idle(d->store);
-}
-
 static void what_is_read_cannot_be_written(void **state)
 {
 	struct daemon *d = *state;
@@ -716,8 +608,6 @@ int main(int argc, char **argv)
 		daemon_test(blobs_without_a_name_are_got_by_id),
 		daemon_test(named_blobs_are_got_by_id_too),
 		daemon_test(several_are_sealed_at_once_or_not_at_all),
-		daemon_test(metadata_comes_with_the_blob),
-		daemon_test(a_blob_is_a_tensor_for_others),
 		daemon_test(what_is_read_cannot_be_written),
 		daemon_test(stat_and_list_tell_what_there_is),
 		daemon_test(a_watch_tells_what_happens),

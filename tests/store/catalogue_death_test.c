@@ -540,16 +540,9 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	shop_close(&shop);
-	return 0;
-}
-
 int main(void)
 {
-#define death_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define death_test(name) cmocka_unit_test_prestate_setup_teardown(name, setup, shop_teardown, &shop)
 	const struct CMUnitTest tests[] = {
 		death_test(making_a_sealed_one),
 		death_test(making_an_open_one),

@@ -18,13 +18,6 @@ static int setup(void **state)
 	return 0;
 }
 
-static int teardown(void **state)
-{
-	(void)state;
-	shop_close(&shop);
-	return 0;
-}
-
 /* A few bytes from there on get any value, or one that is nearly right. */
 static void scribble(struct rng *rng, size_t from, size_t changes)
 {
@@ -93,7 +86,7 @@ static void a_reader_survives_any_segment(void **state)
 	(void)state;
 	for (; rounds < 3000; rounds++) {
 		if (rounds % 50 == 0) {
-			teardown(NULL);
+			shop_close(&shop);
 			setup(NULL);
 		}
 		scribble(&rng, 64, 1 + rng_below(&rng, 40));
@@ -168,7 +161,7 @@ static void a_new_server_survives_any_segment(void **state)
 	(void)state;
 	for (unsigned round = 0; round < 2000; round++) {
 		if (round % 10 == 0) {
-			teardown(NULL);
+			shop_close(&shop);
 			setup(NULL);
 		}
 		scribble(&rng, SL_PAGE, 1 + rng_below(&rng, 20));
@@ -411,7 +404,8 @@ static void a_reading_mapping_makes_no_server(void **state)
 
 int main(void)
 {
-#define hostile_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define hostile_test(name) \
+	cmocka_unit_test_prestate_setup_teardown(name, setup, shop_teardown, &shop)
 	const struct CMUnitTest tests[] = {
 		hostile_test(a_reader_survives_any_segment),
 		hostile_test(a_reader_survives_a_segment_that_changes),

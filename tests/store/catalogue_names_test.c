@@ -6,30 +6,6 @@
 
 static struct shop shop;
 
-static int setup(void **state)
-{
-	(void)state;
-	shop_open(&shop, SL_SLOTS_LEAST);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	shop_close(&shop);
-	return 0;
-}
-
-static const char *name_of(unsigned n)
-{
-	static char names[4][32];
-	static unsigned turn;
-	char *name = names[turn++ % COUNT_OF(names)];
-
-	snprintf(name, sizeof(names[0]), "name/%u", n);
-	return name;
-}
-
 static void names_have_up_to_255_bytes_of_any_kind(void **state)
 {
 	char name[SL_NAME_MOST + 2];
@@ -213,7 +189,6 @@ static void names_with_the_same_word_in_the_index_are_told_apart(void **state)
 
 int main(void)
 {
-#define shop_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		shop_test(names_have_up_to_255_bytes_of_any_kind),
 		shop_test(a_full_catalogue_refuses_and_can_be_emptied),

@@ -110,7 +110,6 @@ static void a_get_makes_no_system_call(void **state)
 	int status;
 
 	(void)state;
-	shop_open(&shop, SL_SLOTS_LEAST);
 	publish();
 	status = status_of_child(gets_and_calls_the_system);
 	assert_true(WIFSIGNALED(status));
@@ -118,7 +117,6 @@ static void a_get_makes_no_system_call(void **state)
 	status = status_of_child(gets_only);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	shop_close(&shop);
 }
 
 static double now(void)
@@ -135,7 +133,6 @@ static void a_repeated_get_takes_less_than_a_microsecond(void **state)
 	double best = 1e18;
 
 	(void)state;
-	shop_open(&shop, SL_SLOTS_LEAST);
 	publish();
 	for (int round = 0; round < 5; round++) {
 		double begun = now(), took;
@@ -147,14 +144,13 @@ static void a_repeated_get_takes_less_than_a_microsecond(void **state)
 	print_message("get and release: %.0f ns\n", best);
 	if (!under_sanitizer())
 		assert_in_range(best, 1, 1000);
-	shop_close(&shop);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_get_makes_no_system_call),
-		cmocka_unit_test(a_repeated_get_takes_less_than_a_microsecond),
+		shop_test(a_get_makes_no_system_call),
+		shop_test(a_repeated_get_takes_less_than_a_microsecond),
 	};
 
 	return cmocka_run_group_tests_name("catalogue_quiet", tests, NULL, NULL);

@@ -18,30 +18,6 @@ bool __wrap_sl_entry_still(const struct sl_entry *entry, uint64_t word)
 	return __real_sl_entry_still(entry, word);
 }
 
-static int setup(void **state)
-{
-	(void)state;
-	shop_open(&shop, SL_SLOTS_LEAST);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	shop_close(&shop);
-	return 0;
-}
-
-static const char *name_of(unsigned n)
-{
-	static char names[4][32];
-	static unsigned turn;
-	char *name = names[turn++ % COUNT_OF(names)];
-
-	snprintf(name, sizeof(names[0]), "name/%u", n);
-	return name;
-}
-
 static void what_is_got_is_what_was_published(void **state)
 {
 	struct sl_held_blob held;
@@ -470,7 +446,6 @@ static void a_segment_has_a_power_of_two_of_slots(void **state)
 
 int main(void)
 {
-#define shop_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		shop_test(what_is_got_is_what_was_published),
 		shop_test(a_name_is_there_once),

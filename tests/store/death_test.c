@@ -16,6 +16,7 @@ static struct {
 	_Atomic uint64_t failed; /* blobs that were lost before their seal */
 	_Atomic uint64_t wrong;
 	_Atomic uint32_t ready, stop;
+	_Atomic uint32_t died; /* at a step */
 	char text[256];
 } * shared;
 
@@ -28,16 +29,22 @@ static unsigned passes;
 void __wrap_sl_store_step(const char *step);
 void __wrap_sl_store_step(const char *step)
 {
-	if (last_step && !strcmp(step, last_step) && !passes--)
+	if (last_step && !strcmp(step, last_step) && !passes--) {
+		atomic_fetch_add(&shared->died, 1);
 		kill(getpid(), SIGKILL);
+	}
 }
 
 /* All that a client does, each step of it. */
 static int live(const struct daemon *d, const char *argument)
 {
+	static const char *const pair[] = {"mine/pair/1", "mine/pair/2"};
+	struct sluice_blob_request requests[] = {{pair[0], 90, -1, NULL},
+	                                         {pair[1], 90000, -1, NULL}};
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *blobs[6], *read;
+	sluice_blob *blobs[6], *two[2], *read;
 	sluice_store *store;
+	sluice_watch *watch;
 
 	passes = (unsigned)atoi(argument);
 	last_step = strchr(argument, ' ') + 1;
@@ -59,8 +66,15 @@ static int live(const struct daemon *d, const char *argument)
 		return 6;
 	if (try_put(store, "mine/last", 100, SLUICE_BLOB_PUBLIC, &blobs[4]))
 		return 7;
+	if (sluice_watch_open(store, "mine/", &watch) || sluice_blob_release(blobs[2]))
+		return 8;
+	if (sluice_blob_create_many(store, requests, 2, two) || sluice_blob_seal_many(two, 2) ||
+	    sluice_blob_release_many(two, 2) || sluice_blob_get_many(store, pair, 2, 0, two))
+		return 9;
+	if (sluice_blob_pin(store, "mine/sealed", 1))
+		return 10;
 	kill(getpid(), SIGKILL);
-	return 8;
+	return 11;
 }
 
 static void delete_mine(sluice_store *store)
@@ -76,61 +90,68 @@ static void delete_mine(sluice_store *store)
 	assert_int_equal(n, 0);
 }
 
+/* Until it has none that is not sealed, and the sealed ones are deleted. */
+static void wait_for_the_end_of(sluice_store *store, const char *point)
+{
+	double until = seconds_now() + 20;
+	struct sluice_store_stats s;
+
+	do {
+		delete_mine(store);
+		s = stats_of(store);
+		if (seconds_now() > until)
+			fail_msg("%s: %llu created, %llu dying, %llu sealed, %llu clients", point,
+			         (unsigned long long)s.created, (unsigned long long)s.dying,
+			         (unsigned long long)s.sealed, (unsigned long long)s.clients);
+	} while (s.created || s.dying || s.sealed != 1 || s.clients != 1);
+	assert_int_equal(s.blob_bytes, 73728);
+}
+
+static void kill_a_client_at(struct daemon *d, sluice_blob *theirs, const char *point)
+{
+	int status = child_status(child_start("live", d, point));
+	sluice_blob *blob;
+
+	if (!WIFSIGNALED(status))
+		fail_msg("%s: the client ended with %d", point, WEXITSTATUS(status));
+	/* The others are unharmed, */
+	assert_blob(theirs, "theirs", 70000);
+	blob = put(d->store, "ours", 3000, 0);
+	assert_blob(blob, "ours", 3000);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "ours"));
+	/* what it had sealed is whole, */
+	if (!sluice_blob_get(d->store, "mine/sealed", 0, &blob)) {
+		assert_blob(blob, "mine/sealed", 5000);
+		assert_ok(sluice_blob_release(blob));
+	}
+	/* and what it had besides is back. */
+	wait_for_the_end_of(d->store, point);
+}
+
 static void a_killed_client_takes_along_what_is_not_sealed(void **state)
 {
-	static const char *const steps[] = {"client: asked",
-	                                    "client: answered",
-	                                    "client: leased",
-	                                    "client: created",
-	                                    "client: sealed",
-	                                    "client: got",
-	                                    NULL};
+	static const char *const steps[] = {
+		"client: connected", "client: asked",    "client: read",
+		"client: tells",     "client: answered", "client: leased",
+		"client: created",   "client: sealed",   "client: got"};
 	struct daemon *d = *state;
 	sluice_blob *theirs = put(d->store, "theirs", 70000, 0);
-	unsigned deaths = 0;
 
-	for (unsigned i = 0; steps[i]; i++)
+	for (size_t i = 0; i < COUNT_OF(steps); i++) {
+		uint32_t before = atomic_load(&shared->died);
+
 		for (unsigned pass = 0; pass < 12; pass++) {
-			struct sluice_store_stats s;
-			double until = seconds_now() + 20;
 			char point[64];
-			sluice_blob *blob;
-			pid_t pid;
-			int status;
 
 			snprintf(point, sizeof(point), "%u %s", pass, steps[i]);
-			pid = child_start("live", d, point);
-			status = child_status(pid);
-			if (!WIFSIGNALED(status))
-				fail_msg("%s %u: the client ended with %d", steps[i], pass,
-				         WEXITSTATUS(status));
-			deaths++;
-			/* The others are unharmed, */
-			assert_blob(theirs, "theirs", 70000);
-			blob = put(d->store, "ours", 3000, 0);
-			assert_blob(blob, "ours", 3000);
-			assert_ok(sluice_blob_release(blob));
-			assert_ok(sluice_blob_delete(d->store, "ours"));
-			/* what it had sealed is whole, */
-			if (!sluice_blob_get(d->store, "mine/sealed", 0, &blob)) {
-				assert_blob(blob, "mine/sealed", 5000);
-				assert_ok(sluice_blob_release(blob));
-			}
-			/* and what it had besides is back. */
-			do {
-				delete_mine(d->store);
-				s = stats_of(d->store);
-				if (seconds_now() > until)
-					fail_msg("%s %u: %llu created, %llu dying, %llu sealed, "
-					         "%llu clients",
-					         steps[i], pass, (unsigned long long)s.created,
-					         (unsigned long long)s.dying,
-					         (unsigned long long)s.sealed,
-					         (unsigned long long)s.clients);
-			} while (s.created || s.dying || s.sealed != 1 || s.clients != 1);
-			assert_int_equal(s.blob_bytes, 73728);
+			kill_a_client_at(d, theirs, point);
 		}
-	assert_true(deaths > 60);
+		/* A step that nobody comes by would prove nothing. */
+		if (atomic_load(&shared->died) == before)
+			fail_msg("no client has died at '%s'", steps[i]);
+	}
+	print_message("%u deaths at a step\n", atomic_load(&shared->died));
 	assert_ok(sluice_blob_release(theirs));
 	assert_ok(sluice_blob_delete(d->store, "theirs"));
 	assert_idle(d->store);

@@ -9,6 +9,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -136,8 +137,10 @@ static void be_silent(struct intruder *i)
 {
 	static int fds[SILENT];
 
-	for (unsigned k = 0; k < SILENT; k++)
+	for (unsigned k = 0; k < SILENT; k++) {
 		fds[k] = raw_connect(i->d);
+		expect(i, fds[k] >= 0, "a connection is not accepted");
+	}
 	while (!atomic_load(&i->stop))
 		sleep_ms(1);
 	for (unsigned k = 0; k < SILENT; k++)
@@ -260,6 +263,43 @@ static void wait_in_vain(struct intruder *i)
 	for (unsigned k = 0; k < 36; k++)
 		refused += raw_receive(fd, &m, NULL) > 0 && m.head.error == -EAGAIN;
 	expect(i, refused == 36, "a client waits for more than it may");
+	close(fd);
+}
+
+/* Says as much as there may be said of blobs that never come. */
+static void annotate(struct intruder *i)
+{
+	struct sluice_blob_metadata metadata = SLUICE_BLOB_METADATA_INIT;
+	static char note[SLUICE_BLOB_NOTE_MOST];
+	_Alignas(8) unsigned char record[SL_RECORD_MOST];
+	uint64_t tickets[SL_ITEMS_MOST];
+	union sl_message m;
+	int fd = raw_client(i->d);
+
+	metadata.note = note;
+	metadata.note_bytes = sizeof(note);
+	sl_record_make(&metadata, (struct sl_record *)record);
+	sl_message_begin(&m, SL_CREATE, 2, SL_ITEMS_MOST);
+	for (unsigned k = 0; k < SL_ITEMS_MOST; k++) {
+		m.create.items[k].bytes = 100;
+		m.create.items[k].device = -1;
+	}
+	raw_send(fd, &m, m.head.bytes);
+	expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.count >= SL_ITEMS_MOST, "no leases");
+	for (unsigned k = 0; k < SL_ITEMS_MOST; k++)
+		tickets[k] = m.leases.items[k].ticket;
+	for (unsigned k = 0; k < 4 * SL_ITEMS_MOST; k++) {
+		sl_message_begin(&m, SL_ANNOTATE, 0, 0);
+		m.annotate.ticket = tickets[k % SL_ITEMS_MOST];
+		sl_message_add_record(&m, (const struct sl_record *)record);
+		raw_send(fd, &m, m.head.bytes);
+	}
+	sl_message_begin(&m, SL_STATS, 3, 0);
+	raw_send(fd, &m, m.head.bytes);
+	expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_COUNTS,
+	       "what may be said is not taken");
+	sl_message_begin(&m, SL_BYE, 0, 0);
+	raw_send(fd, &m, m.head.bytes);
 	close(fd);
 }
 
@@ -483,6 +523,7 @@ static void nobody_suffers_from_a_hostile_client(void **state)
 		{"names", misname},
 		{"floods", flood},
 		{"waits", wait_in_vain},
+		{"notes", annotate},
 		{"writers", keep_writing},
 		{"replacers", replace_wrongly},
 	};
@@ -654,9 +695,14 @@ int main(int argc, char **argv)
 		daemon_test(another_user_is_not_admitted),
 		cmocka_unit_test(another_user_sees_what_is_public),
 	};
+	struct rlimit files;
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
+	/* Those that are silent are many. */
+	getrlimit(RLIMIT_NOFILE, &files);
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
 	daemon_options = options;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,18 @@ void shop_close(struct shop *shop)
 	close(shop->references_fd);
 }
 
+int shop_setup(void **state)
+{
+	shop_open(*state, SL_SLOTS_LEAST);
+	return 0;
+}
+
+int shop_teardown(void **state)
+{
+	shop_close(*state);
+	return 0;
+}
+
 unsigned shop_replace_server(struct shop *shop)
 {
 	unsigned broken = 0;
@@ -41,6 +53,16 @@ unsigned shop_replace_server(struct shop *shop)
 	assert_int_equal(sl_catalogue_open(shop->segment, &broken, &shop->catalogue), 0);
 	assert_int_equal(sl_catalogue_join(shop->catalogue, shop->seen), 0);
 	return broken;
+}
+
+const char *name_of(unsigned n)
+{
+	static char names[4][32];
+	static unsigned turn;
+	char *name = names[turn++ % COUNT_OF(names)];
+
+	snprintf(name, sizeof(names[0]), "name/%u", n);
+	return name;
 }
 
 struct sl_blob_key key_of(const char *name)

@@ -19,9 +19,16 @@ struct shop {
 
 void shop_open(struct shop *shop, uint32_t slots);
 void shop_close(struct shop *shop);
+/* A test of which *state is a shop, here the file's own, which has the least of slots. */
+int shop_setup(void **state);
+int shop_teardown(void **state);
+#define shop_test(name) \
+	cmocka_unit_test_prestate_setup_teardown(name, shop_setup, shop_teardown, &shop)
 /* Another server takes the segment over; its result for `broken`. */
 unsigned shop_replace_server(struct shop *shop);
 
+/* "name/N"; good for three calls more. */
+const char *name_of(unsigned n);
 struct sl_blob_key key_of(const char *name);
 /* A record with that name in which every number follows from n. */
 struct sl_blob_record record_of(const char *name, uint64_t n);
