@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-gpu format install clean help
+.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-gpu bench-store-gpu format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -54,6 +54,11 @@ bench-gpu:
 	@ninja -C build/gpu bench/bench_device
 	@bench/device $(BENCH_FLAGS)
 
+bench-store-gpu:
+	@PKG_CONFIG_PATH=$(CURDIR)/carry:$$PKG_CONFIG_PATH scripts/build build/gpu --buildtype=release -Dtests=false
+	@ninja -C build/gpu bench/bench_store_gpu
+	@bench/store-gpu $(BENCH_FLAGS)
+
 format:
 	@scripts/bootstrap format
 	@scripts/check-format --fix
@@ -75,6 +80,7 @@ help:
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
+	@echo 'make bench-store-gpu hands memory of a GPU from process to process, by the store and without it'
 	@echo 'make format       format the sources with clang-format'
 	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'
 	@echo 'make clean        remove build/'

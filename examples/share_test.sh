@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs share_buffer as two processes: share_test.sh SLUICED SHARE_BUFFER
+# Runs share_buffer, or share_gpu_buffer, as two processes: share_test.sh SLUICED PROGRAM [DEVICE]
 set -eu
 
 folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-share.XXXXXX")
@@ -12,8 +12,12 @@ for ((i = 0; i < 500; i++)); do
 	[ -S "$SLUICE_STORE" ] && break
 	sleep 0.02
 done
-"$2" consume squares > "$folder/sum" &
+share=("${@:2}")
+"${share[@]}" consume squares > "$folder/sum" &
 consumer=$!
-"$2" produce squares 1000
+"${share[@]}" produce squares 1000
 wait $consumer
 [ "$(cat "$folder/sum")" = 332833500 ]
+# And when the producer has ended before.
+"${share[@]}" produce squares 100000
+[ "$("${share[@]}" consume squares)" = 333328333350000 ]

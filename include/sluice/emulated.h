@@ -13,7 +13,8 @@
 extern "C" {
 #endif
 
-/* Where the bytes at an address of a device's memory really are, for kernels; NULL if it is none. */
+/* Where the bytes at an address of a device's memory really are, for kernels; NULL if it is none. A kernel
+ * that writes to memory which is mapped read-only ends the program. */
 SLUICE_API void *sluice_emulated_memory(const void *memory);
 
 /* Runs kernel(argument) on a thread of the device, in stream order. It must not wait, nor call the
@@ -54,6 +55,8 @@ enum sluice_emulated_kind {
 	SLUICE_EMULATED_QUERY,       /* of a stream or an event */
 	SLUICE_EMULATED_CLASSIFY,    /* of a pointer */
 	SLUICE_EMULATED_SYNCHRONIZE, /* of a stream or an event, and copies that wait */
+	SLUICE_EMULATED_SHARE,       /* memory made for other processes, mapped, lent or borrowed */
+	SLUICE_EMULATED_UNMAP,       /* such memory let go */
 	SLUICE_EMULATED_KINDS
 };
 /*

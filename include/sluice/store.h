@@ -145,7 +145,8 @@ struct sluice_blob_options {
 /*
  * Makes a blob of n bytes, writable by this process until its seal. Its contents are undefined; its
  * memory is aligned to 4096 bytes. name NULL or "": it has none, and others get it by its id. device -1:
- * the host; else the number of a device, whose driver may be called. o may be NULL.
+ * the host; else the number of a device, whose driver may be called; a store's first blob on a device may
+ * wait for all that the device was given before. o may be NULL.
  *
  * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
  * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. Nothing on a
@@ -193,8 +194,9 @@ SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
  * given before, soon after and by a thread of the store's. The stream is a device's, and need not be that of the blobs.
  * Until then nobody but the stream writes to the blobs. A handle may be released meanwhile, and is sealed all the
  * same; if the process dies before the stream has come that far the blob is gone. sluice_blob_wait_sealed() says how it
- * ended. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the device has
- * no stream order, or v holds blobs that are SLUICE_BLOB_PUBLIC. -ENODEV, -ENOMEM.
+ * ended. If the store has made no blob on the stream's device yet, the call may wait for all that the device
+ * was given before. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the
+ * device has no stream order, or v holds blobs that are SLUICE_BLOB_PUBLIC. -ENOMEM.
  */
 SLUICE_API int sluice_blob_seal_on(sluice_blob *b, sluice_stream stream);
 SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream);
@@ -238,8 +240,9 @@ SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, s
                                     int timeout_ms, sluice_blob **out);
 
 /*
- * The bytes, aligned to 4096; valid until the release. What was got is mapped read-only: to write to it ends
- * the program. NULL: somebody deleted the blob before this process, which sealed it, could hold it.
+ * The bytes, aligned to 4096, but for those of SLUICE_BLOB_OF_PROCESS; valid until the release. What was got is
+ * mapped read-only, but for those: to write to it ends the program, and on a device fails, or stops the device. NULL:
+ * somebody deleted the blob before this process, which sealed it, could hold it.
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
 SLUICE_API size_t sluice_blob_size(const sluice_blob *b);

@@ -9,6 +9,9 @@
 
 #include "store.h"
 
+#define LONG_TEXT    64
+#define DEVICES_MOST 256
+
 static const char *state_name(int state)
 {
 	return state == SLUICE_BLOB_IS_CREATED ? "created"
@@ -16,11 +19,19 @@ static const char *state_name(int state)
 	                                       : "sealed";
 }
 
-static void flag_names(unsigned flags, char text[CLI_TEXT])
+static void flag_names(const struct sluice_blob_info *info, char text[LONG_TEXT])
 {
-	snprintf(text, CLI_TEXT, "%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
+	unsigned flags = info->flags;
+
+	snprintf(text, LONG_TEXT, "%s%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
 	         flags & SLUICE_BLOB_PIN ? " pinned" : "",
-	         flags & SLUICE_BLOB_PUBLIC ? " public" : "");
+	         flags & SLUICE_BLOB_PUBLIC ? " public" : "",
+	         info->kind == SLUICE_BLOB_OF_PROCESS ? " memory of its process" : "");
+}
+
+static const char *place_name(const struct sluice_blob_info *info)
+{
+	return info->place[0] ? info->place : "host";
 }
 
 /* An object without its end. */
@@ -29,10 +40,13 @@ static void begin_json(const struct sluice_blob_info *info)
 	printf("{\"name\": ");
 	cli_json_string(info->name);
 	printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"memory\": %" PRIu64
-	       ", \"place\": \"host\", \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
+	       ", \"place\": ",
+	       info->id, info->bytes, info->memory);
+	cli_json_string(place_name(info));
+	printf(", \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
 	       "\"public\": %s, \"user\": %" PRIu32 ", \"process\": %" PRId32
 	       ", \"made_ns\": %" PRId64,
-	       info->id, info->bytes, info->memory, state_name(info->state),
+	       info->kind == SLUICE_BLOB_OF_PROCESS ? "true" : "false", state_name(info->state),
 	       info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
 	       info->flags & SLUICE_BLOB_PIN ? "true" : "false",
 	       info->flags & SLUICE_BLOB_PUBLIC ? "true" : "false", info->user, info->process,
@@ -84,12 +98,13 @@ static int list(sluice_store *store, const char *prefix, struct sluice_blob_info
 
 static void print_line(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[CLI_TEXT], id[CLI_TEXT];
+	char size[CLI_TEXT], flags[LONG_TEXT], id[CLI_TEXT];
 
 	snprintf(id, sizeof id, "#%" PRIu64, info->id);
-	flag_names(info->flags, flags);
-	printf("%10s  %-7s  %s%s%s%s\n", cli_size_format(info->bytes, size),
-	       state_name(info->state), info->name[0] ? info->name : id, flags[0] ? "  (" : "",
+	flag_names(info, flags);
+	printf("%10s  %-7s  %-12s  user %" PRIu32 ", process %-7" PRId32 "  %s%s%s%s\n",
+	       cli_size_format(info->bytes, size), state_name(info->state), place_name(info),
+	       info->user, info->process, info->name[0] ? info->name : id, flags[0] ? "  (" : "",
 	       flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
 }
 
@@ -117,11 +132,11 @@ int cli_store_ls(sluice_store *store, const struct cli_store *o)
 
 static void print_blob(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[CLI_TEXT], when[64] = "";
+	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "";
 	time_t seconds = (time_t)(info->made_ns / 1000000000);
 	struct tm tm;
 
-	flag_names(info->flags, flags);
+	flag_names(info, flags);
 	if (localtime_r(&seconds, &tm))
 		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm);
 	printf("%-12s %s\n", "name", info->name);
@@ -129,7 +144,7 @@ static void print_blob(const struct sluice_blob_info *info)
 	printf("%-12s %" PRIu64 " bytes (%s)\n", "size", info->bytes,
 	       cli_size_format(info->bytes, size));
 	printf("%-12s %s\n", "memory", cli_size_format(info->memory, size));
-	printf("%-12s host\n", "place");
+	printf("%-12s %s\n", "place", place_name(info));
 	printf("%-12s %s%s\n", "state", state_name(info->state), flags);
 	printf("%-12s %u\n", "holders", info->holders);
 	printf("%-12s user %" PRIu32 ", process %" PRId32 "\n", "made by", info->user,
@@ -209,6 +224,92 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 	printf("sluice_store_%s%s %" PRIu64 "\n", figure->key, ever ? "_total" : "", value);
 }
 
+/* ------------------------------------------------------------------------- stat: devices */
+
+static void print_device(const struct sluice_store_device *d)
+{
+	char used[CLI_TEXT], leaving[CLI_TEXT], limit[CLI_TEXT], title[LONG_TEXT];
+
+	snprintf(title, sizeof title, "memory of %s taken", d->place);
+	printf("%-40s %s", title, cli_size_format(d->memory_bytes, used));
+	if (d->memory_limit != UINT64_MAX)
+		printf(" of %s", cli_size_format(d->memory_limit, limit));
+	if (d->leaving_bytes)
+		printf(", %s of it deleted and still mapped",
+		       cli_size_format(d->leaving_bytes, leaving));
+	printf("\n");
+}
+
+static void print_device_json(const struct sluice_store_device *d)
+{
+	printf("{\"place\": ");
+	cli_json_string(d->place);
+	if (d->memory_limit != UINT64_MAX)
+		printf(", \"memory_limit\": %" PRIu64, d->memory_limit);
+	printf(", \"memory_bytes\": %" PRIu64 ", \"leaving_bytes\": %" PRIu64 "}", d->memory_bytes,
+	       d->leaving_bytes);
+}
+
+/* In quotes, which the format wants without the control characters that no place has. */
+static void print_label(const char *place)
+{
+	printf("{place=\"");
+	for (; *place; place++)
+		printf("%s%c", *place == '"' || *place == '\\' ? "\\" : "", *place);
+	printf("\"}");
+}
+
+/* The values of one name come together. */
+static void print_devices_prometheus(const struct sluice_store_device *devices, size_t count)
+{
+	static const struct {
+		const char *key, *meaning;
+		size_t at;
+	} gauges[] = {
+		{"memory_bytes", "memory of a device taken",
+	         offsetof(struct sluice_store_device, memory_bytes)},
+		{"leaving_bytes", "memory of a device that was deleted and is still mapped",
+	         offsetof(struct sluice_store_device, leaving_bytes)},
+	};
+
+	for (size_t i = 0; count && i < sizeof gauges / sizeof *gauges; i++) {
+		printf("# HELP sluice_store_device_%s %s\n# TYPE sluice_store_device_%s gauge\n",
+		       gauges[i].key, gauges[i].meaning, gauges[i].key);
+		for (size_t j = 0; j < count; j++) {
+			printf("sluice_store_device_%s", gauges[i].key);
+			print_label(devices[j].place);
+			printf(" %" PRIu64 "\n",
+			       *(const uint64_t *)((const char *)&devices[j] + gauges[i].at));
+		}
+	}
+}
+
+static int stat_devices(sluice_store *store, const struct cli_store *o)
+{
+	static struct sluice_store_device devices[DEVICES_MOST];
+	size_t count = 0;
+	int rc = 0;
+
+	while (!rc && count < DEVICES_MOST) {
+		devices[count].size = sizeof *devices;
+		rc = sluice_store_device(store, (unsigned)count, &devices[count]);
+		count += !rc;
+	}
+	if (rc && rc != -ENOENT) {
+		warnx("%s", sluice_last_message());
+		return rc;
+	}
+	if (o->prometheus && !o->json)
+		print_devices_prometheus(devices, count);
+	for (size_t i = 0; !o->json && !o->prometheus && i < count; i++)
+		print_device(&devices[i]);
+	for (size_t i = 0; o->json && i < count; i++) {
+		printf("%s", i ? ", " : "");
+		print_device_json(&devices[i]);
+	}
+	return 0;
+}
+
 static int stat_daemon(sluice_store *store, const struct cli_store *o)
 {
 	struct sluice_store_stats stats = {.size = sizeof stats};
@@ -229,8 +330,11 @@ static int stat_daemon(sluice_store *store, const struct cli_store *o)
 			print_figure(&figures[i], value);
 	}
 	if (o->json)
-		printf("}\n");
-	return 0;
+		printf(", \"devices\": [");
+	rc = stat_devices(store, o);
+	if (o->json)
+		printf("]}\n");
+	return rc;
 }
 
 int cli_store_stat(sluice_store *store, const struct cli_store *o)

@@ -4,24 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "device/cuda_api.h"
-#include "device/cuda_words.h"
-#include "device/device.h"
-
-#define WORDS_AT_ONCE 32
-
-struct cuda {
-	struct sl_device base;
-	CUdevice ordinal;
-	bool words; /* registered memory has the same address there, as words need */
-	struct sl_cuda_words in_words;
-
-	/* Made at the first call that works on the device, never changed after that. */
-	pthread_mutex_t opening;
-	_Atomic bool is_open;
-	CUcontext primary;   /* retained for good */
-	sluice_stream probe; /* never given anything: its query tells of errors that stay */
-};
+#include "device/cuda.h"
 
 static struct {
 	pthread_once_t once;
@@ -30,12 +13,7 @@ static struct {
 	char missing[160]; /* why none of them is here */
 } all = {.once = PTHREAD_ONCE_INIT};
 
-static struct cuda *cuda_of(struct sl_device *device)
-{
-	return SL_CONTAINER(device, struct cuda, base);
-}
-
-static int error_of(CUresult rc)
+int sl_cuda_error(CUresult rc)
 {
 	switch (rc) {
 	case CUDA_SUCCESS:
@@ -55,12 +33,6 @@ static int error_of(CUresult rc)
 	default:
 		return -EIO;
 	}
-}
-
-/* 1: done, 0: not yet. */
-static int answer_of(CUresult rc)
-{
-	return rc == CUDA_ERROR_NOT_READY ? 0 : rc ? error_of(rc) : 1;
 }
 
 /* ----------------------------------------------------------------------------------- contexts */
@@ -83,13 +55,13 @@ static bool is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal
  */
 static _Thread_local int capture_mode; /* the program's */
 
-static void relax(void)
+void sl_cuda_relax(void)
 {
 	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
 	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
-static void unrelax(void)
+void sl_cuda_unrelax(void)
 {
 	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
@@ -109,9 +81,9 @@ static CUresult make_primary(struct cuda *cuda, const char **call)
 	if (rc)
 		return rc;
 	*call = "cuStreamCreate";
-	relax();
+	sl_cuda_relax();
 	rc = api->cuStreamCreate(&cuda->probe, CU_STREAM_NON_BLOCKING);
-	unrelax();
+	sl_cuda_unrelax();
 	api->cuCtxPopCurrent_v2(&ctx);
 	return rc;
 }
@@ -119,7 +91,7 @@ static CUresult make_primary(struct cuda *cuda, const char **call)
 /* A context takes memory of the GPU and some time: only those have one that the program uses. */
 static int open_device(struct sl_device *device)
 {
-	struct cuda *cuda = cuda_of(device);
+	struct cuda *cuda = sl_cuda_of(device);
 	CUresult rc = CUDA_SUCCESS;
 	const char *call = "";
 
@@ -131,15 +103,12 @@ static int open_device(struct sl_device *device)
 		atomic_store(&cuda->is_open, !rc);
 	}
 	pthread_mutex_unlock(&cuda->opening);
-	return rc ? sl_fail(error_of(rc), "%s cannot be used: %s() says %d", device->name, call, rc)
+	return rc ? sl_fail(sl_cuda_error(rc), "%s cannot be used: %s() says %d", device->name,
+	                    call, rc)
 	          : 0;
 }
 
-/*
- * Makes a context current, until leave(): the stream's own; for a stream that every context has, the
- * caller's if it is of this device; else the primary one.
- */
-static int enter(struct cuda *cuda, sluice_stream stream)
+int sl_cuda_enter(struct cuda *cuda, sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	CUcontext ctx = NULL;
@@ -153,35 +122,24 @@ static int enter(struct cuda *cuda, sluice_stream stream)
 	} else if (api->cuCtxGetCurrent(&ctx) || !is_of(api, ctx, cuda->ordinal)) {
 		ctx = cuda->primary;
 	}
-	rc = error_of(api->cuCtxPushCurrent_v2(ctx));
+	rc = sl_cuda_error(api->cuCtxPushCurrent_v2(ctx));
 	if (!rc)
-		relax();
+		sl_cuda_relax();
 	return rc;
 }
 
-static void leave(void)
+void sl_cuda_leave(void)
 {
 	CUcontext ctx;
 
-	unrelax();
+	sl_cuda_unrelax();
 	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
 }
 
 static int enter_device(struct sl_device *device, sluice_stream stream)
 {
-	return enter(cuda_of(device), stream);
+	return sl_cuda_enter(sl_cuda_of(device), stream);
 }
-
-/* One call of the driver in a context of the device, for functions that only need that. */
-#define IN_CONTEXT(device, stream, call)                  \
-	do {                                              \
-		int rc_ = enter(cuda_of(device), stream); \
-		if (!rc_) {                               \
-			rc_ = error_of(call);             \
-			leave();                          \
-		}                                         \
-		return rc_;                               \
-	} while (0)
 
 /* --------------------------------------------------------------------------------- what it is */
 
@@ -198,6 +156,8 @@ static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;
 	sl_cuda_describe(api, cuda->ordinal, &cuda->in_words);
+	cuda->base.sharing = sl_cuda_sharing(api, cuda);
+	cuda->base.pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
 }
 
 static void look_at_all(void)
@@ -287,14 +247,14 @@ static struct sl_device *current(void)
 
 static int describe(struct sl_device *device, struct sluice_device *out)
 {
-	struct cuda *cuda = cuda_of(device);
+	struct cuda *cuda = sl_cuda_of(device);
 	size_t available = 0, total = 0;
-	int rc = enter(cuda, NULL);
+	int rc = sl_cuda_enter(cuda, NULL);
 
 	if (rc)
 		return rc;
-	rc = error_of(sl_cuda_api()->cuMemGetInfo_v2(&available, &total));
-	leave();
+	rc = sl_cuda_error(sl_cuda_api()->cuMemGetInfo_v2(&available, &total));
+	sl_cuda_leave();
 	out->detail = cuda->in_words.detail;
 	out->memory_bytes = total;
 	out->free_bytes = available;
@@ -304,7 +264,7 @@ static int describe(struct sl_device *device, struct sluice_device *out)
 			    : "registered memory has another address there, so words cannot be "
 			      "awaited";
 	out->driver = cuda->in_words.driver;
-	out->pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
+	out->pci = device->pci;
 	out->numa_node = out->pci ? sl_pci_node(out->pci) : -1;
 	return rc;
 }
@@ -314,12 +274,12 @@ static int describe(struct sl_device *device, struct sluice_device *out)
 static int cuda_alloc(struct sl_device *device, size_t length, void **out)
 {
 	CUdeviceptr memory = 0;
-	int rc = enter(cuda_of(device), NULL);
+	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
 
 	if (rc)
 		return rc;
-	rc = error_of(sl_cuda_api()->cuMemAlloc_v2(&memory, length));
-	leave();
+	rc = sl_cuda_error(sl_cuda_api()->cuMemAlloc_v2(&memory, length));
+	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
 	return rc;
@@ -370,196 +330,19 @@ static bool managed(struct sl_device *device, const void *memory)
 	       (yes & 0xff);
 }
 
-/* ------------------------------------------------------------------------------------ streams */
-
-static int stream_new(struct sl_device *device, sluice_stream *out)
-{
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
-}
-
-static int stream_free(struct sl_device *device, sluice_stream stream)
-{
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamDestroy_v2(stream));
-}
-
-static int stream_query(struct sl_device *device, sluice_stream stream)
-{
-	int rc = enter(cuda_of(device), stream);
-
-	if (rc)
-		return rc;
-	rc = answer_of(sl_cuda_api()->cuStreamQuery(stream));
-	leave();
-	return rc;
-}
-
-static int stream_synchronize(struct sl_device *device, sluice_stream stream)
-{
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamSynchronize(stream));
-}
-
-static int stream_check(struct sl_device *device, sluice_stream stream)
-{
-	struct cuda *cuda = cuda_of(device);
-	int status = 0, rc;
-
-	if (!cuda->words)
-		return sl_fail(-ENOTSUP,
-		               "%s has no stream order: its memory operations are missing",
-		               device->name);
-	rc = enter(cuda, stream);
-	if (rc)
-		return sl_fail(rc, "%s: the stream is of no context", device->name);
-	rc = sl_cuda_api()->cuStreamIsCapturing(stream, &status);
-	leave();
-	if (rc || status != CU_STREAM_CAPTURE_STATUS_NONE)
-		return sl_fail(-EINVAL, "a stream of %s that is being captured cannot be waited on",
-		               device->name);
-	return 0;
-}
-
-/* Words that follow each other are one command of the driver. */
-static CUresult give_words(const struct sl_cuda_api *api, sluice_stream stream,
-                           const struct sl_command *commands, size_t count)
-{
-	CUstreamBatchMemOpParams operations[WORDS_AT_ONCE];
-
-	memset(operations, 0, count * sizeof(operations[0]));
-	for (size_t i = 0; i < count; i++) {
-		bool await = commands[i].kind == SL_AWAIT_WORD;
-
-		operations[i].word.operation =
-			await ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
-		operations[i].word.address = (uintptr_t)commands[i].word.at;
-		operations[i].word.value = commands[i].word.value;
-		operations[i].word.flags =
-			await ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WRITE_VALUE_DEFAULT;
-	}
-	return api->cuStreamBatchMemOp_v2(stream, count, operations, 0);
-}
-
-static size_t count_words(const struct sl_command *commands, size_t count)
-{
-	size_t words = 0;
-
-	while (words < count && words < WORDS_AT_ONCE && commands[words].kind != SL_COPY)
-		words++;
-	return words;
-}
-
-static CUresult give_one(const struct sl_cuda_api *api, sluice_stream stream,
-                         const struct sl_command *command)
-{
-	CUdeviceptr at = (uintptr_t)command->word.at;
-
-	switch (command->kind) {
-	case SL_AWAIT_WORD:
-		return api->cuStreamWaitValue32_v2(stream, at, command->word.value,
-		                                   CU_STREAM_WAIT_VALUE_GEQ);
-	case SL_WRITE_WORD:
-		return api->cuStreamWriteValue32_v2(stream, at, command->word.value,
-		                                    CU_STREAM_WRITE_VALUE_DEFAULT);
-	default:
-		return api->cuMemcpyAsync((uintptr_t)command->copy.to,
-		                          (uintptr_t)command->copy.from, command->copy.length,
-		                          stream);
-	}
-}
-
-static int enqueue(struct sl_device *device, sluice_stream stream,
-                   const struct sl_command *commands, size_t count, size_t *taken)
-{
-	const struct sl_cuda_api *api = sl_cuda_api();
-	CUresult error = CUDA_SUCCESS;
-	int rc = enter(cuda_of(device), stream);
-
-	*taken = 0;
-	if (rc)
-		return rc;
-	while (*taken < count) {
-		size_t words = count_words(commands + *taken, count - *taken);
-
-		error = words > 1 ? give_words(api, stream, commands + *taken, words)
-		                  : give_one(api, stream, commands + *taken);
-		if (error)
-			break;
-		*taken += words > 1 ? words : 1;
-	}
-	leave();
-	return error_of(error);
-}
-
-static int copy(struct sl_device *device, sluice_stream stream, void *to, const void *from,
-                size_t length, bool wait)
-{
-	const struct sl_cuda_api *api = sl_cuda_api();
-	int rc = enter(cuda_of(device), stream);
-
-	if (rc)
-		return rc;
-	rc = error_of(api->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, length, stream));
-	/* Into memory that is not pinned the driver itself waits. */
-	if (!rc && wait)
-		rc = error_of(api->cuStreamSynchronize(stream));
-	leave();
-	return rc;
-}
-
-/* ------------------------------------------------------------------------------------- events */
-
-static int event_new(struct sl_device *device, sluice_event *out)
-{
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventCreate(out, CU_EVENT_DISABLE_TIMING));
-}
-
-static int event_free(struct sl_device *device, sluice_event event)
-{
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventDestroy_v2(event));
-}
-
-static int event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
-{
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuEventRecord(event, stream));
-}
-
-static int event_await(struct sl_device *device, sluice_event event, sluice_stream stream)
-{
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamWaitEvent(stream, event, 0));
-}
-
-static int event_query(struct sl_device *device, sluice_event event)
-{
-	int rc;
-
-	(void)device;
-	relax();
-	rc = answer_of(sl_cuda_api()->cuEventQuery(event));
-	unrelax();
-	return rc;
-}
-
-static int event_synchronize(struct sl_device *device, sluice_event event)
-{
-	int rc;
-
-	(void)device;
-	relax();
-	rc = error_of(sl_cuda_api()->cuEventSynchronize(event));
-	unrelax();
-	return rc;
-}
+/* ------------------------------------------------------------------------------------- tables */
 
 static int status(struct sl_device *device)
 {
-	struct cuda *cuda = cuda_of(device);
+	struct cuda *cuda = sl_cuda_of(device);
 	int rc = open_device(device);
 
 	if (!rc)
-		rc = enter(cuda, cuda->probe);
+		rc = sl_cuda_enter(cuda, cuda->probe);
 	if (rc)
 		return rc;
-	rc = answer_of(sl_cuda_api()->cuStreamQuery(cuda->probe));
-	leave();
+	rc = sl_cuda_answer(sl_cuda_api()->cuStreamQuery(cuda->probe));
+	sl_cuda_leave();
 	return SL_MIN(rc, 0);
 }
 
@@ -572,22 +355,22 @@ static const struct sl_device_ops cuda_ops = {
 	.unregister_memory = unregister_memory,
 	.registered = registered,
 	.managed = managed,
-	.stream_new = stream_new,
-	.stream_free = stream_free,
-	.stream_query = stream_query,
-	.stream_synchronize = stream_synchronize,
-	.stream_check = stream_check,
-	.enqueue = enqueue,
-	.copy = copy,
-	.event_new = event_new,
-	.event_free = event_free,
-	.event_record = event_record,
-	.event_await = event_await,
-	.event_query = event_query,
-	.event_synchronize = event_synchronize,
+	.stream_new = sl_cuda_stream_new,
+	.stream_free = sl_cuda_stream_free,
+	.stream_query = sl_cuda_stream_query,
+	.stream_synchronize = sl_cuda_stream_synchronize,
+	.stream_check = sl_cuda_stream_check,
+	.enqueue = sl_cuda_enqueue,
+	.copy = sl_cuda_copy,
+	.event_new = sl_cuda_event_new,
+	.event_free = sl_cuda_event_free,
+	.event_record = sl_cuda_event_record,
+	.event_await = sl_cuda_event_await,
+	.event_query = sl_cuda_event_query,
+	.event_synchronize = sl_cuda_event_synchronize,
 	.status = status,
 	.enter = enter_device,
-	.leave = leave,
+	.leave = sl_cuda_leave,
 };
 
 const struct sl_device_kind sl_cuda = {

@@ -23,23 +23,34 @@ enum {
 	CUDA_ERROR_INVALID_VALUE = 1,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
 	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEINITIALIZED = 4,
+	CUDA_ERROR_INVALID_DEVICE = 101,
+	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_MAP_FAILED = 205,
+	CUDA_ERROR_OPERATING_SYSTEM = 304,
 	CUDA_ERROR_INVALID_HANDLE = 400,
 	CUDA_ERROR_NOT_READY = 600,
 	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+	CUDA_ERROR_TOO_MANY_PEERS = 711,
 	CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED = 712,
 	CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED = 713,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
+	CUDA_ERROR_UNKNOWN = 999,
 };
 enum {
 	CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
 	CU_POINTER_ATTRIBUTE_IS_MANAGED = 8,
 	CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL = 9,
+	CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE = 10,
 };
 enum { CU_MEMORYTYPE_HOST = 1, CU_MEMORYTYPE_DEVICE = 2 };
 enum {
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR = 75,
 	CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR = 76,
 	CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM = 91,
+	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT = 102,
+	CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 103,
+	CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM = 110,
 };
 enum { CU_MEMHOSTREGISTER_PORTABLE = 1, CU_MEMHOSTREGISTER_DEVICEMAP = 2 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
@@ -62,6 +73,36 @@ typedef union {
 	} word;
 	uint64_t pad[6];
 } CUstreamBatchMemOpParams;
+
+/* Memory that is made apart from its addresses. */
+typedef uint64_t CUmemGenericAllocationHandle;
+enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_LOCATION_TYPE_DEVICE = 1 };
+enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
+enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
+enum { CU_MEM_ACCESS_FLAGS_PROT_READ = 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
+struct CUmemLocation {
+	int type;
+	int id; /* of a device: its ordinal */
+};
+struct CUmemAllocationProp {
+	int type;
+	int handle_types; /* 0: none */
+	struct CUmemLocation location;
+	void *win32;
+	unsigned char compression, gpu_direct_rdma;
+	unsigned short usage;
+	unsigned char reserved[4];
+};
+struct CUmemAccessDesc {
+	struct CUmemLocation location;
+	int flags;
+};
+
+/* An allocation of another process. */
+enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
+typedef struct {
+	unsigned char bytes[64];
+} CUipcMemHandle;
 
 #define SL_CUDA_FUNCTIONS(X)                                                                      \
 	X(cuInit, (unsigned flags))                                                               \
@@ -104,7 +145,31 @@ typedef union {
 	X(cuEventRecord, (sluice_event event, sluice_stream stream))                              \
 	X(cuEventQuery, (sluice_event event))                                                     \
 	X(cuEventSynchronize, (sluice_event event))                                               \
-	X(cuGetErrorName, (CUresult error, const char **name))
+	X(cuGetErrorName, (CUresult error, const char **name))                                    \
+	X(cuDeviceCanAccessPeer, (int *can, CUdevice device, CUdevice peer))                      \
+	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))    \
+	X(cuMemGetAllocationGranularity,                                                          \
+	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                   \
+	X(cuMemAddressReserve, (CUdeviceptr * memory, size_t length, size_t alignment,            \
+	                        CUdeviceptr wish, unsigned long long flags))                      \
+	X(cuMemAddressFree, (CUdeviceptr memory, size_t length))                                  \
+	X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t length,                     \
+	                const struct CUmemAllocationProp *prop, unsigned long long flags))        \
+	X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                    \
+	X(cuMemMap, (CUdeviceptr memory, size_t length, size_t offset,                            \
+	             CUmemGenericAllocationHandle handle, unsigned long long flags))              \
+	X(cuMemUnmap, (CUdeviceptr memory, size_t length))                                        \
+	X(cuMemSetAccess,                                                                         \
+	  (CUdeviceptr memory, size_t length, const struct CUmemAccessDesc *desc, size_t count))  \
+	X(cuMemExportToShareableHandle, (void *shareable, CUmemGenericAllocationHandle handle,    \
+	                                 int type, unsigned long long flags))                     \
+	X(cuMemImportFromShareableHandle,                                                         \
+	  (CUmemGenericAllocationHandle * handle, void *shareable, int type))                     \
+	X(cuMemGetAllocationPropertiesFromHandle,                                                 \
+	  (struct CUmemAllocationProp * prop, CUmemGenericAllocationHandle handle))               \
+	X(cuIpcGetMemHandle, (CUipcMemHandle * handle, CUdeviceptr memory))                       \
+	X(cuIpcOpenMemHandle_v2, (CUdeviceptr * memory, CUipcMemHandle handle, unsigned flags))   \
+	X(cuIpcCloseMemHandle, (CUdeviceptr memory))
 
 struct sl_cuda_api {
 #define FIELD(name, arguments) CUresult(*name) arguments;

@@ -117,7 +117,8 @@ struct sl_device_sharing {
 	 */
 	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by,
 	           void **out);
-	/* Of make or map, with its length. Waits for what uses it, perhaps for all that the device has to do. */
+	/* Of make or map, with its length. What uses it is done, the caller sees to that: a driver may wait for all that the
+	 * device has to do, or take the memory from under what still runs. */
 	int (*unmap)(struct sl_device *device, void *memory, size_t length);
 	/*
 	 * What others need to map the allocation that memory is in, which somebody else made: its start and length, and
@@ -125,7 +126,8 @@ struct sl_device_sharing {
 	 */
 	int (*lend)(struct sl_device *device, const void *memory, struct sl_lent_memory *out);
 	/* Maps that in another process. It may be written to: drivers offer nothing else. Ended by give_back(). A second time
-	 * in one process it may be the same mapping, counted. */
+	 * in one process it may be the same mapping, counted. -EINVAL: in the process that has lent it, which has it already.
+	 * -ENOENT: it is gone, with its process or before. What is mapped must not be used after that. */
 	int (*borrow)(struct sl_device *device, const struct sl_lent_memory *memory, void **out);
 	int (*give_back)(struct sl_device *device, void *start);
 };
@@ -136,6 +138,7 @@ struct sl_device {
 	const struct sl_device_kind *kind;       /* set with the index */
 	int index;                               /* the public number */
 	char name[24];                           /* "emulated:0" */
+	const char *pci; /* its address on that bus, "0000:65:00.0", or NULL */
 };
 
 /* A kind of devices. The table is in sluice.c, its last row is NULL. */
@@ -167,6 +170,11 @@ extern const struct sl_device_kind sl_cuda, sl_emulated;
 
 /* NULL past the last. */
 struct sl_device *sl_device_find(unsigned index);
+/* What names it in every process. Unlike its description it opens nothing. */
+static inline const char *sl_device_place(const struct sl_device *device)
+{
+	return device->pci ? device->pci : device->name;
+}
 /* The device that holds the byte at this address; NULL: host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
 /* The device that the calling thread works on, or else the first. */
@@ -177,6 +185,8 @@ struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fa
 /* Of a device on the PCI bus, by its address as the kernel writes it, as in "0000:65:00.0". */
 int sl_pci_node(const char *address);           /* of NUMA; -1: not known, or there is only one */
 bool sl_pci_shares_memory(const char *address); /* with other devices there, by P2PDMA */
+/* The address of a GPU of that vendor, by its number in the order of their addresses. */
+bool sl_pci_display(unsigned vendor, unsigned index, char address[32]);
 /* Whether a GPU of that vendor is there, whatever its driver says. */
 bool sl_pci_has_display(unsigned vendor);
 

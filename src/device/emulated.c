@@ -8,7 +8,9 @@
 
 #define DEVICE(number)                                                                      \
 	{                                                                                   \
-		.base = {.ops = &sl_emulated_ops, .name = "emulated:" #number},             \
+		.base = {.ops = &sl_emulated_ops,                                           \
+		         .sharing = &sl_emulated_sharing,                                   \
+		         .name = "emulated:" #number},                                      \
 		.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,       \
 		.function = PTHREAD_COND_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER, \
 		.reached = PTHREAD_COND_INITIALIZER,                                        \

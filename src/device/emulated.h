@@ -91,12 +91,21 @@ struct command {
 	int64_t begin;     /* not before; 0: not drawn yet */
 };
 
+/* How a range came to be, which says how it ends. */
+enum range_kind { RANGE_ALLOCATED, RANGE_MADE, RANGE_MAPPED, RANGE_BORROWED };
+
 /* Device memory, or host memory that is registered. */
 struct range {
 	struct sl_interval at;
-	char *bytes;  /* where the bytes are */
-	size_t taken; /* of the device's memory */
-	bool leaving; /* its end has begun: no new command may use it */
+	char *bytes;   /* where the bytes are */
+	size_t length; /* of that mapping; 0: it is not the range's */
+	size_t taken;  /* of the device's memory */
+	enum range_kind kind;
+	bool read_only;
+	bool leaving;       /* its end has begun: no new command may use it */
+	int lent;           /* the descriptor that others open; -1: none */
+	struct range *also; /* the same in another device's allocations, or NULL; see there */
+	struct emulated *there;
 };
 
 /* What a call that goes to sleep waits for. On its stack. */
@@ -139,6 +148,7 @@ struct emulated {
 	struct sl_list held;    /* calls that sleep */
 	unsigned sleepers;      /* of them, those on progress */
 	unsigned frees, stuck;  /* calls held up in free; by a full channel */
+	unsigned lending;       /* calls for which the engine begins nothing */
 };
 
 /* -------------------------------------------------------------------------- emulated.c */
@@ -184,8 +194,15 @@ void sl_emulated_fault(struct emulated *device, int error);
 
 /* ------------------------------------------------------------------- emulated_memory.c */
 
-enum place { PLACE_DEVICE, PLACE_REGISTERED, PLACE_HOST, PLACE_WRONG, PLACE_FOREIGN };
-/* Where a range lies and, of the first three, its bytes. Mutex held. */
+enum place {
+	PLACE_DEVICE,
+	PLACE_READ_ONLY, /* the device's too */
+	PLACE_REGISTERED,
+	PLACE_HOST,
+	PLACE_WRONG,
+	PLACE_FOREIGN
+};
+/* Where a range lies and, of the first four, its bytes. Mutex held. */
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
                              char **bytes);
 bool sl_emulated_holds(struct emulated *device, const void *memory);
@@ -194,6 +211,25 @@ int sl_emulated_free(struct sl_device *device, void *memory);
 int sl_emulated_register(struct sl_device *device, void *memory, size_t length);
 int sl_emulated_unregister(struct sl_device *device, void *memory);
 bool sl_emulated_registered(struct sl_device *device, const void *memory, size_t length);
+/* What emulated_sharing.c has in common with that. A range with its length and bytes, or NULL: */
+struct range *sl_emulated_range_new(size_t length, int protection, int flags, int fd);
+void sl_emulated_range_free(struct range *range);
+/* Gives it an address; counts as a call of that kind. */
+int sl_emulated_range_add(struct emulated *device, enum sluice_emulated_kind kind, const char *call,
+                          size_t length, struct range *range);
+/* The range of device memory that has the byte, or NULL. Mutex held, here and below. */
+struct range *sl_emulated_range_at(struct emulated *device, const void *memory);
+/* Waits for everything that the device holds now. In free this holds up most other calls. */
+int sl_emulated_drain(struct emulated *device, const char *call, bool in_free);
+/* The same for what uses the range, which is given to nothing any more, and takes it out. */
+int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range);
+
+/* ------------------------------------------------------------------ emulated_sharing.c */
+
+extern const struct sl_device_sharing sl_emulated_sharing;
+/* A memfd as others may map it; and whether that is one of the device's, with so many bytes, or -EBADMSG. */
+int sl_emulated_memory_new(const struct emulated *device, size_t length, int *fd);
+int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length);
 
 /* ------------------------------------------------------------------- emulated_stream.c */
 

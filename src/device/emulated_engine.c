@@ -109,7 +109,7 @@ static struct look look_around(struct emulated *device)
 {
 	struct look look = {.wake = SL_FOREVER};
 
-	if (device->error)
+	if (device->error || device->lending)
 		return look;
 	sl_list_each (link, &device->busy) {
 		struct command *command = first_of(SL_CONTAINER(link, struct stream, busy));

@@ -33,22 +33,26 @@ static struct command *new_command(struct emulated *device)
 	return block;
 }
 
+static bool is_devices(enum place place)
+{
+	return place == PLACE_DEVICE || place == PLACE_READ_ONLY || place == PLACE_WRONG;
+}
+
 /*
  * Finds the bytes of a copy. Memory of the device that is not there, or not any more, is found out when
- * the copy's turn comes, as on a device; host memory that is not registered here and now.
+ * the copy's turn comes, as on a device; host memory that is not registered, and memory that is mapped
+ * read-only, here and now.
  */
 static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
 {
 	struct command *command = &order->command;
 	char *to, *from;
 	enum place there, here;
-	bool of_device;
 
 	there = sl_emulated_place(device, command->copy.to, command->copy.length, &to);
 	here = sl_emulated_place(device, command->copy.from, command->copy.length, &from);
-	of_device = there == PLACE_DEVICE || there == PLACE_WRONG || here == PLACE_DEVICE ||
-	            here == PLACE_WRONG;
-	if (!of_device || there == PLACE_FOREIGN || here == PLACE_FOREIGN)
+	if (!(is_devices(there) || is_devices(here)) || there == PLACE_FOREIGN ||
+	    here == PLACE_FOREIGN || there == PLACE_READ_ONLY)
 		return -EINVAL;
 	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
 		return -EINVAL;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "device/emulated.h"
 
@@ -49,15 +50,14 @@ static bool elsewhere(struct emulated *device, const void *memory)
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
                              char **bytes)
 {
-	struct range *range;
+	struct range *range = range_at(&device->allocations, memory);
 
 	*bytes = (char *)memory;
-	if (in_arena(device, memory)) {
-		range = range_at(&device->allocations, memory);
+	if (range || in_arena(device, memory)) {
 		if (!covers(range, memory, length))
 			return PLACE_WRONG;
 		*bytes = range->bytes + ((uintptr_t)memory - range->at.start);
-		return PLACE_DEVICE;
+		return range->read_only ? PLACE_READ_ONLY : PLACE_DEVICE;
 	}
 	if (elsewhere(device, memory))
 		return PLACE_FOREIGN;
@@ -121,17 +121,42 @@ static uint64_t find_addresses(struct emulated *device, size_t taken)
 	return 0;
 }
 
-static int allocate(struct emulated *device, size_t length, struct range *range)
+struct range *sl_emulated_range_new(size_t length, int protection, int flags, int fd)
 {
-	int rc = sl_emulated_enter(device, SLUICE_EMULATED_ALLOC);
+	struct range *range = calloc(1, sizeof(*range));
+
+	if (!range)
+		return NULL;
+	range->lent = -1;
+	range->length = (length + PAGE - 1) / PAGE * PAGE;
+	range->bytes = mmap(NULL, range->length, protection, flags, fd, 0);
+	if (range->bytes != MAP_FAILED)
+		return range;
+	free(range);
+	return NULL;
+}
+
+void sl_emulated_range_free(struct range *range)
+{
+	if (range->length)
+		munmap(range->bytes, range->length);
+	if (range->lent >= 0)
+		close(range->lent);
+	free(range);
+}
+
+int sl_emulated_range_add(struct emulated *device, enum sluice_emulated_kind kind, const char *call,
+                          size_t length, struct range *range)
+{
+	int rc = sl_emulated_enter(device, kind);
 
 	if (rc)
 		return rc;
-	rc = sl_emulated_pass(device, "alloc");
+	rc = sl_emulated_pass(device, call);
 	if (!rc && range->taken > EMULATED_MEMORY_BYTES - device->used)
 		rc = -ENOMEM;
 	if (!rc) {
-		range->at.start = find_addresses(device, range->taken);
+		range->at.start = find_addresses(device, range->length);
 		rc = range->at.start ? 0 : -ENOMEM;
 	}
 	if (!rc) {
@@ -152,26 +177,20 @@ int sl_emulated_alloc(struct sl_device *base, size_t length, void **out)
 		return -EINVAL;
 	if (length > EMULATED_MEMORY_BYTES)
 		return -ENOMEM;
-	range = calloc(1, sizeof(*range));
+	range = sl_emulated_range_new(length, PROT_READ | PROT_WRITE,
+	                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 	if (!range)
 		return -ENOMEM;
-	range->taken = (length + PAGE - 1) / PAGE * PAGE;
-	range->bytes = mmap(NULL, range->taken, PROT_READ | PROT_WRITE,
-	                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (range->bytes == MAP_FAILED) {
-		free(range);
-		return -ENOMEM;
-	}
-	if (range->taken >= HUGE_BYTES)
-		(void)madvise(range->bytes, range->taken, MADV_HUGEPAGE);
-	rc = allocate(sl_emulated_of(base), length, range);
-	if (rc) {
-		munmap(range->bytes, range->taken);
-		free(range);
-		return rc;
-	}
-	*out = (void *)(uintptr_t)range->at.start;
-	return 0;
+	range->taken = range->length;
+	if (range->length >= HUGE_BYTES)
+		(void)madvise(range->bytes, range->length, MADV_HUGEPAGE);
+	rc = sl_emulated_range_add(sl_emulated_of(base), SLUICE_EMULATED_ALLOC, "alloc", length,
+	                           range);
+	if (rc)
+		sl_emulated_range_free(range);
+	else
+		*out = (void *)(uintptr_t)range->at.start;
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------- draining */
@@ -182,8 +201,7 @@ static bool done_until(struct emulated *device, uint64_t sequence)
 	       SL_CONTAINER(device->commands.next, struct command, in_device)->sequence > sequence;
 }
 
-/* Waits for everything that the device holds now. In free this holds up most other calls. */
-static int drain(struct emulated *device, const char *call, bool in_free)
+int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
 {
 	uint64_t last = device->sequence;
 
@@ -204,37 +222,53 @@ static int drain(struct emulated *device, const char *call, bool in_free)
  * Takes a range out of a set: new commands do not get it from now on, those that have it are waited for.
  * It goes even if the device does nothing any more, with the device's error.
  */
-static int withdraw(struct emulated *device, struct sl_intervals *set, void *memory,
-                    const char *call, struct range **out)
+static int withdraw(struct emulated *device, struct sl_intervals *set, const char *call,
+                    struct range *range)
 {
-	struct range *range = range_at(set, memory);
 	int rc;
 
-	if (!range || range->leaving || range->at.start != (uintptr_t)memory)
-		return -EINVAL;
 	range->leaving = true;
-	rc = drain(device, call, set == &device->allocations);
+	rc = sl_emulated_drain(device, call, set == &device->allocations);
 	sl_intervals_remove(set, &range->at);
-	*out = range;
+	return rc;
+}
+
+/* The one that begins there and is not on its way out. */
+static struct range *starting_at(const struct sl_intervals *set, const void *memory)
+{
+	struct range *range = range_at(set, memory);
+
+	return range && !range->leaving && range->at.start == (uintptr_t)memory ? range : NULL;
+}
+
+struct range *sl_emulated_range_at(struct emulated *device, const void *memory)
+{
+	return range_at(&device->allocations, memory);
+}
+
+int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range)
+{
+	int rc = withdraw(device, &device->allocations, call, range);
+
+	device->used -= range->taken;
 	return rc;
 }
 
 int sl_emulated_free(struct sl_device *base, void *memory)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct range *range = NULL;
+	struct range *range;
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_FREE);
 
 	if (rc)
 		return rc;
-	rc = withdraw(device, &device->allocations, memory, "free", &range);
-	if (range)
-		device->used -= range->taken;
+	range = starting_at(&device->allocations, memory);
+	if (range && range->kind != RANGE_ALLOCATED)
+		range = NULL;
+	rc = range ? sl_emulated_range_remove(device, "free", range) : -EINVAL;
 	sl_emulated_leave(device);
-	if (range) {
-		munmap(range->bytes, range->taken);
-		free(range);
-	}
+	if (range)
+		sl_emulated_range_free(range);
 	return rc;
 }
 
@@ -253,7 +287,7 @@ static int insert_registration(struct emulated *device, struct range *range)
 		rc = device->error;
 	}
 	if (!rc)
-		rc = drain(device, "register", false);
+		rc = sl_emulated_drain(device, "register", false);
 	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, after,
 	                         &gap);
 	if (!rc && gap.end)
@@ -288,12 +322,13 @@ int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
 int sl_emulated_unregister(struct sl_device *base, void *memory)
 {
 	struct emulated *device = sl_emulated_of(base);
-	struct range *range = NULL;
+	struct range *range;
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_REGISTER);
 
 	if (rc)
 		return rc;
-	rc = withdraw(device, &device->registrations, memory, "unregister", &range);
+	range = starting_at(&device->registrations, memory);
+	rc = range ? withdraw(device, &device->registrations, "unregister", range) : -EINVAL;
 	sl_emulated_leave(device);
 	free(range);
 	return rc;

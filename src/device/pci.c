@@ -39,19 +39,35 @@ bool sl_pci_shares_memory(const char *address)
 	return !access(path, F_OK);
 }
 
-bool sl_pci_has_display(unsigned vendor)
+static bool is_display(const char *address, unsigned vendor)
 {
-	DIR *bus = opendir(BUS);
-	bool found = false;
-	struct dirent *entry;
 	char text[32];
 
-	while (bus && !found && (entry = readdir(bus)))
-		found = read_attribute(entry->d_name, "vendor", text) &&
-		        strtoul(text, NULL, 16) == vendor &&
-		        read_attribute(entry->d_name, "class", text) &&
-		        strtoul(text, NULL, 16) >> 16 == 0x03;
-	if (bus)
-		closedir(bus);
+	return read_attribute(address, "vendor", text) && strtoul(text, NULL, 16) == vendor &&
+	       read_attribute(address, "class", text) && strtoul(text, NULL, 16) >> 16 == 0x03;
+}
+
+bool sl_pci_display(unsigned vendor, unsigned index, char address[32])
+{
+	struct dirent **entries;
+	int count = scandir(BUS, &entries, NULL, alphasort);
+	bool found = false;
+
+	for (int i = 0; i < count; i++) {
+		if (!found && is_display(entries[i]->d_name, vendor) && !index--) {
+			snprintf(address, 32, "%.31s", entries[i]->d_name);
+			found = true;
+		}
+		free(entries[i]);
+	}
+	if (count >= 0)
+		free(entries);
 	return found;
+}
+
+bool sl_pci_has_display(unsigned vendor)
+{
+	char address[32];
+
+	return sl_pci_display(vendor, 0, address);
 }

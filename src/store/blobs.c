@@ -40,7 +40,8 @@ static uint32_t find_replaced(const struct sl_owner *owner, const char *name, ui
 
 /* Makes the entry of a ticket, which has a name from then on. */
 static int enter(struct sl_server *server, struct sl_ticket *ticket, const char *name,
-                 uint64_t bytes, uint32_t flags, const struct sl_record *record, bool sealed)
+                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *record,
+                 bool sealed)
 {
 	struct sl_peer *peer = ticket->peer;
 	struct sl_owner *owner = peer->owner;
@@ -60,9 +61,9 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 					 .key = {.name = name, .length = strlen(name)},
 					 .size = bytes,
 					 .place = {.memory = lease.place.region,
-	                                           .offset = lease.place.offset,
-	                                           .device = -1,
-	                                           .kind = SLUICE_BLOB_ON_HOST},
+	                                           .offset = lease.place.offset + start,
+	                                           .device = lease.place.device,
+	                                           .kind = lease.place.kind},
 					 .creator = sl_blob_creator(peer->pid),
 					 .uid = peer->uid,
 					 .flags = flags,
@@ -81,6 +82,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	owner->top = SL_MAX(owner->top, slot + 1);
 	*(sealed ? &owner->sealed : &owner->created) += 1;
 	owner->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
+	ticket->region->slot = slot;
 	sl_catalogue_record(owner->catalogue, slot, &made);
 	sl_owner_add(owner, slot, made.key.id);
 	if (replaced != SL_NO_SLOT)
@@ -110,32 +112,64 @@ static int check_public(struct sl_server *server, const struct sl_peer *peer, co
 	return sl_fail(-EEXIST, "'%s' is taken", name);
 }
 
-static int create_one(struct sl_server *server, struct sl_peer *peer,
-                      const struct sl_create_item *item, struct sl_ticket **out)
+static int check_device(const struct sl_server *server, const struct sl_create_item *item)
 {
-	struct sl_ticket *ticket;
-	int rc;
-
-	if (item->device != -1)
-		return sl_fail(-ENOTSUP, "this server has no memory of device %d", item->device);
-	rc = check_public(server, peer, item->name, item->flags);
-	if (!rc)
-		rc = sl_ticket_new(server, peer, item->bytes, item->flags, true, &ticket);
-	if (rc)
-		return rc;
-	if (item->name[0])
-		rc = enter(server, ticket, item->name, item->bytes, item->flags, NULL, false);
-	if (rc) {
-		sl_ticket_free(server, ticket, false);
-		return rc;
-	}
-	if (item->name[0])
-		sl_watch_tell(server, peer->owner, ticket->slot, SLUICE_WATCH_CREATED);
-	*out = ticket;
+	if (item->device == -1)
+		return 0;
+	if (!sl_device_known(server, item->device))
+		return sl_fail(-ENOTSUP, "nobody has told the server of device %d", item->device);
+	if (item->flags & SLUICE_BLOB_PUBLIC)
+		return sl_fail(-ENOTSUP, "on a device no blob is public");
+	/* Where in it the blob begins is known at its seal. */
+	if (item->kind == SLUICE_BLOB_OF_PROCESS && item->name[0])
+		return sl_fail(-EINVAL, "the name of a process's own memory comes with its seal");
 	return 0;
 }
 
+static struct sl_wanted wanted_by(const struct sl_create_item *item)
+{
+	return (struct sl_wanted){item->bytes, item->flags, item->device, item->kind};
+}
+
+static int take_memory(struct sl_server *server, struct sl_peer *peer,
+                       const struct sl_create_item *item, struct sl_ticket **out)
+{
+	struct sl_wanted wanted = wanted_by(item);
+	int rc = check_device(server, item);
+
+	if (!rc)
+		rc = check_public(server, peer, item->name, item->flags);
+	return rc ? rc : sl_ticket_new(server, peer, &wanted, true, out);
+}
+
+/* Names come when there is memory for all of them: what waits for that is not seen. */
+static int take_name(struct sl_server *server, struct sl_ticket *ticket,
+                     const struct sl_create_item *item)
+{
+	int rc = 0;
+
+	if (!item->name[0])
+		return 0;
+	/* Once more: there may be the same one twice in one request. */
+	rc = check_public(server, ticket->peer, item->name, item->flags);
+	if (!rc)
+		rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
+	if (!rc)
+		sl_watch_tell(server, ticket->peer->owner, ticket->slot, SLUICE_WATCH_CREATED);
+	return rc;
+}
+
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
+{
+	int rc = sl_blob_try_create(server, peer);
+
+	if (rc == -EINPROGRESS)
+		rc = sl_device_wait(server, peer);
+	if (rc)
+		sl_peer_refuse(server, peer, server->in.head.serial, rc);
+}
+
+int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_create *request = &server->in.create;
 	unsigned asked = request->head.count, count = 0;
@@ -143,23 +177,26 @@ void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	while (!rc && count < asked) {
-		rc = create_one(server, peer, &request->items[count], &tickets[count]);
+		rc = take_memory(server, peer, &request->items[count], &tickets[count]);
 		count += !rc;
 	}
+	for (unsigned i = 0; !rc && i < asked; i++)
+		rc = take_name(server, tickets[i], &request->items[i]);
 	if (rc) {
 		/* The sentence is that of the first that failed. */
 		while (count--)
 			sl_blob_undo(server, tickets[count]);
-		sl_peer_refuse(server, peer, request->head.serial, rc);
-		return;
+		if (rc != -EINPROGRESS)
+			sl_peer_refuse(server, peer, request->head.serial, rc);
+		return rc == -EINPROGRESS ? rc : 0;
 	}
 	for (unsigned i = 0; asked == 1 && i < IN_ADVANCE; i++) {
-		const struct sl_create_item *item = &request->items[0];
+		struct sl_wanted wanted = wanted_by(&request->items[0]);
 
-		if (sl_range_bytes(item->bytes, item->flags) > SL_SMALL_BYTES ||
-		    item->flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC) ||
-		    sl_ticket_new(server, peer, item->bytes, 0, false, &tickets[count]) ||
-		    !tickets[count])
+		if (!sl_wanted_small(&wanted))
+			break;
+		wanted.flags = 0;
+		if (sl_ticket_new(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
 			break;
 		count++;
 	}
@@ -168,6 +205,7 @@ void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 		sl_ticket_tell(tickets[i], &server->out.leases.items[i]);
 	sl_store_step("server: created");
 	sl_peer_send(server, peer, &server->out, -1);
+	return 0;
 }
 
 void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
@@ -224,6 +262,7 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 {
 	struct sl_ticket *ticket = sl_ticket_find(server, peer, item->ticket);
 	struct sl_blob_record record;
+	int rc;
 
 	if (!ticket)
 		return sl_fail(-ECONNRESET, "the server knows nothing of this blob");
@@ -231,8 +270,14 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 	    (ticket->slot != SL_NO_SLOT || server->in.head.count > 1))
 		return sl_fail(-EINVAL,
 		               "a seal that replaces is of one blob, whose name was not reserved");
-	if (item->bytes > sl_region_range_bytes(ticket->region))
+	if (item->bytes > sl_region_range_bytes(ticket->region) ||
+	    item->start > sl_region_range_bytes(ticket->region) - item->bytes)
 		return sl_fail(-EINVAL, "a blob larger than its memory");
+	if (item->start && ticket->region->kind != SLUICE_BLOB_OF_PROCESS)
+		return sl_fail(-EINVAL, "a blob that does not begin where its memory does");
+	rc = sl_device_check_seal(ticket->region);
+	if (rc)
+		return rc;
 	if (!(item->flags & SLUICE_BLOB_PUBLIC) != !ticket->region->is_public)
 		return sl_fail(-EINVAL, "a blob is public from the beginning, or not at all");
 	if (ticket->region->is_public && check_sealed_memory(server, ticket->region))
@@ -264,8 +309,8 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 	if (ticket->slot == SL_NO_SLOT) {
 		rc = check_public(server, ticket->peer, item->name, item->flags);
 		return rc ? rc
-		          : enter(server, ticket, item->name, item->bytes, item->flags, record,
-		                  seal);
+		          : enter(server, ticket, item->name, item->bytes, item->start, item->flags,
+		                  record, seal);
 	}
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
@@ -307,7 +352,7 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 		/* Back to what it was: memory without a name. */
 		owner->blobs[tickets[i]->slot].region = NULL;
 		sl_blob_forget(owner, tickets[i]->slot);
-		tickets[i]->slot = SL_NO_SLOT;
+		tickets[i]->slot = tickets[i]->region->slot = SL_NO_SLOT;
 	}
 	for (unsigned i = 0; !rc && i < count; i++)
 		if (fresh >> i & 1)
@@ -320,7 +365,10 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 {
 	struct sl_owner *owner = peer->owner;
 	uint64_t bytes = sl_region_range_bytes(ticket->region);
-	bool is_public = ticket->region->is_public;
+	bool is_public = ticket->region->is_public, host = ticket->region->device < 0;
+	bool small = host ? bytes <= SL_SMALL_BYTES : ticket->region->range_bytes > 0;
+	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
+	                           ticket->region->kind};
 	uint32_t slot = ticket->slot;
 	struct sl_blob_record record;
 	struct sl_ticket *next = NULL;
@@ -332,13 +380,11 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	                              .generation = sl_catalogue_generation(owner->catalogue, slot),
 	                              .slot = slot,
 	                              .user = owner->uid};
-	server->blob_bytes += bytes;
+	server->blob_bytes += host ? bytes : 0;
 	server->counts.seals++;
 	if (!is_public &&
-	    peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART &&
-	    !sl_ticket_new(server, peer, bytes, bytes <= SL_SMALL_BYTES ? 0 : SLUICE_BLOB_ALONE,
-	                   false, &next) &&
-	    next)
+	    (!host || peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART) &&
+	    !sl_ticket_new(server, peer, &wanted, false, &next) && next)
 		sl_ticket_tell(next, &out->lease);
 }
 
@@ -412,7 +458,7 @@ static void left(void *argument, uint32_t slot, enum sl_left what)
 		return;
 	sweep->owner->dying--;
 	if (blob->region) {
-		sweep->server->blob_bytes -= sl_region_range_bytes(blob->region);
+		sweep->server->blob_bytes -= sl_region_host_bytes(blob->region);
 		sl_range_give(sweep->server, blob->region, blob->range);
 	}
 	sl_owner_remove(sweep->owner, slot);
@@ -440,7 +486,7 @@ static int by_idle(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static unsigned find_candidates(struct sl_owner *owner, struct candidate *out)
+static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct candidate *out)
 {
 	struct sl_blob_record record;
 	unsigned count = 0;
@@ -450,7 +496,9 @@ static unsigned find_candidates(struct sl_owner *owner, struct candidate *out)
 			continue;
 		sl_catalogue_record(owner->catalogue, slot, &record);
 		if (!(record.flags & SLUICE_BLOB_CACHE) || record.flags & SLUICE_BLOB_PIN ||
-		    owner->blobs[slot].lent)
+		    owner->blobs[slot].lent || record.place.device != device ||
+		    record.place.kind == SLUICE_BLOB_OF_PROCESS ||
+		    sl_catalogue_held(owner->catalogue, slot) != SL_HELD_NOT)
 			continue;
 		out[count++] = (struct candidate){sl_catalogue_idle(owner->catalogue, slot), slot};
 	}
@@ -459,7 +507,7 @@ static unsigned find_candidates(struct sl_owner *owner, struct candidate *out)
 }
 
 /* No get succeeds from the withdrawal on, and what the sweep then finds held comes back. */
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes)
 {
 	uint32_t slots = owner->top + 1;
 	struct candidate *candidates = malloc(slots * sizeof(*candidates));
@@ -471,7 +519,7 @@ bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, uint64_t by
 	if (candidates && away) {
 		/* What was used last is known only when somebody has looked. */
 		sl_blob_sweep(server, owner);
-		count = find_candidates(owner, candidates);
+		count = find_candidates(owner, device, candidates);
 		for (unsigned i = 0; i < count && asked < bytes; i++) {
 			struct sl_blob *blob = &owner->blobs[candidates[i].slot];
 

@@ -274,6 +274,9 @@ unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
 /* The server holds it itself, while an answer that names it is on its way. Counted; gone with the server. */
 void sl_catalogue_pin(struct sl_catalogue *catalogue, uint32_t slot);
 void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot);
+/* As the last sweep has found it: nobody holds it, the server itself does for a moment, or a client. */
+enum sl_held { SL_HELD_NOT, SL_HELD_HERE, SL_HELD_THERE };
+enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot);
 
 /*
  * What was used when, for choosing what leaves: a clock of the caller's, in any unit, which he sets now and then,

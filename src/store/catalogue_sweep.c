@@ -110,6 +110,15 @@ void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot)
 	catalogue->notes[slot].pins--;
 }
 
+enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	const struct sl_slot_notes *notes = &catalogue->notes[slot];
+
+	if (catalogue->scan && notes->scan == catalogue->scan)
+		return SL_HELD_THERE;
+	return notes->pins ? SL_HELD_HERE : SL_HELD_NOT;
+}
+
 void sl_catalogue_tick(struct sl_catalogue *catalogue)
 {
 	catalogue->now++;

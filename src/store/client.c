@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "io/io.h"
-#include "store/client.h"
+#include "store/devices.h"
 
 #define PATIENCE_MS 5000
 #define END         UINT64_MAX /* of a list */
@@ -36,6 +36,7 @@ int sl_store_path(const char *path, char out[108])
 
 static void store_free(sluice_store *store)
 {
+	pthread_mutex_destroy(&store->opening);
 	pthread_mutex_destroy(&store->mutex);
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
@@ -64,6 +65,9 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	}
 	store->patience_ms = options.patience_ms ? options.patience_ms : PATIENCE_MS;
 	store->cache_bytes = options.cache_bytes ? options.cache_bytes : CACHE_BYTES;
+	store->device_cache_bytes =
+		options.device_cache_bytes ? options.device_cache_bytes : CACHE_BYTES;
+	pthread_mutex_init(&store->opening, NULL);
 	pthread_mutex_init(&store->mutex, NULL);
 	pthread_cond_init(&store->connected, NULL);
 	pthread_cond_init(&store->sent, NULL);
@@ -95,8 +99,14 @@ int sluice_store_close(sluice_store *store)
 	handles = atomic_load(&store->handles);
 	if (handles)
 		return sl_fail(-EBUSY, "%u blobs and watches are held", handles);
+	if (sl_devices_of(store)) {
+		sl_promises_wait(sl_devices_of(store));
+		if (!sl_devices_stop(store))
+			return 0; /* the process ends */
+	}
 	/* Before the server hears that we have nothing mapped. */
 	sl_mappings_free(store);
+	sl_devices_free(store);
 	sl_wire_close(store);
 	store_free(store);
 	sl_fork_leave();
@@ -176,15 +186,18 @@ static void tell_info(const struct sl_info_item *item, struct sluice_blob_info *
 	                                .id = item->id,
 	                                .bytes = item->bytes,
 	                                .memory = item->memory,
-	                                .device = item->device,
+	                                .device =
+	                                        item->device < 0 ? -1 : sl_place_find(item->place),
 	                                .state = (int)item->state,
 	                                .flags = item->flags,
 	                                .holders = item->holders,
 	                                .user = item->user,
 	                                .process = item->process,
-	                                .made_ns = item->made_ns};
+	                                .made_ns = item->made_ns,
+	                                .kind = (int)item->kind};
 
 	memcpy(info.name, item->name, sizeof(info.name));
+	memcpy(info.place, item->place, sizeof(info.place));
 	memcpy(out, &info, SL_MIN(size, sizeof(info)));
 }
 

@@ -6,6 +6,8 @@
  *   view      a catalogue, and our references to what is in it: both stay when the server is replaced
  *   mapping   a region, mapped for reading or for writing; kept for a while when nothing in it is held
  *   lease     memory that the server has given us for a blob to come
+ *
+ * What there is of devices is in devices.h.
  */
 #ifndef SL_STORE_CLIENT_H
 #define SL_STORE_CLIENT_H
@@ -16,6 +18,10 @@
 
 #define SL_STOCK_MOST      128
 #define SL_MAPPING_BUCKETS 256
+
+struct sl_device;
+struct sl_post;
+struct sl_devices;
 
 struct sl_wire {
 	int fd;
@@ -43,13 +49,24 @@ struct sl_mapping {
 	bool writable;
 	bool stale; /* in no list: for its users only */
 	int fd;     /* of a public blob that is being made; -1 */
+	/* Mapped by the driver of a device: far.c has to do with it. The rest is for that. */
+	bool far;
+	bool alone;  /* the region is for one blob */
+	bool doomed; /* nobody new gets it, and it goes with its last user */
+	bool own;    /* memory that this process has published: nobody maps or unmaps it */
+	enum sl_mapping_state { SL_MAPPED, SL_EXPECTED, SL_COMING } state;
+	uint32_t kind;              /* of enum sluice_blob_kind */
+	struct sl_post *post;       /* NULL while it is expected */
+	const struct sl_device *by; /* as in struct sl_far */
 };
 
 struct sluice_store {
 	char path[108];
 	unsigned patience_ms;
-	size_t cache_bytes;
+	size_t cache_bytes, device_cache_bytes;
 	_Atomic unsigned handles; /* blobs and watches */
+	pthread_mutex_t opening;
+	_Atomic(struct sl_devices *) devices; /* NULL: none. Set once, with opening */
 	pthread_mutex_t mutex;
 	pthread_cond_t connected, sent; /* a thread has connected; has sent a request */
 	/* Guarded by mutex, as are the rest. */
@@ -81,13 +98,25 @@ struct sl_call {
 
 struct sluice_blob {
 	sluice_store *store;
-	_Atomic unsigned references; /* of the caller, and of tensors */
-	int state;                   /* of enum sluice_blob_state */
+	_Atomic unsigned references; /* of the caller, of tensors, and of a promise */
+	/* A seal in stream order changes these while the caller looks at them. */
+	_Atomic int state; /* of enum sluice_blob_state */
+	_Atomic(char *) data;
+	_Atomic uint64_t id;
 	/* Before the seal. */
 	struct sl_lease lease;
-	uint64_t turn; /* of the server that the lease is from */
-	bool entered;  /* the server knows its name */
-	bool frozen;   /* public: no one can write to it any more */
+	uint64_t turn;  /* of the server that the lease is from */
+	bool entered;   /* the server knows its name */
+	bool frozen;    /* public: no one can write to it any more */
+	uint64_t start; /* in its range; not 0 only in memory of this process */
+	/* Of a seal in stream order. Guarded by devices->mutex, but for the first. */
+	struct {
+		bool asked;    /* for one; the caller's */
+		bool waits;    /* it is under way */
+		bool released; /* and the caller's handle is gone */
+		int rc;        /* of the last one, and its sentence, or NULL */
+		char *text;
+	} promise;
 	/* After it, if it is our user's: what the catalogue says. Else it was lent. */
 	struct sl_view *view; /* NULL: lent */
 	struct sl_held_blob held;
@@ -95,11 +124,11 @@ struct sluice_blob {
 	uint64_t lent_turn;
 
 	struct sl_mapping *mapping;
-	char *data;
-	uint64_t id;
 	size_t bytes;
 	unsigned flags;
 	int device;
+	unsigned kind;        /* of enum sluice_blob_kind */
+	struct sl_post *post; /* on its device; NULL: the host */
 	char name[SL_NAME_BYTES];
 	/* In the catalogue, or ours, or NULL. */
 	const struct sl_record *record;
@@ -138,13 +167,27 @@ int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type
                   bool *again);
 /* A request without an answer; to this server or to none. */
 void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn);
+/* The same with a descriptor, which stays the caller's. -ESTALE: that server is gone. */
+int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
+/*
+ * For a thread that does not wait for an answer: reads one message into m, if there is one. False: others are there who
+ * read, or, if polite, are about to. Does not wait.
+ */
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite);
+/* The wire, with a reference; connects if there is none, without patience. NULL: nobody listens. */
+struct sl_wire *sl_wire_acquire(sluice_store *store);
+void sl_wire_release(sluice_store *store, struct sl_wire *wire);
 
 struct sl_view *sl_view_acquire(sluice_store *store);
 void sl_view_release(struct sl_view *view);
 
 /* ------------------------------------------------------------------------------------ mapping */
 
-/* A region, mapped. -ESTALE: the server does not know it. */
+static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t region)
+{
+	return &store->mappings[region % SL_MAPPING_BUCKETS];
+}
+/* A region of the host's memory, mapped. -ESTALE: the server does not know it. */
 int sl_mapping_acquire(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
                        struct sl_mapping **out);
 /* keep: it may come in useful again. */
@@ -155,13 +198,17 @@ void sl_mappings_free(sluice_store *store);
 
 /* -------------------------------------------------------------------------------------- blob */
 
-/* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. */
-int sl_blob_hold(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
-                 sluice_blob **out);
+/* Seals blobs of one store; the memory of public ones is frozen. */
+int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 sluice_blob *sl_blob_new(sluice_store *store);
 /* Gives it up when the last reference is gone. */
 void sl_blob_unref(sluice_blob *blob);
 void sl_blob_free(sluice_blob *blob);
+/* The same after a failure, whose sentence stays. */
+void sl_blob_give_up(sluice_blob *blob, int rc);
+/* A handle of what is asked for, without memory. */
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
+                    sluice_blob **out);
 /* Leases that came with an answer of that server. */
 void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
                   unsigned count);

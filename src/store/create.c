@@ -6,10 +6,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "store/client.h"
+#include "store/devices.h"
 
 /* What the server gives a place among others. */
-#define SMALL_BYTES 65536
+#define SMALL_BYTES     65536
+#define SMALL_ON_DEVICE (1 << 20)
+#define LEAST_ON_DEVICE (32 << 10)
 
 /* ------------------------------------------------------------------------------------- leases */
 
@@ -23,6 +25,7 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 	for (unsigned i = 0; store->turn == turn && i < count; i++) {
 		if (!leases[i].ticket)
 			continue;
+		sl_far_expect(store, &leases[i]);
 		if (store->stock_count < SL_STOCK_MOST)
 			store->stock[store->stock_count++] = leases[i];
 		else if (left < SL_ITEMS_MOST)
@@ -36,17 +39,26 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 	sl_tell(store, &m, turn);
 }
 
-/* One that fits, and is not much too large. The one that came last is in the caches. */
-static bool take_stock(sluice_store *store, size_t n, struct sl_lease *out, uint64_t *turn)
+/* Whether it fits, and is not much too large. */
+static bool fits(const struct sl_place *place, const sluice_blob *blob)
 {
-	uint64_t most = n <= SMALL_BYTES ? SL_MAX(n * 2, 4096) : n + n / 4;
+	size_t n = blob->bytes, small = blob->post ? SMALL_ON_DEVICE : SMALL_BYTES;
+	size_t least = blob->post ? LEAST_ON_DEVICE : 4096;
+	uint64_t most = n <= small ? SL_MAX(n * 2, least) : n + n / 4;
+
+	return place->kind == blob->kind && place->capacity >= n && place->capacity <= most &&
+	       place->device == (blob->post ? blob->post->number : -1);
+}
+
+/* The one that came last is in the caches. */
+static bool take_stock(sluice_store *store, const sluice_blob *blob, struct sl_lease *out,
+                       uint64_t *turn)
+{
 	bool found = false;
 
 	pthread_mutex_lock(&store->mutex);
 	for (unsigned i = store->stock_count; !found && store->wire && i-- > 0;) {
-		uint64_t capacity = store->stock[i].place.capacity;
-
-		if (capacity < n || capacity > most)
+		if (!fits(&store->stock[i].place, blob))
 			continue;
 		*out = store->stock[i];
 		*turn = store->turn;
@@ -83,12 +95,15 @@ sluice_blob *sl_blob_new(sluice_store *store)
 	atomic_init(&blob->references, 1);
 	blob->store = store;
 	blob->device = -1;
+	blob->kind = SLUICE_BLOB_ON_HOST;
 	return blob;
 }
 
 void sl_blob_free(sluice_blob *blob)
 {
-	atomic_fetch_sub(&blob->store->handles, 1);
+	if (!blob->promise.released)
+		atomic_fetch_sub(&blob->store->handles, 1);
+	free(blob->promise.text);
 	free(blob->own_record);
 	free(blob);
 }
@@ -110,12 +125,20 @@ static int copy_options(const struct sluice_blob_options *from, struct sluice_bl
 	return 0;
 }
 
-/* A handle of what is asked for, without memory. */
-static int prepare(sluice_store *store, const struct sluice_blob_request *request,
-                   sluice_blob **out)
+/* Memory of a device is made for blobs of one user only. */
+static int check_device(int device, unsigned flags)
+{
+	if (flags & SLUICE_BLOB_PUBLIC)
+		return sl_fail(-ENOTSUP, "a public blob cannot be on a device (%d)", device);
+	return 0;
+}
+
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
+                    sluice_blob **out)
 {
 	const char *name = request->name ? request->name : "";
 	struct sluice_blob_options options;
+	struct sl_post *post = NULL;
 	sluice_blob *blob;
 	int rc = copy_options(request->options, &options);
 
@@ -124,14 +147,20 @@ static int prepare(sluice_store *store, const struct sluice_blob_request *reques
 	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
 		rc = sl_fail(-EINVAL, "a blob of %zu bytes", request->bytes);
 	if (!rc && request->device != -1)
-		rc = sl_fail(-ENOTSUP, "blobs are in the host's memory only, not on device %d",
-		             request->device);
+		rc = check_device(request->device, options.flags);
+	if (!rc && request->device != -1)
+		rc = sl_post_numbered(store, request->device, &post);
 	if (rc)
 		return rc;
 	blob = sl_blob_new(store);
 	if (!blob)
 		return sl_fail(-ENOMEM, "no memory");
-	blob->state = SLUICE_BLOB_IS_CREATED;
+	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);
+	if (post) {
+		blob->post = post;
+		blob->device = request->device;
+		blob->kind = SLUICE_BLOB_ON_DEVICE;
+	}
 	blob->bytes = request->bytes;
 	blob->flags = options.flags;
 	strcpy(blob->name, name);
@@ -153,18 +182,45 @@ static bool lease_from_stock(sluice_blob *blob)
 		return false;
 	/* A system call, but none that waits; so only what is under way when a server dies is lost. */
 	return sl_wire_alive(blob->store) &&
-	       take_stock(blob->store, blob->bytes, &blob->lease, &blob->turn);
+	       take_stock(blob->store, blob, &blob->lease, &blob->turn);
 }
 
-static void end_lease(sluice_blob *blob)
+/* again: it may come in useful. */
+static void end_lease(sluice_blob *blob, bool again)
 {
+	const struct sl_place *place = &blob->lease.place;
+	bool common = place->capacity <= SMALL_BYTES ||
+	              (blob->post && place->capacity < place->region_bytes);
 	/* A large one is others' again at once. */
-	bool stock = !blob->entered && !blob->own_record && !(blob->flags & SLUICE_BLOB_PUBLIC) &&
-	             blob->lease.place.capacity <= SMALL_BYTES;
+	bool stock = again && !blob->entered && !blob->own_record &&
+	             !(blob->flags & SLUICE_BLOB_PUBLIC) && common;
 
 	if (blob->lease.ticket)
 		give_back(blob->store, &blob->lease, blob->turn, stock);
+	if (blob->lease.ticket && blob->lease.make && !stock)
+		sl_far_cancel(blob->store, place->region);
 	blob->lease.ticket = 0;
+}
+
+static int fill_request(const sluice_blob *blob, struct sl_create_item *item)
+{
+	item->bytes = blob->bytes;
+	item->device = -1;
+	item->kind = blob->kind;
+	item->flags = blob->flags;
+	if (blob->flags & SLUICE_BLOB_RESERVE)
+		strcpy(item->name, blob->name);
+	return blob->post ? sl_post_number(blob->store, blob->post, &item->device) : 0;
+}
+
+/* Regions to be made are known before others can have a place in them. */
+static void expect(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
+                   unsigned count)
+{
+	pthread_mutex_lock(&store->mutex);
+	for (unsigned i = 0; store->turn == turn && i < count; i++)
+		sl_far_expect(store, &leases[i]);
+	pthread_mutex_unlock(&store->mutex);
 }
 
 /* Leases for all that have none, in one call. */
@@ -182,16 +238,13 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 	if (!n)
 		return 0;
 	do {
+		unsigned i = 0;
+
 		sl_message_begin(&m, SL_CREATE, 0, n);
-		for (unsigned i = 0; i < n; i++) {
-			m.create.items[i].bytes = without[i]->bytes;
-			m.create.items[i].device = -1;
-			m.create.items[i].kind = SLUICE_BLOB_ON_HOST;
-			m.create.items[i].flags = without[i]->flags;
-			if (without[i]->flags & SLUICE_BLOB_RESERVE)
-				strcpy(m.create.items[i].name, without[i]->name);
-		}
-		rc = sl_call_begin(store, &m, SL_LEASES, &call);
+		for (rc = 0; !rc && i < n; i++)
+			rc = fill_request(without[i], &m.create.items[i]);
+		if (!rc)
+			rc = sl_call_begin(store, &m, SL_LEASES, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -199,6 +252,7 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 		sl_call_end(store, &call);
 		return sl_fail(-EPROTO, "the store gives less than it was asked for");
 	}
+	expect(store, call.turn, m.leases.items, n);
 	for (unsigned i = 0; i < n; i++) {
 		without[i]->lease = m.leases.items[i];
 		without[i]->turn = call.turn;
@@ -211,20 +265,36 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 	return 0;
 }
 
+static int make_blob(sluice_blob *blob)
+{
+	struct sl_far far = {.region = blob->lease.place.region,
+	                     .kind = SLUICE_BLOB_ON_DEVICE,
+	                     .writable = true,
+	                     .post = blob->post,
+	                     .turn = blob->turn};
+	int rc = sl_words_open(blob->store, blob->post);
+
+	return rc == -ENOTSUP || !rc ? sl_far_acquire(blob->store, &far, &blob->mapping) : rc;
+}
+
 static int map_blob(sluice_blob *blob)
 {
 	const struct sl_place *place = &blob->lease.place;
 	bool is_public = blob->flags & SLUICE_BLOB_PUBLIC;
 	int rc;
 
-	if (place->capacity < blob->bytes)
-		return sl_fail(-EPROTO, "the store gives less than it was asked for");
-	rc = sl_mapping_acquire(blob->store, place->region, true, is_public, &blob->mapping);
+	if (place->capacity < blob->bytes || place->kind != blob->kind)
+		return sl_fail(-EPROTO, "the store gives what it was not asked for");
+	if (blob->post)
+		rc = make_blob(blob);
+	else
+		rc = sl_mapping_acquire(blob->store, place->region, true, is_public,
+		                        &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)
 		return sl_fail(-EPROTO, "a place beyond its region");
-	blob->data = blob->mapping->base + place->offset;
+	atomic_init(&blob->data, blob->mapping->base + place->offset);
 	return 0;
 }
 
@@ -244,10 +314,27 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 			if (blobs[i]->mapping)
 				sl_mapping_release(store, blobs[i]->mapping, true);
 			blobs[i]->mapping = NULL;
-			end_lease(blobs[i]);
+			end_lease(blobs[i], !blobs[i]->post);
 		}
 	}
 	return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
+}
+
+/* The sentence of what went wrong stays. */
+static void undo(sluice_blob *const *blobs, size_t count, int rc)
+{
+	char *message = strdup(sluice_last_message());
+
+	while (count--)
+		sl_blob_unref(blobs[count]);
+	if (message)
+		sl_fail(rc, "%s", message);
+	free(message);
+}
+
+void sl_blob_give_up(sluice_blob *blob, int rc)
+{
+	undo(&blob, 1, rc);
 }
 
 int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_request *v, size_t count,
@@ -261,20 +348,14 @@ int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_reques
 		rc = sl_fail(-EINVAL, "sluice_blob_create: %zu blobs, or NULL; there may be %d",
 		             count, SLUICE_BLOB_BATCH);
 	while (!rc && made < count) {
-		rc = prepare(store, &v[made], &blobs[made]);
+		rc = sl_blob_prepare(store, &v[made], &blobs[made]);
 		if (!rc)
 			lease_from_stock(blobs[made++]);
 	}
 	if (!rc)
 		rc = give_memory(store, blobs, count);
 	if (rc) {
-		char *message = strdup(sluice_last_message());
-
-		while (made--)
-			sluice_blob_release(blobs[made]);
-		if (message)
-			sl_fail(rc, "%s", message);
-		free(message);
+		undo(blobs, made, rc);
 		return rc;
 	}
 	sl_store_step("client: created");
@@ -306,6 +387,8 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 	rc = sl_store_check(blob->store, "sluice_blob_set_metadata");
 	if (!rc && blob->state != SLUICE_BLOB_IS_CREATED)
 		rc = sl_fail(-EPERM, "the blob is sealed");
+	if (!rc)
+		rc = sl_promised(blob);
 	if (!rc)
 		rc = sl_record_make(m, record);
 	if (!rc)
@@ -352,16 +435,16 @@ static void settle(sluice_blob *blob, const struct sl_found_item *item)
 {
 	struct sl_view *view = sl_view_acquire(blob->store);
 
-	blob->state = SLUICE_BLOB_IS_SEALED;
-	blob->id = item->id;
 	blob->lease.ticket = 0;
+	blob->id = item->id;
 	if (sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)) {
 		/* Deleted before we could hold it; nothing of it may be looked at any more. */
 		sl_view_release(view);
 		blob->data = NULL;
-		return;
+	} else {
+		blob->view = view;
 	}
-	blob->view = view;
+	blob->state = SLUICE_BLOB_IS_SEALED;
 }
 
 /* Whether a seal, whose answer was lost with its server, has happened. */
@@ -374,7 +457,7 @@ static int locate(sluice_blob *blob)
 	do {
 		sl_message_begin(&m, SL_LOCATE, 0, 0);
 		m.locate.region = blob->lease.place.region;
-		m.locate.offset = blob->lease.place.offset;
+		m.locate.offset = blob->lease.place.offset + blob->start;
 		rc = sl_call_begin(blob->store, &m, SL_FOUND, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
@@ -388,6 +471,7 @@ static void fill_item(const sluice_blob *blob, struct sl_seal_item *item)
 {
 	item->ticket = blob->lease.ticket;
 	item->bytes = blob->bytes;
+	item->start = blob->start;
 	item->flags = blob->flags;
 	strcpy(item->name, blob->name);
 }
@@ -407,7 +491,7 @@ static void send_records(sluice_store *store, sluice_blob *const *v, size_t coun
 	}
 }
 
-static int seal(sluice_store *store, sluice_blob *const *v, size_t count)
+int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
 	struct sl_lease leases[SL_ITEMS_MOST];
 	struct sl_call call;
@@ -460,10 +544,12 @@ int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
 			rc = sl_fail(-EPERM, "the blob is sealed");
 		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
 			rc = sl_fail(-EINVAL, "sluice_blob_seal: one that replaces, with others");
+		else
+			rc = sl_promised(v[i]);
 	}
 	for (size_t i = 0; !rc && i < count; i++)
 		rc = freeze(v[i]);
-	return rc ? rc : seal(v[0]->store, v, count);
+	return rc ? rc : sl_blobs_seal(v[0]->store, v, count);
 }
 
 int sluice_blob_seal(sluice_blob *blob)
@@ -502,7 +588,7 @@ void sl_blob_unref(sluice_blob *blob)
 	if (blob->mapping)
 		sl_mapping_release(blob->store, blob->mapping, !(blob->flags & SLUICE_BLOB_PUBLIC));
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
-		end_lease(blob);
+		end_lease(blob, true);
 	else if (blob->lent_turn)
 		give_loan_back(blob);
 	if (blob->view) {
@@ -520,9 +606,12 @@ int sluice_blob_release(sluice_blob *blob)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release");
-	if (!rc)
-		sl_blob_unref(blob);
-	return rc;
+	if (rc)
+		return rc;
+	if (blob->promise.asked)
+		sl_promise_release(blob);
+	sl_blob_unref(blob);
+	return 0;
 }
 
 int sluice_blob_release_many(sluice_blob *const *v, size_t count)

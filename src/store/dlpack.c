@@ -5,12 +5,15 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "io/io.h"
-#include "store/client.h"
+#include "store/devices.h"
 
-#define CPU       1 /* kDLCPU */
-#define READ_ONLY 1 /* DLPACK_FLAG_BITMASK_READ_ONLY */
+#define CPU       1  /* kDLCPU */
+#define CUDA      2  /* kDLCUDA: what dlpack.h calls a GPU by the number that CUDA has for it */
+#define OTHER     12 /* kDLExtDev: what it has no name for */
+#define READ_ONLY 1  /* DLPACK_FLAG_BITMASK_READ_ONLY */
 
 struct tensor {
 	void *data;
@@ -77,6 +80,15 @@ static void delete_versioned(struct managed_versioned *managed)
 		give_up(managed->context);
 }
 
+/* As "cuda:1": of which kind, and its number among those. */
+static void fill_device(struct tensor *tensor, const struct sl_device *device)
+{
+	const char *colon = strchr(device->name, ':');
+
+	tensor->device.type = device->kind == &sl_cuda ? CUDA : OTHER;
+	tensor->device.id = colon ? atoi(colon + 1) : 0;
+}
+
 static void fill(struct tensor *tensor, struct holder *holder, const struct sluice_blob_metadata *m)
 {
 	const struct sl_type *type = sl_type_find(m->type);
@@ -86,7 +98,10 @@ static void fill(struct tensor *tensor, struct holder *holder, const struct slui
 		holder->strides[i] = m->strides[i];
 	}
 	tensor->data = holder->blob->data;
-	tensor->device.type = CPU;
+	if (holder->blob->post)
+		fill_device(tensor, holder->blob->post->device);
+	else
+		tensor->device.type = CPU;
 	tensor->ndim = (int32_t)m->rank;
 	tensor->dtype.code = codes[type->number];
 	tensor->dtype.bits = (uint8_t)(8 * type->bytes);

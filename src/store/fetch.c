@@ -4,13 +4,36 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/client.h"
+#include "device/device.h"
+#include "store/devices.h"
 
 /* -------------------------------------------------------------------------------------- hold */
 
-/* Takes over the hold, and the view's reference, in any case. */
-int sl_blob_hold(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
-                 sluice_blob **out)
+/* What the driver of a device has to map: the blob is on one, or is to be used by one. */
+static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct sl_device *by)
+{
+	struct sl_far far = {.region = place->memory, .kind = place->kind, .by = by};
+	int rc;
+
+	if (place->device < 0) {
+		rc = sl_post_open(blob->store, by, &far.post);
+	} else {
+		rc = sl_post_of_place(blob->store, place->device, &far.post);
+		if (!rc && far.post->device == by)
+			far.by = NULL;
+		if (!rc) {
+			blob->post = far.post;
+			blob->device = far.post->device->index;
+			blob->kind = place->kind;
+		}
+	}
+	return rc ? rc : sl_far_acquire(blob->store, &far, &blob->mapping);
+}
+
+/* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. Takes over the hold, and
+ * the view's reference, in any case. */
+static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
+                     struct sl_device *by, sluice_blob **out)
 {
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
@@ -22,18 +45,19 @@ int sl_blob_hold(sluice_store *store, struct sl_view *view, const struct sl_held
 		sl_view_release(view);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	blob->state = SLUICE_BLOB_IS_SEALED;
+	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
+	atomic_init(&blob->id, record->key.id);
 	blob->view = view;
 	blob->held = *held;
-	blob->id = record->key.id;
 	blob->bytes = record->size;
 	blob->flags = record->flags;
-	blob->device = record->place.device;
 	memcpy(blob->name, record->key.name, SL_MIN(record->key.length, SLUICE_BLOB_NAME_MOST));
 	if (record->metadata_size &&
 	    !sl_record_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
-	rc = sl_mapping_acquire(store, record->place.memory, false, false, &blob->mapping);
+	rc = record->place.device >= 0 || by ? map_far(blob, &record->place, by)
+	                                     : sl_mapping_acquire(store, record->place.memory,
+	                                                          false, false, &blob->mapping);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");
@@ -41,13 +65,14 @@ int sl_blob_hold(sluice_store *store, struct sl_view *view, const struct sl_held
 		sl_blob_unref(blob);
 		return rc == -ESTALE ? -EAGAIN : rc;
 	}
-	blob->data = blob->mapping->base + record->place.offset;
+	atomic_init(&blob->data, blob->mapping->base + record->place.offset);
 	*out = blob;
 	return 0;
 }
 
 /* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
-static int get_here(sluice_store *store, const struct sl_key *key, sluice_blob **out)
+static int get_here(sluice_store *store, const struct sl_key *key, struct sl_device *by,
+                    sluice_blob **out)
 {
 	struct sl_blob_key wanted = {.id = key->id, .name = key->name};
 	struct sl_view *view = sl_view_acquire(store);
@@ -57,7 +82,7 @@ static int get_here(sluice_store *store, const struct sl_key *key, sluice_blob *
 	wanted.length = key->id ? 0 : strlen(key->name);
 	rc = sl_reader_get(&view->reader, &wanted, &held);
 	if (!rc)
-		return sl_blob_hold(store, view, &held, out);
+		return hold_blob(store, view, &held, by, out);
 	sl_view_release(view);
 	if (rc == -ENOSPC)
 		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
@@ -65,14 +90,15 @@ static int get_here(sluice_store *store, const struct sl_key *key, sluice_blob *
 }
 
 /* What the server has found among our own. -EAGAIN: it has gone meanwhile. */
-static int take_found(sluice_store *store, const struct sl_found_item *item, sluice_blob **out)
+static int take_found(sluice_store *store, const struct sl_found_item *item, struct sl_device *by,
+                      sluice_blob **out)
 {
 	struct sl_view *view = sl_view_acquire(store);
 	struct sl_held_blob held;
 	int rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
 
 	if (!rc)
-		return sl_blob_hold(store, view, &held, out);
+		return hold_blob(store, view, &held, by, out);
 	sl_view_release(view);
 	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
 	                     : -EAGAIN;
@@ -85,11 +111,10 @@ static int fill_lent(sluice_blob *blob, const union sl_message *m)
 	const struct sl_record *record = sl_message_record(m);
 	int rc;
 
-	blob->state = SLUICE_BLOB_IS_SEALED;
-	blob->id = m->lent.id;
+	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
+	atomic_init(&blob->id, m->lent.id);
 	blob->bytes = m->lent.bytes;
 	blob->flags = m->lent.flags;
-	blob->device = m->lent.place.device;
 	memcpy(blob->name, m->lent.name, sizeof(blob->name));
 	if (record) {
 		blob->own_record = malloc(sl_record_bytes(record));
@@ -103,18 +128,21 @@ static int fill_lent(sluice_blob *blob, const union sl_message *m)
 		return rc == -ESTALE ? -EAGAIN : rc;
 	if (m->lent.bytes > blob->mapping->bytes)
 		return sl_fail(-EPROTO, "a place beyond its region");
-	blob->data = blob->mapping->base;
+	atomic_init(&blob->data, blob->mapping->base);
 	return 0;
 }
 
 /* A public one of another user. */
-static int borrow(sluice_store *store, const struct sl_found_item *item, sluice_blob **out)
+static int borrow(sluice_store *store, const struct sl_found_item *item, const struct sl_device *by,
+                  sluice_blob **out)
 {
 	struct sl_call call;
 	union sl_message m;
 	sluice_blob *blob;
 	int rc;
 
+	if (by)
+		return sl_fail(-ENOTSUP, "%s cannot use a blob of another user", by->name);
 	sl_message_begin(&m, SL_BORROW, 0, 0);
 	m.borrow.id = item->id;
 	m.borrow.user = item->user;
@@ -148,8 +176,8 @@ static int rest_of(int64_t deadline)
 }
 
 /* Those that are not there yet, by the server, which waits until all of them are sealed. */
-static int get_there(sluice_store *store, const struct sl_key *keys, size_t count, int timeout_ms,
-                     int64_t deadline, sluice_blob **blobs)
+static int get_there(sluice_store *store, const struct sl_key *keys, size_t count,
+                     struct sl_device *by, int timeout_ms, int64_t deadline, sluice_blob **blobs)
 {
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_call call;
@@ -173,14 +201,14 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	for (unsigned i = 0; !rc && i < n; i++) {
 		struct sl_found_item item = m.found.items[i];
 
-		rc = item.user == store->user ? take_found(store, &item, &blobs[asked[i]])
-		                              : borrow(store, &item, &blobs[asked[i]]);
+		rc = item.user == store->user ? take_found(store, &item, by, &blobs[asked[i]])
+		                              : borrow(store, &item, by, &blobs[asked[i]]);
 	}
 	return rc;
 }
 
-static int get_all(sluice_store *store, const struct sl_key *keys, size_t count, int timeout_ms,
-                   sluice_blob **out)
+static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
+                   struct sl_device *by, int timeout_ms, sluice_blob **out)
 {
 	int64_t deadline = timeout_ms > 0 ? sl_deadline(timeout_ms) : SL_FOREVER;
 	sluice_blob *blobs[SL_ITEMS_MOST] = {NULL};
@@ -190,9 +218,9 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = 0;
 		for (size_t i = 0; rc != -ENOENT && i < count; i++)
 			if (!blobs[i])
-				rc = get_here(store, &keys[i], &blobs[i]);
+				rc = get_here(store, &keys[i], by, &blobs[i]);
 		if (rc == -ENOENT)
-			rc = get_there(store, keys, count, timeout_ms, deadline, blobs);
+			rc = get_there(store, keys, count, by, timeout_ms, deadline, blobs);
 		/* -EAGAIN: it went while we took it; another one of that name may be there. */
 	} while (rc == -EAGAIN);
 	if (rc == -ENOENT && timeout_ms)
@@ -222,10 +250,11 @@ int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t c
 		if (!rc)
 			strcpy(keys[i].name, names[i]);
 	}
-	return rc ? rc : get_all(store, keys, count, timeout_ms, out);
+	return rc ? rc : get_all(store, keys, count, NULL, timeout_ms, out);
 }
 
-int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluice_blob **out)
+static int get_by(sluice_store *store, const char *name, struct sl_device *by, int timeout_ms,
+                  sluice_blob **out)
 {
 	struct sl_key key;
 	int rc = sl_store_check(store, "sluice_blob_get");
@@ -239,7 +268,23 @@ int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluic
 	key.id = 0;
 	memset(key.name, 0, sizeof(key.name));
 	strcpy(key.name, name);
-	return get_all(store, &key, 1, timeout_ms, out);
+	return get_all(store, &key, 1, by, timeout_ms, out);
+}
+
+int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluice_blob **out)
+{
+	return get_by(store, name, NULL, timeout_ms, out);
+}
+
+int sluice_blob_get_on(sluice_store *store, const char *name, int device, int timeout_ms,
+                       sluice_blob **out)
+{
+	struct sl_device *by = device < 0 ? NULL : sl_device_find((unsigned)device);
+	int rc = sl_store_check(store, "sluice_blob_get_on");
+
+	if (!rc && !by)
+		rc = sl_fail(-ENOTSUP, "there is no device %d", device);
+	return rc ? rc : get_by(store, name, by, timeout_ms, out);
 }
 
 int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_blob **out)
@@ -249,7 +294,7 @@ int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_
 
 	if (!rc && (!id || !out))
 		rc = sl_fail(-EINVAL, "sluice_blob_get_id: no id, or NULL");
-	return rc ? rc : get_all(store, &key, 1, timeout_ms, out);
+	return rc ? rc : get_all(store, &key, 1, NULL, timeout_ms, out);
 }
 
 /* ------------------------------------------------------------------------------------- asking */
@@ -267,6 +312,11 @@ size_t sluice_blob_size(const sluice_blob *blob)
 int sluice_blob_device(const sluice_blob *blob)
 {
 	return blob ? blob->device : -1;
+}
+
+int sluice_blob_kind(const sluice_blob *blob)
+{
+	return blob ? (int)blob->kind : sl_fail(-EINVAL, "sluice_blob_kind: the blob is NULL");
 }
 
 uint64_t sluice_blob_id(const sluice_blob *blob)

@@ -209,16 +209,23 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	const struct sl_region_request *request = &server->in.region;
 	struct sl_region *region = sl_region_find(server, request->region);
 	uint32_t serial = request->head.serial;
-	int fd, own;
+	int fd, own, rc;
 
 	if (!region || !may_map(peer, region, request->writable)) {
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
+	if (region->device >= 0 && (rc = sl_device_import(server, peer, region))) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
 	own = sl_vault_fd(server->vault, region->row);
-	/* A copy, because it is closed when it is sent. */
-	fd = request->writable ? fcntl(own, F_DUPFD_CLOEXEC, 0) : sl_reopen(own);
+	/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
+	fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
+	                                              : sl_reopen(own);
 	if (fd < 0) {
+		if (region->device >= 0)
+			sl_device_drop(server, peer, region);
 		sl_peer_refuse(server, peer, serial,
 		               sl_fail(fd, "cannot open memory: %s", sl_error_text(fd)));
 		return;
@@ -227,8 +234,8 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	sl_message_begin(&server->out, SL_MEMORY, serial, 0);
 	server->out.memory.region = region->id;
 	server->out.memory.bytes = region->bytes;
-	server->out.memory.device = -1;
-	server->out.memory.kind = SLUICE_BLOB_ON_HOST;
+	server->out.memory.device = region->device;
+	server->out.memory.kind = region->kind;
 	sl_peer_send(server, peer, &server->out, fd);
 }
 

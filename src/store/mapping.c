@@ -5,20 +5,15 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "store/client.h"
-
-static struct sl_list *bucket_of(sluice_store *store, uint64_t region)
-{
-	return &store->mappings[region % SL_MAPPING_BUCKETS];
-}
+#include "store/devices.h"
 
 /* Takes it, if it is there. With the mutex. */
 static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable)
 {
-	sl_list_each (link, bucket_of(store, region)) {
+	sl_list_each (link, sl_mapping_bucket(store, region)) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
-		if (mapping->region != region || mapping->writable != writable)
+		if (mapping->region != region || mapping->writable != writable || mapping->far)
 			continue;
 		if (!mapping->users++) {
 			sl_list_remove(&mapping->idle);
@@ -112,7 +107,7 @@ int sl_mapping_acquire(sluice_store *store, uint64_t region, bool writable, bool
 	/* Another thread may have been faster. */
 	other = find(store, region, writable);
 	if (!other)
-		sl_list_append(bucket_of(store, region), &mapping->bucket);
+		sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
 	pthread_mutex_unlock(&store->mutex);
 	if (other)
 		mapping_free(mapping);
@@ -125,6 +120,10 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool ke
 	struct sl_mapping *victim = NULL;
 	uint64_t turn;
 
+	if (mapping->far) {
+		sl_far_release(store, mapping);
+		return;
+	}
 	pthread_mutex_lock(&store->mutex);
 	turn = store->turn;
 	if (--mapping->users) {
@@ -160,7 +159,7 @@ void sl_mappings_forget(sluice_store *store, bool all)
 			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
 			next = link->next;
-			if (!all && !mapping->writable)
+			if (mapping->far || (!all && !mapping->writable))
 				continue;
 			sl_list_remove(&mapping->bucket);
 			mapping->stale = true;
@@ -175,4 +174,5 @@ void sl_mappings_forget(sluice_store *store, bool all)
 void sl_mappings_free(sluice_store *store)
 {
 	sl_mappings_forget(store, true);
+	sl_far_free(store);
 }

@@ -80,7 +80,12 @@ static struct sl_peer *peer_new(void)
 	for (unsigned i = 0; i < SL_CLASSES; i++)
 		sl_list_init(&peer->slabs[i]);
 	sl_list_init(&peer->tickets);
+	for (unsigned i = 0; i < SL_DEVICE_CLASSES; i++)
+		sl_list_init(&peer->device_slabs[i]);
 	sl_list_init(&peer->regions);
+	sl_list_init(&peer->published);
+	sl_list_init(&peer->device_waits);
+	sl_list_init(&peer->imports);
 	sl_list_init(&peer->loans);
 	sl_list_init(&peer->waits);
 	sl_list_init(&peer->out);
@@ -151,6 +156,8 @@ static void hang_up(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
 	close(peer->fd);
 	peer->fd = -1;
+	sl_device_waits_end(server, peer);
+	sl_device_vanish(server, peer);
 	sl_peer_drop_pending(peer);
 	while (!sl_list_empty(&peer->waits))
 		sl_wait_free(server, SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
@@ -166,6 +173,7 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 	sl_loans_end(server, peer);
 	while (!sl_list_empty(&peer->regions))
 		sl_region_part(server, SL_CONTAINER(peer->regions.next, struct sl_region, written));
+	sl_device_part(server, peer);
 	if (peer->pin_count)
 		sl_peer_settle(server, peer, 0, SL_FOREVER);
 	if (peer->references) {
@@ -182,6 +190,7 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 static bool has_anything(const struct sl_peer *peer)
 {
 	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->loans) ||
+	       !sl_list_empty(&peer->imports) ||
 	       (peer->references && sl_references_any(peer->references));
 }
 
@@ -311,6 +320,8 @@ void sl_peer_expect(struct sl_server *server, uint32_t row)
 		return;
 	}
 	peer->owner->peers++;
+	peer->awaited = atomic_load(&kept->maps);
+	peer->owner->awaited += peer->awaited;
 	server->peer_count++;
 	sl_list_append(&server->peers, &peer->link);
 }
@@ -328,6 +339,7 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 		peer->row = before->row;
 		peer->references = before->references;
 		before->references = NULL;
+		sl_device_inherit(before, peer);
 		sl_peer_close(server, before, true);
 		return true;
 	}

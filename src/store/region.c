@@ -27,11 +27,20 @@ static unsigned class_of(uint64_t range_bytes)
 	return class;
 }
 
-uint64_t sl_range_bytes(uint64_t n, uint32_t flags)
+bool sl_wanted_small(const struct sl_wanted *wanted)
 {
-	uint64_t step = SL_PAGE_BYTES;
+	if (wanted->device >= 0)
+		return sl_device_small(wanted);
+	return wanted->bytes <= SL_SMALL_BYTES &&
+	       !(wanted->flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
+}
 
-	if (n <= SL_SMALL_BYTES && !(flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC)))
+/* What a blob of the host takes. */
+static uint64_t range_bytes_of(const struct sl_wanted *wanted)
+{
+	uint64_t step = SL_PAGE_BYTES, n = wanted->bytes;
+
+	if (sl_wanted_small(wanted))
 		return (uint64_t)SL_PAGE_BYTES << class_of(n);
 	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
 	while (step * 16 <= n)
@@ -44,9 +53,15 @@ uint64_t sl_region_range_bytes(const struct sl_region *region)
 	return region->range_bytes ? region->range_bytes : region->bytes;
 }
 
-static uint64_t all_ranges(const struct sl_region *region)
+uint64_t sl_region_host_bytes(const struct sl_region *region)
 {
-	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
+	return region->device < 0 ? sl_region_range_bytes(region) : 0;
+}
+
+bool sl_region_full(const struct sl_region *region)
+{
+	return region->used ==
+	       (region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1);
 }
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
@@ -89,6 +104,8 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	struct sl_region *region;
 	struct stat st;
 
+	if (kept->device >= 0)
+		return sl_device_region_open(server, row, out);
 	if (!owner || fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
 	    (seals & SEALS) != SEALS ||
 	    (kept->range_bytes &&
@@ -104,6 +121,8 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	region->range_bytes = kept->range_bytes;
 	region->ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
 	region->is_public = kept->public_range;
+	region->device = -1;
+	region->kind = SLUICE_BLOB_ON_HOST;
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
 	server->memory_bytes += region->bytes;
 	owner->bytes += region->bytes;
@@ -120,13 +139,13 @@ static void written_by(struct sl_region *region, struct sl_peer *peer)
 /* Of one user, if it is his quota that is short; else of all. */
 static bool evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
 {
-	bool any = sl_blob_evict(server, owner, bytes);
+	bool any = sl_blob_evict(server, owner, -1, bytes);
 
 	if (owner->bytes + bytes > server->settings->user_bytes)
 		return any;
 	sl_list_each (link, &server->owners)
 		any = any ||
-		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), bytes);
+		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), -1, bytes);
 	return any;
 }
 
@@ -168,7 +187,9 @@ static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t b
 	                       .bytes = bytes,
 	                       .session = peer->session,
 	                       .range_bytes = range_bytes,
-	                       .public_range = is_public};
+	                       .public_range = is_public,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
 	int fd = -1, rc = make_room(server, peer->owner, bytes);
 
@@ -218,18 +239,19 @@ void sl_region_free(struct sl_server *server, struct sl_region *region)
 
 /* ----------------------------------------------------------------------------------- use, keep */
 
-/* Where others find it, after its use has changed. May free it. */
-static void place(struct sl_server *server, struct sl_region *region)
+void sl_region_place(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_owner *owner = region->owner;
 	struct sl_peer *writer = region->writer;
 
 	unlink_free(region);
-	if (region->frozen || region->is_public || (region->range_bytes && !writer)) {
+	if (region->device >= 0) {
+		sl_device_region_place(server, region);
+	} else if (region->frozen || region->is_public || (region->range_bytes && !writer)) {
 		if (!region->used)
 			sl_region_free(server, region);
 	} else if (region->range_bytes) {
-		if (region->used != all_ranges(region))
+		if (!sl_region_full(region))
 			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
 			               &region->link);
 	} else if (!region->used) {
@@ -246,13 +268,13 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 	struct sl_region *other;
 
 	region->used &= ~(UINT64_C(1) << range);
-	if (region->used || !region->range_bytes || !region->writer) {
-		place(server, region);
+	if (region->used || !region->range_bytes || !region->writer || region->device >= 0) {
+		sl_region_place(server, region);
 		return;
 	}
 	/* One of a size without anything in it is enough for a client. */
 	slabs = &region->writer->slabs[class_of(region->range_bytes)];
-	place(server, region);
+	sl_region_place(server, region);
 	other = SL_CONTAINER(slabs->next, struct sl_region, link);
 	if (other != region && !other->used)
 		sl_region_free(server, other);
@@ -263,7 +285,7 @@ void sl_region_part(struct sl_server *server, struct sl_region *region)
 	sl_list_remove(&region->written);
 	unlink_free(region);
 	region->writer = NULL;
-	place(server, region);
+	sl_region_place(server, region);
 }
 
 /* Of a list of free memory that has nothing in it. */
@@ -301,14 +323,15 @@ uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 }
 
 /* The region with a free range of that size that costs nothing; NULL: there is none. */
-static struct sl_region *find_free(struct sl_peer *peer, uint64_t bytes, uint32_t flags)
+static struct sl_region *find_free(struct sl_peer *peer, const struct sl_wanted *wanted)
 {
+	uint64_t bytes = range_bytes_of(wanted);
 	struct sl_list *slabs;
 	struct sl_region *other = NULL;
 
-	if (flags & SLUICE_BLOB_PUBLIC)
+	if (wanted->flags & SLUICE_BLOB_PUBLIC)
 		return NULL;
-	if (bytes <= SL_SMALL_BYTES && !(flags & SLUICE_BLOB_ALONE)) {
+	if (sl_wanted_small(wanted)) {
 		slabs = &peer->slabs[class_of(bytes)];
 		return sl_list_empty(slabs) ? NULL
 		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
@@ -335,7 +358,7 @@ static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
 	region->used |= UINT64_C(1) << range;
 	if (!region->writer)
 		written_by(region, peer);
-	place(server, region);
+	sl_region_place(server, region);
 	ticket->number = ++server->last_ticket;
 	ticket->peer = peer;
 	ticket->region = region;
@@ -344,17 +367,29 @@ static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
 	sl_list_append(&server->tickets[ticket->number % SL_BUCKETS], &ticket->bucket);
 	sl_list_append(&peer->tickets, &ticket->link);
 	peer->ticket_count++;
-	peer->leased_bytes += sl_region_range_bytes(region);
-	server->leased_bytes += sl_region_range_bytes(region);
+	peer->leased_bytes += sl_region_host_bytes(region);
+	server->leased_bytes += sl_region_host_bytes(region);
 	return ticket;
 }
 
-int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, uint64_t n, uint32_t flags,
+static int region_for(struct sl_server *server, struct sl_peer *peer,
+                      const struct sl_wanted *wanted, struct sl_region **out)
+{
+	bool small = sl_wanted_small(wanted);
+	uint64_t bytes;
+
+	if (wanted->device >= 0)
+		return sl_device_region_new(server, peer, wanted, out);
+	bytes = range_bytes_of(wanted);
+	return region_new(server, peer, small ? bytes * SL_RANGES_MOST : bytes,
+	                  small ? (uint32_t)bytes : 0, wanted->flags & SLUICE_BLOB_PUBLIC, out);
+}
+
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   bool make, struct sl_ticket **out)
 {
-	uint64_t bytes = sl_range_bytes(n, flags);
-	bool small = bytes <= SL_SMALL_BYTES && !(flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
-	struct sl_region *region = find_free(peer, bytes, flags);
+	struct sl_region *region =
+		wanted->device >= 0 ? sl_device_region_find(peer, wanted) : find_free(peer, wanted);
 	struct sl_ticket *ticket;
 	int rc;
 
@@ -372,15 +407,15 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, uint64_t n, ui
 	ticket = calloc(1, sizeof(*ticket));
 	if (!ticket)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = region ? 0
-	            : region_new(server, peer, small ? bytes * SL_RANGES_MOST : bytes,
-	                         small ? (uint32_t)bytes : 0, flags & SLUICE_BLOB_PUBLIC, &region);
+	rc = region ? 0 : region_for(server, peer, wanted, &region);
 	if (rc) {
 		free(ticket);
 		return rc;
 	}
 	*out = take(server, peer, region, ticket);
-	(*out)->flags = flags;
+	(*out)->flags = wanted->flags;
+	if (region->device >= 0 && !region->offered && !region->maker)
+		region->maker = (*out)->number;
 	return 0;
 }
 
@@ -398,8 +433,10 @@ struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer 
 
 void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep)
 {
-	ticket->peer->leased_bytes -= sl_region_range_bytes(ticket->region);
-	server->leased_bytes -= sl_region_range_bytes(ticket->region);
+	ticket->peer->leased_bytes -= sl_region_host_bytes(ticket->region);
+	server->leased_bytes -= sl_region_host_bytes(ticket->region);
+	if (ticket->region->maker == ticket->number)
+		ticket->region->maker = 0;
 	sl_list_remove(&ticket->bucket);
 	sl_list_remove(&ticket->link);
 	ticket->peer->ticket_count--;
@@ -413,11 +450,12 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out)
 {
 	*out = (struct sl_lease){
 		.ticket = ticket->number,
+		.make = ticket->region->maker == ticket->number,
 		.place = {.region = ticket->region->id,
 	                  .region_bytes = ticket->region->bytes,
 	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
 	                  .capacity = sl_region_range_bytes(ticket->region),
-	                  .device = -1,
-	                  .kind = SLUICE_BLOB_ON_HOST},
+	                  .device = ticket->region->device,
+	                  .kind = ticket->region->kind},
 	};
 }

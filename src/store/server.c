@@ -73,10 +73,13 @@ static void timers(struct sl_server *server)
 	int64_t now;
 
 	sweep(server, sl_now());
+	if (server->device_waits.look)
+		sl_device_waits_run(server, sl_now());
 	if (server->timer == SL_FOREVER || (now = sl_now()) < server->timer)
 		return;
 	server->timer = SL_FOREVER;
 	sl_get_expire(server, now);
+	sl_device_waits_run(server, now);
 	sl_peer_expire(server, now);
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
@@ -227,6 +230,8 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	}
 	server->begun = sl_now();
 	server->timer = SL_FOREVER;
+	server->offered = -1;
+	sl_list_init(&server->device_waits.list);
 	rc = prepare(server);
 	if (!rc)
 		rc = sl_server_take_over(server);

@@ -4,7 +4,9 @@
  *
  *   owner    a user whose clients were here: a catalogue, quotas
  *   peer     a connection; or a client of the server before, who has not come back yet
- *   region   memory behind one descriptor: one range, or up to 64 of one size for small blobs
+ *   region   memory behind one descriptor: one range, or up to 64 of one size for small blobs. Of the host it is
+ *            made here; of a device by the client who makes blobs in it, and offered
+ *   import   a client that may have the memory of a device mapped
  *   ticket   a range that a peer may make a blob in
  *   blob     what the server knows of an entry of the catalogue besides what that says
  */
@@ -31,6 +33,20 @@
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
 
+/* On devices. */
+#define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
+#define SL_DEVICE_SMALL   UINT64_C(1048576)
+#define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
+#define SL_IMPORTS_MOST   4096              /* of a peer */
+#define SL_BUDGETS_MOST   16
+#define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
+
+/* What the memory of a device is limited to. */
+struct sl_budget {
+	char place[SLUICE_BLOB_PLACE_BYTES];
+	uint64_t bytes;
+};
+
 struct sl_server_settings {
 	char path[108]; /* of the socket */
 	uint64_t memory_bytes;
@@ -39,6 +55,14 @@ struct sl_server_settings {
 	uint32_t user_clients;      /* connections */
 	uid_t users[SL_USERS_MOST]; /* besides our own */
 	unsigned user_count;
+	uint64_t user_device_bytes; /* of one user, of each device; SL_NO_LIMIT */
+	struct sl_budget budgets[SL_BUDGETS_MOST];
+	unsigned budget_count;
+};
+
+/* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
+struct sl_device_use {
+	uint64_t bytes, leaving;
 };
 
 struct sl_owner {
@@ -57,12 +81,17 @@ struct sl_owner {
 	uint32_t top;                    /* slots from this one on were never used */
 	uint64_t created, sealed, dying; /* entries */
 	bool sweep;                      /* something was deleted, or let go */
+	struct sl_device_use devices[SL_PLACES_MOST];
+	unsigned device_regions;
+	bool behind;      /* of those who wait for memory of a device the first one has to go on */
+	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
 };
 
 struct sl_region {
 	struct sl_list bucket; /* server->regions, by id */
 	struct sl_list link; /* owner->warm, or writer->slabs of its class, if it has free ranges */
-	struct sl_list written; /* writer->regions */
+	struct sl_list
+		written; /* writer->regions; if it is the writer's own memory, writer->published */
 	struct sl_owner *owner;
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
 	uint64_t id, bytes;
@@ -72,6 +101,29 @@ struct sl_region {
 	uint64_t used;  /* by range: with a ticket, or a blob */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	bool is_public; /* sealed against writing: not to be used again */
+	int32_t device; /* -1: the host; all below is for devices */
+	uint32_t kind;  /* of enum sluice_blob_kind */
+	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
+	bool before;    /* a server before this one knew who has it mapped */
+	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
+	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
+	uint32_t slot;  /* OF_PROCESS: of its blob, or SL_NO_SLOT */
+	struct sl_list imports;
+};
+
+struct sl_import {
+	struct sl_list link;      /* region->imports */
+	struct sl_list peer_link; /* peer->imports */
+	struct sl_region *region;
+	struct sl_peer *peer;
+};
+
+/* Memory to be had for a blob. */
+struct sl_wanted {
+	uint64_t bytes;
+	uint32_t flags;
+	int32_t device;
+	uint32_t kind;
 };
 
 struct sl_ticket {
@@ -157,6 +209,13 @@ struct sl_peer {
 	uint64_t leased_bytes;            /* of them */
 	struct sl_list slabs[SL_CLASSES]; /* regions with free ranges that it may write to */
 	struct sl_list regions;           /* that it may have mapped for writing */
+	struct sl_list device_slabs[SL_DEVICE_CLASSES]; /* as slabs */
+	struct sl_list published;                       /* regions of its own memory */
+	struct sl_list device_waits;
+	unsigned device_wait_count;
+	struct sl_list imports;
+	unsigned import_count;
+	bool awaited; /* counted in its owner's */
 	struct sl_list loans;
 	struct sl_list waits;
 	unsigned wait_count;
@@ -186,7 +245,16 @@ struct sl_server {
 	unsigned watchers;
 	int64_t begun, timer; /* when something is due; SL_FOREVER */
 	int64_t sweep_at, look_at;
-	uint64_t memory_bytes, blob_bytes, leased_bytes;
+	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
+	struct sl_device_use devices[SL_PLACES_MOST];
+	uint64_t device_limits[SL_PLACES_MOST];
+	struct {
+		struct sl_list list; /* of struct sl_device_wait */
+		unsigned count;
+		bool look; /* there is more room than before */
+		int error; /* of which the last one that has to wait would die; the sentence is there too */
+	} device_waits;
+	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
 	struct {
 		uint64_t seals, gets, deletes, dropped, requests, refused;
 	} counts;
@@ -245,10 +313,10 @@ int sl_reopen(int fd);
 
 /* ------------------------------------------------------------------------------------ region */
 
-/* What a blob of n bytes takes. */
-uint64_t sl_range_bytes(uint64_t n, uint32_t flags);
+/* Whether it is to lie in memory that it shares with others. */
+bool sl_wanted_small(const struct sl_wanted *wanted);
 /* A ticket for a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
-int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, uint64_t bytes, uint32_t flags,
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   bool make, struct sl_ticket **out);
 struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
                                  uint64_t number);
@@ -260,16 +328,86 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
+/* The same for what is counted in memory of the host; of a device it is nothing. */
+uint64_t sl_region_host_bytes(const struct sl_region *region);
+bool sl_region_full(const struct sl_region *region);
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range);
 void sl_region_free(struct sl_server *server, struct sl_region *region);
 /* Nobody has it mapped for writing any more. */
 void sl_region_part(struct sl_server *server, struct sl_region *region);
 /* Gives kept memory back until so many bytes are; how many. */
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
+/* Where others find it, after its use has changed. May free it. */
+void sl_region_place(struct sl_server *server, struct sl_region *region);
+
+/* ------------------------------------------------------------------------------------- device */
+
+/* Numbers the devices that the options name; before anything else is done with devices. */
+void sl_devices_begin(struct sl_server *server);
+/* The number of a place, which is known from then on. -EDQUOT: there are too many. */
+int sl_device_number(struct sl_server *server, const char *place, uid_t user, int32_t *out);
+bool sl_device_known(const struct sl_server *server, int32_t number);
+/* "" for the host. */
+const char *sl_server_place(const struct sl_server *server, int32_t number);
+/* Answers SL_DEVICE. */
+void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
+/* Counts a region, or no longer; and that it is leaving. */
+void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there);
+void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is);
+/* Lets blobs go that may be, if need be. -ENOSPC, -EDQUOT: it was of no use. -EINPROGRESS: there will be room when
+ * those have unmapped it who were told to. */
+int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                        uint64_t bytes);
+
+/* -------------------------------------------------------------------------------------- stray */
+
+/* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
+bool sl_stray_is_memory(int fd);
+/* Closes one without waiting for whatever that may wait for. */
+void sl_stray_close(int fd);
+
+/* -------------------------------------------------------------------------------- device_wait */
+
+/* A request to create waits: it is tried again later. Or the error with which it is to be refused. */
+int sl_device_wait(struct sl_server *server, struct sl_peer *peer);
+void sl_device_waits_run(struct sl_server *server, int64_t now);
+/* The connection has ended. */
+void sl_device_waits_end(struct sl_server *server, struct sl_peer *peer);
+
+/* ------------------------------------------------------------------------------ region_device */
+
+bool sl_device_small(const struct sl_wanted *wanted);
+/* One of this peer with a free range of that size; NULL: there is none. */
+struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted);
+/* One that the peer is to make and offer. */
+int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
+                         const struct sl_wanted *wanted, struct sl_region **out);
+/* Of a descriptor that is in the vault. */
+int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Finds its place after its use has changed; or it leaves, and may be freed. */
+void sl_device_region_place(struct sl_server *server, struct sl_region *region);
+/* Whether a blob in it may be sealed. */
+int sl_device_check_seal(const struct sl_region *region);
+/* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
+void sl_device_offer(struct sl_server *server, struct sl_peer *peer);
+void sl_device_have(struct sl_server *server, struct sl_peer *peer);
+void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
+/* The peer is to have its descriptor. -ESTALE, -EDQUOT, -ENOMEM. */
+int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
+/* The peer has nothing of devices mapped any more. */
+void sl_device_part(struct sl_server *server, struct sl_peer *peer);
+/* The memory of its own that a peer has published is not to be reached any more. */
+void sl_device_vanish(struct sl_server *server, struct sl_peer *peer);
+/* The same, after a server has died, for memory whose process is not there any more. */
+void sl_device_settle(struct sl_server *server, struct sl_region *region);
+/* The same process has connected again. */
+void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 
 /* -------------------------------------------------------------------------------------- blob */
 
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer);
+/* The same; -EINPROGRESS: there was no room yet, and nothing has happened. Anything else: it was answered. */
+int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
@@ -280,8 +418,9 @@ void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t s
 void sl_blob_forget(struct sl_owner *owner, uint32_t slot);
 /* Finds out what is not held any more. */
 void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner);
-/* Lets blobs go that may be, until so many bytes are free; whether anything went. */
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
+/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                   uint64_t bytes);
 uint64_t sl_blob_creator(pid_t pid);
 
 /* --------------------------------------------------------------------------------------- get */

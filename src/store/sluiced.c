@@ -12,8 +12,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "device/device.h"
 #include "store/keeper.h"
 #include "store/listen.h"
+
+#define NVIDIA 0x10de /* vendor */
 
 enum { EXIT_USAGE = 2 };
 enum {
@@ -22,6 +25,8 @@ enum {
 	KEY_QUOTA_MEMORY,
 	KEY_QUOTA_BLOBS,
 	KEY_QUOTA_CLIENTS,
+	KEY_DEVICE_MEMORY,
+	KEY_QUOTA_DEVICE_MEMORY,
 	KEY_USER
 };
 
@@ -37,6 +42,13 @@ static const struct argp_option option_list[] = {
 	{"quota-blobs", KEY_QUOTA_BLOBS, "N", 0,
          "Blobs of one user, rounded up to a power of two (default: 65536)", 0},
 	{"quota-clients", KEY_QUOTA_CLIENTS, "N", 0, "Connections of one user (default: 1024)", 0},
+	{"device-memory", KEY_DEVICE_MEMORY, "DEVICE=SIZE", 0,
+         "Memory of a device for blobs; DEVICE is the number of an NVIDIA GPU in the order of PCI "
+         "addresses, or such an address, or 'emulated:0'. Several times for several devices "
+         "(default: no limit). The daemon believes what clients tell it of that memory",
+         0},
+	{"quota-device-memory", KEY_QUOTA_DEVICE_MEMORY, "SIZE", 0,
+         "Of the memory of each device for one user (default: all)", 0},
 	{"allow-user", KEY_USER, "USER", 0,
          "Admit this user too, by name or number; may be given several times", 0},
 	{0},
@@ -47,7 +59,9 @@ static uint64_t machine_memory(void)
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static uint64_t parse_size(struct argp_state *state, const char *option, const char *text)
+/* whole: what '%' is of; 0: of nothing. */
+static uint64_t parse_size(struct argp_state *state, const char *option, const char *text,
+                           uint64_t whole)
 {
 	static const char units[] = "KMGT";
 	unsigned long long n;
@@ -59,7 +73,7 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	if (text[0] < '0' || text[0] > '9' || errno)
 		end = (char *)text;
 	if (end != text && !strcmp(end, "%") && n <= 100)
-		n = machine_memory() / 100 * n;
+		n = whole / 100 * n;
 	else if (end != text && *end && (unit = strchr(units, *end)) && !end[1])
 		for (const char *u = units; u <= unit; u++)
 			n = n > UINT64_MAX / 1024 ? UINT64_MAX : n * 1024;
@@ -93,6 +107,44 @@ static uint32_t power_of_two(uint32_t n)
 	return power;
 }
 
+/* Of a device that is named by its number or its place. */
+static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
+{
+	char text[SLUICE_BLOB_PLACE_BYTES];
+
+	if (!length || length >= sizeof(text))
+		argp_error(state, "--device-memory: '%.*s' is no device", (int)length, name);
+	memcpy(text, name, length);
+	text[length] = '\0';
+	if (strspn(text, "0123456789") < length) {
+		if (sl_name_check(text, sizeof(text), false))
+			argp_error(state, "--device-memory: %s", sluice_last_message());
+		strcpy(place, text);
+	} else if (!sl_pci_display(NVIDIA,
+	                           parse_number(state, "device-memory", text, 0, UINT32_MAX - 1),
+	                           place)) {
+		argp_error(state, "--device-memory: this machine has no NVIDIA GPU %s", text);
+	}
+}
+
+static void add_budget(struct argp_state *state, struct sl_server_settings *settings,
+                       const char *text)
+{
+	struct sl_budget *budget = &settings->budgets[settings->budget_count];
+	const char *equals = strchr(text, '=');
+
+	if (settings->budget_count == SL_BUDGETS_MOST)
+		argp_error(state, "--device-memory: more than %d devices", SL_BUDGETS_MOST);
+	if (!equals)
+		argp_error(state, "--device-memory: '%s' is not DEVICE=SIZE", text);
+	find_device(state, text, (size_t)(equals - text), budget->place);
+	budget->bytes = parse_size(state, "device-memory", equals + 1, 0);
+	for (unsigned i = 0; i < settings->budget_count; i++)
+		if (!strcmp(settings->budgets[i].place, budget->place))
+			argp_error(state, "--device-memory: %s twice", budget->place);
+	settings->budget_count++;
+}
+
 static void add_user(struct argp_state *state, struct sl_server_settings *settings,
                      const char *text)
 {
@@ -118,10 +170,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		strcpy(settings->path, arg);
 		return 0;
 	case KEY_MEMORY:
-		settings->memory_bytes = parse_size(state, "memory", arg);
+		settings->memory_bytes = parse_size(state, "memory", arg, machine_memory());
 		return 0;
 	case KEY_QUOTA_MEMORY:
-		settings->user_bytes = parse_size(state, "quota-memory", arg);
+		settings->user_bytes = parse_size(state, "quota-memory", arg, machine_memory());
 		return 0;
 	case KEY_QUOTA_BLOBS:
 		settings->user_blobs =
@@ -129,6 +181,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_QUOTA_CLIENTS:
 		settings->user_clients = parse_number(state, "quota-clients", arg, 1, 65536);
+		return 0;
+	case KEY_DEVICE_MEMORY:
+		add_budget(state, settings, arg);
+		return 0;
+	case KEY_QUOTA_DEVICE_MEMORY:
+		settings->user_device_bytes = parse_size(state, "quota-device-memory", arg, 0);
 		return 0;
 	case KEY_USER:
 		add_user(state, settings, arg);
@@ -176,7 +234,8 @@ int main(int argc, char **argv)
 		NULL,
 		NULL,
 		NULL};
-	struct sl_server_settings settings = {.user_blobs = 65536, .user_clients = 1024};
+	struct sl_server_settings settings = {
+		.user_blobs = 65536, .user_clients = 1024, .user_device_bytes = SL_NO_LIMIT};
 	struct sl_vault vault;
 	bool own;
 	int listener, lock = -1, rc = 0;

@@ -38,20 +38,23 @@ static bool find_place(struct sl_server *server, struct sl_owner *owner, uint32_
 	struct sl_blob *blob = &owner->blobs[slot];
 	struct sl_blob_record record;
 	struct sl_region *region;
-	uint64_t range;
+	uint64_t range, at;
 
 	sl_catalogue_record(owner->catalogue, slot, &record);
 	region = sl_region_find(server, record.place.memory);
-	if (!region || region->owner != owner || record.size > sl_region_range_bytes(region) ||
-	    record.place.offset % sl_region_range_bytes(region))
+	if (!region || region->owner != owner || record.size > sl_region_range_bytes(region))
 		return false;
 	range = record.place.offset / sl_region_range_bytes(region);
-	if (range >= region->ranges || region->used >> range & 1)
+	at = record.place.offset % sl_region_range_bytes(region);
+	if (range >= region->ranges || region->used >> range & 1 ||
+	    at > sl_region_range_bytes(region) - record.size ||
+	    (at && region->kind != SLUICE_BLOB_OF_PROCESS))
 		return false;
+	region->slot = slot;
 	region->used |= UINT64_C(1) << range;
 	blob->region = region;
 	blob->range = (unsigned)range;
-	server->blob_bytes += sl_region_range_bytes(region);
+	server->blob_bytes += sl_region_host_bytes(region);
 	return true;
 }
 
@@ -101,6 +104,7 @@ int sl_server_take_over(struct sl_server *server)
 	/* No ticket of this server has the number of one of a server before. */
 	server->last_ticket = (atomic_fetch_add(&server->vault->ledger->turns, 1) + 1) << 32;
 	sl_vault_reconcile(server->vault);
+	sl_devices_begin(server);
 	open_rows(server, SL_KIND_CATALOGUE);
 	open_rows(server, SL_KIND_REFERENCES);
 	open_rows(server, SL_KIND_REGION);
@@ -112,7 +116,9 @@ int sl_server_take_over(struct sl_server *server)
 			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
 
 			next = link->next;
-			if (!region->used)
+			if (region->device >= 0)
+				sl_device_settle(server, region);
+			else if (!region->used)
 				sl_region_free(server, region);
 		}
 	return 0;

@@ -62,7 +62,8 @@ void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_messa
 	if (!pending) {
 		if (fd >= 0)
 			close(fd);
-		sl_peer_close(server, peer, false);
+		/* Its end is seen later: whoever tells somebody something goes on with what it was at. */
+		shutdown(peer->fd, SHUT_RDWR);
 		return;
 	}
 	pending->fd = fd;
@@ -152,6 +153,9 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_STAT] = sl_stat,
 	[SL_LIST] = sl_list,
 	[SL_STATS] = sl_stats,
+	[SL_DEVICE] = sl_device_ask,
+	[SL_OFFER] = sl_device_offer,
+	[SL_HAVE] = sl_device_have,
 };
 
 static void dropped(struct sl_server *server, struct sl_peer *peer)
@@ -160,7 +164,9 @@ static void dropped(struct sl_server *server, struct sl_peer *peer)
 		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
 
 		/* One with leases in it is mapped, whatever is said. */
-		if (region && region->writer == peer && (!region->used || region->is_public))
+		if (region && region->device >= 0)
+			sl_device_drop(server, peer, region);
+		else if (region && region->writer == peer && (!region->used || region->is_public))
 			sl_region_part(server, region);
 	}
 }
@@ -186,9 +192,11 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 		handlers[type](server, peer);
 }
 
-/* Descriptors that came with a message, which nobody asked for. */
-static void close_descriptors(struct msghdr *message)
+/* Descriptors that came with a message: how many. The first one is kept. */
+static unsigned take_descriptors(struct msghdr *message, int *first)
 {
+	unsigned count = 0;
+
 	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
 		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
 			continue;
@@ -197,9 +205,28 @@ static void close_descriptors(struct msghdr *message)
 			int fd;
 
 			memcpy(&fd, CMSG_DATA(h) + at, sizeof(fd));
-			close(fd);
+			if (count++)
+				sl_stray_close(fd);
+			else
+				*first = fd;
 		}
 	}
+	return count;
+}
+
+/* Exactly one with an offer, none with anything else. */
+static int check_received(struct sl_server *server, const struct msghdr *message, size_t n,
+                          unsigned descriptors)
+{
+	int rc;
+
+	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC) || descriptors > 1)
+		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
+	rc = sl_message_check(&server->in, n, true);
+	if (!rc && descriptors != (server->in.head.type == SL_OFFER))
+		rc = sl_fail(-EPROTO, "a message with a descriptor that it should not have, or "
+		                      "without one");
+	return rc;
 }
 
 static void readable(struct sl_server *server, struct sl_peer *peer)
@@ -211,22 +238,25 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 	                         .msg_control = control,
 	                         .msg_controllen = sizeof(control)};
 	ssize_t n = recvmsg(peer->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	unsigned descriptors;
 
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+	/* One that closes without having read all that it was told makes the kernel say ECONNRESET, once, before what it
+	 * has said itself, which may be that it has nothing mapped any more. */
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
-	if (n > 0 && message.msg_controllen)
-		close_descriptors(&message);
-	if (n > 0 && (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC) || message.msg_controllen))
-		n = sl_fail(0, "a message with descriptors, or without an end");
-	if (n <= 0 || sl_message_check(&server->in, (size_t)n, true)) {
+	/* With a message of no bytes, too, which looks like the end. */
+	descriptors = n >= 0 ? take_descriptors(&message, &server->offered) : 0;
+	if (n <= 0 || check_received(server, &message, (size_t)n, descriptors)) {
 		/* What it says is no request, so that there is nothing to answer but this. */
-		if (n > 0) {
+		if (n > 0)
 			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
-		}
 		sl_peer_close(server, peer, !peer->role);
-		return;
+	} else {
+		handle(server, peer);
 	}
-	handle(server, peer);
+	if (server->offered >= 0)
+		sl_stray_close(server->offered);
+	server->offered = -1;
 }
 
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events)

@@ -79,7 +79,8 @@ static unsigned holders_of(struct sl_server *server, struct sl_owner *owner, uin
 	return count;
 }
 
-static void describe(struct sl_owner *owner, uint32_t slot, struct sl_info_item *out)
+static void describe(const struct sl_server *server, struct sl_owner *owner, uint32_t slot,
+                     struct sl_info_item *out)
 {
 	enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
 	const struct sl_region *region = owner->blobs[slot].region;
@@ -100,6 +101,7 @@ static void describe(struct sl_owner *owner, uint32_t slot, struct sl_info_item 
 		.user = owner->uid,
 		.process = (int32_t)(record.creator >> 42)};
 	memcpy(out->name, record.key.name, record.key.length);
+	strcpy(out->place, sl_server_place(server, record.place.device));
 }
 
 void sl_stat(struct sl_server *server, struct sl_peer *peer)
@@ -113,7 +115,7 @@ void sl_stat(struct sl_server *server, struct sl_peer *peer)
 		return;
 	}
 	sl_message_begin(&server->out, SL_INFO, serial, 1);
-	describe(owner, slot, &server->out.info.items[0]);
+	describe(server, owner, slot, &server->out.info.items[0]);
 	server->out.info.items[0].holders = holders_of(server, owner, slot);
 	sl_peer_send(server, peer, &server->out, -1);
 }
@@ -151,7 +153,7 @@ void sl_list(struct sl_server *server, struct sl_peer *peer)
 			if (looks++ == LOOKS || count == most)
 				next = at;
 			else if (is_listed(peer, owner, (uint32_t)(at - first), request->prefix))
-				describe(owner, (uint32_t)(at - first),
+				describe(server, owner, (uint32_t)(at - first),
 				         &server->out.info.items[count++]);
 		}
 		first += sl_segment_slots(owner->segment);
@@ -211,7 +213,7 @@ void sl_holders(struct sl_server *server, char *text, size_t size)
 				struct sl_region *region =
 					SL_CONTAINER(at, struct sl_region, bucket);
 
-				if (region->owner != owner)
+				if (region->owner != owner || region->device >= 0)
 					continue;
 				bytes += region->bytes;
 				if (!most || region->bytes > most->bytes)

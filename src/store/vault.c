@@ -97,6 +97,11 @@ static void tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd
 		;
 }
 
+uint64_t sl_vault_number(struct sl_vault *vault)
+{
+	return atomic_fetch_add(&vault->ledger->last_id, 1) + 1;
+}
+
 int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *out)
 {
 	struct sl_kept *row = NULL;
@@ -110,7 +115,7 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	if (index == vault->used)
 		vault->used++;
 	row = &vault->ledger->rows[index];
-	id = atomic_fetch_add(&vault->ledger->last_id, 1) + 1;
+	id = kept->id ? kept->id : sl_vault_number(vault);
 	tell(vault, index, id, fd);
 	row->kind = kept->kind;
 	row->uid = kept->uid;
@@ -120,6 +125,9 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	row->pid = kept->pid;
 	row->range_bytes = kept->range_bytes;
 	row->public_range = kept->public_range;
+	row->device = kept->device;
+	row->memory = kept->memory;
+	atomic_store_explicit(&row->maps, 0, memory_order_relaxed);
 	vault->held[index].fd = fd;
 	vault->held[index].id = id;
 	vault->full = index + 1;

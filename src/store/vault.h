@@ -14,6 +14,11 @@
 #include <sys/types.h>
 
 #include "core/core.h"
+#include "sluice/store.h"
+
+/* Places of devices that are known; and those that one user may make known. */
+#define SL_PLACES_MOST    64
+#define SL_PLACES_OF_USER 16
 
 enum sl_kind { SL_KIND_CATALOGUE = 1, SL_KIND_REFERENCES, SL_KIND_REGION };
 
@@ -28,13 +33,23 @@ struct sl_kept {
 	int32_t pid;      /* references */
 	uint32_t range_bytes;  /* region: what it is divided into; 0: not at all */
 	uint32_t public_range; /* region: it holds a public blob */
-	uint32_t zero;
+	int32_t device;        /* region: by its number; -1: the host */
+	uint32_t memory;       /* region: of enum sluice_blob_kind */
+	_Atomic uint32_t
+		maps; /* references: its process may have memory of devices mapped; set later */
+};
+/* A device; its number is that of its row. */
+struct sl_kept_device {
+	char place[SLUICE_BLOB_PLACE_BYTES];
+	uint32_t uid; /* who has made it known; UINT32_MAX: the daemon's options */
 };
 struct sl_ledger {
-	uint64_t store;            /* a random number */
-	_Atomic uint64_t turns;    /* servers so far */
-	_Atomic uint64_t last_id;  /* of rows; each is taken before it is used */
-	_Atomic uint64_t sessions; /* the same */
+	uint64_t store;                /* a random number */
+	_Atomic uint64_t turns;        /* servers so far */
+	_Atomic uint64_t last_id;      /* of rows; each is taken before it is used */
+	_Atomic uint64_t sessions;     /* the same */
+	_Atomic uint32_t device_count; /* counted when their rows are written */
+	struct sl_kept_device devices[SL_PLACES_MOST];
 	struct sl_kept rows[];
 };
 
@@ -62,9 +77,11 @@ struct sl_vault {
 int sl_vault_new(int listener, int lock, struct sl_vault *out);
 /* At the end of the process, which closes them. */
 void sl_vault_free(struct sl_vault *vault);
+/* A number that no row has had, for one to come. */
+uint64_t sl_vault_number(struct sl_vault *vault);
 /*
- * In the server. Puts a descriptor into the vault, which has it from then on; kept says all of it but the id.
- * -ENFILE: there is no row left. If the keeper is gone it is put there all the same.
+ * In the server. Puts a descriptor into the vault, which has it from then on; kept says all of it, with id 0 for a new
+ * number, or one that was taken before. -ENFILE: there is no row left. If the keeper is gone it is put there all the same.
  */
 int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *row);
 void sl_vault_drop(struct sl_vault *vault, uint32_t row);

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "io/io.h"
-#include "store/client.h"
+#include "store/devices.h"
 
 #define HELLO_SECONDS 10
 #define PAUSE_NS      5000000
@@ -62,7 +62,7 @@ int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out)
 }
 
 /* One message with at most two descriptors; its length, 0: the end, or -errno. */
-static ssize_t receive(int socket, union sl_message *m, int fds[2])
+static ssize_t receive(int socket, union sl_message *m, int fds[2], int flags)
 {
 	struct iovec io = {m, sizeof(*m)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
@@ -75,7 +75,7 @@ static ssize_t receive(int socket, union sl_message *m, int fds[2])
 
 	fds[0] = fds[1] = -1;
 	do
-		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
 	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 ? -errno : 0;
@@ -96,14 +96,33 @@ static void close_both(int fds[2])
 			close(fds[i]);
 }
 
-static int send_whole(int fd, const union sl_message *m)
+/* With a descriptor, if that is not -1. */
+static int send_with(int socket, const union sl_message *m, int fd)
 {
+	struct iovec io = {(void *)m, m->head.bytes};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	struct cmsghdr *header;
 	ssize_t n;
 
+	if (fd >= 0) {
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &fd, sizeof(int));
+	}
 	do
-		n = send(fd, m, m->head.bytes, MSG_NOSIGNAL);
+		n = sendmsg(socket, &message, MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	return n < 0 ? -errno : 0;
+}
+
+static int send_whole(int fd, const union sl_message *m)
+{
+	return send_with(fd, m, -1);
 }
 
 static int refused(const union sl_message *m)
@@ -125,7 +144,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	/* Even if it cannot be sent: why, may be there to be read. */
 	send_whole(fd, &m);
-	n = receive(fd, &m, fds);
+	n = receive(fd, &m, fds, 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
 	if (n > 0 && m.head.type == SL_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
 		*out = m.welcome;
@@ -203,6 +222,7 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 
 	store->stock_count = 0;
 	sl_mappings_forget(store, !same);
+	sl_far_adopt(store, same);
 	if (view) {
 		if (store->view)
 			sl_view_release(store->view);
@@ -211,6 +231,45 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 	store->wire = wire;
 	store->turn = welcome->turn;
 	store->user = welcome->user;
+}
+
+/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. */
+static int tell_mappings(sluice_store *store, const struct sl_wire *wire, uint64_t *added)
+{
+	size_t count, n;
+	uint64_t *regions;
+	union sl_message m;
+	int rc = sl_far_list(store, &regions, &count, added);
+
+	if (rc)
+		return rc;
+	pthread_mutex_unlock(&store->mutex);
+	for (size_t i = 0; !rc && i < count; i += n) {
+		n = SL_MIN(count - i, SL_ITEMS_MOST);
+		sl_message_begin(&m, SL_HAVE, 0, (unsigned)n);
+		for (size_t j = 0; j < n; j++)
+			m.ids.items[j].id = regions[i + j];
+		rc = send_whole(wire->fd, &m);
+	}
+	free(regions);
+	pthread_mutex_lock(&store->mutex);
+	return rc;
+}
+
+/* With the mutex. That it cannot be told ends the wire, soon. */
+static void tell_all_mappings(sluice_store *store, const struct sl_wire *wire)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+	uint64_t added;
+	int rc = 0;
+
+	if (!devices)
+		return;
+	do
+		rc = tell_mappings(store, wire, &added);
+	while (!rc && added != devices->mapped.added);
+	if (rc)
+		shutdown(wire->fd, SHUT_RDWR);
 }
 
 /* Without the mutex, by one thread at a time. */
@@ -245,6 +304,8 @@ static int connect_new(sluice_store *store, bool once)
 	}
 	sl_store_step("client: connected");
 	pthread_mutex_lock(&store->mutex);
+	if (before && before->store == welcome.store)
+		tell_all_mappings(store, wire);
 	adopt(store, wire, &welcome, view);
 	pthread_mutex_unlock(&store->mutex);
 	return 0;
@@ -340,12 +401,17 @@ static struct sl_call *find_call(struct sl_wire *wire, uint32_t serial)
 	return NULL;
 }
 
-/* Gives an answer, which lies in m, to whom it belongs. With the mutex. */
+/* Gives an answer, which lies in m, to whom it belongs; or does what the server says unasked. With the mutex. */
 static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_message *m,
                       int fds[2])
 {
 	struct sl_call *call;
 
+	if (m->head.type == SL_FORGET) {
+		close_both(fds);
+		sl_far_forget(store, m);
+		return;
+	}
 	/* The answer may be there before the call that sends the request has returned, which is at the
 	 * same memory. It ends this wait. */
 	while ((call = find_call(wire, m->head.serial)) && !call->sent)
@@ -363,24 +429,36 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_
 }
 
 /* Reads one message, for whomever. With the mutex, which is let go meanwhile. */
-static void read_one(sluice_store *store, struct sl_call *call)
+static void read_one(sluice_store *store, struct sl_wire *wire, union sl_message *m, int flags)
 {
-	struct sl_wire *wire = call->wire;
 	int fds[2];
 	ssize_t n;
 
 	wire->reading = true;
 	pthread_mutex_unlock(&store->mutex);
-	n = receive(wire->fd, call->m, fds);
+	n = receive(wire->fd, m, fds, flags);
 	pthread_mutex_lock(&store->mutex);
-	if (n > 0 && call->m->head.serial != SL_SERIAL_ANY) {
-		hand_over(store, wire, call->m, fds);
-	} else {
+	if (n > 0 && m->head.serial != SL_SERIAL_ANY) {
+		hand_over(store, wire, m, fds);
+	} else if (n != -EAGAIN) {
 		close_both(fds);
 		break_wire(store, wire, -ECONNRESET);
 	}
-	/* Not before: what was read is in the memory of our own answer. */
+	/* Not before: what was read is in the memory of the reader's own answer. */
 	wire->reading = false;
+}
+
+/* Nobody reads now: one of those that wait for an answer is to. With the mutex. */
+static void pass_on(struct sl_wire *wire)
+{
+	sl_list_each (link, &wire->calls) {
+		struct sl_call *next = SL_CONTAINER(link, struct sl_call, link);
+
+		if (!next->done) {
+			pthread_cond_signal(&next->changed);
+			break;
+		}
+	}
 }
 
 static void wait_for_answer(sluice_store *store, struct sl_call *call)
@@ -392,17 +470,51 @@ static void wait_for_answer(sluice_store *store, struct sl_call *call)
 		if (wire->reading)
 			pthread_cond_wait(&call->changed, &store->mutex);
 		else
-			read_one(store, call);
-	if (wire->reading)
-		return;
-	sl_list_each (link, &wire->calls) {
-		struct sl_call *next = SL_CONTAINER(link, struct sl_call, link);
+			read_one(store, wire, call->m, 0);
+	if (!wire->reading)
+		pass_on(wire);
+}
 
-		if (!next->done) {
-			pthread_cond_signal(&next->changed);
-			break;
-		}
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite)
+{
+	bool reads;
+
+	pthread_mutex_lock(&store->mutex);
+	reads = !wire->reading && (!polite || sl_list_empty(&wire->calls)) && !wire->broken;
+	if (reads) {
+		read_one(store, wire, m, MSG_DONTWAIT);
+		pass_on(wire);
 	}
+	reads = reads || wire->broken;
+	pthread_mutex_unlock(&store->mutex);
+	return reads;
+}
+
+struct sl_wire *sl_wire_acquire(sluice_store *store)
+{
+	struct sl_wire *wire;
+
+	pthread_mutex_lock(&store->mutex);
+	if (!store->wire && !store->connecting) {
+		store->connecting = true;
+		pthread_mutex_unlock(&store->mutex);
+		connect_new(store, true);
+		pthread_mutex_lock(&store->mutex);
+		store->connecting = false;
+		pthread_cond_broadcast(&store->connected);
+	}
+	wire = store->wire;
+	if (wire)
+		wire->references++;
+	pthread_mutex_unlock(&store->mutex);
+	return wire;
+}
+
+void sl_wire_release(sluice_store *store, struct sl_wire *wire)
+{
+	pthread_mutex_lock(&store->mutex);
+	unref(wire);
+	pthread_mutex_unlock(&store->mutex);
 }
 
 static uint32_t next_serial(sluice_store *store)
@@ -509,22 +621,29 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
 	return sl_call_again(store, m, answer, fd, &again);
 }
 
-void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
+int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 {
 	struct sl_wire *wire;
+	int rc;
 
 	sl_store_step("client: tells");
 	pthread_mutex_lock(&store->mutex);
 	wire = store->turn == turn ? store->wire : NULL;
 	if (!wire) {
 		pthread_mutex_unlock(&store->mutex);
-		return;
+		return sl_fail(-ESTALE, "the server was replaced");
 	}
 	m->head.settled = settled(store);
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
-	send_whole(wire->fd, m);
+	rc = send_with(wire->fd, m, fd);
 	pthread_mutex_lock(&store->mutex);
 	unref(wire);
 	pthread_mutex_unlock(&store->mutex);
+	return rc ? sl_fail(-ESTALE, "the server was replaced") : 0;
+}
+
+void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
+{
+	sl_tell_fd(store, m, turn, -1);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * usage: gpu_check [--small] [DEVICE [NAME...]]
+ * usage: gpu_check [--small] [DEVICE [NAME...]], and gpu_store_check the same
  *
  * Runs all checks, or those of these names, on "cuda" or another device, and prints a line for each.
  */
@@ -25,10 +25,6 @@ bool small;
 size_t file_bytes;
 uint64_t seed;
 const char *const file_path = "bytes";
-
-static const struct check *const tables[] = {bytes_checks, stream_checks, pointer_checks,
-                                             exit_checks};
-enum { TABLES = sizeof(tables) / sizeof(tables[0]), SKIPPED = 77 };
 
 /* ------------------------------------------------------------------------------ for all checks */
 
@@ -179,8 +175,8 @@ static int run_one(const struct check *check)
 
 static const struct check *find(const char *name)
 {
-	for (int t = 0; t < TABLES; t++)
-		for (const struct check *c = tables[t]; c->name; c++)
+	for (int t = 0; check_tables[t]; t++)
+		for (const struct check *c = check_tables[t]; c->name; c++)
 			if (!strcmp(c->name, name))
 				return c;
 	printf("there is no check \"%s\"\n", name);
@@ -210,8 +206,8 @@ static void make_file(void)
 	free(bytes);
 }
 
-/* The status of the process, or -1: it had to be killed. A grace beyond its own alarm. */
-static int wait_for(pid_t pid, unsigned seconds)
+/* A grace beyond its own alarm. */
+int wait_for(pid_t pid, unsigned seconds)
 {
 	double deadline = seconds_now() + seconds + 5;
 	struct timespec pause = {0, 5000000};
@@ -229,7 +225,7 @@ static int wait_for(pid_t pid, unsigned seconds)
 }
 
 /* This program again, which finds the file and the seed that this one has made. */
-static int run_again(const char *task, const char *name, unsigned seconds)
+static pid_t start_again(const char *task, const char *name)
 {
 	char text[32];
 	pid_t pid;
@@ -237,15 +233,21 @@ static int run_again(const char *task, const char *name, unsigned seconds)
 	fflush(stdout);
 	pid = fork();
 	if (pid)
-		return wait_for(pid, seconds);
+		return pid;
 	snprintf(text, sizeof(text), "%llu", (unsigned long long)seed);
-	execl("/proc/self/exe", "gpu_check", small ? "--small" : "--whole", task, name, text, NULL);
+	execl("/proc/self/exe", program_invocation_short_name, small ? "--small" : "--whole", task,
+	      name, text, NULL);
 	_exit(126);
+}
+
+pid_t start_self(const char *how)
+{
+	return start_again("--end", how);
 }
 
 int run_self(const char *how, unsigned seconds)
 {
-	return run_again("--end", how, seconds);
+	return wait_for(start_self(how), seconds);
 }
 
 static unsigned passed, failed, skipped;
@@ -291,19 +293,22 @@ static int run_all(char *const *names)
 		return 1;
 	}
 	make_file();
-	for (int t = 0; t < TABLES; t++) {
-		for (const struct check *c = tables[t]; c->name; c++) {
+	for (int t = 0; check_tables[t]; t++) {
+		for (const struct check *c = check_tables[t]; c->name; c++) {
 			double begun = seconds_now();
 			int status;
 
 			if (!is_wanted(c, names))
 				continue;
-			status = run_again("--check", c->name, c->seconds);
+			status = wait_for(start_again("--check", c->name), c->seconds);
 			report(c, status, seconds_now() - begun);
 		}
 	}
 	unlink(file_path);
 	unlink("written");
+	/* Of a daemon that was not stopped. */
+	unlink("store");
+	unlink("store.lock");
 	if (chdir("..") || rmdir(folder))
 		perror(folder);
 	printf("%u passed, %u failed, %u skipped\n", passed, failed, skipped);
@@ -340,7 +345,7 @@ static void look_for_device(void)
 static int run_end(const char *how)
 {
 	open_device();
-	return strcmp(how, "use") ? end_early(how) : use_device();
+	return play(how);
 }
 
 int main(int argc, char **argv)

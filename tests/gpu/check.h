@@ -9,12 +9,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "support/gpu.h"
 #include "support/gpu_cuda.h"
 #include "support/pattern.h"
 
 #define MIB ((size_t)1 << 20)
+/* The status of a check that cannot be made. */
+enum { SKIPPED = 77 };
 
 struct check {
 	const char *name, *sentence;
@@ -22,8 +25,11 @@ struct check {
 	unsigned seconds; /* that it may take */
 	bool bare;        /* it begins without the device, and without a context */
 };
-/* Each table ends with a row without a name. */
-extern const struct check bytes_checks[], stream_checks[], pointer_checks[], exit_checks[];
+/* Each table ends with a row without a name, and the list of the program's tables with NULL. */
+extern const struct check *const check_tables[];
+extern const struct check bytes_checks[], stream_checks[], pointer_checks[], sharing_checks[],
+	exit_checks[];
+extern const struct check store_checks[], store_memory_checks[], store_order_checks[];
 
 /* The process is a check's. */
 extern sluice_context *ctx;
@@ -56,10 +62,14 @@ __attribute__((format(printf, 1, 2))) _Noreturn void skip(const char *format, ..
 		if (rc_)                                                          \
 			broken("%s: %d %s", #function, rc_, gpu_error_name(rc_)); \
 	} while (0)
-/* Runs this program once more, as one that ends so (check_exit.c); its status, or -1: it did not end. */
-int run_self(const char *how, unsigned seconds);
-int end_early(const char *how);
-int use_device(void);
+/* Starts this program once more, with the device, to play() that. */
+pid_t start_self(const char *how);
+/* The status of the process, or -1: it had to be killed. */
+int wait_for(pid_t pid, unsigned seconds);
+int run_self(const char *how, unsigned seconds); /* both */
+/* Each program's own; main()'s status. */
+int play(const char *how);
+int share_end(const char *how);
 /* For checks that speak with the driver. */
 void need_cuda(void);
 

@@ -55,8 +55,8 @@ static void *end_on_thread(void *unused)
 	exit(0);
 }
 
-/* What a process does that is to show how one ends; see main(). Its status is main()'s. */
-int end_early(const char *how)
+/* What a process does that is to show how one ends. */
+static int end_early(const char *how)
 {
 	pthread_t thread;
 
@@ -78,7 +78,7 @@ int end_early(const char *how)
 /* ------------------------------------------------------------------------------- who comes next */
 
 /* Whether the device works, for a process that begins now. */
-int use_device(void)
+static int use_device(void)
 {
 	struct gpu_match match;
 	sluice_stream stream = new_stream(0);
@@ -95,6 +95,13 @@ int use_device(void)
 	MUST(sluice_stream_free(stream));
 	MUST(sluice_context_free(ctx));
 	return !good;
+}
+
+int play(const char *how)
+{
+	if (!strncmp(how, "share-", 6))
+		return share_end(how);
+	return strcmp(how, "use") ? end_early(how) : use_device();
 }
 
 static bool ends(const char *how, int expected)
@@ -154,3 +161,6 @@ const struct check exit_checks[] = {
 	{"kill", "and by SIGKILL", by_kill, 50, true},
 	{NULL, NULL, NULL, 0, true},
 };
+
+const struct check *const check_tables[] = {bytes_checks,   stream_checks, pointer_checks,
+                                            sharing_checks, exit_checks,   NULL};

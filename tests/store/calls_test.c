@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sluice/device.h"
 #include "store/daemon.h"
 
 static void what_was_sealed_is_what_others_get(void **state)
@@ -26,7 +27,7 @@ static void what_was_sealed_is_what_others_get(void **state)
 		read = got(other, "a blob");
 		assert_blob(read, "a blob", sizes[i]);
 		assert_int_equal(sluice_blob_id(read), sluice_blob_id(made));
-		assert_int_equal(sluice_blob_device(read), -1);
+		assert_int_equal(sluice_blob_device(read), place());
 		assert_int_equal((uintptr_t)sluice_blob_data(read) % 4096, 0);
 		assert_ok(sluice_blob_release(read));
 		assert_ok(sluice_blob_release(made));
@@ -94,16 +95,16 @@ static void names_are_taken_once(void **state)
 	first = put(d->store, "name", 100, 0);
 	assert_refused(try_put(other, "name", 100, 0, &second), EEXIST, "name");
 	o.flags = SLUICE_BLOB_RESERVE;
-	assert_refused(sluice_blob_create(other, "name", 5, -1, &o, &second), EEXIST, "name");
-	assert_ok(sluice_blob_create(other, "reserved", 5, -1, &o, &second));
-	assert_refused(sluice_blob_create(d->store, "reserved", 5, -1, &o, &third), EEXIST,
+	assert_refused(sluice_blob_create(other, "name", 5, place(), &o, &second), EEXIST, "name");
+	assert_ok(sluice_blob_create(other, "reserved", 5, place(), &o, &second));
+	assert_refused(sluice_blob_create(d->store, "reserved", 5, place(), &o, &third), EEXIST,
 	               "reserved");
 	assert_int_equal(sluice_blob_exists(d->store, "reserved"), 0);
 	assert_ok(sluice_blob_release(second));
 	/* Aborted: it is free. */
 	second = NULL;
 	for (int i = 0; i < 1000 && !second; i++)
-		if (sluice_blob_create(d->store, "reserved", 5, -1, &o, &second))
+		if (sluice_blob_create(d->store, "reserved", 5, place(), &o, &second))
 			sleep_ms(1);
 	assert_non_null(second);
 	assert_ok(sluice_blob_release(second));
@@ -292,19 +293,17 @@ static void several_are_sealed_at_once_or_not_at_all(void **state)
 		snprintf(names[i], sizeof(names[i]), "many/%d", i);
 		keys[i] = names[i];
 		requests[i] =
-			(struct sluice_blob_request){names[i], 1 + (size_t)i * 1000, -1, NULL};
+			(struct sluice_blob_request){names[i], 1 + (size_t)i * 1000, place(), NULL};
 	}
 	assert_ok(sluice_blob_create_many(d->store, requests, SLUICE_BLOB_BATCH, made));
 	for (int i = 0; i < SLUICE_BLOB_BATCH; i++)
-		memset(sluice_blob_mutable_data(made[i]), i, requests[i].bytes);
+		set_bytes(made[i], i, requests[i].bytes);
 	assert_ok(sluice_blob_seal_many(made, SLUICE_BLOB_BATCH));
 	assert_ok(sluice_blob_get_many(d->store, keys, SLUICE_BLOB_BATCH, 0, read));
 	for (int i = 0; i < SLUICE_BLOB_BATCH; i++) {
-		const unsigned char *data = sluice_blob_data(read[i]);
-
 		assert_int_equal(sluice_blob_size(read[i]), requests[i].bytes);
-		assert_int_equal(data[0], i);
-		assert_int_equal(data[requests[i].bytes - 1], i);
+		assert_int_equal(byte_at(read[i], 0), i);
+		assert_int_equal(byte_at(read[i], requests[i].bytes - 1), i);
 	}
 	assert_ok(sluice_blob_release_many(read, SLUICE_BLOB_BATCH));
 	assert_ok(sluice_blob_release_many(made, SLUICE_BLOB_BATCH));
@@ -316,13 +315,13 @@ static void several_are_sealed_at_once_or_not_at_all(void **state)
 	made[0] = put(d->store, "warm", 10, 0);
 	assert_ok(sluice_blob_release(made[0]));
 	for (int i = 0; i < 3; i++)
-		assert_ok(sluice_blob_create(d->store, names[i], 10, -1, NULL, &made[i]));
+		assert_ok(sluice_blob_create(d->store, names[i], 10, place(), NULL, &made[i]));
 	assert_refused(sluice_blob_seal_many(made, 3), EEXIST, "many/1");
 	assert_int_equal(sluice_blob_exists(d->store, "many/0"), 0);
 	assert_int_equal(sluice_blob_exists(d->store, "many/2"), 0);
 	/* Their names are free for others, */
 	o.flags = SLUICE_BLOB_RESERVE;
-	assert_ok(sluice_blob_create(d->store, "many/0", 10, -1, &o, &taker));
+	assert_ok(sluice_blob_create(d->store, "many/0", 10, place(), &o, &taker));
 	assert_ok(sluice_blob_release(taker));
 	/* and they are as they were: they can still be sealed. */
 	assert_ok(sluice_blob_seal(made[0]));
@@ -338,14 +337,20 @@ static void what_is_read_cannot_be_written(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *read = got(d->store, "x");
-	pid_t pid = fork();
+	pid_t pid;
 
-	if (!pid) {
-		signal(SIGSEGV, SIG_DFL);
-		*(volatile char *)sluice_blob_data(read) = 1;
-		_exit(0);
+	if (ON_DEVICE) {
+		assert_true(sluice_copy((void *)(uintptr_t)sluice_blob_data(read), "y", 1) < 0);
+	} else {
+		pid = fork();
+		if (!pid) {
+			signal(SIGSEGV, SIG_DFL);
+			*(volatile char *)sluice_blob_data(read) = 1;
+			_exit(0);
+		}
+		assert_true(WIFSIGNALED(child_status(pid)));
 	}
-	assert_true(WIFSIGNALED(child_status(pid)));
+	assert_blob(read, "x", 100);
 	assert_ok(sluice_blob_release(read));
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_delete(d->store, "x"));
@@ -378,7 +383,10 @@ static void stat_and_list_tell_what_there_is(void **state)
 	assert_ok(sluice_blob_stat(d->store, "even/4", &info));
 	assert_string_equal(info.name, "even/4");
 	assert_int_equal(info.bytes, 10);
-	assert_int_equal(info.memory, 4096);
+	assert_int_equal(info.memory, ON_DEVICE ? 32768 : 4096);
+	assert_int_equal(info.device, place());
+	assert_int_equal(info.kind, ON_DEVICE ? SLUICE_BLOB_ON_DEVICE : SLUICE_BLOB_ON_HOST);
+	assert_int_equal(info.place[0] != '\0', ON_DEVICE);
 	assert_int_equal(info.process, getpid());
 	assert_int_equal(info.user, getuid());
 	assert_int_equal(info.holders, 0);
@@ -409,7 +417,7 @@ static void a_watch_tells_what_happens(void **state)
 	assert_refused(sluice_watch_next(watch, 10, &e), EAGAIN, "in time");
 	o.flags = SLUICE_BLOB_RESERVE;
 	assert_ok(sluice_blob_release(put(d->store, "b/1", 10, 0)));
-	assert_ok(sluice_blob_create(d->store, "a/1", 10, -1, &o, &blob));
+	assert_ok(sluice_blob_create(d->store, "a/1", 10, place(), &o, &blob));
 	assert_true(readable(sluice_watch_fd(watch), 5000));
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_int_equal(e.kind, SLUICE_WATCH_CREATED);
@@ -424,7 +432,7 @@ static void a_watch_tells_what_happens(void **state)
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_int_equal(e.kind, SLUICE_WATCH_DELETED);
 	/* One that is aborted. */
-	assert_ok(sluice_blob_create(d->store, "a/2", 10, -1, &o, &blob));
+	assert_ok(sluice_blob_create(d->store, "a/2", 10, place(), &o, &blob));
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_ok(sluice_watch_next(watch, 5000, &e));
@@ -473,6 +481,9 @@ static void a_public_blob_cannot_be_written_by_its_maker(void **state)
 	unsigned char *data;
 
 	o.flags = SLUICE_BLOB_PUBLIC;
+	if (ON_DEVICE)
+		assert_refused(sluice_blob_create(d->store, "public", 10000, place(), &o, &blob),
+		               ENOTSUP, "");
 	assert_ok(sluice_blob_create(d->store, "public", 10000, -1, &o, &blob));
 	data = sluice_blob_mutable_data(blob);
 	memset(data, 7, 10000);
@@ -507,7 +518,7 @@ static void wrong_arguments_are_refused(void **state)
 	assert_refused(sluice_blob_create(d->store, "a\nb", 1, -1, NULL, &blob), EINVAL, "UTF-8");
 	assert_refused(sluice_blob_create(d->store, "a\xff", 1, -1, NULL, &blob), EINVAL, "UTF-8");
 	assert_refused(sluice_blob_create(d->store, "a", 0, -1, NULL, &blob), EINVAL, "0 bytes");
-	assert_refused(sluice_blob_create(d->store, "a", 1, 0, NULL, &blob), ENOTSUP, "device");
+	assert_refused(sluice_blob_create(d->store, "a", 1, 99, NULL, &blob), ENOTSUP, "device 99");
 	o.flags = 1u << 20;
 	assert_refused(sluice_blob_create(d->store, "a", 1, -1, &o, &blob), EINVAL, "flags");
 	assert_refused(sluice_blob_get(d->store, "", 0, &blob), EINVAL, "empty");

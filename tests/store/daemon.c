@@ -9,7 +9,19 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sluice/device.h"
+
 const char *const *daemon_options;
+
+int place(void)
+{
+	const char *name = getenv("SLUICE_TEST_PLACE");
+	int device = -1;
+
+	if (name && sluice_device_find(name, &device))
+		fail_msg("SLUICE_TEST_PLACE: %s", sluice_last_message());
+	return device;
+}
 
 /* ------------------------------------------------------------------------------------ processes */
 
@@ -75,9 +87,37 @@ pid_t daemon_server(const struct daemon *d, pid_t before)
 	return find_in_time(d, "sluiced-server", before);
 }
 
+void daemon_replace_server(const struct daemon *d)
+{
+	pid_t server = daemon_server(d, 0);
+
+	kill(server, SIGKILL);
+	daemon_server(d, server);
+}
+
 pid_t daemon_keeper(const struct daemon *d, pid_t before)
 {
 	return find_in_time(d, "sluiced", before);
+}
+
+/* Adds --device-memory, as much as --memory says. */
+static void limit_device(const char **arguments, size_t size)
+{
+	struct sluice_device device = {.size = sizeof(device)};
+	static char limit[100];
+	size_t n = 0, memory = 0;
+
+	for (; arguments[n]; n++)
+		if (!strcmp(arguments[n], "--memory"))
+			memory = n + 1;
+	if (!ON_DEVICE || !memory)
+		return;
+	assert_true(n + 3 <= size);
+	assert_ok(sluice_device_describe(place(), &device));
+	snprintf(limit, sizeof(limit), "%s=%s", device.pci ? device.pci : device.name,
+	         arguments[memory]);
+	arguments[n] = "--device-memory";
+	arguments[n + 1] = limit;
 }
 
 void daemon_start(struct daemon *d, const char *const *options)
@@ -93,6 +133,7 @@ void daemon_start(struct daemon *d, const char *const *options)
 	snprintf(d->path, sizeof(d->path), "/tmp/sluice-test-%d-%u", (int)getpid(), number++);
 	for (unsigned i = 0; options && options[i]; i++)
 		arguments[3 + i] = options[i];
+	limit_device(arguments, COUNT_OF(arguments));
 	d->keeper = fork();
 	assert_true(d->keeper >= 0);
 	if (!d->keeper) {
@@ -218,6 +259,45 @@ static uint64_t seed_of(const char *name, size_t n)
 	return seed;
 }
 
+/* Between a blob and memory of the host. */
+static void copy(void *to, const void *from, size_t n)
+{
+	if (sluice_copy(to, from, n))
+		fail_msg("a copy of %zu bytes: %s", n, sluice_last_message());
+}
+
+static void fill(sluice_blob *blob, const char *name, size_t n)
+{
+	void *bytes = sluice_blob_mutable_data(blob);
+	void *here = sluice_blob_device(blob) < 0 ? bytes : malloc(n);
+
+	pattern_fill(here, n, 0, seed_of(name, n));
+	if (here == bytes)
+		return;
+	copy(bytes, here, n);
+	free(here);
+}
+
+void set_bytes(sluice_blob *blob, int byte, size_t n)
+{
+	void *bytes = sluice_blob_mutable_data(blob);
+	void *here = sluice_blob_device(blob) < 0 ? bytes : malloc(n);
+
+	memset(here, byte, n);
+	if (here == bytes)
+		return;
+	copy(bytes, here, n);
+	free(here);
+}
+
+int byte_at(const sluice_blob *blob, size_t offset)
+{
+	unsigned char byte;
+
+	copy(&byte, (const char *)sluice_blob_data(blob) + offset, 1);
+	return byte;
+}
+
 int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, sluice_blob **out)
 {
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -225,10 +305,10 @@ int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, slu
 	int rc;
 
 	o.flags = flags;
-	rc = sluice_blob_create(store, name, n, -1, &o, &blob);
+	rc = sluice_blob_create(store, name, n, place(), &o, &blob);
 	if (rc)
 		return rc;
-	pattern_fill(sluice_blob_mutable_data(blob), n, 0, seed_of(name, n));
+	fill(blob, name, n);
 	rc = sluice_blob_seal(blob);
 	if (rc)
 		sluice_blob_release(blob);
@@ -255,16 +335,31 @@ sluice_blob *got(sluice_store *store, const char *name)
 
 bool blob_is(const sluice_blob *blob, const char *name, size_t n)
 {
-	return sluice_blob_size(blob) == n && sluice_blob_data(blob) &&
-	       pattern_match(sluice_blob_data(blob), n, 0, seed_of(name, n)) == n;
+	const void *bytes = sluice_blob_data(blob);
+	void *here = NULL;
+	bool is;
+
+	if (sluice_blob_size(blob) != n || !bytes)
+		return false;
+	if (sluice_blob_device(blob) >= 0) {
+		here = malloc(n);
+		if (sluice_copy(here, bytes, n)) {
+			free(here);
+			return false;
+		}
+	}
+	is = pattern_match(here ? here : bytes, n, 0, seed_of(name, n)) == n;
+	free(here);
+	return is;
 }
 
 void assert_blob(sluice_blob *blob, const char *name, size_t n)
 {
 	assert_int_equal(sluice_blob_size(blob), n);
 	assert_non_null(sluice_blob_data(blob));
-	assert_pattern(sluice_blob_data(blob), n, 0, seed_of(name, n));
 	assert_string_equal(sluice_blob_name(blob), name);
+	if (!blob_is(blob, name, n))
+		fail_msg("'%s' has not the bytes that it was given", name);
 }
 
 struct sluice_store_stats stats_of(sluice_store *store)
@@ -275,6 +370,16 @@ struct sluice_store_stats stats_of(sluice_store *store)
 	return stats;
 }
 
+struct sluice_store_device account_of(sluice_store *store)
+{
+	struct sluice_store_device d = {.size = sizeof(d)};
+
+	for (unsigned i = 0; !sluice_store_device(store, i, &d); i++)
+		if (d.device == place())
+			return d;
+	return (struct sluice_store_device){.size = sizeof(d)};
+}
+
 void assert_idle(sluice_store *store)
 {
 	assert_idle_but(store, 0);
@@ -283,17 +388,22 @@ void assert_idle(sluice_store *store)
 void assert_idle_but(sluice_store *store, unsigned clients)
 {
 	double until = seconds_now() + 20;
+	struct sluice_store_device there;
 	struct sluice_store_stats s;
 
 	for (;;) {
 		s = stats_of(store);
-		if (!s.sealed && !s.created && !s.dying && !s.blob_bytes &&
+		there = account_of(store);
+		if (!s.sealed && !s.created && !s.dying && !s.blob_bytes && !there.leaving_bytes &&
 		    s.clients <= 1 + clients)
 			return;
 		if (seconds_now() > until)
-			fail_msg("%llu sealed, %llu created, %llu dying, %llu bytes, %llu clients",
+			fail_msg("%llu sealed, %llu created, %llu dying, %llu bytes, %llu bytes "
+			         "leaving "
+			         "the device, %llu clients",
 			         (unsigned long long)s.sealed, (unsigned long long)s.created,
 			         (unsigned long long)s.dying, (unsigned long long)s.blob_bytes,
+			         (unsigned long long)there.leaving_bytes,
 			         (unsigned long long)s.clients);
 		sleep_ms(5);
 	}

@@ -14,7 +14,15 @@ struct daemon {
 	sluice_store *store;
 };
 
-/* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). */
+/*
+ * Where put() and its like make blobs: the device that SLUICE_TEST_PLACE names, as in "emulated:1"; without it -1, the
+ * host. So the same tests are for both.
+ */
+int place(void);
+#define ON_DEVICE (place() >= 0)
+
+/* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). Its --memory goes for
+ * that device, too. */
 extern const char *const *daemon_options;
 /* Starts one and connects. */
 int daemon_setup(void **state);
@@ -26,6 +34,8 @@ void daemon_start(struct daemon *d, const char *const *options);
 void daemon_stop(struct daemon *d);
 /* The process of the server, or of the keeper, by its name; waits until there is one that is not `before`. */
 pid_t daemon_server(const struct daemon *d, pid_t before);
+/* Kills the server and waits for the next one. */
+void daemon_replace_server(const struct daemon *d);
 pid_t daemon_keeper(const struct daemon *d, pid_t before);
 /* Connects, as often as that takes. */
 sluice_store *daemon_connect(const struct daemon *d);
@@ -37,6 +47,11 @@ sluice_blob *got(sluice_store *store, const char *name);
 /* Asserts that the blob is what put() makes. */
 void assert_blob(sluice_blob *blob, const char *name, size_t n);
 bool blob_is(const sluice_blob *blob, const char *name, size_t n);
+/* n bytes of a blob that is not sealed are that; the byte of one that is. */
+void set_bytes(sluice_blob *blob, int byte, size_t n);
+int byte_at(const sluice_blob *blob, size_t offset);
+/* Of the store's account of place(). */
+struct sluice_store_device account_of(sluice_store *store);
 /* Waits until the server has no blob, no lease and no client but ours. */
 void assert_idle(sluice_store *store);
 /* The same, and so many clients more are allowed. */

@@ -12,29 +12,11 @@ typedef struct CUmod_st *CUmodule;
 typedef struct CUfunc_st *CUfunction;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgreenCtx_st *CUgreenCtx;
-typedef uint64_t CUmemGenericAllocationHandle;
 
-enum { CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT = 102 };
 enum { CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2 };
 enum { CU_STREAM_BLOCKING = 0 };
 #define CU_STREAM_LEGACY     ((sluice_stream)1)
 #define CU_STREAM_PER_THREAD ((sluice_stream)2)
-
-struct CUmemLocation {
-	int type; /* 1: a device */
-	int id;
-};
-struct CUmemAllocationProp {
-	int type;         /* 1: pinned */
-	int handle_types; /* 0: none; 1: file descriptor */
-	struct CUmemLocation location;
-	void *win32;
-	unsigned char flags[8];
-};
-struct CUmemAccessDesc {
-	struct CUmemLocation location;
-	int flags; /* 1: read, 3: read and write */
-};
 
 /* What a part of a device is; its size is all that matters here. */
 typedef union {
@@ -57,7 +39,6 @@ typedef union {
 	X(cuMemFreeHost, (void *memory))                                                           \
 	X(cuMemHostGetDevicePointer_v2, (CUdeviceptr * there, void *memory, unsigned flags))       \
 	X(cuPointerGetAttribute, (void *value, int attribute, CUdeviceptr pointer))                \
-	X(cuMemGetAddressRange_v2, (CUdeviceptr * start, size_t * length, CUdeviceptr memory))     \
 	X(cuMemcpy, (CUdeviceptr to, CUdeviceptr from, size_t length))                             \
 	X(cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t length))                      \
 	X(cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t length))                            \
@@ -82,20 +63,7 @@ typedef union {
 	X(cuModuleUnload, (CUmodule module))                                                       \
 	X(cuLaunchKernel, (CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, \
 	                   unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,  \
-	                   sluice_stream stream, void **parameters, void **extra))                 \
-	X(cuMemGetAllocationGranularity,                                                           \
-	  (size_t * bytes, const struct CUmemAllocationProp *prop, int option))                    \
-	X(cuMemAddressReserve, (CUdeviceptr * memory, size_t length, size_t alignment,             \
-	                        CUdeviceptr wish, unsigned long long flags))                       \
-	X(cuMemAddressFree, (CUdeviceptr memory, size_t length))                                   \
-	X(cuMemCreate, (CUmemGenericAllocationHandle * handle, size_t length,                      \
-	                const struct CUmemAllocationProp *prop, unsigned long long flags))         \
-	X(cuMemRelease, (CUmemGenericAllocationHandle handle))                                     \
-	X(cuMemMap, (CUdeviceptr memory, size_t length, size_t offset,                             \
-	             CUmemGenericAllocationHandle handle, unsigned long long flags))               \
-	X(cuMemUnmap, (CUdeviceptr memory, size_t length))                                         \
-	X(cuMemSetAccess,                                                                          \
-	  (CUdeviceptr memory, size_t length, const struct CUmemAccessDesc *desc, size_t count))
+	                   sluice_stream stream, void **parameters, void **extra))
 
 /* The fake driver has none of these, and a real one may be without. */
 #define PROBE_CUDA_FUNCTIONS(X)                                                                   \

@@ -9,6 +9,7 @@
  * lie in registered memory.
  *
  * Environment: FAKE_CUDA_INIT=N: cuInit() answers that. FAKE_CUDA_NO_WORDS=1: no memory operations.
+ * FAKE_CUDA_NO_SHARING=1: no memory that other processes could map.
  * FAKE_CUDA_SEED=N: the schedule of the emulated devices, with delays. More by functions: cuFake...
  */
 #ifndef TESTS_FAKE_CUDA_H
@@ -49,7 +50,15 @@ struct CUstream_st {
 	pthread_t thread; /* who began it */
 };
 
-enum block_kind { BLOCK_DEVICE, BLOCK_POOL, BLOCK_MAPPED, BLOCK_MANAGED, BLOCK_PINNED, BLOCK_HOST };
+enum block_kind {
+	BLOCK_DEVICE,
+	BLOCK_POOL,
+	BLOCK_MAPPED,
+	BLOCK_BORROWED,
+	BLOCK_MANAGED,
+	BLOCK_PINNED,
+	BLOCK_HOST
+};
 
 /* A range of memory that the driver knows. */
 struct block {
@@ -153,9 +162,9 @@ int fake_unpin(void *memory, size_t length);
 
 /* Runs on the device's thread, in stream order, as a kernel does. Frees argument by itself. */
 CUresult fake_run(const struct on *on, void (*run)(void *), void *argument);
-/* Where the bytes at an address are, for what runs there; a wrong one is a fault of the device, and
- * NULL. */
-void *fake_bytes(struct sl_device *device, const void *memory, size_t length);
+/* Where the bytes at an address are, for what runs there; a wrong one, or one that cannot be written to, is a
+ * fault of the device, and NULL. */
+void *fake_bytes(struct sl_device *device, const void *memory, size_t length, bool write);
 
 /* ------------------------------------------------------------------------- fake_cuda_pool.c */
 

@@ -2,6 +2,7 @@
 /* Contexts of the fake driver, and each thread's stack of them. */
 #include <stdlib.h>
 
+#include "support/emulated_memory.h"
 #include "support/fake_cuda.h"
 
 #define DEPTH_MOST 64
@@ -181,16 +182,19 @@ CUresult cuCtxGetDevice(CUdevice *device)
 	return rc;
 }
 
+/* What is shared counts for every process, else only what this one has. */
 CUresult cuMemGetInfo_v2(size_t *available, size_t *total)
 {
 	struct sluice_device device = {0};
+	uint64_t shared;
 	CUcontext ctx;
 	CUresult rc = fake_enter(CALL_cuMemGetInfo_v2, NEEDS_CONTEXT, &ctx);
 
 	if (rc)
 		return rc;
 	sl_emulated_ops.describe(&ctx->device->base, &device);
-	*available = device.free_bytes;
+	shared = emulated_memory_in_use(ctx->device->base.name);
+	*available = device.free_bytes - SL_MIN(shared, device.free_bytes);
 	*total = device.memory_bytes;
 	return CUDA_SUCCESS;
 }

@@ -29,7 +29,7 @@ static struct emulated *device_at(const void *memory)
 	return NULL;
 }
 
-void *fake_bytes(struct sl_device *device, const void *memory, size_t length)
+void *fake_bytes(struct sl_device *device, const void *memory, size_t length, bool write)
 {
 	struct emulated *owner = device_at(memory), *self = sl_emulated_of(device);
 	struct emulated *at = owner ? owner : self;
@@ -39,7 +39,8 @@ void *fake_bytes(struct sl_device *device, const void *memory, size_t length)
 	pthread_mutex_lock(&at->mutex);
 	place = sl_emulated_place(at, memory, length, &bytes);
 	pthread_mutex_unlock(&at->mutex);
-	if (place == PLACE_DEVICE || place == PLACE_REGISTERED)
+	if (place == PLACE_DEVICE || place == PLACE_REGISTERED ||
+	    (place == PLACE_READ_ONLY && !write))
 		return bytes;
 	pthread_mutex_lock(&self->mutex);
 	sl_emulated_fault(self, -EFAULT);
@@ -61,9 +62,9 @@ struct far {
 static void run_far(void *argument)
 {
 	struct far *far = argument;
-	void *to = far->to_host ? far->to : fake_bytes(far->device, far->to, far->length);
+	void *to = far->to_host ? far->to : fake_bytes(far->device, far->to, far->length, true);
 	const void *from =
-		far->from_host ? far->from : fake_bytes(far->device, far->from, far->length);
+		far->from_host ? far->from : fake_bytes(far->device, far->from, far->length, false);
 
 	if (to && from)
 		memmove(to, from, far->length);
@@ -77,11 +78,29 @@ static bool is_pageable(const void *memory)
 	return !device_at(memory) && !fake_block(memory, &block);
 }
 
+/* The real one looks at once, too. */
+static bool is_read_only(const void *memory, size_t length)
+{
+	struct emulated *device = device_at(memory);
+	enum place place = PLACE_HOST;
+	char *bytes;
+
+	if (!device)
+		return false;
+	pthread_mutex_lock(&device->mutex);
+	place = sl_emulated_place(device, memory, length, &bytes);
+	pthread_mutex_unlock(&device->mutex);
+	return place == PLACE_READ_ONLY;
+}
+
 static CUresult copy_far(const struct on *on, void *to, const void *from, size_t length, bool wait)
 {
-	struct far *far = calloc(1, sizeof(*far));
+	struct far *far;
 	CUresult rc;
 
+	if (is_read_only(to, length))
+		return CUDA_ERROR_INVALID_VALUE;
+	far = calloc(1, sizeof(*far));
 	if (!far)
 		return CUDA_ERROR_OUT_OF_MEMORY;
 	*far = (struct far){on->device, to, from, length, is_pageable(to), is_pageable(from)};
@@ -168,7 +187,7 @@ struct fill {
 static void run_fill(void *argument)
 {
 	struct fill *fill = argument;
-	void *to = fake_bytes(fill->device, fill->to, fill->length);
+	void *to = fake_bytes(fill->device, fill->to, fill->length, true);
 
 	if (to)
 		memset(to, fill->byte, fill->length);
@@ -184,7 +203,7 @@ static CUresult set(enum fake_call call, CUdeviceptr to, unsigned char byte, siz
 
 	if (rc || on.captured || !length)
 		return rc;
-	if (is_pageable((void *)(uintptr_t)to))
+	if (is_pageable((void *)(uintptr_t)to) || is_read_only((void *)(uintptr_t)to, length))
 		return CUDA_ERROR_INVALID_VALUE;
 	fill = calloc(1, sizeof(*fill));
 	if (!fill)

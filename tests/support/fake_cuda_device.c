@@ -62,20 +62,33 @@ CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	return rc;
 }
 
+/* They reach each other. */
+CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
+{
+	CUresult rc = enter_device(CALL_cuDeviceCanAccessPeer, device);
+
+	if (!rc && !fake_device(peer))
+		rc = CUDA_ERROR_INVALID_DEVICE;
+	if (!rc)
+		*can = device != peer;
+	return rc;
+}
+
 /* FAKE_CUDA_NO_WORDS: a device whose view of registered memory has addresses of its own. */
 CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
 	static const struct {
 		int attribute, value;
 	} known[] = {
-		{16, 132},                    /* multiprocessors */
-		{33, 0xfa},                   /* PCI bus, of the first */
-		{40, 3},                      /* copy engines */
-		{41, 1},                      /* unified addresses */
-		{75, 9},    {76, 0}, {83, 1}, /* managed memory */
-		{91, 1},                      /* words */
-		{102, 1},                     /* virtual memory management */
-		{115, 1},                     /* pools */
+		{16, 132},                     /* multiprocessors */
+		{33, 0xfa},                    /* PCI bus, of the first */
+		{40, 3},                       /* copy engines */
+		{41, 1},                       /* unified addresses */
+		{75, 9},    {76, 0},  {83, 1}, /* managed memory */
+		{91, 1},                       /* words */
+		{102, 1},   {103, 1},          /* virtual memory management, with descriptors */
+		{110, 1}, /* of it what others on the bus reach; but see cuMemCreate() */
+		{115, 1}, /* pools */
 	};
 	CUresult rc = enter_device(CALL_cuDeviceGetAttribute, device);
 
@@ -91,6 +104,9 @@ CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		*value += device;
 	if (attribute == CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM &&
 	    getenv("FAKE_CUDA_NO_WORDS"))
+		*value = 0;
+	if (attribute == CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
+	    getenv("FAKE_CUDA_NO_SHARING"))
 		*value = 0;
 	return CUDA_SUCCESS;
 }

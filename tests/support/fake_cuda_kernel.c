@@ -114,9 +114,14 @@ struct launch {
 
 static _Thread_local struct sl_device *running;
 
-void *fake_kernel_bytes(const void *memory, size_t n)
+const void *fake_kernel_in(const void *memory, size_t n)
 {
-	return fake_bytes(running, memory, n);
+	return fake_bytes(running, memory, n, false);
+}
+
+void *fake_kernel_out(void *memory, size_t n)
+{
+	return fake_bytes(running, memory, n, true);
 }
 
 static void run_launch(void *argument)

@@ -281,6 +281,9 @@ static CUresult tell(const struct block *block, int attribute, CUdeviceptr point
 	case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
 		*(int *)value = block->ordinal;
 		return CUDA_SUCCESS;
+	case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+		*(unsigned *)value = block->id && block->kind == BLOCK_DEVICE;
+		return CUDA_SUCCESS;
 	case 11: /* where it begins */
 		*(CUdeviceptr *)value = block->at.start;
 		return CUDA_SUCCESS;

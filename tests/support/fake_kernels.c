@@ -31,7 +31,7 @@ static void fill(void **parameters, unsigned grid_x, unsigned block_x)
 {
 	uint64_t n = ARGUMENT(uint64_t, 1), offset = ARGUMENT(uint64_t, 2);
 	uint64_t seed = ARGUMENT(uint64_t, 3);
-	unsigned char *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
+	unsigned char *bytes = fake_kernel_out(ARGUMENT(void *, 0), n);
 
 	(void)grid_x;
 	(void)block_x;
@@ -43,7 +43,7 @@ static void fill(void **parameters, unsigned grid_x, unsigned block_x)
 static void scribble(void **parameters, unsigned grid_x, unsigned block_x)
 {
 	uint64_t n = ARGUMENT(uint64_t, 1);
-	unsigned char *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
+	unsigned char *bytes = fake_kernel_out(ARGUMENT(void *, 0), n);
 
 	(void)grid_x;
 	(void)block_x;
@@ -57,8 +57,8 @@ static void match(void **parameters, unsigned grid_x, unsigned block_x)
 {
 	uint64_t n = ARGUMENT(uint64_t, 1), offset = ARGUMENT(uint64_t, 2);
 	uint64_t seed = ARGUMENT(uint64_t, 3), differing = 0;
-	const unsigned char *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
-	_Atomic uint64_t *wrong = fake_kernel_bytes(ARGUMENT(void *, 4), sizeof(*wrong));
+	const unsigned char *bytes = fake_kernel_in(ARGUMENT(void *, 0), n);
+	_Atomic uint64_t *wrong = fake_kernel_out(ARGUMENT(void *, 4), sizeof(*wrong));
 
 	(void)grid_x;
 	(void)block_x;
@@ -73,8 +73,8 @@ static void match(void **parameters, unsigned grid_x, unsigned block_x)
 static void take(void **parameters, unsigned grid_x, unsigned block_x)
 {
 	uint64_t n = ARGUMENT(uint64_t, 2);
-	const void *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
-	void *out = fake_kernel_bytes(ARGUMENT(void *, 1), n);
+	const void *bytes = fake_kernel_in(ARGUMENT(void *, 0), n);
+	void *out = fake_kernel_out(ARGUMENT(void *, 1), n);
 
 	(void)grid_x;
 	(void)block_x;
@@ -96,7 +96,7 @@ static void spin(void **parameters, unsigned grid_x, unsigned block_x)
 /* sluice_stamp(uint64_t *at) */
 static void stamp(void **parameters, unsigned grid_x, unsigned block_x)
 {
-	_Atomic uint64_t *at = fake_kernel_bytes(ARGUMENT(void *, 0), sizeof(*at));
+	_Atomic uint64_t *at = fake_kernel_out(ARGUMENT(void *, 0), sizeof(*at));
 
 	(void)grid_x;
 	(void)block_x;
@@ -108,8 +108,8 @@ static void stamp(void **parameters, unsigned grid_x, unsigned block_x)
 static void sum(void **parameters, unsigned grid_x, unsigned block_x)
 {
 	uint64_t n = ARGUMENT(uint64_t, 1), mine = 0;
-	const unsigned char *bytes = fake_kernel_bytes(ARGUMENT(void *, 0), n);
-	_Atomic uint64_t *all = fake_kernel_bytes(ARGUMENT(void *, 2), sizeof(*all));
+	const unsigned char *bytes = fake_kernel_in(ARGUMENT(void *, 0), n);
+	_Atomic uint64_t *all = fake_kernel_out(ARGUMENT(void *, 2), sizeof(*all));
 
 	(void)grid_x;
 	(void)block_x;

@@ -15,8 +15,9 @@ struct fake_kernel {
 };
 extern const struct fake_kernel fake_kernels[]; /* the last has no name */
 
-/* Where the n bytes at an address of device memory, or of registered memory, are; NULL, and the device
- * has failed: it is no such memory. Inside run() only. */
-void *fake_kernel_bytes(const void *memory, size_t n);
+/* Where the n bytes at an address of device memory, or of registered memory, are, to read or to write; NULL,
+ * and the device has failed: it is no such memory. Inside run() only. */
+const void *fake_kernel_in(const void *memory, size_t n);
+void *fake_kernel_out(void *memory, size_t n);
 
 #endif

@@ -162,3 +162,8 @@ int gpu_put(void *memory, const void *bytes, size_t n)
 {
 	return kind->put(memory, bytes, n);
 }
+
+int gpu_in_use(int which, uint64_t *bytes)
+{
+	return kind->in_use(which, bytes);
+}

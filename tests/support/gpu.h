@@ -51,6 +51,7 @@ struct gpu_kind {
 	int (*hold)(int which, sluice_stream stream, struct gpu_hold *hold);
 	int (*get)(void *out, const void *memory, size_t n);
 	int (*put)(void *memory, const void *bytes, size_t n);
+	int (*in_use)(int which, uint64_t *bytes);
 };
 extern const struct gpu_kind gpu_emulated, gpu_cuda;
 extern int gpu_numbers[GPU_DEVICES];
@@ -97,5 +98,9 @@ void gpu_let_go(struct gpu_hold *hold);
 /* What is in memory now, whatever streams do, and without a call that sluice_emulated_calls() counts. */
 int gpu_get(void *out, const void *memory, size_t n);
 int gpu_put(void *memory, const void *bytes, size_t n);
+
+/* Memory of the device that is taken, whatever process has it: the driver's figure, or, of emulated devices, what
+ * processes of this session have made for others or lent, and somebody still has (see emulated_memory.h). */
+int gpu_in_use(int which, uint64_t *bytes);
 
 #endif

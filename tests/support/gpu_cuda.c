@@ -449,6 +449,17 @@ static int open_cuda(const char *name)
 	return rc;
 }
 
+static int in_use(int which, uint64_t *bytes)
+{
+	struct sluice_device device = {.size = sizeof(device)};
+	int rc = sluice_device_describe(gpu_numbers[which], &device);
+
+	if (rc)
+		return gpu_failed(rc, "%s", sluice_last_message());
+	*bytes = device.memory_bytes - device.free_bytes;
+	return 0;
+}
+
 const struct gpu_kind gpu_cuda = {
 	.name = "cuda",
 	.open = open_cuda,
@@ -463,4 +474,5 @@ const struct gpu_kind gpu_cuda = {
 	.hold = hold,
 	.get = get,
 	.put = put,
+	.in_use = in_use,
 };

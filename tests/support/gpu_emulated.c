@@ -8,6 +8,7 @@
 #include <time.h>
 
 #include "sluice/emulated.h"
+#include "support/emulated_memory.h"
 #include "support/gpu.h"
 #include "support/pattern.h"
 
@@ -238,6 +239,12 @@ static int put(void *memory, const void *bytes, size_t n)
 	return 0;
 }
 
+static int in_use(int which, uint64_t *bytes)
+{
+	*bytes = emulated_memory_in_use(gpu_name(which));
+	return 0;
+}
+
 const struct gpu_kind gpu_emulated = {
 	.name = "emulated",
 	.open = open_emulated,
@@ -252,4 +259,5 @@ const struct gpu_kind gpu_emulated = {
 	.hold = hold,
 	.get = get,
 	.put = put,
+	.in_use = in_use,
 };

@@ -84,6 +84,8 @@ static void only_the_gpu_that_is_asked_for_gets_a_context(void **state)
 	assert_int_equal(sluice_device_of(memory), second);
 	assert_int_equal(sluice_device_free(memory), 0);
 	assert_true(is_retained(1));
+	/* Nor does it need one to say which it is. */
+	assert_string_equal(sl_device_place(sl_device_find((unsigned)second - 1)), "0000:fa:00.0");
 	assert_false(is_retained(0));
 	assert_int_equal(sluice_device_find("device", &first), 0);
 	assert_true(is_retained(0));
@@ -173,6 +175,16 @@ static void without_words_there_is_host_order_only(void **state)
 	free(back);
 }
 
+static void where_no_descriptors_are_memory_is_not_shared(void **state)
+{
+	void *memory;
+
+	cuda_setup(state);
+	assert_null(cuda_device->sharing);
+	assert_int_equal(sluice_device_alloc(cuda_number, 64, &memory), 0);
+	assert_int_equal(sluice_device_free(memory), 0);
+}
+
 static const struct {
 	const char *what;
 	struct CMUnitTest test;
@@ -184,6 +196,7 @@ static const struct {
 	{"asked", cmocka_unit_test(only_the_gpu_that_is_asked_for_gets_a_context)},
 	{"unused", cmocka_unit_test(nothing_is_loaded_for_host_memory)},
 	{"wordless", cmocka_unit_test(without_words_there_is_host_order_only)},
+	{"unshared", cmocka_unit_test(where_no_descriptors_are_memory_is_not_shared)},
 };
 
 int main(int argc, char **argv)
@@ -198,6 +211,7 @@ int main(int argc, char **argv)
 		if (!strcmp(cases[i].what, argv[1]))
 			return cmocka_run_group_tests(tests, NULL, NULL);
 	}
-	fprintf(stderr, "usage: unit_cuda_missing none|old|broken|one|asked|unused|wordless\n");
+	fprintf(stderr,
+	        "usage: unit_cuda_missing none|old|broken|one|asked|unused|wordless|unshared\n");
 	return 2;
 }

@@ -12,6 +12,7 @@ static void devices_are_described_and_found_by_name(void **state)
 	(void)state;
 	assert_int_equal(sluice_device_describe(0, &device), 0);
 	assert_string_equal(device.name, "emulated:0");
+	assert_string_equal(sl_device_place(sl_device_find(0)), "emulated:0");
 	assert_int_equal(device.memory_bytes, UINT64_C(16) << 30);
 	assert_int_equal(device.stream_order, 1);
 	assert_int_equal(sluice_device_find("emulated:1", &number), 0);

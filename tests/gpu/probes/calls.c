@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Which calls are held up. usage: calls pending|free|full: while a wait is pending; while another thread is
- * in cuMemFree() as well; while another thread stands in a full channel. Each call is made by a thread of
- * its own; what has not returned in time is let go. A line for each call.
+ * Which calls are held up. usage: calls pending|free|unmap|full: while a wait is pending; while another thread is
+ * in cuMemFree(), or cuMemUnmap(), as well; while another thread stands in a full channel. Each call is made by a
+ * thread of its own; what has not returned in time is let go. A line for each call.
  */
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -15,7 +15,7 @@
 
 #include "probe.h"
 
-enum { COPY = 4096, LARGE = 1 << 20 };
+enum { COPY = 4096, LARGE = 1 << 20, MAPPED = 2 << 20 };
 #define PATIENCE 0.2 /* seconds */
 
 /* What the calls use, made beforehand; for those that use something up, one for each try. */
@@ -131,11 +131,11 @@ static CUresult cuCtxPushCurrent_v2_cuCtxPopCurrent_v2_(void)
 }
 
 /* Memory of the driver's virtual memory management. */
-static CUresult cuMemCreate_cuMemMap_(void)
+static CUresult map(CUdeviceptr *out)
 {
 	struct CUmemAllocationProp prop = {.type = 1, .location = {1, device}};
 	struct CUmemAccessDesc access = {{1, device}, 3};
-	const size_t length = 2 << 20;
+	const size_t length = MAPPED;
 	CUdeviceptr address;
 	uint64_t handle;
 	CUresult rc;
@@ -145,7 +145,17 @@ static CUresult cuMemCreate_cuMemMap_(void)
 	rc = cu.cuMemCreate(&handle, length, &prop, 0);
 	rc = rc ? rc : cu.cuMemAddressReserve(&address, length, 0, 0, 0);
 	rc = rc ? rc : cu.cuMemMap(address, length, 0, handle, 0);
-	return rc ? rc : cu.cuMemSetAccess(address, length, &access, 1);
+	rc = rc ? rc : cu.cuMemSetAccess(address, length, &access, 1);
+	if (!rc)
+		*out = address;
+	return rc;
+}
+
+static CUresult cuMemCreate_cuMemMap_(void)
+{
+	CUdeviceptr mapped;
+
+	return map(&mapped);
 }
 
 /* ---------------------------------------------------------------------------------------- cuFile */
@@ -263,6 +273,13 @@ static void *free_memory(void *argument)
 	return NULL;
 }
 
+static void *unmap_memory(void *argument)
+{
+	driver_enter();
+	MUST(cuMemUnmap(*(CUdeviceptr *)argument, MAPPED));
+	return NULL;
+}
+
 static void *fill_channel(void *unused)
 {
 	driver_enter();
@@ -286,11 +303,14 @@ static void obstruct(const char *state)
 	unsigned before;
 
 	prepare();
-	freed = driver_memory(LARGE);
+	if (strcmp(state, "unmap"))
+		freed = driver_memory(LARGE);
+	else
+		driver_must(map(&freed), "cuMemMap");
 	gate_close();
 	driver_must(gate_wait(waiting), "cuStreamWaitValue32");
-	if (!strcmp(state, "free")) {
-		start_other(free_memory, &freed);
+	if (!strcmp(state, "free") || !strcmp(state, "unmap")) {
+		start_other(*state == 'f' ? free_memory : unmap_memory, &freed);
 		sleep_ms(30);
 	} else if (!strcmp(state, "full")) {
 		atomic_store(&given, 0);

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of NVIDIA's GPUs that several processes have: made and mapped by the driver's virtual memory
+ * management, as descriptors; or allocated by somebody, and lent by what the driver calls IPC.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/cuda.h"
+
+static struct CUmemLocation place_of(const struct cuda *cuda)
+{
+	return (struct CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, cuda->ordinal};
+}
+
+static struct CUmemAllocationProp kind_of_memory(const struct cuda *cuda)
+{
+	return (struct CUmemAllocationProp){
+		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+		.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+		.location = place_of(cuda),
+	};
+}
+
+static bool is_whole(const struct cuda *cuda, size_t length)
+{
+	return length && length % cuda->sharing.granularity == 0;
+}
+
+/* ----------------------------------------------------------------------------------- mapping */
+
+/* Where it is mapped, for these devices. The allocation is shorter than length: what cuMemMap() answers. */
+static CUresult map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
+                           size_t length, const struct CUmemAccessDesc *access, size_t count,
+                           CUdeviceptr *out)
+{
+	CUdeviceptr memory;
+	CUresult rc = api->cuMemAddressReserve(&memory, length, 0, 0, 0);
+
+	if (rc)
+		return rc;
+	rc = api->cuMemMap(memory, length, 0, handle, 0);
+	if (rc)
+		goto reserved;
+	rc = api->cuMemSetAccess(memory, length, access, count);
+	if (rc)
+		goto mapped;
+	*out = memory;
+	return CUDA_SUCCESS;
+mapped:
+	api->cuMemUnmap(memory, length);
+reserved:
+	api->cuMemAddressFree(memory, length);
+	return rc;
+}
+
+static int unmap(struct sl_device *device, void *memory, size_t length)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
+
+	if (rc)
+		return rc;
+	rc = sl_cuda_error(api->cuMemUnmap((uintptr_t)memory, length));
+	if (!rc)
+		rc = sl_cuda_error(api->cuMemAddressFree((uintptr_t)memory, length));
+	sl_cuda_leave();
+	return rc;
+}
+
+/* -------------------------------------------------------------------------------------- make */
+
+/* Memory that other devices on the bus could reach, too, if there is such memory. */
+static CUresult create(const struct sl_cuda_api *api, const struct cuda *cuda, size_t length,
+                       CUmemGenericAllocationHandle *out)
+{
+	struct CUmemAllocationProp prop = kind_of_memory(cuda);
+	CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
+
+	prop.gpu_direct_rdma = cuda->direct;
+	if (cuda->direct)
+		rc = api->cuMemCreate(out, length, &prop, 0);
+	if (!rc || rc == CUDA_ERROR_OUT_OF_MEMORY)
+		return rc;
+	prop.gpu_direct_rdma = 0;
+	return api->cuMemCreate(out, length, &prop, 0);
+}
+
+static int make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int *out_fd)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	struct CUmemAccessDesc access = {place_of(cuda), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	CUmemGenericAllocationHandle handle;
+	int fd = -1;
+	CUresult rc = create(api, cuda, length, &handle);
+
+	if (rc)
+		return sl_cuda_error(rc);
+	rc = api->cuMemExportToShareableHandle(&fd, handle,
+	                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
+	if (!rc) {
+		rc = map_handle(api, handle, length, &access, 1, out);
+		if (rc)
+			close(fd);
+	}
+	/* The mapping and the descriptor keep it. */
+	api->cuMemRelease(handle);
+	if (rc)
+		return sl_cuda_error(rc);
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	*out_fd = fd;
+	return 0;
+}
+
+static int make(struct sl_device *device, size_t length, void **out, int *fd)
+{
+	struct cuda *cuda = sl_cuda_of(device);
+	CUdeviceptr memory;
+	int rc;
+
+	if (!is_whole(cuda, length))
+		return -EINVAL;
+	if (length > cuda->memory_bytes)
+		return -ENOMEM;
+	rc = sl_cuda_enter(cuda, NULL);
+	if (rc)
+		return rc;
+	rc = make_entered(cuda, length, &memory, fd);
+	sl_cuda_leave();
+	if (!rc)
+		*out = (void *)(uintptr_t)memory;
+	return rc;
+}
+
+/* --------------------------------------------------------------------------------------- map */
+
+/* What the driver says of a descriptor that it does not know is its affair; here it is one thing. */
+static int import_error(CUresult rc)
+{
+	switch (rc) {
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_OPERATING_SYSTEM:
+	case CUDA_ERROR_NOT_SUPPORTED:
+	case CUDA_ERROR_UNKNOWN:
+		return -EBADMSG;
+	default:
+		return sl_cuda_error(rc);
+	}
+}
+
+/* Whether it is memory of the device: who sent it may have lied. */
+static CUresult check_handle(const struct sl_cuda_api *api, const struct cuda *cuda,
+                             CUmemGenericAllocationHandle handle)
+{
+	struct CUmemAllocationProp prop = {0};
+	CUresult rc = api->cuMemGetAllocationPropertiesFromHandle(&prop, handle);
+
+	if (!rc && (prop.type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+	            prop.location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+	            prop.location.id != cuda->ordinal))
+		rc = CUDA_ERROR_INVALID_VALUE;
+	return rc;
+}
+
+static int map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
+                       CUdeviceptr *out)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct CUmemAccessDesc access[] = {
+		{place_of(cuda), CU_MEM_ACCESS_FLAGS_PROT_READ},
+		{place_of(by), CU_MEM_ACCESS_FLAGS_PROT_READ},
+	};
+	CUmemGenericAllocationHandle handle;
+	CUresult rc;
+
+	rc = api->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
+	                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+	if (rc)
+		return import_error(rc);
+	rc = check_handle(api, cuda, handle);
+	if (!rc)
+		rc = map_handle(api, handle, length, access, by == cuda ? 1 : 2, out);
+	api->cuMemRelease(handle);
+	return import_error(rc);
+}
+
+static int map(struct sl_device *device, int fd, size_t length, struct sl_device *by, void **out)
+{
+	struct cuda *cuda = sl_cuda_of(device);
+	CUdeviceptr memory;
+	int rc, can = by == device;
+
+	if (by->ops != device->ops)
+		return -ENOTSUP;
+	if (!can &&
+	    sl_cuda_api()->cuDeviceCanAccessPeer(&can, sl_cuda_of(by)->ordinal, cuda->ordinal))
+		can = 0;
+	if (!can)
+		return -ENOTSUP;
+	if (!is_whole(cuda, length))
+		return -EINVAL;
+	if (fd < 0 || length > cuda->memory_bytes)
+		return -EBADMSG;
+	rc = sl_cuda_enter(cuda, NULL);
+	if (rc)
+		return rc;
+	rc = map_entered(cuda, fd, length, sl_cuda_of(by), &memory);
+	sl_cuda_leave();
+	if (!rc)
+		*out = (void *)(uintptr_t)memory;
+	return rc;
+}
+
+/* ----------------------------------------------------------------------------- lend and borrow */
+
+/* Not what is made with handles, or comes from a pool, or moves. */
+static bool can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda, CUdeviceptr memory)
+{
+	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+	                    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+	                    CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL};
+	unsigned type = 0, capable = 0;
+	int ordinal = -1;
+	void *values[] = {&type, &capable, &ordinal};
+
+	return !api->cuPointerGetAttributes(3, attributes, values, memory) &&
+	       type == CU_MEMORYTYPE_DEVICE && (capable & 0xff) && ordinal == cuda->ordinal;
+}
+
+static int lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_lent_memory *out)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	CUipcMemHandle handle;
+	CUdeviceptr start;
+	size_t length;
+	CUresult rc;
+
+	if (!can_be_lent(api, cuda, memory))
+		return -ENOTSUP;
+	rc = api->cuMemGetAddressRange_v2(&start, &length, memory);
+	if (!rc)
+		rc = api->cuIpcGetMemHandle(&handle, start);
+	if (rc)
+		return rc == CUDA_ERROR_INVALID_VALUE ? -ENOTSUP : sl_cuda_error(rc);
+	_Static_assert(sizeof(handle) == sizeof(out->handle), "the driver's fits");
+	*out = (struct sl_lent_memory){.start = (void *)(uintptr_t)start, .length = length};
+	memcpy(out->handle, &handle, sizeof(handle));
+	return 0;
+}
+
+static int lend(struct sl_device *device, const void *memory, struct sl_lent_memory *out)
+{
+	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
+
+	if (rc)
+		return rc;
+	rc = lend_entered(sl_cuda_of(device), (uintptr_t)memory, out);
+	sl_cuda_leave();
+	return rc;
+}
+
+static int borrow_error(CUresult rc)
+{
+	switch (rc) {
+	case CUDA_ERROR_INVALID_CONTEXT: /* of a handle of this very process */
+		return -EINVAL;
+	case CUDA_ERROR_INVALID_VALUE:
+	case CUDA_ERROR_INVALID_DEVICE:
+	case CUDA_ERROR_INVALID_HANDLE:
+	case CUDA_ERROR_MAP_FAILED:
+	case CUDA_ERROR_OPERATING_SYSTEM:
+		return -ENOENT;
+	case CUDA_ERROR_TOO_MANY_PEERS:
+		return -ENOTSUP;
+	default:
+		return sl_cuda_error(rc);
+	}
+}
+
+static int borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	CUipcMemHandle handle;
+	CUdeviceptr memory;
+	size_t length;
+	CUresult rc;
+
+	memcpy(&handle, lent->handle, sizeof(handle));
+	rc = api->cuIpcOpenMemHandle_v2(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
+	if (rc)
+		return borrow_error(rc);
+	/* Its length is what the other process has said. */
+	if (api->cuMemGetAddressRange_v2(NULL, &length, memory) || length < lent->length) {
+		api->cuIpcCloseMemHandle(memory);
+		return -EBADMSG;
+	}
+	*out = memory;
+	return 0;
+}
+
+static int borrow(struct sl_device *device, const struct sl_lent_memory *lent, void **out)
+{
+	CUdeviceptr memory = 0;
+	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
+
+	if (rc)
+		return rc;
+	rc = lent->length ? borrow_entered(lent, &memory) : -EBADMSG;
+	sl_cuda_leave();
+	if (!rc)
+		*out = (void *)(uintptr_t)memory;
+	return rc;
+}
+
+static int give_back(struct sl_device *device, void *start)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_api()->cuIpcCloseMemHandle((uintptr_t)start));
+}
+
+/* ---------------------------------------------------------------------------- whether it can */
+
+static bool has(const struct sl_cuda_api *api, const struct cuda *cuda, int attribute)
+{
+	int value = 0;
+
+	return !api->cuDeviceGetAttribute(&value, attribute, cuda->ordinal) && value;
+}
+
+const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda)
+{
+	struct CUmemAllocationProp prop = kind_of_memory(cuda);
+	size_t granularity = 0;
+
+	if (!has(api, cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT) ||
+	    !has(api, cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
+	    api->cuDeviceTotalMem_v2(&cuda->memory_bytes, cuda->ordinal) ||
+	    api->cuMemGetAllocationGranularity(&granularity, &prop,
+	                                       CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
+	    !granularity)
+		return NULL;
+	cuda->direct = has(api, cuda, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM);
+	cuda->sharing = (struct sl_device_sharing){
+		.granularity = granularity,
+		.make = make,
+		.map = map,
+		.unmap = unmap,
+		.lend = lend,
+		.borrow = borrow,
+		.give_back = give_back,
+	};
+	return &cuda->sharing;
+}

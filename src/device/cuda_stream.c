@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Streams and events of NVIDIA's GPUs. */
+#include <errno.h>
+#include <string.h>
+
+#include "device/cuda.h"
+
+#define WORDS_AT_ONCE 32
+
+/* ------------------------------------------------------------------------------------ streams */
+
+int sl_cuda_stream_new(struct sl_device *device, sluice_stream *out)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_api()->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
+}
+
+int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream)
+{
+	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamDestroy_v2(stream));
+}
+
+int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream)
+{
+	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
+
+	if (rc)
+		return rc;
+	rc = sl_cuda_answer(sl_cuda_api()->cuStreamQuery(stream));
+	sl_cuda_leave();
+	return rc;
+}
+
+int sl_cuda_stream_synchronize(struct sl_device *device, sluice_stream stream)
+{
+	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamSynchronize(stream));
+}
+
+int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream)
+{
+	struct cuda *cuda = sl_cuda_of(device);
+	int status = 0, rc;
+
+	if (!cuda->words)
+		return sl_fail(-ENOTSUP,
+		               "%s has no stream order: its memory operations are missing",
+		               device->name);
+	rc = sl_cuda_enter(cuda, stream);
+	if (rc)
+		return sl_fail(rc, "%s: the stream is of no context", device->name);
+	rc = sl_cuda_api()->cuStreamIsCapturing(stream, &status);
+	sl_cuda_leave();
+	if (rc || status != CU_STREAM_CAPTURE_STATUS_NONE)
+		return sl_fail(-EINVAL, "a stream of %s that is being captured cannot be waited on",
+		               device->name);
+	return 0;
+}
+
+/* Words that follow each other are one command of the driver. */
+static CUresult give_words(const struct sl_cuda_api *api, sluice_stream stream,
+                           const struct sl_command *commands, size_t count)
+{
+	CUstreamBatchMemOpParams operations[WORDS_AT_ONCE];
+
+	memset(operations, 0, count * sizeof(operations[0]));
+	for (size_t i = 0; i < count; i++) {
+		bool await = commands[i].kind == SL_AWAIT_WORD;
+
+		operations[i].word.operation =
+			await ? CU_STREAM_MEM_OP_WAIT_VALUE_32 : CU_STREAM_MEM_OP_WRITE_VALUE_32;
+		operations[i].word.address = (uintptr_t)commands[i].word.at;
+		operations[i].word.value = commands[i].word.value;
+		operations[i].word.flags =
+			await ? CU_STREAM_WAIT_VALUE_GEQ : CU_STREAM_WRITE_VALUE_DEFAULT;
+	}
+	return api->cuStreamBatchMemOp_v2(stream, count, operations, 0);
+}
+
+static size_t count_words(const struct sl_command *commands, size_t count)
+{
+	size_t words = 0;
+
+	while (words < count && words < WORDS_AT_ONCE && commands[words].kind != SL_COPY)
+		words++;
+	return words;
+}
+
+static CUresult give_one(const struct sl_cuda_api *api, sluice_stream stream,
+                         const struct sl_command *command)
+{
+	CUdeviceptr at = (uintptr_t)command->word.at;
+
+	switch (command->kind) {
+	case SL_AWAIT_WORD:
+		return api->cuStreamWaitValue32_v2(stream, at, command->word.value,
+		                                   CU_STREAM_WAIT_VALUE_GEQ);
+	case SL_WRITE_WORD:
+		return api->cuStreamWriteValue32_v2(stream, at, command->word.value,
+		                                    CU_STREAM_WRITE_VALUE_DEFAULT);
+	default:
+		return api->cuMemcpyAsync((uintptr_t)command->copy.to,
+		                          (uintptr_t)command->copy.from, command->copy.length,
+		                          stream);
+	}
+}
+
+int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
+                    const struct sl_command *commands, size_t count, size_t *taken)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	CUresult error = CUDA_SUCCESS;
+	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
+
+	*taken = 0;
+	if (rc)
+		return rc;
+	while (*taken < count) {
+		size_t words = count_words(commands + *taken, count - *taken);
+
+		error = words > 1 ? give_words(api, stream, commands + *taken, words)
+		                  : give_one(api, stream, commands + *taken);
+		if (error)
+			break;
+		*taken += words > 1 ? words : 1;
+	}
+	sl_cuda_leave();
+	return sl_cuda_error(error);
+}
+
+int sl_cuda_copy(struct sl_device *device, sluice_stream stream, void *to, const void *from,
+                 size_t length, bool wait)
+{
+	const struct sl_cuda_api *api = sl_cuda_api();
+	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
+
+	if (rc)
+		return rc;
+	rc = sl_cuda_error(api->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, length, stream));
+	/* Into memory that is not pinned the driver itself waits. */
+	if (!rc && wait)
+		rc = sl_cuda_error(api->cuStreamSynchronize(stream));
+	sl_cuda_leave();
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- events */
+
+int sl_cuda_event_new(struct sl_device *device, sluice_event *out)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventCreate(out, CU_EVENT_DISABLE_TIMING));
+}
+
+int sl_cuda_event_free(struct sl_device *device, sluice_event event)
+{
+	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventDestroy_v2(event));
+}
+
+int sl_cuda_event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
+{
+	IN_CONTEXT(device, stream, sl_cuda_api()->cuEventRecord(event, stream));
+}
+
+int sl_cuda_event_await(struct sl_device *device, sluice_event event, sluice_stream stream)
+{
+	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamWaitEvent(stream, event, 0));
+}
+
+int sl_cuda_event_query(struct sl_device *device, sluice_event event)
+{
+	int rc;
+
+	(void)device;
+	sl_cuda_relax();
+	rc = sl_cuda_answer(sl_cuda_api()->cuEventQuery(event));
+	sl_cuda_unrelax();
+	return rc;
+}
+
+int sl_cuda_event_synchronize(struct sl_device *device, sluice_event event)
+{
+	int rc;
+
+	(void)device;
+	sl_cuda_relax();
+	rc = sl_cuda_error(sl_cuda_api()->cuEventSynchronize(event));
+	sl_cuda_unrelax();
+	return rc;
+}

@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of an emulated device that several processes have mapped. It is a memfd, sealed against changes
+ * of its size, whose name says whose it is: "sluice:emulated:0:" and the session (getsid()) of the process
+ * that made it, so that what a test's processes hold of a device can be counted by /proc.
+ *
+ * A mapping has addresses of the device that the memory is on, whatever device uses it.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/emulated.h"
+
+#define GRANULARITY ((size_t)2 << 20) /* as on one H100 */
+#define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define NOEXEC      0x8u /* MFD_NOEXEC_SEAL of Linux 6.3 */
+
+/* In struct sl_lent_memory: where others open it. */
+struct handle {
+	uint64_t device, inode; /* of the memfd */
+	int32_t process;
+	int32_t fd; /* there */
+};
+_Static_assert(sizeof(struct handle) <= sizeof(((struct sl_lent_memory *)NULL)->handle), "");
+
+static bool is_whole(size_t length)
+{
+	return length && length % GRANULARITY == 0;
+}
+
+/* ----------------------------------------------------------------------------------- memfds */
+
+/* The number of the session comes behind it. */
+static void name_of(const struct emulated *device, char name[48])
+{
+	snprintf(name, 48, "sluice:%s:", device->base.name);
+}
+
+int sl_emulated_memory_new(const struct emulated *device, size_t length, int *out)
+{
+	char start[48], name[64];
+	int fd, rc = 0;
+
+	name_of(device, start);
+	snprintf(name, sizeof(name), "%s%d", start, (int)getsid(0));
+	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)length) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+		rc = -errno;
+		close(fd);
+		return rc;
+	}
+	*out = fd;
+	return 0;
+}
+
+/* Whether that descriptor, as /proc names it, is of the device's memory. Nothing is opened for it. */
+static bool is_memory(const struct emulated *device, const char *path)
+{
+	char start[48], wanted[64], link[64];
+	ssize_t n = readlink(path, link, sizeof(link));
+	size_t length;
+
+	name_of(device, start);
+	length = snprintf(wanted, sizeof(wanted), "/memfd:%s", start);
+	return n >= (ssize_t)length && !memcmp(link, wanted, length);
+}
+
+/* What it is called can be made up; that it keeps its size cannot. */
+int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	if (!is_memory(device, path) || seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
+	    st.st_size < 0 || length > (uint64_t)st.st_size)
+		return -EBADMSG;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------ make and map */
+
+/* New memory counts as taken, what another process has made does not. */
+static int add(struct emulated *device, enum range_kind kind, int fd, size_t length, bool read_only,
+               struct range **out)
+{
+	int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
+	struct range *range = sl_emulated_range_new(length, protection, MAP_SHARED, fd);
+	int rc;
+
+	if (!range)
+		return -ENOMEM;
+	range->kind = kind;
+	range->taken = kind == RANGE_MADE ? range->length : 0;
+	range->read_only = read_only;
+	rc = sl_emulated_range_add(device, SLUICE_EMULATED_SHARE, "map", length, range);
+	if (rc)
+		sl_emulated_range_free(range);
+	else
+		*out = range;
+	return rc;
+}
+
+static void *address(const struct range *range)
+{
+	return (void *)(uintptr_t)range->at.start;
+}
+
+static int make(struct sl_device *base, size_t length, void **out, int *out_fd)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct range *range;
+	int fd, rc;
+
+	if (!is_whole(length))
+		return -EINVAL;
+	if (length > EMULATED_MEMORY_BYTES)
+		return -ENOMEM;
+	rc = sl_emulated_memory_new(device, length, &fd);
+	if (rc)
+		return rc;
+	rc = add(device, RANGE_MADE, fd, length, false, &range);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	*out = address(range);
+	*out_fd = fd;
+	return 0;
+}
+
+/* Waits for what the device has, mutex held; range is out of its allocations then. */
+static int end(struct emulated *device, struct range *range)
+{
+	struct emulated *there = range->there;
+	int rc = 0, own;
+
+	range->leaving = true;
+	if (there) {
+		pthread_mutex_unlock(&device->mutex);
+		pthread_mutex_lock(&there->mutex);
+		rc = sl_emulated_range_remove(there, "unmap", range->also);
+		pthread_mutex_unlock(&there->mutex);
+		pthread_mutex_lock(&device->mutex);
+	}
+	own = sl_emulated_range_remove(device, "unmap", range);
+	return rc ? rc : own;
+}
+
+/* Lets another device use it, too. */
+static int add_there(struct emulated *there, struct range *range)
+{
+	struct range *also = calloc(1, sizeof(*also));
+	int rc = also ? sl_emulated_start(there) : -ENOMEM;
+
+	if (rc) {
+		free(also);
+		return rc;
+	}
+	*also = *range;
+	also->length = also->taken = 0;
+	pthread_mutex_lock(&there->mutex);
+	rc = sl_emulated_pass(there, "map");
+	if (!rc)
+		sl_intervals_insert(&there->allocations, &also->at);
+	pthread_mutex_unlock(&there->mutex);
+	if (rc) {
+		free(also);
+		return rc;
+	}
+	range->also = also;
+	range->there = there;
+	return 0;
+}
+
+static void range_free(struct range *range)
+{
+	free(range->also);
+	sl_emulated_range_free(range);
+}
+
+static int map(struct sl_device *base, int fd, size_t length, struct sl_device *by, void **out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct range *range;
+	int rc;
+
+	if (by->ops != base->ops)
+		return -ENOTSUP;
+	if (!is_whole(length))
+		return -EINVAL;
+	rc = sl_emulated_memory_check(device, fd, length);
+	if (!rc)
+		rc = add(device, RANGE_MAPPED, fd, length, true, &range);
+	if (rc)
+		return rc;
+	rc = by == base ? 0 : add_there(sl_emulated_of(by), range);
+	if (rc) {
+		pthread_mutex_lock(&device->mutex);
+		(void)end(device, range);
+		pthread_mutex_unlock(&device->mutex);
+		range_free(range);
+		return rc;
+	}
+	*out = address(range);
+	return 0;
+}
+
+/* What begins there, has that length (0: any) and one of these kinds (bits), and is not on its way out. */
+static struct range *find(struct emulated *device, const void *memory, size_t length,
+                          unsigned kinds)
+{
+	struct range *range = sl_emulated_range_at(device, memory);
+
+	if (!range || range->leaving || range->at.start != (uintptr_t)memory ||
+	    !(kinds & 1u << range->kind) || (length && length != range->at.end - range->at.start))
+		return NULL;
+	return range;
+}
+
+static int let_go(struct emulated *device, const void *memory, size_t length, unsigned kinds)
+{
+	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_UNMAP);
+	struct range *range;
+
+	if (rc)
+		return rc;
+	range = find(device, memory, length, kinds);
+	rc = range ? end(device, range) : -EINVAL;
+	sl_emulated_leave(device);
+	if (range)
+		range_free(range);
+	return rc;
+}
+
+static int unmap(struct sl_device *base, void *memory, size_t length)
+{
+	return length ? let_go(sl_emulated_of(base), memory, length,
+	                       1u << RANGE_MADE | 1u << RANGE_MAPPED)
+	              : -EINVAL;
+}
+
+/* ----------------------------------------------------------------------------- lend and borrow */
+
+static int write_all(int fd, const char *bytes, size_t length)
+{
+	for (size_t at = 0; at < length;) {
+		ssize_t n = pwrite(fd, bytes + at, length - at, (off_t)at);
+
+		if (n < 0 && errno != EINTR)
+			return -errno;
+		at += n > 0 ? n : 0;
+	}
+	return 0;
+}
+
+/*
+ * Only memory that is lent has a descriptor: most never is. So its bytes move into a memfd, which takes
+ * their place, here once with the mutex held, that none is missed.
+ */
+static int make_lendable(struct emulated *device, struct range *range)
+{
+	int fd, rc = sl_emulated_memory_new(device, range->length, &fd);
+
+	if (rc)
+		return rc;
+	rc = write_all(fd, range->bytes, range->length);
+	if (!rc && mmap(range->bytes, range->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+	                fd, 0) == MAP_FAILED)
+		rc = -errno;
+	if (rc)
+		close(fd);
+	else
+		range->lent = fd;
+	return rc;
+}
+
+/* While nothing runs. The engine begins nothing new meanwhile. */
+static int hold_still(struct emulated *device, const void *memory, struct range **out)
+{
+	struct range *range;
+	int rc = 0;
+
+	device->lending++;
+	while (!device->error && device->executing)
+		sl_emulated_sleep(device, &device->progress, "lend", "something runs");
+	range = sl_emulated_range_at(device, memory);
+	if (device->error)
+		rc = device->error;
+	else if (!range || range->leaving || range->kind != RANGE_ALLOCATED)
+		rc = -ENOTSUP;
+	else if (range->lent < 0)
+		rc = make_lendable(device, range);
+	device->lending--;
+	pthread_cond_signal(&device->work);
+	*out = range;
+	return rc;
+}
+
+static int lend(struct sl_device *base, const void *memory, struct sl_lent_memory *out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
+	struct handle handle = {0};
+	struct range *range;
+	struct stat st;
+
+	if (rc)
+		return rc;
+	rc = hold_still(device, memory, &range);
+	if (!rc && fstat(range->lent, &st))
+		rc = -errno;
+	if (!rc) {
+		handle = (struct handle){st.st_dev, st.st_ino, getpid(), range->lent};
+		*out = (struct sl_lent_memory){.start = address(range),
+		                               .length = range->at.end - range->at.start};
+		memcpy(out->handle, &handle, sizeof(handle));
+	}
+	sl_emulated_leave(device);
+	return rc;
+}
+
+/* As long as the process that has lent it is there, and has not freed it. */
+static int open_lent(const struct emulated *device, const struct handle *handle, int *out)
+{
+	struct stat st;
+	char path[48];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->process, handle->fd);
+	if (!is_memory(device, path))
+		return -ENOENT;
+	fd = open(path, O_RDWR | O_CLOEXEC);
+	if (fd < 0)
+		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
+	/* A number of a process or a descriptor may be another's by now. */
+	if (fstat(fd, &st) || st.st_dev != handle->device || st.st_ino != handle->inode) {
+		close(fd);
+		return -ENOENT;
+	}
+	*out = fd;
+	return 0;
+}
+
+static int borrow(struct sl_device *base, const struct sl_lent_memory *memory, void **out)
+{
+	struct emulated *device = sl_emulated_of(base);
+	struct handle handle;
+	struct range *range;
+	int fd, rc;
+
+	memcpy(&handle, memory->handle, sizeof(handle));
+	if (handle.process == getpid())
+		return -EINVAL;
+	if (!memory->length)
+		return -EBADMSG;
+	rc = open_lent(device, &handle, &fd);
+	if (rc)
+		return rc;
+	rc = sl_emulated_memory_check(device, fd, memory->length);
+	if (!rc)
+		rc = add(device, RANGE_BORROWED, fd, memory->length, false, &range);
+	close(fd);
+	if (!rc)
+		*out = address(range);
+	return rc;
+}
+
+static int give_back(struct sl_device *base, void *start)
+{
+	return let_go(sl_emulated_of(base), start, 0, 1u << RANGE_BORROWED);
+}
+
+const struct sl_device_sharing sl_emulated_sharing = {
+	.granularity = GRANULARITY,
+	.make = make,
+	.map = map,
+	.unmap = unmap,
+	.lend = lend,
+	.borrow = borrow,
+	.give_back = give_back,
+};

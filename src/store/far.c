@@ -1,0 +1,499 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Regions that drivers have mapped: the memory of devices, and the host's where it is registered with one. Each is
+ * mapped at most once for reading by a device, and once for writing.
+ *
+ *   EXPECTED  the server has leased a place in it, and it is to be made by us; or somebody begins to map it
+ *   COMING    a thread is in the driver, or asks the server. Others who want it wait for that thread
+ *   MAPPED    there
+ *
+ * A mapping without users is kept for a while (post->idle), but for those that are of no more use: those that are
+ * doomed, and those for writing of a region for one blob. They go to the mapper. A slab's stays until
+ * the server wants it forgotten: if it leases a place there we cannot map it for writing again.
+ *
+ * The server hears (SL_DROP) when the last mapping of a region is gone. It hears by the mapper, never
+ * by who reads: a reader that waits to send could wait for itself. While SL_DROP is on its way nobody begins to map that
+ * region (mapped.telling), or the server would think that it was dropped after that.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/devices.h"
+
+/* ----------------------------------------------------------------------------------- the table */
+
+/* With the mutex. */
+static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable,
+                               const struct sl_device *by)
+{
+	sl_list_each (link, sl_mapping_bucket(store, region)) {
+		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+
+		if (mapping->far && !mapping->doomed && mapping->region == region &&
+		    mapping->writable == writable && mapping->by == by)
+			return mapping;
+	}
+	return NULL;
+}
+
+/* With the mutex. NULL: no memory. */
+static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapping_state state)
+{
+	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
+
+	if (!mapping)
+		return NULL;
+	mapping->far = true;
+	mapping->region = region;
+	mapping->state = state;
+	mapping->kind = SLUICE_BLOB_ON_DEVICE;
+	mapping->fd = -1;
+	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
+	sl_devices_of(store)->mapped.added++;
+	return mapping;
+}
+
+/* Nobody has it, and nothing is mapped. With the mutex. */
+static void discard(struct sl_mapping *mapping)
+{
+	if (sl_list_linked(&mapping->bucket))
+		sl_list_remove(&mapping->bucket);
+	free(mapping);
+}
+
+/* Without users: to the mapper, who has it from here on. With the mutex. */
+static void leave(sluice_store *store, struct sl_mapping *mapping)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+
+	mapping->doomed = true;
+	sl_list_append(&devices->mapped.leaving, &mapping->idle);
+	sl_mapper_wake(devices);
+}
+
+/* Not for anybody new, and gone with the last user. With the mutex. */
+static void doom(sluice_store *store, struct sl_mapping *mapping)
+{
+	if (mapping->doomed)
+		return;
+	mapping->doomed = true;
+	if (mapping->users)
+		return;
+	if (sl_list_linked(&mapping->idle)) {
+		sl_list_remove(&mapping->idle);
+		mapping->post->idle_bytes -= mapping->bytes;
+	}
+	leave(store, mapping);
+}
+
+/* ------------------------------------------------------------------------------------- leases */
+
+void sl_far_expect(sluice_store *store, const struct sl_lease *lease)
+{
+	struct sl_mapping *mapping;
+
+	if (!lease->make || find(store, lease->place.region, true, NULL))
+		return;
+	mapping = add(store, lease->place.region, SL_EXPECTED);
+	if (!mapping)
+		return; /* then who wants to use it is told that it is not there */
+	mapping->writable = true;
+	mapping->bytes = lease->place.region_bytes;
+	mapping->alone = lease->place.capacity == lease->place.region_bytes;
+}
+
+void sl_far_cancel(sluice_store *store, uint64_t region)
+{
+	struct sl_mapping *mapping;
+
+	pthread_mutex_lock(&store->mutex);
+	mapping = find(store, region, true, NULL);
+	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone)
+		discard(mapping);
+	pthread_mutex_unlock(&store->mutex);
+}
+
+/* ---------------------------------------------------------------------------------- make, map */
+
+static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
+{
+	struct sl_device *device = mapping->post->device;
+	size_t whole = device->sharing->granularity;
+	union sl_message m;
+	void *base;
+	int fd, rc;
+
+	if (mapping->bytes % whole)
+		return sl_fail(-ENOTSUP, "%s shares memory by %zu bytes, and the store by others",
+		               device->name, whole);
+	rc = device->sharing->make(device, mapping->bytes, &base, &fd);
+	if (rc)
+		return sl_fail(rc, "%s: cannot make %zu bytes for the store: %s", device->name,
+		               mapping->bytes, sl_error_text(rc));
+	mapping->base = base;
+	sl_store_step("client: made");
+	sl_message_begin(&m, SL_OFFER, 0, 0);
+	m.offer.region = mapping->region;
+	rc = sl_tell_fd(store, &m, turn, fd);
+	close(fd);
+	sl_store_step("client: offered");
+	return rc;
+}
+
+/* An allocation of a process that has published a part of it, maybe of this one. */
+static int borrow(struct sl_mapping *mapping, int fd)
+{
+	struct sl_device *device = mapping->post->device;
+	struct sl_lent_memory lent;
+	void *start;
+	int rc;
+
+	if (mapping->by)
+		return sl_fail(-ENOTSUP,
+		               "memory that a process has published can be used by %s only",
+		               device->name);
+	if (!device->sharing->borrow)
+		return sl_fail(-ENOTSUP, "%s cannot open what another process has published",
+		               device->name);
+	if (pread(fd, &lent, sizeof(lent), 0) != sizeof(lent) || lent.length != mapping->bytes)
+		return sl_fail(-EBADMSG, "what a process has published is no memory of %s",
+		               device->name);
+	rc = device->sharing->borrow(device, &lent, &start);
+	/* Another store of this process has published it. */
+	if (rc == -EINVAL && sl_device_of_memory(lent.start) == device) {
+		mapping->own = true;
+		mapping->base = (char *)(uintptr_t)lent.start;
+		return 0;
+	}
+	if (rc)
+		return sl_fail(rc, "%s: cannot open what another process has published: %s",
+		               device->name, sl_error_text(rc));
+	mapping->base = start;
+	return 0;
+}
+
+/* The host's memory, for a device. */
+static int pin(struct sl_mapping *mapping, int fd)
+{
+	struct sl_device *device = mapping->post->device;
+	void *base = mmap(NULL, mapping->bytes, PROT_READ, MAP_SHARED, fd, 0);
+	int rc;
+
+	if (base == MAP_FAILED)
+		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
+		               sl_error_text(-errno));
+	rc = device->ops->register_memory(device, base, mapping->bytes);
+	if (rc) {
+		munmap(base, mapping->bytes);
+		return sl_fail(rc == -ENOMEM ? rc : -ENOTSUP,
+		               "%s cannot use a blob in the host's memory: %s", device->name,
+		               sl_error_text(rc));
+	}
+	mapping->base = base;
+	return 0;
+}
+
+static int map_fd(struct sl_mapping *mapping, int fd)
+{
+	struct sl_device *device = mapping->post->device;
+	/* Only looked at by the device itself. */
+	struct sl_device *by = mapping->by ? (struct sl_device *)mapping->by : device;
+	void *base;
+	int rc;
+
+	if (mapping->kind == SLUICE_BLOB_ON_HOST)
+		return pin(mapping, fd);
+	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
+		return borrow(mapping, fd);
+	rc = device->sharing->map(device, fd, mapping->bytes, by, &base);
+	if (rc)
+		return sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
+		               sl_error_text(rc));
+	mapping->base = base;
+	return 0;
+}
+
+static int import(sluice_store *store, struct sl_mapping *mapping)
+{
+	union sl_message m;
+	int fd, rc;
+
+	sl_message_begin(&m, SL_REGION, 0, 0);
+	m.region.region = mapping->region;
+	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	if (rc)
+		return rc;
+	sl_store_step("client: asked for memory");
+	if (m.memory.kind != mapping->kind) {
+		close(fd);
+		return sl_fail(-EPROTO, "memory of another kind than the blob's");
+	}
+	mapping->bytes = m.memory.bytes;
+	rc = map_fd(mapping, fd);
+	close(fd);
+	sl_store_step("client: imported");
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- acquire */
+
+/* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
+static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, int *rc)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+	struct sl_mapping *mapping;
+
+	for (;;) {
+		mapping = find(store, far->region, far->writable, far->by);
+		if (mapping && mapping->state == SL_MAPPED) {
+			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
+				sl_list_remove(&mapping->idle);
+				mapping->post->idle_bytes -= mapping->bytes;
+			}
+			return mapping;
+		}
+		if (!mapping && far->writable) {
+			*rc = sl_fail(-ESTALE, "there is no such memory");
+			return NULL;
+		}
+		if (!mapping && devices->mapped.telling != far->region)
+			mapping = add(store, far->region, SL_EXPECTED);
+		else if (!mapping || mapping->state == SL_COMING) {
+			/* Ended by the thread that brings it, or has told of the region. */
+			pthread_cond_wait(&devices->mapped.changed, &store->mutex);
+			continue;
+		}
+		if (!mapping) {
+			*rc = sl_fail(-ENOMEM, "no memory");
+			return NULL;
+		}
+		mapping->post = far->post;
+		mapping->by = far->by;
+		mapping->kind = far->kind;
+		mapping->state = SL_COMING;
+		mapping->users = 1;
+		return mapping;
+	}
+}
+
+int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out)
+{
+	struct sl_mapping *mapping;
+	int rc = 0;
+
+	pthread_mutex_lock(&store->mutex);
+	mapping = claim(store, far, &rc);
+	if (!mapping || mapping->state == SL_MAPPED) {
+		pthread_mutex_unlock(&store->mutex);
+		if (mapping)
+			*out = mapping;
+		return rc;
+	}
+	pthread_mutex_unlock(&store->mutex);
+	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping);
+	pthread_mutex_lock(&store->mutex);
+	mapping->state = SL_MAPPED;
+	/* What was made for a server that is gone is of no use. */
+	if (!rc && far->writable && mapping->doomed)
+		rc = sl_fail(-ESTALE, "there is no such memory any more");
+	if (rc) {
+		mapping->users = 0;
+		if (rc == -ESTALE || !far->writable || mapping->doomed)
+			leave(store, mapping);
+		else
+			mapping->state =
+				SL_EXPECTED; /* there was no memory; another time, perhaps */
+	}
+	pthread_cond_broadcast(&sl_devices_of(store)->mapped.changed);
+	pthread_mutex_unlock(&store->mutex);
+	if (!rc)
+		*out = mapping;
+	return rc;
+}
+
+int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
+{
+	struct sl_mapping *mapping;
+
+	pthread_mutex_lock(&store->mutex);
+	mapping = add(store, far->region, SL_MAPPED);
+	if (mapping) {
+		mapping->own = true;
+		mapping->post = far->post;
+		mapping->kind = far->kind;
+		mapping->base = start;
+		mapping->bytes = bytes;
+	}
+	pthread_mutex_unlock(&store->mutex);
+	return mapping ? 0 : sl_fail(-ENOMEM, "no memory");
+}
+
+/* ------------------------------------------------------------------------------------- release */
+
+/* For the next who gets it, as far as the limit goes. With the mutex. */
+static void keep(sluice_store *store, struct sl_mapping *mapping)
+{
+	struct sl_post *post = mapping->post;
+
+	sl_list_append(&post->idle, &mapping->idle);
+	post->idle_bytes += mapping->bytes;
+	while (post->idle_bytes > store->device_cache_bytes) {
+		struct sl_mapping *victim = SL_CONTAINER(post->idle.next, struct sl_mapping, idle);
+
+		doom(store, victim);
+	}
+}
+
+void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
+{
+	pthread_mutex_lock(&store->mutex);
+	if (!--mapping->users) {
+		if (mapping->doomed || (mapping->writable && mapping->alone))
+			leave(store, mapping);
+		else if (!mapping->writable && !mapping->own)
+			keep(store, mapping);
+	}
+	pthread_mutex_unlock(&store->mutex);
+}
+
+/* -------------------------------------------------------------------------------------- forget */
+
+static void forget_leases(sluice_store *store, uint64_t region)
+{
+	unsigned left = 0;
+
+	for (unsigned i = 0; i < store->stock_count; i++)
+		if (store->stock[i].place.region != region)
+			store->stock[left++] = store->stock[i];
+	store->stock_count = left;
+}
+
+void sl_far_forget(sluice_store *store, const union sl_message *m)
+{
+	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
+		uint64_t region = m->ids.items[i].id;
+		struct sl_mapping *mapping;
+		bool any = false;
+
+		forget_leases(store, region);
+		sl_list_each (link, sl_mapping_bucket(store, region)) {
+			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+			if (!mapping->far || mapping->region != region)
+				continue;
+			doom(store, mapping);
+			any = true;
+		}
+		/* Nothing of it is mapped, and the server waits to hear that. */
+		mapping = any ? NULL : add(store, region, SL_MAPPED);
+		if (mapping)
+			leave(store, mapping);
+	}
+}
+
+/* With it go the numbers of its devices. */
+static void forget_keeper(struct sl_devices *devices)
+{
+	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
+		devices->posts[i].number = -1;
+}
+
+/* Nobody leases us a place in what an earlier server had us make. */
+void sl_far_adopt(sluice_store *store, bool same)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+
+	if (!devices)
+		return;
+	if (!same)
+		forget_keeper(devices);
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		for (struct sl_list *link = store->mappings[i].next, *next;
+		     link != &store->mappings[i]; link = next) {
+			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+
+			next = link->next;
+			if (!mapping->far || (same && !mapping->writable))
+				continue;
+			if (!same) {
+				sl_list_remove(&mapping->bucket);
+				mapping->stale = true;
+			}
+			doom(store, mapping);
+		}
+	sl_courier_ring(devices);
+}
+
+int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added)
+{
+	uint64_t *regions = NULL;
+	size_t n = 0, room = 0;
+
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		sl_list_each (link, &store->mappings[i]) {
+			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+			uint64_t *more;
+
+			if (!mapping->far || mapping->kind == SLUICE_BLOB_ON_HOST ||
+			    mapping->state == SL_EXPECTED)
+				continue;
+			if (n == room) {
+				room = room ? 2 * room : 64;
+				more = realloc(regions, room * sizeof(*regions));
+				if (!more) {
+					free(regions);
+					return sl_fail(-ENOMEM, "no memory");
+				}
+				regions = more;
+			}
+			regions[n++] = mapping->region;
+		}
+	*out = regions;
+	*count = n;
+	*added = sl_devices_of(store)->mapped.added;
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- unmap */
+
+static void unpin(struct sl_device *device, struct sl_mapping *mapping)
+{
+	int rc = device->ops->unregister_memory(device, mapping->base);
+
+	/* Memory that the device may still use must stay. */
+	if (!rc || !device->ops->registered(device, mapping->base, mapping->bytes))
+		munmap(mapping->base, mapping->bytes);
+}
+
+/* That it cannot be unmapped happens to devices that are gone: then there is nothing to be done. */
+void sl_far_unmap(struct sl_mapping *mapping)
+{
+	struct sl_device *device = mapping->post ? mapping->post->device : NULL;
+
+	if (!mapping->base || mapping->own)
+		return;
+	if (mapping->kind == SLUICE_BLOB_ON_HOST)
+		unpin(device, mapping);
+	else if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
+		device->sharing->give_back(device, mapping->base);
+	else
+		device->sharing->unmap(device, mapping->base, mapping->bytes);
+}
+
+void sl_far_free(sluice_store *store)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+	struct sl_list *link;
+
+	/* All of them without users: what was idle goes where the rest is. */
+	if (devices)
+		sl_far_adopt(store, false);
+	while (devices && (link = sl_list_take(&devices->mapped.leaving))) {
+		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
+
+		sl_far_unmap(mapping);
+		free(mapping);
+	}
+}

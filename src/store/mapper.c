@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that unmaps, which may take as long as a device has work. Nothing waits for it but the end of the store, and
+ * who counts the memory that others still have.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "io/io.h"
+#include "store/devices.h"
+
+#define DOUBT_NS INT64_C(500000000) /* between two looks whether devices are still there */
+
+/* ---------------------------------------------------------------------------------------- work */
+
+static bool any_of(sluice_store *store, uint64_t region)
+{
+	sl_list_each (link, sl_mapping_bucket(store, region)) {
+		const struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
+
+		if (mapping->far && mapping->region == region)
+			return true;
+	}
+	return false;
+}
+
+static void tell(sluice_store *store, uint64_t region, uint64_t turn)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, SL_DROP, 0, 1);
+	m.ids.items[0].id = region;
+	sl_tell(store, &m, turn);
+}
+
+/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_HAVE. */
+static void end(struct sl_devices *devices, struct sl_mapping *mapping)
+{
+	sluice_store *store = devices->store;
+	uint64_t region = mapping->region, turn;
+	bool told;
+
+	pthread_mutex_unlock(&store->mutex);
+	sl_far_unmap(mapping);
+	sl_store_step("client: unmapped");
+	pthread_mutex_lock(&store->mutex);
+	if (sl_list_linked(&mapping->bucket))
+		sl_list_remove(&mapping->bucket);
+	told = !mapping->stale && mapping->kind != SLUICE_BLOB_ON_HOST && !any_of(store, region);
+	turn = store->turn;
+	free(mapping);
+	if (!told)
+		return;
+	devices->mapped.telling = region;
+	pthread_mutex_unlock(&store->mutex);
+	tell(store, region, turn);
+	pthread_mutex_lock(&store->mutex);
+	devices->mapped.telling = 0;
+	pthread_cond_broadcast(&devices->mapped.changed);
+}
+
+/* With the mutex. Ended by work, by a first promise, by stop; with promises by the time. */
+static void nap(struct sl_devices *devices)
+{
+	int64_t until = sl_now() + DOUBT_NS;
+	struct timespec when = {until / 1000000000, until % 1000000000};
+
+	if (atomic_load(&devices->promised))
+		pthread_cond_timedwait(&devices->mapped.work, &devices->store->mutex, &when);
+	else
+		pthread_cond_wait(&devices->mapped.work, &devices->store->mutex);
+}
+
+static void *mapper_run(void *argument)
+{
+	struct sl_devices *devices = argument;
+	sluice_store *store = devices->store;
+	int64_t doubted = sl_now();
+	struct sl_list *link;
+
+	pthread_mutex_lock(&store->mutex);
+	while (!atomic_load(&devices->stop)) {
+		if (atomic_load(&devices->promised) && sl_now() - doubted >= DOUBT_NS) {
+			pthread_mutex_unlock(&store->mutex);
+			sl_promises_doubt(devices);
+			doubted = sl_now();
+			pthread_mutex_lock(&store->mutex);
+			continue;
+		}
+		link = sl_list_take(&devices->mapped.leaving);
+		if (link)
+			end(devices, SL_CONTAINER(link, struct sl_mapping, idle));
+		else
+			nap(devices);
+	}
+	pthread_mutex_unlock(&store->mutex);
+	return NULL;
+}
+
+void sl_mapper_wake(struct sl_devices *devices)
+{
+	pthread_cond_signal(&devices->mapped.work);
+}
+
+/* --------------------------------------------------------------------------------- start, stop */
+
+int sl_mapper_start(struct sl_devices *devices)
+{
+	return sl_thread_start(&devices->mapper, "sluice-mapper", mapper_run, devices);
+}
+
+static void stop(struct sl_devices *devices)
+{
+	pthread_mutex_lock(&devices->store->mutex);
+	atomic_store(&devices->stop, true);
+	sl_mapper_wake(devices);
+	pthread_mutex_unlock(&devices->store->mutex);
+}
+
+void sl_mapper_stop(struct sl_devices *devices)
+{
+	stop(devices);
+	pthread_join(devices->mapper, NULL);
+}
+
+/* ----------------------------------------------------------------------------- end of a process */
+
+/*
+ * A driver's handlers of exit() run after ours if it was started before ours were registered: so they are, once more with
+ * each device. Stores that are not closed by then have their threads ended.
+ */
+static struct {
+	pthread_mutex_t mutex;
+	struct sl_list stores; /* guarded by mutex, as is the next */
+	bool registered[SL_DEVICES_MOST];
+} leaving = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+/* The driver may have the mapper for longer than a program that ends is to wait. */
+static void abandon(struct sl_devices *devices)
+{
+	struct timespec until;
+
+	stop(devices);
+	sl_courier_ring(devices);
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 1;
+	pthread_timedjoin_np(devices->courier, NULL, &until);
+	pthread_timedjoin_np(devices->mapper, NULL, &until);
+}
+
+static void at_exit(void)
+{
+	struct sl_list *link;
+
+	if (sl_forked())
+		return;
+	pthread_mutex_lock(&leaving.mutex);
+	while ((link = sl_list_take(&leaving.stores)))
+		abandon(SL_CONTAINER(link, struct sl_devices, exit));
+	pthread_mutex_unlock(&leaving.mutex);
+}
+
+void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device)
+{
+	pthread_mutex_lock(&leaving.mutex);
+	if (!leaving.stores.next)
+		sl_list_init(&leaving.stores);
+	if (!leaving.registered[device->index])
+		leaving.registered[device->index] = !atexit(at_exit);
+	if (!sl_list_linked(&devices->exit))
+		sl_list_append(&leaving.stores, &devices->exit);
+	pthread_mutex_unlock(&leaving.mutex);
+}
+
+bool sl_devices_forget_exit(struct sl_devices *devices)
+{
+	bool there;
+
+	pthread_mutex_lock(&leaving.mutex);
+	there = sl_list_linked(&devices->exit);
+	if (there)
+		sl_list_remove(&devices->exit);
+	pthread_mutex_unlock(&leaving.mutex);
+	return there;
+}

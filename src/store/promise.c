@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Seals in stream order. The stream is given one command, the write of a word in host memory that its device has
+ * registered; the courier sees the word, and seals as everybody does. From the moment the command is given nothing
+ * but the device has to do with it: neither thread of the store keeps a stream from going on.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "store/devices.h"
+
+#define WORDS     4096
+#define WORD_STEP 4 /* so that a line of the cache has few of them */
+#define OLD_NS    INT64_C(500000000)
+
+/* --------------------------------------------------------------------------------------- words */
+
+/* Words that the device writes, each to the value after its last. */
+struct sl_words {
+	_Atomic uint32_t *memory; /* registered */
+	uint16_t unused[WORDS];   /* guarded by devices->mutex, as is the count */
+	unsigned count;
+};
+
+static size_t words_bytes(void)
+{
+	return (size_t)WORDS * WORD_STEP * sizeof(uint32_t);
+}
+
+static int words_new(struct sl_device *device, struct sl_words **out)
+{
+	struct sluice_device description = {.size = sizeof(description)};
+	struct sl_words *words;
+	int rc = device->ops->describe(device, &description);
+
+	if (!rc && !description.stream_order)
+		return sl_fail(-ENOTSUP, "%s has no stream order: %s", device->name,
+		               description.stream_order_detail);
+	if (rc)
+		return sl_fail(rc, "%s: cannot describe it: %s", device->name, sl_error_text(rc));
+	words = calloc(1, sizeof(*words));
+	if (!words)
+		return sl_fail(-ENOMEM, "no memory");
+	words->memory = mmap(NULL, words_bytes(), PROT_READ | PROT_WRITE,
+	                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (words->memory == MAP_FAILED) {
+		free(words);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	madvise(words->memory, words_bytes(), MADV_DONTFORK);
+	rc = device->ops->register_memory(device, words->memory, words_bytes());
+	if (rc) {
+		munmap(words->memory, words_bytes());
+		free(words);
+		return sl_fail(rc, "%s: cannot pin memory: %s", device->name, sl_error_text(rc));
+	}
+	for (unsigned i = 0; i < WORDS; i++)
+		words->unused[words->count++] = (uint16_t)(WORDS - 1 - i);
+	*out = words;
+	return 0;
+}
+
+int sl_words_open(sluice_store *store, struct sl_post *post)
+{
+	struct sl_words *words;
+	int rc = 0;
+
+	if (atomic_load_explicit(&post->words, memory_order_acquire))
+		return 0;
+	pthread_mutex_lock(&store->opening);
+	if (!atomic_load(&post->words)) {
+		rc = words_new(post->device, &words);
+		if (!rc)
+			atomic_store_explicit(&post->words, words, memory_order_release);
+	}
+	pthread_mutex_unlock(&store->opening);
+	return rc;
+}
+
+void sl_words_free(struct sl_post *post)
+{
+	struct sl_words *words = atomic_load(&post->words);
+	struct sl_device *device = post->device;
+	int rc;
+
+	if (!words)
+		return;
+	rc = device->ops->unregister_memory(device, words->memory);
+	/* Memory that the device may still write to must stay. */
+	if (!rc || !device->ops->registered(device, words->memory, words_bytes()))
+		munmap(words->memory, words_bytes());
+	free(words);
+}
+
+/* With devices->mutex. */
+static bool take_word(struct sl_promise *promise)
+{
+	struct sl_words *words = atomic_load(&promise->post->words);
+
+	if (!words->count)
+		return false;
+	promise->word = words->memory + (size_t)words->unused[--words->count] * WORD_STEP;
+	promise->value = atomic_load(promise->word) + 1;
+	return true;
+}
+
+/* With devices->mutex. One that the device may yet write to is not used again. */
+static void give_word(const struct sl_promise *promise)
+{
+	struct sl_words *words = atomic_load(&promise->post->words);
+
+	words->unused[words->count++] =
+		(uint16_t)((size_t)(promise->word - words->memory) / WORD_STEP);
+}
+
+static bool has_come(const struct sl_promise *promise)
+{
+	return atomic_load_explicit(promise->word, memory_order_acquire) == promise->value;
+}
+
+/* ------------------------------------------------------------------------------------ the end */
+
+struct sl_promise *sl_promise_due(struct sl_devices *devices)
+{
+	struct sl_promise *due = NULL;
+
+	if (!atomic_load(&devices->promised))
+		return NULL;
+	pthread_mutex_lock(&devices->mutex);
+	sl_list_each (link, &devices->promises.list) {
+		struct sl_promise *promise = SL_CONTAINER(link, struct sl_promise, link);
+
+		if (promise->taken || !has_come(promise))
+			continue;
+		promise->taken = true;
+		due = promise;
+		break;
+	}
+	pthread_mutex_unlock(&devices->mutex);
+	return due;
+}
+
+/*
+ * It is over, for who waits; then its blobs are let go; then it is gone, for who closes the store. Who hears that it
+ * is over may give up a handle, and close the store: a handle that is not given up yet is the only one from then on.
+ */
+static void conclude(struct sl_devices *devices, struct sl_promise *promise, int rc)
+{
+	bool come = has_come(promise);
+
+	pthread_mutex_lock(&devices->mutex);
+	for (unsigned i = 0; i < promise->count; i++) {
+		sluice_blob *blob = promise->blobs[i];
+
+		free(blob->promise.text);
+		blob->promise.waits = false;
+		blob->promise.rc = rc;
+		blob->promise.text = rc ? strdup(sluice_last_message()) : NULL;
+		if (!blob->promise.released) {
+			atomic_fetch_sub(&blob->references, 1);
+			promise->blobs[i] = NULL;
+		}
+	}
+	if (come)
+		give_word(promise);
+	atomic_fetch_sub(&devices->promised, 1);
+	pthread_cond_broadcast(&devices->promises.changed);
+	pthread_mutex_unlock(&devices->mutex);
+	for (unsigned i = 0; i < promise->count; i++)
+		if (promise->blobs[i])
+			sl_blob_unref(promise->blobs[i]);
+	pthread_mutex_lock(&devices->mutex);
+	sl_list_remove(&promise->link);
+	pthread_cond_broadcast(&devices->promises.changed);
+	pthread_mutex_unlock(&devices->mutex);
+	free(promise);
+}
+
+void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise)
+{
+	sl_store_step("client: due");
+	conclude(devices, promise, sl_blobs_seal(devices->store, promise->blobs, promise->count));
+}
+
+/* One that is old, and that nobody has taken; if take is set it is the caller's then. NULL: there is none. */
+static struct sl_promise *find_old(struct sl_devices *devices, const struct sl_post *post,
+                                   bool take)
+{
+	struct sl_promise *old = NULL;
+
+	pthread_mutex_lock(&devices->mutex);
+	sl_list_each (link, &devices->promises.list) {
+		struct sl_promise *promise = SL_CONTAINER(link, struct sl_promise, link);
+
+		if (promise->post != post || promise->taken || has_come(promise) ||
+		    sl_now() - promise->begun < OLD_NS)
+			continue;
+		promise->taken = take;
+		old = promise;
+		break;
+	}
+	pthread_mutex_unlock(&devices->mutex);
+	return old;
+}
+
+void sl_promises_doubt(struct sl_devices *devices)
+{
+	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
+		struct sl_post *post = &devices->posts[i];
+		struct sl_promise *promise;
+		struct sl_device *device;
+
+		if (!atomic_load_explicit(&post->open, memory_order_acquire) ||
+		    !find_old(devices, post, false))
+			continue;
+		device = post->device;
+		/* A call that failed once for another reason says nothing. */
+		if (!device->ops->status(device) || !device->ops->status(device))
+			continue;
+		while ((promise = find_old(devices, post, true)))
+			conclude(devices, promise,
+			         sl_fail(-EIO, "%s has failed: the blob was not sealed",
+			                 device->name));
+	}
+}
+
+void sl_promises_wait(struct sl_devices *devices)
+{
+	pthread_mutex_lock(&devices->mutex);
+	/* Ended by the courier, or, if the device is gone, by the mapper. */
+	while (!sl_list_empty(&devices->promises.list))
+		pthread_cond_wait(&devices->promises.changed, &devices->mutex);
+	pthread_mutex_unlock(&devices->mutex);
+}
+
+/* ------------------------------------------------------------------------------------- seal_on */
+
+static int check_blobs(sluice_blob *const *v, size_t count)
+{
+	int rc = 0;
+
+	for (size_t i = 0; !rc && i < count; i++) {
+		if (!v[i] || v[i]->store != v[0]->store)
+			rc = sl_fail(-EINVAL,
+			             "sluice_blob_seal_on: blobs of several stores, or NULL");
+		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
+			rc = sl_fail(-EPERM, "the blob is sealed");
+		else if (v[i]->flags & SLUICE_BLOB_PUBLIC)
+			rc = sl_fail(-ENOTSUP,
+			             "a public blob is not sealed in stream order: the kernel "
+			             "would have to take it from the device");
+	}
+	return rc;
+}
+
+/* The stream's device; of streams that all have, that of the first blob that is on one, or the thread's. */
+static struct sl_device *device_of(sluice_blob *const *v, size_t count, sluice_stream stream)
+{
+	struct sl_device *device = NULL;
+
+	for (size_t i = 0; !device && i < count; i++)
+		device = v[i]->post ? v[i]->post->device : NULL;
+	return sl_device_of_stream(stream, device ? device : sl_device_current());
+}
+
+/* All of the blobs are to be sealed by this, and by nothing else. */
+static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
+                       sluice_blob *const *v)
+{
+	unsigned n;
+	int rc = 0;
+
+	pthread_mutex_lock(&devices->mutex);
+	for (n = 0; !rc && n < promise->count; n++) {
+		if (v[n]->promise.waits)
+			rc = sl_fail(-EPERM, "the blob is to be sealed already, or is there twice");
+		else
+			v[n]->promise.waits = true;
+	}
+	if (!rc && !take_word(promise))
+		rc = sl_fail(-ENOMEM, "%d seals are under way on %s", WORDS,
+		             promise->post->device->name);
+	else if (rc)
+		n--;
+	for (unsigned i = 0; rc && i < n; i++)
+		v[i]->promise.waits = false;
+	for (unsigned i = 0; !rc && i < n; i++) {
+		free(v[i]->promise.text);
+		v[i]->promise.text = NULL;
+		v[i]->promise.asked = true;
+		promise->blobs[i] = v[i];
+		atomic_fetch_add(&v[i]->references, 1);
+	}
+	pthread_mutex_unlock(&devices->mutex);
+	return rc;
+}
+
+/* The stream does not know of it. */
+static void unpromise(struct sl_devices *devices, struct sl_promise *promise)
+{
+	pthread_mutex_lock(&devices->mutex);
+	give_word(promise);
+	for (unsigned i = 0; i < promise->count; i++) {
+		promise->blobs[i]->promise.waits = promise->blobs[i]->promise.asked = false;
+		atomic_fetch_sub(&promise->blobs[i]->references, 1);
+	}
+	pthread_mutex_unlock(&devices->mutex);
+}
+
+/* From here on the word may come, and the threads see it. */
+static void publish(struct sl_devices *devices, struct sl_promise *promise)
+{
+	pthread_mutex_lock(&devices->mutex);
+	promise->begun = sl_now();
+	sl_list_append(&devices->promises.list, &promise->link);
+	atomic_fetch_add(&devices->promised, 1);
+	pthread_mutex_unlock(&devices->mutex);
+	pthread_mutex_lock(&devices->store->mutex);
+	sl_mapper_wake(devices);
+	pthread_mutex_unlock(&devices->store->mutex);
+	sl_courier_ring(devices);
+}
+
+static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v, size_t count,
+                sluice_stream stream)
+{
+	struct sl_devices *devices = sl_devices_of(store);
+	struct sl_device *device = post->device;
+	struct sl_promise *promise = calloc(1, sizeof(*promise) + count * sizeof(*v));
+	struct sl_command command = {.kind = SL_WRITE_WORD};
+	size_t taken = 0;
+	int rc;
+
+	if (!promise)
+		return sl_fail(-ENOMEM, "no memory");
+	promise->post = post;
+	promise->count = (unsigned)count;
+	rc = promise_all(devices, promise, v);
+	if (rc) {
+		free(promise);
+		return rc;
+	}
+	command.word.at = promise->word;
+	command.word.value = promise->value;
+	rc = device->ops->enqueue(device, stream, &command, 1, &taken);
+	/* What the stream has taken it will do, or the device is lost, which the mapper finds out. */
+	if (taken) {
+		sl_store_step("client: promised");
+		publish(devices, promise);
+		return 0;
+	}
+	unpromise(devices, promise);
+	free(promise);
+	return sl_fail(rc, "%s: cannot seal in stream order: %s", device->name, sl_error_text(rc));
+}
+
+int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream)
+{
+	struct sl_device *device;
+	struct sl_post *post;
+	int rc;
+
+	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
+		return sl_fail(-EINVAL, "sluice_blob_seal_on: %zu blobs, or NULL; there may be %d",
+		               count, SLUICE_BLOB_BATCH);
+	rc = sl_store_check(v[0]->store, "sluice_blob_seal_on");
+	if (!rc)
+		rc = check_blobs(v, count);
+	if (rc)
+		return rc;
+	device = device_of(v, count, stream);
+	if (!device)
+		return sl_fail(-EINVAL, "sluice_blob_seal_on: no device has this stream");
+	rc = sl_post_open(v[0]->store, device, &post);
+	if (!rc)
+		rc = device->ops->stream_check(device, stream);
+	if (!rc)
+		rc = sl_words_open(v[0]->store, post);
+	return rc ? rc : give(v[0]->store, post, v, count, stream);
+}
+
+int sluice_blob_seal_on(sluice_blob *blob, sluice_stream stream)
+{
+	return sluice_blob_seal_many_on(&blob, 1, stream);
+}
+
+/* ------------------------------------------------------------------------------------- asking */
+
+int sl_promised(sluice_blob *blob)
+{
+	struct sl_devices *devices = sl_devices_of(blob->store);
+	bool waits = false;
+
+	if (devices) {
+		pthread_mutex_lock(&devices->mutex);
+		waits = blob->promise.waits;
+		pthread_mutex_unlock(&devices->mutex);
+	}
+	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
+}
+
+/* A handle that is given up is none of those that keep a store from being closed. */
+void sl_promise_release(sluice_blob *blob)
+{
+	struct sl_devices *devices = sl_devices_of(blob->store);
+
+	pthread_mutex_lock(&devices->mutex);
+	if (blob->promise.waits) {
+		blob->promise.released = true;
+		atomic_fetch_sub(&blob->store->handles, 1);
+	}
+	pthread_mutex_unlock(&devices->mutex);
+}
+
+/* With devices->mutex. */
+static bool wait_until(struct sl_devices *devices, const sluice_blob *blob, int64_t deadline)
+{
+	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+	int rc = 0;
+
+	/* Ended by the courier, by the mapper, or by the time. */
+	while (blob->promise.waits && rc != ETIMEDOUT)
+		rc = deadline == SL_FOREVER
+		             ? pthread_cond_wait(&devices->promises.changed, &devices->mutex)
+		             : pthread_cond_timedwait(&devices->promises.changed, &devices->mutex,
+		                                      &until);
+	return !blob->promise.waits;
+}
+
+int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
+{
+	struct sl_devices *devices;
+	int rc;
+
+	if (!blob)
+		return sl_fail(-EINVAL, "sluice_blob_wait_sealed: the blob is NULL");
+	rc = sl_store_check(blob->store, "sluice_blob_wait_sealed");
+	if (rc)
+		return rc;
+	if (blob->state != SLUICE_BLOB_IS_CREATED)
+		return 0;
+	if (!blob->promise.asked)
+		return sl_fail(-EINVAL,
+		               "nobody has asked for the blob to be sealed in stream order");
+	devices = sl_devices_of(blob->store);
+	pthread_mutex_lock(&devices->mutex);
+	if (!wait_until(devices, blob, sl_deadline(timeout_ms)))
+		rc = sl_fail(-ETIMEDOUT, "the stream has not come to the seal yet");
+	else if (blob->promise.rc)
+		rc = sl_fail(blob->promise.rc, "%s",
+		             blob->promise.text ? blob->promise.text : "no memory");
+	pthread_mutex_unlock(&devices->mutex);
+	return rc;
+}

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of a device that the program has allocated with whatever it likes, as a blob: others open the allocation by what
+ * its driver tells of it, which travels in a sealed memfd, as if that were the memory.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/devices.h"
+
+#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
+
+static int make_letter(const struct sl_lent_memory *lent, int *out)
+{
+	int fd = memfd_create("sluice-lent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make a memfd: %s", sl_error_text(-errno));
+	if (write(fd, lent, sizeof(*lent)) != sizeof(*lent) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+		close(fd);
+		return sl_fail(-EIO, "cannot write into a memfd");
+	}
+	*out = fd;
+	return 0;
+}
+
+/* The device, and what it tells of the memory. */
+static int ask_device(sluice_store *store, const void *memory, size_t n, struct sl_post **post,
+                      struct sl_lent_memory *lent)
+{
+	struct sl_device *device = sl_device_of_memory(memory);
+	uint64_t before;
+	int rc;
+
+	if (!device)
+		return sl_fail(-EINVAL, "%p is no memory of a device", memory);
+	rc = sl_post_numbered(store, device->index, post);
+	if (rc)
+		return rc;
+	if (!device->sharing->lend)
+		return sl_fail(-ENOTSUP, "%s cannot share what others have allocated",
+		               device->name);
+	rc = device->sharing->lend(device, memory, lent);
+	if (rc)
+		return sl_fail(rc, "%s cannot share this memory: %s", device->name,
+		               sl_error_text(rc));
+	before = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
+	if (before > lent->length || n > lent->length - before)
+		return sl_fail(-EINVAL, "%zu bytes from %p on are not all in one allocation", n,
+		               memory);
+	return 0;
+}
+
+/* The lease of a region that is there already; what is offered for it is the letter. */
+static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
+{
+	struct sl_far far = {.kind = SLUICE_BLOB_OF_PROCESS, .post = blob->post};
+	struct sl_call call;
+	union sl_message m;
+	int32_t number;
+	int rc;
+
+	do {
+		rc = sl_post_number(blob->store, blob->post, &number);
+		if (rc)
+			return rc;
+		sl_message_begin(&m, SL_CREATE, 0, 1);
+		m.create.items[0].bytes = lent->length;
+		m.create.items[0].device = number;
+		m.create.items[0].kind = SLUICE_BLOB_OF_PROCESS;
+		m.create.items[0].flags = blob->flags;
+		rc = sl_call_begin(blob->store, &m, SL_LEASES, &call);
+	} while (rc == -ECONNRESET);
+	if (rc)
+		return rc;
+	blob->lease = m.leases.items[0];
+	blob->turn = call.turn;
+	sl_call_end(blob->store, &call);
+	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
+		return sl_fail(-EPROTO, "the store gives what it was not asked for");
+	far.region = blob->lease.place.region;
+	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length);
+	if (rc)
+		return rc;
+	rc = sl_far_acquire(blob->store, &far, &blob->mapping);
+	if (rc)
+		return rc;
+	sl_message_begin(&m, SL_OFFER, 0, 0);
+	m.offer.region = far.region;
+	rc = sl_tell_fd(blob->store, &m, blob->turn, letter);
+	sl_store_step("client: lent");
+	return rc;
+}
+
+static int publish(sluice_blob *blob, const void *memory, const struct sl_lent_memory *lent)
+{
+	int letter = -1, rc = make_letter(lent, &letter);
+
+	if (rc)
+		return rc;
+	rc = offer(blob, lent, letter);
+	close(letter);
+	if (rc)
+		return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
+	atomic_init(&blob->data, (char *)(uintptr_t)memory);
+	blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
+	return sl_blobs_seal(blob->store, &blob, 1);
+}
+
+int sluice_blob_publish(sluice_store *store, const char *name, const void *memory, size_t n,
+                        const struct sluice_blob_options *o, sluice_blob **out)
+{
+	struct sluice_blob_request request = {name, n, -1, o};
+	int rc = sl_store_check(store, "sluice_blob_publish");
+	struct sl_lent_memory lent;
+	struct sl_post *post;
+	sluice_blob *blob;
+
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_blob_publish: out is NULL");
+	if (!rc)
+		rc = sl_blob_prepare(store, &request, &blob);
+	if (rc)
+		return rc;
+	rc = blob->flags & SLUICE_BLOB_PUBLIC
+	             ? sl_fail(-ENOTSUP, "a public blob cannot be on a device")
+	             : ask_device(store, memory, n, &post, &lent);
+	if (!rc) {
+		blob->flags &= ~(unsigned)(SLUICE_BLOB_RESERVE | SLUICE_BLOB_ALONE);
+		blob->post = post;
+		blob->device = post->device->index;
+		blob->kind = SLUICE_BLOB_OF_PROCESS;
+		rc = publish(blob, memory, &lent);
+	}
+	if (rc)
+		sl_blob_give_up(blob, rc);
+	else
+		*out = blob;
+	return rc;
+}

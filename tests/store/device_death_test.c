@@ -1,0 +1,302 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of devices, by raw messages: servers and processes that die, and clients that offer what they should not. */
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "store/raw.h"
+
+#define PLACE  "emulated:0"
+#define UNIT   (2 * MIB)
+#define ON_DEV SLUICE_BLOB_ON_DEVICE
+
+/* ------------------------------------------------------------------------- replaced servers */
+
+static void nothing_is_lost_with_a_server(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d), *other = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease kept, gone, mine, advance[2 * SL_ITEMS_MOST];
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	uint64_t session = c->session;
+	int fd;
+
+	raw_put_ok(c, device, "kept", 3 * MIB, 0, &kept);
+	raw_put_ok(c, device, "gone", 3 * MIB, 0, &gone);
+	close(raw_region(other, kept.place.region));
+	assert_true(raw_create(c, device, ON_DEV, 100, 0, "", advance) > 0);
+	raw_make(c, &advance[0]);
+	raw_await(c, PLACE, 10 * MIB, 0);
+	daemon_replace_server(d);
+	raw_hang_up(c);
+	raw_open_again(c, d, session);
+	/* The other one has not come back yet, and may have mapped what is there: also what has nothing in it. */
+	raw_await(c, PLACE, 10 * MIB, UNIT);
+	raw_tell(c, SL_HAVE, advance[0].place.region);
+	assert_true(raw_is_told(c, advance[0].place.region));
+	raw_tell(c, SL_DROP, advance[0].place.region);
+	raw_tell(c, SL_HAVE, 12345678);
+	assert_true(raw_is_told(c, 12345678));
+	raw_tell(c, SL_HAVE, kept.place.region);
+	raw_tell(c, SL_HAVE, gone.place.region);
+
+	assert_int_equal(raw_delete(c, "gone"), 0);
+	assert_true(raw_is_told(c, gone.place.region));
+	raw_tell(c, SL_DROP, gone.place.region);
+	raw_await(c, PLACE, 10 * MIB, 6 * MIB);
+	session = other->session;
+	raw_hang_up(other);
+	raw_open_again(other, d, session);
+	raw_await(c, PLACE, 4 * MIB, 0);
+	assert_int_equal(raw_get(other, "kept", &found), 0);
+	raw_hold(other, &found, &held);
+	fd = raw_region(other, kept.place.region);
+	assert_true(raw_memory_is(fd, kept.place.region));
+	close(fd);
+	raw_release(other, &held);
+	/* No range of it is used again. */
+	raw_put_ok(c, device, "new", 100, 0, &mine);
+	assert_int_equal(mine.make, 1);
+	assert_int_equal(raw_delete(c, "kept"), 0);
+	assert_true(raw_is_told(c, kept.place.region));
+	assert_true(raw_is_told(other, kept.place.region));
+	raw_tell(c, SL_DROP, kept.place.region);
+	raw_end(other);
+	raw_await(c, PLACE, UNIT, 0);
+	raw_end(c);
+}
+
+/* ------------------------------------------------------------------------ memory of a process */
+
+static void publish(struct raw *c, int32_t device, const char *name, struct sl_lease *lease)
+{
+	struct sl_lease leases[2 * SL_ITEMS_MOST];
+	struct sl_found_item found;
+
+	assert_int_equal(raw_create(c, device, SLUICE_BLOB_OF_PROCESS, 10000, 0, "", leases), 1);
+	*lease = leases[0];
+	assert_int_equal(lease->make, 1);
+	assert_int_equal(lease->place.capacity, 10000);
+	assert_int_equal(raw_seal(c, lease, name, 10000, 1, 0, &found), -EINVAL);
+	raw_make(c, lease);
+	assert_int_equal(raw_seal(c, lease, name, 10000, 1, 0, &found), -EINVAL);
+	assert_int_equal(raw_seal(c, lease, name, 1000, 777, 0, &found), 0);
+}
+
+static void publish_and_wait(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	struct sl_lease lease;
+
+	publish(c, raw_device(c, PLACE).number, "x", &lease);
+	raw_other_says(say);
+}
+
+/* What a reader of it sees; and that it goes with its process, however that ends. */
+static void check_published(const struct daemon *d, struct raw *c, void (*end)(void *), void *by)
+{
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	uint64_t region;
+	int fd;
+
+	assert_int_equal(raw_get(c, "x", &found), 0);
+	raw_hold(c, &found, &held);
+	region = held.record.place.memory;
+	assert_int_equal(held.record.size, 1000);
+	assert_int_equal(held.record.place.offset, 777);
+	assert_int_equal(held.record.place.kind, SLUICE_BLOB_OF_PROCESS);
+	fd = raw_region(c, region);
+	assert_true(raw_memory_is(fd, region));
+	close(fd);
+	end(by);
+	assert_true(raw_is_told(c, region));
+	assert_int_equal(raw_get(c, "x", &found), -ENOENT);
+	assert_int_equal(raw_region(c, region), -ESTALE);
+	raw_release(c, &held);
+	raw_tell(c, SL_DROP, region);
+	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
+}
+
+static void end_by_bye(void *c)
+{
+	raw_end(c);
+}
+
+static void end_by_hanging_up(void *c)
+{
+	raw_hang_up(c);
+	free(c);
+}
+
+static void end_by_kill(void *other)
+{
+	raw_other_kill(other);
+}
+
+static void memory_of_a_process_vanishes_with_it(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d), *a;
+	struct sl_lease lease;
+	struct raw_other other;
+
+	a = raw_new(d);
+	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	check_published(d, c, end_by_bye, a);
+	a = raw_new(d);
+	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	check_published(d, c, end_by_hanging_up, a);
+	other = raw_other_start(d, publish_and_wait);
+	check_published(d, c, end_by_kill, &other);
+	a = raw_new(d);
+	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	assert_int_equal(raw_delete(a, "x"), 0);
+	assert_true(raw_is_told(a, lease.place.region));
+	raw_tell(a, SL_DROP, lease.place.region);
+	assert_int_equal(raw_device(a, PLACE).memory_bytes, 0);
+	raw_end(a);
+	raw_end(c);
+}
+
+static void memory_of_a_process_outlives_servers_but_not_the_process(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *a = raw_new(d), *c = raw_new(d);
+	struct sl_lease lease;
+	struct raw_other other;
+	uint64_t session = a->session;
+
+	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	daemon_replace_server(d);
+	raw_hang_up(a);
+	raw_open_again(a, d, session);
+	raw_hang_up(c);
+	raw_open_again(c, d, 0);
+	check_published(d, c, end_by_bye, a);
+
+	/* It dies while there is a server that it has not come back to. */
+	other = raw_other_start(d, publish_and_wait);
+	daemon_replace_server(d);
+	raw_hang_up(c);
+	raw_open_again(c, d, 0);
+	check_published(d, c, end_by_kill, &other);
+
+	/* It is dead before the new one comes. */
+	other = raw_other_start(d, publish_and_wait);
+	kill(daemon_server(d, 0), SIGSTOP);
+	raw_other_kill(&other);
+	daemon_replace_server(d);
+	raw_hang_up(c);
+	raw_open_again(c, d, 0);
+	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
+	raw_end(c);
+}
+
+/* -------------------------------------------------------------------------------- what breaks */
+
+static void offer_for_others(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	int memory = memfd_create("other", MFD_CLOEXEC);
+
+	(void)mine;
+	raw_offer(c, other, memory);
+	close(memory);
+}
+
+static void offer_twice(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	raw_make(c, mine);
+	raw_make(c, mine);
+}
+
+static void offer_nothing(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	raw_begin(c, SL_OFFER, 0);
+	c->m.head.serial = 0;
+	c->m.offer.region = mine->place.region;
+	raw_send(c->fd, &c->m, c->m.head.bytes);
+}
+
+static void offer_no_memory(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	raw_offer(c, mine->place.region, c->fd);
+}
+
+static void offer_two(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	int memory = memfd_create("two", MFD_CLOEXEC);
+
+	(void)other;
+	raw_begin(c, SL_OFFER, 0);
+	c->m.head.serial = 0;
+	c->m.offer.region = mine->place.region;
+	raw_send_with(c->fd, &c->m, c->m.head.bytes, (const int[]){memory, memory}, 2);
+}
+
+static void offer_with_a_get(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)mine, (void)other;
+	raw_begin(c, SL_STATS, 0);
+	raw_send_with(c->fd, &c->m, c->m.head.bytes, &c->fd, 1);
+}
+
+static void offer_without_a_message(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)mine, (void)other;
+	raw_send_with(c->fd, &c->m, 0, &c->fd, 1);
+}
+
+static void an_offer_that_is_none_breaks_the_connection(void **state)
+{
+	static void (*const offers[])(struct raw *, const struct sl_lease *, uint64_t) = {
+		offer_for_others, offer_twice,      offer_nothing,           offer_no_memory,
+		offer_two,        offer_with_a_get, offer_without_a_message,
+	};
+	struct daemon *d = *state;
+	struct raw *victim = raw_new(d);
+	int32_t device = raw_device(victim, PLACE).number;
+	struct sl_lease theirs[2 * SL_ITEMS_MOST], mine[2 * SL_ITEMS_MOST];
+	struct sl_found_item found;
+
+	assert_int_equal(raw_create(victim, device, ON_DEV, 3 * MIB, 0, "", theirs), 1);
+	for (size_t i = 0; i < COUNT_OF(offers); i++) {
+		pid_t pid = fork();
+
+		/* In a process of its own, which takes with it what it has. */
+		if (!pid) {
+			struct raw *c = raw_new(d);
+
+			assert_int_equal(raw_create(c, device, ON_DEV, 3 * MIB, 0, "", mine), 1);
+			offers[i](c, &mine[0], theirs[0].place.region);
+			_exit(is_hung_up(c->fd) ? 0 : 1);
+		}
+		if (child_status(pid))
+			fail_msg("offer %zu is taken", i);
+	}
+	raw_await(victim, PLACE, 4 * MIB, 0);
+	raw_make(victim, &theirs[0]);
+	assert_int_equal(raw_seal(victim, &theirs[0], "x", 3 * MIB, 0, 0, &found), 0);
+	raw_end(victim);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "64M", NULL};
+	const struct CMUnitTest tests[] = {
+		daemon_test(nothing_is_lost_with_a_server),
+		daemon_test(memory_of_a_process_vanishes_with_it),
+		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
+		daemon_test(an_offer_that_is_none_breaks_the_connection),
+	};
+
+	(void)argc;
+	row_start(1, argv);
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

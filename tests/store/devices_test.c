@@ -1,0 +1,549 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon and the memory of devices, by raw messages: to it any memfd is memory of a device. */
+#include <fcntl.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include "store/raw.h"
+
+#define PLACE  "emulated:0"
+#define UNIT   (2 * MIB)
+#define ON_DEV SLUICE_BLOB_ON_DEVICE
+
+static const char *const plain[] = {"--memory", "64M", NULL};
+static const char *const small[] = {
+	"--memory", "64M", "--device-memory", "emulated:0=8M", "--quota-device-memory",
+	"16M",      NULL};
+
+/* ------------------------------------------------------------------------------------- places */
+
+static void a_device_has_one_number_for_all_also_after_the_server_died(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *a = raw_new(d), *b = raw_new(d);
+	int32_t first = raw_device(a, "0000:65:00.0").number;
+	int32_t second = raw_device(b, PLACE).number;
+
+	assert_int_not_equal(first, second);
+	assert_int_equal(raw_device(b, "0000:65:00.0").number, first);
+	daemon_replace_server(d);
+	raw_end(a);
+	raw_end(b);
+	a = malloc(sizeof(*a));
+	raw_open_again(a, d, 0);
+	assert_int_equal(raw_device(a, PLACE).number, second);
+	assert_int_equal(raw_device(a, "0000:65:00.0").number, first);
+	raw_begin(a, SL_DEVICE, 0);
+	a->m.device.number = second;
+	assert_int_equal(raw_ask(a), 0);
+	assert_string_equal(a->m.device_is.place, PLACE);
+	raw_begin(a, SL_DEVICE, 0);
+	a->m.device.number = 2;
+	assert_int_equal(raw_ask(a), -ENOENT);
+	raw_end(a);
+}
+
+static void nobody_makes_more_places_known_than_he_may(void **state)
+{
+	struct raw *c = raw_new(*state);
+	unsigned known = 0;
+	char place[SLUICE_BLOB_PLACE_BYTES];
+
+	for (unsigned i = 0; i < 100; i++) {
+		snprintf(place, sizeof(place), "emulated:%u", i);
+		raw_begin(c, SL_DEVICE, 0);
+		c->m.device.number = -1;
+		strcpy(c->m.device.place, place);
+		known += raw_ask(c) == 0;
+		assert_true(i < known || c->m.head.error == -EDQUOT);
+	}
+	assert_int_equal(known, 16);
+	assert_int_equal(raw_device(c, "emulated:15").number, 15);
+	raw_end(c);
+}
+
+static void a_blob_is_on_a_device_that_is_known_and_not_public(void **state)
+{
+	struct raw *c = raw_new(*state);
+	struct sl_lease leases[2 * SL_ITEMS_MOST];
+
+	assert_int_equal(raw_create(c, 0, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
+	assert_int_equal(raw_device(c, PLACE).number, 0);
+	assert_int_equal(raw_create(c, 0, ON_DEV, 100, SLUICE_BLOB_PUBLIC, "x", leases), -ENOTSUP);
+	assert_int_equal(raw_create(c, 1, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
+	assert_int_equal(raw_create(c, 0, SLUICE_BLOB_OF_PROCESS, 100, 0, "x", leases), -EINVAL);
+	raw_await(c, PLACE, 0, 0);
+	raw_end(c);
+}
+
+/* ---------------------------------------------------------------------------------- lifetimes */
+
+static void memory_counts_until_everybody_has_unmapped_it(void **state)
+{
+	struct raw *a = raw_new(*state), *b = raw_new(*state);
+	struct sl_lease lease;
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	int32_t device = raw_device(a, PLACE).number;
+	int fd;
+
+	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
+	assert_int_equal(lease.make, 1);
+	assert_int_equal(lease.place.device, device);
+	assert_int_equal(lease.place.kind, ON_DEV);
+	assert_int_equal(lease.place.region_bytes, 4 * MIB);
+
+	assert_int_equal(raw_get(b, "x", &found), 0);
+	raw_hold(b, &found, &held);
+	assert_int_equal(held.record.place.device, device);
+	assert_int_equal(held.record.place.memory, lease.place.region);
+	fd = raw_region(b, lease.place.region);
+	assert_true(fd >= 0);
+	assert_int_equal(b->m.memory.device, device);
+	assert_int_equal(b->m.memory.kind, ON_DEV);
+	assert_true(raw_memory_is(fd, lease.place.region));
+	close(fd);
+
+	assert_int_equal(raw_delete(a, "x"), 0);
+	raw_await(a, PLACE, 4 * MIB, 0);
+	raw_release(b, &held);
+	assert_true(raw_is_told(a, lease.place.region));
+	assert_true(raw_is_told(b, lease.place.region));
+	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
+	assert_int_equal(raw_region(b, lease.place.region), -ESTALE);
+	raw_tell(a, SL_DROP, lease.place.region);
+	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
+	raw_tell(b, SL_DROP, lease.place.region);
+	raw_await(b, PLACE, 0, 0);
+	raw_end(a);
+	raw_end(b);
+}
+
+static void make_and_wait(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
+	int32_t device = raw_device(c, PLACE).number;
+
+	raw_put_ok(c, device, "sealed", 3 * MIB, 0, &lease);
+	raw_create(c, device, ON_DEV, 100, SLUICE_BLOB_RESERVE, "offered", leases);
+	raw_make(c, &leases[0]);
+	raw_create(c, device, ON_DEV, 5 * MIB, SLUICE_BLOB_RESERVE, "not offered", leases);
+	raw_other_says(say);
+}
+
+static void memory_outlives_who_made_it_and_what_was_not_sealed_does_not(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	struct raw_other other = raw_other_start(d, make_and_wait);
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	int fd;
+
+	raw_await(c, PLACE, 4 * MIB + UNIT + 6 * MIB, 0);
+	assert_int_equal(sluice_blob_exists(d->store, "offered"), 0);
+	raw_other_kill(&other);
+	raw_await(c, PLACE, 4 * MIB, 0);
+	assert_int_equal(raw_get(c, "sealed", &found), 0);
+	raw_hold(c, &found, &held);
+	fd = raw_region(c, held.record.place.memory);
+	assert_true(raw_memory_is(fd, held.record.place.memory));
+	close(fd);
+	assert_int_equal(raw_delete(c, "sealed"), 0);
+	raw_release(c, &held);
+	assert_true(raw_is_told(c, held.record.place.memory));
+	raw_end(c);
+	c = raw_new(d);
+	raw_await(c, PLACE, 0, 0);
+	raw_end(c);
+}
+
+static void read_and_wait(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	struct sl_found_item found;
+	struct sl_held_blob held;
+
+	raw_device(c, PLACE);
+	assert_int_equal(raw_get(c, "x", &found), 0);
+	raw_hold(c, &found, &held);
+	close(raw_region(c, held.record.place.memory));
+	raw_other_says(say);
+}
+
+static void a_reader_that_dies_lets_go(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	struct sl_lease lease;
+	struct raw_other other;
+
+	raw_put_ok(c, raw_device(c, PLACE).number, "x", UNIT, SLUICE_BLOB_ALONE, &lease);
+	other = raw_other_start(d, read_and_wait);
+	assert_int_equal(raw_delete(c, "x"), 0);
+	raw_tell(c, SL_DROP, lease.place.region);
+	sleep_ms(50);
+	raw_await(c, PLACE, UNIT, 0);
+	raw_other_kill(&other);
+	raw_await(c, PLACE, 0, 0);
+	raw_end(c);
+}
+
+/* Its socket is closed, and what it has mapped is not. */
+static void hang_up_and_wait(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	struct sl_lease lease;
+
+	raw_put_ok(c, raw_device(c, PLACE).number, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
+	raw_hang_up(c);
+	raw_other_says(say);
+}
+
+static void who_hangs_up_and_lives_is_named_until_it_is_dead(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	struct raw_other other = raw_other_start(d, hang_up_and_wait);
+	struct sl_lease leases[2 * SL_ITEMS_MOST];
+	char text[100];
+
+	assert_int_equal(raw_delete(c, "x"), 0);
+	raw_await(c, PLACE, 4 * MIB, 4 * MIB);
+	assert_int_equal(raw_create(c, 0, ON_DEV, 5 * MIB, 0, "y", leases), -ENOSPC);
+	snprintf(text, sizeof(text),
+	         "has 4194304, 4194304 of it deleted and still mapped, by process %d",
+	         (int)other.pid);
+	if (!strstr(c->m.refusal.text, text))
+		fail_msg("%s", c->m.refusal.text);
+	raw_other_kill(&other);
+	raw_await(c, PLACE, 0, 0);
+	raw_end(c);
+}
+
+/* -------------------------------------------------------------------------------------- slabs */
+
+static void small_blobs_lie_side_by_side(void **state)
+{
+	struct raw *c = raw_new(*state);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
+	char name[20];
+
+	for (unsigned i = 0; i < 1000; i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		raw_put_ok(c, device, name, 4096, 0, &lease);
+		assert_int_equal(lease.place.capacity, 32768);
+		assert_int_equal(lease.place.region_bytes, UNIT);
+		assert_int_equal(lease.make, i % 64 == 0);
+		assert_int_equal(lease.place.offset, i % 64 * 32768);
+	}
+	raw_await(c, PLACE, 16 * UNIT, 0);
+	raw_put_ok(c, device, "larger", MIB, 0, &lease);
+	assert_int_equal(lease.place.capacity, MIB);
+	raw_put_ok(c, device, "as large", MIB - 1, 0, &lease);
+	assert_int_equal(lease.make, 0);
+	assert_int_equal(lease.place.offset, MIB);
+	raw_put_ok(c, device, "alone", 10, SLUICE_BLOB_ALONE, &lease);
+	assert_int_equal(lease.place.capacity, UNIT);
+	raw_put_ok(c, raw_device(c, "emulated:1").number, "elsewhere", 10, 0, &lease);
+	assert_int_equal(lease.make, 1);
+	assert_int_equal(raw_create(c, device, ON_DEV, MIB + 1, 0, "", leases), 1);
+	assert_int_equal(leases[0].place.capacity, UNIT);
+	raw_end(c);
+}
+
+static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
+{
+	struct raw *c = raw_new(*state);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease leases[2 * SL_ITEMS_MOST], again[2 * SL_ITEMS_MOST];
+	struct sl_found_item found;
+	int count = raw_create(c, device, ON_DEV, 50000, 0, "", leases);
+
+	assert_int_equal(count, 16);
+	for (int i = 0; i < count; i++) {
+		assert_int_equal(leases[i].make, i == 0);
+		assert_int_equal(leases[i].place.region, leases[0].place.region);
+	}
+	assert_int_equal(raw_seal(c, &leases[1], "x", 50000, 0, 0, &found), -EINVAL);
+	/* Who was to make it has given up, and the next one is to. */
+	raw_tell(c, SL_ABORT, leases[0].ticket);
+	assert_true(raw_create(c, device, ON_DEV, 50000, 0, "", again) > 0);
+	assert_int_equal(again[0].place.region, leases[0].place.region);
+	assert_int_equal(again[0].make, 1);
+	raw_make(c, &again[0]);
+	assert_int_equal(raw_seal(c, &leases[1], "x", 50000, 0, 0, &found), 0);
+	/* And one more comes with the seal. */
+	assert_int_equal(found.lease.place.region, leases[0].place.region);
+	assert_int_equal(found.lease.make, 0);
+	raw_end(c);
+	c = raw_new(*state);
+	raw_await(c, PLACE, UNIT, 0);
+	raw_end(c);
+}
+
+static void make_slab_and_wait(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease first, second, third;
+
+	raw_put_ok(c, device, "first", 100, 0, &first);
+	raw_put_ok(c, device, "second", 100, 0, &second);
+	assert_int_equal(raw_delete(c, "first"), 0);
+	sleep_ms(50);
+	raw_put_ok(c, device, "third", 100, 0, &third);
+	assert_int_equal(third.place.region, first.place.region);
+	assert_int_equal(third.place.offset, first.place.offset);
+	raw_other_says(say);
+}
+
+static void a_range_is_used_again_by_its_owner_only(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	struct sl_lease lease;
+	struct raw_other other = raw_other_start(d, make_slab_and_wait);
+
+	raw_put_ok(c, 0, "mine", 100, 0, &lease);
+	assert_int_equal(lease.make, 1);
+	raw_await(c, PLACE, 2 * UNIT, 0);
+	assert_int_equal(raw_delete(c, "third"), 0);
+	raw_other_kill(&other);
+	raw_await(c, PLACE, 2 * UNIT, 0);
+	/* Its slab has free ranges, and nobody who may have them; it goes with its last blob. */
+	for (int i = 0; i < 63; i++)
+		raw_put_ok(c, 0, (const char[]){(char)('0' + i), 0}, 100, 0, &lease);
+	raw_await(c, PLACE, 2 * UNIT, 0);
+	assert_int_equal(raw_delete(c, "second"), 0);
+	raw_await(c, PLACE, UNIT, 0);
+	raw_end(c);
+}
+
+/* -------------------------------------------------------------------------------------- limits */
+
+static void a_device_has_a_budget(void **state)
+{
+	struct raw *c = raw_new(*state);
+	int32_t device = raw_device(c, PLACE).number, other = raw_device(c, "emulated:1").number;
+	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
+	struct sl_found_item found;
+
+	assert_int_equal(raw_device(c, PLACE).memory_limit, 8 * MIB);
+	assert_true(raw_device(c, "emulated:1").memory_limit == UINT64_MAX);
+	raw_put_ok(c, device, "x", 6 * MIB, 0, &lease);
+	assert_int_equal(raw_put(c, device, "y", 3 * MIB, 0, &lease, &found), -ENOSPC);
+	assert_non_null(strstr(c->m.refusal.text, "4194304 bytes of emulated:0 are needed, of "
+	                                          "8388608: user "));
+	raw_put_ok(c, device, "y", 2 * MIB, 0, &lease);
+	/* What a process has allocated itself is not limited. */
+	assert_true(raw_create(c, device, SLUICE_BLOB_OF_PROCESS, 100 * MIB, 0, "", leases) > 0);
+	assert_int_equal(raw_device(c, PLACE).memory_bytes, 8 * MIB);
+	raw_put_ok(c, other, "z", 16 * MIB, 0, &lease);
+	assert_int_equal(raw_put(c, other, "w", 1, 0, &lease, &found), -EDQUOT);
+	assert_non_null(strstr(c->m.refusal.text, "that a user may have"));
+	assert_int_equal(raw_put(c, other, "w", INT64_MAX / 2, 0, &lease, &found), -EDQUOT);
+	raw_end(c);
+}
+
+static void cached_blobs_of_that_device_make_room(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number, other = raw_device(c, "emulated:1").number;
+	struct sl_lease leases[4], lease;
+	struct sl_found_item found;
+	struct sl_held_blob held;
+	sluice_blob *host;
+
+	raw_put_ok(c, device, "held", UNIT, SLUICE_BLOB_CACHE, &leases[0]);
+	raw_put_ok(c, device, "cached", UNIT, SLUICE_BLOB_CACHE, &leases[1]);
+	raw_put_ok(c, device, "kept", UNIT, 0, &leases[2]);
+	raw_put_ok(c, other, "elsewhere", UNIT, SLUICE_BLOB_CACHE, &leases[3]);
+	host = put(d->store, "host", 100, SLUICE_BLOB_CACHE);
+	assert_ok(sluice_blob_release(host));
+	assert_int_equal(raw_get(c, "held", &found), 0);
+	raw_hold(c, &found, &held);
+	for (int i = 0; i < 4; i++)
+		raw_tell(c, SL_DROP, leases[i].place.region);
+	raw_put_ok(c, device, "new", 4 * MIB, 0, &lease);
+	assert_int_equal(sluice_blob_exists(d->store, "cached"), 0);
+	assert_int_equal(sluice_blob_exists(d->store, "held"), 1);
+	assert_int_equal(sluice_blob_exists(d->store, "kept"), 1);
+	assert_int_equal(sluice_blob_exists(d->store, "elsewhere"), 1);
+	assert_int_equal(sluice_blob_exists(d->store, "host"), 1);
+	assert_int_equal(raw_put(c, device, "more", UNIT, 0, &lease, &found), -ENOSPC);
+	raw_release(c, &held);
+	raw_put_ok(c, device, "more", UNIT, 0, &lease);
+	assert_int_equal(sluice_blob_exists(d->store, "held"), 0);
+	assert_int_equal(stats_of(d->store).dropped, 2);
+	raw_end(c);
+}
+
+/* Asks for more than there is; whether an answer comes within 50 ms. */
+static bool is_answered(struct raw *c, int32_t device, uint64_t bytes)
+{
+	raw_begin(c, SL_CREATE, 1);
+	c->m.create.items[0].bytes = bytes;
+	c->m.create.items[0].device = device;
+	c->m.create.items[0].kind = ON_DEV;
+	strcpy(c->m.create.items[0].name, "new");
+	c->m.create.items[0].flags = SLUICE_BLOB_RESERVE;
+	raw_send(c->fd, &c->m, c->m.head.bytes);
+	return poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 50) > 0;
+}
+
+static void create_waits_for_what_is_being_unmapped(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d), *reader = raw_new(d), *maker = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease lease;
+	double begun;
+	int fd;
+
+	for (int end = 0; end < 2; end++) {
+		raw_put_ok(maker, device, "x", 6 * MIB, SLUICE_BLOB_CACHE, &lease);
+		fd = raw_region(reader, lease.place.region);
+		assert_true(fd >= 0);
+		close(fd);
+		raw_device(maker, PLACE);
+		assert_false(is_answered(c, device, 3 * MIB));
+		/* It made way; and what waits is not seen. */
+		assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
+		assert_int_equal(raw_device(reader, PLACE).leaving_bytes, 6 * MIB);
+		begun = seconds_now();
+		raw_tell(maker, SL_DROP, lease.place.region);
+		assert_true(poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 50) == 0);
+		if (end == 0)
+			raw_tell(reader, SL_DROP, lease.place.region);
+		assert_true(raw_receive(c->fd, &c->m, NULL) > 0);
+		assert_int_equal(c->m.head.type, end == 0 ? SL_LEASES : SL_REFUSAL);
+		if (end == 0) {
+			assert_true(seconds_now() - begun < 1);
+			raw_tell(c, SL_ABORT, c->m.leases.items[0].ticket);
+			continue;
+		}
+		/* Nobody waits for ever for somebody who does not answer. */
+		assert_int_equal(c->m.head.error, -ENOSPC);
+		assert_true(seconds_now() - begun > 2);
+		assert_non_null(strstr(c->m.refusal.text, "deleted and still mapped, by process"));
+		/* And not at all for more than that would give. */
+		assert_true(is_answered(c, device, 9 * MIB));
+		assert_true(raw_receive(c->fd, &c->m, NULL) > 0);
+		/* Who waits and hangs up is forgotten. */
+		assert_false(is_answered(c, device, 3 * MIB));
+		raw_bye(c);
+		raw_tell(reader, SL_DROP, lease.place.region);
+		raw_await(reader, PLACE, 0, 0);
+	}
+	free(c);
+	raw_end(reader);
+	raw_end(maker);
+}
+
+/* ------------------------------------------------------------------------------ several, told */
+
+static void host_and_device_parts_are_sealed_together(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease leases[2];
+	int rc;
+
+	raw_begin(c, SL_CREATE, 2);
+	c->m.create.items[0].bytes = c->m.create.items[1].bytes = 100;
+	c->m.create.items[0].device = -1;
+	c->m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
+	c->m.create.items[1].device = device;
+	c->m.create.items[1].kind = ON_DEV;
+	assert_int_equal(raw_ask(c), 0);
+	memcpy(leases, c->m.leases.items, sizeof(leases));
+	assert_int_equal(leases[0].place.device, -1);
+	assert_int_equal(leases[0].make, 0);
+	assert_int_equal(leases[1].place.device, device);
+	for (int offered = 0; offered < 2; offered++) {
+		if (offered)
+			raw_make(c, &leases[1]);
+		raw_begin(c, SL_SEAL, 2);
+		for (int i = 0; i < 2; i++) {
+			c->m.seal.items[i].ticket = leases[i].ticket;
+			c->m.seal.items[i].bytes = 100;
+			strcpy(c->m.seal.items[i].name, i ? "device" : "host");
+		}
+		rc = raw_ask(c);
+		assert_int_equal(rc, offered ? 0 : -EINVAL);
+		assert_int_equal(sluice_blob_exists(d->store, "host"), offered);
+		assert_int_equal(sluice_blob_exists(d->store, "device"), offered);
+	}
+	raw_end(c);
+}
+
+static void stat_and_list_tell_the_place(void **state)
+{
+	struct raw *c = raw_new(*state);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease lease;
+	struct sl_info_item item;
+
+	raw_put_ok(c, device, "x", 3 * MIB, 0, &lease);
+	for (int list = 0; list < 2; list++) {
+		raw_begin(c, list ? SL_LIST : SL_STAT, 0);
+		if (list)
+			c->m.list.most = 10;
+		else
+			strcpy(c->m.one.key.name, "x");
+		assert_int_equal(raw_ask(c), 0);
+		assert_int_equal(c->m.head.count, 1);
+		item = c->m.info.items[0];
+		assert_int_equal(item.bytes, 3 * MIB);
+		assert_int_equal(item.memory, 4 * MIB);
+		assert_int_equal(item.device, device);
+		assert_int_equal(item.kind, ON_DEV);
+		assert_string_equal(item.place, PLACE);
+	}
+	raw_end(c);
+}
+
+static int setup_small(void **state)
+{
+	daemon_options = small;
+	return daemon_setup(state);
+}
+
+static int setup_plain(void **state)
+{
+	daemon_options = plain;
+	return daemon_setup(state);
+}
+
+#define plain_test(name) cmocka_unit_test_setup_teardown(name, setup_plain, daemon_teardown)
+#define small_test(name) cmocka_unit_test_setup_teardown(name, setup_small, daemon_teardown)
+
+int main(int argc, char **argv)
+{
+	const struct CMUnitTest tests[] = {
+		plain_test(a_device_has_one_number_for_all_also_after_the_server_died),
+		plain_test(nobody_makes_more_places_known_than_he_may),
+		plain_test(a_blob_is_on_a_device_that_is_known_and_not_public),
+		plain_test(memory_counts_until_everybody_has_unmapped_it),
+		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
+		plain_test(a_reader_that_dies_lets_go),
+		small_test(who_hangs_up_and_lives_is_named_until_it_is_dead),
+		plain_test(small_blobs_lie_side_by_side),
+		plain_test(leases_in_advance_are_of_memory_that_is_made_once),
+		plain_test(a_range_is_used_again_by_its_owner_only),
+		small_test(a_device_has_a_budget),
+		small_test(cached_blobs_of_that_device_make_room),
+		small_test(create_waits_for_what_is_being_unmapped),
+		plain_test(host_and_device_parts_are_sealed_together),
+		plain_test(stat_and_list_tell_the_place),
+	};
+
+	(void)argc;
+	row_start(1, argv);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
