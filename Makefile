@@ -5,7 +5,7 @@
 PREFIX ?= /usr/local
 prefix ?= $(PREFIX)
 
-.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-gpu bench-store-gpu format install clean help
+.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-store bench-gpu bench-store-gpu format install clean help
 
 all:
 	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
@@ -47,6 +47,12 @@ bench-writer:
 	@ninja -C build bench/bench_writer bench/bench_writer_frames
 	@bench/writer $(BENCH_FLAGS)
 
+bench-store:
+	@scripts/bootstrap bench
+	@$(MAKE) --no-print-directory all
+	@ninja -C build bench/bench_store bench/bench_catalogue
+	@bench/store $(BENCH_FLAGS)
+
 # On a machine with a GPU, which need not be Debian: nothing is installed, and what it lacks may lie in
 # carry/.
 bench-gpu:
@@ -79,6 +85,7 @@ help:
 	@echo 'make bench-local  compare with fio and dd; BENCH_FLAGS="--quick --gate"'
 	@echo 'make bench-http   compare with curl and aria2c, on an nginx of its own'
 	@echo 'make bench-writer compare with H5Dwrite, on frames of a simulation'
+	@echo 'make bench-store  the store beside bare sockets, memcpy and iceoryx'
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
 	@echo 'make bench-store-gpu hands memory of a GPU from process to process, by the store and without it'
 	@echo 'make format       format the sources with clang-format'

@@ -129,6 +129,9 @@ enum sluice_blob_flags {
 	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
 	 * by a seal of its own (-EINVAL). A public one takes no name from one that is not: -EEXIST. */
 	SLUICE_BLOB_REPLACE = 1 << 5,
+	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
+	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
+	SLUICE_BLOB_COLD = 1 << 16,
 };
 
 /* Start from SLUICE_BLOB_OPTIONS_INIT. */
@@ -150,7 +153,13 @@ struct sluice_blob_options {
  *
  * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
  * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. Nothing on a
- * device is SLUICE_BLOB_PUBLIC: its driver knows no seals.
+ * device is SLUICE_BLOB_PUBLIC: its driver knows no seals. While what was deleted there is being unmapped, and would be
+ * enough, the call waits for that, for 3 seconds at most.
+ *
+ * Memory that nobody has used before is made ready to be written: that of blobs of 8 MiB and more, as far as the
+ * kernel gives pages of 2 MiB, and with a few threads that are over when the call returns. That takes about as long
+ * as to copy as many bytes, where writing to it as it was would take ten times that. Memory of blobs that were
+ * deleted is ready as it is, and comes first.
  *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
  * left; the sentence says who holds what. -EDQUOT: more than a user may have; the sentence says of what.
@@ -174,6 +183,15 @@ SLUICE_API int sluice_blob_create_many(sluice_store *s, const struct sluice_blob
 
 /* The bytes, while they may be written: NULL after the seal. They are valid until the release. */
 SLUICE_API void *sluice_blob_mutable_data(sluice_blob *b);
+
+/*
+ * Makes n bytes at offset, which are about to be written, ready for it, as create does of blobs of 8 MiB and more
+ * without SLUICE_BLOB_COLD; does nothing where that was done or is not possible. By any number of threads for
+ * parts of their own. On an idle machine 4 MiB at a time, each followed by its write, is fastest. On a busy one a call
+ * may wait some milliseconds; the first that does so makes the rest of the blob ready, too. -EINVAL: beyond the
+ * blob. -EPERM: sealed.
+ */
+SLUICE_API int sluice_blob_warm(sluice_blob *b, size_t offset, size_t n);
 
 /* Replaces the metadata; before the seal. -EINVAL: it is wrong, or does not fit the blob. -EPERM: sealed. */
 SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob_metadata *m);
@@ -227,7 +245,7 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
-/* By id; ids are never used again. */
+/* By id; ids are never used again. One that has a name is found without the server by its name only. */
 SLUICE_API int sluice_blob_get_id(sluice_store *s, uint64_t id, int timeout_ms, sluice_blob **out);
 /*
  * The same, to be used by another device than the one it is on, which must be able to reach that. -ENOTSUP: it cannot. A
@@ -350,7 +368,8 @@ struct sluice_store_device {
 	uint64_t memory_bytes;  /* now: of blobs and of leases */
 	uint64_t leaving_bytes; /* now, of these: deleted, and still mapped by somebody */
 };
-/* One by one, index from 0; -ENOENT past the last one. A device is known once a blob was made there. */
+/* One by one, index from 0; -ENOENT past the last one. A device is known once a process has made a blob there, or
+ * asked for one, and if the daemon's options name it. */
 SLUICE_API int sluice_store_device(sluice_store *s, unsigned index,
                                    struct sluice_store_device *out);
 

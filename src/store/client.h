@@ -18,6 +18,7 @@
 
 #define SL_STOCK_MOST      128
 #define SL_MAPPING_BUCKETS 256
+#define SL_HUGE_PAGE       ((size_t)2 << 20)
 
 struct sl_device;
 struct sl_post;
@@ -46,6 +47,8 @@ struct sl_mapping {
 	char *base;
 	size_t bytes;
 	unsigned users;
+	/* Nobody had touched it when it was mapped for writing: of whoever has a lease of all of it. */
+	bool fresh;
 	bool writable;
 	bool stale; /* in no list: for its users only */
 	int fd;     /* of a public blob that is being made; -1 */
@@ -75,7 +78,8 @@ struct sluice_store {
 	bool connecting;
 	uint32_t serial;
 	uint32_t user;
-	uint64_t turn; /* of the server */
+	uint64_t turn;    /* of the server */
+	int64_t heard_at; /* the tick in which an answer came last */
 	struct sl_list mappings[SL_MAPPING_BUCKETS];
 	struct sl_list idle; /* mappings, the one that was used least recently first */
 	size_t idle_bytes;
@@ -133,6 +137,9 @@ struct sluice_blob {
 	/* In the catalogue, or ours, or NULL. */
 	const struct sl_record *record;
 	struct sl_record *own_record;
+	/* Its memory is a whole region that nobody had touched when it was created. */
+	_Atomic bool cold;
+	bool stays_cold; /* SLUICE_BLOB_COLD */
 };
 
 /* -------------------------------------------------------------------------------------- wire */
@@ -195,6 +202,11 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool ke
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
 void sl_mappings_forget(sluice_store *store, bool all);
 void sl_mappings_free(sluice_store *store);
+
+/* -------------------------------------------------------------------------------------- warm */
+
+/* At the end of its create: makes its memory ready to be written, if that is called for. */
+void sl_blob_warm(sluice_blob *blob);
 
 /* -------------------------------------------------------------------------------------- blob */
 

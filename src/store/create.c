@@ -17,10 +17,10 @@
 
 void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases, unsigned count)
 {
+	uint64_t left[SL_ITEMS_MOST];
 	union sl_message m;
-	unsigned left = 0;
+	unsigned n = 0;
 
-	sl_message_begin(&m, SL_ABORT, 0, SL_ITEMS_MOST);
 	pthread_mutex_lock(&store->mutex);
 	for (unsigned i = 0; store->turn == turn && i < count; i++) {
 		if (!leases[i].ticket)
@@ -28,14 +28,15 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 		sl_far_expect(store, &leases[i]);
 		if (store->stock_count < SL_STOCK_MOST)
 			store->stock[store->stock_count++] = leases[i];
-		else if (left < SL_ITEMS_MOST)
-			m.ids.items[left++].id = leases[i].ticket;
+		else if (n < SL_ITEMS_MOST)
+			left[n++] = leases[i].ticket;
 	}
 	pthread_mutex_unlock(&store->mutex);
-	if (!left)
+	if (!n)
 		return;
-	m.head.count = left;
-	m.head.bytes = (uint32_t)(sizeof(m.head) + left * sizeof(m.ids.items[0]));
+	sl_message_begin(&m, SL_ABORT, 0, n);
+	while (n--)
+		m.ids.items[n].id = left[n];
 	sl_tell(store, &m, turn);
 }
 
@@ -110,7 +111,7 @@ void sl_blob_free(sluice_blob *blob)
 
 static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
-	unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1,
+	unsigned known = ((SLUICE_BLOB_REPLACE << 1) - 1) | SLUICE_BLOB_COLD,
 		 both = SLUICE_BLOB_RESERVE | SLUICE_BLOB_REPLACE;
 
 	memset(to, 0, sizeof(*to));
@@ -162,7 +163,9 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 		blob->kind = SLUICE_BLOB_ON_DEVICE;
 	}
 	blob->bytes = request->bytes;
-	blob->flags = options.flags;
+	/* That one is none of the server's business. */
+	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
+	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;
 	strcpy(blob->name, name);
 	if (options.metadata)
 		rc = sluice_blob_set_metadata(blob, options.metadata);
@@ -295,6 +298,10 @@ static int map_blob(sluice_blob *blob)
 	if (place->offset + place->capacity > blob->mapping->bytes)
 		return sl_fail(-EPROTO, "a place beyond its region");
 	atomic_init(&blob->data, blob->mapping->base + place->offset);
+	if (place->capacity == blob->mapping->bytes) {
+		blob->cold = blob->mapping->fresh;
+		blob->mapping->fresh = false;
+	}
 	return 0;
 }
 
@@ -358,6 +365,8 @@ int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_reques
 		undo(blobs, made, rc);
 		return rc;
 	}
+	for (size_t i = 0; i < count; i++)
+		sl_blob_warm(blobs[i]);
 	sl_store_step("client: created");
 	memcpy(out, blobs, count * sizeof(*out));
 	return 0;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "store/devices.h"
@@ -47,6 +48,39 @@ static void free_told(sluice_store *store, struct sl_mapping *mapping, uint64_t 
 	sl_tell(store, &m, turn);
 }
 
+/* Large ones at multiples of a huge page, or none of these can be mapped as one. */
+static void *map_aligned(int fd, size_t bytes, int protection)
+{
+	size_t room = bytes + SL_HUGE_PAGE, before;
+	char *at;
+
+	if (bytes < SL_HUGE_PAGE)
+		return mmap(NULL, bytes, protection, MAP_SHARED, fd, 0);
+	at = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (at == MAP_FAILED)
+		return MAP_FAILED;
+	before = -(uintptr_t)at % SL_HUGE_PAGE;
+	if (mmap(at + before, bytes, protection, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+		int error = errno;
+
+		munmap(at, room);
+		errno = error;
+		return MAP_FAILED;
+	}
+	if (before)
+		munmap(at, before);
+	if (before < SL_HUGE_PAGE)
+		munmap(at + before + bytes, SL_HUGE_PAGE - before);
+	return at + before;
+}
+
+static bool is_untouched(int fd)
+{
+	struct stat st;
+
+	return !fstat(fd, &st) && !st.st_blocks;
+}
+
 static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
                struct sl_mapping **out)
 {
@@ -64,8 +98,8 @@ static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd
 		free(mapping);
 		return rc;
 	}
-	mapping->base = mmap(NULL, m.memory.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ,
-	                     MAP_SHARED, fd, 0);
+	mapping->base =
+		map_aligned(fd, m.memory.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (mapping->base == MAP_FAILED) {
 		rc = sl_fail(-errno, "cannot map %llu bytes: %s",
 		             (unsigned long long)m.memory.bytes, sl_error_text(-errno));
@@ -76,6 +110,7 @@ static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd
 	/* A child that outlives us shall not write into what is others' by then. */
 	if (writable)
 		madvise(mapping->base, m.memory.bytes, MADV_DONTFORK);
+	mapping->fresh = writable && m.memory.bytes >= SL_HUGE_PAGE && is_untouched(fd);
 	if (!keep_fd)
 		close(fd);
 	mapping->fd = keep_fd ? fd : -1;

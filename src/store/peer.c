@@ -137,7 +137,7 @@ void sl_peer_accept(struct sl_server *server)
 	peer->fd = fd;
 	peer->pid = who.pid;
 	peer->uid = who.uid;
-	peer->hello_by = sl_now() + HELLO_NS;
+	peer->hello_by = server->now + HELLO_NS;
 	event.data.ptr = &peer->socket;
 	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event)) {
 		close(fd);
@@ -439,7 +439,7 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	at = (peer->pin_first + peer->pin_count++) % SL_PINS_MOST;
 	peer->pins[at].serial = serial;
 	peer->pins[at].slot = slot;
-	peer->pins[at].until = sl_now() + PIN_NS;
+	peer->pins[at].until = server->now + PIN_NS;
 	sl_catalogue_pin(peer->owner->catalogue, slot);
 	sl_server_at(server, peer->pins[at].until);
 }

@@ -148,11 +148,12 @@ int sl_name_check(const char *name, size_t size, bool empty)
 /* A string of a message: a name, and nothing behind it. */
 static int check_string(const char text[SL_NAME_BYTES], bool empty)
 {
+	static const char zeros[SL_NAME_BYTES];
 	int rc = sl_name_check(text, SL_NAME_BYTES, empty);
+	size_t length = strnlen(text, SL_NAME_BYTES);
 
-	for (size_t i = strnlen(text, SL_NAME_BYTES); !rc && i < SL_NAME_BYTES; i++)
-		if (text[i])
-			rc = sl_fail(-EPROTO, "there is something behind the end of a name");
+	if (!rc && memcmp(text + length, zeros, SL_NAME_BYTES - length))
+		rc = sl_fail(-EPROTO, "there is something behind the end of a name");
 	return rc;
 }
 

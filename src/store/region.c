@@ -17,6 +17,8 @@
 
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
+/* New memory of this size takes longer to be touched than any sweep does. */
+#define LARGE (UINT64_C(1) << 20)
 
 static unsigned class_of(uint64_t range_bytes)
 {
@@ -104,7 +106,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	struct sl_region *region;
 	struct stat st;
 
-	if (kept->device >= 0)
+	if (kept->memory > SLUICE_BLOB_ON_HOST)
 		return sl_device_region_open(server, row, out);
 	if (!owner || fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
 	    (seals & SEALS) != SEALS ||
@@ -393,6 +395,11 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	struct sl_ticket *ticket;
 	int rc;
 
+	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
+	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && peer->owner->sweep) {
+		sl_blob_sweep(server, peer->owner);
+		region = find_free(peer, wanted);
+	}
 	if (!region && !make) {
 		*out = NULL;
 		return 0;

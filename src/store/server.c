@@ -8,6 +8,7 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "store/keeper.h"
@@ -15,8 +16,9 @@
 
 #define EVENTS 64
 /* The least between two sweeps, and how much longer than a sweep took. */
-#define SWEEP_NS   INT64_C(200000)
-#define SWEEP_REST 8
+#define SWEEP_NS      INT64_C(200000)
+#define SWEEP_REST    8
+#define SWEEP_LATE_NS INT64_C(1000000)
 /* How often what was deleted and is held is looked at though nobody has said anything. */
 #define LOOK_NS INT64_C(1000000000)
 #define TICK_NS INT64_C(1000000000)
@@ -28,8 +30,9 @@ void sl_server_at(struct sl_server *server, int64_t when)
 
 /* -------------------------------------------------------------------------------------- timer */
 
-static void sweep(struct sl_server *server, int64_t now)
+static void sweep(struct sl_server *server)
 {
+	int64_t now = server->now;
 	bool wanted = false;
 
 	sl_list_each (link, &server->owners)
@@ -37,7 +40,8 @@ static void sweep(struct sl_server *server, int64_t now)
 	if (!wanted)
 		return;
 	if (now < server->sweep_at) {
-		sl_server_at(server, server->sweep_at);
+		/* Any request that comes by then does it on its way. */
+		sl_server_at(server, server->sweep_at + SWEEP_LATE_NS);
 		return;
 	}
 	sl_list_each (link, &server->owners) {
@@ -49,7 +53,8 @@ static void sweep(struct sl_server *server, int64_t now)
 		if (owner->dying)
 			sl_server_at(server, now + LOOK_NS);
 	}
-	server->sweep_at = sl_now() + SL_MAX(SWEEP_NS, (sl_now() - now) * SWEEP_REST);
+	server->now = sl_now();
+	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
 }
 
 /* Whoever lets go of what was deleted says so; this is for those who could not. */
@@ -70,12 +75,12 @@ static void look_again(struct sl_server *server, int64_t now)
 
 static void timers(struct sl_server *server)
 {
-	int64_t now;
+	int64_t now = server->now;
 
-	sweep(server, sl_now());
+	sweep(server);
 	if (server->device_waits.look)
-		sl_device_waits_run(server, sl_now());
-	if (server->timer == SL_FOREVER || (now = sl_now()) < server->timer)
+		sl_device_waits_run(server, now);
+	if (now < server->timer)
 		return;
 	server->timer = SL_FOREVER;
 	sl_get_expire(server, now);
@@ -87,17 +92,27 @@ static void timers(struct sl_server *server)
 		sl_peer_settle(server, peer, 0, now);
 	}
 	look_again(server, now);
-	sweep(server, now);
+	sweep(server);
 }
 
-static int timeout_of(const struct sl_server *server)
+/* Not by a time-out of each wait, which costs a tenth of a request. When it comes too early that does no harm. */
+static void set_alarm(struct sl_server *server)
 {
-	int64_t rest;
+	struct itimerspec when = {.it_value = {.tv_sec = server->timer / 1000000000,
+	                                       .tv_nsec = server->timer % 1000000000}};
 
-	if (server->timer == SL_FOREVER)
-		return -1;
-	rest = server->timer - sl_now();
-	return rest <= 0 ? 0 : (int)SL_MIN((rest + 999999) / 1000000, 1000000);
+	if (server->timer >= server->alarm_at)
+		return;
+	timerfd_settime(server->alarm_fd, TFD_TIMER_ABSTIME, &when, NULL);
+	server->alarm_at = server->timer;
+}
+
+static void alarm_event(struct sl_server *server)
+{
+	uint64_t times;
+
+	(void)!read(server->alarm_fd, &times, sizeof(times));
+	server->alarm_at = SL_FOREVER;
 }
 
 /* ------------------------------------------------------------------------------------ events */
@@ -151,6 +166,9 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 	case SL_SOURCE_SIGNALS:
 		signal_event(server);
 		break;
+	case SL_SOURCE_ALARM:
+		alarm_event(server);
+		break;
 	case SL_SOURCE_PEER:
 		if (!source->peer->gone)
 			sl_peer_event(server, source->peer, events);
@@ -167,10 +185,13 @@ static int loop(struct sl_server *server)
 	struct epoll_event events[EVENTS];
 
 	while (!server->stopping) {
-		int count = epoll_wait(server->epoll, events, EVENTS, timeout_of(server));
+		int count;
 
+		set_alarm(server);
+		count = epoll_wait(server->epoll, events, EVENTS, -1);
 		if (count < 0 && errno != EINTR)
 			return sl_fail(-errno, "epoll_wait: %s", sl_error_text(-errno));
+		server->now = sl_now();
 		for (int i = 0; i < count; i++)
 			dispatch(server, events[i].data.ptr, events[i].events);
 		timers(server);
@@ -194,9 +215,12 @@ static int prepare(struct sl_server *server)
 	signal(SIGPIPE, SIG_IGN);
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
 	server->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	if (server->epoll < 0 || server->signals < 0)
+	server->alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	if (server->epoll < 0 || server->signals < 0 || server->alarm_fd < 0)
 		return sl_fail(-errno, "cannot begin: %s", sl_error_text(-errno));
 	rc = watch(server, server->signals, &server->signal);
+	if (!rc)
+		rc = watch(server, server->alarm_fd, &server->alarm);
 	if (!rc)
 		rc = watch(server, server->vault->peer, &server->keeper);
 	return rc;
@@ -219,6 +243,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->listener.kind = SL_SOURCE_LISTENER;
 	server->keeper.kind = SL_SOURCE_KEEPER;
 	server->signal.kind = SL_SOURCE_SIGNALS;
+	server->alarm.kind = SL_SOURCE_ALARM;
 	sl_list_init(&server->owners);
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
@@ -228,8 +253,8 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 		sl_list_init(&server->regions[i]);
 		sl_list_init(&server->tickets[i]);
 	}
-	server->begun = sl_now();
-	server->timer = SL_FOREVER;
+	server->begun = server->now = sl_now();
+	server->timer = server->alarm_at = SL_FOREVER;
 	server->offered = -1;
 	sl_list_init(&server->device_waits.list);
 	rc = prepare(server);

@@ -179,6 +179,7 @@ enum sl_source_kind {
 	SL_SOURCE_LISTENER,
 	SL_SOURCE_KEEPER,
 	SL_SOURCE_SIGNALS,
+	SL_SOURCE_ALARM,
 	SL_SOURCE_PEER,
 	SL_SOURCE_DEATH
 };
@@ -235,15 +236,17 @@ struct sl_server {
 	struct sl_server *before; /* of which this process is a copy; not looked at */
 	struct sl_vault *vault;
 	const struct sl_server_settings *settings;
-	int epoll, signals;
+	int epoll, signals, alarm_fd;
 	bool stopping, keeper_gone;
-	struct sl_source listener, keeper, signal;
+	struct sl_source listener, keeper, signal, alarm;
 	struct sl_list owners, peers, strangers, dead, waits;
 	unsigned stranger_count, peer_count;
 	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
 	uint64_t last_ticket;
 	unsigned watchers;
+	int64_t now;          /* when this turn of the loop began */
 	int64_t begun, timer; /* when something is due; SL_FOREVER */
+	int64_t alarm_at;     /* when the loop is woken, at that time or before it */
 	int64_t sweep_at, look_at;
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];

@@ -19,7 +19,7 @@ static void listen_to(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
-static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
+static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
 {
 	struct iovec io = {(void *)data, bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -27,16 +27,26 @@ static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
 	struct cmsghdr *header = (struct cmsghdr *)control;
 	ssize_t n;
 
-	if (fd >= 0) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(sizeof(int));
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	}
+	message.msg_control = control;
+	message.msg_controllen = CMSG_SPACE(sizeof(int));
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
 	do
 		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
+{
+	ssize_t n;
+
+	if (fd >= 0)
+		return send_with(socket, data, bytes, fd);
+	do
+		n = send(socket, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
 	return n;
 }
@@ -220,7 +230,7 @@ static int check_received(struct sl_server *server, const struct msghdr *message
 {
 	int rc;
 
-	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC) || descriptors > 1)
+	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
 	rc = sl_message_check(&server->in, n, true);
 	if (!rc && descriptors != (server->in.head.type == SL_OFFER))

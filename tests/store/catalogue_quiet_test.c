@@ -3,13 +3,10 @@
  * A get of what is there, and its release, make no system call: in a process that the kernel kills at any of them
  * but exit. And how long they take, with a client's look at what it has mapped already.
  */
+#include "store/forbid.h"
 #include "store/shop.h"
 
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -22,20 +19,6 @@ static struct {
 	uint64_t generation;
 	const void *bytes;
 } mapped[SL_SLOTS_LEAST];
-
-static bool forbid_system_calls(void)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_exit_group, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-	};
-	struct sock_fprog program = {.len = COUNT_OF(filter), .filter = filter};
-
-	return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
-	       prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
-}
 
 /* 0: all were there. */
 static int get_and_release(unsigned rounds)

@@ -201,17 +201,61 @@ static void hang_up_and_wait(const struct daemon *d, int say)
 	raw_other_says(say);
 }
 
+/* Nobody waits for what will not come. */
+static void assert_refused_at_once(struct raw *c, uint64_t bytes)
+{
+	struct sl_lease leases[2 * SL_ITEMS_MOST];
+	double begun = seconds_now();
+
+	assert_int_equal(raw_create(c, 0, ON_DEV, bytes, 0, "y", leases), -ENOSPC);
+	assert_true(seconds_now() - begun < 2);
+}
+
+/* The same of one who has it mapped for reading, and holds no blob in it. */
+static void read_and_hang_up(const struct daemon *d, int say)
+{
+	struct raw *c = raw_new(d);
+	struct sl_found_item found;
+	struct sl_held_blob held;
+
+	raw_device(c, PLACE);
+	assert_int_equal(raw_get(c, "x", &found), 0);
+	raw_hold(c, &found, &held);
+	close(raw_region(c, held.record.place.memory));
+	raw_release(c, &held);
+	raw_hang_up(c);
+	raw_other_says(say);
+}
+
+static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	struct sl_lease lease;
+	struct raw_other other;
+
+	raw_put_ok(c, raw_device(c, PLACE).number, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
+	other = raw_other_start(d, read_and_hang_up);
+	assert_int_equal(raw_delete(c, "x"), 0);
+	raw_tell(c, SL_DROP, lease.place.region);
+	sleep_ms(50);
+	raw_await(c, PLACE, 4 * MIB, 4 * MIB);
+	assert_refused_at_once(c, 5 * MIB);
+	raw_other_kill(&other);
+	raw_await(c, PLACE, 0, 0);
+	raw_end(c);
+}
+
 static void who_hangs_up_and_lives_is_named_until_it_is_dead(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
 	struct raw_other other = raw_other_start(d, hang_up_and_wait);
-	struct sl_lease leases[2 * SL_ITEMS_MOST];
 	char text[100];
 
 	assert_int_equal(raw_delete(c, "x"), 0);
 	raw_await(c, PLACE, 4 * MIB, 4 * MIB);
-	assert_int_equal(raw_create(c, 0, ON_DEV, 5 * MIB, 0, "y", leases), -ENOSPC);
+	assert_refused_at_once(c, 5 * MIB);
 	snprintf(text, sizeof(text),
 	         "has 4194304, 4194304 of it deleted and still mapped, by process %d",
 	         (int)other.pid);
@@ -532,6 +576,7 @@ int main(int argc, char **argv)
 		plain_test(memory_counts_until_everybody_has_unmapped_it),
 		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
 		plain_test(a_reader_that_dies_lets_go),
+		small_test(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead),
 		small_test(who_hangs_up_and_lives_is_named_until_it_is_dead),
 		plain_test(small_blobs_lie_side_by_side),
 		plain_test(leases_in_advance_are_of_memory_that_is_made_once),

@@ -28,6 +28,31 @@ static void memory_that_is_short_is_named(void **state)
 	assert_idle(d->store);
 }
 
+static void memory_of_what_was_deleted_is_used_before_new_one(void **state)
+{
+	struct daemon *d = *state;
+	uint64_t memory = 0;
+
+	for (int i = 0; i < 20; i++) {
+		sluice_blob *blobs[2];
+
+		for (int k = 0; k < 2; k++)
+			assert_ok(sluice_blob_create(d->store, k ? "b" : "a", 2 * MIB, -1, NULL,
+			                             &blobs[k]));
+		for (int k = 0; k < 2; k++)
+			assert_ok(sluice_blob_seal(blobs[k]));
+		for (int k = 0; k < 2; k++)
+			assert_ok(sluice_blob_release(blobs[k]));
+		if (!memory)
+			memory = stats_of(d->store).memory_bytes;
+		assert_int_equal(stats_of(d->store).memory_bytes, memory);
+		/* The second one comes too soon after the first for the server to look for holders again. */
+		assert_ok(sluice_blob_delete(d->store, "a"));
+		assert_ok(sluice_blob_delete(d->store, "b"));
+	}
+	assert_idle(d->store);
+}
+
 static void what_a_client_might_need_next_is_not_kept_from_others(void **state)
 {
 	struct daemon *d = *state;
@@ -128,6 +153,7 @@ int main(int argc, char **argv)
 		"--memory", "64M", "--quota-blobs", "64", "--quota-clients", "5", NULL};
 	const struct CMUnitTest tests[] = {
 		daemon_test(memory_that_is_short_is_named),
+		daemon_test(memory_of_what_was_deleted_is_used_before_new_one),
 		daemon_test(what_a_client_might_need_next_is_not_kept_from_others),
 		daemon_test(caches_go_first_but_not_what_is_held_or_pinned),
 		daemon_test(a_user_has_so_many_blobs),

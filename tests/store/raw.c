@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -420,6 +421,7 @@ struct raw_other raw_other_start(const struct daemon *d,
                                  void (*run)(const struct daemon *d, int say))
 {
 	struct raw_other other;
+	pid_t parent = getpid();
 	int pair[2];
 	char byte;
 
@@ -427,8 +429,10 @@ struct raw_other raw_other_start(const struct daemon *d,
 	other.pid = fork();
 	assert_true(other.pid >= 0);
 	if (!other.pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		close(pair[0]);
-		run(d, pair[1]);
+		if (getppid() == parent)
+			run(d, pair[1]);
 		_exit(0);
 	}
 	close(pair[1]);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What only CUDA has of blobs on devices: addresses on a bus, captured streams, its numbers in tensors. Over the fake driver. */
+#include "store/daemon.h"
+#include "unit/cuda.h"
+
+enum { THREAD_LOCAL = 1 };
+
+static void a_stream_that_is_captured_does_not_seal(void **state)
+{
+	struct daemon *d = *state;
+	sluice_stream stream;
+	sluice_blob *blob;
+	CUgraph graph;
+
+	assert_ok(sluice_stream_new(cuda_number, &stream));
+	assert_ok(sluice_blob_create(d->store, "x", 100, cuda_number, NULL, &blob));
+	assert_int_equal(cu.cuCtxPushCurrent_v2(cuda_primaries[0]), 0);
+	assert_int_equal(cu.cuStreamBeginCapture_v2(stream, THREAD_LOCAL), 0);
+	assert_refused(sluice_blob_seal_on(blob, stream), EINVAL, "captur");
+	assert_refused(sluice_blob_wait_sealed(blob, 0), EINVAL, "nobody");
+	/* The capture has not suffered. */
+	assert_int_equal(cu.cuStreamEndCapture(stream, &graph), 0);
+	assert_non_null(graph);
+	assert_int_equal(cu.cuGraphDestroy(graph), 0);
+	assert_int_equal(cu.cuCtxPopCurrent_v2(NULL), 0);
+	assert_ok(sluice_blob_seal_on(blob, stream));
+	assert_ok(sluice_blob_wait_sealed(blob, 20000));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_ok(sluice_stream_free(stream));
+	assert_idle(d->store);
+}
+
+static void a_default_stream_is_that_of_the_blob_s_device(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob;
+
+	for (int device = cuda_number; device < cuda_number + 2; device++) {
+		assert_ok(sluice_blob_create(d->store, "x", 100, device, NULL, &blob));
+		assert_ok(sluice_blob_seal_on(blob, SLUICE_STREAM_DEFAULT));
+		assert_ok(sluice_blob_wait_sealed(blob, 20000));
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, "x"));
+	}
+	assert_idle(d->store);
+}
+
+/* As dlpack.h has it. */
+struct managed {
+	void *data;
+	int32_t device_type, device_id, ndim;
+	uint8_t code, bits;
+	uint16_t lanes;
+	int64_t *shape, *strides;
+	uint64_t byte_offset;
+	void *context;
+	void (*deleter)(struct managed *);
+};
+
+static void a_tensor_has_the_number_that_cuda_has_for_its_device(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
+	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	struct managed *tensor;
+	sluice_blob *blob;
+	void *out;
+
+	m.type = SLUICE_UINT8;
+	m.rank = 1;
+	m.shape[0] = 100;
+	o.metadata = &m;
+	for (int i = 0; i < 2; i++) {
+		assert_ok(sluice_blob_create(d->store, "t", 100, cuda_number + i, &o, &blob));
+		assert_ok(sluice_blob_seal(blob));
+		assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
+		tensor = out;
+		assert_int_equal(tensor->device_type, 2);
+		assert_int_equal(tensor->device_id, i);
+		assert_ptr_equal(tensor->data, sluice_blob_data(blob));
+		tensor->deleter(tensor);
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, "t"));
+	}
+	assert_idle(d->store);
+}
+
+static void a_place_is_an_address_on_the_bus(void **state)
+{
+	struct daemon *d = *state;
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	struct sluice_device description = {.size = sizeof(description)};
+	sluice_blob *blob;
+
+	for (int device = cuda_number; device < cuda_number + 2; device++) {
+		assert_ok(sluice_device_describe(device, &description));
+		assert_ok(sluice_blob_create(d->store, "x", 100, device, NULL, &blob));
+		assert_ok(sluice_blob_seal(blob));
+		assert_ok(sluice_blob_stat(d->store, "x", &info));
+		assert_non_null(description.pci);
+		assert_string_equal(info.place, description.pci);
+		assert_int_equal(info.device, device);
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, "x"));
+	}
+	assert_idle(d->store);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "64M", NULL};
+	const struct CMUnitTest tests[] = {
+		daemon_test(a_stream_that_is_captured_does_not_seal),
+		daemon_test(a_default_stream_is_that_of_the_blob_s_device),
+		daemon_test(a_tensor_has_the_number_that_cuda_has_for_its_device),
+		daemon_test(a_place_is_an_address_on_the_bus),
+	};
+
+	row_start(1, argv);
+	(void)argc;
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, cuda_setup, NULL);
+}
