@@ -161,10 +161,12 @@ struct sluice_blob_options {
  * as to copy as many bytes, where writing to it as it was would take ten times that. Memory of blobs that were
  * deleted is ready as it is, and comes first.
  *
+ * If memory is short and the daemon spills, the call waits until there is room, for a minute at most.
+ *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
- * left; the sentence says who holds what. -EDQUOT: more than a user may have; the sentence says of what.
- * -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is not there, or its
- * memory cannot be shared.
+ * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: more than a user may have; the
+ * sentence says of what. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
+ * not there, or its memory cannot be shared.
  * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
  */
 SLUICE_API int sluice_blob_create(sluice_store *s, const char *name, size_t n, int device,
@@ -240,8 +242,10 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
 
 /*
  * Gets a sealed blob, mapped read-only. With a time-out other than 0 it waits for somebody to create and
- * seal it: for ever if it is negative. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
- * -EMFILE, -ENOMEM: it cannot be mapped. -ECONNREFUSED as above.
+ * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
+ * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
+ * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC, -EDQUOT: there is no
+ * memory for it. It stays, and may be tried again. -ECONNREFUSED as above.
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -304,19 +308,26 @@ SLUICE_API int sluice_blob_delete(sluice_store *s, const char *name);
 SLUICE_API int sluice_blob_delete_id(sluice_store *s, uint64_t id);
 /* 1: there is a sealed blob of that name; 0: there is none; or an error. */
 SLUICE_API int sluice_blob_exists(sluice_store *s, const char *name);
-/* Keeps it in memory whatever happens, or no longer. -ENOENT, -EACCES. */
+/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT, -EACCES;
+ * -EIO, -ENOSPC, -EDQUOT as for get: then it is not pinned. */
 SLUICE_API int sluice_blob_pin(sluice_store *s, const char *name, int pinned);
 
-enum sluice_blob_state { SLUICE_BLOB_IS_CREATED = 1, SLUICE_BLOB_IS_SEALED, SLUICE_BLOB_IS_DYING };
+enum sluice_blob_state {
+	SLUICE_BLOB_IS_CREATED = 1,
+	SLUICE_BLOB_IS_SEALED,
+	SLUICE_BLOB_IS_DYING,
+	SLUICE_BLOB_IS_SPILLED, /* sealed, and in a file; get brings it back */
+};
 /* What is told of a blob without getting it. */
 struct sluice_blob_info {
 	size_t size; /* in: sizeof(struct sluice_blob_info) */
 	char name[SLUICE_BLOB_NAME_MOST + 1];
 	uint64_t id;
 	uint64_t bytes;
-	uint64_t memory;  /* that it takes, rounded up as its memory is handed out */
-	int device;       /* -1: the host */
-	int state;        /* of enum sluice_blob_state */
+	uint64_t
+		memory; /* that it takes, rounded up as its memory is handed out; 0: it is spilled */
+	int device;     /* -1: the host */
+	int state;      /* of enum sluice_blob_state */
 	unsigned flags;   /* of enum sluice_blob_flags */
 	unsigned holders; /* clients that hold it; 0 in a list */
 	uint32_t user;    /* whose it is: uid */
@@ -353,6 +364,13 @@ struct sluice_store_stats {
 	uint64_t requests, refused;             /* messages; of those, answered by an error */
 	uint64_t replacements;                  /* servers before this one */
 	uint64_t up_ns;                         /* since the server began */
+	/* 0, all of them, if the daemon has no place to spill to. */
+	uint64_t spilled;       /* now: blobs that are in files only */
+	uint64_t spilled_bytes; /* now: in files, of these, and of others that have a copy there */
+	uint64_t
+		spill_limit; /* bytes that may be in files; UINT64_MAX: as much as there is place */
+	uint64_t spills, returns; /* blobs that left memory; that came back */
+	uint64_t spill_failures;  /* files that could not be written, or read */
 };
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
 

@@ -14,9 +14,10 @@
 
 static const char *state_name(int state)
 {
-	return state == SLUICE_BLOB_IS_CREATED ? "created"
-	       : state == SLUICE_BLOB_IS_DYING ? "dying"
-	                                       : "sealed";
+	return state == SLUICE_BLOB_IS_CREATED   ? "created"
+	       : state == SLUICE_BLOB_IS_DYING   ? "dying"
+	       : state == SLUICE_BLOB_IS_SPILLED ? "spilled"
+	                                         : "sealed";
 }
 
 static void flag_names(const struct sluice_blob_info *info, char text[LONG_TEXT])
@@ -194,6 +195,12 @@ static const struct figure {
 	FIGURE(gets, EVER, "gets that asked the server"),
 	FIGURE(deletes, EVER, "blobs deleted"),
 	FIGURE(dropped, EVER, "blobs dropped because memory was short"),
+	FIGURE(spilled, NOW, "blobs spilled to files"),
+	FIGURE(spilled_bytes, BYTES, "in files"),
+	FIGURE(spill_limit, BYTES, "that may be in files"),
+	FIGURE(spills, EVER, "blobs spilled because memory was short"),
+	FIGURE(returns, EVER, "of those, brought back"),
+	FIGURE(spill_failures, EVER, "files not written, or not read"),
 	FIGURE(requests, EVER, "requests"),
 	FIGURE(refused, EVER, "requests answered by an error"),
 	FIGURE(replacements, EVER, "servers before this one"),

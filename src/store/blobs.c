@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "store/server.h"
+#include "store/spill.h"
 
 /* Leases of small blobs that a client gets besides the one it asked for. */
 #define IN_ADVANCE 15
@@ -83,7 +83,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	owner->top = SL_MAX(owner->top, slot + 1);
 	*(sealed ? &owner->sealed : &owner->created) += 1;
 	owner->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
-	ticket->region->slot = slot;
+	ticket->region->slots[ticket->range] = slot;
 	sl_catalogue_record(owner->catalogue, slot, &made);
 	sl_owner_add(owner, slot, made.key.id);
 	if (replaced != SL_NO_SLOT)
@@ -160,12 +160,18 @@ static int take_name(struct sl_server *server, struct sl_ticket *ticket,
 	return rc;
 }
 
+int sl_blob_wait(struct sl_server *server, struct sl_peer *peer)
+{
+	return server->device_waits.error ? sl_device_wait(server, peer)
+	                                  : sl_park_request(server, peer);
+}
+
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 {
 	int rc = sl_blob_try_create(server, peer);
 
 	if (rc == -EINPROGRESS)
-		rc = sl_device_wait(server, peer);
+		rc = sl_blob_wait(server, peer);
 	if (rc)
 		sl_peer_refuse(server, peer, server->in.head.serial, rc);
 }
@@ -177,6 +183,7 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 	struct sl_ticket *tickets[2 * SL_ITEMS_MOST];
 	int rc = 0;
 
+	server->device_waits.error = 0;
 	while (!rc && count < asked) {
 		rc = take_memory(server, peer, &request->items[count], &tickets[count]);
 		count += !rc;
@@ -194,7 +201,8 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 	for (unsigned i = 0; asked == 1 && i < IN_ADVANCE; i++) {
 		struct sl_wanted wanted = wanted_by(&request->items[0]);
 
-		if (!sl_wanted_small(&wanted))
+		if (!sl_wanted_small(&wanted) ||
+		    peer->leased_bytes > server->settings->user_bytes / ADVANCE_PART)
 			break;
 		wanted.flags = 0;
 		if (sl_ticket_new(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
@@ -353,7 +361,8 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 		/* Back to what it was: memory without a name. */
 		owner->blobs[tickets[i]->slot].region = NULL;
 		sl_blob_forget(owner, tickets[i]->slot);
-		tickets[i]->slot = tickets[i]->region->slot = SL_NO_SLOT;
+		tickets[i]->region->slots[tickets[i]->range] = SL_NO_SLOT;
+		tickets[i]->slot = SL_NO_SLOT;
 	}
 	for (unsigned i = 0; !rc && i < count; i++)
 		if (fresh >> i & 1)
@@ -375,7 +384,9 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	struct sl_ticket *next = NULL;
 
 	sl_catalogue_record(owner->catalogue, slot, &record);
-	sl_peer_pin(server, peer, serial, slot);
+	sl_peer_pin(server, peer, serial, owner, slot);
+	if (server->spill)
+		ticket->region->stamp = ++server->spill->last_stamp;
 	sl_ticket_free(server, ticket, true);
 	*out = (struct sl_found_item){.id = record.key.id,
 	                              .generation = sl_catalogue_generation(owner->catalogue, slot),
@@ -439,6 +450,8 @@ void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t s
 	sl_watch_tell(server, owner, slot, SLUICE_WATCH_DELETED);
 	sl_blob_forget(owner, slot);
 	server->counts.deletes++;
+	/* Whoever waits until it is back. */
+	sl_get_wake(server, owner, slot);
 }
 
 struct sweep {
@@ -459,7 +472,8 @@ static void left(void *argument, uint32_t slot, enum sl_left what)
 		return;
 	sweep->owner->dying--;
 	if (blob->region) {
-		sweep->server->blob_bytes -= sl_region_host_bytes(blob->region);
+		if (!blob->region->away)
+			sweep->server->blob_bytes -= sl_region_host_bytes(blob->region);
 		sl_range_give(sweep->server, blob->region, blob->range);
 	}
 	sl_owner_remove(sweep->owner, slot);

@@ -44,7 +44,8 @@
  *     blob is touched before that; while the word is LEAVING no get succeeds; a get that began before and
  *     looks again after SEALED was restored, under the same generation, holds what nobody has moved;
  *   - the window of a client's references is read by d3 as the references are, and written before them.
- * tests/model/catalogue.pml has this protocol for Spin, with each of these steps left out in turn.
+ * tests/model/catalogue.pml has this protocol for Spin, with each of these steps left out in turn. What happens to
+ * the bytes while a blob is AWAY is said in spill.h; it may also become SEALED again where it was.
  *
  * A reader trusts nothing that it finds in the index or in a segment: what is missing, unfinished, changing
  * or not plausible means "ask the server", which knows. So the index may be wrong for a moment, in one

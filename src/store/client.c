@@ -177,7 +177,10 @@ int sluice_blob_exists(sluice_store *store, const char *name)
 
 	if (rc == -ENOENT)
 		return 0;
-	return rc ? rc : m.head.count == 1 && m.info.items[0].state == SLUICE_BLOB_IS_SEALED;
+	if (rc || m.head.count != 1)
+		return rc;
+	return m.info.items[0].state == SLUICE_BLOB_IS_SEALED ||
+	       m.info.items[0].state == SLUICE_BLOB_IS_SPILLED;
 }
 
 static void tell_info(const struct sl_info_item *item, struct sluice_blob_info *out, size_t size)
@@ -285,6 +288,12 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 		.refused = m.counts.refused,
 		.replacements = m.counts.replacements,
 		.up_ns = m.counts.up_ns,
+		.spilled = m.counts.spilled,
+		.spilled_bytes = m.counts.spilled_bytes,
+		.spill_limit = m.counts.spill_limit,
+		.spills = m.counts.spills,
+		.returns = m.counts.returns,
+		.spill_failures = m.counts.spill_failures,
 	};
 	memcpy(out, &stats, SL_MIN(out->size, sizeof(stats)));
 	return 0;

@@ -69,11 +69,16 @@ static bool try_one(struct sl_server *server, const struct sl_device_wait *wait,
 
 	memcpy(&server->in, wait->request, wait->bytes);
 	rc = sl_blob_try_create(server, wait->peer);
-	if (rc == -EINPROGRESS && now >= wait->deadline) {
-		rc = server->device_waits.error;
+	if (rc != -EINPROGRESS)
+		return true;
+	if (server->device_waits.error && now < wait->deadline)
+		return false;
+	/* It is the host that is short now, or it has waited long enough. */
+	rc = server->device_waits.error ? server->device_waits.error
+	                                : sl_blob_wait(server, wait->peer);
+	if (rc)
 		sl_peer_refuse(server, wait->peer, server->in.head.serial, rc);
-	}
-	return rc != -EINPROGRESS;
+	return true;
 }
 
 void sl_device_waits_run(struct sl_server *server, int64_t now)

@@ -2,10 +2,11 @@
 /* Whoever wants a blob: finding it, waiting for it, its memory, and lending it to other users. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "store/server.h"
+#include "store/spill.h"
 
 /* ---------------------------------------------------------------------------------------- find */
 
@@ -55,39 +56,70 @@ int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const stru
 
 /* ----------------------------------------------------------------------------------------- get */
 
-/* Answers if all are there; else which is missing. */
-static bool try_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                    const struct sl_key *keys, unsigned count, unsigned *missing)
-{
-	struct sl_found_item items[SL_ITEMS_MOST];
+enum outcome { ALL_THERE, NOT_THERE, ON_DISK };
 
+/* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
+static void want_all(struct sl_server *server, const struct sl_peer *peer,
+                     const struct sl_key *keys, unsigned count)
+{
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_owner *owner;
+		uint32_t slot;
+
+		if (!sl_key_find(server, peer, &keys[i], false, &owner, &slot) &&
+		    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
+			sl_spill_want(server, owner->blobs[slot].region);
+	}
+}
+
+/* Answers if all are there; else which is missing. */
+static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                            const struct sl_key *keys, unsigned count, unsigned *missing)
+{
+	struct sl_found_item items[SL_ITEMS_MOST];
+	struct sl_owner *owners[SL_ITEMS_MOST];
+	enum outcome outcome = ALL_THERE;
+
+	for (unsigned i = 0; i < count; i++) {
 		struct sl_blob_record record;
 		uint32_t slot;
 
-		if (sl_key_find(server, peer, &keys[i], true, &owner, &slot)) {
+		if (sl_key_find(server, peer, &keys[i], true, &owners[i], &slot) &&
+		    (sl_key_find(server, peer, &keys[i], false, &owners[i], &slot) ||
+		     sl_catalogue_state(owners[i]->catalogue, slot) == SL_ENTRY_OPEN)) {
 			*missing = i;
-			return false;
+			return NOT_THERE;
 		}
-		sl_catalogue_record(owner->catalogue, slot, &record);
+		if (sl_catalogue_state(owners[i]->catalogue, slot) != SL_ENTRY_SEALED) {
+			*missing = i;
+			outcome = ON_DISK;
+			continue;
+		}
+		sl_catalogue_record(owners[i]->catalogue, slot, &record);
 		items[i] = (struct sl_found_item){
 			.id = record.key.id,
-			.generation = sl_catalogue_generation(owner->catalogue, slot),
+			.generation = sl_catalogue_generation(owners[i]->catalogue, slot),
 			.slot = slot,
-			.user = owner->uid};
+			.user = owners[i]->uid};
+	}
+	if (outcome == ON_DISK) {
+		want_all(server, peer, keys, count);
+		return ON_DISK;
 	}
 	server->counts.gets++;
 	sl_message_begin(&server->out, SL_FOUND, serial, count);
 	memcpy(server->out.found.items, items, count * sizeof(items[0]));
+	/* It is not to leave before the client has taken it. */
+	for (unsigned i = 0; server->spill && i < count; i++)
+		sl_peer_pin(server, peer, serial, owners[i], items[i].slot);
 	sl_peer_send(server, peer, &server->out, -1);
-	return true;
+	return ALL_THERE;
 }
 
-static int wait_for(struct sl_server *server, struct sl_peer *peer, unsigned missing)
+static int wait_for(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                    const struct sl_key *keys, unsigned count, const struct sl_wait *how)
 {
-	const struct sl_get *request = &server->in.get;
-	size_t bytes = request->head.count * sizeof(request->items[0]);
+	size_t bytes = count * sizeof(keys[0]);
 	struct sl_wait *wait;
 
 	if (peer->wait_count >= SL_WAITS_MOST)
@@ -95,12 +127,11 @@ static int wait_for(struct sl_server *server, struct sl_peer *peer, unsigned mis
 	wait = malloc(sizeof(*wait) + bytes);
 	if (!wait)
 		return sl_fail(-ENOMEM, "no memory");
+	*wait = *how;
 	wait->peer = peer;
-	wait->serial = request->head.serial;
-	wait->deadline = sl_deadline(request->timeout_ms);
-	wait->missing = missing;
-	wait->count = request->head.count;
-	memcpy(wait->keys, request->items, bytes);
+	wait->serial = serial;
+	wait->count = count;
+	memcpy(wait->keys, keys, bytes);
 	sl_list_append(&server->waits, &wait->link);
 	sl_list_append(&peer->waits, &wait->peer_link);
 	peer->wait_count++;
@@ -130,16 +161,32 @@ static int refuse_missing(const struct sl_key *key, int error)
 void sl_get(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_get *request = &server->in.get;
-	unsigned missing;
+	struct sl_wait how = {.deadline = sl_deadline(request->timeout_ms),
+	                      .patient = request->timeout_ms != 0};
+	enum outcome outcome = try_get(server, peer, request->head.serial, request->items,
+	                               request->head.count, &how.missing);
 	int rc;
 
-	if (try_get(server, peer, request->head.serial, request->items, request->head.count,
-	            &missing))
+	if (outcome == ALL_THERE)
 		return;
-	rc = request->timeout_ms ? wait_for(server, peer, missing)
-	                         : refuse_missing(&request->items[missing], -ENOENT);
+	how.disk = outcome == ON_DISK;
+	rc = how.patient || how.disk ? wait_for(server, peer, request->head.serial, request->items,
+	                                        request->head.count, &how)
+	                             : refuse_missing(&request->items[how.missing], -ENOENT);
 	if (rc)
 		sl_peer_refuse(server, peer, request->head.serial, rc);
+}
+
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                  const struct sl_key *key, bool pin)
+{
+	struct sl_wait how = {.deadline = sl_now(), .disk = true, .pin = pin};
+	int rc;
+
+	want_all(server, peer, key, 1);
+	rc = wait_for(server, peer, serial, key, 1, &how);
+	if (rc)
+		sl_peer_refuse(server, peer, serial, rc);
 }
 
 static bool is_key(const struct sl_key *key, const struct sl_blob_record *record)
@@ -148,6 +195,33 @@ static bool is_key(const struct sl_key *key, const struct sl_blob_record *record
 		return key->id == record->key.id;
 	return strlen(key->name) == record->key.length &&
 	       !memcmp(key->name, record->key.name, record->key.length);
+}
+
+/* Once more; true: it was answered. */
+static bool try_again(struct sl_server *server, struct sl_wait *wait)
+{
+	struct sl_owner *owner;
+	enum outcome outcome;
+	uint32_t slot;
+
+	if (wait->pin) {
+		if (sl_key_find(server, wait->peer, &wait->keys[0], false, &owner, &slot)) {
+			outcome = NOT_THERE;
+		} else if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED) {
+			sl_peer_done(server, wait->peer, wait->serial);
+			return true;
+		} else {
+			outcome = ON_DISK;
+		}
+	} else {
+		outcome = try_get(server, wait->peer, wait->serial, wait->keys, wait->count,
+		                  &wait->missing);
+	}
+	wait->disk = outcome == ON_DISK;
+	/* If its time is over, it is told so at the end of this turn. */
+	if (outcome == NOT_THERE)
+		sl_server_at(server, wait->deadline);
+	return outcome == ALL_THERE;
 }
 
 void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
@@ -162,10 +236,50 @@ void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
 
 		next = link->next;
-		if (is_key(&wait->keys[wait->missing], &record) &&
-		    try_get(server, wait->peer, wait->serial, wait->keys, wait->count,
-		            &wait->missing))
+		if (is_key(&wait->keys[wait->missing], &record) && try_again(server, wait))
 			sl_wait_free(server, wait);
+	}
+}
+
+void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error)
+{
+	struct sl_blob_record record;
+	char text[SL_TEXT_BYTES];
+
+	snprintf(text, sizeof(text), "%s", sluice_last_message());
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
+	     link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		const struct sl_key *key = &wait->keys[wait->missing];
+
+		next = link->next;
+		if (!wait->disk || !is_key(key, &record))
+			continue;
+		if (key->id)
+			sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
+			        (unsigned long long)key->id, text);
+		else
+			sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
+		if (wait->pin)
+			sl_catalogue_set_flags(owner->catalogue, slot,
+			                       record.flags & ~(uint32_t)SLUICE_BLOB_PIN);
+		sl_peer_refuse(server, wait->peer, wait->serial, error);
+		sl_wait_free(server, wait);
+	}
+}
+
+void sl_get_mark(struct sl_server *server, uint64_t number)
+{
+	sl_list_each (link, &server->waits) {
+		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		struct sl_owner *owner;
+		uint32_t slot;
+
+		for (unsigned i = 0; wait->disk && i < wait->count; i++)
+			if (!sl_key_find(server, wait->peer, &wait->keys[i], true, &owner, &slot) &&
+			    owner->blobs[slot].region)
+				owner->blobs[slot].region->wanted = number;
 	}
 }
 
@@ -176,12 +290,16 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
 
 		next = link->next;
+		/* The disk is waited for, whatever was said. */
+		if (wait->disk)
+			continue;
 		if (wait->deadline > now) {
 			sl_server_at(server, wait->deadline);
 			continue;
 		}
 		sl_peer_refuse(server, wait->peer, wait->serial,
-		               refuse_missing(&wait->keys[wait->missing], -ETIMEDOUT));
+		               refuse_missing(&wait->keys[wait->missing],
+		                              wait->patient ? -ETIMEDOUT : -ENOENT));
 		sl_wait_free(server, wait);
 	}
 }
@@ -211,7 +329,7 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	uint32_t serial = request->head.serial;
 	int fd, own, rc;
 
-	if (!region || !may_map(peer, region, request->writable)) {
+	if (!region || region->away || !may_map(peer, region, request->writable)) {
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
@@ -239,7 +357,10 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_send(server, peer, &server->out, fd);
 }
 
-/* The sealed blob of this user that lies there. Asked after a server has died, so it may take its time. */
+/*
+ * The sealed blob of this user that was made there. Asked after a server has died, so it may take its time; the blob
+ * may have been away meanwhile, and be in other memory by now.
+ */
 void sl_locate(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_locate *request = &server->in.locate;
@@ -248,21 +369,27 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 
 	for (uint32_t slot = 0; slot < owner->top; slot++) {
 		const struct sl_region *region = owner->blobs[slot].region;
+		enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
 		struct sl_blob_record record;
 
-		if (!region || region->id != request->region ||
-		    sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED)
+		if (!region || region->origin != request->region ||
+		    (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY))
 			continue;
 		sl_catalogue_record(owner->catalogue, slot, &record);
 		if (record.place.offset != request->offset)
 			continue;
+		if (state == SL_ENTRY_AWAY) {
+			sl_get_await(server, peer, serial, &(struct sl_key){.id = record.key.id},
+			             false);
+			return;
+		}
 		sl_message_begin(&server->out, SL_FOUND, serial, 1);
 		server->out.found.items[0] = (struct sl_found_item){
 			.id = record.key.id,
 			.generation = sl_catalogue_generation(owner->catalogue, slot),
 			.slot = slot,
 			.user = owner->uid};
-		sl_peer_pin(server, peer, serial, slot);
+		sl_peer_pin(server, peer, serial, owner, slot);
 		sl_peer_send(server, peer, &server->out, -1);
 		return;
 	}

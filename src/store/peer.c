@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "store/server.h"
+#include "store/spill.h"
 
 #define HELLO_NS   INT64_C(5000000000)
 #define PIN_NS     INT64_C(1000000000)
@@ -88,6 +89,7 @@ static struct sl_peer *peer_new(void)
 	sl_list_init(&peer->imports);
 	sl_list_init(&peer->loans);
 	sl_list_init(&peer->waits);
+	sl_list_init(&peer->parks);
 	sl_list_init(&peer->out);
 	return peer;
 }
@@ -161,6 +163,8 @@ static void hang_up(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_drop_pending(peer);
 	while (!sl_list_empty(&peer->waits))
 		sl_wait_free(server, SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
+	if (server->spill)
+		sl_park_end(peer);
 	if (peer->role == SL_ROLE_WATCH)
 		server->watchers--;
 }
@@ -430,7 +434,8 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 
 /* -------------------------------------------------------------------------------------- pins */
 
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                 struct sl_owner *owner, uint32_t slot)
 {
 	unsigned at;
 
@@ -439,8 +444,9 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	at = (peer->pin_first + peer->pin_count++) % SL_PINS_MOST;
 	peer->pins[at].serial = serial;
 	peer->pins[at].slot = slot;
+	peer->pins[at].owner = owner;
 	peer->pins[at].until = server->now + PIN_NS;
-	sl_catalogue_pin(peer->owner->catalogue, slot);
+	sl_catalogue_pin(owner->catalogue, slot);
 	sl_server_at(server, peer->pins[at].until);
 }
 
@@ -448,15 +454,15 @@ void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 {
 	while (peer->pin_count) {
 		unsigned at = peer->pin_first;
+		struct sl_owner *owner = peer->pins[at].owner;
 
 		if ((int32_t)(peer->pins[at].serial - serial) > 0 && peer->pins[at].until > now) {
 			sl_server_at(server, peer->pins[at].until);
 			break;
 		}
-		sl_catalogue_unpin(peer->owner->catalogue, peer->pins[at].slot);
-		if (sl_catalogue_state(peer->owner->catalogue, peer->pins[at].slot) ==
-		    SL_ENTRY_DYING)
-			peer->owner->sweep = true;
+		sl_catalogue_unpin(owner->catalogue, peer->pins[at].slot);
+		if (sl_catalogue_state(owner->catalogue, peer->pins[at].slot) == SL_ENTRY_DYING)
+			owner->sweep = true;
 		peer->pin_first = (at + 1) % SL_PINS_MOST;
 		peer->pin_count--;
 	}

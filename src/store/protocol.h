@@ -297,6 +297,7 @@ struct sl_counts {
 	uint64_t memory_limit, memory_bytes, blob_bytes, leased_bytes, warm_bytes;
 	uint64_t sealed, created, dying, clients, waiting;
 	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
+	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
 };
 struct sl_refusal {
 	struct sl_head head; /* error is set */

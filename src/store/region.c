@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/server.h"
+#include "store/spill.h"
 
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
@@ -79,7 +79,7 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 
 /* -------------------------------------------------------------------------------- make, free */
 
-static int memory_new(uint64_t bytes, int *out)
+int sl_region_memory(uint64_t bytes, int *out)
 {
 	int fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
 
@@ -98,38 +98,73 @@ static int memory_new(uint64_t bytes, int *out)
 	return 0;
 }
 
+static bool is_divided_well(const struct sl_kept *kept)
+{
+	return !kept->range_bytes || (kept->bytes % kept->range_bytes == 0 &&
+	                              kept->bytes / kept->range_bytes <= SL_RANGES_MOST);
+}
+
+static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+                     struct sl_region **out)
+{
+	struct sl_owner *owner = sl_owner_find(server, kept->uid);
+	unsigned ranges;
+	struct sl_region *region;
+
+	if (!owner || !is_divided_well(kept))
+		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
+	ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
+	region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
+	if (!region)
+		return sl_fail(-ENOMEM, "no memory");
+	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
+	region->owner = owner;
+	region->id = id;
+	region->origin = kept->origin;
+	region->bytes = kept->bytes;
+	region->range_bytes = kept->range_bytes;
+	region->ranges = ranges;
+	region->is_public = kept->public_range;
+	region->device = -1;
+	region->kind = SLUICE_BLOB_ON_HOST;
+	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
+	*out = region;
+	return 0;
+}
+
+/* Its memory is that of a row, and counts. */
+static void has_memory(struct sl_server *server, struct sl_region *region, uint32_t row)
+{
+	region->row = row;
+	server->memory_bytes += region->bytes;
+	region->owner->bytes += region->bytes;
+}
+
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	struct sl_owner *owner = sl_owner_find(server, kept->uid);
-	int fd = sl_vault_fd(server->vault, row), seals = fcntl(fd, F_GET_SEALS);
-	struct sl_region *region;
+	int fd = sl_vault_fd(server->vault, row), seals = fcntl(fd, F_GET_SEALS), rc;
 	struct stat st;
 
 	if (kept->memory > SLUICE_BLOB_ON_HOST)
 		return sl_device_region_open(server, row, out);
-	if (!owner || fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
-	    (seals & SEALS) != SEALS ||
-	    (kept->range_bytes &&
-	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
+	if (fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
+	    (seals & SEALS) != SEALS)
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	region = calloc(1, sizeof(*region));
-	if (!region)
-		return sl_fail(-ENOMEM, "no memory");
-	region->owner = owner;
-	region->row = row;
-	region->id = kept->id;
-	region->bytes = kept->bytes;
-	region->range_bytes = kept->range_bytes;
-	region->ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
-	region->is_public = kept->public_range;
-	region->device = -1;
-	region->kind = SLUICE_BLOB_ON_HOST;
-	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
-	server->memory_bytes += region->bytes;
-	owner->bytes += region->bytes;
-	*out = region;
-	return 0;
+	rc = open_kept(server, kept, kept->id, out);
+	if (!rc)
+		has_memory(server, *out, row);
+	return rc;
+}
+
+int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	int rc = open_kept(server, kept, kept->region, out);
+
+	if (!rc)
+		(*out)->away = true;
+	return rc;
 }
 
 static void written_by(struct sl_region *region, struct sl_peer *peer)
@@ -151,32 +186,41 @@ static bool evict(struct sl_server *server, struct sl_owner *owner, uint64_t byt
 	return any;
 }
 
-static int make_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
 {
 	const struct sl_server_settings *settings = server->settings;
-	char holders[SL_TEXT_BYTES / 2];
+	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
+	bool own;
+	int rc = 1;
 
-	while (server->memory_bytes + bytes > settings->memory_bytes ||
-	       owner->bytes + bytes > settings->user_bytes) {
+	if (sl_park_is_before(server, owner))
+		return -EINPROGRESS;
+	while (rc > 0 && (server->memory_bytes + bytes > settings->memory_bytes ||
+	                  owner->bytes + bytes > settings->user_bytes)) {
 		uint64_t over =
 			SL_MAX((int64_t)(server->memory_bytes + bytes - settings->memory_bytes),
 		               (int64_t)(owner->bytes + bytes - settings->user_bytes));
 
+		own = owner->bytes + bytes > settings->user_bytes;
 		if (!sl_regions_reclaim(server, over) && !evict(server, owner, over))
-			break;
+			rc = sl_spill_room(server, own ? owner : NULL, over);
 	}
+	if (rc < 0)
+		return rc;
+	sl_spill_trouble(server, trouble, sizeof(trouble));
 	if (owner->bytes + bytes > settings->user_bytes &&
 	    settings->user_bytes < settings->memory_bytes)
 		return sl_fail(-EDQUOT,
 		               "%" PRIu64 " bytes are needed, user %u has %" PRIu64 " of %" PRIu64
-		               " that a user may have",
-		               bytes, (unsigned)owner->uid, owner->bytes, settings->user_bytes);
+		               " that a user may have%s",
+		               bytes, (unsigned)owner->uid, owner->bytes, settings->user_bytes,
+		               trouble);
 	if (server->memory_bytes + bytes > settings->memory_bytes) {
 		sl_holders(server, holders, sizeof(holders));
-		return sl_fail(-ENOSPC,
-		               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
-		               " are in use: %s",
-		               bytes, server->memory_bytes, settings->memory_bytes, holders);
+		return sl_fail(
+			-ENOSPC,
+			"%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64 " are in use: %s%s",
+			bytes, server->memory_bytes, settings->memory_bytes, holders, trouble);
 	}
 	return 0;
 }
@@ -193,10 +237,10 @@ static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t b
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
-	int fd = -1, rc = make_room(server, peer->owner, bytes);
+	int fd = -1, rc = sl_room_make(server, peer->owner, bytes);
 
 	if (!rc)
-		rc = memory_new(bytes, &fd);
+		rc = sl_region_memory(bytes, &fd);
 	if (rc)
 		return rc;
 	rc = sl_vault_put(server->vault, &kept, fd, &row);
@@ -210,6 +254,7 @@ static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t b
 		sl_vault_drop(server->vault, row);
 	else
 		written_by(*out, peer);
+	sl_spill_ahead(server);
 	return rc;
 }
 
@@ -222,21 +267,66 @@ static void unlink_free(struct sl_region *region)
 		region->owner->warm_count--;
 }
 
-void sl_region_free(struct sl_server *server, struct sl_region *region)
+uint64_t sl_region_used_bytes(const struct sl_region *region)
+{
+	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
+}
+
+static void give_memory(struct sl_server *server, struct sl_region *region)
 {
 	int fd = sl_vault_fd(server->vault, region->row);
 
 	unlink_free(region);
-	sl_list_remove(&region->bucket);
 	if (region->writer)
 		sl_list_remove(&region->written);
+	region->writer = NULL;
 	/* Whoever still has it mapped shall not keep the memory. What is sealed against writing stays
 	 * with those who have it. */
 	(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)region->bytes);
 	sl_vault_drop(server->vault, region->row);
 	server->memory_bytes -= region->bytes;
 	region->owner->bytes -= region->bytes;
+	sl_spill_look(server);
+}
+
+void sl_region_free(struct sl_server *server, struct sl_region *region)
+{
+	sl_spill_forget(server, region);
+	if (!region->away)
+		give_memory(server, region);
+	sl_list_remove(&region->bucket);
 	free(region);
+}
+
+void sl_region_leave(struct sl_server *server, struct sl_region *region)
+{
+	give_memory(server, region);
+	server->blob_bytes -= sl_region_used_bytes(region);
+	region->away = true;
+}
+
+int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
+{
+	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	                       .uid = region->owner->uid,
+	                       .bytes = region->bytes,
+	                       .range_bytes = region->range_bytes,
+	                       .public_range = region->is_public,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST,
+	                       .origin = region->origin};
+	uint32_t row;
+	int rc = sl_vault_put(server->vault, &kept, fd, &row);
+
+	if (rc)
+		return rc;
+	sl_list_remove(&region->bucket);
+	region->id = server->vault->ledger->rows[row].id;
+	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	has_memory(server, region, row);
+	server->blob_bytes += sl_region_used_bytes(region);
+	region->away = region->frozen = false;
+	return 0;
 }
 
 /* ----------------------------------------------------------------------------------- use, keep */
@@ -246,10 +336,17 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	struct sl_owner *owner = region->owner;
 	struct sl_peer *writer = region->writer;
 
+	sl_spill_look(server);
 	unlink_free(region);
 	if (region->device >= 0) {
 		sl_device_region_place(server, region);
-	} else if (region->frozen || region->is_public || (region->range_bytes && !writer)) {
+		return;
+	}
+	if (!region->used && !region->away)
+		sl_spill_forget(server, region);
+	/* A copy would not have what is made in it now. */
+	if (region->frozen || region->is_public || (region->range_bytes && !writer) ||
+	    region->away || region->copy) {
 		if (!region->used)
 			sl_region_free(server, region);
 	} else if (region->range_bytes) {
@@ -264,12 +361,20 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	}
 }
 
+void sl_region_reuse(struct sl_server *server, struct sl_region *region)
+{
+	sl_region_place(server, region);
+}
+
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range)
 {
 	struct sl_list *slabs;
 	struct sl_region *other;
 
 	region->used &= ~(UINT64_C(1) << range);
+	region->slots[range] = SL_NO_SLOT;
+	if (region->away)
+		server->spill->blobs--;
 	if (region->used || !region->range_bytes || !region->writer || region->device >= 0) {
 		sl_region_place(server, region);
 		return;
@@ -277,6 +382,8 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 	/* One of a size without anything in it is enough for a client. */
 	slabs = &region->writer->slabs[class_of(region->range_bytes)];
 	sl_region_place(server, region);
+	if (sl_list_empty(slabs))
+		return;
 	other = SL_CONTAINER(slabs->next, struct sl_region, link);
 	if (other != region && !other->used)
 		sl_region_free(server, other);

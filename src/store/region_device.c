@@ -46,26 +46,27 @@ static void may_map(struct sl_server *server, const struct sl_peer *peer)
 
 /* --------------------------------------------------------------------------------- make, free */
 
-static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint32_t kind)
+static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint32_t kind,
+                                    uint64_t bytes, uint32_t range_bytes)
 {
-	struct sl_region *region = calloc(1, sizeof(*region));
+	unsigned ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
+	struct sl_region *region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
 
 	if (!region)
 		return NULL;
 	region->owner = owner;
 	region->device = device;
 	region->kind = kind;
-	region->slot = SL_NO_SLOT;
+	region->bytes = bytes;
+	region->range_bytes = range_bytes;
+	region->ranges = ranges;
+	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
 	sl_list_init(&region->imports);
 	return region;
 }
 
-static void add(struct sl_server *server, struct sl_region *region, uint64_t bytes,
-                uint32_t range_bytes)
+static void add(struct sl_server *server, struct sl_region *region)
 {
-	region->bytes = bytes;
-	region->range_bytes = range_bytes;
-	region->ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
 	sl_device_count(server, region, true);
 }
@@ -107,14 +108,15 @@ int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
 	}
 	if (rc)
 		return rc;
-	region = region_new(peer->owner, wanted->device, wanted->kind);
+	region = region_new(
+		peer->owner, wanted->device, wanted->kind, bytes,
+		sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
-	region->id = sl_vault_number(server->vault);
+	region->id = region->origin = sl_vault_number(server->vault);
 	may_map(server, peer);
 	written_by(region, peer);
-	add(server, region, bytes,
-	    sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
+	add(server, region);
 	*out = region;
 	return 0;
 }
@@ -141,17 +143,17 @@ int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_regi
 	    (kept->range_bytes &&
 	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	region = region_new(owner, kept->device, kept->memory);
+	region = region_new(owner, kept->device, kept->memory, kept->bytes, kept->range_bytes);
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
 	region->row = row;
-	region->id = kept->id;
+	region->id = region->origin = kept->id;
 	region->offered = 1;
 	region->before = true;
 	peer = find_session(server, kept->session);
 	if (peer && region->kind == SLUICE_BLOB_OF_PROCESS)
 		written_by(region, peer);
-	add(server, region, kept->bytes, kept->range_bytes);
+	add(server, region);
 	*out = region;
 	return 0;
 }
@@ -233,10 +235,10 @@ static void vanish(struct sl_server *server, struct sl_region *region)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
 	begin_leaving(server, region);
-	if (region->slot != SL_NO_SLOT && region->used &&
-	    sl_catalogue_state(owner->catalogue, region->slot) == SL_ENTRY_SEALED) {
-		sl_watch_tell(server, owner, region->slot, SLUICE_WATCH_DELETED);
-		sl_blob_forget(owner, region->slot);
+	if (region->slots[0] != SL_NO_SLOT && region->used &&
+	    sl_catalogue_state(owner->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
+		sl_watch_tell(server, owner, region->slots[0], SLUICE_WATCH_DELETED);
+		sl_blob_forget(owner, region->slots[0]);
 	}
 	end_if_left(server, region);
 }

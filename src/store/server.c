@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "store/keeper.h"
-#include "store/server.h"
+#include "store/spill.h"
 
 #define EVENTS 64
 /* The least between two sweeps, and how much longer than a sweep took. */
@@ -169,6 +169,9 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 	case SL_SOURCE_ALARM:
 		alarm_event(server);
 		break;
+	case SL_SOURCE_SPILLER:
+		sl_spiller_event(server);
+		break;
 	case SL_SOURCE_PEER:
 		if (!source->peer->gone)
 			sl_peer_event(server, source->peer, events);
@@ -195,6 +198,8 @@ static int loop(struct sl_server *server)
 		for (int i = 0; i < count; i++)
 			dispatch(server, events[i].data.ptr, events[i].events);
 		timers(server);
+		if (server->spill)
+			sl_park_run(server);
 		sl_peer_free_dead(server);
 	}
 	return 0;
@@ -259,6 +264,8 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->device_waits.list);
 	rc = prepare(server);
 	if (!rc)
+		rc = sl_spill_start(server);
+	if (!rc)
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
 	if (!rc)
@@ -267,6 +274,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 		sl_vault_ready(vault);
 		rc = loop(server);
 	}
+	sl_spill_stop(server);
 	if (!rc)
 		sl_vault_bye(vault);
 	return rc;

@@ -13,6 +13,7 @@
 #ifndef SL_STORE_SERVER_H
 #define SL_STORE_SERVER_H
 
+#include <limits.h>
 #include <sys/types.h>
 
 #include "store/catalogue.h"
@@ -58,6 +59,8 @@ struct sl_server_settings {
 	uint64_t user_device_bytes; /* of one user, of each device; SL_NO_LIMIT */
 	struct sl_budget budgets[SL_BUDGETS_MOST];
 	unsigned budget_count;
+	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
+	uint64_t spill_bytes; /* in it at most */
 };
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
@@ -80,6 +83,7 @@ struct sl_owner {
 	unsigned peers;
 	uint32_t top;                    /* slots from this one on were never used */
 	uint64_t created, sealed, dying; /* entries */
+	uint64_t waits;                  /* the last look for room that it goes on waiting after */
 	bool sweep;                      /* something was deleted, or let go */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	unsigned device_regions;
@@ -101,14 +105,21 @@ struct sl_region {
 	uint64_t used;  /* by range: with a ticket, or a blob */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	bool is_public; /* sealed against writing: not to be used again */
-	int32_t device; /* -1: the host; all below is for devices */
+	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	bool before;    /* a server before this one knew who has it mapped */
 	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
-	uint32_t slot;  /* OF_PROCESS: of its blob, or SL_NO_SLOT */
 	struct sl_list imports;
+	bool away; /* there is no memory, and no row: its bytes are in its copy */
+	struct sl_copy
+		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
+	uint64_t origin; /* the number of the region that its blobs were made in */
+	uint64_t stamp;  /* larger: something was sealed in it, or came back, later */
+	uint64_t wanted; /* the last look at who waits that has found it wanted */
+	/* Both. */
+	uint32_t slots[]; /* of the entry in each range, or SL_NO_SLOT */
 };
 
 struct sl_import {
@@ -161,6 +172,9 @@ struct sl_wait {
 	struct sl_peer *peer;
 	uint32_t serial;
 	int64_t deadline;
+	bool patient;     /* it waits for a seal; else for the disk only */
+	bool disk;        /* all are sealed, and some are being read: there is no deadline */
+	bool pin;         /* it is no get, but a pin, which is answered when the blob is there */
 	unsigned missing; /* the key that was not there the last time */
 	unsigned count;
 	struct sl_key keys[];
@@ -180,6 +194,7 @@ enum sl_source_kind {
 	SL_SOURCE_KEEPER,
 	SL_SOURCE_SIGNALS,
 	SL_SOURCE_ALARM,
+	SL_SOURCE_SPILLER,
 	SL_SOURCE_PEER,
 	SL_SOURCE_DEATH
 };
@@ -220,10 +235,13 @@ struct sl_peer {
 	struct sl_list loans;
 	struct sl_list waits;
 	unsigned wait_count;
+	struct sl_list parks;
+	unsigned park_count;
 	struct sl_list out; /* of struct sl_pending */
 	/* Held until the client has taken them: a ring. */
 	struct {
 		uint32_t serial, slot;
+		struct sl_owner *owner;
 		int64_t until;
 	} pins[SL_PINS_MOST];
 	unsigned pin_first, pin_count;
@@ -248,6 +266,7 @@ struct sl_server {
 	int64_t begun, timer; /* when something is due; SL_FOREVER */
 	int64_t alarm_at;     /* when the loop is woken, at that time or before it */
 	int64_t sweep_at, look_at;
+	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	uint64_t device_limits[SL_PLACES_MOST];
@@ -255,7 +274,9 @@ struct sl_server {
 		struct sl_list list; /* of struct sl_device_wait */
 		unsigned count;
 		bool look; /* there is more room than before */
-		int error; /* of which the last one that has to wait would die; the sentence is there too */
+		/* With which the last request would have been refused if it did not wait for a device; the sentence is
+		 * there too. 0: it does not. */
+		int error;
 	} device_waits;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
 	struct {
@@ -306,7 +327,8 @@ void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
 void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
 /* The server holds a blob for it until it has settled the serial number. */
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                 struct sl_owner *owner, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 /* Strangers who have not said what they are in time. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
@@ -329,6 +351,8 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 /* Of a descriptor that is in the vault. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* It has a copy now, or has none any more: whether new blobs may be made in it has changed. */
+void sl_region_reuse(struct sl_server *server, struct sl_region *region);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 /* The same for what is counted in memory of the host; of a device it is nothing. */
@@ -336,6 +360,18 @@ uint64_t sl_region_host_bytes(const struct sl_region *region);
 bool sl_region_full(const struct sl_region *region);
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range);
 void sl_region_free(struct sl_server *server, struct sl_region *region);
+/* A memfd for so many bytes that stays as long as it is. */
+int sl_region_memory(uint64_t bytes, int *fd);
+/* One whose bytes are in a copy only, which is in the vault, in that row. */
+int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Its copy is whole, and no get finds what is in it: its memory is given up. */
+void sl_region_leave(struct sl_server *server, struct sl_region *region);
+/* It is there again, in new memory, by another number. On failure nothing has changed. */
+int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
+/* Bytes of its ranges that are in use. */
+uint64_t sl_region_used_bytes(const struct sl_region *region);
+/* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
+int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
 /* Nobody has it mapped for writing any more. */
 void sl_region_part(struct sl_server *server, struct sl_region *region);
 /* Gives kept memory back until so many bytes are; how many. */
@@ -411,6 +447,8 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer);
 /* The same; -EINPROGRESS: there was no room yet, and nothing has happened. Anything else: it was answered. */
 int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer);
+/* After that: the request waits for memory of a device, or of the host. Or the error with which it is to be refused. */
+int sl_blob_wait(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
@@ -429,8 +467,15 @@ uint64_t sl_blob_creator(pid_t pid);
 /* --------------------------------------------------------------------------------------- get */
 
 void sl_get(struct sl_server *server, struct sl_peer *peer);
-/* A blob was sealed: who waits for it. */
+/* A blob was sealed, is back in memory, or is gone: who waits for it. */
 void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot);
+/* It cannot be brought back: who waits for that. The sentence is sluice_last_message(). */
+void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error);
+/* Waits until a blob that is away is there: a pin, or a get by its id. */
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                  const struct sl_key *key, bool pin);
+/* Marks the regions of blobs that gets wait for while others are being read: with that number. */
+void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 void sl_region_request(struct sl_server *server, struct sl_peer *peer);

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ enum {
 	KEY_QUOTA_CLIENTS,
 	KEY_DEVICE_MEMORY,
 	KEY_QUOTA_DEVICE_MEMORY,
+	KEY_SPILL,
+	KEY_SPILL_LIMIT,
 	KEY_USER
 };
 
@@ -38,6 +41,9 @@ static const struct argp_option option_list[] = {
          "what "
          "the machine has (default)",
          0},
+	{"spill", KEY_SPILL, "FOLDER", 0,
+         "Where blobs that nobody holds go when memory is short; without it they do not go", 0},
+	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)", 0},
 	{"quota-memory", KEY_QUOTA_MEMORY, "SIZE", 0, "Of it for one user (default: all)", 0},
 	{"quota-blobs", KEY_QUOTA_BLOBS, "N", 0,
          "Blobs of one user, rounded up to a power of two (default: 65536)", 0},
@@ -145,6 +151,12 @@ static void add_budget(struct argp_state *state, struct sl_server_settings *sett
 	settings->budget_count++;
 }
 
+static void find_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
+{
+	if (!realpath(text, folder) || access(folder, R_OK | W_OK | X_OK))
+		argp_error(state, "--spill: '%s': %s", text, strerror(errno));
+}
+
 static void add_user(struct argp_state *state, struct sl_server_settings *settings,
                      const char *text)
 {
@@ -171,6 +183,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_MEMORY:
 		settings->memory_bytes = parse_size(state, "memory", arg, machine_memory());
+		return 0;
+	case KEY_SPILL:
+		find_folder(state, arg, settings->spill);
+		return 0;
+	case KEY_SPILL_LIMIT:
+		settings->spill_bytes = parse_size(state, "spill-limit", arg, 0);
 		return 0;
 	case KEY_QUOTA_MEMORY:
 		settings->user_bytes = parse_size(state, "quota-memory", arg, machine_memory());
@@ -234,8 +252,10 @@ int main(int argc, char **argv)
 		NULL,
 		NULL,
 		NULL};
-	struct sl_server_settings settings = {
-		.user_blobs = 65536, .user_clients = 1024, .user_device_bytes = SL_NO_LIMIT};
+	struct sl_server_settings settings = {.user_blobs = 65536,
+	                                      .user_clients = 1024,
+	                                      .user_device_bytes = SL_NO_LIMIT,
+	                                      .spill_bytes = UINT64_MAX};
 	struct sl_vault vault;
 	bool own;
 	int listener, lock = -1, rc = 0;

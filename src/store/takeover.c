@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a server finds that another one has left: by the ledger, which descriptors; by the catalogues, which
- * blobs. Unsealed blobs go with the server that knew who was making them. Memory that somebody may still have
+ * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server that knew who was making them. Memory that somebody may still have
  * mapped for writing is not used for new blobs.
  */
 #include <errno.h>
 
-#include "store/server.h"
+#include "store/spill.h"
 
 static void open_rows(struct sl_server *server, enum sl_kind kind)
 {
@@ -23,6 +23,9 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 			sl_peer_expect(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
 			if (sl_owner_open(server, row, &owner))
+				sl_vault_drop(vault, row);
+		} else if (kind == SL_KIND_COPY) {
+			if (sl_spill_adopt(server, row))
 				sl_vault_drop(vault, row);
 		} else if (sl_region_open(server, row, &region)) {
 			sl_vault_drop(vault, row);
@@ -48,13 +51,15 @@ static bool find_place(struct sl_server *server, struct sl_owner *owner, uint32_
 	at = record.place.offset % sl_region_range_bytes(region);
 	if (range >= region->ranges || region->used >> range & 1 ||
 	    at > sl_region_range_bytes(region) - record.size ||
-	    (at && region->kind != SLUICE_BLOB_OF_PROCESS))
+	    (at && region->kind != SLUICE_BLOB_OF_PROCESS) ||
+	    (region->away && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED))
 		return false;
-	region->slot = slot;
 	region->used |= UINT64_C(1) << range;
+	region->slots[range] = slot;
 	blob->region = region;
 	blob->range = (unsigned)range;
-	server->blob_bytes += sl_region_host_bytes(region);
+	if (!region->away)
+		server->blob_bytes += sl_region_host_bytes(region);
 	return true;
 }
 
@@ -70,6 +75,7 @@ static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32
 	owner->top = slot + 1;
 	switch (sl_catalogue_state(owner->catalogue, slot)) {
 	case SL_ENTRY_SEALED:
+	case SL_ENTRY_AWAY:
 		owner->sealed++;
 		if (!find_place(server, owner, slot))
 			sl_blob_forget(owner, slot);
@@ -84,9 +90,7 @@ static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32
 		sl_blob_forget(owner, slot);
 		break;
 	default:
-		/* It was on its way out, and nobody holds it. */
-		owner->sealed++;
-		sl_blob_forget(owner, slot);
+		break;
 	}
 }
 
@@ -108,8 +112,10 @@ int sl_server_take_over(struct sl_server *server)
 	open_rows(server, SL_KIND_CATALOGUE);
 	open_rows(server, SL_KIND_REFERENCES);
 	open_rows(server, SL_KIND_REGION);
+	open_rows(server, SL_KIND_COPY);
 	sl_list_each (link, &server->owners)
 		settle(server, SL_CONTAINER(link, struct sl_owner, link));
+	sl_spill_settle(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		for (struct sl_list *link = server->regions[i].next, *next;
 		     link != &server->regions[i]; link = next) {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "store/server.h"
+#include "store/spill.h"
 
 /* At entries, for one answer of a list. */
 #define LOOKS 4096
@@ -60,7 +60,11 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	else
 		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
 	sl_catalogue_set_flags(owner->catalogue, slot, record.flags);
-	sl_peer_done(server, peer, serial);
+	sl_spill_look(server);
+	if (server->in.one.on && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
+		sl_get_await(server, peer, serial, &server->in.one.key, true);
+	else
+		sl_peer_done(server, peer, serial);
 }
 
 /* --------------------------------------------------------------------------------- stat, list */
@@ -90,12 +94,13 @@ static void describe(const struct sl_server *server, struct sl_owner *owner, uin
 	*out = (struct sl_info_item){
 		.id = record.key.id,
 		.bytes = record.size,
-		.memory = region ? sl_region_range_bytes(region) : 0,
+		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
 		.made_ns = (int64_t)(record.creator & ((UINT64_C(1) << 42) - 1)) * 1000000,
 		.device = record.place.device,
 		.kind = record.place.kind,
 		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED
 	                 : state == SL_ENTRY_DYING ? SLUICE_BLOB_IS_DYING
+	                 : state == SL_ENTRY_AWAY  ? SLUICE_BLOB_IS_SPILLED
 	                                           : SLUICE_BLOB_IS_SEALED,
 		.flags = record.flags,
 		.user = owner->uid,
@@ -195,6 +200,14 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->refused = server->counts.refused;
 	out->replacements = atomic_load(&server->vault->ledger->turns) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
+	if (server->spill) {
+		out->spilled = server->spill->blobs;
+		out->spilled_bytes = server->spill->bytes;
+		out->spill_limit = server->settings->spill_bytes;
+		out->spills = server->spill->left;
+		out->returns = server->spill->returned;
+		out->spill_failures = server->spill->failed;
+	}
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -213,7 +226,7 @@ void sl_holders(struct sl_server *server, char *text, size_t size)
 				struct sl_region *region =
 					SL_CONTAINER(at, struct sl_region, bucket);
 
-				if (region->owner != owner || region->device >= 0)
+				if (region->owner != owner || region->away || region->device >= 0)
 					continue;
 				bytes += region->bytes;
 				if (!most || region->bytes > most->bytes)

@@ -128,6 +128,8 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	row->device = kept->device;
 	row->memory = kept->memory;
 	atomic_store_explicit(&row->maps, 0, memory_order_relaxed);
+	row->origin = kept->origin ? kept->origin : id;
+	atomic_store_explicit(&row->region, kept->region, memory_order_relaxed);
 	vault->held[index].fd = fd;
 	vault->held[index].id = id;
 	vault->full = index + 1;
@@ -150,6 +152,11 @@ void sl_vault_drop(struct sl_vault *vault, uint32_t row)
 	atomic_store(&vault->ledger->rows[row].id, 0);
 	tell(vault, row, 0, -1);
 	let_go(vault, row);
+}
+
+void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region)
+{
+	atomic_store(&vault->ledger->rows[row].region, region);
 }
 
 void sl_vault_ready(struct sl_vault *vault)

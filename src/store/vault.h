@@ -20,7 +20,12 @@
 #define SL_PLACES_MOST    64
 #define SL_PLACES_OF_USER 16
 
-enum sl_kind { SL_KIND_CATALOGUE = 1, SL_KIND_REFERENCES, SL_KIND_REGION };
+enum sl_kind {
+	SL_KIND_CATALOGUE = 1,
+	SL_KIND_REFERENCES,
+	SL_KIND_REGION,
+	SL_KIND_COPY /* a file with all the bytes of a region that were of use */
+};
 
 /* A row of the ledger. */
 struct sl_kept {
@@ -31,12 +36,15 @@ struct sl_kept {
 	uint64_t session; /* references: of the client; region: of the one that may write to it */
 	uint64_t started; /* references: when that process did, in the clock ticks of /proc */
 	int32_t pid;      /* references */
-	uint32_t range_bytes;  /* region: what it is divided into; 0: not at all */
-	uint32_t public_range; /* region: it holds a public blob */
+	uint32_t range_bytes;  /* region, copy: what it is divided into; 0: not at all */
+	uint32_t public_range; /* region, copy: it holds a public blob */
 	int32_t device;        /* region: by its number; -1: the host */
 	uint32_t memory;       /* region: of enum sluice_blob_kind */
 	_Atomic uint32_t
 		maps; /* references: its process may have memory of devices mapped; set later */
+	_Atomic uint64_t
+		region;  /* copy: the region whose bytes it has, which need not be there any more */
+	uint64_t origin; /* region, copy: the number of the region that its blobs were made in */
 };
 /* A device; its number is that of its row. */
 struct sl_kept_device {
@@ -85,6 +93,8 @@ uint64_t sl_vault_number(struct sl_vault *vault);
  */
 int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *row);
 void sl_vault_drop(struct sl_vault *vault, uint32_t row);
+/* A copy is that of another region from here on. */
+void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region);
 int sl_vault_fd(const struct sl_vault *vault, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
 void sl_vault_reconcile(struct sl_vault *vault);

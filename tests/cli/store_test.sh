@@ -7,7 +7,8 @@
 # A path of a socket is short.
 folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-store.XXXXXX") || exit 1
 export SLUICE_STORE=$folder/socket
-"$SLUICED" --memory 64M &
+mkdir "$folder/spill"
+"$SLUICED" --memory 64M --spill "$folder/spill" --spill-limit 256M &
 daemon=$!
 trap 'kill "$daemon" 2>/dev/null; rm -rf -- "$scratch" "$folder"' EXIT
 for ((i = 0; i < 500; i++)); do
@@ -74,6 +75,25 @@ what_is_known_is_shown() {
 	says "'x' is not there"
 }
 
+what_is_spilled_is_shown() {
+	local i
+	noise 15000000 > file
+	for i in 1 2 3 4 5 6 7 8; do status 0 "$sluice" store put "s/$i" file; done
+	status 0 "$sluice" store ls s/
+	grep -q ' spilled  host .* s/1$' out || fail "$(cat out)"
+	status 0 "$sluice" store stat s/1
+	grep -q '^state  *spilled' out || fail "$(cat out)"
+	status 0 "$sluice" store stat --json
+	json out 'j["spilled"] >= 4 and j["spilled_bytes"] >= 4 * 15000000 and j["spill_limit"] == 256 << 20 and j["sealed"] == 8'
+	status 0 "$sluice" store stat --prometheus
+	grep -q '^# TYPE sluice_store_spills_total counter$' out || fail "$(cat out)"
+	status 0 "$sluice" store get s/1 to
+	same file to
+	status 0 "$sluice" store stat --json s/1
+	json out 'j["state"] == "sealed"'
+	for i in 1 2 3 4 5 6 7 8; do status 0 "$sluice" store rm "s/$i"; done
+}
+
 a_watch_prints_what_happens() {
 	local watch
 	echo x > file
@@ -107,7 +127,7 @@ a_get_waits_for_what_comes() {
 
 memory_that_is_short_says_who_has_it() {
 	head -c 40M /dev/zero > file
-	status 0 "$sluice" store put first file
+	status 0 "$sluice" store put --pin first file
 	status 1 "$sluice" store put second file
 	says "user $(id -u) has"
 	status 0 "$sluice" store rm first

@@ -22,6 +22,8 @@
  * depends on the others. There are two such loads: g3 after g2 and d3 after d1. PLANT 1 and 2 make these stores plain
  * ones, which reach the memory at any time until the same party stores something else.
  *
+ * What becomes of regions whose blobs are AWAY, and of their files, is in spill.pml; here they come back at once.
+ *
  * PLANT=1.. are errors; Spin must find each. The list is in tests/model/check.
  */
 

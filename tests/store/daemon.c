@@ -69,7 +69,7 @@ static pid_t find(const struct daemon *d, const char *name, pid_t before)
 	return found;
 }
 
-static pid_t find_in_time(const struct daemon *d, const char *name, pid_t before)
+pid_t daemon_process(const struct daemon *d, const char *name, pid_t before)
 {
 	double until = seconds_now() + 20;
 	pid_t pid;
@@ -84,7 +84,7 @@ static pid_t find_in_time(const struct daemon *d, const char *name, pid_t before
 
 pid_t daemon_server(const struct daemon *d, pid_t before)
 {
-	return find_in_time(d, "sluiced-server", before);
+	return daemon_process(d, "sluiced-server", before);
 }
 
 void daemon_replace_server(const struct daemon *d)
@@ -97,7 +97,7 @@ void daemon_replace_server(const struct daemon *d)
 
 pid_t daemon_keeper(const struct daemon *d, pid_t before)
 {
-	return find_in_time(d, "sluiced", before);
+	return daemon_process(d, "sluiced", before);
 }
 
 /* Adds --device-memory, as much as --memory says. */

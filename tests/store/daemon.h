@@ -37,6 +37,8 @@ pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */
 void daemon_replace_server(const struct daemon *d);
 pid_t daemon_keeper(const struct daemon *d, pid_t before);
+/* Any of its processes. */
+pid_t daemon_process(const struct daemon *d, const char *name, pid_t before);
 /* Connects, as often as that takes. */
 sluice_store *daemon_connect(const struct daemon *d);
 

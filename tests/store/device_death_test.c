@@ -42,6 +42,12 @@ static void nothing_is_lost_with_a_server(void **state)
 	raw_tell(c, SL_HAVE, kept.place.region);
 	raw_tell(c, SL_HAVE, gone.place.region);
 
+	/* What became of a seal whose answer was lost. */
+	raw_begin(c, SL_LOCATE, 0);
+	c->m.locate.region = kept.place.region;
+	assert_int_equal(raw_ask(c), 0);
+	assert_int_equal(c->m.head.type, SL_FOUND);
+
 	assert_int_equal(raw_delete(c, "gone"), 0);
 	assert_true(raw_is_told(c, gone.place.region));
 	raw_tell(c, SL_DROP, gone.place.region);

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Processes that are killed while blobs leave memory and come back: SLUICED is the daemon with steps.c. */
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "store/daemon.h"
+
+#define WORKERS 4
+
+/* What all processes of the test share. */
+static struct {
+	_Atomic uint64_t rounds, failed, wrong;
+	_Atomic uint32_t ready, stop;
+	char text[256];
+} * shared;
+
+static char folder[200], died[220];
+static unsigned deaths, lost;
+
+/* ------------------------------------------------------------------------------------ steps */
+
+/* Puts a blob, as often as that takes. */
+static void put_at_last(sluice_store *store, const char *name, size_t n, unsigned flags)
+{
+	sluice_blob *blob = NULL;
+	int rc;
+
+	while ((rc = try_put(store, name, n, flags, &blob)) == -ECONNRESET) {
+		assert_int_equal(sluice_blob_exists(store, name), 0);
+		lost++;
+	}
+	if (rc)
+		fail_msg("%s: %d: %s", name, rc, sluice_last_message());
+	assert_ok(sluice_blob_release(blob));
+}
+
+static size_t size_of(unsigned i)
+{
+	static const size_t sizes[] = {100, 4096, 70000, 1500000, 3000000, 5000};
+
+	return sizes[i % COUNT_OF(sizes)] + i;
+}
+
+enum { BLOBS = 48 };
+
+/* More than twice what there is memory for: all of it leaves, and comes back. */
+static void live(struct daemon *d)
+{
+	sluice_blob *blob;
+	char name[20];
+
+	for (unsigned i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		put_at_last(d->store, name, size_of(i), i % 5 ? 0 : SLUICE_BLOB_PUBLIC);
+	}
+	for (unsigned i = 0; i < 2 * BLOBS; i++) {
+		unsigned k = i * 29 % BLOBS;
+
+		snprintf(name, sizeof(name), "b/%u", k);
+		blob = got(d->store, name);
+		assert_blob(blob, name, size_of(k));
+		assert_ok(sluice_blob_release(blob));
+		assert_true(stats_of(d->store).memory_bytes <= 16 * MIB);
+	}
+	for (unsigned i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle_but(d->store, 1);
+	assert_int_equal(stats_of(d->store).spilled, 0);
+	assert_int_equal(stats_of(d->store).spilled_bytes, 0);
+}
+
+static void nothing_is_lost_wherever_the_server_dies(void **state)
+{
+	static const char *const steps[] = {
+		"server: copying",         "server: copied",          "server: withdrawn",
+		"server: nobody holds it", "server: memory given up", "server: reading",
+		"server: memory is back",  "server: a blob is back",  "server: returned"};
+
+	(void)state;
+	for (size_t i = 0; i < COUNT_OF(steps); i++)
+		for (unsigned pass = 0; pass < (getenv("STRESS") ? 40 : 5); pass++) {
+			struct daemon *d;
+			char step[64];
+
+			snprintf(step, sizeof(step), "%u %s", pass * (pass + 1) / 2, steps[i]);
+			unlink(died);
+			setenv("SLUICE_TEST_STEP", step, 1);
+			daemon_setup((void **)&d);
+			live(d);
+			deaths += access(died, F_OK) == 0;
+			daemon_teardown((void **)&d);
+		}
+	unlink(died);
+	unsetenv("SLUICE_TEST_STEP");
+	print_message("%u deaths, %u blobs lost before their seal\n", deaths, lost);
+	assert_true(deaths >= 40);
+}
+
+/* ------------------------------------------------------------------------------------- load */
+
+static void wrong(const char *what)
+{
+	if (!atomic_fetch_add(&shared->wrong, 1))
+		snprintf(shared->text, sizeof(shared->text), "%s: %s", what, sluice_last_message());
+}
+
+/* Keeps a few dozen blobs, of which each round replaces one and reads another one. */
+static int work(const struct daemon *d, const char *argument)
+{
+	enum { KEPT = 24 };
+	unsigned number = (unsigned)atoi(argument);
+	struct rng r = {number * UINT64_C(7919) + 17};
+	size_t sizes[KEPT] = {0};
+	sluice_blob *blob;
+	sluice_store *store;
+	char name[32];
+
+	if (sluice_store_open(d->path, NULL, &store))
+		return 1;
+	atomic_fetch_add(&shared->ready, 1);
+	while (!atomic_load(&shared->stop)) {
+		unsigned i = (unsigned)rng_below(&r, KEPT);
+		int rc;
+
+		snprintf(name, sizeof(name), "w%u/%u", number, i);
+		rc = sizes[i] ? sluice_blob_delete(store, name) : 0;
+		/* The server that has done it may have died before it said so. */
+		if (rc && rc != -ENOENT)
+			wrong("delete");
+		sizes[i] = 0;
+		rc = try_put(store, name, 1 + rng_below(&r, i % 4 ? 9000 : 2 * MIB), 0, &blob);
+		if (rc == -ECONNRESET) {
+			atomic_fetch_add(&shared->failed, 1);
+			continue;
+		}
+		if (rc) {
+			wrong("put");
+			break;
+		}
+		sizes[i] = sluice_blob_size(blob);
+		sluice_blob_release(blob);
+		i = (unsigned)rng_below(&r, KEPT);
+		if (!sizes[i])
+			continue;
+		snprintf(name, sizeof(name), "w%u/%u", number, i);
+		if (sluice_blob_get(store, name, 0, &blob)) {
+			wrong("get of what was sealed");
+			break;
+		}
+		if (!blob_is(blob, name, sizes[i]))
+			wrong("bytes");
+		sluice_blob_release(blob);
+		atomic_fetch_add(&shared->rounds, 1);
+	}
+	for (unsigned i = 0; i < KEPT; i++) {
+		snprintf(name, sizeof(name), "w%u/%u", number, i);
+		if (sizes[i] && sluice_blob_delete(store, name))
+			wrong("delete at the end");
+	}
+	return sluice_store_close(store) ? 2 : 0;
+}
+
+static void spilled_blobs_outlive_servers_and_spillers(void **state)
+{
+	static const char *const options[] = {"--memory", "48M", "--spill", folder, NULL};
+	const char *const *usual = daemon_options;
+	struct daemon *d;
+	pid_t workers[WORKERS], server = 0;
+	unsigned rounds = getenv("STRESS") ? 300 : 20;
+
+	(void)state;
+	/* Each client has memory for blobs to come, which does not leave. */
+	daemon_options = options;
+	daemon_setup((void **)&d);
+	daemon_options = usual;
+	for (unsigned i = 0; i < BLOBS; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "kept/%u", i);
+		put_at_last(d->store, name, size_of(i), 0);
+	}
+	for (unsigned i = 0; i < WORKERS; i++)
+		workers[i] = child_start("work", d, (const char[]){(char)('0' + i), 0});
+	while (atomic_load(&shared->ready) < WORKERS)
+		sleep_ms(1);
+	for (unsigned i = 0; i < rounds; i++) {
+		uint64_t before = atomic_load(&shared->rounds);
+		double until = seconds_now() + 30;
+
+		if (i % 5 == 4) {
+			kill(daemon_process(d, "sluiced-spill", 0), SIGKILL);
+		} else {
+			server = daemon_server(d, server);
+			kill(server, SIGKILL);
+		}
+		while (atomic_load(&shared->rounds) < before + 30 && !atomic_load(&shared->wrong))
+			if (seconds_now() > until)
+				fail_msg("nobody gets on after death %u", i);
+			else
+				sleep_ms(1);
+	}
+	for (unsigned i = 0; i < BLOBS; i++) {
+		char name[20];
+		sluice_blob *blob;
+
+		snprintf(name, sizeof(name), "kept/%u", i);
+		blob = got(d->store, name);
+		assert_blob(blob, name, size_of(i));
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	atomic_store(&shared->stop, 1);
+	for (unsigned i = 0; i < WORKERS; i++)
+		assert_int_equal(child_status(workers[i]), 0);
+	if (atomic_load(&shared->wrong))
+		fail_msg("%llu times; the first: %s", (unsigned long long)shared->wrong,
+		         shared->text);
+	assert_true(stats_of(d->store).spills > 0);
+	print_message("%llu rounds, %llu blobs lost before their seal\n",
+	              (unsigned long long)shared->rounds, (unsigned long long)shared->failed);
+	assert_idle(d->store);
+	/* All memory is there for others again, but what this client has for blobs to come. */
+	put_at_last(d->store, "all", 40 * MIB, 0);
+	assert_ok(sluice_blob_delete(d->store, "all"));
+	daemon_teardown((void **)&d);
+}
+
+/* ----------------------------------------------------------------------------------- keeper */
+
+/* A keeper that the server has made makes servers that spill, as the first one did. */
+static void a_new_keeper_has_the_files_too(void **state)
+{
+	struct daemon *d;
+	pid_t server, keeper;
+	char name[20], lock[120];
+
+	(void)state;
+	daemon_setup((void **)&d);
+	server = daemon_server(d, 0);
+	keeper = d->keeper;
+	for (unsigned i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		put_at_last(d->store, name, size_of(i), 0);
+	}
+	for (int i = 0; i < 3; i++) {
+		kill(keeper, SIGKILL);
+		if (i == 0)
+			child_status(d->keeper);
+		keeper = daemon_keeper(d, keeper);
+		kill(server, SIGKILL);
+		server = daemon_server(d, server);
+		for (unsigned k = 0; k < BLOBS; k++) {
+			sluice_blob *blob;
+
+			snprintf(name, sizeof(name), "b/%u", k);
+			blob = got(d->store, name);
+			assert_blob(blob, name, size_of(k));
+			assert_ok(sluice_blob_release(blob));
+		}
+		assert_true(stats_of(d->store).returns > 0);
+	}
+	assert_ok(sluice_store_close(d->store));
+	kill(keeper, SIGTERM);
+	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
+		sleep_ms(5);
+	assert_int_equal(access(d->path, F_OK), -1);
+	snprintf(lock, sizeof(lock), "%s.lock", d->path);
+	unlink(lock);
+	free(d);
+}
+
+/* ----------------------------------------------------------------------------------- client */
+
+/* Waits for memory, or for the disk, and dies meanwhile. */
+static int want(const struct daemon *d, const char *argument)
+{
+	sluice_store *store;
+	sluice_blob *blob;
+
+	if (sluice_store_open(d->path, NULL, &store))
+		return 1;
+	atomic_fetch_add(&shared->ready, 1);
+	if (argument[0])
+		sluice_blob_get(store, argument, 0, &blob);
+	else
+		sluice_blob_create(store, "", 12 * MIB, -1, NULL, &blob);
+	sleep_ms(100000);
+	return 1;
+}
+
+static void who_dies_while_it_waits_leaves_nothing(void **state)
+{
+	struct daemon *d;
+	pid_t spiller, clients[4];
+	char name[20];
+
+	(void)state;
+	daemon_setup((void **)&d);
+	for (unsigned i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		put_at_last(d->store, name, size_of(i), 0);
+	}
+	spiller = daemon_process(d, "sluiced-spill", 0);
+	kill(spiller, SIGSTOP);
+	atomic_store(&shared->ready, 0);
+	clients[0] = child_start("want", d, "");
+	clients[1] = child_start("want", d, "b/3");
+	clients[2] = child_start("want", d, "b/4");
+	clients[3] = child_start("want", d, "b/3");
+	while (atomic_load(&shared->ready) < 4)
+		sleep_ms(1);
+	sleep_ms(50);
+	for (unsigned i = 0; i < 4; i++)
+		kill(clients[i], SIGKILL);
+	for (unsigned i = 0; i < 4; i++)
+		child_status(clients[i]);
+	kill(spiller, SIGCONT);
+	for (unsigned i = 0; i < BLOBS; i++) {
+		sluice_blob *blob;
+
+		snprintf(name, sizeof(name), "b/%u", i);
+		blob = got(d->store, name);
+		assert_blob(blob, name, size_of(i));
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+	assert_int_equal(stats_of(d->store).waiting, 0);
+	daemon_teardown((void **)&d);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "16M", "--spill", folder, NULL};
+	static const struct child_role roles[] = {{"work", work}, {"want", want}, {NULL, NULL}};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
+		cmocka_unit_test(spilled_blobs_outlive_servers_and_spillers),
+		cmocka_unit_test(a_new_keeper_has_the_files_too),
+		cmocka_unit_test(who_dies_while_it_waits_leaves_nothing),
+	};
+	int failed;
+
+	shared = shared_memory(sizeof(*shared));
+	child_run(argc, argv, roles);
+	row_start(1, argv);
+	snprintf(folder, sizeof(folder), "%s/spill-death-%d", getenv("SLUICE_TEST_DIR"),
+	         (int)getpid());
+	if (mkdir(folder, 0700))
+		return 1;
+	snprintf(died, sizeof(died), "%s-died", folder);
+	setenv("SLUICE_TEST_DIED", died, 1);
+	daemon_options = options;
+	if (getenv("ONLY"))
+		cmocka_set_test_filter(getenv("ONLY"));
+	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	rmdir(folder);
+	return failed;
+}
