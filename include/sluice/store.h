@@ -79,7 +79,8 @@ SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_opt
 
 /*
  * -EBUSY, and nothing happens, while blobs or watches of it are held. Waits for seals in stream order that are
- * under way: for their streams. NULL is allowed.
+ * under way: for their streams; and unmaps memory of devices, which may wait for what those were given. NULL is
+ * allowed.
  */
 SLUICE_API int sluice_store_close(sluice_store *s);
 

@@ -168,8 +168,13 @@ static int add_there(struct emulated *there, struct range *range)
 		free(also);
 		return rc;
 	}
-	*also = *range;
-	also->length = also->taken = 0;
+	/* Not as a whole: the rest of range->at is the tree's, which changes with its neighbours. */
+	also->at.start = range->at.start;
+	also->at.end = range->at.end;
+	also->bytes = range->bytes;
+	also->kind = range->kind;
+	also->read_only = range->read_only;
+	also->lent = -1;
 	pthread_mutex_lock(&there->mutex);
 	rc = sl_emulated_pass(there, "map");
 	if (!rc)

@@ -25,7 +25,6 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 	for (unsigned i = 0; store->turn == turn && i < count; i++) {
 		if (!leases[i].ticket)
 			continue;
-		sl_far_expect(store, &leases[i]);
 		if (store->stock_count < SL_STOCK_MOST)
 			store->stock[store->stock_count++] = leases[i];
 		else if (n < SL_ITEMS_MOST)
@@ -216,16 +215,6 @@ static int fill_request(const sluice_blob *blob, struct sl_create_item *item)
 	return blob->post ? sl_post_number(blob->store, blob->post, &item->device) : 0;
 }
 
-/* Regions to be made are known before others can have a place in them. */
-static void expect(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
-                   unsigned count)
-{
-	pthread_mutex_lock(&store->mutex);
-	for (unsigned i = 0; store->turn == turn && i < count; i++)
-		sl_far_expect(store, &leases[i]);
-	pthread_mutex_unlock(&store->mutex);
-}
-
 /* Leases for all that have none, in one call. */
 static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
@@ -255,7 +244,6 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 		sl_call_end(store, &call);
 		return sl_fail(-EPROTO, "the store gives less than it was asked for");
 	}
-	expect(store, call.turn, m.leases.items, n);
 	for (unsigned i = 0; i < n; i++) {
 		without[i]->lease = m.leases.items[i];
 		without[i]->turn = call.turn;

@@ -111,9 +111,12 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapp
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping);
 /* Memory of this process, which is published. It is there until the server has it forgotten. */
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes);
-/* A lease for a region that is to be made: whoever first wants it will. With the mutex. */
-void sl_far_expect(sluice_store *store, const struct sl_lease *lease);
-/* A lease for a region of its own was given back: it will not be made, if it was not. */
+/*
+ * Leases for regions that are to be made, in an answer: whoever first wants one will make it. With the mutex, by who reads,
+ * so that no thread has a later answer with a place in the same region before that is known.
+ */
+void sl_far_expect(sluice_store *store, const union sl_message *m);
+/* A lease for a region of its own was given back: it will not be made, if it was not, nor be published. */
 void sl_far_cancel(sluice_store *store, uint64_t region);
 /* SL_FORGET. With the mutex, by whoever reads. */
 void sl_far_forget(sluice_store *store, const union sl_message *m);

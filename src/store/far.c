@@ -91,7 +91,7 @@ static void doom(sluice_store *store, struct sl_mapping *mapping)
 
 /* ------------------------------------------------------------------------------------- leases */
 
-void sl_far_expect(sluice_store *store, const struct sl_lease *lease)
+static void expect(sluice_store *store, const struct sl_lease *lease)
 {
 	struct sl_mapping *mapping;
 
@@ -105,6 +105,16 @@ void sl_far_expect(sluice_store *store, const struct sl_lease *lease)
 	mapping->alone = lease->place.capacity == lease->place.region_bytes;
 }
 
+void sl_far_expect(sluice_store *store, const union sl_message *m)
+{
+	if (!sl_devices_of(store))
+		return;
+	for (unsigned i = 0; m->head.type == SL_LEASES && i < m->head.count; i++)
+		expect(store, &m->leases.items[i]);
+	for (unsigned i = 0; m->head.type == SL_FOUND && i < m->head.count; i++)
+		expect(store, &m->found.items[i].lease);
+}
+
 void sl_far_cancel(sluice_store *store, uint64_t region)
 {
 	struct sl_mapping *mapping;
@@ -113,6 +123,9 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 	mapping = find(store, region, true, NULL);
 	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone)
 		discard(mapping);
+	mapping = find(store, region, false, NULL);
+	if (mapping && mapping->own)
+		doom(store, mapping);
 	pthread_mutex_unlock(&store->mutex);
 }
 
@@ -487,9 +500,10 @@ void sl_far_free(sluice_store *store)
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_list *link;
 
-	/* All of them without users: what was idle goes where the rest is. */
-	if (devices)
-		sl_far_adopt(store, false);
+	/* None of them has users: what was idle goes where the rest is. */
+	pthread_mutex_lock(&store->mutex);
+	sl_far_adopt(store, false);
+	pthread_mutex_unlock(&store->mutex);
 	while (devices && (link = sl_list_take(&devices->mapped.leaving))) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
 

@@ -176,7 +176,7 @@ static void region_free(struct sl_server *server, struct sl_region *region)
 
 /* -------------------------------------------------------------------------------------- leave */
 
-/* What has been told to it, so that this may happen at any point. */
+/* Not in the memory of answers: one of these may be under way. */
 static void tell_forget(struct sl_server *server, struct sl_peer *peer,
                         const struct sl_region *region)
 {

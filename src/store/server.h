@@ -79,7 +79,8 @@ struct sl_owner {
 		*by_id; /* the first blob whose id has that rest, or SL_NO_SLOT; as many as slots */
 	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
 	unsigned warm_count;
-	uint64_t bytes; /* of its regions */
+	uint64_t bytes;   /* of its regions */
+	uint64_t remains; /* of those, given up and not free yet */
 	unsigned peers;
 	uint32_t top;                    /* slots from this one on were never used */
 	uint64_t created, sealed, dying; /* entries */
@@ -155,6 +156,14 @@ struct sl_blob {
 	unsigned lent; /* to how many clients of other users */
 	uint32_t next; /* of those whose ids have the same rest */
 	uint64_t id;   /* 0: the slot is free */
+};
+
+/* Memory that was given up, and is freed piece by piece; it counts until then. */
+struct sl_remains {
+	struct sl_list link; /* server->remains */
+	struct sl_owner *owner;
+	uint32_t row;
+	uint64_t bytes, at; /* what comes before it is free */
 };
 
 /* What somebody waits to read from us. */
@@ -266,7 +275,9 @@ struct sl_server {
 	int64_t begun, timer; /* when something is due; SL_FOREVER */
 	int64_t alarm_at;     /* when the loop is woken, at that time or before it */
 	int64_t sweep_at, look_at;
-	struct sl_spill *spill;                          /* NULL: nothing is spilled */
+	struct sl_spill *spill; /* NULL: nothing is spilled */
+	struct sl_list remains; /* of struct sl_remains */
+	uint64_t remains_bytes;
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	uint64_t device_limits[SL_PLACES_MOST];
@@ -368,6 +379,8 @@ int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region
 void sl_region_leave(struct sl_server *server, struct sl_region *region);
 /* It is there again, in new memory, by another number. On failure nothing has changed. */
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
+/* Frees a piece of what was given up. */
+void sl_remains_run(struct sl_server *server);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 /* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */

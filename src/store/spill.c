@@ -133,6 +133,7 @@ static bool is_left(struct sl_region *region)
 			away |= UINT64_C(1) << i;
 	if (away == region->used)
 		return true;
+	sl_store_step("server: stays");
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
 			sl_catalogue_record(catalogue, region->slots[i], &record);
@@ -148,6 +149,7 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 	uint64_t seen = 0, left = 0;
 	size_t end = 0;
 
+	sl_store_step("server: chosen");
 	for (; end < c->count && seen < bytes; end++) {
 		seen += c->v[end].region->bytes;
 		if (is_whole(c->v[end].region))

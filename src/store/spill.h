@@ -35,7 +35,7 @@
 
 enum sl_copy_state { SL_COPY_WHOLE, SL_COPY_WRITING, SL_COPY_READING };
 struct sl_copy {
-	struct sl_list link;      /* spill->copies, the one that was last used in vain first */
+	struct sl_list link;      /* spill->copies, or busy */
 	struct sl_region *region; /* NULL: it went while the spiller was at work */
 	struct sl_owner *owner;
 	enum sl_copy_state state;
@@ -54,7 +54,9 @@ struct sl_spill {
 	struct sl_source source;
 	int socket; /* to the spiller; -1: there is none */
 	pid_t pid;  /* of the last one; 0: it was waited for */
-	struct sl_list copies;
+	struct sl_list
+		copies; /* whole ones, and nobody is at them; those of what came back last are last */
+	struct sl_list busy; /* the spiller is at them */
 	struct sl_list parks;
 	struct sl_park *turn; /* whose turn it is to take room */
 	bool look;            /* there may be room */
@@ -84,6 +86,8 @@ struct sl_spill {
 bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* The spiller has, in fd; or an error, with its sentence. */
 void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, int fd);
+/* It is whole, and the spiller is not at it any more. */
+void sl_copy_settle(struct sl_server *server, struct sl_copy *copy);
 void sl_copy_free(struct sl_server *server, struct sl_copy *copy);
 
 /* ------------------------------------------------------------------------------------- spill */

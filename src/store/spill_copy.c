@@ -26,7 +26,7 @@ static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *regi
 	copy->memory = -1;
 	region->copy = copy;
 	server->spill->bytes += copy->bytes;
-	sl_list_append(&server->spill->copies, &copy->link);
+	sl_list_append(&server->spill->busy, &copy->link);
 	return copy;
 }
 
@@ -36,6 +36,13 @@ static void close_elsewhere(struct sl_server *server, int fd)
 	struct sl_job job = {.kind = SL_JOB_CLOSE};
 
 	sl_spiller_send(server, &job, &fd, 1);
+}
+
+void sl_copy_settle(struct sl_server *server, struct sl_copy *copy)
+{
+	copy->state = SL_COPY_WHOLE;
+	sl_list_remove(&copy->link);
+	sl_list_append(&server->spill->copies, &copy->link);
 }
 
 void sl_copy_free(struct sl_server *server, struct sl_copy *copy)
@@ -78,7 +85,7 @@ static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 		struct sl_region *region;
 
 		next = link->next;
-		if (copy->state != SL_COPY_WHOLE || copy->region->away)
+		if (copy->region->away)
 			continue;
 		region = copy->region;
 		dropped += copy->bytes;
@@ -180,7 +187,7 @@ void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, 
 	if (!error && region)
 		error = sl_vault_put(server->vault, &kept, fd, &copy->row);
 	if (!error && region) {
-		copy->state = SL_COPY_WHOLE;
+		sl_copy_settle(server, copy);
 		/* Others of the same time may have failed. */
 		if (sl_now() > server->spill->rest_until)
 			server->spill->trouble[0] = '\0';

@@ -17,6 +17,7 @@
 
 /* Pages in flight keep the kernel from sealing memory for a moment. */
 #define SEAL_TRIES 100
+#define CLOSE_MS   20
 
 struct work {
 	struct sl_job job;
@@ -204,7 +205,15 @@ static bool receive(int socket, struct sl_job *job, int fds[2])
 	return true;
 }
 
-static bool take_job(int socket, sluice_context *context, const char *folder)
+/* A file that was given up. By the next message the server has closed it, so that the last close is here. */
+static void close_last(int *last, int next)
+{
+	if (*last >= 0)
+		close(*last);
+	*last = next;
+}
+
+static bool take_job(int socket, sluice_context *context, const char *folder, int *last)
 {
 	struct work *work;
 	struct sl_job job;
@@ -212,10 +221,9 @@ static bool take_job(int socket, sluice_context *context, const char *folder)
 
 	if (!receive(socket, &job, fds))
 		return false;
-	if (job.kind == SL_JOB_CLOSE) {
-		close(fds[0]);
+	close_last(last, job.kind == SL_JOB_CLOSE ? fds[0] : -1);
+	if (job.kind == SL_JOB_CLOSE)
 		return true;
-	}
 	work = calloc(1, sizeof(*work));
 	if (!work)
 		return false;
@@ -245,6 +253,7 @@ _Noreturn void sl_spiller_run(int socket, const char *folder)
 	struct sluice_config config = SLUICE_CONFIG_INIT;
 	sluice_context *context;
 	struct pollfd fds[2] = {{.fd = socket, .events = POLLIN}, {.events = POLLIN}};
+	int last = -1, ready;
 
 	config.workers = 4;
 	config.reactors = 1;
@@ -255,11 +264,16 @@ _Noreturn void sl_spiller_run(int socket, const char *folder)
 	fds[1].fd = sluice_done_fd(context);
 	for (;;) {
 		/* Ended by the server, which sends or goes, and by operations. */
-		if (poll(fds, 2, -1) < 0 && errno != EINTR)
+		ready = poll(fds, 2, last >= 0 ? CLOSE_MS : -1);
+		if (ready < 0 && errno != EINTR)
 			_exit(EXIT_FAILURE);
+		if (ready <= 0) {
+			close_last(&last, -1);
+			continue;
+		}
 		if (fds[1].revents)
 			take_ends(socket, context);
-		if (fds[0].revents && !take_job(socket, context, folder))
+		if (fds[0].revents && !take_job(socket, context, folder, &last))
 			_exit(EXIT_SUCCESS);
 	}
 }

@@ -19,6 +19,7 @@ int sl_spill_start(struct sl_server *server)
 	spill->socket = -1;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
+	sl_list_init(&spill->busy);
 	sl_list_init(&spill->parks);
 	server->spill = spill;
 	/* Now, while there is little in this process that would be copied with it; but if it fails, later. */

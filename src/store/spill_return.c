@@ -69,6 +69,8 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	copy->memory = fds[1];
 	copy->number = job.number;
 	copy->state = SL_COPY_READING;
+	sl_list_remove(&copy->link);
+	sl_list_append(&spill->busy, &copy->link);
 	take_memory(server, copy, region->bytes);
 	spill->reading++;
 	sl_store_step("server: reading");
@@ -123,7 +125,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	int fd = copy->memory;
 
 	server->spill->reading--;
-	copy->state = SL_COPY_WHOLE;
+	sl_copy_settle(server, copy);
 	copy->memory = -1;
 	give_memory(server, copy);
 	if (!region) {
@@ -150,18 +152,16 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	unveil(server, region);
 	sl_vault_retarget(server->vault, copy->row, region->id);
 	sl_store_step("server: returned");
-	sl_list_remove(&copy->link);
-	sl_list_append(&server->spill->copies, &copy->link);
 }
 
 /* -------------------------------------------------------------------------------- the spiller */
 
 static struct sl_copy *find_job(struct sl_server *server, uint64_t number)
 {
-	sl_list_each (link, &server->spill->copies) {
+	sl_list_each (link, &server->spill->busy) {
 		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
 
-		if (copy->state != SL_COPY_WHOLE && copy->number == number)
+		if (copy->number == number)
 			return copy;
 	}
 	return NULL;
@@ -186,16 +186,11 @@ void sl_spill_done(struct sl_server *server, uint64_t number, int error, const c
 
 void sl_spill_lost(struct sl_server *server)
 {
-	struct sl_list *copies = &server->spill->copies;
-	const char *text = "the process that spills has died";
-	int error = server->spill->deaths <= DEATHS ? SL_ONCE_MORE : -EIO;
+	struct sl_spill *spill = server->spill;
+	int error = spill->deaths <= DEATHS ? SL_ONCE_MORE : -EIO;
 
-	for (struct sl_list *link = copies->next, *next; link != copies; link = next) {
-		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
-
-		next = link->next;
-		if (copy->state != SL_COPY_WHOLE)
-			sl_spill_done(server, copy->number, error, text, -1);
-	}
-	server->spill->look = true;
+	while (!sl_list_empty(&spill->busy))
+		sl_spill_done(server, SL_CONTAINER(spill->busy.next, struct sl_copy, link)->number,
+		              error, "the process that spills has died", -1);
+	spill->look = true;
 }

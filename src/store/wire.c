@@ -426,6 +426,8 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_
 		sl_far_forget(store, m);
 		return;
 	}
+	if (store->wire == wire)
+		sl_far_expect(store, m);
 	/* The answer may be there before the call that sends the request has returned, which is at the
 	 * same memory. It ends this wait. */
 	while ((call = find_call(wire, m->head.serial)) && !call->sent)

@@ -335,6 +335,7 @@ static void mappings_that_nobody_uses_are_kept_up_to_a_limit(void **state)
 static void what_is_mapped_is_told_to_the_next_server(void **state)
 {
 	struct daemon *d = *state;
+	unsigned before = mappings_of(0);
 	sluice_store *reader = daemon_connect(d);
 	sluice_blob *blob = put_on(d->store, "x", 3 * MIB, 0, 0), *read = got(reader, "x");
 	pid_t server = daemon_server(d, 0);
@@ -346,9 +347,10 @@ static void what_is_mapped_is_told_to_the_next_server(void **state)
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_true(device_of(d->store, 0).memory_bytes >= 4 * MIB);
 	assert_true(is_right(read, "x", 3 * MIB));
-	/* The reader's store has not been called since: it has connected by itself. */
+	/* The reader's store has not been called since: it has connected by itself, and is heard of. */
 	assert_ok(sluice_blob_release(read));
 	assert_memory_is(d->store, 0, 0);
+	assert_mappings_are(0, before);
 	blob = put_on(d->store, "x", 100, 0, 0);
 	read = got(reader, "x");
 	assert_true(is_right(read, "x", 100));
@@ -736,10 +738,11 @@ static void a_blob_on_the_host_is_registered_with_a_device(void **state)
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 200000, 0), *read, *again;
 	sluice_stream stream;
-	uint64_t calls;
+	uint64_t calls = sluice_emulated_calls(SLUICE_EMULATED_REGISTER, NULL);
 	void *there, *back = malloc(200000);
 
 	assert_ok(sluice_blob_get_on(d->store, "x", 1, 0, &read));
+	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_REGISTER, NULL), calls + 1);
 	assert_int_equal(sluice_blob_device(read), -1);
 	assert_int_equal(sluice_blob_kind(read), SLUICE_BLOB_ON_HOST);
 	assert_blob(read, "x", 200000);
@@ -981,6 +984,60 @@ static void threads_share_one_store(void **state)
 	assert_idle(d->store);
 }
 
+struct beginner {
+	sluice_store *store;
+	pthread_barrier_t *barrier;
+	unsigned number;
+	int rc;
+};
+
+static void *begin_one(void *argument)
+{
+	struct beginner *b = argument;
+	sluice_blob *blob = NULL;
+	char name[20];
+
+	snprintf(name, sizeof(name), "begin/%u", b->number);
+	pthread_barrier_wait(b->barrier);
+	b->rc = create_on(b->store, name, 1000, 1, 0, &blob);
+	if (!b->rc)
+		b->rc = sluice_blob_seal(blob);
+	sluice_blob_release(blob);
+	return NULL;
+}
+
+/* One of them makes the memory, and hears so maybe after the others have heard of their places in it. */
+static void threads_may_be_the_first_on_a_device_together(void **state)
+{
+	struct daemon *d = *state;
+	struct beginner beginners[8];
+	pthread_t threads[COUNT_OF(beginners)];
+	pthread_barrier_t barrier;
+	char name[20];
+
+	for (int round = 0; round < 40; round++) {
+		sluice_store *store = daemon_connect(d);
+
+		pthread_barrier_init(&barrier, NULL, COUNT_OF(beginners));
+		for (unsigned i = 0; i < COUNT_OF(beginners); i++) {
+			beginners[i] = (struct beginner){store, &barrier, i, 0};
+			assert_int_equal(
+				pthread_create(&threads[i], NULL, begin_one, &beginners[i]), 0);
+		}
+		for (unsigned i = 0; i < COUNT_OF(beginners); i++)
+			pthread_join(threads[i], NULL);
+		for (unsigned i = 0; i < COUNT_OF(beginners); i++) {
+			assert_int_equal(beginners[i].rc, 0);
+			snprintf(name, sizeof(name), "begin/%u", i);
+			assert_ok(sluice_blob_delete(store, name));
+		}
+		pthread_barrier_destroy(&barrier);
+		assert_ok(sluice_store_close(store));
+	}
+	assert_idle(d->store);
+	assert_memory_is(d->store, 1, 0);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
@@ -1015,6 +1072,7 @@ int main(int argc, char **argv)
 		daemon_test(a_store_without_blobs_on_devices_has_no_threads),
 		daemon_test(a_blob_on_a_device_is_a_tensor_there),
 		daemon_test(threads_share_one_store),
+		daemon_test(threads_may_be_the_first_on_a_device_together),
 	};
 
 	child_run(argc, argv, roles);

@@ -286,7 +286,8 @@ int main(int argc, char **argv)
 	unsigned failed, made = 0, working = PROCESSES;
 	pid_t workers[PROCESSES];
 	struct daemon *d;
-	double start;
+	double start, slowest = 0, sum = 0;
+	unsigned asks = 0;
 
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
@@ -304,8 +305,15 @@ int main(int argc, char **argv)
 			"work", d,
 			(const char[]){(char)('0' + i), size == &sizes[1] ? 'f' : 't', 0});
 	while (working) {
-		sleep_ms(50);
+		double asked, took;
+
+		sleep_ms(20);
+		asked = seconds_now();
 		s = stats_of(d->store);
+		took = seconds_now() - asked;
+		slowest = took > slowest ? took : slowest;
+		sum += took;
+		asks++;
 		most.spilled = s.spilled > most.spilled ? s.spilled : most.spilled;
 		most.spilled_bytes =
 			s.spilled_bytes > most.spilled_bytes ? s.spilled_bytes : most.spilled_bytes;
@@ -327,13 +335,16 @@ int main(int argc, char **argv)
 		made += atomic_load(&shared->next[i]);
 	printf("%u blobs of %.1f GB put, %llu of %.1f GB got, %llu held, %llu deleted, %llu gone "
 	       "before they were got\n%llu left memory, %llu came back; at most %llu were away, "
-	       "%.0f MB in files, %.0f MB of memory; %.1f s\n",
+	       "%.0f MB in files, %.0f MB of memory; %.1f s; the server answers in %.1f ms, at "
+	       "most "
+	       "%.0f\n",
 	       made, (double)shared->bytes_put / 1e9, (unsigned long long)shared->gets,
 	       (double)shared->bytes_got / 1e9, (unsigned long long)shared->held,
 	       (unsigned long long)shared->deleted, (unsigned long long)shared->missed,
 	       (unsigned long long)s.spills, (unsigned long long)s.returns,
 	       (unsigned long long)most.spilled, (double)most.spilled_bytes / 1e6,
-	       (double)most.memory_bytes / 1e6, seconds_now() - start);
+	       (double)most.memory_bytes / 1e6, seconds_now() - start, sum / asks * 1e3,
+	       slowest * 1e3);
 	failed = atomic_load(&shared->failed);
 	if (failed) {
 		printf("%u errors; the first: %s\n", failed, shared->text);
