@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "store/catalogue.h"
+#include "catalogue/catalogue.h"
 
 enum { SLOTS = 1 << 17, BLOBS = 100000, GETS = 1 << 18, ROUNDS = 5, CLIENTS = 100, THREADS = 4 };
 

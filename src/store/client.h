@@ -12,9 +12,8 @@
 #ifndef SL_STORE_CLIENT_H
 #define SL_STORE_CLIENT_H
 
-#include "store/catalogue.h"
-#include "store/protocol.h"
-#include "store/step.h"
+#include "catalogue/catalogue.h"
+#include "protocol/protocol.h"
 
 #define SL_STOCK_MOST      128
 #define SL_MAPPING_BUCKETS 256

@@ -3,7 +3,7 @@
  * Throws mutated messages at what decides whether one may be looked at, and looks at all that it lets pass, as
  * server and clients do. Arguments: seconds, and a seed to repeat a run.
  */
-#include "store/protocol.h"
+#include "protocol/protocol.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -8,7 +8,7 @@
 #ifndef TESTS_STORE_CATALOGUE_STRESS_H
 #define TESTS_STORE_CATALOGUE_STRESS_H
 
-#include "store/catalogue_layout.h"
+#include "catalogue/layout.h"
 #include "support/support.h"
 
 enum {

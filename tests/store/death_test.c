@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "store/daemon.h"
-#include "store/step.h"
+#include "protocol/step.h"
 
 /* What all processes of the test share. */
 static struct {

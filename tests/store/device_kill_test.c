@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "store/daemon.h"
-#include "store/step.h"
+#include "protocol/step.h"
 #include "support/gpu.h"
 
 enum { HERE = 1 };

@@ -4,7 +4,7 @@
 #define TESTS_STORE_RAW_H
 
 #include "store/daemon.h"
-#include "store/protocol.h"
+#include "protocol/protocol.h"
 
 int raw_connect(const struct daemon *d);
 bool raw_send(int fd, const void *data, size_t n);

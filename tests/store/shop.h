@@ -5,7 +5,7 @@
 
 #include <unistd.h>
 
-#include "store/catalogue_server.h"
+#include "catalogue/notes.h"
 #include "support/support.h"
 
 struct shop {

@@ -2,7 +2,7 @@
 /* In a daemon for tests: the server that comes by a step dies there, once. SLUICE_TEST_STEP is the step, after a
  * number and a blank, which is how often it comes by before; SLUICE_TEST_DIED the file that says that it has. At the step
  * SLUICE_TEST_PAUSE it rests for two milliseconds. */
-#include "store/step.h"
+#include "protocol/step.h"
 
 #include <fcntl.h>
 #include <signal.h>

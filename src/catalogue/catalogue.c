@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's side: entries made, sealed, deleted. */
+#include "catalogue/notes.h"
+
+#include <errno.h>
+#include <string.h>
+
+/* -------------------------------------------------------------------------------- description */
+
+enum sl_entry_state sl_catalogue_state(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	return sl_word_state(sl_entry_word(sl_entry_of(catalogue, slot)));
+}
+
+uint64_t sl_catalogue_generation(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	return sl_word_generation(sl_entry_word(sl_entry_of(catalogue, slot)));
+}
+
+void sl_catalogue_record(const struct sl_catalogue *catalogue, uint32_t slot,
+                         struct sl_blob_record *out)
+{
+	const struct sl_entry *entry = sl_entry_of(catalogue, slot);
+
+	/* What is broken is so since this server came, and nobody can get it. */
+	if (!sl_entry_read(catalogue->segment, entry, sl_entry_word(entry), out))
+		*out = (struct sl_blob_record){0};
+}
+
+uint32_t sl_catalogue_end(const struct sl_catalogue *catalogue)
+{
+	const struct sl_segment *segment = catalogue->segment;
+	uint32_t touched = atomic_load_explicit(&segment->header->touched, memory_order_relaxed);
+
+	return SL_MIN(touched, segment->slots);
+}
+
+uint32_t sl_catalogue_room(const struct sl_catalogue *catalogue)
+{
+	return catalogue->free_slots.count;
+}
+
+int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32_t flags)
+{
+	if (!sl_state_is_live(sl_catalogue_state(catalogue, slot)))
+		return -EINVAL;
+	atomic_store_explicit(&sl_entry_of(catalogue, slot)->flags, flags, memory_order_relaxed);
+	return 0;
+}
+
+static void take_page(struct sl_catalogue *catalogue, struct sl_entry *entry)
+{
+	entry->page = catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
+}
+
+void sl_entry_give_page(struct sl_catalogue *catalogue, struct sl_entry *entry)
+{
+	if (!entry->page)
+		return;
+	catalogue->free_pages.numbers[catalogue->free_pages.count++] = entry->page - 1;
+	entry->page = 0;
+}
+
+static bool has_page_for(const struct sl_catalogue *catalogue, size_t metadata_size)
+{
+	return metadata_size <= SL_METADATA_INLINE || catalogue->free_pages.count;
+}
+
+/* The size is written last: whoever finds the entry OPEN after the death of this process finds none of the
+ * metadata, or all of it. */
+static void write_metadata(struct sl_catalogue *catalogue, struct sl_entry *entry, const void *from,
+                           size_t size)
+{
+	void *to = entry->metadata;
+
+	if (size > SL_METADATA_INLINE) {
+		if (!entry->page)
+			take_page(catalogue, entry);
+		to = catalogue->segment->metadata[entry->page - 1];
+	}
+	if (size)
+		memcpy(to, from, size);
+	atomic_signal_fence(memory_order_seq_cst);
+	entry->metadata_size = (uint32_t)size;
+}
+
+int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const void *metadata,
+                          size_t size)
+{
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
+
+	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_OPEN || size > SL_METADATA_MOST)
+		return -EINVAL;
+	if (!entry->page && !has_page_for(catalogue, size))
+		return -ENOSPC;
+	entry->metadata_size = 0;
+	atomic_signal_fence(memory_order_seq_cst);
+	if (size <= SL_METADATA_INLINE)
+		sl_entry_give_page(catalogue, entry);
+	write_metadata(catalogue, entry, metadata, size);
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- life */
+
+/* A number is stored as used before it is used. */
+static uint64_t next_number(_Atomic uint64_t *last)
+{
+	uint64_t number = atomic_load_explicit(last, memory_order_relaxed) + 1;
+
+	atomic_store_explicit(last, number, memory_order_release);
+	return number;
+}
+
+/* The free slots with low numbers are taken first. */
+static uint32_t take_slot(struct sl_catalogue *catalogue)
+{
+	_Atomic uint32_t *touched = &catalogue->segment->header->touched;
+	uint32_t slot = catalogue->free_slots.numbers[--catalogue->free_slots.count];
+
+	if (slot >= atomic_load_explicit(touched, memory_order_relaxed))
+		atomic_store_explicit(touched, slot + 1, memory_order_release);
+	catalogue->notes[slot] = (struct sl_slot_notes){.used = catalogue->now};
+	return slot;
+}
+
+static void write_record(struct sl_catalogue *catalogue, struct sl_entry *entry,
+                         const struct sl_blob_record *record)
+{
+	entry->id = next_number(&catalogue->segment->header->last_id);
+	entry->size = record->size;
+	entry->batch = 0;
+	entry->places[0] = record->place;
+	entry->creator = record->creator;
+	entry->uid = record->uid;
+	atomic_store_explicit(&entry->flags, record->flags, memory_order_relaxed);
+	entry->page = 0;
+	entry->name_length = (uint32_t)record->key.length;
+	if (record->key.length)
+		memcpy(entry->name, record->key.name, record->key.length);
+	write_metadata(catalogue, entry, record->metadata, record->metadata_size);
+}
+
+int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
+                        enum sl_insert how, uint32_t *out)
+{
+	struct sl_blob_key key = record->key;
+	struct sl_entry *entry;
+	_Atomic uint64_t *index;
+	uint32_t slot;
+	uint64_t hash;
+
+	if (key.length > SL_NAME_MOST || record->metadata_size > SL_METADATA_MOST ||
+	    record->place.offset > UINT64_MAX - record->size)
+		return -EINVAL;
+	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
+		return -EEXIST;
+	/* The id that the entry will have. */
+	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
+	hash = sl_key_hash(catalogue->segment, &key);
+	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
+	if (!index || !catalogue->free_slots.count ||
+	    !has_page_for(catalogue, record->metadata_size))
+		return -ENOSPC;
+
+	slot = take_slot(catalogue);
+	entry = sl_entry_of(catalogue, slot);
+	entry->hash = hash;
+	write_record(catalogue, entry, record);
+	atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
+	sl_entry_commit(entry,
+	                sl_word(sl_generation_after(sl_word_generation(sl_entry_word(entry))), 0,
+	                        how == SL_INSERT_OPEN ? SL_ENTRY_OPEN : SL_ENTRY_SEALED));
+	*out = slot;
+	return 0;
+}
+
+static void seal_entry(struct sl_entry *entry)
+{
+	sl_entry_commit(entry, sl_word_with(sl_entry_word(entry), SL_ENTRY_SEALED));
+}
+
+static void seal_batch(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
+{
+	struct sl_segment_header *header = catalogue->segment->header;
+	uint64_t batch = next_number(&header->last_batch);
+
+	for (size_t i = 0; i < count; i++)
+		sl_entry_of(catalogue, slots[i])->batch = batch;
+	atomic_store_explicit(&header->publishing, batch, memory_order_release);
+	for (size_t i = 0; i < count; i++)
+		seal_entry(sl_entry_of(catalogue, slots[i]));
+	atomic_store_explicit(&header->publishing, 0, memory_order_release);
+}
+
+int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (sl_catalogue_state(catalogue, slots[i]) != SL_ENTRY_OPEN)
+			return -EINVAL;
+	if (count == 1)
+		seal_entry(sl_entry_of(catalogue, slots[0]));
+	else if (count)
+		seal_batch(catalogue, slots, count);
+	return 0;
+}
+
+void sl_entry_doom(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
+	bool leaving = sl_catalogue_state(catalogue, slot) == SL_ENTRY_LEAVING;
+	_Atomic uint64_t *index;
+
+	sl_entry_close(entry, SL_ENTRY_DYING);
+	index = sl_index_find(catalogue, entry->hash, slot);
+	if (index)
+		atomic_store_explicit(index, 0, memory_order_release);
+	if (!leaving)
+		catalogue->leaving.numbers[catalogue->leaving.count++] = slot;
+}
+
+int sl_catalogue_delete(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	if (!sl_state_is_live(sl_catalogue_state(catalogue, slot)))
+		return -EINVAL;
+	sl_entry_doom(catalogue, slot);
+	return 0;
+}
+
+int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
+		return -EINVAL;
+	sl_entry_close(sl_entry_of(catalogue, slot), SL_ENTRY_LEAVING);
+	catalogue->leaving.numbers[catalogue->leaving.count++] = slot;
+	return 0;
+}
+
+int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
+                      const struct sl_blob_place *place, bool sealed)
+{
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
+	uint64_t word = sl_entry_word(entry), generation = sl_word_generation(word);
+	unsigned other = !sl_word_place(word);
+
+	if (sl_word_state(word) != SL_ENTRY_AWAY || place->offset > UINT64_MAX - entry->size)
+		return -EINVAL;
+	entry->places[other] = *place;
+	sl_entry_commit(entry,
+	                sealed ? sl_word(sl_generation_after(generation), other, SL_ENTRY_SEALED)
+	                       : sl_word(generation, other, SL_ENTRY_AWAY));
+	return 0;
+}

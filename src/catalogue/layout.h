@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What lies where in a segment and in a client's references; for the catalogue's own files. Numbers are
+ * those of the machine: server and clients run on the same one.
+ */
+#ifndef SL_CATALOGUE_LAYOUT_H
+#define SL_CATALOGUE_LAYOUT_H
+
+#include "catalogue/catalogue.h"
+
+/* ------------------------------------------------------------------------------------- words */
+
+/*
+ * The word of an entry:   generation 36 bits | 0                  | which place 1 | state 4
+ * A reference:            generation 36 bits | slot 20 bits       | tick 8
+ * A reference whose tick is 0 is held; any other was held until then. 0: never used.
+ */
+#define SL_GENERATION_MOST ((UINT64_C(1) << 36) - 1)
+#define SL_STATE_BITS      UINT64_C(0x0f)
+#define SL_PLACE_BIT       UINT64_C(0x10)
+#define SL_TICK_BITS       UINT64_C(0xff)
+
+static inline uint64_t sl_word(uint64_t generation, unsigned place, enum sl_entry_state state)
+{
+	return generation << 28 | (place ? SL_PLACE_BIT : 0) | state;
+}
+static inline uint64_t sl_word_generation(uint64_t word)
+{
+	return word >> 28;
+}
+static inline enum sl_entry_state sl_word_state(uint64_t word)
+{
+	return word & SL_STATE_BITS;
+}
+static inline unsigned sl_word_place(uint64_t word)
+{
+	return word & SL_PLACE_BIT ? 1 : 0;
+}
+static inline uint64_t sl_word_with(uint64_t word, enum sl_entry_state state)
+{
+	return (word & ~SL_STATE_BITS) | state;
+}
+static inline uint64_t sl_reference(uint64_t generation, uint32_t slot)
+{
+	return generation << 28 | (uint64_t)slot << 8;
+}
+static inline uint32_t sl_reference_slot(uint64_t reference)
+{
+	return reference >> 8 & (SL_SLOTS_MOST - 1);
+}
+static inline uint64_t sl_reference_generation(uint64_t reference)
+{
+	return reference >> 28;
+}
+
+/* ----------------------------------------------------------------------------------- segment */
+
+#define SL_SEGMENT_MAGIC   UINT64_C(0x3165756c6174633f)
+#define SL_SEGMENT_VERSION 1
+#define SL_PAGE            4096
+
+struct sl_segment_header {
+	/* Written before `magic`, and never again. */
+	uint32_t version;
+	uint32_t entry_bytes;
+	uint32_t slots;
+	uint32_t uid;
+	uint64_t bytes; /* of the segment */
+	uint64_t seed;  /* of the hash of names */
+	_Atomic uint64_t magic;
+
+	/* Written by the server, read by all. */
+	_Alignas(64) _Atomic uint64_t publishing; /* the batch that is being sealed, or 0 */
+	_Atomic uint32_t tick;                    /* 1 to 255 */
+
+	/* The server's own: the last that were given, and the slots that ever were in use: these and no others have
+	 * memory. Each is stored before what it counts is used. */
+	_Alignas(64) _Atomic uint64_t last_id;
+	_Atomic uint64_t last_batch;
+	_Atomic uint32_t touched;
+};
+
+/* A cache line of the index. A word is 0, or the upper half of the key's hash, and the slot plus 1. A key is in
+ * one of two lines, which its hash names. */
+#define SL_LINE_WORDS 8
+struct sl_index_line {
+	_Alignas(64) _Atomic uint64_t words[SL_LINE_WORDS];
+};
+
+/*
+ * What the word commits: written while it is FREE; `batch` and the metadata while it is OPEN, too; and while it is
+ * AWAY the place that is not the word's.
+ */
+struct sl_entry {
+	_Alignas(64) _Atomic uint64_t word;
+	uint64_t hash;
+	uint64_t id;
+	uint64_t size;
+	uint64_t batch; /* in which it was sealed, or 0 */
+	struct sl_blob_place places[2];
+	uint64_t creator;
+	uint32_t uid;
+	_Atomic uint32_t flags;
+	uint32_t page;          /* 0, or the page of the metadata plus 1 */
+	uint32_t metadata_size; /* written after the metadata */
+	uint32_t name_length;
+	_Alignas(8) uint8_t
+		metadata[SL_METADATA_INLINE]; /* what the store puts there has numbers in it */
+	char name[SL_NAME_MOST + 1];
+};
+_Static_assert(sizeof(struct sl_entry) == 512, "eight cache lines");
+
+/* The addresses, and the sizes as they were when it was mapped: what the segment says later counts for nothing. */
+struct sl_segment {
+	struct sl_segment_header *header;
+	struct sl_index_line *index;
+	struct sl_entry *entries;
+	uint8_t (*metadata)[SL_PAGE];
+	uint64_t bytes;
+	uint64_t seed;
+	uint32_t slots;
+	uint32_t lines; /* of the index, a power of two */
+	uint32_t pages; /* for metadata */
+	uint32_t uid;
+	bool writable;
+};
+
+/* A memfd of so many bytes that stays as long as it is, whoever has it. */
+int sl_memory_new(const char *name, uint64_t bytes, int *fd);
+/* Maps such a one, of whole pages and at most so many bytes. -EBADMSG: it is another kind of file. */
+int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out);
+
+uint64_t sl_key_hash(const struct sl_segment *segment, const struct sl_blob_key *key);
+/* The two lines of a hash. */
+void sl_index_lines(const struct sl_segment *segment, uint64_t hash,
+                    struct sl_index_line *lines[2]);
+static inline uint64_t sl_index_word(uint64_t hash, uint32_t slot)
+{
+	return (hash & ~UINT64_C(0xffffffff)) | (slot + 1);
+}
+/*
+ * Fills out with what an entry says under that word, by copies that are checked: false if no server writes that.
+ * Nobody may be writing the record, or the result is false or worthless.
+ */
+bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entry, uint64_t word,
+                   struct sl_blob_record *out);
+/* Whether an entry, read so, is the one with this key. */
+bool sl_record_is(const struct sl_blob_record *record, const struct sl_blob_key *key);
+/* g3: whether the word is still that. */
+bool sl_entry_still(const struct sl_entry *entry, uint64_t word);
+
+/* -------------------------------------------------------------------------------- references */
+
+#define SL_REFERENCES_MAGIC UINT64_C(0x3172656665726373)
+
+struct sl_references_page {
+	uint64_t magic; /* written once, by whoever makes it */
+	/* A power of two, only grows: references at and behind it were never used. Written before they are. */
+	_Alignas(64) _Atomic uint32_t window;
+	_Alignas(64) _Atomic uint64_t at[];
+};
+struct sl_references {
+	struct sl_references_page *page;
+	uint32_t count; /* by the size of the memory, not by what is in it */
+	size_t bytes;
+};
+
+/* g2: takes one that is free; -ENOSPC. Any thread of the client. */
+int sl_references_claim(struct sl_references *references, uint64_t reference, uint32_t *position);
+/* Lets go of it; tick: 1 to 255. Any thread of the client. */
+void sl_references_drop(struct sl_references *references, uint32_t position, uint32_t tick);
+/* d3: how many a scan has to look at; and one of them. In the server. */
+uint32_t sl_references_window(const struct sl_references *references);
+uint64_t sl_references_at(const struct sl_references *references, uint32_t position);
+
+#endif

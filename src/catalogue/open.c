@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a new server takes a segment over, whatever the one before was doing. Each step can be done again. */
+#include "catalogue/notes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+/* What is known while a segment is taken over. */
+struct takeover {
+	struct sl_catalogue *catalogue;
+	uint64_t last_id;
+	uint64_t publishing;
+	uint32_t touched; /* slots; no others are looked at, which would give them memory */
+	bool *page_is_used;
+	bool *is_indexed;
+	unsigned broken;
+};
+
+/* Whether a server may have written what the word commits. */
+static bool is_plausible(struct takeover *t, uint32_t slot)
+{
+	const struct sl_segment *segment = t->catalogue->segment;
+	const struct sl_entry *entry = &segment->entries[slot];
+	uint64_t word = sl_entry_word(entry);
+	struct sl_blob_record record;
+
+	if (sl_word_state(word) >= SL_ENTRY_STATES || !sl_word_generation(word) ||
+	    !sl_entry_read(segment, entry, word, &record) || record.key.id > t->last_id ||
+	    entry->hash != sl_key_hash(segment, &record.key))
+		return false;
+	if (record.metadata_size > SL_METADATA_INLINE)
+		return !t->page_is_used[entry->page - 1];
+	return entry->page == 0 || sl_word_state(word) == SL_ENTRY_OPEN;
+}
+
+static void doom(struct takeover *t, uint32_t slot)
+{
+	sl_entry_doom(t->catalogue, slot);
+	t->broken++;
+}
+
+/* The slot keeps its generation, so that whoever holds what it was is still seen. */
+static void doom_broken(struct takeover *t, uint32_t slot)
+{
+	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
+	uint64_t generation = sl_word_generation(sl_entry_word(entry));
+
+	sl_entry_commit(entry, sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
+	entry->metadata_size = 0;
+	entry->page = 0;
+	doom(t, slot);
+}
+
+static void take_entry(struct takeover *t, uint32_t slot)
+{
+	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
+	uint64_t word = sl_entry_word(entry);
+
+	if (sl_word_state(word) == SL_ENTRY_FREE)
+		return;
+	if (!is_plausible(t, slot)) {
+		doom_broken(t, slot);
+		return;
+	}
+	if (entry->metadata_size > SL_METADATA_INLINE)
+		t->page_is_used[entry->page - 1] = true;
+	else if (sl_word_state(word) == SL_ENTRY_OPEN)
+		entry->page = 0; /* of one that was being described */
+	switch (sl_word_state(word)) {
+	case SL_ENTRY_LEAVING:
+		sl_entry_commit(entry, sl_word_with(word, SL_ENTRY_SEALED));
+		break;
+	case SL_ENTRY_OPEN:
+		if (t->publishing && entry->batch == t->publishing)
+			sl_entry_commit(entry, sl_word_with(word, SL_ENTRY_SEALED));
+		break;
+	case SL_ENTRY_DYING:
+		sl_entry_doom(t->catalogue, slot); /* the index may know it still */
+		break;
+	default:
+		break;
+	}
+}
+
+/* A word of the index is right if it is the one of a live entry, in one of that entry's lines, and the first. */
+static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, uint64_t word)
+{
+	const struct sl_segment *segment = t->catalogue->segment;
+	uint32_t slot = (uint32_t)word - 1;
+	struct sl_index_line *lines[2];
+
+	if (slot >= t->touched || t->is_indexed[slot] ||
+	    !sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
+		return false;
+	sl_index_lines(segment, segment->entries[slot].hash, lines);
+	return (line == lines[0] || line == lines[1]) &&
+	       word == sl_index_word(segment->entries[slot].hash, slot);
+}
+
+static void clean_index(struct takeover *t)
+{
+	const struct sl_segment *segment = t->catalogue->segment;
+
+	for (uint32_t i = 0; i < segment->lines; i++) {
+		struct sl_index_line *line = &segment->index[i];
+
+		for (unsigned j = 0; j < SL_LINE_WORDS; j++) {
+			uint64_t word = atomic_load_explicit(&line->words[j], memory_order_relaxed);
+
+			if (word == 0)
+				continue;
+			if (index_word_is_right(t, line, word))
+				t->is_indexed[(uint32_t)word - 1] = true;
+			else
+				atomic_store_explicit(&line->words[j], 0, memory_order_release);
+		}
+	}
+}
+
+/* Every live entry is in the index, and is what its own key leads to. */
+static void complete_index(struct takeover *t, uint32_t slot)
+{
+	struct sl_catalogue *catalogue = t->catalogue;
+	uint64_t hash = sl_entry_of(catalogue, slot)->hash;
+	struct sl_blob_record record;
+	_Atomic uint64_t *index;
+	uint32_t other;
+
+	sl_catalogue_record(catalogue, slot, &record);
+	if (sl_catalogue_find(catalogue, &record.key, &other) == 0) {
+		if (other != slot)
+			doom(t, slot);
+		return;
+	}
+	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
+	if (index)
+		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
+	else
+		doom(t, slot);
+}
+
+static void count_what_is_free(struct takeover *t)
+{
+	struct sl_catalogue *catalogue = t->catalogue;
+	const struct sl_segment *segment = catalogue->segment;
+
+	for (uint32_t slot = segment->slots; slot--;)
+		if (slot >= t->touched || sl_catalogue_state(catalogue, slot) == SL_ENTRY_FREE)
+			catalogue->free_slots.numbers[catalogue->free_slots.count++] = slot;
+	for (uint32_t page = segment->pages; page--;)
+		if (!t->page_is_used[page])
+			catalogue->free_pages.numbers[catalogue->free_pages.count++] = page;
+}
+
+static void take_over(struct takeover *t)
+{
+	struct sl_segment_header *header = t->catalogue->segment->header;
+
+	t->touched = sl_catalogue_end(t->catalogue);
+	t->last_id = atomic_load_explicit(&header->last_id, memory_order_relaxed);
+	t->publishing = atomic_load_explicit(&header->publishing, memory_order_relaxed);
+	for (uint32_t slot = 0; slot < t->touched; slot++)
+		take_entry(t, slot);
+	atomic_store_explicit(&header->publishing, 0, memory_order_release);
+	clean_index(t);
+	for (uint32_t slot = 0; slot < t->touched; slot++)
+		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
+			complete_index(t, slot);
+	count_what_is_free(t);
+	/* The clock begins anew: what clients noted before is no time of it. */
+	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
+}
+
+int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_catalogue **out)
+{
+	struct sl_catalogue *catalogue = calloc(1, sizeof(*catalogue));
+	struct takeover t = {
+		.catalogue = catalogue,
+		.page_is_used = calloc(segment->pages, sizeof(bool)),
+		.is_indexed = calloc(segment->slots, sizeof(bool)),
+	};
+	int err = segment->writable ? 0 : -EINVAL;
+
+	if (catalogue) {
+		catalogue->segment = segment;
+		catalogue->notes = calloc(segment->slots, sizeof(*catalogue->notes));
+		catalogue->free_slots.numbers = calloc(segment->slots, sizeof(uint32_t));
+		catalogue->free_pages.numbers = calloc(segment->pages, sizeof(uint32_t));
+		catalogue->leaving.numbers = calloc(segment->slots, sizeof(uint32_t));
+	}
+	if (!catalogue || !t.page_is_used || !t.is_indexed || !catalogue->notes ||
+	    !catalogue->free_slots.numbers || !catalogue->free_pages.numbers ||
+	    !catalogue->leaving.numbers)
+		err = -ENOMEM;
+	if (err) {
+		sl_catalogue_close(catalogue);
+	} else {
+		take_over(&t);
+		if (broken)
+			*broken = t.broken;
+		*out = catalogue;
+	}
+	free(t.page_is_used);
+	free(t.is_indexed);
+	return err;
+}
+
+void sl_catalogue_close(struct sl_catalogue *catalogue)
+{
+	if (!catalogue)
+		return;
+	free(catalogue->notes);
+	free(catalogue->free_slots.numbers);
+	free(catalogue->free_pages.numbers);
+	free(catalogue->leaving.numbers);
+	free(catalogue->clients);
+	free(catalogue);
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The client's side: g1 to g4 of catalogue.h. */
+#include "catalogue/layout.h"
+
+#include <errno.h>
+
+/* After so many changes under its eyes a get asks the server. */
+#define TRIES 8
+
+/* True: the server waits for this. */
+static bool let_go(const struct sl_reader *reader, const struct sl_held_blob *held)
+{
+	const struct sl_segment *segment = reader->segment;
+	uint32_t tick = atomic_load_explicit(&segment->header->tick, memory_order_relaxed);
+	uint64_t word;
+
+	tick &= SL_TICK_BITS;
+	sl_references_drop(reader->references, held->position, tick ? tick : 1);
+	word = atomic_load_explicit(&segment->entries[held->slot].word, memory_order_seq_cst);
+	return sl_word_generation(word) == held->generation &&
+	       sl_word_state(word) == SL_ENTRY_DYING;
+}
+
+/* Whether the batch that it was sealed in is still being published. */
+static bool is_coming(const struct sl_segment *segment, const struct sl_entry *entry)
+{
+	uint64_t batch = atomic_load_explicit(&segment->header->publishing, memory_order_acquire);
+
+	return batch && entry->batch == batch;
+}
+
+/* From g2 on; -ESTALE: the word has changed. A scan may have seen the reference in vain, so -EAGAIN if it is DYING
+ * by now: then the server hears of it. */
+static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
+                struct sl_held_blob *out)
+{
+	const struct sl_segment *segment = reader->segment;
+	const struct sl_entry *entry = &segment->entries[slot];
+	uint64_t generation = sl_word_generation(word);
+	struct sl_held_blob held = {.slot = slot, .generation = generation};
+	int err;
+
+	err = sl_references_claim(reader->references, sl_reference(generation, slot),
+	                          &held.position);
+	if (err)
+		return err;
+	if (!sl_entry_still(entry, word))
+		err = -ESTALE;
+	else if (!sl_entry_read(segment, entry, word, &held.record))
+		err = -EPROTO;
+	else if (is_coming(segment, entry))
+		err = -EAGAIN;
+	if (err)
+		return let_go(reader, &held) ? -EAGAIN : err;
+	*out = held;
+	return 0;
+}
+
+/* An entry that the index shows; -ENOENT: it is not, or not any more, the one. */
+static int hold_if(const struct sl_reader *reader, uint32_t slot, const struct sl_blob_key *key,
+                   struct sl_held_blob *out)
+{
+	const struct sl_entry *entry = &reader->segment->entries[slot];
+	uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
+	struct sl_held_blob held;
+	int err;
+
+	switch (sl_word_state(word)) {
+	case SL_ENTRY_SEALED:
+		break;
+	case SL_ENTRY_FREE:
+	case SL_ENTRY_DYING:
+		return -ENOENT;
+	default:
+		return -EAGAIN;
+	}
+	err = hold(reader, slot, word, &held);
+	if (err)
+		return err;
+	if (!sl_record_is(&held.record, key))
+		return let_go(reader, &held) ? -EAGAIN : -ENOENT;
+	*out = held;
+	return 0;
+}
+
+static int look(const struct sl_reader *reader, uint64_t hash, const struct sl_blob_key *key,
+                struct sl_held_blob *out)
+{
+	struct sl_index_line *lines[2];
+	int err;
+
+	sl_index_lines(reader->segment, hash, lines);
+	for (unsigned i = 0; i < 2 * SL_LINE_WORDS; i++) {
+		uint64_t word = atomic_load_explicit(
+			&lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS], memory_order_acquire);
+		uint32_t slot = (uint32_t)word - 1;
+
+		if (word == 0 || word >> 32 != hash >> 32)
+			continue;
+		if (slot >= reader->segment->slots)
+			return -EPROTO;
+		err = hold_if(reader, slot, key, out);
+		if (err != -ENOENT)
+			return err;
+	}
+	return -ENOENT;
+}
+
+int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
+                  struct sl_held_blob *out)
+{
+	uint64_t hash;
+	int err;
+
+	if (key->length > SL_NAME_MOST)
+		return -ENOENT;
+	hash = sl_key_hash(reader->segment, key);
+	for (unsigned i = 0; i < TRIES; i++) {
+		err = look(reader, hash, key, out);
+		if (err != -ESTALE)
+			return err;
+	}
+	return -EAGAIN;
+}
+
+int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
+                   struct sl_held_blob *out)
+{
+	uint64_t word;
+	int err;
+
+	if (slot >= reader->segment->slots)
+		return -EPROTO;
+	for (unsigned i = 0; i < TRIES; i++) {
+		word = atomic_load_explicit(&reader->segment->entries[slot].word,
+		                            memory_order_acquire);
+		if (sl_word_generation(word) != generation ||
+		    sl_word_state(word) != SL_ENTRY_SEALED)
+			return -EAGAIN;
+		err = hold(reader, slot, word, out);
+		if (err != -ESTALE)
+			return err;
+	}
+	return -EAGAIN;
+}
+
+bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held)
+{
+	return let_go(reader, held);
+}

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "catalogue/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/* References that a client uses before it needs more of them. */
+#define FIRST_WINDOW 64u
+/* Looks before the window grows: better to make all scans longer than each get. */
+#define LOOKS 16u
+
+static uint64_t bytes_for(uint32_t count)
+{
+	uint64_t bytes = sizeof(struct sl_references_page) + count * sizeof(uint64_t);
+
+	return (bytes + SL_PAGE - 1) / SL_PAGE * SL_PAGE;
+}
+
+int sl_references_new(uint32_t count, int *out)
+{
+	const uint64_t magic = SL_REFERENCES_MAGIC;
+	int fd, err;
+
+	if (count < SL_REFERENCES_LEAST || count > SL_REFERENCES_MOST || (count & (count - 1)))
+		return -EINVAL;
+	err = sl_memory_new("sluice-references", bytes_for(count), &fd);
+	if (err)
+		return err;
+	if (pwrite(fd, &magic, sizeof(magic), 0) != sizeof(magic)) {
+		close(fd);
+		return -EIO;
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_references_map(int fd, bool writable, struct sl_references **out)
+{
+	struct sl_references *references = calloc(1, sizeof(*references));
+	uint64_t bytes;
+	void *memory;
+	int err;
+
+	if (!references)
+		return -ENOMEM;
+	err = sl_memory_map(fd, writable, bytes_for(SL_REFERENCES_MOST), &bytes, &memory);
+	if (err) {
+		free(references);
+		return err;
+	}
+	references->page = memory;
+	references->bytes = bytes;
+	references->count = SL_REFERENCES_LEAST;
+	while (bytes_for(references->count * 2) <= bytes)
+		references->count *= 2;
+	/* A child that releases what its parent holds would pull it from under the parent. */
+	if (references->page->magic != SL_REFERENCES_MAGIC ||
+	    (writable && madvise(memory, bytes, MADV_DONTFORK))) {
+		sl_references_unmap(references);
+		return -EBADMSG;
+	}
+	*out = references;
+	return 0;
+}
+
+void sl_references_unmap(struct sl_references *references)
+{
+	if (!references)
+		return;
+	munmap(references->page, references->bytes);
+	free(references);
+}
+
+/* ------------------------------------------------------------------------------- in the client */
+
+static uint32_t bounded_window(uint32_t window, uint32_t count)
+{
+	return window < FIRST_WINDOW ? FIRST_WINDOW : SL_MIN(window, count);
+}
+
+/* Into the same place as the last time, if that is free: then others' ticks stay. */
+static bool claim_within(struct sl_references *references, uint32_t window, uint64_t reference,
+                         uint32_t *position)
+{
+	uint32_t looks = window < references->count ? LOOKS : window;
+	uint32_t at = sl_reference_slot(reference);
+
+	for (; looks--; at++) {
+		_Atomic uint64_t *word = &references->page->at[at & (window - 1)];
+		uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+
+		if (seen && !(seen & SL_TICK_BITS))
+			continue;
+		if (atomic_compare_exchange_strong_explicit(
+			    word, &seen, reference, memory_order_seq_cst, memory_order_relaxed)) {
+			*position = at & (window - 1);
+			return true;
+		}
+	}
+	return false;
+}
+
+int sl_references_claim(struct sl_references *references, uint64_t reference, uint32_t *position)
+{
+	_Atomic uint32_t *shared = &references->page->window;
+	uint32_t seen = atomic_load_explicit(shared, memory_order_seq_cst);
+
+	for (;;) {
+		uint32_t window = bounded_window(seen, references->count);
+
+		if (seen >= FIRST_WINDOW && claim_within(references, window, reference, position))
+			return 0;
+		if (seen >= references->count)
+			return -ENOSPC;
+		/* Whoever fails sees what another thread has made of it. */
+		if (atomic_compare_exchange_strong_explicit(
+			    shared, &seen, seen < FIRST_WINDOW ? FIRST_WINDOW : window * 2,
+			    memory_order_seq_cst, memory_order_seq_cst))
+			seen = seen < FIRST_WINDOW ? FIRST_WINDOW : window * 2;
+	}
+}
+
+void sl_references_drop(struct sl_references *references, uint32_t position, uint32_t tick)
+{
+	_Atomic uint64_t *word = &references->page->at[position];
+	uint64_t reference = atomic_load_explicit(word, memory_order_relaxed);
+
+	atomic_store_explicit(word, (reference & ~SL_TICK_BITS) | tick, memory_order_seq_cst);
+}
+
+/* ------------------------------------------------------------------------------- in the server */
+
+uint32_t sl_references_window(const struct sl_references *references)
+{
+	uint32_t window = atomic_load_explicit(&references->page->window, memory_order_seq_cst);
+
+	return SL_MIN(window, references->count);
+}
+
+uint64_t sl_references_at(const struct sl_references *references, uint32_t position)
+{
+	return atomic_load_explicit(&references->page->at[position], memory_order_seq_cst);
+}
+
+bool sl_references_any(const struct sl_references *references)
+{
+	uint32_t window = sl_references_window(references);
+
+	for (uint32_t i = 0; i < window; i++) {
+		uint64_t reference = sl_references_at(references, i);
+
+		if (reference && !(reference & SL_TICK_BITS))
+			return true;
+	}
+	return false;
+}

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "catalogue/layout.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <unistd.h>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+/* Nobody can make it shorter or longer, or keep the next server from writing into it. */
+#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+
+int sl_memory_new(const char *name, uint64_t bytes, int *out)
+{
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	int err;
+
+	if (fd < 0)
+		return -errno;
+	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+		err = -errno;
+		close(fd);
+		return err;
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct statfs system;
+	struct stat stat;
+	void *memory;
+
+	/* Of memory in huge pages there may be too little when it is touched. */
+	if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE) ||
+	    fstatfs(fd, &system) || system.f_type != TMPFS_MAGIC || fstat(fd, &stat))
+		return -EBADMSG;
+	if (stat.st_size < SL_PAGE || stat.st_size % SL_PAGE || (uint64_t)stat.st_size > most)
+		return -EBADMSG;
+	memory = mmap(NULL, (size_t)stat.st_size, writable ? PROT_READ | PROT_WRITE : PROT_READ,
+	              MAP_SHARED, fd, 0);
+	if (memory == MAP_FAILED)
+		return -errno;
+	*bytes = (uint64_t)stat.st_size;
+	*out = memory;
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------ layout */
+
+static uint64_t whole_pages(uint64_t bytes)
+{
+	return (bytes + SL_PAGE - 1) / SL_PAGE * SL_PAGE;
+}
+
+/* Everything of a segment follows from the number of its slots: header, index, entries, pages. */
+static void lay_out(struct sl_segment *segment, uint32_t slots)
+{
+	char *base = (char *)segment->header;
+	uint64_t at = SL_PAGE;
+
+	segment->slots = slots;
+	segment->lines = slots / 2; /* four places for each slot */
+	segment->pages = slots / SL_SLOTS_FOR_PAGE;
+	segment->index = (struct sl_index_line *)(base + at);
+	at += whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
+	segment->entries = (struct sl_entry *)(base + at);
+	at += whole_pages((uint64_t)slots * sizeof(struct sl_entry));
+	segment->metadata = (uint8_t(*)[SL_PAGE])(base + at);
+	segment->bytes = at + (uint64_t)segment->pages * SL_PAGE;
+}
+
+static bool slots_are_right(uint32_t slots)
+{
+	return slots >= SL_SLOTS_LEAST && slots <= SL_SLOTS_MOST && !(slots & (slots - 1));
+}
+
+static void write_header(struct sl_segment *segment, uint32_t uid, uint64_t seed)
+{
+	struct sl_segment_header *header = segment->header;
+
+	header->version = SL_SEGMENT_VERSION;
+	header->entry_bytes = sizeof(struct sl_entry);
+	header->slots = segment->slots;
+	header->uid = uid;
+	header->seed = seed;
+	header->bytes = segment->bytes;
+	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
+	atomic_store_explicit(&header->magic, SL_SEGMENT_MAGIC, memory_order_release);
+}
+
+int sl_segment_new(uint32_t slots, uint32_t uid, int *out)
+{
+	struct sl_segment segment = {0};
+	uint64_t seed, bytes;
+	void *memory;
+	int fd = -1, err;
+
+	if (!slots_are_right(slots))
+		return -EINVAL;
+	/* Secret enough: names that all want the same place in the index cannot be made without it. */
+	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+		return -EIO;
+	lay_out(&segment, slots);
+	err = sl_memory_new("sluice-catalogue", segment.bytes, &fd);
+	if (err)
+		return err;
+	err = sl_memory_map(fd, true, segment.bytes, &bytes, &memory);
+	if (err) {
+		close(fd);
+		return err;
+	}
+	segment.header = memory;
+	write_header(&segment, uid, seed);
+	munmap(memory, bytes);
+	*out = fd;
+	return 0;
+}
+
+static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
+{
+	struct sl_segment_header *header = segment->header;
+	uint32_t slots;
+
+	if (atomic_load_explicit(&header->magic, memory_order_acquire) != SL_SEGMENT_MAGIC ||
+	    header->version != SL_SEGMENT_VERSION ||
+	    header->entry_bytes != sizeof(struct sl_entry) || header->bytes != bytes)
+		return false;
+	slots = header->slots;
+	atomic_signal_fence(memory_order_seq_cst); /* what is checked is what is used */
+	if (!slots_are_right(slots))
+		return false;
+	lay_out(segment, slots);
+	segment->seed = header->seed;
+	segment->uid = header->uid;
+	return segment->bytes == bytes;
+}
+
+int sl_segment_map(int fd, bool writable, struct sl_segment **out)
+{
+	struct sl_segment *segment = calloc(1, sizeof(*segment));
+	uint64_t bytes;
+	void *memory;
+	int err;
+
+	if (!segment)
+		return -ENOMEM;
+	err = sl_memory_map(fd, writable, UINT64_MAX, &bytes, &memory);
+	if (err) {
+		free(segment);
+		return err;
+	}
+	segment->header = memory;
+	segment->writable = writable;
+	if (!header_is_right(segment, bytes)) {
+		munmap(memory, bytes);
+		free(segment);
+		return -EBADMSG;
+	}
+	*out = segment;
+	return 0;
+}
+
+void sl_segment_unmap(struct sl_segment *segment)
+{
+	if (!segment)
+		return;
+	munmap(segment->header, segment->bytes);
+	free(segment);
+}
+
+uint32_t sl_segment_slots(const struct sl_segment *segment)
+{
+	return segment->slots;
+}
+
+uint32_t sl_segment_uid(const struct sl_segment *segment)
+{
+	return segment->uid;
+}
+
+/* --------------------------------------------------------------------------- index and entries */
+
+uint64_t sl_key_hash(const struct sl_segment *segment, const struct sl_blob_key *key)
+{
+	if (key->length)
+		return XXH3_64bits_withSeed(key->name, key->length, segment->seed);
+	return XXH3_64bits_withSeed(&key->id, sizeof(key->id), segment->seed);
+}
+
+void sl_index_lines(const struct sl_segment *segment, uint64_t hash, struct sl_index_line *lines[2])
+{
+	uint32_t mask = segment->lines - 1, first = hash & mask, second = hash >> 20 & mask;
+
+	lines[0] = &segment->index[first];
+	lines[1] = &segment->index[second == first ? first ^ 1 : second];
+}
+
+bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entry, uint64_t word,
+                   struct sl_blob_record *out)
+{
+	struct sl_blob_record record = {
+		.key = {.name = entry->name, .length = entry->name_length, .id = entry->id},
+		.size = entry->size,
+		.place = entry->places[sl_word_place(word)],
+		.creator = entry->creator,
+		.uid = entry->uid,
+		.flags = atomic_load_explicit(&entry->flags, memory_order_relaxed),
+		.metadata = entry->metadata,
+		.metadata_size = entry->metadata_size,
+	};
+	uint32_t page = entry->page;
+
+	atomic_signal_fence(memory_order_seq_cst); /* what is checked is what is used */
+	if (record.key.length > SL_NAME_MOST || record.key.id == 0 ||
+	    record.metadata_size > SL_METADATA_MOST ||
+	    record.place.offset > UINT64_MAX - record.size)
+		return false;
+	if (record.metadata_size > SL_METADATA_INLINE) {
+		if (page == 0 || page > segment->pages)
+			return false;
+		record.metadata = segment->metadata[page - 1];
+	}
+	*out = record;
+	return true;
+}
+
+bool sl_record_is(const struct sl_blob_record *record, const struct sl_blob_key *key)
+{
+	if (!key->length)
+		return record->key.id == key->id && !record->key.length;
+	return record->key.length == key->length &&
+	       memcmp(record->key.name, key->name, key->length) == 0;
+}
+
+bool sl_entry_still(const struct sl_entry *entry, uint64_t word)
+{
+	return atomic_load_explicit(&entry->word, memory_order_seq_cst) == word;
+}

@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The server's side: who holds what, and what becomes of that which is to leave. */
+#include "catalogue/notes.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define TICKS 255 /* values of a reference that is not held */
+
+/* A reference to what the slot is now. */
+static bool is_current(const struct sl_catalogue *catalogue, uint64_t reference)
+{
+	uint32_t slot = sl_reference_slot(reference);
+
+	return slot < catalogue->segment->slots &&
+	       sl_reference_generation(reference) == sl_catalogue_generation(catalogue, slot);
+}
+
+static void note(struct sl_catalogue *catalogue, uint64_t reference)
+{
+	struct sl_slot_notes *notes = &catalogue->notes[sl_reference_slot(reference)];
+	uint32_t tick = reference & SL_TICK_BITS;
+	uint64_t age, used;
+
+	if (!tick) {
+		notes->scan = catalogue->scan;
+		notes->used = catalogue->now;
+		return;
+	}
+	age = (catalogue->now % TICKS + TICKS - (tick - 1)) % TICKS;
+	used = catalogue->now > age ? catalogue->now - age : 0;
+	notes->used = SL_MAX(notes->used, used);
+}
+
+static void scan(struct sl_catalogue *catalogue)
+{
+	catalogue->scan++;
+	for (size_t i = 0; i < catalogue->client_count; i++) {
+		const struct sl_references *references = catalogue->clients[i];
+		uint32_t window = sl_references_window(references);
+
+		for (uint32_t at = 0; at < window; at++) {
+			uint64_t reference = sl_references_at(references, at);
+
+			if (reference && is_current(catalogue, reference))
+				note(catalogue, reference);
+		}
+	}
+}
+
+static void let_go(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
+
+	sl_entry_commit(entry, sl_word_with(sl_entry_word(entry), SL_ENTRY_FREE));
+	sl_entry_give_page(catalogue, entry);
+	catalogue->free_slots.numbers[catalogue->free_slots.count++] = slot;
+}
+
+unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
+                            void (*left)(void *argument, uint32_t slot, enum sl_left what),
+                            void *argument)
+{
+	struct sl_stack *leaving = &catalogue->leaving;
+	uint32_t count = leaving->count;
+
+	scan(catalogue);
+	leaving->count = 0;
+	for (uint32_t i = 0; i < count; i++) {
+		uint32_t slot = leaving->numbers[i];
+		struct sl_entry *entry = sl_entry_of(catalogue, slot);
+		const struct sl_slot_notes *notes = &catalogue->notes[slot];
+		bool held = notes->pins || notes->scan == catalogue->scan;
+		bool dying = sl_catalogue_state(catalogue, slot) == SL_ENTRY_DYING;
+
+		if (dying && held) {
+			leaving->numbers[leaving->count++] = slot;
+		} else if (dying) {
+			left(argument, slot, SL_LEFT_GONE);
+			let_go(catalogue, slot);
+		} else {
+			sl_entry_commit(entry,
+			                sl_word_with(sl_entry_word(entry),
+			                             held ? SL_ENTRY_SEALED : SL_ENTRY_AWAY));
+			left(argument, slot, held ? SL_LEFT_STAYS : SL_LEFT_AWAY);
+		}
+	}
+	return leaving->count;
+}
+
+unsigned sl_catalogue_holds(const struct sl_catalogue *catalogue, uint32_t slot,
+                            const struct sl_references *references)
+{
+	uint64_t wanted = sl_reference(sl_catalogue_generation(catalogue, slot), slot);
+	uint32_t window = sl_references_window(references);
+	unsigned count = 0;
+
+	for (uint32_t at = 0; at < window; at++)
+		count += sl_references_at(references, at) == wanted;
+	return count;
+}
+
+void sl_catalogue_pin(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	catalogue->notes[slot].pins++;
+}
+
+void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot)
+{
+	catalogue->notes[slot].pins--;
+}
+
+enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	const struct sl_slot_notes *notes = &catalogue->notes[slot];
+
+	if (catalogue->scan && notes->scan == catalogue->scan)
+		return SL_HELD_THERE;
+	return notes->pins ? SL_HELD_HERE : SL_HELD_NOT;
+}
+
+void sl_catalogue_tick(struct sl_catalogue *catalogue)
+{
+	catalogue->now++;
+	atomic_store_explicit(&catalogue->segment->header->tick, 1 + catalogue->now % TICKS,
+	                      memory_order_relaxed);
+}
+
+uint64_t sl_catalogue_idle(const struct sl_catalogue *catalogue, uint32_t slot)
+{
+	return catalogue->now - catalogue->notes[slot].used;
+}
+
+/* ----------------------------------------------------------------------------------- clients */
+
+int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *references)
+{
+	struct sl_references **grown = reallocarray(catalogue->clients, catalogue->client_count + 1,
+	                                            sizeof(*catalogue->clients));
+
+	if (!grown)
+		return -ENOMEM;
+	grown[catalogue->client_count++] = references;
+	catalogue->clients = grown;
+	return 0;
+}
+
+void sl_catalogue_part(struct sl_catalogue *catalogue, struct sl_references *references)
+{
+	for (size_t i = 0; i < catalogue->client_count; i++) {
+		if (catalogue->clients[i] != references)
+			continue;
+		catalogue->clients[i] = catalogue->clients[--catalogue->client_count];
+		return;
+	}
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What clients and the server say to each other: messages over a Unix socket that keeps their ends
+ * (SOCK_SEQPACKET), each a header, a body of fixed size and so many items of fixed size. Numbers are
+ * little-endian, strings end with NUL and are zero behind it. A message whose length is not exactly what its
+ * header and count make it, or that says what cannot be, breaks the connection.
+ *
+ * A client's request has a serial number, and its reply the same; replies may come in another order. Requests
+ * without a reply, and what the server sends to watchers, have the serial number 0. A reply with an error is
+ * a struct sl_refusal. Descriptors go from the server to clients, and with SL_OFFER, exactly one, to the server.
+ *
+ * Memory of a device is made by the client: the server leases a range of a region that does not exist yet
+ * (lease.make), the client makes it, and offers its descriptor before it seals anything in it. Whoever maps such
+ * a region for reading asks for its descriptor as for any other. When it is to go, all who had it
+ * are told (SL_FORGET), and its bytes count until each has answered (SL_DROP), or is dead.
+ */
+#ifndef SL_PROTOCOL_H
+#define SL_PROTOCOL_H
+
+#include <sluice/store.h>
+
+#include "catalogue/catalogue.h"
+#include "core/core.h"
+#include "protocol/step.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "messages are structs as they lie in memory");
+
+#define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
+#define SL_PROTOCOL_VERSION 2
+/* No message is longer. */
+#define SL_MESSAGE_MOST 32768
+#define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
+/* Of a refusal that is about the connection, which then ends. */
+#define SL_SERIAL_ANY UINT32_MAX
+/* Items of one message. */
+#define SL_ITEMS_MOST SLUICE_BLOB_BATCH
+#define SL_TEXT_BYTES 512
+
+enum sl_message_type {
+	SL_HELLO = 1, /* the first one of a connection; answered by SL_WELCOME */
+	SL_CREATE,    /* answered by SL_LEASES: as many as items, then perhaps some in advance */
+	SL_SEAL,      /* answered by SL_FOUND */
+	SL_ANNOTATE,  /* metadata of a lease, before its seal; no reply */
+	SL_ABORT,     /* gives leases back; no reply */
+	SL_GET,       /* answered by SL_FOUND */
+	SL_REGION,    /* answered by SL_MEMORY, with a descriptor */
+	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
+	SL_BORROW,    /* a public blob of another user; answered by SL_LENT */
+	SL_RETURN,    /* blobs that were lent; no reply */
+	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
+	               * at all any more; no reply */
+	SL_NUDGE,  /* what was deleted is not held here any more; no reply */
+	SL_DELETE, /* answered by SL_DONE */
+	SL_PIN,    /* answered by SL_DONE */
+	SL_STAT,   /* answered by SL_INFO, one item */
+	SL_LIST,   /* answered by SL_INFO */
+	SL_STATS,  /* answered by SL_COUNTS */
+	SL_DEVICE, /* answered by SL_DEVICE_IS */
+	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
+	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
+	SL_BYE, /* everything is unmapped; no reply */
+	SL_WELCOME,
+	SL_LEASES,
+	SL_FOUND,
+	SL_MEMORY,
+	SL_LENT,
+	SL_DONE,
+	SL_INFO,
+	SL_COUNTS,
+	SL_REFUSAL,
+	SL_DEVICE_IS,
+	SL_FORGET, /* to clients: regions of devices that are to be unmapped once nothing in them is held */
+	SL_EVENT, /* to watchers */
+	SL_TYPES
+};
+
+struct sl_head {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t type;   /* of enum sl_message_type */
+	uint32_t serial; /* of the request */
+	uint32_t bytes;  /* of the whole message */
+	uint32_t count;  /* of items */
+	int32_t error;   /* of a refusal: negative errno; else 0 */
+	/* Of a request: the client has taken what all replies up to this serial number named, so that the
+	 * server need not hold it for him any more. */
+	uint32_t settled;
+	uint32_t zero;
+};
+
+enum sl_role { SL_ROLE_CLIENT = 1, SL_ROLE_WATCH };
+struct sl_hello {
+	struct sl_head head;
+	uint32_t role; /* of enum sl_role */
+	uint32_t zero;
+	uint64_t session;           /* 0, or what the last welcome of this process said */
+	char prefix[SL_NAME_BYTES]; /* of a watch */
+};
+struct sl_welcome {
+	struct sl_head head;
+	uint64_t store;   /* the same for all servers of one keeper */
+	uint64_t turn;    /* of this server; each new one has a larger number */
+	uint64_t session; /* of this client */
+	uint32_t
+		descriptors; /* that come with it: the catalogue's, and that of this client's references; or 0 */
+	uint32_t user; /* whose catalogue it is: uid */
+};
+
+/* A device is the same for all processes of a machine by its place, see struct sluice_blob_info; here it has a number,
+ * which the server has given it, and which never changes. */
+struct sl_device_request {
+	struct sl_head head;
+	int32_t number; /* -1: that of the place, which is known from then on */
+	uint32_t zero;
+	char place[SLUICE_BLOB_PLACE_BYTES]; /* "" if number is not -1 */
+};
+struct sl_device_is {
+	struct sl_head head;
+	int32_t number;
+	uint32_t zero;
+	uint64_t memory_limit, memory_bytes, leaving_bytes;
+	char place[SLUICE_BLOB_PLACE_BYTES];
+};
+
+struct sl_create_item {
+	uint64_t bytes;
+	int32_t device; /* -1: the host; else by the server's number */
+	uint32_t flags; /* of enum sluice_blob_flags */
+	/* Of enum sluice_blob_kind. OF_PROCESS: bytes is the size of the allocation, from its start, and what
+	 * is offered for it is a memfd that holds what the driver of the device needs to open it. */
+	uint32_t kind;
+	uint32_t zero;
+	char name[SL_NAME_BYTES];
+};
+struct sl_create {
+	struct sl_head head;
+	struct sl_create_item items[];
+};
+
+/* Where bytes are: a range of a region, which is what one descriptor stands for. */
+struct sl_place {
+	uint64_t region; /* its number, never used again */
+	uint64_t region_bytes;
+	uint64_t offset;
+	uint64_t capacity; /* of the range */
+	int32_t device;
+	uint32_t kind; /* of enum sluice_blob_kind */
+};
+/* Memory that a client may make a blob in. */
+struct sl_lease {
+	uint64_t ticket; /* stands for it until the seal; 0: there is none */
+	uint32_t make;   /* 1: the region is to be made and offered by who gets this; else 0 */
+	uint32_t zero;
+	struct sl_place place;
+};
+struct sl_leases {
+	struct sl_head head;
+	struct sl_lease items[];
+};
+struct sl_memory {
+	struct sl_head head;
+	uint64_t region;
+	uint64_t bytes;
+	int32_t device;
+	uint32_t kind;
+};
+struct sl_offer {
+	struct sl_head head;
+	uint64_t region;
+};
+
+/*
+ * Metadata as it travels and as the catalogue keeps it. Behind it come rank lengths and rank strides of 8 bytes,
+ * then the note.
+ */
+struct sl_record {
+	uint32_t type; /* of enum sluice_type; 0: no tensor */
+	uint32_t rank;
+	uint64_t offset;
+	uint32_t note_bytes;
+	uint32_t zero;
+};
+#define SL_RECORD_MOST SL_METADATA_MOST
+_Static_assert(sizeof(struct sl_record) + 16 * SLUICE_BLOB_RANK_MOST + SLUICE_BLOB_NOTE_MOST ==
+                       SL_RECORD_MOST,
+               "a whole record fits into the catalogue");
+
+struct sl_seal_item {
+	uint64_t ticket;
+	uint64_t bytes; /* at most the capacity of the lease */
+	uint64_t start; /* of the blob in its range; not 0 only in a region of a process */
+	uint32_t flags; /* of enum sluice_blob_flags */
+	uint32_t zero;
+	char name[SL_NAME_BYTES]; /* "" if it has none, or the one it was created with */
+};
+/* Behind its one item a seal may have a record. */
+struct sl_seal {
+	struct sl_head head;
+	struct sl_seal_item items[];
+};
+struct sl_annotate {
+	struct sl_head head;
+	uint64_t ticket;
+	/* a record follows */
+};
+
+struct sl_id_item {
+	uint64_t
+		id; /* SL_ABORT: ticket; SL_RETURN: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
+	uint32_t user;
+	uint32_t count; /* SL_RETURN: how often it was lent */
+};
+struct sl_ids {
+	struct sl_head head;
+	struct sl_id_item items[];
+};
+
+struct sl_key {
+	uint64_t id; /* 0: by name */
+	char name[SL_NAME_BYTES];
+};
+struct sl_get {
+	struct sl_head head;
+	int32_t timeout_ms; /* negative: for ever */
+	uint32_t zero;
+	struct sl_key items[];
+};
+/* A blob that is sealed. The slot and its generation are for the client's own catalogue. */
+struct sl_found_item {
+	uint64_t id;
+	uint64_t generation;
+	uint32_t slot;
+	uint32_t user;         /* whose it is; if it is another's it is to be borrowed */
+	struct sl_lease lease; /* after a seal: one for the next, or none */
+};
+struct sl_found {
+	struct sl_head head;
+	struct sl_found_item items[];
+};
+struct sl_region_request {
+	struct sl_head head;
+	uint64_t region;
+	uint32_t writable; /* 1 or 0 */
+	uint32_t zero;
+};
+struct sl_locate {
+	struct sl_head head;
+	uint64_t region, offset;
+};
+struct sl_borrow {
+	struct sl_head head;
+	uint64_t id;
+	uint32_t user;
+	uint32_t zero;
+};
+struct sl_lent {
+	struct sl_head head;
+	uint64_t id, bytes;
+	struct sl_place place;
+	uint32_t flags; /* of enum sluice_blob_flags */
+	uint32_t zero;
+	char name[SL_NAME_BYTES];
+	/* a record may follow */
+};
+
+struct sl_one { /* SL_DELETE, SL_PIN, SL_STAT */
+	struct sl_head head;
+	uint32_t on; /* SL_PIN: 1 or 0 */
+	uint32_t zero;
+	struct sl_key key;
+};
+struct sl_list_request {
+	struct sl_head head;
+	uint64_t cursor;
+	uint32_t most;
+	uint32_t zero;
+	char prefix[SL_NAME_BYTES];
+};
+struct sl_info_item {
+	uint64_t id, bytes, memory;
+	int64_t made_ns;
+	int32_t device;
+	uint32_t state, flags, holders, user;
+	int32_t process;
+	uint32_t kind;
+	uint32_t zero;
+	char place[SLUICE_BLOB_PLACE_BYTES];
+	char name[SL_NAME_BYTES];
+};
+struct sl_info {
+	struct sl_head head;
+	uint64_t next; /* SL_LIST: the cursor to go on with; 0: that was all */
+	struct sl_info_item items[];
+};
+struct sl_counts {
+	struct sl_head head;
+	uint64_t memory_limit, memory_bytes, blob_bytes, leased_bytes, warm_bytes;
+	uint64_t sealed, created, dying, clients, waiting;
+	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
+	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
+};
+struct sl_refusal {
+	struct sl_head head; /* error is set */
+	char text[SL_TEXT_BYTES];
+};
+struct sl_event {
+	struct sl_head head;
+	uint32_t kind; /* of enum sluice_watch_kind */
+	uint32_t zero;
+	uint64_t id, bytes;
+	char name[SL_NAME_BYTES];
+};
+
+/* Memory for any message, aligned for its structs. */
+union sl_message {
+	struct sl_head head;
+	unsigned char bytes[SL_MESSAGE_MOST];
+	struct sl_hello hello;
+	struct sl_welcome welcome;
+	struct sl_create create;
+	struct sl_leases leases;
+	struct sl_seal seal;
+	struct sl_annotate annotate;
+	struct sl_ids ids;
+	struct sl_get get;
+	struct sl_found found;
+	struct sl_region_request region;
+	struct sl_memory memory;
+	struct sl_device_request device;
+	struct sl_device_is device_is;
+	struct sl_offer offer;
+	struct sl_locate locate;
+	struct sl_borrow borrow;
+	struct sl_lent lent;
+	struct sl_one one;
+	struct sl_list_request list;
+	struct sl_info info;
+	struct sl_counts counts;
+	struct sl_refusal refusal;
+	struct sl_event event;
+};
+
+/* Sets the header of a message of count items, and zeros its body and items; the length. */
+size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
+                        unsigned count);
+/* Bytes of a record with what is behind it. */
+static inline size_t sl_record_bytes(const struct sl_record *record)
+{
+	return sizeof(*record) + (size_t)record->rank * 16 + record->note_bytes;
+}
+/* Appends a record with what is behind it, and fills up to a multiple of 8. */
+void sl_message_add_record(union sl_message *m, const struct sl_record *record);
+void sl_message_refuse(union sl_message *m, uint32_t serial, int error, const char *text);
+
+/*
+ * Whether n bytes that were received are a message that a client, or the server, may send: 0, or -EPROTO with
+ * a sentence. Only then may they be looked at as one. Reads nothing beyond n.
+ */
+int sl_message_check(const union sl_message *m, size_t n, bool from_client);
+/* The record at the end of a message that was checked; NULL: it has none. */
+const struct sl_record *sl_message_record(const union sl_message *m);
+
+/* A name: 0, or -EINVAL with a sentence. "" is one if empty is allowed. Looks at size bytes at most. */
+int sl_name_check(const char *name, size_t size, bool empty);
+/* A record of so many bytes, by itself, and against the size of its blob: 0, or -EINVAL with a sentence. */
+int sl_record_check(const struct sl_record *record, size_t n, uint64_t blob_bytes);
+/* Makes one of what the caller says, in SL_RECORD_MOST bytes; 0, or -EINVAL with a sentence. */
+int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to);
+/* The other way; the note is pointed to. */
+void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata *to);
+
+#endif

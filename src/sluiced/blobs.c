@@ -1,0 +1,555 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The life of blobs in the server: tickets, seal, delete, and what is not held any more. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "sluiced/spill.h"
+
+/* Leases of small blobs that a client gets besides the one it asked for. */
+#define IN_ADVANCE 15
+/* With so much a client is left, when it gets more in advance, as a part of what a user may have. */
+#define ADVANCE_PART 16
+
+/* Who made it, and when, in milliseconds since 1970, so that both outlive the server; as the clock stood at the
+ * kernel's last tick, which is the cheaper one. */
+uint64_t sl_blob_creator(pid_t pid)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	return (uint64_t)pid << 42 |
+	       ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
+}
+
+/* ------------------------------------------------------------------------------------- create */
+
+/* The blob whose name a seal takes, or SL_NO_SLOT. One that is being made keeps its name. */
+static uint32_t find_replaced(const struct sl_owner *owner, const char *name, uint32_t flags)
+{
+	struct sl_blob_key key = {.name = name, .length = strlen(name)};
+	uint32_t slot;
+
+	if (!(flags & SLUICE_BLOB_REPLACE) || !key.length ||
+	    sl_catalogue_find(owner->catalogue, &key, &slot) ||
+	    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
+		return SL_NO_SLOT;
+	return slot;
+}
+
+/* Makes the entry of a ticket, which has a name from then on. */
+static int enter(struct sl_server *server, struct sl_ticket *ticket, const char *name,
+                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *record,
+                 bool sealed)
+{
+	struct sl_peer *peer = ticket->peer;
+	struct sl_owner *owner = peer->owner;
+	uint32_t replaced = sealed ? find_replaced(owner, name, flags) : SL_NO_SLOT;
+	enum sl_insert how = replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
+	                     : sealed               ? SL_INSERT_SEALED
+	                                            : SL_INSERT_OPEN;
+	struct sl_blob_record made;
+	struct sl_lease lease;
+	uint32_t slot;
+	int rc;
+
+	sl_ticket_tell(ticket, &lease);
+	flags &= ~(uint32_t)SLUICE_BLOB_REPLACE;
+	rc = sl_catalogue_insert(owner->catalogue,
+	                         &(struct sl_blob_record){
+					 .key = {.name = name, .length = strlen(name)},
+					 .size = bytes,
+					 .place = {.memory = lease.place.region,
+	                                           .offset = lease.place.offset + start,
+	                                           .device = lease.place.device,
+	                                           .kind = lease.place.kind},
+					 .creator = sl_blob_creator(peer->pid),
+					 .uid = peer->uid,
+					 .flags = flags,
+					 .metadata = record,
+					 .metadata_size = record ? sl_record_bytes(record) : 0,
+				 },
+	                         how, &slot);
+	if (rc == -EEXIST)
+		return sl_fail(rc, "'%s' is taken", name);
+	if (rc)
+		return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
+		               "user %u has no place left for one more blob, or its metadata",
+		               (unsigned)owner->uid);
+	sl_store_step("server: entered");
+	ticket->slot = slot;
+	owner->top = SL_MAX(owner->top, slot + 1);
+	*(sealed ? &owner->sealed : &owner->created) += 1;
+	owner->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
+	ticket->region->slots[ticket->range] = slot;
+	sl_catalogue_record(owner->catalogue, slot, &made);
+	sl_owner_add(owner, slot, made.key.id);
+	if (replaced != SL_NO_SLOT)
+		sl_blob_delete(server, owner, replaced);
+	return 0;
+}
+
+/* A public name is one name for all users. */
+static int check_public(struct sl_server *server, const struct sl_peer *peer, const char *name,
+                        uint32_t flags)
+{
+	struct sl_key key = {0};
+	struct sl_blob_record record;
+	struct sl_owner *owner;
+	uint32_t slot;
+
+	if (!(flags & SLUICE_BLOB_PUBLIC) || !name[0])
+		return 0;
+	memcpy(key.name, name, strnlen(name, SL_NAME_BYTES - 1));
+	if (sl_key_find(server, peer, &key, false, &owner, &slot))
+		return 0;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	/* Its name is its user's alone already. */
+	if (flags & SLUICE_BLOB_REPLACE && owner == peer->owner &&
+	    record.flags & SLUICE_BLOB_PUBLIC)
+		return 0;
+	return sl_fail(-EEXIST, "'%s' is taken", name);
+}
+
+static int check_device(const struct sl_server *server, const struct sl_create_item *item)
+{
+	if (item->device == -1)
+		return 0;
+	if (!sl_device_known(server, item->device))
+		return sl_fail(-ENOTSUP, "nobody has told the server of device %d", item->device);
+	if (item->flags & SLUICE_BLOB_PUBLIC)
+		return sl_fail(-ENOTSUP, "on a device no blob is public");
+	/* Where in it the blob begins is known at its seal. */
+	if (item->kind == SLUICE_BLOB_OF_PROCESS && item->name[0])
+		return sl_fail(-EINVAL, "the name of a process's own memory comes with its seal");
+	return 0;
+}
+
+static struct sl_wanted wanted_by(const struct sl_create_item *item)
+{
+	return (struct sl_wanted){item->bytes, item->flags, item->device, item->kind};
+}
+
+static int take_memory(struct sl_server *server, struct sl_peer *peer,
+                       const struct sl_create_item *item, struct sl_ticket **out)
+{
+	struct sl_wanted wanted = wanted_by(item);
+	int rc = check_device(server, item);
+
+	if (!rc)
+		rc = check_public(server, peer, item->name, item->flags);
+	return rc ? rc : sl_ticket_new(server, peer, &wanted, true, out);
+}
+
+/* Names come when there is memory for all of them: what waits for that is not seen. */
+static int take_name(struct sl_server *server, struct sl_ticket *ticket,
+                     const struct sl_create_item *item)
+{
+	int rc = 0;
+
+	if (!item->name[0])
+		return 0;
+	/* Once more: there may be the same one twice in one request. */
+	rc = check_public(server, ticket->peer, item->name, item->flags);
+	if (!rc)
+		rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
+	if (!rc)
+		sl_watch_tell(server, ticket->peer->owner, ticket->slot, SLUICE_WATCH_CREATED);
+	return rc;
+}
+
+int sl_blob_wait(struct sl_server *server, struct sl_peer *peer)
+{
+	return server->device_waits.error ? sl_device_wait(server, peer)
+	                                  : sl_park_request(server, peer);
+}
+
+void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
+{
+	int rc = sl_blob_try_create(server, peer);
+
+	if (rc == -EINPROGRESS)
+		rc = sl_blob_wait(server, peer);
+	if (rc)
+		sl_peer_refuse(server, peer, server->in.head.serial, rc);
+}
+
+int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_create *request = &server->in.create;
+	unsigned asked = request->head.count, count = 0;
+	struct sl_ticket *tickets[2 * SL_ITEMS_MOST];
+	int rc = 0;
+
+	server->device_waits.error = 0;
+	while (!rc && count < asked) {
+		rc = take_memory(server, peer, &request->items[count], &tickets[count]);
+		count += !rc;
+	}
+	for (unsigned i = 0; !rc && i < asked; i++)
+		rc = take_name(server, tickets[i], &request->items[i]);
+	if (rc) {
+		/* The sentence is that of the first that failed. */
+		while (count--)
+			sl_blob_undo(server, tickets[count]);
+		if (rc != -EINPROGRESS)
+			sl_peer_refuse(server, peer, request->head.serial, rc);
+		return rc == -EINPROGRESS ? rc : 0;
+	}
+	for (unsigned i = 0; asked == 1 && i < IN_ADVANCE; i++) {
+		struct sl_wanted wanted = wanted_by(&request->items[0]);
+
+		if (!sl_wanted_small(&wanted) ||
+		    peer->leased_bytes > server->settings->user_bytes / ADVANCE_PART)
+			break;
+		wanted.flags = 0;
+		if (sl_ticket_new(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
+			break;
+		count++;
+	}
+	sl_message_begin(&server->out, SL_LEASES, request->head.serial, count);
+	for (unsigned i = 0; i < count; i++)
+		sl_ticket_tell(tickets[i], &server->out.leases.items[i]);
+	sl_store_step("server: created");
+	sl_peer_send(server, peer, &server->out, -1);
+	return 0;
+}
+
+void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_record *record = sl_message_record(&server->in);
+	struct sl_ticket *ticket = sl_ticket_find(server, peer, server->in.annotate.ticket);
+	struct sl_record *copy;
+
+	if (!ticket)
+		return;
+	copy = malloc(sl_record_bytes(record));
+	if (copy)
+		memcpy(copy, record, sl_record_bytes(record));
+	free(ticket->record);
+	ticket->record = copy;
+}
+
+void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket)
+{
+	struct sl_owner *owner = ticket->peer->owner;
+
+	if (ticket->slot != SL_NO_SLOT) {
+		sl_watch_tell(server, owner, ticket->slot, SLUICE_WATCH_DELETED);
+		owner->blobs[ticket->slot].region = NULL;
+		sl_blob_forget(owner, ticket->slot);
+	}
+	sl_ticket_free(server, ticket, false);
+}
+
+void sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
+{
+	for (unsigned i = 0; i < server->in.head.count; i++) {
+		struct sl_ticket *ticket = sl_ticket_find(server, peer, server->in.ids.items[i].id);
+
+		if (ticket)
+			sl_blob_undo(server, ticket);
+	}
+}
+
+/* -------------------------------------------------------------------------------------- seal */
+
+/* What the client did to the memory of a public blob: nobody can write to it any more. */
+static int check_sealed_memory(struct sl_server *server, const struct sl_region *region)
+{
+	int seals = fcntl(sl_vault_fd(server->vault, region->row), F_GET_SEALS);
+
+	if (seals < 0 || !(seals & F_SEAL_WRITE))
+		return sl_fail(-EBUSY, "a public blob can still be written to");
+	return 0;
+}
+
+static int check_item(struct sl_server *server, struct sl_peer *peer,
+                      const struct sl_seal_item *item, struct sl_ticket **out)
+{
+	struct sl_ticket *ticket = sl_ticket_find(server, peer, item->ticket);
+	struct sl_blob_record record;
+	int rc;
+
+	if (!ticket)
+		return sl_fail(-ECONNRESET, "the server knows nothing of this blob");
+	if (item->flags & SLUICE_BLOB_REPLACE &&
+	    (ticket->slot != SL_NO_SLOT || server->in.head.count > 1))
+		return sl_fail(-EINVAL,
+		               "a seal that replaces is of one blob, whose name was not reserved");
+	if (item->bytes > sl_region_range_bytes(ticket->region) ||
+	    item->start > sl_region_range_bytes(ticket->region) - item->bytes)
+		return sl_fail(-EINVAL, "a blob larger than its memory");
+	if (item->start && ticket->region->kind != SLUICE_BLOB_OF_PROCESS)
+		return sl_fail(-EINVAL, "a blob that does not begin where its memory does");
+	rc = sl_device_check_seal(ticket->region);
+	if (rc)
+		return rc;
+	if (!(item->flags & SLUICE_BLOB_PUBLIC) != !ticket->region->is_public)
+		return sl_fail(-EINVAL, "a blob is public from the beginning, or not at all");
+	if (ticket->region->is_public && check_sealed_memory(server, ticket->region))
+		return -EBUSY;
+	if (ticket->record &&
+	    sl_record_check(ticket->record, sl_record_bytes(ticket->record), item->bytes))
+		return -EINVAL;
+	if (ticket->slot != SL_NO_SLOT) {
+		sl_catalogue_record(peer->owner->catalogue, ticket->slot, &record);
+		if (record.key.length != strlen(item->name) ||
+		    memcmp(record.key.name, item->name, record.key.length) ||
+		    record.size != item->bytes)
+			return sl_fail(-EINVAL,
+			               "a blob has another name or size than when it was created");
+	}
+	*out = ticket;
+	return 0;
+}
+
+/* Gives the ticket's blob an entry if it has none, and the entry its metadata. */
+static int prepare(struct sl_server *server, struct sl_ticket *ticket,
+                   const struct sl_seal_item *item, const struct sl_record *record, bool seal)
+{
+	struct sl_catalogue *catalogue = ticket->peer->owner->catalogue;
+	int rc;
+
+	if (!record)
+		record = ticket->record;
+	if (ticket->slot == SL_NO_SLOT) {
+		rc = check_public(server, ticket->peer, item->name, item->flags);
+		return rc ? rc
+		          : enter(server, ticket, item->name, item->bytes, item->start, item->flags,
+		                  record, seal);
+	}
+	if (record) {
+		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
+		                           sl_record_bytes(record));
+		if (rc)
+			return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
+			               "there is no place left for metadata");
+	}
+	sl_catalogue_set_flags(catalogue, ticket->slot, item->flags);
+	return 0;
+}
+
+/* All of them, or none: what was entered for this seal is taken back. */
+static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsigned count)
+{
+	const struct sl_seal *request = &server->in.seal;
+	const struct sl_record *record = sl_message_record(&server->in);
+	uint64_t fresh = 0;
+	uint32_t slots[SL_ITEMS_MOST];
+	struct sl_owner *owner = tickets[0]->peer->owner;
+	bool sealed = count == 1 && tickets[0]->slot == SL_NO_SLOT;
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++) {
+		fresh |= (uint64_t)(tickets[i]->slot == SL_NO_SLOT) << i;
+		rc = prepare(server, tickets[i], &request->items[i], record, sealed);
+		slots[i] = tickets[i]->slot;
+	}
+	sl_store_step("server: prepared");
+	if (!rc && !sealed)
+		rc = sl_catalogue_seal(owner->catalogue, slots, count);
+	if (!rc && !sealed) {
+		owner->created -= count;
+		owner->sealed += count;
+	}
+	for (unsigned i = 0; rc && i < count; i++) {
+		if (!(fresh >> i & 1) || tickets[i]->slot == SL_NO_SLOT)
+			continue;
+		/* Back to what it was: memory without a name. */
+		owner->blobs[tickets[i]->slot].region = NULL;
+		sl_blob_forget(owner, tickets[i]->slot);
+		tickets[i]->region->slots[tickets[i]->range] = SL_NO_SLOT;
+		tickets[i]->slot = SL_NO_SLOT;
+	}
+	for (unsigned i = 0; !rc && i < count; i++)
+		if (fresh >> i & 1)
+			sl_watch_tell(server, owner, slots[i], SLUICE_WATCH_CREATED);
+	return rc;
+}
+
+static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct sl_ticket *ticket,
+                        uint32_t serial, struct sl_found_item *out)
+{
+	struct sl_owner *owner = peer->owner;
+	uint64_t bytes = sl_region_range_bytes(ticket->region);
+	bool is_public = ticket->region->is_public, host = ticket->region->device < 0;
+	bool small = host ? bytes <= SL_SMALL_BYTES : ticket->region->range_bytes > 0;
+	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
+	                           ticket->region->kind};
+	uint32_t slot = ticket->slot;
+	struct sl_blob_record record;
+	struct sl_ticket *next = NULL;
+
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_peer_pin(server, peer, serial, owner, slot);
+	if (server->spill)
+		ticket->region->stamp = ++server->spill->last_stamp;
+	sl_ticket_free(server, ticket, true);
+	*out = (struct sl_found_item){.id = record.key.id,
+	                              .generation = sl_catalogue_generation(owner->catalogue, slot),
+	                              .slot = slot,
+	                              .user = owner->uid};
+	server->blob_bytes += host ? bytes : 0;
+	server->counts.seals++;
+	if (!is_public &&
+	    (!host || peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART) &&
+	    !sl_ticket_new(server, peer, &wanted, false, &next) && next)
+		sl_ticket_tell(next, &out->lease);
+}
+
+void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
+{
+	unsigned count = server->in.head.count;
+	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
+	struct sl_ticket *tickets[SL_ITEMS_MOST] = {NULL};
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++) {
+		rc = check_item(server, peer, &server->in.seal.items[i], &tickets[i]);
+		for (unsigned j = 0; !rc && j < i; j++)
+			if (tickets[i] == tickets[j])
+				rc = sl_fail(-EINVAL, "the same blob twice in one seal");
+	}
+	if (!rc)
+		rc = seal_all(server, tickets, count);
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	sl_store_step("server: sealed");
+	for (unsigned i = 0; i < count; i++)
+		slots[i] = tickets[i]->slot;
+	sl_message_begin(&server->out, SL_FOUND, serial, count);
+	for (unsigned i = 0; i < count; i++)
+		tell_sealed(server, peer, tickets[i], serial, &server->out.found.items[i]);
+	sl_peer_send(server, peer, &server->out, -1);
+	for (unsigned i = 0; i < count; i++) {
+		sl_watch_tell(server, peer->owner, slots[i], SLUICE_WATCH_SEALED);
+		sl_get_wake(server, peer->owner, slots[i]);
+	}
+}
+
+/* ------------------------------------------------------------------------------------ delete */
+
+void sl_blob_forget(struct sl_owner *owner, uint32_t slot)
+{
+	bool open = sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN;
+
+	if (sl_catalogue_delete(owner->catalogue, slot))
+		return;
+	*(open ? &owner->created : &owner->sealed) -= 1;
+	owner->dying++;
+	owner->sweep = true;
+}
+
+void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+{
+	sl_watch_tell(server, owner, slot, SLUICE_WATCH_DELETED);
+	sl_blob_forget(owner, slot);
+	server->counts.deletes++;
+	/* Whoever waits until it is back. */
+	sl_get_wake(server, owner, slot);
+}
+
+struct sweep {
+	struct sl_server *server;
+	struct sl_owner *owner;
+	uint32_t *away; /* slots that nobody holds, of those that were withdrawn */
+	unsigned away_count;
+};
+
+static void left(void *argument, uint32_t slot, enum sl_left what)
+{
+	struct sweep *sweep = argument;
+	struct sl_blob *blob = &sweep->owner->blobs[slot];
+
+	if (what == SL_LEFT_AWAY && sweep->away)
+		sweep->away[sweep->away_count++] = slot;
+	if (what != SL_LEFT_GONE)
+		return;
+	sweep->owner->dying--;
+	if (blob->region) {
+		if (!blob->region->away)
+			sweep->server->blob_bytes -= sl_region_host_bytes(blob->region);
+		sl_range_give(sweep->server, blob->region, blob->range);
+	}
+	sl_owner_remove(sweep->owner, slot);
+}
+
+void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner)
+{
+	struct sweep sweep = {server, owner, NULL, 0};
+
+	owner->sweep = false;
+	sl_catalogue_sweep(owner->catalogue, left, &sweep);
+}
+
+/* ------------------------------------------------------------------------------------- evict */
+
+struct candidate {
+	uint64_t idle;
+	uint32_t slot;
+};
+
+static int by_idle(const void *a, const void *b)
+{
+	uint64_t x = ((const struct candidate *)a)->idle, y = ((const struct candidate *)b)->idle;
+
+	return x < y ? 1 : x > y ? -1 : 0;
+}
+
+static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct candidate *out)
+{
+	struct sl_blob_record record;
+	unsigned count = 0;
+
+	for (uint32_t slot = 0; slot < owner->top; slot++) {
+		if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED)
+			continue;
+		sl_catalogue_record(owner->catalogue, slot, &record);
+		if (!(record.flags & SLUICE_BLOB_CACHE) || record.flags & SLUICE_BLOB_PIN ||
+		    owner->blobs[slot].lent || record.place.device != device ||
+		    record.place.kind == SLUICE_BLOB_OF_PROCESS ||
+		    sl_catalogue_held(owner->catalogue, slot) != SL_HELD_NOT)
+			continue;
+		out[count++] = (struct candidate){sl_catalogue_idle(owner->catalogue, slot), slot};
+	}
+	qsort(out, count, sizeof(*out), by_idle);
+	return count;
+}
+
+/* No get succeeds from the withdrawal on, and what the sweep then finds held comes back. */
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes)
+{
+	uint32_t slots = owner->top + 1;
+	struct candidate *candidates = malloc(slots * sizeof(*candidates));
+	uint32_t *away = malloc(slots * sizeof(*away));
+	struct sweep sweep = {server, owner, away, 0};
+	uint64_t asked = 0;
+	unsigned count;
+
+	if (candidates && away) {
+		/* What was used last is known only when somebody has looked. */
+		sl_blob_sweep(server, owner);
+		count = find_candidates(owner, device, candidates);
+		for (unsigned i = 0; i < count && asked < bytes; i++) {
+			struct sl_blob *blob = &owner->blobs[candidates[i].slot];
+
+			asked += sl_region_range_bytes(blob->region);
+			sl_catalogue_withdraw(owner->catalogue, candidates[i].slot);
+		}
+		sl_catalogue_sweep(owner->catalogue, left, &sweep);
+		for (unsigned i = 0; i < sweep.away_count; i++) {
+			server->counts.dropped++;
+			sl_watch_tell(server, owner, away[i], SLUICE_WATCH_DELETED);
+			sl_blob_forget(owner, away[i]);
+		}
+		sl_blob_sweep(server, owner);
+	}
+	free(candidates);
+	free(away);
+	return sweep.away_count > 0;
+}

@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Devices as the server knows them: a place, to which it gives a number for all its clients, and how much of the
+ * memory there blobs take. It has no driver: all of that is what clients say, and a limit holds for those who keep to
+ * it. Places and their numbers are in the ledger, because the catalogue refers to them.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sluiced/server.h"
+
+#define NOBODY UINT32_MAX
+
+/* -------------------------------------------------------------------------------------- places */
+
+static int32_t device_count(const struct sl_server *server)
+{
+	return (int32_t)atomic_load(&server->vault->ledger->device_count);
+}
+
+bool sl_device_known(const struct sl_server *server, int32_t number)
+{
+	return number >= 0 && number < device_count(server);
+}
+
+const char *sl_server_place(const struct sl_server *server, int32_t number)
+{
+	return sl_device_known(server, number) ? server->vault->ledger->devices[number].place : "";
+}
+
+static void set_limit(struct sl_server *server, int32_t number)
+{
+	const struct sl_server_settings *settings = server->settings;
+	const char *place = server->vault->ledger->devices[number].place;
+
+	server->device_limits[number] = SL_NO_LIMIT;
+	for (unsigned i = 0; i < settings->budget_count; i++)
+		if (!strcmp(settings->budgets[i].place, place))
+			server->device_limits[number] = settings->budgets[i].bytes;
+}
+
+int sl_device_number(struct sl_server *server, const char *place, uid_t user, int32_t *out)
+{
+	struct sl_ledger *ledger = server->vault->ledger;
+	int32_t count = device_count(server);
+	unsigned own = 0;
+
+	for (int32_t i = 0; i < count; i++) {
+		own += ledger->devices[i].uid == user;
+		if (strcmp(ledger->devices[i].place, place) != 0)
+			continue;
+		*out = i;
+		return 0;
+	}
+	if (count == SL_PLACES_MOST || (user != NOBODY && own >= SL_PLACES_OF_USER))
+		return sl_fail(-EDQUOT, "no more devices can be made known than %d, %d by one user",
+		               SL_PLACES_MOST, SL_PLACES_OF_USER);
+	snprintf(ledger->devices[count].place, sizeof(ledger->devices[count].place), "%s", place);
+	ledger->devices[count].uid = user;
+	sl_store_step("server: place of a device");
+	atomic_store(&ledger->device_count, (uint32_t)count + 1);
+	set_limit(server, count);
+	*out = count;
+	return 0;
+}
+
+void sl_devices_begin(struct sl_server *server)
+{
+	const struct sl_server_settings *settings = server->settings;
+	int32_t number;
+
+	for (int32_t i = 0; i < device_count(server); i++)
+		set_limit(server, i);
+	for (unsigned i = 0; i < settings->budget_count; i++)
+		sl_device_number(server, settings->budgets[i].place, NOBODY, &number);
+}
+
+void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_device_request *request = &server->in.device;
+	uint32_t serial = request->head.serial;
+	struct sl_device_is *out = &server->out.device_is;
+	int32_t number = request->number;
+	int rc = 0;
+
+	if (number < 0)
+		rc = sl_device_number(server, request->place, peer->uid, &number);
+	else if (!sl_device_known(server, number))
+		rc = sl_fail(-ENOENT, "there is no device %d", number);
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	sl_message_begin(&server->out, SL_DEVICE_IS, serial, 0);
+	out->number = number;
+	out->memory_limit = server->device_limits[number];
+	if (out->memory_limit == SL_NO_LIMIT)
+		out->memory_limit = UINT64_MAX;
+	out->memory_bytes = server->devices[number].bytes;
+	out->leaving_bytes = server->devices[number].leaving;
+	strcpy(out->place, sl_server_place(server, number));
+	sl_store_step("server: device");
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+/* ------------------------------------------------------------------------------------ accounts */
+
+/* What a process has allocated for itself is not the store's to limit. */
+static uint64_t counted(const struct sl_region *region)
+{
+	return region->kind == SLUICE_BLOB_ON_DEVICE ? region->bytes : 0;
+}
+
+void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there)
+{
+	uint64_t bytes = counted(region);
+	struct sl_owner *owner = region->owner;
+
+	server->devices[region->device].bytes += there ? bytes : -bytes;
+	server->device_waits.look = server->device_waits.look || !there;
+	owner->devices[region->device].bytes += there ? bytes : -bytes;
+	owner->device_regions += there ? 1U : -1U;
+}
+
+void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is)
+{
+	uint64_t bytes = counted(region);
+
+	server->devices[region->device].leaving += is ? bytes : -bytes;
+	region->owner->devices[region->device].leaving += is ? bytes : -bytes;
+}
+
+/* One of those who still have mapped what is leaving, and how much that is. */
+static const struct sl_peer *find_late(struct sl_server *server, const struct sl_owner *owner,
+                                       int32_t device)
+{
+	const struct sl_peer *late = NULL;
+	uint64_t most = 0;
+
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i]) {
+			const struct sl_region *region =
+				SL_CONTAINER(link, struct sl_region, bucket);
+
+			if (region->owner != owner || region->device != device ||
+			    !region->leaving || counted(region) <= most)
+				continue;
+			if (!region->writer && sl_list_empty(&region->imports))
+				continue;
+			most = counted(region);
+			late = region->writer
+			               ? region->writer
+			               : SL_CONTAINER(region->imports.next, struct sl_import, link)
+			                         ->peer;
+		}
+	return late;
+}
+
+static uint64_t mapped_by(const struct sl_peer *peer, int32_t device)
+{
+	uint64_t bytes = 0;
+
+	sl_list_each (link, &peer->imports) {
+		const struct sl_region *region =
+			SL_CONTAINER(link, struct sl_import, peer_link)->region;
+
+		if (region->device == device && region->writer != peer)
+			bytes += counted(region);
+	}
+	sl_list_each (link, &peer->regions) {
+		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
+
+		if (region->device == device)
+			bytes += counted(region);
+	}
+	return bytes;
+}
+
+/* The client that has most of the memory mapped; NULL: nobody has any. */
+static const struct sl_peer *find_largest(struct sl_server *server, const struct sl_owner *owner,
+                                          int32_t device, uint64_t *bytes)
+{
+	const struct sl_peer *largest = NULL;
+
+	*bytes = 0;
+	sl_list_each (link, &server->peers) {
+		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+		uint64_t mapped = peer->owner == owner ? mapped_by(peer, device) : 0;
+
+		if (mapped <= *bytes)
+			continue;
+		*bytes = mapped;
+		largest = peer;
+	}
+	return largest;
+}
+
+/* Who has the memory of a device, for a sentence. */
+static void tell_holders(struct sl_server *server, int32_t device, char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	sl_list_each (link, &server->owners) {
+		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		const struct sl_device_use *use = &owner->devices[device];
+		const struct sl_peer *late = use->leaving ? find_late(server, owner, device) : NULL;
+		const struct sl_peer *largest;
+		uint64_t mapped;
+
+		if (!use->bytes || used >= size)
+			continue;
+		used += (size_t)snprintf(text + used, size - used, "%suser %u has %" PRIu64,
+		                         used ? "; " : "", (unsigned)owner->uid, use->bytes);
+		if (use->leaving && used < size)
+			used += (size_t)snprintf(text + used, size - used,
+			                         ", %" PRIu64 " of it deleted and still mapped",
+			                         use->leaving);
+		if (late && used < size)
+			used += (size_t)snprintf(text + used, size - used, ", by process %d",
+			                         (int)late->pid);
+		largest = use->leaving ? NULL : find_largest(server, owner, device, &mapped);
+		if (largest && used < size)
+			used += (size_t)snprintf(text + used, size - used,
+			                         ", %" PRIu64 " of it mapped by process %d", mapped,
+			                         (int)largest->pid);
+	}
+}
+
+/* By how much that is too much. */
+static uint64_t beyond(uint64_t used, uint64_t more, uint64_t limit)
+{
+	return used + more > limit ? used + more - limit : 0;
+}
+
+/* Whether all who have it mapped can hear that they are to unmap it. */
+static bool is_coming(const struct sl_region *region)
+{
+	bool coming = region->leaving && (!region->writer || region->writer->fd >= 0);
+
+	sl_list_each (link, &region->imports)
+		coming = coming && SL_CONTAINER(link, struct sl_import, link)->peer->fd >= 0;
+	return coming;
+}
+
+struct coming {
+	uint64_t all, own;
+};
+
+/* Of what is leaving a device, what need not wait for the end of a process: of all, and of one user. */
+static struct coming find_coming(const struct sl_server *server, const struct sl_owner *owner,
+                                 int32_t device)
+{
+	struct coming coming = {0, 0};
+
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i]) {
+			const struct sl_region *region =
+				SL_CONTAINER(link, struct sl_region, bucket);
+
+			if (region->device != device || !is_coming(region))
+				continue;
+			coming.all += counted(region);
+			coming.own += region->owner == owner ? counted(region) : 0;
+		}
+	return coming;
+}
+
+/* Of one user, if it is his quota that is short; else of all. */
+static bool evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t all,
+                  uint64_t own)
+{
+	bool any = sl_blob_evict(server, owner, device, SL_MAX(all, own));
+
+	if (own)
+		return any;
+	sl_list_each (link, &server->owners)
+		any = any ||
+		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), device, all);
+	return any;
+}
+
+/* Whatever was deleted and is not held any more shall not cost others their place. */
+static void sweep(struct sl_server *server)
+{
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+
+		if (owner->dying)
+			sl_blob_sweep(server, owner);
+	}
+}
+
+/* What is leaving already is on its way: nothing else has to go for it. */
+static void evict_enough(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                         uint64_t bytes)
+{
+	const struct sl_device_use *all = &server->devices[device], *own = &owner->devices[device];
+	uint64_t limit = server->device_limits[device], quota = server->settings->user_device_bytes;
+	uint64_t of_all, of_own;
+
+	if (bytes > limit || bytes > quota)
+		return;
+	do {
+		of_all = beyond(all->bytes - all->leaving, bytes, limit);
+		of_own = beyond(own->bytes - own->leaving, bytes, quota);
+	} while ((of_all || of_own) && evict(server, owner, device, of_all, of_own));
+}
+
+int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                        uint64_t bytes)
+{
+	const struct sl_device_use *all = &server->devices[device], *own = &owner->devices[device];
+	uint64_t limit = server->device_limits[device], quota = server->settings->user_device_bytes;
+	char holders[SL_TEXT_BYTES / 2];
+	struct coming coming;
+	int rc;
+
+	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
+		return 0;
+	sweep(server);
+	evict_enough(server, owner, device, bytes);
+	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
+		return 0;
+	tell_holders(server, device, holders, sizeof(holders));
+	if (beyond(own->bytes, bytes, quota) && quota < limit)
+		rc = sl_fail(-EDQUOT,
+		             "%" PRIu64 " bytes of %s are needed, of %" PRIu64
+		             " that a user may have: %s",
+		             bytes, sl_server_place(server, device), quota, holders);
+	else
+		rc = sl_fail(-ENOSPC, "%" PRIu64 " bytes of %s are needed, of %" PRIu64 ": %s",
+		             bytes, sl_server_place(server, device), limit, holders);
+	coming = find_coming(server, owner, device);
+	if (beyond(all->bytes - coming.all, bytes, limit) ||
+	    beyond(own->bytes - coming.own, bytes, quota))
+		return rc;
+	server->device_waits.error = rc;
+	return -EINPROGRESS;
+}

@@ -1,0 +1,507 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whoever wants a blob: finding it, waiting for it, its memory, and lending it to other users. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sluiced/spill.h"
+
+/* ---------------------------------------------------------------------------------------- find */
+
+static int find_in(const struct sl_owner *owner, const struct sl_key *key, bool sealed,
+                   uint32_t *out)
+{
+	struct sl_blob_key wanted = {.name = key->name, .length = strlen(key->name)};
+	enum sl_entry_state state;
+	uint32_t slot;
+	int rc = 0;
+
+	if (key->id)
+		slot = sl_owner_by_id(owner, key->id);
+	else
+		rc = sl_catalogue_find(owner->catalogue, &wanted, &slot);
+	if (rc || slot == SL_NO_SLOT)
+		return -ENOENT;
+	state = sl_catalogue_state(owner->catalogue, slot);
+	if (state == SL_ENTRY_DYING || (sealed && state != SL_ENTRY_SEALED))
+		return -ENOENT;
+	*out = slot;
+	return 0;
+}
+
+int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
+                bool sealed, struct sl_owner **out, uint32_t *slot)
+{
+	if (!find_in(peer->owner, key, sealed, slot)) {
+		*out = peer->owner;
+		return 0;
+	}
+	/* Ids are each user's own. */
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		struct sl_blob_record record;
+
+		if (key->id || owner == peer->owner || find_in(owner, key, sealed, slot))
+			continue;
+		sl_catalogue_record(owner->catalogue, *slot, &record);
+		if (!(record.flags & SLUICE_BLOB_PUBLIC))
+			continue;
+		*out = owner;
+		return 0;
+	}
+	return -ENOENT;
+}
+
+/* ----------------------------------------------------------------------------------------- get */
+
+enum outcome { ALL_THERE, NOT_THERE, ON_DISK };
+
+/* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
+static void want_all(struct sl_server *server, const struct sl_peer *peer,
+                     const struct sl_key *keys, unsigned count)
+{
+	for (unsigned i = 0; i < count; i++) {
+		struct sl_owner *owner;
+		uint32_t slot;
+
+		if (!sl_key_find(server, peer, &keys[i], false, &owner, &slot) &&
+		    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
+			sl_spill_want(server, owner->blobs[slot].region);
+	}
+}
+
+/* Answers if all are there; else which is missing. */
+static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                            const struct sl_key *keys, unsigned count, unsigned *missing)
+{
+	struct sl_found_item items[SL_ITEMS_MOST];
+	struct sl_owner *owners[SL_ITEMS_MOST];
+	enum outcome outcome = ALL_THERE;
+
+	for (unsigned i = 0; i < count; i++) {
+		struct sl_blob_record record;
+		uint32_t slot;
+
+		if (sl_key_find(server, peer, &keys[i], true, &owners[i], &slot) &&
+		    (sl_key_find(server, peer, &keys[i], false, &owners[i], &slot) ||
+		     sl_catalogue_state(owners[i]->catalogue, slot) == SL_ENTRY_OPEN)) {
+			*missing = i;
+			return NOT_THERE;
+		}
+		if (sl_catalogue_state(owners[i]->catalogue, slot) != SL_ENTRY_SEALED) {
+			*missing = i;
+			outcome = ON_DISK;
+			continue;
+		}
+		sl_catalogue_record(owners[i]->catalogue, slot, &record);
+		items[i] = (struct sl_found_item){
+			.id = record.key.id,
+			.generation = sl_catalogue_generation(owners[i]->catalogue, slot),
+			.slot = slot,
+			.user = owners[i]->uid};
+	}
+	if (outcome == ON_DISK) {
+		want_all(server, peer, keys, count);
+		return ON_DISK;
+	}
+	server->counts.gets++;
+	sl_message_begin(&server->out, SL_FOUND, serial, count);
+	memcpy(server->out.found.items, items, count * sizeof(items[0]));
+	/* It is not to leave before the client has taken it. */
+	for (unsigned i = 0; server->spill && i < count; i++)
+		sl_peer_pin(server, peer, serial, owners[i], items[i].slot);
+	sl_peer_send(server, peer, &server->out, -1);
+	return ALL_THERE;
+}
+
+static int wait_for(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                    const struct sl_key *keys, unsigned count, const struct sl_wait *how)
+{
+	size_t bytes = count * sizeof(keys[0]);
+	struct sl_wait *wait;
+
+	if (peer->wait_count >= SL_WAITS_MOST)
+		return sl_fail(-EAGAIN, "a client may wait for %d blobs at a time", SL_WAITS_MOST);
+	wait = malloc(sizeof(*wait) + bytes);
+	if (!wait)
+		return sl_fail(-ENOMEM, "no memory");
+	*wait = *how;
+	wait->peer = peer;
+	wait->serial = serial;
+	wait->count = count;
+	memcpy(wait->keys, keys, bytes);
+	sl_list_append(&server->waits, &wait->link);
+	sl_list_append(&peer->waits, &wait->peer_link);
+	peer->wait_count++;
+	sl_server_at(server, wait->deadline);
+	return 0;
+}
+
+void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
+{
+	(void)server;
+	wait->peer->wait_count--;
+	sl_list_remove(&wait->link);
+	sl_list_remove(&wait->peer_link);
+	free(wait);
+}
+
+static int refuse_missing(const struct sl_key *key, int error)
+{
+	const char *what = error == -ETIMEDOUT ? "was not sealed in time" : "is not there";
+
+	if (key->id)
+		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id,
+		               what);
+	return sl_fail(error, "'%s' %s", key->name, what);
+}
+
+void sl_get(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_get *request = &server->in.get;
+	struct sl_wait how = {.deadline = sl_deadline(request->timeout_ms),
+	                      .patient = request->timeout_ms != 0};
+	enum outcome outcome = try_get(server, peer, request->head.serial, request->items,
+	                               request->head.count, &how.missing);
+	int rc;
+
+	if (outcome == ALL_THERE)
+		return;
+	how.disk = outcome == ON_DISK;
+	rc = how.patient || how.disk ? wait_for(server, peer, request->head.serial, request->items,
+	                                        request->head.count, &how)
+	                             : refuse_missing(&request->items[how.missing], -ENOENT);
+	if (rc)
+		sl_peer_refuse(server, peer, request->head.serial, rc);
+}
+
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                  const struct sl_key *key, bool pin)
+{
+	struct sl_wait how = {.deadline = sl_now(), .disk = true, .pin = pin};
+	int rc;
+
+	want_all(server, peer, key, 1);
+	rc = wait_for(server, peer, serial, key, 1, &how);
+	if (rc)
+		sl_peer_refuse(server, peer, serial, rc);
+}
+
+static bool is_key(const struct sl_key *key, const struct sl_blob_record *record)
+{
+	if (key->id)
+		return key->id == record->key.id;
+	return strlen(key->name) == record->key.length &&
+	       !memcmp(key->name, record->key.name, record->key.length);
+}
+
+/* Once more; true: it was answered. */
+static bool try_again(struct sl_server *server, struct sl_wait *wait)
+{
+	struct sl_owner *owner;
+	enum outcome outcome;
+	uint32_t slot;
+
+	if (wait->pin) {
+		if (sl_key_find(server, wait->peer, &wait->keys[0], false, &owner, &slot)) {
+			outcome = NOT_THERE;
+		} else if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED) {
+			sl_peer_done(server, wait->peer, wait->serial);
+			return true;
+		} else {
+			outcome = ON_DISK;
+		}
+	} else {
+		outcome = try_get(server, wait->peer, wait->serial, wait->keys, wait->count,
+		                  &wait->missing);
+	}
+	wait->disk = outcome == ON_DISK;
+	/* If its time is over, it is told so at the end of this turn. */
+	if (outcome == NOT_THERE)
+		sl_server_at(server, wait->deadline);
+	return outcome == ALL_THERE;
+}
+
+void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	if (sl_list_empty(&server->waits))
+		return;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
+	     link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+
+		next = link->next;
+		if (is_key(&wait->keys[wait->missing], &record) && try_again(server, wait))
+			sl_wait_free(server, wait);
+	}
+}
+
+void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error)
+{
+	struct sl_blob_record record;
+	char text[SL_TEXT_BYTES];
+
+	snprintf(text, sizeof(text), "%s", sluice_last_message());
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
+	     link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		const struct sl_key *key = &wait->keys[wait->missing];
+
+		next = link->next;
+		if (!wait->disk || !is_key(key, &record))
+			continue;
+		if (key->id)
+			sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
+			        (unsigned long long)key->id, text);
+		else
+			sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
+		if (wait->pin)
+			sl_catalogue_set_flags(owner->catalogue, slot,
+			                       record.flags & ~(uint32_t)SLUICE_BLOB_PIN);
+		sl_peer_refuse(server, wait->peer, wait->serial, error);
+		sl_wait_free(server, wait);
+	}
+}
+
+void sl_get_mark(struct sl_server *server, uint64_t number)
+{
+	sl_list_each (link, &server->waits) {
+		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		struct sl_owner *owner;
+		uint32_t slot;
+
+		for (unsigned i = 0; wait->disk && i < wait->count; i++)
+			if (!sl_key_find(server, wait->peer, &wait->keys[i], true, &owner, &slot) &&
+			    owner->blobs[slot].region)
+				owner->blobs[slot].region->wanted = number;
+	}
+}
+
+void sl_get_expire(struct sl_server *server, int64_t now)
+{
+	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
+	     link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+
+		next = link->next;
+		/* The disk is waited for, whatever was said. */
+		if (wait->disk)
+			continue;
+		if (wait->deadline > now) {
+			sl_server_at(server, wait->deadline);
+			continue;
+		}
+		sl_peer_refuse(server, wait->peer, wait->serial,
+		               refuse_missing(&wait->keys[wait->missing],
+		                              wait->patient ? -ETIMEDOUT : -ENOENT));
+		sl_wait_free(server, wait);
+	}
+}
+
+/* -------------------------------------------------------------------------------------- memory */
+
+/* For writing only who makes blobs in it; for reading its user, and whom a blob in it was lent. */
+static bool may_map(const struct sl_peer *peer, const struct sl_region *region, bool writable)
+{
+	if (writable)
+		return region->writer == peer;
+	if (region->owner == peer->owner)
+		return true;
+	sl_list_each (link, &peer->loans) {
+		const struct sl_loan *loan = SL_CONTAINER(link, struct sl_loan, link);
+
+		if (loan->owner->blobs[loan->slot].region == region)
+			return true;
+	}
+	return false;
+}
+
+void sl_region_request(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_region_request *request = &server->in.region;
+	struct sl_region *region = sl_region_find(server, request->region);
+	uint32_t serial = request->head.serial;
+	int fd, own, rc;
+
+	if (!region || region->away || !may_map(peer, region, request->writable)) {
+		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
+		return;
+	}
+	if (region->device >= 0 && (rc = sl_device_import(server, peer, region))) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	own = sl_vault_fd(server->vault, region->row);
+	/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
+	fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
+	                                              : sl_reopen(own);
+	if (fd < 0) {
+		if (region->device >= 0)
+			sl_device_drop(server, peer, region);
+		sl_peer_refuse(server, peer, serial,
+		               sl_fail(fd, "cannot open memory: %s", sl_error_text(fd)));
+		return;
+	}
+	sl_store_step("server: memory");
+	sl_message_begin(&server->out, SL_MEMORY, serial, 0);
+	server->out.memory.region = region->id;
+	server->out.memory.bytes = region->bytes;
+	server->out.memory.device = region->device;
+	server->out.memory.kind = region->kind;
+	sl_peer_send(server, peer, &server->out, fd);
+}
+
+/*
+ * The sealed blob of this user that was made there. Asked after a server has died, so it may take its time; the blob
+ * may have been away meanwhile, and be in other memory by now.
+ */
+void sl_locate(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_locate *request = &server->in.locate;
+	struct sl_owner *owner = peer->owner;
+	uint32_t serial = request->head.serial;
+
+	for (uint32_t slot = 0; slot < owner->top; slot++) {
+		const struct sl_region *region = owner->blobs[slot].region;
+		enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
+		struct sl_blob_record record;
+
+		if (!region || region->origin != request->region ||
+		    (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY))
+			continue;
+		sl_catalogue_record(owner->catalogue, slot, &record);
+		if (record.place.offset != request->offset)
+			continue;
+		if (state == SL_ENTRY_AWAY) {
+			sl_get_await(server, peer, serial, &(struct sl_key){.id = record.key.id},
+			             false);
+			return;
+		}
+		sl_message_begin(&server->out, SL_FOUND, serial, 1);
+		server->out.found.items[0] = (struct sl_found_item){
+			.id = record.key.id,
+			.generation = sl_catalogue_generation(owner->catalogue, slot),
+			.slot = slot,
+			.user = owner->uid};
+		sl_peer_pin(server, peer, serial, owner, slot);
+		sl_peer_send(server, peer, &server->out, -1);
+		return;
+	}
+	sl_peer_refuse(server, peer, serial, sl_fail(-ENOENT, "no blob lies there"));
+}
+
+/* --------------------------------------------------------------------------------------- loans */
+
+static struct sl_loan *find_loan(struct sl_peer *peer, uid_t user, uint64_t id)
+{
+	sl_list_each (link, &peer->loans) {
+		struct sl_loan *loan = SL_CONTAINER(link, struct sl_loan, link);
+
+		if (loan->owner->uid == user && loan->id == id)
+			return loan;
+	}
+	return NULL;
+}
+
+/* Adds one to what the peer has of it. */
+static int lend(struct sl_peer *peer, struct sl_owner *owner, uint32_t slot, uint64_t id)
+{
+	struct sl_loan *loan = find_loan(peer, owner->uid, id);
+
+	if (!loan) {
+		loan = calloc(1, sizeof(*loan));
+		if (!loan)
+			return sl_fail(-ENOMEM, "no memory");
+		loan->owner = owner;
+		loan->slot = slot;
+		loan->id = id;
+		sl_list_append(&peer->loans, &loan->link);
+		sl_catalogue_pin(owner->catalogue, slot);
+		owner->blobs[slot].lent++;
+	}
+	loan->count++;
+	return 0;
+}
+
+static void end_loan(struct sl_loan *loan)
+{
+	loan->owner->blobs[loan->slot].lent--;
+	sl_catalogue_unpin(loan->owner->catalogue, loan->slot);
+	loan->owner->sweep = true;
+	sl_list_remove(&loan->link);
+	free(loan);
+}
+
+static int borrow(struct sl_server *server, struct sl_peer *peer, struct sl_lent *out)
+{
+	const struct sl_borrow *request = &server->in.borrow;
+	struct sl_owner *owner = sl_owner_find(server, request->user);
+	struct sl_key key = {.id = request->id};
+	struct sl_blob_record record;
+	struct sl_region *region;
+	uint32_t slot;
+	int rc;
+
+	if (!owner || find_in(owner, &key, true, &slot))
+		return sl_fail(-ENOENT, "the blob is not there any more");
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	region = owner->blobs[slot].region;
+	if (!(record.flags & SLUICE_BLOB_PUBLIC) || !region)
+		return sl_fail(-EACCES, "the blob is not public");
+	rc = lend(peer, owner, slot, record.key.id);
+	if (rc)
+		return rc;
+	out->id = record.key.id;
+	out->bytes = record.size;
+	out->flags = record.flags;
+	out->place = (struct sl_place){.region = region->id,
+	                               .region_bytes = region->bytes,
+	                               .offset = record.place.offset,
+	                               .capacity = sl_region_range_bytes(region),
+	                               .device = -1,
+	                               .kind = SLUICE_BLOB_ON_HOST};
+	memcpy(out->name, record.key.name, record.key.length);
+	if (record.metadata_size)
+		sl_message_add_record(&server->out, record.metadata);
+	return 0;
+}
+
+void sl_borrow(struct sl_server *server, struct sl_peer *peer)
+{
+	uint32_t serial = server->in.head.serial;
+	int rc;
+
+	sl_message_begin(&server->out, SL_LENT, serial, 0);
+	rc = borrow(server, peer, &server->out.lent);
+	if (rc)
+		sl_peer_refuse(server, peer, serial, rc);
+	else
+		sl_peer_send(server, peer, &server->out, -1);
+}
+
+void sl_return(struct sl_server *server, struct sl_peer *peer)
+{
+	for (unsigned i = 0; i < server->in.head.count; i++) {
+		const struct sl_id_item *item = &server->in.ids.items[i];
+		struct sl_loan *loan = find_loan(peer, item->user, item->id);
+
+		if (!loan)
+			continue;
+		loan->count -= SL_MIN(loan->count, item->count);
+		if (!loan->count)
+			end_loan(loan);
+	}
+}
+
+void sl_loans_end(struct sl_server *server, struct sl_peer *peer)
+{
+	(void)server;
+	while (!sl_list_empty(&peer->loans))
+		end_loan(SL_CONTAINER(peer->loans.next, struct sl_loan, link));
+}

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sluiced/listen.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+#define BACKLOG      1024
+#define FIRST_SOCKET 3
+
+int sl_listen_inherited(void)
+{
+	const char *pid = getenv("LISTEN_PID"), *count = getenv("LISTEN_FDS");
+
+	if (!pid || !count || atol(pid) != (long)getpid() || atoi(count) < 1)
+		return -1;
+	fcntl(FIRST_SOCKET, F_SETFD, FD_CLOEXEC);
+	fcntl(FIRST_SOCKET, F_SETFL, fcntl(FIRST_SOCKET, F_GETFL) | O_NONBLOCK);
+	unsetenv("LISTEN_PID");
+	unsetenv("LISTEN_FDS");
+	return FIRST_SOCKET;
+}
+
+/* Whoever has the lock may replace the socket. */
+static int take_lock(const char *path, int *out)
+{
+	char name[128];
+	int fd;
+
+	snprintf(name, sizeof(name), "%s.lock", path);
+	fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot open '%s': %s", name, sl_error_text(-errno));
+	if (flock(fd, LOCK_EX | LOCK_NB)) {
+		close(fd);
+		return sl_fail(-EADDRINUSE, "a daemon listens at '%s' already", path);
+	}
+	*out = fd;
+	return 0;
+}
+
+static int bind_to(const char *path, bool for_all, int *out)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	mode_t before;
+	int error;
+
+	if (fd < 0)
+		return -errno;
+	strcpy(address.sun_path, path);
+	unlink(path);
+	/* Nobody else gets in between. */
+	before = umask(for_all ? 0111 : 0177);
+	error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
+	umask(before);
+	if (!error && listen(fd, BACKLOG))
+		error = errno;
+	if (error) {
+		close(fd);
+		return -error;
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_listen_at(const char *path, bool for_all, int *out, int *lock)
+{
+	struct sockaddr_un address;
+	int rc;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
+	rc = take_lock(path, lock);
+	if (rc)
+		return rc;
+	rc = bind_to(path, for_all, out);
+	if (rc) {
+		close(*lock);
+		return sl_fail(rc, "cannot listen at '%s': %s", path, sl_error_text(rc));
+	}
+	return 0;
+}
+
+void sl_listen_notify(const char *state)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	const char *path = getenv("NOTIFY_SOCKET");
+	size_t length = path ? strlen(path) : 0;
+	int fd;
+
+	if (!length || length >= sizeof(address.sun_path))
+		return;
+	memcpy(address.sun_path, path, length);
+	/* An abstract address begins with '@' there and with NUL here. */
+	if (path[0] == '@')
+		address.sun_path[0] = '\0';
+	fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	(void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
+	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
+	close(fd);
+}

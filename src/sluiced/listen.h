@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the daemon comes to its socket, and what it tells systemd, by the protocols of sd_listen_fds(3) and
+ * sd_notify(3), which need no library. */
+#ifndef SL_SLUICED_LISTEN_H
+#define SL_SLUICED_LISTEN_H
+
+#include <stdbool.h>
+
+/* The socket that systemd has made; -1: it has made none. */
+int sl_listen_inherited(void);
+/*
+ * A listening socket at path, for our user alone, or for all: then who is admitted is decided by his uid. A
+ * socket that a dead daemon has left is replaced; lock is a descriptor that is to stay open as long as this one
+ * may be in use. -EADDRINUSE with a sentence: a daemon is there.
+ */
+int sl_listen_at(const char *path, bool for_all, int *out, int *lock);
+/* Says "READY=1" or another state to systemd, if it is there. */
+void sl_listen_notify(const char *state);
+
+#endif

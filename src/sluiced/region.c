@@ -1,0 +1,634 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory for blobs. A region that has no blob in it any more is kept, because memory that was touched is an
+ * order of magnitude faster than new one. It is used again by the client that has it mapped for writing, or by
+ * any other of the user once that one has said that it has unmapped it, or is dead.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sluiced/spill.h"
+
+#define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
+#define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
+/* New memory of this size takes longer to be touched than any sweep does. */
+#define LARGE (UINT64_C(1) << 20)
+/* What is freed at a time: less than a millisecond. */
+#define CUT_BYTES (UINT64_C(2) << 20)
+
+static unsigned class_of(uint64_t range_bytes)
+{
+	unsigned class = 0;
+
+	while ((uint64_t)SL_PAGE_BYTES << class < range_bytes)
+		class ++;
+	return class;
+}
+
+bool sl_wanted_small(const struct sl_wanted *wanted)
+{
+	if (wanted->device >= 0)
+		return sl_device_small(wanted);
+	return wanted->bytes <= SL_SMALL_BYTES &&
+	       !(wanted->flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
+}
+
+/* What a blob of the host takes. */
+static uint64_t range_bytes_of(const struct sl_wanted *wanted)
+{
+	uint64_t step = SL_PAGE_BYTES, n = wanted->bytes;
+
+	if (sl_wanted_small(wanted))
+		return (uint64_t)SL_PAGE_BYTES << class_of(n);
+	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
+	while (step * 16 <= n)
+		step *= 2;
+	return (n + step - 1) / step * step;
+}
+
+uint64_t sl_region_range_bytes(const struct sl_region *region)
+{
+	return region->range_bytes ? region->range_bytes : region->bytes;
+}
+
+uint64_t sl_region_host_bytes(const struct sl_region *region)
+{
+	return region->device < 0 ? sl_region_range_bytes(region) : 0;
+}
+
+bool sl_region_full(const struct sl_region *region)
+{
+	return region->used ==
+	       (region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1);
+}
+
+struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
+{
+	sl_list_each (link, &server->regions[id % SL_BUCKETS]) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
+
+		if (region->id == id)
+			return region;
+	}
+	return NULL;
+}
+
+/* -------------------------------------------------------------------------------- make, free */
+
+int sl_region_memory(uint64_t bytes, int *out)
+{
+	int fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
+
+	/* Linux before 6.3 does not know the last flag. */
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make memory: %s", sl_error_text(-errno));
+	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS) || fchmod(fd, 0600)) {
+		int error = errno;
+
+		close(fd);
+		return sl_fail(-error, "cannot make memory: %s", sl_error_text(-error));
+	}
+	*out = fd;
+	return 0;
+}
+
+static bool is_divided_well(const struct sl_kept *kept)
+{
+	return !kept->range_bytes || (kept->bytes % kept->range_bytes == 0 &&
+	                              kept->bytes / kept->range_bytes <= SL_RANGES_MOST);
+}
+
+static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+                     struct sl_region **out)
+{
+	struct sl_owner *owner = sl_owner_find(server, kept->uid);
+	unsigned ranges;
+	struct sl_region *region;
+
+	if (!owner || !is_divided_well(kept))
+		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
+	ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
+	region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
+	if (!region)
+		return sl_fail(-ENOMEM, "no memory");
+	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
+	region->owner = owner;
+	region->id = id;
+	region->origin = kept->origin;
+	region->bytes = kept->bytes;
+	region->range_bytes = kept->range_bytes;
+	region->ranges = ranges;
+	region->is_public = kept->public_range;
+	region->device = -1;
+	region->kind = SLUICE_BLOB_ON_HOST;
+	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
+	*out = region;
+	return 0;
+}
+
+/* Its memory is that of a row, and counts. */
+static void has_memory(struct sl_server *server, struct sl_region *region, uint32_t row)
+{
+	region->row = row;
+	server->memory_bytes += region->bytes;
+	region->owner->bytes += region->bytes;
+}
+
+int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	int fd = sl_vault_fd(server->vault, row), seals = fcntl(fd, F_GET_SEALS), rc;
+	struct stat st;
+
+	if (kept->memory > SLUICE_BLOB_ON_HOST)
+		return sl_device_region_open(server, row, out);
+	if (fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
+	    (seals & SEALS) != SEALS)
+		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
+	rc = open_kept(server, kept, kept->id, out);
+	if (!rc)
+		has_memory(server, *out, row);
+	return rc;
+}
+
+int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	int rc = open_kept(server, kept, kept->region, out);
+
+	if (!rc)
+		(*out)->away = true;
+	return rc;
+}
+
+static void written_by(struct sl_region *region, struct sl_peer *peer)
+{
+	region->writer = peer;
+	sl_list_append(&peer->regions, &region->written);
+}
+
+/* Of one user, if it is his quota that is short; else of all. */
+static bool evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+{
+	bool any = sl_blob_evict(server, owner, -1, bytes);
+
+	if (owner->bytes + bytes > server->settings->user_bytes)
+		return any;
+	sl_list_each (link, &server->owners)
+		any = any ||
+		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), -1, bytes);
+	return any;
+}
+
+int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+{
+	const struct sl_server_settings *settings = server->settings;
+	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
+	bool own;
+	int rc = 1;
+
+	if (sl_park_is_before(server, owner))
+		return -EINPROGRESS;
+	while (rc > 0 && (server->memory_bytes + bytes > settings->memory_bytes ||
+	                  owner->bytes + bytes > settings->user_bytes)) {
+		int64_t over = SL_MAX(
+			(int64_t)(server->memory_bytes + bytes - settings->memory_bytes -
+		                  server->remains_bytes),
+			(int64_t)(owner->bytes + bytes - settings->user_bytes - owner->remains));
+
+		if (over <= 0)
+			return -EINPROGRESS;
+		own = owner->bytes + bytes > settings->user_bytes;
+		if (!sl_regions_reclaim(server, (uint64_t)over) &&
+		    !evict(server, owner, (uint64_t)over))
+			rc = sl_spill_room(server, own ? owner : NULL, (uint64_t)over);
+	}
+	if (rc < 0)
+		return rc;
+	sl_spill_trouble(server, trouble, sizeof(trouble));
+	if (owner->bytes + bytes > settings->user_bytes &&
+	    settings->user_bytes < settings->memory_bytes)
+		return sl_fail(-EDQUOT,
+		               "%" PRIu64 " bytes are needed, user %u has %" PRIu64 " of %" PRIu64
+		               " that a user may have%s",
+		               bytes, (unsigned)owner->uid, owner->bytes, settings->user_bytes,
+		               trouble);
+	if (server->memory_bytes + bytes > settings->memory_bytes) {
+		sl_holders(server, holders, sizeof(holders));
+		return sl_fail(
+			-ENOSPC,
+			"%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64 " are in use: %s%s",
+			bytes, server->memory_bytes, settings->memory_bytes, holders, trouble);
+	}
+	return 0;
+}
+
+static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t bytes,
+                      uint32_t range_bytes, bool is_public, struct sl_region **out)
+{
+	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	                       .uid = peer->uid,
+	                       .bytes = bytes,
+	                       .session = peer->session,
+	                       .range_bytes = range_bytes,
+	                       .public_range = is_public,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST};
+	uint32_t row;
+	int fd = -1, rc = sl_room_make(server, peer->owner, bytes);
+
+	if (!rc)
+		rc = sl_region_memory(bytes, &fd);
+	if (rc)
+		return rc;
+	rc = sl_vault_put(server->vault, &kept, fd, &row);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	sl_store_step("server: region in the vault");
+	rc = sl_region_open(server, row, out);
+	if (rc)
+		sl_vault_drop(server->vault, row);
+	else
+		written_by(*out, peer);
+	sl_spill_ahead(server);
+	return rc;
+}
+
+static void unlink_free(struct sl_region *region)
+{
+	if (!sl_list_linked(&region->link))
+		return;
+	sl_list_remove(&region->link);
+	if (!region->range_bytes)
+		region->owner->warm_count--;
+}
+
+uint64_t sl_region_used_bytes(const struct sl_region *region)
+{
+	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
+}
+
+/* Whoever still has it mapped shall not keep the memory. What is sealed against writing stays with those who have
+ * it. */
+static void cut(struct sl_server *server, uint32_t row, uint64_t at, uint64_t bytes)
+{
+	(void)!fallocate(sl_vault_fd(server->vault, row),
+	                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
+}
+
+static void drop_memory(struct sl_server *server, struct sl_owner *owner, uint32_t row,
+                        uint64_t bytes)
+{
+	sl_vault_drop(server->vault, row);
+	server->memory_bytes -= bytes;
+	owner->bytes -= bytes;
+	sl_spill_look(server);
+}
+
+void sl_remains_run(struct sl_server *server)
+{
+	struct sl_remains *remains;
+
+	if (sl_list_empty(&server->remains))
+		return;
+	remains = SL_CONTAINER(server->remains.next, struct sl_remains, link);
+	cut(server, remains->row, remains->at, SL_MIN(remains->bytes - remains->at, CUT_BYTES));
+	remains->at += CUT_BYTES;
+	sl_store_step("server: a piece is free");
+	/* The next piece comes after what others have said meanwhile. */
+	sl_server_at(server, 0);
+	if (remains->at < remains->bytes)
+		return;
+	server->remains_bytes -= remains->bytes;
+	remains->owner->remains -= remains->bytes;
+	drop_memory(server, remains->owner, remains->row, remains->bytes);
+	sl_list_remove(&remains->link);
+	free(remains);
+}
+
+/* Much of it takes its time; it is only worth it if others can wait for room meanwhile. */
+static bool give_piecewise(struct sl_server *server, const struct sl_region *region)
+{
+	struct sl_remains *remains;
+
+	if (!server->spill || region->bytes <= CUT_BYTES)
+		return false;
+	remains = calloc(1, sizeof(*remains));
+	if (!remains)
+		return false;
+	remains->owner = region->owner;
+	remains->row = region->row;
+	remains->bytes = region->bytes;
+	sl_list_append(&server->remains, &remains->link);
+	server->remains_bytes += region->bytes;
+	region->owner->remains += region->bytes;
+	sl_server_at(server, 0);
+	return true;
+}
+
+static void give_memory(struct sl_server *server, struct sl_region *region)
+{
+	unlink_free(region);
+	if (region->writer)
+		sl_list_remove(&region->written);
+	region->writer = NULL;
+	if (give_piecewise(server, region))
+		return;
+	cut(server, region->row, 0, region->bytes);
+	drop_memory(server, region->owner, region->row, region->bytes);
+}
+
+void sl_region_free(struct sl_server *server, struct sl_region *region)
+{
+	sl_spill_forget(server, region);
+	if (!region->away)
+		give_memory(server, region);
+	sl_list_remove(&region->bucket);
+	free(region);
+}
+
+void sl_region_leave(struct sl_server *server, struct sl_region *region)
+{
+	give_memory(server, region);
+	server->blob_bytes -= sl_region_used_bytes(region);
+	region->away = true;
+}
+
+int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
+{
+	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	                       .uid = region->owner->uid,
+	                       .bytes = region->bytes,
+	                       .range_bytes = region->range_bytes,
+	                       .public_range = region->is_public,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST,
+	                       .origin = region->origin};
+	uint32_t row;
+	int rc = sl_vault_put(server->vault, &kept, fd, &row);
+
+	if (rc)
+		return rc;
+	sl_list_remove(&region->bucket);
+	region->id = server->vault->ledger->rows[row].id;
+	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	has_memory(server, region, row);
+	server->blob_bytes += sl_region_used_bytes(region);
+	region->away = region->frozen = false;
+	return 0;
+}
+
+/* ----------------------------------------------------------------------------------- use, keep */
+
+void sl_region_place(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_owner *owner = region->owner;
+	struct sl_peer *writer = region->writer;
+
+	sl_spill_look(server);
+	unlink_free(region);
+	if (region->device >= 0) {
+		sl_device_region_place(server, region);
+		return;
+	}
+	if (!region->used && !region->away)
+		sl_spill_forget(server, region);
+	/* A copy would not have what is made in it now. */
+	if (region->frozen || region->is_public || (region->range_bytes && !writer) ||
+	    region->away || region->copy) {
+		if (!region->used)
+			sl_region_free(server, region);
+	} else if (region->range_bytes) {
+		if (!sl_region_full(region))
+			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
+			               &region->link);
+	} else if (!region->used) {
+		sl_list_append(&owner->warm, &region->link);
+		if (++owner->warm_count > SL_WARM_MOST)
+			sl_region_free(server,
+			               SL_CONTAINER(owner->warm.next, struct sl_region, link));
+	}
+}
+
+void sl_region_reuse(struct sl_server *server, struct sl_region *region)
+{
+	sl_region_place(server, region);
+}
+
+void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range)
+{
+	struct sl_list *slabs;
+	struct sl_region *other;
+
+	region->used &= ~(UINT64_C(1) << range);
+	region->slots[range] = SL_NO_SLOT;
+	if (region->away)
+		server->spill->blobs--;
+	if (region->used || !region->range_bytes || !region->writer || region->device >= 0) {
+		sl_region_place(server, region);
+		return;
+	}
+	/* One of a size without anything in it is enough for a client. */
+	slabs = &region->writer->slabs[class_of(region->range_bytes)];
+	sl_region_place(server, region);
+	if (sl_list_empty(slabs))
+		return;
+	other = SL_CONTAINER(slabs->next, struct sl_region, link);
+	if (other != region && !other->used)
+		sl_region_free(server, other);
+}
+
+void sl_region_part(struct sl_server *server, struct sl_region *region)
+{
+	sl_list_remove(&region->written);
+	unlink_free(region);
+	region->writer = NULL;
+	sl_region_place(server, region);
+}
+
+/* Of a list of free memory that has nothing in it. */
+static uint64_t reclaim_from(struct sl_server *server, struct sl_list *list, uint64_t bytes)
+{
+	uint64_t freed = 0;
+
+	for (struct sl_list *link = list->next, *next; link != list && freed < bytes; link = next) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+		next = link->next;
+		if (region->used)
+			continue;
+		freed += region->bytes;
+		sl_region_free(server, region);
+	}
+	return freed;
+}
+
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
+{
+	uint64_t freed = 0;
+
+	sl_list_each (link, &server->owners)
+		freed += reclaim_from(server, &SL_CONTAINER(link, struct sl_owner, link)->warm,
+		                      bytes > freed ? bytes - freed : 0);
+	sl_list_each (link, &server->peers) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+
+		for (unsigned i = 0; i < SL_CLASSES && peer->owner; i++)
+			freed += reclaim_from(server, &peer->slabs[i],
+			                      bytes > freed ? bytes - freed : 0);
+	}
+	return freed;
+}
+
+/* The region with a free range of that size that costs nothing; NULL: there is none. */
+static struct sl_region *find_free(struct sl_peer *peer, const struct sl_wanted *wanted)
+{
+	uint64_t bytes = range_bytes_of(wanted);
+	struct sl_list *slabs;
+	struct sl_region *other = NULL;
+
+	if (wanted->flags & SLUICE_BLOB_PUBLIC)
+		return NULL;
+	if (sl_wanted_small(wanted)) {
+		slabs = &peer->slabs[class_of(bytes)];
+		return sl_list_empty(slabs) ? NULL
+		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
+	}
+	sl_list_each (link, &peer->owner->warm) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+		if (region->bytes != bytes || (region->writer && region->writer != peer))
+			continue;
+		if (region->writer == peer)
+			return region;
+		other = region;
+	}
+	return other;
+}
+
+/* ------------------------------------------------------------------------------------ tickets */
+
+static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
+                              struct sl_region *region, struct sl_ticket *ticket)
+{
+	unsigned range = (unsigned)__builtin_ctzll(~region->used);
+
+	region->used |= UINT64_C(1) << range;
+	if (!region->writer)
+		written_by(region, peer);
+	sl_region_place(server, region);
+	ticket->number = ++server->last_ticket;
+	ticket->peer = peer;
+	ticket->region = region;
+	ticket->range = range;
+	ticket->slot = SL_NO_SLOT;
+	sl_list_append(&server->tickets[ticket->number % SL_BUCKETS], &ticket->bucket);
+	sl_list_append(&peer->tickets, &ticket->link);
+	peer->ticket_count++;
+	peer->leased_bytes += sl_region_host_bytes(region);
+	server->leased_bytes += sl_region_host_bytes(region);
+	return ticket;
+}
+
+static int region_for(struct sl_server *server, struct sl_peer *peer,
+                      const struct sl_wanted *wanted, struct sl_region **out)
+{
+	bool small = sl_wanted_small(wanted);
+	uint64_t bytes;
+
+	if (wanted->device >= 0)
+		return sl_device_region_new(server, peer, wanted, out);
+	bytes = range_bytes_of(wanted);
+	return region_new(server, peer, small ? bytes * SL_RANGES_MOST : bytes,
+	                  small ? (uint32_t)bytes : 0, wanted->flags & SLUICE_BLOB_PUBLIC, out);
+}
+
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  bool make, struct sl_ticket **out)
+{
+	struct sl_region *region =
+		wanted->device >= 0 ? sl_device_region_find(peer, wanted) : find_free(peer, wanted);
+	struct sl_ticket *ticket;
+	int rc;
+
+	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
+	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && peer->owner->sweep) {
+		sl_blob_sweep(server, peer->owner);
+		region = find_free(peer, wanted);
+	}
+	if (!region && !make) {
+		*out = NULL;
+		return 0;
+	}
+	if (peer->ticket_count >= SL_TICKETS_MOST) {
+		if (make)
+			return sl_fail(-EDQUOT, "a client may make %d blobs at a time",
+			               SL_TICKETS_MOST);
+		*out = NULL;
+		return 0;
+	}
+	ticket = calloc(1, sizeof(*ticket));
+	if (!ticket)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = region ? 0 : region_for(server, peer, wanted, &region);
+	if (rc) {
+		free(ticket);
+		return rc;
+	}
+	*out = take(server, peer, region, ticket);
+	(*out)->flags = wanted->flags;
+	if (region->device >= 0 && !region->offered && !region->maker)
+		region->maker = (*out)->number;
+	return 0;
+}
+
+struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
+                                 uint64_t number)
+{
+	sl_list_each (link, &server->tickets[number % SL_BUCKETS]) {
+		struct sl_ticket *ticket = SL_CONTAINER(link, struct sl_ticket, bucket);
+
+		if (ticket->number == number)
+			return ticket->peer == peer ? ticket : NULL;
+	}
+	return NULL;
+}
+
+void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep)
+{
+	ticket->peer->leased_bytes -= sl_region_host_bytes(ticket->region);
+	server->leased_bytes -= sl_region_host_bytes(ticket->region);
+	if (ticket->region->maker == ticket->number)
+		ticket->region->maker = 0;
+	sl_list_remove(&ticket->bucket);
+	sl_list_remove(&ticket->link);
+	ticket->peer->ticket_count--;
+	if (!keep)
+		sl_range_give(server, ticket->region, ticket->range);
+	free(ticket->record);
+	free(ticket);
+}
+
+void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out)
+{
+	*out = (struct sl_lease){
+		.ticket = ticket->number,
+		.make = ticket->region->maker == ticket->number,
+		.place = {.region = ticket->region->id,
+	                  .region_bytes = ticket->region->bytes,
+	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
+	                  .capacity = sl_region_range_bytes(ticket->region),
+	                  .device = ticket->region->device,
+	                  .kind = ticket->region->kind},
+	};
+}

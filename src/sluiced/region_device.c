@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of devices. The client that makes blobs in it has made it, and offered a descriptor for it, which the
+ * server neither maps nor understands. Nothing of it is kept for later: with the last blob and lease in it a region
+ * leaves. Who has it mapped is told, and when each of them has unmapped it, or is dead, the descriptor goes, and with it
+ * the memory.
+ *
+ * A range is used again by the peer that it was made by, and by nobody else: after that one has unmapped it, or is
+ * dead, blobs only leave the region.
+ *
+ * Memory that a process has allocated for itself (OF_PROCESS) leaves when the connection of that process ends,
+ * whatever is in it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sluiced/server.h"
+
+#define SMALLEST UINT64_C(32768)
+
+/* Regions of one user: so that he does not take all of the vault. */
+#define REGIONS_MOST 16384u
+
+static unsigned class_of(uint64_t bytes)
+{
+	unsigned class = 0;
+
+	while (SMALLEST << class < bytes)
+		class ++;
+	return class;
+}
+
+bool sl_device_small(const struct sl_wanted *wanted)
+{
+	return wanted->kind == SLUICE_BLOB_ON_DEVICE && wanted->bytes <= SL_DEVICE_SMALL &&
+	       !(wanted->flags & SLUICE_BLOB_ALONE);
+}
+
+/* It may have something mapped from now on: so a server to come waits for it. */
+static void may_map(struct sl_server *server, const struct sl_peer *peer)
+{
+	atomic_store(&server->vault->ledger->rows[peer->row].maps, 1);
+}
+
+/* --------------------------------------------------------------------------------- make, free */
+
+static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint32_t kind,
+                                    uint64_t bytes, uint32_t range_bytes)
+{
+	unsigned ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
+	struct sl_region *region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
+
+	if (!region)
+		return NULL;
+	region->owner = owner;
+	region->device = device;
+	region->kind = kind;
+	region->bytes = bytes;
+	region->range_bytes = range_bytes;
+	region->ranges = ranges;
+	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
+	sl_list_init(&region->imports);
+	return region;
+}
+
+static void add(struct sl_server *server, struct sl_region *region)
+{
+	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	sl_device_count(server, region, true);
+}
+
+static void written_by(struct sl_region *region, struct sl_peer *peer)
+{
+	region->writer = peer;
+	sl_list_append(region->kind == SLUICE_BLOB_OF_PROCESS ? &peer->published : &peer->regions,
+	               &region->written);
+}
+
+struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted)
+{
+	if (!sl_device_small(wanted))
+		return NULL;
+	sl_list_each (link, &peer->device_slabs[class_of(wanted->bytes)]) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+		if (region->device == wanted->device)
+			return region;
+	}
+	return NULL;
+}
+
+int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
+                         const struct sl_wanted *wanted, struct sl_region **out)
+{
+	uint64_t bytes = wanted->bytes;
+	unsigned most = SL_MIN(REGIONS_MOST, server->vault->most / 4);
+	struct sl_region *region;
+	int rc = 0;
+
+	if (peer->owner->device_regions >= most)
+		return sl_fail(-EDQUOT, "user %u has %u pieces of memory of devices, all he may",
+		               (unsigned)peer->uid, most);
+	if (wanted->kind == SLUICE_BLOB_ON_DEVICE) {
+		bytes = (bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
+		rc = sl_device_make_room(server, peer->owner, wanted->device, bytes);
+	}
+	if (rc)
+		return rc;
+	region = region_new(
+		peer->owner, wanted->device, wanted->kind, bytes,
+		sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
+	if (!region)
+		return sl_fail(-ENOMEM, "no memory");
+	region->id = region->origin = sl_vault_number(server->vault);
+	may_map(server, peer);
+	written_by(region, peer);
+	add(server, region);
+	*out = region;
+	return 0;
+}
+
+static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
+{
+	sl_list_each (link, &server->peers) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+
+		if (peer->session == session)
+			return peer;
+	}
+	return NULL;
+}
+
+int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	struct sl_owner *owner = sl_owner_find(server, kept->uid);
+	struct sl_region *region;
+	struct sl_peer *peer;
+
+	if (!owner || !sl_device_known(server, kept->device) || !kept->bytes ||
+	    (kept->range_bytes &&
+	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
+		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
+	region = region_new(owner, kept->device, kept->memory, kept->bytes, kept->range_bytes);
+	if (!region)
+		return sl_fail(-ENOMEM, "no memory");
+	region->row = row;
+	region->id = region->origin = kept->id;
+	region->offered = 1;
+	region->before = true;
+	peer = find_session(server, kept->session);
+	if (peer && region->kind == SLUICE_BLOB_OF_PROCESS)
+		written_by(region, peer);
+	add(server, region);
+	*out = region;
+	return 0;
+}
+
+static void region_free(struct sl_server *server, struct sl_region *region)
+{
+	if (region->leaving)
+		sl_device_count_leaving(server, region, false);
+	sl_device_count(server, region, false);
+	sl_list_remove(&region->bucket);
+	if (sl_list_linked(&region->link))
+		sl_list_remove(&region->link);
+	if (region->writer)
+		sl_list_remove(&region->written);
+	if (region->offered == 1)
+		sl_vault_drop(server->vault, region->row);
+	free(region);
+	sl_store_step("server: memory of a device gone");
+}
+
+/* -------------------------------------------------------------------------------------- leave */
+
+/* Not in the memory of answers: one of these may be under way. */
+static void tell_forget(struct sl_server *server, struct sl_peer *peer,
+                        const struct sl_region *region)
+{
+	union sl_message *m = &server->event;
+
+	sl_message_begin(m, SL_FORGET, 0, 1);
+	m->ids.items[0].id = region->id;
+	sl_peer_send(server, peer, m, -1);
+}
+
+static bool is_mapped(const struct sl_region *region)
+{
+	return region->writer || !sl_list_empty(&region->imports) ||
+	       (region->before && region->owner->awaited);
+}
+
+static void end_if_left(struct sl_server *server, struct sl_region *region)
+{
+	if (region->leaving && !region->used && !is_mapped(region))
+		region_free(server, region);
+}
+
+static void begin_leaving(struct sl_server *server, struct sl_region *region)
+{
+	if (region->leaving)
+		return;
+	region->leaving = true;
+	sl_device_count_leaving(server, region, true);
+	if (region->writer)
+		tell_forget(server, region->writer, region);
+	sl_list_each (link, &region->imports)
+		tell_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer, region);
+	sl_store_step("server: forget");
+}
+
+void sl_device_region_place(struct sl_server *server, struct sl_region *region)
+{
+	if (!region->used && !region->offered) {
+		/* Nobody has anything of it. */
+		region_free(server, region);
+	} else if (!region->used) {
+		begin_leaving(server, region);
+		end_if_left(server, region);
+	} else if (region->range_bytes && region->writer && !sl_region_full(region)) {
+		sl_list_append(&region->writer->device_slabs[class_of(region->range_bytes)],
+		               &region->link);
+	}
+}
+
+/* The process that it belongs to has gone: what is in it cannot be reached. */
+static void vanish(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_owner *owner = region->owner;
+
+	if (region->writer)
+		sl_list_remove(&region->written);
+	region->writer = NULL;
+	begin_leaving(server, region);
+	if (region->slots[0] != SL_NO_SLOT && region->used &&
+	    sl_catalogue_state(owner->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
+		sl_watch_tell(server, owner, region->slots[0], SLUICE_WATCH_DELETED);
+		sl_blob_forget(owner, region->slots[0]);
+	}
+	end_if_left(server, region);
+}
+
+void sl_device_vanish(struct sl_server *server, struct sl_peer *peer)
+{
+	while (!sl_list_empty(&peer->published))
+		vanish(server, SL_CONTAINER(peer->published.next, struct sl_region, written));
+}
+
+void sl_device_settle(struct sl_server *server, struct sl_region *region)
+{
+	if (region->kind == SLUICE_BLOB_OF_PROCESS && !region->writer)
+		vanish(server, region);
+	else if (!region->used)
+		sl_device_region_place(server, region);
+}
+
+void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(&before->published))) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
+
+		written_by(region, peer);
+	}
+}
+
+/* -------------------------------------------------------------------------------------- offer */
+
+int sl_device_check_seal(const struct sl_region *region)
+{
+	if (region->device < 0 || (region->offered == 1 && !region->leaving))
+		return 0;
+	if (region->leaving)
+		return sl_fail(-ECONNRESET, "the memory has gone with a connection");
+	if (!region->offered)
+		return sl_fail(-EINVAL, "nobody has offered the memory of the blob");
+	return sl_fail(region->offered, "the memory of the blob could not be kept: %s",
+	               sl_error_text(region->offered));
+}
+
+void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
+{
+	struct sl_region *region = sl_region_find(server, server->in.offer.region);
+	struct sl_kept kept = {.kind = SL_KIND_REGION, .uid = peer->uid, .session = peer->session};
+	int rc;
+
+	if (!region || region->device < 0 || region->writer != peer || region->offered ||
+	    !sl_stray_is_memory(server->offered)) {
+		sl_fail(-EPROTO, "an offer of memory that is not to be made");
+		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
+		sl_peer_close(server, peer, false);
+		return;
+	}
+	kept.id = region->id;
+	kept.bytes = region->bytes;
+	kept.range_bytes = region->range_bytes;
+	kept.device = region->device;
+	kept.memory = region->kind;
+	rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+	if (!rc)
+		server->offered = -1;
+	region->offered = rc ? rc : 1;
+	sl_store_step("server: offered");
+}
+
+/* ------------------------------------------------------------------------------------- import */
+
+static struct sl_import *find_import(const struct sl_region *region, const struct sl_peer *peer)
+{
+	sl_list_each (link, &region->imports) {
+		struct sl_import *import = SL_CONTAINER(link, struct sl_import, link);
+
+		if (import->peer == peer)
+			return import;
+	}
+	return NULL;
+}
+
+/* Once, however often it asks. */
+static int add_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
+{
+	struct sl_import *import = find_import(region, peer);
+
+	if (import)
+		return 0;
+	if (peer->import_count >= SL_IMPORTS_MOST)
+		return sl_fail(-EDQUOT, "a client may have %d pieces of memory of devices mapped",
+		               SL_IMPORTS_MOST);
+	import = malloc(sizeof(*import));
+	if (!import)
+		return sl_fail(-ENOMEM, "no memory");
+	may_map(server, peer);
+	import->region = region;
+	import->peer = peer;
+	sl_list_append(&region->imports, &import->link);
+	sl_list_append(&peer->imports, &import->peer_link);
+	peer->import_count++;
+	return 0;
+}
+
+static void end_import(struct sl_import *import)
+{
+	sl_list_remove(&import->link);
+	sl_list_remove(&import->peer_link);
+	import->peer->import_count--;
+	free(import);
+}
+
+int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
+{
+	if (region->offered != 1 || region->leaving)
+		return sl_fail(-ESTALE, "there is no such memory any more");
+	return add_import(server, peer, region);
+}
+
+void sl_device_have(struct sl_server *server, struct sl_peer *peer)
+{
+	unsigned count = server->in.head.count, unknown = 0;
+
+	may_map(server, peer);
+	sl_message_begin(&server->out, SL_FORGET, 0, count);
+	for (unsigned i = 0; i < count; i++) {
+		uint64_t id = server->in.ids.items[i].id;
+		struct sl_region *region = sl_region_find(server, id);
+
+		if (region && (region->device < 0 || region->owner != peer->owner))
+			region = NULL;
+		if (!region || add_import(server, peer, region) || region->leaving)
+			server->out.ids.items[unknown++].id = id;
+	}
+	server->out.head.count = unknown;
+	server->out.head.bytes =
+		(uint32_t)(sizeof(server->out.ids) + unknown * sizeof(server->out.ids.items[0]));
+	if (unknown)
+		sl_peer_send(server, peer, &server->out, -1);
+}
+
+static bool has_tickets(const struct sl_peer *peer, const struct sl_region *region)
+{
+	sl_list_each (link, &peer->tickets)
+		if (SL_CONTAINER(link, struct sl_ticket, link)->region == region)
+			return true;
+	return false;
+}
+
+void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
+{
+	struct sl_import *import = find_import(region, peer);
+
+	if (import)
+		end_import(import);
+	if (region->writer != peer || has_tickets(peer, region))
+		end_if_left(server, region);
+	else if (region->kind == SLUICE_BLOB_OF_PROCESS)
+		vanish(server, region);
+	else
+		sl_region_part(server, region);
+}
+
+/* Those that only the server before knew everything of, and that nobody can have mapped any more. */
+static void end_all_left(struct sl_server *server, const struct sl_owner *owner)
+{
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		for (struct sl_list *link = server->regions[i].next, *next;
+		     link != &server->regions[i]; link = next) {
+			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
+
+			next = link->next;
+			if (region->owner == owner && region->device >= 0)
+				end_if_left(server, region);
+		}
+}
+
+void sl_device_part(struct sl_server *server, struct sl_peer *peer)
+{
+	sl_device_vanish(server, peer);
+	while (!sl_list_empty(&peer->imports)) {
+		struct sl_import *import =
+			SL_CONTAINER(peer->imports.next, struct sl_import, peer_link);
+		struct sl_region *region = import->region;
+
+		end_import(import);
+		end_if_left(server, region);
+	}
+	if (!peer->awaited)
+		return;
+	peer->awaited = false;
+	if (!--peer->owner->awaited)
+		end_all_left(server, peer->owner);
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The server of the store: one thread, one loop, nothing in it that waits for a client. For its own files.
+ *
+ *   owner    a user whose clients were here: a catalogue, quotas
+ *   peer     a connection; or a client of the server before, who has not come back yet
+ *   region   memory behind one descriptor: one range, or up to 64 of one size for small blobs. Of the host it is
+ *            made here; of a device by the client who makes blobs in it, and offered
+ *   import   a client that may have the memory of a device mapped
+ *   ticket   a range that a peer may make a blob in
+ *   blob     what the server knows of an entry of the catalogue besides what that says
+ */
+#ifndef SL_SLUICED_SERVER_H
+#define SL_SLUICED_SERVER_H
+
+#include <limits.h>
+#include <sys/types.h>
+
+#include "catalogue/catalogue.h"
+#include "protocol/protocol.h"
+#include "sluiced/vault.h"
+
+#define SL_USERS_MOST   16
+#define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
+#define SL_SMALL_BYTES  65536
+#define SL_PAGE_BYTES   4096
+#define SL_RANGES_MOST  64
+#define SL_TICKETS_MOST 1024 /* of a peer */
+#define SL_WAITS_MOST   64   /* of a peer */
+#define SL_PINS_MOST    256  /* of a peer */
+#define SL_WARM_MOST    256  /* regions of an owner that are kept for the next blobs */
+#define SL_STRANGERS    64   /* connections that have not said what they are */
+#define SL_BUCKETS      4096
+#define SL_NO_SLOT      UINT32_MAX
+
+/* On devices. */
+#define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
+#define SL_DEVICE_SMALL   UINT64_C(1048576)
+#define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
+#define SL_IMPORTS_MOST   4096              /* of a peer */
+#define SL_BUDGETS_MOST   16
+#define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
+
+/* What the memory of a device is limited to. */
+struct sl_budget {
+	char place[SLUICE_BLOB_PLACE_BYTES];
+	uint64_t bytes;
+};
+
+struct sl_server_settings {
+	char path[108]; /* of the socket */
+	uint64_t memory_bytes;
+	uint64_t user_bytes;        /* of one user; at most memory_bytes */
+	uint32_t user_blobs;        /* a power of two */
+	uint32_t user_clients;      /* connections */
+	uid_t users[SL_USERS_MOST]; /* besides our own */
+	unsigned user_count;
+	uint64_t user_device_bytes; /* of one user, of each device; SL_NO_LIMIT */
+	struct sl_budget budgets[SL_BUDGETS_MOST];
+	unsigned budget_count;
+	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
+	uint64_t spill_bytes; /* in it at most */
+};
+
+/* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
+struct sl_device_use {
+	uint64_t bytes, leaving;
+};
+
+struct sl_owner {
+	struct sl_list link; /* server->owners */
+	uid_t uid;
+	uint32_t row; /* of the vault, of the catalogue */
+	struct sl_segment *segment;
+	struct sl_catalogue *catalogue;
+	struct sl_blob *blobs; /* by slot */
+	uint32_t
+		*by_id; /* the first blob whose id has that rest, or SL_NO_SLOT; as many as slots */
+	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
+	unsigned warm_count;
+	uint64_t bytes;   /* of its regions */
+	uint64_t remains; /* of those, given up and not free yet */
+	unsigned peers;
+	uint32_t top;                    /* slots from this one on were never used */
+	uint64_t created, sealed, dying; /* entries */
+	uint64_t waits;                  /* the last look for room that it goes on waiting after */
+	bool sweep;                      /* something was deleted, or let go */
+	struct sl_device_use devices[SL_PLACES_MOST];
+	unsigned device_regions;
+	bool behind;      /* of those who wait for memory of a device the first one has to go on */
+	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
+};
+
+struct sl_region {
+	struct sl_list bucket; /* server->regions, by id */
+	struct sl_list link; /* owner->warm, or writer->slabs of its class, if it has free ranges */
+	struct sl_list
+		written; /* writer->regions; if it is the writer's own memory, writer->published */
+	struct sl_owner *owner;
+	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
+	uint64_t id, bytes;
+	uint32_t row;
+	uint32_t range_bytes; /* 0: it is one range */
+	unsigned ranges;
+	uint64_t used;  /* by range: with a ticket, or a blob */
+	bool frozen;    /* somebody unknown may write to it: not to be used again */
+	bool is_public; /* sealed against writing: not to be used again */
+	int32_t device; /* -1: the host; what follows is for devices */
+	uint32_t kind;  /* of enum sluice_blob_kind */
+	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
+	bool before;    /* a server before this one knew who has it mapped */
+	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
+	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
+	struct sl_list imports;
+	bool away; /* there is no memory, and no row: its bytes are in its copy */
+	struct sl_copy
+		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
+	uint64_t origin; /* the number of the region that its blobs were made in */
+	uint64_t stamp;  /* larger: something was sealed in it, or came back, later */
+	uint64_t wanted; /* the last look at who waits that has found it wanted */
+	/* Both. */
+	uint32_t slots[]; /* of the entry in each range, or SL_NO_SLOT */
+};
+
+struct sl_import {
+	struct sl_list link;      /* region->imports */
+	struct sl_list peer_link; /* peer->imports */
+	struct sl_region *region;
+	struct sl_peer *peer;
+};
+
+/* Memory to be had for a blob. */
+struct sl_wanted {
+	uint64_t bytes;
+	uint32_t flags;
+	int32_t device;
+	uint32_t kind;
+};
+
+struct sl_ticket {
+	struct sl_list bucket; /* server->tickets, by number */
+	struct sl_list link;   /* peer->tickets */
+	uint64_t number;
+	struct sl_peer *peer;
+	struct sl_region *region;
+	unsigned range;
+	uint32_t slot;            /* of the entry that has its name, or SL_NO_SLOT */
+	uint32_t flags;           /* of the blob to be made */
+	struct sl_record *record; /* that came before the seal, or NULL */
+};
+
+struct sl_blob {
+	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
+	unsigned range;
+	unsigned lent; /* to how many clients of other users */
+	uint32_t next; /* of those whose ids have the same rest */
+	uint64_t id;   /* 0: the slot is free */
+};
+
+/* Memory that was given up, and is freed piece by piece; it counts until then. */
+struct sl_remains {
+	struct sl_list link; /* server->remains */
+	struct sl_owner *owner;
+	uint32_t row;
+	uint64_t bytes, at; /* what comes before it is free */
+};
+
+/* What somebody waits to read from us. */
+struct sl_pending {
+	struct sl_list link;
+	int fd; /* to go with it, closed afterwards; -1 */
+	size_t bytes;
+	unsigned char data[];
+};
+
+/* A get that waits for a seal. */
+struct sl_wait {
+	struct sl_list link;      /* server->waits */
+	struct sl_list peer_link; /* peer->waits */
+	struct sl_peer *peer;
+	uint32_t serial;
+	int64_t deadline;
+	bool patient;     /* it waits for a seal; else for the disk only */
+	bool disk;        /* all are sealed, and some are being read: there is no deadline */
+	bool pin;         /* it is no get, but a pin, which is answered when the blob is there */
+	unsigned missing; /* the key that was not there the last time */
+	unsigned count;
+	struct sl_key keys[];
+};
+
+/* A public blob that a peer of another user has. */
+struct sl_loan {
+	struct sl_list link; /* peer->loans */
+	struct sl_owner *owner;
+	uint32_t slot;
+	uint64_t id;
+	unsigned count;
+};
+
+enum sl_source_kind {
+	SL_SOURCE_LISTENER,
+	SL_SOURCE_KEEPER,
+	SL_SOURCE_SIGNALS,
+	SL_SOURCE_ALARM,
+	SL_SOURCE_SPILLER,
+	SL_SOURCE_PEER,
+	SL_SOURCE_DEATH
+};
+/* What epoll knows. */
+struct sl_source {
+	enum sl_source_kind kind;
+	struct sl_peer *peer;
+};
+
+struct sl_peer {
+	struct sl_list link; /* server->peers, ->strangers or ->dead */
+	struct sl_source socket, death;
+	int fd; /* -1: it has closed its end, but its process lives; or it has not come back */
+	int pidfd;
+	pid_t pid;
+	uid_t uid;
+	bool gone;     /* freed at the end of the turn */
+	bool waiting;  /* for the socket to become writable; then nothing is read from it */
+	uint32_t role; /* of enum sl_role; 0: it has not said */
+	int64_t hello_by;
+
+	struct sl_owner *owner;
+	uint64_t session;
+	uint32_t row; /* of the vault, of its references */
+	struct sl_references *references;
+	struct sl_list tickets;
+	unsigned ticket_count;
+	uint64_t leased_bytes;            /* of them */
+	struct sl_list slabs[SL_CLASSES]; /* regions with free ranges that it may write to */
+	struct sl_list regions;           /* that it may have mapped for writing */
+	struct sl_list device_slabs[SL_DEVICE_CLASSES]; /* as slabs */
+	struct sl_list published;                       /* regions of its own memory */
+	struct sl_list device_waits;
+	unsigned device_wait_count;
+	struct sl_list imports;
+	unsigned import_count;
+	bool awaited; /* counted in its owner's */
+	struct sl_list loans;
+	struct sl_list waits;
+	unsigned wait_count;
+	struct sl_list parks;
+	unsigned park_count;
+	struct sl_list out; /* of struct sl_pending */
+	/* Held until the client has taken them: a ring. */
+	struct {
+		uint32_t serial, slot;
+		struct sl_owner *owner;
+		int64_t until;
+	} pins[SL_PINS_MOST];
+	unsigned pin_first, pin_count;
+
+	char prefix[SL_NAME_BYTES]; /* of a watch */
+	bool lost;                  /* events could not be sent */
+};
+
+struct sl_server {
+	struct sl_server *before; /* of which this process is a copy; not looked at */
+	struct sl_vault *vault;
+	const struct sl_server_settings *settings;
+	int epoll, signals, alarm_fd;
+	bool stopping, keeper_gone;
+	struct sl_source listener, keeper, signal, alarm;
+	struct sl_list owners, peers, strangers, dead, waits;
+	unsigned stranger_count, peer_count;
+	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
+	uint64_t last_ticket;
+	unsigned watchers;
+	int64_t now;          /* when this turn of the loop began */
+	int64_t begun, timer; /* when something is due; SL_FOREVER */
+	int64_t alarm_at;     /* when the loop is woken, at that time or before it */
+	int64_t sweep_at, look_at;
+	struct sl_spill *spill; /* NULL: nothing is spilled */
+	struct sl_list remains; /* of struct sl_remains */
+	uint64_t remains_bytes;
+	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
+	struct sl_device_use devices[SL_PLACES_MOST];
+	uint64_t device_limits[SL_PLACES_MOST];
+	struct {
+		struct sl_list list; /* of struct sl_device_wait */
+		unsigned count;
+		bool look; /* there is more room than before */
+		/* With which the last request would have been refused if it did not wait for a device; the sentence is
+		 * there too. 0: it does not. */
+		int error;
+	} device_waits;
+	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
+	struct {
+		uint64_t seals, gets, deletes, dropped, requests, refused;
+	} counts;
+	union sl_message in, out, event;
+};
+
+/* ------------------------------------------------------------------------------------ server */
+
+/* Runs until it is told to stop (0), or cannot go on. In a child of the keeper, or instead of it. */
+int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings);
+/* The loop comes back by this time at the latest. */
+void sl_server_at(struct sl_server *server, int64_t when);
+/* Takes what a server before has left. */
+int sl_server_take_over(struct sl_server *server);
+
+/* ------------------------------------------------------------------------------------- owner */
+
+/* The one of this uid; NULL: there is none. */
+struct sl_owner *sl_owner_find(struct sl_server *server, uid_t uid);
+int sl_owner_get(struct sl_server *server, uid_t uid, struct sl_owner **out);
+/* Of a catalogue that is in the vault. */
+int sl_owner_open(struct sl_server *server, uint32_t row, struct sl_owner **out);
+void sl_owner_free(struct sl_owner *owner);
+/* Its blobs by id: the catalogue finds those so that have no name. */
+void sl_owner_add(struct sl_owner *owner, uint32_t slot, uint64_t id);
+void sl_owner_remove(struct sl_owner *owner, uint32_t slot);
+uint32_t sl_owner_by_id(const struct sl_owner *owner, uint64_t id);
+
+/* -------------------------------------------------------------------------------------- peer */
+
+void sl_peer_accept(struct sl_server *server);
+/* A client of the server before, by the row of its references; nothing if it is dead. */
+void sl_peer_expect(struct sl_server *server, uint32_t row);
+void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
+/* It is readable or writable, or has hung up. */
+void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
+void sl_peer_died(struct sl_server *server, struct sl_peer *peer);
+/* Ends the connection; what it holds stays until the process is dead, if clean is false. */
+void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
+/* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
+void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
+void sl_peer_drop_pending(struct sl_peer *peer);
+/* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
+void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
+/* The sentence is sluice_last_message(). */
+void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
+void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
+/* The server holds a blob for it until it has settled the serial number. */
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                 struct sl_owner *owner, uint32_t slot);
+void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+/* Strangers who have not said what they are in time. */
+void sl_peer_expire(struct sl_server *server, int64_t now);
+void sl_peer_free_dead(struct sl_server *server);
+/* A second descriptor for the same memory, that can only be read. -errno. */
+int sl_reopen(int fd);
+
+/* ------------------------------------------------------------------------------------ region */
+
+/* Whether it is to lie in memory that it shares with others. */
+bool sl_wanted_small(const struct sl_wanted *wanted);
+/* A ticket for a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  bool make, struct sl_ticket **out);
+struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
+                                 uint64_t number);
+/* keep: a blob has its range now. */
+void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep);
+void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
+struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
+/* Of a descriptor that is in the vault. */
+int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* It has a copy now, or has none any more: whether new blobs may be made in it has changed. */
+void sl_region_reuse(struct sl_server *server, struct sl_region *region);
+/* Bytes of one of its ranges. */
+uint64_t sl_region_range_bytes(const struct sl_region *region);
+/* The same for what is counted in memory of the host; of a device it is nothing. */
+uint64_t sl_region_host_bytes(const struct sl_region *region);
+bool sl_region_full(const struct sl_region *region);
+void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range);
+void sl_region_free(struct sl_server *server, struct sl_region *region);
+/* A memfd for so many bytes that stays as long as it is. */
+int sl_region_memory(uint64_t bytes, int *fd);
+/* One whose bytes are in a copy only, which is in the vault, in that row. */
+int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Its copy is whole, and no get finds what is in it: its memory is given up. */
+void sl_region_leave(struct sl_server *server, struct sl_region *region);
+/* It is there again, in new memory, by another number. On failure nothing has changed. */
+int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
+/* Frees a piece of what was given up. */
+void sl_remains_run(struct sl_server *server);
+/* Bytes of its ranges that are in use. */
+uint64_t sl_region_used_bytes(const struct sl_region *region);
+/* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
+int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
+/* Nobody has it mapped for writing any more. */
+void sl_region_part(struct sl_server *server, struct sl_region *region);
+/* Gives kept memory back until so many bytes are; how many. */
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
+/* Where others find it, after its use has changed. May free it. */
+void sl_region_place(struct sl_server *server, struct sl_region *region);
+
+/* ------------------------------------------------------------------------------------- device */
+
+/* Numbers the devices that the options name; before anything else is done with devices. */
+void sl_devices_begin(struct sl_server *server);
+/* The number of a place, which is known from then on. -EDQUOT: there are too many. */
+int sl_device_number(struct sl_server *server, const char *place, uid_t user, int32_t *out);
+bool sl_device_known(const struct sl_server *server, int32_t number);
+/* "" for the host. */
+const char *sl_server_place(const struct sl_server *server, int32_t number);
+/* Answers SL_DEVICE. */
+void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
+/* Counts a region, or no longer; and that it is leaving. */
+void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there);
+void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is);
+/* Lets blobs go that may be, if need be. -ENOSPC, -EDQUOT: it was of no use. -EINPROGRESS: there will be room when
+ * those have unmapped it who were told to. */
+int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                        uint64_t bytes);
+
+/* -------------------------------------------------------------------------------------- stray */
+
+/* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
+bool sl_stray_is_memory(int fd);
+/* Closes one without waiting for whatever that may wait for. */
+void sl_stray_close(int fd);
+
+/* -------------------------------------------------------------------------------- device_wait */
+
+/* A request to create waits: it is tried again later. Or the error with which it is to be refused. */
+int sl_device_wait(struct sl_server *server, struct sl_peer *peer);
+void sl_device_waits_run(struct sl_server *server, int64_t now);
+/* The connection has ended. */
+void sl_device_waits_end(struct sl_server *server, struct sl_peer *peer);
+
+/* ------------------------------------------------------------------------------ region_device */
+
+bool sl_device_small(const struct sl_wanted *wanted);
+/* One of this peer with a free range of that size; NULL: there is none. */
+struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted);
+/* One that the peer is to make and offer. */
+int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
+                         const struct sl_wanted *wanted, struct sl_region **out);
+/* Of a descriptor that is in the vault. */
+int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Finds its place after its use has changed; or it leaves, and may be freed. */
+void sl_device_region_place(struct sl_server *server, struct sl_region *region);
+/* Whether a blob in it may be sealed. */
+int sl_device_check_seal(const struct sl_region *region);
+/* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
+void sl_device_offer(struct sl_server *server, struct sl_peer *peer);
+void sl_device_have(struct sl_server *server, struct sl_peer *peer);
+void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
+/* The peer is to have its descriptor. -ESTALE, -EDQUOT, -ENOMEM. */
+int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
+/* The peer has nothing of devices mapped any more. */
+void sl_device_part(struct sl_server *server, struct sl_peer *peer);
+/* The memory of its own that a peer has published is not to be reached any more. */
+void sl_device_vanish(struct sl_server *server, struct sl_peer *peer);
+/* The same, after a server has died, for memory whose process is not there any more. */
+void sl_device_settle(struct sl_server *server, struct sl_region *region);
+/* The same process has connected again. */
+void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
+
+/* -------------------------------------------------------------------------------------- blob */
+
+void sl_blob_create(struct sl_server *server, struct sl_peer *peer);
+/* The same; -EINPROGRESS: there was no room yet, and nothing has happened. Anything else: it was answered. */
+int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer);
+/* After that: the request waits for memory of a device, or of the host. Or the error with which it is to be refused. */
+int sl_blob_wait(struct sl_server *server, struct sl_peer *peer);
+void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
+void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
+void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
+/* Takes back what a ticket has begun. */
+void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket);
+void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t slot);
+/* The entry is on its way out. */
+void sl_blob_forget(struct sl_owner *owner, uint32_t slot);
+/* Finds out what is not held any more. */
+void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner);
+/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                   uint64_t bytes);
+uint64_t sl_blob_creator(pid_t pid);
+
+/* --------------------------------------------------------------------------------------- get */
+
+void sl_get(struct sl_server *server, struct sl_peer *peer);
+/* A blob was sealed, is back in memory, or is gone: who waits for it. */
+void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot);
+/* It cannot be brought back: who waits for that. The sentence is sluice_last_message(). */
+void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error);
+/* Waits until a blob that is away is there: a pin, or a get by its id. */
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                  const struct sl_key *key, bool pin);
+/* Marks the regions of blobs that gets wait for while others are being read: with that number. */
+void sl_get_mark(struct sl_server *server, uint64_t number);
+void sl_get_expire(struct sl_server *server, int64_t now);
+void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
+void sl_region_request(struct sl_server *server, struct sl_peer *peer);
+void sl_locate(struct sl_server *server, struct sl_peer *peer);
+void sl_borrow(struct sl_server *server, struct sl_peer *peer);
+void sl_return(struct sl_server *server, struct sl_peer *peer);
+void sl_loans_end(struct sl_server *server, struct sl_peer *peer);
+/* Which blob a peer means: of its own user, else a public one of another. A sealed one, or any. -ENOENT. */
+int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
+                bool sealed, struct sl_owner **owner, uint32_t *slot);
+
+/* -------------------------------------------------------------------------------------- tell */
+
+void sl_delete(struct sl_server *server, struct sl_peer *peer);
+void sl_pin(struct sl_server *server, struct sl_peer *peer);
+void sl_stat(struct sl_server *server, struct sl_peer *peer);
+void sl_list(struct sl_server *server, struct sl_peer *peer);
+void sl_stats(struct sl_server *server, struct sl_peer *peer);
+/* Tells watchers of a blob that has a name. */
+void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t slot,
+                   enum sluice_watch_kind kind);
+/* Who holds what, for a sentence. */
+void sl_holders(struct sl_server *server, char *text, size_t size);
+
+#endif

@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon: reads its options, listens, and becomes the keeper. */
+#include <argp.h>
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "sluiced/keeper.h"
+#include "sluiced/listen.h"
+
+#define NVIDIA 0x10de /* vendor */
+
+enum { EXIT_USAGE = 2 };
+enum {
+	KEY_SOCKET = 256,
+	KEY_MEMORY,
+	KEY_QUOTA_MEMORY,
+	KEY_QUOTA_BLOBS,
+	KEY_QUOTA_CLIENTS,
+	KEY_DEVICE_MEMORY,
+	KEY_QUOTA_DEVICE_MEMORY,
+	KEY_SPILL,
+	KEY_SPILL_LIMIT,
+	KEY_USER
+};
+
+static const struct argp_option option_list[] = {
+	{"socket", KEY_SOCKET, "PATH", 0,
+         "Listen at PATH; without it at $SLUICE_STORE, else at $XDG_RUNTIME_DIR/sluice.sock", 0},
+	{"memory", KEY_MEMORY, "SIZE", 0,
+         "Host memory for blobs, in bytes or with K, M, G, T for powers of 1024, or as in '50%' of "
+         "what "
+         "the machine has (default)",
+         0},
+	{"spill", KEY_SPILL, "FOLDER", 0,
+         "Where blobs that nobody holds go when memory is short; without it they do not go", 0},
+	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)", 0},
+	{"quota-memory", KEY_QUOTA_MEMORY, "SIZE", 0, "Of it for one user (default: all)", 0},
+	{"quota-blobs", KEY_QUOTA_BLOBS, "N", 0,
+         "Blobs of one user, rounded up to a power of two (default: 65536)", 0},
+	{"quota-clients", KEY_QUOTA_CLIENTS, "N", 0, "Connections of one user (default: 1024)", 0},
+	{"device-memory", KEY_DEVICE_MEMORY, "DEVICE=SIZE", 0,
+         "Memory of a device for blobs; DEVICE is the number of an NVIDIA GPU in the order of PCI "
+         "addresses, or such an address, or 'emulated:0'. Several times for several devices "
+         "(default: no limit). The daemon believes what clients tell it of that memory",
+         0},
+	{"quota-device-memory", KEY_QUOTA_DEVICE_MEMORY, "SIZE", 0,
+         "Of the memory of each device for one user (default: all)", 0},
+	{"allow-user", KEY_USER, "USER", 0,
+         "Admit this user too, by name or number; may be given several times", 0},
+	{0},
+};
+
+static uint64_t machine_memory(void)
+{
+	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* whole: what '%' is of; 0: of nothing. */
+static uint64_t parse_size(struct argp_state *state, const char *option, const char *text,
+                           uint64_t whole)
+{
+	static const char units[] = "KMGT";
+	unsigned long long n;
+	const char *unit;
+	char *end;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || errno)
+		end = (char *)text;
+	if (end != text && !strcmp(end, "%") && n <= 100)
+		n = whole / 100 * n;
+	else if (end != text && *end && (unit = strchr(units, *end)) && !end[1])
+		for (const char *u = units; u <= unit; u++)
+			n = n > UINT64_MAX / 1024 ? UINT64_MAX : n * 1024;
+	else if (end == text || *end)
+		n = 0;
+	if (n < 4096 || n > INT64_MAX / 4)
+		argp_error(state, "--%s: '%s' is no size of at least 4K", option, text);
+	return n;
+}
+
+static uint32_t parse_number(struct argp_state *state, const char *option, const char *text,
+                             uint32_t least, uint32_t most)
+{
+	unsigned long long n;
+	char *end;
+
+	errno = 0;
+	n = strtoull(text, &end, 10);
+	if (text[0] < '0' || text[0] > '9' || *end || errno || n < least || n > most)
+		argp_error(state, "--%s: '%s' is not a number from %u to %u", option, text, least,
+		           most);
+	return (uint32_t)n;
+}
+
+static uint32_t power_of_two(uint32_t n)
+{
+	uint32_t power = SL_SLOTS_LEAST;
+
+	while (power < n)
+		power *= 2;
+	return power;
+}
+
+/* Of a device that is named by its number or its place. */
+static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
+{
+	char text[SLUICE_BLOB_PLACE_BYTES];
+
+	if (!length || length >= sizeof(text))
+		argp_error(state, "--device-memory: '%.*s' is no device", (int)length, name);
+	memcpy(text, name, length);
+	text[length] = '\0';
+	if (strspn(text, "0123456789") < length) {
+		if (sl_name_check(text, sizeof(text), false))
+			argp_error(state, "--device-memory: %s", sluice_last_message());
+		strcpy(place, text);
+	} else if (!sl_pci_display(NVIDIA,
+	                           parse_number(state, "device-memory", text, 0, UINT32_MAX - 1),
+	                           place)) {
+		argp_error(state, "--device-memory: this machine has no NVIDIA GPU %s", text);
+	}
+}
+
+static void add_budget(struct argp_state *state, struct sl_server_settings *settings,
+                       const char *text)
+{
+	struct sl_budget *budget = &settings->budgets[settings->budget_count];
+	const char *equals = strchr(text, '=');
+
+	if (settings->budget_count == SL_BUDGETS_MOST)
+		argp_error(state, "--device-memory: more than %d devices", SL_BUDGETS_MOST);
+	if (!equals)
+		argp_error(state, "--device-memory: '%s' is not DEVICE=SIZE", text);
+	find_device(state, text, (size_t)(equals - text), budget->place);
+	budget->bytes = parse_size(state, "device-memory", equals + 1, 0);
+	for (unsigned i = 0; i < settings->budget_count; i++)
+		if (!strcmp(settings->budgets[i].place, budget->place))
+			argp_error(state, "--device-memory: %s twice", budget->place);
+	settings->budget_count++;
+}
+
+static void find_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
+{
+	if (!realpath(text, folder) || access(folder, R_OK | W_OK | X_OK))
+		argp_error(state, "--spill: '%s': %s", text, strerror(errno));
+}
+
+static void add_user(struct argp_state *state, struct sl_server_settings *settings,
+                     const char *text)
+{
+	const struct passwd *found = getpwnam(text);
+
+	if (settings->user_count == SL_USERS_MOST)
+		argp_error(state, "--allow-user: more than %d users", SL_USERS_MOST);
+	settings->users[settings->user_count++] =
+		found ? found->pw_uid : parse_number(state, "allow-user", text, 0, UINT32_MAX - 1);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+	struct sl_server_settings *settings = state->input;
+
+	if (!arg)
+		return ARGP_ERR_UNKNOWN;
+	switch (key) {
+	case KEY_SOCKET:
+		if (!*arg || strlen(arg) >= sizeof(settings->path))
+			argp_error(state, "--socket: '%s' is no path of at most %zu bytes", arg,
+			           sizeof(settings->path) - 1);
+		strcpy(settings->path, arg);
+		return 0;
+	case KEY_MEMORY:
+		settings->memory_bytes = parse_size(state, "memory", arg, machine_memory());
+		return 0;
+	case KEY_SPILL:
+		find_folder(state, arg, settings->spill);
+		return 0;
+	case KEY_SPILL_LIMIT:
+		settings->spill_bytes = parse_size(state, "spill-limit", arg, 0);
+		return 0;
+	case KEY_QUOTA_MEMORY:
+		settings->user_bytes = parse_size(state, "quota-memory", arg, machine_memory());
+		return 0;
+	case KEY_QUOTA_BLOBS:
+		settings->user_blobs =
+			power_of_two(parse_number(state, "quota-blobs", arg, 1, SL_SLOTS_MOST));
+		return 0;
+	case KEY_QUOTA_CLIENTS:
+		settings->user_clients = parse_number(state, "quota-clients", arg, 1, 65536);
+		return 0;
+	case KEY_DEVICE_MEMORY:
+		add_budget(state, settings, arg);
+		return 0;
+	case KEY_QUOTA_DEVICE_MEMORY:
+		settings->user_device_bytes = parse_size(state, "quota-device-memory", arg, 0);
+		return 0;
+	case KEY_USER:
+		add_user(state, settings, arg);
+		return 0;
+	case ARGP_KEY_ARG:
+		argp_error(state, "too many arguments: '%s'", arg);
+		return EINVAL;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
+static void choose_path(struct sl_server_settings *settings)
+{
+	const char *path = getenv("SLUICE_STORE"), *folder = getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (settings->path[0])
+		return;
+	if (path && *path)
+		n = snprintf(settings->path, sizeof(settings->path), "%s", path);
+	else if (folder && *folder)
+		n = snprintf(settings->path, sizeof(settings->path), "%s/sluice.sock", folder);
+	else
+		errx(EXIT_USAGE, "where to listen nobody says: neither --socket, nor SLUICE_STORE, "
+		                 "nor XDG_RUNTIME_DIR");
+	if (n >= (int)sizeof(settings->path))
+		errx(EXIT_USAGE, "'%s...' is too long for the path of a socket", settings->path);
+}
+
+static void print_version(FILE *to, struct argp_state *state)
+{
+	(void)state;
+	fprintf(to, "sluiced %s\n", sluice_version());
+}
+
+int main(int argc, char **argv)
+{
+	static const struct argp argp = {
+		option_list,
+		parse,
+		NULL,
+		"Keeps named blobs of memory that processes of this machine share.\v"
+		"Runs in the foreground until SIGTERM. Blobs live as long as it does.",
+		NULL,
+		NULL,
+		NULL};
+	struct sl_server_settings settings = {.user_blobs = 65536,
+	                                      .user_clients = 1024,
+	                                      .user_device_bytes = SL_NO_LIMIT,
+	                                      .spill_bytes = UINT64_MAX};
+	struct sl_vault vault;
+	bool own;
+	int listener, lock = -1, rc = 0;
+
+	argp_err_exit_status = EXIT_USAGE;
+	argp_program_version_hook = print_version;
+	argp_parse(&argp, argc, argv, 0, NULL, &settings);
+	if (!settings.memory_bytes)
+		settings.memory_bytes = machine_memory() / 2;
+	if (!settings.user_bytes || settings.user_bytes > settings.memory_bytes)
+		settings.user_bytes = settings.memory_bytes;
+	listener = sl_listen_inherited();
+	own = listener < 0;
+	if (own) {
+		choose_path(&settings);
+		rc = sl_listen_at(settings.path, settings.user_count > 0, &listener, &lock);
+	}
+	if (!rc)
+		rc = sl_vault_new(listener, lock, &vault);
+	if (rc)
+		errx(EXIT_FAILURE, "%s", sluice_last_message());
+	sl_listen_notify("READY=1");
+	rc = sl_keeper_run(&vault, &settings);
+	if (rc)
+		warnx("%s", sluice_last_message());
+	sl_listen_notify("STOPPING=1");
+	if (own)
+		unlink(settings.path);
+	sl_vault_free(&vault);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What leaves memory, and when. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "sluiced/spill.h"
+
+/* Parts of all memory: below so much of it free, copies are made ahead, as much as this; and with what has to
+ * go, so much more goes, so that not each create looks at everything. */
+#define AHEAD_PART 8
+#define SLACK_PART 32
+#define AHEAD_NS   INT64_C(100000000)
+
+struct candidate {
+	struct sl_region *region;
+	uint64_t idle, stamp;
+};
+struct candidates {
+	struct candidate *v;
+	size_t count, room;
+	uint64_t bytes, held_here; /* of those; of others, which the server holds for a moment */
+};
+
+static int by_idle(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+
+	if (x->idle != y->idle)
+		return x->idle < y->idle ? 1 : -1;
+	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
+}
+
+/* Whether it may go by what is known of its blobs; and since when nobody has used any of them. */
+static bool may_leave(const struct sl_region *region, uint64_t *idle, bool *held_here)
+{
+	const struct sl_catalogue *catalogue = region->owner->catalogue;
+
+	*idle = UINT64_MAX;
+	*held_here = false;
+	for (unsigned i = 0; i < region->ranges; i++) {
+		uint32_t slot = region->slots[i];
+		struct sl_blob_record record;
+		enum sl_held held;
+		uint64_t since;
+
+		if (!(region->used >> i & 1))
+			continue;
+		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
+			return false;
+		sl_catalogue_record(catalogue, slot, &record);
+		held = sl_catalogue_held(catalogue, slot);
+		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN ||
+		    region->owner->blobs[slot].lent)
+			return false;
+		*held_here = *held_here || held == SL_HELD_HERE;
+		since = sl_catalogue_idle(catalogue, slot);
+		*idle = SL_MIN(*idle, since);
+	}
+	return true;
+}
+
+static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
+{
+	bool held_here;
+	uint64_t idle;
+
+	if (region->device >= 0 || region->away || !region->used ||
+	    region->wanted == server->spill->last_mark || !may_leave(region, &idle, &held_here))
+		return;
+	if (held_here) {
+		c->held_here += region->bytes;
+		return;
+	}
+	if (c->count == c->room) {
+		size_t room = c->room ? 2 * c->room : 256;
+		struct candidate *grown = reallocarray(c->v, room, sizeof(*grown));
+
+		if (!grown)
+			return;
+		c->v = grown;
+		c->room = room;
+	}
+	c->v[c->count++] = (struct candidate){region, idle, region->stamp};
+	c->bytes += region->bytes;
+}
+
+/* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
+static void find_candidates(struct sl_server *server, const struct sl_owner *owner,
+                            struct candidates *c)
+{
+	*c = (struct candidates){0};
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *each = SL_CONTAINER(link, struct sl_owner, link);
+
+		if (!owner || owner == each)
+			sl_blob_sweep(server, each);
+	}
+	sl_get_mark(server, ++server->spill->last_mark);
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i]) {
+			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
+
+			if (!owner || region->owner == owner)
+				consider(server, c, region);
+		}
+	qsort(c->v, c->count, sizeof(*c->v), by_idle);
+}
+
+static bool is_whole(const struct sl_region *region)
+{
+	const struct sl_copy *copy = region->copy;
+
+	return copy && copy->state == SL_COPY_WHOLE && !(region->used & ~copy->ranges);
+}
+
+static void withdraw(struct sl_region *region)
+{
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (region->used >> i & 1)
+			sl_catalogue_withdraw(region->owner->catalogue, region->slots[i]);
+}
+
+/* After the sweep: whether nobody holds anything in it. Else all of it stays. */
+static bool is_left(struct sl_region *region)
+{
+	struct sl_catalogue *catalogue = region->owner->catalogue;
+	struct sl_blob_record record;
+	uint64_t away = 0;
+
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (region->used >> i & 1 &&
+		    sl_catalogue_state(catalogue, region->slots[i]) == SL_ENTRY_AWAY)
+			away |= UINT64_C(1) << i;
+	if (away == region->used)
+		return true;
+	sl_store_step("server: stays");
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (away >> i & 1) {
+			sl_catalogue_record(catalogue, region->slots[i], &record);
+			sl_catalogue_move(catalogue, region->slots[i], &record.place, true);
+		}
+	return false;
+}
+
+/* Those of the first so many bytes that have a copy; how many bytes went. */
+static uint64_t leave(struct sl_server *server, const struct candidates *c, uint64_t bytes,
+                      bool *stayed)
+{
+	uint64_t seen = 0, left = 0;
+	size_t end = 0;
+
+	sl_store_step("server: chosen");
+	for (; end < c->count && seen < bytes; end++) {
+		seen += c->v[end].region->bytes;
+		if (is_whole(c->v[end].region))
+			withdraw(c->v[end].region);
+	}
+	sl_store_step("server: withdrawn");
+	sl_list_each (link, &server->owners)
+		sl_blob_sweep(server, SL_CONTAINER(link, struct sl_owner, link));
+	for (size_t i = 0; i < end; i++) {
+		struct sl_region *region = c->v[i].region;
+
+		if (!is_whole(region))
+			continue;
+		if (!is_left(region)) {
+			*stayed = true;
+			continue;
+		}
+		left += region->bytes;
+		sl_store_step("server: nobody holds it");
+		server->spill->left += (unsigned)__builtin_popcountll(region->used);
+		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
+		sl_region_leave(server, region);
+		server->spill->moved_at = sl_now();
+		sl_store_step("server: memory given up");
+	}
+	return left;
+}
+
+/* Copies those of the first so many bytes, and so many ahead, that have no copy. */
+static void copy_first(struct sl_server *server, const struct candidates *c, uint64_t bytes,
+                       uint64_t ahead)
+{
+	uint64_t seen = 0;
+
+	for (size_t i = 0; i < c->count && seen < bytes + ahead; i++) {
+		struct sl_region *region = c->v[i].region;
+
+		if (server->spill->writing >= SL_COPIES_AT_ONCE)
+			break;
+		if (region->away ||
+		    (!region->copy && !sl_copy_write(server, region, seen >= bytes)))
+			continue;
+		seen += region->bytes;
+	}
+}
+
+int sl_spill_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+{
+	struct sl_spill *spill = server->spill;
+	uint64_t all = server->settings->memory_bytes, left = 0;
+	struct candidates c;
+	bool stayed = false;
+	int rc = 0;
+
+	if (!spill)
+		return 0;
+	spill->deaf = false;
+	find_candidates(server, owner, &c);
+	/* Nothing goes in vain. */
+	if (c.bytes + c.held_here >= bytes) {
+		left = leave(server, &c, bytes + all / SLACK_PART, &stayed);
+		if (left < bytes)
+			copy_first(server, &c, bytes - left, all / AHEAD_PART);
+		if (left >= bytes)
+			rc = 1;
+		else if (spill->writing || spill->deaf)
+			rc = -EINPROGRESS;
+		else
+			rc = left > 0 || stayed;
+	}
+	free(c.v);
+	/* Others may be about to let go, or to seal. */
+	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_park_has_time(server))
+		rc = -EINPROGRESS;
+	return rc;
+}
+
+void sl_spill_ahead(struct sl_server *server)
+{
+	struct sl_spill *spill = server->spill;
+	uint64_t all = server->settings->memory_bytes, part = all / AHEAD_PART;
+	struct candidates c;
+
+	if (!spill || server->memory_bytes < all - part || spill->writing ||
+	    sl_now() < SL_MAX(spill->ahead_at, spill->rest_until))
+		return;
+	spill->ahead_at = sl_now() + AHEAD_NS;
+	find_candidates(server, NULL, &c);
+	copy_first(server, &c, 0, part);
+	free(c.v);
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What a server finds that another one has left: by the ledger, which descriptors; by the catalogues, which
+ * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server that knew who was making them. Memory that somebody may still have
+ * mapped for writing is not used for new blobs.
+ */
+#include <errno.h>
+
+#include "sluiced/spill.h"
+
+static void open_rows(struct sl_server *server, enum sl_kind kind)
+{
+	struct sl_vault *vault = server->vault;
+
+	for (uint32_t row = 0; row < vault->used; row++) {
+		const struct sl_kept *kept = &vault->ledger->rows[row];
+		struct sl_region *region;
+		struct sl_owner *owner;
+
+		if (!kept->id || kept->kind != kind)
+			continue;
+		if (kind == SL_KIND_REFERENCES) {
+			sl_peer_expect(server, row);
+		} else if (kind == SL_KIND_CATALOGUE) {
+			if (sl_owner_open(server, row, &owner))
+				sl_vault_drop(vault, row);
+		} else if (kind == SL_KIND_COPY) {
+			if (sl_spill_adopt(server, row))
+				sl_vault_drop(vault, row);
+		} else if (sl_region_open(server, row, &region)) {
+			sl_vault_drop(vault, row);
+		} else {
+			region->frozen = true;
+		}
+	}
+}
+
+/* Where the bytes of an entry are; false: nowhere that could be. */
+static bool find_place(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_blob *blob = &owner->blobs[slot];
+	struct sl_blob_record record;
+	struct sl_region *region;
+	uint64_t range, at;
+
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	region = sl_region_find(server, record.place.memory);
+	if (!region || region->owner != owner || record.size > sl_region_range_bytes(region))
+		return false;
+	range = record.place.offset / sl_region_range_bytes(region);
+	at = record.place.offset % sl_region_range_bytes(region);
+	if (range >= region->ranges || region->used >> range & 1 ||
+	    at > sl_region_range_bytes(region) - record.size ||
+	    (at && region->kind != SLUICE_BLOB_OF_PROCESS) ||
+	    (region->away && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED))
+		return false;
+	region->used |= UINT64_C(1) << range;
+	region->slots[range] = slot;
+	blob->region = region;
+	blob->range = (unsigned)range;
+	if (!region->away)
+		server->blob_bytes += sl_region_host_bytes(region);
+	return true;
+}
+
+/* What becomes of an entry; and counts it. */
+static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_FREE)
+		return;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_owner_add(owner, slot, record.key.id);
+	owner->top = slot + 1;
+	switch (sl_catalogue_state(owner->catalogue, slot)) {
+	case SL_ENTRY_SEALED:
+	case SL_ENTRY_AWAY:
+		owner->sealed++;
+		if (!find_place(server, owner, slot))
+			sl_blob_forget(owner, slot);
+		break;
+	case SL_ENTRY_DYING:
+		owner->dying++;
+		find_place(server, owner, slot);
+		break;
+	case SL_ENTRY_OPEN:
+		/* Whoever was making it has a ticket of the server before. */
+		owner->created++;
+		sl_blob_forget(owner, slot);
+		break;
+	default:
+		break;
+	}
+}
+
+static void settle(struct sl_server *server, struct sl_owner *owner)
+{
+	uint32_t slots = sl_segment_slots(owner->segment);
+
+	for (uint32_t slot = 0; slot < slots; slot++)
+		settle_slot(server, owner, slot);
+	owner->sweep = true;
+}
+
+int sl_server_take_over(struct sl_server *server)
+{
+	/* No ticket of this server has the number of one of a server before. */
+	server->last_ticket = (atomic_fetch_add(&server->vault->ledger->turns, 1) + 1) << 32;
+	sl_vault_reconcile(server->vault);
+	sl_devices_begin(server);
+	open_rows(server, SL_KIND_CATALOGUE);
+	open_rows(server, SL_KIND_REFERENCES);
+	open_rows(server, SL_KIND_REGION);
+	open_rows(server, SL_KIND_COPY);
+	sl_list_each (link, &server->owners)
+		settle(server, SL_CONTAINER(link, struct sl_owner, link));
+	sl_spill_settle(server);
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		for (struct sl_list *link = server->regions[i].next, *next;
+		     link != &server->regions[i]; link = next) {
+			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
+
+			next = link->next;
+			if (region->device >= 0)
+				sl_device_settle(server, region);
+			else if (!region->used)
+				sl_region_free(server, region);
+		}
+	return 0;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What is said to and by peers: nothing here waits for one. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "sluiced/server.h"
+
+/* ------------------------------------------------------------------------------------ sending */
+
+static void listen_to(struct sl_server *server, struct sl_peer *peer)
+{
+	struct epoll_event event = {.events = peer->waiting ? EPOLLOUT : EPOLLIN,
+	                            .data.ptr = &peer->socket};
+
+	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
+}
+
+static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
+{
+	struct iovec io = {(void *)data, bytes};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	struct cmsghdr *header = (struct cmsghdr *)control;
+	ssize_t n;
+
+	message.msg_control = control;
+	message.msg_controllen = CMSG_SPACE(sizeof(int));
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	do
+		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
+{
+	ssize_t n;
+
+	if (fd >= 0)
+		return send_with(socket, data, bytes, fd);
+	do
+		n = send(socket, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n;
+}
+
+void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
+{
+	struct sl_pending *pending;
+
+	if (peer->gone || peer->fd < 0) {
+		if (fd >= 0)
+			close(fd);
+		return;
+	}
+	if (!peer->waiting) {
+		if (send_now(peer->fd, m, m->head.bytes, fd) >= 0 || errno != EAGAIN) {
+			/* If it has gone, epoll says so. */
+			if (fd >= 0)
+				close(fd);
+			return;
+		}
+	}
+	pending = malloc(sizeof(*pending) + m->head.bytes);
+	if (!pending) {
+		if (fd >= 0)
+			close(fd);
+		/* Its end is seen later: whoever tells somebody something goes on with what it was at. */
+		shutdown(peer->fd, SHUT_RDWR);
+		return;
+	}
+	pending->fd = fd;
+	pending->bytes = m->head.bytes;
+	memcpy(pending->data, m, m->head.bytes);
+	sl_list_append(&peer->out, &pending->link);
+	peer->waiting = true;
+	listen_to(server, peer);
+}
+
+static void drop_one(struct sl_list *link)
+{
+	struct sl_pending *pending = SL_CONTAINER(link, struct sl_pending, link);
+
+	sl_list_remove(link);
+	if (pending->fd >= 0)
+		close(pending->fd);
+	free(pending);
+}
+
+void sl_peer_drop_pending(struct sl_peer *peer)
+{
+	while (!sl_list_empty(&peer->out))
+		drop_one(peer->out.next);
+}
+
+static void send_lost(struct sl_server *server, struct sl_peer *peer)
+{
+	sl_message_begin(&server->out, SL_EVENT, 0, 0);
+	server->out.event.kind = SLUICE_WATCH_LOST;
+	if (send_now(peer->fd, &server->out, server->out.head.bytes, -1) >= 0)
+		peer->lost = false;
+}
+
+void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event)
+{
+	if (peer->lost || send_now(peer->fd, event, event->head.bytes, -1) >= 0 || errno != EAGAIN)
+		return;
+	peer->lost = peer->waiting = true;
+	listen_to(server, peer);
+}
+
+static void writable(struct sl_server *server, struct sl_peer *peer)
+{
+	while (!sl_list_empty(&peer->out)) {
+		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
+
+		if (send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0 &&
+		    errno == EAGAIN)
+			return;
+		drop_one(&pending->link);
+	}
+	if (peer->lost)
+		send_lost(server, peer);
+	peer->waiting = peer->lost;
+	listen_to(server, peer);
+}
+
+void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error)
+{
+	server->counts.refused++;
+	sl_message_refuse(&server->out, serial, error, sluice_last_message());
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial)
+{
+	sl_message_begin(&server->out, SL_DONE, serial, 0);
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+/* ---------------------------------------------------------------------------------- receiving */
+
+static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
+	[SL_HELLO] = sl_peer_hello,
+	[SL_CREATE] = sl_blob_create,
+	[SL_SEAL] = sl_blob_seal,
+	[SL_ANNOTATE] = sl_blob_annotate,
+	[SL_ABORT] = sl_blob_abort,
+	[SL_GET] = sl_get,
+	[SL_REGION] = sl_region_request,
+	[SL_BORROW] = sl_borrow,
+	[SL_LOCATE] = sl_locate,
+	[SL_RETURN] = sl_return,
+	[SL_DELETE] = sl_delete,
+	[SL_PIN] = sl_pin,
+	[SL_STAT] = sl_stat,
+	[SL_LIST] = sl_list,
+	[SL_STATS] = sl_stats,
+	[SL_DEVICE] = sl_device_ask,
+	[SL_OFFER] = sl_device_offer,
+	[SL_HAVE] = sl_device_have,
+};
+
+static void dropped(struct sl_server *server, struct sl_peer *peer)
+{
+	for (unsigned i = 0; i < server->in.head.count; i++) {
+		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
+
+		/* One with leases in it is mapped, whatever is said. */
+		if (region && region->device >= 0)
+			sl_device_drop(server, peer, region);
+		else if (region && region->writer == peer && (!region->used || region->is_public))
+			sl_region_part(server, region);
+	}
+}
+
+static void handle(struct sl_server *server, struct sl_peer *peer)
+{
+	unsigned type = server->in.head.type;
+
+	server->counts.requests++;
+	if (peer->role != (type == SL_HELLO ? 0 : SL_ROLE_CLIENT)) {
+		sl_peer_close(server, peer, false);
+		return;
+	}
+	if (peer->pin_count)
+		sl_peer_settle(server, peer, server->in.head.settled, 0);
+	if (type == SL_BYE)
+		sl_peer_close(server, peer, true);
+	else if (type == SL_NUDGE)
+		peer->owner->sweep = true;
+	else if (type == SL_DROP)
+		dropped(server, peer);
+	else
+		handlers[type](server, peer);
+}
+
+/* Descriptors that came with a message: how many. The first one is kept. */
+static unsigned take_descriptors(struct msghdr *message, int *first)
+{
+	unsigned count = 0;
+
+	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
+		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t at = 0; at + sizeof(int) <= h->cmsg_len - CMSG_LEN(0);
+		     at += sizeof(int)) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(h) + at, sizeof(fd));
+			if (count++)
+				sl_stray_close(fd);
+			else
+				*first = fd;
+		}
+	}
+	return count;
+}
+
+/* Exactly one with an offer, none with anything else. */
+static int check_received(struct sl_server *server, const struct msghdr *message, size_t n,
+                          unsigned descriptors)
+{
+	int rc;
+
+	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
+	rc = sl_message_check(&server->in, n, true);
+	if (!rc && descriptors != (server->in.head.type == SL_OFFER))
+		rc = sl_fail(-EPROTO, "a message with a descriptor that it should not have, or "
+		                      "without one");
+	return rc;
+}
+
+static void readable(struct sl_server *server, struct sl_peer *peer)
+{
+	struct iovec io = {&server->in, sizeof(server->in)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct msghdr message = {.msg_iov = &io,
+	                         .msg_iovlen = 1,
+	                         .msg_control = control,
+	                         .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(peer->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	unsigned descriptors;
+
+	/* One that closes without having read all that it was told makes the kernel say ECONNRESET, once, before what it
+	 * has said itself, which may be that it has nothing mapped any more. */
+	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
+		return;
+	/* With a message of no bytes, too, which looks like the end. */
+	descriptors = n >= 0 ? take_descriptors(&message, &server->offered) : 0;
+	if (n <= 0 || check_received(server, &message, (size_t)n, descriptors)) {
+		/* What it says is no request, so that there is nothing to answer but this. */
+		if (n > 0)
+			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
+		sl_peer_close(server, peer, !peer->role);
+	} else {
+		handle(server, peer);
+	}
+	if (server->offered >= 0)
+		sl_stray_close(server->offered);
+	server->offered = -1;
+}
+
+void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events)
+{
+	if (peer->fd < 0)
+		return;
+	if (peer->waiting && events & EPOLLOUT)
+		writable(server, peer);
+	else if (events & EPOLLIN)
+		readable(server, peer);
+	else if (events & (EPOLLHUP | EPOLLERR))
+		sl_peer_close(server, peer, !peer->role);
+}

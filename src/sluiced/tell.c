@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the server tells about blobs and about itself, and to watchers. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "sluiced/spill.h"
+
+/* At entries, for one answer of a list. */
+#define LOOKS 4096
+
+static int find(struct sl_server *server, struct sl_peer *peer, bool own, struct sl_owner **owner,
+                uint32_t *slot)
+{
+	const struct sl_key *key = &server->in.one.key;
+
+	if (sl_key_find(server, peer, key, false, owner, slot)) {
+		if (key->id)
+			return sl_fail(-ENOENT, "there is no blob with id %" PRIu64, key->id);
+		return sl_fail(-ENOENT, "'%s' is not there", key->name);
+	}
+	if (own && (*owner)->uid != peer->uid)
+		return sl_fail(-EACCES, "'%s' belongs to user %u", key->name,
+		               (unsigned)(*owner)->uid);
+	return 0;
+}
+
+void sl_delete(struct sl_server *server, struct sl_peer *peer)
+{
+	uint32_t serial = server->in.head.serial, slot;
+	struct sl_owner *owner;
+	int rc = find(server, peer, true, &owner, &slot);
+
+	if (!rc && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
+		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	sl_blob_delete(server, owner, slot);
+	sl_store_step("server: deleted");
+	sl_peer_done(server, peer, serial);
+}
+
+void sl_pin(struct sl_server *server, struct sl_peer *peer)
+{
+	uint32_t serial = server->in.head.serial, slot;
+	struct sl_blob_record record;
+	struct sl_owner *owner;
+	int rc = find(server, peer, true, &owner, &slot);
+
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	if (server->in.one.on)
+		record.flags |= SLUICE_BLOB_PIN;
+	else
+		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
+	sl_catalogue_set_flags(owner->catalogue, slot, record.flags);
+	sl_spill_look(server);
+	if (server->in.one.on && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
+		sl_get_await(server, peer, serial, &server->in.one.key, true);
+	else
+		sl_peer_done(server, peer, serial);
+}
+
+/* --------------------------------------------------------------------------------- stat, list */
+
+static unsigned holders_of(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+{
+	unsigned count = owner->blobs[slot].lent;
+
+	sl_list_each (link, &server->peers) {
+		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+
+		if (peer->owner == owner && peer->references &&
+		    sl_catalogue_holds(owner->catalogue, slot, peer->references))
+			count++;
+	}
+	return count;
+}
+
+static void describe(const struct sl_server *server, struct sl_owner *owner, uint32_t slot,
+                     struct sl_info_item *out)
+{
+	enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
+	const struct sl_region *region = owner->blobs[slot].region;
+	struct sl_blob_record record;
+
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	*out = (struct sl_info_item){
+		.id = record.key.id,
+		.bytes = record.size,
+		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
+		.made_ns = (int64_t)(record.creator & ((UINT64_C(1) << 42) - 1)) * 1000000,
+		.device = record.place.device,
+		.kind = record.place.kind,
+		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED
+	                 : state == SL_ENTRY_DYING ? SLUICE_BLOB_IS_DYING
+	                 : state == SL_ENTRY_AWAY  ? SLUICE_BLOB_IS_SPILLED
+	                                           : SLUICE_BLOB_IS_SEALED,
+		.flags = record.flags,
+		.user = owner->uid,
+		.process = (int32_t)(record.creator >> 42)};
+	memcpy(out->name, record.key.name, record.key.length);
+	strcpy(out->place, sl_server_place(server, record.place.device));
+}
+
+void sl_stat(struct sl_server *server, struct sl_peer *peer)
+{
+	uint32_t serial = server->in.head.serial, slot;
+	struct sl_owner *owner;
+	int rc = find(server, peer, false, &owner, &slot);
+
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
+		return;
+	}
+	sl_message_begin(&server->out, SL_INFO, serial, 1);
+	describe(server, owner, slot, &server->out.info.items[0]);
+	server->out.info.items[0].holders = holders_of(server, owner, slot);
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+static bool is_listed(const struct sl_peer *peer, struct sl_owner *owner, uint32_t slot,
+                      const char *prefix)
+{
+	size_t length = strlen(prefix);
+	struct sl_blob_record record;
+
+	if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_FREE)
+		return false;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	if (owner != peer->owner && !(record.flags & SLUICE_BLOB_PUBLIC))
+		return false;
+	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
+}
+
+/*
+ * One number for all slots of all users: the next to look at. Looks at a part of them only, so that others need not
+ * wait for it.
+ */
+void sl_list(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_list_request *request = &server->in.list;
+	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
+	uint64_t first = 0, next = 0;
+
+	sl_message_begin(&server->out, SL_INFO, request->head.serial, most);
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		uint64_t at = SL_MAX(request->cursor, first);
+
+		for (; !next && at < first + owner->top; at++) {
+			if (looks++ == LOOKS || count == most)
+				next = at;
+			else if (is_listed(peer, owner, (uint32_t)(at - first), request->prefix))
+				describe(server, owner, (uint32_t)(at - first),
+				         &server->out.info.items[count++]);
+		}
+		first += sl_segment_slots(owner->segment);
+	}
+	server->out.info.next = next;
+	server->out.head.count = count;
+	server->out.head.bytes =
+		(uint32_t)(sizeof(server->out.info) + count * sizeof(server->out.info.items[0]));
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+/* --------------------------------------------------------------------------------------- stats */
+
+void sl_stats(struct sl_server *server, struct sl_peer *peer)
+{
+	struct sl_counts *out = &server->out.counts;
+
+	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
+	out->memory_limit = server->settings->memory_bytes;
+	out->memory_bytes = server->memory_bytes;
+	out->blob_bytes = server->blob_bytes;
+	out->leased_bytes = server->leased_bytes;
+	out->warm_bytes = server->memory_bytes - server->blob_bytes - server->leased_bytes;
+	sl_list_each (link, &server->owners) {
+		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+
+		out->created += owner->created;
+		out->sealed += owner->sealed;
+		out->dying += owner->dying;
+	}
+	out->clients = server->peer_count;
+	sl_list_each (link, &server->waits)
+		out->waiting++;
+	out->seals = server->counts.seals;
+	out->gets = server->counts.gets;
+	out->deletes = server->counts.deletes;
+	out->dropped = server->counts.dropped;
+	out->requests = server->counts.requests;
+	out->refused = server->counts.refused;
+	out->replacements = atomic_load(&server->vault->ledger->turns) - 1;
+	out->up_ns = (uint64_t)(sl_now() - server->begun);
+	if (server->spill) {
+		out->spilled = server->spill->blobs;
+		out->spilled_bytes = server->spill->bytes;
+		out->spill_limit = server->settings->spill_bytes;
+		out->spills = server->spill->left;
+		out->returns = server->spill->returned;
+		out->spill_failures = server->spill->failed;
+	}
+	sl_peer_send(server, peer, &server->out, -1);
+}
+
+void sl_holders(struct sl_server *server, char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	sl_list_each (link, &server->owners) {
+		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		struct sl_region *most = NULL;
+		uint64_t bytes = 0;
+
+		for (unsigned i = 0; i < SL_BUCKETS; i++)
+			sl_list_each (at, &server->regions[i]) {
+				struct sl_region *region =
+					SL_CONTAINER(at, struct sl_region, bucket);
+
+				if (region->owner != owner || region->away || region->device >= 0)
+					continue;
+				bytes += region->bytes;
+				if (!most || region->bytes > most->bytes)
+					most = region;
+			}
+		if (!bytes || used >= size)
+			continue;
+		used += (size_t)snprintf(text + used, size - used, "%suser %u has %" PRIu64,
+		                         used ? "; " : "", (unsigned)owner->uid, bytes);
+		if (used < size && most->writer)
+			used += (size_t)snprintf(text + used, size - used,
+			                         ", %" PRIu64 " of it process %d", most->bytes,
+			                         (int)most->writer->pid);
+	}
+}
+
+/* --------------------------------------------------------------------------------------- watch */
+
+void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t slot,
+                   enum sluice_watch_kind kind)
+{
+	struct sl_blob_record record;
+	union sl_message *m = &server->event;
+
+	if (!server->watchers)
+		return;
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	if (!record.key.length)
+		return;
+	sl_message_begin(m, SL_EVENT, 0, 0);
+	m->event.kind = kind;
+	m->event.id = record.key.id;
+	m->event.bytes = record.size;
+	memcpy(m->event.name, record.key.name, record.key.length);
+	sl_list_each (link, &server->peers) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+		size_t length = strlen(peer->prefix);
+
+		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 ||
+		    (peer->owner != owner && !(record.flags & SLUICE_BLOB_PUBLIC)) ||
+		    record.key.length < length || memcmp(record.key.name, peer->prefix, length))
+			continue;
+		sl_peer_tell(server, peer, m);
+	}
+}
