@@ -290,12 +290,20 @@ static int cuda_free(struct sl_device *device, void *memory)
 	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemFree_v2((uintptr_t)memory));
 }
 
+static int register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
+{
+	flags |= CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostRegister_v2(memory, length, flags));
+}
+
 static int register_memory(struct sl_device *device, void *memory, size_t length)
 {
-	IN_CONTEXT(device, NULL,
-	           sl_cuda_api()->cuMemHostRegister_v2(memory, length,
-	                                               CU_MEMHOSTREGISTER_PORTABLE |
-	                                                       CU_MEMHOSTREGISTER_DEVICEMAP));
+	return register_as(device, memory, length, 0);
+}
+
+static int register_to_read(struct sl_device *device, void *memory, size_t length)
+{
+	return register_as(device, memory, length, CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
 static int unregister_memory(struct sl_device *device, void *memory)
@@ -352,6 +360,7 @@ static const struct sl_device_ops cuda_ops = {
 	.alloc = cuda_alloc,
 	.free = cuda_free,
 	.register_memory = register_memory,
+	.register_to_read = register_to_read,
 	.unregister_memory = unregister_memory,
 	.registered = registered,
 	.managed = managed,

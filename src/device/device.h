@@ -56,6 +56,10 @@ struct sl_device_ops {
 	int (*free)(struct sl_device *device, void *memory);
 	/* Host memory, whole pages; may wait for everything that the device has to do. */
 	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
+	/* The same for memory that is mapped read-only, which the device then reads only. NULL: register_memory() takes
+	 * that, too. */
+	int (*register_to_read)(struct sl_device *device, void *memory, size_t length);
+	/* Of either. */
 	int (*unregister_memory)(struct sl_device *device, void *memory);
 	/* Whether all of the range is registered with, or was pinned by, the device. */
 	bool (*registered)(struct sl_device *device, const void *memory, size_t length);

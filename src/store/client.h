@@ -149,6 +149,12 @@ int sl_store_path(const char *path, char out[108]);
 int sl_store_check(const sluice_store *store, const char *call);
 /* A connected socket; -errno with a sentence. once: does not wait for somebody to listen. */
 int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out);
+/* One message, whole or none; with a descriptor, if fd is not -1. 0 or -errno. */
+int sl_socket_send(int socket, const union sl_message *m, int fd);
+/* One message with at most two descriptors; its length, 0: the end, or -errno. flags: as of recvmsg(). */
+ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
+/* Those of them that are not -1. */
+void sl_close_both(int fds[2]);
 /* Says hello on a new socket and reads the welcome, with its descriptors. */
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
                   struct sl_welcome *out, int fds[2]);
@@ -220,6 +226,8 @@ void sl_blob_give_up(sluice_blob *blob, int rc);
 /* A handle of what is asked for, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
                     sluice_blob **out);
+/* Gives the lease of a blob that was not sealed back; again: it may come in useful. */
+void sl_lease_end(sluice_blob *blob, bool again);
 /* Leases that came with an answer of that server. */
 void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
                   unsigned count);

@@ -187,8 +187,7 @@ static bool lease_from_stock(sluice_blob *blob)
 	       take_stock(blob->store, blob, &blob->lease, &blob->turn);
 }
 
-/* again: it may come in useful. */
-static void end_lease(sluice_blob *blob, bool again)
+void sl_lease_end(sluice_blob *blob, bool again)
 {
 	const struct sl_place *place = &blob->lease.place;
 	bool common = place->capacity <= SMALL_BYTES ||
@@ -309,7 +308,7 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 			if (blobs[i]->mapping)
 				sl_mapping_release(store, blobs[i]->mapping, true);
 			blobs[i]->mapping = NULL;
-			end_lease(blobs[i], !blobs[i]->post);
+			sl_lease_end(blobs[i], !blobs[i]->post);
 		}
 	}
 	return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
@@ -552,70 +551,4 @@ int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
 int sluice_blob_seal(sluice_blob *blob)
 {
 	return sluice_blob_seal_many(&blob, 1);
-}
-
-/* ------------------------------------------------------------------------------------ release */
-
-static void nudge(sluice_store *store)
-{
-	union sl_message m;
-	uint64_t turn;
-
-	pthread_mutex_lock(&store->mutex);
-	turn = store->turn;
-	pthread_mutex_unlock(&store->mutex);
-	sl_message_begin(&m, SL_NUDGE, 0, 0);
-	sl_tell(store, &m, turn);
-}
-
-static void give_loan_back(sluice_blob *blob)
-{
-	union sl_message m;
-
-	sl_message_begin(&m, SL_RETURN, 0, 1);
-	m.ids.items[0] = (struct sl_id_item){blob->id, blob->lender, 1};
-	sl_tell(blob->store, &m, blob->lent_turn);
-}
-
-void sl_blob_unref(sluice_blob *blob)
-{
-	if (atomic_fetch_sub(&blob->references, 1) != 1)
-		return;
-	/* The bytes go before the hold on them does; memory of a public blob is not used again. */
-	if (blob->mapping)
-		sl_mapping_release(blob->store, blob->mapping, !(blob->flags & SLUICE_BLOB_PUBLIC));
-	if (blob->state == SLUICE_BLOB_IS_CREATED)
-		end_lease(blob, true);
-	else if (blob->lent_turn)
-		give_loan_back(blob);
-	if (blob->view) {
-		if (sl_reader_release(&blob->view->reader, &blob->held))
-			nudge(blob->store);
-		sl_view_release(blob->view);
-	}
-	sl_blob_free(blob);
-}
-
-int sluice_blob_release(sluice_blob *blob)
-{
-	int rc;
-
-	if (!blob)
-		return 0;
-	rc = sl_store_check(blob->store, "sluice_blob_release");
-	if (rc)
-		return rc;
-	if (blob->promise.asked)
-		sl_promise_release(blob);
-	sl_blob_unref(blob);
-	return 0;
-}
-
-int sluice_blob_release_many(sluice_blob *const *v, size_t count)
-{
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = sluice_blob_release(v[i]);
-	return rc;
 }

@@ -198,7 +198,9 @@ static int pin(struct sl_mapping *mapping, int fd)
 	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
 		               sl_error_text(-errno));
-	rc = device->ops->register_memory(device, base, mapping->bytes);
+	rc = device->ops->register_to_read
+	             ? device->ops->register_to_read(device, base, mapping->bytes)
+	             : device->ops->register_memory(device, base, mapping->bytes);
 	if (rc) {
 		munmap(base, mapping->bytes);
 		return sl_fail(rc == -ENOMEM ? rc : -ENOTSUP,

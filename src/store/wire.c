@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -15,114 +14,12 @@
 #include "store/devices.h"
 
 #define HELLO_SECONDS 10
-#define PAUSE_NS      5000000
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
 	if (sl_forked())
 		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
 	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
-}
-
-/* -------------------------------------------------------------------------------- connections */
-
-static int connect_once(const char *path, int *out)
-{
-	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd;
-
-	if (strlen(path) >= sizeof(address.sun_path))
-		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
-	strcpy(address.sun_path, path);
-	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-	if (fd < 0)
-		return sl_fail(-errno, "cannot make a socket: %s", sl_error_text(-errno));
-	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
-		int error = errno;
-
-		close(fd);
-		return sl_fail(-error, "no store at '%s': %s", path, sl_error_text(-error));
-	}
-	*out = fd;
-	return 0;
-}
-
-int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out)
-{
-	int64_t deadline = sl_now() + patience_ms * INT64_C(1000000);
-
-	for (;;) {
-		int rc = connect_once(path, out);
-		bool waits = rc == -ECONNREFUSED || rc == -ENOENT || rc == -EAGAIN || rc == -EINTR;
-
-		if (!rc || !waits || once || sl_now() >= deadline)
-			return rc == -ENOENT && !once ? -ECONNREFUSED : rc;
-		nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
-	}
-}
-
-/* One message with at most two descriptors; its length, 0: the end, or -errno. */
-static ssize_t receive(int socket, union sl_message *m, int fds[2], int flags)
-{
-	struct iovec io = {m, sizeof(*m)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	struct cmsghdr *header;
-	ssize_t n;
-
-	fds[0] = fds[1] = -1;
-	do
-		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
-	while (n < 0 && errno == EINTR);
-	if (n <= 0)
-		return n < 0 ? -errno : 0;
-	header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(fds, CMSG_DATA(header),
-		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
-	sl_store_step("client: read");
-	if (sl_message_check(m, (size_t)n, false))
-		return -EPROTO;
-	return n;
-}
-
-static void close_both(int fds[2])
-{
-	for (int i = 0; i < 2; i++)
-		if (fds[i] >= 0)
-			close(fds[i]);
-}
-
-/* With a descriptor, if that is not -1. */
-static int send_with(int socket, const union sl_message *m, int fd)
-{
-	struct iovec io = {(void *)m, m->head.bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *header;
-	ssize_t n;
-
-	if (fd >= 0) {
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &fd, sizeof(int));
-	}
-	do
-		n = sendmsg(socket, &message, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
-}
-
-static int send_whole(int fd, const union sl_message *m)
-{
-	return send_with(fd, m, -1);
 }
 
 static int refused(const union sl_message *m)
@@ -143,14 +40,14 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	/* Even if it cannot be sent: why, may be there to be read. */
-	send_whole(fd, &m);
-	n = receive(fd, &m, fds, 0);
+	sl_socket_send(fd, &m, -1);
+	n = sl_socket_receive(fd, &m, fds, 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
 	if (n > 0 && m.head.type == SL_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
 		*out = m.welcome;
 		return 0;
 	}
-	close_both(fds);
+	sl_close_both(fds);
 	if (n == -EPROTO)
 		return -EPROTO;
 	if (n > 0 && m.head.type == SL_REFUSAL)
@@ -249,7 +146,7 @@ static int tell_mappings(sluice_store *store, const struct sl_wire *wire, uint64
 		sl_message_begin(&m, SL_HAVE, 0, (unsigned)n);
 		for (size_t j = 0; j < n; j++)
 			m.ids.items[j].id = regions[i + j];
-		rc = send_whole(wire->fd, &m);
+		rc = sl_socket_send(wire->fd, &m, -1);
 	}
 	free(regions);
 	pthread_mutex_lock(&store->mutex);
@@ -295,7 +192,7 @@ static int connect_new(sluice_store *store, bool once)
 		/* Our references, and the catalogue they belong to, are where they were. */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
 			rc = view_new(&welcome, fds, &view);
-		close_both(fds);
+		sl_close_both(fds);
 	}
 	if (rc) {
 		close(wire->fd);
@@ -395,7 +292,7 @@ void sl_wire_close(sluice_store *store)
 
 	if (store->wire) {
 		sl_message_begin(&m, SL_BYE, 0, 0);
-		send_whole(store->wire->fd, &m);
+		sl_socket_send(store->wire->fd, &m, -1);
 		unref(store->wire);
 	}
 	if (store->view)
@@ -422,7 +319,7 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_
 	struct sl_call *call;
 
 	if (m->head.type == SL_FORGET) {
-		close_both(fds);
+		sl_close_both(fds);
 		sl_far_forget(store, m);
 		return;
 	}
@@ -433,7 +330,7 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_
 	while ((call = find_call(wire, m->head.serial)) && !call->sent)
 		pthread_cond_wait(&store->sent, &store->mutex);
 	if (!call) {
-		close_both(fds);
+		sl_close_both(fds);
 		return;
 	}
 	if (call->m != m)
@@ -453,12 +350,12 @@ static void read_one(sluice_store *store, struct sl_wire *wire, union sl_message
 
 	wire->reading = true;
 	pthread_mutex_unlock(&store->mutex);
-	n = receive(wire->fd, m, fds, flags);
+	n = sl_socket_receive(wire->fd, m, fds, flags);
 	pthread_mutex_lock(&store->mutex);
 	if (n > 0 && m->head.serial != SL_SERIAL_ANY) {
 		hand_over(store, wire, m, fds);
 	} else if (n != -EAGAIN) {
-		close_both(fds);
+		sl_close_both(fds);
 		break_wire(store, wire, -ECONNRESET);
 	}
 	/* Not before: what was read is in the memory of the reader's own answer. */
@@ -572,7 +469,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	sl_list_append(&call->wire->calls, &call->link);
 	pthread_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
-	rc = send_whole(call->wire->fd, m);
+	rc = sl_socket_send(call->wire->fd, m, -1);
 	sl_store_step("client: asked");
 	pthread_mutex_lock(&store->mutex);
 	call->sent = true;
@@ -601,7 +498,7 @@ void sl_call_end(sluice_store *store, struct sl_call *call)
 	unref(call->wire);
 	pthread_mutex_unlock(&store->mutex);
 	pthread_cond_destroy(&call->changed);
-	close_both(call->fds);
+	sl_close_both(call->fds);
 }
 
 int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
@@ -653,7 +550,7 @@ int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	m->head.settled = settled(store);
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
-	rc = send_with(wire->fd, m, fd);
+	rc = sl_socket_send(wire->fd, m, fd);
 	pthread_mutex_lock(&store->mutex);
 	unref(wire);
 	pthread_mutex_unlock(&store->mutex);

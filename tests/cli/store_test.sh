@@ -49,6 +49,7 @@ a_list_is_sorted_and_has_what_begins_so() {
 	for name in b/2 a/1 b/1; do status 0 "$sluice" store put "$name" file; done
 	status 0 "$sluice" store ls b/
 	[ "$(awk '{print $NF}' out | tr '\n' ' ')" = "b/1 b/2 " ] || fail "$(cat out)"
+	[ "$(grep -c " host  *user $(id -u), process [0-9]" out)" = 2 ] || fail "$(cat out)"
 	status 0 "$sluice" store ls --json
 	[ "$(wc -l < out)" = 3 ] || fail "$(cat out)"
 	head -n 1 out > first
@@ -66,7 +67,7 @@ what_is_known_is_shown() {
 	status 0 "$sluice" store stat --json x
 	json out 'j["bytes"] == 10000 and j["pinned"] and j["holders"] == 0'
 	status 0 "$sluice" store stat --json
-	json out 'j["sealed"] == 1 and j["memory_limit"] == 64 << 20 and j["clients"] == 1'
+	json out 'j["sealed"] == 1 and j["memory_limit"] == 64 << 20 and j["clients"] == 1 and j["devices"] == []'
 	status 0 "$sluice" store stat --prometheus
 	grep -q '^sluice_store_sealed 1$' out || fail "$(cat out)"
 	grep -q '^# TYPE sluice_store_seals_total counter$' out || fail "$(cat out)"

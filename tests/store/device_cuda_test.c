@@ -107,6 +107,32 @@ static void a_place_is_an_address_on_the_bus(void **state)
 	assert_idle(d->store);
 }
 
+/* The driver registers memory that is mapped read-only only if it is told that it is. */
+static void a_blob_on_the_host_is_read_by_a_gpu(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob = put(d->store, "x", 200000, 0), *read;
+	char *back = malloc(200000);
+	sluice_stream stream;
+	void *there;
+
+	assert_ok(sluice_blob_get_on(d->store, "x", cuda_number, 0, &read));
+	assert_true(cuda_device->ops->registered(cuda_device, sluice_blob_data(read), 200000));
+	assert_ok(sluice_device_alloc(cuda_number, 200000, &there));
+	assert_ok(sluice_stream_new(cuda_number, &stream));
+	assert_ok(sluice_copy_on(there, sluice_blob_data(read), 200000, stream));
+	assert_ok(sluice_stream_synchronize(cuda_number, stream));
+	assert_ok(sluice_copy(back, there, 200000));
+	assert_bytes(back, sluice_blob_data(blob), 200000);
+	free(back);
+	assert_ok(sluice_stream_free(stream));
+	assert_ok(sluice_device_free(there));
+	assert_ok(sluice_blob_release(read));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_idle(d->store);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
@@ -115,6 +141,7 @@ int main(int argc, char **argv)
 		daemon_test(a_default_stream_is_that_of_the_blob_s_device),
 		daemon_test(a_tensor_has_the_number_that_cuda_has_for_its_device),
 		daemon_test(a_place_is_an_address_on_the_bus),
+		daemon_test(a_blob_on_the_host_is_read_by_a_gpu),
 	};
 
 	row_start(1, argv);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the fake driver: made, registered, freed, and what a pointer is. */
 #include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -158,12 +160,32 @@ int fake_unpin(void *memory, size_t length)
 	return rc;
 }
 
+/* Of memory that is mapped at all. */
+static bool is_read_only(const void *memory)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	char line[512], may_write = 'w';
+	uintptr_t start, end;
+
+	while (maps && fgets(line, sizeof(line), maps))
+		if (sscanf(line, "%" SCNxPTR "-%" SCNxPTR " r%c", &start, &end, &may_write) == 3 &&
+		    start <= (uintptr_t)memory && (uintptr_t)memory < end)
+			break;
+		else
+			may_write = 'w';
+	if (maps)
+		fclose(maps);
+	return may_write == '-';
+}
+
 CUresult cuMemHostRegister_v2(void *memory, size_t length, unsigned flags)
 {
 	CUcontext ctx;
 	CUresult rc = fake_enter(CALL_cuMemHostRegister_v2, NEEDS_CONTEXT | UNSAFE, &ctx);
 
 	if (!rc && (!memory || !length || flags & ~15u))
+		rc = CUDA_ERROR_INVALID_VALUE;
+	if (!rc && !(flags & CU_MEMHOSTREGISTER_READ_ONLY) && is_read_only(memory))
 		rc = CUDA_ERROR_INVALID_VALUE;
 	if (!rc)
 		rc = fake_error(fake_pin(memory, length));

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A client's socket: connecting, and one message at a time. */
+#include <errno.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/client.h"
+
+#define PAUSE_NS 5000000
+
+static int connect_once(const char *path, int *out)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make a socket: %s", sl_error_text(-errno));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
+		int error = errno;
+
+		close(fd);
+		return sl_fail(-error, "no store at '%s': %s", path, sl_error_text(-error));
+	}
+	*out = fd;
+	return 0;
+}
+
+int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out)
+{
+	int64_t deadline = sl_now() + patience_ms * INT64_C(1000000);
+
+	for (;;) {
+		int rc = connect_once(path, out);
+		bool waits = rc == -ECONNREFUSED || rc == -ENOENT || rc == -EAGAIN || rc == -EINTR;
+
+		if (!rc || !waits || once || sl_now() >= deadline)
+			return rc == -ENOENT && !once ? -ECONNREFUSED : rc;
+		nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+	}
+}
+
+ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags)
+{
+	struct iovec io = {m, sizeof(*m)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+	struct msghdr message = {.msg_iov = &io,
+	                         .msg_iovlen = 1,
+	                         .msg_control = control,
+	                         .msg_controllen = sizeof(control)};
+	struct cmsghdr *header;
+	ssize_t n;
+
+	fds[0] = fds[1] = -1;
+	do
+		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n < 0 ? -errno : 0;
+	header = CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(fds, CMSG_DATA(header),
+		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
+	sl_store_step("client: read");
+	if (sl_message_check(m, (size_t)n, false))
+		return -EPROTO;
+	return n;
+}
+
+void sl_close_both(int fds[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+int sl_socket_send(int socket, const union sl_message *m, int fd)
+{
+	struct iovec io = {(void *)m, m->head.bytes};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	struct cmsghdr *header;
+	ssize_t n;
+
+	if (fd >= 0) {
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &fd, sizeof(int));
+	}
+	do
+		n = sendmsg(socket, &message, MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
+}
