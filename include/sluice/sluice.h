@@ -221,8 +221,8 @@ SLUICE_API const char *sluice_last_message(void);
 /* --------------------------------------------------------------------------------------- file */
 
 /*
- * The URI for people and logs: without user, password and query, which may be secrets. Writes at most
- * size bytes with a terminating zero; returns the length of the whole, as snprintf() does, or -EINVAL,
+ * The URI for people and logs: without user, password and query, which may be secrets; of a blob all of it,
+ * which has none. Writes at most size bytes with a terminating zero; returns the length of the whole, as snprintf() does, or -EINVAL,
  * -ENOMEM.
  */
 SLUICE_API int sluice_uri_name(const char *uri, char *text, size_t size);
@@ -277,7 +277,9 @@ struct sluice_open_options {
  * separated by '&': socket=PATH of the daemon (else as sluice_store_open() with NULL); to read: wait_ms=N,
  * id=N instead of a name; to write: device=N or the name of a device, cache, pin, public, as enum
  * sluice_blob_flags. All files of a process that show one daemon share a connection. The bytes are memory,
- * which sluice_stat() tells the place of. Errors are those of the store; -ENOTSUP: DURABLE; -EPERM: WRITE
+ * which sluice_stat() tells the place of. Memory of a device is read and written from any memory, awaited on the
+ * host; in stream order by streams of that device, from its memory or pinned memory (else -ENOTSUP), in 64 extents
+ * at most (else -E2BIG). Errors are those of the store; -ENOTSUP: DURABLE; -EPERM: WRITE
  * alone, as a blob does not change; -EFBIG: a write behind its end.
  *
  * Regular files and block devices can be opened, and /dev/null to be written. -EISDIR: a directory.

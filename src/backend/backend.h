@@ -87,6 +87,12 @@ struct sl_limits {
 	bool whole;         /* and no extent can be had in parts */
 	bool remote;        /* pieces take long, and come in any order */
 	bool all_or_none;   /* what lacks something is not committed, however it was opened */
+	/*
+	 * Whose memory the bytes of the file are; NULL: nobody's. Pieces then are of host memory, or of any
+	 * device's, with `device` set, and takes() is not asked. Streams of that device move transfers between
+	 * it, host memory that it has registered, and the file.
+	 */
+	struct sl_device *device;
 };
 
 /* What a stream of a device moves between a file and memory of the device. It stays where it is until the

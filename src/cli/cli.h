@@ -155,7 +155,8 @@ int cli_copy_run(struct cli_copy *copy);
 /* What is to be copied, and how. */
 struct cli_cp {
 	const char *source, *target, *backend;
-	int through; /* the device whose memory the bytes go through, or -1 */
+	const char *uri; /* of the target, if it is not what was typed; or NULL */
+	int through;     /* the device whose memory the bytes go through, or -1 */
 	bool checksum, quiet, no_progress;
 	unsigned flags; /* of enum cli_end_flags */
 };

@@ -246,8 +246,10 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.extents = extents;
 	request.count = count;
 	request.user = chunk;
-	/* A stream cannot be told that a source of unknown length has come to its end. */
-	request.on = p->through.device >= 0 && p->copy->source->length_known;
+	/* A stream cannot be told that a source of unknown length has come to its end, nor reach a blob on
+	 * another device. */
+	request.on = p->through.device >= 0 && p->copy->source->length_known &&
+	             (!end->memory || end->place < 0 || end->place == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
@@ -297,22 +299,8 @@ static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t c
 		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 }
 
-/* From a device to a device no file is at work. */
-static int copy_chunk(struct pipeline *p, struct chunk *chunk)
-{
-	char *to = p->copy->target->memory + chunk->offset;
-
-	if (sluice_copy(to, chunk->device, chunk->length))
-		return fail(p->copy, -EIO, "%s", sluice_last_message());
-	chunk->written = true;
-	p->copy->moved += chunk->length;
-	return 0;
-}
-
 static int write_chunk(struct pipeline *p, struct chunk *chunk)
 {
-	if (p->from && p->copy->target->memory && p->copy->target->place >= 0)
-		return copy_chunk(p, chunk);
 	size_t count = cut_extents(p, chunk);
 
 	move_extents(p, chunk, count);

@@ -29,8 +29,9 @@ static const struct argp_option option_list[] = {
          "'easy'",
          0},
 	{"device", KEY_DEVICE, "DEVICE", 0,
-         "DST is a blob: make it in memory of a GPU, by its number or name, or of the 'host' "
-         "(default)",
+         "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
+         "the "
+         "'host' (default)",
          0},
 	{"through", KEY_THROUGH, "DEVICE", 0,
          "Read into memory of a device and write from there, in stream order: 'device' or "
@@ -65,7 +66,7 @@ static void find_place(struct argp_state *state, struct options *o)
 	if (device < 0)
 		return;
 	snprintf(number, sizeof number, "%d", device);
-	o->cp.target = o->uri = cli_blob_option(strdup(o->cp.target), "device", number);
+	o->cp.uri = o->uri = cli_blob_option(strdup(o->cp.target), "device", number);
 	if (!o->uri)
 		err(CLI_FAILED, "--device");
 }
@@ -196,6 +197,20 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 	return 0;
 }
 
+/* What is shown of the target is what was typed. */
+static int open_target(sluice_context *ctx, const struct cli_cp *o, const struct cli_end *source,
+                       struct cli_end *out)
+{
+	int rc = cli_end_open_target(ctx, o->uri ? o->uri : o->target, source, o->flags, out);
+	char *name = rc == 0 && o->uri ? cli_uri_name(o->target) : NULL;
+
+	if (name) {
+		free(out->name);
+		out->name = name;
+	}
+	return rc;
+}
+
 static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct cli_cp *o)
 {
 	struct cli_end source, target;
@@ -211,12 +226,12 @@ static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct cli_c
 	if (rc)
 		return rc;
 	/* Of local files the other end sees it, whatever they are called. */
-	if (source.file && !source.path && !strcmp(o->source, o->target)) {
+	if (source.file && !source.path && !strcmp(o->source, o->uri ? o->uri : o->target)) {
 		warnx("'%s' is both SRC and DST", source.name);
 		cli_end_discard(&source);
 		return -EINVAL;
 	}
-	rc = cli_end_open_target(ctx, o->target, &source, o->flags, &target);
+	rc = open_target(ctx, o, &source, &target);
 	if (rc == 0)
 		rc = copy_ends(&copy, o);
 	cli_end_discard(&target);

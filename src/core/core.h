@@ -303,8 +303,8 @@ int sl_uri_parse(const char *text, struct sl_uri *out);
 void sl_uri_clear(struct sl_uri *uri);
 /* Decodes percent-escapes in place. -EINVAL with a sentence that begins with uri. */
 int sl_uri_unescape(const char *uri, char *text);
-/* The URI for people: without the user, the password and the query, which may be secrets. Freed by
- * the caller; NULL: no memory. */
+/* The URI for people: without the user, the password and the query, which may be secrets; of a blob as it is.
+ * Freed by the caller; NULL: no memory. */
 char *sl_uri_name(const char *text);
 
 #endif

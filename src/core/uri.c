@@ -104,11 +104,11 @@ char *sl_uri_name(const char *text)
 	const char *rest = text + scheme + 3, *at;
 	char *name;
 
-	if (!scheme || !strncasecmp(text, "file:", 5))
+	/* Nothing about a blob is secret. */
+	if (!scheme || !strncasecmp(text, "file:", 5) || !strncasecmp(text, "store:", 6))
 		return strdup(text);
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
-	/* The name of a blob has no user before it. */
-	if (at && strncasecmp(text, "store:", 6))
+	if (at)
 		rest = at + 1;
 	end = strcspn(rest, "?#");
 	name = malloc(scheme + 3 + end + sizeof("?..."));

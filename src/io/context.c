@@ -135,6 +135,11 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 	return rc;
 }
 
+struct sl_staging *sl_context_staging_of(struct sluice_context *ctx, const struct sl_device *device)
+{
+	return ctx->devices.staging[device->index];
+}
+
 int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n)
 {
 	struct sl_device *found;

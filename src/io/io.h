@@ -146,9 +146,9 @@ struct sl_staged {
 	struct sl_seat seats[];
 };
 
-/* The way of a request to memory of that device; of SL_WAY_DIRECT the device is the stream's. In a public
- * call; may call the driver. With a sentence on failure. */
-int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way way,
+/* The way of a request to memory of that staging's device; of SL_WAY_DIRECT the device is the stream's. With a
+ * sentence on failure. */
+int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way way,
                   sluice_stream stream);
 void sl_staged_free(struct sl_staged *staged);
 /* The operation's turn has come; op->locked.plan has its limits. Goes on by itself. */
@@ -179,6 +179,17 @@ bool sl_staged_over(struct sluice_op *op);
 void sl_staged_drain(struct sluice_op *op);
 /* Gives back what the operation had. */
 void sl_staged_end(struct sluice_op *op);
+
+/* Whether a request, which may be of an older program, has the field. */
+#define SL_REQUEST_HAS(r, field) \
+	((r)->size >= offsetof(struct sluice_request, field) + sizeof((r)->field))
+static inline bool sl_wants_stream(const struct sluice_request *r)
+{
+	return SL_REQUEST_HAS(r, stream) && r->on;
+}
+/* How the bytes get to their memory: fills in what the operation says of that. In a public call; may call the
+ * driver. With a sentence on failure. */
+int sl_op_find_way(struct sluice_op *op, const struct sluice_request *r);
 
 /* Submits an operation in stream order: op is whole and admitted. As enter() in submit.c. */
 int sl_stream_enter(struct sluice_op *op, sluice_op **out);
@@ -354,6 +365,10 @@ void sl_op_fail(struct sluice_op *op, int error, char *message);
  * program may have. Its over() gets r->user by sluice_op_user(). Not in stream order: host memory. */
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
                  void (*over)(struct sluice_op *));
+/* The same, between the file and memory of the staging's device. It is not held back by others, nor do they
+ * wait for it. */
+int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
+                        const struct sluice_request *r, void (*over)(struct sluice_op *));
 /* Makes an operation that is awaited inside this call: sync or truncate. */
 int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length);
 /* Waits for a place among max_operations. -EAGAIN if the file does not want to. */
@@ -454,9 +469,13 @@ void sl_fork_leave(void);
 
 /* 0, or -EINVAL, -ECHILD with a sentence. The first thing a public call does. */
 int sl_context_check(const struct sluice_context *ctx);
-/* The staging of a device, started at its first use. With a sentence on failure. */
+/* The staging of a device, started at its first use. In a public call; may call the driver. With a sentence on
+ * failure. */
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
                            struct sl_staging **out);
+/* The same for any thread, waiting for nobody: the submission of the caller's operation has got it. */
+struct sl_staging *sl_context_staging_of(struct sluice_context *ctx,
+                                         const struct sl_device *device);
 /* What a handler of exit() of ours has to come before, so that it is registered later. */
 enum sl_exit { SL_EXIT_DEVICE, SL_EXIT_BACKEND, SL_EXITS };
 /* The context uses that from now on. */

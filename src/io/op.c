@@ -24,6 +24,8 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->kind = kind;
 	op->order.object = file->object;
 	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
+	/* The copier has to do with all of them, or a stream alone. */
+	op->order.late = file->limits.device;
 	pthread_mutex_init(&op->mutex, NULL);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);

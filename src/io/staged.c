@@ -46,7 +46,7 @@ static struct sl_staged *allocate(unsigned slots)
 	return staged;
 }
 
-int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way way,
+int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way way,
                   sluice_stream stream)
 {
 	const struct sl_settings *settings = &op->ctx->core.settings;
@@ -62,19 +62,18 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way wa
 		.apart = op->file->limits.sequential,
 		.whole = op->file->limits.whole,
 	};
-	struct sl_staging *staging;
 	struct sl_staged *staged;
 	unsigned slots = 1;
 	int64_t size = -1;
-	int rc = sl_context_get_staging(op->ctx, device, &staging);
+	int rc = 0;
 
 	/* What is had in one piece takes no more than there is. */
-	if (!rc && chunks.whole)
+	if (chunks.whole)
 		size = op->file->backend->ops->size(op->file->backend);
 	if (size >= 0)
 		chunks.file_size = (uint64_t)size;
 
-	if (!rc && !words_only)
+	if (!words_only)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
 		                    sl_staging_largest(staging, part), &slots);
 	if (rc)
@@ -111,7 +110,9 @@ int sl_staged_new(struct sluice_op *op, struct sl_device *device, enum sl_way wa
 	op->staged = staged;
 	op->on_stream = stream_order;
 	op->order.late = !stream_order || way == SL_WAY_DEVICE;
-	op->order.stream = way == SL_WAY_DEVICE ? stream : NULL;
+	/* A number that is a stream of each context or thread orders nothing. */
+	op->order.stream =
+		way == SL_WAY_DEVICE && (uintptr_t)stream > SL_COMMON_STREAMS ? stream : NULL;
 	return way == SL_WAY_DEVICE ? sl_transfers_new(staged) : 0;
 }
 

@@ -69,95 +69,6 @@ static int copy_extents(struct sluice_op *op, const struct sluice_request *r)
 	return 0;
 }
 
-/* ---------------------------------------------------------------------------- devices, streams */
-
-#define HAS_FIELD(r, field) \
-	((r)->size >= offsetof(struct sluice_request, field) + sizeof((r)->field))
-
-static bool wants_stream(const struct sluice_request *r)
-{
-	return HAS_FIELD(r, stream) && r->on;
-}
-
-/* The device that holds all memory of the request; NULL: the host does. */
-static int find_memory(const struct sluice_request *r, struct sl_device **out)
-{
-	struct sl_device *device = NULL;
-	bool first = true;
-
-	for (size_t i = 0; i < r->count; i++) {
-		struct sl_device *found;
-
-		if (!r->extents[i].length)
-			continue;
-		found = sl_device_of_memory(r->extents[i].data);
-		if (!first && found != device)
-			return sl_fail(
-				-EINVAL,
-				"request: extent %zu is memory of %s, and those before it of %s", i,
-				found ? found->name : "the host",
-				device ? device->name : "the host");
-		device = found;
-		first = false;
-	}
-	*out = device;
-	return 0;
-}
-
-/*
- * Whether the backend moves the bytes to and from the device's memory itself: as sl_backend_ops.takes(). Not on
- * streams that are not one stream, but one of each context or thread.
- */
-static int find_backend(struct sluice_op *op, struct sl_device *memory,
-                        const struct sluice_request *r)
-{
-	struct sl_backend *backend = op->file->backend;
-	int rc;
-
-	if (!memory || !backend->ops->takes)
-		return 0;
-	if (wants_stream(r) && (!op->ctx->core.settings.cufile_streams ||
-	                        (uintptr_t)r->stream <= SL_COMMON_STREAMS || !sl_transfers_fit(op)))
-		return 0;
-	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE);
-	if (rc <= 0)
-		return rc;
-	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
-	op->device = memory;
-	op->order.late = true;
-	return rc;
-}
-
-/* How the bytes get to their memory. */
-static int find_way(struct sluice_op *op, const struct sluice_request *r)
-{
-	struct sl_device *memory = NULL, *device;
-	int rc = find_memory(r, &memory);
-
-	if (rc)
-		return rc;
-	if (!wants_stream(r)) {
-		rc = find_backend(op, memory, r);
-		return rc || !memory ? SL_MIN(rc, 0) : sl_staged_new(op, memory, SL_WAY_HOST, NULL);
-	}
-	device = sl_device_of_stream(r->stream, memory ? memory : sl_device_current());
-	if (!device)
-		return sl_fail(-EINVAL, "request: no device has this stream");
-	if (memory && memory != device)
-		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
-		               memory->name, device->name);
-	rc = device->ops->stream_check(device, r->stream);
-	if (!rc)
-		rc = find_backend(op, memory, r);
-	if (rc < 0)
-		return rc;
-	return sl_staged_new(op, device,
-	                     rc       ? SL_WAY_DEVICE
-	                     : memory ? SL_WAY_STREAM
-	                              : SL_WAY_DIRECT,
-	                     r->stream);
-}
-
 /* ---------------------------------------------------------------------------------- submission */
 
 static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_request *r,
@@ -170,7 +81,7 @@ static struct sluice_op *new_op(struct sluice_file *file, const struct sluice_re
 		return NULL;
 	}
 	op->detached = detached;
-	if (HAS_FIELD(r, user))
+	if (SL_REQUEST_HAS(r, user))
 		op->user = r->user;
 	return op;
 }
@@ -214,8 +125,8 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	if (op)
 		op->over = over;
 	/* What the library submits by itself is memory of the host: its threads ask no driver. */
-	if (!rc && !(over && !wants_stream(r)))
-		rc = find_way(op, r);
+	if (!rc && !(over && !sl_wants_stream(r)))
+		rc = sl_op_find_way(op, r);
 	if (!rc)
 		rc = op->on_stream ? sl_stream_enter(op, out) : enter(file, op, out);
 	if (rc) {
@@ -240,6 +151,26 @@ int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
 {
 	atomic_fetch_add(&file->ctx->operations, 1);
 	return submit_admitted(file, r, over, NULL);
+}
+
+int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
+                        const struct sluice_request *r, void (*over)(struct sluice_op *))
+{
+	struct sluice_op *op = new_op(file, r, true);
+	int rc = op ? copy_extents(op, r) : -ENOMEM;
+
+	if (!rc) {
+		op->over = over;
+		op->order.count = 0;
+		rc = sl_staged_new(op, staging, SL_WAY_HOST, NULL);
+	}
+	if (!rc) {
+		atomic_fetch_add(&file->ctx->operations, 1);
+		return enter(file, op, NULL);
+	}
+	if (op)
+		sl_op_unref(op);
+	return rc;
 }
 
 static int check_file(const struct sluice_file *file)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs as files. The bytes are memory: what the engine reads and writes here are copies by its workers, and
- * who has another file at the other end spares the copy, as that reads and writes the memory itself.
+ * Blobs as files. The bytes are memory: what the engine reads and writes here are copies by its workers, or by
+ * blob_device.c, and who has another file at the other end spares the copy, as that reads and writes the memory
+ * itself.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,6 +15,9 @@
 /* A single copy is shared among the workers, down to what is worth waking one for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
+/* A blob on a device is moved by so many pieces at once, and so many of these at a time. */
+#define DEVICE_PIECES 8
+#define DEVICE_DEPTH  4u
 
 /* ------------------------------------------------------------------------------ the connection */
 
@@ -112,8 +116,9 @@ struct blob_file {
 	sluice_blob *blob;
 	char *data;
 	uint64_t bytes;
-	int device; /* whose memory data is; -1: the host's */
-	bool made;  /* here, and sealed by the commit */
+	int device;                  /* whose memory data is; -1: the host's */
+	struct sl_blob_mover *mover; /* of a device's */
+	bool made;                   /* here, and sealed by the commit */
 };
 
 static struct blob_file *blob_file(struct sl_backend *backend)
@@ -185,6 +190,7 @@ static void blob_close(struct sl_backend *backend)
 {
 	struct blob_file *file = blob_file(backend);
 
+	sl_blob_mover_close(file->mover);
 	sluice_blob_release(file->blob);
 	if (file->shared)
 		shared_release(file->shared);
@@ -211,15 +217,17 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 		rc = options->flags & SLUICE_OPEN_WRITE ? make_blob(file, &b, options)
 		                                        : get_blob(file, &b);
 	free(b.text);
-	if (rc) {
-		if (file)
-			blob_close(&file->base);
-		return rc;
+	if (!rc) {
+		file->bytes = sluice_blob_size(file->blob);
+		file->device = sluice_blob_device(file->blob);
+		if (file->device >= 0)
+			rc = sl_blob_mover_open(core, file->device, &file->mover);
 	}
-	file->bytes = sluice_blob_size(file->blob);
-	file->device = sluice_blob_device(file->blob);
-	*out = &file->base;
-	return 0;
+	if (!rc)
+		*out = &file->base;
+	else if (file)
+		blob_close(&file->base);
+	return rc;
 }
 
 static int blob_commit(struct sl_backend *backend)
@@ -233,13 +241,20 @@ static int blob_commit(struct sl_backend *backend)
 
 static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	const struct sl_settings *settings = &blob_file(backend)->core->settings;
+	struct blob_file *file = blob_file(backend);
+	const struct sl_settings *settings = &file->core->settings;
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
 	                          .least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE),
 	                          .spread = SPREAD,
 	                          .depth = settings->operation_depth,
 	                          .all_or_none = true};
+	if (!file->mover)
+		return;
+	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
+	out->device = sl_blob_mover_device(file->mover);
+	out->piece_bytes *= DEVICE_PIECES;
+	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);
 }
 
 /* Whoever has the same blob by the same connection has it at the same place. */
@@ -272,12 +287,17 @@ static int blob_stat(struct sl_backend *backend, struct sluice_stat *out)
 
 /* ------------------------------------------------------------------------------- moving bytes */
 
+static bool reaches_beyond(const struct blob_file *file, uint64_t offset, uint64_t length)
+{
+	return offset > file->bytes || length > file->bytes - offset;
+}
+
 static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t length, uint64_t offset)
 {
 	struct blob_file *file = blob_file(backend);
 
 	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
-	if (file->device >= 0 || offset > file->bytes || length > file->bytes - offset)
+	if (file->mover || reaches_beyond(file, offset, length))
 		return -EAGAIN;
 	memcpy(data, file->data + offset, length);
 	return (int64_t)length;
@@ -298,32 +318,46 @@ static void piece_run(struct sl_task *task)
 	sl_piece_done(piece);
 }
 
-static void refuse(struct sl_piece *piece, int error, const char *message)
-{
-	piece->error = error;
-	piece->message = message ? strdup(message) : NULL;
-	sl_piece_done(piece);
-}
-
 static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
 	struct blob_file *file = blob_file(backend);
 
-	if (piece->offset > file->bytes || piece->length > file->bytes - piece->offset) {
-		refuse(piece, -EFBIG, NULL);
+	if (reaches_beyond(file, piece->offset, piece->length)) {
+		piece->error = -EFBIG;
+		sl_piece_done(piece);
 		return;
 	}
-	if (file->device >= 0) {
-		refuse(piece, -ENOTSUP,
-		       "the blob is memory of a device, which other files are read into and "
-		       "written "
-		       "from, and sluice_copy() copies (see memory in struct sluice_stat)");
+	if (file->mover) {
+		sl_blob_mover_submit(file->mover, piece, file->data + piece->offset);
 		return;
 	}
 	piece->task.home = (uintptr_t)piece->data / piece->length;
 	piece->task.urgent = piece->urgent;
 	piece->task.run = piece_run;
 	sl_pool_submit(file->core->pool, &piece->task);
+}
+
+/* Of a blob on a device. */
+static int blob_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
+                        struct sl_transfer *transfer, bool write)
+{
+	struct blob_file *file = blob_file(backend);
+	uint64_t offset = (uint64_t)transfer->offset;
+
+	(void)device;
+	if (reaches_beyond(file, offset, transfer->length))
+		return sl_fail(write ? -EFBIG : -EIO,
+		               "the blob has %" PRIu64 " bytes, and %zu from byte %" PRIu64
+		               " on were to be %s",
+		               file->bytes, transfer->length, offset, write ? "written" : "read");
+	return sl_blob_mover_enqueue(file->mover, stream, transfer, file->data + offset, write);
+}
+
+static int blob_passed(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
+                       char **message)
+{
+	(void)backend, (void)transfer, (void)write, (void)message;
+	return 0;
 }
 
 static int blob_sync(struct sl_backend *backend)
@@ -344,6 +378,8 @@ const struct sl_backend_ops sl_blob_ops = {
 	.size = blob_size,
 	.stat = blob_stat,
 	.read_now = blob_read_now,
+	.enqueue = blob_enqueue,
+	.passed = blob_passed,
 	.submit = blob_submit,
 	.sync = blob_sync,
 	.truncate = blob_truncate,

@@ -20,4 +20,18 @@ struct sl_blob_uri {
 /* 0; -EINVAL, -ENODEV with a sentence. Cleared by free(out->text). */
 int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out);
 
+/* ------------------------------------------------------- bytes of blobs on devices: blob_device.c */
+
+/* Moves pieces and transfers between such a blob and other memory. */
+struct sl_blob_mover;
+int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out);
+/* When nothing is in flight. NULL is allowed. */
+void sl_blob_mover_close(struct sl_blob_mover *mover);
+struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover);
+/* As sl_backend_ops.submit(); place: in the blob. */
+void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place);
+/* As sl_backend_ops.enqueue(). */
+int sl_blob_mover_enqueue(struct sl_blob_mover *mover, sluice_stream stream,
+                          const struct sl_transfer *transfer, char *place, bool write);
+
 #endif

@@ -535,7 +535,8 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
 	return sl_call_again(store, m, answer, fd, &again);
 }
 
-int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+/* Without a sentence, as those who do not want to know keep the one that they have. */
+static int tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 {
 	struct sl_wire *wire;
 	int rc;
@@ -545,7 +546,7 @@ int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	wire = store->turn == turn ? store->wire : NULL;
 	if (!wire) {
 		pthread_mutex_unlock(&store->mutex);
-		return sl_fail(-ESTALE, "the server was replaced");
+		return -ESTALE;
 	}
 	m->head.settled = settled(store);
 	wire->references++;
@@ -554,10 +555,17 @@ int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	pthread_mutex_lock(&store->mutex);
 	unref(wire);
 	pthread_mutex_unlock(&store->mutex);
-	return rc ? sl_fail(-ESTALE, "the server was replaced") : 0;
+	return rc ? -ESTALE : 0;
+}
+
+int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+{
+	int rc = tell(store, m, turn, fd);
+
+	return rc ? sl_fail(rc, "the server was replaced") : 0;
 }
 
 void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
 {
-	sl_tell_fd(store, m, turn, -1);
+	tell(store, m, turn, -1);
 }

@@ -7,7 +7,7 @@
 # A path of a socket is short.
 folder=$(mktemp -d "${TMPDIR:-/tmp}/sluice-blob.XXXXXX") || exit 1
 export SLUICE_STORE=$folder/socket
-"$SLUICED" --memory 256M &
+"$SLUICED" --memory 256M --device-memory emulated:0=100M &
 daemon=$!
 trap 'kill "$daemon" 2>/dev/null; rm -rf -- "$scratch" "$folder"' EXIT
 for ((i = 0; i < 500; i++)); do
@@ -30,6 +30,13 @@ remote() {
 		skip "this build has no http"
 	plain=http://127.0.0.1:$server_nginx/${PWD##*/}
 	fault=http://127.0.0.1:$server_plain
+}
+
+tidy() {
+	"$sluice" store ls --json |
+		python3 -c 'import json, sys
+for line in sys.stdin: print(json.loads(line)["name"], end="\0")' |
+		xargs -0r "$sluice" store rm
 }
 
 # Nothing is in the store, and nothing is being made.
@@ -145,15 +152,113 @@ what_cannot_become_a_blob_is_said() {
 	clean
 }
 
-memory_of_a_device_is_refused_as_long_as_the_store_has_none() {
+# place NAME PLACE: that is where the blob is.
+place() {
+	status 0 "$sluice" store stat --json "$1"
+	json out "j['place'] == '$2'"
+}
+
+a_blob_on_a_device_is_a_blob_as_any_other() {
+	local n device
+	for n in 1 4097 1048577 70000001; do
+		noise $n > from
+		for device in 0 1; do
+			rm -f to got
+			status 0 "$sluice" cp --device emulated:$device from store://a/b
+			place a/b emulated:$device
+			status 0 "$sluice" cp store://a/b to
+			same from to
+			"$sluice" cp -q store://a/b - | cmp -s - from || fail "$n bytes to a pipe"
+			status 0 "$sluice" store get a/b got
+			same from got
+			[ "$("$sluice" cp -qf --checksum store://a/b to | cut -d' ' -f1)" = \
+				"$("$sluice" cp -qf --checksum from to | cut -d' ' -f1)" ] || fail "checksum"
+			status 0 "$sluice" store rm a/b
+		done
+	done
+	noise 5000001 > from
+	status 0 "$sluice" cp from "store://b?device=emulated:1"
+	place b emulated:1
+	status 0 "$sluice" store rm b
+	clean
+}
+
+a_blob_is_moved_between_the_host_and_devices() {
+	local from to
+	noise 9000001 > bytes
+	for from in host emulated:0 emulated:1; do
+		status 0 "$sluice" cp --device $from bytes store://a
+		for to in host emulated:0 emulated:1; do
+			status 0 "$sluice" cp --device $to store://a store://b
+			place b $to
+			rm -f got
+			status 0 "$sluice" cp store://b got
+			same bytes got
+			status 0 "$sluice" store rm b
+		done
+		# Under its own name as well.
+		status 0 "$sluice" cp -f --device emulated:1 store://a store://a
+		place a emulated:1
+		"$sluice" cp -q store://a - | cmp -s - bytes || fail "$from"
+		status 0 "$sluice" store rm a
+	done
+	clean
+}
+
+memory_of_any_device_may_be_on_the_way_to_one() {
+	local through
+	noise 20000001 > from
+	for through in emulated:0 emulated:1; do
+		rm -f to
+		status 0 "$sluice" cp --through $through --device emulated:1 from store://a
+		status 0 "$sluice" cp --through $through --checksum store://a to
+		same from to
+		status 0 "$sluice" cp --through $through --device emulated:0 store://a store://b
+		"$sluice" cp -q store://b - | cmp -s - from || fail "through $through"
+		status 0 "$sluice" store rm a b
+	done
+	truncate -s 20M sparse
+	echo x >> sparse
+	status 0 "$sluice" cp --device emulated:0 sparse store://a
+	"$sluice" cp -q store://a - | cmp -s - sparse || fail "holes"
+}
+
+what_a_device_has_no_room_for_is_refused() {
 	noise 1000 > from
-	status 1 "$sluice" cp --device emulated:0 from store://x
-	says "not on device"
-	status 0 "$sluice" cp --device host from store://x
-	status 0 "$sluice" store rm x
+	truncate -s 120M large
+	status 1 "$sluice" cp --device emulated:0 large 'store://a%20b'
+	says "bytes of emulated:0 are needed"
+	status 0 "$sluice" cp --device emulated:1 large store://large
+	status 1 "$sluice" cp -f --device emulated:0 store://large store://a
+	says "bytes of emulated:0 are needed"
+	status 1 "$sluice" cp --device emulated:0 from 'store://a?public'
+	says "public"
+	status 0 "$sluice" cp --device host from store://a
+	status 1 "$sluice" cp --device emulated:0 from store://a
+	says "'a' is taken; use -f to overwrite it"
 	status 2 "$sluice" cp --device host from to
 	says "--device"
 	status 1 env LD_LIBRARY_PATH=/nowhere "$sluice" cp --device 7 from store://x
+	status 0 "$sluice" store rm a large
+	clean
+}
+
+a_blob_on_a_device_is_measured_as_a_file_is() {
+	local memory
+	noise 5000000 > from
+	status 0 "$sluice" cp --device emulated:1 from store://x
+	status 0 "$sluice" stat store://x
+	grep -q '^place  *emulated:1$' out || fail "$(cat out)"
+	for memory in host emulated:0 emulated:1; do
+		status 0 "$sluice" bench read store://x --memory $memory --repeat 2 --json
+		json out 'j["bytes"] == 5000000 and j["backend"] == "store"'
+	done
+	status 0 "$sluice" bench read store://x --memory emulated:1 --order stream --repeat 2 --json
+	status 1 "$sluice" bench read store://x --memory emulated:0 --order stream --repeat 2
+	says "both have to be of one device"
+	status 0 "$sluice" bench write 'store://x?device=emulated:0' -f --size 2M --repeat 2 --json
+	place x emulated:0
+	status 0 "$sluice" store rm x
 	clean
 }
 
@@ -208,6 +313,36 @@ an_object_of_a_server_becomes_a_blob() {
 	status 1 "$sluice" cp "$fault/b3/x?size=8000001&fault=status:500&times=1000" store://x
 	status 1 "$sluice" cp "$fault/b4/x?size=3000001&ranges=no&length=chunked&head=nolength" store://x
 	says "no length that is known"
+	clean
+}
+
+an_object_of_a_server_becomes_a_blob_on_a_device() {
+	remote
+	local n device
+	for n in 1 4097 20000001; do
+		noise $n > from
+		for device in 0 1; do
+			status 0 "$sluice" cp --device emulated:$device "$plain/from" store://x
+			place x emulated:$device
+			rm -f to back
+			status 0 "$sluice" cp store://x to
+			same from to
+			status 0 "$sluice" cp store://x "$plain/back"
+			same from back
+			status 0 "$sluice" store rm x
+		done
+	done
+	for ((i = 0; i < 8; i++)); do cat "$scratch/pattern"; done | head -c 8000001 > from
+	status 0 "$sluice" cp --device emulated:0 "$fault/d1/x?size=8000001&fault=reset:300000&times=3" store://x
+	status 0 "$sluice" cp -f --device emulated:1 "$fault/d2/x?size=8000001&ranges=no" store://x
+	rm to
+	status 0 "$sluice" store get x to
+	same from to
+	status 0 "$sluice" store rm x
+	status 1 "$sluice" cp --device emulated:0 "$fault/d3/x?size=8000001&fault=status:500&times=1000" store://x
+	timeout -s INT 1 env --default-signal=INT "$sluice" cp --device emulated:1 \
+		"$fault/d4/x?size=8000001&fault=stall:300000&times=1000" store://x 2> err
+	says "interrupted; 'store://x' was not written"
 	clean
 }
 

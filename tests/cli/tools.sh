@@ -86,6 +86,8 @@ run_cases() {
 			failed=$((failed + 1))
 			;;
 		esac
+		# What a case leaves behind is not the next one's.
+		declare -F tidy > /dev/null && tidy
 		chmod -R u+rwx "$scratch/$name" && rm -rf "${scratch:?}/$name"
 	done
 	echo "$passed passed, $failed failed, $skipped skipped"

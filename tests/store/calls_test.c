@@ -197,6 +197,9 @@ static void what_may_not_be_replaced_is_not(void **state)
 	assert_ok(sluice_blob_release_many(blobs, 2));
 	o.flags |= SLUICE_BLOB_RESERVE;
 	assert_refused(sluice_blob_create(d->store, "x", 10, -1, &o, &blobs[0]), EINVAL, "REPLACE");
+	/* Of those on devices none is public. */
+	if (ON_DEVICE)
+		return;
 	/* A private one by a public one, which then is there for others under this name. */
 	kept = put(d->store, "x", 10, 0);
 	assert_int_equal(

@@ -5,8 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
 #include "protocol/step.h"
+#include "store/daemon.h"
 #include "support/gpu.h"
 
 enum { HERE = 1 };

@@ -3,8 +3,8 @@
 #ifndef TESTS_STORE_RAW_H
 #define TESTS_STORE_RAW_H
 
-#include "store/daemon.h"
 #include "protocol/protocol.h"
+#include "store/daemon.h"
 
 int raw_connect(const struct daemon *d);
 bool raw_send(int fd, const void *data, size_t n);

@@ -6,7 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sluice/device.h"
 #include "sluice/store.h"
+#include "support/gpu.h"
 #include "support/support.h"
 
 static char folder[64];
@@ -66,17 +68,21 @@ void blobs_start(void)
 static void publish(const char *name, const char *path)
 {
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
+	int device = row->on_device ? gpu_device(0) : -1;
 	size_t n = file_length(path);
+	struct buffer b = buffer_new(n, 0);
 	sluice_store *store;
 	sluice_blob *blob;
 
 	o.flags = SLUICE_BLOB_REPLACE | SLUICE_BLOB_CACHE;
 	assert_ok(sluice_store_open(NULL, NULL, &store));
-	assert_ok(sluice_blob_create(store, name, n, -1, &o, &blob));
-	file_read(path, sluice_blob_mutable_data(blob), n, 0);
+	assert_ok(sluice_blob_create(store, name, n, device, &o, &blob));
+	file_read(path, b.data, n, 0);
+	assert_ok(sluice_copy(sluice_blob_mutable_data(blob), b.data, n));
 	assert_ok(sluice_blob_seal(blob));
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_store_close(store));
+	buffer_free(&b);
 }
 
 const char *blob_address(const char *path)

@@ -232,6 +232,8 @@ static bool chance(int choice, int always, int sometimes)
 
 static struct shadow *shadow_new(sluice_file *file, const struct sluice_request *r, bool detached)
 {
+	/* Streams reach a blob on a device with that device's memory, and with so many extents at most. */
+	bool there = row->on_device && row->order != HOST_ORDER;
 	struct shadow *s = calloc(1, sizeof(*s));
 	size_t at = GUARD;
 	bool beyond;
@@ -239,13 +241,17 @@ static struct shadow *shadow_new(sluice_file *file, const struct sluice_request 
 	s->user = r->user;
 	s->file = file;
 	s->read = r->kind == SLUICE_READ;
-	s->device = (int)draw(DEVICES);
+	s->device = there ? 0 : (int)draw(DEVICES);
 	s->stream = shim.streams[s->device][draw(STREAMS)];
 	s->on_stream =
 		may_be_on_stream(file, r, &beyond) && chance(row->order, STREAM_ORDER, ANY_ORDER);
 	s->whole = s->read && (detached || (beyond && r->count > 1));
-	if (!can_be_shadowed(r) || !chance(row->memory, DEVICE_MEMORY, ANY_MEMORY))
+	if (there && r->count > 64)
+		s->on_stream = false;
+	if (!can_be_shadowed(r) || !chance(row->memory, DEVICE_MEMORY, ANY_MEMORY)) {
+		s->on_stream &= !there;
 		return s;
+	}
 	s->count = r->count;
 	s->places = calloc(r->count, sizeof(*s->places));
 	for (size_t i = 0; i < r->count; i++) {

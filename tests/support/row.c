@@ -64,6 +64,25 @@ static const struct row rows[] = {
          .memory = ANY_MEMORY,
          .order = ANY_ORDER,
          .delays = true},
+	{"store_there", {CONFIG}, "store", .on_device = true},
+	{"store_there_small",
+         {SMALL_STAGING, .piece_bytes = 4096, .operation_depth = 2},
+         "store",
+         .on_device = true,
+         .delays = true},
+	{"store_there_any",
+         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         "store",
+         .on_device = true,
+         .memory = ANY_MEMORY,
+         .delays = true},
+	{"store_there_stream",
+         {SMALL_STAGING, .piece_bytes = 32 * KIB},
+         "store",
+         .on_device = true,
+         .memory = ANY_MEMORY,
+         .order = ANY_ORDER,
+         .delays = true},
 	{"auto_device", {CONFIG}, .memory = DEVICE_MEMORY},
 	{"auto_stream", {CONFIG}, .memory = DEVICE_MEMORY, .order = STREAM_ORDER},
 	{"auto_direct", {CONFIG}, .order = STREAM_ORDER},
@@ -269,7 +288,7 @@ void row_start(int argc, char **argv)
 		}
 		row = &rows[i];
 	}
-	if (row->memory != HOST_MEMORY || row->order != HOST_ORDER)
+	if (row->memory != HOST_MEMORY || row->order != HOST_ORDER || row->on_device)
 		row_start_devices();
 	if (row_is_store())
 		blobs_start();

@@ -43,6 +43,7 @@ struct row {
 	/* Files are read from nginx by this backend, or are blobs of the "store"; NULL: local files. */
 	const char *remote;
 	bool tls;
+	bool on_device;         /* of the "store": the blobs are memory of the first device */
 	enum row_memory memory; /* of the devices that SLUICE_TEST_DEVICE names */
 	enum row_order order;
 	bool delays; /* of the emulated devices, by the seed */

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How the bytes of a request get to their memory: what memory, stream and file it is about decides. */
+#include <errno.h>
+
+#include "io/io.h"
+
+/* The device that holds all memory of the request; NULL: the host does. */
+static int find_memory(const struct sluice_request *r, struct sl_device **out)
+{
+	struct sl_device *device = NULL;
+	bool first = true;
+
+	for (size_t i = 0; i < r->count; i++) {
+		struct sl_device *found;
+
+		if (!r->extents[i].length)
+			continue;
+		found = sl_device_of_memory(r->extents[i].data);
+		if (!first && found != device)
+			return sl_fail(
+				-EINVAL,
+				"request: extent %zu is memory of %s, and those before it of %s", i,
+				found ? found->name : "the host",
+				device ? device->name : "the host");
+		device = found;
+		first = false;
+	}
+	*out = device;
+	return 0;
+}
+
+/*
+ * Whether the backend moves the bytes to and from the device's memory itself: as sl_backend_ops.takes(). Not on
+ * streams that are not one stream, but one of each context or thread.
+ */
+static int find_backend(struct sluice_op *op, struct sl_device *memory,
+                        const struct sluice_request *r)
+{
+	struct sl_backend *backend = op->file->backend;
+	int rc;
+
+	if (!memory || !backend->ops->takes)
+		return 0;
+	if (sl_wants_stream(r) &&
+	    (!op->ctx->core.settings.cufile_streams || (uintptr_t)r->stream <= SL_COMMON_STREAMS ||
+	     !sl_transfers_fit(op)))
+		return 0;
+	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE);
+	if (rc <= 0)
+		return rc;
+	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
+	op->device = memory;
+	op->order.late = true;
+	return rc;
+}
+
+/* What a stream of the device can reach: its memory, and the host's that is registered with it. */
+static int check_registered(struct sluice_op *op, struct sl_device *device)
+{
+	for (size_t i = 0; i < op->count; i++) {
+		const struct sluice_extent *e = &op->extents[i];
+
+		if (e->length && !device->ops->registered(device, e->data, e->length))
+			return sl_fail(
+				-ENOTSUP,
+				"extent %zu: in stream order '%s', which is memory of %s, is "
+				"copied to and from pinned memory only (sluice_pinned_alloc)",
+				i, op->file->uri, device->name);
+	}
+	return 0;
+}
+
+/* The file is memory of a device: the backend has others copy it. */
+static int find_place(struct sluice_op *op, struct sl_device *memory)
+{
+	struct sl_staging *staging;
+	int rc = sl_context_get_staging(op->ctx, op->file->limits.device, &staging);
+
+	op->device = memory;
+	return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
+}
+
+/* The same in stream order: the stream is given the copies. */
+static int find_stream_place(struct sluice_op *op, const struct sluice_request *r,
+                             struct sl_device *memory, struct sl_device *device)
+{
+	struct sl_device *place = op->file->limits.device;
+	struct sl_staging *staging;
+	int rc;
+
+	if (device != place)
+		return sl_fail(
+			-ENOTSUP,
+			"'%s' is memory of %s, and the stream is of %s: in stream order both "
+			"have to be of one device",
+			op->file->uri, place->name, device->name);
+	if (!sl_transfers_fit(op))
+		return sl_fail(-E2BIG,
+		               "'%s' is memory of a device: a stream is given %d copies at once, "
+		               "each of 1 GiB or less",
+		               op->file->uri, SL_TRANSFERS_MOST);
+	rc = memory ? 0 : check_registered(op, device);
+	if (!rc)
+		rc = sl_context_get_staging(op->ctx, place, &staging);
+	op->device = place;
+	return rc ? rc : sl_staged_new(op, staging, SL_WAY_DEVICE, r->stream);
+}
+
+static int find_host_way(struct sluice_op *op, const struct sluice_request *r,
+                         struct sl_device *memory)
+{
+	struct sl_staging *staging;
+	int rc;
+
+	if (op->file->limits.device)
+		return find_place(op, memory);
+	rc = find_backend(op, memory, r);
+	if (rc || !memory)
+		return SL_MIN(rc, 0);
+	rc = sl_context_get_staging(op->ctx, memory, &staging);
+	return rc ? rc : sl_staged_new(op, staging, SL_WAY_HOST, NULL);
+}
+
+static int find_stream_way(struct sluice_op *op, const struct sluice_request *r,
+                           struct sl_device *memory)
+{
+	struct sl_device *place = op->file->limits.device;
+	struct sl_device *likely = memory ? memory : place ? place : sl_device_current();
+	struct sl_device *device = sl_device_of_stream(r->stream, likely);
+	struct sl_staging *staging;
+	enum sl_way way;
+	int rc;
+
+	if (!device)
+		return sl_fail(-EINVAL, "request: no device has this stream");
+	if (memory && memory != device)
+		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
+		               memory->name, device->name);
+	rc = device->ops->stream_check(device, r->stream);
+	if (!rc && place)
+		return find_stream_place(op, r, memory, device);
+	if (!rc)
+		rc = find_backend(op, memory, r);
+	if (rc < 0)
+		return rc;
+	way = rc ? SL_WAY_DEVICE : memory ? SL_WAY_STREAM : SL_WAY_DIRECT;
+	rc = sl_context_get_staging(op->ctx, device, &staging);
+	return rc ? rc : sl_staged_new(op, staging, way, r->stream);
+}
+
+int sl_op_find_way(struct sluice_op *op, const struct sluice_request *r)
+{
+	struct sl_device *memory = NULL;
+	int rc = find_memory(r, &memory);
+
+	if (rc)
+		return rc;
+	return sl_wants_stream(r) ? find_stream_way(op, r, memory) : find_host_way(op, r, memory);
+}
