@@ -311,6 +311,7 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
                    const struct sl_seal_item *item, const struct sl_record *record, bool seal)
 {
 	struct sl_catalogue *catalogue = ticket->peer->owner->catalogue;
+	struct sl_blob_record made;
 	int rc;
 
 	if (!record)
@@ -328,7 +329,11 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 			return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
 			               "there is no place left for metadata");
 	}
-	sl_catalogue_set_flags(catalogue, ticket->slot, item->flags);
+	/* It may have been pinned, or unpinned, by its name. */
+	sl_catalogue_record(catalogue, ticket->slot, &made);
+	sl_catalogue_set_flags(catalogue, ticket->slot,
+	                       (item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
+	                               (made.flags & SLUICE_BLOB_PIN));
 	return 0;
 }
 

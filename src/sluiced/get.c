@@ -208,6 +208,11 @@ static bool try_again(struct sl_server *server, struct sl_wait *wait)
 		if (sl_key_find(server, wait->peer, &wait->keys[0], false, &owner, &slot)) {
 			outcome = NOT_THERE;
 		} else if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED) {
+			struct sl_blob_record record;
+
+			sl_catalogue_record(owner->catalogue, slot, &record);
+			sl_catalogue_set_flags(owner->catalogue, slot,
+			                       record.flags | SLUICE_BLOB_PIN);
 			sl_peer_done(server, wait->peer, wait->serial);
 			return true;
 		} else {
@@ -241,29 +246,35 @@ void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 	}
 }
 
+/* Not one of the same name, or id, that is another user's. */
+static bool means(struct sl_server *server, const struct sl_wait *wait,
+                  const struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_owner *found;
+	uint32_t at;
+
+	return !sl_key_find(server, wait->peer, &wait->keys[wait->missing], false, &found, &at) &&
+	       found == owner && at == slot;
+}
+
 void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error)
 {
-	struct sl_blob_record record;
 	char text[SL_TEXT_BYTES];
 
 	snprintf(text, sizeof(text), "%s", sluice_last_message());
-	sl_catalogue_record(owner->catalogue, slot, &record);
 	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
 	     link = next) {
 		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
 		const struct sl_key *key = &wait->keys[wait->missing];
 
 		next = link->next;
-		if (!wait->disk || !is_key(key, &record))
+		if (!wait->disk || !means(server, wait, owner, slot))
 			continue;
 		if (key->id)
 			sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
 			        (unsigned long long)key->id, text);
 		else
 			sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
-		if (wait->pin)
-			sl_catalogue_set_flags(owner->catalogue, slot,
-			                       record.flags & ~(uint32_t)SLUICE_BLOB_PIN);
 		sl_peer_refuse(server, wait->peer, wait->serial, error);
 		sl_wait_free(server, wait);
 	}
@@ -342,10 +353,11 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
 	                                              : sl_reopen(own);
 	if (fd < 0) {
+		rc = fd == -1 ? -errno : fd;
 		if (region->device >= 0)
 			sl_device_drop(server, peer, region);
 		sl_peer_refuse(server, peer, serial,
-		               sl_fail(fd, "cannot open memory: %s", sl_error_text(fd)));
+		               sl_fail(rc, "cannot open memory: %s", sl_error_text(rc)));
 		return;
 	}
 	sl_store_step("server: memory");
@@ -369,11 +381,13 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 
 	for (uint32_t slot = 0; slot < owner->top; slot++) {
 		const struct sl_region *region = owner->blobs[slot].region;
-		enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
+		enum sl_entry_state state;
 		struct sl_blob_record record;
 
-		if (!region || region->origin != request->region ||
-		    (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY))
+		if (!region || region->origin != request->region)
+			continue;
+		state = sl_catalogue_state(owner->catalogue, slot);
+		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
 		sl_catalogue_record(owner->catalogue, slot, &record);
 		if (record.place.offset != request->offset)

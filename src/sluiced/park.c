@@ -16,6 +16,9 @@
 #define VAIN_NS INT64_C(1000000000)
 /* After a look in vain, because releases are not told. */
 #define LOOK_NS INT64_C(10000000)
+/* How much longer than a look took it is until the next: a look passes over everything there is, and whatever any
+ * client does may be worth one. */
+#define LOOK_REST 8
 
 struct sl_park {
 	struct sl_list link;      /* spill->parks */
@@ -110,6 +113,7 @@ int sl_park_return(struct sl_server *server, struct sl_region *region)
 	if (!park)
 		return -ENOMEM;
 	park->region = region;
+	park->deadline = park->since + PATIENCE_NS;
 	region->copy->parked = true;
 	return 0;
 }
@@ -157,7 +161,7 @@ static int try_one(struct sl_server *server, struct sl_park *park)
 	int rc;
 
 	if (!park->peer)
-		return sl_spill_return(server, &park->region);
+		return sl_spill_return(server, &park->region, sl_now() >= park->deadline);
 	memcpy(&server->in, park->request, park->bytes);
 	rc = sl_blob_try_create(server, park->peer);
 	/* If it is a device that is short now the next one need not wait for this. */
@@ -198,9 +202,10 @@ void sl_park_run(struct sl_server *server)
 	struct sl_spill *spill = server->spill;
 	int64_t now = sl_now();
 
-	if (!spill->look && now < spill->look_at) {
-		if (spill->look_at != SL_FOREVER)
-			sl_server_at(server, spill->look_at);
+	if (now < spill->rest_look || (!spill->look && now < spill->look_at)) {
+		if (spill->look || spill->look_at != SL_FOREVER)
+			sl_server_at(server,
+			             SL_MAX(spill->rest_look, spill->look ? now : spill->look_at));
 		return;
 	}
 	spill->look = false;
@@ -215,6 +220,7 @@ void sl_park_run(struct sl_server *server)
 	}
 	if (sl_list_empty(&spill->parks))
 		return;
+	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;
 	/* And for deadlines. */
 	spill->look_at = now + LOOK_NS * (spill->writing || spill->reading ? 100 : 1);
 	sl_server_at(server, spill->look_at);

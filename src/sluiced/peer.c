@@ -18,6 +18,7 @@
 
 #define HELLO_NS   INT64_C(5000000000)
 #define PIN_NS     INT64_C(1000000000)
+#define REST_NS    INT64_C(50000000)
 #define REFERENCES 16384
 
 #define PEER_PIDFD 77 /* SO_PEERPIDFD, of Linux 6.5 */
@@ -111,6 +112,37 @@ static void turn_away(struct sl_server *server, int fd, int error)
 	close(fd);
 }
 
+/* The one who has said nothing for the longest time makes room. */
+static void close_stranger(struct sl_server *server)
+{
+	sl_peer_close(server, SL_CONTAINER(server->strangers.next, struct sl_peer, link), true);
+}
+
+/* No descriptor is left. Without strangers those who come wait for a while, and the loop is not woken for them. */
+static void make_descriptors(struct sl_server *server)
+{
+	if (server->stranger_count) {
+		close_stranger(server);
+		return;
+	}
+	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->vault->listener, NULL);
+	server->listen_at = server->now + REST_NS;
+	sl_server_at(server, server->listen_at);
+}
+
+static void listen_again(struct sl_server *server, int64_t now)
+{
+	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &server->listener};
+
+	if (!server->listen_at)
+		return;
+	if (now >= server->listen_at &&
+	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->vault->listener, &event))
+		server->listen_at = 0;
+	else
+		sl_server_at(server, SL_MAX(server->listen_at, now + REST_NS));
+}
+
 void sl_peer_accept(struct sl_server *server)
 {
 	int fd = accept4(server->vault->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
@@ -119,18 +151,19 @@ void sl_peer_accept(struct sl_server *server)
 	socklen_t size = sizeof(who);
 	struct sl_peer *peer;
 
-	if (fd < 0)
+	if (fd < 0) {
+		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+			make_descriptors(server);
 		return;
+	}
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) ||
 	    !admitted(server->settings, who.uid)) {
 		turn_away(server, fd,
 		          sl_fail(-EACCES, "user %u is not admitted", (unsigned)who.uid));
 		return;
 	}
-	/* The one who has said nothing for the longest time makes room. */
 	if (server->stranger_count >= SL_STRANGERS)
-		sl_peer_close(server, SL_CONTAINER(server->strangers.next, struct sl_peer, link),
-		              true);
+		close_stranger(server);
 	peer = peer_new();
 	if (!peer) {
 		close(fd);
@@ -234,6 +267,7 @@ void sl_peer_free_dead(struct sl_server *server)
 
 void sl_peer_expire(struct sl_server *server, int64_t now)
 {
+	listen_again(server, now);
 	while (!sl_list_empty(&server->strangers)) {
 		struct sl_peer *peer = SL_CONTAINER(server->strangers.next, struct sl_peer, link);
 

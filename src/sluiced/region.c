@@ -19,8 +19,6 @@
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
 /* New memory of this size takes longer to be touched than any sweep does. */
 #define LARGE (UINT64_C(1) << 20)
-/* What is freed at a time: less than a millisecond. */
-#define CUT_BYTES (UINT64_C(2) << 20)
 
 static unsigned class_of(uint64_t range_bytes)
 {
@@ -197,19 +195,19 @@ int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t byte
 
 	if (sl_park_is_before(server, owner))
 		return -EINPROGRESS;
+	/* For what can never be nobody's memory has to go. */
+	if (bytes > settings->user_bytes)
+		rc = 0;
 	while (rc > 0 && (server->memory_bytes + bytes > settings->memory_bytes ||
 	                  owner->bytes + bytes > settings->user_bytes)) {
-		int64_t over = SL_MAX(
-			(int64_t)(server->memory_bytes + bytes - settings->memory_bytes -
-		                  server->remains_bytes),
-			(int64_t)(owner->bytes + bytes - settings->user_bytes - owner->remains));
+		uint64_t over =
+			SL_MAX((int64_t)(server->memory_bytes + bytes - settings->memory_bytes),
+		               (int64_t)(owner->bytes + bytes - settings->user_bytes));
 
-		if (over <= 0)
-			return -EINPROGRESS;
 		own = owner->bytes + bytes > settings->user_bytes;
-		if (!sl_regions_reclaim(server, (uint64_t)over) &&
-		    !evict(server, owner, (uint64_t)over))
-			rc = sl_spill_room(server, own ? owner : NULL, (uint64_t)over);
+		if (!sl_regions_reclaim(server, own ? owner : NULL, over) &&
+		    !evict(server, owner, over))
+			rc = sl_spill_room(server, own ? owner : NULL, over);
 	}
 	if (rc < 0)
 		return rc;
@@ -278,74 +276,20 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
 }
 
-/* Whoever still has it mapped shall not keep the memory. What is sealed against writing stays with those who have
- * it. */
-static void cut(struct sl_server *server, uint32_t row, uint64_t at, uint64_t bytes)
-{
-	(void)!fallocate(sl_vault_fd(server->vault, row),
-	                 FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)at, (off_t)bytes);
-}
-
-static void drop_memory(struct sl_server *server, struct sl_owner *owner, uint32_t row,
-                        uint64_t bytes)
-{
-	sl_vault_drop(server->vault, row);
-	server->memory_bytes -= bytes;
-	owner->bytes -= bytes;
-	sl_spill_look(server);
-}
-
-void sl_remains_run(struct sl_server *server)
-{
-	struct sl_remains *remains;
-
-	if (sl_list_empty(&server->remains))
-		return;
-	remains = SL_CONTAINER(server->remains.next, struct sl_remains, link);
-	cut(server, remains->row, remains->at, SL_MIN(remains->bytes - remains->at, CUT_BYTES));
-	remains->at += CUT_BYTES;
-	sl_store_step("server: a piece is free");
-	/* The next piece comes after what others have said meanwhile. */
-	sl_server_at(server, 0);
-	if (remains->at < remains->bytes)
-		return;
-	server->remains_bytes -= remains->bytes;
-	remains->owner->remains -= remains->bytes;
-	drop_memory(server, remains->owner, remains->row, remains->bytes);
-	sl_list_remove(&remains->link);
-	free(remains);
-}
-
-/* Much of it takes its time; it is only worth it if others can wait for room meanwhile. */
-static bool give_piecewise(struct sl_server *server, const struct sl_region *region)
-{
-	struct sl_remains *remains;
-
-	if (!server->spill || region->bytes <= CUT_BYTES)
-		return false;
-	remains = calloc(1, sizeof(*remains));
-	if (!remains)
-		return false;
-	remains->owner = region->owner;
-	remains->row = region->row;
-	remains->bytes = region->bytes;
-	sl_list_append(&server->remains, &remains->link);
-	server->remains_bytes += region->bytes;
-	region->owner->remains += region->bytes;
-	sl_server_at(server, 0);
-	return true;
-}
-
 static void give_memory(struct sl_server *server, struct sl_region *region)
 {
+	int fd = sl_vault_fd(server->vault, region->row);
+
 	unlink_free(region);
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
-	if (give_piecewise(server, region))
-		return;
-	cut(server, region->row, 0, region->bytes);
-	drop_memory(server, region->owner, region->row, region->bytes);
+	/* Whoever still has it mapped shall not keep the memory. */
+	sl_memory_release(server, fd, region->bytes);
+	sl_vault_drop(server->vault, region->row);
+	server->memory_bytes -= region->bytes;
+	region->owner->bytes -= region->bytes;
+	sl_spill_look(server);
 }
 
 void sl_region_free(struct sl_server *server, struct sl_region *region)
@@ -473,17 +417,22 @@ static uint64_t reclaim_from(struct sl_server *server, struct sl_list *list, uin
 	return freed;
 }
 
-uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
+uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of, uint64_t bytes)
 {
 	uint64_t freed = 0;
 
-	sl_list_each (link, &server->owners)
-		freed += reclaim_from(server, &SL_CONTAINER(link, struct sl_owner, link)->warm,
-		                      bytes > freed ? bytes - freed : 0);
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+
+		if (!of || owner == of)
+			freed += reclaim_from(server, &owner->warm,
+			                      bytes > freed ? bytes - freed : 0);
+	}
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+		bool its = peer->owner && (!of || peer->owner == of);
 
-		for (unsigned i = 0; i < SL_CLASSES && peer->owner; i++)
+		for (unsigned i = 0; i < SL_CLASSES && its; i++)
 			freed += reclaim_from(server, &peer->slabs[i],
 			                      bytes > freed ? bytes - freed : 0);
 	}

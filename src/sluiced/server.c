@@ -199,7 +199,6 @@ static int loop(struct sl_server *server)
 		for (int i = 0; i < count; i++)
 			dispatch(server, events[i].data.ptr, events[i].events);
 		timers(server);
-		sl_remains_run(server);
 		if (server->spill)
 			sl_park_run(server);
 		sl_peer_free_dead(server);
@@ -256,7 +255,6 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
 	sl_list_init(&server->waits);
-	sl_list_init(&server->remains);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
 		sl_list_init(&server->regions[i]);
 		sl_list_init(&server->tickets[i]);

@@ -14,6 +14,7 @@
 #define SL_SLUICED_SERVER_H
 
 #include <limits.h>
+#include <pthread.h>
 #include <sys/types.h>
 
 #include "catalogue/catalogue.h"
@@ -78,8 +79,7 @@ struct sl_owner {
 		*by_id; /* the first blob whose id has that rest, or SL_NO_SLOT; as many as slots */
 	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
 	unsigned warm_count;
-	uint64_t bytes;   /* of its regions */
-	uint64_t remains; /* of those, given up and not free yet */
+	uint64_t bytes; /* of its regions */
 	unsigned peers;
 	uint32_t top;                    /* slots from this one on were never used */
 	uint64_t created, sealed, dying; /* entries */
@@ -155,14 +155,6 @@ struct sl_blob {
 	unsigned lent; /* to how many clients of other users */
 	uint32_t next; /* of those whose ids have the same rest */
 	uint64_t id;   /* 0: the slot is free */
-};
-
-/* Memory that was given up, and is freed piece by piece; it counts until then. */
-struct sl_remains {
-	struct sl_list link; /* server->remains */
-	struct sl_owner *owner;
-	uint32_t row;
-	uint64_t bytes, at; /* what comes before it is free */
 };
 
 /* What somebody waits to read from us. */
@@ -258,6 +250,24 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
+/* Descriptors that may take their time to be closed. */
+struct sl_strays {
+	bool begun; /* of the server's thread */
+	pthread_mutex_t mutex;
+	struct sl_list waiting; /* guarded by mutex */
+	unsigned threads;       /* the same */
+};
+
+/* Ends with the process. */
+struct sl_release {
+	bool running; /* the thread; of the server's */
+	pthread_mutex_t mutex;
+	pthread_cond_t more; /* signalled for each piece */
+	/* Guarded by mutex: what is to be given back, and how much that is, with what the thread is at. */
+	struct sl_list pieces;
+	uint64_t bytes;
+};
+
 struct sl_server {
 	struct sl_server *before; /* of which this process is a copy; not looked at */
 	struct sl_vault *vault;
@@ -274,9 +284,8 @@ struct sl_server {
 	int64_t begun, timer; /* when something is due; SL_FOREVER */
 	int64_t alarm_at;     /* when the loop is woken, at that time or before it */
 	int64_t sweep_at, look_at;
-	struct sl_spill *spill; /* NULL: nothing is spilled */
-	struct sl_list remains; /* of struct sl_remains */
-	uint64_t remains_bytes;
+	int64_t listen_at; /* nobody is let in before, because no descriptor was left; 0: at any time */
+	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	uint64_t device_limits[SL_PLACES_MOST];
@@ -288,6 +297,8 @@ struct sl_server {
 		 * there too. 0: it does not. */
 		int error;
 	} device_waits;
+	struct sl_strays strays;
+	struct sl_release release;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
 	struct {
 		uint64_t seals, gets, deletes, dropped, requests, refused;
@@ -340,7 +351,7 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                  struct sl_owner *owner, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
-/* Strangers who have not said what they are in time. */
+/* Strangers who have not said what they are in time; and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 /* A second descriptor for the same memory, that can only be read. -errno. */
@@ -378,16 +389,14 @@ int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region
 void sl_region_leave(struct sl_server *server, struct sl_region *region);
 /* It is there again, in new memory, by another number. On failure nothing has changed. */
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
-/* Frees a piece of what was given up. */
-void sl_remains_run(struct sl_server *server);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 /* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
 int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
 /* Nobody has it mapped for writing any more. */
 void sl_region_part(struct sl_server *server, struct sl_region *region);
-/* Gives kept memory back until so many bytes are; how many. */
-uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
+/* Gives kept memory back, of a user or of all (NULL), until so many bytes are; how many. */
+uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of, uint64_t bytes);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
 
@@ -410,12 +419,19 @@ void sl_device_count_leaving(struct sl_server *server, const struct sl_region *r
 int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
                         uint64_t bytes);
 
+/* ------------------------------------------------------------------------------------- release */
+
+/* Takes the memory from whoever may have it mapped still, soon. Does not keep fd. */
+void sl_memory_release(struct sl_server *server, int fd, uint64_t bytes);
+/* Closes memory that a client has sent, and that may be gone with that. */
+void sl_memory_close(struct sl_server *server, int fd);
+
 /* -------------------------------------------------------------------------------------- stray */
 
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
 /* Closes one without waiting for whatever that may wait for. */
-void sl_stray_close(int fd);
+void sl_stray_close(struct sl_server *server, int fd);
 
 /* -------------------------------------------------------------------------------- device_wait */
 

@@ -117,12 +117,19 @@ static uint32_t power_of_two(uint32_t n)
 static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
 {
 	char text[SLUICE_BLOB_PLACE_BYTES];
+	unsigned domain, bus, slot, function;
+	int end = 0;
 
 	if (!length || length >= sizeof(text))
 		argp_error(state, "--device-memory: '%.*s' is no device", (int)length, name);
 	memcpy(text, name, length);
 	text[length] = '\0';
-	if (strspn(text, "0123456789") < length) {
+	/* As other tools write such an address, with capitals or more zeros. */
+	if (sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end) == 4 &&
+	    (size_t)end == length) {
+		snprintf(place, SLUICE_BLOB_PLACE_BYTES, "%04x:%02x:%02x.%x", domain, bus, slot,
+		         function);
+	} else if (strspn(text, "0123456789") < length) {
 		if (sl_name_check(text, sizeof(text), false))
 			argp_error(state, "--device-memory: %s", sluice_last_message());
 		strcpy(place, text);
@@ -153,8 +160,12 @@ static void add_budget(struct argp_state *state, struct sl_server_settings *sett
 
 static void find_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
-	if (!realpath(text, folder) || access(folder, R_OK | W_OK | X_OK))
+	struct stat st;
+
+	if (!realpath(text, folder) || stat(folder, &st) || access(folder, R_OK | W_OK | X_OK))
 		argp_error(state, "--spill: '%s': %s", text, strerror(errno));
+	else if (!S_ISDIR(st.st_mode))
+		argp_error(state, "--spill: '%s' is no folder", text);
 }
 
 static void add_user(struct argp_state *state, struct sl_server_settings *settings,
@@ -263,6 +274,8 @@ int main(int argc, char **argv)
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version_hook = print_version;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);
+	if (settings.spill_bytes < UINT64_MAX && !settings.spill[0])
+		errx(EXIT_USAGE, "--spill-limit: without --spill nothing is spilled");
 	if (!settings.memory_bytes)
 		settings.memory_bytes = machine_memory() / 2;
 	if (!settings.user_bytes || settings.user_bytes > settings.memory_bytes)

@@ -103,7 +103,8 @@ static void find_candidates(struct sl_server *server, const struct sl_owner *own
 			if (!owner || region->owner == owner)
 				consider(server, c, region);
 		}
-	qsort(c->v, c->count, sizeof(*c->v), by_idle);
+	if (c->count)
+		qsort(c->v, c->count, sizeof(*c->v), by_idle);
 }
 
 static bool is_whole(const struct sl_region *region)

@@ -53,7 +53,7 @@ struct sl_copy {
 struct sl_spill {
 	struct sl_source source;
 	int socket; /* to the spiller; -1: there is none */
-	pid_t pid;  /* of the last one; 0: it was waited for */
+	pid_t pid;  /* of the last one; 0: there was none */
 	struct sl_list
 		copies; /* whole ones, and nobody is at them; those of what came back last are last */
 	struct sl_list busy; /* the spiller is at them */
@@ -61,6 +61,7 @@ struct sl_spill {
 	struct sl_park *turn; /* whose turn it is to take room */
 	bool look;            /* there may be room */
 	int64_t look_at;      /* or by then */
+	int64_t rest_look;    /* nobody looks before */
 	uint64_t run;         /* number of the last look */
 	int64_t moved_at;     /* when a region left, or came back, the last time */
 	int64_t rest_until;   /* nothing is written after a failure */
@@ -167,7 +168,7 @@ bool sl_park_has_time(const struct sl_server *server);
 /* Those that can have it now. */
 void sl_park_run(struct sl_server *server);
 /* It is the turn of a region's return: starts to read it. -EINPROGRESS: not yet; else it is over. *where
- * becomes NULL if the region goes meanwhile. */
-int sl_spill_return(struct sl_server *server, struct sl_region *const *where);
+ * becomes NULL if the region goes meanwhile. late: it does not wait for room any more. */
+int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late);
 
 #endif

@@ -77,7 +77,7 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	return 0;
 }
 
-int sl_spill_return(struct sl_server *server, struct sl_region *const *where)
+int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late)
 {
 	const struct sl_region *region = *where;
 	int rc = -EINPROGRESS;
@@ -87,6 +87,9 @@ int sl_spill_return(struct sl_server *server, struct sl_region *const *where)
 	/* What is deleted may go while room is made. */
 	if (!*where)
 		return 0;
+	/* For the disk it waits as long as that takes. */
+	if (rc == -EINPROGRESS && late && server->spill->reading < SL_COPIES_AT_ONCE)
+		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
 	if (!rc)
 		rc = read_copy(server, *where);
 	if (rc && rc != -EINPROGRESS)

@@ -20,9 +20,9 @@ int sl_spiller_start(struct sl_server *server)
 	pid_t parent;
 	int pair[2];
 
-	/* If the one before is still dying, the next time. */
-	if (spill->pid && waitpid(spill->pid, NULL, WNOHANG) > 0)
-		spill->pid = 0;
+	/* Those before; one that is still dying, the next time. The server has no other children that last. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return sl_fail(-errno, "cannot make a pair of sockets: %s", sl_error_text(-errno));
 	parent = getpid();
@@ -45,9 +45,14 @@ int sl_spiller_start(struct sl_server *server)
 		close(pair[0]);
 		return sl_fail(-errno, "cannot make a process to spill: %s", sl_error_text(-errno));
 	}
+	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, pair[0], &event)) {
+		int error = errno;
+
+		/* It ends with the other end of its socket. */
+		close(pair[0]);
+		return sl_fail(-error, "cannot watch a descriptor: %s", sl_error_text(-error));
+	}
 	spill->socket = pair[0];
-	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, spill->socket, &event))
-		return sl_fail(-errno, "cannot watch a descriptor: %s", sl_error_text(-errno));
 	return 0;
 }
 

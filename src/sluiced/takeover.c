@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What a server finds that another one has left: by the ledger, which descriptors; by the catalogues, which
- * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server that knew who was making them. Memory that somebody may still have
- * mapped for writing is not used for new blobs.
+ * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server
+ * that knew who was making them. Memory that somebody may still have mapped for writing is not used for new blobs.
  */
 #include <errno.h>
 
@@ -72,7 +72,7 @@ static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32
 		return;
 	sl_catalogue_record(owner->catalogue, slot, &record);
 	sl_owner_add(owner, slot, record.key.id);
-	owner->top = slot + 1;
+	owner->top = SL_MAX(owner->top, slot + 1);
 	switch (sl_catalogue_state(owner->catalogue, slot)) {
 	case SL_ENTRY_SEALED:
 	case SL_ENTRY_AWAY:
@@ -99,7 +99,12 @@ static void settle(struct sl_server *server, struct sl_owner *owner)
 	uint32_t slots = sl_segment_slots(owner->segment);
 
 	for (uint32_t slot = 0; slot < slots; slot++)
-		settle_slot(server, owner, slot);
+		if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_DYING)
+			settle_slot(server, owner, slot);
+	/* Then what is on its way out: something else may lie in the place of what was given up before its seal. */
+	for (uint32_t slot = 0; slot < slots; slot++)
+		if (!owner->blobs[slot].id)
+			settle_slot(server, owner, slot);
 	owner->sweep = true;
 }
 

@@ -51,6 +51,13 @@ static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
 	return n;
 }
 
+/* It cannot be told what it waits for: if it has not gone, it connects again. Its end is seen later: whoever tells
+ * somebody something goes on with what it was at. */
+static void give_up(struct sl_peer *peer)
+{
+	shutdown(peer->fd, SHUT_RDWR);
+}
+
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
 	struct sl_pending *pending;
@@ -61,8 +68,11 @@ void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_messa
 		return;
 	}
 	if (!peer->waiting) {
-		if (send_now(peer->fd, m, m->head.bytes, fd) >= 0 || errno != EAGAIN) {
-			/* If it has gone, epoll says so. */
+		bool sent = send_now(peer->fd, m, m->head.bytes, fd) >= 0;
+
+		if (sent || errno != EAGAIN) {
+			if (!sent)
+				give_up(peer);
 			if (fd >= 0)
 				close(fd);
 			return;
@@ -72,8 +82,7 @@ void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_messa
 	if (!pending) {
 		if (fd >= 0)
 			close(fd);
-		/* Its end is seen later: whoever tells somebody something goes on with what it was at. */
-		shutdown(peer->fd, SHUT_RDWR);
+		give_up(peer);
 		return;
 	}
 	pending->fd = fd;
@@ -121,9 +130,11 @@ static void writable(struct sl_server *server, struct sl_peer *peer)
 	while (!sl_list_empty(&peer->out)) {
 		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
 
-		if (send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0 &&
-		    errno == EAGAIN)
-			return;
+		if (send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0) {
+			if (errno == EAGAIN)
+				return;
+			give_up(peer);
+		}
 		drop_one(&pending->link);
 	}
 	if (peer->lost)
@@ -203,7 +214,7 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* Descriptors that came with a message: how many. The first one is kept. */
-static unsigned take_descriptors(struct msghdr *message, int *first)
+static unsigned take_descriptors(struct sl_server *server, struct msghdr *message)
 {
 	unsigned count = 0;
 
@@ -216,9 +227,9 @@ static unsigned take_descriptors(struct msghdr *message, int *first)
 
 			memcpy(&fd, CMSG_DATA(h) + at, sizeof(fd));
 			if (count++)
-				sl_stray_close(fd);
+				sl_stray_close(server, fd);
 			else
-				*first = fd;
+				server->offered = fd;
 		}
 	}
 	return count;
@@ -255,7 +266,7 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	/* With a message of no bytes, too, which looks like the end. */
-	descriptors = n >= 0 ? take_descriptors(&message, &server->offered) : 0;
+	descriptors = n >= 0 ? take_descriptors(server, &message) : 0;
 	if (n <= 0 || check_received(server, &message, (size_t)n, descriptors)) {
 		/* What it says is no request, so that there is nothing to answer but this. */
 		if (n > 0)
@@ -265,7 +276,7 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 		handle(server, peer);
 	}
 	if (server->offered >= 0)
-		sl_stray_close(server->offered);
+		sl_stray_close(server, server->offered);
 	server->offered = -1;
 }
 

@@ -54,6 +54,11 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
+	/* It is pinned when it is there. */
+	if (server->in.one.on && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY) {
+		sl_get_await(server, peer, serial, &server->in.one.key, true);
+		return;
+	}
 	sl_catalogue_record(owner->catalogue, slot, &record);
 	if (server->in.one.on)
 		record.flags |= SLUICE_BLOB_PIN;
@@ -61,10 +66,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
 	sl_catalogue_set_flags(owner->catalogue, slot, record.flags);
 	sl_spill_look(server);
-	if (server->in.one.on && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
-		sl_get_await(server, peer, serial, &server->in.one.key, true);
-	else
-		sl_peer_done(server, peer, serial);
+	sl_peer_done(server, peer, serial);
 }
 
 /* --------------------------------------------------------------------------------- stat, list */

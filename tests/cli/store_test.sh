@@ -178,6 +178,16 @@ wrong_usage_ends_with_2() {
 	status 2 "$SLUICED" --memory none
 	status 2 "$SLUICED" --memory 101%
 	status 2 "$SLUICED" word
+	touch file
+	chmod +x file
+	status 2 "$SLUICED" --spill file
+	status 2 "$SLUICED" --spill nowhere
+	status 2 "$SLUICED" --spill-limit 1G
+	says "without --spill"
+	status 2 "$SLUICED" --device-memory emulated:0
+	# As nvidia-smi has it, and as the kernel does.
+	status 2 "$SLUICED" --device-memory 00000000:FB:00.0=1G --device-memory 0000:fb:00.0=1G
+	says "0000:fb:00.0 twice"
 	status 0 "$SLUICED" --help
 	status 0 "$SLUICED" --version
 	status 1 "$sluice" store ls --socket "$folder/nobody"

@@ -1,6 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When memory, blobs or connections are short. */
-#include "store/daemon.h"
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/raw.h"
 
 static void memory_that_is_short_is_named(void **state)
 {
@@ -104,6 +112,38 @@ static void caches_go_first_but_not_what_is_held_or_pinned(void **state)
 	assert_idle(d->store);
 }
 
+static void what_was_pinned_while_it_was_made_stays_so(void **state)
+{
+	struct sluice_blob_options options = {.size = sizeof(options),
+	                                      .flags = SLUICE_BLOB_RESERVE | SLUICE_BLOB_CACHE};
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	struct daemon *d = *state;
+	sluice_blob *blob;
+
+	assert_ok(sluice_blob_create(d->store, "x", 100, place(), &options, &blob));
+	assert_ok(sluice_blob_pin(d->store, "x", 1));
+	assert_ok(sluice_blob_seal(blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_stat(d->store, "x", &info));
+	assert_true(info.flags & SLUICE_BLOB_PIN);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_idle(d->store);
+}
+
+static void for_what_can_never_be_nothing_goes(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *blob;
+
+	assert_ok(sluice_blob_release(put(d->store, "cache", 20 * MIB, SLUICE_BLOB_CACHE)));
+	assert_refused(try_put(d->store, "huge", 65 * MIB, 0, &blob), ENOSPC,
+	               ON_DEVICE ? "user" : "in use");
+	assert_int_equal(sluice_blob_exists(d->store, "cache"), 1);
+	assert_int_equal(stats_of(d->store).dropped, 0);
+	assert_ok(sluice_blob_delete(d->store, "cache"));
+	assert_idle(d->store);
+}
+
 static void a_user_has_so_many_blobs(void **state)
 {
 	struct daemon *d = *state;
@@ -147,6 +187,134 @@ static void a_user_has_so_many_connections(void **state)
 	assert_ok(sluice_store_close(stores[0]));
 }
 
+static double seconds_of(pid_t pid)
+{
+	struct timespec used;
+	clockid_t clock;
+
+	assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+	assert_int_equal(clock_gettime(clock, &used), 0);
+	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
+}
+
+static void who_finds_no_descriptor_left_costs_no_time(void **state)
+{
+	struct daemon *d = *state;
+	pid_t server = daemon_server(d, 0);
+	struct rlimit before, few = {0, 0};
+	sluice_store *store;
+	int silent[20];
+	double used;
+
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &before), 0);
+	few.rlim_max = before.rlim_max;
+	/* None more than there are. */
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
+	for (size_t i = 0; i < COUNT_OF(silent); i++)
+		silent[i] = raw_connect(d);
+	sleep_ms(100);
+	used = seconds_of(server);
+	sleep_ms(400);
+	assert_true(seconds_of(server) - used < 0.1);
+	/* Those who are there are served meanwhile. */
+	assert_int_equal(stats_of(d->store).clients, 1);
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
+	store = daemon_connect(d);
+	assert_ok(sluice_store_close(store));
+	for (size_t i = 0; i < COUNT_OF(silent); i++)
+		close(silent[i]);
+}
+
+#define GIVEN (192 * MIB)
+
+/* What the kernel needs to take so much memory back. */
+static double time_to_give_back(void)
+{
+	int fd = memfd_create("memory", MFD_CLOEXEC);
+	double begun;
+	void *at;
+
+	assert_int_equal(ftruncate(fd, GIVEN), 0);
+	at = mmap(NULL, GIVEN, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	assert_true(at != MAP_FAILED);
+	memset(at, 1, GIVEN);
+	munmap(at, GIVEN);
+	begun = seconds_now();
+	close(fd);
+	return seconds_now() - begun;
+}
+
+struct taker {
+	sluice_store *store;
+	_Atomic int done;
+	int rc;
+};
+
+static void *take_all(void *argument)
+{
+	struct sluice_blob_options options = {.size = sizeof(options), .flags = SLUICE_BLOB_COLD};
+	struct taker *taker = argument;
+	sluice_blob *blob;
+
+	taker->rc = sluice_blob_create(taker->store, "all", 200 * MIB, -1, &options, &blob);
+	if (!taker->rc)
+		sluice_blob_release(blob);
+	sleep_ms(50);
+	atomic_store(&taker->done, 1);
+	return NULL;
+}
+
+/* The slowest request of one client while kept memory is given back because another one wants it. */
+static double slowest_meanwhile(void)
+{
+	struct sluice_blob_options cold = {.size = sizeof(cold), .flags = SLUICE_BLOB_COLD};
+	double slowest = 0, begun;
+	struct taker taker = {.done = 0};
+	struct daemon *d;
+	sluice_blob *blob;
+	pthread_t thread;
+
+	daemon_setup((void **)&d);
+	taker.store = daemon_connect(d);
+	assert_ok(sluice_blob_create(d->store, "given", GIVEN, -1, &cold, &blob));
+	memset(sluice_blob_mutable_data(blob), 1, GIVEN);
+	assert_ok(sluice_blob_seal(blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "given"));
+	pthread_create(&thread, NULL, take_all, &taker);
+	while (!atomic_load(&taker.done)) {
+		begun = seconds_now();
+		stats_of(d->store);
+		slowest = seconds_now() - begun > slowest ? seconds_now() - begun : slowest;
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(taker.rc, 0);
+	assert_ok(sluice_store_close(taker.store));
+	daemon_teardown((void **)&d);
+	return slowest;
+}
+
+static void nobody_waits_while_memory_is_given_back(void **state)
+{
+	static const char *const options[] = {"--memory", "256M", NULL};
+	const char *const *before = daemon_options;
+	double least = 1e9, needed = time_to_give_back();
+
+	(void)state;
+	if (ON_DEVICE)
+		SKIP("memory of a device is not the server's to give back");
+	daemon_options = options;
+	for (int i = 0; i < 5 && least >= needed / 3; i++) {
+		double slowest = slowest_meanwhile();
+
+		least = slowest < least ? slowest : least;
+	}
+	daemon_options = before;
+	print_message("%.1f ms to give it back, %.1f ms the slowest request\n", needed * 1e3,
+	              least * 1e3);
+	assert_true(least < needed / 3);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {
@@ -156,8 +324,12 @@ int main(int argc, char **argv)
 		daemon_test(memory_of_what_was_deleted_is_used_before_new_one),
 		daemon_test(what_a_client_might_need_next_is_not_kept_from_others),
 		daemon_test(caches_go_first_but_not_what_is_held_or_pinned),
+		daemon_test(what_was_pinned_while_it_was_made_stays_so),
+		daemon_test(for_what_can_never_be_nothing_goes),
 		daemon_test(a_user_has_so_many_blobs),
 		daemon_test(a_user_has_so_many_connections),
+		daemon_test(who_finds_no_descriptor_left_costs_no_time),
+		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
 	};
 
 	row_start(1, argv);
