@@ -368,6 +368,21 @@ static int check_blob_source(const struct cli_end *source, struct sluice_open_op
 	return 0;
 }
 
+/* This process makes no other blob, which the rest of common memory would be for. */
+static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
+                      struct cli_end *out)
+{
+	char *alone = cli_blob_option(strdup(uri), "alone", NULL);
+	int rc = -ENOMEM;
+
+	if (alone)
+		rc = open_remote(ctx, alone, options, out);
+	else
+		warnx("out of memory");
+	free(alone);
+	return rc;
+}
+
 static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
                      struct sluice_open_options *options, struct cli_end *out)
 {
@@ -375,7 +390,7 @@ static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end 
 	int rc = check_blob_source(source, options);
 
 	if (rc == 0)
-		rc = open_remote(ctx, uri, options, out);
+		rc = open_alone(ctx, uri, options, out);
 	if (rc == 0 && sluice_stat(out->file, &st) == 0) {
 		out->memory = st.memory;
 		out->place = st.device;

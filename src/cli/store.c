@@ -78,6 +78,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "too few arguments");
 		if (o->argument_count > o->most)
 			argp_error(state, "too many arguments: '%s'", o->arguments[o->most]);
+		if (o->prometheus && (o->json || o->argument_count))
+			argp_error(state, "--prometheus: of the daemon only, and not with --json");
 		return 0;
 	default:
 		return ARGP_ERR_UNKNOWN;
@@ -195,7 +197,8 @@ static const struct word {
          cli_store_ls, 0, 1},
 	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
          put_options, put, 2, 2, true},
-	{"get", "NAME FILE", "Writes the bytes of the blob NAME to FILE, '-' for standard output.",
+	{"get", "NAME FILE",
+         "Writes the bytes of the blob NAME to FILE, which is overwritten; '-': standard output.",
          get_options, get, 2, 2, true},
 	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
          rm_options, rm, 1, UINT32_MAX},
@@ -247,6 +250,10 @@ int cli_store(int argc, char **argv)
 
 	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
 		print_overview(stdout);
+		return CLI_OK;
+	}
+	if (!strcmp(wanted, "--version") || !strcmp(wanted, "-V")) {
+		printf("sluice %s\n", sluice_version());
 		return CLI_OK;
 	}
 	for (size_t i = 0; i < WORDS; i++)

@@ -183,9 +183,9 @@ static const struct figure {
 	}
 	FIGURE(memory_limit, BYTES, "memory that blobs may take"),
 	FIGURE(memory_bytes, BYTES, "memory taken"),
-	FIGURE(blob_bytes, BYTES, "of it by blobs"),
-	FIGURE(leased_bytes, BYTES, "of it with clients, for blobs to come"),
-	FIGURE(warm_bytes, BYTES, "of it kept for the next blobs"),
+	FIGURE(blob_bytes, BYTES, "memory of blobs"),
+	FIGURE(leased_bytes, BYTES, "memory with clients, for blobs to come"),
+	FIGURE(warm_bytes, BYTES, "memory kept for the next blobs"),
 	FIGURE(sealed, NOW, "blobs"),
 	FIGURE(created, NOW, "blobs not sealed yet"),
 	FIGURE(dying, NOW, "blobs deleted and still held"),
@@ -196,10 +196,10 @@ static const struct figure {
 	FIGURE(deletes, EVER, "blobs deleted"),
 	FIGURE(dropped, EVER, "blobs dropped because memory was short"),
 	FIGURE(spilled, NOW, "blobs spilled to files"),
-	FIGURE(spilled_bytes, BYTES, "in files"),
-	FIGURE(spill_limit, BYTES, "that may be in files"),
+	FIGURE(spilled_bytes, BYTES, "bytes in files"),
+	FIGURE(spill_limit, BYTES, "bytes that may be in files"),
 	FIGURE(spills, EVER, "blobs spilled because memory was short"),
-	FIGURE(returns, EVER, "of those, brought back"),
+	FIGURE(returns, EVER, "blobs brought back from files"),
 	FIGURE(spill_failures, EVER, "files not written, or not read"),
 	FIGURE(requests, EVER, "requests"),
 	FIGURE(refused, EVER, "requests answered by an error"),
@@ -213,7 +213,9 @@ static void print_figure(const struct figure *figure, uint64_t value)
 {
 	char text[CLI_TEXT];
 
-	if (figure->kind == BYTES)
+	if (figure->kind == BYTES && value == UINT64_MAX)
+		printf("%-40s as many as there is place for\n", figure->meaning);
+	else if (figure->kind == BYTES)
 		printf("%-40s %s\n", figure->meaning, cli_size_format(value, text));
 	else if (figure->kind == TIME)
 		printf("%-40s %.0f s\n", figure->meaning, (double)value / 1e9);

@@ -332,7 +332,8 @@ int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_
 		             bytes, sl_server_place(server, device), quota, holders);
 	else
 		rc = sl_fail(-ENOSPC, "%" PRIu64 " bytes of %s are needed, of %" PRIu64 ": %s",
-		             bytes, sl_server_place(server, device), limit, holders);
+		             bytes, sl_server_place(server, device), limit,
+		             holders[0] ? holders : "nobody has any");
 	coming = find_coming(server, owner, device);
 	if (beyond(all->bytes - coming.all, bytes, limit) ||
 	    beyond(own->bytes - coming.own, bytes, quota))

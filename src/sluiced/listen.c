@@ -30,6 +30,18 @@ int sl_listen_inherited(void)
 	return FIRST_SOCKET;
 }
 
+/* What is no socket is somebody's file, which was named by mistake. */
+static int check_path(const char *path)
+{
+	struct stat at;
+
+	if (!lstat(path, &at) && !S_ISSOCK(at.st_mode))
+		return sl_fail(-EEXIST,
+		               "cannot listen at '%s': something else than a socket is there",
+		               path);
+	return 0;
+}
+
 /* Whoever has the lock may replace the socket. */
 static int take_lock(const char *path, int *out)
 {
@@ -80,7 +92,9 @@ int sl_listen_at(const char *path, bool for_all, int *out, int *lock)
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
-	rc = take_lock(path, lock);
+	rc = check_path(path);
+	if (!rc)
+		rc = take_lock(path, lock);
 	if (rc)
 		return rc;
 	rc = bind_to(path, for_all, out);

@@ -158,14 +158,25 @@ static void add_budget(struct argp_state *state, struct sl_server_settings *sett
 	settings->budget_count++;
 }
 
+/* A folder in which files can be made; one that is full now may have place later. */
 static void find_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
+	char path[PATH_MAX + 32];
 	struct stat st;
+	int fd;
 
-	if (!realpath(text, folder) || stat(folder, &st) || access(folder, R_OK | W_OK | X_OK))
+	if (!realpath(text, folder) || stat(folder, &st))
 		argp_error(state, "--spill: '%s': %s", text, strerror(errno));
 	else if (!S_ISDIR(st.st_mode))
 		argp_error(state, "--spill: '%s' is no folder", text);
+	snprintf(path, sizeof(path), "%s/.sluice-spill-XXXXXX", folder);
+	fd = mkostemp(path, O_CLOEXEC);
+	if (fd >= 0) {
+		unlink(path);
+		close(fd);
+	} else if (errno != ENOSPC) {
+		argp_error(state, "--spill: cannot make a file in '%s': %s", text, strerror(errno));
+	}
 }
 
 static void add_user(struct argp_state *state, struct sl_server_settings *settings,
@@ -173,6 +184,8 @@ static void add_user(struct argp_state *state, struct sl_server_settings *settin
 {
 	const struct passwd *found = getpwnam(text);
 
+	if (!found && (text[0] < '0' || text[0] > '9'))
+		argp_error(state, "--allow-user: there is no user '%s'", text);
 	if (settings->user_count == SL_USERS_MOST)
 		argp_error(state, "--allow-user: more than %d users", SL_USERS_MOST);
 	settings->users[settings->user_count++] =

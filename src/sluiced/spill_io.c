@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +116,9 @@ static int begin(sluice_context *context, const char *folder, struct work *work)
 		options.expected_size = work->extents[work->count - 1].offset +
 		                        work->extents[work->count - 1].length;
 	rc = sluice_open(context, path, &options, &work->open);
+	if (rc == -ENOSPC)
+		return sl_fail(rc, "no place for %" PRIu64 " bytes: %s", options.expected_size,
+		               sl_error_text(rc));
 	if (rc)
 		return rc;
 	request.kind = writes ? SLUICE_WRITE : SLUICE_READ;

@@ -98,7 +98,7 @@ int sluice_store_close(sluice_store *store)
 		return rc;
 	handles = atomic_load(&store->handles);
 	if (handles)
-		return sl_fail(-EBUSY, "%u blobs and watches are held", handles);
+		return sl_fail(-EBUSY, "%u blobs, tensors or watches of it are held", handles);
 	if (sl_devices_of(store)) {
 		sl_promises_wait(sl_devices_of(store));
 		if (!sl_devices_stop(store))

@@ -145,7 +145,8 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	if (!rc)
 		rc = sl_name_check(name, SL_NAME_BYTES, true);
 	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
-		rc = sl_fail(-EINVAL, "a blob of %zu bytes", request->bytes);
+		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes",
+		             request->bytes);
 	if (!rc && request->device != -1)
 		rc = check_device(request->device, options.flags);
 	if (!rc && request->device != -1)

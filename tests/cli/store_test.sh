@@ -194,6 +194,58 @@ wrong_usage_ends_with_2() {
 	says "nobody"
 	status 1 "$SLUICED" --socket "$SLUICE_STORE"
 	says "already"
+	status 2 "$SLUICED" --socket "$folder/other" --spill-limit 1G
+	says "without --spill"
+	status 2 "$SLUICED" --socket "$folder/other" --spill /proc
+	says "cannot make a file"
+	status 2 "$SLUICED" --socket "$folder/other" --allow-user "no one"
+	says "there is no user 'no one'"
+	status 2 "$sluice" store stat --json --prometheus
+	status 0 "$sluice" store --version
+}
+
+a_file_at_the_path_of_the_socket_stays() {
+	local n
+	mkdir here
+	echo precious > here/file
+	ln -s file here/link
+	for n in here/file here/link here; do
+		status 1 "$SLUICED" --socket $n
+		says "something else than a socket"
+	done
+	holds here file link
+	[ "$(cat here/file)" = precious ] || fail "the file was written to"
+	[ ! -e here.lock ] || fail "a lock was left"
+}
+
+small_blobs_of_many_processes_take_little() {
+	local other=$folder/little
+	"$SLUICED" --memory 1M --device-memory emulated:0=2M --socket "$other" &
+	trap "kill $!" EXIT
+	echo x > file
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --socket "$other" > /dev/null 2>&1 && break
+		sleep 0.02
+	done
+	for ((i = 0; i < 20; i++)); do
+		status 0 "$sluice" store put --socket "$other" "small/$i" file
+	done
+	status 0 "$sluice" store stat --socket "$other" --json
+	json out 'j["memory_bytes"] == 20 * 4096'
+	head -c 3M /dev/zero > large
+	status 1 "$sluice" cp --device emulated:0 large "store://x?socket=$other"
+	says "nobody has any"
+}
+
+without_a_limit_as_much_is_spilled_as_there_is_place() {
+	local other=$folder/unlimited
+	"$SLUICED" --memory 4M --spill "$folder/spill" --socket "$other" &
+	trap "kill $!" EXIT
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --socket "$other" > out 2> err && break
+		sleep 0.02
+	done
+	grep -q "may be in files .* as many as there is place for" out || fail "$(cat out)"
 }
 
 run_cases
