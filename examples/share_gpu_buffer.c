@@ -82,15 +82,15 @@ static void consume(sluice_store *store, int device, const char *name)
 
 	/* The bytes are the device's, and read-only: a kernel can read them where they are. */
 	check(sluice_copy_on(own, sluice_blob_data(blob), n, stream));
+	/* Behind that the blob is held no more. Nothing here waits, and nobody takes the bytes from under the stream. */
+	check(sluice_blob_release_on(blob, stream));
+	check(sluice_blob_delete(store, name));
 	check(sluice_copy_on(numbers, own, n, stream));
 	check(sluice_stream_synchronize(device, stream));
 	for (int64_t i = 0; i < metadata.shape[0]; i++)
 		sum += numbers[i];
 	printf("%.0f\n", sum);
 
-	/* Not before the stream has done with it. */
-	sluice_blob_release(blob);
-	check(sluice_blob_delete(store, name));
 	check(sluice_pinned_free(numbers));
 	check(sluice_device_free(own));
 	check(sluice_stream_free(stream));

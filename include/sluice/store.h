@@ -79,8 +79,8 @@ SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_opt
                                  sluice_store **out);
 
 /*
- * -EBUSY, and nothing happens, while blobs or watches of it are held. Waits for seals in stream order that are
- * under way: for their streams; and unmaps memory of devices, which may wait for what those were given. NULL is
+ * -EBUSY, and nothing happens, while blobs, tensors or watches of it are held. Waits for seals and releases in stream
+ * order that are under way: for their streams; and unmaps memory of devices, which may wait for what those were given. NULL is
  * allowed.
  */
 SLUICE_API int sluice_store_close(sluice_store *s);
@@ -129,7 +129,7 @@ enum sluice_blob_flags {
 	SLUICE_BLOB_PIN = 1 << 4,
 	/* Its seal takes the name from a sealed blob of this user that has it, which is deleted: whoever gets
 	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
-	 * by a seal of its own (-EINVAL). A public one takes no name from one that is not: -EEXIST. */
+	 * by a seal of its own (-EINVAL, also in stream order). A public one takes no name from one that is not: -EEXIST. */
 	SLUICE_BLOB_REPLACE = 1 << 5,
 	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
 	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
@@ -203,7 +203,8 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
 /*
  * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
  * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
- * it was. -EBUSY: see SLUICE_BLOB_PUBLIC. -ECONNRESET: the server was replaced, the blob is lost.
+ * it was, but that the memory of a public one is read-only by then. -EBUSY: see SLUICE_BLOB_PUBLIC. -ECONNRESET: the
+ * server was replaced, the blob is lost.
  * -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
@@ -289,10 +290,22 @@ SLUICE_API int sluice_blob_get_metadata(const sluice_blob *b, struct sluice_blob
 
 /*
  * Gives up the handle, with the bytes. A blob that is not sealed is aborted: its name is free, and its
- * memory. NULL is allowed. Always 0, but for -ECHILD.
+ * memory. NULL is allowed. Always 0, but for -ECHILD. The caller sees to it that no stream has to do with the bytes
+ * any more, or uses sluice_blob_release_on(): what nobody holds is unmapped once it is deleted, and a driver does
+ * not wait for a stream that still copies from there, but fails it; and memory of the host is given to other blobs.
  */
 SLUICE_API int sluice_blob_release(sluice_blob *b);
 SLUICE_API int sluice_blob_release_many(sluice_blob *const *v, size_t count);
+/*
+ * The same in stream order: the call returns at once, the handle is the caller's no more, and the blob is held until
+ * the stream has done all it was given before; one that is not sealed by then is aborted then. A blob on the host, too.
+ * One that sluice_blob_seal_on() was called for is sealed all the same. The stream is a device's; where it is one that
+ * every device has, the device is that which the blob was got for, or is on. sluice_store_close() waits for it. If the device
+ * fails the blob is released soon after. If the store has made no blob on the stream's device yet, the call may wait for all that
+ * the device was given before. After an error the handle is as it was. -EINVAL: the stream is captured, or no
+ * device's. -ENOTSUP: the device has no stream order. -EIO: it has failed. -ENOMEM. NULL is allowed.
+ */
+SLUICE_API int sluice_blob_release_on(sluice_blob *b, sluice_stream stream);
 
 /*
  * The blob as a tensor that other libraries take without a copy: of version 0 a DLManagedTensor, of

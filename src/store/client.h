@@ -37,6 +37,7 @@ struct sl_view {
 	struct sl_references *own;
 	struct sl_reader reader;
 	uint64_t store, session;
+	uint64_t turn; /* of the server that gave it */
 };
 
 struct sl_mapping {
@@ -66,7 +67,7 @@ struct sluice_store {
 	char path[108];
 	unsigned patience_ms;
 	size_t cache_bytes, device_cache_bytes;
-	_Atomic unsigned handles; /* blobs and watches */
+	_Atomic unsigned handles; /* the caller's: of blobs, tensors and watches */
 	pthread_mutex_t opening;
 	_Atomic(struct sl_devices *) devices; /* NULL: none. Set once, with opening */
 	pthread_mutex_t mutex;
@@ -77,7 +78,8 @@ struct sluice_store {
 	bool connecting;
 	uint32_t serial;
 	uint32_t user;
-	uint64_t turn;    /* of the server */
+	/* Of the server: counts those that this store was connected to; the upper half, their keepers. */
+	uint64_t turn;
 	int64_t heard_at; /* the tick in which an answer came last */
 	struct sl_list mappings[SL_MAPPING_BUCKETS];
 	struct sl_list idle; /* mappings, the one that was used least recently first */
@@ -93,6 +95,7 @@ struct sl_call {
 	union sl_message *m;
 	uint32_t serial;
 	uint64_t turn; /* of the server that it went to */
+	uint32_t user; /* as that calls us */
 	pthread_cond_t changed;
 	bool sent, done;
 	int rc;
@@ -114,10 +117,9 @@ struct sluice_blob {
 	uint64_t start; /* in its range; not 0 only in memory of this process */
 	/* Of a seal in stream order. Guarded by devices->mutex, but for the first. */
 	struct {
-		bool asked;    /* for one; the caller's */
-		bool waits;    /* it is under way */
-		bool released; /* and the caller's handle is gone */
-		int rc;        /* of the last one, and its sentence, or NULL */
+		bool asked; /* for one; the caller's */
+		bool waits; /* it is under way */
+		int rc;     /* of the last one, and its sentence, or NULL */
 		char *text;
 	} promise;
 	/* After it, if it is our user's: what the catalogue says. Else it was lent. */
@@ -165,12 +167,17 @@ void sl_wire_close(sluice_store *store);
 bool sl_wire_alive(sluice_store *store);
 
 /*
- * Sends m as a request and waits for the answer, which then is in m. 0: it is of that type. -ECONNRESET: the
- * server was replaced under way, and whether it has done what it was asked nobody knows. Other errors are the
+ * Sends m as a request, to the server of that turn (0: whichever) or to none, and waits for the answer, which then is
+ * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, and whether it has done what it was asked nobody knows. Other errors are the
  * server's, with its sentence. After 0 sl_call_end() is to be called when what the answer names was taken.
  */
-int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                  struct sl_call *call);
+int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                     uint64_t turn, struct sl_call *call);
+static inline int sl_call_begin(sluice_store *store, union sl_message *m,
+                                enum sl_message_type answer, struct sl_call *call)
+{
+	return sl_call_begin_at(store, m, answer, 0, call);
+}
 void sl_call_end(sluice_store *store, struct sl_call *call);
 /* The same as one, with as many tries as there are servers. */
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd);
@@ -190,7 +197,14 @@ bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m
 struct sl_wire *sl_wire_acquire(sluice_store *store);
 void sl_wire_release(sluice_store *store, struct sl_wire *wire);
 
+/* Whether two servers have one keeper: then regions, blobs and slots are the same to both; tickets never are. */
+static inline bool sl_same_keeper(uint64_t turn, uint64_t other)
+{
+	return turn >> 32 == other >> 32;
+}
 struct sl_view *sl_view_acquire(sluice_store *store);
+/* That of a server; NULL: there is another keeper. */
+struct sl_view *sl_view_acquire_of(sluice_store *store, uint64_t turn);
 void sl_view_release(struct sl_view *view);
 
 /* ------------------------------------------------------------------------------------ mapping */
@@ -199,9 +213,9 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 {
 	return &store->mappings[region % SL_MAPPING_BUCKETS];
 }
-/* A region of the host's memory, mapped. -ESTALE: the server does not know it. */
-int sl_mapping_acquire(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
-                       struct sl_mapping **out);
+/* A region of the host's memory, mapped; as the server of that turn knows it. -ESTALE: the one there is now does not. */
+int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
+                       bool keep_fd, struct sl_mapping **out);
 /* keep: it may come in useful again. */
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool keep);
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
@@ -220,7 +234,8 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 sluice_blob *sl_blob_new(sluice_store *store);
 /* Gives it up when the last reference is gone. */
 void sl_blob_unref(sluice_blob *blob);
-void sl_blob_free(sluice_blob *blob);
+/* The same with a handle, or a tensor: after that the store may be closed. */
+void sl_blob_let_go(sluice_blob *blob);
 /* The same after a failure, whose sentence stays. */
 void sl_blob_give_up(sluice_blob *blob, int rc);
 /* A handle of what is asked for, without memory. */

@@ -99,15 +99,6 @@ sluice_blob *sl_blob_new(sluice_store *store)
 	return blob;
 }
 
-void sl_blob_free(sluice_blob *blob)
-{
-	if (!blob->promise.released)
-		atomic_fetch_sub(&blob->store->handles, 1);
-	free(blob->promise.text);
-	free(blob->own_record);
-	free(blob);
-}
-
 static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
 	unsigned known = ((SLUICE_BLOB_REPLACE << 1) - 1) | SLUICE_BLOB_COLD,
@@ -170,7 +161,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	if (options.metadata)
 		rc = sluice_blob_set_metadata(blob, options.metadata);
 	if (rc)
-		sl_blob_free(blob);
+		sl_blob_let_go(blob);
 	else
 		*out = blob;
 	return rc;
@@ -191,8 +182,8 @@ static bool lease_from_stock(sluice_blob *blob)
 void sl_lease_end(sluice_blob *blob, bool again)
 {
 	const struct sl_place *place = &blob->lease.place;
-	bool common = place->capacity <= SMALL_BYTES ||
-	              (blob->post && place->capacity < place->region_bytes);
+	bool common =
+		blob->post ? place->capacity < place->region_bytes : place->capacity <= SMALL_BYTES;
 	/* A large one is others' again at once. */
 	bool stock = again && !blob->entered && !blob->own_record &&
 	             !(blob->flags & SLUICE_BLOB_PUBLIC) && common;
@@ -204,15 +195,25 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	blob->lease.ticket = 0;
 }
 
-static int fill_request(const sluice_blob *blob, struct sl_create_item *item)
+/* turn: of the server that it is for; 0: any. -ECONNRESET: there are two. */
+static int fill_request(const sluice_blob *blob, struct sl_create_item *item, uint64_t *turn)
 {
+	uint64_t knows;
+	int rc;
+
 	item->bytes = blob->bytes;
 	item->device = -1;
 	item->kind = blob->kind;
 	item->flags = blob->flags;
 	if (blob->flags & SLUICE_BLOB_RESERVE)
 		strcpy(item->name, blob->name);
-	return blob->post ? sl_post_number(blob->store, blob->post, &item->device) : 0;
+	if (!blob->post)
+		return 0;
+	rc = sl_post_number(blob->store, blob->post, &item->device, &knows);
+	if (!rc && *turn && *turn != knows)
+		return -ECONNRESET;
+	*turn = knows;
+	return rc;
 }
 
 /* Leases for all that have none, in one call. */
@@ -230,13 +231,14 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 	if (!n)
 		return 0;
 	do {
-		unsigned i = 0;
+		uint64_t turn = 0;
 
 		sl_message_begin(&m, SL_CREATE, 0, n);
-		for (rc = 0; !rc && i < n; i++)
-			rc = fill_request(without[i], &m.create.items[i]);
+		rc = 0;
+		for (unsigned i = 0; !rc && i < n; i++)
+			rc = fill_request(without[i], &m.create.items[i], &turn);
 		if (!rc)
-			rc = sl_call_begin(store, &m, SL_LEASES, &call);
+			rc = sl_call_begin_at(store, &m, SL_LEASES, turn, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -279,7 +281,7 @@ static int map_blob(sluice_blob *blob)
 	if (blob->post)
 		rc = make_blob(blob);
 	else
-		rc = sl_mapping_acquire(blob->store, place->region, true, is_public,
+		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true, is_public,
 		                        &blob->mapping);
 	if (rc)
 		return rc;
@@ -321,7 +323,7 @@ static void undo(sluice_blob *const *blobs, size_t count, int rc)
 	char *message = strdup(sluice_last_message());
 
 	while (count--)
-		sl_blob_unref(blobs[count]);
+		sl_blob_let_go(blobs[count]);
 	if (message)
 		sl_fail(rc, "%s", message);
 	free(message);
@@ -417,9 +419,10 @@ static int freeze(sluice_blob *blob)
 	         0) == MAP_FAILED)
 		return sl_fail(-errno, "cannot map the blob again: %s", sl_error_text(-errno));
 	error = fcntl(mapping->fd, F_ADD_SEALS, F_SEAL_WRITE) ? errno : 0;
-	if (error)
-		mmap(mapping->base, mapping->bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-		     mapping->fd, 0);
+	/* As map() had it. */
+	if (error && mmap(mapping->base, mapping->bytes, PROT_READ | PROT_WRITE,
+	                  MAP_SHARED | MAP_FIXED, mapping->fd, 0) != MAP_FAILED)
+		madvise(mapping->base, mapping->bytes, MADV_DONTFORK);
 	if (error)
 		return sl_fail(-error, "the blob is mapped for writing elsewhere: %s",
 		               sl_error_text(-error));
@@ -427,16 +430,17 @@ static int freeze(sluice_blob *blob)
 	return 0;
 }
 
-/* Holds what the server says is sealed. */
-static void settle(sluice_blob *blob, const struct sl_found_item *item)
+/* Holds what the server of that turn says is sealed. */
+static void settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t turn)
 {
-	struct sl_view *view = sl_view_acquire(blob->store);
+	struct sl_view *view = sl_view_acquire_of(blob->store, turn);
 
 	blob->lease.ticket = 0;
 	blob->id = item->id;
-	if (sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)) {
+	if (!view || sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)) {
 		/* Deleted before we could hold it; nothing of it may be looked at any more. */
-		sl_view_release(view);
+		if (view)
+			sl_view_release(view);
 		blob->data = NULL;
 	} else {
 		blob->view = view;
@@ -449,6 +453,7 @@ static int locate(sluice_blob *blob)
 {
 	struct sl_call call;
 	union sl_message m;
+	bool found = false;
 	int rc;
 
 	do {
@@ -457,11 +462,15 @@ static int locate(sluice_blob *blob)
 		m.locate.offset = blob->lease.place.offset + blob->start;
 		rc = sl_call_begin(blob->store, &m, SL_FOUND, &call);
 	} while (rc == -ECONNRESET);
-	if (rc)
-		return sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
-	settle(blob, &m.found.items[0]);
-	sl_call_end(blob->store, &call);
-	return 0;
+	if (!rc) {
+		/* What another keeper's server has at that place is not this one. */
+		found = sl_same_keeper(call.turn, blob->turn);
+		if (found)
+			settle(blob, &m.found.items[0], call.turn);
+		sl_call_end(blob->store, &call);
+	}
+	return found ? 0
+	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
 }
 
 static void fill_item(const sluice_blob *blob, struct sl_seal_item *item)
@@ -488,6 +497,16 @@ static void send_records(sluice_store *store, sluice_blob *const *v, size_t coun
 	}
 }
 
+/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
+static int ask_to_seal(sluice_store *store, sluice_blob *const *v, size_t count,
+                       union sl_message *m, struct sl_call *call)
+{
+	for (size_t i = 1; i < count; i++)
+		if (v[i]->turn != v[0]->turn)
+			return sl_fail(-ECONNRESET, "the server was replaced");
+	return sl_call_begin_at(store, m, SL_FOUND, v[0]->turn, call);
+}
+
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
 	struct sl_lease leases[SL_ITEMS_MOST];
@@ -501,7 +520,7 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		fill_item(v[i], &m.seal.items[i]);
 	if (count == 1 && v[0]->own_record)
 		sl_message_add_record(&m, v[0]->own_record);
-	rc = sl_call_begin(store, &m, SL_FOUND, &call);
+	rc = ask_to_seal(store, v, count, &m, &call);
 	if (rc == -ECONNRESET) {
 		for (size_t i = 0; i < count; i++) {
 			rc = locate(v[i]);
@@ -518,7 +537,7 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		return rc;
 	sl_store_step("client: sealed");
 	for (size_t i = 0; i < count; i++) {
-		settle(v[i], &m.found.items[i]);
+		settle(v[i], &m.found.items[i], call.turn);
 		leases[i] = m.found.items[i].lease;
 	}
 	sl_stock_add(store, call.turn, leases, (unsigned)count);

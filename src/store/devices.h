@@ -5,7 +5,7 @@
  *   post      what a store has on one device
  *   mapper    a thread that unmaps, and looks whether devices are still there. The driver may hold it up
  *   courier   a thread that reads the wire when nobody else does, and sees what streams write. It never calls a driver
- *   promise   a seal that a stream is to bring about
+ *   promise   a seal that a stream is to bring about, or a release
  *
  * What is made or mapped is so by the thread that calls, inside a public function; what is unmapped, by the mapper. So
  * a thread that a wait of a device depends on is held up by the driver only in calls that say so, and never by
@@ -60,14 +60,15 @@ struct sl_devices {
 	union sl_message message;  /* the courier's */
 };
 
-/* A seal that is under way; the list has it until its blobs are let go. */
+/* A seal that is under way, or a release; the list has it until its blobs are let go. */
 struct sl_promise {
 	struct sl_list link; /* devices->promises.list */
 	struct sl_post *post;
 	_Atomic uint32_t *word; /* the post's; the stream makes it this: */
 	uint32_t value;
 	int64_t begun;
-	bool taken; /* by the courier, or the mapper. Guarded by devices->mutex */
+	bool taken;    /* by the courier, or the mapper. Guarded by devices->mutex */
+	bool releases; /* the handle of its one blob; nothing is sealed */
 	unsigned count;
 	sluice_blob *blobs[]; /* a reference to each */
 };
@@ -85,8 +86,8 @@ int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post *
 /* The same by the public number, or by the server's, of a device whose memory can be shared. */
 int sl_post_numbered(sluice_store *store, int number, struct sl_post **out);
 int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out);
-/* What the server calls it. */
-int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out);
+/* What the server of that turn calls it. */
+int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn);
 /* Ends the threads; what is mapped stays. False: the process ends, and they may still be there. */
 bool sl_devices_stop(sluice_store *store);
 /* What is left; the threads are gone. Calls drivers. */
@@ -104,7 +105,7 @@ struct sl_far {
 	const struct sl_device
 		*by;   /* another device that is to use it, or the one that host memory is
 	                             * registered with; NULL: the one that has it */
-	uint64_t turn; /* writable: of the server that has leased it */
+	uint64_t turn; /* of the server that has leased it, or has told of it */
 };
 /* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
 int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out);
@@ -152,8 +153,6 @@ void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise);
 void sl_promises_doubt(struct sl_devices *devices);
 /* -EPERM, with a sentence: it is to be sealed already. */
 int sl_promised(sluice_blob *blob);
-/* The caller gives up the handle of a blob that he had asked to be sealed. */
-void sl_promise_release(sluice_blob *blob);
 /* Until none is under way. */
 void sl_promises_wait(struct sl_devices *devices);
 /* Words that the device's streams can write; may wait for all that the device has to do. -ENOTSUP, -ENOMEM. */

@@ -64,7 +64,7 @@ static void give_up(struct holder *holder)
 {
 	if (sl_forked())
 		return;
-	sl_blob_unref(holder->blob);
+	sl_blob_let_go(holder->blob);
 	free(holder);
 }
 
@@ -133,6 +133,7 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 		return sl_fail(-ENOMEM, "no memory");
 	holder->blob = blob;
 	atomic_fetch_add(&blob->references, 1);
+	atomic_fetch_add(&blob->store->handles, 1);
 	if (version == 0) {
 		fill(&holder->plain.tensor, holder, &m);
 		holder->plain.context = holder;

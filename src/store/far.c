@@ -255,6 +255,12 @@ static int import(sluice_store *store, struct sl_mapping *mapping)
 
 /* ------------------------------------------------------------------------------------- acquire */
 
+/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
+static bool is_current(const sluice_store *store, const struct sl_far *far)
+{
+	return far->writable ? store->turn == far->turn : sl_same_keeper(store->turn, far->turn);
+}
+
 /* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
 static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, int *rc)
 {
@@ -262,6 +268,10 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	struct sl_mapping *mapping;
 
 	for (;;) {
+		if (!is_current(store, far)) {
+			*rc = sl_fail(-ESTALE, "there is no such memory any more");
+			return NULL;
+		}
 		mapping = find(store, far->region, far->writable, far->by);
 		if (mapping && mapping->state == SL_MAPPED) {
 			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
@@ -311,8 +321,8 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapp
 	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping);
 	pthread_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
-	/* What was made for a server that is gone is of no use. */
-	if (!rc && far->writable && mapping->doomed)
+	/* What was made for a server that is gone is of no use; what another keeper's calls so is something else. */
+	if (!rc && (mapping->stale || (far->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {
 		mapping->users = 0;
@@ -331,10 +341,13 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapp
 
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
 {
-	struct sl_mapping *mapping;
+	struct sl_mapping *mapping = NULL;
+	bool current;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = add(store, far->region, SL_MAPPED);
+	current = store->turn == far->turn;
+	if (current)
+		mapping = add(store, far->region, SL_MAPPED);
 	if (mapping) {
 		mapping->own = true;
 		mapping->post = far->post;
@@ -343,6 +356,8 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->bytes = bytes;
 	}
 	pthread_mutex_unlock(&store->mutex);
+	if (!current)
+		return sl_fail(-ESTALE, "the server was replaced");
 	return mapping ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 

@@ -12,7 +12,8 @@
 /* What the driver of a device has to map: the blob is on one, or is to be used by one. */
 static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct sl_device *by)
 {
-	struct sl_far far = {.region = place->memory, .kind = place->kind, .by = by};
+	struct sl_far far = {
+		.region = place->memory, .kind = place->kind, .by = by, .turn = blob->view->turn};
 	int rc;
 
 	if (place->device < 0) {
@@ -55,14 +56,15 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	if (record->metadata_size &&
 	    !sl_record_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
-	rc = record->place.device >= 0 || by ? map_far(blob, &record->place, by)
-	                                     : sl_mapping_acquire(store, record->place.memory,
-	                                                          false, false, &blob->mapping);
+	rc = record->place.device >= 0 || by
+	             ? map_far(blob, &record->place, by)
+	             : sl_mapping_acquire(store, record->place.memory, view->turn, false, false,
+	                                  &blob->mapping);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");
 	if (rc) {
-		sl_blob_unref(blob);
+		sl_blob_let_go(blob);
 		return rc == -ESTALE ? -EAGAIN : rc;
 	}
 	atomic_init(&blob->data, blob->mapping->base + record->place.offset);
@@ -90,13 +92,16 @@ static int get_here(sluice_store *store, const struct sl_key *key, struct sl_dev
 }
 
 /* What the server has found among our own. -EAGAIN: it has gone meanwhile. */
-static int take_found(sluice_store *store, const struct sl_found_item *item, struct sl_device *by,
-                      sluice_blob **out)
+static int take_found(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
+                      struct sl_device *by, sluice_blob **out)
 {
-	struct sl_view *view = sl_view_acquire(store);
+	struct sl_view *view = sl_view_acquire_of(store, turn);
 	struct sl_held_blob held;
-	int rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+	int rc;
 
+	if (!view)
+		return -EAGAIN;
+	rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
 	if (!rc)
 		return hold_blob(store, view, &held, by, out);
 	sl_view_release(view);
@@ -111,8 +116,6 @@ static int fill_lent(sluice_blob *blob, const union sl_message *m)
 	const struct sl_record *record = sl_message_record(m);
 	int rc;
 
-	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
-	atomic_init(&blob->id, m->lent.id);
 	blob->bytes = m->lent.bytes;
 	blob->flags = m->lent.flags;
 	memcpy(blob->name, m->lent.name, sizeof(blob->name));
@@ -123,7 +126,8 @@ static int fill_lent(sluice_blob *blob, const union sl_message *m)
 		memcpy(blob->own_record, record, sl_record_bytes(record));
 		blob->record = blob->own_record;
 	}
-	rc = sl_mapping_acquire(blob->store, m->lent.place.region, false, false, &blob->mapping);
+	rc = sl_mapping_acquire(blob->store, m->lent.place.region, blob->lent_turn, false, false,
+	                        &blob->mapping);
 	if (rc)
 		return rc == -ESTALE ? -EAGAIN : rc;
 	if (m->lent.bytes > blob->mapping->bytes)
@@ -133,8 +137,8 @@ static int fill_lent(sluice_blob *blob, const union sl_message *m)
 }
 
 /* A public one of another user. */
-static int borrow(sluice_store *store, const struct sl_found_item *item, const struct sl_device *by,
-                  sluice_blob **out)
+static int borrow(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
+                  const struct sl_device *by, sluice_blob **out)
 {
 	struct sl_call call;
 	union sl_message m;
@@ -146,18 +150,23 @@ static int borrow(sluice_store *store, const struct sl_found_item *item, const s
 	sl_message_begin(&m, SL_BORROW, 0, 0);
 	m.borrow.id = item->id;
 	m.borrow.user = item->user;
-	rc = sl_call_begin(store, &m, SL_LENT, &call);
-	if (rc)
-		return rc == -ENOENT || rc == -ECONNRESET ? -EAGAIN : rc;
-	sl_call_end(store, &call);
+	/* First, or what was lent would not be given back. */
 	blob = sl_blob_new(store);
 	if (!blob)
 		return sl_fail(-ENOMEM, "no memory");
-	blob->lender = item->user;
-	blob->lent_turn = call.turn;
-	rc = fill_lent(blob, &m);
+	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
+	rc = sl_call_begin_at(store, &m, SL_LENT, turn, &call);
+	if (rc == -ENOENT || rc == -ECONNRESET)
+		rc = -EAGAIN;
+	if (!rc) {
+		sl_call_end(store, &call);
+		atomic_init(&blob->id, m.lent.id);
+		blob->lender = item->user;
+		blob->lent_turn = call.turn;
+		rc = fill_lent(blob, &m);
+	}
 	if (rc)
-		sl_blob_unref(blob);
+		sl_blob_let_go(blob);
 	else
 		*out = blob;
 	return rc;
@@ -201,8 +210,9 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	for (unsigned i = 0; !rc && i < n; i++) {
 		struct sl_found_item item = m.found.items[i];
 
-		rc = item.user == store->user ? take_found(store, &item, by, &blobs[asked[i]])
-		                              : borrow(store, &item, by, &blobs[asked[i]]);
+		rc = item.user == call.user
+		             ? take_found(store, &item, call.turn, by, &blobs[asked[i]])
+		             : borrow(store, &item, call.turn, by, &blobs[asked[i]]);
 	}
 	return rc;
 }
@@ -216,7 +226,7 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 
 	do {
 		rc = 0;
-		for (size_t i = 0; rc != -ENOENT && i < count; i++)
+		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i])
 				rc = get_here(store, &keys[i], by, &blobs[i]);
 		if (rc == -ENOENT)
@@ -227,7 +237,7 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = -ETIMEDOUT;
 	for (size_t i = 0; rc && i < count; i++)
 		if (blobs[i])
-			sl_blob_unref(blobs[i]);
+			sl_blob_let_go(blobs[i]);
 	if (!rc)
 		memcpy(out, blobs, count * sizeof(*out));
 	sl_store_step("client: got");

@@ -143,6 +143,10 @@ static void abandon(struct sl_devices *devices)
 
 	stop(devices);
 	sl_courier_ring(devices);
+	/* For handlers of exit() that run after this one, and close the store. */
+	pthread_mutex_lock(&devices->mutex);
+	pthread_cond_broadcast(&devices->promises.changed);
+	pthread_mutex_unlock(&devices->mutex);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += 1;
 	pthread_timedjoin_np(devices->courier, NULL, &until);

@@ -122,68 +122,90 @@ static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd
 	return 0;
 }
 
-int sl_mapping_acquire(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
-                       struct sl_mapping **out)
+/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
+static bool is_current(const sluice_store *store, uint64_t turn, bool writable)
 {
-	struct sl_mapping *mapping, *other;
+	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
+}
+
+/* One that is there, or add, if that is not NULL. With the mutex. -ESTALE. */
+static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
+                       struct sl_mapping *add, struct sl_mapping **out)
+{
+	if (!is_current(store, turn, writable))
+		return sl_fail(-ESTALE, "there is no such memory any more");
+	*out = find(store, region, writable);
+	if (!*out && add) {
+		sl_list_append(sl_mapping_bucket(store, region), &add->bucket);
+		*out = add;
+	}
+	return 0;
+}
+
+int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
+                       bool keep_fd, struct sl_mapping **out)
+{
+	struct sl_mapping *mapping, *made;
 	int rc;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = find(store, region, writable);
+	rc = find_or_add(store, region, turn, writable, NULL, &mapping);
 	pthread_mutex_unlock(&store->mutex);
-	if (mapping) {
-		*out = mapping;
-		return 0;
+	if (!rc && !mapping) {
+		rc = map(store, region, writable, keep_fd, &made);
+		if (rc)
+			return rc;
+		pthread_mutex_lock(&store->mutex);
+		rc = find_or_add(store, region, turn, writable, made, &mapping);
+		pthread_mutex_unlock(&store->mutex);
+		/* Another thread may have been faster, or another server. */
+		if (rc || mapping != made)
+			mapping_free(made);
 	}
-	rc = map(store, region, writable, keep_fd, &mapping);
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&store->mutex);
-	/* Another thread may have been faster. */
-	other = find(store, region, writable);
-	if (!other)
-		sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
-	pthread_mutex_unlock(&store->mutex);
-	if (other)
-		mapping_free(mapping);
-	*out = other ? other : mapping;
-	return 0;
+	if (!rc)
+		*out = mapping;
+	return rc;
+}
+
+/* Nobody uses it. What is to be unmapped, linked by `idle`, goes to `victims`. With the mutex. */
+static void retire(sluice_store *store, struct sl_mapping *mapping, bool keep,
+                   struct sl_list *victims)
+{
+	if (mapping->stale || !keep) {
+		if (!mapping->stale)
+			sl_list_remove(&mapping->bucket);
+		sl_list_append(victims, &mapping->idle);
+		return;
+	}
+	sl_list_append(&store->idle, &mapping->idle);
+	store->idle_bytes += mapping->bytes;
+	while (store->idle_bytes > store->cache_bytes) {
+		struct sl_mapping *victim = SL_CONTAINER(store->idle.next, struct sl_mapping, idle);
+
+		sl_list_remove(&victim->idle);
+		sl_list_remove(&victim->bucket);
+		store->idle_bytes -= victim->bytes;
+		sl_list_append(victims, &victim->idle);
+	}
 }
 
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool keep)
 {
-	struct sl_mapping *victim = NULL;
+	struct sl_list victims, *link;
 	uint64_t turn;
 
 	if (mapping->far) {
 		sl_far_release(store, mapping);
 		return;
 	}
+	sl_list_init(&victims);
 	pthread_mutex_lock(&store->mutex);
-	turn = store->turn;
-	if (--mapping->users) {
-		pthread_mutex_unlock(&store->mutex);
-		return;
-	}
-	if (mapping->stale) {
-		victim = mapping;
-		turn = 0;
-	} else if (!keep) {
-		sl_list_remove(&mapping->bucket);
-		victim = mapping;
-	} else {
-		sl_list_append(&store->idle, &mapping->idle);
-		store->idle_bytes += mapping->bytes;
-		if (store->idle_bytes > store->cache_bytes) {
-			victim = SL_CONTAINER(store->idle.next, struct sl_mapping, idle);
-			sl_list_remove(&victim->idle);
-			sl_list_remove(&victim->bucket);
-			store->idle_bytes -= victim->bytes;
-		}
-	}
+	turn = mapping->stale ? 0 : store->turn;
+	if (!--mapping->users)
+		retire(store, mapping, keep, &victims);
 	pthread_mutex_unlock(&store->mutex);
-	if (victim)
-		free_told(store, victim, turn);
+	while ((link = sl_list_take(&victims)))
+		free_told(store, SL_CONTAINER(link, struct sl_mapping, idle), turn);
 }
 
 void sl_mappings_forget(sluice_store *store, bool all)

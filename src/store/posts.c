@@ -245,22 +245,22 @@ int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out)
 	return 0;
 }
 
-int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out)
+int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn)
 {
 	union sl_message m;
-	uint64_t turn;
 	int32_t number;
 	int rc;
 
 	pthread_mutex_lock(&store->mutex);
 	number = post->number;
+	*turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
 	if (number < 0) {
-		rc = ask(store, -1, sl_device_place(post->device), &m, &turn);
+		rc = ask(store, -1, sl_device_place(post->device), &m, turn);
 		if (rc)
 			return rc;
 		number = m.device_is.number;
-		note_number(store, post, number, turn);
+		note_number(store, post, number, *turn);
 	}
 	*out = number;
 	return 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seals in stream order. The stream is given one command, the write of a word in host memory that its device has
- * registered; the courier sees the word, and seals as everybody does. From the moment the command is given nothing
+ * Seals and releases in stream order. The stream is given one command, the write of a word in host memory that its device
+ * has registered; the courier sees the word, and seals or releases as everybody does. From the moment the command is given nothing
  * but the device has to do with it: neither thread of the store keeps a stream from going on.
  */
 #include <errno.h>
@@ -143,15 +143,20 @@ struct sl_promise *sl_promise_due(struct sl_devices *devices)
 	return due;
 }
 
-/*
- * It is over, for who waits; then its blobs are let go; then it is gone, for who closes the store. Who hears that it
- * is over may give up a handle, and close the store: a handle that is not given up yet is the only one from then on.
- */
-static void conclude(struct sl_devices *devices, struct sl_promise *promise, int rc)
+/* False, and nothing happens: it is the last one. */
+static bool drop_a_reference(sluice_blob *blob)
 {
-	bool come = has_come(promise);
+	unsigned references = atomic_load(&blob->references);
 
-	pthread_mutex_lock(&devices->mutex);
+	while (references > 1)
+		if (atomic_compare_exchange_weak(&blob->references, &references, references - 1))
+			return true;
+	return false;
+}
+
+/* With the mutex. A blob whose handle was not given up has no reference of the promise's from here on. */
+static void tell_of_seal(struct sl_promise *promise, int rc)
+{
 	for (unsigned i = 0; i < promise->count; i++) {
 		sluice_blob *blob = promise->blobs[i];
 
@@ -159,11 +164,19 @@ static void conclude(struct sl_devices *devices, struct sl_promise *promise, int
 		blob->promise.waits = false;
 		blob->promise.rc = rc;
 		blob->promise.text = rc ? strdup(sluice_last_message()) : NULL;
-		if (!blob->promise.released) {
-			atomic_fetch_sub(&blob->references, 1);
+		if (drop_a_reference(blob))
 			promise->blobs[i] = NULL;
-		}
 	}
+}
+
+/* It is over, for who waits; then its blobs are let go; then it is gone, for who closes the store. */
+static void conclude(struct sl_devices *devices, struct sl_promise *promise, int rc)
+{
+	bool come = has_come(promise);
+
+	pthread_mutex_lock(&devices->mutex);
+	if (!promise->releases)
+		tell_of_seal(promise, rc);
 	if (come)
 		give_word(promise);
 	atomic_fetch_sub(&devices->promised, 1);
@@ -181,8 +194,12 @@ static void conclude(struct sl_devices *devices, struct sl_promise *promise, int
 
 void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise)
 {
+	int rc = 0;
+
 	sl_store_step("client: due");
-	conclude(devices, promise, sl_blobs_seal(devices->store, promise->blobs, promise->count));
+	if (!promise->releases)
+		rc = sl_blobs_seal(devices->store, promise->blobs, promise->count);
+	conclude(devices, promise, rc);
 }
 
 /* One that is old, and that nobody has taken; if take is set it is the caller's then. NULL: there is none. */
@@ -230,13 +247,13 @@ void sl_promises_doubt(struct sl_devices *devices)
 void sl_promises_wait(struct sl_devices *devices)
 {
 	pthread_mutex_lock(&devices->mutex);
-	/* Ended by the courier, or, if the device is gone, by the mapper. */
-	while (!sl_list_empty(&devices->promises.list))
+	/* Ended by the courier, or, if the device is gone, by the mapper; or because the process ends, and both with it. */
+	while (!sl_list_empty(&devices->promises.list) && !atomic_load(&devices->stop))
 		pthread_cond_wait(&devices->promises.changed, &devices->mutex);
 	pthread_mutex_unlock(&devices->mutex);
 }
 
-/* ------------------------------------------------------------------------------------- seal_on */
+/* ----------------------------------------------------------------------------- seal_on, release_on */
 
 static int check_blobs(sluice_blob *const *v, size_t count)
 {
@@ -248,6 +265,9 @@ static int check_blobs(sluice_blob *const *v, size_t count)
 			             "sluice_blob_seal_on: blobs of several stores, or NULL");
 		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
 			rc = sl_fail(-EPERM, "the blob is sealed");
+		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
+			rc = sl_fail(-EINVAL,
+			             "sluice_blob_seal_on: one that replaces, with others");
 		else if (v[i]->flags & SLUICE_BLOB_PUBLIC)
 			rc = sl_fail(-ENOTSUP,
 			             "a public blob is not sealed in stream order: the kernel "
@@ -256,14 +276,30 @@ static int check_blobs(sluice_blob *const *v, size_t count)
 	return rc;
 }
 
+/* Whose default stream is meant: that of the device that the blob was got for, or is on. NULL: any. */
+static struct sl_device *device_of_blob(const sluice_blob *blob)
+{
+	const struct sl_mapping *mapping = blob->mapping;
+
+	if (mapping && mapping->far && mapping->by)
+		return (struct sl_device *)mapping->by;
+	return blob->post ? blob->post->device : NULL;
+}
+
 /* The stream's device; of streams that all have, that of the first blob that is on one, or the thread's. */
 static struct sl_device *device_of(sluice_blob *const *v, size_t count, sluice_stream stream)
 {
 	struct sl_device *device = NULL;
 
 	for (size_t i = 0; !device && i < count; i++)
-		device = v[i]->post ? v[i]->post->device : NULL;
+		device = device_of_blob(v[i]);
 	return sl_device_of_stream(stream, device ? device : sl_device_current());
+}
+
+static int no_word(const struct sl_promise *promise)
+{
+	return sl_fail(-ENOMEM, "%d seals and releases are under way on %s", WORDS,
+	               promise->post->device->name);
 }
 
 /* All of the blobs are to be sealed by this, and by nothing else. */
@@ -281,8 +317,7 @@ static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
 			v[n]->promise.waits = true;
 	}
 	if (!rc && !take_word(promise))
-		rc = sl_fail(-ENOMEM, "%d seals are under way on %s", WORDS,
-		             promise->post->device->name);
+		rc = no_word(promise);
 	else if (rc)
 		n--;
 	for (unsigned i = 0; rc && i < n; i++)
@@ -298,12 +333,26 @@ static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
 	return rc;
 }
 
+/* The handle's reference is the promise's once the stream knows of it. */
+static int promise_release(struct sl_devices *devices, struct sl_promise *promise,
+                           sluice_blob *blob)
+{
+	int rc;
+
+	promise->releases = true;
+	promise->blobs[0] = blob;
+	pthread_mutex_lock(&devices->mutex);
+	rc = take_word(promise) ? 0 : no_word(promise);
+	pthread_mutex_unlock(&devices->mutex);
+	return rc;
+}
+
 /* The stream does not know of it. */
 static void unpromise(struct sl_devices *devices, struct sl_promise *promise)
 {
 	pthread_mutex_lock(&devices->mutex);
 	give_word(promise);
-	for (unsigned i = 0; i < promise->count; i++) {
+	for (unsigned i = 0; !promise->releases && i < promise->count; i++) {
 		promise->blobs[i]->promise.waits = promise->blobs[i]->promise.asked = false;
 		atomic_fetch_sub(&promise->blobs[i]->references, 1);
 	}
@@ -313,6 +362,9 @@ static void unpromise(struct sl_devices *devices, struct sl_promise *promise)
 /* From here on the word may come, and the threads see it. */
 static void publish(struct sl_devices *devices, struct sl_promise *promise)
 {
+	/* Who closes the store waits for the promise instead. */
+	if (promise->releases)
+		atomic_fetch_sub(&devices->store->handles, 1);
 	pthread_mutex_lock(&devices->mutex);
 	promise->begun = sl_now();
 	sl_list_append(&devices->promises.list, &promise->link);
@@ -325,7 +377,7 @@ static void publish(struct sl_devices *devices, struct sl_promise *promise)
 }
 
 static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v, size_t count,
-                sluice_stream stream)
+                sluice_stream stream, bool releases)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_device *device = post->device;
@@ -338,7 +390,7 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 		return sl_fail(-ENOMEM, "no memory");
 	promise->post = post;
 	promise->count = (unsigned)count;
-	rc = promise_all(devices, promise, v);
+	rc = releases ? promise_release(devices, promise, v[0]) : promise_all(devices, promise, v);
 	if (rc) {
 		free(promise);
 		return rc;
@@ -354,13 +406,29 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 	}
 	unpromise(devices, promise);
 	free(promise);
-	return sl_fail(rc, "%s: cannot seal in stream order: %s", device->name, sl_error_text(rc));
+	return sl_fail(rc, "%s: cannot %s in stream order: %s", device->name,
+	               releases ? "release" : "seal", sl_error_text(rc));
+}
+
+static int promise_on(sluice_blob *const *v, size_t count, sluice_stream stream, bool releases)
+{
+	struct sl_device *device = device_of(v, count, stream);
+	struct sl_post *post;
+	int rc;
+
+	if (!device)
+		return sl_fail(-EINVAL, "sluice_blob_%s_on: no device has this stream",
+		               releases ? "release" : "seal");
+	rc = sl_post_open(v[0]->store, device, &post);
+	if (!rc)
+		rc = device->ops->stream_check(device, stream);
+	if (!rc)
+		rc = sl_words_open(v[0]->store, post);
+	return rc ? rc : give(v[0]->store, post, v, count, stream, releases);
 }
 
 int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream)
 {
-	struct sl_device *device;
-	struct sl_post *post;
 	int rc;
 
 	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
@@ -369,22 +437,22 @@ int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream 
 	rc = sl_store_check(v[0]->store, "sluice_blob_seal_on");
 	if (!rc)
 		rc = check_blobs(v, count);
-	if (rc)
-		return rc;
-	device = device_of(v, count, stream);
-	if (!device)
-		return sl_fail(-EINVAL, "sluice_blob_seal_on: no device has this stream");
-	rc = sl_post_open(v[0]->store, device, &post);
-	if (!rc)
-		rc = device->ops->stream_check(device, stream);
-	if (!rc)
-		rc = sl_words_open(v[0]->store, post);
-	return rc ? rc : give(v[0]->store, post, v, count, stream);
+	return rc ? rc : promise_on(v, count, stream, false);
 }
 
 int sluice_blob_seal_on(sluice_blob *blob, sluice_stream stream)
 {
 	return sluice_blob_seal_many_on(&blob, 1, stream);
+}
+
+int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
+{
+	int rc;
+
+	if (!blob)
+		return 0;
+	rc = sl_store_check(blob->store, "sluice_blob_release_on");
+	return rc ? rc : promise_on(&blob, 1, stream, true);
 }
 
 /* ------------------------------------------------------------------------------------- asking */
@@ -402,27 +470,14 @@ int sl_promised(sluice_blob *blob)
 	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
 }
 
-/* A handle that is given up is none of those that keep a store from being closed. */
-void sl_promise_release(sluice_blob *blob)
-{
-	struct sl_devices *devices = sl_devices_of(blob->store);
-
-	pthread_mutex_lock(&devices->mutex);
-	if (blob->promise.waits) {
-		blob->promise.released = true;
-		atomic_fetch_sub(&blob->store->handles, 1);
-	}
-	pthread_mutex_unlock(&devices->mutex);
-}
-
 /* With devices->mutex. */
 static bool wait_until(struct sl_devices *devices, const sluice_blob *blob, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 	int rc = 0;
 
-	/* Ended by the courier, by the mapper, or by the time. */
-	while (blob->promise.waits && rc != ETIMEDOUT)
+	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
+	while (blob->promise.waits && rc != ETIMEDOUT && !atomic_load(&devices->stop))
 		rc = deadline == SL_FOREVER
 		             ? pthread_cond_wait(&devices->promises.changed, &devices->mutex)
 		             : pthread_cond_timedwait(&devices->promises.changed, &devices->mutex,

@@ -60,11 +60,12 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	struct sl_far far = {.kind = SLUICE_BLOB_OF_PROCESS, .post = blob->post};
 	struct sl_call call;
 	union sl_message m;
+	uint64_t turn;
 	int32_t number;
 	int rc;
 
 	do {
-		rc = sl_post_number(blob->store, blob->post, &number);
+		rc = sl_post_number(blob->store, blob->post, &number, &turn);
 		if (rc)
 			return rc;
 		sl_message_begin(&m, SL_CREATE, 0, 1);
@@ -72,7 +73,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 		m.create.items[0].device = number;
 		m.create.items[0].kind = SLUICE_BLOB_OF_PROCESS;
 		m.create.items[0].flags = blob->flags;
-		rc = sl_call_begin(blob->store, &m, SL_LEASES, &call);
+		rc = sl_call_begin_at(blob->store, &m, SL_LEASES, turn, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -82,6 +83,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
 	far.region = blob->lease.place.region;
+	far.turn = blob->turn;
 	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length);
 	if (rc)
 		return rc;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The end of a handle. */
+#include <stdlib.h>
+
 #include "store/devices.h"
 
 static void nudge(sluice_store *store)
@@ -39,7 +41,17 @@ void sl_blob_unref(sluice_blob *blob)
 			nudge(blob->store);
 		sl_view_release(blob->view);
 	}
-	sl_blob_free(blob);
+	free(blob->promise.text);
+	free(blob->own_record);
+	free(blob);
+}
+
+void sl_blob_let_go(sluice_blob *blob)
+{
+	sluice_store *store = blob->store;
+
+	sl_blob_unref(blob);
+	atomic_fetch_sub(&store->handles, 1);
 }
 
 int sluice_blob_release(sluice_blob *blob)
@@ -49,12 +61,9 @@ int sluice_blob_release(sluice_blob *blob)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release");
-	if (rc)
-		return rc;
-	if (blob->promise.asked)
-		sl_promise_release(blob);
-	sl_blob_unref(blob);
-	return 0;
+	if (!rc)
+		sl_blob_let_go(blob);
+	return rc;
 }
 
 int sluice_blob_release_many(sluice_blob *const *v, size_t count)

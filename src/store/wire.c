@@ -39,8 +39,10 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	/* Even if it cannot be sent: why, may be there to be read. */
-	sl_socket_send(fd, &m, -1);
+	n = sl_socket_send(fd, &m, -1);
+	/* If the other end is closed already, why may be there to be read. */
+	if (n && n != -EPIPE && n != -ECONNRESET)
+		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
 	n = sl_socket_receive(fd, &m, fds, 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
 	if (n > 0 && m.head.type == SL_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
@@ -91,6 +93,16 @@ struct sl_view *sl_view_acquire(sluice_store *store)
 	return view;
 }
 
+struct sl_view *sl_view_acquire_of(sluice_store *store, uint64_t turn)
+{
+	struct sl_view *view = sl_view_acquire(store);
+
+	if (sl_same_keeper(view->turn, turn))
+		return view;
+	sl_view_release(view);
+	return NULL;
+}
+
 void sl_view_release(struct sl_view *view)
 {
 	if (atomic_fetch_sub(&view->references, 1) != 1)
@@ -117,16 +129,17 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 {
 	bool same = store->view && store->view->store == welcome->store;
 
+	store->turn = same ? store->turn + 1 : ((store->turn >> 32) + 1) << 32;
 	store->stock_count = 0;
 	sl_mappings_forget(store, !same);
 	sl_far_adopt(store, same);
 	if (view) {
+		view->turn = store->turn;
 		if (store->view)
 			sl_view_release(store->view);
 		store->view = view;
 	}
 	store->wire = wire;
-	store->turn = welcome->turn;
 	store->user = welcome->user;
 }
 
@@ -266,15 +279,22 @@ static int64_t tick(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+/* Having read all that we had sent, or not: then there is an error before the end. */
+static bool has_hung_up(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 bool sl_wire_alive(sluice_store *store)
 {
 	bool alive;
-	char byte;
 
 	pthread_mutex_lock(&store->mutex);
 	/* Who was heard of in this tick is taken to be alive. */
-	if (store->wire && store->heard_at != tick() &&
-	    recv(store->wire->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0)
+	if (store->wire && store->heard_at != tick() && has_hung_up(store->wire->fd))
 		break_wire(store, store->wire, -ECONNRESET);
 	alive = store->wire;
 	pthread_mutex_unlock(&store->mutex);
@@ -318,13 +338,15 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_
 {
 	struct sl_call *call;
 
+	/* What an earlier server said of regions goes for none of a new one's. */
+	if (store->wire == wire && m->head.type != SL_FORGET)
+		sl_far_expect(store, m);
+	else if (store->wire == wire)
+		sl_far_forget(store, m);
 	if (m->head.type == SL_FORGET) {
 		sl_close_both(fds);
-		sl_far_forget(store, m);
 		return;
 	}
-	if (store->wire == wire)
-		sl_far_expect(store, m);
 	/* The answer may be there before the call that sends the request has returned, which is at the
 	 * same memory. It ends this wait. */
 	while ((call = find_call(wire, m->head.serial)) && !call->sent)
@@ -368,7 +390,8 @@ static void pass_on(struct sl_wire *wire)
 	sl_list_each (link, &wire->calls) {
 		struct sl_call *next = SL_CONTAINER(link, struct sl_call, link);
 
-		if (!next->done) {
+		/* Who still sends may wait for the server, which waits for somebody to read; he looks later. */
+		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);
 			break;
 		}
@@ -448,14 +471,16 @@ static uint32_t settled(const sluice_store *store)
 	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
 }
 
-int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                  struct sl_call *call)
+int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                     uint64_t turn, struct sl_call *call)
 {
 	int rc;
 
 	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
 	pthread_mutex_lock(&store->mutex);
 	rc = connected(store);
+	if (!rc && turn && store->turn != turn)
+		rc = sl_fail(-ECONNRESET, "the server was replaced");
 	if (rc) {
 		pthread_mutex_unlock(&store->mutex);
 		return rc;
@@ -464,6 +489,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	call->wire = store->wire;
 	call->wire->references++;
 	call->turn = store->turn;
+	call->user = store->user;
 	m->head.settled = settled(store);
 	m->head.serial = call->serial = next_serial(store);
 	sl_list_append(&call->wire->calls, &call->link);
@@ -525,7 +551,7 @@ int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type
 		call.fds[0] = -1;
 	}
 	sl_call_end(store, &call);
-	return 0;
+	return fd && *fd < 0 ? sl_fail(-EMFILE, "no descriptor came: too many are open here") : 0;
 }
 
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Seals in stream order: a process gives its stream the making of a blob and its seal, round after round, and
- * another one looks at each as soon as it is there. Each round has bytes of its own, in memory that has those of
- * another one.
+ * Seals and releases in stream order. For the seals a process gives its stream the making of a blob and its seal, round
+ * after round, and another one looks at each as soon as it is there. Each round has bytes of its own, in memory that has
+ * those of another one.
  */
 #include "gpu/check_store.h"
 
@@ -79,6 +79,45 @@ static bool seals_come_in_stream_order(void)
 	status = wait_for(maker, 20);
 	if (status)
 		broken("the maker ended with status %#x", (unsigned)status);
+	store_stop();
+	return true;
+}
+
+/* -------------------------------------------------------------------------------------- releases */
+
+/* Unmapping does not wait for a stream: one that copies from there then would fail, and the device with it. */
+static bool streams_read_on_in_what_is_released_behind_them(void)
+{
+	size_t n = small ? 3 * MIB : 64 * MIB;
+	double begun = seconds_from(0);
+	struct gpu_match match;
+	sluice_stream stream;
+	void *copy;
+
+	store_start();
+	stream = new_stream(0);
+	copy = new_memory(0, n);
+	for (uint32_t i = 0; i < (small ? 10 : 100); i++) {
+		sluice_blob *blob;
+
+		release_blob(put_blob("read", n, 0, seed + i));
+		blob = get_blob("read", 0);
+		GPU(gpu_spin(0, stream, 3000000));
+		MUST(sluice_copy_on(copy, sluice_blob_data(blob), n, stream));
+		MUST(sluice_blob_release_on(blob, stream));
+		MUST(sluice_blob_delete(store, "read"));
+		look_for(0, stream, &match, copy, n, 0, seed + i);
+		if (!right(0, stream, &match, "what was copied"))
+			return false;
+	}
+	while (device_account().memory_bytes) {
+		if (seconds_from(begun) > 60)
+			broken("%llu bytes of deleted blobs are left",
+			       (unsigned long long)device_account().memory_bytes);
+		nap(1000);
+	}
+	MUST(sluice_device_free(copy));
+	MUST(sluice_stream_free(stream));
 	store_stop();
 	return true;
 }
@@ -166,5 +205,7 @@ const struct check store_order_checks[] = {
          seals_come_in_stream_order, 90, false},
 	{"pairs", "what is sealed with it on the host is there with it", pairs_are_sealed_together,
          60, false},
+	{"release", "a stream reads on in what was released behind it",
+         streams_read_on_in_what_is_released_behind_them, 90, false},
 	{NULL, NULL, NULL, 0, false},
 };

@@ -609,6 +609,56 @@ static void threads_share_one_store(void **state)
 	assert_idle(d->store);
 }
 
+/* Bytes of blobs that are mapped for reading. */
+static size_t mapped_bytes(void)
+{
+	FILE *maps = fopen("/proc/self/maps", "r");
+	unsigned long start, end;
+	size_t bytes = 0;
+	char line[512];
+
+	assert_non_null(maps);
+	while (fgets(line, sizeof(line), maps))
+		if (strstr(line, "sluice-blob") && strstr(line, " r--s ") &&
+		    sscanf(line, "%lx-%lx", &start, &end) == 2)
+			bytes += end - start;
+	fclose(maps);
+	return bytes;
+}
+
+static void memory_that_nobody_holds_stays_mapped_up_to_a_limit(void **state)
+{
+	enum { COUNT = 8, SMALL = 1 << 20, LARGE = 7 << 20, LIMIT = 8 << 20 };
+	struct daemon *d = *state;
+	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
+	sluice_blob *blobs[COUNT + 1];
+	sluice_store *other;
+	char name[20];
+
+	if (ON_DEVICE)
+		skip();
+	o.cache_bytes = LIMIT;
+	assert_ok(sluice_store_open(d->path, &o, &other));
+	for (int i = 0; i <= COUNT; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		assert_ok(sluice_blob_release(
+			put(d->store, name, i < COUNT ? SMALL : LARGE, SLUICE_BLOB_ALONE)));
+		blobs[i] = got(other, name);
+	}
+	for (int i = 0; i <= COUNT; i++) {
+		assert_ok(sluice_blob_release(blobs[i]));
+		assert_true(mapped_bytes() > 0);
+	}
+	/* d->store reads what it has made by its mappings for writing. */
+	assert_in_range(mapped_bytes(), LARGE, LIMIT);
+	assert_ok(sluice_store_close(other));
+	for (int i = 0; i <= COUNT; i++) {
+		snprintf(name, sizeof(name), "%d", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
@@ -630,6 +680,7 @@ int main(int argc, char **argv)
 		daemon_test(wrong_arguments_are_refused),
 		daemon_test(a_child_must_not_use_the_store),
 		daemon_test(threads_share_one_store),
+		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),
 	};
 
 	row_start(1, argv);

@@ -120,17 +120,14 @@ static void limit_device(const char **arguments, size_t size)
 	arguments[n + 1] = limit;
 }
 
-void daemon_start(struct daemon *d, const char *const *options)
+static void start(struct daemon *d, const char *const *options)
 {
 	const char *program = getenv("SLUICED"), *folder = getenv("SLUICE_TEST_DIR");
 	const char *arguments[20] = {program, "--socket", d->path};
-	static unsigned number;
 	pid_t parent = getpid();
 
 	assert_non_null(program);
 	assert_non_null(folder);
-	/* A path of a socket is short. */
-	snprintf(d->path, sizeof(d->path), "/tmp/sluice-test-%d-%u", (int)getpid(), number++);
 	for (unsigned i = 0; options && options[i]; i++)
 		arguments[3 + i] = options[i];
 	limit_device(arguments, COUNT_OF(arguments));
@@ -142,6 +139,21 @@ void daemon_start(struct daemon *d, const char *const *options)
 			execv(program, (char **)arguments);
 		_exit(127);
 	}
+}
+
+void daemon_start(struct daemon *d, const char *const *options)
+{
+	static unsigned number;
+
+	/* A path of a socket is short. */
+	snprintf(d->path, sizeof(d->path), "/tmp/sluice-test-%d-%u", (int)getpid(), number++);
+	start(d, options);
+}
+
+void daemon_renew(struct daemon *d)
+{
+	daemon_stop(d);
+	start(d, daemon_options);
 }
 
 void daemon_stop(struct daemon *d)

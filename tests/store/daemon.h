@@ -32,6 +32,8 @@ int daemon_teardown(void **state);
 
 void daemon_start(struct daemon *d, const char *const *options);
 void daemon_stop(struct daemon *d);
+/* Another daemon at the same path, which knows nothing of what the one before had. */
+void daemon_renew(struct daemon *d);
 /* The process of the server, or of the keeper, by its name; waits until there is one that is not `before`. */
 pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */

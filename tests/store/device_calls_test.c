@@ -472,6 +472,28 @@ static void threads_may_be_the_first_on_a_device_together(void **state)
 	assert_memory_is(d->store, 1, 0);
 }
 
+static void of_several_that_are_got_none_may_be_missing(void **state)
+{
+	struct daemon *d = *state;
+	static const char *const names[] = {"on a device", "on the host"};
+	sluice_store *other = daemon_connect(d);
+	sluice_blob *read[2] = {NULL, NULL};
+
+	assert_ok(sluice_blob_release(put_on(d->store, names[0], 3 * MIB, 0, 0)));
+	assert_ok(sluice_blob_release(put_on(d->store, names[1], 100, -1, 0)));
+	sluice_emulated_fail(SLUICE_EMULATED_SHARE, 1, -ENOMEM);
+	assert_refused(sluice_blob_get_many(other, names, 2, 0, read), ENOMEM, "map");
+	assert_null(read[1]);
+	assert_ok(sluice_blob_get_many(other, names, 2, 0, read));
+	assert_true(is_right(read[0], names[0], 3 * MIB));
+	assert_true(is_right(read[1], names[1], 100));
+	assert_ok(sluice_blob_release_many(read, 2));
+	assert_ok(sluice_store_close(other));
+	assert_ok(sluice_blob_delete(d->store, names[0]));
+	assert_ok(sluice_blob_delete(d->store, names[1]));
+	assert_idle(d->store);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
@@ -492,6 +514,7 @@ int main(int argc, char **argv)
 		daemon_test(a_store_without_blobs_on_devices_has_no_threads),
 		daemon_test(threads_share_one_store),
 		daemon_test(threads_may_be_the_first_on_a_device_together),
+		daemon_test(of_several_that_are_got_none_may_be_missing),
 	};
 
 	child_run(argc, argv, roles);

@@ -98,3 +98,29 @@ void assert_mappings_are(int device, unsigned most)
 		sleep_ms(2);
 	}
 }
+
+void gate_pass(void *argument)
+{
+	struct gate *gate = argument;
+
+	pthread_mutex_lock(&gate->mutex);
+	while (!gate->open)
+		pthread_cond_wait(&gate->opened, &gate->mutex);
+	pthread_mutex_unlock(&gate->mutex);
+}
+
+void gate_open(struct gate *gate)
+{
+	pthread_mutex_lock(&gate->mutex);
+	gate->open = true;
+	pthread_cond_broadcast(&gate->opened);
+	pthread_mutex_unlock(&gate->mutex);
+}
+
+void begin_with(sluice_store *store, int device)
+{
+	sluice_blob *blob;
+
+	assert_ok(create_on(store, "", 1, device, 0, &blob));
+	assert_ok(sluice_blob_release(blob));
+}

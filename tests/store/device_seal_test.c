@@ -5,46 +5,6 @@
 
 #include "store/device_common.h"
 
-/* ---------------------------------------------------------------------------------- stream order */
-
-/* A stream that does not go on until it is let go. */
-struct gate {
-	pthread_mutex_t mutex;
-	pthread_cond_t opened;
-	bool open;
-};
-#define GATE                                                                \
-	{                                                                   \
-		PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, false, \
-	}
-
-static void pass(void *argument)
-{
-	struct gate *gate = argument;
-
-	pthread_mutex_lock(&gate->mutex);
-	while (!gate->open)
-		pthread_cond_wait(&gate->opened, &gate->mutex);
-	pthread_mutex_unlock(&gate->mutex);
-}
-
-static void open_gate(struct gate *gate)
-{
-	pthread_mutex_lock(&gate->mutex);
-	gate->open = true;
-	pthread_cond_broadcast(&gate->opened);
-	pthread_mutex_unlock(&gate->mutex);
-}
-
-/* The first blob or seal on a device waits for what that has to do: so it is not one with a gate before it. */
-static void begin_with(sluice_store *store, int device)
-{
-	sluice_blob *blob;
-
-	assert_ok(create_on(store, "", 1, device, 0, &blob));
-	assert_ok(sluice_blob_release(blob));
-}
-
 static void a_seal_in_stream_order_comes_behind_the_stream_s_work(void **state)
 {
 	struct daemon *d = *state;
@@ -67,14 +27,14 @@ static void a_seal_in_stream_order_comes_behind_the_stream_s_work(void **state)
 		pattern_fill(bytes, BYTES, 0, seed_of("x", BYTES));
 		assert_ok(sluice_blob_create(d->store, "x", BYTES, device, NULL, &blob));
 		assert_refused(sluice_blob_wait_sealed(blob, 0), EINVAL, "nobody");
-		assert_ok(sluice_emulated_call(device, stream, pass, &gate));
+		assert_ok(sluice_emulated_call(device, stream, gate_pass, &gate));
 		assert_ok(sluice_copy_on(sluice_blob_mutable_data(blob), bytes, BYTES, stream));
 		assert_ok(sluice_blob_seal_on(blob, stream));
 		assert_refused(sluice_blob_wait_sealed(blob, 20), ETIMEDOUT, "stream");
 		assert_refused(sluice_blob_seal(blob), EPERM, "already");
 		assert_refused(sluice_blob_seal_on(blob, stream), EPERM, "already");
 		assert_int_equal(sluice_blob_exists(other, "x"), 0);
-		open_gate(&gate);
+		gate_open(&gate);
 		assert_ok(sluice_blob_get(other, "x", 20000, &read));
 		assert_true(is_right(read, "x", BYTES));
 		assert_ok(sluice_blob_wait_sealed(blob, 20000));
@@ -106,12 +66,12 @@ static void the_host_and_devices_are_sealed_together(void **state)
 		assert_ok(create_on(d->store, names[2], 1000, -1, 0, &made[2]));
 		assert_ok(sluice_stream_new(1, &stream));
 		if (in_order) {
-			assert_ok(sluice_emulated_call(1, stream, pass, &gate));
+			assert_ok(sluice_emulated_call(1, stream, gate_pass, &gate));
 			assert_ok(sluice_blob_seal_many_on(made, 3, stream));
 			assert_refused(sluice_blob_seal_many_on(&made[1], 1, stream), EPERM, "");
 			for (int i = 0; i < 3; i++)
 				assert_int_equal(sluice_blob_exists(d->store, names[i]), 0);
-			open_gate(&gate);
+			gate_open(&gate);
 			assert_ok(sluice_blob_wait_sealed(made[2], 20000));
 		} else {
 			assert_ok(sluice_blob_seal_many(made, 3));
@@ -138,12 +98,12 @@ static void what_is_released_before_the_stream_comes_is_sealed(void **state)
 
 	begin_with(d->store, 0);
 	assert_ok(sluice_stream_new(0, &stream));
-	assert_ok(sluice_emulated_call(0, stream, pass, &gate));
+	assert_ok(sluice_emulated_call(0, stream, gate_pass, &gate));
 	assert_ok(create_on(d->store, "x", 100, 0, 0, &blob));
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_ok(sluice_blob_release(blob));
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
-	open_gate(&gate);
+	gate_open(&gate);
 	assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
 	assert_true(is_right(blob, "x", 100));
 	assert_ok(sluice_blob_release(blob));
@@ -155,7 +115,7 @@ static void what_is_released_before_the_stream_comes_is_sealed(void **state)
 static void *open_later(void *argument)
 {
 	sleep_ms(100);
-	open_gate(argument);
+	gate_open(argument);
 	return NULL;
 }
 
@@ -170,7 +130,7 @@ static void closing_waits_for_seals_that_are_under_way(void **state)
 
 	begin_with(store, 1);
 	assert_ok(sluice_stream_new(1, &stream));
-	assert_ok(sluice_emulated_call(1, stream, pass, &gate));
+	assert_ok(sluice_emulated_call(1, stream, gate_pass, &gate));
 	assert_ok(create_on(store, "x", 100, 0, 0, &blob));
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_refused(sluice_store_close(store), EBUSY, "1 blobs");
@@ -230,12 +190,12 @@ static void a_seal_says_that_its_server_was_replaced(void **state)
 
 	begin_with(d->store, 0);
 	assert_ok(sluice_stream_new(0, &stream));
-	assert_ok(sluice_emulated_call(0, stream, pass, &gate));
+	assert_ok(sluice_emulated_call(0, stream, gate_pass, &gate));
 	assert_ok(create_on(d->store, "x", 3 * MIB, 0, 0, &blob));
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	kill(server, SIGKILL);
 	daemon_server(d, server);
-	open_gate(&gate);
+	gate_open(&gate);
 	assert_refused(sluice_blob_wait_sealed(blob, 20000), ECONNRESET, "replaced");
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 	assert_refused(sluice_blob_seal(blob), ECONNRESET, "");
@@ -254,7 +214,7 @@ static void a_seal_says_that_its_device_has_failed(void **state)
 
 	begin_with(d->store, 1);
 	assert_ok(sluice_stream_new(1, &stream));
-	assert_ok(sluice_emulated_call(1, stream, pass, &gate));
+	assert_ok(sluice_emulated_call(1, stream, gate_pass, &gate));
 	assert_ok(create_on(d->store, "x", 100, -1, 0, &blob));
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	sluice_emulated_lose(1, 1);
@@ -262,10 +222,29 @@ static void a_seal_says_that_its_device_has_failed(void **state)
 	/* It is as it was before. */
 	assert_ok(sluice_blob_seal(blob));
 	assert_ok(sluice_blob_wait_sealed(blob, 0));
-	open_gate(&gate);
+	gate_open(&gate);
 	sluice_emulated_lose(1, 0);
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_ok(sluice_stream_free(stream));
+	assert_idle(d->store);
+}
+
+static void one_that_replaces_is_sealed_alone(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob *made[2];
+	sluice_stream stream;
+
+	assert_ok(sluice_stream_new(0, &stream));
+	assert_ok(create_on(d->store, "a", 100, 0, 0, &made[0]));
+	assert_ok(create_on(d->store, "b", 100, 0, SLUICE_BLOB_REPLACE, &made[1]));
+	assert_refused(sluice_blob_seal_many_on(made, 2, stream), EINVAL, "replaces");
+	assert_refused(sluice_blob_wait_sealed(made[0], 0), EINVAL, "nobody");
+	assert_ok(sluice_blob_seal_on(made[1], stream));
+	assert_ok(sluice_blob_wait_sealed(made[1], 20000));
+	assert_ok(sluice_blob_release_many(made, 2));
+	assert_ok(sluice_blob_delete(d->store, "b"));
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
@@ -281,6 +260,7 @@ int main(int argc, char **argv)
 		daemon_test(many_streams_seal_at_a_time),
 		daemon_test(a_seal_says_that_its_server_was_replaced),
 		daemon_test(a_seal_says_that_its_device_has_failed),
+		daemon_test(one_that_replaces_is_sealed_alone),
 	};
 
 	row_start(1, argv);

@@ -102,7 +102,8 @@ static void a_blob_is_a_tensor_for_others(void **state)
 	versioned = out;
 	assert_refused(sluice_blob_to_dlpack(blob, 2, &out), EINVAL, "version");
 	assert_ok(sluice_blob_release(blob));
-	assert_refused(sluice_store_close(d->store), EBUSY, "1 blobs");
+	/* The two tensors. */
+	assert_refused(sluice_store_close(d->store), EBUSY, "2 blobs");
 	assert_int_equal(plain->t.device_type, 1);
 	assert_int_equal(plain->t.ndim, 2);
 	assert_int_equal(plain->t.bits, 64);

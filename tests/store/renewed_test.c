@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Another daemon takes the place of one that has ended, keeper and all. It counts from the start again: its regions, blobs
+ * and tickets have numbers that its clients know from the one before, and nothing of that may be taken for its own.
+ */
+#include "store/device_common.h"
+
+enum { BLOBS = 20, N = 3000 };
+
+/* On the host, and in a region of its own or of many; and on a device. */
+static const struct {
+	int device;
+	size_t bytes;
+} places[] = {{-1, N}, {-1, 3 * MIB}, {0, N}, {0, 3 * MIB}};
+
+/* A client that does not call does not know of it; nor does one for some milliseconds after an answer. */
+static void renew(struct daemon *d)
+{
+	daemon_renew(d);
+	assert_int_equal(sluice_blob_exists(d->store, "nothing"), 0);
+}
+
+static void make_many(sluice_store *store, int device, size_t n, sluice_blob *v[BLOBS])
+{
+	char name[20];
+
+	for (int i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "new/%d", i);
+		assert_ok(create_on(store, name, n, device, 0, &v[i]));
+	}
+}
+
+static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
+{
+	char name[20];
+
+	for (int i = 0; i < BLOBS; i++) {
+		snprintf(name, sizeof(name), "new/%d", i);
+		assert_ok(sluice_blob_seal(v[i]));
+		assert_true(is_right(v[i], name, n));
+		assert_ok(sluice_blob_release(v[i]));
+		v[i] = got(store, name);
+		assert_true(is_right(v[i], name, n));
+		assert_ok(sluice_blob_release(v[i]));
+		assert_ok(sluice_blob_delete(store, name));
+	}
+}
+
+static void what_an_earlier_daemon_leased_is_lost(void **state)
+{
+	struct daemon *d = *state;
+
+	for (size_t i = 0; i < COUNT_OF(places); i++) {
+		sluice_blob *old[3], *new[BLOBS];
+		size_t n = places[i].bytes;
+
+		for (int j = 0; j < 3; j++)
+			assert_ok(create_on(d->store, "old", n, places[i].device, 0, &old[j]));
+		renew(d);
+		make_many(d->store, places[i].device, n, new);
+		assert_refused(sluice_blob_seal(old[0]), ECONNRESET, "replaced");
+		assert_int_equal(sluice_blob_exists(d->store, "old"), 0);
+		/* Nor does what is given up take along what is not its own. */
+		assert_ok(sluice_blob_release(old[0]));
+		assert_ok(sluice_blob_release(old[1]));
+		seal_many(d->store, n, new);
+		assert_refused(sluice_blob_seal_many(&old[2], 1), ECONNRESET, "");
+		assert_ok(sluice_blob_release(old[2]));
+	}
+	assert_idle(d->store);
+}
+
+/* Whether it was sealed is asked by its place; at which the new daemon has another one. */
+static void a_seal_is_not_taken_for_that_of_another_daemon(void **state)
+{
+	struct daemon *d = *state;
+
+	for (size_t i = 0; i < COUNT_OF(places); i++) {
+		sluice_blob *old, *new[BLOBS];
+		size_t n = places[i].bytes;
+
+		assert_ok(create_on(d->store, "old", n, places[i].device, 0, &old));
+		renew(d);
+		make_many(d->store, places[i].device, n, new);
+		for (int j = 0; j < BLOBS; j++)
+			assert_ok(sluice_blob_seal(new[j]));
+		assert_refused(sluice_blob_seal(old), ECONNRESET, "replaced");
+		assert_ok(sluice_blob_release(old));
+		for (int j = 0; j < BLOBS; j++) {
+			char name[20];
+
+			snprintf(name, sizeof(name), "new/%d", j);
+			assert_ok(sluice_blob_release(new[j]));
+			assert_ok(sluice_blob_delete(d->store, name));
+		}
+	}
+	assert_idle(d->store);
+}
+
+static void what_was_got_keeps_its_bytes(void **state)
+{
+	struct daemon *d = *state;
+
+	for (size_t i = 0; i < COUNT_OF(places); i++) {
+		sluice_blob *old, *none, *new[BLOBS];
+		size_t n = places[i].bytes;
+
+		assert_ok(sluice_blob_release(put_on(d->store, "old", n, places[i].device, 0)));
+		old = got(d->store, "old");
+		renew(d);
+		make_many(d->store, places[i].device, n, new);
+		assert_refused(sluice_blob_get(d->store, "old", 0, &none), ENOENT, "");
+		seal_many(d->store, n, new);
+		assert_true(is_right(old, "old", n));
+		assert_ok(sluice_blob_release(old));
+	}
+	assert_idle(d->store);
+}
+
+int main(int argc, char **argv)
+{
+	static const char *const options[] = {"--memory", "512M", NULL};
+	const struct CMUnitTest tests[] = {
+		daemon_test(what_an_earlier_daemon_leased_is_lost),
+		daemon_test(a_seal_is_not_taken_for_that_of_another_daemon),
+		daemon_test(what_was_got_keeps_its_bytes),
+	};
+
+	row_start(1, argv);
+	(void)argc;
+	daemon_options = options;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
