@@ -116,7 +116,7 @@ struct sl_device_sharing {
 	/*
 	 * Maps what another process, or this one, has made: `device` is the one that it is on; `by` another one that uses
 	 * it, or the same. Read-only: neither streams nor copies can write to it. The descriptor stays the caller's, who has
-	 * it from somebody he does not trust: -EBADMSG, if it is something else, or shorter than length.
+	 * it from somebody he does not trust: -EBADMSG, if it is something else, or of another length.
 	 * -ENOTSUP: `by` cannot reach it.
 	 */
 	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by,

@@ -199,6 +199,7 @@ static int map(struct sl_device *base, int fd, size_t length, struct sl_device *
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
+	struct stat st;
 	int rc;
 
 	if (by->ops != base->ops)
@@ -206,6 +207,8 @@ static int map(struct sl_device *base, int fd, size_t length, struct sl_device *
 	if (!is_whole(length))
 		return -EINVAL;
 	rc = sl_emulated_memory_check(device, fd, length);
+	if (!rc && (fstat(fd, &st) || (uint64_t)st.st_size != length))
+		rc = -EBADMSG;
 	if (!rc)
 		rc = add(device, RANGE_MAPPED, fd, length, true, &range);
 	if (rc)

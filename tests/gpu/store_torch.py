@@ -16,12 +16,12 @@ import tempfile
 import time
 
 COUNT = 3_000_001
+FLOAT32 = 10  # of enum sluice_type
 BEGIN = 17  # elements of the tensor that are not published
 
 
 class Metadata(ctypes.Structure):
-    _fields_ = [("size", ctypes.c_size_t), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
-                ("lanes", ctypes.c_uint16), ("rank", ctypes.c_uint32), ("shape", ctypes.c_int64 * 8),
+    _fields_ = [("size", ctypes.c_size_t), ("type", ctypes.c_int), ("rank", ctypes.c_uint), ("shape", ctypes.c_int64 * 8),
                 ("strides", ctypes.c_int64 * 8), ("offset", ctypes.c_uint64), ("note", ctypes.c_void_p),
                 ("note_bytes", ctypes.c_size_t)]
 
@@ -49,7 +49,7 @@ class Store:
         return rc
 
     def publish(self, name, tensor):
-        metadata = Metadata(ctypes.sizeof(Metadata), 2, 32, 1, 1)
+        metadata = Metadata(ctypes.sizeof(Metadata), FLOAT32, 1)
         metadata.shape[0] = tensor.numel()
         options = Options(ctypes.sizeof(Options), 0, ctypes.pointer(metadata))
         blob = ctypes.c_void_p()

@@ -350,7 +350,7 @@ CUresult cuMemMap(CUdeviceptr memory, size_t length, size_t offset,
 	pthread_mutex_lock(&fake.mutex);
 	reservation = reservation_at(memory, length);
 	if (!fake_known(&backings, backing) || !reservation || reservation->mapped || offset ||
-	    flags || length > backing->length) {
+	    flags || length != backing->length) {
 		rc = CUDA_ERROR_INVALID_VALUE;
 	} else {
 		rc = map_there(reservation, backing, length);
