@@ -360,6 +360,8 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 		owner->created -= count;
 		owner->sealed += count;
 	}
+	for (unsigned i = 0; !rc && i < count; i++)
+		sl_owner_mark(owner, slots[i]);
 	for (unsigned i = 0; rc && i < count; i++) {
 		if (!(fresh >> i & 1) || tickets[i]->slot == SL_NO_SLOT)
 			continue;
@@ -445,6 +447,7 @@ void sl_blob_forget(struct sl_owner *owner, uint32_t slot)
 
 	if (sl_catalogue_delete(owner->catalogue, slot))
 		return;
+	sl_owner_unmark(owner, slot);
 	*(open ? &owner->created : &owner->sealed) -= 1;
 	owner->dying++;
 	owner->sweep = true;
@@ -492,6 +495,16 @@ void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner)
 	sl_catalogue_sweep(owner->catalogue, left, &sweep);
 }
 
+void sl_blob_sweep_all(struct sl_server *server)
+{
+	sl_list_each (link, &server->owners) {
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+
+		if (owner->sweep)
+			sl_blob_sweep(server, owner);
+	}
+}
+
 /* ------------------------------------------------------------------------------------- evict */
 
 struct candidate {
@@ -508,16 +521,14 @@ static int by_idle(const void *a, const void *b)
 
 static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct candidate *out)
 {
-	struct sl_blob_record record;
 	unsigned count = 0;
 
-	for (uint32_t slot = 0; slot < owner->top; slot++) {
-		if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED)
-			continue;
-		sl_catalogue_record(owner->catalogue, slot, &record);
-		if (!(record.flags & SLUICE_BLOB_CACHE) || record.flags & SLUICE_BLOB_PIN ||
-		    owner->blobs[slot].lent || record.place.device != device ||
-		    record.place.kind == SLUICE_BLOB_OF_PROCESS ||
+	sl_list_each (link, &owner->caches) {
+		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, cache);
+		uint32_t slot = (uint32_t)(blob - owner->blobs);
+
+		if (blob->lent || blob->region->device != device ||
+		    sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED ||
 		    sl_catalogue_held(owner->catalogue, slot) != SL_HELD_NOT)
 			continue;
 		out[count++] = (struct candidate){sl_catalogue_idle(owner->catalogue, slot), slot};
@@ -527,11 +538,12 @@ static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct c
 }
 
 /* No get succeeds from the withdrawal on, and what the sweep then finds held comes back. */
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes)
+static bool evict_of(struct sl_server *server, struct sl_owner *owner, int32_t device,
+                     uint64_t bytes)
 {
-	uint32_t slots = owner->top + 1;
-	struct candidate *candidates = malloc(slots * sizeof(*candidates));
-	uint32_t *away = malloc(slots * sizeof(*away));
+	unsigned most = owner->cache_count;
+	struct candidate *candidates = most ? malloc(most * sizeof(*candidates)) : NULL;
+	uint32_t *away = most ? malloc(most * sizeof(*away)) : NULL;
 	struct sweep sweep = {server, owner, away, 0};
 	uint64_t asked = 0;
 	unsigned count;
@@ -557,4 +569,17 @@ bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t dev
 	free(candidates);
 	free(away);
 	return sweep.away_count > 0;
+}
+
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes,
+                   bool own)
+{
+	bool any = evict_of(server, owner, device, bytes);
+
+	if (own)
+		return any;
+	sl_list_each (link, &server->owners)
+		any = any ||
+		      evict_of(server, SL_CONTAINER(link, struct sl_owner, link), device, bytes);
+	return any;
 }

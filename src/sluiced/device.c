@@ -139,22 +139,18 @@ static const struct sl_peer *find_late(struct sl_server *server, const struct sl
 	const struct sl_peer *late = NULL;
 	uint64_t most = 0;
 
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			const struct sl_region *region =
-				SL_CONTAINER(link, struct sl_region, bucket);
+	sl_list_each (link, &server->leaving) {
+		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-			if (region->owner != owner || region->device != device ||
-			    !region->leaving || counted(region) <= most)
-				continue;
-			if (!region->writer && sl_list_empty(&region->imports))
-				continue;
-			most = counted(region);
-			late = region->writer
-			               ? region->writer
-			               : SL_CONTAINER(region->imports.next, struct sl_import, link)
-			                         ->peer;
-		}
+		if (region->owner != owner || region->device != device || counted(region) <= most)
+			continue;
+		if (!region->writer && sl_list_empty(&region->imports))
+			continue;
+		most = counted(region);
+		late = region->writer
+		               ? region->writer
+		               : SL_CONTAINER(region->imports.next, struct sl_import, link)->peer;
+	}
 	return late;
 }
 
@@ -197,6 +193,22 @@ static const struct sl_peer *find_largest(struct sl_server *server, const struct
 	return largest;
 }
 
+/* One of those who have not unmapped yet what they are to; else the one who has most. */
+static const struct sl_told *find_holder(struct sl_server *server, struct sl_owner *owner,
+                                         int32_t device)
+{
+	bool late = owner->devices[device].leaving > 0;
+	const struct sl_peer *peer;
+	struct sl_told *told;
+
+	if (sl_told_still(server, owner, device, late, &told))
+		return told;
+	peer = late ? find_late(server, owner, device)
+	            : find_largest(server, owner, device, &told->bytes);
+	told->pid = peer ? peer->pid : 0;
+	return told;
+}
+
 /* Who has the memory of a device, for a sentence. */
 static void tell_holders(struct sl_server *server, int32_t device, char *text, size_t size)
 {
@@ -204,11 +216,9 @@ static void tell_holders(struct sl_server *server, int32_t device, char *text, s
 
 	text[0] = '\0';
 	sl_list_each (link, &server->owners) {
-		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
 		const struct sl_device_use *use = &owner->devices[device];
-		const struct sl_peer *late = use->leaving ? find_late(server, owner, device) : NULL;
-		const struct sl_peer *largest;
-		uint64_t mapped;
+		const struct sl_told *holder;
 
 		if (!use->bytes || used >= size)
 			continue;
@@ -218,14 +228,14 @@ static void tell_holders(struct sl_server *server, int32_t device, char *text, s
 			used += (size_t)snprintf(text + used, size - used,
 			                         ", %" PRIu64 " of it deleted and still mapped",
 			                         use->leaving);
-		if (late && used < size)
+		holder = find_holder(server, owner, device);
+		if (holder->pid && holder->late && used < size)
 			used += (size_t)snprintf(text + used, size - used, ", by process %d",
-			                         (int)late->pid);
-		largest = use->leaving ? NULL : find_largest(server, owner, device, &mapped);
-		if (largest && used < size)
+			                         (int)holder->pid);
+		else if (holder->pid && used < size)
 			used += (size_t)snprintf(text + used, size - used,
-			                         ", %" PRIu64 " of it mapped by process %d", mapped,
-			                         (int)largest->pid);
+			                         ", %" PRIu64 " of it mapped by process %d",
+			                         holder->bytes, (int)holder->pid);
 	}
 }
 
@@ -238,7 +248,7 @@ static uint64_t beyond(uint64_t used, uint64_t more, uint64_t limit)
 /* Whether all who have it mapped can hear that they are to unmap it. */
 static bool is_coming(const struct sl_region *region)
 {
-	bool coming = region->leaving && (!region->writer || region->writer->fd >= 0);
+	bool coming = !region->writer || region->writer->fd >= 0;
 
 	sl_list_each (link, &region->imports)
 		coming = coming && SL_CONTAINER(link, struct sl_import, link)->peer->fd >= 0;
@@ -255,42 +265,15 @@ static struct coming find_coming(const struct sl_server *server, const struct sl
 {
 	struct coming coming = {0, 0};
 
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			const struct sl_region *region =
-				SL_CONTAINER(link, struct sl_region, bucket);
+	sl_list_each (link, &server->leaving) {
+		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-			if (region->device != device || !is_coming(region))
-				continue;
-			coming.all += counted(region);
-			coming.own += region->owner == owner ? counted(region) : 0;
-		}
-	return coming;
-}
-
-/* Of one user, if it is his quota that is short; else of all. */
-static bool evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t all,
-                  uint64_t own)
-{
-	bool any = sl_blob_evict(server, owner, device, SL_MAX(all, own));
-
-	if (own)
-		return any;
-	sl_list_each (link, &server->owners)
-		any = any ||
-		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), device, all);
-	return any;
-}
-
-/* Whatever was deleted and is not held any more shall not cost others their place. */
-static void sweep(struct sl_server *server)
-{
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		if (owner->dying)
-			sl_blob_sweep(server, owner);
+		if (region->device != device || !is_coming(region))
+			continue;
+		coming.all += counted(region);
+		coming.own += region->owner == owner ? counted(region) : 0;
 	}
+	return coming;
 }
 
 /* What is leaving already is on its way: nothing else has to go for it. */
@@ -306,7 +289,8 @@ static void evict_enough(struct sl_server *server, struct sl_owner *owner, int32
 	do {
 		of_all = beyond(all->bytes - all->leaving, bytes, limit);
 		of_own = beyond(own->bytes - own->leaving, bytes, quota);
-	} while ((of_all || of_own) && evict(server, owner, device, of_all, of_own));
+	} while ((of_all || of_own) &&
+	         sl_blob_evict(server, owner, device, SL_MAX(of_all, of_own), of_own > 0));
 }
 
 int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
@@ -320,7 +304,7 @@ int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_
 
 	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
 		return 0;
-	sweep(server);
+	sl_blob_sweep_all(server);
 	evict_enough(server, owner, device, bytes);
 	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
 		return 0;

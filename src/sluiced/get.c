@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whoever wants a blob: finding it, waiting for it, its memory, and lending it to other users. */
+/* Whoever wants a blob: finding it, waiting for it, and its memory. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sluiced/spill.h"
 
@@ -56,23 +57,26 @@ int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const stru
 
 /* ----------------------------------------------------------------------------------------- get */
 
-enum outcome { ALL_THERE, NOT_THERE, ON_DISK };
+enum outcome { ALL_THERE, NOT_THERE, ON_DISK, REFUSED };
 
 /* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
-static void want_all(struct sl_server *server, const struct sl_peer *peer,
-                     const struct sl_key *keys, unsigned count)
+static int want_all(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *keys,
+                    unsigned count)
 {
-	for (unsigned i = 0; i < count; i++) {
+	int rc = 0;
+
+	for (unsigned i = 0; !rc && i < count; i++) {
 		struct sl_owner *owner;
 		uint32_t slot;
 
 		if (!sl_key_find(server, peer, &keys[i], false, &owner, &slot) &&
 		    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
-			sl_spill_want(server, owner->blobs[slot].region);
+			rc = sl_spill_want(server, owner->blobs[slot].region);
 	}
+	return rc;
 }
 
-/* Answers if all are there; else which is missing. */
+/* Answers if all are there, or what is away cannot come back; else which is missing. */
 static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                             const struct sl_key *keys, unsigned count, unsigned *missing)
 {
@@ -103,8 +107,12 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 			.user = owners[i]->uid};
 	}
 	if (outcome == ON_DISK) {
-		want_all(server, peer, keys, count);
-		return ON_DISK;
+		int rc = want_all(server, peer, keys, count);
+
+		if (!rc)
+			return ON_DISK;
+		sl_peer_refuse(server, peer, serial, rc);
+		return REFUSED;
 	}
 	server->counts.gets++;
 	sl_message_begin(&server->out, SL_FOUND, serial, count);
@@ -167,7 +175,7 @@ void sl_get(struct sl_server *server, struct sl_peer *peer)
 	                               request->head.count, &how.missing);
 	int rc;
 
-	if (outcome == ALL_THERE)
+	if (outcome == ALL_THERE || outcome == REFUSED)
 		return;
 	how.disk = outcome == ON_DISK;
 	rc = how.patient || how.disk ? wait_for(server, peer, request->head.serial, request->items,
@@ -183,8 +191,9 @@ void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 	struct sl_wait how = {.deadline = sl_now(), .disk = true, .pin = pin};
 	int rc;
 
-	want_all(server, peer, key, 1);
-	rc = wait_for(server, peer, serial, key, 1, &how);
+	rc = want_all(server, peer, key, 1);
+	if (!rc)
+		rc = wait_for(server, peer, serial, key, 1, &how);
 	if (rc)
 		sl_peer_refuse(server, peer, serial, rc);
 }
@@ -213,6 +222,7 @@ static bool try_again(struct sl_server *server, struct sl_wait *wait)
 			sl_catalogue_record(owner->catalogue, slot, &record);
 			sl_catalogue_set_flags(owner->catalogue, slot,
 			                       record.flags | SLUICE_BLOB_PIN);
+			sl_owner_mark(owner, slot);
 			sl_peer_done(server, wait->peer, wait->serial);
 			return true;
 		} else {
@@ -226,7 +236,7 @@ static bool try_again(struct sl_server *server, struct sl_wait *wait)
 	/* If its time is over, it is told so at the end of this turn. */
 	if (outcome == NOT_THERE)
 		sl_server_at(server, wait->deadline);
-	return outcome == ALL_THERE;
+	return outcome == ALL_THERE || outcome == REFUSED;
 }
 
 void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
@@ -344,8 +354,8 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
-	if (region->device >= 0 && (rc = sl_device_import(server, peer, region))) {
-		sl_peer_refuse(server, peer, serial, rc);
+	if (region->device >= 0 && region->offered != 1) {
+		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
 	own = sl_vault_fd(server->vault, region->row);
@@ -354,10 +364,14 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	                                              : sl_reopen(own);
 	if (fd < 0) {
 		rc = fd == -1 ? -errno : fd;
-		if (region->device >= 0)
-			sl_device_drop(server, peer, region);
 		sl_peer_refuse(server, peer, serial,
 		               sl_fail(rc, "cannot open memory: %s", sl_error_text(rc)));
+		return;
+	}
+	/* When it has one: it may have one from before, and what that stands for is mapped. */
+	if (region->device >= 0 && (rc = sl_device_import(server, peer, region))) {
+		close(fd);
+		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
 	sl_store_step("server: memory");
@@ -408,114 +422,4 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		return;
 	}
 	sl_peer_refuse(server, peer, serial, sl_fail(-ENOENT, "no blob lies there"));
-}
-
-/* --------------------------------------------------------------------------------------- loans */
-
-static struct sl_loan *find_loan(struct sl_peer *peer, uid_t user, uint64_t id)
-{
-	sl_list_each (link, &peer->loans) {
-		struct sl_loan *loan = SL_CONTAINER(link, struct sl_loan, link);
-
-		if (loan->owner->uid == user && loan->id == id)
-			return loan;
-	}
-	return NULL;
-}
-
-/* Adds one to what the peer has of it. */
-static int lend(struct sl_peer *peer, struct sl_owner *owner, uint32_t slot, uint64_t id)
-{
-	struct sl_loan *loan = find_loan(peer, owner->uid, id);
-
-	if (!loan) {
-		loan = calloc(1, sizeof(*loan));
-		if (!loan)
-			return sl_fail(-ENOMEM, "no memory");
-		loan->owner = owner;
-		loan->slot = slot;
-		loan->id = id;
-		sl_list_append(&peer->loans, &loan->link);
-		sl_catalogue_pin(owner->catalogue, slot);
-		owner->blobs[slot].lent++;
-	}
-	loan->count++;
-	return 0;
-}
-
-static void end_loan(struct sl_loan *loan)
-{
-	loan->owner->blobs[loan->slot].lent--;
-	sl_catalogue_unpin(loan->owner->catalogue, loan->slot);
-	loan->owner->sweep = true;
-	sl_list_remove(&loan->link);
-	free(loan);
-}
-
-static int borrow(struct sl_server *server, struct sl_peer *peer, struct sl_lent *out)
-{
-	const struct sl_borrow *request = &server->in.borrow;
-	struct sl_owner *owner = sl_owner_find(server, request->user);
-	struct sl_key key = {.id = request->id};
-	struct sl_blob_record record;
-	struct sl_region *region;
-	uint32_t slot;
-	int rc;
-
-	if (!owner || find_in(owner, &key, true, &slot))
-		return sl_fail(-ENOENT, "the blob is not there any more");
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	region = owner->blobs[slot].region;
-	if (!(record.flags & SLUICE_BLOB_PUBLIC) || !region)
-		return sl_fail(-EACCES, "the blob is not public");
-	rc = lend(peer, owner, slot, record.key.id);
-	if (rc)
-		return rc;
-	out->id = record.key.id;
-	out->bytes = record.size;
-	out->flags = record.flags;
-	out->place = (struct sl_place){.region = region->id,
-	                               .region_bytes = region->bytes,
-	                               .offset = record.place.offset,
-	                               .capacity = sl_region_range_bytes(region),
-	                               .device = -1,
-	                               .kind = SLUICE_BLOB_ON_HOST};
-	memcpy(out->name, record.key.name, record.key.length);
-	if (record.metadata_size)
-		sl_message_add_record(&server->out, record.metadata);
-	return 0;
-}
-
-void sl_borrow(struct sl_server *server, struct sl_peer *peer)
-{
-	uint32_t serial = server->in.head.serial;
-	int rc;
-
-	sl_message_begin(&server->out, SL_LENT, serial, 0);
-	rc = borrow(server, peer, &server->out.lent);
-	if (rc)
-		sl_peer_refuse(server, peer, serial, rc);
-	else
-		sl_peer_send(server, peer, &server->out, -1);
-}
-
-void sl_return(struct sl_server *server, struct sl_peer *peer)
-{
-	for (unsigned i = 0; i < server->in.head.count; i++) {
-		const struct sl_id_item *item = &server->in.ids.items[i];
-		struct sl_loan *loan = find_loan(peer, item->user, item->id);
-
-		if (!loan)
-			continue;
-		loan->count -= SL_MIN(loan->count, item->count);
-		if (!loan->count)
-			end_loan(loan);
-	}
-}
-
-void sl_loans_end(struct sl_server *server, struct sl_peer *peer)
-{
-	(void)server;
-	while (!sl_list_empty(&peer->loans))
-		end_loan(SL_CONTAINER(peer->loans.next, struct sl_loan, link));
 }

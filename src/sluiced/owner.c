@@ -27,6 +27,7 @@ int sl_owner_open(struct sl_server *server, uint32_t row, struct sl_owner **out)
 		return sl_fail(-ENOMEM, "no memory");
 	owner->row = row;
 	sl_list_init(&owner->warm);
+	sl_list_init(&owner->caches);
 	rc = sl_segment_map(sl_vault_fd(server->vault, row), true, &owner->segment);
 	if (!rc)
 		rc = sl_catalogue_open(owner->segment, &broken, &owner->catalogue);
@@ -88,6 +89,29 @@ uint32_t sl_owner_by_id(const struct sl_owner *owner, uint64_t id)
 	while (slot != SL_NO_SLOT && owner->blobs[slot].id != id)
 		slot = owner->blobs[slot].next;
 	return slot;
+}
+
+void sl_owner_unmark(struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_list *link = &owner->blobs[slot].cache;
+
+	if (!sl_list_linked(link))
+		return;
+	sl_list_remove(link);
+	owner->cache_count--;
+}
+
+void sl_owner_mark(struct sl_owner *owner, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	sl_owner_unmark(owner, slot);
+	sl_catalogue_record(owner->catalogue, slot, &record);
+	if (!(record.flags & SLUICE_BLOB_CACHE) || record.flags & SLUICE_BLOB_PIN ||
+	    record.place.kind == SLUICE_BLOB_OF_PROCESS)
+		return;
+	sl_list_append(&owner->caches, &owner->blobs[slot].cache);
+	owner->cache_count++;
 }
 
 int sl_owner_get(struct sl_server *server, uid_t uid, struct sl_owner **out)

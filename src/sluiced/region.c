@@ -18,7 +18,8 @@
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
 /* New memory of this size takes longer to be touched than any sweep does. */
-#define LARGE (UINT64_C(1) << 20)
+#define LARGE          (UINT64_C(1) << 20)
+#define ROWS_LEFT_PART 16
 
 static unsigned class_of(uint64_t range_bytes)
 {
@@ -128,6 +129,7 @@ static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint6
 	region->device = -1;
 	region->kind = SLUICE_BLOB_ON_HOST;
 	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
+	owner->regions++;
 	*out = region;
 	return 0;
 }
@@ -173,19 +175,6 @@ static void written_by(struct sl_region *region, struct sl_peer *peer)
 	sl_list_append(&peer->regions, &region->written);
 }
 
-/* Of one user, if it is his quota that is short; else of all. */
-static bool evict(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
-{
-	bool any = sl_blob_evict(server, owner, -1, bytes);
-
-	if (owner->bytes + bytes > server->settings->user_bytes)
-		return any;
-	sl_list_each (link, &server->owners)
-		any = any ||
-		      sl_blob_evict(server, SL_CONTAINER(link, struct sl_owner, link), -1, bytes);
-	return any;
-}
-
 int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
 {
 	const struct sl_server_settings *settings = server->settings;
@@ -195,6 +184,9 @@ int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t byte
 
 	if (sl_park_is_before(server, owner))
 		return -EINPROGRESS;
+	if (server->memory_bytes + bytes > settings->memory_bytes ||
+	    owner->bytes + bytes > settings->user_bytes)
+		sl_blob_sweep_all(server);
 	/* For what can never be nobody's memory has to go. */
 	if (bytes > settings->user_bytes)
 		rc = 0;
@@ -206,7 +198,7 @@ int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t byte
 
 		own = owner->bytes + bytes > settings->user_bytes;
 		if (!sl_regions_reclaim(server, own ? owner : NULL, over) &&
-		    !evict(server, owner, over))
+		    !sl_blob_evict(server, owner, -1, over, own))
 			rc = sl_spill_room(server, own ? owner : NULL, over);
 	}
 	if (rc < 0)
@@ -229,6 +221,35 @@ int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t byte
 	return 0;
 }
 
+/* Rows that are left for clients, copies, and what comes back. */
+static bool rows_are_short(const struct sl_vault *vault)
+{
+	return vault->most - vault->count <= vault->most / ROWS_LEFT_PART;
+}
+
+int sl_region_admit(struct sl_server *server, struct sl_owner *owner)
+{
+	uint32_t most = server->settings->user_regions;
+	uint64_t bytes = 1;
+
+	/* Caches lie in memory with others, perhaps: more of them each time. */
+	while (owner->regions >= most || rows_are_short(server->vault)) {
+		bool own = owner->regions >= most;
+
+		if (!sl_regions_reclaim(server, own ? owner : NULL, 1) &&
+		    !sl_blob_evict(server, owner, -1, bytes, own))
+			break;
+		bytes *= 2;
+	}
+	if (owner->regions >= most)
+		return sl_fail(-EDQUOT,
+		               "user %u has %u pieces of memory of %u that a user may have",
+		               (unsigned)owner->uid, owner->regions, most);
+	if (rows_are_short(server->vault))
+		return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory");
+	return 0;
+}
+
 static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t bytes,
                       uint32_t range_bytes, bool is_public, struct sl_region **out)
 {
@@ -243,6 +264,8 @@ static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t b
 	uint32_t row;
 	int fd = -1, rc = sl_room_make(server, peer->owner, bytes);
 
+	if (!rc)
+		rc = sl_region_admit(server, peer->owner);
 	if (!rc)
 		rc = sl_region_memory(bytes, &fd);
 	if (rc)
@@ -298,6 +321,7 @@ void sl_region_free(struct sl_server *server, struct sl_region *region)
 	if (!region->away)
 		give_memory(server, region);
 	sl_list_remove(&region->bucket);
+	region->owner->regions--;
 	free(region);
 }
 

@@ -68,6 +68,7 @@ static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint
 static void add(struct sl_server *server, struct sl_region *region)
 {
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	region->owner->regions++;
 	sl_device_count(server, region, true);
 }
 
@@ -102,7 +103,8 @@ int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
 	if (peer->owner->device_regions >= most)
 		return sl_fail(-EDQUOT, "user %u has %u pieces of memory of devices, all he may",
 		               (unsigned)peer->uid, most);
-	if (wanted->kind == SLUICE_BLOB_ON_DEVICE) {
+	rc = sl_region_admit(server, peer->owner);
+	if (!rc && wanted->kind == SLUICE_BLOB_ON_DEVICE) {
 		bytes = (bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
 		rc = sl_device_make_room(server, peer->owner, wanted->device, bytes);
 	}
@@ -160,10 +162,13 @@ int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_regi
 
 static void region_free(struct sl_server *server, struct sl_region *region)
 {
-	if (region->leaving)
+	if (region->leaving) {
+		sl_list_remove(&region->left);
 		sl_device_count_leaving(server, region, false);
+	}
 	sl_device_count(server, region, false);
 	sl_list_remove(&region->bucket);
+	region->owner->regions--;
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
 	if (region->writer)
@@ -204,6 +209,7 @@ static void begin_leaving(struct sl_server *server, struct sl_region *region)
 	if (region->leaving)
 		return;
 	region->leaving = true;
+	sl_list_append(&server->leaving, &region->left);
 	sl_device_count_leaving(server, region, true);
 	if (region->writer)
 		tell_forget(server, region->writer, region);

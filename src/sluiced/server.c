@@ -255,6 +255,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
 	sl_list_init(&server->waits);
+	sl_list_init(&server->leaving);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
 		sl_list_init(&server->regions[i]);
 		sl_list_init(&server->tickets[i]);

@@ -54,6 +54,7 @@ struct sl_server_settings {
 	uint64_t user_bytes;        /* of one user; at most memory_bytes */
 	uint32_t user_blobs;        /* a power of two */
 	uint32_t user_clients;      /* connections */
+	uint32_t user_regions;      /* pieces of memory, each of which takes a row of the vault */
 	uid_t users[SL_USERS_MOST]; /* besides our own */
 	unsigned user_count;
 	uint64_t user_device_bytes; /* of one user, of each device; SL_NO_LIMIT */
@@ -68,6 +69,14 @@ struct sl_device_use {
 	uint64_t bytes, leaving;
 };
 
+/* Who has most of some memory of a user's, for sentences: as it was at most a tenth of a second ago. */
+struct sl_told {
+	int64_t until;
+	bool late; /* of what is to be unmapped */
+	pid_t pid; /* 0: nobody */
+	uint64_t bytes;
+};
+
 struct sl_owner {
 	struct sl_list link; /* server->owners */
 	uid_t uid;
@@ -79,12 +88,16 @@ struct sl_owner {
 		*by_id; /* the first blob whose id has that rest, or SL_NO_SLOT; as many as slots */
 	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
 	unsigned warm_count;
-	uint64_t bytes; /* of its regions */
+	uint64_t bytes;   /* of its regions */
+	unsigned regions; /* of the host and of devices, in memory or not */
 	unsigned peers;
-	uint32_t top;                    /* slots from this one on were never used */
-	uint64_t created, sealed, dying; /* entries */
-	uint64_t waits;                  /* the last look for room that it goes on waiting after */
-	bool sweep;                      /* something was deleted, or let go */
+	struct sl_list caches; /* blobs that may go when memory is short, held or not */
+	unsigned cache_count;
+	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
+	uint32_t top;                            /* slots from this one on were never used */
+	uint64_t created, sealed, dying;         /* entries */
+	uint64_t waits; /* the last look for room that it goes on waiting after */
+	bool sweep;     /* something was deleted, or let go */
 	struct sl_device_use devices[SL_PLACES_MOST];
 	unsigned device_regions;
 	bool behind;      /* of those who wait for memory of a device the first one has to go on */
@@ -112,7 +125,8 @@ struct sl_region {
 	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
-	bool away; /* there is no memory, and no row: its bytes are in its copy */
+	struct sl_list left; /* server->leaving */
+	bool away;           /* there is no memory, and no row: its bytes are in its copy */
 	struct sl_copy
 		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
 	uint64_t origin; /* the number of the region that its blobs were made in */
@@ -152,9 +166,10 @@ struct sl_ticket {
 struct sl_blob {
 	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
 	unsigned range;
-	unsigned lent; /* to how many clients of other users */
-	uint32_t next; /* of those whose ids have the same rest */
-	uint64_t id;   /* 0: the slot is free */
+	unsigned lent;        /* to how many clients of other users */
+	struct sl_list cache; /* owner->caches */
+	uint32_t next;        /* of those whose ids have the same rest */
+	uint64_t id;          /* 0: the slot is free */
 };
 
 /* What somebody waits to read from us. */
@@ -288,6 +303,7 @@ struct sl_server {
 	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
+	struct sl_list leaving; /* regions of devices */
 	uint64_t device_limits[SL_PLACES_MOST];
 	struct {
 		struct sl_list list; /* of struct sl_device_wait */
@@ -327,6 +343,10 @@ void sl_owner_free(struct sl_owner *owner);
 void sl_owner_add(struct sl_owner *owner, uint32_t slot, uint64_t id);
 void sl_owner_remove(struct sl_owner *owner, uint32_t slot);
 uint32_t sl_owner_by_id(const struct sl_owner *owner, uint64_t id);
+/* A blob was sealed, or has other flags: whether it may go when memory is short. */
+void sl_owner_mark(struct sl_owner *owner, uint32_t slot);
+/* It is on its way out. */
+void sl_owner_unmark(struct sl_owner *owner, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
 
@@ -391,6 +411,9 @@ void sl_region_leave(struct sl_server *server, struct sl_region *region);
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
+/* The user may have one more, and there is a row for it: -EDQUOT, -ENFILE with a sentence. Gives up for that what is
+ * kept, and caches. */
+int sl_region_admit(struct sl_server *server, struct sl_owner *owner);
 /* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
 int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
 /* Nobody has it mapped for writing any more. */
@@ -487,9 +510,12 @@ void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t s
 void sl_blob_forget(struct sl_owner *owner, uint32_t slot);
 /* Finds out what is not held any more. */
 void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner);
-/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device,
-                   uint64_t bytes);
+/* Where something was deleted or let go since: that shall not cost others their place. */
+void sl_blob_sweep_all(struct sl_server *server);
+/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. own: of
+ * this user only, whose quota is short; else of others too, if he has none. */
+bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes,
+                   bool own);
 uint64_t sl_blob_creator(pid_t pid);
 
 /* --------------------------------------------------------------------------------------- get */
@@ -508,12 +534,15 @@ void sl_get_expire(struct sl_server *server, int64_t now);
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 void sl_region_request(struct sl_server *server, struct sl_peer *peer);
 void sl_locate(struct sl_server *server, struct sl_peer *peer);
-void sl_borrow(struct sl_server *server, struct sl_peer *peer);
-void sl_return(struct sl_server *server, struct sl_peer *peer);
-void sl_loans_end(struct sl_server *server, struct sl_peer *peer);
 /* Which blob a peer means: of its own user, else a public one of another. A sealed one, or any. -ENOENT. */
 int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
                 bool sealed, struct sl_owner **owner, uint32_t *slot);
+
+/* -------------------------------------------------------------------------------------- loan */
+
+void sl_borrow(struct sl_server *server, struct sl_peer *peer);
+void sl_return(struct sl_server *server, struct sl_peer *peer);
+void sl_loans_end(struct sl_server *server, struct sl_peer *peer);
 
 /* -------------------------------------------------------------------------------------- tell */
 
@@ -525,6 +554,9 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t slot,
                    enum sluice_watch_kind kind);
+/* What was found the last time; NULL: it is to be found again, and written into *out. */
+const struct sl_told *sl_told_still(const struct sl_server *server, struct sl_owner *owner,
+                                    int32_t device, bool late, struct sl_told **out);
 /* Who holds what, for a sentence. */
 void sl_holders(struct sl_server *server, char *text, size_t size);
 

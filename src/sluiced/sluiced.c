@@ -26,6 +26,7 @@ enum {
 	KEY_QUOTA_MEMORY,
 	KEY_QUOTA_BLOBS,
 	KEY_QUOTA_CLIENTS,
+	KEY_QUOTA_REGIONS,
 	KEY_DEVICE_MEMORY,
 	KEY_QUOTA_DEVICE_MEMORY,
 	KEY_SPILL,
@@ -48,6 +49,13 @@ static const struct argp_option option_list[] = {
 	{"quota-blobs", KEY_QUOTA_BLOBS, "N", 0,
          "Blobs of one user, rounded up to a power of two (default: 65536)", 0},
 	{"quota-clients", KEY_QUOTA_CLIENTS, "N", 0, "Connections of one user (default: 1024)", 0},
+	{"quota-regions", KEY_QUOTA_REGIONS, "N", 0,
+         "Pieces of memory of one user, each of which takes a descriptor: a blob of more than 64 "
+         "KiB, "
+         "or up to 64 smaller ones (default: half of what there can be if other users are "
+         "admitted, "
+         "else seven eighths)",
+         0},
 	{"device-memory", KEY_DEVICE_MEMORY, "DEVICE=SIZE", 0,
          "Memory of a device for blobs; DEVICE is the number of an NVIDIA GPU in the order of PCI "
          "addresses, or such an address, or 'emulated:0'. Several times for several devices "
@@ -224,6 +232,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_QUOTA_CLIENTS:
 		settings->user_clients = parse_number(state, "quota-clients", arg, 1, 65536);
 		return 0;
+	case KEY_QUOTA_REGIONS:
+		settings->user_regions = parse_number(state, "quota-regions", arg, 1, UINT32_MAX);
+		return 0;
 	case KEY_DEVICE_MEMORY:
 		add_budget(state, settings, arg);
 		return 0;
@@ -303,6 +314,8 @@ int main(int argc, char **argv)
 		rc = sl_vault_new(listener, lock, &vault);
 	if (rc)
 		errx(EXIT_FAILURE, "%s", sluice_last_message());
+	if (!settings.user_regions)
+		settings.user_regions = settings.user_count ? vault.most / 2 : vault.most / 8 * 7;
 	sl_listen_notify("READY=1");
 	rc = sl_keeper_run(&vault, &settings);
 	if (rc)

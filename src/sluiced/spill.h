@@ -103,8 +103,8 @@ void sl_spill_stop(struct sl_server *server);
 int sl_spill_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
 /* Memory was taken: copies what would go next, when there is not much left. */
 void sl_spill_ahead(struct sl_server *server);
-/* Brings a region back. Ended by sl_get_wake() or sl_get_fail() for each of its blobs. */
-void sl_spill_want(struct sl_server *server, struct sl_region *region);
+/* Brings a region back. Ended by sl_get_wake() or sl_get_fail() for each of its blobs. -ENOMEM: it does not come. */
+int sl_spill_want(struct sl_server *server, struct sl_region *region);
 /* The region, or its copy alone, is of no use any more. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
 /* A copy of the vault, for the region that it is one of; all there is of it if that is not there. */

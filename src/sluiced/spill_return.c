@@ -9,12 +9,11 @@
 /* After so many deaths of spillers in a row there is no use in trying at once. */
 #define DEATHS 3
 
-void sl_spill_want(struct sl_server *server, struct sl_region *region)
+int sl_spill_want(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_copy *copy = region->copy;
+	const struct sl_copy *copy = region->copy;
 
-	if (copy->state == SL_COPY_WHOLE && !copy->parked)
-		(void)!sl_park_return(server, region);
+	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_park_return(server, region) : 0;
 }
 
 static void fail_all(struct sl_server *server, struct sl_region *region, int error)
@@ -141,8 +140,9 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	if (error)
 		close(fd);
 	if (error == SL_ONCE_MORE) {
-		sl_spill_want(server, region);
-		return;
+		error = sl_spill_want(server, region);
+		if (!error)
+			return;
 	}
 	if (error) {
 		server->spill->failed++;

@@ -77,7 +77,9 @@ static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32
 	case SL_ENTRY_SEALED:
 	case SL_ENTRY_AWAY:
 		owner->sealed++;
-		if (!find_place(server, owner, slot))
+		if (find_place(server, owner, slot))
+			sl_owner_mark(owner, slot);
+		else
 			sl_blob_forget(owner, slot);
 		break;
 	case SL_ENTRY_DYING:

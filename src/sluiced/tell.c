@@ -9,6 +9,8 @@
 
 /* At entries, for one answer of a list. */
 #define LOOKS 4096
+/* To find who has most takes a look at everything, and whoever is refused may ask again at once. */
+#define TOLD_NS INT64_C(100000000)
 
 static int find(struct sl_server *server, struct sl_peer *peer, bool own, struct sl_owner **owner,
                 uint32_t *slot)
@@ -65,6 +67,8 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	else
 		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
 	sl_catalogue_set_flags(owner->catalogue, slot, record.flags);
+	if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_OPEN)
+		sl_owner_mark(owner, slot);
 	sl_spill_look(server);
 	sl_peer_done(server, peer, serial);
 }
@@ -213,35 +217,58 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
+const struct sl_told *sl_told_still(const struct sl_server *server, struct sl_owner *owner,
+                                    int32_t device, bool late, struct sl_told **out)
+{
+	struct sl_told *told = &owner->told[1 + device];
+
+	*out = told;
+	if (server->now < told->until && told->late == late)
+		return told;
+	*told = (struct sl_told){.until = server->now + TOLD_NS, .late = late};
+	return NULL;
+}
+
+/* The process that may write to the largest piece of a user's. */
+static const struct sl_told *find_largest(struct sl_server *server, struct sl_owner *owner)
+{
+	struct sl_told *told;
+	const struct sl_region *most = NULL;
+
+	if (sl_told_still(server, owner, -1, false, &told))
+		return told;
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i]) {
+			const struct sl_region *region =
+				SL_CONTAINER(link, struct sl_region, bucket);
+
+			if (region->owner == owner && !region->away && region->device < 0 &&
+			    (!most || region->bytes > most->bytes))
+				most = region;
+		}
+	told->bytes = most ? most->bytes : 0;
+	told->pid = most && most->writer ? most->writer->pid : 0;
+	return told;
+}
+
 void sl_holders(struct sl_server *server, char *text, size_t size)
 {
 	size_t used = 0;
 
 	text[0] = '\0';
 	sl_list_each (link, &server->owners) {
-		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		struct sl_region *most = NULL;
-		uint64_t bytes = 0;
+		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
+		const struct sl_told *largest;
 
-		for (unsigned i = 0; i < SL_BUCKETS; i++)
-			sl_list_each (at, &server->regions[i]) {
-				struct sl_region *region =
-					SL_CONTAINER(at, struct sl_region, bucket);
-
-				if (region->owner != owner || region->away || region->device >= 0)
-					continue;
-				bytes += region->bytes;
-				if (!most || region->bytes > most->bytes)
-					most = region;
-			}
-		if (!bytes || used >= size)
+		if (!owner->bytes || used >= size)
 			continue;
 		used += (size_t)snprintf(text + used, size - used, "%suser %u has %" PRIu64,
-		                         used ? "; " : "", (unsigned)owner->uid, bytes);
-		if (used < size && most->writer)
+		                         used ? "; " : "", (unsigned)owner->uid, owner->bytes);
+		largest = find_largest(server, owner);
+		if (used < size && largest->pid)
 			used += (size_t)snprintf(text + used, size - used,
-			                         ", %" PRIu64 " of it process %d", most->bytes,
-			                         (int)most->writer->pid);
+			                         ", %" PRIu64 " of it process %d", largest->bytes,
+			                         (int)largest->pid);
 	}
 }
 

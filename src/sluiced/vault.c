@@ -133,6 +133,7 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	vault->held[index].fd = fd;
 	vault->held[index].id = id;
 	vault->full = index + 1;
+	vault->count++;
 	atomic_store_explicit(&row->id, id, memory_order_release);
 	*out = index;
 	return 0;
@@ -151,6 +152,7 @@ void sl_vault_drop(struct sl_vault *vault, uint32_t row)
 {
 	atomic_store(&vault->ledger->rows[row].id, 0);
 	tell(vault, row, 0, -1);
+	vault->count -= vault->held[row].fd >= 0;
 	let_go(vault, row);
 }
 
@@ -176,11 +178,12 @@ int sl_vault_fd(const struct sl_vault *vault, uint32_t row)
 
 void sl_vault_reconcile(struct sl_vault *vault)
 {
-	vault->used = vault->full = 0;
+	vault->used = vault->full = vault->count = 0;
 	for (uint32_t i = 0; i < vault->most; i++) {
 		uint64_t id = atomic_load(&vault->ledger->rows[i].id);
 		bool whole = id && vault->held[i].fd >= 0 && vault->held[i].id == id;
 
+		vault->count += vault->held[i].fd >= 0;
 		if (!whole && (id || vault->held[i].fd >= 0))
 			sl_vault_drop(vault, i);
 		if (whole)

@@ -64,9 +64,10 @@ struct sl_ledger {
 /* One process's side. Only its main thread uses it. */
 struct sl_vault {
 	struct sl_ledger *ledger;
-	uint32_t most; /* rows */
-	uint32_t used; /* rows behind this one are not used, */
-	uint32_t full; /* and those before this one are */
+	uint32_t most;  /* rows */
+	uint32_t used;  /* rows behind this one are not used, */
+	uint32_t full;  /* and those before this one are */
+	uint32_t count; /* in use; in the server only */
 	int listener;
 	int lock;     /* of the socket's path, as long as one of the two processes lives; -1 */
 	int peer;     /* the socket to the other process; -1: there is none */

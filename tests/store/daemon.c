@@ -6,12 +6,14 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "sluice/device.h"
 
 const char *const *daemon_options;
+unsigned daemon_files;
 
 int place(void)
 {
@@ -135,6 +137,8 @@ static void start(struct daemon *d, const char *const *options)
 	assert_true(d->keeper >= 0);
 	if (!d->keeper) {
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
+		if (daemon_files)
+			setrlimit(RLIMIT_NOFILE, &(struct rlimit){daemon_files, daemon_files});
 		if (getppid() == parent)
 			execv(program, (char **)arguments);
 		_exit(127);

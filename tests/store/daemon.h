@@ -24,6 +24,8 @@ int place(void);
 /* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). Its --memory goes for
  * that device, too. */
 extern const char *const *daemon_options;
+/* How many open files it may have then, at most; 0: as many as this process. */
+extern unsigned daemon_files;
 /* Starts one and connects. */
 int daemon_setup(void **state);
 /* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */

@@ -13,10 +13,11 @@ struct intruder {
 	const char *wrong; /* what the server did that it should not */
 };
 
-/* One thing that it does, over and over again. */
+/* One thing that it does, over and over again; and what there is to be meanwhile, which is not what is measured. */
 struct intruder_act {
 	const char *name;
 	void (*act)(struct intruder *);
+	void (*before)(struct intruder *), (*after)(struct intruder *); /* NULL: nothing */
 };
 /* Ends with one that has no name. */
 extern const struct intruder_act intruder_acts[];

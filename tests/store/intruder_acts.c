@@ -478,22 +478,102 @@ static void have_much(struct intruder *i)
 	close(fd);
 }
 
+/* ---------------------------------------------------------------------------------- refusals */
+
+#define HELD 8000
+
+static void begin_create(union sl_message *m, uint32_t serial, uint64_t bytes, uint32_t flags)
+{
+	sl_message_begin(m, SL_CREATE, serial, 1);
+	m->create.items[0].bytes = bytes;
+	m->create.items[0].device = -1;
+	m->create.items[0].kind = SLUICE_BLOB_ON_HOST;
+	m->create.items[0].flags = flags;
+}
+
+/* A blob with memory of its own; 0: there is no room. */
+static uint64_t fill(int fd)
+{
+	union sl_message m;
+	uint64_t ticket;
+
+	begin_create(&m, 2, 1, SLUICE_BLOB_ALONE);
+	raw_send(fd, &m, m.head.bytes);
+	if (raw_receive(fd, &m, NULL) <= 0 || m.head.type != SL_LEASES)
+		return 0;
+	ticket = m.leases.items[0].ticket;
+	sl_message_begin(&m, SL_SEAL, 3, 1);
+	m.seal.items[0].ticket = ticket;
+	m.seal.items[0].bytes = 1;
+	raw_send(fd, &m, m.head.bytes);
+	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_FOUND ? m.found.items[0].id : 0;
+}
+
+static uint64_t filled[HELD];
+static unsigned filled_count;
+
+static void fill_up(struct intruder *i)
+{
+	int fd = raw_client(i->d);
+
+	filled_count = 0;
+	while (filled_count < HELD && (filled[filled_count] = fill(fd)))
+		filled_count++;
+	expect(i, filled_count > 1000, "there is no room for a thousand blobs");
+	say_bye(fd);
+}
+
+static void empty(struct intruder *i)
+{
+	union sl_message m;
+	int fd = raw_client(i->d);
+
+	for (unsigned k = 0; k < filled_count; k++) {
+		sl_message_begin(&m, SL_DELETE, 5, 0);
+		m.one.key.id = filled[k];
+		raw_send(fd, &m, m.head.bytes);
+		expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_DONE,
+		       "a blob cannot be deleted");
+	}
+	say_bye(fd);
+}
+
+/* Two that want, over and over again, what cannot be, while there are thousands of blobs. */
+static void be_refused(struct intruder *i)
+{
+	union sl_message m;
+	int fds[2] = {raw_client(i->d), raw_client(i->d)};
+
+	while (!atomic_load(&i->stop)) {
+		for (unsigned k = 0; k < 2; k++) {
+			begin_create(&m, 4, (uint64_t)(k ? 250 : 257) << 20, 0);
+			raw_send(fds[k], &m, m.head.bytes);
+		}
+		for (unsigned k = 0; k < 2; k++)
+			expect(i, raw_receive(fds[k], &m, NULL) > 0 && m.head.error == -ENOSPC,
+			       "there is more memory than there is");
+	}
+	say_bye(fds[0]);
+	say_bye(fds[1]);
+}
+
 const struct intruder_act intruder_acts[] = {
-	{"promises", promise},
-	{"silence", be_silent},
-	{"halves", say_half},
-	{"descriptors", send_descriptors},
-	{"lingering", send_what_lingers},
-	{"versions", speak_otherwise},
-	{"names", misname},
-	{"floods", flood},
-	{"waits", wait_in_vain},
-	{"notes", annotate},
-	{"writers", keep_writing},
-	{"replacers", replace_wrongly},
-	{"places", name_places},
-	{"offers", offer_and_keep},
-	{"leases", lease_and_keep},
-	{"haves", have_much},
-	{NULL, NULL},
+	{"promises", promise, NULL, NULL},
+	{"silence", be_silent, NULL, NULL},
+	{"halves", say_half, NULL, NULL},
+	{"descriptors", send_descriptors, NULL, NULL},
+	{"lingering", send_what_lingers, NULL, NULL},
+	{"versions", speak_otherwise, NULL, NULL},
+	{"names", misname, NULL, NULL},
+	{"floods", flood, NULL, NULL},
+	{"waits", wait_in_vain, NULL, NULL},
+	{"notes", annotate, NULL, NULL},
+	{"writers", keep_writing, NULL, NULL},
+	{"replacers", replace_wrongly, NULL, NULL},
+	{"places", name_places, NULL, NULL},
+	{"offers", offer_and_keep, NULL, NULL},
+	{"leases", lease_and_keep, NULL, NULL},
+	{"haves", have_much, NULL, NULL},
+	{"refusals", be_refused, fill_up, empty},
+	{NULL, NULL, NULL, NULL},
 };

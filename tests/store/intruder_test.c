@@ -104,15 +104,20 @@ static void *intrude(void *argument)
 	return NULL;
 }
 
-static void withstand(struct daemon *d, const char *name, void (*act)(struct intruder *))
+static void withstand(struct daemon *d, const struct intruder_act *act)
 {
-	struct campaign c = {{d, false, NULL}, act};
+	struct campaign c = {{d, false, NULL}, act->act};
+	const char *name = act->name;
 	pid_t server = daemon_server(d, 0);
-	double before = good_rounds(d->store), during;
-	size_t descriptors = descriptors_of(server), memory = memory_of(server);
+	size_t descriptors, memory;
+	double before, during, until;
 	pthread_t thread;
-	double until;
 
+	if (act->before)
+		act->before(&c.intruder);
+	before = good_rounds(d->store);
+	descriptors = descriptors_of(server);
+	memory = memory_of(server);
 	assert_int_equal(pthread_create(&thread, NULL, intrude, &c), 0);
 	sleep_ms(20);
 	during = good_rounds(d->store);
@@ -133,6 +138,10 @@ static void withstand(struct daemon *d, const char *name, void (*act)(struct int
 	while (descriptors_of(server) > descriptors + MORE && seconds_now() < until)
 		sleep_ms(10);
 	assert_true(descriptors_of(server) <= descriptors + MORE);
+	if (act->after)
+		act->after(&c.intruder);
+	if (c.intruder.wrong)
+		fail_msg("%s: %s", name, c.intruder.wrong);
 }
 
 static void nobody_suffers_from_a_hostile_client(void **state)
@@ -141,7 +150,7 @@ static void nobody_suffers_from_a_hostile_client(void **state)
 	sluice_blob *good = put(d->store, "good", 100, 0);
 
 	for (const struct intruder_act *act = intruder_acts; act->name; act++)
-		withstand(d, act->name, act->act);
+		withstand(d, act);
 	assert_blob(good, "good", 100);
 	assert_ok(sluice_blob_release(good));
 	assert_ok(sluice_blob_delete(d->store, "good"));

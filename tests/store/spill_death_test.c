@@ -101,6 +101,41 @@ static void nothing_is_lost_wherever_the_server_dies(void **state)
 	assert_true(deaths >= 25);
 }
 
+static void what_cannot_come_back_for_want_of_memory_is_refused(void **state)
+{
+	struct sluice_blob_info info = {.size = sizeof(info)};
+	struct daemon *d;
+	sluice_blob *blob;
+	char name[20];
+
+	(void)state;
+	setenv("SLUICE_TEST_NO_MEMORY", "3", 1);
+	daemon_setup((void **)&d);
+	unsetenv("SLUICE_TEST_NO_MEMORY");
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		put_at_last(d->store, name, 3 * MIB, 0);
+	}
+	for (unsigned i = 0; i < 8 && info.state != SLUICE_BLOB_IS_SPILLED; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		assert_ok(sluice_blob_stat(d->store, name, &info));
+	}
+	assert_int_equal(info.state, SLUICE_BLOB_IS_SPILLED);
+	assert_refused(sluice_blob_get(d->store, name, -1, &blob), ENOMEM, "memory");
+	assert_refused(sluice_blob_get(d->store, name, 0, &blob), ENOMEM, "memory");
+	assert_refused(sluice_blob_pin(d->store, name, 1), ENOMEM, "memory");
+	assert_int_equal(stats_of(d->store).waiting, 0);
+	blob = got(d->store, name);
+	assert_blob(blob, name, 3 * MIB);
+	assert_ok(sluice_blob_release(blob));
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+	daemon_teardown((void **)&d);
+}
+
 /* ------------------------------------------------------------------------------------- hot */
 
 /* Gets, looks and releases, as fast as that goes: mostly without the server. */
@@ -480,6 +515,7 @@ int main(int argc, char **argv)
 	static const struct child_role roles[] = {{"work", work}, {"want", want}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
+		cmocka_unit_test(what_cannot_come_back_for_want_of_memory_is_refused),
 		cmocka_unit_test(what_is_got_at_that_moment_stays),
 		cmocka_unit_test(some_held_and_some_not_when_the_server_dies),
 		cmocka_unit_test(spilled_blobs_outlive_servers_and_spillers),

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a daemon for tests: the server that comes by a step dies there, once. SLUICE_TEST_STEP is the step, after a
  * number and a blank, which is how often it comes by before; SLUICE_TEST_DIED the file that says that it has. At the step
- * SLUICE_TEST_PAUSE it rests for two milliseconds. */
+ * SLUICE_TEST_PAUSE it rests for two milliseconds. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. */
+#include "sluiced/spill.h"
+
 #include "protocol/step.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -25,4 +28,18 @@ void __wrap_sl_store_step(const char *step)
 	/* Not the servers after it. */
 	if (open(died, O_CREAT | O_EXCL | O_CLOEXEC, 0600) >= 0)
 		kill(getpid(), SIGKILL);
+}
+
+int __real_sl_park_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region)
+{
+	static int failed;
+	const char *most = getenv("SLUICE_TEST_NO_MEMORY");
+
+	if (most && failed < atoi(most)) {
+		failed++;
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	return __real_sl_park_return(server, region);
 }
