@@ -134,14 +134,6 @@ static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint6
 	return 0;
 }
 
-/* Its memory is that of a row, and counts. */
-static void has_memory(struct sl_server *server, struct sl_region *region, uint32_t row)
-{
-	region->row = row;
-	server->memory_bytes += region->bytes;
-	region->owner->bytes += region->bytes;
-}
-
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->vault->ledger->rows[row];
@@ -154,8 +146,10 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	    (seals & SEALS) != SEALS)
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	rc = open_kept(server, kept, kept->id, out);
-	if (!rc)
-		has_memory(server, *out, row);
+	if (!rc) {
+		(*out)->row = row;
+		sl_region_count(server, *out);
+	}
 	return rc;
 }
 
@@ -301,18 +295,13 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 
 static void give_memory(struct sl_server *server, struct sl_region *region)
 {
-	int fd = sl_vault_fd(server->vault, region->row);
-
 	unlink_free(region);
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
 	/* Whoever still has it mapped shall not keep the memory. */
-	sl_memory_release(server, fd, region->bytes);
+	sl_region_give_memory(server, region);
 	sl_vault_drop(server->vault, region->row);
-	server->memory_bytes -= region->bytes;
-	region->owner->bytes -= region->bytes;
-	sl_spill_look(server);
 }
 
 void sl_region_free(struct sl_server *server, struct sl_region *region)
@@ -350,9 +339,11 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 	sl_list_remove(&region->bucket);
 	region->id = server->vault->ledger->rows[row].id;
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
-	has_memory(server, region, row);
+	region->row = row;
+	sl_region_count(server, region);
 	server->blob_bytes += sl_region_used_bytes(region);
 	region->away = region->frozen = false;
+	sl_region_trim(server, region);
 	return 0;
 }
 
@@ -376,6 +367,8 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	    region->away || region->copy) {
 		if (!region->used)
 			sl_region_free(server, region);
+		else
+			sl_region_trim(server, region);
 	} else if (region->range_bytes) {
 		if (!sl_region_full(region))
 			sl_list_append(&writer->slabs[class_of(region->range_bytes)],

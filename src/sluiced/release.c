@@ -18,13 +18,21 @@
 struct piece {
 	struct sl_list link;
 	int fd;
-	uint64_t bytes; /* to be taken out of it before it is closed */
+	uint64_t range_bytes, ranges; /* to be taken out of it before it is closed */
+	uint64_t bytes;               /* that is so many */
 };
 
-static void punch(int fd, uint64_t bytes)
+static void punch(int fd, uint64_t range_bytes, uint64_t ranges)
 {
-	/* What is sealed against writing stays with those who have it mapped. */
-	(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)bytes);
+	for (unsigned from = 0, to; from < 64; from = to + 1) {
+		for (to = from; to < 64 && ranges >> to & 1; to++)
+			;
+		/* What is sealed against writing stays with those who have it mapped. */
+		if (to > from)
+			(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+			                 (off_t)(from * range_bytes),
+			                 (off_t)((to - from) * range_bytes));
+	}
 }
 
 static void *give_back(void *argument)
@@ -40,7 +48,7 @@ static void *give_back(void *argument)
 		piece = SL_CONTAINER(sl_list_take(&release->pieces), struct piece, link);
 		pthread_mutex_unlock(&release->mutex);
 		if (piece->bytes)
-			punch(piece->fd, piece->bytes);
+			punch(piece->fd, piece->range_bytes, piece->ranges);
 		close(piece->fd);
 		pthread_mutex_lock(&release->mutex);
 		release->bytes -= piece->bytes;
@@ -68,14 +76,15 @@ static bool start(struct sl_release *release)
 }
 
 /* The thread has the descriptor then. */
-static bool hand_over(struct sl_release *release, int fd, uint64_t bytes)
+static bool hand_over(struct sl_release *release, int fd, uint64_t range_bytes, uint64_t ranges)
 {
+	uint64_t bytes = (unsigned)__builtin_popcountll(ranges) * range_bytes;
 	struct piece *piece = malloc(sizeof(*piece));
 
 	if (!piece)
 		return false;
-	piece->fd = fd;
-	piece->bytes = bytes;
+	*piece = (struct piece){
+		.fd = fd, .range_bytes = range_bytes, .ranges = ranges, .bytes = bytes};
 	pthread_mutex_lock(&release->mutex);
 	release->bytes += bytes;
 	sl_list_append(&release->pieces, &piece->link);
@@ -95,23 +104,24 @@ static bool has_much(struct sl_release *release, uint64_t most)
 	return much;
 }
 
-void sl_memory_release(struct sl_server *server, int fd, uint64_t bytes)
+void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges)
 {
+	uint64_t bytes = (unsigned)__builtin_popcountll(ranges) * range_bytes;
 	struct sl_release *release = &server->release;
 	int own = -1;
 
 	if (bytes > AT_ONCE && start(release) &&
 	    !has_much(release, server->settings->memory_bytes / MUCH_PART))
 		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (own >= 0 && hand_over(release, own, bytes))
+	if (own >= 0 && hand_over(release, own, range_bytes, ranges))
 		return;
 	if (own >= 0)
 		close(own);
-	punch(fd, bytes);
+	punch(fd, range_bytes, ranges);
 }
 
 void sl_memory_close(struct sl_server *server, int fd)
 {
-	if (!start(&server->release) || !hand_over(&server->release, fd, 0))
+	if (!start(&server->release) || !hand_over(&server->release, fd, 0, 0))
 		close(fd);
 }

@@ -116,6 +116,7 @@ struct sl_region {
 	uint32_t range_bytes; /* 0: it is one range */
 	unsigned ranges;
 	uint64_t used;  /* by range: with a ticket, or a blob */
+	uint64_t there; /* of the host, by range: has memory, which counts */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	bool is_public; /* sealed against writing: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
@@ -414,6 +415,12 @@ uint64_t sl_region_used_bytes(const struct sl_region *region);
 /* The user may have one more, and there is a row for it: -EDQUOT, -ENFILE with a sentence. Gives up for that what is
  * kept, and caches. */
 int sl_region_admit(struct sl_server *server, struct sl_owner *owner);
+/* What of it counts in memory of the host; it counts from here on, all of it; it is given up, and does not any more. */
+uint64_t sl_region_counted(const struct sl_region *region);
+void sl_region_count(struct sl_server *server, struct sl_region *region);
+void sl_region_give_memory(struct sl_server *server, struct sl_region *region);
+/* Gives up what is free in it if nobody will use that again. */
+void sl_region_trim(struct sl_server *server, struct sl_region *region);
 /* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
 int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
 /* Nobody has it mapped for writing any more. */
@@ -444,8 +451,8 @@ int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_
 
 /* ------------------------------------------------------------------------------------- release */
 
-/* Takes the memory from whoever may have it mapped still, soon. Does not keep fd. */
-void sl_memory_release(struct sl_server *server, int fd, uint64_t bytes);
+/* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
+void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
 /* Closes memory that a client has sent, and that may be gone with that. */
 void sl_memory_close(struct sl_server *server, int fd);
 

@@ -68,7 +68,7 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 	    region->wanted == server->spill->last_mark || !may_leave(region, &idle, &held_here))
 		return;
 	if (held_here) {
-		c->held_here += region->bytes;
+		c->held_here += sl_region_counted(region);
 		return;
 	}
 	if (c->count == c->room) {
@@ -81,7 +81,7 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 		c->room = room;
 	}
 	c->v[c->count++] = (struct candidate){region, idle, region->stamp};
-	c->bytes += region->bytes;
+	c->bytes += sl_region_counted(region);
 }
 
 /* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
@@ -152,7 +152,7 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 
 	sl_store_step("server: chosen");
 	for (; end < c->count && seen < bytes; end++) {
-		seen += c->v[end].region->bytes;
+		seen += sl_region_counted(c->v[end].region);
 		if (is_whole(c->v[end].region))
 			withdraw(c->v[end].region);
 	}
@@ -168,7 +168,7 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 			*stayed = true;
 			continue;
 		}
-		left += region->bytes;
+		left += sl_region_counted(region);
 		sl_store_step("server: nobody holds it");
 		server->spill->left += (unsigned)__builtin_popcountll(region->used);
 		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
@@ -193,7 +193,7 @@ static void copy_first(struct sl_server *server, const struct candidates *c, uin
 		if (region->away ||
 		    (!region->copy && !sl_copy_write(server, region, seen >= bytes)))
 			continue;
-		seen += region->bytes;
+		seen += sl_region_counted(region);
 	}
 }
 

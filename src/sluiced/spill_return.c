@@ -70,7 +70,7 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	copy->state = SL_COPY_READING;
 	sl_list_remove(&copy->link);
 	sl_list_append(&spill->busy, &copy->link);
-	take_memory(server, copy, region->bytes);
+	take_memory(server, copy, sl_region_used_bytes(region));
 	spill->reading++;
 	sl_store_step("server: reading");
 	return 0;
@@ -82,7 +82,7 @@ int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bo
 	int rc = -EINPROGRESS;
 
 	if (server->spill->reading < SL_COPIES_AT_ONCE)
-		rc = sl_room_make(server, region->owner, region->bytes);
+		rc = sl_room_make(server, region->owner, sl_region_used_bytes(region));
 	/* What is deleted may go while room is made. */
 	if (!*where)
 		return 0;

@@ -133,6 +133,8 @@ int sl_server_take_over(struct sl_server *server)
 				sl_device_settle(server, region);
 			else if (!region->used)
 				sl_region_free(server, region);
+			else
+				sl_region_trim(server, region);
 		}
 	return 0;
 }

@@ -243,10 +243,10 @@ static const struct sl_told *find_largest(struct sl_server *server, struct sl_ow
 				SL_CONTAINER(link, struct sl_region, bucket);
 
 			if (region->owner == owner && !region->away && region->device < 0 &&
-			    (!most || region->bytes > most->bytes))
+			    (!most || sl_region_counted(region) > sl_region_counted(most)))
 				most = region;
 		}
-	told->bytes = most ? most->bytes : 0;
+	told->bytes = most ? sl_region_counted(most) : 0;
 	told->pid = most && most->writer ? most->writer->pid : 0;
 	return told;
 }

@@ -244,10 +244,11 @@ static void some_held_and_some_not_when_the_server_dies(void **state)
 		unlink(died);
 		setenv("SLUICE_TEST_STEP", step, 1);
 		daemon_setup((void **)&d);
-		/* What is left is 8 MiB and less than their region. */
-		put_at_last(d->store, "f/0", 13 * MIB / 2, SLUICE_BLOB_PIN);
+		/* What is left is 8 MiB and less than they take. */
+		put_at_last(d->store, "f/0", 15 * MIB / 2, SLUICE_BLOB_PIN);
+		put_at_last(d->store, "f/1", 448 * 1024, SLUICE_BLOB_PIN);
 		put_hot(d, 0);
-		drive_out(d, 5);
+		drive_out(d, 10);
 		deaths += access(died, F_OK) == 0;
 		daemon_teardown((void **)&d);
 	}
