@@ -15,10 +15,8 @@
 
 #include "sluiced/spill.h"
 
-#define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
-#define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW)
-/* New memory of this size takes longer to be touched than any sweep does. */
-#define LARGE          (UINT64_C(1) << 20)
+#define NOEXEC         0x0008u /* MFD_NOEXEC_SEAL */
+#define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ROWS_LEFT_PART 16
 
 static unsigned class_of(uint64_t range_bytes)
@@ -163,7 +161,7 @@ int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region
 	return rc;
 }
 
-static void written_by(struct sl_region *region, struct sl_peer *peer)
+void sl_region_written_by(struct sl_region *region, struct sl_peer *peer)
 {
 	region->writer = peer;
 	sl_list_append(&peer->regions, &region->written);
@@ -244,15 +242,17 @@ int sl_region_admit(struct sl_server *server, struct sl_owner *owner)
 	return 0;
 }
 
-static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t bytes,
-                      uint32_t range_bytes, bool is_public, struct sl_region **out)
+int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  struct sl_region **out)
 {
+	bool small = sl_wanted_small(wanted);
+	uint64_t range = range_bytes_of(wanted), bytes = small ? range * SL_RANGES_MOST : range;
 	struct sl_kept kept = {.kind = SL_KIND_REGION,
 	                       .uid = peer->uid,
 	                       .bytes = bytes,
 	                       .session = peer->session,
-	                       .range_bytes = range_bytes,
-	                       .public_range = is_public,
+	                       .range_bytes = small ? (uint32_t)range : 0,
+	                       .public_range = (wanted->flags & SLUICE_BLOB_PUBLIC) != 0,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
@@ -274,7 +274,7 @@ static int region_new(struct sl_server *server, struct sl_peer *peer, uint64_t b
 	if (rc)
 		sl_vault_drop(server->vault, row);
 	else
-		written_by(*out, peer);
+		sl_region_written_by(*out, peer);
 	sl_spill_ahead(server);
 	return rc;
 }
@@ -456,8 +456,7 @@ uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of,
 	return freed;
 }
 
-/* The region with a free range of that size that costs nothing; NULL: there is none. */
-static struct sl_region *find_free(struct sl_peer *peer, const struct sl_wanted *wanted)
+struct sl_region *sl_region_find_free(struct sl_peer *peer, const struct sl_wanted *wanted)
 {
 	uint64_t bytes = range_bytes_of(wanted);
 	struct sl_list *slabs;
@@ -480,121 +479,4 @@ static struct sl_region *find_free(struct sl_peer *peer, const struct sl_wanted 
 		other = region;
 	}
 	return other;
-}
-
-/* ------------------------------------------------------------------------------------ tickets */
-
-static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
-                              struct sl_region *region, struct sl_ticket *ticket)
-{
-	unsigned range = (unsigned)__builtin_ctzll(~region->used);
-
-	region->used |= UINT64_C(1) << range;
-	if (!region->writer)
-		written_by(region, peer);
-	sl_region_place(server, region);
-	ticket->number = ++server->last_ticket;
-	ticket->peer = peer;
-	ticket->region = region;
-	ticket->range = range;
-	ticket->slot = SL_NO_SLOT;
-	sl_list_append(&server->tickets[ticket->number % SL_BUCKETS], &ticket->bucket);
-	sl_list_append(&peer->tickets, &ticket->link);
-	peer->ticket_count++;
-	peer->leased_bytes += sl_region_host_bytes(region);
-	server->leased_bytes += sl_region_host_bytes(region);
-	return ticket;
-}
-
-static int region_for(struct sl_server *server, struct sl_peer *peer,
-                      const struct sl_wanted *wanted, struct sl_region **out)
-{
-	bool small = sl_wanted_small(wanted);
-	uint64_t bytes;
-
-	if (wanted->device >= 0)
-		return sl_device_region_new(server, peer, wanted, out);
-	bytes = range_bytes_of(wanted);
-	return region_new(server, peer, small ? bytes * SL_RANGES_MOST : bytes,
-	                  small ? (uint32_t)bytes : 0, wanted->flags & SLUICE_BLOB_PUBLIC, out);
-}
-
-int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
-                  bool make, struct sl_ticket **out)
-{
-	struct sl_region *region =
-		wanted->device >= 0 ? sl_device_region_find(peer, wanted) : find_free(peer, wanted);
-	struct sl_ticket *ticket;
-	int rc;
-
-	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
-	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && peer->owner->sweep) {
-		sl_blob_sweep(server, peer->owner);
-		region = find_free(peer, wanted);
-	}
-	if (!region && !make) {
-		*out = NULL;
-		return 0;
-	}
-	if (peer->ticket_count >= SL_TICKETS_MOST) {
-		if (make)
-			return sl_fail(-EDQUOT, "a client may make %d blobs at a time",
-			               SL_TICKETS_MOST);
-		*out = NULL;
-		return 0;
-	}
-	ticket = calloc(1, sizeof(*ticket));
-	if (!ticket)
-		return sl_fail(-ENOMEM, "no memory");
-	rc = region ? 0 : region_for(server, peer, wanted, &region);
-	if (rc) {
-		free(ticket);
-		return rc;
-	}
-	*out = take(server, peer, region, ticket);
-	(*out)->flags = wanted->flags;
-	if (region->device >= 0 && !region->offered && !region->maker)
-		region->maker = (*out)->number;
-	return 0;
-}
-
-struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
-                                 uint64_t number)
-{
-	sl_list_each (link, &server->tickets[number % SL_BUCKETS]) {
-		struct sl_ticket *ticket = SL_CONTAINER(link, struct sl_ticket, bucket);
-
-		if (ticket->number == number)
-			return ticket->peer == peer ? ticket : NULL;
-	}
-	return NULL;
-}
-
-void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep)
-{
-	ticket->peer->leased_bytes -= sl_region_host_bytes(ticket->region);
-	server->leased_bytes -= sl_region_host_bytes(ticket->region);
-	if (ticket->region->maker == ticket->number)
-		ticket->region->maker = 0;
-	sl_list_remove(&ticket->bucket);
-	sl_list_remove(&ticket->link);
-	ticket->peer->ticket_count--;
-	if (!keep)
-		sl_range_give(server, ticket->region, ticket->range);
-	free(ticket->record);
-	free(ticket);
-}
-
-void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out)
-{
-	*out = (struct sl_lease){
-		.ticket = ticket->number,
-		.make = ticket->region->maker == ticket->number,
-		.place = {.region = ticket->region->id,
-	                  .region_bytes = ticket->region->bytes,
-	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
-	                  .capacity = sl_region_range_bytes(ticket->region),
-	                  .device = ticket->region->device,
-	                  .kind = ticket->region->kind},
-	};
 }

@@ -382,14 +382,12 @@ int sl_reopen(int fd);
 
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
-/* A ticket for a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
-int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
-                  bool make, struct sl_ticket **out);
-struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
-                                 uint64_t number);
-/* keep: a blob has its range now. */
-void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep);
-void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
+/* Memory for that, which the peer may write to. -EDQUOT, -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
+int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  struct sl_region **out);
+/* The one with a free range of that size that costs nothing; NULL: there is none. */
+struct sl_region *sl_region_find_free(struct sl_peer *peer, const struct sl_wanted *wanted);
+void sl_region_written_by(struct sl_region *region, struct sl_peer *peer);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 /* Of a descriptor that is in the vault. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
@@ -429,6 +427,17 @@ void sl_region_part(struct sl_server *server, struct sl_region *region);
 uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of, uint64_t bytes);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
+
+/* ------------------------------------------------------------------------------------ ticket */
+
+/* A ticket for a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
+int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  bool make, struct sl_ticket **out);
+struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
+                                 uint64_t number);
+/* keep: a blob has its range now. */
+void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep);
+void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
 
 /* ------------------------------------------------------------------------------------- device */
 

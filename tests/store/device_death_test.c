@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of devices, by raw messages: servers and processes that die, and clients that offer what they should not. */
+/* Memory of devices, by raw messages: servers and processes that die, clients that offer what they should
+ * not, and descriptors that are short. */
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "store/raw.h"
@@ -291,6 +293,35 @@ static void an_offer_that_is_none_breaks_the_connection(void **state)
 	raw_end(victim);
 }
 
+static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *a = raw_new(d), *b = raw_new(d);
+	int32_t device = raw_device(a, PLACE).number;
+	pid_t server = daemon_server(d, 0);
+	struct rlimit before, few = {3, 0};
+	struct sl_lease lease;
+	int fd;
+
+	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
+	fd = raw_region(b, lease.place.region);
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &before), 0);
+	few.rlim_max = before.rlim_max;
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
+	assert_int_equal(raw_region(b, lease.place.region), -EMFILE);
+	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
+	raw_tell(a, SL_DROP, lease.place.region);
+	assert_int_equal(raw_delete(a, "x"), 0);
+	assert_true(raw_is_told(b, lease.place.region));
+	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
+	raw_tell(b, SL_DROP, lease.place.region);
+	raw_await(b, PLACE, 0, 0);
+	raw_end(a);
+	raw_end(b);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
@@ -299,6 +330,7 @@ int main(int argc, char **argv)
 		daemon_test(memory_of_a_process_vanishes_with_it),
 		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
 		daemon_test(an_offer_that_is_none_breaks_the_connection),
+		daemon_test(what_is_mapped_still_counts_when_it_cannot_be_had_again),
 	};
 
 	(void)argc;

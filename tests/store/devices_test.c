@@ -2,7 +2,6 @@
 /* The daemon and the memory of devices, by raw messages: to it any memfd is memory of a device. */
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "store/raw.h"
@@ -113,35 +112,6 @@ static void memory_counts_until_everybody_has_unmapped_it(void **state)
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
 	assert_int_equal(raw_region(b, lease.place.region), -ESTALE);
 	raw_tell(a, SL_DROP, lease.place.region);
-	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	raw_tell(b, SL_DROP, lease.place.region);
-	raw_await(b, PLACE, 0, 0);
-	raw_end(a);
-	raw_end(b);
-}
-
-static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state)
-{
-	struct daemon *d = *state;
-	struct raw *a = raw_new(d), *b = raw_new(d);
-	int32_t device = raw_device(a, PLACE).number;
-	pid_t server = daemon_server(d, 0);
-	struct rlimit before, few = {3, 0};
-	struct sl_lease lease;
-	int fd;
-
-	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
-	fd = raw_region(b, lease.place.region);
-	assert_true(fd >= 0);
-	close(fd);
-	assert_int_equal(prlimit(server, RLIMIT_NOFILE, NULL, &before), 0);
-	few.rlim_max = before.rlim_max;
-	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
-	assert_int_equal(raw_region(b, lease.place.region), -EMFILE);
-	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
-	raw_tell(a, SL_DROP, lease.place.region);
-	assert_int_equal(raw_delete(a, "x"), 0);
-	assert_true(raw_is_told(b, lease.place.region));
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
 	raw_tell(b, SL_DROP, lease.place.region);
 	raw_await(b, PLACE, 0, 0);
@@ -604,7 +574,6 @@ int main(int argc, char **argv)
 		plain_test(nobody_makes_more_places_known_than_he_may),
 		plain_test(a_blob_is_on_a_device_that_is_known_and_not_public),
 		plain_test(memory_counts_until_everybody_has_unmapped_it),
-		plain_test(what_is_mapped_still_counts_when_it_cannot_be_had_again),
 		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
 		plain_test(a_reader_that_dies_lets_go),
 		small_test(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead),
