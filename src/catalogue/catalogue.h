@@ -114,12 +114,18 @@ struct sl_blob_record {
 	struct sl_blob_key key; /* id of named ones, too; given by the catalogue, from 1 */
 	uint64_t size;          /* bytes */
 	struct sl_blob_place place;
-	uint64_t creator; /* the client that made it, by the server's number for it */
+	uint64_t creator; /* the process that made it, before 42 bits of when: ms since 1970 */
 	uint32_t uid;     /* owner */
 	uint32_t flags;   /* of the store, may change at any time */
 	const void *metadata;
 	size_t metadata_size; /* at most SL_METADATA_MOST */
 };
+
+/* When it was made, nanoseconds since 1970. */
+static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
+{
+	return (int64_t)(record->creator & ((UINT64_C(1) << 42) - 1)) * 1000000;
+}
 
 /* ----------------------------------------------------------------------------------- segment */
 

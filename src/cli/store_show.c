@@ -226,11 +226,20 @@ static void print_figure(const struct figure *figure, uint64_t value)
 static void print_prometheus(const struct figure *figure, uint64_t value)
 {
 	bool ever = figure->kind == EVER;
+	char key[CLI_TEXT];
 
-	printf("# HELP sluice_store_%s%s %s\n# TYPE sluice_store_%s%s %s\n", figure->key,
-	       ever ? "_total" : "", figure->meaning, figure->key, ever ? "_total" : "",
+	/* It wants seconds, and a name that says so. */
+	if (figure->kind == TIME)
+		snprintf(key, sizeof key, "%.*s_seconds",
+		         (int)(strlen(figure->key) - strlen("_ns")), figure->key);
+	else
+		snprintf(key, sizeof key, "%s%s", figure->key, ever ? "_total" : "");
+	printf("# HELP sluice_store_%s %s\n# TYPE sluice_store_%s %s\n", key, figure->meaning, key,
 	       ever ? "counter" : "gauge");
-	printf("sluice_store_%s%s %" PRIu64 "\n", figure->key, ever ? "_total" : "", value);
+	if (figure->kind == TIME)
+		printf("sluice_store_%s %.3f\n", key, (double)value / 1e9);
+	else
+		printf("sluice_store_%s %" PRIu64 "\n", key, value);
 }
 
 /* ------------------------------------------------------------------------- stat: devices */

@@ -136,6 +136,7 @@ static int keep(struct sl_vault *vault, const struct sl_server_settings *setting
 
 int sl_keeper_run(struct sl_vault *vault, const struct sl_server_settings *settings)
 {
+	prctl(PR_SET_NAME, "sluiced-keeper");
 	return keep(vault, settings, true);
 }
 
@@ -144,7 +145,7 @@ _Noreturn static void be_keeper(struct sl_vault *vault, const struct sl_server_s
 {
 	int rc;
 
-	prctl(PR_SET_NAME, "sluiced");
+	prctl(PR_SET_NAME, "sluiced-keeper");
 	sl_vault_only(vault);
 	rc = keep(vault, settings, false);
 	if (!rc)

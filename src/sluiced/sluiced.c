@@ -121,6 +121,17 @@ static uint32_t power_of_two(uint32_t n)
 	return power;
 }
 
+/* As in emulated:0. */
+static bool is_kind_and_number(const char *text)
+{
+	size_t kind = strspn(text, "abcdefghijklmnopqrstuvwxyz"), number;
+
+	if (!kind || text[kind] != ':')
+		return false;
+	number = strspn(text + kind + 1, "0123456789");
+	return number && !text[kind + 1 + number];
+}
+
 /* Of a device that is named by its number or its place. */
 static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
 {
@@ -138,8 +149,11 @@ static void find_device(struct argp_state *state, const char *name, size_t lengt
 		snprintf(place, SLUICE_BLOB_PLACE_BYTES, "%04x:%02x:%02x.%x", domain, bus, slot,
 		         function);
 	} else if (strspn(text, "0123456789") < length) {
-		if (sl_name_check(text, sizeof(text), false))
-			argp_error(state, "--device-memory: %s", sluice_last_message());
+		if (!is_kind_and_number(text))
+			argp_error(state,
+			           "--device-memory: '%s' is no device: neither a number, nor an "
+			           "address as 0000:65:00.0, nor a name as emulated:0",
+			           text);
 		strcpy(place, text);
 	} else if (!sl_pci_display(NVIDIA,
 	                           parse_number(state, "device-memory", text, 0, UINT32_MAX - 1),

@@ -101,7 +101,7 @@ static void describe(const struct sl_server *server, struct sl_owner *owner, uin
 		.id = record.key.id,
 		.bytes = record.size,
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
-		.made_ns = (int64_t)(record.creator & ((UINT64_C(1) << 42) - 1)) * 1000000,
+		.made_ns = sl_record_made_ns(&record),
 		.device = record.place.device,
 		.kind = record.place.kind,
 		.state = state == SL_ENTRY_OPEN    ? SLUICE_BLOB_IS_CREATED

@@ -26,7 +26,10 @@ static int connect_once(const char *path, int *out)
 		int error = errno;
 
 		close(fd);
-		return sl_fail(-error, "no store at '%s': %s", path, sl_error_text(-error));
+		return sl_fail(-error, "no store at '%s': %s%s", path, sl_error_text(-error),
+		               error == ENOENT || error == ECONNREFUSED
+		                       ? "; does sluiced run there?"
+		                       : "");
 	}
 	*out = fd;
 	return 0;

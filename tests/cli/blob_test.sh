@@ -143,7 +143,7 @@ what_cannot_become_a_blob_is_said() {
 	says "'x' is not there"
 	[ ! -e to ] || fail "there is a copy of nothing"
 	SLUICE_STORE=$folder/nobody status 1 "$sluice" cp from store://x
-	says "no store at '$folder/nobody': No such file or directory"
+	says "no store at '$folder/nobody': No such file or directory; does sluiced run there?"
 	SLUICE_STORE=$folder/nobody status 1 "$sluice" cp store://x to
 	says "no store at '$folder/nobody'"
 	truncate -s 300M large

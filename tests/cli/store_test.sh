@@ -71,6 +71,7 @@ what_is_known_is_shown() {
 	status 0 "$sluice" store stat --prometheus
 	grep -q '^sluice_store_sealed 1$' out || fail "$(cat out)"
 	grep -q '^# TYPE sluice_store_seals_total counter$' out || fail "$(cat out)"
+	grep -q '^sluice_store_up_seconds [0-9]\{1,4\}\.[0-9]\{3\}$' out || fail "$(cat out)"
 	status 0 "$sluice" store rm x
 	status 1 "$sluice" store stat x
 	says "'x' is not there"
@@ -185,6 +186,11 @@ wrong_usage_ends_with_2() {
 	status 2 "$SLUICED" --spill-limit 1G
 	says "without --spill"
 	status 2 "$SLUICED" --device-memory emulated:0
+	status 2 "$SLUICED" --device-memory foo=1G
+	says "'foo' is no device"
+	status 2 "$SLUICED" --device-memory emulated:=1G
+	status 2 "$SLUICED" --device-memory :0=1G
+	status 2 "$SLUICED" --device-memory emulated:0.1=1G
 	# As nvidia-smi has it, and as the kernel does.
 	status 2 "$SLUICED" --device-memory 00000000:FB:00.0=1G --device-memory 0000:fb:00.0=1G
 	says "0000:fb:00.0 twice"

@@ -99,7 +99,7 @@ void daemon_replace_server(const struct daemon *d)
 
 pid_t daemon_keeper(const struct daemon *d, pid_t before)
 {
-	return daemon_process(d, "sluiced", before);
+	return daemon_process(d, "sluiced-keeper", before);
 }
 
 /* Adds --device-memory, as much as --memory says. */

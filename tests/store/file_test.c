@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blobs as files: store:// for sluice_open(). Reading is what the rows "store" of the conformance suite are about. */
 #include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "sluice/device.h"
 #include "store/daemon.h"
@@ -230,12 +232,14 @@ static void the_bytes_of_a_blob_are_memory(void **state)
 	assert_int_equal(st.length, 3 * MIB);
 	assert_string_equal(st.backend, "store");
 	assert_string_equal(st.etag, "");
+	assert_int_equal(st.modified_ns, 0);
 	pattern_fill(st.memory, 3 * MIB, 0, SEED);
 	assert_ok(sluice_close(file));
 	assert_pattern_there(s, "x", 3 * MIB);
 	assert_ok(sluice_open(s->ctx, "store://x", NULL, &file));
 	assert_ok(sluice_stat(file, &st));
 	assert_pattern(st.memory, 3 * MIB, 0, SEED);
+	assert_true(llabs(st.modified_ns / 1000000000 - (int64_t)time(NULL)) < 60);
 	snprintf(id, sizeof(id), "store://?id=%s", st.etag);
 	assert_ok(sluice_close(file));
 	assert_ok(sluice_open(s->ctx, id, NULL, &file));
