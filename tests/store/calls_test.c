@@ -85,139 +85,6 @@ static void a_get_waits_for_the_seal(void **state)
 	assert_idle(d->store);
 }
 
-static void names_are_taken_once(void **state)
-{
-	struct daemon *d = *state;
-	sluice_store *other = daemon_connect(d);
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *first, *second, *third;
-
-	first = put(d->store, "name", 100, 0);
-	assert_refused(try_put(other, "name", 100, 0, &second), EEXIST, "name");
-	o.flags = SLUICE_BLOB_RESERVE;
-	assert_refused(sluice_blob_create(other, "name", 5, place(), &o, &second), EEXIST, "name");
-	assert_ok(sluice_blob_create(other, "reserved", 5, place(), &o, &second));
-	assert_refused(sluice_blob_create(d->store, "reserved", 5, place(), &o, &third), EEXIST,
-	               "reserved");
-	assert_int_equal(sluice_blob_exists(d->store, "reserved"), 0);
-	assert_ok(sluice_blob_release(second));
-	/* Aborted: it is free. */
-	second = NULL;
-	for (int i = 0; i < 1000 && !second; i++)
-		if (sluice_blob_create(d->store, "reserved", 5, place(), &o, &second))
-			sleep_ms(1);
-	assert_non_null(second);
-	assert_ok(sluice_blob_release(second));
-	assert_ok(sluice_blob_release(first));
-	assert_ok(sluice_blob_delete(other, "name"));
-	assert_refused(sluice_blob_delete(other, "name"), ENOENT, "name");
-	assert_ok(sluice_store_close(other));
-	assert_idle(d->store);
-}
-
-struct hammer {
-	struct daemon *d;
-	sluice_store *store;
-	_Atomic int stop;
-	unsigned gets, changes;
-	const char *wrong;
-};
-
-/* Gets what is replaced all the time. */
-static void *hammer(void *argument)
-{
-	struct hammer *h = argument;
-	size_t last = 0;
-
-	while (!atomic_load(&h->stop) && !h->wrong) {
-		sluice_blob *blob;
-		size_t n;
-
-		if (sluice_blob_get(h->store, "over", 0, &blob)) {
-			h->wrong = "it was not there";
-			break;
-		}
-		n = sluice_blob_size(blob);
-		if (n < last)
-			h->wrong = "an old one came after a new one";
-		else if (!blob_is(blob, "over", n))
-			h->wrong = "it is something else";
-		h->changes += n != last;
-		h->gets++;
-		last = n;
-		sluice_blob_release(blob);
-	}
-	return NULL;
-}
-
-static void a_name_that_is_replaced_is_always_there(void **state)
-{
-	struct daemon *d = *state;
-	struct hammer h = {.d = d, .store = daemon_connect(d)};
-	unsigned rounds = getenv("STRESS") ? 20000 : 2000;
-	sluice_blob *first = put(d->store, "over", 1, SLUICE_BLOB_REPLACE), *blob;
-	pthread_t thread;
-
-	assert_int_equal(pthread_create(&thread, NULL, hammer, &h), 0);
-	for (unsigned i = 2; i <= rounds; i++) {
-		/* Small ones first, then such as have memory of their own. */
-		blob = put(d->store, "over", i < rounds / 2 ? i : 65536 + i, SLUICE_BLOB_REPLACE);
-		assert_ok(sluice_blob_release(blob));
-	}
-	atomic_store(&h.stop, 1);
-	pthread_join(thread, NULL);
-	if (h.wrong)
-		fail_msg("%s, after %u gets", h.wrong, h.gets);
-	print_message("%u gets saw %u blobs\n", h.gets, h.changes);
-	/* Who held the old one has it still. */
-	assert_blob(first, "over", 1);
-	assert_ok(sluice_blob_release(first));
-	assert_ok(sluice_blob_delete(d->store, "over"));
-	assert_refused(sluice_blob_get(d->store, "over", 0, &blob), ENOENT, "over");
-	assert_ok(sluice_store_close(h.store));
-	assert_idle(d->store);
-}
-
-static void what_may_not_be_replaced_is_not(void **state)
-{
-	struct daemon *d = *state;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *reserved, *blobs[2], *kept;
-
-	/* One that is being made. */
-	o.flags = SLUICE_BLOB_RESERVE;
-	assert_ok(sluice_blob_create(d->store, "x", 10, -1, &o, &reserved));
-	assert_int_equal(try_put(d->store, "x", 20, SLUICE_BLOB_REPLACE, &blobs[0]), -EEXIST);
-	assert_ok(sluice_blob_release(reserved));
-	/* One among others, and with a name that is taken in advance. */
-	o.flags = SLUICE_BLOB_REPLACE;
-	assert_ok(sluice_blob_create(d->store, "x", 10, -1, &o, &blobs[0]));
-	assert_ok(sluice_blob_create(d->store, "y", 10, -1, NULL, &blobs[1]));
-	assert_refused(sluice_blob_seal_many(blobs, 2), EINVAL, "replaces");
-	assert_ok(sluice_blob_release_many(blobs, 2));
-	o.flags |= SLUICE_BLOB_RESERVE;
-	assert_refused(sluice_blob_create(d->store, "x", 10, -1, &o, &blobs[0]), EINVAL, "REPLACE");
-	/* Of those on devices none is public. */
-	if (ON_DEVICE)
-		return;
-	/* A private one by a public one, which then is there for others under this name. */
-	kept = put(d->store, "x", 10, 0);
-	assert_int_equal(
-		try_put(d->store, "x", 20, SLUICE_BLOB_REPLACE | SLUICE_BLOB_PUBLIC, &blobs[0]),
-		-EEXIST);
-	assert_ok(sluice_blob_release(kept));
-	assert_ok(sluice_blob_delete(d->store, "x"));
-	kept = put(d->store, "x", 10, SLUICE_BLOB_PUBLIC);
-	blobs[0] = put(d->store, "x", 20, SLUICE_BLOB_REPLACE | SLUICE_BLOB_PUBLIC);
-	assert_blob(kept, "x", 10);
-	blobs[1] = got(d->store, "x");
-	assert_blob(blobs[1], "x", 20);
-	assert_ok(sluice_blob_release(kept));
-	assert_ok(sluice_blob_release_many(blobs, 2));
-	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_idle(d->store);
-}
-
 static void what_is_held_stays_when_it_is_deleted(void **state)
 {
 	struct daemon *d = *state;
@@ -241,45 +108,6 @@ static void what_is_held_stays_when_it_is_deleted(void **state)
 	assert_ok(sluice_blob_release(again));
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_ok(sluice_store_close(other));
-	assert_idle(d->store);
-}
-
-static void blobs_without_a_name_are_got_by_id(void **state)
-{
-	struct daemon *d = *state;
-	sluice_store *other = daemon_connect(d);
-	sluice_blob *blob = put(d->store, "", 77, 0), *read;
-	uint64_t id = sluice_blob_id(blob);
-
-	assert_ok(sluice_blob_get_id(other, id, 0, &read));
-	assert_blob(read, "", 77);
-	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_refused(sluice_blob_get_id(other, id + 1000, 0, &read), ENOENT, "id");
-	assert_ok(sluice_blob_delete_id(other, id));
-	assert_refused(sluice_blob_get_id(other, id, 0, &read), ENOENT, "id");
-	assert_ok(sluice_store_close(other));
-	assert_idle(d->store);
-}
-
-static void named_blobs_are_got_by_id_too(void **state)
-{
-	struct daemon *d = *state;
-	sluice_blob *blob = put(d->store, "first", 77, 0), *read;
-	uint64_t id = sluice_blob_id(blob);
-
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_get_id(d->store, id, 0, &read));
-	assert_blob(read, "first", 77);
-	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_delete(d->store, "first"));
-	/* Another one of that name is another one. */
-	blob = put(d->store, "first", 77, 0);
-	assert_true(sluice_blob_id(blob) != id);
-	assert_refused(sluice_blob_get_id(d->store, id, 0, &read), ENOENT, "id");
-	id = sluice_blob_id(blob);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete_id(d->store, id));
 	assert_idle(d->store);
 }
 
@@ -665,12 +493,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		daemon_test(what_was_sealed_is_what_others_get),
 		daemon_test(a_get_waits_for_the_seal),
-		daemon_test(names_are_taken_once),
-		daemon_test(a_name_that_is_replaced_is_always_there),
-		daemon_test(what_may_not_be_replaced_is_not),
 		daemon_test(what_is_held_stays_when_it_is_deleted),
-		daemon_test(blobs_without_a_name_are_got_by_id),
-		daemon_test(named_blobs_are_got_by_id_too),
 		daemon_test(several_are_sealed_at_once_or_not_at_all),
 		daemon_test(what_is_read_cannot_be_written),
 		daemon_test(stat_and_list_tell_what_there_is),
