@@ -145,7 +145,7 @@ static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
                        bool keep_fd, struct sl_mapping **out)
 {
-	struct sl_mapping *mapping, *made;
+	struct sl_mapping *mapping = NULL, *made;
 	int rc;
 
 	pthread_mutex_lock(&store->mutex);
