@@ -147,9 +147,8 @@ static int wait_for(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 	return 0;
 }
 
-void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
+void sl_wait_free(struct sl_wait *wait)
 {
-	(void)server;
 	wait->peer->wait_count--;
 	sl_list_remove(&wait->link);
 	sl_list_remove(&wait->peer_link);
@@ -252,7 +251,7 @@ void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 
 		next = link->next;
 		if (is_key(&wait->keys[wait->missing], &record) && try_again(server, wait))
-			sl_wait_free(server, wait);
+			sl_wait_free(wait);
 	}
 }
 
@@ -286,7 +285,7 @@ void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 		else
 			sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
 		sl_peer_refuse(server, wait->peer, wait->serial, error);
-		sl_wait_free(server, wait);
+		sl_wait_free(wait);
 	}
 }
 
@@ -321,7 +320,7 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 		sl_peer_refuse(server, wait->peer, wait->serial,
 		               refuse_missing(&wait->keys[wait->missing],
 		                              wait->patient ? -ETIMEDOUT : -ENOENT));
-		sl_wait_free(server, wait);
+		sl_wait_free(wait);
 	}
 }
 

@@ -106,9 +106,8 @@ void sl_return(struct sl_server *server, struct sl_peer *peer)
 	}
 }
 
-void sl_loans_end(struct sl_server *server, struct sl_peer *peer)
+void sl_loans_end(struct sl_peer *peer)
 {
-	(void)server;
 	while (!sl_list_empty(&peer->loans))
 		end_loan(SL_CONTAINER(peer->loans.next, struct sl_loan, link));
 }

@@ -195,7 +195,7 @@ static void hang_up(struct sl_server *server, struct sl_peer *peer)
 	sl_device_vanish(server, peer);
 	sl_peer_drop_pending(peer);
 	while (!sl_list_empty(&peer->waits))
-		sl_wait_free(server, SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
+		sl_wait_free(SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
 	if (server->spill)
 		sl_park_end(peer);
 	if (peer->role == SL_ROLE_WATCH)
@@ -207,7 +207,7 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->tickets))
 		sl_blob_undo(server, SL_CONTAINER(peer->tickets.next, struct sl_ticket, link));
-	sl_loans_end(server, peer);
+	sl_loans_end(peer);
 	while (!sl_list_empty(&peer->regions))
 		sl_region_part(server, SL_CONTAINER(peer->regions.next, struct sl_region, written));
 	sl_device_part(server, peer);

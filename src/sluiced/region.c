@@ -381,11 +381,6 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	}
 }
 
-void sl_region_reuse(struct sl_server *server, struct sl_region *region)
-{
-	sl_region_place(server, region);
-}
-
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range)
 {
 	struct sl_list *slabs;

@@ -391,8 +391,6 @@ void sl_region_written_by(struct sl_region *region, struct sl_peer *peer);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 /* Of a descriptor that is in the vault. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
-/* It has a copy now, or has none any more: whether new blobs may be made in it has changed. */
-void sl_region_reuse(struct sl_server *server, struct sl_region *region);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 /* The same for what is counted in memory of the host; of a device it is nothing. */
@@ -547,7 +545,7 @@ void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* Marks the regions of blobs that gets wait for while others are being read: with that number. */
 void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);
-void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
+void sl_wait_free(struct sl_wait *wait);
 void sl_region_request(struct sl_server *server, struct sl_peer *peer);
 void sl_locate(struct sl_server *server, struct sl_peer *peer);
 /* Which blob a peer means: of its own user, else a public one of another. A sealed one, or any. -ENOENT. */
@@ -558,7 +556,7 @@ int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const stru
 
 void sl_borrow(struct sl_server *server, struct sl_peer *peer);
 void sl_return(struct sl_server *server, struct sl_peer *peer);
-void sl_loans_end(struct sl_server *server, struct sl_peer *peer);
+void sl_loans_end(struct sl_peer *peer);
 
 /* -------------------------------------------------------------------------------------- tell */
 

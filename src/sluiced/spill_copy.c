@@ -90,7 +90,7 @@ static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 		region = copy->region;
 		dropped += copy->bytes;
 		sl_copy_free(server, copy);
-		sl_region_reuse(server, region);
+		sl_region_place(server, region);
 	}
 	return dropped;
 }
@@ -152,7 +152,7 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 		return false;
 	}
 	/* Nothing more is made in it. */
-	sl_region_reuse(server, region);
+	sl_region_place(server, region);
 	spill->writing++;
 	sl_store_step("server: copying");
 	return true;
@@ -206,7 +206,7 @@ void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, 
 		trouble(server, sluice_last_message());
 	sl_copy_free(server, copy);
 	if (region)
-		sl_region_reuse(server, region);
+		sl_region_place(server, region);
 }
 
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size)

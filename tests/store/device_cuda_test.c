@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only CUDA has of blobs on devices: addresses on a bus, captured streams, its numbers in tensors. Over the fake driver. */
 #include "store/daemon.h"
+#include "store/dlpack.h"
 #include "unit/cuda.h"
 
 enum { THREAD_LOCAL = 1 };
@@ -46,18 +47,6 @@ static void a_default_stream_is_that_of_the_blob_s_device(void **state)
 	assert_idle(d->store);
 }
 
-/* As dlpack.h has it. */
-struct managed {
-	void *data;
-	int32_t device_type, device_id, ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-	void *context;
-	void (*deleter)(struct managed *);
-};
-
 static void a_tensor_has_the_number_that_cuda_has_for_its_device(void **state)
 {
 	struct daemon *d = *state;
@@ -76,9 +65,9 @@ static void a_tensor_has_the_number_that_cuda_has_for_its_device(void **state)
 		assert_ok(sluice_blob_seal(blob));
 		assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
 		tensor = out;
-		assert_int_equal(tensor->device_type, 2);
-		assert_int_equal(tensor->device_id, i);
-		assert_ptr_equal(tensor->data, sluice_blob_data(blob));
+		assert_int_equal(tensor->t.device_type, 2);
+		assert_int_equal(tensor->t.device_id, i);
+		assert_ptr_equal(tensor->t.data, sluice_blob_data(blob));
 		tensor->deleter(tensor);
 		assert_ok(sluice_blob_release(blob));
 		assert_ok(sluice_blob_delete(d->store, "t"));

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "store/device_common.h"
+#include "store/dlpack.h"
 
 /* -------------------------------------------------------------------------------------- publish */
 
@@ -146,18 +147,6 @@ static void a_blob_on_the_host_is_registered_with_a_device(void **state)
 
 /* --------------------------------------------------------------------------------------- tensors */
 
-/* As dlpack.h has it. */
-struct managed {
-	void *data;
-	int32_t device_type, device_id, ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-	void *context;
-	void (*deleter)(struct managed *);
-};
-
 static void a_blob_on_a_device_is_a_tensor_there(void **state)
 {
 	struct daemon *d = *state;
@@ -178,9 +167,9 @@ static void a_blob_on_a_device_is_a_tensor_there(void **state)
 		blob = got(d->store, "t");
 		assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
 		tensor = out;
-		assert_int_equal(tensor->device_type, 12);
-		assert_int_equal(tensor->device_id, device);
-		assert_ptr_equal(tensor->data, sluice_blob_data(blob));
+		assert_int_equal(tensor->t.device_type, 12);
+		assert_int_equal(tensor->t.device_id, device);
+		assert_ptr_equal(tensor->t.data, sluice_blob_data(blob));
 		assert_ok(sluice_blob_release(blob));
 		tensor->deleter(tensor);
 		assert_ok(sluice_blob_delete(d->store, "t"));
@@ -189,9 +178,9 @@ static void a_blob_on_a_device_is_a_tensor_there(void **state)
 	assert_ok(sluice_blob_publish(d->store, "t", memory, 100, &o, &blob));
 	assert_ok(sluice_blob_to_dlpack(blob, 0, &out));
 	tensor = out;
-	assert_int_equal(tensor->device_type, 12);
-	assert_int_equal(tensor->device_id, 1);
-	assert_ptr_equal(tensor->data, memory);
+	assert_int_equal(tensor->t.device_type, 12);
+	assert_int_equal(tensor->t.device_id, 1);
+	assert_ptr_equal(tensor->t.data, memory);
 	tensor->deleter(tensor);
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_delete(d->store, "t"));

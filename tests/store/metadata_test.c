@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "store/daemon.h"
+#include "store/dlpack.h"
 
 static void metadata_comes_with_the_blob(void **state)
 {
@@ -53,28 +54,6 @@ static void metadata_comes_with_the_blob(void **state)
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
-
-/* As dlpack.h has it. */
-struct tensor {
-	void *data;
-	int32_t device_type, device_id, ndim;
-	uint8_t code, bits;
-	uint16_t lanes;
-	int64_t *shape, *strides;
-	uint64_t byte_offset;
-};
-struct managed {
-	struct tensor t;
-	void *context;
-	void (*deleter)(struct managed *);
-};
-struct versioned {
-	uint32_t major, minor;
-	void *context;
-	void (*deleter)(struct versioned *);
-	uint64_t flags;
-	struct tensor t;
-};
 
 static void a_blob_is_a_tensor_for_others(void **state)
 {
