@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server of the store: one thread, one loop, nothing in it that waits for a client. For its own files.
+ * The server of the store: one loop, nothing in it that waits for a client. All that is here belongs to its thread, but
+ * where a mutex is named. For its own files.
  *
  *   owner    a user whose clients were here: a catalogue, quotas
  *   peer     a connection; or a client of the server before, who has not come back yet
