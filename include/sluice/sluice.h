@@ -62,13 +62,15 @@ struct sluice_config {
 	/* SLUICE_DISABLE: kernel features not to use, comma-separated, of uring, cachestat, nowait,
 	 * dontcache, dioalign. Default: none. */
 	const char *disable;
-	/* SLUICE_WORKERS: threads that make blocking calls; 1 to 256. Default: one for each core,
-	 * at least 16 without io_uring. */
+	/* SLUICE_WORKERS: threads that copy what is in memory, and blocking calls that one file has at
+	 * a time, for which there are threads of their own; 1 to 256. Default: one for each core, and 16
+	 * calls. */
 	size_t workers;
 	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, with less than
 	 * 4 cores 1. */
 	size_t reactors;
-	/* SLUICE_REACTOR_DEPTH: requests in flight for each reactor; 1 to 4096. Default: 128. */
+	/* SLUICE_REACTOR_DEPTH: requests that one file has in flight, for each reactor; 1 to 4096.
+	 * Default: 128. */
 	size_t reactor_depth;
 	/* SLUICE_PIECE_BYTES: what one request moves at most; 4 KiB to 1 GiB, a multiple of 4 KiB.
 	 * Default: 1 MiB. */
@@ -355,7 +357,9 @@ struct sluice_extent {
  * Starts reading n bytes at offset into dst, which is sluice's to write until the operation is
  * over. The result is the number of bytes read: n, or less if the file ends before offset + n.
  * Bytes that were there when the operation began and are missing when they are read make it fail
- * with -EIO. What a failed read leaves in dst is undefined.
+ * with -EIO. An operation begins when those before it on the same bytes are over and sluice knows
+ * how long the file is: for a file system that may have to ask a server, as NFS or FUSE, a thread
+ * of sluice asks after the submission. What a failed read leaves in dst is undefined.
  *
  * out may be NULL: then the operation has no handle, and an error stays on the file, where
  * sluice_sync() or sluice_close() returns it.
@@ -369,8 +373,15 @@ struct sluice_extent {
 SLUICE_API int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset,
                            sluice_op **out);
 
-/* Starts writing n bytes of src at offset; src must not change until the operation is over. The
- * result is n. It means written, not stable: see sluice_sync(). Otherwise as sluice_read(). */
+/*
+ * Starts writing n bytes of src at offset; src must not change until the operation is over. The
+ * result is n. It means written, not stable: see sluice_sync(). Otherwise as sluice_read().
+ *
+ * A write of SLUICE_DIRECT_BYTES or more that makes a local file longer sets the new length first,
+ * because direct writes behind the end of a file are slow. If it fails, is cancelled, or the process
+ * is killed, the file keeps that length, with zeros where nothing was written: its length does not
+ * tell how much was written. SLUICE_OPEN_REPLACE shows the file only when it is whole.
+ */
 SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
                             sluice_op **out);
 
@@ -445,7 +456,8 @@ SLUICE_API int sluice_poll(const sluice_op *op);
 
 /*
  * Asks for the operation to end early. 0: it was asked; what could not be stopped in time is
- * finished first, and sluice_wait() says which it was. -EALREADY: it was over.
+ * finished first, and sluice_wait() says which it was. -EALREADY: it was over. Of a cancelled write
+ * some bytes may have been written, and the file may be longer: see sluice_write().
  */
 SLUICE_API int sluice_cancel(sluice_op *op);
 

@@ -27,8 +27,9 @@ struct sl_kernel {
 struct sl_core {
 	struct sl_settings settings;
 	struct sl_kernel kernel;
-	struct sl_pool *pool;
-	struct sl_uring *uring; /* NULL without io_uring */
+	struct sl_pool *pool;    /* for what waits for nobody: copies of what is in memory */
+	struct sl_pool *waiting; /* for calls that may wait for storage; it grows */
+	struct sl_uring *uring;  /* NULL without io_uring */
 	struct sl_bounce *bounce;
 	struct sl_http_engine *http;
 	struct sl_cufile *cufile;
@@ -62,12 +63,12 @@ struct sl_piece {
 	/* The backend's own. */
 	struct sl_list link;
 	struct sl_task task;
-	bool direct;    /* by the descriptor that bypasses the page cache; told to the engine */
-	bool turn;      /* it has, or waits for, one of the file's turns to write */
-	bool nowait;    /* what is not resident is for somebody else */
-	bool dontcache; /* through the page cache without staying there */
-	char *bounce;   /* where the bytes are while data is not aligned, or NULL */
-	size_t bounced; /* of moved, what never was there */
+	bool direct; /* by the descriptor that bypasses the page cache; told to the engine */
+	struct sl_turns *turns; /* that it has, or waits for, a turn of; NULL: none */
+	bool nowait;            /* what is not resident is for somebody else */
+	bool dontcache;         /* through the page cache without staying there */
+	char *bounce;           /* where the bytes are while data is not aligned, or NULL */
+	size_t bounced;         /* of moved, what never was there */
 };
 
 /* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
@@ -87,6 +88,7 @@ struct sl_limits {
 	bool whole;         /* and no extent can be had in parts */
 	bool remote;        /* pieces take long, and come in any order */
 	bool all_or_none;   /* what lacks something is not committed, however it was opened */
+	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
 	/*
 	 * Whose memory the bytes of the file are; NULL: nobody's. Pieces then are of host memory, or of any
 	 * device's, with `device` set, and takes() is not asked. Streams of that device move transfers between
@@ -115,7 +117,7 @@ struct sl_backend_ops {
 	/* Equal for two files of a context exactly if they hold the same bytes. Freed by the caller. */
 	char *(*identity)(struct sl_backend *backend);
 	/* Bytes in the file, -1 if only reading tells, or a negative errno below that. At the start
-	 * of each operation, from any thread: never waits for storage. */
+	 * of each operation, from any thread: never waits for storage unless limits say size_waits. */
 	int64_t (*size)(struct sl_backend *backend);
 	/* May wait; from sluice_stat(). If the bytes of the file are memory, it says where: this is how a copy
 	 * reads right into them, or writes right from them, with another file's backend. */
@@ -144,10 +146,10 @@ struct sl_backend_ops {
 	/* Some pieces have `cancelled` set now: wakes whoever moves them. Any thread, no lock held.
 	 * NULL: there is nobody to be woken. */
 	void (*cancel)(struct sl_backend *backend);
-	/* A range that a write is about to extend the file to. On a worker; may wait. An error
-	 * ends the operation. NULL: nothing to prepare. */
+	/* A range that a write is about to extend the file to. May wait. An error ends the operation.
+	 * NULL: nothing to prepare. */
 	int (*reserve)(struct sl_backend *backend, uint64_t offset, uint64_t length);
-	/* On a worker; may wait. */
+	/* May wait. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
 	/* Makes visible, and stable if asked for, what was written. From sluice_close(), once, when

@@ -147,6 +147,7 @@ static void copy_out(struct sl_task *task)
 
 void sl_local_done(struct sl_piece *piece)
 {
+	sl_turn_give(piece);
 	if (piece->bounce && !piece->write && !piece->error) {
 		piece->task.run = copy_out;
 		sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);

@@ -191,7 +191,9 @@ static int start_threads(struct sl_cufile *cufile)
 		return 0;
 	pthread_mutex_lock(&cufile->mutex);
 	if (!atomic_load(&cufile->pool)) {
-		rc = sl_pool_start("sluice-cuf", cufile->core->settings.cufile_threads, &pool);
+		unsigned threads = (unsigned)cufile->core->settings.cufile_threads;
+
+		rc = sl_pool_start("sluice-cuf", threads, threads, &pool);
 		if (!rc)
 			atomic_store_explicit(&cufile->pool, pool, memory_order_release);
 	}

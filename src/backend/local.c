@@ -141,6 +141,19 @@ static void open_direct(struct sl_local *local)
 		local->offset_alignment = 0;
 }
 
+/* The file systems that answer fstat() from memory. Others may ask a server, or a process. */
+static bool knows_sizes(long type)
+{
+	static const long types[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
+	                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     RAMFS_MAGIC,
+	                             HUGETLBFS_MAGIC};
+
+	for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++)
+		if (type == types[i])
+			return true;
+	return false;
+}
+
 static void find_abilities(struct sl_local *local)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
@@ -151,6 +164,8 @@ static void find_abilities(struct sl_local *local)
 		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
 		/* /proc, /sys and their like hold no blocks. */
 		local->pseudo = fs.f_blocks == 0 && !memory;
+		local->remote = !local->pseudo && !knows_sizes(fs.f_type);
+		local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
 	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
@@ -198,7 +213,7 @@ static void local_close(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local(backend);
 
-	pthread_mutex_destroy(&local->writes.mutex);
+	sl_turns_destroy(local);
 	sl_cufile_close(local);
 	sl_replace_abandon(local);
 	if (local->direct >= 0)
@@ -240,8 +255,7 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->descriptor = local->direct = -1;
 	pthread_mutex_init(&local->map.mutex, NULL);
 	pthread_mutex_init(&local->cufile.mutex, NULL);
-	pthread_mutex_init(&local->writes.mutex, NULL);
-	sl_list_init(&local->writes.waiting);
+	sl_turns_init(local);
 	local->path = strdup(uri->path);
 	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
@@ -272,6 +286,7 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->depth = settings->operation_depth;
 	out->alignment = local->offset_alignment;
 	out->sequential = local->pseudo;
+	out->size_waits = local->remote;
 }
 
 static char *local_identity(struct sl_backend *backend)
@@ -404,6 +419,7 @@ const struct sl_backend_ops sl_local_ops = {
 	.enqueue = sl_cufile_enqueue,
 	.passed = sl_cufile_passed,
 	.submit = local_submit,
+	.cancel = sl_turns_cancel,
 	.reserve = local_reserve,
 	.sync = local_sync,
 	.truncate = local_truncate,

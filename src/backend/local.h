@@ -12,17 +12,34 @@
 #define RWF_DONTCACHE 0x80 /* Linux 6.14 */
 #endif
 
+/*
+ * How many pieces of one file a kind of thread moves at a time, so that a file whose storage does not answer
+ * leaves threads and requests to the others.
+ */
+struct sl_turns {
+	pthread_mutex_t mutex;
+	unsigned most;          /* fixed */
+	unsigned count;         /* guarded by mutex, as is the next: pieces that have a turn */
+	struct sl_list waiting; /* for one */
+	void (*start)(
+		struct sl_piece *); /* fixed: a piece has its turn; any thread, no lock held */
+};
+/* Blocking writes into the page cache, other blocking calls, and requests of io_uring. */
+enum sl_turn_kind { SL_TURN_WRITE, SL_TURN_CALL, SL_TURN_RING, SL_TURN_KINDS };
+
 struct sl_local {
 	struct sl_backend base;
 	struct sl_core *core;
 	unsigned choice; /* enum sl_choice */
 	unsigned flags;  /* of enum sluice_open_flags */
 	bool block_device;
-	bool sink;      /* /dev/null */
-	bool pseudo;    /* as /proc: sizes mean nothing, and reads have to be in order */
-	bool made;      /* there was no file before it was opened */
-	int descriptor; /* buffered */
-	int direct;     /* opened with O_DIRECT; -1: none */
+	bool sink;   /* /dev/null */
+	bool pseudo; /* as /proc: sizes mean nothing, and reads have to be in order */
+	bool remote; /* a server, or a process, may have to be asked for the size, */
+	bool blocks; /* and for all else: the kernel has few threads for requests that wait for one */
+	bool made;   /* there was no file before it was opened */
+	int descriptor;                              /* buffered */
+	int direct;                                  /* opened with O_DIRECT; -1: none */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* what the file is, or will be, called */
 	char *temporary;                             /* what it is called until commit, or NULL */
@@ -31,12 +48,7 @@ struct sl_local {
 	_Atomic bool use_direct, use_nowait, use_dontcache;
 	/* Whether the last look found the range resident; a hint. */
 	_Atomic bool resident;
-	/* Pieces that are written into the page cache by the workers. */
-	struct {
-		pthread_mutex_t mutex;
-		unsigned count; /* guarded by mutex, as is the next: those that have a turn */
-		struct sl_list waiting; /* for one */
-	} writes;
+	struct sl_turns turns[SL_TURN_KINDS];
 	/* What cuFile knows of it. */
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */
@@ -75,7 +87,18 @@ static inline char *sl_piece_memory(const struct sl_piece *piece)
 	return (piece->bounce ? piece->bounce : piece->data) + piece->moved;
 }
 
+void sl_turns_init(struct sl_local *local);
+void sl_turns_destroy(struct sl_local *local);
+/* Starts the piece when it is its turn. */
+void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind);
+/* Before the piece is over, because the file may be gone then. A piece without a turn is let be. */
+void sl_turn_give(struct sl_piece *piece);
+/* Ends the cancelled ones of those that wait. */
+void sl_turns_cancel(struct sl_backend *backend);
+
 /* Gives the piece to the workers, or to the reactors; both end it with sl_local_done(). */
+void sl_posix_start(struct sl_piece *piece);
+void sl_uring_start_piece(struct sl_piece *piece);
 void sl_posix_submit(struct sl_piece *piece);
 void sl_uring_submit(struct sl_piece *piece);
 void sl_local_done(struct sl_piece *piece);

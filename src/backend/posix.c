@@ -7,8 +7,6 @@
 #include "backend/local.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
-/* Into the page cache of one file, at a time: it has one lock, and more would only wait for it, awake. */
-#define WRITES_MOST 4
 
 static ssize_t transfer(struct sl_piece *piece)
 {
@@ -41,54 +39,6 @@ static bool gone_cold(struct sl_piece *piece, ssize_t result)
 	return true;
 }
 
-static void submit(struct sl_piece *piece)
-{
-	sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
-}
-
-/* What goes around the page cache may have to end through it: that is rare, and little. */
-static bool takes_turns(const struct sl_piece *piece)
-{
-	return piece->write && !piece->direct && !sl_local(piece->backend)->block_device;
-}
-
-/* True: now. False: when another piece of the file gives its turn on. */
-static bool take_turn(struct sl_piece *piece)
-{
-	struct sl_local *local = sl_local(piece->backend);
-	bool now;
-
-	pthread_mutex_lock(&local->writes.mutex);
-	now = local->writes.count < WRITES_MOST;
-	if (now)
-		local->writes.count++;
-	else
-		sl_list_append(&local->writes.waiting, &piece->link);
-	pthread_mutex_unlock(&local->writes.mutex);
-	return now;
-}
-
-/* Before the piece is over: the file is there as long as one of its pieces is not. */
-static void give_turn(struct sl_local *local)
-{
-	struct sl_list *next;
-
-	pthread_mutex_lock(&local->writes.mutex);
-	next = sl_list_take(&local->writes.waiting);
-	if (!next)
-		local->writes.count--;
-	pthread_mutex_unlock(&local->writes.mutex);
-	if (next)
-		submit(SL_CONTAINER(next, struct sl_piece, link));
-}
-
-static void finish(struct sl_piece *piece)
-{
-	if (piece->turn)
-		give_turn(sl_local(piece->backend));
-	sl_local_done(piece);
-}
-
 static void run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
@@ -96,7 +46,7 @@ static void run(struct sl_task *task)
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 		piece->error = -ECANCELED;
-		finish(piece);
+		sl_local_done(piece);
 		return;
 	}
 	do {
@@ -104,15 +54,26 @@ static void run(struct sl_task *task)
 		if (piece->nowait && gone_cold(piece, result))
 			return;
 	} while (!sl_transfer_step(piece, result));
-	finish(piece);
+	sl_local_done(piece);
+}
+
+void sl_posix_start(struct sl_piece *piece)
+{
+	struct sl_core *core = sl_local(piece->backend)->core;
+
+	/* With NOWAIT a call waits for nobody. */
+	sl_pool_submit(piece->nowait ? core->pool : core->waiting, &piece->task);
 }
 
 void sl_posix_submit(struct sl_piece *piece)
 {
+	bool page_cache = !piece->direct && !sl_local(piece->backend)->block_device;
+
 	piece->task.run = run;
 	piece->task.urgent = piece->urgent;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
-	piece->turn = takes_turns(piece);
-	if (!piece->turn || take_turn(piece))
-		submit(piece);
+	if (piece->nowait)
+		sl_posix_start(piece);
+	else
+		sl_turn_take(piece, piece->write && page_cache ? SL_TURN_WRITE : SL_TURN_CALL);
 }

@@ -85,6 +85,9 @@ bool sl_resident(struct sl_local *local, uint64_t offset, size_t length)
 	uint64_t pages = (offset + length - 1) / PAGE - offset / PAGE + 1;
 	int64_t cached;
 
+	/* A mapping needs to know how long the file is, which only a server may. */
+	if (!local->core->kernel.cachestat && local->remote)
+		return true;
 	cached = local->core->kernel.cachestat ? count_by_cachestat(local, offset, length)
 	                                       : count_by_mincore(local, offset, length);
 	/* Who cannot tell reads through the page cache, which is never wrong. */

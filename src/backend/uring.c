@@ -49,7 +49,7 @@ static void reactor_wake(struct sl_sleeper *sleeper)
 	(void)!write(reactor->wake, &one, sizeof(one));
 }
 
-/* The queue of requests has room for depth pieces and the wake, so there is always one. */
+/* There is room for it: see room(). */
 static void arm_wake(struct reactor *reactor)
 {
 	struct io_uring_sqe *request;
@@ -78,13 +78,22 @@ static void prepare(struct reactor *reactor, struct sl_piece *piece)
 	io_uring_sqe_set_data(request, piece);
 }
 
+/* Requests that can be prepared before the kernel takes some; one is left for the wake. The kernel itself may have
+ * any number: how many a file has is bounded by its turns. */
+static unsigned room(struct reactor *reactor)
+{
+	unsigned left = io_uring_sq_space_left(&reactor->ring);
+
+	return left ? left - 1 : 0;
+}
+
 static void start_pieces(struct reactor *reactor)
 {
 	struct sl_list taken;
 	struct sl_list *link;
 
 	sl_list_init(&taken);
-	sl_queue_take(&reactor->uring->queue, &taken, reactor->uring->depth - reactor->in_flight);
+	sl_queue_take(&reactor->uring->queue, &taken, room(reactor));
 	while ((link = sl_list_take(&taken))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
@@ -112,8 +121,11 @@ static unsigned reap(struct reactor *reactor, struct sl_list *done)
 		} else if (sl_transfer_step(piece, completions[i]->res)) {
 			reactor->in_flight--;
 			sl_list_append(done, &piece->link);
-		} else {
+		} else if (room(reactor)) {
 			prepare(reactor, piece);
+		} else {
+			reactor->in_flight--;
+			sl_uring_start_piece(piece);
 		}
 	}
 	io_uring_cq_advance(&reactor->ring, count);
@@ -174,17 +186,13 @@ static void serve(struct reactor *reactor)
 				continue;
 			}
 		}
-		/* At full depth a completion ends the sleep; else a push or sl_uring_stop() may. */
-		if (reactor->in_flight == reactor->uring->depth)
-			enter_kernel(reactor, true);
-		else {
-			sleep = sl_queue_sleep(queue, &reactor->sleeper);
-			if (!sleep && !reactor->in_flight && sl_queue_closed(queue))
-				return;
-			/* Closing with pieces in flight: their completions end the sleep. */
-			enter_kernel(reactor, sleep || sl_queue_closed(queue));
-			sl_queue_awake(queue, &reactor->sleeper);
-		}
+		/* A completion ends the sleep, or a push, or sl_uring_stop(). */
+		sleep = sl_queue_sleep(queue, &reactor->sleeper);
+		if (!sleep && !reactor->in_flight && sl_queue_closed(queue))
+			return;
+		/* Closing with pieces in flight: their completions end the sleep. */
+		enter_kernel(reactor, sleep || sl_queue_closed(queue));
+		sl_queue_awake(queue, &reactor->sleeper);
 		finish_pieces(reactor);
 	}
 }
@@ -300,9 +308,14 @@ void sl_uring_free(struct sl_uring *uring)
 	free(uring);
 }
 
-void sl_uring_submit(struct sl_piece *piece)
+void sl_uring_start_piece(struct sl_piece *piece)
 {
 	struct sl_uring *uring = sl_local(piece->backend)->core->uring;
 
 	sl_queue_push(&uring->queue, &piece->link, piece->urgent);
+}
+
+void sl_uring_submit(struct sl_piece *piece)
+{
+	sl_turn_take(piece, SL_TURN_RING);
 }

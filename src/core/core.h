@@ -155,7 +155,7 @@ unsigned sl_cores(void);
 
 /* -------------------------------------------------------------------------------------- pool */
 
-/* The worker threads: they make the blocking calls. No task waits for another one. */
+/* Threads that run tasks. No task waits for another one. */
 struct sl_task {
 	struct sl_list link;
 	uintptr_t home; /* tasks of one home prefer one worker, whose caches know their memory */
@@ -164,12 +164,15 @@ struct sl_task {
 };
 struct sl_pool;
 
-/* The threads are called name and a number. */
-int sl_pool_start(const char *name, unsigned workers, struct sl_pool **out);
+/* The threads are called name and a number. Up to `most` of them are started when all others are busy, and stay;
+ * a pool whose tasks may wait for storage grows so that none waits for another's storage. */
+int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out);
 /* Runs what is queued, then joins the workers. NULL is allowed, here and below. */
 void sl_pool_stop(struct sl_pool *pool);
 /* After the threads that submit have been joined: one may still be waking a worker. */
 void sl_pool_free(struct sl_pool *pool);
+/* The task that runs on this thread, if any, will not wait any more: the pool need not grow for its successor. */
+void sl_pool_task_waits_no_more(void);
 /* From any thread, any number of times; the task is the pool's until it runs. */
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
 
@@ -226,7 +229,8 @@ enum sl_remote { SL_REMOTE_MULTI, SL_REMOTE_EASY };
 struct sl_settings {
 	unsigned choice;  /* enum sl_choice */
 	unsigned disable; /* of enum sl_disable */
-	uint64_t workers; /* 0 until the context has decided */
+	uint64_t workers; /* 0 until the context has decided, as is the next */
+	uint64_t calls;   /* blocking ones of a file at a time */
 	uint64_t reactors;
 	uint64_t reactor_depth;
 	uint64_t piece_bytes;

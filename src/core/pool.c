@@ -13,13 +13,20 @@ struct worker {
 	_Atomic uint32_t woken; /* the sleeper's word: 1 ends its sleep, set by wake() */
 	struct sl_pool *pool;
 	pthread_t thread;
+	bool busy; /* it counts in pool->busy; its own */
 };
 
 struct sl_pool {
 	struct sl_queue queue;
 	_Atomic bool spinning; /* one worker looks for work without sleeping */
 	struct sl_spin spin;   /* that worker's */
-	unsigned count;
+	char name[12];
+	unsigned most;
+	pthread_mutex_t growing;
+	_Atomic unsigned count; /* of workers; written under growing */
+	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex, before its task leaves
+	 * queue.count: whoever submits sees each task in one of the two. */
+	_Atomic unsigned busy;
 	struct worker workers[];
 };
 
@@ -80,7 +87,7 @@ static struct sl_task *take_task(struct worker *worker)
 
 		if (!taken)
 			taken = task;
-		if (task->home % pool->count == own) {
+		if (task->home % pool->most == own) {
 			taken = task;
 			break;
 		}
@@ -89,45 +96,79 @@ static struct sl_task *take_task(struct worker *worker)
 	}
 	if (taken) {
 		sl_list_remove(&taken->link);
-		atomic_fetch_sub_explicit(&queue->count, 1, memory_order_relaxed);
+		worker->busy = true;
+		atomic_fetch_add(&pool->busy, 1);
+		atomic_fetch_sub(&queue->count, 1);
 	}
 	pthread_mutex_unlock(&queue->mutex);
 	return taken;
 }
 
+static _Thread_local struct worker *self; /* NULL on a thread of nobody's pool */
+
+static void count_out(struct worker *worker)
+{
+	if (worker->busy)
+		atomic_fetch_sub(&worker->pool->busy, 1);
+	worker->busy = false;
+}
+
+void sl_pool_task_waits_no_more(void)
+{
+	if (self)
+		count_out(self);
+}
+
 static void *worker_run(void *argument)
 {
 	struct worker *worker = argument;
-	struct sl_queue *queue = &worker->pool->queue;
+	struct sl_pool *pool = worker->pool;
 	struct sl_task *task;
 
+	self = worker;
 	for (;;) {
 		task = take_task(worker);
-		if (task)
+		if (task) {
 			task->run(task);
-		else if (sl_queue_closed(queue))
+			count_out(worker);
+		} else if (sl_queue_closed(&pool->queue)) {
 			return NULL;
-		else
+		} else {
 			worker_sleep(worker);
+		}
 	}
 }
 
-int sl_pool_start(const char *name, unsigned workers, struct sl_pool **out)
+/* One more worker; pool->growing is held, or nobody else has the pool yet. */
+static int add_worker(struct sl_pool *pool)
 {
-	struct sl_pool *pool = calloc(1, sizeof(*pool) + workers * sizeof(pool->workers[0]));
+	unsigned index = atomic_load(&pool->count);
+	struct worker *worker = &pool->workers[index];
 	char full[16];
 	int rc;
 
-	if (!pool)
-		return sl_fail(-ENOMEM, "no memory for %u workers", workers);
-	sl_queue_init(&pool->queue);
-	for (; pool->count < workers; pool->count++) {
-		struct worker *worker = &pool->workers[pool->count];
+	worker->sleeper.wake = worker_wake;
+	worker->pool = pool;
+	snprintf(full, sizeof(full), "%.11s-%u", pool->name, index % 1000);
+	rc = sl_thread_start(&worker->thread, full, worker_run, worker);
+	if (!rc)
+		atomic_store(&pool->count, index + 1);
+	return rc;
+}
 
-		worker->sleeper.wake = worker_wake;
-		worker->pool = pool;
-		snprintf(full, sizeof(full), "%.11s-%u", name, pool->count % 1000);
-		rc = sl_thread_start(&worker->thread, full, worker_run, worker);
+int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out)
+{
+	struct sl_pool *pool = calloc(1, sizeof(*pool) + most * sizeof(pool->workers[0]));
+	int rc;
+
+	if (!pool)
+		return sl_fail(-ENOMEM, "no memory for %u workers", most);
+	sl_queue_init(&pool->queue);
+	pthread_mutex_init(&pool->growing, NULL);
+	snprintf(pool->name, sizeof(pool->name), "%s", name);
+	pool->most = most;
+	while (pool->count < workers) {
+		rc = add_worker(pool);
 		if (rc) {
 			sl_pool_stop(pool);
 			sl_pool_free(pool);
@@ -143,7 +184,7 @@ void sl_pool_stop(struct sl_pool *pool)
 	if (!pool)
 		return;
 	sl_queue_close(&pool->queue);
-	for (unsigned i = 0; i < pool->count; i++)
+	for (unsigned i = 0; i < atomic_load(&pool->count); i++)
 		pthread_join(pool->workers[i].thread, NULL);
 }
 
@@ -152,10 +193,27 @@ void sl_pool_free(struct sl_pool *pool)
 	if (!pool)
 		return;
 	sl_queue_destroy(&pool->queue);
+	pthread_mutex_destroy(&pool->growing);
 	free(pool);
+}
+
+/* Whether there are more tasks than workers that will look for the next one. */
+static bool is_short(struct sl_pool *pool)
+{
+	unsigned count = atomic_load(&pool->count);
+
+	return count < pool->most &&
+	       atomic_load(&pool->queue.count) + atomic_load(&pool->busy) > count;
 }
 
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 {
 	sl_queue_push(&pool->queue, &task->link, task->urgent);
+	if (!is_short(pool))
+		return;
+	/* Where no thread can be had, those that there are have to do. */
+	pthread_mutex_lock(&pool->growing);
+	while (is_short(pool) && !add_worker(pool))
+		;
+	pthread_mutex_unlock(&pool->growing);
 }

@@ -178,5 +178,5 @@ int sl_compress_start(struct sluice_writer *w)
 		compressor->task.home = i;
 		compressor->task.run = compressor_run;
 	}
-	return sl_pool_start("sluice-pack", w->threads, &w->pool);
+	return sl_pool_start("sluice-pack", w->threads, w->threads, &w->pool);
 }

@@ -193,6 +193,9 @@ static int start_uring(struct sl_core *core)
 	return 0;
 }
 
+#define CALLS        16 /* blocking ones of a file at a time: without io_uring its depth at the disk */
+#define WAITING_MOST 512 /* threads that make them */
+
 static int start_threads(struct sl_core *core)
 {
 	struct sl_settings *settings = &core->settings;
@@ -212,10 +215,11 @@ static int start_threads(struct sl_core *core)
 		rc = sl_cufile_new(core, &core->cufile);
 	if (rc)
 		return rc;
-	/* Without io_uring the workers are also the depth at which the disk is asked. */
+	settings->calls = settings->workers ? settings->workers : SL_MAX(cores, CALLS);
 	if (!settings->workers)
-		settings->workers = SL_MIN(core->uring ? cores : SL_MAX(cores, 16), 256);
-	return sl_pool_start("sluice-work", settings->workers, &core->pool);
+		settings->workers = SL_MIN(cores, 256);
+	rc = sl_pool_start("sluice-work", settings->workers, settings->workers, &core->pool);
+	return rc ? rc : sl_pool_start("sluice-wait", 1, WAITING_MOST, &core->waiting);
 }
 
 /* All are joined before any is freed: one may still be waking another. */
@@ -225,12 +229,14 @@ static void stop_threads(struct sluice_context *ctx)
 
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_stop(ctx->devices.staging[i]);
+	sl_pool_stop(core->waiting);
 	sl_pool_stop(core->pool);
 	sl_uring_stop(core->uring);
 	sl_http_stop(core->http);
 	sl_cufile_stop(core->cufile);
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 		sl_staging_free(ctx->devices.staging[i]);
+	sl_pool_free(core->waiting);
 	sl_pool_free(core->pool);
 	sl_uring_free(core->uring);
 	sl_bounce_free(core->bounce);

@@ -176,6 +176,8 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	pthread_mutex_init(&file->mutex, NULL);
+	sl_list_init(&file->locked.waiting);
+	sl_list_init(&file->locked.asked);
 	file->ctx = ctx;
 	file->flags = flags;
 	file->backend = backend;

@@ -289,6 +289,7 @@ struct sluice_op {
 	uint64_t length; /* what SL_TRUNCATE sets */
 	uint64_t bytes;  /* what it added to file->bytes when it started */
 	bool missed;     /* the backend was asked for what is in memory, and it was not */
+	bool preparing;  /* it is in a list of its file; guarded by the file's mutex */
 	struct sluice_extent *extents;
 	size_t count;
 
@@ -346,8 +347,8 @@ void sl_op_unref(struct sluice_op *op);
 /* Starts what may start; takes over one reference of each. */
 void sl_op_start_all(struct sl_list *ready);
 void sl_op_start(struct sluice_op *op);
-/* The same for one that was stopped before: it only ends. */
-void sl_op_stopped(struct sluice_op *op);
+/* It was stopped: if it waits for others, the size or slots, it ends. */
+void sl_op_withdraw(struct sluice_op *op);
 /*
  * Hands out pieces until enough are in flight, and ends the operation if it is over. With op->mutex,
  * which it releases, and by a thread that knew until then that the operation is not over, or that has a
@@ -415,7 +416,12 @@ struct sluice_file {
 	struct {
 		int error; /* the first of an operation without a handle */
 		char *message;
+		/* Operations that wait for the size, and those that it is asked for, or space is reserved
+		 * for, by the task, which is submitted or runs while `asks`. */
+		struct sl_list waiting, asked;
+		bool asks;
 	} locked; /* guarded by mutex */
+	struct sl_task prepare;
 };
 
 /* A file over a backend that the library has made itself, which is the file's then, also on failure. */

@@ -228,52 +228,54 @@ static void proceed(struct sluice_op *op)
 	sl_op_pump_locked(op);
 }
 
-/* What has to be done on a worker. */
-static void run_task(struct sl_task *task)
+static void fail(struct sluice_op *op, int rc, const char *what)
 {
-	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
-	struct sl_backend *backend = op->file->backend;
-	char *message = NULL;
+	char *message;
+
+	if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)) < 0)
+		message = NULL;
+	sl_op_fail(op, rc, message);
+}
+
+static bool is_stopped(struct sluice_op *op)
+{
 	bool stopped;
-	int rc;
 
 	pthread_mutex_lock(&op->mutex);
 	stopped = op->locked.stopped;
 	pthread_mutex_unlock(&op->mutex);
-	/* Cancelled before it began: it leaves no trace. */
-	if (stopped)
-		rc = 0;
-	else if (op->kind == SL_SYNC)
-		rc = backend->ops->sync(backend);
-	else if (op->kind == SL_TRUNCATE)
-		rc = backend->ops->truncate(backend, op->length);
-	else
-		rc = backend->ops->reserve(backend, op->extents[0].offset, op->extents[0].length);
-	if (rc) {
-		const char *what = op->kind == SL_SYNC       ? "sync"
-		                   : op->kind == SL_TRUNCATE ? "truncate"
-		                                             : "reserve space for";
+	return stopped;
+}
 
-		if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri,
-		             sl_error_text(rc)) < 0)
-			message = NULL;
-		sl_op_fail(op, rc, message);
-	}
+/* Sync and truncate. */
+static void run_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+	struct sl_backend *backend = op->file->backend;
+	int rc = 0;
+
+	/* Cancelled before it began: it leaves no trace. */
+	if (!is_stopped(op))
+		rc = op->kind == SL_SYNC ? backend->ops->sync(backend)
+		                         : backend->ops->truncate(backend, op->length);
+	if (rc)
+		fail(op, rc, op->kind == SL_SYNC ? "sync" : "truncate");
 	proceed(op);
 }
 
-/* Direct writes that extend a file are slow one by one: its new length is set first, at once. */
-static bool wants_reserve(struct sluice_op *op)
+/* Whether the operation may have to set the length that it brings the file to: direct writes that extend a file
+ * are slow one by one. */
+static bool may_reserve(const struct sluice_op *op)
 {
-	struct sl_backend *backend = op->file->backend;
-	const struct sluice_extent *extent = &op->extents[0];
-	int64_t size;
+	return op->kind == SL_WRITE && op->count == 1 && !op->device &&
+	       op->file->backend->ops->reserve && op->file->limits.alignment &&
+	       op->extents[0].length >= op->ctx->core.settings.direct_bytes;
+}
 
-	if (op->kind != SL_WRITE || op->count != 1 || op->device || !backend->ops->reserve ||
-	    !op->file->limits.alignment || extent->length < op->locked.plan.direct_bytes)
-		return false;
-	size = backend->ops->size(backend);
-	return size >= 0 && extent->offset + extent->length > (uint64_t)size;
+static bool wants_reserve(const struct sluice_op *op, int64_t size)
+{
+	return size >= 0 && may_reserve(op) &&
+	       op->extents[0].offset + op->extents[0].length > (uint64_t)size;
 }
 
 /*
@@ -345,22 +347,15 @@ static void check_end(struct sluice_op *op, uint64_t size)
 	}
 }
 
-void sl_op_start(struct sluice_op *op)
+/* Its pieces are known from here on. size: of the file now, or what the backend says instead. */
+static void plan(struct sluice_op *op, int64_t size)
 {
-	struct sl_backend *backend = op->file->backend;
-	int64_t size = INT64_MAX;
-
-	if (read_now(op))
-		return;
-	if (op->kind == SL_READ && backend->ops->size) {
-		size = backend->ops->size(backend);
-		if (size < -1)
-			sl_op_fail(op, (int)size, NULL);
-		if (size >= 0 && op->on_stream && !op->order.follows)
-			check_end(op, (uint64_t)size);
-		if (size < 0)
-			size = INT64_MAX;
-	}
+	if (size < -1 && op->kind == SL_READ)
+		sl_op_fail(op, (int)size, NULL);
+	if (size >= 0 && op->kind == SL_READ && op->on_stream && !op->order.follows)
+		check_end(op, (uint64_t)size);
+	if (size < 0 || op->kind != SL_READ)
+		size = INT64_MAX;
 	/* In stream order the doorbell may be looking already. */
 	pthread_mutex_lock(&op->mutex);
 	op->locked.plan = (struct sl_plan){
@@ -376,17 +371,134 @@ void sl_op_start(struct sluice_op *op)
 		op->locked.plan.piece_bytes = DEVICE_PIECE;
 	}
 	pthread_mutex_unlock(&op->mutex);
-	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE || wants_reserve(op)) {
-		op->task.run = run_task;
-		sl_pool_submit(op->ctx->core.pool, &op->task);
-	} else {
+}
+
+/* Of those that the size was asked for; NULL: there is none left. */
+static struct sluice_op *take_asked(struct sluice_file *file)
+{
+	struct sluice_op *op = NULL;
+	struct sl_list *link;
+
+	pthread_mutex_lock(&file->mutex);
+	link = sl_list_take(&file->locked.asked);
+	if (link) {
+		op = SL_CONTAINER(link, struct sluice_op, order.ready);
+		op->preparing = false;
+	}
+	pthread_mutex_unlock(&file->mutex);
+	return op;
+}
+
+/* False: nobody has come meanwhile. */
+static bool take_batch(struct sluice_file *file)
+{
+	struct sl_list *link;
+	bool some;
+
+	pthread_mutex_lock(&file->mutex);
+	while ((link = sl_list_take(&file->locked.waiting)))
+		sl_list_append(&file->locked.asked, link);
+	some = file->locked.asks = !sl_list_empty(&file->locked.asked);
+	pthread_mutex_unlock(&file->mutex);
+	return some;
+}
+
+/*
+ * Asks once for the size for all operations that wait for it, and reserves space for those that extend the file, on
+ * a thread that may wait. So a file whose storage does not answer keeps one thread, however many operations it has.
+ */
+static void run_prepare(struct sl_task *task)
+{
+	struct sluice_file *file = SL_CONTAINER(task, struct sluice_file, prepare);
+	struct sl_backend *backend = file->backend;
+	struct sluice_op *op;
+
+	while (take_batch(file)) {
+		int64_t size = backend->ops->size(backend);
+
+		while ((op = take_asked(file))) {
+			int rc = 0;
+
+			plan(op, size);
+			if (wants_reserve(op, size) && !is_stopped(op))
+				rc = backend->ops->reserve(backend, op->extents[0].offset,
+				                           op->extents[0].length);
+			if (rc)
+				fail(op, rc, "reserve space for");
+			proceed(op);
+		}
+	}
+	sl_file_release(file);
+}
+
+static void prepare(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool submit;
+
+	pthread_mutex_lock(&file->mutex);
+	op->preparing = true;
+	sl_list_append(&file->locked.waiting, &op->order.ready);
+	submit = !file->locked.asks;
+	file->locked.asks = true;
+	/* With the mutex: afterwards the operation may be over, and the file closed. */
+	if (submit)
+		atomic_fetch_add(&file->in_flight, 1);
+	pthread_mutex_unlock(&file->mutex);
+	if (!submit)
+		return;
+	file->prepare.run = run_prepare;
+	sl_pool_submit(file->ctx->core.waiting, &file->prepare);
+}
+
+void sl_op_withdraw(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool prepares;
+
+	if (sl_order_withdraw(op)) {
 		proceed(op);
+		return;
+	}
+	pthread_mutex_lock(&file->mutex);
+	prepares = op->preparing;
+	op->preparing = false;
+	if (prepares)
+		sl_list_remove(&op->order.ready);
+	pthread_mutex_unlock(&file->mutex);
+	if (prepares) {
+		plan(op, -1);
+		proceed(op);
+	} else if (op->staged) {
+		sl_staged_cancel(op);
 	}
 }
 
-void sl_op_stopped(struct sluice_op *op)
+void sl_op_start(struct sluice_op *op)
 {
-	proceed(op);
+	struct sl_backend *backend = op->file->backend;
+	bool asks = op->kind == SL_READ || may_reserve(op);
+	int64_t size = -1;
+
+	if (read_now(op))
+		return;
+	if (asks && op->file->limits.size_waits) {
+		prepare(op);
+		return;
+	}
+	if (asks && backend->ops->size)
+		size = backend->ops->size(backend);
+	if (wants_reserve(op, size)) {
+		prepare(op);
+		return;
+	}
+	plan(op, size);
+	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE) {
+		op->task.run = run_task;
+		sl_pool_submit(op->ctx->core.waiting, &op->task);
+	} else {
+		proceed(op);
+	}
 }
 
 void sl_op_start_all(struct sl_list *ready)

@@ -408,10 +408,7 @@ int sluice_cancel(sluice_op *op)
 	if (over)
 		return sl_fail(-EALREADY, "the operation is over");
 	sl_op_fail(op, -ECANCELED, NULL);
-	if (sl_order_withdraw(op))
-		sl_op_stopped(op);
-	else if (op->staged)
-		sl_staged_cancel(op);
+	sl_op_withdraw(op);
 	sl_file_release(op->file);
 	return 0;
 }

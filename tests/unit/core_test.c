@@ -73,7 +73,7 @@ static void every_task_runs_once_and_the_pool_drains_before_it_stops(void **stat
 	struct sl_pool *pool;
 
 	(void)state;
-	assert_int_equal(sl_pool_start("sluice-work", 3, &pool), 0);
+	assert_int_equal(sl_pool_start("sluice-work", 3, 3, &pool), 0);
 	for (int i = 0; i < 2000; i++) {
 		tasks[i] = (struct counted){
 			.task.run = count_task, .count = &count, .pool = pool, .again = i % 3};
