@@ -25,6 +25,7 @@ struct reactor {
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
 	unsigned in_flight; /* pieces in the kernel */
+	struct sl_list own; /* pieces that this thread started itself: they need no wake */
 	struct sl_spin spin;
 	pthread_t thread;
 
@@ -39,6 +40,8 @@ struct sl_uring {
 	unsigned count;
 	struct reactor reactors[];
 };
+
+static _Thread_local struct reactor *here; /* NULL on a thread that is none */
 
 static void reactor_wake(struct sl_sleeper *sleeper)
 {
@@ -94,7 +97,8 @@ static void start_pieces(struct reactor *reactor)
 
 	sl_list_init(&taken);
 	sl_queue_take(&reactor->uring->queue, &taken, room(reactor));
-	while ((link = sl_list_take(&taken))) {
+	while (room(reactor) &&
+	       ((link = sl_list_take(&taken)) || (link = sl_list_take(&reactor->own)))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
 		if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
@@ -165,7 +169,8 @@ static bool has_work(void *argument)
 	unsigned flags = IO_URING_READ_ONCE(*reactor->ring.sq.kflags);
 
 	return atomic_load_explicit(&reactor->uring->queue.count, memory_order_relaxed) ||
-	       flags & IORING_SQ_TASKRUN || io_uring_cq_ready(&reactor->ring);
+	       !sl_list_empty(&reactor->own) || flags & IORING_SQ_TASKRUN ||
+	       io_uring_cq_ready(&reactor->ring);
 }
 
 static void serve(struct reactor *reactor)
@@ -187,7 +192,7 @@ static void serve(struct reactor *reactor)
 			}
 		}
 		/* A completion ends the sleep, or a push, or sl_uring_stop(). */
-		sleep = sl_queue_sleep(queue, &reactor->sleeper);
+		sleep = sl_list_empty(&reactor->own) && sl_queue_sleep(queue, &reactor->sleeper);
 		if (!sleep && !reactor->in_flight && sl_queue_closed(queue))
 			return;
 		/* Closing with pieces in flight: their completions end the sleep. */
@@ -231,6 +236,7 @@ static void *reactor_run(void *argument)
 	struct reactor *reactor = argument;
 	int rc = ring_open(reactor);
 
+	here = reactor;
 	reactor->start_error = rc;
 	atomic_store(&reactor->started, 1);
 	sl_word_wake(&reactor->started, 1);
@@ -248,6 +254,7 @@ static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
 
 	reactor->uring = uring;
 	reactor->sleeper.wake = reactor_wake;
+	sl_list_init(&reactor->own);
 	reactor->wake = eventfd(0, EFD_CLOEXEC);
 	if (reactor->wake < 0)
 		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
@@ -312,7 +319,10 @@ void sl_uring_start_piece(struct sl_piece *piece)
 {
 	struct sl_uring *uring = sl_local(piece->backend)->core->uring;
 
-	sl_queue_push(&uring->queue, &piece->link, piece->urgent);
+	if (here && here->uring == uring)
+		sl_list_append(piece->urgent ? here->own.next : &here->own, &piece->link);
+	else
+		sl_queue_push(&uring->queue, &piece->link, piece->urgent);
 }
 
 void sl_uring_submit(struct sl_piece *piece)

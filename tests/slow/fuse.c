@@ -21,7 +21,8 @@ enum { FILE_NODE = 2, REQUEST = 2 << 20 };
 static int device = -1;
 static pid_t server;
 static char mounted[256];
-static unsigned char *content;
+static pthread_mutex_t content_mutex = PTHREAD_MUTEX_INITIALIZER;
+static unsigned char *content; /* guarded by content_mutex */
 
 static void reply(const struct fuse_in_header *in, int error, const void *data, size_t n)
 {
@@ -67,7 +68,9 @@ static void serve_read(const struct fuse_in_header *in)
 	size_t left = r->offset < SLOW_BYTES ? SLOW_BYTES - r->offset : 0;
 
 	slow_wait(SLOW_READ);
+	pthread_mutex_lock(&content_mutex);
 	reply(in, 0, content + r->offset, left < r->size ? left : r->size);
+	pthread_mutex_unlock(&content_mutex);
 }
 
 static void serve_write(const struct fuse_in_header *in)
@@ -80,7 +83,9 @@ static void serve_write(const struct fuse_in_header *in)
 		reply(in, -EFBIG, NULL, 0);
 		return;
 	}
+	pthread_mutex_lock(&content_mutex);
 	memcpy(content + w->offset, w + 1, w->size);
+	pthread_mutex_unlock(&content_mutex);
 	reply(in, 0, &out, sizeof(out));
 }
 

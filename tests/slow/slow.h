@@ -19,7 +19,7 @@ extern struct slow *slow;
 
 enum { SLOW_BYTES = 4 << 20, SLOW_SEED = 77 };
 
-/* Such calls wait until slow_release(), for five seconds at most, so that what hangs fails. */
+/* Such calls wait until slow_release(), for ten seconds at most, so that what hangs fails. */
 void slow_hold(enum slow_call call);
 void slow_release(void);
 unsigned slow_asked(enum slow_call call);
