@@ -95,14 +95,17 @@ static void launch(struct sl_piece *piece)
 
 bool sl_bounce_submit(struct sl_piece *piece)
 {
-	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
+	struct sl_local *local = sl_local(piece->backend);
+	struct sl_bounce *bounce = local->core->bounce;
 	bool usable;
 
 	pthread_mutex_lock(&bounce->mutex);
-	usable = ensure_memory(bounce);
-	if (usable && bounce->locked.free)
+	/* Where other files have them all, which may be slow ones, it does without. */
+	usable = ensure_memory(bounce) && (bounce->locked.free || local->bounces);
+	if (usable && bounce->locked.free) {
 		piece->bounce = bounce->locked.buffers[--bounce->locked.free];
-	else if (usable)
+		local->bounces++;
+	} else if (usable)
 		sl_list_append(&bounce->locked.waiting, &piece->link);
 	/* A piece that waits is another thread's once the mutex is released. */
 	if (!usable || !piece->bounce) {
@@ -114,18 +117,31 @@ bool sl_bounce_submit(struct sl_piece *piece)
 	return true;
 }
 
-/* Hands the buffer to the piece that has waited longest. */
+/* Hands the buffer to the piece of the same file that has waited longest, or else to that of any: so a file that
+ * waits keeps those that it has. */
 static void release(struct sl_piece *piece)
 {
-	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
+	struct sl_local *local = sl_local(piece->backend);
+	struct sl_bounce *bounce = local->core->bounce;
+	struct sl_list *waiting = &bounce->locked.waiting;
 	struct sl_piece *next = NULL;
-	struct sl_list *link;
 
 	pthread_mutex_lock(&bounce->mutex);
-	link = sl_list_take(&bounce->locked.waiting);
-	if (link) {
-		next = SL_CONTAINER(link, struct sl_piece, link);
+	local->bounces--;
+	if (!sl_list_empty(waiting))
+		next = SL_CONTAINER(waiting->next, struct sl_piece, link);
+	sl_list_each (link, waiting) {
+		struct sl_piece *other = SL_CONTAINER(link, struct sl_piece, link);
+
+		if (other->backend != piece->backend)
+			continue;
+		next = other;
+		break;
+	}
+	if (next) {
+		sl_list_remove(&next->link);
 		next->bounce = piece->bounce;
+		sl_local(next->backend)->bounces++;
 	} else {
 		bounce->locked.buffers[bounce->locked.free++] = piece->bounce;
 	}

@@ -49,6 +49,8 @@ struct sl_local {
 	/* Whether the last look found the range resident; a hint. */
 	_Atomic bool resident;
 	struct sl_turns turns[SL_TURN_KINDS];
+	unsigned
+		bounces; /* buffers that its pieces have; guarded by the mutex of struct sl_bounce */
 	/* What cuFile knows of it. */
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */

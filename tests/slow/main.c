@@ -236,6 +236,35 @@ static void *sync_bad(void *unused)
 	return unused;
 }
 
+/* The only buffer for data that is not aligned is with the file that hangs. */
+static void a_file_that_hangs_does_not_keep_the_buffers_of_others(void **state)
+{
+	struct buffer b = buffer_new(MIB, 1), other = buffer_new(GOOD_BYTES, 1);
+	struct sluice_config c = row_config();
+	sluice_op *op, *second;
+
+	(void)state;
+	assert_ok(sluice_close(good));
+	assert_ok(sluice_close(bad));
+	c.bounce_bytes = c.piece_bytes = MIB;
+	fixture_config(fixture, &c);
+	good = open_both(fixture->ctx, scratch(fixture, "good"));
+	bad = open_both(fixture->ctx, slow_path);
+	file_set_residency(scratch(fixture, "good"), COLD);
+	slow_hold(SLOW_READ);
+	op = start_read(bad, b.data, MIB, 0);
+	assert_asked(SLOW_READ, 1);
+	second = start_read(good, other.data, GOOD_BYTES, 0);
+	assert_int_equal(sluice_wait(second, PATIENCE * 1000), GOOD_BYTES);
+	sluice_op_free(second);
+	assert_pattern(other.data, GOOD_BYTES, 0, GOOD_SEED);
+	slow_release();
+	assert_moves(op, MIB);
+	assert_pattern(b.data, MIB, 0, SLOW_SEED);
+	buffer_free(&b);
+	buffer_free(&other);
+}
+
 static void syncs_that_hang_leave_other_files_alone(void **state)
 {
 	pthread_t threads[6];
@@ -436,6 +465,7 @@ int main(int argc, char **argv)
 		slow_test(a_cancel_does_not_wait_for_the_size),
 		slow_test(many_operations_ask_for_the_size_together),
 		slow_test(reads_writes_and_syncs_that_hang_leave_other_files_alone),
+		slow_test(a_file_that_hangs_does_not_keep_the_buffers_of_others),
 		slow_test(syncs_that_hang_leave_other_files_alone),
 		slow_test(in_stream_order_a_slow_file_holds_up_its_own_stream),
 	};
