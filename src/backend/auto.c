@@ -86,6 +86,7 @@ void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece)
 
 	piece->direct = piece->nowait = piece->dontcache = false;
 	piece->bounce = NULL;
+	piece->vain = 0;
 	if (!piece->write)
 		submit_read(local, piece);
 	else if (submit_direct(local, piece))

@@ -164,8 +164,8 @@ static int reserve(struct sl_local *local, int mode, uint64_t offset, uint64_t l
 {
 	if (!fallocate(local->descriptor, mode, (off_t)offset, (off_t)length))
 		return 0;
-	/* Where space cannot be reserved, writing finds out. */
-	if (errno == EOPNOTSUPP || errno == ENODEV || errno == EINTR || errno == EINVAL)
+	/* Where it is the call that is refused, and not the space, writing finds out. */
+	if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EIO)
 		return 0;
 	return sl_fail(-errno, "cannot reserve %" PRIu64 " bytes for '%s': %s", length, local->path,
 	               sl_error_text(-errno));
@@ -212,15 +212,15 @@ static void local_close(struct sl_backend *backend)
 
 static int choose(struct sl_local *local, const char *backend)
 {
-	int rc;
+	int rc, error;
 
 	local->choice = local->core->settings.choice;
 	if (!backend)
 		return 0;
 	rc = sl_choice_parse("options.backend", backend, &local->choice);
-	if (!rc && local->choice == SL_CHOICE_URING && !local->core->uring)
-		return sl_fail(-ENOSYS, "options.backend: uring: %s",
-		               sl_error_text(local->core->kernel.uring_error));
+	error = atomic_load(&local->core->kernel.uring_error);
+	if (!rc && local->choice == SL_CHOICE_URING && error)
+		return sl_fail(-ENOSYS, "options.backend: uring: %s", sl_error_text(error));
 	if (!rc && local->choice == SL_CHOICE_CUFILE)
 		return sl_cufile_choose("options.backend");
 	return rc;

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "backend/local.h"
 
@@ -89,6 +90,16 @@ static void finish(struct sl_piece *piece)
 	sl_local_done(piece);
 }
 
+/* A file system may say "again" for ever. A cancel is seen after at most one pause. */
+static void pause_in_vain(unsigned vain)
+{
+	struct timespec pause = {0, (1000000 << SL_MIN(vain, 6)) / 2};
+
+	/* The first time it may be over at once. */
+	if (vain > 1)
+		nanosleep(&pause, NULL);
+}
+
 static void run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
@@ -100,6 +111,7 @@ static void run(struct sl_task *task)
 		return;
 	}
 	do {
+		pause_in_vain(piece->vain);
 		result = transfer(piece);
 		if (piece->nowait && gone_cold(piece, result))
 			return;
