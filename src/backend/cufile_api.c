@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #define LIBRARY "libcufile.so.0"
 #define CUDA    "libcuda.so.1"
 #define MODULE  "/proc/driver/nvidia-fs"
+#define NODE    "/dev/nvidia-fs0" /* a container sees the module of its host, but not always this */
 
 /* Of a sentence that begins with it the rest is why there is none. */
 #define NO "no: "
@@ -48,6 +50,24 @@ const struct sl_cufile_api *sl_cufile_load(void)
 	return cufile.loaded ? &cufile.api : NULL;
 }
 
+/* Where it finds no device, cuFile closes descriptors that it has not opened: 0. The program's comes back, unless
+ * another thread has that number by then. */
+static CUfileError_t open_keeping_input(void)
+{
+	int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), again;
+	CUfileError_t rc = cufile.api.cuFileDriverOpen();
+
+	if (kept < 0)
+		return rc;
+	if (fcntl(STDIN_FILENO, F_GETFD) < 0) {
+		again = fcntl(kept, F_DUPFD, STDIN_FILENO);
+		if (again > STDIN_FILENO)
+			close(again);
+	}
+	close(kept);
+	return rc;
+}
+
 /* It stays open: cuFile closes it itself when the process ends. */
 static void open_driver(void)
 {
@@ -56,7 +76,7 @@ static void open_driver(void)
 
 	if (!sl_cufile_load())
 		return;
-	rc = cufile.api.cuFileDriverOpen();
+	rc = open_keeping_input();
 	if (rc.err && rc.err != CU_FILE_DRIVER_ALREADY_OPEN) {
 		snprintf(cufile.told, sizeof(cufile.told), NO "cuFileDriverOpen() says %d (%s)",
 		         rc.err, sl_cufile_error(rc.err));
@@ -89,7 +109,7 @@ const char *sl_cufile_told(void)
 
 bool sl_cufile_has_module(void)
 {
-	return !access(MODULE, F_OK);
+	return !access(MODULE, F_OK) && !access(NODE, F_OK);
 }
 
 bool sl_cufile_has_cuda(void)
