@@ -36,8 +36,9 @@ static bool probe_dioalign(void)
 
 	/* A kernel that knows the field reports its bit as supported for some file of any disk; one
 	 * that does not never sets it. The alignment itself is asked for each file. */
-	return !statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat) &&
-	       stat.stx_mask & STATX_DIOALIGN;
+	if (statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat))
+		return errno == ENOENT; /* without /proc each file finds out for itself */
+	return stat.stx_mask & STATX_DIOALIGN;
 }
 
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
