@@ -121,48 +121,36 @@ bool sl_cufile_has_cuda(void)
 	return library;
 }
 
+static const struct {
+	int error;
+	const char *text;
+} errors[] = {
+	{CU_FILE_DRIVER_NOT_INITIALIZED, "its driver is not initialized"},
+	{CU_FILE_PLATFORM_NOT_SUPPORTED, "platform not supported"},
+	{CU_FILE_IO_NOT_SUPPORTED, "not supported on this file"},
+	{CU_FILE_DEVICE_NOT_SUPPORTED, "not supported on this GPU"},
+	{CU_FILE_CUDA_DRIVER_ERROR, "an error of CUDA's driver"},
+	{CU_FILE_CUDA_POINTER_INVALID, "no such memory of a GPU"},
+	{CU_FILE_CUDA_MEMORY_TYPE_INVALID, "no such memory of a GPU"},
+	{CU_FILE_CUDA_POINTER_RANGE_ERROR, "no such memory of a GPU"},
+	{CU_FILE_CUDA_CONTEXT_MISMATCH, "memory of another context"},
+	{CU_FILE_INVALID_FILE_TYPE, "file type not supported"},
+	{CU_FILE_INVALID_FILE_OPEN_FLAG, "open flags not supported"},
+	{CU_FILE_DIO_NOT_SET, "not opened for direct I/O"},
+	{CU_FILE_INVALID_VALUE, "invalid argument"},
+	{CU_FILE_MEMORY_ALREADY_REGISTERED, "memory is registered already"},
+	{CU_FILE_MEMORY_NOT_REGISTERED, "memory is not registered"},
+	{CU_FILE_PERMISSION_DENIED, "permission denied"},
+	{CU_FILE_HANDLE_NOT_REGISTERED, "handle not registered"},
+	{CU_FILE_INTERNAL_ERROR, "internal error"},
+	{CU_FILE_IO_DISABLED, "switched off for this file by cufile.json"},
+	{CU_FILE_ASYNC_NOT_SUPPORTED, "stream order not supported"},
+};
+
 const char *sl_cufile_error(int error)
 {
-	switch (error) {
-	case CU_FILE_DRIVER_NOT_INITIALIZED:
-		return "its driver is not initialized";
-	case CU_FILE_PLATFORM_NOT_SUPPORTED:
-		return "platform not supported";
-	case CU_FILE_IO_NOT_SUPPORTED:
-		return "not supported on this file";
-	case CU_FILE_DEVICE_NOT_SUPPORTED:
-		return "not supported on this GPU";
-	case CU_FILE_CUDA_DRIVER_ERROR:
-		return "an error of CUDA's driver";
-	case CU_FILE_CUDA_POINTER_INVALID:
-	case CU_FILE_CUDA_MEMORY_TYPE_INVALID:
-	case CU_FILE_CUDA_POINTER_RANGE_ERROR:
-		return "no such memory of a GPU";
-	case CU_FILE_CUDA_CONTEXT_MISMATCH:
-		return "memory of another context";
-	case CU_FILE_INVALID_FILE_TYPE:
-		return "file type not supported";
-	case CU_FILE_INVALID_FILE_OPEN_FLAG:
-		return "open flags not supported";
-	case CU_FILE_DIO_NOT_SET:
-		return "not opened for direct I/O";
-	case CU_FILE_INVALID_VALUE:
-		return "invalid argument";
-	case CU_FILE_MEMORY_ALREADY_REGISTERED:
-		return "memory is registered already";
-	case CU_FILE_MEMORY_NOT_REGISTERED:
-		return "memory is not registered";
-	case CU_FILE_PERMISSION_DENIED:
-		return "permission denied";
-	case CU_FILE_HANDLE_NOT_REGISTERED:
-		return "handle not registered";
-	case CU_FILE_INTERNAL_ERROR:
-		return "internal error";
-	case CU_FILE_IO_DISABLED:
-		return "switched off for this file by cufile.json";
-	case CU_FILE_ASYNC_NOT_SUPPORTED:
-		return "stream order not supported";
-	default:
-		return "see CUfileOpError in cufile.h";
-	}
+	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++)
+		if (errors[i].error == error)
+			return errors[i].text;
+	return "see CUfileOpError in cufile.h";
 }

@@ -18,7 +18,6 @@
 
 #include "backend/cufile.h"
 #include "backend/local.h"
-#include "backend/replace.h"
 
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546

@@ -208,16 +208,22 @@ static void serve(struct reactor *reactor)
 	}
 }
 
+static void give_to_workers(struct sl_list *pieces)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(pieces)))
+		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
+}
+
 /* Gives to the workers what came into the queue. */
 static void forward(struct sl_uring *uring)
 {
 	struct sl_list taken;
-	struct sl_list *link;
 
 	sl_list_init(&taken);
 	sl_queue_take(&uring->queue, &taken, UINT_MAX);
-	while ((link = sl_list_take(&taken)))
-		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
+	give_to_workers(&taken);
 }
 
 /* Pieces that the kernel has taken out of the ring. It takes none but in io_uring_enter(). */
@@ -244,7 +250,6 @@ static void retreat(struct reactor *reactor)
 {
 	struct sl_uring *uring = reactor->uring;
 	unsigned taken = count_taken(reactor);
-	struct sl_list *link;
 	char none;
 
 	sl_log(&uring->core->settings, SL_LOG_ERROR,
@@ -258,8 +263,7 @@ static void retreat(struct reactor *reactor)
 	io_uring_queue_exit(&reactor->ring);
 	while (taken && read(reactor->gone, &none, 1) < 0 && errno == EINTR)
 		;
-	while ((link = sl_list_take(&reactor->flying)))
-		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
+	give_to_workers(&reactor->flying);
 }
 
 /* Setting up may be allowed where io_uring_enter() is not. */

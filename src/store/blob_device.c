@@ -144,13 +144,14 @@ struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover)
 struct move {
 	struct sl_blob_mover *mover;
 	struct sl_piece *piece;
-	char *place;  /* in the blob */
-	bool bounces; /* between two devices */
-	char *bounce; /* then: where the bytes are */
-	bool arrived; /* they are there */
-	struct sl_task
-		task; /* then: starts it when its place is there; its link is of those that wait */
-	bool given;   /* the one copy, to the copier */
+	char *place; /* in the blob */
+	/* Between two devices: */
+	bool bounces;
+	char *bounce;        /* where the bytes are */
+	bool arrived;        /* they are there */
+	struct sl_task task; /* starts it; while it waits for that, its link is in `waiting` */
+
+	bool given; /* the one copy, to the copier */
 	struct sl_copy copy;
 };
 
