@@ -452,7 +452,7 @@ static void a_call_does_not_wait_for_copies_and_they_can_be_cancelled(void **sta
  * there are. */
 static void copies_between_devices_take_little_host_memory(void **state)
 {
-	enum { N = 16 * MIB, OPS = 12 };
+	enum { N = 16 * MIB, OPS = 6 };
 	struct shelf *s = *state;
 	void *memory = alloc_on(ELSE, N);
 	sluice_op *ops[OPS];
