@@ -88,8 +88,8 @@ struct sluice_config {
 	 * needed; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
 	 * more. */
 	size_t bounce_bytes;
-	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits; 1 to
-	 * 16777216. Default: 262144. */
+	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits for the end of any of
+	 * them, or, with OPEN_NONBLOCK, answers -EAGAIN; 1 to 16777216. Default: 262144. */
 	size_t max_operations;
 
 	/* SLUICE_STAGING_BYTES: pinned memory for each device whose memory is used; 64 KiB to 1 TiB,
@@ -407,7 +407,8 @@ SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, s
  * that fails or is cancelled never holds its stream up: the stream goes on, with undefined contents in
  * the memory of a read.
  *
- * The call does not wait for storage. It may wait for earlier operations in stream order to let go of
+ * The call does not wait for storage. It may wait for a place among SLUICE_MAX_OPERATIONS, as every
+ * submission; for earlier operations in stream order to let go of
  * pinned memory (SLUICE_STAGING_BYTES) or of places in the device's queue, and for earlier overlapping
  * operations on memory of a device that are awaited on the host, or, if cuFile moves the one or the
  * other, for earlier overlapping operations on other streams; with OPEN_NONBLOCK it answers -EAGAIN

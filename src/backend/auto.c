@@ -10,7 +10,8 @@ void sl_auto_execute(struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local(piece->backend);
 
-	if (local->core->uring && local->choice != SL_CHOICE_POSIX && !local->pseudo &&
+	if (local->core->uring && !atomic_load(&local->core->kernel.uring_error) &&
+	    local->choice != SL_CHOICE_POSIX && !local->pseudo &&
 	    (!local->blocks || local->choice == SL_CHOICE_URING))
 		sl_uring_submit(piece);
 	else
@@ -88,6 +89,7 @@ void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece)
 	piece->direct = piece->nowait = piece->dontcache = false;
 	piece->bounce = NULL;
 	piece->turns = NULL;
+	piece->vain = 0;
 	if (!piece->write)
 		submit_read(local, piece);
 	else if (submit_direct(local, piece))

@@ -14,13 +14,14 @@ struct sl_device;
 struct sl_http_engine;
 struct sl_uring;
 
-/* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made. */
+/* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made, but for an error of
+ * io_uring that comes later: the reactor that meets it sets it. */
 struct sl_kernel {
 	bool cachestat;
 	bool nowait;
 	bool dontcache;
 	bool dioalign;
-	int uring_error; /* 0, or why io_uring is not used */
+	_Atomic int uring_error; /* 0, or why io_uring is not used */
 };
 
 /* What a context gives its backends. */
@@ -69,6 +70,7 @@ struct sl_piece {
 	bool dontcache;         /* through the page cache without staying there */
 	char *bounce;           /* where the bytes are while data is not aligned, or NULL */
 	size_t bounced;         /* of moved, what never was there */
+	unsigned vain;          /* calls in a row that moved nothing, and were to be made again */
 };
 
 /* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */
@@ -181,10 +183,10 @@ void sl_kernel_probe(unsigned disable, struct sl_kernel *out);
 int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 
 /*
- * Starts the reactors. -ENOSYS, or what io_uring_setup says, with a sentence. Stop joins them, free
- * comes after all threads that submit have been joined. NULL is allowed in both.
+ * Starts the reactors. -ENOSYS, or what io_uring_setup or io_uring_enter says, with a sentence. Stop joins them,
+ * free comes after all threads that submit have been joined. NULL is allowed in both.
  */
-int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out);
+int sl_uring_start(struct sl_core *core, struct sl_uring **out);
 void sl_uring_stop(struct sl_uring *uring);
 void sl_uring_free(struct sl_uring *uring);
 

@@ -36,8 +36,9 @@ static bool probe_dioalign(void)
 
 	/* A kernel that knows the field reports its bit as supported for some file of any disk; one
 	 * that does not never sets it. The alignment itself is asked for each file. */
-	return !statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat) &&
-	       stat.stx_mask & STATX_DIOALIGN;
+	if (statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat))
+		return errno == ENOENT; /* without /proc each file finds out for itself */
+	return stat.stx_mask & STATX_DIOALIGN;
 }
 
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
@@ -48,7 +49,7 @@ void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
 	out->nowait = !(disable & SL_DISABLE_NOWAIT) && probe_read_flag(RWF_NOWAIT);
 	out->dontcache = !(disable & SL_DISABLE_DONTCACHE) && probe_read_flag(RWF_DONTCACHE);
 	out->dioalign = !(disable & SL_DISABLE_DIOALIGN) && probe_dioalign();
-	out->uring_error = disable & SL_DISABLE_URING ? -ECANCELED : 0;
+	atomic_init(&out->uring_error, disable & SL_DISABLE_URING ? -ECANCELED : 0);
 }
 
 /* What is told of a feature that is a flag of struct sl_kernel. */
@@ -80,16 +81,16 @@ static const struct told {
 
 static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
 {
-	int error = core->kernel.uring_error;
+	int error = atomic_load(&core->kernel.uring_error);
 
 	out->name = "io_uring";
-	out->usable = core->uring != NULL;
+	out->usable = !error;
 	out->detail = !error                 ? "there"
 	              : error == -ECANCELED  ? "switched off by the settings"
 	              : error == -EOPNOTSUPP ? "this library was built without liburing"
 	                                     : sl_error_text(error);
-	out->effect = core->uring ? "cold data is read and written at depth by the reactors"
-	                          : "cold data is read and written by the workers' blocking calls";
+	out->effect = !error ? "cold data is read and written at depth by the reactors"
+	                     : "cold data is read and written by the workers' blocking calls";
 	if (error == -EOPNOTSUPP)
 		out->remedy = "install liburing-dev and build again";
 	else if (error == -EPERM)

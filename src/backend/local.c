@@ -18,15 +18,13 @@
 
 #include "backend/cufile.h"
 #include "backend/local.h"
-#include "backend/replace.h"
+
+#ifndef FUSE_SUPER_MAGIC
+#define FUSE_SUPER_MAGIC 0x65735546
+#endif
 
 /* Alignment of direct I/O where the file does not say: no disk asks for more than a page. */
 #define GUESSED_ALIGNMENT 4096
-/*
- * Direct and buffered writes never share a page, or one could write back what the other has
- * overtaken.
- */
-#define LEAST_ALIGNMENT 4096
 /* A small read that is alone is shared among the workers, down to what is worth waking one for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
@@ -122,21 +120,40 @@ static void find_alignment(struct sl_local *local)
 	}
 	if (!offset || !memory) /* the file says that it cannot */
 		return;
-	local->offset_alignment = SL_MAX(offset, LEAST_ALIGNMENT);
+	/* Direct and buffered writes never share a page, or one could write back what the other has overtaken. */
+	local->offset_alignment = SL_MAX(offset, sl_page_size());
 	local->memory_alignment = memory;
+}
+
+/* Where there is no /proc: by the name, if that is still the file's. */
+static int open_same(const struct sl_local *local, int flags)
+{
+	const char *name = local->temporary ? local->temporary : local->path;
+	int fd = open(name, flags | O_NOCTTY | O_NONBLOCK);
+	struct stat ours, found;
+
+	if (fd >= 0 && !fstat(local->descriptor, &ours) && !fstat(fd, &found) &&
+	    ours.st_dev == found.st_dev && ours.st_ino == found.st_ino &&
+	    !fcntl(fd, F_SETFL, flags & O_DIRECT))
+		return fd;
+	if (fd >= 0)
+		close(fd);
+	return -1;
 }
 
 /* A second description of the same file. Failing leaves the file without direct I/O. */
 static void open_direct(struct sl_local *local)
 {
-	int flags = fcntl(local->descriptor, F_GETFL) & O_ACCMODE;
+	int flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
 	char name[32];
 
 	find_alignment(local);
 	if (!local->offset_alignment)
 		return;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
-	local->direct = open(name, flags | O_DIRECT | O_CLOEXEC);
+	local->direct = open(name, flags);
+	if (local->direct < 0 && errno == ENOENT)
+		local->direct = open_same(local, flags);
 	if (local->direct < 0)
 		local->offset_alignment = 0;
 }
@@ -154,7 +171,18 @@ static bool knows_sizes(long type)
 	return false;
 }
 
-static void find_abilities(struct sl_local *local)
+/*
+ * /proc, /sys and their like have no blocks, nor have their files. A file system of a server may just not say how
+ * many it has.
+ */
+static bool is_pseudo(const struct statfs *fs, const struct stat *stat)
+{
+	bool served = fs->f_type == FUSE_SUPER_MAGIC || fs->f_type == V9FS_MAGIC;
+
+	return !fs->f_blocks && !stat->st_blocks && !(served && stat->st_size);
+}
+
+static void find_abilities(struct sl_local *local, const struct stat *stat)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
 	struct statfs fs;
@@ -162,8 +190,7 @@ static void find_abilities(struct sl_local *local)
 
 	if (!local->block_device && !fstatfs(local->descriptor, &fs)) {
 		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
-		/* /proc, /sys and their like hold no blocks. */
-		local->pseudo = fs.f_blocks == 0 && !memory;
+		local->pseudo = !memory && is_pseudo(&fs, stat);
 		local->remote = !local->pseudo && !knows_sizes(fs.f_type);
 		local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
 	}
@@ -179,8 +206,8 @@ static int reserve(struct sl_local *local, int mode, uint64_t offset, uint64_t l
 {
 	if (!fallocate(local->descriptor, mode, (off_t)offset, (off_t)length))
 		return 0;
-	/* Where space cannot be reserved, writing finds out. */
-	if (errno == EOPNOTSUPP || errno == ENODEV || errno == EINTR || errno == EINVAL)
+	/* Where it is the call that is refused, and not the space, writing finds out. */
+	if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EIO)
 		return 0;
 	return sl_fail(-errno, "cannot reserve %" PRIu64 " bytes for '%s': %s", length, local->path,
 	               sl_error_text(-errno));
@@ -203,7 +230,7 @@ static int prepare(struct sl_local *local, const struct sluice_open_options *opt
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));
-	find_abilities(local);
+	find_abilities(local, &stat);
 	if (options->expected_size && !local->block_device)
 		return reserve(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
 	return 0;
@@ -227,15 +254,15 @@ static void local_close(struct sl_backend *backend)
 
 static int choose(struct sl_local *local, const char *backend)
 {
-	int rc;
+	int rc, error;
 
 	local->choice = local->core->settings.choice;
 	if (!backend)
 		return 0;
 	rc = sl_choice_parse("options.backend", backend, &local->choice);
-	if (!rc && local->choice == SL_CHOICE_URING && !local->core->uring)
-		return sl_fail(-ENOSYS, "options.backend: uring: %s",
-		               sl_error_text(local->core->kernel.uring_error));
+	error = atomic_load(&local->core->kernel.uring_error);
+	if (!rc && local->choice == SL_CHOICE_URING && error)
+		return sl_fail(-ENOSYS, "options.backend: uring: %s", sl_error_text(error));
 	if (!rc && local->choice == SL_CHOICE_CUFILE)
 		return sl_cufile_choose("options.backend");
 	return rc;
@@ -306,6 +333,12 @@ static char *local_identity(struct sl_backend *backend)
 	return strdup(text);
 }
 
+/* -1 would say something else. */
+static int64_t size_error(void)
+{
+	return errno == EPERM ? -EIO : -errno;
+}
+
 static int64_t local_size(struct sl_backend *backend)
 {
 	struct sl_local *local = sl_local(backend);
@@ -315,8 +348,9 @@ static int64_t local_size(struct sl_backend *backend)
 	if (local->pseudo)
 		return -1;
 	if (local->block_device)
-		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? -EIO : (int64_t)bytes;
-	return fstat(local->descriptor, &stat) ? -EIO : (int64_t)stat.st_size;
+		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? size_error()
+		                                                      : (int64_t)bytes;
+	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
 }
 
 static int local_stat(struct sl_backend *backend, struct sluice_stat *out)

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sys/uio.h>
+#include <time.h>
 
 #include "backend/local.h"
 
@@ -39,6 +40,16 @@ static bool gone_cold(struct sl_piece *piece, ssize_t result)
 	return true;
 }
 
+/* A file system may say "again" for ever. A cancel is seen after at most one pause. */
+static void pause_in_vain(unsigned vain)
+{
+	struct timespec pause = {0, (1000000 << SL_MIN(vain, 6)) / 2};
+
+	/* The first time it may be over at once. */
+	if (vain > 1)
+		nanosleep(&pause, NULL);
+}
+
 static void run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
@@ -50,6 +61,7 @@ static void run(struct sl_task *task)
 		return;
 	}
 	do {
+		pause_in_vain(piece->vain);
 		result = transfer(piece);
 		if (piece->nowait && gone_cold(piece, result))
 			return;
@@ -72,7 +84,8 @@ void sl_posix_submit(struct sl_piece *piece)
 	piece->task.run = run;
 	piece->task.urgent = piece->urgent;
 	piece->task.home = (uintptr_t)piece->data / piece->length;
-	if (piece->nowait)
+	/* What comes from the reactors keeps its turn. */
+	if (piece->nowait || piece->turns)
 		sl_posix_start(piece);
 	else
 		sl_turn_take(piece, piece->write && page_cache ? SL_TURN_WRITE : SL_TURN_CALL);

@@ -8,7 +8,6 @@
 
 #include "backend/local.h"
 
-#define PAGE        4096 /* a smaller page than the machine's only makes the look finer */
 #define PAGES_ASKED 4096 /* of mincore at a time */
 
 /* As in <linux/mman.h> of Linux 6.5. */
@@ -59,7 +58,7 @@ static int map_until(struct sl_local *local, uint64_t end)
 
 static int64_t count_by_mincore(struct sl_local *local, uint64_t offset, size_t length)
 {
-	size_t page = sysconf(_SC_PAGESIZE);
+	size_t page = sl_page_size();
 	uint64_t start = offset - offset % page, end = offset + length;
 	unsigned char vector[PAGES_ASKED];
 	int64_t cached = 0;
@@ -77,12 +76,13 @@ static int64_t count_by_mincore(struct sl_local *local, uint64_t offset, size_t 
 		start += pages * page;
 	}
 	pthread_mutex_unlock(&local->map.mutex);
-	return rc ? rc : cached * (int64_t)(page / PAGE);
+	return rc ? rc : cached;
 }
 
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length)
 {
-	uint64_t pages = (offset + length - 1) / PAGE - offset / PAGE + 1;
+	size_t page = sl_page_size();
+	uint64_t pages = (offset + length - 1) / page - offset / page + 1;
 	int64_t cached;
 
 	/* A mapping needs to know how long the file is, which only a server may. */

@@ -31,6 +31,7 @@ static bool fall_back(struct sl_piece *piece, ssize_t result)
 
 int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 {
+	piece->vain = result == -EINTR || result == -EAGAIN ? piece->vain + 1 : 0;
 	if (result > 0) {
 		piece->moved += result;
 		if (piece->moved == piece->length)
@@ -41,7 +42,7 @@ int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 		if (piece->write)
 			piece->error = -EIO;
 		return true;
-	} else if (result != -EINTR && result != -EAGAIN && !fall_back(piece, result)) {
+	} else if (!piece->vain && !fall_back(piece, result)) {
 		piece->error = (int)result;
 		return true;
 	}

@@ -5,7 +5,9 @@
  * it, and the caller's threads compute.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <liburing.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -24,8 +26,11 @@ struct reactor {
 	int wake;            /* eventfd that ends the reactor's sleep in the kernel */
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
-	unsigned in_flight; /* pieces in the kernel */
-	struct sl_list own; /* pieces that this thread started itself: they need no wake */
+	int gone;              /* a pipe whose other end only the ring has: it ends with the ring */
+	int refused;           /* what io_uring_enter() answers for good, or 0 */
+	struct sl_list flying; /* pieces in the ring or in the kernel */
+	unsigned in_flight;    /* their number */
+	struct sl_list own;    /* pieces that this thread started itself: they need no wake */
 	struct sl_spin spin;
 	pthread_t thread;
 
@@ -35,6 +40,7 @@ struct reactor {
 };
 
 struct sl_uring {
+	struct sl_core *core;
 	struct sl_queue queue;
 	unsigned depth;
 	unsigned count;
@@ -106,12 +112,20 @@ static void start_pieces(struct reactor *reactor)
 			sl_local_done(piece);
 			continue;
 		}
-		prepare(reactor, piece);
+		sl_list_append(&reactor->flying, &piece->link);
 		reactor->in_flight++;
+		prepare(reactor, piece);
 	}
 }
 
-/* Returns the pieces that are over in done; those that are not go on. */
+static void land(struct reactor *reactor, struct sl_piece *piece)
+{
+	sl_list_remove(&piece->link);
+	reactor->in_flight--;
+}
+
+/* Returns the pieces that are over in done; those that are not go on: on a worker, which can pause, those
+ * that the file system did nothing for. */
 static unsigned reap(struct reactor *reactor, struct sl_list *done)
 {
 	struct io_uring_cqe *completions[REAPED_AT_ONCE];
@@ -123,12 +137,15 @@ static unsigned reap(struct reactor *reactor, struct sl_list *done)
 		if (!piece) {
 			reactor->wake_armed = false;
 		} else if (sl_transfer_step(piece, completions[i]->res)) {
-			reactor->in_flight--;
+			land(reactor, piece);
 			sl_list_append(done, &piece->link);
+		} else if (piece->vain) {
+			land(reactor, piece);
+			sl_posix_submit(piece);
 		} else if (room(reactor)) {
 			prepare(reactor, piece);
 		} else {
-			reactor->in_flight--;
+			land(reactor, piece);
 			sl_uring_start_piece(piece);
 		}
 	}
@@ -155,10 +172,12 @@ static void enter_kernel(struct reactor *reactor, bool sleep)
 	               : io_uring_submit_and_get_events(&reactor->ring);
 
 	/* Out of memory for a moment: the requests stay in the ring and go with the next call. */
-	if (rc < 0 && rc != -EINTR && rc != -EBUSY) {
+	if (rc == -EAGAIN || rc == -ENOMEM) {
 		struct timespec moment = {0, 1000000};
 
 		nanosleep(&moment, NULL);
+	} else if (rc < 0 && rc != -EINTR && rc != -EBUSY) {
+		reactor->refused = rc;
 	}
 }
 
@@ -177,7 +196,7 @@ static void serve(struct reactor *reactor)
 {
 	struct sl_queue *queue = &reactor->uring->queue;
 
-	for (;;) {
+	while (!reactor->refused) {
 		bool sleep;
 
 		start_pieces(reactor);
@@ -202,6 +221,89 @@ static void serve(struct reactor *reactor)
 	}
 }
 
+static void give_to_workers(struct sl_list *pieces)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(pieces)))
+		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
+}
+
+/* Gives to the workers what came into the queue. */
+static void forward(struct sl_uring *uring)
+{
+	struct sl_list taken;
+
+	sl_list_init(&taken);
+	sl_queue_take(&uring->queue, &taken, UINT_MAX);
+	give_to_workers(&taken);
+}
+
+/* Pieces that the kernel has taken out of the ring. It takes none but in io_uring_enter(). */
+static unsigned count_taken(struct reactor *reactor)
+{
+	const struct io_uring_sq *queue = &reactor->ring.sq;
+	unsigned taken = reactor->in_flight;
+
+	for (unsigned at = *queue->khead; at != queue->sqe_tail; at++)
+		taken -= queue->sqes[at & *queue->kring_mask].user_data != 0;
+	return taken;
+}
+
+/*
+ * io_uring_enter() is refused for good, as by a seccomp filter that is younger than the context, and what is in
+ * flight goes to the workers. What the kernel has taken may still be moved by it, to or from memory of the caller,
+ * and nothing tells when: completions are run by that very call, and closing the ring does not wait for requests
+ * that cannot be cancelled. But the kernel frees a ring after the end of its last request, and lets go of the ring's
+ * registered files only then. So when the pipe has ended nothing touches that memory, and the pieces can be moved
+ * once more: what a read got is overwritten, a write writes the same bytes, and what overlaps them still waits for
+ * the operation. A child of fork() that has the ring, too, keeps it: then this waits for the end of the child.
+ */
+static void retreat(struct reactor *reactor)
+{
+	struct sl_uring *uring = reactor->uring;
+	unsigned taken = count_taken(reactor);
+	char none;
+
+	sl_log(&uring->core->settings, SL_LOG_ERROR,
+	       "io_uring_enter: %s: from now on the workers do what io_uring did",
+	       sl_error_text(reactor->refused));
+	/* Under the mutex: whoever pushes later sees the error, and what was pushed before is taken here. */
+	pthread_mutex_lock(&uring->queue.mutex);
+	atomic_store(&uring->core->kernel.uring_error, reactor->refused);
+	pthread_mutex_unlock(&uring->queue.mutex);
+	here = NULL;
+	forward(uring);
+	give_to_workers(&reactor->own);
+	io_uring_queue_exit(&reactor->ring);
+	while (taken && read(reactor->gone, &none, 1) < 0 && errno == EINTR)
+		;
+	give_to_workers(&reactor->flying);
+}
+
+/* Setting up may be allowed where io_uring_enter() is not. */
+static int ring_prove(struct reactor *reactor)
+{
+	struct io_uring_cqe *completion;
+	int ends[2], rc;
+
+	if (pipe2(ends, O_CLOEXEC))
+		return -errno;
+	reactor->gone = ends[0];
+	rc = io_uring_register_files(&reactor->ring, &ends[1], 1);
+	close(ends[1]);
+	if (rc)
+		return rc;
+	io_uring_prep_nop(io_uring_get_sqe(&reactor->ring));
+	rc = io_uring_submit_and_wait(&reactor->ring, 1);
+	if (rc < 0)
+		return rc;
+	if (io_uring_peek_cqe(&reactor->ring, &completion))
+		return -ENOSYS;
+	io_uring_cqe_seen(&reactor->ring, completion);
+	return 0;
+}
+
 static int ring_open(struct reactor *reactor)
 {
 	/* From the newest kernels' (6.1) to the oldest: completions run when the reactor asks. */
@@ -224,11 +326,13 @@ static int ring_open(struct reactor *reactor)
 		return rc;
 	/* Without these reads would be refused or could be lost: Linux 5.6 and older. */
 	if (!(reactor->ring.features & IORING_FEAT_NODROP) ||
-	    !(reactor->ring.features & IORING_FEAT_RW_CUR_POS)) {
+	    !(reactor->ring.features & IORING_FEAT_RW_CUR_POS))
+		rc = -ENOSYS;
+	else
+		rc = ring_prove(reactor);
+	if (rc)
 		io_uring_queue_exit(&reactor->ring);
-		return -ENOSYS;
-	}
-	return 0;
+	return rc;
 }
 
 static void *reactor_run(void *argument)
@@ -243,8 +347,18 @@ static void *reactor_run(void *argument)
 	if (rc)
 		return NULL;
 	serve(reactor);
-	io_uring_queue_exit(&reactor->ring);
+	if (reactor->refused)
+		retreat(reactor);
+	else
+		io_uring_queue_exit(&reactor->ring);
 	return NULL;
+}
+
+static void reactor_close(struct reactor *reactor)
+{
+	close(reactor->wake);
+	if (reactor->gone >= 0)
+		close(reactor->gone);
 }
 
 static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
@@ -253,6 +367,8 @@ static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
 	int rc;
 
 	reactor->uring = uring;
+	reactor->gone = -1;
+	sl_list_init(&reactor->flying);
 	reactor->sleeper.wake = reactor_wake;
 	sl_list_init(&reactor->own);
 	reactor->wake = eventfd(0, EFD_CLOEXEC);
@@ -269,18 +385,20 @@ static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
 		pthread_join(reactor->thread, NULL);
 		sl_fail(rc, "cannot make an io_uring: %s", sl_error_text(rc));
 	}
-	close(reactor->wake);
+	reactor_close(reactor);
 	return rc;
 }
 
-int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out)
+int sl_uring_start(struct sl_core *core, struct sl_uring **out)
 {
+	const struct sl_settings *settings = &core->settings;
 	struct sl_uring *uring;
 	int rc;
 
 	uring = calloc(1, sizeof(*uring) + settings->reactors * sizeof(uring->reactors[0]));
 	if (!uring)
 		return sl_fail(-ENOMEM, "no memory for the reactors");
+	uring->core = core;
 	sl_queue_init(&uring->queue);
 	uring->depth = settings->reactor_depth;
 	while (uring->count < settings->reactors) {
@@ -310,19 +428,23 @@ void sl_uring_free(struct sl_uring *uring)
 	if (!uring)
 		return;
 	for (unsigned i = 0; i < uring->count; i++)
-		close(uring->reactors[i].wake);
+		reactor_close(&uring->reactors[i]);
 	sl_queue_destroy(&uring->queue);
 	free(uring);
 }
 
 void sl_uring_start_piece(struct sl_piece *piece)
 {
-	struct sl_uring *uring = sl_local(piece->backend)->core->uring;
+	struct sl_core *core = sl_local(piece->backend)->core;
 
-	if (here && here->uring == uring)
+	if (here && here->uring == core->uring) {
 		sl_list_append(piece->urgent ? here->own.next : &here->own, &piece->link);
-	else
-		sl_queue_push(&uring->queue, &piece->link, piece->urgent);
+		return;
+	}
+	sl_queue_push(&core->uring->queue, &piece->link, piece->urgent);
+	/* No reactor may be there any more: see retreat(). */
+	if (atomic_load(&core->kernel.uring_error))
+		forward(core->uring);
 }
 
 void sl_uring_submit(struct sl_piece *piece)

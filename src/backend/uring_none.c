@@ -5,9 +5,9 @@
 
 #include "backend/local.h"
 
-int sl_uring_start(const struct sl_settings *settings, struct sl_uring **out)
+int sl_uring_start(struct sl_core *core, struct sl_uring **out)
 {
-	(void)settings;
+	(void)core;
 	(void)out;
 	return sl_fail(-EOPNOTSUPP, "this library was built without liburing");
 }

@@ -152,6 +152,15 @@ void sl_queue_nudge(struct sl_queue *queue);
 int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
 /* Processors that this process may use; at least 1. */
 unsigned sl_cores(void);
+/* What the kernel maps and caches at a time: 4 KiB, or 16 or 64. */
+size_t sl_page_size(void);
+/* Rounded up to pages; less than bytes if that is too much. */
+static inline size_t sl_whole_pages(size_t bytes)
+{
+	size_t page = sl_page_size();
+
+	return (bytes + page - 1) / page * page;
+}
 
 /* -------------------------------------------------------------------------------------- pool */
 

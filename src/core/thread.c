@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include "core/core.h"
 
@@ -29,4 +30,9 @@ unsigned sl_cores(void)
 		return 1;
 	count = CPU_COUNT(&set);
 	return count > 0 ? count : 1;
+}
+
+size_t sl_page_size(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
 }

@@ -9,7 +9,6 @@
 
 #include "device/device.h"
 
-#define PAGE ((size_t)4096)
 /* As a name: whatever is hardware. */
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
@@ -285,7 +284,7 @@ struct pinned {
 int sluice_pinned_alloc(int device, size_t n, void **out)
 {
 	struct sl_device *found = numbered(device);
-	size_t length = (n + PAGE - 1) / PAGE * PAGE;
+	size_t page = sl_page_size(), length = sl_whole_pages(n);
 	struct pinned *pinned;
 	int rc;
 
@@ -296,36 +295,37 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot pin 0 bytes", found->name);
 	pinned = length < n ? MAP_FAILED
-	                    : mmap(NULL, PAGE + length, PROT_READ | PROT_WRITE,
+	                    : mmap(NULL, page + length, PROT_READ | PROT_WRITE,
 	                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (pinned == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory for %zu bytes to pin", n);
 	*pinned = (struct pinned){PINNED_MARK, found, length};
-	rc = found->ops->register_memory(found, (char *)pinned + PAGE, length);
+	rc = found->ops->register_memory(found, (char *)pinned + page, length);
 	if (rc) {
-		munmap(pinned, PAGE + length);
+		munmap(pinned, page + length);
 		return said(found, rc, "pin memory");
 	}
-	*out = (char *)pinned + PAGE;
+	*out = (char *)pinned + page;
 	return 0;
 }
 
 int sluice_pinned_free(void *memory)
 {
+	size_t page = sl_page_size();
 	struct pinned *pinned;
 	struct sl_device *device;
 	int rc;
 
 	if (!memory)
 		return 0;
-	pinned = (struct pinned *)((char *)memory - PAGE);
-	if ((uintptr_t)memory % PAGE || pinned->mark != PINNED_MARK)
+	pinned = (struct pinned *)((char *)memory - page);
+	if ((uintptr_t)memory % page || pinned->mark != PINNED_MARK)
 		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
 	device = pinned->device;
 	rc = device->ops->unregister_memory(device, memory);
 	/* Memory that the device may still use must stay. */
 	if (!rc || !device->ops->registered(device, memory, pinned->length))
-		munmap(pinned, PAGE + pinned->length);
+		munmap(pinned, page + pinned->length);
 	return said(device, rc, "let pinned memory go");
 }
 

@@ -6,7 +6,6 @@
 #include "frames/pipeline.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
-#define PAGE      ((size_t)4096)
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
@@ -19,15 +18,15 @@ static int touch(char *memory, size_t length)
 		return 0;
 	if (errno != EINVAL)
 		return -ENOMEM;
-	for (size_t i = 0; i < length; i += PAGE)
+	for (size_t i = 0; i < length; i += sl_page_size())
 		((volatile char *)memory)[i] = 0;
 	return 0;
 }
 
 int sl_area_take(struct sl_area *area, size_t length)
 {
-	size_t align = length >= HUGE_PAGE ? HUGE_PAGE : PAGE;
-	size_t rounded = (length + PAGE - 1) / PAGE * PAGE, mapped = rounded + align - PAGE;
+	size_t align = length >= HUGE_PAGE ? HUGE_PAGE : sl_page_size();
+	size_t rounded = sl_whole_pages(length), mapped = rounded + align;
 	char *memory, *start, *end;
 
 	if (rounded < length || mapped < rounded)

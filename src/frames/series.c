@@ -7,8 +7,6 @@
 
 #include "frames/pipeline.h"
 
-#define PAGE ((size_t)4096)
-
 /* ------------------------------------------------------------------------------------- memory */
 
 /* Takes it from memory_bytes. */
@@ -31,11 +29,6 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 	               name, bytes, had, w->memory_bytes, had + bytes);
 }
 
-static size_t round_up(size_t bytes)
-{
-	return (bytes + PAGE - 1) / PAGE * PAGE;
-}
-
 static void give_bytes(struct sluice_writer *w, uint64_t bytes)
 {
 	pthread_mutex_lock(&w->mutex);
@@ -54,7 +47,7 @@ static int shape_frames(struct sluice_series *s)
 	memcpy(g->shape, layout->shape, sizeof(g->shape));
 	memcpy(g->chunk, layout->chunk, sizeof(g->chunk));
 	rc = sl_geometry_init(g);
-	s->stride = round_up(g->frame_bytes);
+	s->stride = sl_whole_pages(g->frame_bytes);
 	if (!rc && s->stride > INT64_MAX / s->depth)
 		rc = sl_fail(-EINVAL, "%u frames of %zu bytes are too much", s->depth,
 		             g->frame_bytes);
@@ -182,7 +175,7 @@ static int take_tools(struct sluice_series *s)
 	                        .level = s->layout.level,
 	                        .chunk_bytes = s->geometry.chunk_bytes,
 	                        .count = s->writer->threads};
-	size_t proof = s->layout.codec->filter ? round_up(s->geometry.chunk_bytes) : 0;
+	size_t proof = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
 	int rc;
 
 	kind.bare = needs_no_room(s);

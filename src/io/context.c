@@ -185,8 +185,10 @@ static int start_uring(struct sl_core *core)
 	if (core->settings.choice == SL_CHOICE_POSIX && !rc)
 		rc = -ECANCELED;
 	if (!rc)
-		rc = sl_uring_start(&core->settings, &core->uring);
-	core->kernel.uring_error = rc;
+		rc = sl_uring_start(core, &core->uring);
+	/* Else a reactor may have met an error already. */
+	if (rc)
+		core->kernel.uring_error = rc;
 	if (rc && core->settings.choice == SL_CHOICE_URING)
 		return sl_fail(-ENOSYS, "SLUICE_BACKEND is uring, but io_uring cannot be used: %s",
 		               sl_error_text(rc));

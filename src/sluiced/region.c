@@ -39,7 +39,7 @@ bool sl_wanted_small(const struct sl_wanted *wanted)
 /* What a blob of the host takes. */
 static uint64_t range_bytes_of(const struct sl_wanted *wanted)
 {
-	uint64_t step = SL_PAGE_BYTES, n = wanted->bytes;
+	uint64_t step = sl_page_size(), n = wanted->bytes;
 
 	if (sl_wanted_small(wanted))
 		return (uint64_t)SL_PAGE_BYTES << class_of(n);

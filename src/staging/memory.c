@@ -64,7 +64,7 @@ static int map_memory(struct sl_staging *staging, size_t length)
 		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", length);
 	/* What huge pages could not begin with is given back. */
 	start = (char *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
-	end = start + length;
+	end = start + sl_whole_pages(length);
 	if (start > memory)
 		munmap(memory, (size_t)(start - memory));
 	if (memory + mapped > end)

@@ -51,7 +51,7 @@ static void free_told(sluice_store *store, struct sl_mapping *mapping, uint64_t 
 /* Large ones at multiples of a huge page, or none of these can be mapped as one. */
 static void *map_aligned(int fd, size_t bytes, int protection)
 {
-	size_t room = bytes + SL_HUGE_PAGE, before;
+	size_t whole = sl_whole_pages(bytes), room = whole + SL_HUGE_PAGE, before;
 	char *at;
 
 	if (bytes < SL_HUGE_PAGE)
@@ -70,7 +70,7 @@ static void *map_aligned(int fd, size_t bytes, int protection)
 	if (before)
 		munmap(at, before);
 	if (before < SL_HUGE_PAGE)
-		munmap(at + before + bytes, SL_HUGE_PAGE - before);
+		munmap(at + before + whole, SL_HUGE_PAGE - before);
 	return at + before;
 }
 

@@ -7,12 +7,17 @@
 
 static bool gpudirect;
 
-/* Where sluice looks for the kernel's module. */
+bool without_node;
+struct stat input;
+
+/* Where sluice looks for the kernel's module, and its device. */
 int __real_access(const char *path, int mode);
 int __wrap_access(const char *path, int mode);
 int __wrap_access(const char *path, int mode)
 {
 	if (gpudirect && strcmp(path, "/proc/driver/nvidia-fs") == 0)
+		return 0;
+	if (gpudirect && strcmp(path, "/dev/nvidia-fs0") == 0 && !without_node)
 		return 0;
 	return __real_access(path, mode);
 }
@@ -68,6 +73,7 @@ int no_faults(void **state)
 	unsetenv("FAKE_CUFILE_ENQUEUE");
 	unsetenv("FAKE_CUFILE_PASSED");
 	unsetenv("FAKE_CUFILE_DELAY_US");
+	without_node = false;
 	if (fixture_setup(state))
 		return -1;
 	/* A hang of the real one is not to take minutes. */
@@ -108,6 +114,9 @@ int main(int argc, char **argv)
 	assert_ok(sluice_device_free(memory));
 	gpudirect = argc > 2 && strcmp(argv[2], "gpudirect") == 0;
 	unsetenv("FAKE_CUFILE_NVFS");
+	setenv("FAKE_CUFILE_CLOSES", "0", 1);
+	if (!freopen("/", "r", stdin) || fstat(STDIN_FILENO, &input))
+		return 1;
 	if (!gpudirect) {
 		if (argc > 2)
 			cmocka_set_test_filter(argv[2]);

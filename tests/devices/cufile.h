@@ -6,6 +6,8 @@
 #ifndef TESTS_CUFILE_H
 #define TESTS_CUFILE_H
 
+#include <sys/stat.h>
+
 #include "devices/devices.h"
 
 /* More extents than cuFile is given in one step. */
@@ -14,6 +16,11 @@ enum { MANY = 65 };
 int group_cufile_use(void);
 int group_cufile_stream(void);
 int group_cufile_direct(void);
+
+/* The container has not got the device of nvidia-fs, whose module is there: in contexts that are made from now on. */
+extern bool without_node;
+/* What descriptor 0 was when the program began. */
+extern struct stat input;
 
 bool has_fake(void);
 #define NEEDS_FAKE                                             \

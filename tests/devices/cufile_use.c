@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When cuFile is used, and what it is told of files, streams and buffers. */
+#include <unistd.h>
+
 #include "devices/cufile.h"
 #include "support/gpu_cuda.h"
 
@@ -39,6 +41,24 @@ static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 		assert_int_equal(fake_calls("TRANSFER") - moved, 6 * 3);
 	}
 	stream_free(stream);
+	device_free(memory);
+}
+
+static void the_programs_input_stays_open(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "input");
+	char *memory = device_new(0, 4096);
+	sluice_file *file;
+	struct stat now;
+
+	file_make(path, 4096, 3);
+	file = open_read(f->ctx, path);
+	assert_read(file, memory, 4096, 0);
+	assert_int_equal(fstat(STDIN_FILENO, &now), 0);
+	assert_int_equal(now.st_ino, input.st_ino);
+	assert_int_equal(now.st_dev, input.st_dev);
+	assert_ok(sluice_close(file));
 	device_free(memory);
 }
 
@@ -311,6 +331,7 @@ int group_cufile_use(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
+		cufile_test(the_programs_input_stays_open),
 		cufile_test(no_worker_calls_the_driver),
 		cufile_test(streams_go_without_it_unless_that_is_asked_for),
 		cufile_test(default_streams_go_without_it),
@@ -384,12 +405,32 @@ static void a_file_that_it_refuses_goes_without_it(void **state)
 	device_free(memory);
 }
 
+static void the_module_alone_is_not_enough(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "module");
+	char *memory = device_new(0, 4096);
+	unsigned moved = fake_calls("TRANSFER");
+	sluice_file *file;
+
+	without_node = true;
+	use_auto(f);
+	file_make(path, 4096, 53);
+	file = open_read(f->ctx, path);
+	assert_read(file, memory, 4096, 0);
+	assert_device(memory, 4096, 0, 53);
+	assert_int_equal(fake_calls("TRANSFER"), moved);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
 int group_cufile_direct(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cufile_test(the_features_tell_of_it),
 		cufile_test(gpudirect_is_used_without_being_named),
 		cufile_test(a_file_that_it_refuses_goes_without_it),
+		cufile_test(the_module_alone_is_not_enough),
 	};
 
 	return cmocka_run_group_tests_name("gpudirect", tests, NULL, NULL);

@@ -14,6 +14,7 @@ int group_storage(void);
 int group_limits(void);
 int group_memory(void);
 int group_sync(void);
+int group_refused(void);
 
 int fault_setup(void **state);
 /* Opens the gate first: a failed test may have left it closed. */

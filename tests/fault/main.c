@@ -35,8 +35,8 @@ void one_thread(struct fixture *f)
 int main(int argc, char **argv)
 {
 	static int (*const groups[])(void) = {
-		group_phases,  group_bounds, group_results, group_buffer,
-		group_storage, group_limits, group_memory,  group_sync,
+		group_phases, group_bounds, group_results, group_buffer,  group_storage,
+		group_limits, group_memory, group_sync,    group_refused,
 	};
 	int failed = 0;
 	size_t i;

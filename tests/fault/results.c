@@ -114,6 +114,45 @@ static void refused_calls_are_repeated(void **state)
 	check_bent(*state, refuse_for_now);
 }
 
+static ssize_t refuse_for_ever(const struct sl_piece *piece, ssize_t result)
+{
+	(void)result;
+	return piece->offset ? -EAGAIN : -EINTR;
+}
+
+/* A server behind a file system may say "again" until it is mended. */
+static void what_is_refused_for_ever_costs_little_and_can_be_cancelled(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "again");
+	struct buffer b = buffer_new(MIB, 0);
+	sluice_file *file;
+	sluice_op *op;
+	double begun;
+	int write;
+
+	small_pieces(f);
+	file_make(path, MIB, 1);
+	file = open_both(f->ctx, path);
+	for (write = 0; write < 2; write++) {
+		file_set_residency(path, COLD);
+		bend(refuse_for_ever);
+		op = write ? start_write(file, b.data, MIB, 0) : start_read(file, b.data, MIB, 0);
+		assert_int_equal(sluice_wait(op, 100), -EINPROGRESS);
+		begun = cpu_seconds();
+		assert_int_equal(sluice_wait(op, 400), -EINPROGRESS);
+		assert_true(cpu_seconds() - begun < 0.1);
+		sluice_cancel(op);
+		begun = seconds_now();
+		assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECANCELED);
+		assert_true(seconds_now() - begun < 2);
+		sluice_op_free(op);
+		bend(NULL);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
 static void all_of_it_together_moves_the_right_bytes(void **state)
 {
 	check_bent(*state, everything);
@@ -416,6 +455,7 @@ int group_results(void)
 		fault_test(results_short_by_sectors_are_continued),
 		fault_test(interrupted_calls_are_repeated),
 		fault_test(refused_calls_are_repeated),
+		fault_test(what_is_refused_for_ever_costs_little_and_can_be_cancelled),
 		fault_test(all_of_it_together_moves_the_right_bytes),
 		fault_test(a_way_that_the_file_system_refuses_is_not_needed),
 		fault_test(an_error_of_the_device_fails_the_operation),

@@ -5,6 +5,7 @@
  * copy behind it. What the real one leaves open it refuses: see cuFileRead() and check_async().
  *
  * FAKE_CUFILE_NVFS=2.17     GPUDirect is there, by that version of nvidia-fs
+ * FAKE_CUFILE_CLOSES=0      opening the driver closes that descriptor, as the real one does where it finds no device
  * FAKE_CUFILE_DELAY_US=N    transfers take that long
  * FAKE_CUFILE_<CALL>=N:V    the Nth call from when it was set answers V. OPEN, HANDLE, BUFFER, ENQUEUE: an
  *                           error; TRANSFER, PASSED: what it is said to have moved
@@ -353,6 +354,10 @@ CUfileError_t cuFileDriverOpen(void)
 	struct bounce *taken[POOL];
 	void *ctx;
 
+	const char *closes = getenv("FAKE_CUFILE_CLOSES");
+
+	if (closes)
+		close(atoi(closes));
 	pthread_once(&once, find_cuda);
 	atexit(close_driver);
 	if (!usable || cuda.cuDevicePrimaryCtxRetain(&ctx, 0) || cuda.cuCtxPushCurrent_v2(ctx))
