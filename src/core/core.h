@@ -182,12 +182,16 @@ void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
 struct sl_interval {
 	struct sl_interval *left, *right;
 	uint64_t start, end; /* start < end */
-	uint64_t last;       /* largest end in this subtree */
+	uint64_t sequence;   /* for sl_intervals_latest(): from 1 on */
+	uint64_t last;       /* largest end in this subtree, */
+	uint64_t oldest;     /* smallest sequence, */
+	uint64_t newest;     /* and largest */
 	uint64_t weight;     /* heap order */
 };
 struct sl_intervals {
 	struct sl_interval *root;
 	uint64_t random;
+	uint64_t looks; /* members that sl_intervals_latest() has looked at: what it costs */
 };
 
 void sl_intervals_insert(struct sl_intervals *set, struct sl_interval *interval);
@@ -195,6 +199,11 @@ void sl_intervals_remove(struct sl_intervals *set, struct sl_interval *interval)
 /* Calls visit for each member that overlaps [start, end), which must not change the set. */
 void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, uint64_t end,
                               void (*visit)(struct sl_interval *, void *), void *argument);
+/* Of the members that overlap at, the one with the largest sequence between after and before, or NULL. Once it
+ * has looked at so many as are enough, it gives the best that it has found, if any: where many overlap, the
+ * largest one may cost a look at each. */
+struct sl_interval *sl_intervals_latest(struct sl_intervals *set, const struct sl_interval *at,
+                                        uint64_t after, uint64_t before, uint64_t enough);
 
 /* --------------------------------------------------------------------------------------- log */
 

@@ -226,7 +226,7 @@ struct sl_object {
 
 	pthread_mutex_t mutex;
 	struct {
-		struct sl_intervals spans[SL_EFFECTS];
+		struct sl_intervals spans[SL_EFFECTS][2]; /* [1]: of operations that are late */
 		uint64_t sequence; /* of the last operation that entered */
 	} locked;                  /* guarded by mutex */
 };
@@ -297,9 +297,13 @@ struct sluice_op {
 		struct sl_span *spans;
 		size_t count;
 		enum sl_effect effect;
-		struct sl_list ready; /* the list of those that may start */
-		uint64_t sequence;    /* guarded by object->mutex, as are the next */
-		uint64_t blockers;    /* pairs of spans that hold it back */
+		/* Guarded by object->mutex, as are the next: among the waiters of another, or of those
+		 * that may start. */
+		struct sl_list link;
+		struct sl_list waiters; /* those that look again when it has left */
+		uint64_t sequence;
+		size_t passed; /* spans that nothing holds back any more: the first so many */
+		bool waits;    /* it is a waiter of another */
 		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs a
 		 * thread that calls the driver, or has not been enqueued whole. */
 		bool late;

@@ -404,6 +404,6 @@ void sl_op_start_all(struct sl_list *ready)
 	}
 	starting = ready;
 	while ((link = sl_list_take(ready)))
-		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.ready));
+		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.link));
 	starting = NULL;
 }
