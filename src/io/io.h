@@ -374,7 +374,7 @@ int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
                         const struct sluice_request *r, void (*over)(struct sluice_op *));
 /* Makes an operation that is awaited inside this call: sync or truncate. */
-int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length);
+int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length);
 /* Waits for a place among max_operations. -EAGAIN if the file does not want to. */
 int sl_op_admit(struct sluice_file *file);
 void sl_op_leave(struct sluice_context *ctx);
@@ -403,6 +403,11 @@ void sl_done_forget(struct sluice_op *op);
 
 #define SL_FILE_CLOSING (1u << 31)
 
+struct sl_kept {
+	int error; /* the first */
+	char *message;
+};
+
 struct sluice_file {
 	struct sluice_context *ctx;
 	struct sl_backend *backend;
@@ -417,15 +422,16 @@ struct sluice_file {
 
 	pthread_mutex_t mutex;
 	struct {
-		int error; /* the first of an operation without a handle */
-		char *message;
-	} locked; /* guarded by mutex */
+		struct sl_kept untold; /* of operations without a handle; told once */
+		struct sl_kept failed; /* of what changes the file, told or not: it lacks something */
+	} locked;                      /* guarded by mutex */
 };
 
 /* A file over a backend that the library has made itself, which is the file's then, also on failure. */
 int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
                  struct sl_backend *backend, struct sluice_file **out);
-void sl_file_keep_error(struct sluice_file *file, int error, const char *message);
+/* The operation has failed: what that means to its file. */
+void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op);
 /* An operation of the file is over. The file may be gone afterwards. */
 void sl_file_release(struct sluice_file *file);
 

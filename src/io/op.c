@@ -130,8 +130,8 @@ void sl_op_end(struct sluice_op *op)
 	stored = op->locked.stored;
 	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
 	pthread_mutex_unlock(&op->mutex);
-	if (op->detached && op->result < 0)
-		sl_file_keep_error(file, (int)op->result, op->message);
+	if (op->result < 0)
+		sl_file_keep_error(file, op);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);

@@ -429,7 +429,7 @@ void sluice_op_free(sluice_op *op)
 	sl_op_unref(op);
 }
 
-int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length)
+int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length)
 {
 	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
 	struct sluice_op *handle = NULL;
@@ -440,7 +440,6 @@ int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64
 	op->length = length;
 	op->order.spans = &op->one_span;
 	op->order.count = 1;
-	op->one_span.interval.start = from;
 	op->one_span.interval.end = UINT64_MAX;
 	op->one_span.op = op;
 	op->done.reported = true;
