@@ -23,7 +23,6 @@
 __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
 /* The text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
-void sl_clear_message(void);
 
 /* ------------------------------------------------------------------------------------- types */
 
@@ -145,6 +144,42 @@ void sl_queue_close(struct sl_queue *queue);
 bool sl_queue_closed(struct sl_queue *queue);
 /* Wakes all sleepers, so that they look around. */
 void sl_queue_nudge(struct sl_queue *queue);
+
+/* One that sleeps on a word. */
+struct sl_word_sleeper {
+	struct sl_sleeper sleeper;
+	_Atomic uint32_t woken; /* 1 ends its sleep */
+};
+void sl_word_sleeper_init(struct sl_word_sleeper *sleeper);
+/* Until a push, a nudge, or the close of the queue; not at all if there is work. */
+void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
+/* Whether the queue has work, perhaps; for sl_spin(). */
+bool sl_queue_has_work(void *queue);
+
+/* -------------------------------------------------------------------------------------- gate */
+
+/*
+ * Lets in who takes no more than is free of so many, and then keeps it until it is given back; with nothing taken,
+ * anybody. Those who have to wait are let in in the order in which they came, and nobody passes them.
+ */
+struct sl_gate {
+	_Atomic uint64_t taken, most;
+	_Atomic uint32_t waiting; /* changed under mutex */
+	pthread_mutex_t mutex;
+	struct sl_list line; /* those who wait; guarded by mutex */
+};
+void sl_gate_init(struct sl_gate *gate, uint64_t most);
+void sl_gate_destroy(struct sl_gate *gate);
+/* Any thread, as are the next. False: it would have had to wait, and was not to. */
+bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait);
+/* Takes whatever there is. */
+static inline void sl_gate_pass(struct sl_gate *gate, uint64_t count)
+{
+	atomic_fetch_add(&gate->taken, count);
+}
+void sl_gate_give(struct sl_gate *gate, uint64_t count);
+/* Nobody waits any more, now and later. */
+void sl_gate_open(struct sl_gate *gate);
 
 /* ------------------------------------------------------------------------------------ thread */
 

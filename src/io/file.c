@@ -28,7 +28,7 @@ static struct sl_object *find_object(struct sl_list *bucket, const char *identit
 	return NULL;
 }
 
-struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
+static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
 {
 	char *identity = backend->ops->identity(backend);
 	struct sl_object *object;
@@ -56,7 +56,7 @@ struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backen
 	return object;
 }
 
-void sl_object_release(struct sluice_context *ctx, struct sl_object *object)
+static void object_release(struct sluice_context *ctx, struct sl_object *object)
 {
 	bool last;
 
@@ -157,7 +157,7 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 
 static void file_free(struct sluice_file *file)
 {
-	sl_object_release(file->ctx, file->object);
+	object_release(file->ctx, file->object);
 	if (file->backend)
 		file->backend->ops->close(file->backend);
 	pthread_mutex_destroy(&file->mutex);
@@ -181,7 +181,7 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
 	file->flags = flags;
 	file->backend = backend;
 	file->uri = sl_uri_name(name);
-	file->object = file->uri ? sl_object_acquire(ctx, backend) : NULL;
+	file->object = file->uri ? object_acquire(ctx, backend) : NULL;
 	if (!file->object) {
 		file_free(file);
 		return sl_fail(-ENOMEM, "no memory");

@@ -350,8 +350,8 @@ void sl_op_unref(struct sluice_op *op);
 /* Starts what may start; takes over one reference of each. */
 void sl_op_start_all(struct sl_list *ready);
 void sl_op_start(struct sluice_op *op);
-/* The same for one that was stopped before: it only ends. */
-void sl_op_stopped(struct sluice_op *op);
+/* What had to be done before the first piece is done, or the operation was stopped before: then it only ends. */
+void sl_op_proceed(struct sluice_op *op);
 /*
  * Hands out pieces until enough are in flight, and ends the operation if it is over. With op->mutex,
  * which it releases, and by a thread that knew until then that the operation is not over, or that has a
@@ -360,8 +360,6 @@ void sl_op_stopped(struct sluice_op *op);
 void sl_op_pump_locked(struct sluice_op *op);
 /* Ends an operation that has no pieces: the engine's reference is gone afterwards. */
 void sl_op_end(struct sluice_op *op);
-/* Publishes the result; the file's and the context's accounts are the caller's. */
-void sl_op_publish(struct sluice_op *op);
 /* Keeps the first error and its sentence, which it frees otherwise. Takes op->mutex. */
 void sl_op_fail(struct sluice_op *op, int error, char *message);
 
@@ -377,7 +375,6 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length);
 /* Waits for a place among max_operations. -EAGAIN if the file does not want to. */
 int sl_op_admit(struct sluice_file *file);
-void sl_op_leave(struct sluice_context *ctx);
 
 /* -------------------------------------------------------------------------------------- done */
 
@@ -389,7 +386,7 @@ struct sl_done {
 	int fd; /* eventfd, or -1 */
 };
 
-int sl_done_init(struct sl_done *done);
+void sl_done_init(struct sl_done *done);
 void sl_done_destroy(struct sl_done *done);
 /*
  * Sets SL_OP_DONE and puts the operation into the queue in one step, so that the queue has them in
@@ -443,9 +440,7 @@ struct sluice_context {
 	struct sl_core core;
 	_Atomic uint32_t references; /* the handle's and those of operations */
 
-	_Atomic uint64_t operations;        /* in flight */
-	_Atomic uint32_t operations_left;   /* counts ends while somebody waits for a place */
-	_Atomic uint32_t operations_waited; /* threads that wait for a place */
+	struct sl_gate operations; /* in flight */
 
 	struct sl_done done;
 
@@ -494,7 +489,5 @@ void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what);
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
 void sl_context_unref(struct sluice_context *ctx);
-struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
-void sl_object_release(struct sluice_context *ctx, struct sl_object *object);
 
 #endif

@@ -217,8 +217,7 @@ void sl_op_pump_locked(struct sluice_op *op)
 
 /* ------------------------------------------------------------------------------------- start */
 
-/* What had to be done before the first piece is done. */
-static void proceed(struct sluice_op *op)
+void sl_op_proceed(struct sluice_op *op)
 {
 	if (op->staged) {
 		sl_staged_start(op);
@@ -259,7 +258,7 @@ static void run_task(struct sl_task *task)
 			message = NULL;
 		sl_op_fail(op, rc, message);
 	}
-	proceed(op);
+	sl_op_proceed(op);
 }
 
 /* Direct writes that extend a file are slow one by one: its new length is set first, at once. */
@@ -380,13 +379,8 @@ void sl_op_start(struct sluice_op *op)
 		op->task.run = run_task;
 		sl_pool_submit(op->ctx->core.pool, &op->task);
 	} else {
-		proceed(op);
+		sl_op_proceed(op);
 	}
-}
-
-void sl_op_stopped(struct sluice_op *op)
-{
-	proceed(op);
 }
 
 void sl_op_start_all(struct sl_list *ready)

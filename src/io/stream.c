@@ -13,7 +13,9 @@
 
 #define COMMANDS_AT_ONCE 64
 #define CHUNKS_AT_ONCE   32
-/* What fits is enqueued in one step; of the rest little at a time, so that the device is never idle. */
+/* What fits into half of the bound is enqueued in one step, so that two operations on two streams find room beside
+ * each other; of the rest little at a time, so that the device is never idle. */
+#define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
 /* --------------------------------------------------------------------------- what it waits for */
@@ -31,14 +33,14 @@ static void granted(struct sl_ask *ask)
 static int take_slots(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
+	bool wait = !(op->file->flags & SLUICE_OPEN_NONBLOCK);
 	_Atomic uint32_t word = 0;
 
 	staged->ask.granted = granted;
 	staged->ask.word = &word;
-	if (op->file->flags & SLUICE_OPEN_NONBLOCK) {
-		if (!sl_slots_try(staged->staging, &staged->ask))
+	if (!sl_slots_take(staged->staging, &staged->ask, wait)) {
+		if (!wait)
 			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
-	} else if (!sl_slots_take(staged->staging, &staged->ask)) {
 		/* Ended by the operations that have the slots, which need nothing of this thread. */
 		while (!atomic_load(&word))
 			sl_word_wait(&word, 0, SL_FOREVER);
@@ -326,7 +328,7 @@ static int first_window(struct sluice_op *op, struct window *window)
 {
 	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 
-	*window = next_window(op->staged, SL_COMMANDS_MOST, all);
+	*window = next_window(op->staged, FIRST_WINDOW, all);
 	if (all && window->commands > SL_COMMANDS_MOST)
 		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
 	return 0;
