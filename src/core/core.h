@@ -164,13 +164,10 @@ bool sl_queue_has_work(void *queue);
  */
 struct sl_gate {
 	_Atomic uint64_t taken, most;
-	_Atomic uint32_t waiting; /* changed under mutex */
-	pthread_mutex_t mutex;
-	struct sl_list line; /* those who wait; guarded by mutex */
+	_Atomic uint32_t last, served; /* tickets of those who wait in line, from 0 on */
+	_Atomic uint32_t changes;      /* counts what they wait for */
 };
-void sl_gate_init(struct sl_gate *gate, uint64_t most);
-void sl_gate_destroy(struct sl_gate *gate);
-/* Any thread, as are the next. False: it would have had to wait, and was not to. */
+/* Any thread, as are the next; all of it but most begins as 0. False: it would have had to wait, and was not to. */
 bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait);
 /* Takes whatever there is. */
 static inline void sl_gate_pass(struct sl_gate *gate, uint64_t count)

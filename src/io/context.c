@@ -35,7 +35,6 @@ static void context_destroy(struct sluice_context *ctx)
 	pthread_mutex_destroy(&ctx->files.mutex);
 	pthread_mutex_destroy(&ctx->devices.mutex);
 	pthread_mutex_destroy(&ctx->submission);
-	sl_gate_destroy(&ctx->operations);
 	free(ctx);
 }
 
@@ -262,7 +261,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
 	rc = sl_settings_load(config, &ctx->core.settings);
-	sl_gate_init(&ctx->operations, ctx->core.settings.max_operations);
+	atomic_init(&ctx->operations.most, ctx->core.settings.max_operations);
 	if (!rc)
 		rc = check_staging(&ctx->core.settings);
 	if (!rc) {

@@ -227,8 +227,8 @@ struct sl_object {
 	pthread_mutex_t mutex;
 	struct {
 		struct sl_intervals spans[SL_EFFECTS][2]; /* [1]: of operations that are late */
-		uint64_t sequence; /* of the last operation that entered */
-	} locked;                  /* guarded by mutex */
+		uint64_t sequence;                        /* of the last operation that entered */
+	} locked;                                         /* guarded by mutex */
 };
 
 /* One range of an operation in its object. */
@@ -420,8 +420,9 @@ struct sluice_file {
 	pthread_mutex_t mutex;
 	struct {
 		struct sl_kept untold; /* of operations without a handle; told once */
-		struct sl_kept failed; /* of what changes the file, told or not: it lacks something */
-	} locked;                      /* guarded by mutex */
+		struct sl_kept
+			failed; /* of what changes the file, told or not: it lacks something */
+	} locked;               /* guarded by mutex */
 };
 
 /* A file over a backend that the library has made itself, which is the file's then, also on failure. */

@@ -153,6 +153,7 @@ static bool is_full(const struct batch *batch)
 struct window {
 	uint64_t chunks;
 	unsigned commands;
+	bool more; /* than these */
 };
 
 /* At most so many commands, but for the first chunk; or all of them, to see whether that is too much. */
@@ -160,14 +161,15 @@ static struct window next_window(const struct sl_staged *staged, unsigned most, 
 {
 	struct sl_chunks walk = staged->enqueued;
 	struct sl_chunk chunk;
-	struct window window = {0, 0};
+	struct window window = {0};
 
 	if (staged->way == SL_WAY_DIRECT)
-		return (struct window){2, 3};
+		return (struct window){2, 3, false};
 	if (staged->way == SL_WAY_DEVICE)
-		return (struct window){1, staged->transfer_count * SL_TRANSFER_COMMANDS + 1};
+		return (struct window){1, staged->transfer_count * SL_TRANSFER_COMMANDS + 1, false};
 	while (sl_chunk_next(&walk, &chunk)) {
-		if (!all && window.chunks && window.commands + chunk.segments + 2 > most)
+		window.more = !all && window.chunks && window.commands + chunk.segments + 2 > most;
+		if (window.more)
 			break;
 		window.chunks++;
 		window.commands += chunk.segments + 2;
@@ -334,19 +336,6 @@ static int first_window(struct sluice_op *op, struct window *window)
 	return 0;
 }
 
-static bool has_more(const struct sl_staged *staged, const struct window *window)
-{
-	struct sl_chunks walk = staged->enqueued;
-	struct sl_chunk chunk;
-	uint64_t chunks = 0;
-
-	if (staged->way != SL_WAY_STREAM)
-		return false;
-	while (chunks <= window->chunks && sl_chunk_next(&walk, &chunk))
-		chunks++;
-	return chunks > window->chunks;
-}
-
 int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 {
 	struct sl_staged *staged = op->staged;
@@ -365,7 +354,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
-	late = has_more(staged, &window);
+	late = window.more;
 	op->order.late |= late;
 	/* Before its place, from which on others may start it: what it has entered can be filled. */
 	enter_window(op, &window);

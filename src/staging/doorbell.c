@@ -10,12 +10,12 @@
 
 #include "staging/room.h"
 
-#define SPIN_NS      1000000 /* longer than a copy takes; naps take longer than they say */
-#define LEAST_NAP    20000
-#define MOST_NAP     1000000
+#define SPIN_NS   1000000 /* longer than a copy takes; naps take longer than they say */
+#define LEAST_NAP 20000
+#define MOST_NAP  1000000
 /* Naps take up to a hundredth of the time in which nothing has moved: who waits that long does not see it. */
-#define LONG_NS  INT64_C(1000000000)
-#define LONG_NAP 10000000
+#define LONG_NS      INT64_C(1000000000)
+#define LONG_NAP     10000000
 #define SUSPECT_NS   INT64_C(500000000)
 #define SEEN_AT_ONCE 64
 

@@ -148,7 +148,7 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 		return sl_fail(-ENOMEM, "no memory");
 	staging->device = device;
 	pthread_mutex_init(&staging->mutex, NULL);
-	sl_gate_init(&staging->commands, SL_COMMANDS_MOST);
+	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
 	for (unsigned part = 0; part < SL_PARTS_OF; part++)
 		sl_list_init(&staging->locked.asks[part]);
 	sl_cache_start(staging);
@@ -196,6 +196,5 @@ void sl_staging_free(struct sl_staging *staging)
 		sl_buddy_destroy(&staging->locked.parts[part]);
 	free(staging->locked.words);
 	pthread_mutex_destroy(&staging->mutex);
-	sl_gate_destroy(&staging->commands);
 	free(staging);
 }

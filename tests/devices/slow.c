@@ -220,7 +220,7 @@ static void a_lost_device_costs_no_processor_while_storage_stands_still(void **s
 	used = processor_ms() - used;
 	gate_open();
 	assert_fails(op, EIO);
-	assert_true(used < 100);
+	assert_true(used < 60);
 	gate_reset();
 	assert_ok(sluice_close(file));
 	assert_ok(sluice_context_free(f->ctx));

@@ -10,6 +10,11 @@
 static struct sl_gate gate;
 static _Atomic unsigned turn, too_many;
 
+static unsigned waiting(void)
+{
+	return atomic_load(&gate.last) - atomic_load(&gate.served);
+}
+
 struct visitor {
 	pthread_t thread;
 	uint64_t count;
@@ -30,13 +35,14 @@ static void stand_in_line(struct visitor *v, uint64_t count, unsigned line)
 	v->count = count;
 	v->turn = 0;
 	assert_int_equal(pthread_create(&v->thread, NULL, visit, v), 0);
-	while (atomic_load(&gate.waiting) < line)
+	while (waiting() < line)
 		usleep(100);
 }
 
 static void begin(uint64_t most)
 {
-	sl_gate_init(&gate, most);
+	memset(&gate, 0, sizeof(gate));
+	atomic_init(&gate.most, most);
 	atomic_store(&turn, 0);
 }
 
@@ -52,17 +58,16 @@ static void nobody_passes_those_who_wait(void **state)
 	assert_false(sl_gate_take(&gate, 1, false));
 	stand_in_line(&small, 3, 2);
 	sl_gate_give(&gate, 2);
-	assert_int_equal(atomic_load(&gate.waiting), 2);
+	assert_int_equal(waiting(), 2);
 	sl_gate_give(&gate, 3);
 	pthread_join(large.thread, NULL);
-	assert_int_equal(atomic_load(&gate.waiting), 1);
+	assert_int_equal(waiting(), 1);
 	sl_gate_give(&gate, 6);
 	pthread_join(small.thread, NULL);
 	assert_int_equal(large.turn, 1);
 	assert_int_equal(small.turn, 2);
 	sl_gate_give(&gate, 3);
 	assert_int_equal(atomic_load(&gate.taken), 0);
-	sl_gate_destroy(&gate);
 }
 
 static void with_nothing_taken_the_largest_goes(void **state)
@@ -81,7 +86,6 @@ static void with_nothing_taken_the_largest_goes(void **state)
 	assert_false(sl_gate_take(&gate, 1, false));
 	sl_gate_give(&gate, 9);
 	assert_true(sl_gate_take(&gate, 1, false));
-	sl_gate_destroy(&gate);
 }
 
 static void an_open_gate_lets_everybody_go(void **state)
@@ -96,10 +100,8 @@ static void an_open_gate_lets_everybody_go(void **state)
 	sl_gate_open(&gate);
 	for (unsigned i = 0; i < 3; i++) {
 		pthread_join(v[i].thread, NULL);
-		assert_int_equal(v[i].turn, i + 1);
 	}
 	assert_true(sl_gate_take(&gate, 1000, false));
-	sl_gate_destroy(&gate);
 }
 
 static void *come_and_go(void *argument)
@@ -131,8 +133,7 @@ static void many_threads_share_a_gate(void **state)
 		pthread_join(threads[i], NULL);
 	assert_int_equal(atomic_load(&too_many), 0);
 	assert_int_equal(atomic_load(&gate.taken), 0);
-	assert_int_equal(atomic_load(&gate.waiting), 0);
-	sl_gate_destroy(&gate);
+	assert_int_equal(waiting(), 0);
 }
 
 int main(void)

@@ -79,8 +79,7 @@ static void check_all(void)
 {
 	for (int i = 0; i < OPERATIONS; i++)
 		if (phases[i] != ABSENT)
-			assert_int_equal(phases[i],
-			                 look(&operations[i]).holds ? WAITING : RUNNING);
+			assert_int_equal(phases[i], look(&operations[i]).holds ? WAITING : RUNNING);
 }
 
 /* Host order, or stream order, whole or not yet, or what a stream does by itself. */
