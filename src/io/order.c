@@ -32,7 +32,7 @@ void sl_object_destroy(struct sl_object *object)
 	free(object->identity);
 }
 
-/* Then any will do that holds the operation back. */
+/* Where many overlap, the latest of them may cost a look at each: after so many any that holds back will do. */
 #define LOOKS_ENOUGH 64
 
 static struct sluice_op *owner(struct sl_interval *interval)
