@@ -239,6 +239,8 @@ enum sluice_open_flags {
 	                                 * succeeds, at once and whole; until then the name shows
 	                                 * what it showed before. It keeps the owner and group of
 	                                 * the old file as far as the process may give it to them.
+	                                 * After a write, truncate or sync that failed or was
+	                                 * cancelled it never takes the name: sluice_close() fails.
 	                                 * Implies WRITE and CREATE */
 	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
 	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
@@ -294,9 +296,14 @@ SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
 
 /*
  * Waits for the file's operations, commits what REPLACE held back, and closes. Whatever it
- * returns, the handle is gone. It returns the first error that an operation without a handle met,
- * or what committing met; on an error with REPLACE the name shows what it showed before.
- * sluice_last_message() has the sentence.
+ * returns, the handle is gone. It returns the first error that an operation without a handle met and
+ * nobody was told of, or what committing met. sluice_last_message() has the sentence.
+ *
+ * With REPLACE, and of a blob that is being made, nothing is committed on an error, and the name shows what it
+ * showed before. There the error of the first write, sluice_truncate() or sluice_sync() that failed or was
+ * cancelled counts whether or not its handle or sluice_sync() has told it, and even if the same bytes were
+ * written again since. Not so what was refused before it began: a request that sluice_submit() did not take,
+ * or -ENOTSUP and -EPERM of sluice_truncate(). Whoever wants such a file all the same opens it without REPLACE.
  */
 SLUICE_API int sluice_close(sluice_file *file);
 
@@ -334,13 +341,13 @@ SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);
 
 /*
  * Waits until everything that was submitted on this file before is done, then for stable storage,
- * as fsync() does. Returns the first error that an operation without a handle met, once.
+ * as fsync() does. Returns the first error that an operation without a handle met, once. What that means for a file
+ * that was opened with REPLACE is said at sluice_close().
  */
 SLUICE_API int sluice_sync(sluice_file *file);
 
 /*
- * Sets the length of the file, after the operations submitted before that touch what changes, and
- * before those submitted after. Waits.
+ * Sets the length of the file, after all operations submitted before and before those submitted after. Waits.
  */
 SLUICE_API int sluice_truncate(sluice_file *file, uint64_t length);
 

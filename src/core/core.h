@@ -23,7 +23,6 @@
 __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
 /* The text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
-void sl_clear_message(void);
 
 /* ------------------------------------------------------------------------------------- types */
 
@@ -146,6 +145,39 @@ bool sl_queue_closed(struct sl_queue *queue);
 /* Wakes all sleepers, so that they look around. */
 void sl_queue_nudge(struct sl_queue *queue);
 
+/* One that sleeps on a word. */
+struct sl_word_sleeper {
+	struct sl_sleeper sleeper;
+	_Atomic uint32_t woken; /* 1 ends its sleep */
+};
+void sl_word_sleeper_init(struct sl_word_sleeper *sleeper);
+/* Until a push, a nudge, or the close of the queue; not at all if there is work. */
+void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
+/* Whether the queue has work, perhaps; for sl_spin(). */
+bool sl_queue_has_work(void *queue);
+
+/* -------------------------------------------------------------------------------------- gate */
+
+/*
+ * Lets in who takes no more than is free of so many, and then keeps it until it is given back; with nothing taken,
+ * anybody. Those who have to wait are let in in the order in which they came, and nobody passes them.
+ */
+struct sl_gate {
+	_Atomic uint64_t taken, most;
+	_Atomic uint32_t last, served; /* tickets of those who wait in line, from 0 on */
+	_Atomic uint32_t changes;      /* counts what they wait for */
+};
+/* Any thread, as are the next; all of it but most begins as 0. False: it would have had to wait, and was not to. */
+bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait);
+/* Takes whatever there is. */
+static inline void sl_gate_pass(struct sl_gate *gate, uint64_t count)
+{
+	atomic_fetch_add(&gate->taken, count);
+}
+void sl_gate_give(struct sl_gate *gate, uint64_t count);
+/* Nobody waits any more, now and later. */
+void sl_gate_open(struct sl_gate *gate);
+
 /* ------------------------------------------------------------------------------------ thread */
 
 /* A joinable thread with a name of at most 15 characters that blocks all signals. 0 or -errno. */
@@ -194,12 +226,16 @@ void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
 struct sl_interval {
 	struct sl_interval *left, *right;
 	uint64_t start, end; /* start < end */
-	uint64_t last;       /* largest end in this subtree */
+	uint64_t sequence;   /* for sl_intervals_latest(): from 1 on */
+	uint64_t last;       /* largest end in this subtree, */
+	uint64_t oldest;     /* smallest sequence, */
+	uint64_t newest;     /* and largest */
 	uint64_t weight;     /* heap order */
 };
 struct sl_intervals {
 	struct sl_interval *root;
 	uint64_t random;
+	uint64_t looks; /* members that sl_intervals_latest() has looked at: what it costs */
 };
 
 void sl_intervals_insert(struct sl_intervals *set, struct sl_interval *interval);
@@ -207,6 +243,11 @@ void sl_intervals_remove(struct sl_intervals *set, struct sl_interval *interval)
 /* Calls visit for each member that overlaps [start, end), which must not change the set. */
 void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, uint64_t end,
                               void (*visit)(struct sl_interval *, void *), void *argument);
+/* Of the members that overlap at, the one with the largest sequence between after and before, or NULL. Once it
+ * has looked at so many as are enough, it gives the best that it has found, if any: where many overlap, the
+ * largest one may cost a look at each. */
+struct sl_interval *sl_intervals_latest(struct sl_intervals *set, const struct sl_interval *at,
+                                        uint64_t after, uint64_t before, uint64_t enough);
 
 /* --------------------------------------------------------------------------------------- log */
 

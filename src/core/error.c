@@ -28,11 +28,6 @@ const char *sl_error_text(int error)
 	return text ? text : "unknown error";
 }
 
-void sl_clear_message(void)
-{
-	last_message[0] = '\0';
-}
-
 const char *sluice_last_message(void)
 {
 	return last_message;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A treap (Seidel and Aragon, 1996), augmented with the largest end of each subtree. */
+/* A treap (Seidel and Aragon, 1996), augmented with the largest end and the sequences of each subtree. */
 #include "core/core.h"
 
 /* Marsaglia's xorshift64: enough to keep the tree flat. */
@@ -13,19 +13,30 @@ static uint64_t next_random(struct sl_intervals *set)
 	return set->random = x;
 }
 
+static void include(struct sl_interval *node, const struct sl_interval *child)
+{
+	if (!child)
+		return;
+	node->last = SL_MAX(node->last, child->last);
+	node->oldest = SL_MIN(node->oldest, child->oldest);
+	node->newest = SL_MAX(node->newest, child->newest);
+}
+
 static void update(struct sl_interval *node)
 {
 	node->last = node->end;
-	if (node->left)
-		node->last = SL_MAX(node->last, node->left->last);
-	if (node->right)
-		node->last = SL_MAX(node->last, node->right->last);
+	node->oldest = node->newest = node->sequence;
+	include(node, node->left);
+	include(node, node->right);
 }
 
-/* Equal starts are told apart by address, so that removal finds its node. */
+/* Equal starts are told apart by sequence, so that those before one are one side of the tree, and then by
+ * address, so that removal finds its node. */
 static bool before(const struct sl_interval *a, const struct sl_interval *b)
 {
-	return a->start != b->start ? a->start < b->start : (uintptr_t)a < (uintptr_t)b;
+	if (a->start != b->start)
+		return a->start < b->start;
+	return a->sequence != b->sequence ? a->sequence < b->sequence : (uintptr_t)a < (uintptr_t)b;
 }
 
 /* Splits tree into what is before node and what is not. */
@@ -116,4 +127,50 @@ void sl_intervals_overlapping(const struct sl_intervals *set, uint64_t start, ui
                               void (*visit)(struct sl_interval *, void *), void *argument)
 {
 	visit_tree(set->root, start, end, visit, argument);
+}
+
+struct search {
+	const struct sl_interval *at;
+	uint64_t best, before; /* only sequences between them are of use */
+	struct sl_interval *found;
+	uint64_t looks, enough;
+};
+
+/* The most that a subtree can give. */
+static uint64_t promise(const struct sl_interval *tree, const struct search *search)
+{
+	return tree && tree->oldest < search->before ? SL_MIN(tree->newest, search->before - 1) : 0;
+}
+
+static void find_latest(struct sl_interval *tree, struct search *search)
+{
+	bool left_first;
+
+	if (promise(tree, search) <= search->best || tree->last <= search->at->start ||
+	    (search->found && search->looks >= search->enough))
+		return;
+	search->looks++;
+	left_first = promise(tree->left, search) > promise(tree->right, search);
+	if (left_first)
+		find_latest(tree->left, search);
+	if (tree->start < search->at->end) {
+		if (tree->end > search->at->start && tree->sequence < search->before &&
+		    tree->sequence > search->best) {
+			search->best = tree->sequence;
+			search->found = tree;
+		}
+		find_latest(tree->right, search);
+	}
+	if (!left_first)
+		find_latest(tree->left, search);
+}
+
+struct sl_interval *sl_intervals_latest(struct sl_intervals *set, const struct sl_interval *at,
+                                        uint64_t after, uint64_t before, uint64_t enough)
+{
+	struct search search = {.at = at, .best = after, .before = before, .enough = enough};
+
+	find_latest(set->root, &search);
+	set->looks += search.looks;
+	return search.found;
 }

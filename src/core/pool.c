@@ -9,8 +9,7 @@
 #define LOOK_AHEAD 32
 
 struct worker {
-	struct sl_sleeper sleeper;
-	_Atomic uint32_t woken; /* the sleeper's word: 1 ends its sleep, set by wake() */
+	struct sl_word_sleeper sleeper;
 	struct sl_pool *pool;
 	pthread_t thread;
 	bool busy; /* it counts in pool->busy; its own */
@@ -30,39 +29,19 @@ struct sl_pool {
 	struct worker workers[];
 };
 
-static void worker_wake(struct sl_sleeper *sleeper)
-{
-	struct worker *worker = SL_CONTAINER(sleeper, struct worker, sleeper);
-
-	atomic_store(&worker->woken, 1);
-	sl_word_wake(&worker->woken, 1);
-}
-
-static bool has_work(void *argument)
-{
-	struct sl_queue *queue = argument;
-
-	return atomic_load_explicit(&queue->count, memory_order_relaxed);
-}
-
 static void worker_sleep(struct worker *worker)
 {
 	struct sl_queue *queue = &worker->pool->queue;
 
 	if (!atomic_exchange(&worker->pool->spinning, true)) {
-		bool found = sl_spin(&worker->pool->spin, has_work, queue);
+		bool found = sl_spin(&worker->pool->spin, sl_queue_has_work, queue);
 
 		atomic_store(&worker->pool->spinning, false);
 		if (found)
 			return;
 	}
-	atomic_store(&worker->woken, 0);
-	if (!sl_queue_sleep(queue, &worker->sleeper))
-		return;
 	/* Ended by a push, or by sl_pool_stop(). */
-	while (!atomic_load(&worker->woken))
-		sl_word_wait(&worker->woken, 0, SL_FOREVER);
-	sl_queue_awake(queue, &worker->sleeper);
+	sl_word_sleep(queue, &worker->sleeper);
 }
 
 /*
@@ -147,7 +126,7 @@ static int add_worker(struct sl_pool *pool)
 	char full[16];
 	int rc;
 
-	worker->sleeper.wake = worker_wake;
+	sl_word_sleeper_init(&worker->sleeper);
 	worker->pool = pool;
 	snprintf(full, sizeof(full), "%.11s-%u", pool->name, index % 1000);
 	rc = sl_thread_start(&worker->thread, full, worker_run, worker);

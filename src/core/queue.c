@@ -120,6 +120,36 @@ void sl_queue_close(struct sl_queue *queue)
 	pthread_mutex_unlock(&queue->mutex);
 }
 
+bool sl_queue_has_work(void *argument)
+{
+	struct sl_queue *queue = argument;
+
+	return atomic_load_explicit(&queue->count, memory_order_relaxed);
+}
+
+static void wake_word(struct sl_sleeper *sleeper)
+{
+	struct sl_word_sleeper *word = SL_CONTAINER(sleeper, struct sl_word_sleeper, sleeper);
+
+	atomic_store(&word->woken, 1);
+	sl_word_wake(&word->woken, 1);
+}
+
+void sl_word_sleeper_init(struct sl_word_sleeper *sleeper)
+{
+	sleeper->sleeper.wake = wake_word;
+}
+
+void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper)
+{
+	atomic_store(&sleeper->woken, 0);
+	if (!sl_queue_sleep(queue, &sleeper->sleeper))
+		return;
+	while (!atomic_load(&sleeper->woken))
+		sl_word_wait(&sleeper->woken, 0, SL_FOREVER);
+	sl_queue_awake(queue, &sleeper->sleeper);
+}
+
 bool sl_queue_closed(struct sl_queue *queue)
 {
 	bool closed;

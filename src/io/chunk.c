@@ -145,7 +145,9 @@ static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
 #define LARGEST_AUTO (8 * MIB) /* four of them stay in the last cache */
-#define MANY_CHUNKS  256       /* of one operation; more make slots larger */
+/* Of one operation; more make slots larger. With their commands they are half of SL_COMMANDS_MOST, which is
+ * enqueued in one step. */
+#define MANY_CHUNKS 128
 
 /* What the slots of an operation hold when nobody has set it. */
 static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *limits,

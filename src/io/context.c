@@ -269,6 +269,7 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
 	rc = sl_settings_load(config, &ctx->core.settings);
+	atomic_init(&ctx->operations.most, ctx->core.settings.max_operations);
 	if (!rc)
 		rc = check_staging(&ctx->core.settings);
 	if (!rc) {

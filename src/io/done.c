@@ -7,7 +7,7 @@
 
 #include "io/io.h"
 
-int sl_done_init(struct sl_done *done)
+void sl_done_init(struct sl_done *done)
 {
 	pthread_condattr_t attributes;
 
@@ -18,7 +18,6 @@ int sl_done_init(struct sl_done *done)
 	pthread_mutex_init(&done->mutex, NULL);
 	sl_list_init(&done->list);
 	done->fd = -1;
-	return 0;
 }
 
 void sl_done_destroy(struct sl_done *done)

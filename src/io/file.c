@@ -28,7 +28,7 @@ static struct sl_object *find_object(struct sl_list *bucket, const char *identit
 	return NULL;
 }
 
-struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
+static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_backend *backend)
 {
 	char *identity = backend->ops->identity(backend);
 	struct sl_object *object;
@@ -56,7 +56,7 @@ struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backen
 	return object;
 }
 
-void sl_object_release(struct sluice_context *ctx, struct sl_object *object)
+static void object_release(struct sluice_context *ctx, struct sl_object *object)
 {
 	bool last;
 
@@ -157,11 +157,12 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 
 static void file_free(struct sluice_file *file)
 {
-	sl_object_release(file->ctx, file->object);
+	object_release(file->ctx, file->object);
 	if (file->backend)
 		file->backend->ops->close(file->backend);
 	pthread_mutex_destroy(&file->mutex);
-	free(file->locked.message);
+	free(file->locked.untold.message);
+	free(file->locked.failed.message);
 	free(file->uri);
 	free(file);
 }
@@ -182,7 +183,7 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
 	file->flags = flags;
 	file->backend = backend;
 	file->uri = sl_uri_name(name);
-	file->object = file->uri ? sl_object_acquire(ctx, backend) : NULL;
+	file->object = file->uri ? object_acquire(ctx, backend) : NULL;
 	if (!file->object) {
 		file_free(file);
 		return sl_fail(-ENOMEM, "no memory");
@@ -213,29 +214,41 @@ int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_o
 
 /* ------------------------------------------------------------------------------------- close */
 
-void sl_file_keep_error(struct sluice_file *file, int error, const char *message)
+static void keep(struct sl_kept *kept, const struct sluice_op *op)
+{
+	if (kept->error)
+		return;
+	kept->error = (int)op->result;
+	kept->message = op->message ? strdup(op->message) : NULL;
+}
+
+/* A kind of file that never changes its length says so, and lacks nothing. */
+static bool is_refused(const struct sluice_op *op)
+{
+	return op->kind == SL_TRUNCATE && (op->result == -ENOTSUP || op->result == -EPERM);
+}
+
+void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op)
 {
 	pthread_mutex_lock(&file->mutex);
-	if (!file->locked.error) {
-		file->locked.error = error;
-		file->locked.message = message ? strdup(message) : NULL;
-	}
+	if (op->detached)
+		keep(&file->locked.untold, op);
+	if (op->kind != SL_READ && !is_refused(op))
+		keep(&file->locked.failed, op);
 	pthread_mutex_unlock(&file->mutex);
 }
 
 /* The kept error, once, as the thread's message. */
-static int take_error(struct sluice_file *file)
+static int take_error(struct sluice_file *file, struct sl_kept *kept)
 {
 	int error;
 
 	pthread_mutex_lock(&file->mutex);
-	error = file->locked.error;
+	error = kept->error;
 	if (error)
-		sl_fail(error, "%s",
-		        file->locked.message ? file->locked.message : sl_error_text(error));
-	free(file->locked.message);
-	file->locked.message = NULL;
-	file->locked.error = 0;
+		sl_fail(error, "%s", kept->message ? kept->message : sl_error_text(error));
+	free(kept->message);
+	*kept = (struct sl_kept){0};
 	pthread_mutex_unlock(&file->mutex);
 	return error;
 }
@@ -268,6 +281,7 @@ static void forget(struct sluice_file *file)
 
 int sluice_close(sluice_file *file)
 {
+	bool whole;
 	int rc, error;
 
 	if (!file)
@@ -276,9 +290,11 @@ int sluice_close(sluice_file *file)
 	if (rc)
 		return rc;
 	drain(file);
-	error = take_error(file);
-	/* A file that lacks something is not given its name. */
-	if (!error || !(file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none)) {
+	/* A file that lacks something is not given its name, whoever was told of that before. */
+	whole = file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none;
+	error = take_error(file, whole && file->locked.failed.error ? &file->locked.failed
+	                                                            : &file->locked.untold);
+	if (!error || !whole) {
 		rc = file->backend->ops->commit(file->backend);
 		error = error ? error : rc;
 	}
@@ -328,14 +344,13 @@ int sluice_sync(sluice_file *file)
 	if (rc)
 		return rc;
 	/* A barrier over everything: after all that was submitted, while later reads run freely. */
-	rc = sl_op_run(file, SL_SYNC, 0, 0);
-	error = take_error(file);
+	rc = sl_op_run(file, SL_SYNC, 0);
+	error = take_error(file, &file->locked.untold);
 	return error ? error : rc;
 }
 
 int sluice_truncate(sluice_file *file, uint64_t length)
 {
-	int64_t size;
 	int rc;
 
 	if (!file)
@@ -347,7 +362,6 @@ int sluice_truncate(sluice_file *file, uint64_t length)
 		return sl_fail(-EBADF, "'%s' was not opened for writing", file->uri);
 	if (length > INT64_MAX)
 		return sl_fail(-EINVAL, "sluice_truncate: %" PRIu64 " is beyond INT64_MAX", length);
-	size = file->backend->ops->size(file->backend);
-	/* What changes: from the old end or the new one on, whichever comes first. */
-	return sl_op_run(file, SL_TRUNCATE, SL_MIN(length, (uint64_t)SL_MAX(size, 0)), length);
+	/* Over everything: which bytes it changes nobody knows before the truncates ahead of it are over. */
+	return sl_op_run(file, SL_TRUNCATE, length);
 }

@@ -226,9 +226,9 @@ struct sl_object {
 
 	pthread_mutex_t mutex;
 	struct {
-		struct sl_intervals spans[SL_EFFECTS];
-		uint64_t sequence; /* of the last operation that entered */
-	} locked;                  /* guarded by mutex */
+		struct sl_intervals spans[SL_EFFECTS][2]; /* [1]: of operations that are late */
+		uint64_t sequence;                        /* of the last operation that entered */
+	} locked;                                         /* guarded by mutex */
 };
 
 /* One range of an operation in its object. */
@@ -298,9 +298,13 @@ struct sluice_op {
 		struct sl_span *spans;
 		size_t count;
 		enum sl_effect effect;
-		struct sl_list ready; /* the list of those that may start */
-		uint64_t sequence;    /* guarded by object->mutex, as are the next */
-		uint64_t blockers;    /* pairs of spans that hold it back */
+		/* Guarded by object->mutex, as are the next: among the waiters of another, or of those
+		 * that may start. */
+		struct sl_list link;
+		struct sl_list waiters; /* those that look again when it has left */
+		uint64_t sequence;
+		size_t passed; /* spans that nothing holds back any more: the first so many */
+		bool waits;    /* it is a waiter of another */
 		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs a
 		 * thread that calls the driver, or has not been enqueued whole. */
 		bool late;
@@ -357,8 +361,6 @@ void sl_op_withdraw(struct sluice_op *op);
 void sl_op_pump_locked(struct sluice_op *op);
 /* Ends an operation that has no pieces: the engine's reference is gone afterwards. */
 void sl_op_end(struct sluice_op *op);
-/* Publishes the result; the file's and the context's accounts are the caller's. */
-void sl_op_publish(struct sluice_op *op);
 /* Keeps the first error and its sentence, which it frees otherwise. Takes op->mutex. */
 void sl_op_fail(struct sluice_op *op, int error, char *message);
 
@@ -371,10 +373,9 @@ int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
                         const struct sluice_request *r, void (*over)(struct sluice_op *));
 /* Makes an operation that is awaited inside this call: sync or truncate. */
-int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length);
+int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length);
 /* Waits for a place among max_operations. -EAGAIN if the file does not want to. */
 int sl_op_admit(struct sluice_file *file);
-void sl_op_leave(struct sluice_context *ctx);
 
 /* -------------------------------------------------------------------------------------- done */
 
@@ -386,7 +387,7 @@ struct sl_done {
 	int fd; /* eventfd, or -1 */
 };
 
-int sl_done_init(struct sl_done *done);
+void sl_done_init(struct sl_done *done);
 void sl_done_destroy(struct sl_done *done);
 /*
  * Sets SL_OP_DONE and puts the operation into the queue in one step, so that the queue has them in
@@ -399,6 +400,11 @@ void sl_done_forget(struct sluice_op *op);
 /* -------------------------------------------------------------------------------------- file */
 
 #define SL_FILE_CLOSING (1u << 31)
+
+struct sl_kept {
+	int error; /* the first */
+	char *message;
+};
 
 struct sluice_file {
 	struct sluice_context *ctx;
@@ -414,8 +420,9 @@ struct sluice_file {
 
 	pthread_mutex_t mutex;
 	struct {
-		int error; /* the first of an operation without a handle */
-		char *message;
+		struct sl_kept untold; /* of operations without a handle; told once */
+		/* Of all that change the file, told or not: it lacks something. */
+		struct sl_kept failed;
 		/* Operations that wait for the size, and those that it is asked for, or space is reserved
 		 * for, by the task, which is submitted or runs while `asks`. */
 		struct sl_list waiting, asked;
@@ -427,7 +434,8 @@ struct sluice_file {
 /* A file over a backend that the library has made itself, which is the file's then, also on failure. */
 int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
                  struct sl_backend *backend, struct sluice_file **out);
-void sl_file_keep_error(struct sluice_file *file, int error, const char *message);
+/* The operation has failed: what that means to its file. */
+void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op);
 /* An operation of the file is over. The file may be gone afterwards. */
 void sl_file_release(struct sluice_file *file);
 
@@ -439,9 +447,7 @@ struct sluice_context {
 	struct sl_core core;
 	_Atomic uint32_t references; /* the handle's and those of operations */
 
-	_Atomic uint64_t operations;        /* in flight */
-	_Atomic uint32_t operations_left;   /* counts ends while somebody waits for a place */
-	_Atomic uint32_t operations_waited; /* threads that wait for a place */
+	struct sl_gate operations; /* in flight */
 
 	struct sl_done done;
 
@@ -490,7 +496,5 @@ void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what);
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);
 void sl_context_unref(struct sluice_context *ctx);
-struct sl_object *sl_object_acquire(struct sluice_context *ctx, struct sl_backend *backend);
-void sl_object_release(struct sluice_context *ctx, struct sl_object *object);
 
 #endif

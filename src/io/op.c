@@ -66,44 +66,18 @@ void sl_op_unref(struct sluice_op *op)
 int sl_op_admit(struct sluice_file *file)
 {
 	struct sluice_context *ctx = file->ctx;
-	uint64_t most = ctx->core.settings.max_operations;
-	uint64_t now = atomic_load(&ctx->operations);
 
-	for (;;) {
-		uint32_t seen;
-
-		if (now < most) {
-			if (atomic_compare_exchange_weak(&ctx->operations, &now, now + 1))
-				return 0;
-			continue;
-		}
-		if (file->flags & SLUICE_OPEN_NONBLOCK)
-			return sl_fail(-EAGAIN,
-			               "%" PRIu64 " operations are in flight, which is "
-			               "SLUICE_MAX_OPERATIONS",
-			               most);
-		/* Ended by the end of any operation. */
-		atomic_fetch_add(&ctx->operations_waited, 1);
-		seen = atomic_load(&ctx->operations_left);
-		if (atomic_load(&ctx->operations) >= most)
-			sl_word_wait(&ctx->operations_left, seen, SL_FOREVER);
-		atomic_fetch_sub(&ctx->operations_waited, 1);
-		now = atomic_load(&ctx->operations);
-	}
-}
-
-void sl_op_leave(struct sluice_context *ctx)
-{
-	atomic_fetch_sub(&ctx->operations, 1);
-	if (atomic_load(&ctx->operations_waited)) {
-		atomic_fetch_add(&ctx->operations_left, 1);
-		sl_word_wake(&ctx->operations_left, INT_MAX);
-	}
+	/* Its wait is ended by the end of any operation. */
+	if (sl_gate_take(&ctx->operations, 1, !(file->flags & SLUICE_OPEN_NONBLOCK)))
+		return 0;
+	return sl_fail(-EAGAIN,
+	               "%" PRIu64 " operations are in flight, which is SLUICE_MAX_OPERATIONS",
+	               ctx->core.settings.max_operations);
 }
 
 /* --------------------------------------------------------------------------------------- end */
 
-void sl_op_publish(struct sluice_op *op)
+static void publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
 	uint32_t before;
@@ -130,12 +104,12 @@ void sl_op_end(struct sluice_op *op)
 	stored = op->locked.stored;
 	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
 	pthread_mutex_unlock(&op->mutex);
-	if (op->detached && op->result < 0)
-		sl_file_keep_error(file, (int)op->result, op->message);
+	if (op->result < 0)
+		sl_file_keep_error(file, op);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);
-	sl_op_publish(op);
+	publish(op);
 	if (op->over)
 		op->over(op);
 	sl_op_unref(op);
@@ -143,7 +117,7 @@ void sl_op_end(struct sluice_op *op)
 		sl_late_left(ctx);
 	/* The places are given back before others start, so that none of them waits for this one;
 	 * those that start keep the file open themselves. */
-	sl_op_leave(ctx);
+	sl_gate_give(&ctx->operations, 1);
 	sl_file_release(file);
 	sl_op_start_all(&ready);
 }

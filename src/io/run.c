@@ -217,7 +217,6 @@ void sl_op_pump_locked(struct sluice_op *op)
 
 /* ------------------------------------------------------------------------------------- start */
 
-/* What had to be done before the first piece is done. */
 static void proceed(struct sluice_op *op)
 {
 	if (op->staged) {
@@ -382,7 +381,7 @@ static struct sluice_op *take_asked(struct sluice_file *file)
 	pthread_mutex_lock(&file->mutex);
 	link = sl_list_take(&file->locked.asked);
 	if (link) {
-		op = SL_CONTAINER(link, struct sluice_op, order.ready);
+		op = SL_CONTAINER(link, struct sluice_op, order.link);
 		op->preparing = false;
 	}
 	pthread_mutex_unlock(&file->mutex);
@@ -438,7 +437,7 @@ static void prepare(struct sluice_op *op)
 
 	pthread_mutex_lock(&file->mutex);
 	op->preparing = true;
-	sl_list_append(&file->locked.waiting, &op->order.ready);
+	sl_list_append(&file->locked.waiting, &op->order.link);
 	submit = !file->locked.asks;
 	file->locked.asks = true;
 	/* With the mutex: afterwards the operation may be over, and the file closed. */
@@ -464,7 +463,7 @@ void sl_op_withdraw(struct sluice_op *op)
 	prepares = op->preparing;
 	op->preparing = false;
 	if (prepares)
-		sl_list_remove(&op->order.ready);
+		sl_list_remove(&op->order.link);
 	pthread_mutex_unlock(&file->mutex);
 	if (prepares) {
 		plan(op, -1);
@@ -516,6 +515,6 @@ void sl_op_start_all(struct sl_list *ready)
 	}
 	starting = ready;
 	while ((link = sl_list_take(ready)))
-		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.ready));
+		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.link));
 	starting = NULL;
 }

@@ -264,7 +264,7 @@ void sl_staged_start(struct sluice_op *op)
 	}
 	/* With the mutex, so that a cancel finds the ask, or keeps it from being made. Then nobody ends the
 	 * operation while it asks, unless the ask is withdrawn. */
-	now = sl_slots_take(staged->staging, &staged->ask);
+	now = sl_slots_take(staged->staging, &staged->ask, true);
 	pthread_mutex_unlock(&op->mutex);
 	if (now)
 		begin(staged);

@@ -13,7 +13,9 @@
 
 #define COMMANDS_AT_ONCE 64
 #define CHUNKS_AT_ONCE   32
-/* What fits is enqueued in one step; of the rest little at a time, so that the device is never idle. */
+/* What fits into half of the bound is enqueued in one step, so that two operations on two streams find room beside
+ * each other; of the rest little at a time, so that the device is never idle. */
+#define FIRST_WINDOW (SL_COMMANDS_MOST / 2)
 #define LATER_WINDOW (SL_COMMANDS_MOST / 8)
 
 /* --------------------------------------------------------------------------- what it waits for */
@@ -31,14 +33,14 @@ static void granted(struct sl_ask *ask)
 static int take_slots(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
+	bool wait = !(op->file->flags & SLUICE_OPEN_NONBLOCK);
 	_Atomic uint32_t word = 0;
 
 	staged->ask.granted = granted;
 	staged->ask.word = &word;
-	if (op->file->flags & SLUICE_OPEN_NONBLOCK) {
-		if (!sl_slots_try(staged->staging, &staged->ask))
+	if (!sl_slots_take(staged->staging, &staged->ask, wait)) {
+		if (!wait)
 			return sl_fail(-EAGAIN, "all of SLUICE_STAGING_BYTES is in use");
-	} else if (!sl_slots_take(staged->staging, &staged->ask)) {
 		/* Ended by the operations that have the slots, which need nothing of this thread. */
 		while (!atomic_load(&word))
 			sl_word_wait(&word, 0, SL_FOREVER);
@@ -151,6 +153,7 @@ static bool is_full(const struct batch *batch)
 struct window {
 	uint64_t chunks;
 	unsigned commands;
+	bool more; /* than these */
 };
 
 /* At most so many commands, but for the first chunk; or all of them, to see whether that is too much. */
@@ -158,14 +161,15 @@ static struct window next_window(const struct sl_staged *staged, unsigned most, 
 {
 	struct sl_chunks walk = staged->enqueued;
 	struct sl_chunk chunk;
-	struct window window = {0, 0};
+	struct window window = {0};
 
 	if (staged->way == SL_WAY_DIRECT)
-		return (struct window){2, 3};
+		return (struct window){2, 3, false};
 	if (staged->way == SL_WAY_DEVICE)
-		return (struct window){1, staged->transfer_count * SL_TRANSFER_COMMANDS + 1};
+		return (struct window){1, staged->transfer_count * SL_TRANSFER_COMMANDS + 1, false};
 	while (sl_chunk_next(&walk, &chunk)) {
-		if (!all && window.chunks && window.commands + chunk.segments + 2 > most)
+		window.more = !all && window.chunks && window.commands + chunk.segments + 2 > most;
+		if (window.more)
 			break;
 		window.chunks++;
 		window.commands += chunk.segments + 2;
@@ -326,23 +330,10 @@ static int first_window(struct sluice_op *op, struct window *window)
 {
 	bool all = op->file->flags & SLUICE_OPEN_NONBLOCK;
 
-	*window = next_window(op->staged, SL_COMMANDS_MOST, all);
+	*window = next_window(op->staged, FIRST_WINDOW, all);
 	if (all && window->commands > SL_COMMANDS_MOST)
 		return sl_fail(-E2BIG, "the operation is more than a device's queue takes at once");
 	return 0;
-}
-
-static bool has_more(const struct sl_staged *staged, const struct window *window)
-{
-	struct sl_chunks walk = staged->enqueued;
-	struct sl_chunk chunk;
-	uint64_t chunks = 0;
-
-	if (staged->way != SL_WAY_STREAM)
-		return false;
-	while (chunks <= window->chunks && sl_chunk_next(&walk, &chunk))
-		chunks++;
-	return chunks > window->chunks;
 }
 
 int sl_stream_enter(struct sluice_op *op, sluice_op **out)
@@ -363,7 +354,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
-	late = has_more(staged, &window);
+	late = window.more;
 	op->order.late |= late;
 	/* Before its place, from which on others may start it: what it has entered can be filled. */
 	enter_window(op, &window);

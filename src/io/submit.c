@@ -132,7 +132,7 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	if (rc) {
 		if (op)
 			sl_op_unref(op);
-		sl_op_leave(file->ctx);
+		sl_gate_give(&file->ctx->operations, 1);
 	}
 	return rc;
 }
@@ -149,7 +149,7 @@ static int submit(struct sluice_file *file, const struct sluice_request *r, slui
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
                  void (*over)(struct sluice_op *))
 {
-	atomic_fetch_add(&file->ctx->operations, 1);
+	sl_gate_pass(&file->ctx->operations, 1);
 	return submit_admitted(file, r, over, NULL);
 }
 
@@ -165,7 +165,7 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 		rc = sl_staged_new(op, staging, SL_WAY_HOST, NULL);
 	}
 	if (!rc) {
-		atomic_fetch_add(&file->ctx->operations, 1);
+		sl_gate_pass(&file->ctx->operations, 1);
 		return enter(file, op, NULL);
 	}
 	if (op)
@@ -281,7 +281,7 @@ static bool is_done(void *argument)
 	return atomic_load_explicit(&op->state, memory_order_acquire) & SL_OP_DONE;
 }
 
-/* Ended by sl_op_publish(), or by the deadline. */
+/* Ended by sl_op_end(), or by the deadline. */
 static bool wait_until_done(struct sluice_op *op, int64_t deadline)
 {
 	uint32_t state = atomic_load(&op->state);
@@ -426,7 +426,7 @@ void sluice_op_free(sluice_op *op)
 	sl_op_unref(op);
 }
 
-int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64_t length)
+int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length)
 {
 	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
 	struct sluice_op *handle = NULL;
@@ -437,15 +437,14 @@ int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t from, uint64
 	op->length = length;
 	op->order.spans = &op->one_span;
 	op->order.count = 1;
-	op->one_span.interval.start = from;
 	op->one_span.interval.end = UINT64_MAX;
 	op->one_span.op = op;
 	op->done.reported = true;
-	atomic_fetch_add(&file->ctx->operations, 1);
+	sl_gate_pass(&file->ctx->operations, 1);
 	rc = enter(file, op, &handle);
 	if (rc) {
 		sl_op_unref(op);
-		sl_op_leave(file->ctx);
+		sl_gate_give(&file->ctx->operations, 1);
 		return rc;
 	}
 	rc = (int)sluice_wait(handle, -1);

@@ -14,14 +14,6 @@
 #define NAP_NS           50000
 #define ASK_NS           100000000 /* between two questions whether the device is still there */
 
-static void copier_wake(struct sl_sleeper *sleeper)
-{
-	struct sl_copier *copier = SL_CONTAINER(sleeper, struct sl_copier, sleeper);
-
-	atomic_store(&copier->woken, 1);
-	sl_word_wake(&copier->woken, 1);
-}
-
 /* ------------------------------------------------------------------------------------- lanes */
 
 /* Gives the copies of one chunk to the stream, and the event behind them. */
@@ -168,31 +160,9 @@ static bool take_new(struct sl_copier *copier)
 	return any;
 }
 
-static bool has_work(void *argument)
-{
-	struct sl_queue *queue = argument;
-
-	return atomic_load_explicit(&queue->count, memory_order_relaxed);
-}
-
 static bool in_flight(const struct sl_copier *copier)
 {
 	return copier->lanes[0].count || copier->lanes[1].count || !sl_list_empty(&copier->drains);
-}
-
-static void copier_sleep(struct sl_staging *staging)
-{
-	struct sl_copier *copier = &staging->copier;
-
-	if (sl_spin(&copier->spin, has_work, &copier->queue))
-		return;
-	atomic_store(&copier->woken, 0);
-	if (!sl_queue_sleep(&copier->queue, &copier->sleeper))
-		return;
-	/* Ended by a push, by the doorbell's suspicion, or by sl_copier_stop(). */
-	while (!atomic_load(&copier->woken))
-		sl_word_wait(&copier->woken, 0, SL_FOREVER);
-	sl_queue_awake(&copier->queue, &copier->sleeper);
 }
 
 /* What is lost stays so: a call that failed once for another reason says nothing. */
@@ -237,7 +207,9 @@ static void *copier_run(void *argument)
 		} else if (!any) {
 			if (sl_queue_closed(&copier->queue))
 				return NULL;
-			copier_sleep(staging);
+			/* Ended by a push, by the doorbell's suspicion, or by sl_copier_stop(). */
+			if (!sl_spin(&copier->spin, sl_queue_has_work, &copier->queue))
+				sl_word_sleep(&copier->queue, &copier->sleeper);
 		}
 	}
 }
@@ -282,7 +254,7 @@ int sl_copier_start(struct sl_staging *staging)
 	int rc;
 
 	sl_queue_init(&copier->queue);
-	copier->sleeper.wake = copier_wake;
+	sl_word_sleeper_init(&copier->sleeper);
 	sl_list_init(&copier->drains);
 	for (unsigned i = 0; i < 2; i++)
 		sl_list_init(&copier->lanes[i].waiting);

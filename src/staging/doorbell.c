@@ -10,9 +10,12 @@
 
 #include "staging/room.h"
 
-#define SPIN_NS      1000000 /* longer than a copy takes; naps take longer than they say */
-#define LEAST_NAP    20000
-#define MOST_NAP     1000000
+#define SPIN_NS   1000000 /* longer than a copy takes; naps take longer than they say */
+#define LEAST_NAP 20000
+#define MOST_NAP  1000000
+/* Naps take up to a hundredth of the time in which nothing has moved: who waits that long does not see it. */
+#define LONG_NS      INT64_C(1000000000)
+#define LONG_NAP     10000000
 #define SUSPECT_NS   INT64_C(500000000)
 #define SEEN_AT_ONCE 64
 
@@ -57,8 +60,9 @@ void sl_bell_leave(struct sl_ring *ring)
 	pthread_mutex_unlock(&bell->mutex);
 }
 
-/* The rings whose words have moved, or all of them; held. The mutex is held. */
-static unsigned collect(struct sl_bell *bell, bool all, struct sl_ring **out)
+/* The rings whose words have moved, and those that are to be told that the device is lost, which is done once: what
+ * ends them then is the end of their pieces. They are held. The mutex is held. */
+static unsigned collect(struct sl_bell *bell, bool lost, struct sl_ring **out)
 {
 	unsigned count = 0;
 
@@ -66,9 +70,10 @@ static unsigned collect(struct sl_bell *bell, bool all, struct sl_ring **out)
 		struct sl_ring *ring = SL_CONTAINER(link, struct sl_ring, link);
 		uint32_t sum = sum_of(ring);
 
-		if (sum == ring->seen && !all)
+		if (sum == ring->seen && (!lost || ring->told))
 			continue;
 		ring->seen = sum;
+		ring->told = lost;
 		ring->hold(ring);
 		out[count++] = ring;
 		if (count == SEEN_AT_ONCE)
@@ -122,7 +127,7 @@ static void *bell_run(void *argument)
 		}
 		if (sl_staging_lost(staging)) {
 			sl_slots_refuse(staging);
-			sl_commands_wake(staging);
+			sl_gate_open(&staging->commands);
 		}
 		idle = sl_now() - last;
 		if (count) {
@@ -136,7 +141,7 @@ static void *bell_run(void *argument)
 				suspect(staging);
 			}
 			nap(bell, pause);
-			pause = SL_MIN(pause * 2, MOST_NAP);
+			pause = SL_MIN(pause * 2, idle > LONG_NS ? LONG_NAP : MOST_NAP);
 		}
 		pthread_mutex_lock(&bell->mutex);
 	}

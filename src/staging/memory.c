@@ -148,6 +148,7 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 		return sl_fail(-ENOMEM, "no memory");
 	staging->device = device;
 	pthread_mutex_init(&staging->mutex, NULL);
+	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
 	for (unsigned part = 0; part < SL_PARTS_OF; part++)
 		sl_list_init(&staging->locked.asks[part]);
 	sl_cache_start(staging);

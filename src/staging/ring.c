@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The turns of the slots. tests/model/ring.pml is the same as a model, and is checked. */
-#include <limits.h>
-
 #include "staging/room.h"
 
 /* Turns are compared as what they are apart, so that they may wrap. */
@@ -102,43 +100,12 @@ void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command
 
 bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait)
 {
-	uint32_t now = atomic_load(&staging->commands);
-
-	for (;;) {
-		uint32_t seen;
-
-		/* With nothing in flight the largest chunk goes. */
-		if (!now || now + count <= SL_COMMANDS_MOST || sl_staging_lost(staging)) {
-			if (atomic_compare_exchange_weak(&staging->commands, &now, now + count))
-				return true;
-			continue;
-		}
-		if (!wait)
-			return false;
-		/* Ended by sl_commands_give(): what is in flight needs nothing of this thread. Of a lost
-		 * device nothing comes back while this thread has more to give it. */
-		atomic_fetch_add(&staging->commands_waited, 1);
-		seen = atomic_load(&staging->commands_left);
-		now = atomic_load(&staging->commands);
-		if (now && now + count > SL_COMMANDS_MOST && !sl_staging_lost(staging))
-			sl_word_wait(&staging->commands_left, seen, SL_FOREVER);
-		atomic_fetch_sub(&staging->commands_waited, 1);
-		now = atomic_load(&staging->commands);
-	}
-}
-
-void sl_commands_wake(struct sl_staging *staging)
-{
-	if (atomic_load(&staging->commands_waited)) {
-		atomic_fetch_add(&staging->commands_left, 1);
-		sl_word_wake(&staging->commands_left, INT_MAX);
-	}
+	/* What is in flight needs nothing of this thread, and so comes back. */
+	return sl_gate_take(&staging->commands, count, wait);
 }
 
 void sl_commands_give(struct sl_staging *staging, unsigned count)
 {
-	if (!count)
-		return;
-	atomic_fetch_sub(&staging->commands, count);
-	sl_commands_wake(staging);
+	if (count)
+		sl_gate_give(&staging->commands, count);
 }

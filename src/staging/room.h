@@ -32,8 +32,6 @@ struct sl_words {
 
 /* Grants nothing to those who ask for slots of a lost device. */
 void sl_slots_refuse(struct sl_staging *staging);
-/* Has those who wait for room in the device's queue look again. */
-void sl_commands_wake(struct sl_staging *staging);
 
 /* Watches the words of the device. */
 struct sl_bell {
@@ -56,8 +54,7 @@ void sl_bell_stop(struct sl_staging *staging);
 #define SL_COPIES_MOST 32 /* in flight in each direction */
 struct sl_copier {
 	struct sl_queue queue;
-	struct sl_sleeper sleeper;
-	_Atomic uint32_t woken; /* the sleeper's word: 1 ends its sleep */
+	struct sl_word_sleeper sleeper;
 	struct lane {
 		sluice_stream stream;
 		sluice_event events[SL_COPIES_MOST];
@@ -94,9 +91,7 @@ struct sl_staging {
 		size_t lost;                      /* slots that did not come back */
 	} locked;                                 /* guarded by mutex */
 
-	_Atomic uint32_t commands;        /* in flight */
-	_Atomic uint32_t commands_left;   /* counts returns while somebody waits */
-	_Atomic uint32_t commands_waited; /* threads that wait */
+	struct sl_gate commands; /* in flight; open once the device is lost */
 
 	_Atomic uint64_t expected; /* bytes that are still to be put into slots */
 	uint64_t caches;           /* bytes that the cores may have to themselves, or 0; fixed */

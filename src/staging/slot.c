@@ -51,7 +51,7 @@ static bool grant(struct sl_staging *staging, struct sl_ask *ask)
 	return ask->refused;
 }
 
-static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
+bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool wait)
 {
 	struct sl_list *asks = &staging->locked.asks[ask->part];
 	bool granted;
@@ -59,21 +59,11 @@ static bool take(struct sl_staging *staging, struct sl_ask *ask, bool queue)
 	pthread_mutex_lock(&staging->mutex);
 	ask->refused = ask->part == SL_PART_STREAM && sl_staging_lost(staging);
 	granted = ask->refused || (sl_list_empty(asks) && grant(staging, ask));
-	ask->waiting = !granted && queue;
+	ask->waiting = !granted && wait;
 	if (ask->waiting)
 		sl_list_append(asks, &ask->link);
 	pthread_mutex_unlock(&staging->mutex);
 	return granted;
-}
-
-bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask)
-{
-	return take(staging, ask, true);
-}
-
-bool sl_slots_try(struct sl_staging *staging, struct sl_ask *ask)
-{
-	return take(staging, ask, false);
 }
 
 /* Moves those whose turn has come to granted; the mutex is held. */

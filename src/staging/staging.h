@@ -74,10 +74,8 @@ struct sl_ask {
 	bool waiting;
 	bool refused; /* granted, and there will be none: the device, or so much memory, is lost */
 };
-/* True: granted now; granted() is not called. False: it will be. */
-bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask);
-/* The same, or nothing. */
-bool sl_slots_try(struct sl_staging *staging, struct sl_ask *ask);
+/* True: granted now; granted() is not called. False: it will be; or it was not to wait, and there is no ask. */
+bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool wait);
 /* True: the ask was waiting, and is not granted any more. */
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_ask *ask);
 void sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_slot *slots,
@@ -112,8 +110,9 @@ struct sl_ring {
 	void (*hold)(
 		struct sl_ring *); /* with the doorbell's mutex: keeps the ring until release() */
 	void (*release)(struct sl_ring *);
-	struct sl_list link; /* guarded by the doorbell's mutex, as is seen */
+	struct sl_list link; /* guarded by the doorbell's mutex, as are the next */
 	uint32_t seen;
+	bool told; /* that the device is lost */
 };
 
 /* Turns for so many more chunks, which are never taken back. Before anything is enqueued. */
@@ -137,8 +136,8 @@ void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command
 
 /* Commands in flight on the device, for this context: a bound well below what a channel holds. */
 #define SL_COMMANDS_MOST 768
-/* Waits until so many more may be enqueued; not longer than others are in flight. False: it would wait,
- * and was not to. */
+/* Waits until so many more may be enqueued, first come, first served; not longer than others are in flight. False:
+ * it would wait, and was not to. */
 bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait);
 void sl_commands_give(struct sl_staging *staging, unsigned count);
 

@@ -130,7 +130,7 @@ static void the_array_of_a_call_may_go_at_once(void **state)
 	struct sluice_config *config = malloc(sizeof(*config));
 	char *backend = strdup(row->config.backend ? row->config.backend : "auto");
 	sluice_context *ctx = NULL;
-	sluice_file *file = NULL;
+	sluice_file *file = NULL, *failing = NULL;
 
 	*config = row_config();
 	config->backend = backend;
@@ -141,10 +141,12 @@ static void the_array_of_a_call_may_go_at_once(void **state)
 	*o = (struct sluice_open_options)SLUICE_OPEN_OPTIONS_INIT;
 	o->flags = SLUICE_OPEN_REPLACE;
 	assert_ok(sluice_open(ctx, uri, o, &file));
+	assert_ok(sluice_open(ctx, uri, o, &failing));
 	memset(uri, 'x', strlen(uri));
 	free(uri);
 	free(o);
-	assert_fails(start_write(file, NOWHERE, 100, 0), EFAULT);
+	assert_fails(start_write(failing, NOWHERE, 100, 0), EFAULT);
+	assert_refused(sluice_close(failing), EFAULT, "uri");
 	assert_write(file, "done", 4, 0);
 	assert_ok(sluice_close(file));
 	assert_file_is(path, "done", 4);

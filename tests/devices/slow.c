@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Storage that takes its time: streams that wait for it, and others beside them. */
+#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -126,6 +127,167 @@ static void streams_that_do_not_wait_go_on_beside_storage_that_stands_still(void
 	stream_free(free_one);
 }
 
+struct submission {
+	pthread_t thread;
+	sluice_file *file;
+	void *memory;
+	size_t n;
+	sluice_stream stream;
+	sluice_op *op;
+	int result;
+	_Atomic bool returned;
+};
+
+static void *submit(void *argument)
+{
+	struct submission *s = argument;
+
+	s->result = sluice_read_on(s->file, s->memory, s->n, 0, s->stream, &s->op);
+	atomic_store(&s->returned, true);
+	return NULL;
+}
+
+/* As many commands as a device takes at once, beside a few that stay: they need not be its only ones. */
+static void a_large_submission_goes_beside_a_stream_that_stands(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "large");
+	struct submission s = {.n = 256 * 4 * KIB};
+	struct sluice_config c = row_config();
+	sluice_stream held = stream_new(0);
+	void *memory = device_new(0, 4 * KIB);
+	struct gpu_hold h;
+	sluice_op *op;
+	bool returned;
+
+	c.piece_bytes = c.slot_bytes = 4 * KIB;
+	c.slots = 4;
+	c.staging_bytes = MIB;
+	fixture_config(f, &c);
+	s.memory = device_new(0, s.n);
+	s.stream = stream_new(0);
+	file_make(path, s.n, 1);
+	warm_up(f, 0);
+	s.file = open_read(f->ctx, path);
+	hold_begin(&h, 0, held);
+	op = start_read_on(s.file, memory, 4 * KIB, 0, held);
+	assert_int_equal(pthread_create(&s.thread, NULL, submit, &s), 0);
+	for (int i = 0; i < 5000 && !atomic_load(&s.returned); i++)
+		sleep_ms(1);
+	returned = atomic_load(&s.returned);
+	hold_end(&h);
+	pthread_join(s.thread, NULL);
+	assert_true(returned);
+	assert_ok(s.result);
+	assert_moves(s.op, s.n);
+	assert_moves(op, 4 * KIB);
+	assert_device(s.memory, s.n, 0, 1);
+	assert_ok(sluice_close(s.file));
+	device_free(s.memory);
+	device_free(memory);
+	stream_free(s.stream);
+	stream_free(held);
+}
+
+static double processor_ms(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
+}
+
+static void a_lost_device_costs_no_processor_while_storage_stands_still(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "lost");
+	void *memory = device_new(0, MIB);
+	sluice_stream stream = stream_new(0);
+	sluice_file *file;
+	sluice_op *op;
+	double used;
+
+	file_make(path, MIB, 1);
+	make_room(f);
+	file = open_read(f->ctx, path);
+	gate_close(NULL);
+	op = start_read_on(file, memory, MIB, 0, stream);
+	assert_true(gate_holds(1));
+	sluice_emulated_lose(0, 1);
+	sleep_ms(1000);
+	used = processor_ms();
+	sleep_ms(400);
+	used = processor_ms() - used;
+	gate_open();
+	assert_fails(op, EIO);
+	assert_true(used < 60);
+	gate_reset();
+	assert_ok(sluice_close(file));
+	assert_ok(sluice_context_free(f->ctx));
+	sluice_emulated_lose(0, 0);
+	assert_ok(sluice_context_new(&row->config, &f->ctx));
+	device_free(memory);
+	stream_free(stream);
+}
+
+/* Times that the doorbells of all contexts went to sleep. */
+static unsigned bell_naps(void)
+{
+	char path[320], line[256];
+	unsigned sum = 0, naps;
+	struct dirent *task;
+	DIR *tasks = opendir("/proc/self/task");
+
+	assert_non_null(tasks);
+	while ((task = readdir(tasks))) {
+		bool bell = false;
+		FILE *status;
+
+		snprintf(path, sizeof(path), "/proc/self/task/%s/status", task->d_name);
+		status = fopen(path, "r");
+		while (status && fgets(line, sizeof(line), status)) {
+			bell |= !strcmp(line, "Name:\tsluice-bell\n");
+			if (bell && sscanf(line, "voluntary_ctxt_switches: %u", &naps) == 1)
+				sum += naps;
+		}
+		if (status)
+			fclose(status);
+	}
+	closedir(tasks);
+	return sum;
+}
+
+static void the_doorbell_looks_seldom_when_nothing_moves_for_long(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "idle");
+	void *memory = device_new(0, 4 * KIB);
+	sluice_stream stream = stream_new(0), other = stream_new(0);
+	sluice_file *file;
+	struct gpu_hold h;
+	sluice_op *op;
+	unsigned naps;
+
+	file_make(path, 4 * KIB, 1);
+	make_room(f);
+	file = open_read(f->ctx, path);
+	hold_begin(&h, 0, stream);
+	op = start_read_on(file, memory, 4 * KIB, 0, stream);
+	sleep_ms(1100);
+	naps = bell_naps();
+	sleep_ms(400);
+	naps = bell_naps() - naps;
+	assert_in_range(naps, 1, 100);
+	/* A new ring wakes it. */
+	assert_moves(start_read_on(file, memory, 4 * KIB, 0, other), 4 * KIB);
+	hold_end(&h);
+	assert_moves(op, 4 * KIB);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+	stream_free(stream);
+	stream_free(other);
+}
+
 #define NO_GATE "what a server sends passes no gate; see latency in tests/http"
 
 int group_slow(void)
@@ -134,6 +296,12 @@ int group_slow(void)
 		local_test(many_streams_wait_for_slow_storage, NO_GATE),
 		local_test(streams_that_do_not_wait_go_on_beside_storage_that_stands_still,
 	                   NO_GATE),
+		local_test(a_large_submission_goes_beside_a_stream_that_stands,
+	                   "a local file is used"),
+		emulated_test(a_lost_device_costs_no_processor_while_storage_stands_still,
+	                      "a real device is not to be lost on purpose"),
+		local_test(the_doorbell_looks_seldom_when_nothing_moves_for_long,
+	                   "a local file is used"),
 	};
 
 	return run_group("slow", tests, COUNT_OF(tests));

@@ -47,11 +47,11 @@ static void print_op(struct sluice_op *op)
 	bool locked = !pthread_mutex_trylock(&op->mutex);
 	struct sl_staged *staged = op->staged;
 
-	printf("    %s%zu bytes moved, %u pieces in flight%s%s%s, error %d, %llu blockers\n",
+	printf("    %s%zu bytes moved, %u pieces in flight%s%s%s, error %d%s\n",
 	       locked ? "" : "(its lock is held) ", (size_t)op->locked.moved, op->locked.in_flight,
 	       op->locked.stopped ? ", stopped" : "", op->locked.over ? ", over" : "",
 	       op->locked.pumping ? ", pumping" : "", op->locked.error,
-	       (unsigned long long)op->order.blockers);
+	       op->order.waits ? ", waits for an earlier one" : "");
 	if (staged)
 		printf("    %s%s%s%s%u copies, %u commands, next chunk %llu\n",
 		       staged->locked.started ? "started, " : "",

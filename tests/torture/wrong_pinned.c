@@ -11,7 +11,6 @@
 
 __typeof__(sl_slots_give) __real_sl_slots_give, __wrap_sl_slots_give;
 __typeof__(sl_slots_take) __real_sl_slots_take, __wrap_sl_slots_take;
-__typeof__(sl_slots_try) __real_sl_slots_try, __wrap_sl_slots_try;
 
 const char *const wrong = "pinned memory made on demand";
 
@@ -95,27 +94,19 @@ static void granted(struct sl_ask *ask)
 	pin->granted(ask);
 }
 
-bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask)
+bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool wait)
 {
 	struct pin *pin = pin_new(staging, ask);
 
 	pin->granted = ask->granted;
-	ask->granted = granted;
-	if (!__real_sl_slots_take(staging, ask))
-		return false;
-	use_pin(pin);
-	return true;
-}
-
-bool __wrap_sl_slots_try(struct sl_staging *staging, struct sl_ask *ask)
-{
-	struct pin *pin = pin_new(staging, ask);
-
-	if (__real_sl_slots_try(staging, ask)) {
+	if (wait)
+		ask->granted = granted;
+	if (__real_sl_slots_take(staging, ask, wait)) {
 		use_pin(pin);
 		return true;
 	}
-	pin_free(staging, pin_of(ask->slots, true));
+	if (!wait)
+		pin_free(staging, pin_of(ask->slots, true));
 	return false;
 }
 

@@ -29,6 +29,28 @@ static void check_against_a_scan(struct sl_intervals *set, struct sl_interval *m
 	}
 }
 
+/* enough: 1, any of them will do. */
+static void check_latest(struct sl_intervals *set, struct sl_interval *members, const bool *inside,
+                         const struct sl_interval *at, uint64_t enough, uint64_t *seed)
+{
+	uint64_t after = unit_random(seed) % ROUNDS, before = after + unit_random(seed) % ROUNDS;
+	struct sl_interval *found, *latest = NULL;
+
+	for (int i = 0; i < MEMBERS; i++)
+		if (inside[i] && members[i].start < at->end && members[i].end > at->start &&
+		    members[i].sequence > after && members[i].sequence < before &&
+		    (!latest || latest->sequence < members[i].sequence))
+			latest = &members[i];
+	found = sl_intervals_latest(set, at, after, before, enough);
+	if (enough > 1 || !latest) {
+		assert_ptr_equal(found, latest);
+		return;
+	}
+	assert_true(found && inside[found - members]);
+	assert_true(found->start < at->end && found->end > at->start);
+	assert_true(found->sequence > after && found->sequence < before);
+}
+
 static void overlapping_members_are_found_once_and_no_others(void **state)
 {
 	static struct sl_interval members[MEMBERS];
@@ -40,18 +62,22 @@ static void overlapping_members_are_found_once_and_no_others(void **state)
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned i = unit_random(&seed) % MEMBERS;
 		uint64_t start = unit_random(&seed) % 1000;
+		struct sl_interval at;
 
 		if (inside[i]) {
 			sl_intervals_remove(&set, &members[i]);
 		} else {
 			members[i].start = start;
 			members[i].end = start + 1 + unit_random(&seed) % 50;
+			members[i].sequence = round + 1;
 			sl_intervals_insert(&set, &members[i]);
 		}
 		inside[i] = !inside[i];
 		start = unit_random(&seed) % 1000;
-		check_against_a_scan(&set, members, inside, start,
-		                     start + 1 + unit_random(&seed) % 100);
+		at.start = start;
+		at.end = start + 1 + unit_random(&seed) % 100;
+		check_against_a_scan(&set, members, inside, at.start, at.end);
+		check_latest(&set, members, inside, &at, round % 3 ? UINT64_MAX : 1, &seed);
 	}
 }
 

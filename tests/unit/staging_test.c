@@ -113,16 +113,16 @@ static void slots_are_given_first_come_first_served(void **state)
 
 	(void)state;
 	grants = 0;
-	assert_true(sl_slots_take(staging, &first));
-	assert_false(sl_slots_take(staging, &large));
+	assert_true(sl_slots_take(staging, &first, true));
+	assert_false(sl_slots_take(staging, &large, true));
 	/* There is room for it, but not before the one that asked before. */
-	assert_false(sl_slots_try(staging, &small));
-	assert_false(sl_slots_take(staging, &small));
+	assert_false(sl_slots_take(staging, &small, false));
+	assert_false(sl_slots_take(staging, &small, true));
 	assert_true(sl_slots_withdraw(staging, &large));
 	assert_int_equal(grants, 1);
 	assert_false(sl_slots_withdraw(staging, &small));
 	sl_slots_give(staging, SL_PART_STREAM, c, 1);
-	assert_false(sl_slots_take(staging, &large));
+	assert_false(sl_slots_take(staging, &large, true));
 	sl_slots_give(staging, SL_PART_STREAM, a, 1);
 	assert_int_equal(grants, 2);
 	sl_slots_give(staging, SL_PART_STREAM, b, 1);
@@ -151,7 +151,7 @@ static void turns_go_on_across_the_wrap_in_both_directions(void **state)
 		struct sl_ring ring = {
 			.staging = staging, .write = round % 2, .count = 3, .slots = slots};
 
-		assert_true(sl_slots_take(staging, &ask));
+		assert_true(sl_slots_take(staging, &ask, true));
 		sl_ring_enter(&ring, 10);
 		for (uint64_t chunk = 0; chunk < 10; chunk++) {
 			assert_int_equal(sl_ring_ready(&ring, chunk), !ring.write);
@@ -194,7 +194,7 @@ static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **
 		struct sl_ring ring = {
 			.staging = staging, .write = round % 2, .count = 2, .slots = slots};
 
-		assert_true(sl_slots_take(staging, &ask));
+		assert_true(sl_slots_take(staging, &ask, true));
 		sl_ring_enter(&ring, 7);
 		enqueued = 7;
 		if (round % 3) {
