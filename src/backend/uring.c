@@ -146,14 +146,16 @@ static void enter_kernel(struct reactor *reactor, bool sleep)
 	}
 }
 
-/* Whether there is something to submit or to reap. */
+/* Whether there is something to reap, or to submit: at full depth the queue has to wait. */
 static bool has_work(void *argument)
 {
 	struct reactor *reactor = argument;
+	struct sl_uring *uring = reactor->uring;
 	unsigned flags = IO_URING_READ_ONCE(*reactor->ring.sq.kflags);
 
-	return atomic_load_explicit(&reactor->uring->queue.count, memory_order_relaxed) ||
-	       flags & IORING_SQ_TASKRUN || io_uring_cq_ready(&reactor->ring);
+	return flags & IORING_SQ_TASKRUN || io_uring_cq_ready(&reactor->ring) ||
+	       (reactor->in_flight < uring->depth &&
+	        atomic_load_explicit(&uring->queue.count, memory_order_relaxed));
 }
 
 static void serve(struct reactor *reactor)
