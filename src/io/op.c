@@ -103,7 +103,7 @@ void sl_op_leave(struct sluice_context *ctx)
 
 /* --------------------------------------------------------------------------------------- end */
 
-void sl_op_publish(struct sluice_op *op)
+static void publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
 	uint32_t before;
@@ -135,7 +135,7 @@ void sl_op_end(struct sluice_op *op)
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);
-	sl_op_publish(op);
+	publish(op);
 	if (op->over)
 		op->over(op);
 	sl_op_unref(op);

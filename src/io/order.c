@@ -21,6 +21,9 @@ void sl_object_destroy(struct sl_object *object)
 	free(object->identity);
 }
 
+/* In object->writes: the others, below it, are those that are there. */
+#define ONE_ENTERED (UINT64_C(1) << 32)
+
 static struct sluice_op *owner(struct sl_interval *interval)
 {
 	return SL_CONTAINER(interval, struct sl_span, interval)->op;
@@ -97,6 +100,8 @@ int sl_order_enter(struct sluice_op *op)
 		op->order.late |= entering.late;
 		rc = op->order.blockers > 0;
 	}
+	if (rc >= 0 && op->order.effect == SL_WRITES)
+		atomic_fetch_add(&object->writes, ONE_ENTERED + 1);
 	pthread_mutex_unlock(&object->mutex);
 	return rc;
 }
@@ -127,6 +132,8 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 		return;
 	pthread_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
+	if (op->order.effect == SL_WRITES)
+		atomic_fetch_sub(&object->writes, 1);
 	for (int later = 0; later < SL_EFFECTS; later++) {
 		if (!holds[op->order.effect][later])
 			continue;
@@ -136,6 +143,14 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 				op->order.spans[i].interval.end, release_blocked, &leaving);
 	}
 	pthread_mutex_unlock(&object->mutex);
+}
+
+uint64_t sl_order_mark(struct sl_object *object)
+{
+	/* Adds nothing; a mere load might be made before what was read ahead of it. */
+	uint64_t writes = atomic_fetch_add(&object->writes, 0);
+
+	return writes % ONE_ENTERED ? 0 : writes + 1;
 }
 
 void sl_order_enqueued(struct sluice_op *op)

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -291,6 +293,53 @@ static void two_reads_on_one_handle_overlap_in_time(void **state)
 	buffer_free(&small);
 }
 
+struct rewriting {
+	sluice_file *file;
+	size_t length;
+	int writes;
+	_Atomic bool over;
+};
+
+static void *rewrite(void *argument)
+{
+	struct rewriting *r = argument;
+	unsigned char *data = malloc(r->length);
+
+	for (int i = 0; data && i < r->writes; i++) {
+		sluice_op *op = NULL;
+
+		memset(data, i, r->length);
+		if (sluice_write(r->file, data, r->length, 0, &op))
+			break;
+		sluice_wait(op, -1);
+		sluice_op_free(op);
+	}
+	free(data);
+	atomic_store(&r->over, true);
+	return NULL;
+}
+
+static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
+{
+	struct fixture *f = *state;
+	struct rewriting r = {open_both(f->ctx, scratch(f, "torn")), 64 * KIB, rounds_of(600), false};
+	struct buffer b = buffer_new(r.length, 0);
+	pthread_t thread;
+	int torn = 0;
+
+	memset(b.data, 0, b.length);
+	assert_write(r.file, b.data, b.length, 0);
+	assert_int_equal(pthread_create(&thread, NULL, rewrite, &r), 0);
+	while (!atomic_load(&r.over)) {
+		assert_read(r.file, b.data, b.length, 0);
+		torn += memcmp(b.data, b.data + 1, b.length - 1) != 0;
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(torn, 0);
+	assert_ok(sluice_close(r.file));
+	buffer_free(&b);
+}
+
 int group_order(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +351,7 @@ int group_order(void)
 		fixture_test(the_last_of_many_overlapping_writes_wins),
 		fixture_test(the_order_holds_extent_by_extent),
 		fixture_test(truncate_keeps_its_place_among_writes),
+		fixture_test(a_read_beside_a_write_is_all_old_or_all_new),
 		row_test(two_reads_on_one_handle_overlap_in_time, .memory = WATCHED,
 	                 .order = ONE_STREAM),
 	};
