@@ -19,7 +19,6 @@
 
 #include "backend/cufile.h"
 #include "backend/local.h"
-#include "backend/replace.h"
 
 /* Alignment of direct I/O where the file does not say: no disk asks for more than a page. */
 #define GUESSED_ALIGNMENT 4096

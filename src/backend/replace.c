@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/replace.h"
+#include "backend/local.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -23,7 +23,6 @@
 __attribute__((format(printf, 2, 3))) int sl_fail(int error, const char *format, ...);
 /* The text of a negative errno, for sentences. */
 const char *sl_error_text(int error);
-void sl_clear_message(void);
 
 /* ------------------------------------------------------------------------------------- types */
 

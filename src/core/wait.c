@@ -11,6 +11,19 @@
 #define SPIN_NS      100000
 #define MOST_IN_VAIN 6 /* then one sleep in 64 is preceded by a look */
 
+int64_t sl_now(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+int64_t sl_deadline(int timeout_ms)
+{
+	return timeout_ms < 0 ? SL_FOREVER : sl_now() + timeout_ms * INT64_C(1000000);
+}
+
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};

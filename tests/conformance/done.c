@@ -351,13 +351,15 @@ static void what_is_over_at_once_is_an_operation_as_others_are(void **state)
 {
 	struct fixture *f = *state;
 	static char user[HANDLES];
-	sluice_file *file = open_any(f, "at-once");
+	unsigned char byte[HANDLES];
 	sluice_op *ops[HANDLES], *op;
+	sluice_file *file;
 
+	file_make(scratch(f, "at-once"), HANDLES, 1);
+	file = open_read(f->ctx, address(f, "at-once"));
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < HANDLES; i++) {
-			unsigned char byte[HANDLES];
-			struct sluice_extent extent = {&byte[i], 1, 0};
+			struct sluice_extent extent = {&byte[i], 1, i};
 			struct sluice_request r = SLUICE_REQUEST_INIT;
 
 			r.kind = SLUICE_READ;
@@ -372,13 +374,14 @@ static void what_is_over_at_once_is_an_operation_as_others_are(void **state)
 			if (i % 10 == 0)
 				assert_true(readable(sluice_op_fd(ops[i]), 0));
 		}
+		assert_pattern(byte, HANDLES, 0, 1);
 		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
 		for (int i = 0; i < HANDLES; i++)
 			sluice_op_free(ops[i]);
 	}
 	/* Handles may outlive the file. */
 	for (int i = 0; i < 3; i++) {
-		ops[i] = start_any(file, 1, i);
+		assert_ok(sluice_read(file, byte, 1, i, &ops[i]));
 		assert_int_equal(sluice_wait(ops[i], -1), 1);
 	}
 	assert_ok(sluice_close(file));
@@ -401,7 +404,8 @@ int group_done(void)
 		fixture_test(next_done_waits_as_long_as_it_was_told),
 		fixture_test(next_done_is_woken_in_every_thread_that_waits),
 		fixture_test(two_contexts_do_not_share_a_queue),
-		row_test(what_is_over_at_once_is_an_operation_as_others_are, .memory = "into an array"),
+		row_test(what_is_over_at_once_is_an_operation_as_others_are,
+	                 .memory = "into an array"),
 	};
 
 	return run_group("done", tests, COUNT_OF(tests));

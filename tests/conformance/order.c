@@ -322,7 +322,8 @@ static void *rewrite(void *argument)
 static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
 {
 	struct fixture *f = *state;
-	struct rewriting r = {open_both(f->ctx, scratch(f, "torn")), 64 * KIB, rounds_of(600), false};
+	struct rewriting r = {open_both(f->ctx, scratch(f, "torn")), 64 * KIB, rounds_of(600),
+	                      false};
 	struct buffer b = buffer_new(r.length, 0);
 	pthread_t thread;
 	int torn = 0;
