@@ -313,6 +313,7 @@ static void *rewrite(void *argument)
 			break;
 		sluice_wait(op, -1);
 		sluice_op_free(op);
+		sleep_ms(i % 3);
 	}
 	free(data);
 	atomic_store(&r->over, true);
@@ -322,12 +323,18 @@ static void *rewrite(void *argument)
 static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
 {
 	struct fixture *f = *state;
-	struct rewriting r = {open_both(f->ctx, scratch(f, "torn")), 64 * KIB, rounds_of(600),
-	                      false};
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	struct rewriting r = {.length = 4 * MIB, .writes = rounds_of(120)};
 	struct buffer b = buffer_new(r.length, 0);
 	pthread_t thread;
 	int torn = 0;
 
+	/* So long that writes come while the submitting call copies. */
+	c.backend = row->config.backend;
+	c.inline_bytes = c.piece_bytes = r.length;
+	c.direct_bytes = (size_t)1 << 40;
+	fixture_config(f, &c);
+	r.file = open_both(f->ctx, scratch(f, "torn"));
 	memset(b.data, 0, b.length);
 	assert_write(r.file, b.data, b.length, 0);
 	assert_int_equal(pthread_create(&thread, NULL, rewrite, &r), 0);
