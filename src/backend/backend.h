@@ -124,8 +124,8 @@ struct sl_backend_ops {
 	/* May wait; from sluice_stat(). If the bytes of the file are memory, it says where: this is how a copy
 	 * reads right into them, or writes right from them, with another file's backend. */
 	int (*stat)(struct sl_backend *backend, struct sluice_stat *out);
-	/* Reads what is in memory already, without waiting: length, or -EAGAIN. From a submitting
-	 * call. NULL: the backend cannot. */
+	/* Reads what is in memory already, without waiting: length, or -EAGAIN, also if data is memory that
+	 * the processor does not reach. From a submitting call. NULL: the backend cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
 	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it does

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
@@ -386,7 +387,9 @@ static int64_t local_read_now(struct sl_backend *backend, void *data, size_t len
 	 * for what goes through it, and twice the work for what does not. */
 	if (length >= local->core->settings.direct_bytes && !sl_resident(local, offset, length))
 		return -EAGAIN;
-	rc = preadv2(local->descriptor, &vector, 1, (off_t)offset, RWF_NOWAIT);
+	/* Not preadv2(), which would be a place for pthread_cancel(), and takes longer. */
+	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
+	             (long)(offset >> 32), (long)RWF_NOWAIT);
 	if (rc < 0 && errno == EOPNOTSUPP)
 		atomic_store(&local->use_nowait, false);
 	/* A short read may be the end of the file, or of what is resident: the long way tells. */

@@ -115,6 +115,15 @@ void sl_auto_execute(struct sl_piece *piece);
 /* Gives the piece a buffer, now or when one is free, then executes it. False: there are none. */
 bool sl_bounce_submit(struct sl_piece *piece);
 
+/* SLUICE_OPEN_REPLACE: makes the temporary file and puts its name on local. The descriptor, or an error. */
+int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
+/* Gives the file its name; nothing if there is no temporary one. With a sentence. */
+int sl_replace_commit(struct sl_local *local);
+/* Makes the name stable. With a sentence. */
+int sl_replace_sync_folder(struct sl_local *local);
+/* Removes what was not committed. */
+void sl_replace_abandon(struct sl_local *local);
+
 /* Whether at least half of the range is in the page cache. No waiting. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);

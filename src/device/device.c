@@ -20,6 +20,7 @@ static struct {
 	pthread_once_t once;
 	struct sl_device *devices[SL_DEVICES_MOST];
 	unsigned count;
+	_Atomic bool numbered; /* set last */
 } all = {.once = PTHREAD_ONCE_INIT};
 
 static void number_devices(void)
@@ -34,6 +35,12 @@ static void number_devices(void)
 			all.devices[all.count++] = device;
 		}
 	}
+	atomic_store(&all.numbered, true);
+}
+
+bool sl_device_any_known(void)
+{
+	return atomic_load_explicit(&all.numbered, memory_order_acquire);
 }
 
 struct sl_device *sl_device_find(unsigned index)

@@ -181,6 +181,9 @@ static inline const char *sl_device_place(const struct sl_device *device)
 }
 /* The device that holds the byte at this address; NULL: host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
+/* Whether anybody has asked for a device of sluice: before that there is memory of devices only where the
+ * program uses a driver by itself, which it takes longer to find out. */
+bool sl_device_any_known(void);
 /* The device that the calling thread works on, or else the first. */
 struct sl_device *sl_device_current(void);
 /* The device of a stream; if every device has such a stream, fallback. */

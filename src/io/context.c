@@ -176,6 +176,36 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	return rc;
 }
 
+int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length)
+{
+	struct sl_device *device;
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	if (!memory || !length)
+		return sl_fail(-EINVAL, "sluice_register_buffer: %s",
+		               memory ? "length is 0" : "memory is NULL");
+	device = sl_device_of_memory(memory);
+	if (!device || sl_device_of_memory((char *)memory + length - 1) != device)
+		return sl_fail(-EINVAL,
+		               "sluice_register_buffer: %zu bytes at %p are not memory of a device",
+		               length, memory);
+	rc = sl_cufile_register(ctx->core.cufile, device, memory, length);
+	if (!rc)
+		sl_context_expect_exit(ctx, SL_EXIT_BACKEND);
+	return rc;
+}
+
+int sluice_unregister_buffer(sluice_context *ctx, void *memory)
+{
+	int rc = sl_context_check(ctx);
+
+	if (rc)
+		return rc;
+	return sl_cufile_unregister(ctx->core.cufile, memory);
+}
+
 /* ----------------------------------------------------------------------------------- threads */
 
 static int start_uring(struct sl_core *core)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The queue of finished operations. */
 #include <errno.h>
+#include <stdlib.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
@@ -22,6 +23,8 @@ void sl_done_init(struct sl_done *done)
 
 void sl_done_destroy(struct sl_done *done)
 {
+	while (done->kept_count)
+		free(done->kept[--done->kept_count]);
 	if (done->fd >= 0)
 		close(done->fd);
 	pthread_cond_destroy(&done->arrived);
@@ -46,36 +49,83 @@ static void unlink_op(struct sl_done *done, struct sluice_op *op)
 		(void)!read(done->fd, &count, sizeof(count));
 }
 
+static void append(struct sl_done *done, struct sluice_op *op)
+{
+	if (sl_list_empty(&done->list))
+		show(done);
+	sl_list_append(&done->list, &op->done.link);
+	if (done->waiters)
+		pthread_cond_signal(&done->arrived);
+}
+
 uint32_t sl_done_publish(struct sluice_op *op)
 {
 	struct sl_done *done = &op->ctx->done;
 	uint32_t before;
-	bool wake;
 
 	if (op->detached)
 		return atomic_fetch_or(&op->state, SL_OP_DONE);
 	pthread_mutex_lock(&done->mutex);
-	if (!op->done.reported) {
-		if (sl_list_empty(&done->list))
-			show(done);
-		sl_list_append(&done->list, &op->done.link);
-	}
+	if (!op->done.reported)
+		append(done, op);
 	before = atomic_fetch_or(&op->state, SL_OP_DONE);
-	wake = done->waiters > 0;
 	pthread_mutex_unlock(&done->mutex);
-	if (wake)
-		pthread_cond_signal(&done->arrived);
 	return before;
+}
+
+/* All that is ever written in such an operation is written here, so one that was kept is as good as new. */
+bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op **out)
+{
+	struct sluice_context *ctx = file->ctx;
+	struct sl_done *done = &ctx->done;
+	struct sluice_op *op = NULL;
+
+	pthread_mutex_lock(&done->mutex);
+	if (done->kept_count) {
+		op = done->kept[--done->kept_count];
+		atomic_fetch_add(&ctx->references, 1);
+	} else {
+		op = sl_op_new(ctx, file, SL_READ);
+	}
+	if (op) {
+		op->at_once = op->locked.ended = true;
+		op->result = result;
+		op->user = user;
+		atomic_store_explicit(&op->done.reported, false, memory_order_relaxed);
+		atomic_store_explicit(&op->state, SL_OP_DONE, memory_order_release);
+		*out = op;
+		append(done, op);
+	}
+	pthread_mutex_unlock(&done->mutex);
+	return op;
+}
+
+bool sl_done_keep(struct sluice_op *op)
+{
+	struct sluice_context *ctx = op->ctx;
+	struct sl_done *done = &ctx->done;
+	bool keep;
+
+	pthread_mutex_lock(&done->mutex);
+	keep = done->kept_count < sizeof(done->kept) / sizeof(done->kept[0]);
+	if (keep)
+		done->kept[done->kept_count++] = op;
+	pthread_mutex_unlock(&done->mutex);
+	if (keep)
+		sl_context_unref(ctx);
+	return keep;
 }
 
 void sl_done_forget(struct sluice_op *op)
 {
 	struct sl_done *done = &op->ctx->done;
 
+	if (atomic_load_explicit(&op->done.reported, memory_order_acquire))
+		return;
 	pthread_mutex_lock(&done->mutex);
-	op->done.reported = true;
 	if (sl_list_linked(&op->done.link))
 		unlink_op(done, op);
+	atomic_store_explicit(&op->done.reported, true, memory_order_release);
 	pthread_mutex_unlock(&done->mutex);
 }
 
@@ -87,7 +137,7 @@ static struct sluice_op *take(struct sl_done *done)
 		return NULL;
 	op = SL_CONTAINER(done->list.next, struct sluice_op, done.link);
 	unlink_op(done, op);
-	op->done.reported = true;
+	atomic_store_explicit(&op->done.reported, true, memory_order_release);
 	return op;
 }
 

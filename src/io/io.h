@@ -229,6 +229,7 @@ struct sl_object {
 		struct sl_intervals spans[SL_EFFECTS][2]; /* [1]: of operations that are late */
 		uint64_t sequence;                        /* of the last operation that entered */
 	} locked;                                         /* guarded by mutex */
+	_Atomic uint64_t writes; /* that have entered, and that are there: see sl_order_mark() */
 };
 
 /* One range of an operation in its object. */
@@ -249,6 +250,9 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready);
 void sl_order_enqueued(struct sluice_op *op);
 /* True: the operation was waiting, and nobody will hand it out any more. */
 bool sl_order_withdraw(struct sluice_op *op);
+
+/* For a read that does not enter. 0: there are writes; else there are none, and were none while it was the same. */
+uint64_t sl_order_mark(struct sl_object *object);
 
 void sl_object_init(struct sl_object *object, char *identity);
 void sl_object_destroy(struct sl_object *object);
@@ -282,6 +286,7 @@ struct sluice_op {
 	struct sl_staged *staged; /* NULL: between storage and the caller's memory directly */
 	struct sl_device *device; /* that has this memory, if it is not the host's */
 	bool on_stream;           /* in stream order */
+	bool at_once;             /* it was over when it was made: see sl_done_new() */
 	void *user;
 	/* Told when the result stands, by the thread that ends the operation, which holds no lock that
 	 * anything but submissions take; must not wait. NULL: nobody. For operations of the library itself. */
@@ -335,8 +340,9 @@ struct sluice_op {
 
 	struct {
 		struct sl_list link;
-		bool reported; /* by wait or next_done, or the handle is gone */
-	} done;                /* guarded by ctx->done.mutex */
+		/* By wait or next_done, or the handle is gone. Set last; true without the mutex, too. */
+		_Atomic bool reported;
+	} done; /* guarded by ctx->done.mutex */
 
 	/* For the common operation: one extent, one piece. */
 	struct sluice_extent one_extent;
@@ -385,6 +391,8 @@ struct sl_done {
 	struct sl_list list;    /* guarded by mutex, as are the others */
 	unsigned waiters;
 	int fd; /* eventfd, or -1 */
+	unsigned kept_count;
+	struct sluice_op *kept[64]; /* of sl_done_new(), and nobody's */
 };
 
 void sl_done_init(struct sl_done *done);
@@ -394,6 +402,10 @@ void sl_done_destroy(struct sl_done *done);
  * the order in which sluice_poll() saw them end. Returns the state before.
  */
 uint32_t sl_done_publish(struct sluice_op *op);
+/* An operation that is over and in the queue; out is set before. False: no memory. */
+bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op **out);
+/* Takes such a one, whose handle is gone, to serve again, and unrefers its context. False: there are enough. */
+bool sl_done_keep(struct sluice_op *op);
 /* The operation is not to be reported, or not any more. */
 void sl_done_forget(struct sluice_op *op);
 

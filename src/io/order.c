@@ -32,6 +32,8 @@ void sl_object_destroy(struct sl_object *object)
 	free(object->identity);
 }
 
+/* In object->writes: the others, below it, are those that are there. */
+#define ONE_ENTERED (UINT64_C(1) << 32)
 /* Where many overlap, the latest of them may cost a look at each: after so many any that holds back will do. */
 #define LOOKS_ENOUGH 64
 
@@ -158,6 +160,8 @@ int sl_order_enter(struct sluice_op *op)
 	}
 	if (rc < 0)
 		op->order.late = own;
+	if (rc >= 0 && op->order.effect == SL_WRITES)
+		atomic_fetch_add(&object->writes, ONE_ENTERED + 1);
 	pthread_mutex_unlock(&object->mutex);
 	return rc;
 }
@@ -171,6 +175,8 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 		return;
 	pthread_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
+	if (op->order.effect == SL_WRITES)
+		atomic_fetch_sub(&object->writes, 1);
 	while ((link = sl_list_take(&op->order.waiters))) {
 		struct sluice_op *waiter = SL_CONTAINER(link, struct sluice_op, order.link);
 		struct sluice_op *holder = find_holder(waiter);
@@ -182,6 +188,14 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 			sl_list_append(ready, link);
 	}
 	pthread_mutex_unlock(&object->mutex);
+}
+
+uint64_t sl_order_mark(struct sl_object *object)
+{
+	/* Adds nothing; a mere load might be made before what was read ahead of it. */
+	uint64_t writes = atomic_fetch_add(&object->writes, 0);
+
+	return writes % ONE_ENTERED ? 0 : writes + 1;
 }
 
 void sl_order_enqueued(struct sluice_op *op)

@@ -288,7 +288,7 @@ static bool read_now(struct sluice_op *op)
 	char *place;
 	int64_t moved;
 
-	if (op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
+	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
 	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
 		return false;
 	place = op->staged ? sl_staged_place(op) : extent->data;

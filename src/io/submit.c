@@ -115,15 +115,17 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 	return 0;
 }
 
-/* The operation has its place among max_operations. */
+/* The operation has its place among max_operations. missed: what is in memory was asked for. */
 static int submit_admitted(struct sluice_file *file, const struct sluice_request *r,
-                           void (*over)(struct sluice_op *), sluice_op **out)
+                           void (*over)(struct sluice_op *), bool missed, sluice_op **out)
 {
 	struct sluice_op *op = new_op(file, r, !out);
 	int rc = op ? copy_extents(op, r) : -ENOMEM;
 
-	if (op)
+	if (op) {
 		op->over = over;
+		op->missed = missed;
+	}
 	/* What the library submits by itself is memory of the host: its threads ask no driver. */
 	if (!rc && !(over && !sl_wants_stream(r)))
 		rc = sl_op_find_way(op, r);
@@ -137,20 +139,51 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	return rc;
 }
 
+/*
+ * A small read of what is in memory is over before its call returns: it takes no place, and enters no order if no
+ * write is there. False: it has to go the long way.
+ */
+static bool read_at_once(struct sluice_file *file, const struct sluice_request *r, bool *missed,
+                         sluice_op **out)
+{
+	struct sl_backend *backend = file->backend;
+	const struct sluice_extent *extent = r->extents;
+	int64_t moved;
+	uint64_t mark;
+
+	if (!out || r->kind != SLUICE_READ || r->count != 1 || !extent->length ||
+	    extent->length > file->ctx->core.settings.inline_bytes || sl_wants_stream(r) ||
+	    !backend->ops->read_now || file->limits.device ||
+	    (sl_device_any_known() && sl_device_of_memory(extent->data)))
+		return false;
+	mark = sl_order_mark(file->object);
+	if (!mark)
+		return false;
+	moved = backend->ops->read_now(backend, extent->data, extent->length, extent->offset);
+	*missed = moved < 0;
+	/* If a write has come meanwhile, what was read may be neither old nor new. */
+	if (*missed || sl_order_mark(file->object) != mark)
+		return false;
+	return sl_done_new(file, moved, SL_REQUEST_HAS(r, user) ? r->user : NULL, out);
+}
+
 static int submit(struct sluice_file *file, const struct sluice_request *r, sluice_op **out)
 {
+	bool missed = false;
 	int rc = check_request(file, r);
 
+	if (!rc && read_at_once(file, r, &missed, out))
+		return 0;
 	if (!rc)
 		rc = sl_op_admit(file);
-	return rc ? rc : submit_admitted(file, r, NULL, out);
+	return rc ? rc : submit_admitted(file, r, NULL, missed, out);
 }
 
 int sl_op_submit(struct sluice_file *file, const struct sluice_request *r,
                  void (*over)(struct sluice_op *))
 {
 	sl_gate_pass(&file->ctx->operations, 1);
-	return submit_admitted(file, r, over, NULL);
+	return submit_admitted(file, r, over, false, NULL);
 }
 
 int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
@@ -418,12 +451,15 @@ void sluice_op_free(sluice_op *op)
 	if (!op || sl_forked())
 		return;
 	sl_done_forget(op);
-	pthread_mutex_lock(&op->mutex);
-	if (op->locked.fd >= 0)
+	/* Only calls with the handle write it. */
+	if (op->locked.fd >= 0) {
+		pthread_mutex_lock(&op->mutex);
 		close(op->locked.fd);
-	op->locked.fd = -1;
-	pthread_mutex_unlock(&op->mutex);
-	sl_op_unref(op);
+		op->locked.fd = -1;
+		pthread_mutex_unlock(&op->mutex);
+	}
+	if (!op->at_once || !sl_done_keep(op))
+		sl_op_unref(op);
 }
 
 int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length)

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "device/device.h"
 #include "store/blob_file.h"
 
 /* A single copy is shared among the workers, down to what is worth waking one for. */
@@ -300,7 +301,7 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 	struct blob_file *file = blob_file(backend);
 
 	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
-	if (file->mover || reaches_beyond(file, offset, length))
+	if (file->mover || reaches_beyond(file, offset, length) || sl_device_of_memory(data))
 		return -EAGAIN;
 	memcpy(data, file->data + offset, length);
 	return (int64_t)length;

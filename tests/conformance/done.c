@@ -344,6 +344,51 @@ static void two_contexts_do_not_share_a_queue(void **state)
 	assert_ok(sluice_close(a));
 }
 
+/* More than are kept to serve again. */
+#define HANDLES 150
+
+static void what_is_over_at_once_is_an_operation_as_others_are(void **state)
+{
+	struct fixture *f = *state;
+	static char user[HANDLES];
+	unsigned char byte[HANDLES];
+	sluice_op *ops[HANDLES], *op;
+	sluice_file *file;
+
+	file_make(scratch(f, "at-once"), HANDLES, 1);
+	file = open_read(f->ctx, address(f, "at-once"));
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < HANDLES; i++) {
+			struct sluice_extent extent = {&byte[i], 1, i};
+			struct sluice_request r = SLUICE_REQUEST_INIT;
+
+			r.kind = SLUICE_READ;
+			r.extents = &extent;
+			r.count = 1;
+			r.user = &user[i];
+			assert_ok(sluice_submit(file, &r, &ops[i]));
+			assert_int_equal(sluice_wait(ops[i], -1), 1);
+			assert_ptr_equal(sluice_op_user(ops[i]), &user[i]);
+			assert_int_equal(sluice_cancel(ops[i]), -EALREADY);
+			assert_string_equal(sluice_op_message(ops[i]), "");
+			if (i % 10 == 0)
+				assert_true(readable(sluice_op_fd(ops[i]), 0));
+		}
+		assert_pattern(byte, HANDLES, 0, 1);
+		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+		for (int i = 0; i < HANDLES; i++)
+			sluice_op_free(ops[i]);
+	}
+	/* Handles may outlive the file. */
+	for (int i = 0; i < 3; i++) {
+		assert_ok(sluice_read(file, byte, 1, i, &ops[i]));
+		assert_int_equal(sluice_wait(ops[i], -1), 1);
+	}
+	assert_ok(sluice_close(file));
+	for (int i = 0; i < 3; i++)
+		sluice_op_free(ops[i]);
+}
+
 int group_done(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -359,6 +404,8 @@ int group_done(void)
 		fixture_test(next_done_waits_as_long_as_it_was_told),
 		fixture_test(next_done_is_woken_in_every_thread_that_waits),
 		fixture_test(two_contexts_do_not_share_a_queue),
+		row_test(what_is_over_at_once_is_an_operation_as_others_are,
+	                 .memory = "into an array"),
 	};
 
 	return run_group("done", tests, COUNT_OF(tests));

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -291,6 +293,67 @@ static void two_reads_on_one_handle_overlap_in_time(void **state)
 	buffer_free(&small);
 }
 
+struct rewriting {
+	sluice_file *file;
+	size_t length;
+	int writes;
+	_Atomic bool over;
+};
+
+/* The first and the last page, which a read from front to back comes to at different times. */
+static void *rewrite(void *argument)
+{
+	struct rewriting *r = argument;
+	unsigned char page[4096];
+	struct sluice_extent v[2] = {{page, sizeof(page), 0},
+	                             {page, sizeof(page), r->length - sizeof(page)}};
+
+	for (int i = 0; i < r->writes; i++) {
+		sluice_op *op = NULL;
+
+		memset(page, i, sizeof(page));
+		if (sluice_writev(r->file, v, 2, &op))
+			break;
+		sluice_wait(op, -1);
+		sluice_op_free(op);
+		sleep_ms(i % 3);
+	}
+	atomic_store(&r->over, true);
+	return NULL;
+}
+
+static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_config c = SLUICE_CONFIG_INIT;
+	struct rewriting r = {.length = 4 * MIB, .writes = rounds_of(120)};
+	struct buffer b = buffer_new(r.length, 0);
+	pthread_t thread;
+	int torn = 0;
+
+	/* So long that writes come while the submitting call copies. */
+	c.backend = row->config.backend;
+	c.inline_bytes = c.piece_bytes = r.length;
+	c.direct_bytes = (size_t)1 << 40;
+	fixture_config(f, &c);
+	r.file = open_both(f->ctx, scratch(f, "torn"));
+	memset(b.data, 0, b.length);
+	assert_write(r.file, b.data, b.length, 0);
+	assert_int_equal(pthread_create(&thread, NULL, rewrite, &r), 0);
+	while (!atomic_load(&r.over)) {
+		sluice_op *op;
+
+		assert_ok(sluice_read(r.file, b.data, b.length, 0, &op));
+		assert_int_equal(sluice_wait(op, -1), b.length);
+		sluice_op_free(op);
+		torn += b.data[0] != b.data[b.length - 1];
+	}
+	pthread_join(thread, NULL);
+	assert_int_equal(torn, 0);
+	assert_ok(sluice_close(r.file));
+	buffer_free(&b);
+}
+
 int group_order(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +365,7 @@ int group_order(void)
 		fixture_test(the_last_of_many_overlapping_writes_wins),
 		fixture_test(the_order_holds_extent_by_extent),
 		fixture_test(truncate_keeps_its_place_among_writes),
+		fixture_test(a_read_beside_a_write_is_all_old_or_all_new),
 		row_test(two_reads_on_one_handle_overlap_in_time, .memory = WATCHED,
 	                 .order = ONE_STREAM),
 	};
