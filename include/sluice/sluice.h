@@ -109,11 +109,13 @@ struct sluice_config {
 	const char *cufile_streams;
 
 	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
-	 * "easy", one blocking transfer on each worker, for http:// and https://. */
+	 * "easy", a thread for each connection, up to 64, for http:// and https://. */
 	const char *remote_backend;
-	/* SLUICE_MAX_CONNECTIONS: connections to servers at a time; 1 to 1024. Default: 16. */
+	/* SLUICE_MAX_CONNECTIONS: connections to servers at a time, all origins (scheme, host, port) together;
+	 * but an origin may have a quarter of them, rounded up, even while others have all, and each upload has
+	 * one besides; 1 to 1024. Default: 16. */
 	size_t max_connections;
-	/* SLUICE_HTTP_REACTORS: threads that drive remote transfers; 1 to 64. Default: one for
+	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: one for
 	 * each core, at most 4. */
 	size_t http_reactors;
 	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;

@@ -19,24 +19,6 @@ static void global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-static void run_sweep(struct sl_task *task)
-{
-	struct sl_http_engine *engine = SL_CONTAINER(task, struct sl_http_engine, sweep);
-	struct sl_list gone;
-	struct sl_list *link;
-
-	sl_list_init(&gone);
-	/* What is cancelled from here on queues the task again. */
-	atomic_store(&engine->sweeping, false);
-	sl_http_limit_sweep(&engine->limit, &gone);
-	while ((link = sl_list_take(&gone))) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
-		sl_http_request_fail(request, -ECANCELED, "cancelled");
-		sl_http_request_end(request);
-	}
-}
-
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 {
 	struct sl_http_engine *engine = calloc(1, sizeof(*engine));
@@ -44,10 +26,9 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
 	engine->core = core;
-	engine->sweep.run = run_sweep;
 	pthread_mutex_init(&engine->mutex, NULL);
 	sl_list_init(&engine->locked.transfers);
-	sl_http_limit_init(&engine->limit, (unsigned)core->settings.max_connections);
+	sl_http_limits_init(&engine->limits, (unsigned)core->settings.max_connections);
 	*out = engine;
 	return 0;
 }
@@ -55,8 +36,8 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 /* Files are closed: nothing is in flight, and nobody starts the reactors any more. */
 void sl_http_stop(struct sl_http_engine *engine)
 {
-	if (engine)
-		sl_http_multi_stop(engine->locked.multi);
+	for (unsigned i = 0; engine && i < 2; i++)
+		sl_http_multi_stop(engine->locked.multi[i]);
 }
 
 void sl_http_free(struct sl_http_engine *engine)
@@ -65,71 +46,61 @@ void sl_http_free(struct sl_http_engine *engine)
 
 	if (!engine)
 		return;
-	sl_http_multi_free(engine->locked.multi);
+	for (unsigned i = 0; i < 2; i++)
+		sl_http_multi_free(engine->locked.multi[i]);
 	while ((link = sl_list_take(&engine->locked.transfers))) {
 		struct sl_http_transfer *transfer =
 			SL_CONTAINER(link, struct sl_http_transfer, link);
 
 		curl_easy_cleanup(transfer->easy);
-		curl_multi_cleanup(transfer->alone);
 		free(transfer);
 	}
-	sl_http_limit_destroy(&engine->limit);
+	sl_http_limits_destroy(&engine->limits);
 	pthread_mutex_destroy(&engine->mutex);
 	free(engine);
 }
 
-/* The reactors, which start with the first file that needs them. */
-static int start_multi(struct sl_http_engine *engine, struct sl_http_multi **out)
+/* The reactors that the file is moved by, which start with the first one that needs them. */
+static int start_reactors(struct sl_http *http)
 {
+	struct sl_http_engine *engine = http->engine;
 	int rc = 0;
 
 	pthread_mutex_lock(&engine->mutex);
-	if (!engine->locked.multi)
-		rc = sl_http_multi_start(engine->core, &engine->locked.multi);
-	*out = engine->locked.multi;
+	http->multi = engine->locked.multi[http->remote];
+	if (!http->multi)
+		rc = sl_http_multi_start(engine, http->remote, &http->multi);
+	engine->locked.multi[http->remote] = http->multi;
 	pthread_mutex_unlock(&engine->mutex);
 	return rc;
 }
 
 /* ---------------------------------------------------------------------------------- dispatch */
 
-void sl_http_rest(struct sl_http_request *request)
-{
-	struct sl_http_multi *multi;
-
-	/* Without a reactor to keep it, it is tried again at once. */
-	if (start_multi(request->http->engine, &multi)) {
-		request->due = 0;
-		sl_http_dispatch(request);
-	} else {
-		sl_http_multi_submit(multi, request);
-	}
-}
-
-static void move(struct sl_http_request *request)
-{
-	if (request->http->multi)
-		sl_http_multi_submit(request->http->multi, request);
-	else
-		sl_http_easy_submit(request);
-}
-
 void sl_http_dispatch(struct sl_http_request *request)
 {
-	if (sl_http_limit_enter(&request->http->engine->limit, request))
-		move(request);
+	if (sl_http_limit_enter(request->http->limit, request))
+		sl_http_multi_submit(request->http->multi, request);
+}
+
+static void submit_all(struct sl_list *ready)
+{
+	struct sl_list *link;
+
+	while ((link = sl_list_take(ready))) {
+		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
+
+		sl_http_multi_submit(request->http->multi, request);
+	}
 }
 
 void sl_http_leave(struct sl_http_request *request)
 {
 	struct sl_list ready;
-	struct sl_list *link;
 
 	sl_list_init(&ready);
-	sl_http_limit_leave(&request->http->engine->limit, sl_now(), &ready);
-	while ((link = sl_list_take(&ready)))
-		move(SL_CONTAINER(link, struct sl_http_request, link));
+	sl_http_limit_leave(request->http->limit, sl_now(), &ready);
+	submit_all(&ready);
 }
 
 void sl_http_request_end(struct sl_http_request *request)
@@ -190,18 +161,24 @@ static void http_submit(struct sl_backend *backend, struct sl_piece *piece)
 	sl_http_dispatch(request);
 }
 
+/* Of many cancels in a row one sweep does the work. */
 static void http_cancel(struct sl_backend *backend)
 {
 	struct sl_http *http = sl_http(backend);
-	struct sl_http_multi *multi;
 
-	pthread_mutex_lock(&http->engine->mutex);
-	multi = http->engine->locked.multi;
-	pthread_mutex_unlock(&http->engine->mutex);
-	if (multi)
-		sl_http_multi_wake(multi);
-	if (!atomic_exchange(&http->engine->sweeping, true))
-		sl_pool_submit(http->core->pool, &http->engine->sweep);
+	atomic_store(&http->engine->sweeping, true);
+	sl_http_multi_wake(http->multi);
+}
+
+void sl_http_sweep(struct sl_http_engine *engine)
+{
+	struct sl_list gone;
+
+	if (!atomic_load(&engine->sweeping) || !atomic_exchange(&engine->sweeping, false))
+		return;
+	sl_list_init(&gone);
+	sl_http_limits_sweep(&engine->limits, &gone);
+	submit_all(&gone);
 }
 
 /* -------------------------------------------------------------------------------------- open */
@@ -404,6 +381,8 @@ static void http_close(struct sl_backend *backend)
 	struct sl_http *http = sl_http(backend);
 
 	sl_http_put_free(http->put);
+	if (http->limit)
+		sl_http_limit_release(http->limit);
 	curl_slist_free_all(http->fields);
 	if (http->credentials)
 		explicit_bzero(http->credentials, strlen(http->credentials));
@@ -416,16 +395,16 @@ static void http_close(struct sl_backend *backend)
 
 static int choose(struct sl_http *http, const struct sluice_open_options *options)
 {
-	unsigned remote = http->core->settings.remote;
 	int rc = 0;
 
+	http->remote = http->core->settings.remote;
 	if (options->backend)
 		rc = sl_remote_parse("open options: backend of a remote file", options->backend,
-		                     &remote);
-	/* No worker may wait for bytes that the caller has yet to write. */
-	if (!rc && (remote == SL_REMOTE_MULTI || http->flags & SLUICE_OPEN_WRITE))
-		rc = start_multi(http->engine, &http->multi);
-	return rc;
+		                     &http->remote);
+	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin);
+	if (!rc && !http->limit)
+		rc = sl_fail(-ENOMEM, "no memory");
+	return rc ? rc : start_reactors(http);
 }
 
 static int start(struct sl_http *http, const struct sluice_open_options *options)
@@ -514,7 +493,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
 	out->flags = http->size < 0 ? SLUICE_STAT_SIZE_UNKNOWN : 0;
 	if (!http->ranges && !http->put)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
-	out->backend = sl_remote_name(http->multi ? SL_REMOTE_MULTI : SL_REMOTE_EASY);
+	out->backend = sl_remote_name(http->remote);
 	strcpy(out->etag, http->etag);
 	return 0;
 }
@@ -564,7 +543,7 @@ int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feat
 		out->detail = curl_version();
 		out->effect = settings->remote == SL_REMOTE_MULTI
 		                      ? "remote files are moved by reactors, many transfers each"
-		                      : "remote files are moved by the workers, a transfer each";
+		                      : "remote files are moved by a thread for each connection";
 		return 0;
 	}
 	if (index > 1)

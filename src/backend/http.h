@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What the files of this room share about remote files. A piece becomes a request, which waits for
- * its turn (http_limit.c), is moved by http_easy.c or http_multi.c with one transfer of libcurl after
- * the other (http_request.c), and ends its piece once.
+ * its turn (http_limit.c), is moved by a reactor (http_multi.c) with one transfer of libcurl after the
+ * other (http_request.c), and ends its piece once.
  */
 #ifndef SL_HTTP_H
 #define SL_HTTP_H
@@ -39,19 +39,18 @@ bool sl_http_parse_field(char *line, char **name, char **value);
 struct sl_http_request;
 
 /*
- * How many transfers run at a time. The number follows the goodput: it grows while that makes the
- * bytes come faster, and goes back where it did not; it shrinks when they come slower, and is halved
- * when a server says that it has too much to do.
+ * How many transfers to one origin (scheme://host:port of a file's URL) run at a time. The number follows
+ * the goodput: it grows while that makes the bytes come faster, and goes back where it did not; it shrinks
+ * when they come slower, and is halved when a server says that it has too much to do.
  */
 struct sl_http_limit {
-	unsigned most;
+	struct sl_http_limits *limits;
 	_Atomic uint64_t arrived; /* bytes since the last look; any thread adds */
-
-	pthread_mutex_t mutex;
 	struct {
+		struct sl_list link;    /* in origins */
+		unsigned files;         /* that refer to it */
 		struct sl_list waiting; /* requests that have no turn yet */
 		unsigned allowed, active;
-		bool full;     /* active reached allowed since the last look */
 		int64_t since; /* the last look */
 		double rate;   /* bytes a nanosecond, between the last two looks */
 		unsigned ends; /* turns that ended since the last look */
@@ -59,36 +58,54 @@ struct sl_http_limit {
 			grown_from; /* how many were allowed before the last look gave more, 0: it did not */
 		unsigned pause; /* looks until more is tried */
 		int64_t halved; /* when the server last had too much to do */
-	} locked;               /* guarded by mutex */
+	} locked;               /* guarded by limits->mutex */
+	char origin[];
 };
-void sl_http_limit_init(struct sl_http_limit *limit, unsigned most);
-void sl_http_limit_destroy(struct sl_http_limit *limit);
+
+/*
+ * Those of one context. Together they have `most` turns, and an origin `reserved` of its own, however many
+ * others have: so one that stands still holds up no other. A turn that is free goes to the origin with the
+ * fewest.
+ */
+struct sl_http_limits {
+	unsigned most, reserved;
+	pthread_mutex_t mutex;
+	struct {
+		struct sl_list origins; /* the one that was opened or closed last at the end */
+		unsigned active;        /* turns of all */
+	} locked;                       /* guarded by mutex */
+};
+void sl_http_limits_init(struct sl_http_limits *limits, unsigned most);
+void sl_http_limits_destroy(struct sl_http_limits *limits);
+/* The limit of an origin, until it is released; NULL: no memory. */
+struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin);
+/* When none of its requests has a turn or waits. */
+void sl_http_limit_release(struct sl_http_limit *limit);
 /* True: it is the request's turn. False: it waits, and sl_http_limit_leave() will hand it out. */
 bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
-/* A turn is over; appends the requests whose turn it is now. */
+/* A turn is over; appends the requests, of any origin, whose turn it is now. */
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out);
 /* The server said 429 or 503. */
 void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);
-/* Takes those that wait and whose piece is cancelled. */
-void sl_http_limit_sweep(struct sl_http_limit *limit, struct sl_list *out);
+/* Those that wait, for any origin, and are cancelled have their turn now: a reactor ends them. */
+void sl_http_limits_sweep(struct sl_http_limits *limits, struct sl_list *out);
 
 /* ------------------------------------------------------------------------------------ engine */
 
 struct sl_http_multi;
+struct sl_http_reactor;
 
 /* Of one context. */
 struct sl_http_engine {
 	struct sl_core *core;
-	struct sl_http_limit limit;
-
-	_Atomic bool sweeping; /* the task is queued */
-	struct sl_task sweep;
+	struct sl_http_limits limits;
+	_Atomic bool sweeping; /* something was cancelled since the last sweep */
 
 	pthread_mutex_t mutex;
 	struct {
-		struct sl_http_multi *multi; /* NULL until the first file that needs it */
-		struct sl_list transfers;    /* handles of libcurl that nobody uses */
-	} locked;                            /* guarded by mutex */
+		struct sl_http_multi *multi[2]; /* by enum sl_remote; NULL until the first file */
+		struct sl_list transfers;       /* handles of libcurl that nobody uses */
+	} locked;                               /* guarded by mutex */
 };
 
 struct sl_http_put;
@@ -98,15 +115,17 @@ struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
 	struct sl_http_engine *engine;
-	struct sl_http_multi *multi; /* NULL: the workers */
-	unsigned flags;              /* of enum sluice_open_flags */
-	char *url;                   /* without user, password and fragment */
-	char *name;                  /* for people */
-	char *credentials;           /* "user:password" for that host alone, or NULL */
-	char *origin;                /* scheme://host:port, to which they are sent */
-	struct curl_slist *fields;   /* of every request for data */
-	bool ranges;                 /* the server has them */
-	int64_t size;                /* bytes, -1: unknown */
+	struct sl_http_limit *limit; /* of its origin */
+	struct sl_http_multi *multi;
+	unsigned remote;           /* enum sl_remote: which reactors multi has */
+	unsigned flags;            /* of enum sluice_open_flags */
+	char *url;                 /* without user, password and fragment */
+	char *name;                /* for people */
+	char *credentials;         /* "user:password" for that host alone, or NULL */
+	char *origin;              /* scheme://host:port, to which they are sent */
+	struct curl_slist *fields; /* of every request for data */
+	bool ranges;               /* the server has them */
+	int64_t size;              /* bytes, -1: unknown */
 	int64_t modified_ns;
 	char etag[SL_HTTP_ETAG];     /* strong or weak, "" if there is none */
 	char modified[SL_HTTP_ETAG]; /* Last-Modified, "" if there is none */
@@ -120,11 +139,10 @@ static inline struct sl_http *sl_http(struct sl_backend *backend)
 
 /* ----------------------------------------------------------------------------------- request */
 
-/* A handle of libcurl with its own multi handle, whose connections it keeps. */
+/* A handle of libcurl. */
 struct sl_http_transfer {
 	struct sl_list link; /* guarded by engine->mutex: in transfers */
 	CURL *easy;
-	CURLM *alone; /* that the easy way and open drive it with; made when it is needed */
 	char reason[CURL_ERROR_SIZE];
 };
 
@@ -132,12 +150,11 @@ enum sl_http_ask { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
 
 /*
- * One thread at a time has a request: who made it, the reactor or worker that moves it, or, under
- * the mutex of the limit or of a queue, the list that it is in.
+ * One thread at a time has a request: who made it, the reactor that moves it, or, under the mutex of
+ * the limits or of a queue, the list that it is in.
  */
 struct sl_http_request {
 	struct sl_list link;
-	struct sl_task task;
 	struct sl_http *http;
 	struct sl_piece *piece; /* of a GET */
 	struct sl_http_transfer *transfer;
@@ -217,8 +234,6 @@ bool sl_http_is_part(struct sl_http_request *request);
 /* What libcurl calls with the lines of the header and the bytes of the body. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
-/* Drives the transfer in this thread until it is over. */
-CURLcode sl_http_request_perform(struct sl_http_request *request);
 
 struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine);
 void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer);
@@ -235,16 +250,18 @@ void sl_http_dispatch(struct sl_http_request *request);
 /* Gives the turn back, and starts those whose turn it is. */
 void sl_http_leave(struct sl_http_request *request);
 
-/* Keeps it, without a turn, until it is due, and asks for a turn again then. */
-void sl_http_rest(struct sl_http_request *request);
+/* Sends what is cancelled and waits for a turn to the reactors, which end it. */
+void sl_http_sweep(struct sl_http_engine *engine);
 
-void sl_http_easy_submit(struct sl_http_request *request);
-
-int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out);
+/* The reactors of one kind: with `easy` as many as there may be connections, up to 64. */
+int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out);
 void sl_http_multi_stop(struct sl_http_multi *multi);
 void sl_http_multi_free(struct sl_http_multi *multi);
-void sl_http_multi_submit(struct sl_http_multi *multi, struct sl_http_request *request);
-/* The reactors look whether what they move was cancelled. */
+/* Gives it to the reactor that has the fewest; which that is. It lives as long as the engine. */
+struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
+                                             struct sl_http_request *request);
+/* The reactors look whether what they have was cancelled; an upload, whether there is more to send. */
 void sl_http_multi_wake(struct sl_http_multi *multi);
+void sl_http_reactor_wake(struct sl_http_reactor *reactor);
 
 #endif

@@ -164,8 +164,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	memcpy(piece->data + piece->moved, data, bytes);
 	piece->moved += bytes;
 	request->answer.got += bytes;
-	atomic_fetch_add_explicit(&request->http->engine->limit.arrived, bytes,
-	                          memory_order_relaxed);
+	atomic_fetch_add_explicit(&request->http->limit->arrived, bytes, memory_order_relaxed);
 	return bytes;
 }
 

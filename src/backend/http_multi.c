@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reactors: threads that each drive many transfers with libcurl's multi interface and epoll, and
- * take their requests from one queue. They wake on events: a socket, a time that libcurl or a rest
- * has set, a push to the queue, a cancel.
+ * Reactors: threads that each drive many transfers with libcurl's multi interface and epoll, or, where the
+ * file is to be moved by `easy`, one each. A request is given to the one that has the fewest. They wake
+ * on events: a socket, a time that libcurl or a rest has set, a push to the inbox, a cancel. None waits
+ * for a server, so that a request is begun, and cancelled, whatever the others do.
  */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
@@ -16,10 +18,14 @@
 #include "backend/http_put.h"
 
 #define EVENTS_AT_ONCE 64
+#define MOST_THREADS   64 /* of easy */
 
-struct reactor {
+struct sl_http_reactor {
 	struct sl_sleeper sleeper;
-	struct sl_http_multi *owner;
+	struct sl_http_engine *engine;
+	struct sl_queue inbox; /* requests that it shall move at once */
+	_Atomic int load;      /* of the inbox and of moving */
+	int share;             /* connections that are kept */
 	pthread_t thread;
 	int wake;  /* eventfd that ends the reactor's sleep */
 	int epoll; /* -1: it could not be made */
@@ -27,18 +33,17 @@ struct reactor {
 	int64_t timer;          /* when libcurl wants to be called; SL_FOREVER */
 	struct sl_list moving;  /* requests with a transfer in multi */
 	struct sl_list resting; /* requests that are due later, without a turn */
-	unsigned count;         /* of moving, without uploads */
-	unsigned share;         /* of them at most; connections that are kept */
 };
 
 struct sl_http_multi {
-	struct sl_queue queue;
-	unsigned parts; /* reactors that there are to be */
-	unsigned count; /* and that there are; of the thread that starts and stops them */
-	struct reactor reactors[];
+	struct sl_http_engine *engine;
+	unsigned parts;         /* reactors that there may be */
+	pthread_mutex_t mutex;  /* held while one is started */
+	_Atomic unsigned count; /* that there are; grows under mutex */
+	struct sl_http_reactor reactors[];
 };
 
-static void write_wake(struct reactor *reactor)
+void sl_http_reactor_wake(struct sl_http_reactor *reactor)
 {
 	uint64_t one = 1;
 
@@ -46,9 +51,9 @@ static void write_wake(struct reactor *reactor)
 	(void)!write(reactor->wake, &one, sizeof(one));
 }
 
-static void reactor_wake(struct sl_sleeper *sleeper)
+static void wake_sleeper(struct sl_sleeper *sleeper)
 {
-	write_wake(SL_CONTAINER(sleeper, struct reactor, sleeper));
+	sl_http_reactor_wake(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper));
 }
 
 /* ----------------------------------------------------------------------------------- libcurl */
@@ -56,7 +61,7 @@ static void reactor_wake(struct sl_sleeper *sleeper)
 /* `known` is what curl_multi_assign() kept: whether epoll has the socket. */
 static int on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
 {
-	struct reactor *reactor = argument;
+	struct sl_http_reactor *reactor = argument;
 	struct epoll_event event = {.data.fd = socket};
 
 	(void)easy;
@@ -74,14 +79,14 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *argument,
 
 static int on_timer(CURLM *multi, long timeout_ms, void *argument)
 {
-	struct reactor *reactor = argument;
+	struct sl_http_reactor *reactor = argument;
 
 	(void)multi;
 	reactor->timer = timeout_ms < 0 ? SL_FOREVER : sl_now() + timeout_ms * INT64_C(1000000);
 	return 0;
 }
 
-static bool reactor_open(struct reactor *reactor)
+static bool reactor_open(struct sl_http_reactor *reactor)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = reactor->wake};
 
@@ -99,7 +104,7 @@ static bool reactor_open(struct reactor *reactor)
 	return true;
 }
 
-static void reactor_close(struct reactor *reactor)
+static void reactor_close(struct sl_http_reactor *reactor)
 {
 	curl_multi_cleanup(reactor->multi);
 	if (reactor->epoll >= 0)
@@ -108,53 +113,64 @@ static void reactor_close(struct reactor *reactor)
 	reactor->epoll = -1;
 }
 
+static void reactor_free(struct sl_http_reactor *reactor)
+{
+	reactor_close(reactor);
+	if (reactor->wake >= 0)
+		close(reactor->wake);
+	sl_queue_destroy(&reactor->inbox);
+}
+
 /* ----------------------------------------------------------------------------------- requests */
 
+static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
+
 /* What becomes of a request that is not moving any more. */
-static void settle(struct reactor *reactor, struct sl_http_request *request,
+static void settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
                    enum sl_http_verdict verdict)
 {
-	if (verdict == SL_HTTP_AGAIN && request->due > sl_now()) {
+	if (verdict == SL_HTTP_AGAIN && request->due <= sl_now()) {
+		start_moving(reactor, request);
+		return;
+	}
+	atomic_fetch_sub_explicit(&reactor->load, 1, memory_order_relaxed);
+	if (verdict == SL_HTTP_AGAIN) {
 		/* Others have the turn and the handle while it rests. */
 		sl_http_request_give_back(request);
 		sl_list_append(&reactor->resting, &request->link);
-		if (sl_http_request_has_turn(request))
-			sl_http_leave(request);
-		return;
-	}
-	if (verdict == SL_HTTP_AGAIN) {
-		sl_queue_push(&reactor->owner->queue, &request->link, false);
-		return;
 	}
 	if (sl_http_request_has_turn(request))
 		sl_http_leave(request);
-	sl_http_request_end(request);
+	if (verdict != SL_HTTP_AGAIN)
+		sl_http_request_end(request);
 }
 
 /* The transfer is taken out of multi, whatever state it is in. */
-static void stop_moving(struct reactor *reactor, struct sl_http_request *request, CURLcode code)
+static void stop_moving(struct sl_http_reactor *reactor, struct sl_http_request *request,
+                        CURLcode code)
 {
 	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
 	sl_list_remove(&request->link);
-	reactor->count -= sl_http_request_has_turn(request);
 	settle(reactor, request, sl_http_request_judge(request, code));
 }
 
-static void start_moving(struct reactor *reactor, struct sl_http_request *request)
+static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request)
 {
+	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
 	CURLMcode rc = CURLM_INTERNAL_ERROR;
 
-	/* The workers' requests only rest here, and have no turn. */
-	if (!request->http->multi) {
-		sl_list_append(&reactor->resting, &request->link);
-		return;
-	}
-	if (sl_http_request_prepare(request)) {
+	if (sl_http_request_is_unwanted(request))
+		sl_http_request_fail(request, -ECANCELED, "cancelled");
+	if (request->error || sl_http_request_prepare(request)) {
 		settle(reactor, request, SL_HTTP_FAILED);
 		return;
 	}
-	if (reactor->multi)
+	if (reactor->multi) {
+		/* A kept connection makes place for a new one; no transfer waits for another. */
+		curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
+		                  (long)SL_MAX(reactor->share, load));
 		rc = curl_multi_add_handle(reactor->multi, request->transfer->easy);
+	}
 	if (rc) {
 		sl_http_request_fail(request, -EIO, "'%s': libcurl: %s", request->http->name,
 		                     curl_multi_strerror(rc));
@@ -162,25 +178,20 @@ static void start_moving(struct reactor *reactor, struct sl_http_request *reques
 		return;
 	}
 	sl_list_append(&reactor->moving, &request->link);
-	reactor->count += sl_http_request_has_turn(request);
 }
 
-static void start_requests(struct reactor *reactor)
+static void start_requests(struct sl_http_reactor *reactor)
 {
-	struct sl_http_multi *multi = reactor->owner;
-	/* No more than its part of what is there: the others are being woken. */
-	unsigned part =
-		1 + atomic_load_explicit(&multi->queue.count, memory_order_relaxed) / multi->parts;
 	struct sl_list taken;
 	struct sl_list *link;
 
 	sl_list_init(&taken);
-	sl_queue_take(&multi->queue, &taken, SL_MIN(part, reactor->share - reactor->count));
+	sl_queue_take(&reactor->inbox, &taken, UINT_MAX);
 	while ((link = sl_list_take(&taken)))
 		start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
 }
 
-static void finish_requests(struct reactor *reactor)
+static void finish_requests(struct sl_http_reactor *reactor)
 {
 	CURLMsg *message;
 	int left;
@@ -197,11 +208,12 @@ static void finish_requests(struct reactor *reactor)
 }
 
 /* Ends what was cancelled or has stalled, and wakes what has rested. */
-static void look_around(struct reactor *reactor)
+static void look_around(struct sl_http_reactor *reactor)
 {
 	int64_t now = sl_now();
 	struct sl_list *link, *next;
 
+	sl_http_sweep(reactor->engine);
 	for (link = reactor->moving.next; link != &reactor->moving; link = next) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
@@ -224,16 +236,18 @@ static void look_around(struct reactor *reactor)
 			sl_http_request_end(request);
 		} else if (request->due <= now) {
 			sl_list_remove(link);
-			if (sl_http_request_has_turn(request))
+			if (sl_http_request_has_turn(request)) {
 				sl_http_dispatch(request);
-			else
-				sl_queue_push(&reactor->owner->queue, link, false);
+			} else {
+				atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
+				start_moving(reactor, request);
+			}
 		}
 	}
 }
 
 /* When the reactor has to look, if nothing happens. */
-static int64_t next_look(const struct reactor *reactor)
+static int64_t next_look(const struct sl_http_reactor *reactor)
 {
 	int64_t at = reactor->timer;
 
@@ -262,7 +276,7 @@ static int timeout_until(int64_t at)
 }
 
 /* 0 or what libcurl says. */
-static CURLMcode handle(struct reactor *reactor, const struct epoll_event *event)
+static CURLMcode handle(struct sl_http_reactor *reactor, const struct epoll_event *event)
 {
 	uint64_t count;
 	int running, what;
@@ -278,7 +292,7 @@ static CURLMcode handle(struct reactor *reactor, const struct epoll_event *event
 }
 
 /* Sleeps until something happens, and tells libcurl. False: it cannot go on. */
-static bool turn(struct reactor *reactor, bool sleep)
+static bool turn(struct sl_http_reactor *reactor, bool sleep)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
 	CURLMcode rc = CURLM_OK;
@@ -303,7 +317,7 @@ static bool turn(struct reactor *reactor, bool sleep)
 }
 
 /* Fails what is moving, and begins anew. */
-static void restart(struct reactor *reactor)
+static void restart(struct sl_http_reactor *reactor)
 {
 	struct sl_list *link;
 
@@ -327,19 +341,16 @@ static void restart(struct reactor *reactor)
 
 static void *reactor_run(void *argument)
 {
-	struct reactor *reactor = argument;
-	struct sl_queue *queue = &reactor->owner->queue;
+	struct sl_http_reactor *reactor = argument;
 	bool sleep, alive;
 
 	for (;;) {
 		start_requests(reactor);
-		/* With its share in flight, their end ends the sleep; else a push does too. */
-		sleep = reactor->count == reactor->share ||
-		        sl_queue_sleep(queue, &reactor->sleeper);
-		if (!sleep && sl_queue_closed(queue))
+		sleep = sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
+		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;
 		alive = reactor->multi && turn(reactor, sleep);
-		sl_queue_awake(queue, &reactor->sleeper);
+		sl_queue_awake(&reactor->inbox, &reactor->sleeper);
 		if (!alive)
 			restart(reactor);
 		else
@@ -351,60 +362,70 @@ static void *reactor_run(void *argument)
 
 /* ---------------------------------------------------------------------------------- start, stop */
 
-static int reactor_start(struct sl_http_multi *multi, struct reactor *reactor)
+static int reactor_start(struct sl_http_multi *multi, unsigned index)
 {
+	struct sl_http_reactor *reactor = &multi->reactors[index];
 	char name[16];
 	int rc;
 
-	reactor->owner = multi;
-	reactor->sleeper.wake = reactor_wake;
+	reactor->engine = multi->engine;
+	reactor->sleeper.wake = wake_sleeper;
 	sl_list_init(&reactor->moving);
 	sl_list_init(&reactor->resting);
+	sl_queue_init(&reactor->inbox);
 	reactor->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (reactor->wake < 0)
-		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
-	snprintf(name, sizeof(name), "sluice-http-%u", multi->count % 1000);
+	snprintf(name, sizeof(name), "sluice-http-%u", index % 1000);
 	rc = reactor_open(reactor) ? sl_thread_start(&reactor->thread, name, reactor_run, reactor)
-	                           : sl_fail(-EMFILE, "cannot make an epoll instance");
-	if (rc) {
-		reactor_close(reactor);
-		close(reactor->wake);
-	}
+	                           : sl_fail(-EMFILE, "no descriptors for a thread of transfers");
+	if (rc)
+		reactor_free(reactor);
 	return rc;
 }
 
-int sl_http_multi_start(struct sl_core *core, struct sl_http_multi **out)
+/* One more reactor than count, unless another thread has started it; 0, or why not. */
+static int grow(struct sl_http_multi *multi, unsigned count)
 {
-	unsigned connections = (unsigned)core->settings.max_connections;
-	unsigned count = SL_MIN((unsigned)core->settings.http_reactors, connections);
+	int rc = 0;
+
+	pthread_mutex_lock(&multi->mutex);
+	if (multi->count == count && !(rc = reactor_start(multi, count)))
+		multi->count++;
+	pthread_mutex_unlock(&multi->mutex);
+	return rc;
+}
+
+int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct sl_http_multi **out)
+{
+	const struct sl_settings *settings = &engine->core->settings;
+	unsigned connections = (unsigned)settings->max_connections;
+	unsigned most = remote == SL_REMOTE_EASY ? MOST_THREADS : (unsigned)settings->http_reactors;
+	unsigned parts = SL_MIN(connections, most);
 	struct sl_http_multi *multi;
 	int rc;
 
-	multi = calloc(1, sizeof(*multi) + count * sizeof(multi->reactors[0]));
+	multi = calloc(1, sizeof(*multi) + parts * sizeof(multi->reactors[0]));
 	if (!multi)
 		return sl_fail(-ENOMEM, "no memory for the reactors");
-	sl_queue_init(&multi->queue);
-	multi->parts = count;
-	/* Together they have as many connections as there may be. */
-	for (unsigned i = 0; i < count; i++)
-		multi->reactors[i].share = connections * (i + 1) / count - connections * i / count;
-	for (; multi->count < count; multi->count++) {
-		rc = reactor_start(multi, &multi->reactors[multi->count]);
-		if (rc) {
-			sl_http_multi_stop(multi);
-			sl_http_multi_free(multi);
-			return rc;
-		}
-	}
-	*out = multi;
-	return 0;
+	multi->engine = engine;
+	multi->parts = parts;
+	/* Together they keep as many as there may be. */
+	for (unsigned i = 0; i < parts; i++)
+		multi->reactors[i].share = (int)(connections / parts + (i < connections % parts));
+	pthread_mutex_init(&multi->mutex, NULL);
+	rc = grow(multi, 0);
+	if (rc)
+		sl_http_multi_free(multi);
+	else
+		*out = multi;
+	return rc;
 }
 
 void sl_http_multi_stop(struct sl_http_multi *multi)
 {
 	if (!multi)
 		return;
-	sl_queue_close(&multi->queue);
+	for (unsigned i = 0; i < multi->count; i++)
+		sl_queue_close(&multi->reactors[i].inbox);
 	for (unsigned i = 0; i < multi->count; i++)
 		pthread_join(multi->reactors[i].thread, NULL);
 }
@@ -413,21 +434,48 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 {
 	if (!multi)
 		return;
-	for (unsigned i = 0; i < multi->count; i++) {
-		reactor_close(&multi->reactors[i]);
-		close(multi->reactors[i].wake);
-	}
-	sl_queue_destroy(&multi->queue);
+	for (unsigned i = 0; i < multi->count; i++)
+		reactor_free(&multi->reactors[i]);
+	pthread_mutex_destroy(&multi->mutex);
 	free(multi);
 }
 
-void sl_http_multi_submit(struct sl_http_multi *multi, struct sl_http_request *request)
+/* The reactor that has the most connections to spare. One more is started if each has something to move. */
+static struct sl_http_reactor *choose(struct sl_http_multi *multi)
 {
-	sl_queue_push(&multi->queue, &request->link, false);
+	struct sl_http_reactor *chosen = multi->reactors;
+	unsigned count;
+	int most;
+
+	do {
+		most = INT_MIN;
+		count = atomic_load(&multi->count);
+		for (unsigned i = 0; i < count; i++) {
+			struct sl_http_reactor *reactor = &multi->reactors[i];
+			int room = reactor->share -
+			           atomic_load_explicit(&reactor->load, memory_order_relaxed);
+
+			if (room > most) {
+				chosen = reactor;
+				most = room;
+			}
+		}
+	} while (most < chosen->share && count < multi->parts && !grow(multi, count));
+	return chosen;
+}
+
+struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
+                                             struct sl_http_request *request)
+{
+	struct sl_http_reactor *reactor = choose(multi);
+
+	atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
+	sl_queue_push(&reactor->inbox, &request->link, false);
+	return reactor;
 }
 
 void sl_http_multi_wake(struct sl_http_multi *multi)
 {
 	for (unsigned i = 0; i < multi->count; i++)
-		write_wake(&multi->reactors[i]);
+		sl_http_reactor_wake(&multi->reactors[i]);
 }

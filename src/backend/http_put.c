@@ -3,10 +3,12 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define UPLOAD_BUFFER (512L << 10)
+#define KEPT_BYTES    ((size_t)64 << 10)
 
 /* Bytes that wait to be sent. */
 struct part {
@@ -22,6 +24,7 @@ struct sl_http_put {
 	struct curl_slist *fields;
 	uint64_t announced; /* the length, 0: it was not said */
 	bool exclusive;
+	bool unexpected; /* Expect is not sent; of the thread that moves the request */
 
 	pthread_mutex_t mutex;
 	pthread_cond_t ended; /* over became true */
@@ -29,12 +32,15 @@ struct sl_http_put {
 		struct sl_list parts; /* by offset; they do not overlap */
 		uint64_t position;    /* bytes sent */
 		size_t copied;        /* bytes of copies */
-		bool started;         /* there is a request */
-		bool paused;          /* the transfer waits for bytes */
-		bool complete;        /* the caller has written everything */
-		bool dropped;         /* nobody wants it any more */
-		bool over;            /* the request is over, or never was */
-		bool has_last;        /* the last byte is held back until the commit */
+		/* All bytes sent, while they fit: they can be sent again. NULL: there were more. */
+		char *kept;
+		size_t resent;                   /* of these, by this attempt */
+		struct sl_http_reactor *reactor; /* that has the request; NULL: there is none */
+		bool paused;                     /* the transfer waits for bytes */
+		bool complete;                   /* the caller has written everything */
+		bool dropped;                    /* nobody wants it any more */
+		bool over;                       /* the request is over, or never was */
+		bool has_last;                   /* the last byte is held back until the commit */
 		char last;
 		int error;
 		char *sentence;
@@ -148,6 +154,25 @@ static size_t sendable(struct sl_http_put *put, const struct part *part, size_t 
 	return left;
 }
 
+/* Bytes have been sent: keeps them, if all of them fit. The mutex is held. */
+static void keep(struct sl_http_put *put, const char *bytes, size_t n)
+{
+	if (put->locked.kept && put->locked.position <= KEPT_BYTES) {
+		memcpy(put->locked.kept + put->locked.position - n, bytes, n);
+		put->locked.resent = put->locked.position;
+	} else {
+		free(put->locked.kept);
+		put->locked.kept = NULL;
+	}
+}
+
+/* Whether everything was sent that there will be. The mutex is held. */
+static bool is_whole(struct sl_http_put *put)
+{
+	return put->locked.complete && !first_part(put) && !put->locked.has_last &&
+	       (!put->locked.kept || put->locked.resent == put->locked.position);
+}
+
 /*
  * libcurl asks for bytes. Whether a server that was sent everything keeps it does not depend on us
  * any more; so one byte is held back, and its operation ended, until sluice_close() says so.
@@ -155,7 +180,7 @@ static size_t sendable(struct sl_http_put *put, const struct part *part, size_t 
 static size_t on_read(char *to, size_t size, size_t count, void *argument)
 {
 	struct sl_http_put *put = argument;
-	size_t room = size * count, taken = 0;
+	size_t room = size * count, taken = 0, again = 0;
 	struct sl_list ended;
 	struct part *part;
 
@@ -164,6 +189,11 @@ static size_t on_read(char *to, size_t size, size_t count, void *argument)
 	if (put->locked.dropped) {
 		pthread_mutex_unlock(&put->mutex);
 		return CURL_READFUNC_ABORT;
+	}
+	if (put->locked.kept) {
+		again = taken = SL_MIN(room, put->locked.position - put->locked.resent);
+		memcpy(to, put->locked.kept + put->locked.resent, taken);
+		put->locked.resent += taken;
 	}
 	while (taken < room && (part = first_part(put)) &&
 	       part->offset + part->sent == put->locked.position) {
@@ -192,6 +222,8 @@ static size_t on_read(char *to, size_t size, size_t count, void *argument)
 		put->locked.has_last = false;
 		put->locked.position++;
 	}
+	if (taken > again)
+		keep(put, to + again, taken - again);
 	put->locked.paused = !taken && !put->locked.complete;
 	if (put->locked.paused)
 		taken = CURL_READFUNC_PAUSE;
@@ -200,14 +232,27 @@ static size_t on_read(char *to, size_t size, size_t count, void *argument)
 	return taken;
 }
 
+/*
+ * Whether it can begin anew. With EXCLUSIVE a server that was sent everything may have it, and would refuse
+ * it the second time. The mutex is held.
+ */
+static bool is_repeatable(struct sl_http_put *put)
+{
+	return !put->locked.position || (put->locked.kept && !(put->exclusive && is_whole(put)));
+}
+
 void sl_http_put_prepare(struct sl_http_put *put, CURL *easy)
 {
+	uint64_t stall = put->http->core->settings.http_stall_ms;
 	bool empty;
 
 	pthread_mutex_lock(&put->mutex);
-	empty = put->locked.complete && !first_part(put) && !put->locked.has_last;
+	put->locked.resent = 0;
+	empty = !put->locked.position && is_whole(put);
 	put->locked.paused = false;
 	pthread_mutex_unlock(&put->mutex);
+	/* A server that knows nothing of Expect is silent meanwhile, which is to be no stall. */
+	curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)SL_MIN(1000, stall / 2));
 	curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
 	curl_easy_setopt(easy, CURLOPT_READFUNCTION, on_read);
 	curl_easy_setopt(easy, CURLOPT_READDATA, put);
@@ -222,7 +267,7 @@ unsigned sl_http_put_state(struct sl_http_put *put)
 	unsigned state;
 
 	pthread_mutex_lock(&put->mutex);
-	state = (put->locked.position > 0 ? SL_HTTP_PUT_BEGUN : 0) |
+	state = (is_repeatable(put) ? 0 : SL_HTTP_PUT_BEGUN) |
 	        (put->locked.paused ? SL_HTTP_PUT_IDLE : 0) |
 	        (put->locked.dropped ? SL_HTTP_PUT_DROPPED : 0);
 	pthread_mutex_unlock(&put->mutex);
@@ -253,14 +298,22 @@ bool sl_http_put_look(struct sl_http_put *put, CURL *easy)
 	return go_on;
 }
 
-int sl_http_put_check(struct sl_http_put *put)
+bool sl_http_put_is_whole(struct sl_http_put *put)
 {
 	bool whole;
 
 	pthread_mutex_lock(&put->mutex);
-	whole = put->locked.complete && !first_part(put) && !put->locked.has_last;
+	whole = is_whole(put);
 	pthread_mutex_unlock(&put->mutex);
-	return whole ? 0 : -EPROTO;
+	return whole;
+}
+
+bool sl_http_put_without_expect(struct sl_http_put *put)
+{
+	if (put->unexpected || !curl_slist_append(put->fields, "Expect:"))
+		return false;
+	put->unexpected = true;
+	return true;
 }
 
 void sl_http_put_over(struct sl_http_put *put, int error, char *sentence)
@@ -288,14 +341,13 @@ static bool start(struct sl_http_put *put)
 {
 	struct sl_http_request *request;
 
-	if (put->locked.started)
+	if (put->locked.reactor)
 		return true;
 	request = sl_http_request_new(put->http, SL_HTTP_PUT, NULL);
 	if (!request)
 		return false;
-	put->locked.started = true;
 	put->locked.over = false;
-	sl_http_multi_submit(put->http->multi, request);
+	put->locked.reactor = sl_http_multi_submit(put->http->multi, request);
 	return true;
 }
 
@@ -347,7 +399,7 @@ void sl_http_put_submit(struct sl_http_put *put, struct sl_piece *piece)
 	pthread_mutex_lock(&put->mutex);
 	why = refusal(put, piece, &error);
 	if (!why) {
-		part = part_new(put, piece);
+		part = start(put) ? part_new(put, piece) : NULL;
 		error = part ? 0 : -ENOMEM;
 	}
 	if (part && !insert(put, part)) {
@@ -356,20 +408,14 @@ void sl_http_put_submit(struct sl_http_put *put, struct sl_piece *piece)
 		error = -ESPIPE;
 		why = "an upload is written front to back, and this was written already";
 	}
-	if (part && !start(put)) {
-		sl_list_remove(&part->link);
-		part_free(put, part);
-		part = NULL;
-		error = -ENOMEM;
-	}
 	if (part)
 		waits = part->piece;
 	if (why)
 		message = strdup(why);
-	pthread_mutex_unlock(&put->mutex);
-	/* From here on a part that waits is the reactor's. */
 	if (part)
-		sl_http_multi_wake(put->http->multi);
+		sl_http_reactor_wake(put->locked.reactor);
+	/* From here on a part that waits is the reactor's. */
+	pthread_mutex_unlock(&put->mutex);
 	if (waits)
 		return;
 	piece->error = error;
@@ -401,15 +447,14 @@ int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *opti
 	put->announced = options->expected_size;
 	put->exclusive = options->flags & SLUICE_OPEN_EXCLUSIVE;
 	put->locked.over = true;
+	/* Without it nothing is sent again. */
+	put->locked.kept = malloc(KEPT_BYTES);
 	pthread_mutex_init(&put->mutex, NULL);
 	pthread_cond_init(&put->ended, NULL);
 	sl_list_init(&put->locked.parts);
 	put->fields = curl_slist_append(NULL, "Content-Type: application/octet-stream");
-	if (put->fields && put->exclusive && !curl_slist_append(put->fields, "If-None-Match: *")) {
-		curl_slist_free_all(put->fields);
-		put->fields = NULL;
-	}
-	if (!put->fields) {
+	if (!put->fields ||
+	    (put->exclusive && !curl_slist_append(put->fields, "If-None-Match: *"))) {
 		sl_http_put_free(put);
 		return sl_fail(-ENOMEM, "no memory");
 	}
@@ -420,8 +465,9 @@ int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *opti
 /* Ended by the reactor, with the transfer. */
 static void wait_until_over(struct sl_http_put *put)
 {
-	sl_http_multi_wake(put->http->multi);
 	pthread_mutex_lock(&put->mutex);
+	if (put->locked.reactor)
+		sl_http_reactor_wake(put->locked.reactor);
 	while (!put->locked.over)
 		pthread_cond_wait(&put->ended, &put->mutex);
 	pthread_mutex_unlock(&put->mutex);
@@ -474,6 +520,7 @@ void sl_http_put_free(struct sl_http_put *put)
 	sl_list_init(&none);
 	take_pieces(put, any, &none);
 	curl_slist_free_all(put->fields);
+	free(put->locked.kept);
 	free(put->locked.sentence);
 	pthread_cond_destroy(&put->ended);
 	pthread_mutex_destroy(&put->mutex);

@@ -19,15 +19,18 @@ void sl_http_put_free(struct sl_http_put *put);
 /* For the request that carries it, on the thread that moves that. */
 void sl_http_put_prepare(struct sl_http_put *put, CURL *easy);
 enum sl_http_put_state {
-	SL_HTTP_PUT_BEGUN = 1 << 0,   /* bytes have left, so that there is no second attempt */
+	SL_HTTP_PUT_BEGUN =
+		1 << 0, /* bytes have left that cannot be sent again: no second attempt */
 	SL_HTTP_PUT_IDLE = 1 << 1,    /* it waits for the caller to write: silence is no stall */
 	SL_HTTP_PUT_DROPPED = 1 << 2, /* nobody wants it any more */
 };
 unsigned sl_http_put_state(struct sl_http_put *put);
 /* Ends cancelled pieces, and lets the transfer go on if there is something for it: true. */
 bool sl_http_put_look(struct sl_http_put *put, CURL *easy);
-/* 0, or what is wrong with a success of the server's. */
-int sl_http_put_check(struct sl_http_put *put);
+/* Whether the server was sent everything: else its success is none. */
+bool sl_http_put_is_whole(struct sl_http_put *put);
+/* The server refused Expect: whether another attempt, without it, is to be made. */
+bool sl_http_put_without_expect(struct sl_http_put *put);
 /* The request is over; takes its sentence. */
 void sl_http_put_over(struct sl_http_put *put, int error, char *sentence);
 

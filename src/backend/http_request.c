@@ -14,7 +14,6 @@
 #include "backend/http_put.h"
 
 #define BUFFER_BYTES (256L << 10) /* per transfer; more does not stay in the cache */
-#define SLICE_MS     50           /* within which a cancel is seen by a thread that drives alone */
 
 /* ------------------------------------------------------------------------------------ memory */
 
@@ -120,6 +119,8 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
 	transfer->reason[0] = '\0';
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	/* What ends while a name is looked up does not wait for the name server. */
+	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
@@ -207,43 +208,4 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	                                     : "GET",
 	       http->name, request->from, request->length, request->attempts + 1);
 	return 0;
-}
-
-/* ----------------------------------------------------------------------------------- perform */
-
-static CURLcode result_of(CURLM *multi, CURL *easy)
-{
-	CURLMsg *message;
-	int left;
-
-	while ((message = curl_multi_info_read(multi, &left)))
-		if (message->msg == CURLMSG_DONE && message->easy_handle == easy)
-			return message->data.result;
-	return CURLE_ABORTED_BY_CALLBACK;
-}
-
-CURLcode sl_http_request_perform(struct sl_http_request *request)
-{
-	struct sl_http_transfer *transfer = request->transfer;
-	CURLcode result = CURLE_OUT_OF_MEMORY;
-	CURLMcode rc;
-	int running;
-
-	if (!transfer->alone) {
-		transfer->alone = curl_multi_init();
-		curl_multi_setopt(transfer->alone, CURLMOPT_MAXCONNECTS, 1L);
-	}
-	if (!transfer->alone || curl_multi_add_handle(transfer->alone, transfer->easy))
-		return result;
-	/* Ended by libcurl, by a stall or by a cancel. */
-	do {
-		rc = curl_multi_perform(transfer->alone, &running);
-		if (!rc && running)
-			rc = curl_multi_poll(transfer->alone, NULL, 0, SLICE_MS, NULL);
-	} while (!rc && running && !sl_http_request_gone(request, sl_now()));
-	if (rc)
-		sl_http_request_fail(request, -EIO, "libcurl: %s", curl_multi_strerror(rc));
-	result = result_of(transfer->alone, transfer->easy);
-	curl_multi_remove_handle(transfer->alone, transfer->easy);
-	return result;
 }

@@ -26,6 +26,7 @@ static int transport_error(CURLcode code)
 	case CURLE_SEND_ERROR:
 	case CURLE_RECV_ERROR:
 	case CURLE_GOT_NOTHING:
+	case CURLE_SEND_FAIL_REWIND: /* of an upload, on a kept connection */
 		return -ECONNRESET;
 	case CURLE_PARTIAL_FILE:
 	case CURLE_HTTP2:
@@ -52,6 +53,7 @@ static bool is_transient(CURLcode code)
 	case CURLE_SEND_ERROR:
 	case CURLE_RECV_ERROR:
 	case CURLE_GOT_NOTHING:
+	case CURLE_SEND_FAIL_REWIND:
 	case CURLE_PARTIAL_FILE:
 	case CURLE_HTTP2:
 	case CURLE_HTTP2_STREAM:
@@ -206,8 +208,9 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 		request->answer.said[said - 1] = '\0';
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
-		sl_http_limit_overloaded(&http->engine->limit, sl_now());
-	if (sl_http_is_transient(status))
+		sl_http_limit_overloaded(http->limit, sl_now());
+	if (sl_http_is_transient(status) ||
+	    (status == 417 && request->ask == SL_HTTP_PUT && sl_http_put_without_expect(http->put)))
 		return again(request, -EIO, why);
 	if (status == 412 && request->ask == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
@@ -286,7 +289,7 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 	}
 	if (status < 200 || status >= 300)
 		return judge_status(request);
-	if (request->ask == SL_HTTP_PUT && sl_http_put_check(request->http->put)) {
+	if (request->ask == SL_HTTP_PUT && !sl_http_put_is_whole(request->http->put)) {
 		sl_http_odd(request, "success before it had everything");
 		return SL_HTTP_FAILED;
 	}

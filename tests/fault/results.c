@@ -409,7 +409,7 @@ static void the_first_error_is_kept(void **state)
 	sluice_op *op;
 
 	c.workers = 8;
-	c.reactors = 8;
+	c.reactors = 1;
 	c.reactor_depth = 1;
 	c.piece_bytes = 128 * KIB;
 	fixture_config(f, &c);

@@ -2,7 +2,6 @@
 /* How many connections there are, how much memory they take, and who waits for whom. */
 #include <malloc.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 
 #include "http/http.h"
 
@@ -93,20 +92,6 @@ static void a_back_off_holds_up_no_other(void **state)
 	buffer_free(&b);
 }
 
-/* TCP connections of this process; a descriptor that is closed meanwhile is none. */
-static long connections_now(void)
-{
-	long n = 0;
-
-	for (int fd = 0; fd < 256; fd++) {
-		struct sockaddr_storage a = {0};
-		socklen_t length = sizeof(a);
-
-		n += getpeername(fd, (struct sockaddr *)&a, &length) == 0 && a.ss_family == AF_INET;
-	}
-	return n;
-}
-
 static void connections_are_bounded(void **state)
 {
 	struct fixture *f = *state;
@@ -145,6 +130,33 @@ static void connections_are_bounded(void **state)
 		assert_ok(sluice_close(file));
 		buffer_free(&b);
 	}
+}
+
+/* Those to the server that redirects make place for those to the one that has the object. */
+static void connections_are_bounded_while_redirected(void **state)
+{
+	struct fixture *f = *state;
+	const char *to = fault_uri_at("other", "size=%zu&latency=5&etag=same", LONG);
+	const char *uri =
+		fault_uri("size=%zu&etag=same&fault=redirect:302&to=%s", LONG, as_option(to));
+	struct buffer b = buffer_new(LONG, 0);
+	long most = 0, before, now;
+	sluice_file *file;
+
+	with(f, "SLUICE_MAX_CONNECTIONS", "3");
+	before = connections_now();
+	file = open_read(f->ctx, uri);
+	for (int i = 0; i < 3; i++) {
+		sluice_op *op = start_read(file, b.data, LONG, 0);
+
+		while (!sluice_poll(op))
+			most = (now = connections_now() - before) > most ? now : most;
+		assert_moves(op, LONG);
+	}
+	assert_served(b.data, LONG, 0);
+	assert_in_range(most, 1, 3);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
 }
 
 static void one_connection_serves_one_read_after_the_other(void **state)
@@ -244,6 +256,7 @@ int group_bounds(void)
 		http_test(a_read_that_stands_still_holds_up_no_other),
 		http_test(a_back_off_holds_up_no_other),
 		http_test(connections_are_bounded),
+		http_test(connections_are_bounded_while_redirected),
 		http_test(one_connection_serves_one_read_after_the_other),
 		http_test(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib),
 		http_test(many_small_extents_are_read),

@@ -11,13 +11,9 @@ enum { MARK = 0x3c, WATCHED_MS = 60 };
 static const struct {
 	const char *variable, *value;
 } quick[] = {
-	{"SLUICE_HTTP_ATTEMPTS", "4"},
-	{"SLUICE_HTTP_BACKOFF_MS", "5"},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
-	{"SLUICE_HTTP_STALL_MS", "400"},
-	{"SLUICE_HTTP_CONNECT_MS", "500"},
-	{"SLUICE_MAX_CONNECTIONS", "8"},
-	{"SLUICE_WORKERS", "8"}, /* each moves one request of http_easy */
+	{"SLUICE_HTTP_ATTEMPTS", "4"},        {"SLUICE_HTTP_BACKOFF_MS", "5"},
+	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"}, {"SLUICE_HTTP_STALL_MS", "400"},
+	{"SLUICE_HTTP_CONNECT_MS", "500"},    {"SLUICE_MAX_CONNECTIONS", "8"},
 };
 /* What with() has set besides. */
 static const char *also_set[16];
@@ -196,4 +192,17 @@ int closed_port(void)
 
 	silent[silent_count++] = fd;
 	return port;
+}
+
+long connections_now(void)
+{
+	long n = 0;
+
+	for (int fd = 0; fd < 256; fd++) {
+		struct sockaddr_storage a = {0};
+		socklen_t length = sizeof(a);
+
+		n += getpeername(fd, (struct sockaddr *)&a, &length) == 0 && a.ss_family == AF_INET;
+	}
+	return n;
 }

@@ -30,6 +30,13 @@ class Faults:
         self.error(int(argument), self.options.get("text", "as it was told\nsecond line\n"),
                    headers)
 
+    def fault_expect(self, argument):
+        """417 to a request that expects something, whose body is not read; the right answer to others"""
+        if "expect" not in self.request.headers:
+            return self.right()
+        self.last = True
+        return self.error(417, "no expectations", [("Connection", "close")])
+
     def fault_redirect(self, argument):
         """redirect:CODE; to=LOCATION, or without it to itself"""
         self.last = self.request.method == "PUT"  # its body is not read

@@ -19,8 +19,9 @@ int group_bounds(void);
 int group_reactor(void);
 int group_put(void);
 int group_upload(void);
+int group_apart(void);
 
-/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections and workers. */
+/* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
 int http_setup(void **state);
 int http_teardown(void **state);
 #define http_test(name) cmocka_unit_test_setup_teardown(name, http_setup, http_teardown)
@@ -66,5 +67,12 @@ int closed_port(void);
 void fail_socket_action(unsigned n);
 void fail_epoll_wait(unsigned n);
 unsigned failures_left(void);
+
+/* A name that is looked up for so long, and not found. */
+#define SLOW_NAME "slow.invalid"
+enum { SLOW_NAME_MS = 1000 };
+
+/* TCP connections of this process; a descriptor that is closed meanwhile is none. */
+long connections_now(void);
 
 #endif

@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls of sluice's that fail when a test says so; the program is linked with --wrap for each. */
+/*
+ * Calls of sluice's that fail when a test says so; the program is linked with --wrap for each. And a name
+ * server that does not answer: libcurl finds this program's getaddrinfo() before that of libc.
+ */
 #include <curl/curl.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
@@ -53,4 +58,21 @@ void fail_epoll_wait(unsigned n)
 unsigned failures_left(void)
 {
 	return atomic_load(&actions_left) + atomic_load(&waits_left);
+}
+
+__attribute__((visibility("default"))) int getaddrinfo(const char *name, const char *service,
+                                                       const struct addrinfo *hints,
+                                                       struct addrinfo **out)
+{
+	static int (*_Atomic real)(const char *, const char *, const struct addrinfo *,
+	                           struct addrinfo **);
+
+	if (name && strcmp(name, SLOW_NAME) == 0) {
+		sleep_ms(SLOW_NAME_MS);
+		return EAI_AGAIN;
+	}
+	if (!real)
+		real = (int (*)(const char *, const char *, const struct addrinfo *,
+		                struct addrinfo **))dlsym(RTLD_NEXT, "getaddrinfo");
+	return real(name, service, hints, out);
 }

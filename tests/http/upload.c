@@ -88,6 +88,71 @@ static void an_upload_that_breaks_off_is_an_error(void **state)
 	assert_true(*sluice_last_message());
 }
 
+/* Uploads in two writes, so that the first bytes are gone when the last ones come; it must arrive as it is. */
+static void arrives_once_refused(struct fixture *f, const char *fault, size_t n, size_t announced)
+{
+	const char *uri = fault_uri("stored=1&on=PUT&times=1&%s", fault);
+	struct buffer b = buffer_new(n, 0), back = buffer_new(n, 0);
+	sluice_file *file = open_put(f, uri, announced);
+
+	pattern_fill(b.data, n, 0, 12);
+	assert_write(file, b.data, n / 2, 0);
+	assert_write(file, b.data + n / 2, n - n / 2, n / 2);
+	assert_ok(sluice_close(file));
+	assert_int_equal(asked(uri, "PUT"), 2);
+	file = open_read(f->ctx, uri);
+	assert_read(file, back.data, n, 0);
+	assert_memory_equal(back.data, b.data, n);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+	buffer_free(&back);
+}
+
+static void a_small_upload_is_sent_again(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const faults[] = {"fault=status:503", "fault=status:429",
+	                                     "fault=reset:head", "fault=reset:100",
+	                                     "fault=garbage:empty"};
+	static const size_t sizes[] = {300, 65536};
+
+	for (size_t i = 0; i < COUNT_OF(faults); i++)
+		for (size_t j = 0; j < 2 * COUNT_OF(sizes); j++)
+			arrives_once_refused(f, faults[i], sizes[j / 2], j % 2 ? sizes[j / 2] : 0);
+}
+
+/* More than is kept; and what may be there already, which the second attempt would take for another's. */
+static void what_cannot_be_sent_again_is_an_error(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	const char *uri = fault_uri("fault=status:503&on=PUT&times=1");
+	static char bytes[300];
+	sluice_file *file = NULL;
+
+	upload_fails(f, uri, 65537, EIO, "503");
+	assert_int_equal(asked(uri, "PUT"), 1);
+	uri = fault_uri("stored=1&fault=reset:300&on=PUT&times=1");
+	o.flags = SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE;
+	o.expected_size = 300;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	assert_write(file, bytes, 300, 0);
+	assert_true(sluice_close(file) < 0);
+	assert_int_equal(asked(uri, "PUT"), 1);
+}
+
+static void a_server_that_refuses_expect_is_not_asked_for_it_again(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("stored=1&fault=expect&on=PUT");
+	char stored[40];
+
+	assert_ok(upload(f, uri, LONG));
+	assert_int_equal(asked(uri, "status_417"), 1);
+	snprintf(stored, sizeof(stored), "/object %zu\n", LONG);
+	assert_non_null(strstr(asked_for(uri), stored));
+}
+
 static void a_server_that_stops_reading_is_given_up(void **state)
 {
 	struct fixture *f = *state;
@@ -176,6 +241,9 @@ int group_upload(void)
 		http_test(a_refused_upload_is_an_error_in_the_words_of_the_server),
 		http_test(a_redirected_upload_arrives_or_fails),
 		http_test(an_upload_that_breaks_off_is_an_error),
+		http_test(a_small_upload_is_sent_again),
+		http_test(what_cannot_be_sent_again_is_an_error),
+		http_test(a_server_that_refuses_expect_is_not_asked_for_it_again),
 		http_test(a_server_that_stops_reading_is_given_up),
 		http_test(a_writer_that_pauses_is_waited_for),
 		http_test(a_write_that_waits_for_the_server_is_cancelled),

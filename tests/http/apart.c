@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A server, a name server or an upload that stands still: what else there is goes on, and a cancel is obeyed. */
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "http/http.h"
+
+enum { READS = 12, OBEYED_MS = 300 };
+
+/* More reads than may run at a time, of a server that does not answer. */
+struct stalled {
+	sluice_file *file;
+	sluice_op *ops[READS];
+	char bytes[READS][100];
+};
+
+/* Four connections, of which one is reserved for other origins, and nobody gives up. */
+static void patient(struct fixture *f)
+{
+	with(f, "SLUICE_HTTP_STALL_MS", "60000");
+	with(f, "SLUICE_MAX_CONNECTIONS", "4");
+	with(f, "SLUICE_WORKERS", "2");
+}
+
+static void stall(struct fixture *f, struct stalled *s)
+{
+	const char *uri = fault_uri("size=50000&fault=stall:head");
+
+	s->file = open_read(f->ctx, uri);
+	for (int i = 0; i < READS; i++)
+		s->ops[i] = start_read(s->file, s->bytes[i], 100, (uint64_t)i * 1000);
+	wait_until_asked(uri, "GET", 4);
+}
+
+/* Cancels an operation, which must be obeyed soon. */
+static void cancel_soon(sluice_op *op)
+{
+	double begun = seconds_now();
+
+	assert_int_equal(sluice_cancel(op), 0);
+	assert_int_equal(finish(op), -ECANCELED);
+	if (seconds_now() - begun > at_most(OBEYED_MS / 1000.0))
+		fail_msg("a cancel was obeyed after %.3f s", seconds_now() - begun);
+}
+
+/* The last ones first: they have no turn yet. */
+static void unstall(struct stalled *s)
+{
+	for (int i = READS; i-- > 0;)
+		cancel_soon(s->ops[i]);
+	assert_ok(sluice_close(s->file));
+}
+
+static void stalled_reads_leave_another_origin_alone(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri_at("other", "size=%zu&latency=1", LONG);
+	struct stalled s;
+	double begun;
+
+	patient(f);
+	stall(f, &s);
+	begun = seconds_now();
+	reads_right(f, uri, LONG, 0);
+	if (seconds_now() - begun > at_most(2))
+		fail_msg("a read of another origin took %.3f s", seconds_now() - begun);
+	/* What it has beside them is one connection. */
+	assert_int_equal(asked(uri, "peak"), 1);
+	unstall(&s);
+}
+
+static void refusals_leave_another_origin_alone(void **state)
+{
+	struct fixture *f = *state;
+	const char *refusing = fault_uri("size=50000&fault=status:503&times=200"), *uri;
+	struct stalled s;
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "1000");
+	s.file = open_read(f->ctx, refusing);
+	for (int i = 0; i < READS; i++)
+		s.ops[i] = start_read(s.file, s.bytes[i], 100, (uint64_t)i * 1000);
+	for (int i = 0; i < READS; i++)
+		assert_moves(s.ops[i], 100);
+	assert_ok(sluice_close(s.file));
+	uri = fault_uri_at("other", "size=50000&latency=100");
+	s.file = open_read(f->ctx, uri);
+	for (int i = 0; i < READS; i++)
+		s.ops[i] = start_read(s.file, s.bytes[i], 100, (uint64_t)i * 1000);
+	for (int i = 0; i < READS; i++)
+		assert_moves(s.ops[i], 100);
+	assert_int_equal(asked(uri, "peak"), CONNECTIONS);
+	assert_ok(sluice_close(s.file));
+}
+
+static void stalled_reads_leave_local_files_alone(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(8 * MIB, 0);
+	const char *path = scratch(f, "local");
+	sluice_file *local;
+	struct stalled s;
+	double begun;
+
+	patient(f);
+	pattern_fill(b.data, b.length, 0, 3);
+	file_write(path, b.data, b.length, 0);
+	local = open_read(f->ctx, path);
+	stall(f, &s);
+	begun = seconds_now();
+	assert_read(local, b.data, b.length, 0);
+	if (seconds_now() - begun > at_most(2))
+		fail_msg("a local read took %.3f s", seconds_now() - begun);
+	assert_pattern(b.data, b.length, 0, 3);
+	assert_ok(sluice_close(local));
+	unstall(&s);
+	buffer_free(&b);
+}
+
+static sluice_file *open_put(struct fixture *f, const char *uri)
+{
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file = NULL;
+
+	o.flags = SLUICE_OPEN_REPLACE;
+	assert_ok(sluice_open(f->ctx, uri, &o, &file));
+	return file;
+}
+
+static void stalled_reads_leave_an_upload_alone(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("stored=1"), *stuck;
+	struct buffer b = buffer_new(20 * MIB, 0);
+	sluice_file *file;
+	struct stalled s;
+	sluice_op *op;
+	double begun;
+
+	patient(f);
+	stall(f, &s);
+	begun = seconds_now();
+	file = open_put(f, uri);
+	assert_write(file, b.data, 300000, 0);
+	assert_ok(sluice_close(file));
+	if (seconds_now() - begun > at_most(2))
+		fail_msg("an upload took %.3f s", seconds_now() - begun);
+	assert_non_null(strstr(asked_for(uri), "/object 300000\n"));
+	stuck = fault_uri("fault=stall:1000&on=PUT");
+	file = open_put(f, stuck);
+	op = start_write(file, b.data, b.length, 0);
+	wait_until_asked(stuck, "PUT", 1);
+	/* And one that stands still leaves others alone. */
+	reads_right(f, fault_uri_at("other", "size=50000"), 50000, 0);
+	cancel_soon(op);
+	sluice_discard(file);
+	unstall(&s);
+	buffer_free(&b);
+}
+
+static void an_upload_that_rests_is_cancelled(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(20 * MIB, 0);
+	const char *uri = fault_uri("fault=status:503&on=PUT&unread=1&retry_after=60");
+	sluice_file *file;
+	sluice_op *op;
+
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	file = open_put(f, uri);
+	op = start_write(file, b.data, b.length, 0);
+	wait_until_asked(uri, "PUT", 1);
+	sleep_ms(50);
+	cancel_soon(op);
+	sluice_discard(file);
+	buffer_free(&b);
+}
+
+struct opening {
+	struct fixture *f;
+	double took;
+	int rc;
+	_Atomic bool over;
+};
+
+static void *open_slow(void *argument)
+{
+	struct opening *o = argument;
+	double begun = seconds_now();
+	sluice_file *file = NULL;
+
+	o->rc = sluice_open(o->f->ctx, "http://" SLOW_NAME "/x", NULL, &file);
+	o->took = seconds_now() - begun;
+	atomic_store(&o->over, true);
+	return NULL;
+}
+
+static void a_name_server_that_does_not_answer_holds_up_nobody(void **state)
+{
+	struct fixture *f = *state;
+	struct opening o = {.f = f};
+	double start, begun, worst = 0;
+	sluice_file *file;
+	pthread_t thread;
+	char bytes[100];
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
+	with(f, "SLUICE_HTTP_CONNECT_MS", "200");
+	file = open_read(f->ctx, fault_uri("size=50000"));
+	start = seconds_now();
+	assert_int_equal(pthread_create(&thread, NULL, open_slow, &o), 0);
+	while (!atomic_load(&o.over)) {
+		begun = seconds_now();
+		assert_read(file, bytes, 100, 0);
+		worst = seconds_now() - begun > worst ? seconds_now() - begun : worst;
+		sleep_ms(2);
+	}
+	pthread_join(thread, NULL);
+	assert_true(o.rc == -ETIMEDOUT || o.rc == -EHOSTUNREACH);
+	if (o.took > 0.8 * SLOW_NAME_MS / 1000 || worst > 0.5 * SLOW_NAME_MS / 1000)
+		fail_msg("the open took %.3f s, a read of another server %.3f s", o.took, worst);
+	assert_ok(sluice_close(file));
+	/* The context ends while the name is still looked up, by a thread of libcurl's that ends by itself. */
+	fixture_config(f, &row->config);
+	if (!under_sanitizer())
+		assert_true(seconds_now() - start < SLOW_NAME_MS / 1000.0);
+	sleep_ms(SLOW_NAME_MS + 300);
+}
+
+int group_apart(void)
+{
+	const struct CMUnitTest tests[] = {
+		http_test(stalled_reads_leave_another_origin_alone),
+		http_test(refusals_leave_another_origin_alone),
+		http_test(stalled_reads_leave_local_files_alone),
+		http_test(stalled_reads_leave_an_upload_alone),
+		http_test(an_upload_that_rests_is_cancelled),
+		http_test(a_name_server_that_does_not_answer_holds_up_nobody),
+	};
+
+	return cmocka_run_group_tests_name("apart", tests, NULL, NULL);
+}
