@@ -44,6 +44,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_request_give_back(request);
+	sl_http_answer_clear(request);
 	free(request->url);
 	free(request->sentence);
 	free(request);
@@ -120,6 +121,7 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
 	transfer->reason[0] = '\0';
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
@@ -165,10 +167,15 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	easy = request->transfer->easy;
 	/* Nothing of the attempt before, least of all its password, goes to another server. */
 	curl_easy_reset(easy);
-	memset(&request->answer, 0, sizeof(request->answer));
-	request->answer.retry_after = -1;
-	request->answer.filetime = -1;
-	request->heard = sl_now();
+	sl_http_answer_clear(request);
+	request->alive = sl_now();
+	/* The time in which others had the turn is not counted. */
+	if (request->due)
+		request->since += request->alive - request->due;
+	else if (!request->since)
+		request->since = request->alive;
+	request->connected = false;
+	request->sent = 0;
 	request->from = request->length = 0;
 	request->ranged = request->ask == SL_HTTP_PROBE;
 	if (request->ask == SL_HTTP_PROBE)
@@ -228,6 +235,7 @@ CURLcode sl_http_request_perform(struct sl_http_request *request)
 	CURLcode result = CURLE_OUT_OF_MEMORY;
 	CURLMcode rc;
 	int running;
+	int64_t now;
 
 	if (!transfer->alone) {
 		transfer->alone = curl_multi_init();
@@ -240,7 +248,9 @@ CURLcode sl_http_request_perform(struct sl_http_request *request)
 		rc = curl_multi_perform(transfer->alone, &running);
 		if (!rc && running)
 			rc = curl_multi_poll(transfer->alone, NULL, 0, SLICE_MS, NULL);
-	} while (!rc && running && !sl_http_request_gone(request, sl_now()));
+		now = sl_now();
+		sl_http_request_refresh(request, now);
+	} while (!rc && running && !sl_http_request_is_gone(request, now));
 	if (rc)
 		sl_http_request_fail(request, -EIO, "libcurl: %s", curl_multi_strerror(rc));
 	result = result_of(transfer->alone, transfer->easy);

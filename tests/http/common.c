@@ -12,6 +12,7 @@ static const struct {
 	const char *variable, *value;
 } quick[] = {
 	{"SLUICE_HTTP_ATTEMPTS", "4"},
+	{"SLUICE_HTTP_RETRY_MS", "1500"},
 	{"SLUICE_HTTP_BACKOFF_MS", "5"},
 	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
 	{"SLUICE_HTTP_STALL_MS", "400"},
@@ -20,7 +21,7 @@ static const struct {
 	{"SLUICE_WORKERS", "8"}, /* each moves one request of http_easy */
 };
 /* What with() has set besides. */
-static const char *also_set[16];
+static const char *also_set[24];
 static size_t also_count;
 
 static int errors = -1; /* what standard error was */

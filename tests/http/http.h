@@ -19,6 +19,7 @@ int group_bounds(void);
 int group_reactor(void);
 int group_put(void);
 int group_upload(void);
+int group_versions(void);
 
 /* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections and workers. */
 int http_setup(void **state);

@@ -100,6 +100,18 @@ static void a_server_that_stops_reading_is_given_up(void **state)
 	assert_true(seconds_now() - begun < at_most(8));
 }
 
+/* Twice the stall time-out and more, in which the server takes a little at a time of data that is all there. */
+static void an_upload_that_goes_on_is_no_stall(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("fault=slow:262144&on=PUT");
+	double begun = seconds_now();
+
+	assert_ok(upload(f, uri, 20 * MIB));
+	assert_true(seconds_now() - begun > 2 * STALL_MS / 1000.0);
+	assert_non_null(strstr(asked_for(uri), "/object 20971520\n"));
+}
+
 /* Between two writes a caller may take its time: that is no stall. */
 static void a_writer_that_pauses_is_waited_for(void **state)
 {
@@ -177,6 +189,7 @@ int group_upload(void)
 		http_test(a_redirected_upload_arrives_or_fails),
 		http_test(an_upload_that_breaks_off_is_an_error),
 		http_test(a_server_that_stops_reading_is_given_up),
+		http_test(an_upload_that_goes_on_is_no_stall),
 		http_test(a_writer_that_pauses_is_waited_for),
 		http_test(a_write_that_waits_for_the_server_is_cancelled),
 		http_test(uploads_of_several_files_run_side_by_side),
