@@ -174,7 +174,7 @@ struct sl_http_request {
 	uint64_t from, length; /* the bytes that it asks for; length 0: to the end */
 	bool ranged;
 	bool connected;
-	int64_t sent;  /* bytes of an upload */
+	int64_t sent;  /* bytes of an upload that the server's kernel has */
 	int64_t alive; /* when the last byte came or went, or a silence had a reason */
 
 	/* What the answer says. */
@@ -206,12 +206,6 @@ void sl_http_request_free(struct sl_http_request *request);
 void sl_http_request_give_back(struct sl_http_request *request);
 /* Whether nobody wants it any more: the piece is cancelled, or the upload dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
-/* Whether the same request may succeed later. */
-static inline bool sl_http_is_transient(long status)
-{
-	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-	       status == 504;
-}
 /* An upload has no turn and takes nobody's place: it may wait for what others read. */
 static inline bool sl_http_request_has_turn(const struct sl_http_request *request)
 {

@@ -2,22 +2,26 @@
 /* What comes after a transfer: the end, an error, another attempt, another server. */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 
 #include "backend/http.h"
 #include "backend/http_put.h"
 
 #define MOST_HOPS 10
 
-/* What a failure of the transfer itself means, and whether the same may succeed later; others: -EPROTO, no. */
-static const struct failure {
-	CURLcode code;
+/* What a code of libcurl's, or a status, means, and whether the same request may succeed later. */
+struct failure {
+	long code; /* 0: any other */
 	int error;
 	bool transient;
-} failures[] = {
+};
+
+static const struct failure transports[] = {
 	{CURLE_COULDNT_RESOLVE_HOST, -EHOSTUNREACH, true},
 	{CURLE_COULDNT_RESOLVE_PROXY, -EHOSTUNREACH, true},
 	{CURLE_COULDNT_CONNECT, -ECONNREFUSED, true},
@@ -32,28 +36,25 @@ static const struct failure {
 	{CURLE_SSL_CLIENTCERT, -EACCES, false},
 	{CURLE_OUT_OF_MEMORY, -ENOMEM, false},
 	{CURLE_SSL_CACERT_BADFILE, -EINVAL, false},
-	{CURL_LAST, -EPROTO, false},
+	{0, -EPROTO, false},
 };
+
+static const struct failure statuses[] = {
+	{401, -EACCES, false}, {403, -EACCES, false}, {404, -ENOENT, false}, {407, -EACCES, false},
+	{408, -EIO, true},     {410, -ENOENT, false}, {412, -ESTALE, false}, {429, -EIO, true},
+	{500, -EIO, true},     {502, -EIO, true},     {503, -EIO, true},     {504, -EIO, true},
+	{0, -EIO, false},
+};
+
+static struct failure find(const struct failure *table, long code)
+{
+	while (table->code && table->code != code)
+		table++;
+	return *table;
+}
 
 /* Keeps the first error, with its sentence. */
 #define fail(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
-
-static int status_error(long status)
-{
-	switch (status) {
-	case 401:
-	case 403:
-	case 407:
-		return -EACCES;
-	case 404:
-	case 410:
-		return -ENOENT;
-	case 412:
-		return -ESTALE;
-	default:
-		return -EIO;
-	}
-}
 
 /* splitmix64 */
 static uint64_t next_random(uint64_t *state)
@@ -183,6 +184,7 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	long status = request->answer.status;
+	struct failure failure = find(statuses, status);
 	size_t said = strlen(request->answer.said);
 	char why[64];
 
@@ -191,8 +193,8 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(&http->engine->limit, sl_now());
-	if (sl_http_is_transient(status))
-		return again(request, -EIO, why);
+	if (failure.transient)
+		return again(request, failure.error, why);
 	if (status == 412 && request->ask == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
 	else if (status == 412 && request->ask != SL_HTTP_PUT)
@@ -200,7 +202,7 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 	else if (status == 416 && request->answer.has_range &&
 	         request->answer.range.total != http->size)
 		sl_http_fail_changed(request, "it has another length");
-	return fail(request, status_error(status), "%s for '%s'%s%s", why, http->name,
+	return fail(request, failure.error, "%s for '%s'%s%s", why, http->name,
 	            request->answer.said[0] ? ": " : "", request->answer.said);
 }
 
@@ -241,13 +243,13 @@ static enum sl_http_verdict judge_failure(struct sl_http_request *request, CURLc
 {
 	const char *why =
 		request->transfer->reason[0] ? request->transfer->reason : curl_easy_strerror(code);
-	const struct failure *failure = failures;
+	struct failure failure;
 	const char *name = request->http->name;
 	long connect = 0;
 
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTP_CONNECTCODE, &connect);
-	if (connect >= 300 && !request->answer.status && !sl_http_is_transient(connect))
-		return fail(request, status_error(connect),
+	if (connect >= 300 && !request->answer.status && !find(statuses, connect).transient)
+		return fail(request, find(statuses, connect).error,
 		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
 		            connect);
 	/* libcurl says so of a line of header that is longer than it accepts. */
@@ -258,11 +260,10 @@ static enum sl_http_verdict judge_failure(struct sl_http_request *request, CURLc
 		code = CURLE_SSL_CLIENTCERT;
 	if (is_broken_off(request, code, why))
 		code = CURLE_RECV_ERROR;
-	while (failure->code != code && failure->code != CURL_LAST)
-		failure++;
-	if (failure->transient)
-		return again(request, failure->error, why);
-	return fail(request, failure->error, "'%s': %s", name, why);
+	failure = find(transports, code);
+	if (failure.transient)
+		return again(request, failure.error, why);
+	return fail(request, failure.error, "'%s': %s", name, why);
 }
 
 static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code)
@@ -319,10 +320,15 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	return verdict;
 }
 
-/* Connecting has a time-out of its own, and an upload is alive while its bytes go, or its caller has none. */
+/*
+ * Connecting has a time-out of its own. An upload is alive while the server's kernel takes its bytes, of which ours
+ * may hold megabytes, or its caller has none.
+ */
 void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 {
+	curl_socket_t socket = CURL_SOCKET_BAD;
 	curl_off_t sent = 0;
+	int queued = 0;
 
 	if (!request->connected) {
 		request->connected = is_connected(request);
@@ -331,6 +337,9 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	if (request->ask != SL_HTTP_PUT)
 		return;
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
+	if (!ioctl(socket, SIOCOUTQ, &queued))
+		sent -= queued;
 	if (sent != request->sent || sl_http_put_state(request->http->put) & SL_HTTP_PUT_IDLE)
 		request->alive = now;
 	request->sent = sent;

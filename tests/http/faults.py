@@ -3,6 +3,7 @@
 
 import email.utils
 import gzip
+import socket
 import time
 
 
@@ -158,11 +159,12 @@ class Faults:
         return self.get()
 
     def fault_slow(self, argument):
-        """slow:N: a body of a PUT is read in steps of N bytes, at 25 MiB/s at most"""
+        """slow:N: a body of a PUT is read in steps of N bytes, at 10 MiB/s at most"""
         receive = self.connection.receive
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
 
         def slowly():
-            time.sleep(int(argument) / (25 << 20))
+            time.sleep(int(argument) / (10 << 20))
             return self.sock.recv(int(argument))
 
         self.connection.receive = slowly
