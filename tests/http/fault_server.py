@@ -121,7 +121,12 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
                 sock.settimeout(30)
-                sock = context.wrap_socket(sock, server_side=True)
+                sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                try:
+                    sock.do_handshake()
+                except ssl.SSLError:
+                    time.sleep(0.3)  # so that the other end reads the alert before a reset
+                    raise
                 sock.settimeout(None)
             connection = Connection(self, sock, number)
             connection.run()
