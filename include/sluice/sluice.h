@@ -118,14 +118,14 @@ struct sluice_config {
 	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: one for
 	 * each core, at most 4. */
 	size_t http_reactors;
-	/* SLUICE_HTTP_ATTEMPTS: requests in a row that bring no byte, after which a transfer fails;
-	 * 1 to 1000. Default: 6. */
+	/* SLUICE_HTTP_ATTEMPTS: requests in a row that fail before the first byte of a file's data has
+	 * come, after which opening or reading it fails; 1 to 1000. Default: 6. */
 	size_t http_attempts;
 	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random from half of this to this, and the limit
 	 * doubles with each further one; 1 to 3600000. Default: 200. */
 	size_t http_backoff_ms;
-	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this, and a longer Retry-After
-	 * of a server is not waited for; 1 to 3600000. Default: 20000. */
+	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this; 1 to 3600000.
+	 * Default: 20000. */
 	size_t http_backoff_max_ms;
 	/* SLUICE_HTTP_CONNECT_MS: how long connecting may take; 1 to 3600000. Default: 10000. */
 	size_t http_connect_ms;
@@ -139,11 +139,15 @@ struct sluice_config {
 	/* SLUICE_LOG: what to write to standard error: "off" (default), "error", "info" (files),
 	 * "debug" (requests). */
 	const char *log;
+	/* SLUICE_HTTP_RETRY_MS: once data of a remote file has come, a request is tried again until it has
+	 * brought no byte more for this long; and a longer Retry-After of a server is not waited for; 1 to
+	 * 86400000. Default: 60000. */
+	size_t http_retry_ms;
 };
 #define SLUICE_CONFIG_INIT                                                                       \
 	{                                                                                        \
 		sizeof(struct sluice_config), NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL                        \
+			NULL, NULL, 0, 0, 0, 0, 0, 0, 0, NULL, NULL, NULL, 0                     \
 	}
 
 /*
@@ -249,6 +253,9 @@ enum sluice_open_flags {
 	                                 * bounded resource */
 	SLUICE_OPEN_HTTP2 = 1 << 8,    /* https: HTTP/2 where the server has it, which shares a
 	                                 * connection; HTTP/1.1 is faster for bulk data */
+	SLUICE_OPEN_AS_STORED = 1 << 9, /* http, https: read an object that is stored with a
+	                                 * Content-Encoding as it is stored, not decoded; without
+	                                 * this -EPROTO. Local files have none */
 };
 
 /* How to open a file. Start from SLUICE_OPEN_OPTIONS_INIT. */

@@ -11,6 +11,7 @@
 
 #define LEAST_PIECE   ((size_t)1 << 20)
 #define LARGEST_PIECE ((size_t)16 << 20)
+#define MOST_MATCH    1024 /* bytes of an ETag that is sent: servers bound what they take */
 
 /* ------------------------------------------------------------------------------------ engine */
 
@@ -295,12 +296,16 @@ static int ask(struct sl_http *http, enum sl_http_ask what, struct sl_http_reque
 	                      : 0;
 }
 
-static void take_over(struct sl_http *http, const struct sl_http_request *request)
+static void take_over(struct sl_http *http, struct sl_http_request *request)
 {
-	strcpy(http->etag, request->answer.etag);
-	strcpy(http->modified, request->answer.modified);
-	if (request->answer.filetime >= 0)
-		http->modified_ns = request->answer.filetime * INT64_C(1000000000);
+	time_t modified = -1;
+
+	sl_http_texts_clear(&http->opened);
+	http->opened = request->answer.texts;
+	memset(&request->answer.texts, 0, sizeof(request->answer.texts));
+	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
+		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
+	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
 	if (request->answer.status == 206) {
 		/* Without an end to it, parts cannot be told from what is missing. */
 		http->ranges = request->answer.range.total >= 0;
@@ -308,45 +313,54 @@ static void take_over(struct sl_http *http, const struct sl_http_request *reques
 		return;
 	}
 	http->ranges = request->answer.ranges && request->ask == SL_HTTP_HEAD;
-	/* Where a GET does not say it, what HEAD said is all there is. */
 	if (request->answer.has_length)
 		http->size = (int64_t)request->answer.length;
+	else if (request->answer.status == 204)
+		http->size = 0;
 }
 
-/* One byte of it: the answer of a server that has ranges says how long it is. */
-static int probe(struct sl_http *http)
+/*
+ * What the object is. HEAD's word is taken where it leaves nothing open: a length that is not 0, as a handler says
+ * that has no code for HEAD, ranges, and an ETag, so that an answer without one is of another version. Else a byte is
+ * asked for, as it is where HEAD fails.
+ */
+static int inspect(struct sl_http *http)
 {
 	struct sl_http_request *request;
-	int rc = ask(http, SL_HTTP_PROBE, &request);
+	int64_t length = -1;
+	int rc = ask(http, SL_HTTP_HEAD, &request);
+	long status = request ? request->answer.status : 0;
 
+	if (request && request->ask == SL_HTTP_HEAD) {
+		if (!rc && status == 200 &&
+		    (!request->answer.texts.of[SL_HTTP_FIELD_ENCODING] ||
+		     http->flags & SLUICE_OPEN_AS_STORED))
+			take_over(http, request);
+		sl_http_request_free(request);
+		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
+			return 0;
+		/* What is no passing trouble, and no answer, is none for a GET either. */
+		if (status < 200)
+			return rc;
+		length = http->size;
+		http->size = -1;
+		rc = ask(http, SL_HTTP_PROBE, &request);
+	}
 	if (!rc)
 		take_over(http, request);
+	/* Where a GET does not say it, what HEAD said is all there is. */
+	if (!rc && length > 0 && http->size < 0)
+		http->size = length;
 	/* There is no first byte of an empty object. */
-	if (rc && request && request->answer.status == 416 && request->answer.has_range &&
-	    !request->answer.range.total) {
+	if (rc && request && request->answer.status == 416 &&
+	    (request->answer.has_range ? !request->answer.range.total : !length)) {
+		sl_http_texts_clear(&http->opened);
+		http->ranges = false;
 		http->size = 0;
 		rc = 0;
 	}
 	sl_http_request_free(request);
 	return rc;
-}
-
-/* What the object is. A server may refuse HEAD, or say too little: then it is asked for a byte. */
-static int inspect(struct sl_http *http)
-{
-	struct sl_http_request *request;
-	int rc = ask(http, SL_HTTP_HEAD, &request);
-	long status = request ? request->answer.status : 0;
-	bool believed = !rc && status == 200 && !request->answer.bad_length;
-
-	if (believed)
-		take_over(http, request);
-	sl_http_request_free(request);
-	if (believed && http->size >= 0 && (http->ranges || !http->size))
-		return 0;
-	http->ranges = false;
-	/* Where nobody answers, or the server is overloaded, asking something else is in vain. */
-	return status >= 200 && !sl_http_is_transient(status) ? probe(http) : rc;
 }
 
 /* Whether there is nothing yet: 0. A server that refuses to say it may take the object still; one
@@ -366,13 +380,16 @@ static int check_absent(struct sl_http *http)
 /* The fields of all requests for data; the answer to another version of the object is none. */
 static int make_fields(struct sl_http *http)
 {
-	char match[SL_HTTP_ETAG + sizeof("If-Match: ")];
+	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
 	int rc = add_field(http, "Accept-Encoding: identity");
+	char *match;
 
-	if (!rc && sl_http_strong_etag(http->etag)) {
-		snprintf(match, sizeof(match), "If-Match: %s", http->etag);
-		rc = add_field(http, match);
-	}
+	if (rc || !etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
+		return rc;
+	if (asprintf(&match, "If-Match: %s", etag) < 0)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = add_field(http, match);
+	free(match);
 	return rc;
 }
 
@@ -387,6 +404,7 @@ static void http_close(struct sl_backend *backend)
 	if (http->credentials)
 		explicit_bzero(http->credentials, strlen(http->credentials));
 	free(http->credentials);
+	sl_http_texts_clear(&http->opened);
 	free(http->origin);
 	free(http->url);
 	free(http->name);
@@ -449,8 +467,8 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 		http_close(&http->base);
 		return rc;
 	}
-	sl_log(&core->settings, SL_LOG_INFO, "open '%s': %" PRId64 " bytes, %sETag %s", http->name,
-	       http->size, http->ranges ? "" : "no ranges, ", http->etag);
+	sl_log(&core->settings, SL_LOG_INFO, "open '%s': %" PRId64 " bytes%s", http->name,
+	       http->size, http->ranges ? "" : ", no ranges");
 	*out = &http->base;
 	return 0;
 }
@@ -486,6 +504,7 @@ static int64_t http_size(struct sl_backend *backend)
 static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
 {
 	struct sl_http *http = sl_http(backend);
+	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
 
 	out->length = http->size >= 0 ? (uint64_t)http->size : 0;
 	out->allocated = out->length;
@@ -494,7 +513,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
 	if (!http->ranges && !http->put)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
 	out->backend = sl_remote_name(http->remote);
-	strcpy(out->etag, http->etag);
+	sl_http_keep(etag ? etag : "", out->etag);
 	return 0;
 }
 

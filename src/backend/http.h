@@ -11,7 +11,7 @@
 
 #include "backend/backend.h"
 
-#define SL_HTTP_ETAG 128
+#define SL_HTTP_ETAG 128 /* of struct sluice_stat */
 
 /* ------------------------------------------------------------------------------------- parse */
 
@@ -110,7 +110,24 @@ struct sl_http_engine {
 
 struct sl_http_put;
 
-/* One open file. Fixed by open, but for put. */
+/* The fields of an answer that are looked at, as they were sent; NULL: not sent. */
+enum sl_http_field {
+	SL_HTTP_FIELD_ETAG,
+	SL_HTTP_FIELD_MODIFIED,
+	SL_HTTP_FIELD_ENCODING,
+	SL_HTTP_FIELD_RANGE,
+	SL_HTTP_FIELD_LENGTH,
+	SL_HTTP_FIELD_TYPE,
+	SL_HTTP_FIELD_RANGES,
+	SL_HTTP_FIELD_RETRY_AFTER,
+	SL_HTTP_FIELDS
+};
+struct sl_http_texts {
+	char *of[SL_HTTP_FIELDS];
+};
+void sl_http_texts_clear(struct sl_http_texts *texts);
+
+/* One open file. Fixed by open, but for put and begun. */
 struct sl_http {
 	struct sl_backend base;
 	struct sl_core *core;
@@ -127,9 +144,9 @@ struct sl_http {
 	bool ranges;               /* the server has them */
 	int64_t size;              /* bytes, -1: unknown */
 	int64_t modified_ns;
-	char etag[SL_HTTP_ETAG];     /* strong or weak, "" if there is none */
-	char modified[SL_HTTP_ETAG]; /* Last-Modified, "" if there is none */
+	struct sl_http_texts opened; /* of the answer that the opening believed */
 	struct sl_http_put *put;     /* of a file that is written */
+	_Atomic bool begun;          /* data has come; set by the threads that move requests */
 };
 
 static inline struct sl_http *sl_http(struct sl_backend *backend)
@@ -162,28 +179,31 @@ struct sl_http_request {
 
 	char *url; /* where a redirect led, or NULL: the file's */
 	unsigned hops;
-	unsigned attempts; /* in a row without a byte */
-	unsigned backoffs;
-	int64_t due;           /* of the next attempt */
+	unsigned attempts;
+	unsigned backoffs;     /* since the piece grew */
+	uint64_t reached;      /* the most bytes of the piece that an attempt has brought */
+	int64_t since;         /* when the last of them came; before that, the first attempt */
+	int64_t due;           /* of the next attempt; 0: at once */
 	_Atomic uint32_t over; /* of HEAD and PROBE: 1 once it is, which ends open's wait */
 	uint64_t random;
 
 	/* Of the attempt that runs. */
 	uint64_t from, length; /* the bytes that it asks for; length 0: to the end */
 	bool ranged;
-	int64_t heard; /* when the last byte came */
+	bool connected;
+	int64_t sent;  /* bytes of an upload that the server's kernel has */
+	int64_t alive; /* when the last byte came or went, or a silence had a reason */
 
 	/* What the answer says. */
 	struct {
 		long status;
 		size_t field_bytes;
-		bool has_range, bad_range, has_length, bad_length, encoded, ranges;
+		bool complete; /* the empty line behind the fields has come */
+		bool has_range, bad_range, has_length, bad_length, ranges;
 		struct sl_http_range range;
 		uint64_t length;
 		int64_t retry_after; /* milliseconds, -1: not said */
-		int64_t filetime;    /* Last-Modified, seconds since 1970, -1: not said */
-		char etag[SL_HTTP_ETAG];
-		char modified[SL_HTTP_ETAG];
+		struct sl_http_texts texts;
 		bool judged, accepted;
 		uint64_t got;   /* bytes taken */
 		char said[201]; /* the first line of an error's body */
@@ -203,12 +223,6 @@ void sl_http_request_free(struct sl_http_request *request);
 void sl_http_request_give_back(struct sl_http_request *request);
 /* Whether nobody wants it any more: the piece is cancelled, or the upload dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
-/* Whether the same request may succeed later. */
-static inline bool sl_http_is_transient(long status)
-{
-	return status == 408 || status == 429 || status == 500 || status == 502 || status == 503 ||
-	       status == 504;
-}
 /* An upload has no turn and takes nobody's place: it may wait for what others read. */
 static inline bool sl_http_request_has_turn(const struct sl_http_request *request)
 {
@@ -218,19 +232,21 @@ static inline bool sl_http_request_has_turn(const struct sl_http_request *reques
 int sl_http_request_prepare(struct sl_http_request *request);
 /* After the transfer: what now. AGAIN: not before request->due. */
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code);
+/* Looks at the transfer for signs of life that no byte of an answer tells. */
+void sl_http_request_refresh(struct sl_http_request *request, int64_t now);
 /* Whether no byte came for too long, or the piece was cancelled: then the transfer is to be ended,
  * and judged with CURLE_ABORTED_BY_CALLBACK. */
-bool sl_http_request_gone(struct sl_http_request *request, int64_t now);
+bool sl_http_request_is_gone(const struct sl_http_request *request, int64_t now);
 /* Keeps the first error. */
 __attribute__((format(printf, 3, 4))) void sl_http_request_fail(struct sl_http_request *request,
                                                                 int error, const char *format, ...);
 /* The same, of an answer that is none to the question, and of one that is about another version. */
-void sl_http_odd(struct sl_http_request *request, const char *what);
-void sl_http_changed(struct sl_http_request *request, const char *what);
+void sl_http_fail_odd(struct sl_http_request *request, const char *what);
+void sl_http_fail_changed(struct sl_http_request *request, const char *what);
 /* Whether the answer is what was asked for; looks once. */
 bool sl_http_accepts(struct sl_http_request *request);
-/* Whether a 206 is the part that was asked for. */
-bool sl_http_is_part(struct sl_http_request *request);
+/* Forgets what the answer says. */
+void sl_http_answer_clear(struct sl_http_request *request);
 /* What libcurl calls with the lines of the header and the bytes of the body. */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
 size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);

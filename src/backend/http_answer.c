@@ -4,6 +4,8 @@
  * answer was found to be the one that was asked for, and nothing beyond what was asked for.
  */
 #include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 #include <time.h>
@@ -12,87 +14,126 @@
 
 #define MOST_FIELD_BYTES ((size_t)64 << 10)
 
-static bool is_whole(const struct sl_http_request *request)
-{
-	return request->from == 0 &&
-	       (request->http->size < 0 || request->length == (uint64_t)request->http->size);
-}
+static const char *const names[SL_HTTP_FIELDS] = {
+	"ETag",           "Last-Modified", "Content-Encoding", "Content-Range",
+	"Content-Length", "Content-Type",  "Accept-Ranges",    "Retry-After",
+};
 
-void sl_http_changed(struct sl_http_request *request, const char *what)
+void sl_http_fail_changed(struct sl_http_request *request, const char *what)
 {
 	sl_http_request_fail(request, -ESTALE, "'%s' changed since it was opened: %s",
 	                     request->http->name, what);
 }
 
-void sl_http_odd(struct sl_http_request *request, const char *what)
+void sl_http_fail_odd(struct sl_http_request *request, const char *what)
 {
 	sl_http_request_fail(request, -EPROTO, "'%s': the server answered with %s",
 	                     request->http->name, what);
 }
 
+void sl_http_texts_clear(struct sl_http_texts *texts)
+{
+	for (int i = 0; i < SL_HTTP_FIELDS; i++)
+		free(texts->of[i]);
+	memset(texts, 0, sizeof(*texts));
+}
+
+void sl_http_answer_clear(struct sl_http_request *request)
+{
+	sl_http_texts_clear(&request->answer.texts);
+	memset(&request->answer, 0, sizeof(request->answer));
+	request->answer.retry_after = -1;
+}
+
 /* Whether a 206 is the part that was asked for. */
-bool sl_http_is_part(struct sl_http_request *request)
+static bool is_part(struct sl_http_request *request)
 {
 	const struct sl_http_range *range = &request->answer.range;
 	const struct sl_http *http = request->http;
 	uint64_t last = request->from + request->length - 1;
 
 	if (!request->ranged)
-		sl_http_odd(request, "a part of what was asked for");
+		sl_http_fail_odd(request, "a part of what was asked for");
+	else if (request->answer.bad_range)
+		sl_http_fail_odd(request, "a Content-Range that is none");
 	else if (!request->answer.has_range)
-		sl_http_odd(request, request->answer.bad_range ? "a Content-Range that is none"
-		                                               : "a part, and no Content-Range");
+		sl_http_fail_odd(request, "a part, and no Content-Range");
 	else if (http->size >= 0 && range->total >= 0 && range->total != http->size)
-		sl_http_changed(request, "it has another length");
+		sl_http_fail_changed(request, "it has another length");
 	else if (!range->satisfied || range->first != request->from || range->last != last)
-		sl_http_odd(request, "another part than was asked for (Content-Range)");
+		sl_http_fail_odd(request, "another part than was asked for (Content-Range)");
 	else if (request->answer.has_length && request->answer.length != request->length)
-		sl_http_odd(request, "another length than its Content-Range has");
-	else
-		return true;
-	return false;
+		sl_http_fail_odd(request, "another length than its Content-Range has");
+	return !request->error;
 }
 
 /* Whether a 200 is the whole object, and that was asked for. */
 static bool is_object(struct sl_http_request *request)
 {
-	if (request->ranged && !is_whole(request))
-		sl_http_odd(request, "the whole object, and a part was asked for");
-	else if (request->http->size >= 0 && request->answer.has_length &&
-	         request->answer.length != (uint64_t)request->http->size)
-		sl_http_changed(request, "it has another length");
-	else
-		return true;
-	return false;
+	const struct sl_http_range *range = &request->answer.range;
+	const struct sl_http *http = request->http;
+
+	if (request->ask == SL_HTTP_GET && request->ranged &&
+	    (request->from || request->length != (uint64_t)http->size))
+		sl_http_fail_odd(request, "the whole object, and a part was asked for");
+	else if (request->answer.has_range && range->satisfied &&
+	         (range->first || range->last + 1 != (uint64_t)range->total))
+		sl_http_fail_odd(request, "a part that it calls the whole object (Content-Range)");
+	else if (http->size >= 0 && request->answer.has_length &&
+	         request->answer.length != (uint64_t)http->size)
+		sl_http_fail_changed(request, "it has another length");
+	return !request->error;
 }
 
-static bool differ(const char *before, const char *now)
+/* Whether a field says what it said to the opening. */
+static bool is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
-	return before[0] && now[0] && strcmp(before, now) != 0;
+	const char *before = request->http->opened.of[field];
+	const char *now = request->answer.texts.of[field];
+
+	return before && now ? !strcmp(before, now) : before == now;
+}
+
+/* Whether the answer is about the version that was opened. An equal strong ETag is enough. */
+static bool is_version(struct sl_http_request *request)
+{
+	char *const *before = request->http->opened.of, *const *now = request->answer.texts.of;
+	const char *etag = now[SL_HTTP_FIELD_ETAG];
+	bool enough = etag && (sl_http_strong_etag(etag) || !now[SL_HTTP_FIELD_MODIFIED] ||
+	                       !before[SL_HTTP_FIELD_MODIFIED]);
+
+	if (request->ask == SL_HTTP_PROBE)
+		return true;
+	if (!is_same(request, SL_HTTP_FIELD_ETAG))
+		sl_http_fail_changed(request,
+		                     etag ? "it has another ETag" : "an answer lacks the ETag");
+	else if (!enough && !is_same(request, SL_HTTP_FIELD_MODIFIED))
+		sl_http_fail_changed(request, "it was modified");
+	else if (!is_same(request, SL_HTTP_FIELD_ENCODING))
+		sl_http_fail_changed(request, "it has another Content-Encoding");
+	return !request->error;
 }
 
 /* Looks at the fields of an answer to a GET, once, before its body is touched. */
 bool sl_http_accepts(struct sl_http_request *request)
 {
-	const char *etag = request->answer.etag;
 	long status = request->answer.status;
 
 	if (request->answer.judged)
 		return request->answer.accepted;
 	request->answer.judged = true;
-	if (status != 200 && status != 206)
+	if (request->ask == SL_HTTP_GET && status != 200 && status != 206)
 		return false;
 	if (request->answer.bad_length)
-		sl_http_odd(request, "a Content-Length that is none");
-	else if (request->answer.encoded)
-		sl_http_odd(request, "encoded content, which was not asked for");
-	else if (differ(request->http->etag, etag))
-		sl_http_changed(request, "it has another ETag");
-	else if (!etag[0] && differ(request->http->modified, request->answer.modified))
-		sl_http_changed(request, "it was modified");
-	else if (request->ask != SL_HTTP_GET || status == 206 ? sl_http_is_part(request)
-	                                                      : is_object(request))
-		request->answer.accepted = true;
+		sl_http_fail_odd(request, "a Content-Length that is none");
+	else if (request->answer.texts.of[SL_HTTP_FIELD_ENCODING] &&
+	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
+		sl_http_fail_odd(request, "encoded content (Content-Encoding), which only "
+		                          "SLUICE_OPEN_AS_STORED takes");
+	else
+		request->answer.accepted = status == 206
+		                                   ? is_part(request) && is_version(request)
+		                                   : is_version(request) && is_object(request);
 	return request->answer.accepted;
 }
 
@@ -132,98 +173,110 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	struct sl_piece *piece = request->piece;
 	size_t bytes = size * count, room;
 
-	request->heard = sl_now();
-	if (request->ask == SL_HTTP_PUT) {
+	request->alive = sl_now();
+	/* Of an error the first line is told. A probe is over when its fields are there. */
+	if (request->ask != SL_HTTP_GET || !sl_http_accepts(request)) {
 		keep_said(request, data, bytes);
-		return bytes;
-	}
-	/* A probe is over when its fields are there. */
-	if (request->ask != SL_HTTP_GET) {
-		keep_said(request, data, bytes);
-		return request->answer.status >= 300 && request->answer.said_bytes < 4096 ? bytes
-		                                                                          : 0;
-	}
-	if (!sl_http_accepts(request)) {
-		keep_said(request, data, bytes);
-		return request->error || request->answer.said_bytes > 4096 ? 0 : bytes;
+		return request->ask == SL_HTTP_PUT ||
+		                       (!request->error && request->answer.said_bytes <= 4096 &&
+		                        (piece || request->answer.status >= 300))
+		               ? bytes
+		               : 0;
 	}
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
 		return 0;
 	room = piece->length - piece->moved;
-	if (bytes > room) {
-		/* Of an object of unknown length as much is read as there is room for. */
-		if (request->http->size < 0) {
-			memcpy(piece->data + piece->moved, data, room);
-			piece->moved += room;
-			request->answer.got += room;
-		} else {
-			sl_http_odd(request, "more bytes than were asked for");
-		}
+	if (bytes > room && request->http->size >= 0) {
+		sl_http_fail_odd(request, "more bytes than were asked for");
 		return 0;
 	}
+	/* Of an object of unknown length as much is read as there is room for. */
+	bytes = SL_MIN(bytes, room);
 	memcpy(piece->data + piece->moved, data, bytes);
 	piece->moved += bytes;
 	request->answer.got += bytes;
+	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
+		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
 	atomic_fetch_add_explicit(&request->http->limit->arrived, bytes, memory_order_relaxed);
 	return bytes;
 }
 
+/* Keeps a value; several of one name become a list, as if one line had said them (RFC 9110, 5.2). */
 static void on_field(struct sl_http_request *request, const char *name, const char *value)
 {
-	if (!strcasecmp(name, "Content-Range")) {
-		request->answer.has_range = sl_http_parse_range(value, &request->answer.range);
-		request->answer.bad_range = !request->answer.has_range;
-	} else if (!strcasecmp(name, "Content-Length")) {
-		uint64_t before = request->answer.length;
-		bool again = request->answer.has_length;
+	char **kept, *all;
+	int i = 0;
 
-		request->answer.has_length = sl_http_parse_length(value, &request->answer.length);
-		request->answer.bad_length |=
-			!request->answer.has_length || (again && before != request->answer.length);
-	} else if (!strcasecmp(name, "ETag")) {
-		sl_http_keep(value, request->answer.etag);
-	} else if (!strcasecmp(name, "Last-Modified")) {
-		sl_http_keep(value, request->answer.modified);
-		request->answer.filetime = curl_getdate(value, NULL);
-	} else if (!strcasecmp(name, "Content-Encoding")) {
-		request->answer.encoded = strcasecmp(value, "identity") != 0 && value[0];
-	} else if (!strcasecmp(name, "Accept-Ranges")) {
-		request->answer.ranges = !strcasecmp(value, "bytes");
-	} else if (!strcasecmp(name, "Retry-After")) {
-		request->answer.retry_after = sl_http_parse_retry_after(value, time(NULL));
+	while (i < SL_HTTP_FIELDS && strcasecmp(name, names[i]))
+		i++;
+	if (i == SL_HTTP_FIELDS || !value[0] ||
+	    (i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
+		return;
+	kept = &request->answer.texts.of[i];
+	if (*kept && !strcmp(*kept, value))
+		return;
+	if (asprintf(&all, "%s%s%s", *kept ? *kept : "", *kept ? ", " : "", value) < 0) {
+		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
+		return;
 	}
+	free(*kept);
+	*kept = all;
 }
 
-/* Called for each line; the line of the status begins an answer, of which there may be several. */
+/* The fields are complete. Two values that differ are none. */
+static void on_fields(struct sl_http_request *request)
+{
+	char *const *text = request->answer.texts.of;
+	const char *range = text[SL_HTTP_FIELD_RANGE], *length = text[SL_HTTP_FIELD_LENGTH];
+	const char *type = text[SL_HTTP_FIELD_TYPE], *ranges = text[SL_HTTP_FIELD_RANGES];
+	const char *after = text[SL_HTTP_FIELD_RETRY_AFTER];
+
+	request->answer.complete = true;
+	request->answer.has_range = range && sl_http_parse_range(range, &request->answer.range);
+	/* The Content-Range of a multipart body is not that of its bytes. */
+	request->answer.bad_range = (range && !request->answer.has_range) ||
+	                            (type && !strncasecmp(type, "multipart/byteranges", 20));
+	request->answer.has_length =
+		length && sl_http_parse_length(length, &request->answer.length);
+	request->answer.bad_length = length && !request->answer.has_length;
+	request->answer.ranges = ranges && !strcasecmp(ranges, "bytes");
+	if (after)
+		request->answer.retry_after = sl_http_parse_retry_after(after, time(NULL));
+}
+
+/*
+ * Called for each line; the line of the status begins an answer, of which there may be several: interim ones,
+ * and the one after a refused "Expect" of an upload. What follows the fields of the last one is a trailer,
+ * which says nothing that could still be checked.
+ */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
-	size_t bytes = size * count;
-	char line[1024], *name, *value;
+	size_t bytes = size * count, so_far = request->answer.field_bytes + bytes;
+	long status = request->answer.status;
+	char *line, *name, *value;
 
-	request->heard = sl_now();
-	request->answer.field_bytes += bytes;
-	if (request->answer.field_bytes > MOST_FIELD_BYTES) {
-		sl_http_odd(request, "more than 64 KiB of header");
+	request->alive = sl_now();
+	if (so_far > MOST_FIELD_BYTES) {
+		sl_http_fail_odd(request, "more than 64 KiB of header");
 		return 0;
 	}
-	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5)) {
-		size_t so_far = request->answer.field_bytes;
-
-		memset(&request->answer, 0, sizeof(request->answer));
-		request->answer.field_bytes = so_far;
-		request->answer.retry_after = -1;
-		request->answer.filetime = -1;
+	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
+	    (!status ||
+	     (request->answer.complete && (status < 200 || request->ask == SL_HTTP_PUT)))) {
+		sl_http_answer_clear(request);
 		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
 		                  &request->answer.status);
-		return bytes;
-	}
-	/* What is longer is nothing that is looked at here. */
-	if (bytes < sizeof(line)) {
-		memcpy(line, data, bytes);
-		line[bytes] = '\0';
-		if (sl_http_parse_field(line, &name, &value))
+	} else if (!request->answer.complete && (data[0] == '\r' || data[0] == '\n')) {
+		on_fields(request);
+	} else if (!request->answer.complete) {
+		line = strndup(data, bytes);
+		if (!line)
+			sl_http_request_fail(request, -ENOMEM, "no memory for a header");
+		else if (sl_http_parse_field(line, &name, &value))
 			on_field(request, name, value);
+		free(line);
 	}
-	return bytes;
+	request->answer.field_bytes = so_far;
+	return request->error ? 0 : bytes;
 }

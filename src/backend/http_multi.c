@@ -220,8 +220,9 @@ static void look_around(struct sl_http_reactor *reactor)
 		next = link->next;
 		if (request->ask == SL_HTTP_PUT &&
 		    sl_http_put_look(request->http->put, request->transfer->easy))
-			request->heard = now;
-		if (sl_http_request_gone(request, now))
+			request->alive = now;
+		sl_http_request_refresh(request, now);
+		if (sl_http_request_is_gone(request, now))
 			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
 	for (link = reactor->resting.next; link != &reactor->resting; link = next) {
@@ -256,7 +257,7 @@ static int64_t next_look(const struct sl_http_reactor *reactor)
 			SL_CONTAINER(link, struct sl_http_request, link);
 		int64_t stall = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
-		at = SL_MIN(at, request->heard + stall + 1);
+		at = SL_MIN(at, request->alive + stall + 1);
 	}
 	sl_list_each (link, &reactor->resting)
 		at = SL_MIN(at, SL_CONTAINER(link, struct sl_http_request, link)->due);

@@ -43,6 +43,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_request_give_back(request);
+	sl_http_answer_clear(request);
 	free(request->url);
 	free(request->sentence);
 	free(request);
@@ -121,6 +122,7 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
 	/* What ends while a name is looked up does not wait for the name server. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
+	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
@@ -166,10 +168,15 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	easy = request->transfer->easy;
 	/* Nothing of the attempt before, least of all its password, goes to another server. */
 	curl_easy_reset(easy);
-	memset(&request->answer, 0, sizeof(request->answer));
-	request->answer.retry_after = -1;
-	request->answer.filetime = -1;
-	request->heard = sl_now();
+	sl_http_answer_clear(request);
+	request->alive = sl_now();
+	/* The time in which others had the turn is not counted. */
+	if (request->due)
+		request->since += request->alive - request->due;
+	else if (!request->since)
+		request->since = request->alive;
+	request->connected = false;
+	request->sent = 0;
 	request->from = request->length = 0;
 	request->ranged = request->ask == SL_HTTP_PROBE;
 	if (request->ask == SL_HTTP_PROBE)

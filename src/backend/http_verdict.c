@@ -2,82 +2,60 @@
 /* What comes after a transfer: the end, an error, another attempt, another server. */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 
 #include "backend/http.h"
 #include "backend/http_put.h"
 
 #define MOST_HOPS 10
 
-/* What a failure of the transfer itself means. */
-static int transport_error(CURLcode code)
+/* What a code of libcurl's, or a status, means, and whether the same request may succeed later. */
+struct failure {
+	long code; /* 0: any other */
+	int error;
+	bool transient;
+};
+
+static const struct failure transports[] = {
+	{CURLE_COULDNT_RESOLVE_HOST, -EHOSTUNREACH, true},
+	{CURLE_COULDNT_RESOLVE_PROXY, -EHOSTUNREACH, true},
+	{CURLE_COULDNT_CONNECT, -ECONNREFUSED, true},
+	{CURLE_OPERATION_TIMEDOUT, -ETIMEDOUT, true},
+	{CURLE_SEND_ERROR, -ECONNRESET, true},
+	{CURLE_RECV_ERROR, -ECONNRESET, true},
+	{CURLE_GOT_NOTHING, -ECONNRESET, true},
+	{CURLE_SEND_FAIL_REWIND, -ECONNRESET, true}, /* of an upload, on a kept connection */
+	{CURLE_PARTIAL_FILE, -EIO, true},
+	{CURLE_HTTP2, -EIO, true},
+	{CURLE_HTTP2_STREAM, -EIO, true},
+	{CURLE_PEER_FAILED_VERIFICATION, -EACCES, false},
+	{CURLE_SSL_CLIENTCERT, -EACCES, false},
+	{CURLE_OUT_OF_MEMORY, -ENOMEM, false},
+	{CURLE_SSL_CACERT_BADFILE, -EINVAL, false},
+	{0, -EPROTO, false},
+};
+
+static const struct failure statuses[] = {
+	{401, -EACCES, false}, {403, -EACCES, false}, {404, -ENOENT, false}, {407, -EACCES, false},
+	{408, -EIO, true},     {410, -ENOENT, false}, {412, -ESTALE, false}, {429, -EIO, true},
+	{500, -EIO, true},     {502, -EIO, true},     {503, -EIO, true},     {504, -EIO, true},
+	{0, -EIO, false},
+};
+
+static struct failure find(const struct failure *table, long code)
 {
-	switch (code) {
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_RESOLVE_PROXY:
-		return -EHOSTUNREACH;
-	case CURLE_COULDNT_CONNECT:
-		return -ECONNREFUSED;
-	case CURLE_OPERATION_TIMEDOUT:
-		return -ETIMEDOUT;
-	case CURLE_SEND_ERROR:
-	case CURLE_RECV_ERROR:
-	case CURLE_GOT_NOTHING:
-	case CURLE_SEND_FAIL_REWIND: /* of an upload, on a kept connection */
-		return -ECONNRESET;
-	case CURLE_PARTIAL_FILE:
-	case CURLE_HTTP2:
-	case CURLE_HTTP2_STREAM:
-		return -EIO;
-	case CURLE_PEER_FAILED_VERIFICATION:
-		return -EACCES;
-	case CURLE_OUT_OF_MEMORY:
-		return -ENOMEM;
-	case CURLE_SSL_CACERT_BADFILE:
-		return -EINVAL;
-	default:
-		return -EPROTO;
-	}
+	while (table->code && table->code != code)
+		table++;
+	return *table;
 }
 
-static bool is_transient(CURLcode code)
-{
-	switch (code) {
-	case CURLE_COULDNT_RESOLVE_HOST:
-	case CURLE_COULDNT_RESOLVE_PROXY:
-	case CURLE_COULDNT_CONNECT:
-	case CURLE_OPERATION_TIMEDOUT:
-	case CURLE_SEND_ERROR:
-	case CURLE_RECV_ERROR:
-	case CURLE_GOT_NOTHING:
-	case CURLE_SEND_FAIL_REWIND:
-	case CURLE_PARTIAL_FILE:
-	case CURLE_HTTP2:
-	case CURLE_HTTP2_STREAM:
-		return true;
-	default:
-		return false;
-	}
-}
-
-static int status_error(long status)
-{
-	switch (status) {
-	case 401:
-	case 403:
-		return -EACCES;
-	case 404:
-	case 410:
-		return -ENOENT;
-	case 412:
-		return -ESTALE;
-	default:
-		return -EIO;
-	}
-}
+/* Keeps the first error, with its sentence. */
+#define fail(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
 
 /* splitmix64 */
 static uint64_t next_random(uint64_t *state)
@@ -92,50 +70,63 @@ static uint64_t next_random(uint64_t *state)
 /*
  * Jitter: from half of a limit that doubles with each attempt up to all of it. Without the half the
  * unluckiest of many requests would have used up its attempts before a server is back that was
- * started anew. What a server asks for in Retry-After is waited for at least, up to the largest limit.
+ * started anew.
  */
 static int64_t backoff_ms(struct sl_http_request *request)
 {
 	const struct sl_settings *settings = &request->http->core->settings;
 	uint64_t limit = settings->http_backoff_ms << SL_MIN(request->backoffs, 20u);
-	int64_t wait;
 
 	request->backoffs++;
 	limit = SL_MIN(limit, settings->http_backoff_max_ms);
-	wait = (int64_t)(limit - next_random(&request->random) % (limit / 2 + 1));
-	if (request->answer.retry_after > wait)
-		wait = SL_MIN(request->answer.retry_after, (int64_t)settings->http_backoff_max_ms);
-	return wait;
+	return (int64_t)(limit - next_random(&request->random) % (limit / 2 + 1));
 }
 
+/*
+ * Until data of the file has come the attempts are counted: its server may never have been there. From then on only
+ * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
+ * for it (Retry-After), and else shortened.
+ */
 static enum sl_http_verdict again(struct sl_http_request *request, int error, const char *why)
 {
-	const struct sl_settings *settings = &request->http->core->settings;
-	int64_t wait;
+	struct sl_http *http = request->http;
+	const struct sl_settings *settings = &http->core->settings;
+	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
+	int64_t left = (int64_t)settings->http_retry_ms, asked = request->answer.retry_after;
+	int64_t now = sl_now(), silent, wait;
 
-	if (request->ask == SL_HTTP_PUT &&
-	    sl_http_put_state(request->http->put) & SL_HTTP_PUT_BEGUN) {
-		sl_http_request_fail(request, error,
-		                     "'%s': %s, and an upload cannot go on in the middle",
-		                     request->http->name, why);
-		return SL_HTTP_FAILED;
+	if (request->ask == SL_HTTP_PUT && sl_http_put_state(http->put) & SL_HTTP_PUT_BEGUN)
+		return fail(request, error, "'%s': %s, and an upload cannot go on in the middle",
+		            http->name, why);
+	if (request->piece && request->piece->moved > request->reached) {
+		request->reached = request->piece->moved;
+		request->since = request->alive;
+		request->backoffs = 0;
 	}
-	/* Bytes are progress: what was counted before is forgotten. */
-	if (request->answer.got && request->http->ranges)
-		request->attempts = request->backoffs = 0;
-	if (++request->attempts >= settings->http_attempts) {
-		sl_http_request_fail(request, error, "'%s': %s, after %u attempts",
-		                     request->http->name, why, request->attempts);
-		return SL_HTTP_FAILED;
-	}
-	wait = backoff_ms(request);
-	request->due = sl_now() + wait * 1000000;
+	silent = (now - request->since) / 1000000;
+	left -= begun ? silent : 0;
+	if (left <= 0)
+		return fail(request, error,
+		            "'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)",
+		            http->name, why, (double)silent / 1000);
+	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as anything. */
+	if (request->ask == SL_HTTP_HEAD && !(http->flags & SLUICE_OPEN_WRITE))
+		request->ask = SL_HTTP_PROBE;
+	else if (++request->attempts >= settings->http_attempts && !begun)
+		return fail(request, error, "'%s': %s, after %u attempts (SLUICE_HTTP_ATTEMPTS)",
+		            http->name, why, request->attempts);
+	if (asked > left)
+		return fail(request, error,
+		            "'%s': %s, and the server asks to wait for %" PRId64
+		            " s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
+		            http->name, why, asked / 1000);
+	wait = SL_MAX(asked, SL_MIN(backoff_ms(request), left));
+	request->due = now + wait * 1000000;
 	/* A redirect is asked for anew: it may lead elsewhere now. */
 	free(request->url);
 	request->url = NULL;
 	request->hops = 0;
-	sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", request->http->name, why,
-	       wait);
+	sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", http->name, why, wait);
 	return SL_HTTP_AGAIN;
 }
 
@@ -169,28 +160,21 @@ static enum sl_http_verdict redirected(struct sl_http_request *request)
 
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
 	if (!to)
-		sl_http_request_fail(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
-		                     request->answer.status);
-	else if (request->ask == SL_HTTP_PUT &&
-	         sl_http_put_state(request->http->put) & SL_HTTP_PUT_BEGUN)
-		sl_http_request_fail(request, -EPROTO,
-		                     "'%s': redirected after the upload had begun", name);
-	else if (++request->hops > MOST_HOPS)
-		sl_http_request_fail(request, -ELOOP, "'%s': more than %d redirects", name,
-		                     MOST_HOPS);
-	else if (strncasecmp(to, "http:", 5) && !is_secure(to))
-		sl_http_request_fail(request, -EPROTO,
-		                     "'%s': redirected to something other than http or https",
-		                     name);
-	else if (is_secure(from) && !is_secure(to))
-		sl_http_request_fail(request, -EPROTO, "'%s': redirected from https to http", name);
-	if (request->error)
-		return SL_HTTP_FAILED;
+		return fail(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
+		            request->answer.status);
+	if (request->ask == SL_HTTP_PUT &&
+	    sl_http_put_state(request->http->put) & SL_HTTP_PUT_BEGUN)
+		return fail(request, -EPROTO, "'%s': redirected after the upload had begun", name);
+	if (++request->hops > MOST_HOPS)
+		return fail(request, -ELOOP, "'%s': more than %d redirects", name, MOST_HOPS);
+	if (strncasecmp(to, "http:", 5) && !is_secure(to))
+		return fail(request, -EPROTO,
+		            "'%s': redirected to something other than http or https", name);
+	if (is_secure(from) && !is_secure(to))
+		return fail(request, -EPROTO, "'%s': redirected from https to http", name);
 	url = without_user(to);
-	if (!url) {
-		sl_http_request_fail(request, -EPROTO, "'%s': redirected to a malformed URL", name);
-		return SL_HTTP_FAILED;
-	}
+	if (!url)
+		return fail(request, -EPROTO, "'%s': redirected to a malformed URL", name);
 	free(request->url);
 	request->url = url;
 	request->due = 0;
@@ -201,6 +185,7 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 {
 	struct sl_http *http = request->http;
 	long status = request->answer.status;
+	struct failure failure = find(statuses, status);
 	size_t said = strlen(request->answer.said);
 	char why[64];
 
@@ -209,16 +194,18 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
-	if (sl_http_is_transient(status) ||
+	if (failure.transient ||
 	    (status == 417 && request->ask == SL_HTTP_PUT && sl_http_put_without_expect(http->put)))
-		return again(request, -EIO, why);
+		return again(request, failure.error, why);
 	if (status == 412 && request->ask == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
 	else if (status == 412 && request->ask != SL_HTTP_PUT)
-		sl_http_changed(request, "the server says so (HTTP 412)");
-	sl_http_request_fail(request, status_error(status), "%s for '%s'%s%s", why, http->name,
-	                     request->answer.said[0] ? ": " : "", request->answer.said);
-	return SL_HTTP_FAILED;
+		sl_http_fail_changed(request, "the server says so (HTTP 412)");
+	else if (status == 416 && request->answer.has_range &&
+	         request->answer.range.total != http->size)
+		sl_http_fail_changed(request, "it has another length");
+	return fail(request, failure.error, "%s for '%s'%s%s", why, http->name,
+	            request->answer.said[0] ? ": " : "", request->answer.said);
 }
 
 /* The transfer of a GET of a piece ended without an error of libcurl. */
@@ -231,18 +218,6 @@ static enum sl_http_verdict judge_piece(struct sl_http_request *request)
 	return again(request, -EIO, "the body is shorter than it should be");
 }
 
-/* Whether the answer to a probe can be believed. */
-static bool is_sound(struct sl_http_request *request)
-{
-	if (request->answer.bad_length)
-		sl_http_odd(request, "a Content-Length that is none");
-	else if (request->answer.encoded)
-		sl_http_odd(request, "encoded content, which was not asked for");
-	else if (request->answer.status == 206)
-		return sl_http_is_part(request);
-	return !request->error;
-}
-
 static bool is_connected(struct sl_http_request *request)
 {
 	curl_off_t sent = 0;
@@ -251,53 +226,84 @@ static bool is_connected(struct sl_http_request *request)
 	return sent > 0;
 }
 
+/* Whether the server or the network broke the connection off, where libcurl's code could mean more. */
+static bool is_broken_off(struct sl_http_request *request, CURLcode code, const char *why)
+{
+	long connects = 1;
+
+	if (code == CURLE_SSL_CONNECT_ERROR)
+		return strcasestr(why, "SYSCALL") || strcasestr(why, "reset by peer") ||
+		       strcasestr(why, "unexpected eof");
+	/* Bytes that an answer left behind on a connection are none: the next one is clean. */
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
+	return !connects &&
+	       (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY);
+}
+
+/* The transfer failed. */
+static enum sl_http_verdict judge_failure(struct sl_http_request *request, CURLcode code)
+{
+	const char *why =
+		request->transfer->reason[0] ? request->transfer->reason : curl_easy_strerror(code);
+	struct failure failure;
+	const char *name = request->http->name;
+	long connect = 0;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTP_CONNECTCODE, &connect);
+	if (connect >= 300 && !request->answer.status && !find(statuses, connect).transient)
+		return fail(request, find(statuses, connect).error,
+		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
+		            connect);
+	/* libcurl says so of a line of header that is longer than it accepts. */
+	if (code == CURLE_OUT_OF_MEMORY && is_connected(request))
+		return fail(request, -EPROTO, "'%s': a line of the header is too long", name);
+	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
+	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
+		code = CURLE_SSL_CLIENTCERT;
+	if (is_broken_off(request, code, why))
+		code = CURLE_RECV_ERROR;
+	failure = find(transports, code);
+	if (failure.transient)
+		return again(request, failure.error, why);
+	return fail(request, failure.error, "'%s': %s", name, why);
+}
+
 static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code)
 {
 	struct sl_piece *piece = request->piece;
+	struct sl_http *http = request->http;
 	long status = request->answer.status;
+	char why[80];
 
 	if (piece && piece->moved == piece->length && request->answer.accepted && !request->error &&
-	    (code == CURLE_OK || request->http->size < 0))
+	    (code == CURLE_OK || http->size < 0))
 		return SL_HTTP_DONE;
 	if (request->error)
 		return SL_HTTP_FAILED;
-	if (sl_http_request_is_unwanted(request)) {
-		sl_http_request_fail(request, -ECANCELED, "'%s': cancelled", request->http->name);
-		return SL_HTTP_FAILED;
+	if (sl_http_request_is_unwanted(request))
+		return fail(request, -ECANCELED, "'%s': cancelled", http->name);
+	if (code == CURLE_ABORTED_BY_CALLBACK) {
+		snprintf(why, sizeof(why), "no byte came for %.1f s (SLUICE_HTTP_STALL_MS)",
+		         (double)http->core->settings.http_stall_ms / 1000);
+		return again(request, -ETIMEDOUT, why);
 	}
-	if (code == CURLE_ABORTED_BY_CALLBACK)
-		return again(request, -ETIMEDOUT, "no byte came for too long");
+	if (code == CURLE_OK && !request->answer.complete)
+		return again(request, -ECONNRESET, "the connection was closed within the header");
 	/* What was enough of an error's body, or of a probe's. */
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
 		return redirected(request);
-	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE)) {
-		const char *why = request->transfer->reason[0] ? request->transfer->reason
-		                                               : curl_easy_strerror(code);
-
-		/* libcurl says so of a line of header that is longer than it accepts. */
-		if (code == CURLE_OUT_OF_MEMORY && is_connected(request)) {
-			sl_http_odd(request, "a line of header that is too long");
-			return SL_HTTP_FAILED;
-		}
-		if (is_transient(code))
-			return again(request, transport_error(code), why);
-		sl_http_request_fail(request, transport_error(code), "'%s': %s",
-		                     request->http->name, why);
-		return SL_HTTP_FAILED;
-	}
+	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))
+		return judge_failure(request, code);
 	if (status < 200 || status >= 300)
 		return judge_status(request);
-	if (request->ask == SL_HTTP_PUT && !sl_http_put_is_whole(request->http->put)) {
-		sl_http_odd(request, "success before it had everything");
+	if (request->ask == SL_HTTP_PUT && !sl_http_put_is_whole(http->put))
+		sl_http_fail_odd(request, "success before it had everything");
+	if (request->error ||
+	    ((piece || request->ask == SL_HTTP_PROBE) && !sl_http_accepts(request)))
 		return SL_HTTP_FAILED;
-	}
-	if (request->ask == SL_HTTP_PROBE)
-		return is_sound(request) ? SL_HTTP_DONE : SL_HTTP_FAILED;
-	if (request->ask != SL_HTTP_GET)
-		return SL_HTTP_DONE;
-	return sl_http_accepts(request) ? judge_piece(request) : SL_HTTP_FAILED;
+	return piece ? judge_piece(request) : SL_HTTP_DONE;
 }
 
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code)
@@ -305,7 +311,7 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	enum sl_http_verdict verdict = judge(request, code);
 
 	if (verdict == SL_HTTP_FAILED && !request->error)
-		sl_http_odd(request, "a status that was not asked for");
+		sl_http_fail_odd(request, "a status that was not asked for");
 	sl_log(&request->http->core->settings, SL_LOG_DEBUG,
 	       "%s: HTTP %ld, %" PRIu64 " bytes, %s%s", request->http->name, request->answer.status,
 	       request->answer.got,
@@ -316,11 +322,34 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 	return verdict;
 }
 
-bool sl_http_request_gone(struct sl_http_request *request, int64_t now)
+/*
+ * Connecting has a time-out of its own. An upload is alive while the server's kernel takes its bytes, of which ours
+ * may hold megabytes, or its caller has none.
+ */
+void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
+{
+	curl_socket_t socket = CURL_SOCKET_BAD;
+	curl_off_t sent = 0;
+	int queued = 0;
+
+	if (!request->connected) {
+		request->connected = is_connected(request);
+		request->alive = now;
+	}
+	if (request->ask != SL_HTTP_PUT)
+		return;
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
+	if (!ioctl(socket, SIOCOUTQ, &queued))
+		sent -= queued;
+	if (sent != request->sent || sl_http_put_state(request->http->put) & SL_HTTP_PUT_IDLE)
+		request->alive = now;
+	request->sent = sent;
+}
+
+bool sl_http_request_is_gone(const struct sl_http_request *request, int64_t now)
 {
 	int64_t most = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
 
-	if (request->ask == SL_HTTP_PUT && sl_http_put_state(request->http->put) & SL_HTTP_PUT_IDLE)
-		request->heard = now;
-	return now - request->heard > most || sl_http_request_is_unwanted(request);
+	return now - request->alive > most || sl_http_request_is_unwanted(request);
 }

@@ -298,6 +298,7 @@ struct sl_settings {
 	uint64_t max_connections;
 	uint64_t http_reactors;
 	uint64_t http_attempts;
+	uint64_t http_retry_ms;
 	uint64_t http_backoff_ms;
 	uint64_t http_backoff_max_ms;
 	uint64_t http_connect_ms;

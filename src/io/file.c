@@ -96,7 +96,7 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 
 static int check_options(struct sluice_open_options *o)
 {
-	unsigned known = (SLUICE_OPEN_HTTP2 << 1) - 1;
+	unsigned known = (SLUICE_OPEN_AS_STORED << 1) - 1;
 
 	if (!o->flags)
 		o->flags = SLUICE_OPEN_READ;

@@ -19,7 +19,7 @@ for word in $line; do declare "server_${word%%=*}=${word#*=}"; done
 plain=http://127.0.0.1:$server_nginx
 secure=https://127.0.0.1:$server_nginx_tls
 fault=http://127.0.0.1:$server_plain
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500 SLUICE_HTTP_RETRY_MS=1500
 
 # Where nginx has a file of the case's folder.
 at() {

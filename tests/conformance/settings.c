@@ -67,6 +67,7 @@ const struct numeric numerics[NUMERICS] = {
 	{"SLUICE_MAX_CONNECTIONS", FIELD(max_connections), 1, 1024, 16, false},
 	{"SLUICE_HTTP_REACTORS", FIELD(http_reactors), 1, 64, 0, false},
 	{"SLUICE_HTTP_ATTEMPTS", FIELD(http_attempts), 1, 1000, 6, false},
+	{"SLUICE_HTTP_RETRY_MS", FIELD(http_retry_ms), 1, 86400000, 60000, false},
 	{"SLUICE_HTTP_BACKOFF_MS", FIELD(http_backoff_ms), 1, 3600000, 200, false},
 	{"SLUICE_HTTP_BACKOFF_MAX_MS", FIELD(http_backoff_max_ms), 1, 3600000, 20000, false},
 	{"SLUICE_HTTP_CONNECT_MS", FIELD(http_connect_ms), 1, 3600000, 10000, false},

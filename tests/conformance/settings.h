@@ -5,7 +5,7 @@
 
 #include "support/support.h"
 
-enum { NUMERICS = 18, WORDS = 4 };
+enum { NUMERICS = 19, WORDS = 4 };
 
 struct numeric {
 	const char *variable;

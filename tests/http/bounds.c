@@ -74,7 +74,7 @@ static void a_back_off_holds_up_no_other(void **state)
 	double begun;
 	int i;
 
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	with(f, "SLUICE_HTTP_RETRY_MS", "60000");
 	uri = fault_uri("size=50000&fault=status:503&retry_after=50");
 	file = open_read(f->ctx, uri);
 	for (i = 0; i < READS; i++)

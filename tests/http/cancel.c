@@ -64,6 +64,7 @@ static void a_wait_before_the_next_attempt_is_cancelled(void **state)
 {
 	struct fixture *f = *state;
 
+	with(f, "SLUICE_HTTP_RETRY_MS", "60000");
 	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
 	with(f, "SLUICE_HTTP_BACKOFF_MS", "60000");
 	cancel_read_of(f, fault_uri("size=50000&fault=status:503&retry_after=60"), 50000, 1);

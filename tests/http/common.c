@@ -11,12 +11,13 @@ enum { MARK = 0x3c, WATCHED_MS = 60 };
 static const struct {
 	const char *variable, *value;
 } quick[] = {
-	{"SLUICE_HTTP_ATTEMPTS", "4"},        {"SLUICE_HTTP_BACKOFF_MS", "5"},
-	{"SLUICE_HTTP_BACKOFF_MAX_MS", "20"}, {"SLUICE_HTTP_STALL_MS", "400"},
-	{"SLUICE_HTTP_CONNECT_MS", "500"},    {"SLUICE_MAX_CONNECTIONS", "8"},
+	{"SLUICE_HTTP_ATTEMPTS", "4"},   {"SLUICE_HTTP_RETRY_MS", "1500"},
+	{"SLUICE_HTTP_BACKOFF_MS", "5"}, {"SLUICE_HTTP_BACKOFF_MAX_MS", "20"},
+	{"SLUICE_HTTP_STALL_MS", "400"}, {"SLUICE_HTTP_CONNECT_MS", "500"},
+	{"SLUICE_MAX_CONNECTIONS", "8"},
 };
 /* What with() has set besides. */
-static const char *also_set[16];
+static const char *also_set[24];
 static size_t also_count;
 
 static int errors = -1; /* what standard error was */

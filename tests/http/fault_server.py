@@ -10,6 +10,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
   file=NAME           a file below --root instead
   version=N           which content and ETag it has; change=K: one more from the K-th GET on
   etag=weak|none|same instead of a strong one that names the ID; ifmatch=ignore: If-Match is not looked at
+  pad=N               bytes more of ETag, in front; modified=1: there is a Last-Modified, which tells the version
   ranges=no           only whole objects; ranges=silent: they work, but HEAD does not say so
   head=CODE|nolength  what HEAD answers
   length=no|chunked   how a GET says where its body ends; length=close: it does, and closes
@@ -26,6 +27,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
 
 import argparse
 import collections
+import email.utils
 import os
 import random
 import socket
@@ -119,7 +121,12 @@ class Server:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if context:
                 sock.settimeout(30)
-                sock = context.wrap_socket(sock, server_side=True)
+                sock = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+                try:
+                    sock.do_handshake()
+                except ssl.SSLError:
+                    time.sleep(0.3)  # so that the other end reads the alert before a reset
+                    raise
                 sock.settimeout(None)
             connection = Connection(self, sock, number)
             connection.run()
@@ -218,6 +225,10 @@ class Connection:
             except ValueError:
                 self.sock.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
                 raise Gone from None
+            if request.method == "CONNECT":  # to a host codeNNN.invalid
+                status = request.target[4:7]
+                self.sock.sendall(f"HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n".encode())
+                raise Gone
             if request.id == "_":
                 self.tell(request)
                 continue
@@ -342,7 +353,8 @@ class Answer(Faults):
 
     def etag(self):
         kind = self.options.get("etag", "strong")
-        tag = f'"{"same" if kind == "same" else self.request.id}-{self.version}"'
+        tag = "x" * self.request.number("pad")
+        tag = f'"{tag}{"same" if kind == "same" else self.request.id}-{self.version}"'
         return [] if kind == "none" else [("ETag", "W/" + tag if kind == "weak" else tag)]
 
     def send_head(self, status, headers, length=None):
@@ -361,6 +373,8 @@ class Answer(Faults):
     def object_headers(self):
         ranges = self.options.get("ranges")
         out = self.etag() + [("Content-Type", "application/octet-stream")]
+        if "modified" in self.options:
+            out.append(("Last-Modified", email.utils.formatdate(10**9 + self.version, usegmt=True)))
         if not (ranges == "no" or ranges == "silent" and self.request.method == "HEAD"):
             out.append(("Accept-Ranges", "bytes"))
         return out
@@ -483,7 +497,11 @@ def start(options):
         ports["ipv6"] = 0
     for entry in options.tls:
         name, certificate, key = entry.split(":")
-        ports[name] = server.listen("127.0.0.1", tls(certificate, key))
+        context = tls(certificate, key)
+        if name == "client":  # which has to have a certificate, too
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(certificate)
+        ports[name] = server.listen("127.0.0.1", context)
     return ports
 
 

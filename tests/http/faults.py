@@ -3,6 +3,7 @@
 
 import email.utils
 import gzip
+import socket
 import time
 
 
@@ -72,6 +73,30 @@ class Faults:
         self.send_bytes(self.first, self.end)
         self.sock.sendall(b"x" * int(argument))
 
+    def fault_raw(self, argument):
+        """raw:VERSION: the bytes of that version, chunked if the header says so, behind the header lines=LINES
+        (separated by "|", the first one that of the status; the empty one is added), in which {first}, {last},
+        {n}, {size} and {etag} stand for what would be right; then trailer=LINES. cut=N: only N bytes of all of
+        it, and with cut or close=1 an orderly end"""
+        right = {"first": self.first, "last": self.end - 1, "n": self.end - self.first,
+                 "size": self.size, "etag": "".join(value for _, value in self.etag())}
+        lines = self.options["lines"].format(**right).replace("|", "\r\n")
+        self.version = int(argument or 0)
+        body = b"".join(self.parts(self.first, self.end)) if self.request.method == "GET" else b""
+        if body and "chunked" in lines:
+            trailer = self.options.get("trailer", "").replace("|", "\r\n") + "\r\n"
+            body = b"%x\r\n%s\r\n0\r\n%s" % (len(body), body, trailer.encode())
+        everything = lines.encode("latin-1") + b"\r\n\r\n" + body
+        self.leaves()
+        self.sock.sendall(everything[:self.request.number("cut", len(everything))])
+        if "cut" in self.options:
+            raise Gone
+
+    def parts(self, at, end):
+        while at < end:
+            yield self.part(at, end)
+            at += len(self.part(at, end))
+
     def fault_range(self, argument):
         """range:WHAT: a Content-Range other than the one asked for, with a body of that length"""
         first, end, size = self.first, self.end, self.size
@@ -140,14 +165,38 @@ class Faults:
         self.stop_at, self.stop = int(argument or 0), stop
         return self.get()
 
+    def fault_slow(self, argument):
+        """slow:N: a body of a PUT is read in steps of N bytes, at 10 MiB/s at most"""
+        receive = self.connection.receive
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
+
+        def slowly():
+            time.sleep(int(argument) / (10 << 20))
+            return self.sock.recv(int(argument))
+
+        self.connection.receive = slowly
+        self.put()
+        self.connection.receive = receive
+
     def fault_gzip(self, argument):
-        """the body is compressed, and says so; gzip:quiet has the length that was asked for"""
+        """the body is compressed, and says so; gzip:quiet has the length that was asked for;
+        gzip:stored only says so, of the object's own bytes"""
+        if argument == "stored":
+            return self.stored_encoded()
         body = gzip.compress(bytes(self.part(self.first, self.end)))
         if argument == "quiet":
             body = body.ljust(self.end - self.first, b"\0")[:self.end - self.first]
         headers = self.object_headers() + [self.content_range(), ("Content-Encoding", "gzip")]
         self.send_head(206, headers, len(body))
         self.sock.sendall(body)
+
+    def stored_encoded(self):
+        headers = self.object_headers() + [("Content-Encoding", "gzip")]
+        ranged = self.is_ranged()
+        self.send_head(206 if ranged else 200, headers + [self.content_range()] * ranged,
+                       self.end - self.first)
+        if self.request.method == "GET":
+            self.send_bytes(self.first, self.end)
 
     def fault_headers(self, argument):
         """headers:N: N bytes of headers more, in lines of 1000; headers:endless; headers:line is
@@ -189,7 +238,8 @@ class Faults:
         """header names in lower case, with blanks where they are allowed"""
         n = self.end - self.first
         self.sock.sendall(f"HTTP/1.1 206\r\ncontent-range:   bytes {self.first}-{self.end - 1}"
-                          f"/{self.size}   \r\ncontent-length:{n}\r\n\r\n".encode())
+                          f"/{self.size}   \r\ncontent-length:{n}\r\netag:{self.etag()[0][1]}\r\n\r\n"
+                          .encode())
         self.send_bytes(self.first, self.end)
 
     def fault_location(self, argument):

@@ -20,6 +20,7 @@ int group_reactor(void);
 int group_put(void);
 int group_upload(void);
 int group_apart(void);
+int group_versions(void);
 
 /* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
 int http_setup(void **state);

@@ -6,9 +6,9 @@
 int main(int argc, char **argv)
 {
 	static int (*const groups[])(void) = {
-		group_answers, group_refusals, group_retry,  group_stall,  group_redirect,
-		group_whole,   group_tls,      group_uri,    group_cancel, group_bounds,
-		group_reactor, group_put,      group_upload, group_apart,
+		group_answers, group_refusals, group_retry,  group_stall,    group_redirect,
+		group_whole,   group_tls,      group_uri,    group_cancel,   group_bounds,
+		group_reactor, group_put,      group_upload, group_versions, group_apart,
 	};
 	int failed = 0;
 	size_t i;

@@ -103,6 +103,26 @@ static void what_is_not_there_is_not_opened(void **state)
 	open_fails(f, fault_uri("stored=1"), ENOENT, "404");
 }
 
+/* A proxy that says no to CONNECT will not say yes the next time; one that is overloaded may. */
+static void a_proxy_that_refuses_is_an_error_at_once(void **state)
+{
+	struct fixture *f = *state;
+	char proxy[100];
+	double begun;
+
+	snprintf(proxy, sizeof(proxy), "http://127.0.0.1:%d", server_port("plain"));
+	with(f, "https_proxy", proxy);
+	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "3000");
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "3000");
+	begun = seconds_now();
+	open_fails(f, "https://code403.invalid/x", EACCES,
+	           "proxy refused to connect to the server (HTTP 403)");
+	open_fails(f, "https://code407.invalid/x", EACCES, "HTTP 407");
+	assert_true(seconds_now() - begun < at_most(1));
+	with(f, "SLUICE_HTTP_BACKOFF_MS", "5");
+	open_fails(f, "https://code503.invalid/x", ECONNRESET, "attempts");
+}
+
 int group_refusals(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -111,6 +131,7 @@ int group_refusals(void)
 		http_test(what_a_server_says_is_made_printable_and_short),
 		http_test(one_refused_piece_fails_the_read_and_stops_its_siblings),
 		http_test(what_is_not_there_is_not_opened),
+		http_test(a_proxy_that_refuses_is_an_error_at_once),
 	};
 
 	return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);

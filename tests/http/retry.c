@@ -17,7 +17,8 @@ static void a_status_that_may_pass_is_tried_again(void **state)
 		reads_right(f, uri, LONG, 0);
 		uri = fault_uri("size=5000&fault=status:%d&times=2&on=HEAD", statuses[i]);
 		reads_right(f, uri, 1000, 10);
-		assert_int_equal(asked(uri, "HEAD"), 3);
+		assert_int_equal(asked(uri, "HEAD"), 1);
+		assert_int_equal(asked(uri, "GET"), 2);
 	}
 }
 
@@ -57,7 +58,8 @@ static void retry_after_is_waited_for(void **state)
 	struct fixture *f = *state;
 	double begun, took;
 
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "5000");
+	/* Also where it is longer than any rest of our own. */
+	with(f, "SLUICE_HTTP_RETRY_MS", "5000");
 	begun = seconds_now();
 	reads_right(f, fault_uri("size=5000&fault=status:429&times=1&retry_after=1"), 1000, 10);
 	took = seconds_now() - begun;
@@ -77,13 +79,11 @@ static void retry_after_is_waited_for(void **state)
 	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=date:-9"), 1000,
 	            10);
 	assert_true(seconds_now() - begun < at_most(2));
-	/* No server makes anybody wait longer than the setting allows. */
-	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "300");
+	/* No server makes anybody wait longer than the setting allows: it fails at once. */
 	begun = seconds_now();
-	reads_right(f, fault_uri("size=5000&fault=status:503&times=1&retry_after=3600"), 1000, 10);
-	took = seconds_now() - begun;
-	if (took < 0.29 || took > at_most(2))
-		fail_msg("Retry-After: 3600 with a bound of 0.3 s took %.3f s", took);
+	read_fails(f, fault_uri("size=5000&fault=status:503&retry_after=3600"), 1000, 10, EIO,
+	           "3600 s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS");
+	assert_true(seconds_now() - begun < at_most(1));
 }
 
 /* One of many requests that rest by chance hardly at all would fail the operation. */
@@ -126,8 +126,14 @@ static void a_body_that_stays_short_fails(void **state)
 {
 	const char *uri = fault_uri("size=100000&fault=short:1");
 
-	read_fails(*state, uri, 1000, 10, EIO, "");
-	assert_in_range(asked(uri, "GET"), ATTEMPTS, 2 * ATTEMPTS);
+	double begun = seconds_now(), took;
+
+	with(*state, "SLUICE_HTTP_RETRY_MS", "400");
+	read_fails(*state, uri, 1000, 10, EIO, "SLUICE_HTTP_RETRY_MS");
+	took = seconds_now() - begun;
+	if (took < 0.39 || took > at_most(2))
+		fail_msg("it was given up after %.3f s, not 0.4", took);
+	assert_true(asked(uri, "GET") > 2 * ATTEMPTS);
 }
 
 static void a_reset_in_mid_body_is_survived(void **state)
@@ -146,6 +152,62 @@ static void progress_begins_the_count_of_attempts_anew(void **state)
 
 	reads_right(*state, uri, 1000000, 0);
 	assert_true(asked(uri, "GET") > 2 * ATTEMPTS);
+}
+
+/* Three times the attempts fail in a row; but data has come, and so only the time counts. */
+static void a_server_that_is_away_in_the_middle_is_waited_for(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const faults[] = {"status:503", "reset:head", "garbage:empty"};
+	const char *uri;
+	size_t i;
+
+	for (i = 0; i < COUNT_OF(faults); i++)
+		reads_right(f,
+		            fault_uri("size=%zu&ranges=no&fault=reset:%zu&skip=1&times=%d", LONG,
+		                      MIB, 3 * ATTEMPTS),
+		            LONG, 0);
+	for (i = 0; i < COUNT_OF(faults); i++) {
+		/* Many of the pieces of one read, and the second read of a file. */
+		sluice_file *file;
+		char bytes[100];
+
+		reads_right(f,
+		            fault_uri("size=%zu&fault=%s&skip=1&times=%d", LONG, faults[i],
+		                      9 * ATTEMPTS),
+		            LONG, 0);
+		uri = fault_uri("size=5000&fault=%s&skip=1&times=%d", faults[i], 3 * ATTEMPTS);
+		file = open_read(f->ctx, uri);
+		assert_read(file, bytes, 100, 0);
+		assert_read(file, bytes, 100, 1000);
+		assert_served(bytes, 100, 1000);
+		assert_ok(sluice_close(file));
+	}
+}
+
+/* Where the time is over, the sentence says how long nothing came, and which setting that is. */
+static void a_server_that_stays_away_has_its_time(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(LONG, 0);
+	double begun, took;
+	sluice_file *file;
+	sluice_op *op;
+
+	with(f, "SLUICE_HTTP_RETRY_MS", "300");
+	file = open_read(f->ctx, fault_uri("size=%zu&fault=reset:head&skip=1", LONG));
+	assert_read(file, b.data, 100, 0);
+	begun = seconds_now();
+	op = start_read(file, b.data, LONG, 0);
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), -ECONNRESET);
+	took = seconds_now() - begun;
+	if (took < 0.29 || took > at_most(2))
+		fail_msg("it was given up after %.3f s, not 0.3", took);
+	assert_non_null(strstr(sluice_op_message(op),
+	                       "no more data came for 0.3 s (SLUICE_HTTP_RETRY_MS)"));
+	sluice_op_free(op);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
 }
 
 static void a_refused_connection_is_an_error_that_says_so(void **state)
@@ -184,6 +246,8 @@ int group_retry(void)
 		http_test(a_body_that_stays_short_fails),
 		http_test(a_reset_in_mid_body_is_survived),
 		http_test(progress_begins_the_count_of_attempts_anew),
+		http_test(a_server_that_is_away_in_the_middle_is_waited_for),
+		http_test(a_server_that_stays_away_has_its_time),
 		http_test(a_refused_connection_is_an_error_that_says_so),
 		http_test(a_name_that_does_not_exist_is_an_error_that_says_so),
 	};

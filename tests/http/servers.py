@@ -8,7 +8,7 @@ nginx serves the folder ROOT, plain and with TLS, takes PUT there, and has its o
 folder below ROOT. One line on standard output says where everything is:
   folder=... ca=... nginx=PORT nginx_tls=PORT plain=PORT other=PORT ipv6=PORT good=PORT ...
 (without nginx_: ports of the fault server; good, wrong_host and expired are TLS with such a
-certificate). All of it ends, and the folder goes, when standard input ends: so when the test does,
+certificate, client is TLS that wants one of the client). All of it ends, and the folder goes, when standard input ends: so when the test does,
 in whatever way. Status 77 and a reason: a program that is needed is missing here.
 """
 
@@ -174,6 +174,7 @@ def main():
         arguments = ["--pattern", options.pattern or folder + "/key.pem", "--root", root]
         for name in "good", "wrong_host", "expired":
             arguments += ["--tls", f"{name}:{folder}/{name}.pem:{folder}/key.pem"]
+        arguments += ["--tls", f"client:{folder}/good.pem:{folder}/key.pem"]
         ports = fault_server.start(fault_server.arguments().parse_args(arguments))
         if not answers(plain):
             with open(folder + "/nginx.out", encoding="utf-8") as output:

@@ -79,6 +79,28 @@ static void a_connection_that_is_not_made_is_given_up(void **state)
 		fail_msg("two connect time-outs of %d ms took %.3f s", CONNECT_MS, took);
 }
 
+/* Until it stands a connection has its own time, however short a silence may be. */
+static void connecting_is_no_stall(void **state)
+{
+	struct fixture *f = *state;
+	double begun, took;
+	char uri[100];
+
+	with(f, "SLUICE_HTTP_ATTEMPTS", "1");
+	with(f, "SLUICE_HTTP_STALL_MS", "50");
+	snprintf(uri, sizeof(uri), "http://127.0.0.1:%d/x", silent_port());
+	begun = seconds_now();
+	open_fails(f, uri, ETIMEDOUT, "127.0.0.1");
+	took = seconds_now() - begun;
+	if (took < 0.9 * CONNECT_MS / 1000.0 || took > at_most(3))
+		fail_msg("a connect time-out of %d ms took %.3f s", CONNECT_MS, took);
+	/* From then on it counts. */
+	begun = seconds_now();
+	read_fails(f, fault_uri("size=5000&fault=stall:head"), 1000, 10, ETIMEDOUT,
+	           "SLUICE_HTTP_STALL_MS");
+	assert_true(seconds_now() - begun < at_most(0.4));
+}
+
 int group_stall(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -88,6 +110,7 @@ int group_stall(void)
 		http_test(a_slow_trickle_is_no_stall),
 		http_test(a_pause_shorter_than_the_time_out_is_waited_for),
 		http_test(a_connection_that_is_not_made_is_given_up),
+		http_test(connecting_is_no_stall),
 	};
 
 	return cmocka_run_group_tests_name("stall", tests, NULL, NULL);

@@ -46,6 +46,10 @@ static void a_bad_certificate_is_refused_at_once(void **state)
 	begun = seconds_now();
 	open_fails(f, fault_uri_at("expired", "size=5000"), EACCES, "certificate");
 	assert_true(seconds_now() - begun < at_most(0.5));
+	/* Nor is it when the server wants one of us. */
+	begun = seconds_now();
+	open_fails(f, fault_uri_at("client", "size=5000"), EACCES, "certificate required");
+	assert_true(seconds_now() - begun < at_most(0.5));
 }
 
 static void a_redirect_to_a_bad_certificate_is_refused(void **state)

@@ -165,6 +165,24 @@ static void a_server_that_stops_reading_is_given_up(void **state)
 	assert_true(seconds_now() - begun < at_most(8));
 }
 
+/* Twice the stall time-out, in which the server takes a little at a time of data that is all there. */
+static void an_upload_that_goes_on_is_no_stall(void **state)
+{
+	struct fixture *f = *state;
+	const char *uri = fault_uri("fault=slow:262144&on=PUT");
+	struct buffer b = buffer_new(20 * MIB, 0);
+	double begun = seconds_now();
+	sluice_file *file;
+
+	with(f, "SLUICE_HTTP_STALL_MS", "900");
+	file = open_put(f, uri, 0);
+	assert_write(file, b.data, b.length, 0);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+	assert_true(seconds_now() - begun > 1.8);
+	assert_non_null(strstr(asked_for(uri), "/object 20971520\n"));
+}
+
 /* Between two writes a caller may take its time: that is no stall. */
 static void a_writer_that_pauses_is_waited_for(void **state)
 {
@@ -245,6 +263,7 @@ int group_upload(void)
 		http_test(what_cannot_be_sent_again_is_an_error),
 		http_test(a_server_that_refuses_expect_is_not_asked_for_it_again),
 		http_test(a_server_that_stops_reading_is_given_up),
+		http_test(an_upload_that_goes_on_is_no_stall),
 		http_test(a_writer_that_pauses_is_waited_for),
 		http_test(a_write_that_waits_for_the_server_is_cancelled),
 		http_test(uploads_of_several_files_run_side_by_side),

@@ -136,7 +136,7 @@ static const char *object_uri(const char *port, const char *format, va_list argu
 {
 	static unsigned count;
 	bool tls = strcmp(port, "good") == 0 || strcmp(port, "wrong_host") == 0 ||
-	           strcmp(port, "expired") == 0;
+	           strcmp(port, "expired") == 0 || strcmp(port, "client") == 0;
 	char *out = next_name();
 	int n;
 
