@@ -516,6 +516,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
 	out->backend = sl_remote_name(http->multi ? SL_REMOTE_MULTI : SL_REMOTE_EASY);
 	strcpy(out->etag, http->etag);
+	out->full_etag = http->etag[0] ? http->etag : NULL;
 	return 0;
 }
 
