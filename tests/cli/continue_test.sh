@@ -185,8 +185,8 @@ without_a_strong_etag_the_time_tells() {
 	[ "$had" -gt 0 ] && [ $(($(sent times) - before)) = $((size - had)) ] ||
 		fail "$(($(sent times) - before)) came, $had of $size were there"
 	rm to
-	status 1 "$sluice" cp --continue "$fault/changes/x;${options%&fault*}&change=12" to
-	status 0 "$sluice" cp --continue "$fault/changes/x;${options%&fault*}&change=12" to
+	status 1 "$sluice" cp --continue "$fault/changes/x;${options%&fault*}&change=3" to
+	status 0 "$sluice" cp --continue "$fault/changes/x;${options%&fault*}&change=3" to
 	same new to
 }
 
