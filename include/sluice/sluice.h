@@ -268,10 +268,15 @@ struct sluice_open_options {
 	                            * Of store:// the size, which has to be said */
 	const char *backend;    /* as in struct sluice_config (of remote files: "easy", "multi");
 	                         * NULL: the context's */
+	/* REPLACE of a local file: the name, in its folder, of what is written until sluice_close() succeeds. It
+	 * is opened as it is found, with what an earlier attempt has left, and stays when it is not
+	 * committed, unless it is empty. -EBUSY: somebody else has it open so; -EPERM: it is no regular
+	 * file, or not this user's alone. NULL: a new file, of which nothing stays. */
+	const char *part;
 };
-#define SLUICE_OPEN_OPTIONS_INIT                                  \
-	{                                                         \
-		sizeof(struct sluice_open_options), 0, 0, 0, NULL \
+#define SLUICE_OPEN_OPTIONS_INIT                                        \
+	{                                                               \
+		sizeof(struct sluice_open_options), 0, 0, 0, NULL, NULL \
 	}
 
 /*
@@ -344,6 +349,8 @@ struct sluice_stat {
 	 * not. Whoever writes there has to have finished before sluice_close(). */
 	void *memory;
 	int device; /* whose memory that is, by its number in <sluice/device.h>; -1: the host's */
+	/* The ETag of a remote object, however long it is; the file's, until it is closed. NULL: none. */
+	const char *full_etag;
 };
 /* What is known about the file now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);

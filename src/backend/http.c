@@ -514,6 +514,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
 	out->backend = sl_remote_name(http->remote);
 	sl_http_keep(etag ? etag : "", out->etag);
+	out->full_etag = etag;
 	return 0;
 }
 

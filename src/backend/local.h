@@ -43,6 +43,8 @@ struct sl_local {
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* what the file is, or will be, called */
 	char *temporary;                             /* what it is called until commit, or NULL */
+	bool part;                                   /* which the caller has named */
+	mode_t lent;                                 /* permissions that only the part has */
 
 	/* What the file system turned out not to do. They only ever become false. */
 	_Atomic bool use_direct, use_nowait, use_dontcache;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,6 +25,46 @@ static int resolve(struct sl_local *local)
 	return 0;
 }
 
+/* Whether the name is that of the file, which others may have taken it from. */
+static bool is_at(int fd, const char *path)
+{
+	struct stat own, there;
+
+	return !fstat(fd, &own) && !lstat(path, &there) && own.st_dev == there.st_dev &&
+	       own.st_ino == there.st_ino;
+}
+
+/* What came before, or an empty file. The lock goes with the descriptor. */
+static int open_part(struct sl_local *local, const char *name, mode_t mode)
+{
+	int folder = (int)(strrchr(local->path, '/') + 1 - local->path), fd, rc = 0;
+	struct stat stat;
+	char *path;
+
+	if (asprintf(&path, "%.*s%s", folder, local->path, name) < 0)
+		return sl_fail(-ENOMEM, "no memory");
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK,
+	          mode | S_IRUSR | S_IWUSR);
+	if (fd < 0)
+		rc = sl_fail(-errno, "cannot open '%s': %s", path, sl_error_text(-errno));
+	/* What another user has laid out there is not what came. */
+	else if (fstat(fd, &stat) || !S_ISREG(stat.st_mode) || stat.st_uid != geteuid() ||
+	         stat.st_nlink > 1)
+		rc = sl_fail(-EPERM, "'%s' is no regular file of this user alone", path);
+	else if (flock(fd, LOCK_EX | LOCK_NB) || !is_at(fd, path))
+		rc = sl_fail(-EBUSY, "'%s' cannot be locked: another process writes it", path);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
+		free(path);
+		return rc;
+	}
+	local->temporary = path;
+	local->part = true;
+	local->lent = ~mode & (S_IRUSR | S_IWUSR);
+	return fd;
+}
+
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options)
 {
 	struct stat existing = {0};
@@ -35,6 +76,8 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 		                         &existing);
 	if (rc)
 		return rc;
+	if (options->part)
+		return open_part(local, options->part, options->mode ? options->mode : 0666);
 	fd = sl_temporary_open(local->path, options->mode ? options->mode & 07777 : 0666,
 	                       &local->temporary);
 	if (fd == -EEXIST)
@@ -60,12 +103,27 @@ static int rename_to_new(const char *from, const char *to)
 	return 0;
 }
 
+/* It gets what a new file would have got when it was opened. */
+static void end_part(struct sl_local *local)
+{
+	struct stat stat;
+
+	if (local->lent && !fstat(local->descriptor, &stat))
+		fchmod(local->descriptor, stat.st_mode & 07777 & ~local->lent);
+	if (!lstat(local->path, &stat))
+		sl_take_over(local->descriptor, &stat, false);
+}
+
 int sl_replace_commit(struct sl_local *local)
 {
 	int rc;
 
 	if (!local->temporary)
 		return 0;
+	if (local->part && !is_at(local->descriptor, local->temporary))
+		return sl_fail(-ESTALE, "'%s' is another file now", local->temporary);
+	if (local->part)
+		end_part(local);
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		rc = rename_to_new(local->temporary, local->path);
 	else
@@ -96,9 +154,13 @@ int sl_replace_sync_folder(struct sl_local *local)
 
 void sl_replace_abandon(struct sl_local *local)
 {
+	struct stat stat;
+
 	if (!local->temporary)
 		return;
-	unlink(local->temporary);
+	if (!local->part || (!fstat(local->descriptor, &stat) && !stat.st_size &&
+	                     is_at(local->descriptor, local->temporary)))
+		unlink(local->temporary);
 	free(local->temporary);
 	local->temporary = NULL;
 }

@@ -12,7 +12,6 @@
 enum {
 	KEY_MEMORY = 256,
 	KEY_ORDER,
-	KEY_BACKEND,
 	KEY_CHUNK,
 	KEY_SIZE,
 	KEY_OP_SIZE,
@@ -38,10 +37,7 @@ static const struct argp_option option_list[] = {
          "the "
          "device",
          0},
-	{"backend", KEY_BACKEND, "NAME", 0,
-         "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "
-         "'easy'",
-         0},
+	CLI_OPEN_OPTIONS,
 	{"chunk", KEY_CHUNK, "SIZE", 0, "What one request to the system moves at most", 0},
 	{"size", KEY_SIZE, "SIZE", 0,
          "Bytes in each round (default: the file's length; 1 GiB for write)", 0},
@@ -117,9 +113,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_ORDER:
 		o->on_stream = !strcmp(cli_option_choice(state, "order", arg, orders), "stream");
 		return 0;
-	case KEY_BACKEND:
-		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
-		return 0;
 	case KEY_CHUNK:
 		o->chunk = cli_option_size(state, "chunk", arg);
 		return 0;
@@ -168,7 +161,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		check_options(state, o);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_open_option(&o->open, key, arg, state);
 	}
 }
 
@@ -331,29 +324,26 @@ static int open_file(struct cli_bench_run *run, struct cli_bench *o)
 
 	if (rc)
 		return rc;
+	options.flags = o->open.flags | SLUICE_OPEN_READ;
 	if (o->write) {
-		options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
+		options.flags = o->open.flags | SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
 		if (cli_is_blob(o->uri) && o->force)
 			options.flags |= SLUICE_OPEN_REPLACE;
 		if (!o->size)
 			o->size = 1 << 30;
 		options.expected_size = o->size;
 	}
-	rc = sluice_open(run->ctx, o->uri, &options, &run->file);
-	if (rc)
-		warnx("%s", sluice_last_message());
-	return rc;
+	return cli_said(sluice_open(run->ctx, o->uri, &options, &run->file));
 }
 
 /* Fits the sizes to the file. */
 static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
                         const struct sluice_stat *st)
 {
-	if (!o->write && st->length == 0) {
-		warnx("'%s' %s", o->name,
-		      st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length" : "is empty");
-		return -EINVAL;
-	}
+	if (!o->write && st->length == 0)
+		return cli_fail(-EINVAL, "'%s' %s", o->name,
+		                st->flags & SLUICE_STAT_SIZE_UNKNOWN ? "has no known length"
+		                                                     : "is empty");
 	bool whole = st->flags & SLUICE_STAT_WHOLE_ONLY;
 	if (!o->size)
 		o->size = st->length;
@@ -366,14 +356,12 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 		return -ENOTSUP;
 	}
 	run->range = o->write ? o->size : st->length;
-	if (!o->write && !o->random && o->size > st->length) {
-		warnx("--size: '%s' holds only %" PRIu64 " bytes", o->name, st->length);
-		return -EINVAL;
-	}
-	if (o->op_size > run->range) {
-		warnx("--op-size: '%s' holds only %" PRIu64 " bytes", o->name, run->range);
-		return -EINVAL;
-	}
+	if (!o->write && !o->random && o->size > st->length)
+		return cli_fail(-EINVAL, "--size: '%s' holds only %" PRIu64 " bytes", o->name,
+		                st->length);
+	if (o->op_size > run->range)
+		return cli_fail(-EINVAL, "--op-size: '%s' holds only %" PRIu64 " bytes", o->name,
+		                run->range);
 	run->operations = o->random ? o->size / o->op_size
 	                            : o->size / o->op_size + (o->size % o->op_size != 0);
 	run->bytes = o->random ? run->operations * o->op_size : o->size;
@@ -446,13 +434,11 @@ static int measure(struct cli_bench_run *run, struct cli_bench *o)
 
 	if (!rounds)
 		err(CLI_FAILED, "results");
-	int rc = sluice_stat(run->file, &st);
-	if (rc)
-		warnx("%s", sluice_last_message());
-	else
+	int rc = cli_said(sluice_stat(run->file, &st));
+	if (rc == 0) {
 		r.backend = mover(run, st.backend);
-	if (rc == 0)
 		rc = settle_sizes(run, o, &st);
+	}
 	if (rc == 0)
 		rc = cli_bench_prepare(run);
 	if (rc == 0)
@@ -469,20 +455,15 @@ int cli_bench(int argc, char **argv)
 	struct cli_bench_run run = {.options = &o};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (cli_context_new(o.backend, o.chunk, &run.ctx))
+	if (cli_context_new(o.open.backend, o.chunk, &run.ctx))
 		return CLI_FAILED;
 	run.path = cli_local_path(o.uri);
 	o.name = cli_uri_name(o.uri);
-	if (!o.name)
-		err(CLI_FAILED, "the name of the file");
 	int rc = open_file(&run, &o);
 	if (rc == 0) {
 		rc = measure(&run, &o);
 		int closed = sluice_close(run.file);
-		if (closed && rc == 0) {
-			warnx("%s", sluice_last_message());
-			rc = closed;
-		}
+		rc = rc ? rc : cli_said(closed);
 		/* After the close nothing is in flight in that memory. */
 		cli_bench_release(&run);
 	}

@@ -29,10 +29,8 @@ int cli_bench_prepare(struct cli_bench_run *run)
 	uint64_t count = o->full ? run->operations : run->in_flight;
 	run->random = o->seed;
 	run->slots = calloc(run->in_flight, sizeof *run->slots);
-	if (!run->slots || count > (SIZE_MAX / 2 - PAGE) / stride) {
-		warnx("no memory for %u operations in flight", run->in_flight);
-		return -ENOMEM;
-	}
+	if (!run->slots || count > (SIZE_MAX / 2 - PAGE) / stride)
+		return cli_fail(-ENOMEM, "no memory for %u operations in flight", run->in_flight);
 	int rc = cli_memory_new(&run->memory, o->device, (count * stride + PAGE - 1) / PAGE * PAGE,
 	                        o->huge);
 	if (rc)
@@ -86,10 +84,8 @@ static int drop_pages(struct cli_bench_run *run, struct cli_bench_round *out)
 {
 	int rc;
 
-	if (!run->path) {
-		warnx("--cold: '%s' is not a local file", run->options->name);
-		return -EINVAL;
-	}
+	if (!run->path)
+		return cli_fail(-EINVAL, "--cold: '%s' is not a local file", run->options->name);
 	int fd = open(run->path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0 || fsync(fd)) {
 		rc = -errno;
@@ -139,11 +135,9 @@ static int start_next(struct traffic *t)
 	request.user = slot;
 	request.on = o->on_stream;
 	request.stream = run->memory.streams[i % CLI_STREAMS];
-	int rc = sluice_submit(run->file, &request, &op);
-	if (rc) {
+	int rc = cli_said(sluice_submit(run->file, &request, &op));
+	if (rc)
 		t->started--;
-		warnx("%s", sluice_last_message());
-	}
 	return rc;
 }
 
@@ -187,10 +181,8 @@ static int move_all(struct cli_bench_run *run)
 		if (t.finished == t.started)
 			break;
 		int taken = sluice_next_done(run->ctx, -1, &op);
-		if (taken) {
-			warnx("%s", sluice_last_message());
-			return taken;
-		}
+		if (taken)
+			return cli_said(taken);
 		taken = finish(&t, op, rc != 0);
 		rc = rc ? rc : taken;
 	}
@@ -219,11 +211,8 @@ int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out)
 	double cpu = cpu_seconds();
 	uint64_t start = cli_now_ns();
 	rc = move_all(run);
-	if (rc == 0 && o->sync) {
-		rc = sluice_sync(run->file);
-		if (rc)
-			warnx("%s", sluice_last_message());
-	}
+	if (rc == 0 && o->sync)
+		rc = cli_said(sluice_sync(run->file));
 	out->seconds = (double)(cli_now_ns() - start) / 1e9;
 	out->cpu_seconds = cpu_seconds() - cpu;
 	return rc;

@@ -32,8 +32,36 @@ uint64_t cli_option_number(struct argp_state *state, const char *option, const c
                            uint64_t least, uint64_t most);
 const char *cli_option_choice(struct argp_state *state, const char *option, const char *text,
                               const char *const *choices);
-extern const char *const cli_backends[];
 
+/* How files are opened, which several subcommands have options for. */
+struct cli_open {
+	const char *backend; /* or NULL */
+	unsigned flags;      /* of enum sluice_open_flags, for what is read */
+};
+enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED };
+#define CLI_OPEN_OPTIONS                                                                           \
+	{"backend",                                                                                \
+	 CLI_KEY_BACKEND,                                                                          \
+	 "NAME",                                                                                   \
+	 0,                                                                                        \
+	 "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "    \
+	 "'easy'",                                                                                 \
+	 0},                                                                                       \
+		{"http2", CLI_KEY_HTTP2, NULL, 0, "Of https: HTTP/2, if the server has it", 0},    \
+	{                                                                                          \
+		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
+			"Of http and https: an object that is stored with a Content-Encoding, as " \
+		        "gzip, as it is",                                                          \
+			0                                                                          \
+	}
+error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);
+
+/* Says on stderr why the library's call failed, if it did; returns rc, which is what it returned. */
+int cli_said(int rc);
+/* Says the sentence on stderr; returns rc. */
+__attribute__((format(printf, 2, 3))) int cli_fail(int rc, const char *format, ...);
+/* As asprintf(), to be freed; without memory it ends the program. */
+__attribute__((format(printf, 1, 2))) char *cli_format(const char *format, ...);
 /* Makes a context; 0 in a setting leaves it to the environment. Says on stderr why it could not. */
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out);
 
@@ -106,7 +134,7 @@ void cli_progress_start(struct cli_progress *p, const char *name, uint64_t total
 void cli_progress_update(struct cli_progress *p, uint64_t moved);
 void cli_progress_end(struct cli_progress *p);
 
-/* sluice_uri_name() in memory that the caller frees, or NULL. */
+/* sluice_uri_name() in memory that the caller frees. Without memory this and the next end the program. */
 char *cli_uri_name(const char *uri);
 
 /* ----------------------------------------------------------------------------------------- cp */
@@ -128,11 +156,18 @@ struct cli_end {
 	unsigned mode;   /* as st_mode */
 	dev_t device;
 	ino_t inode;
+	const char *etag; /* source, as is the next: as in struct sluice_stat; the file's */
+	int64_t modified_ns;
+	bool queried; /* source: its URI has a query, which name does not show */
+	struct cli_part
+		*part; /* target, of --continue: what is written and stays; or NULL; owned */
 };
-enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1 };
+enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
 
-/* Both say on stderr why they could not, and return 0 or a negative errno. */
-int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *out);
+/* Both say on stderr why they could not, and return 0 or a negative errno. open_flags: of enum
+ * sluice_open_flags, beside READ. */
+int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
+                        struct cli_end *out);
 int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
                         unsigned flags, struct cli_end *out);
 /* Makes what was written take effect; says why it could not. */
@@ -140,12 +175,32 @@ int cli_end_commit(struct cli_end *end, unsigned flags);
 /* Releases the end; what was written and not committed has no effect. */
 void cli_end_discard(struct cli_end *end);
 
+/*
+ * What --continue keeps of a copy, beside target: see SLUICE_OPEN_REPLACE's part. begin finds out what is
+ * there, of the part that was opened as file; commit closes it; free, before the file is
+ * discarded, says what is kept. Errors are negative errnos, said on stderr but for commit's.
+ */
+#define CLI_PART_BLOCK (256 << 10) /* the state says of each whether it is there */
+struct cli_part *cli_part_new(const char *target, const char **name);
+int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_end *source,
+                   sluice_file *file);
+int cli_part_commit(struct cli_part *part);
+void cli_part_free(struct cli_part *part);
+/* Moves *at to the next block that is missing, or the end; how many bytes are from there on, about most. */
+size_t cli_part_gap(const struct cli_part *part, uint64_t *at, size_t most);
+/* A gap, or the beginning of one in whole blocks, was written. */
+void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
+uint64_t cli_part_there(const struct cli_part *part); /* bytes; of NULL none */
+/* Notes what was written now and then. */
+int cli_part_note(struct cli_part *part);
+
 struct cli_copy {
 	sluice_context *ctx;
 	int device; /* whose memory the bytes go through, or -1 */
 	struct cli_end *source, *target;
 	struct cli_progress *progress;
 	void *hash;     /* XXH3_state_t to be fed in file order, or NULL */
+	uint64_t there; /* bytes that the target had before */
 	uint64_t moved; /* out: bytes that reached the target */
 	char error[512];
 };
@@ -154,20 +209,21 @@ int cli_copy_run(struct cli_copy *copy);
 
 /* What is to be copied, and how. */
 struct cli_cp {
-	const char *source, *target, *backend;
+	const char *source, *target;
 	const char *uri; /* of the target, if it is not what was typed; or NULL */
 	int through;     /* the device whose memory the bytes go through, or -1 */
 	bool checksum, quiet, no_progress;
 	unsigned flags; /* of enum cli_end_flags */
+	struct cli_open open;
 };
 /* All of it; an enum cli_exit. After an interrupt it does not return. */
 int cli_cp_run(const struct cli_cp *o);
 
 /* Whether uri names a blob of the store. */
 bool cli_is_blob(const char *uri);
-/* One more "key" or "key=value" behind a URI of a blob, escaped; to be freed, as is the one before. NULL: no memory. */
+/* One more "key" or "key=value" behind a URI of a blob, escaped; to be freed. It frees uri. */
 char *cli_blob_option(char *uri, const char *key, const char *value);
-/* The URI of the blob of that name; to be freed. NULL: no memory. */
+/* The URI of the blob of that name; to be freed. */
 char *cli_blob_uri(const char *name);
 
 /* ------------------------------------------------------------------------------------- doctor */
@@ -199,7 +255,7 @@ struct cli_bench {
 	const char *memory;
 	int device;     /* of that memory, or -1 */
 	bool on_stream; /* in stream order */
-	const char *backend;
+	struct cli_open open;
 	bool write, cold, json, full, random, sync, force, huge, unaligned;
 	uint64_t chunk, size, op_size, seed;
 	unsigned depth, repeat;

@@ -51,6 +51,7 @@ struct pipeline {
 	uint64_t tail;   /* the first that is not done with */
 	uint64_t offset; /* where the next read begins */
 	bool ended;      /* nothing is left to read */
+	uint64_t start_ns;
 	struct sluice_extent extents[BLOCKS];
 };
 
@@ -116,6 +117,24 @@ static int new_memory(struct pipeline *p)
 	return 0;
 }
 
+/* The bytes that are read next, from p->offset on, which moves to where some are missing. What is on its way is
+ * lost when the copy is interrupted: where the rest stays, that is about a second's. */
+static size_t next_length(struct pipeline *p)
+{
+	const struct cli_copy *copy = p->copy;
+	uint64_t ms = (cli_now_ns() - p->start_ns) / 1000000 + 1;
+	uint64_t rate = (copy->moved - copy->there) * 1000 / ms, n = p->chunk_bytes;
+
+	if (copy->target->part && p->depth > 1 && rate / DEPTH < n)
+		n = (rate / DEPTH / CLI_PART_BLOCK + 1) * CLI_PART_BLOCK;
+	if (copy->target->part)
+		n = cli_part_gap(copy->target->part, &p->offset, n);
+	if (!copy->source->length_known)
+		return n;
+	p->ended = p->offset == copy->source->length;
+	return copy->source->length - p->offset < n ? copy->source->length - p->offset : n;
+}
+
 static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 {
 	const struct cli_end *source = copy->source;
@@ -124,7 +143,8 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	*p = (struct pipeline){.copy = copy,
 	                       .depth = DEPTH,
 	                       .chunk_bytes = SMALL_CHUNK,
-	                       .through = {.device = -1}};
+	                       .through = {.device = -1},
+	                       .start_ns = cli_now_ns()};
 	if (source->whole_only && !source->length_known) {
 		p->depth = 1;
 		p->chunk_bytes = half_of_memory();
@@ -137,7 +157,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		uint64_t chunks = (length + p->chunk_bytes - 1) / p->chunk_bytes;
 		p->depth = chunks < DEPTH ? chunks : DEPTH;
 	}
-	p->ended = source->length_known && length == 0;
+	next_length(p);
 
 	choose_memory(p);
 	/* Of a host's blob each chunk is a part. */
@@ -156,6 +176,14 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	return 0;
 }
 
+static void chunk_written(struct pipeline *p, struct chunk *chunk)
+{
+	chunk->written = true;
+	p->copy->moved += chunk->length;
+	if (p->copy->target->part)
+		cli_part_wrote(p->copy->target->part, chunk->offset, chunk->length);
+}
+
 static void pipeline_stop(struct pipeline *p)
 {
 	for (size_t i = 0; i < p->depth; i++)
@@ -165,7 +193,8 @@ static void pipeline_stop(struct pipeline *p)
 	for (size_t i = 0; i < p->depth; i++) {
 		if (!p->chunks[i].op)
 			continue;
-		sluice_wait(p->chunks[i].op, -1);
+		if (sluice_wait(p->chunks[i].op, -1) >= 0 && p->chunks[i].full)
+			chunk_written(p, &p->chunks[i]);
 		sluice_op_free(p->chunks[i].op);
 	}
 	cli_memory_free(&p->through);
@@ -307,8 +336,7 @@ static int write_chunk(struct pipeline *p, struct chunk *chunk)
 
 	if (count > 0)
 		return submit(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
-	chunk->written = true;
-	p->copy->moved += chunk->length;
+	chunk_written(p, chunk);
 	return 0;
 }
 
@@ -325,12 +353,10 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
 		return fail(p->copy, rc, "%s", sluice_last_message());
-	if (chunk->length == 0 || p->into) {
-		chunk->written = true;
-		p->copy->moved += chunk->length;
-	} else if (target->file) {
+	if (chunk->length == 0 || p->into)
+		chunk_written(p, chunk);
+	else if (target->file)
 		return write_chunk(p, chunk);
-	}
 	return 0;
 }
 
@@ -367,8 +393,7 @@ static int operation_done(struct pipeline *p, sluice_op *op)
 		return rc;
 	if (!chunk->full)
 		return read_done(p, chunk, (size_t)n);
-	chunk->written = true;
-	p->copy->moved += chunk->length;
+	chunk_written(p, chunk);
 	return 0;
 }
 
@@ -399,10 +424,9 @@ static int read_next(struct pipeline *p)
 {
 	const struct cli_end *source = p->copy->source;
 	struct chunk *chunk = chunk_at(p, p->head++);
-	uint64_t left = source->length - p->offset;
 
+	chunk->length = next_length(p);
 	chunk->offset = p->offset;
-	chunk->length = p->chunk_bytes;
 	chunk->full = chunk->written = false;
 	if (!source->file) {
 		int rc = stream_read(p, chunk);
@@ -410,10 +434,8 @@ static int read_next(struct pipeline *p)
 	}
 	/* What a file gains after the copy began is not part of it. */
 	if (source->length_known) {
-		if (left < chunk->length)
-			chunk->length = left;
 		p->offset += chunk->length;
-		p->ended = p->offset == source->length;
+		next_length(p);
 	}
 	place_chunk(p, chunk);
 	if (p->from)
@@ -487,6 +509,8 @@ static int turn(struct pipeline *p)
 		rc = work_in_order(p);
 	if (rc == 0)
 		rc = take_finished(p);
+	if (rc == 0 && p->copy->target->part && cli_part_note(p->copy->target->part))
+		rc = fail(p->copy, -EIO, "the copy to '%s' was ended", p->copy->target->name);
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return rc;
 }
@@ -496,7 +520,7 @@ int cli_copy_run(struct cli_copy *copy)
 	struct pipeline *p = malloc(sizeof *p);
 	int rc;
 
-	copy->moved = 0;
+	copy->moved = copy->there;
 	if (!p)
 		return fail(copy, -ENOMEM, "out of memory");
 	rc = pipeline_start(p, copy);

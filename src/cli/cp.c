@@ -9,25 +9,27 @@
 
 #include "cli.h"
 
+/* Who has lost a copy of that many bytes is told of --continue. */
+#define HINT_BYTES ((uint64_t)64 << 20)
+
 struct options {
 	struct cli_cp cp;
 	const char *place; /* --device, or NULL */
 	char *uri;         /* of the target, with the device in it; or NULL */
 };
 
-enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_BACKEND, KEY_NO_PROGRESS, KEY_THROUGH, KEY_DEVICE };
+enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_NO_PROGRESS, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE };
 
 static const struct argp_option option_list[] = {
 	{"checksum", KEY_CHECKSUM, NULL, 0, "Print the XXH3-128 of what was moved, and DST's name",
          0},
+	{"continue", KEY_CONTINUE, NULL, 0,
+         "Keep what came when the copy does not come to its end, and take it up", 0},
 	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage", 0},
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists", 0},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
 	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
-	{"backend", KEY_BACKEND, "NAME", 0,
-         "Move local files by 'auto', 'posix', 'uring' or 'cufile', remote ones by 'multi' or "
-         "'easy'",
-         0},
+	CLI_OPEN_OPTIONS,
 	{"device", KEY_DEVICE, "DEVICE", 0,
          "DST is a blob, store://NAME: make it in memory of a GPU, by its number or name, or of "
          "the "
@@ -50,25 +52,19 @@ static const char description[] =
 /* The blob's URI with the device in it. "0" is the first GPU. */
 static void find_place(struct argp_state *state, struct options *o)
 {
-	char *name = NULL, number[16];
+	char *name, number[16];
 	int device;
 
 	if (!o->place)
 		return;
-	if (o->place[strspn(o->place, "0123456789")] || !o->place[0])
-		name = strdup(o->place);
-	else if (asprintf(&name, "device:%s", o->place) < 0)
-		name = NULL;
-	if (!name)
-		err(CLI_FAILED, "--device");
+	bool digits = o->place[0] && !o->place[strspn(o->place, "0123456789")];
+	name = cli_format("%s%s", digits ? "device:" : "", o->place);
 	device = cli_option_memory(state, "device", name);
 	free(name);
 	if (device < 0)
 		return;
 	snprintf(number, sizeof number, "%d", device);
-	o->cp.uri = o->uri = cli_blob_option(strdup(o->cp.target), "device", number);
-	if (!o->uri)
-		err(CLI_FAILED, "--device");
+	o->cp.uri = o->uri = cli_blob_option(cli_format("%s", o->cp.target), "device", number);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -91,8 +87,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_NO_PROGRESS:
 		o->cp.no_progress = true;
 		return 0;
-	case KEY_BACKEND:
-		o->cp.backend = cli_option_choice(state, "backend", arg, cli_backends);
+	case KEY_CONTINUE:
+		o->cp.flags |= CLI_END_CONTINUE;
 		return 0;
 	case KEY_THROUGH:
 		o->cp.through = cli_option_memory(state, "through", arg);
@@ -114,10 +110,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			           o->cp.source ? "DST is missing" : "SRC and DST are missing");
 		if (o->place && !cli_is_blob(o->cp.target))
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
+		if (o->cp.checksum && o->cp.flags & CLI_END_CONTINUE)
+			argp_error(state, "--checksum: not with --continue, since what came before "
+			                  "is not read; "
+			                  "xxhsum -H2 prints that of DST");
 		find_place(state, o);
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_open_option(&o->cp.open, key, arg, state);
 	}
 }
 
@@ -154,6 +154,10 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->replaces ? "not written" : "written in part");
 	else
 		warnx("interrupted");
+	if (!copy->source->path && copy->source->file && copy->source->length >= HINT_BYTES &&
+	    copy->moved && target->path && !target->part)
+		warnx("with --continue, what comes of '%s' stays, and is taken up later",
+		      target->name);
 }
 
 /* A bar does not go where the bytes go, or where they are typed. */
@@ -169,10 +173,15 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 	struct cli_end *target = copy->target;
 	struct cli_progress progress;
 	uint64_t start = cli_now_ns();
+	char there[CLI_TEXT], all[CLI_TEXT];
 
 	copy->progress = &progress;
 	cli_progress_start(&progress, copy->source->name, copy->source->length,
 	                   wants_progress(copy, o));
+	copy->there = progress.last_moved = cli_part_there(target->part);
+	if (copy->there && !o->quiet)
+		warnx("%s of %s are there", cli_size_format(copy->there, there),
+		      cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
 	cli_progress_end(&progress);
 	/* The end of a stream may be that of a program which the same Ctrl-C has ended. */
@@ -193,7 +202,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 	else if (copy->hash)
 		print_checksum(copy->hash, target->name, stdout);
 	if (!o->quiet)
-		print_summary(copy->moved, cli_now_ns() - start);
+		print_summary(copy->moved - copy->there, cli_now_ns() - start);
 	return 0;
 }
 
@@ -202,11 +211,10 @@ static int open_target(sluice_context *ctx, const struct cli_cp *o, const struct
                        struct cli_end *out)
 {
 	int rc = cli_end_open_target(ctx, o->uri ? o->uri : o->target, source, o->flags, out);
-	char *name = rc == 0 && o->uri ? cli_uri_name(o->target) : NULL;
 
-	if (name) {
+	if (rc == 0 && o->uri) {
 		free(out->name);
-		out->name = name;
+		out->name = cli_uri_name(o->target);
 	}
 	return rc;
 }
@@ -221,7 +229,7 @@ static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct cli_c
 	                        .device = o->through};
 	/* Until there is something to clean up a signal ends the program at once: a server that does
 	 * not answer is asked for a long time. */
-	int rc = cli_end_open_source(ctx, o->source, &source);
+	int rc = cli_end_open_source(ctx, o->source, o->open.flags, &source);
 
 	if (rc)
 		return rc;
@@ -250,7 +258,7 @@ int cli_cp_run(const struct cli_cp *o)
 			err(CLI_FAILED, "checksum");
 		XXH3_128bits_reset(hash);
 	}
-	if (cli_context_new(o->backend, 0, &ctx)) {
+	if (cli_context_new(o->open.backend, 0, &ctx)) {
 		XXH3_freeState(hash);
 		return CLI_FAILED;
 	}

@@ -237,10 +237,7 @@ static void print_unknown_variables(const struct options *o)
 static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
 {
 	sluice_file *file = NULL;
-	char *name = NULL;
-
-	if (asprintf(&name, "%s/.sluice-doctor-XXXXXX", directory) < 0)
-		return NULL;
+	char *name = cli_format("%s/.sluice-doctor-XXXXXX", directory);
 	int fd = mkstemp(name);
 	if (fd >= 0) {
 		int rc = sluice_open(ctx, name, NULL, &file);
@@ -261,9 +258,9 @@ static char *stat_there(sluice_context *ctx, const char *path, struct sluice_sta
 
 	if (local && stat(local, &st) == 0 && S_ISDIR(st.st_mode)) {
 		file = open_nameless(ctx, local);
-		if (!file && asprintf(&problem, "cannot make a file in '%s': %s", local,
-		                      strerror(errno)) < 0)
-			err(CLI_FAILED, "PATH");
+		if (!file)
+			problem = cli_format("cannot make a file in '%s': %s", local,
+			                     strerror(errno));
 	} else if (sluice_open(ctx, path, NULL, &file)) {
 		problem = strdup(sluice_last_message());
 	}
@@ -311,8 +308,6 @@ static char *examine_path(const struct options *o, sluice_context *ctx)
 	struct sluice_stat st = {.size = sizeof st};
 	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
 
-	if (!name)
-		err(CLI_FAILED, "PATH");
 	if (o->json)
 		print_path_json(name, &st, problem);
 	else

@@ -53,16 +53,11 @@ static int open_stream(struct cli_end *end, const char *path, int flags)
 	cli_interrupt_tick();
 	do {
 		end->fd = open(path, flags | O_CLOEXEC | O_NOCTTY);
-		if (end->fd < 0 && cli_interrupted()) {
-			warnx("interrupted");
-			return -ECANCELED;
-		}
+		if (end->fd < 0 && cli_interrupted())
+			return cli_fail(-ECANCELED, "interrupted");
 	} while (end->fd < 0 && errno == EINTR);
-	if (end->fd < 0) {
-		int rc = -errno;
-		warn("cannot open '%s'", end->name);
-		return rc;
-	}
+	if (end->fd < 0)
+		return cli_fail(-errno, "cannot open '%s': %s", end->name, strerror(errno));
 	end->fd_owned = true;
 	return 0;
 }
@@ -72,15 +67,10 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	struct stat st;
 
 	cli_interrupt_tick();
-	if (fstat(fd, &st)) {
-		int rc = -errno;
-		warn("'%s'", end->name);
-		return rc;
-	}
-	if (S_ISDIR(st.st_mode)) {
-		warnx("'%s' is a directory", end->name);
-		return -EISDIR;
-	}
+	if (fstat(fd, &st))
+		return cli_fail(-errno, "'%s': %s", end->name, strerror(errno));
+	if (S_ISDIR(st.st_mode))
+		return cli_fail(-EISDIR, "'%s' is a directory", end->name);
 	end->fd = fd;
 	remember_identity(end, &st);
 	if (S_ISREG(st.st_mode)) {
@@ -91,37 +81,24 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	return 0;
 }
 
-static int name_end(struct cli_end *end, const char *name)
-{
-	*end = (struct cli_end){.fd = -1, .name = cli_uri_name(name)};
-	if (end->name)
-		return 0;
-	warnx("out of memory");
-	return -ENOMEM;
-}
-
 static int open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
                      const struct sluice_open_options *options)
 {
-	int rc = sluice_open(ctx, uri, options, &end->file);
-
-	if (rc)
-		warnx("%s", sluice_last_message());
-	return rc;
+	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
-static int open_source_file(sluice_context *ctx, const char *uri, struct cli_end *end)
+static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
+                            struct cli_end *end)
 {
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_stat st = {.size = sizeof st};
-	int rc = open_file(ctx, end, uri, NULL);
 
+	options.flags = SLUICE_OPEN_READ | open_flags;
+	int rc = open_file(ctx, end, uri, &options);
+
+	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
 	if (rc)
 		return rc;
-	rc = sluice_stat(end->file, &st);
-	if (rc) {
-		warnx("%s", sluice_last_message());
-		return rc;
-	}
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
 	end->length = st.length;
@@ -129,16 +106,20 @@ static int open_source_file(sluice_context *ctx, const char *uri, struct cli_end
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
 	end->memory = st.memory;
 	end->place = st.device;
+	end->etag = st.full_etag;
+	end->modified_ns = st.modified_ns;
+	end->queried = !end->path && strchr(uri, '?');
 	return 0;
 }
 
-int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *out)
+int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
+                        struct cli_end *out)
 {
 	struct stat st;
-	int rc = name_end(out, strcmp(uri, "-") ? uri : "standard input");
+	int rc;
 
-	if (rc)
-		return rc;
+	*out = (struct cli_end){.fd = -1,
+	                        .name = cli_uri_name(strcmp(uri, "-") ? uri : "standard input")};
 	int fd = named_descriptor(uri, STDIN_FILENO);
 	if (fd < 0)
 		out->path = cli_local_path(uri);
@@ -147,9 +128,9 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, struct cli_end *ou
 	} else if (out->path && stat(out->path, &st) == 0) {
 		remember_identity(out, &st);
 		rc = is_stream(st.st_mode) ? open_stream(out, out->path, O_RDONLY)
-		                           : open_source_file(ctx, uri, out);
+		                           : open_source_file(ctx, uri, open_flags, out);
 	} else {
-		rc = open_source_file(ctx, uri, out);
+		rc = open_source_file(ctx, uri, open_flags, out);
 	}
 	if (rc)
 		cli_end_discard(out);
@@ -180,19 +161,12 @@ static char *last_part(const struct cli_end *source)
 static int enter_directory(const struct cli_end *source, char **path)
 {
 	char *from = source->path ? strdup(source->path) : last_part(source);
-	char *joined = NULL;
 
-	if (!from) {
-		warnx("'%s' is a directory; name the file in it", *path);
-		return -EISDIR;
-	}
+	if (!from)
+		return cli_fail(-EISDIR, "'%s' is a directory; name the file in it", *path);
 	bool slashed = (*path)[strlen(*path) - 1] == '/';
-	int n = asprintf(&joined, "%s%s%s", *path, slashed ? "" : "/", basename(from));
+	char *joined = cli_format("%s%s%s", *path, slashed ? "" : "/", basename(from));
 	free(from);
-	if (n < 0) {
-		warnx("out of memory");
-		return -ENOMEM;
-	}
 	free(*path);
 	*path = joined;
 	return 0;
@@ -209,14 +183,10 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
 	int rc = open_file(ctx, out, path, options);
 	if (rc)
 		return rc;
-	rc = sluice_stat(out->file, &st);
-	if (rc) {
-		warnx("%s", sluice_last_message());
-	} else if (source->length_known && source->length > st.length) {
-		warnx("'%s' has %" PRIu64 " bytes, '%s' has %" PRIu64, out->name, st.length,
-		      source->name, source->length);
-		rc = -ENOSPC;
-	}
+	rc = cli_said(sluice_stat(out->file, &st));
+	if (rc == 0 && source->length_known && source->length > st.length)
+		rc = cli_fail(-ENOSPC, "'%s' has %" PRIu64 " bytes, '%s' has %" PRIu64, out->name,
+		              st.length, source->name, source->length);
 	return rc;
 }
 
@@ -225,18 +195,16 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
  * it, and the permissions stay.
  */
 static int open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
-                         const struct cli_end *source, struct sluice_open_options *options,
-                         struct cli_end *out)
+                         const struct cli_end *source, unsigned flags,
+                         struct sluice_open_options *options, struct cli_end *out)
 {
 	char *target = there ? realpath(path, NULL) : strdup(path);
 	mode_t mask = umask(0);
+	int rc;
 
 	umask(mask);
-	if (!target) {
-		int rc = -errno;
-		warn("'%s'", path);
-		return rc;
-	}
+	if (!target)
+		return cli_fail(-errno, "'%s': %s", path, strerror(errno));
 	/* The set-user-ID bits are not the copy's, as with cp. */
 	if (there) {
 		options->mode = there->st_mode & 07777;
@@ -246,12 +214,18 @@ static int open_new_file(sluice_context *ctx, const char *path, const struct sta
 	} else {
 		options->mode = 0666;
 	}
+	out->replaces = true;
+	if (flags & CLI_END_CONTINUE)
+		out->part = cli_part_new(target, &options->part);
 	/* To the library mode 0 is the default. A file that nobody may read must not become one
 	 * that all may. */
-	if (options->mode == 0)
+	if (options->mode == 0 && out->part)
+		options->mode = S_IRUSR;
+	else if (options->mode == 0)
 		umask(0777);
-	out->replaces = true;
-	int rc = open_file(ctx, out, target, options);
+	rc = open_file(ctx, out, target, options);
+	if (rc == 0 && out->part)
+		rc = cli_part_begin(out->part, ctx, source, out->file);
 	umask(mask);
 	free(target);
 	return rc;
@@ -261,22 +235,16 @@ static int open_new_file(sluice_context *ctx, const char *path, const struct sta
 static int check_existing(const char *path, const struct stat *st, const struct cli_end *source,
                           unsigned flags)
 {
-	if (same_file(source, st)) {
-		warnx("'%s' and '%s' are the same file", source->name, path);
-		return -EINVAL;
-	}
-	if (S_ISDIR(st->st_mode)) {
-		warnx("'%s' is a directory", path);
-		return -EISDIR;
-	}
-	if (S_ISSOCK(st->st_mode)) {
-		warnx("'%s' is a socket", path);
-		return -ENXIO;
-	}
-	if (!is_stream(st->st_mode) && !(flags & CLI_END_FORCE)) {
-		warnx("'%s' exists; use -f to overwrite", path);
-		return -EEXIST;
-	}
+	if (same_file(source, st))
+		return cli_fail(-EINVAL, "'%s' and '%s' are the same file", source->name, path);
+	if (S_ISDIR(st->st_mode))
+		return cli_fail(-EISDIR, "'%s' is a directory", path);
+	if (S_ISSOCK(st->st_mode))
+		return cli_fail(-ENXIO, "'%s' is a socket", path);
+	if (flags & CLI_END_CONTINUE && !S_ISREG(st->st_mode))
+		return cli_fail(-EINVAL, "--continue: '%s' is no regular file", path);
+	if (!is_stream(st->st_mode) && !(flags & CLI_END_FORCE))
+		return cli_fail(-EEXIST, "'%s' exists; use -f to overwrite", path);
 	return 0;
 }
 
@@ -297,7 +265,7 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 		}
 		if (S_ISBLK(st.st_mode))
 			return open_block_device(ctx, path, source, options, out);
-		return open_new_file(ctx, path, &st, source, options, out);
+		return open_new_file(ctx, path, &st, source, flags, options, out);
 	}
 	int why = errno;
 	if (lstat(path, &link) == 0) {
@@ -308,11 +276,9 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 			warnx("'%s': %s", path, strerror(why));
 		return -why;
 	}
-	if (path[0] && path[strlen(path) - 1] == '/') {
-		warnx("'%s': there is no such directory", path);
-		return -ENOENT;
-	}
-	return open_new_file(ctx, path, NULL, source, options, out);
+	if (path[0] && path[strlen(path) - 1] == '/')
+		return cli_fail(-ENOENT, "'%s': there is no such directory", path);
+	return open_new_file(ctx, path, NULL, source, flags, options, out);
 }
 
 static bool is_directory(const char *path)
@@ -329,10 +295,9 @@ static int open_target_stream(int fd, const struct cli_end *source, struct cli_e
 
 	if (rc)
 		return rc;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && same_file(source, &st)) {
-		warnx("'%s' and '%s' are the same file", source->name, out->name);
-		return -EINVAL;
-	}
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && same_file(source, &st))
+		return cli_fail(-EINVAL, "'%s' and '%s' are the same file", source->name,
+		                out->name);
 	return 0;
 }
 
@@ -345,25 +310,23 @@ static int open_remote(sluice_context *ctx, const char *uri,
 	out->replaces = true;
 	if (rc == -EEXIST)
 		warnx("%s; use -f to overwrite it", sluice_last_message());
-	else if (rc)
-		warnx("%s", sluice_last_message());
+	else
+		cli_said(rc);
 	return rc;
 }
 
 /* What is to become a blob has to have a size, which is that of the blob. */
 static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
 {
-	if (!source->length_known) {
-		warnx("'%s' has no length that is known before it is read, as a blob needs it; "
-		      "copy it "
-		      "to a file first",
-		      source->name);
-		return -ESPIPE;
-	}
-	if (!source->length) {
-		warnx("'%s' is empty, and a blob has at least one byte", source->name);
-		return -EINVAL;
-	}
+	if (!source->length_known)
+		return cli_fail(
+			-ESPIPE,
+			"'%s' has no length that is known before it is read, as a blob needs "
+			"it; copy it to a file first",
+			source->name);
+	if (!source->length)
+		return cli_fail(-EINVAL, "'%s' is empty, and a blob has at least one byte",
+		                source->name);
 	options->expected_size = source->length;
 	return 0;
 }
@@ -372,13 +335,9 @@ static int check_blob_source(const struct cli_end *source, struct sluice_open_op
 static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                       struct cli_end *out)
 {
-	char *alone = cli_blob_option(strdup(uri), "alone", NULL);
-	int rc = -ENOMEM;
+	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
+	int rc = open_remote(ctx, alone, options, out);
 
-	if (alone)
-		rc = open_remote(ctx, alone, options, out);
-	else
-		warnx("out of memory");
 	free(alone);
 	return rc;
 }
@@ -417,9 +376,10 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
 
 	if (path && is_directory(path))
 		rc = enter_directory(source, &path);
-	if (rc == 0)
-		rc = name_end(out, path ? path : strcmp(uri, "-") ? uri : "standard output");
+	out->name = cli_uri_name(path ? path : strcmp(uri, "-") ? uri : "standard output");
 	out->path = path;
+	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
+		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
 	if (rc == 0 && !path && fd < 0) {
 		rc = cli_is_blob(uri) ? open_blob(ctx, uri, source, &options, out)
 		                      : open_remote(ctx, uri, &options, out);
@@ -440,10 +400,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 	if (file) {
 		end->file = NULL;
-		rc = sluice_close(file);
-		if (rc)
-			warnx("%s", sluice_last_message());
-		return rc;
+		return cli_said(end->part ? cli_part_commit(end->part) : sluice_close(file));
 	}
 	/* Pipes and terminals have nothing that could be synced. */
 	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
@@ -460,6 +417,7 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 void cli_end_discard(struct cli_end *end)
 {
+	cli_part_free(end->part);
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);

@@ -60,16 +60,13 @@ int cli_memory_new(struct cli_memory *m, int device, size_t size, bool huge)
 	*m = (struct cli_memory){.device = device, .size = size};
 	if (device < 0)
 		return map_host(m, huge);
-	rc = sluice_device_alloc(device, size, &data);
-	if (rc) {
-		warnx("%s", sluice_last_message());
+	rc = cli_said(sluice_device_alloc(device, size, &data));
+	if (rc)
 		return rc;
-	}
 	m->data = data;
 	for (unsigned i = 0; i < CLI_STREAMS; i++) {
-		rc = sluice_stream_new(device, &m->streams[i]);
+		rc = cli_said(sluice_stream_new(device, &m->streams[i]));
 		if (rc) {
-			warnx("%s", sluice_last_message());
 			cli_memory_free(m);
 			return rc;
 		}
@@ -105,9 +102,8 @@ int cli_memory_fill(struct cli_memory *m, uint64_t seed)
 			words[i] = cli_random(&seed);
 		rc = sluice_copy(m->data + at, words, n);
 	}
-	if (rc)
-		warnx("%s", sluice_last_message());
-	else if (!words)
+	cli_said(rc);
+	if (!words)
 		warnx("out of memory");
 	rc = words ? rc : -ENOMEM;
 	free(words);

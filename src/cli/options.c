@@ -3,12 +3,11 @@
 #include <ctype.h>
 #include <err.h>
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "cli.h"
-
-const char *const cli_backends[] = {"auto", "posix", "uring", "cufile", "multi", "easy", NULL};
 
 uint64_t cli_option_size(struct argp_state *state, const char *option, const char *text)
 {
@@ -58,6 +57,53 @@ const char *cli_option_choice(struct argp_state *state, const char *option, cons
 	return NULL;
 }
 
+int cli_said(int rc)
+{
+	return rc < 0 ? cli_fail(rc, "%s", sluice_last_message()) : rc;
+}
+
+int cli_fail(int rc, const char *format, ...)
+{
+	va_list args;
+
+	va_start(args, format);
+	vwarnx(format, args);
+	va_end(args);
+	return rc;
+}
+
+char *cli_format(const char *format, ...)
+{
+	va_list args;
+	char *text;
+
+	va_start(args, format);
+	if (vasprintf(&text, format, args) < 0)
+		err(CLI_FAILED, "%s", format);
+	va_end(args);
+	return text;
+}
+
+error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state)
+{
+	static const char *const backends[] = {"auto",  "posix", "uring", "cufile",
+	                                       "multi", "easy",  NULL};
+
+	switch (key) {
+	case CLI_KEY_BACKEND:
+		o->backend = cli_option_choice(state, "backend", arg, backends);
+		return 0;
+	case CLI_KEY_AS_STORED:
+		o->flags |= SLUICE_OPEN_AS_STORED;
+		return 0;
+	case CLI_KEY_HTTP2:
+		o->flags |= SLUICE_OPEN_HTTP2;
+		return 0;
+	default:
+		return ARGP_ERR_UNKNOWN;
+	}
+}
+
 int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **out)
 {
 	struct sluice_config config = SLUICE_CONFIG_INIT;
@@ -67,8 +113,5 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 	else
 		config.backend = backend;
 	config.piece_bytes = piece_bytes;
-	int rc = sluice_context_new(&config, out);
-	if (rc)
-		warnx("%s", sluice_last_message());
-	return rc;
+	return cli_said(sluice_context_new(&config, out));
 }

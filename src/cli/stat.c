@@ -11,18 +11,16 @@
 #include "cli.h"
 
 struct options {
-	const char *uri, *backend;
+	const char *uri;
+	struct cli_open open;
 	bool json;
 };
 
-enum { KEY_JSON = 256, KEY_BACKEND };
+enum { KEY_JSON = 256 };
 
 static const struct argp_option option_list[] = {
 	{"json", KEY_JSON, NULL, 0, "One JSON object on standard output", 0},
-	{"backend", KEY_BACKEND, "NAME", 0,
-         "Open local files with 'auto', 'posix', 'uring' or 'cufile', remote ones with 'multi' or "
-         "'easy'",
-         0},
+	CLI_OPEN_OPTIONS,
 	{0},
 };
 
@@ -34,9 +32,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_JSON:
 		o->json = true;
 		return 0;
-	case KEY_BACKEND:
-		o->backend = cli_option_choice(state, "backend", arg, cli_backends);
-		return 0;
 	case ARGP_KEY_ARG:
 		if (o->uri)
 			argp_error(state, "too many arguments: '%s'", arg);
@@ -47,7 +42,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "URI is missing");
 		return 0;
 	default:
-		return ARGP_ERR_UNKNOWN;
+		return cli_open_option(&o->open, key, arg, state);
 	}
 }
 
@@ -110,8 +105,8 @@ static void print_for_people(const char *uri, const struct sluice_stat *st)
 		       st->direct_memory);
 	else
 		printf("%-12s none\n", "direct I/O");
-	if (st->etag[0])
-		printf("%-12s %s\n", st->memory ? "id" : "etag", st->etag);
+	if (st->full_etag[0])
+		printf("%-12s %s\n", st->memory ? "id" : "etag", st->full_etag);
 	if (st->memory)
 		printf("%-12s %s\n", "place", cli_memory_name(st->device));
 	if (st->flags & SLUICE_STAT_WHOLE_ONLY)
@@ -139,27 +134,11 @@ static void print_json(const char *uri, const struct sluice_stat *st)
 	printf(", \"modified_ns\": %" PRId64 ", \"direct_offset\": %u, \"direct_memory\": %u",
 	       st->modified_ns, st->direct_offset, st->direct_memory);
 	printf(", \"etag\": ");
-	cli_json_string(st->etag);
+	cli_json_string(st->full_etag);
 	printf(", \"whole_only\": %s, \"backend\": ",
 	       st->flags & SLUICE_STAT_WHOLE_ONLY ? "true" : "false");
 	cli_json_string(st->backend);
 	printf("}\n");
-}
-
-static int stat_uri(sluice_context *ctx, const char *uri, struct sluice_stat *st)
-{
-	sluice_file *file;
-	int rc = sluice_open(ctx, uri, NULL, &file);
-
-	if (rc == 0) {
-		rc = sluice_stat(file, st);
-		if (rc)
-			warnx("%s", sluice_last_message());
-		sluice_discard(file);
-	} else {
-		warnx("%s", sluice_last_message());
-	}
-	return rc;
 }
 
 int cli_stat(int argc, char **argv)
@@ -167,20 +146,26 @@ int cli_stat(int argc, char **argv)
 	static const struct argp argp = {
 		option_list, parse, "URI", "Shows what is known about the file that URI names.",
 		NULL,        NULL,  NULL};
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_stat st = {.size = sizeof st};
 	struct options o = {0};
 	sluice_context *ctx;
+	sluice_file *file = NULL;
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	if (cli_context_new(o.backend, 0, &ctx))
+	if (cli_context_new(o.open.backend, 0, &ctx))
 		return CLI_FAILED;
-	int rc = stat_uri(ctx, o.uri, &st);
+	options.flags = SLUICE_OPEN_READ | o.open.flags;
+	int rc = cli_said(sluice_open(ctx, o.uri, &options, &file));
+	if (rc == 0)
+		rc = cli_said(sluice_stat(file, &st));
 	char *name = cli_uri_name(o.uri);
-	if (rc == 0 && o.json)
-		print_json(name ? name : "", &st);
-	else if (rc == 0)
-		print_for_people(name ? name : "", &st);
+	if (!st.full_etag)
+		st.full_etag = st.etag;
+	if (rc == 0)
+		(o.json ? print_json : print_for_people)(name, &st);
 	free(name);
+	sluice_discard(file);
 	sluice_context_free(ctx);
 	return rc ? CLI_FAILED : CLI_OK;
 }

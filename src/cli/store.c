@@ -88,13 +88,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* --------------------------------------------------------------------------------- put, get, rm */
 
-static int said(int rc)
-{
-	if (rc < 0)
-		warnx("%s", sluice_last_message());
-	return rc;
-}
-
 /* One more part of the URI, if it is wanted. */
 static char *add(char *uri, bool wanted, const char *key, const char *value)
 {
@@ -108,14 +101,8 @@ static int copy(const char *source, const char *target, bool force)
 	                          .through = -1,
 	                          .quiet = true,
 	                          .flags = force ? CLI_END_FORCE : 0};
-	int rc;
 
-	if (!source || !target) {
-		warnx("out of memory");
-		return -ENOMEM;
-	}
-	rc = cli_cp_run(&cp);
-	return rc == CLI_OK ? 0 : -EIO;
+	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
 
 /* Both are 'sluice cp' with another way to say what the blob is. */
@@ -154,7 +141,7 @@ static int rm(sluice_store *store, const struct cli_store *o)
 	int first = 0;
 
 	for (unsigned i = 0; i < o->argument_count; i++) {
-		int rc = said(sluice_blob_delete(store, o->arguments[i]));
+		int rc = cli_said(sluice_blob_delete(store, o->arguments[i]));
 
 		first = first ? first : rc;
 	}
@@ -234,7 +221,7 @@ static int run(const struct word *word, int argc, char **argv)
 	argv[0] = program_invocation_name = program_invocation_short_name = name;
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	if (!word->by_uri)
-		rc = said(sluice_store_open(o.socket, NULL, &store));
+		rc = cli_said(sluice_store_open(o.socket, NULL, &store));
 	if (!rc) {
 		rc = word->run(store, &o);
 		sluice_store_close(store);

@@ -156,12 +156,10 @@ static void print_blob(const struct sluice_blob_info *info)
 static int stat_blob(sluice_store *store, const struct cli_store *o)
 {
 	struct sluice_blob_info info = {.size = sizeof info};
-	int rc = sluice_blob_stat(store, o->arguments[0], &info);
+	int rc = cli_said(sluice_blob_stat(store, o->arguments[0], &info));
 
-	if (rc) {
-		warnx("%s", sluice_last_message());
+	if (rc)
 		return rc;
-	}
 	if (!o->json) {
 		print_blob(&info);
 		return 0;
@@ -313,10 +311,8 @@ static int stat_devices(sluice_store *store, const struct cli_store *o)
 		rc = sluice_store_device(store, (unsigned)count, &devices[count]);
 		count += !rc;
 	}
-	if (rc && rc != -ENOENT) {
-		warnx("%s", sluice_last_message());
-		return rc;
-	}
+	if (rc && rc != -ENOENT)
+		return cli_said(rc);
 	if (o->prometheus && !o->json)
 		print_devices_prometheus(devices, count);
 	for (size_t i = 0; !o->json && !o->prometheus && i < count; i++)
@@ -331,12 +327,10 @@ static int stat_devices(sluice_store *store, const struct cli_store *o)
 static int stat_daemon(sluice_store *store, const struct cli_store *o)
 {
 	struct sluice_store_stats stats = {.size = sizeof stats};
-	int rc = sluice_store_stats(store, &stats);
+	int rc = cli_said(sluice_store_stats(store, &stats));
 
-	if (rc) {
-		warnx("%s", sluice_last_message());
+	if (rc)
 		return rc;
-	}
 	for (size_t i = 0; i < FIGURES; i++) {
 		uint64_t value = *(const uint64_t *)((const char *)&stats + figures[i].at);
 
@@ -401,8 +395,7 @@ int cli_store_watch(sluice_store *store, const struct cli_store *o)
 		print_event(&e, o->json);
 		seen++;
 	}
-	if (rc)
-		warnx("%s", sluice_last_message());
+	cli_said(rc);
 	sluice_watch_close(watch);
 	return rc;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* JSON strings, local paths, URIs of blobs, the clock. */
 #include <ctype.h>
+#include <err.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -115,8 +116,9 @@ char *cli_uri_name(const char *uri)
 	int length = sluice_uri_name(uri, NULL, 0);
 	char *name = length < 0 ? NULL : malloc((size_t)length + 1);
 
-	if (name)
-		sluice_uri_name(uri, name, (size_t)length + 1);
+	if (!name)
+		err(CLI_FAILED, "URI");
+	sluice_uri_name(uri, name, (size_t)length + 1);
 	return name;
 }
 
@@ -126,42 +128,35 @@ bool cli_is_blob(const char *uri)
 }
 
 /* What may stand in a URI for itself (RFC 3986, section 2.3), and the slash. */
-static void percent_encode(FILE *to, const char *text)
+static char *percent_encode(const char *text)
 {
+	char *escaped = malloc(3 * strlen(text) + 1), *to = escaped;
+
+	if (!escaped)
+		err(CLI_FAILED, "URI");
 	for (const unsigned char *s = (const unsigned char *)text; *s; s++) {
-		if (*s < 0x80 && (isalnum(*s) || strchr("-._~/", *s)))
-			fputc(*s, to);
-		else
-			fprintf(to, "%%%02X", *s);
+		bool itself = *s < 0x80 && (isalnum(*s) || strchr("-._~/", *s));
+		to += sprintf(to, itself ? "%c" : "%%%02X", *s);
 	}
+	*to = '\0';
+	return escaped;
 }
 
 char *cli_blob_option(char *uri, const char *key, const char *value)
 {
-	char *longer = NULL;
-	size_t size;
-	FILE *to = uri ? open_memstream(&longer, &size) : NULL;
+	char *escaped = percent_encode(value ? value : "");
+	char *longer = cli_format("%s%c%s%s%s", uri, strchr(uri, '?') ? '&' : '?', key,
+	                          value ? "=" : "", escaped);
 
-	if (to) {
-		fprintf(to, "%s%c%s", uri, strchr(uri, '?') ? '&' : '?', key);
-		if (value) {
-			fputc('=', to);
-			percent_encode(to, value);
-		}
-	}
+	free(escaped);
 	free(uri);
-	return to && !fclose(to) ? longer : NULL;
+	return longer;
 }
 
 char *cli_blob_uri(const char *name)
 {
-	char *uri = NULL;
-	size_t size;
-	FILE *to = open_memstream(&uri, &size);
+	char *escaped = percent_encode(name), *uri = cli_format("store://%s", escaped);
 
-	if (to) {
-		fputs("store://", to);
-		percent_encode(to, name);
-	}
-	return to && !fclose(to) ? uri : NULL;
+	free(escaped);
+	return uri;
 }

@@ -110,6 +110,9 @@ static int check_options(struct sluice_open_options *o)
 	    (o->flags & (SLUICE_OPEN_CREATE | SLUICE_OPEN_TRUNCATE) || o->expected_size))
 		return sl_fail(-EINVAL,
 		               "open options: CREATE, TRUNCATE and expected_size need WRITE");
+	if (o->part && (!(o->flags & SLUICE_OPEN_REPLACE) || strchr(o->part, '/')))
+		return sl_fail(-EINVAL,
+		               "open options: a part needs REPLACE, and a name without '/'");
 	if (o->flags & SLUICE_OPEN_EXCLUSIVE && !(o->flags & SLUICE_OPEN_CREATE))
 		return sl_fail(-EINVAL, "open options: EXCLUSIVE needs CREATE or REPLACE");
 	if (o->mode & ~07777u)
@@ -144,7 +147,9 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 		return rc;
 	while (scheme->scheme && strcmp(scheme->scheme, parsed.scheme))
 		scheme++;
-	if (scheme->scheme)
+	if (options->part && strcmp(parsed.scheme, "file"))
+		rc = sl_fail(-ENOTSUP, "open options: only a local file has a part");
+	else if (scheme->scheme)
 		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
 	else
 		rc = sl_fail(-EPROTONOSUPPORT,

@@ -45,6 +45,8 @@ a_copy_from_a_server_holds_the_same_bytes() {
 		done
 		SLUICE_CA_BUNDLE=$server_ca status 0 "$sluice" cp -f "$secure/${PWD##*/}/from" to
 		same from to
+		SLUICE_CA_BUNDLE=$server_ca status 0 "$sluice" cp -f --http2 "$secure/${PWD##*/}/from" to
+		same from to
 		"$sluice" cp -q "$(at from)" - | cmp -s - from || fail "$n bytes to a pipe"
 	done
 	status 0 "$sluice" cp -f --backend easy --checksum "$(at from)" to

@@ -212,6 +212,84 @@ static void two_replacements_of_one_name_do_not_meet(void **state)
 	assert_int_equal(directory_entries(f->dir), 1);
 }
 
+static int open_part(struct fixture *f, const char *path, const char *part, unsigned flags,
+                     unsigned mode, sluice_file **out)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+
+	options.flags = flags;
+	options.mode = mode;
+	options.part = part;
+	return sluice_open(f->ctx, path, &options, out);
+}
+
+static void a_part_stays_until_it_is_whole(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "name");
+	sluice_file *file = NULL, *other = NULL;
+	char byte;
+	struct stat st;
+
+	assert_ok(open_part(f, path, "half", SLUICE_OPEN_REPLACE, 0440, &file));
+	sluice_discard(file);
+	assert_int_equal(directory_entries(f->dir), 0);
+	assert_ok(open_part(f, path, "half", SLUICE_OPEN_REPLACE, 0440, &file));
+	assert_write(file, "ab", 2, 0);
+	assert_refused(open_part(f, path, "half", SLUICE_OPEN_REPLACE, 0440, &other), EBUSY,
+	               "half");
+	sluice_discard(file);
+	assert_file_is(scratch(f, "half"), "ab", 2);
+	assert_ok(open_part(f, path, "half", SLUICE_OPEN_REPLACE | SLUICE_OPEN_READ, 0440, &file));
+	assert_read(file, &byte, 1, 1);
+	assert_int_equal(byte, 'b');
+	assert_write(file, "c", 1, 2);
+	assert_int_equal(access(path, F_OK), -1);
+	assert_ok(sluice_close(file));
+	assert_file_is(path, "abc", 3);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0440);
+	assert_int_equal(directory_entries(f->dir), 1);
+}
+
+static void a_part_is_this_users_own_file_in_the_same_folder(void **state)
+{
+	static const struct {
+		const char *part;
+		int error;
+		const char *says;
+	} wrong[] = {{"symbolic", ELOOP, "symbolic"},
+	             {"hard", EPERM, "this user alone"},
+	             {"pipe", EPERM, "regular file"},
+	             {"folder", EISDIR, "folder"},
+	             {"folder/x", EINVAL, "part"}};
+	struct fixture *f = *state;
+	const char *path = scratch(f, "name"), *victim = scratch(f, "victim"),
+		   *taken = scratch(f, "x");
+	sluice_file *file = NULL;
+	size_t i;
+
+	file_make(victim, 10, 2);
+	assert_int_equal(symlink(victim, scratch(f, "symbolic")), 0);
+	assert_int_equal(link(victim, scratch(f, "hard")), 0);
+	assert_int_equal(mkdir(scratch(f, "folder"), 0777), 0);
+	assert_int_equal(mkfifo(scratch(f, "pipe"), 0600), 0);
+	for (i = 0; i < COUNT_OF(wrong); i++)
+		assert_refused(open_part(f, path, wrong[i].part, SLUICE_OPEN_REPLACE, 0, &file),
+		               wrong[i].error, wrong[i].says);
+	assert_refused(open_part(f, path, "x", SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE, 0, &file),
+	               EINVAL, "REPLACE");
+	assert_refused(open_part(f, "http://127.0.0.1:1/x", "x", SLUICE_OPEN_REPLACE, 0, &file),
+	               ENOTSUP, "part");
+	/* What has come to lie under its name is neither given away nor removed. */
+	assert_ok(open_part(f, path, "x", SLUICE_OPEN_REPLACE, 0, &file));
+	assert_int_equal(unlink(taken), 0);
+	file_make(taken, 10, 2);
+	assert_refused(sluice_close(file), ESTALE, "another file");
+	assert_int_equal(access(path, F_OK), -1);
+	assert_int_equal(access(taken, F_OK), 0);
+}
+
 static void what_is_being_written_can_be_read_back(void **state)
 {
 	struct fixture *f = *state;
@@ -281,6 +359,8 @@ int group_replace(void)
 		fixture_test(a_replacement_in_a_missing_directory_is_refused),
 		fixture_test(a_replacement_of_a_relative_name_survives_chdir),
 		fixture_test(two_replacements_of_one_name_do_not_meet),
+		fixture_test(a_part_stays_until_it_is_whole),
+		fixture_test(a_part_is_this_users_own_file_in_the_same_folder),
 		fixture_test(what_is_being_written_can_be_read_back),
 		fixture_test(the_longest_name_can_be_replaced),
 		fixture_test(a_durable_file_is_closed_like_any_other),

@@ -166,6 +166,7 @@ static void an_upload_that_rests_is_cancelled(void **state)
 	sluice_op *op;
 
 	with(f, "SLUICE_HTTP_BACKOFF_MAX_MS", "60000");
+	with(f, "SLUICE_HTTP_RETRY_MS", "120000");
 	file = open_put(f, uri);
 	op = start_write(file, b.data, b.length, 0);
 	wait_until_asked(uri, "PUT", 1);

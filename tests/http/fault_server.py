@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An HTTP server that does wrong what it is told to do wrong.
 
-An object is /ID/NAME?OPTIONS. Its bytes are those of the file given with --pattern, over and over,
+An object is /ID/NAME?OPTIONS, or /ID/NAME;OPTIONS. Its bytes are those of the file given with --pattern, over and over,
 so that it can be larger than any disk. GET /_/ID tells what was asked for below ID, and forgets it
 with ?forget. What is PUT is kept in memory, and read again with stored=1. Options:
 
@@ -10,7 +10,8 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
   file=NAME           a file below --root instead
   version=N           which content and ETag it has; change=K: one more from the K-th GET on
   etag=weak|none|same instead of a strong one that names the ID; ifmatch=ignore: If-Match is not looked at
-  pad=N               bytes more of ETag, in front; modified=1: there is a Last-Modified, which tells the version
+  pad=N               bytes more of ETag, in front
+  modified=SECONDS    there is a Last-Modified, so many after 1970 and one more for each version
   ranges=no           only whole objects; ranges=silent: they work, but HEAD does not say so
   head=CODE|nolength  what HEAD answers
   length=no|chunked   how a GET says where its body ends; length=close: it does, and closes
@@ -144,7 +145,7 @@ class Request:
         for line in lines[1:]:
             name, _, value = line.partition(":")
             self.headers[name.strip().lower()] = value.strip()
-        self.path, _, query = self.target.partition("?")
+        self.path, _, query = self.target.replace(";", "?", 1).partition("?")
         self.options = dict(urllib.parse.parse_qsl(query, keep_blank_values=True))
         self.id = self.path.split("/")[1] if self.path.count("/") > 1 else ""
 
@@ -374,7 +375,9 @@ class Answer(Faults):
         ranges = self.options.get("ranges")
         out = self.etag() + [("Content-Type", "application/octet-stream")]
         if "modified" in self.options:
-            out.append(("Last-Modified", email.utils.formatdate(10**9 + self.version, usegmt=True)))
+            out.append(("Last-Modified",
+                        email.utils.formatdate(self.request.number("modified") + self.version,
+                                                usegmt=True)))
         if not (ranges == "no" or ranges == "silent" and self.request.method == "HEAD"):
             out.append(("Accept-Ranges", "bytes"))
         return out

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What came of a copy, and is taken up by --continue: the part, which the library gives its name in the end, and
+ * beside it its state, which says of what it is a copy and which blocks of it are on stable storage.
+ */
+#include <err.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include "cli.h"
+
+enum { BLOCK = CLI_PART_BLOCK, SUM = sizeof "0123456789abcdef\n" - 1 };
+static const uint64_t INTERVAL_NS = 500000000;
+
+struct cli_part {
+	char *path, *state;
+	sluice_context *ctx;
+	sluice_file *file; /* the part; the end's */
+	bool begun;        /* what is at path and state is this copy's */
+	bool strong;       /* SRC has a strong ETag */
+	uint64_t length;
+	char *text;  /* of the state: head, a character for each block, sum; NULL: none is kept */
+	char *have;  /* the characters in it, '.' or '#' */
+	size_t size; /* of text */
+	bool unnoted;
+	uint64_t due; /* when the next note is written */
+};
+
+static char *beside(const char *target, const char *suffix)
+{
+	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+
+	return cli_format("%.*s.%s.sluice-%s", (int)(name - target), target, name, suffix);
+}
+
+struct cli_part *cli_part_new(const char *target, const char **name)
+{
+	struct cli_part *part = calloc(1, sizeof *part);
+
+	if (!part)
+		err(CLI_FAILED, "--continue");
+	part->path = beside(target, "part");
+	*name = basename(part->path);
+	part->state = beside(target, "state");
+	return part;
+}
+
+/* ------------------------------------------------------------------------------------- blocks */
+
+size_t cli_part_gap(const struct cli_part *part, uint64_t *at, size_t most)
+{
+	size_t n = BLOCK;
+
+	if (!part->text)
+		return most;
+	const char *gap = strchr(part->have + (*at + BLOCK - 1) / BLOCK, '.');
+	*at = gap ? (uint64_t)(gap - part->have) * BLOCK : part->length;
+	while (gap && n < most && gap[n / BLOCK] == '.')
+		n += BLOCK;
+	return n;
+}
+
+void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n)
+{
+	if (part->text)
+		memset(part->have + offset / BLOCK, '#', (n + BLOCK - 1) / BLOCK);
+	part->unnoted = part->text;
+}
+
+uint64_t cli_part_there(const struct cli_part *part)
+{
+	uint64_t there = 0;
+
+	if (!part || !part->text)
+		return 0;
+	for (uint64_t i = 0, at = 0; at < part->length; i++, at += BLOCK)
+		if (part->have[i] == '#')
+			there += part->length - at < BLOCK ? part->length - at : BLOCK;
+	return there;
+}
+
+/* -------------------------------------------------------------------------------------- state */
+
+/* The part is synced first: whatever happens, what the state says is there. */
+static int note(struct cli_part *part)
+{
+	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
+	sluice_file *file;
+	int rc = sluice_sync(part->file);
+
+	options.flags = SLUICE_OPEN_REPLACE | SLUICE_OPEN_DURABLE;
+	options.mode = 0600;
+	snprintf(part->text + part->size - SUM, SUM + 1, "%016" PRIx64 "\n",
+	         (uint64_t)XXH3_64bits(part->text, part->size - SUM));
+	if (rc == 0)
+		rc = sluice_open(part->ctx, part->state, &options, &file);
+	if (rc == 0) {
+		sluice_write(file, part->text, part->size, 0, NULL);
+		rc = sluice_close(file);
+	}
+	if (rc)
+		warnx("what came cannot be noted: %s", sluice_last_message());
+	part->unnoted = rc;
+	return rc;
+}
+
+int cli_part_note(struct cli_part *part)
+{
+	uint64_t start = cli_now_ns();
+
+	if (!part->unnoted || start < part->due)
+		return 0;
+	int rc = note(part);
+	/* Notes take a fiftieth of the time at most. */
+	uint64_t now = cli_now_ns(), rest = (now - start) * 50;
+	part->due = now + (rest > INTERVAL_NS ? rest : INTERVAL_NS);
+	return rc;
+}
+
+/*
+ * Writes the head of the state, by which a later SRC is known to be this one. A query may hold a secret, and is
+ * another one each time in a presigned URL: it is left out, and an object that has one needs a strong
+ * ETag. Returns why nothing can be continued, or NULL.
+ */
+static const char *describe(struct cli_part *part, const struct cli_end *source, ino_t inode)
+{
+	const char *etag = source->etag ? source->etag : "";
+	size_t blocks = (source->length_known ? source->length + BLOCK - 1 : 0) / BLOCK;
+	char time[96] = "";
+
+	part->strong = etag[0] == '"' && etag[1] && etag[strlen(etag) - 1] == '"';
+	if (!part->strong)
+		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
+		         (uintmax_t)source->device, (uintmax_t)source->inode);
+	part->length = source->length_known ? source->length : 0;
+	part->text = cli_format(
+		"sluice part 1 %ju\nsource %s\nlength %" PRIu64 "\nversion %s%s\n%*s\n%*s",
+		(uintmax_t)inode, source->name, part->length, etag, time, (int)blocks, "", SUM, "");
+	part->size = strlen(part->text);
+	part->have = memset(part->text + part->size - SUM - 1 - blocks, '.', blocks);
+	return !source->length_known ? "its length is not known before it is read"
+	       : source->whole_only  ? "the server has no ranges"
+	       : !part->strong && (source->queried || !source->modified_ns)
+	               ? "it has no strong ETag, and a query or no time of its last change"
+	               : NULL;
+}
+
+/* Why what came cannot be taken up; NULL: it was, or nothing came. */
+static const char *take_up(struct cli_part *part, uint64_t length)
+{
+	/* One for each line of the head. */
+	static const char *const reasons[] = {
+		"the state beside what came is damaged, or of another file",
+		"what came is of another SRC", "SRC has another length now", "SRC has changed"};
+	size_t i = 0, line = 0, n = 0, head = (size_t)(part->have - part->text);
+	char *old = calloc(1, part->size + 1);
+	FILE *from = fopen(part->state, "re");
+
+	if (from) {
+		n = old ? fread(old, 1, part->size + 1, from) : 0;
+		fclose(from);
+	}
+	for (; n && i < head && old[i] == part->text[i]; i++)
+		line += old[i] == '\n' && line < 3;
+	const char *why = from     ? reasons[i < head && i < n ? line : 0]
+	                  : length ? "there is no state beside what came"
+	                           : NULL;
+	if (i == head && n == part->size && length == part->length &&
+	    strtoull(old + n - SUM, NULL, 16) == XXH3_64bits(old, n - SUM)) {
+		memcpy(part->text, old, n);
+		why = NULL;
+	}
+	free(old);
+	return why;
+}
+
+int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_end *source,
+                   sluice_file *file)
+{
+	struct stat st, state;
+
+	part->ctx = ctx;
+	part->file = file;
+	if (lstat(part->path, &st) || (lstat(part->state, &state) == 0 &&
+	                               (!S_ISREG(state.st_mode) || state.st_uid != geteuid())))
+		return cli_fail(-EPERM, "'%s' is no regular file of this user", part->state);
+	const char *never = describe(part, source, st.st_ino);
+	const char *why = never ? never : take_up(part, (uint64_t)st.st_size);
+	if (why)
+		warnx("'%s' is copied from the start%s: %s", source->name,
+		      never ? ", and cannot be continued" : "", why);
+	else if (cli_part_there(part) && !part->strong && !source->path)
+		warnx("'%s' has no strong ETag: that it is the same is told by its length and the "
+		      "second of its last change alone",
+		      source->name);
+	part->begun = true;
+	if (cli_part_there(part))
+		return 0;
+	/* The old state must not speak of new bytes. */
+	int rc = note(part);
+	if (rc == 0 && st.st_size)
+		rc = cli_said(sluice_truncate(file, 0));
+	if (rc == 0)
+		rc = cli_said(sluice_truncate(file, part->length));
+	if (never) {
+		free(part->text);
+		part->text = NULL;
+	}
+	return rc;
+}
+
+int cli_part_commit(struct cli_part *part)
+{
+	int rc = sluice_close(part->file);
+
+	part->begun = false;
+	if (rc == 0)
+		unlink(part->state);
+	return rc;
+}
+
+void cli_part_free(struct cli_part *part)
+{
+	char there[CLI_TEXT], all[CLI_TEXT];
+
+	if (!part)
+		return;
+	if (part->begun && !cli_part_there(part)) {
+		unlink(part->state);
+		sluice_truncate(part->file, 0);
+	} else if (part->begun && (!part->unnoted || note(part) == 0)) {
+		warnx("%s of %s are kept, and taken up by the same command",
+		      cli_size_format(cli_part_there(part), there),
+		      cli_size_format(part->length, all));
+	}
+	free(part->path);
+	free(part->state);
+	free(part->text);
+	free(part);
+}
