@@ -22,7 +22,7 @@ coproc servers { exec python3 "$(dirname -- "$0")/../http/servers.py" "$scratch"
 read -r line <&"${servers[0]}" || line="the servers did not start"
 server_plain=
 for word in $line; do [[ $word == *=* ]] && declare "server_${word%%=*}=${word#*=}"; done
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_RETRY_MS=1500
 
 remote() {
 	[ -n "${server_nginx:-}" ] || skip "$line"

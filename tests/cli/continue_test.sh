@@ -12,7 +12,7 @@ coproc servers { exec python3 "$(dirname -- "$0")/../http/fault_server.py" --roo
 	--pattern "$scratch/pattern" --until-eof; }
 read -r line <&"${servers[0]}" || exit 1
 fault=http://127.0.0.1:$(sed 's/plain=\([0-9]*\).*/\1/' <<< "$line")
-export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500 SLUICE_HTTP_ATTEMPTS=3
+export SLUICE_HTTP_BACKOFF_MS=5 SLUICE_HTTP_BACKOFF_MAX_MS=20 SLUICE_HTTP_STALL_MS=500 SLUICE_HTTP_ATTEMPTS=3 SLUICE_HTTP_RETRY_MS=600
 size=6000001
 
 # object VERSION: what the fault server has under that version.

@@ -2,6 +2,7 @@
 /* The program is linked with --wrap for these calls: those on the slow file wait, and its file system is none that
  * is known to answer from memory. */
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/vfs.h>
 
@@ -15,6 +16,8 @@ int __real_fsync(int fd);
 int __wrap_fsync(int fd);
 ssize_t __real_pwritev64v2(int fd, const struct iovec *v, int count, off_t offset, int flags);
 ssize_t __wrap_pwritev64v2(int fd, const struct iovec *v, int count, off_t offset, int flags);
+long __real_syscall(long number, ...);
+long __wrap_syscall(long number, ...);
 ssize_t __real_preadv64v2(int fd, const struct iovec *v, int count, off_t offset, int flags);
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *v, int count, off_t offset, int flags);
 
@@ -56,15 +59,35 @@ ssize_t __wrap_pwritev64v2(int fd, const struct iovec *v, int count, off_t offse
 	return __real_pwritev64v2(fd, v, count, offset, flags);
 }
 
+/* With RWF_NOWAIT the file system refuses, as those of servers do. */
+static bool is_refused(int fd, int flags)
+{
+	if (!(flags & 8) || !is_slow(fd))
+		return false;
+	errno = EOPNOTSUPP;
+	return true;
+}
+
 ssize_t __wrap_preadv64v2(int fd, const struct iovec *v, int count, off_t offset, int flags)
 {
-	if (is_slow(fd)) {
-		/* RWF_NOWAIT */
-		if (flags & 8) {
-			errno = EOPNOTSUPP;
-			return -1;
-		}
+	if (is_refused(fd, flags))
+		return -1;
+	if (is_slow(fd))
 		slow_wait(SLOW_READ);
-	}
 	return __real_preadv64v2(fd, v, count, offset, flags);
+}
+
+/* What is read at once is read by this. */
+long __wrap_syscall(long number, ...)
+{
+	long a[6];
+	va_list list;
+
+	va_start(list, number);
+	for (int i = 0; i < 6; i++)
+		a[i] = va_arg(list, long);
+	va_end(list);
+	if (number == SYS_preadv2 && is_refused((int)a[0], (int)a[5]))
+		return -1;
+	return __real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
