@@ -91,6 +91,7 @@ struct sl_limits {
 	bool remote;        /* pieces take long, and come in any order */
 	bool all_or_none;   /* what lacks something is not committed, however it was opened */
 	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
+	bool touches;       /* read_now() touches data itself, which has to be the host's */
 	/*
 	 * Whose memory the bytes of the file are; NULL: nobody's. Pieces then are of host memory, or of any
 	 * device's, with `device` set, and takes() is not asked. Streams of that device move transfers between

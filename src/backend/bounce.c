@@ -19,6 +19,7 @@ struct sl_bounce {
 		char *memory; /* NULL until the first use */
 		bool failed;  /* there was no memory for it */
 		struct sl_list waiting;
+		unsigned blocked; /* buffers that files have whose storage may wait for a server */
 		unsigned free;
 		char *buffers[]; /* the first `free` are nobody's */
 	} locked;                /* guarded by mutex */
@@ -93,55 +94,73 @@ static void launch(struct sl_piece *piece)
 	}
 }
 
-bool sl_bounce_submit(struct sl_piece *piece)
+/*
+ * Whether the piece may have a buffer that is free; the mutex is held. Files whose storage may wait for a server
+ * have no more than half of them, so that the others have some.
+ */
+static bool may_have(const struct sl_bounce *bounce, const struct sl_piece *piece)
 {
-	struct sl_local *local = sl_local(piece->backend);
-	struct sl_bounce *bounce = local->core->bounce;
-	bool usable;
-
-	pthread_mutex_lock(&bounce->mutex);
-	/* Where other files have them all, which may be slow ones, it does without. */
-	usable = ensure_memory(bounce) && (bounce->locked.free || local->bounces);
-	if (usable && bounce->locked.free) {
-		piece->bounce = bounce->locked.buffers[--bounce->locked.free];
-		local->bounces++;
-	} else if (usable)
-		sl_list_append(&bounce->locked.waiting, &piece->link);
-	/* A piece that waits is another thread's once the mutex is released. */
-	if (!usable || !piece->bounce) {
-		pthread_mutex_unlock(&bounce->mutex);
-		return usable;
-	}
-	pthread_mutex_unlock(&bounce->mutex);
-	launch(piece);
-	return true;
+	return !sl_local(piece->backend)->blocks ||
+	       bounce->locked.blocked < SL_MAX(bounce->count / 2, 1);
 }
 
-/* Hands the buffer to the piece of the same file that has waited longest, or else to that of any: so a file that
- * waits keeps those that it has. */
+/* The mutex is held. */
+static void give(struct sl_bounce *bounce, struct sl_piece *piece, char *buffer)
+{
+	piece->bounce = buffer;
+	bounce->locked.blocked += sl_local(piece->backend)->blocks;
+}
+
+bool sl_bounce_submit(struct sl_piece *piece)
+{
+	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
+	bool usable, now, cancelled = false;
+
+	pthread_mutex_lock(&bounce->mutex);
+	usable = ensure_memory(bounce);
+	now = usable && bounce->locked.free && may_have(bounce, piece);
+	if (now)
+		give(bounce, piece, bounce->locked.buffers[--bounce->locked.free]);
+	else if (usable)
+		/* sl_bounce_cancel() comes later, and finds it, or has been, and is not heard of again. */
+		cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
+	if (usable && !now && !cancelled)
+		sl_list_append(&bounce->locked.waiting, &piece->link);
+	/* A piece that waits is another thread's from here on. */
+	pthread_mutex_unlock(&bounce->mutex);
+	if (now)
+		launch(piece);
+	else if (cancelled)
+		sl_local_end_cancelled(piece);
+	return usable;
+}
+
+void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out)
+{
+	struct sl_bounce *bounce = sl_local(backend)->core->bounce;
+
+	pthread_mutex_lock(&bounce->mutex);
+	sl_local_take_cancelled(backend, &bounce->locked.waiting, out);
+	pthread_mutex_unlock(&bounce->mutex);
+}
+
+/* Hands the buffer to the piece that has waited longest of those that may have it. */
 static void release(struct sl_piece *piece)
 {
-	struct sl_local *local = sl_local(piece->backend);
-	struct sl_bounce *bounce = local->core->bounce;
-	struct sl_list *waiting = &bounce->locked.waiting;
+	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
 	struct sl_piece *next = NULL;
 
 	pthread_mutex_lock(&bounce->mutex);
-	local->bounces--;
-	if (!sl_list_empty(waiting))
-		next = SL_CONTAINER(waiting->next, struct sl_piece, link);
-	sl_list_each (link, waiting) {
-		struct sl_piece *other = SL_CONTAINER(link, struct sl_piece, link);
-
-		if (other->backend != piece->backend)
-			continue;
-		next = other;
-		break;
+	bounce->locked.blocked -= sl_local(piece->backend)->blocks;
+	sl_list_each (link, &bounce->locked.waiting) {
+		next = SL_CONTAINER(link, struct sl_piece, link);
+		if (may_have(bounce, next))
+			break;
+		next = NULL;
 	}
 	if (next) {
 		sl_list_remove(&next->link);
-		next->bounce = piece->bounce;
-		sl_local(next->backend)->bounces++;
+		give(bounce, next, piece->bounce);
 	} else {
 		bounce->locked.buffers[bounce->locked.free++] = piece->bounce;
 	}

@@ -51,8 +51,6 @@ struct sl_local {
 	/* Whether the last look found the range resident; a hint. */
 	_Atomic bool resident;
 	struct sl_turns turns[SL_TURN_KINDS];
-	unsigned
-		bounces; /* buffers that its pieces have; guarded by the mutex of struct sl_bounce */
 	/* What cuFile knows of it. */
 	struct {
 		pthread_mutex_t mutex;  /* held while the file is registered */
@@ -97,8 +95,12 @@ void sl_turns_destroy(struct sl_local *local);
 void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind);
 /* Before the piece is over, because the file may be gone then. A piece without a turn is let be. */
 void sl_turn_give(struct sl_piece *piece);
-/* Ends the cancelled ones of those that wait. */
+/* Ends the cancelled ones of those that wait for a turn, or for a buffer. */
 void sl_turns_cancel(struct sl_backend *backend);
+/* Moves the cancelled pieces of the file from a list, whose lock is held, to the end of out. */
+void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out);
+/* A piece that has neither turn nor buffer. */
+void sl_local_end_cancelled(struct sl_piece *piece);
 
 /* Gives the piece to the workers, or to the reactors; both end it with sl_local_done(). */
 void sl_posix_start(struct sl_piece *piece);
@@ -116,6 +118,8 @@ void sl_auto_execute(struct sl_piece *piece);
 
 /* Gives the piece a buffer, now or when one is free, then executes it. False: there are none. */
 bool sl_bounce_submit(struct sl_piece *piece);
+/* Moves the cancelled pieces of the file that wait for one to the end of out. */
+void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out);
 
 /* SLUICE_OPEN_REPLACE: makes the temporary file and puts its name on local. The descriptor, or an error. */
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);

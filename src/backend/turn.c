@@ -27,8 +27,7 @@ void sl_turns_destroy(struct sl_local *local)
 		pthread_mutex_destroy(&local->turns[kind].mutex);
 }
 
-/* A piece that has no turn. */
-static void end_cancelled(struct sl_piece *piece)
+void sl_local_end_cancelled(struct sl_piece *piece)
 {
 	piece->turns = NULL;
 	piece->error = -ECANCELED;
@@ -53,7 +52,7 @@ void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind)
 	if (now)
 		turns->start(piece);
 	else if (cancelled)
-		end_cancelled(piece);
+		sl_local_end_cancelled(piece);
 }
 
 void sl_turn_give(struct sl_piece *piece)
@@ -74,27 +73,36 @@ void sl_turn_give(struct sl_piece *piece)
 		turns->start(SL_CONTAINER(next, struct sl_piece, link));
 }
 
+void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out)
+{
+	struct sl_list *next;
+
+	for (struct sl_list *link = from->next; link != from; link = next) {
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
+
+		next = link->next;
+		if (piece->backend != backend ||
+		    !atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
+			continue;
+		sl_list_remove(link);
+		sl_list_append(out, link);
+	}
+}
+
 /* The file is there meanwhile: the engine holds it. */
 void sl_turns_cancel(struct sl_backend *backend)
 {
-	struct sl_list cancelled, *link, *next;
+	struct sl_list cancelled, *link;
 
 	sl_list_init(&cancelled);
 	for (unsigned kind = 0; kind < SL_TURN_KINDS; kind++) {
 		struct sl_turns *turns = &sl_local(backend)->turns[kind];
 
 		pthread_mutex_lock(&turns->mutex);
-		for (link = turns->waiting.next; link != &turns->waiting; link = next) {
-			struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
-			next = link->next;
-			if (!atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
-				continue;
-			sl_list_remove(link);
-			sl_list_append(&cancelled, link);
-		}
+		sl_local_take_cancelled(backend, &turns->waiting, &cancelled);
 		pthread_mutex_unlock(&turns->mutex);
 	}
+	sl_bounce_cancel(backend, &cancelled);
 	while ((link = sl_list_take(&cancelled)))
-		end_cancelled(SL_CONTAINER(link, struct sl_piece, link));
+		sl_local_end_cancelled(SL_CONTAINER(link, struct sl_piece, link));
 }

@@ -51,7 +51,7 @@ enum { CLI_KEY_BACKEND = 1000, CLI_KEY_HTTP2, CLI_KEY_AS_STORED };
 	{                                                                                          \
 		"as-stored", CLI_KEY_AS_STORED, NULL, 0,                                           \
 			"Of http and https: an object that is stored with a Content-Encoding, as " \
-		        "gzip, as it is",                                                          \
+			"gzip, as it is",                                                          \
 			0                                                                          \
 	}
 error_t cli_open_option(struct cli_open *o, int key, char *arg, struct argp_state *state);

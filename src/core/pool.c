@@ -23,6 +23,7 @@ struct sl_pool {
 	unsigned most;
 	pthread_mutex_t growing;
 	_Atomic unsigned count; /* of workers; written under growing */
+	unsigned joined;        /* of them; the stopping thread's */
 	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex, before its task leaves
 	 * queue.count: whoever submits sees each task in one of the two. */
 	_Atomic unsigned busy;
@@ -158,19 +159,26 @@ int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_p
 	return 0;
 }
 
+static void join_workers(struct sl_pool *pool)
+{
+	while (pool->joined < atomic_load(&pool->count))
+		pthread_join(pool->workers[pool->joined++].thread, NULL);
+}
+
 void sl_pool_stop(struct sl_pool *pool)
 {
 	if (!pool)
 		return;
 	sl_queue_close(&pool->queue);
-	for (unsigned i = 0; i < atomic_load(&pool->count); i++)
-		pthread_join(pool->workers[i].thread, NULL);
+	join_workers(pool);
 }
 
 void sl_pool_free(struct sl_pool *pool)
 {
 	if (!pool)
 		return;
+	/* The thread that submitted last may have been starting a worker while the others were joined. */
+	join_workers(pool);
 	sl_queue_destroy(&pool->queue);
 	pthread_mutex_destroy(&pool->growing);
 	free(pool);
@@ -180,9 +188,9 @@ void sl_pool_free(struct sl_pool *pool)
 static bool is_short(struct sl_pool *pool)
 {
 	unsigned count = atomic_load(&pool->count);
+	unsigned queued = atomic_load(&pool->queue.count); /* before busy: see there */
 
-	return count < pool->most &&
-	       atomic_load(&pool->queue.count) + atomic_load(&pool->busy) > count;
+	return count < pool->most && queued + atomic_load(&pool->busy) > count;
 }
 
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)

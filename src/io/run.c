@@ -436,6 +436,13 @@ static void prepare(struct sluice_op *op)
 	bool submit;
 
 	pthread_mutex_lock(&file->mutex);
+	/* A cancel stops the operation before it looks for `preparing`: it is seen here, or finds it there. */
+	if (is_stopped(op)) {
+		pthread_mutex_unlock(&file->mutex);
+		plan(op, -1);
+		proceed(op);
+		return;
+	}
 	op->preparing = true;
 	sl_list_append(&file->locked.waiting, &op->order.link);
 	submit = !file->locked.asks;

@@ -154,7 +154,7 @@ static bool read_at_once(struct sluice_file *file, const struct sluice_request *
 	if (!out || r->kind != SLUICE_READ || r->count != 1 || !extent->length ||
 	    extent->length > file->ctx->core.settings.inline_bytes || sl_wants_stream(r) ||
 	    !backend->ops->read_now || file->limits.device ||
-	    (sl_device_any_known() && sl_device_of_memory(extent->data)))
+	    ((file->limits.touches || sl_device_any_known()) && sl_device_of_memory(extent->data)))
 		return false;
 	mark = sl_order_mark(file->object);
 	if (!mark)

@@ -44,10 +44,9 @@ void sl_bell_watch(struct sl_ring *ring)
 	pthread_mutex_unlock(&bell->mutex);
 	if (first)
 		pthread_cond_signal(&bell->watched);
-	if (atomic_load(&bell->napping)) {
-		atomic_fetch_add(&bell->rung, 1);
+	atomic_fetch_add(&bell->rung, 1);
+	if (atomic_load(&bell->napping))
 		sl_word_wake(&bell->rung, 1);
-	}
 }
 
 void sl_bell_leave(struct sl_ring *ring)
@@ -82,15 +81,15 @@ static unsigned collect(struct sl_bell *bell, bool lost, struct sl_ring **out)
 	return count;
 }
 
-static void nap(struct sl_bell *bell, int64_t length)
+/* True: a ring has come since the bell was rung so often. */
+static bool nap(struct sl_bell *bell, uint32_t rung, int64_t length)
 {
-	uint32_t rung = atomic_load(&bell->rung);
-
 	atomic_store(&bell->napping, true);
 	/* Ended by a new ring, by stop, or by the time. */
 	if (rung == atomic_load(&bell->rung))
 		sl_word_wait(&bell->rung, rung, sl_now() + length);
 	atomic_store(&bell->napping, false);
+	return rung != atomic_load(&bell->rung);
 }
 
 /* Only the copier calls the driver: it is asked to find out whether the device is still there. */
@@ -106,16 +105,18 @@ static void *bell_run(void *argument)
 	struct sl_bell *bell = &staging->bell;
 	struct sl_ring *moved[SEEN_AT_ONCE];
 	int64_t last = sl_now(), suspected = 0, pause = LEAST_NAP;
+	int64_t fresh = last; /* the last move, or new ring */
 
 	pthread_mutex_lock(&bell->mutex);
 	while (!bell->locked.stop) {
+		uint32_t rung = atomic_load(&bell->rung);
 		unsigned count;
 		int64_t idle;
 
 		if (sl_list_empty(&bell->locked.rings)) {
 			/* Ended by sl_bell_watch() and sl_bell_stop(). */
 			pthread_cond_wait(&bell->watched, &bell->mutex);
-			last = sl_now();
+			last = fresh = sl_now();
 			pause = LEAST_NAP;
 			continue;
 		}
@@ -131,17 +132,21 @@ static void *bell_run(void *argument)
 		}
 		idle = sl_now() - last;
 		if (count) {
-			last = sl_now();
+			last = fresh = sl_now();
 			pause = LEAST_NAP;
-		} else if (idle < SPIN_NS) {
+		} else if (sl_now() - fresh < SPIN_NS) {
 			sched_yield();
 		} else {
 			if (idle > SUSPECT_NS && sl_now() - suspected > SUSPECT_NS) {
 				suspected = sl_now();
 				suspect(staging);
 			}
-			nap(bell, pause);
-			pause = SL_MIN(pause * 2, idle > LONG_NS ? LONG_NAP : MOST_NAP);
+			if (nap(bell, rung, pause)) {
+				fresh = sl_now();
+				pause = LEAST_NAP;
+			} else {
+				pause = SL_MIN(pause * 2, idle > LONG_NS ? LONG_NAP : MOST_NAP);
+			}
 		}
 		pthread_mutex_lock(&bell->mutex);
 	}

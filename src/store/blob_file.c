@@ -249,7 +249,8 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	                          .least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE),
 	                          .spread = SPREAD,
 	                          .depth = settings->operation_depth,
-	                          .all_or_none = true};
+	                          .all_or_none = true,
+	                          .touches = true};
 	if (!file->mover)
 		return;
 	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
@@ -301,7 +302,7 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 	struct blob_file *file = blob_file(backend);
 
 	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
-	if (file->mover || reaches_beyond(file, offset, length) || sl_device_of_memory(data))
+	if (file->mover || reaches_beyond(file, offset, length))
 		return -EAGAIN;
 	memcpy(data, file->data + offset, length);
 	return (int64_t)length;

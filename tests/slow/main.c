@@ -236,24 +236,36 @@ static void *sync_bad(void *unused)
 	return unused;
 }
 
-/* The only buffer for data that is not aligned is with the file that hangs. */
+/* Half of the buffers for data that is not aligned are with the file that hangs. */
 static void a_file_that_hangs_does_not_keep_the_buffers_of_others(void **state)
 {
-	struct buffer b = buffer_new(MIB, 1), other = buffer_new(GOOD_BYTES, 1);
+	struct buffer b = buffer_new(MIB, 1), other = buffer_new(GOOD_BYTES, 1),
+		      more = buffer_new(MIB, 1);
 	struct sluice_config c = row_config();
-	sluice_op *op, *second;
+	sluice_op *op, *second, *third;
 
 	(void)state;
 	assert_ok(sluice_close(good));
 	assert_ok(sluice_close(bad));
-	c.bounce_bytes = c.piece_bytes = MIB;
+	c.piece_bytes = MIB;
+	c.bounce_bytes = 2 * MIB;
 	fixture_config(fixture, &c);
 	good = open_both(fixture->ctx, scratch(fixture, "good"));
 	bad = open_both(fixture->ctx, slow_path);
 	file_set_residency(scratch(fixture, "good"), COLD);
+	if (!by_fuse)
+		file_set_residency(slow_path, COLD);
 	slow_hold(SLOW_READ);
 	op = start_read(bad, b.data, MIB, 0);
 	assert_asked(SLOW_READ, 1);
+	if (!by_fuse) {
+		/* It waits for a buffer, and can be called back. */
+		third = start_read(bad, more.data, MIB, MIB);
+		sleep_ms(20);
+		assert_ok(sluice_cancel(third));
+		assert_int_equal(sluice_wait(third, PATIENCE * 1000), -ECANCELED);
+		sluice_op_free(third);
+	}
 	second = start_read(good, other.data, GOOD_BYTES, 0);
 	assert_int_equal(sluice_wait(second, PATIENCE * 1000), GOOD_BYTES);
 	sluice_op_free(second);
@@ -262,6 +274,7 @@ static void a_file_that_hangs_does_not_keep_the_buffers_of_others(void **state)
 	assert_moves(op, MIB);
 	assert_pattern(b.data, MIB, 0, SLOW_SEED);
 	buffer_free(&b);
+	buffer_free(&more);
 	buffer_free(&other);
 }
 
