@@ -119,17 +119,13 @@ enum sluice_blob_flags {
 	SLUICE_BLOB_RESERVE = 1 << 0,
 	/* It may be dropped when memory is short and nobody holds it. */
 	SLUICE_BLOB_CACHE = 1 << 1,
-	/* For all users that the server admits, not for its own only. Its memory is sealed against writing
-	 * by the kernel, so the writable mapping is gone with the seal, which answers -EBUSY while another
-	 * writable mapping exists; its memory is not used again. */
-	SLUICE_BLOB_PUBLIC = 1 << 2,
 	/* Its memory holds no other blob, however small it is. */
 	SLUICE_BLOB_ALONE = 1 << 3,
 	/* It is never dropped or moved out of memory. */
 	SLUICE_BLOB_PIN = 1 << 4,
-	/* Its seal takes the name from a sealed blob of this user that has it, which is deleted: whoever gets
+	/* Its seal takes the name from a sealed blob that has it, which is deleted: whoever gets
 	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
-	 * by a seal of its own (-EINVAL, also in stream order). A public one takes no name from one that is not: -EEXIST. */
+	 * by a seal of its own (-EINVAL, also in stream order). */
 	SLUICE_BLOB_REPLACE = 1 << 5,
 	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
 	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
@@ -154,9 +150,8 @@ struct sluice_blob_options {
  * wait for all that the device was given before. o may be NULL.
  *
  * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
- * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. Nothing on a
- * device is SLUICE_BLOB_PUBLIC: its driver knows no seals. While what was deleted there is being unmapped, and would be
- * enough, the call waits for that, for 3 seconds at most.
+ * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. While what was
+ * deleted on a device is being unmapped, and would be enough, the call waits for that, for 3 seconds at most.
  *
  * Memory that nobody has used before is made ready to be written: that of blobs of 8 MiB and more, as far as the
  * kernel gives pages of 2 MiB, and with a few threads that are over when the call returns. That takes about as long
@@ -203,9 +198,7 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
 /*
  * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
  * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
- * it was, but that the memory of a public one is read-only by then. -EBUSY: see SLUICE_BLOB_PUBLIC. -ECONNRESET: the
- * server was replaced, the blob is lost.
- * -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
+ * it was. -ECONNRESET: the server was replaced, the blob is lost. -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. They may be
@@ -219,7 +212,7 @@ SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
  * same; if the process dies before the stream has come that far the blob is gone. sluice_blob_wait_sealed() says how it
  * ended. If the store has made no blob on the stream's device yet, the call may wait for all that the device
  * was given before. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the
- * device has no stream order, or v holds blobs that are SLUICE_BLOB_PUBLIC. -ENOMEM.
+ * device has no stream order. -ENOMEM.
  */
 SLUICE_API int sluice_blob_seal_on(sluice_blob *b, sluice_stream stream);
 SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream);
@@ -235,8 +228,8 @@ SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
  * from memory on, without a copy. They are sealed at once: the program writes to them no more, and does not free
  * them before the blob is deleted and nobody holds it (sluice_blob_stat() says who does). The blob lives
  * as long as its process is connected, at most: see SLUICE_BLOB_OF_PROCESS. All of the allocation that the bytes are in can
- * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing, SLUICE_BLOB_PUBLIC
- * is -ENOTSUP. -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
+ * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing.
+ * -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
  */
 SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void *memory, size_t n,
                                    const struct sluice_blob_options *o, sluice_blob **out);

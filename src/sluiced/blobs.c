@@ -91,36 +91,12 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	return 0;
 }
 
-/* A public name is one name for all users. */
-static int check_public(struct sl_server *server, const struct sl_peer *peer, const char *name,
-                        uint32_t flags)
-{
-	struct sl_key key = {0};
-	struct sl_blob_record record;
-	struct sl_owner *owner;
-	uint32_t slot;
-
-	if (!(flags & SLUICE_BLOB_PUBLIC) || !name[0])
-		return 0;
-	memcpy(key.name, name, strnlen(name, SL_NAME_BYTES - 1));
-	if (sl_key_find(server, peer, &key, false, &owner, &slot))
-		return 0;
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	/* Its name is its user's alone already. */
-	if (flags & SLUICE_BLOB_REPLACE && owner == peer->owner &&
-	    record.flags & SLUICE_BLOB_PUBLIC)
-		return 0;
-	return sl_fail(-EEXIST, "'%s' is taken", name);
-}
-
 static int check_device(const struct sl_server *server, const struct sl_create_item *item)
 {
 	if (item->device == -1)
 		return 0;
 	if (!sl_device_known(server, item->device))
 		return sl_fail(-ENOTSUP, "nobody has told the server of device %d", item->device);
-	if (item->flags & SLUICE_BLOB_PUBLIC)
-		return sl_fail(-ENOTSUP, "on a device no blob is public");
 	/* Where in it the blob begins is known at its seal. */
 	if (item->kind == SLUICE_BLOB_OF_PROCESS && item->name[0])
 		return sl_fail(-EINVAL, "the name of a process's own memory comes with its seal");
@@ -138,8 +114,6 @@ static int take_memory(struct sl_server *server, struct sl_peer *peer,
 	struct sl_wanted wanted = wanted_by(item);
 	int rc = check_device(server, item);
 
-	if (!rc)
-		rc = check_public(server, peer, item->name, item->flags);
 	return rc ? rc : sl_ticket_new(server, peer, &wanted, true, out);
 }
 
@@ -147,14 +121,11 @@ static int take_memory(struct sl_server *server, struct sl_peer *peer,
 static int take_name(struct sl_server *server, struct sl_ticket *ticket,
                      const struct sl_create_item *item)
 {
-	int rc = 0;
+	int rc;
 
 	if (!item->name[0])
 		return 0;
-	/* Once more: there may be the same one twice in one request. */
-	rc = check_public(server, ticket->peer, item->name, item->flags);
-	if (!rc)
-		rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
+	rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
 	if (!rc)
 		sl_watch_tell(server, ticket->peer->owner, ticket->slot, SLUICE_WATCH_CREATED);
 	return rc;
@@ -256,16 +227,6 @@ void sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
 
 /* -------------------------------------------------------------------------------------- seal */
 
-/* What the client did to the memory of a public blob: nobody can write to it any more. */
-static int check_sealed_memory(struct sl_server *server, const struct sl_region *region)
-{
-	int seals = fcntl(sl_vault_fd(server->vault, region->row), F_GET_SEALS);
-
-	if (seals < 0 || !(seals & F_SEAL_WRITE))
-		return sl_fail(-EBUSY, "a public blob can still be written to");
-	return 0;
-}
-
 static int check_item(struct sl_server *server, struct sl_peer *peer,
                       const struct sl_seal_item *item, struct sl_ticket **out)
 {
@@ -287,10 +248,6 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 	rc = sl_device_check_seal(ticket->region);
 	if (rc)
 		return rc;
-	if (!(item->flags & SLUICE_BLOB_PUBLIC) != !ticket->region->is_public)
-		return sl_fail(-EINVAL, "a blob is public from the beginning, or not at all");
-	if (ticket->region->is_public && check_sealed_memory(server, ticket->region))
-		return -EBUSY;
 	if (ticket->record &&
 	    sl_record_check(ticket->record, sl_record_bytes(ticket->record), item->bytes))
 		return -EINVAL;
@@ -316,12 +273,9 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 
 	if (!record)
 		record = ticket->record;
-	if (ticket->slot == SL_NO_SLOT) {
-		rc = check_public(server, ticket->peer, item->name, item->flags);
-		return rc ? rc
-		          : enter(server, ticket, item->name, item->bytes, item->start, item->flags,
-		                  record, seal);
-	}
+	if (ticket->slot == SL_NO_SLOT)
+		return enter(server, ticket, item->name, item->bytes, item->start, item->flags,
+		             record, seal);
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
 		                           sl_record_bytes(record));
@@ -382,7 +336,7 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 {
 	struct sl_owner *owner = peer->owner;
 	uint64_t bytes = sl_region_range_bytes(ticket->region);
-	bool is_public = ticket->region->is_public, host = ticket->region->device < 0;
+	bool host = ticket->region->device < 0;
 	bool small = host ? bytes <= SL_SMALL_BYTES : ticket->region->range_bytes > 0;
 	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
 	                           ticket->region->kind};
@@ -397,12 +351,10 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	sl_ticket_free(server, ticket, true);
 	*out = (struct sl_found_item){.id = record.key.id,
 	                              .generation = sl_catalogue_generation(owner->catalogue, slot),
-	                              .slot = slot,
-	                              .user = owner->uid};
+	                              .slot = slot};
 	server->blob_bytes += host ? bytes : 0;
 	server->counts.seals++;
-	if (!is_public &&
-	    (!host || peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART) &&
+	if ((!host || peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART) &&
 	    !sl_ticket_new(server, peer, &wanted, false, &next) && next)
 		sl_ticket_tell(next, &out->lease);
 }
@@ -527,7 +479,7 @@ static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct c
 		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, cache);
 		uint32_t slot = (uint32_t)(blob - owner->blobs);
 
-		if (blob->lent || blob->region->device != device ||
+		if (blob->region->device != device ||
 		    sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED ||
 		    sl_catalogue_held(owner->catalogue, slot) != SL_HELD_NOT)
 			continue;

@@ -35,21 +35,9 @@ static int find_in(const struct sl_owner *owner, const struct sl_key *key, bool 
 int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
                 bool sealed, struct sl_owner **out, uint32_t *slot)
 {
+	(void)server;
 	if (!find_in(peer->owner, key, sealed, slot)) {
 		*out = peer->owner;
-		return 0;
-	}
-	/* Ids are each user's own. */
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		struct sl_blob_record record;
-
-		if (key->id || owner == peer->owner || find_in(owner, key, sealed, slot))
-			continue;
-		sl_catalogue_record(owner->catalogue, *slot, &record);
-		if (!(record.flags & SLUICE_BLOB_PUBLIC))
-			continue;
-		*out = owner;
 		return 0;
 	}
 	return -ENOENT;
@@ -103,8 +91,7 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 		items[i] = (struct sl_found_item){
 			.id = record.key.id,
 			.generation = sl_catalogue_generation(owners[i]->catalogue, slot),
-			.slot = slot,
-			.user = owners[i]->uid};
+			.slot = slot};
 	}
 	if (outcome == ON_DISK) {
 		int rc = want_all(server, peer, keys, count);
@@ -326,22 +313,6 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 
 /* -------------------------------------------------------------------------------------- memory */
 
-/* For writing only who makes blobs in it; for reading its user, and whom a blob in it was lent. */
-static bool may_map(const struct sl_peer *peer, const struct sl_region *region, bool writable)
-{
-	if (writable)
-		return region->writer == peer;
-	if (region->owner == peer->owner)
-		return true;
-	sl_list_each (link, &peer->loans) {
-		const struct sl_loan *loan = SL_CONTAINER(link, struct sl_loan, link);
-
-		if (loan->owner->blobs[loan->slot].region == region)
-			return true;
-	}
-	return false;
-}
-
 void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_region_request *request = &server->in.region;
@@ -349,7 +320,7 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	uint32_t serial = request->head.serial;
 	int fd, own, rc;
 
-	if (!region || region->away || !may_map(peer, region, request->writable)) {
+	if (!region || region->away || (request->writable && region->writer != peer)) {
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
@@ -414,8 +385,7 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		server->out.found.items[0] = (struct sl_found_item){
 			.id = record.key.id,
 			.generation = sl_catalogue_generation(owner->catalogue, slot),
-			.slot = slot,
-			.user = owner->uid};
+			.slot = slot};
 		sl_peer_pin(server, peer, serial, owner, slot);
 		sl_peer_send(server, peer, &server->out, -1);
 		return;

@@ -88,7 +88,6 @@ static struct sl_peer *peer_new(void)
 	sl_list_init(&peer->published);
 	sl_list_init(&peer->device_waits);
 	sl_list_init(&peer->imports);
-	sl_list_init(&peer->loans);
 	sl_list_init(&peer->waits);
 	sl_list_init(&peer->parks);
 	sl_list_init(&peer->out);
@@ -207,7 +206,6 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->tickets))
 		sl_blob_undo(server, SL_CONTAINER(peer->tickets.next, struct sl_ticket, link));
-	sl_loans_end(peer);
 	while (!sl_list_empty(&peer->regions))
 		sl_region_part(server, SL_CONTAINER(peer->regions.next, struct sl_region, written));
 	sl_device_part(server, peer);
@@ -226,8 +224,7 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 /* Memory of ours that its process may still read or write. */
 static bool has_anything(const struct sl_peer *peer)
 {
-	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->loans) ||
-	       !sl_list_empty(&peer->imports) ||
+	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->imports) ||
 	       (peer->references && sl_references_any(peer->references));
 }
 
@@ -458,7 +455,6 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	answer->store = server->vault->ledger->store;
 	answer->turn = atomic_load(&server->vault->ledger->turns);
 	answer->session = peer->session;
-	answer->user = peer->uid;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_WATCH)
 		sl_peer_send(server, peer, &server->out, -1);

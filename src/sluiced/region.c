@@ -32,8 +32,7 @@ bool sl_wanted_small(const struct sl_wanted *wanted)
 {
 	if (wanted->device >= 0)
 		return sl_device_small(wanted);
-	return wanted->bytes <= SL_SMALL_BYTES &&
-	       !(wanted->flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
+	return wanted->bytes <= SL_SMALL_BYTES && !(wanted->flags & SLUICE_BLOB_ALONE);
 }
 
 /* What a blob of the host takes. */
@@ -123,7 +122,6 @@ static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint6
 	region->bytes = kept->bytes;
 	region->range_bytes = kept->range_bytes;
 	region->ranges = ranges;
-	region->is_public = kept->public_range;
 	region->device = -1;
 	region->kind = SLUICE_BLOB_ON_HOST;
 	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
@@ -252,7 +250,6 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	                       .bytes = bytes,
 	                       .session = peer->session,
 	                       .range_bytes = small ? (uint32_t)range : 0,
-	                       .public_range = (wanted->flags & SLUICE_BLOB_PUBLIC) != 0,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
@@ -327,7 +324,6 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 	                       .uid = region->owner->uid,
 	                       .bytes = region->bytes,
 	                       .range_bytes = region->range_bytes,
-	                       .public_range = region->is_public,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST,
 	                       .origin = region->origin};
@@ -363,8 +359,7 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	if (!region->used && !region->away)
 		sl_spill_forget(server, region);
 	/* A copy would not have what is made in it now. */
-	if (region->frozen || region->is_public || (region->range_bytes && !writer) ||
-	    region->away || region->copy) {
+	if (region->frozen || (region->range_bytes && !writer) || region->away || region->copy) {
 		if (!region->used)
 			sl_region_free(server, region);
 		else
@@ -457,8 +452,6 @@ struct sl_region *sl_region_find_free(struct sl_peer *peer, const struct sl_want
 	struct sl_list *slabs;
 	struct sl_region *other = NULL;
 
-	if (wanted->flags & SLUICE_BLOB_PUBLIC)
-		return NULL;
 	if (sl_wanted_small(wanted)) {
 		slabs = &peer->slabs[class_of(bytes)];
 		return sl_list_empty(slabs) ? NULL

@@ -119,7 +119,6 @@ struct sl_region {
 	uint64_t used;  /* by range: with a ticket, or a blob */
 	uint64_t there; /* of the host, by range: has memory, which counts */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
-	bool is_public; /* sealed against writing: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
@@ -168,7 +167,6 @@ struct sl_ticket {
 struct sl_blob {
 	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
 	unsigned range;
-	unsigned lent;        /* to how many clients of other users */
 	struct sl_list cache; /* owner->caches */
 	uint32_t next;        /* of those whose ids have the same rest */
 	uint64_t id;          /* 0: the slot is free */
@@ -195,15 +193,6 @@ struct sl_wait {
 	unsigned missing; /* the key that was not there the last time */
 	unsigned count;
 	struct sl_key keys[];
-};
-
-/* A public blob that a peer of another user has. */
-struct sl_loan {
-	struct sl_list link; /* peer->loans */
-	struct sl_owner *owner;
-	uint32_t slot;
-	uint64_t id;
-	unsigned count;
 };
 
 enum sl_source_kind {
@@ -249,7 +238,6 @@ struct sl_peer {
 	struct sl_list imports;
 	unsigned import_count;
 	bool awaited; /* counted in its owner's */
-	struct sl_list loans;
 	struct sl_list waits;
 	unsigned wait_count;
 	struct sl_list parks;
@@ -552,12 +540,6 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer);
 /* Which blob a peer means: of its own user, else a public one of another. A sealed one, or any. -ENOENT. */
 int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
                 bool sealed, struct sl_owner **owner, uint32_t *slot);
-
-/* -------------------------------------------------------------------------------------- loan */
-
-void sl_borrow(struct sl_server *server, struct sl_peer *peer);
-void sl_return(struct sl_server *server, struct sl_peer *peer);
-void sl_loans_end(struct sl_peer *peer);
 
 /* -------------------------------------------------------------------------------------- tell */
 

@@ -49,8 +49,7 @@ static bool may_leave(const struct sl_region *region, uint64_t *idle, bool *held
 			return false;
 		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
-		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN ||
-		    region->owner->blobs[slot].lent)
+		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN)
 			return false;
 		*held_here = *held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);

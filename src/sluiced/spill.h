@@ -129,7 +129,7 @@ enum sl_job_kind { SL_JOB_WRITE, SL_JOB_READ, SL_JOB_CLOSE };
 struct sl_job {
 	uint64_t number;
 	uint32_t kind; /* of enum sl_job_kind */
-	uint32_t is_public;
+	uint32_t zero;
 	uint64_t bytes; /* of the region */
 	uint64_t range_bytes;
 	uint64_t ranges; /* that are to be moved */

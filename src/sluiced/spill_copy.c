@@ -180,7 +180,6 @@ void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, 
 		kept.uid = region->owner->uid;
 		kept.bytes = region->bytes;
 		kept.range_bytes = region->range_bytes;
-		kept.public_range = region->is_public;
 		kept.region = region->id;
 		kept.origin = region->origin;
 	}

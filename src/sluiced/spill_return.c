@@ -49,7 +49,6 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	struct sl_copy *copy = region->copy;
 	struct sl_job job = {.kind = SL_JOB_READ,
 	                     .number = ++spill->last_number,
-	                     .is_public = region->is_public,
 	                     .bytes = region->bytes,
 	                     .range_bytes = sl_region_range_bytes(region),
 	                     .ranges = region->used};

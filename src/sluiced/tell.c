@@ -12,7 +12,7 @@
 /* To find who has most takes a look at everything, and whoever is refused may ask again at once. */
 #define TOLD_NS INT64_C(100000000)
 
-static int find(struct sl_server *server, struct sl_peer *peer, bool own, struct sl_owner **owner,
+static int find(struct sl_server *server, struct sl_peer *peer, struct sl_owner **owner,
                 uint32_t *slot)
 {
 	const struct sl_key *key = &server->in.one.key;
@@ -22,9 +22,6 @@ static int find(struct sl_server *server, struct sl_peer *peer, bool own, struct
 			return sl_fail(-ENOENT, "there is no blob with id %" PRIu64, key->id);
 		return sl_fail(-ENOENT, "'%s' is not there", key->name);
 	}
-	if (own && (*owner)->uid != peer->uid)
-		return sl_fail(-EACCES, "'%s' belongs to user %u", key->name,
-		               (unsigned)(*owner)->uid);
 	return 0;
 }
 
@@ -32,7 +29,7 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial, slot;
 	struct sl_owner *owner;
-	int rc = find(server, peer, true, &owner, &slot);
+	int rc = find(server, peer, &owner, &slot);
 
 	if (!rc && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
 		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
@@ -50,7 +47,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	uint32_t serial = server->in.head.serial, slot;
 	struct sl_blob_record record;
 	struct sl_owner *owner;
-	int rc = find(server, peer, true, &owner, &slot);
+	int rc = find(server, peer, &owner, &slot);
 
 	if (rc) {
 		sl_peer_refuse(server, peer, serial, rc);
@@ -77,7 +74,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 
 static unsigned holders_of(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
 {
-	unsigned count = owner->blobs[slot].lent;
+	unsigned count = 0;
 
 	sl_list_each (link, &server->peers) {
 		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
@@ -119,7 +116,7 @@ void sl_stat(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial, slot;
 	struct sl_owner *owner;
-	int rc = find(server, peer, false, &owner, &slot);
+	int rc = find(server, peer, &owner, &slot);
 
 	if (rc) {
 		sl_peer_refuse(server, peer, serial, rc);
@@ -140,7 +137,7 @@ static bool is_listed(const struct sl_peer *peer, struct sl_owner *owner, uint32
 	if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_FREE)
 		return false;
 	sl_catalogue_record(owner->catalogue, slot, &record);
-	if (owner != peer->owner && !(record.flags & SLUICE_BLOB_PUBLIC))
+	if (owner != peer->owner)
 		return false;
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
@@ -294,8 +291,7 @@ void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t sl
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 		size_t length = strlen(peer->prefix);
 
-		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 ||
-		    (peer->owner != owner && !(record.flags & SLUICE_BLOB_PUBLIC)) ||
+		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 || peer->owner != owner ||
 		    record.key.length < length || memcmp(record.key.name, peer->prefix, length))
 			continue;
 		sl_peer_tell(server, peer, m);

@@ -36,10 +36,9 @@ struct sl_kept {
 	uint64_t session; /* references: of the client; region: of the one that may write to it */
 	uint64_t started; /* references: when that process did, in the clock ticks of /proc */
 	int32_t pid;      /* references */
-	uint32_t range_bytes;  /* region, copy: what it is divided into; 0: not at all */
-	uint32_t public_range; /* region, copy: it holds a public blob */
-	int32_t device;        /* region: by its number; -1: the host */
-	uint32_t memory;       /* region: of enum sluice_blob_kind */
+	uint32_t range_bytes; /* region, copy: what it is divided into; 0: not at all */
+	int32_t device;  /* region: by its number; -1: the host */
+	uint32_t memory; /* region: of enum sluice_blob_kind */
 	_Atomic uint32_t
 		maps; /* references: its process may have memory of devices mapped; set later */
 	_Atomic uint64_t

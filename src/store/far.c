@@ -50,7 +50,6 @@ static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapp
 	mapping->region = region;
 	mapping->state = state;
 	mapping->kind = SLUICE_BLOB_ON_DEVICE;
-	mapping->fd = -1;
 	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
 	sl_devices_of(store)->mapped.added++;
 	return mapping;

@@ -62,14 +62,13 @@ static void nobody_makes_more_places_known_than_he_may(void **state)
 	raw_end(c);
 }
 
-static void a_blob_is_on_a_device_that_is_known_and_not_public(void **state)
+static void a_blob_is_on_a_device_that_is_known(void **state)
 {
 	struct raw *c = raw_new(*state);
 	struct sl_lease leases[2 * SL_ITEMS_MOST];
 
 	assert_int_equal(raw_create(c, 0, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
 	assert_int_equal(raw_device(c, PLACE).number, 0);
-	assert_int_equal(raw_create(c, 0, ON_DEV, 100, SLUICE_BLOB_PUBLIC, "x", leases), -ENOTSUP);
 	assert_int_equal(raw_create(c, 1, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
 	assert_int_equal(raw_create(c, 0, SLUICE_BLOB_OF_PROCESS, 100, 0, "x", leases), -EINVAL);
 	raw_await(c, PLACE, 0, 0);
@@ -572,7 +571,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		plain_test(a_device_has_one_number_for_all_also_after_the_server_died),
 		plain_test(nobody_makes_more_places_known_than_he_may),
-		plain_test(a_blob_is_on_a_device_that_is_known_and_not_public),
+		plain_test(a_blob_is_on_a_device_that_is_known),
 		plain_test(memory_counts_until_everybody_has_unmapped_it),
 		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
 		plain_test(a_reader_that_dies_lets_go),

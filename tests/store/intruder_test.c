@@ -239,36 +239,11 @@ static void memory_of_a_writer_before_is_not_used_again(void **state)
 static int as_nobody(const struct daemon *d, const char *argument)
 {
 	sluice_store *store;
-	sluice_blob *blob;
-	struct sluice_blob_info infos[4] = {{.size = sizeof(infos[0])}};
-	uint64_t cursor = 0;
-	bool admitted = argument[0] == 'a';
-	int rc;
 
+	(void)argument;
 	if (setgid(NOBODY) || setuid(NOBODY))
 		return 1;
-	rc = sluice_store_open(d->path, NULL, &store);
-	if (!admitted)
-		return rc == -EACCES ? 0 : 2;
-	if (rc)
-		return 3;
-	if (sluice_blob_get(store, "private", 0, &blob) != -ENOENT ||
-	    sluice_blob_delete(store, "private") != -ENOENT)
-		return 4;
-	if (sluice_blob_delete(store, "public") != -EACCES)
-		return 5;
-	if (sluice_blob_list(store, "", &cursor, infos, 4) != 1 || strcmp(infos[0].name, "public"))
-		return 6;
-	if (sluice_blob_get(store, "public", 0, &blob) || !blob_is(blob, "public", 50000))
-		return 7;
-	if (sluice_blob_get_id(store, 1, 0, &blob) != -ENOENT)
-		return 8;
-	/* Its names are its own, but for public ones. */
-	if (try_put(store, "private", 10, 0, &blob) || !blob_is(blob, "private", 10))
-		return 9;
-	if (try_put(store, "public", 10, SLUICE_BLOB_PUBLIC, &blob) != -EEXIST)
-		return 10;
-	return 0;
+	return sluice_store_open(d->path, NULL, &store) == -EACCES ? 0 : 2;
 }
 
 static void another_user_is_not_admitted(void **state)
@@ -280,29 +255,6 @@ static void another_user_is_not_admitted(void **state)
 	assert_int_equal(child_status(child_start("as_nobody", d, "refused")), 0);
 }
 
-static void another_user_sees_what_is_public(void **state)
-{
-	static const char *const options[] = {"--allow-user", "65534", NULL};
-	const char *const *before = daemon_options;
-	struct daemon *d;
-	sluice_blob *blobs[2];
-
-	(void)state;
-	if (getuid())
-		SKIP("only root can be another user");
-	daemon_options = options;
-	daemon_setup((void **)&d);
-	daemon_options = before;
-	blobs[0] = put(d->store, "private", 50000, 0);
-	blobs[1] = put(d->store, "public", 50000, SLUICE_BLOB_PUBLIC);
-	assert_int_equal(child_status(child_start("as_nobody", d, "admitted")), 0);
-	assert_blob(blobs[0], "private", 50000);
-	assert_ok(sluice_blob_release_many(blobs, 2));
-	assert_ok(sluice_blob_delete(d->store, "private"));
-	assert_ok(sluice_blob_delete(d->store, "public"));
-	daemon_teardown((void **)&d);
-}
-
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
@@ -312,7 +264,6 @@ int main(int argc, char **argv)
 		daemon_test(what_is_punched_reads_as_zeros),
 		daemon_test(memory_of_a_writer_before_is_not_used_again),
 		daemon_test(another_user_is_not_admitted),
-		cmocka_unit_test(another_user_sees_what_is_public),
 	};
 	struct rlimit files;
 
