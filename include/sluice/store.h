@@ -161,8 +161,8 @@ struct sluice_blob_options {
  * If memory is short and the daemon spills, the call waits until there is room, for a minute at most.
  *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
- * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: more than a user may have; the
- * sentence says of what. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
+ * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: there are as many
+ * blobs as there may be, or this client makes as many as it may; -ENFILE: the daemon has no descriptor left. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
  * not there, or its memory cannot be shared.
  * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
  */
@@ -240,8 +240,9 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  * Gets a sealed blob, mapped read-only. With a time-out other than 0 it waits for somebody to create and
  * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
  * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
- * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC, -EDQUOT: there is no
- * memory for it. It stays, and may be tried again. -ECONNREFUSED as above.
+ * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
+ * memory for it. It stays, and may be tried again. -EDQUOT: this process holds as many
+ * blobs as it may. -ECONNREFUSED as above.
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -310,14 +311,13 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 
 /* ------------------------------------------------------------------------------- delete, tell */
 
-/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. -EACCES: it is
- * another user's. */
+/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. */
 SLUICE_API int sluice_blob_delete(sluice_store *s, const char *name);
 SLUICE_API int sluice_blob_delete_id(sluice_store *s, uint64_t id);
 /* 1: there is a sealed blob of that name; 0: there is none; or an error. */
 SLUICE_API int sluice_blob_exists(sluice_store *s, const char *name);
-/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT, -EACCES;
- * -EIO, -ENOSPC, -EDQUOT as for get: then it is not pinned. */
+/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT;
+ * -EIO, -ENOSPC as for get: then it is not pinned. */
 SLUICE_API int sluice_blob_pin(sluice_store *s, const char *name, int pinned);
 
 enum sluice_blob_state {
@@ -338,7 +338,7 @@ struct sluice_blob_info {
 	int state;      /* of enum sluice_blob_state */
 	unsigned flags;   /* of enum sluice_blob_flags */
 	unsigned holders; /* clients that hold it; 0 in a list */
-	uint32_t user;    /* whose it is: uid */
+	uint32_t user;    /* who made it: uid */
 	int32_t process;  /* that made it */
 	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
 	int kind;         /* of enum sluice_blob_kind */

@@ -204,7 +204,7 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
 	else if (type == SL_NUDGE)
-		peer->owner->sweep = true;
+		server->sweep = true;
 	else if (type == SL_DROP)
 		dropped(server, peer);
 	else

@@ -5,11 +5,13 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -236,23 +238,68 @@ static void memory_of_a_writer_before_is_not_used_again(void **state)
 
 #define NOBODY 65534
 
+/* With the members of a group or without: what an admitted one may do there, which is everything. */
 static int as_nobody(const struct daemon *d, const char *argument)
 {
+	gid_t group = argument[0] == 'm' ? NOBODY : NOBODY - 1;
+	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_store *store;
+	sluice_blob *blob;
+	int rc;
 
-	(void)argument;
-	if (setgid(NOBODY) || setuid(NOBODY))
+	if (setgroups(0, NULL) || setgid(group) || setuid(NOBODY))
 		return 1;
-	return sluice_store_open(d->path, NULL, &store) == -EACCES ? 0 : 2;
+	rc = sluice_store_open(d->path, NULL, &store);
+	if (rc)
+		return rc == -EACCES ? 2 : 3;
+	if (sluice_blob_get(store, "theirs", 0, &blob) || !blob_is(blob, "theirs", 50000) ||
+	    sluice_blob_release(blob) || sluice_blob_stat(store, "theirs", &info) || info.user)
+		return 4;
+	if (try_put(store, "theirs", 10, 0, &blob) != -EEXIST ||
+	    try_put(store, "theirs", 10, SLUICE_BLOB_REPLACE, &blob) || sluice_blob_release(blob) ||
+	    sluice_blob_delete(store, "theirs"))
+		return 5;
+	if (try_put(store, "ours", 300000, 0, &blob) || sluice_blob_release(blob) ||
+	    sluice_blob_stat(store, "ours", &info) || info.user != NOBODY)
+		return 6;
+	return sluice_store_close(store) ? 7 : 0;
 }
 
-static void another_user_is_not_admitted(void **state)
+static void another_user_is_not_let_in(void **state)
 {
 	struct daemon *d = *state;
 
 	if (getuid())
 		SKIP("only root can be another user");
-	assert_int_equal(child_status(child_start("as_nobody", d, "refused")), 0);
+	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "member"))), 2);
+}
+
+static void a_group_shares_everything(void **state)
+{
+	static const char *const options[] = {"--memory", "64M", "--group", "65534", NULL};
+	const char *const *before = daemon_options;
+	struct daemon *d;
+	struct stat st;
+	sluice_blob *blob;
+
+	(void)state;
+	if (getuid())
+		SKIP("only root can be another user");
+	daemon_options = options;
+	daemon_setup((void **)&d);
+	daemon_options = before;
+	assert_int_equal(stat(d->path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0660);
+	assert_int_equal(st.st_gid, NOBODY);
+	assert_ok(sluice_blob_release(put(d->store, "theirs", 50000, 0)));
+	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "stranger"))), 2);
+	assert_int_equal(child_status(child_start("as_nobody", d, "member")), 0);
+	blob = got(d->store, "ours");
+	assert_blob(blob, "ours", 300000);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "ours"));
+	assert_idle(d->store);
+	daemon_teardown((void **)&d);
 }
 
 int main(int argc, char **argv)
@@ -263,7 +310,8 @@ int main(int argc, char **argv)
 		daemon_test(nobody_suffers_from_a_hostile_client),
 		daemon_test(what_is_punched_reads_as_zeros),
 		daemon_test(memory_of_a_writer_before_is_not_used_again),
-		daemon_test(another_user_is_not_admitted),
+		daemon_test(another_user_is_not_let_in),
+		cmocka_unit_test(a_group_shares_everything),
 	};
 	struct rlimit files;
 
