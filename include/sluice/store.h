@@ -71,8 +71,9 @@ struct sluice_store_options {
 
 /*
  * Connects to the daemon. path names its socket; NULL: SLUICE_STORE in the environment, else
- * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: it
- * is another user's, who does not let us in. -EPROTO: it speaks another version. -EAGAIN: it has no place
+ * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: its
+ * permissions do not let us in. -EPERM: its server is neither our user's nor root's, nor the user's that
+ * SLUICE_STORE_OWNER in the environment names, a name or a number. -EPROTO: it speaks another version. -EAGAIN: it has no place
  * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE.
  */
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,

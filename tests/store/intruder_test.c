@@ -11,7 +11,9 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -302,6 +304,54 @@ static void a_group_shares_everything(void **state)
 	daemon_teardown((void **)&d);
 }
 
+/* Lets clients in and hangs up; as the user that it is when it listens. */
+static pid_t squat(const char *path, uid_t uid)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	pid_t pid;
+
+	strcpy(address.sun_path, path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(seteuid(uid), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(seteuid(0), 0);
+	pid = fork();
+	while (!pid)
+		close(accept(fd, NULL, NULL));
+	close(fd);
+	return pid;
+}
+
+static void a_server_of_another_user_is_refused_unless_it_is_named(void **state)
+{
+	struct sluice_store_options options = {.size = sizeof(options), .patience_ms = 50};
+	static const char *const names[] = {"65534", "nobody"};
+	sluice_store *store;
+	char path[100];
+	pid_t pid;
+
+	(void)state;
+	if (getuid())
+		SKIP("only root can be another user");
+	snprintf(path, sizeof(path), "/tmp/sluice-squat-%d", (int)getpid());
+	pid = squat(path, NOBODY);
+	assert_refused(sluice_store_open(path, &options, &store), EPERM,
+	               "SLUICE_STORE_OWNER=65534");
+	setenv("SLUICE_STORE_OWNER", "1", 1);
+	assert_refused(sluice_store_open(path, &options, &store), EPERM, "user 65534's");
+	setenv("SLUICE_STORE_OWNER", "no one", 1);
+	assert_refused(sluice_store_open(path, &options, &store), EINVAL, "'no one'");
+	for (size_t i = 0; i < COUNT_OF(names); i++) {
+		setenv("SLUICE_STORE_OWNER", names[i], 1);
+		assert_refused(sluice_store_open(path, &options, &store), ECONNRESET, "hung up");
+	}
+	unsetenv("SLUICE_STORE_OWNER");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	unlink(path);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
@@ -312,6 +362,7 @@ int main(int argc, char **argv)
 		daemon_test(memory_of_a_writer_before_is_not_used_again),
 		daemon_test(another_user_is_not_let_in),
 		cmocka_unit_test(a_group_shares_everything),
+		cmocka_unit_test(a_server_of_another_user_is_refused_unless_it_is_named),
 	};
 	struct rlimit files;
 
