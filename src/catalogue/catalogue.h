@@ -57,6 +57,10 @@
  * readers, and no reader twice, can see some sealed and the others not. A server that finds `publishing` set
  * seals the rest of the batch.
  *
+ * The memory has mode 0600, so that no process of another user that has it to read can open it for writing. One of the
+ * server's own user can, and write what it likes: what readers then find is their loss, and the server, which goes by
+ * its own notes of states, generations and pages, and bounds all else that it reads, stays as it was.
+ *
  * Death of the server. A process that is killed has made all its stores up to some instruction and none after
  * it; and the compiler keeps releasing stores behind earlier ones. So the words tell a new server how far each
  * change had come: see sl_catalogue_open(). Clients go on reading meanwhile. Generations, ids and batches

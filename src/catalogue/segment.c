@@ -25,7 +25,8 @@ int sl_memory_new(const char *name, uint64_t bytes, int *out)
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
+	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
 		err = -errno;
 		close(fd);
 		return err;

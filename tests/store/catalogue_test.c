@@ -232,10 +232,9 @@ static void generations_begin_again_after_the_last(void **state)
 {
 	struct sl_held_blob old, held;
 	uint32_t slot = shop_put(&shop, "last", 5, true);
-	struct sl_entry *entry = &shop.segment->entries[slot];
 
 	(void)state;
-	atomic_store(&entry->word, sl_word(SL_GENERATION_MOST, 0, SL_ENTRY_SEALED));
+	sl_entry_commit(shop.catalogue, slot, sl_word(SL_GENERATION_MOST, 0, SL_ENTRY_SEALED));
 	assert_int_equal(shop_get(&shop, "last", &old), 0);
 	assert_true(old.generation == SL_GENERATION_MOST);
 	shop_delete(&shop, "last");
