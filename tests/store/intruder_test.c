@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sluice/device.h"
 #include "store/daemon.h"
 #include "store/intruder.h"
 
@@ -268,6 +270,10 @@ static int as_nobody(const struct daemon *d, const char *argument)
 	if (sluice_blob_get(store, "theirs", 0, &blob) || !blob_is(blob, "theirs", 50000) ||
 	    sluice_blob_release(blob) || sluice_blob_stat(store, "theirs", &info) || info.user)
 		return 4;
+	/* On a device, too, but for what is the other process's own. */
+	if (sluice_blob_get(store, "far", 0, &blob) || !blob_is(blob, "far", 5000) ||
+	    sluice_blob_release(blob) || sluice_blob_get(store, "own", 0, &blob) != -ENOTSUP)
+		return 10;
 	if (try_put(store, "theirs", 10, 0, &blob) != -EEXIST ||
 	    try_put(store, "theirs", 10, SLUICE_BLOB_REPLACE, &blob) || sluice_blob_release(blob) ||
 	    sluice_blob_delete(store, "theirs"))
@@ -294,6 +300,8 @@ static void a_group_shares_everything(void **state)
 	struct daemon *d;
 	struct stat st;
 	sluice_blob *blob;
+	void *memory;
+	int device;
 
 	(void)state;
 	if (getuid())
@@ -305,12 +313,22 @@ static void a_group_shares_everything(void **state)
 	assert_int_equal(st.st_mode & 0777, 0660);
 	assert_int_equal(st.st_gid, NOBODY);
 	assert_ok(sluice_blob_release(put(d->store, "theirs", 50000, 0)));
+	assert_ok(sluice_device_find("emulated:0", &device));
+	setenv("SLUICE_TEST_PLACE", "emulated:0", 1);
+	assert_ok(sluice_blob_release(put(d->store, "far", 5000, 0)));
+	unsetenv("SLUICE_TEST_PLACE");
+	assert_ok(sluice_device_alloc(device, 5000, &memory));
+	assert_ok(sluice_blob_publish(d->store, "own", memory, 5000, NULL, &blob));
+	assert_ok(sluice_blob_release(blob));
 	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "stranger"))), 2);
 	assert_int_equal(child_status(child_start("as_nobody", d, "member")), 0);
 	blob = got(d->store, "ours");
 	assert_blob(blob, "ours", 300000);
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_delete(d->store, "ours"));
+	assert_ok(sluice_blob_delete(d->store, "far"));
+	assert_ok(sluice_blob_delete(d->store, "own"));
+	assert_ok(sluice_device_free(memory));
 	assert_idle(d->store);
 	daemon_teardown((void **)&d);
 }
@@ -328,6 +346,8 @@ static pid_t squat(const char *path, uid_t uid)
 	assert_int_equal(listen(fd, 8), 0);
 	assert_int_equal(seteuid(0), 0);
 	pid = fork();
+	if (!pid)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (!pid)
 		close(accept(fd, NULL, NULL));
 	close(fd);
