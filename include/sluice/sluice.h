@@ -293,7 +293,7 @@ struct sluice_open_options {
  * now, or REPLACE, and with expected_size, its size; sluice_close() seals it, sluice_discard() leaves nothing
  * of it. What was not written is undefined, as after sluice_blob_create(). It may be followed by '?' and,
  * separated by '&': socket=PATH of the daemon (else as sluice_store_open() with NULL); to read: wait_ms=N,
- * id=N instead of a name; to write: device=N or the name of a device, cache, pin, public, alone, as enum
+ * id=N instead of a name; to write: device=N or the name of a device, cache, pin, alone, as enum
  * sluice_blob_flags. All files of a process that show one daemon share a connection. The bytes are memory,
  * which sluice_stat() tells the place of. Memory of a device is read and written from any memory, awaited on the
  * host; in stream order by streams of that device, from its memory or pinned memory (else -ENOTSUP), in 64 extents

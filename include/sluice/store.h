@@ -71,8 +71,9 @@ struct sluice_store_options {
 
 /*
  * Connects to the daemon. path names its socket; NULL: SLUICE_STORE in the environment, else
- * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: it
- * is another user's, who does not let us in. -EPROTO: it speaks another version. -EAGAIN: it has no place
+ * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: its
+ * permissions do not let us in. -EPERM: its server is neither our user's nor root's, nor the user's that
+ * SLUICE_STORE_OWNER in the environment names, a name or a number. -EPROTO: it speaks another version. -EAGAIN: it has no place
  * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE.
  */
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
@@ -119,17 +120,13 @@ enum sluice_blob_flags {
 	SLUICE_BLOB_RESERVE = 1 << 0,
 	/* It may be dropped when memory is short and nobody holds it. */
 	SLUICE_BLOB_CACHE = 1 << 1,
-	/* For all users that the server admits, not for its own only. Its memory is sealed against writing
-	 * by the kernel, so the writable mapping is gone with the seal, which answers -EBUSY while another
-	 * writable mapping exists; its memory is not used again. */
-	SLUICE_BLOB_PUBLIC = 1 << 2,
 	/* Its memory holds no other blob, however small it is. */
 	SLUICE_BLOB_ALONE = 1 << 3,
 	/* It is never dropped or moved out of memory. */
 	SLUICE_BLOB_PIN = 1 << 4,
-	/* Its seal takes the name from a sealed blob of this user that has it, which is deleted: whoever gets
+	/* Its seal takes the name from a sealed blob that has it, which is deleted: whoever gets
 	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
-	 * by a seal of its own (-EINVAL, also in stream order). A public one takes no name from one that is not: -EEXIST. */
+	 * by a seal of its own (-EINVAL, also in stream order). */
 	SLUICE_BLOB_REPLACE = 1 << 5,
 	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
 	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
@@ -154,9 +151,8 @@ struct sluice_blob_options {
  * wait for all that the device was given before. o may be NULL.
  *
  * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
- * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. Nothing on a
- * device is SLUICE_BLOB_PUBLIC: its driver knows no seals. While what was deleted there is being unmapped, and would be
- * enough, the call waits for that, for 3 seconds at most.
+ * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. While what was
+ * deleted on a device is being unmapped, and would be enough, the call waits for that, for 3 seconds at most.
  *
  * Memory that nobody has used before is made ready to be written: that of blobs of 8 MiB and more, as far as the
  * kernel gives pages of 2 MiB, and with a few threads that are over when the call returns. That takes about as long
@@ -166,8 +162,8 @@ struct sluice_blob_options {
  * If memory is short and the daemon spills, the call waits until there is room, for a minute at most.
  *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
- * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: more than a user may have; the
- * sentence says of what. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
+ * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: there are as many
+ * blobs as there may be, or this client makes as many as it may; -ENFILE: the daemon has no descriptor left. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
  * not there, or its memory cannot be shared.
  * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
  */
@@ -203,9 +199,7 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
 /*
  * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
  * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
- * it was, but that the memory of a public one is read-only by then. -EBUSY: see SLUICE_BLOB_PUBLIC. -ECONNRESET: the
- * server was replaced, the blob is lost.
- * -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
+ * it was. -ECONNRESET: the server was replaced, the blob is lost. -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. They may be
@@ -219,7 +213,7 @@ SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
  * same; if the process dies before the stream has come that far the blob is gone. sluice_blob_wait_sealed() says how it
  * ended. If the store has made no blob on the stream's device yet, the call may wait for all that the device
  * was given before. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the
- * device has no stream order, or v holds blobs that are SLUICE_BLOB_PUBLIC. -ENOMEM.
+ * device has no stream order. -ENOMEM.
  */
 SLUICE_API int sluice_blob_seal_on(sluice_blob *b, sluice_stream stream);
 SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream);
@@ -235,8 +229,8 @@ SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
  * from memory on, without a copy. They are sealed at once: the program writes to them no more, and does not free
  * them before the blob is deleted and nobody holds it (sluice_blob_stat() says who does). The blob lives
  * as long as its process is connected, at most: see SLUICE_BLOB_OF_PROCESS. All of the allocation that the bytes are in can
- * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing, SLUICE_BLOB_PUBLIC
- * is -ENOTSUP. -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
+ * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing.
+ * -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
  */
 SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void *memory, size_t n,
                                    const struct sluice_blob_options *o, sluice_blob **out);
@@ -247,8 +241,9 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  * Gets a sealed blob, mapped read-only. With a time-out other than 0 it waits for somebody to create and
  * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
  * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
- * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC, -EDQUOT: there is no
- * memory for it. It stays, and may be tried again. -ECONNREFUSED as above.
+ * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
+ * memory for it. It stays, and may be tried again. -EDQUOT: this process holds as many
+ * blobs as it may. -ECONNREFUSED as above.
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -317,14 +312,13 @@ SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **ou
 
 /* ------------------------------------------------------------------------------- delete, tell */
 
-/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. -EACCES: it is
- * another user's. */
+/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. */
 SLUICE_API int sluice_blob_delete(sluice_store *s, const char *name);
 SLUICE_API int sluice_blob_delete_id(sluice_store *s, uint64_t id);
 /* 1: there is a sealed blob of that name; 0: there is none; or an error. */
 SLUICE_API int sluice_blob_exists(sluice_store *s, const char *name);
-/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT, -EACCES;
- * -EIO, -ENOSPC, -EDQUOT as for get: then it is not pinned. */
+/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT;
+ * -EIO, -ENOSPC as for get: then it is not pinned. */
 SLUICE_API int sluice_blob_pin(sluice_store *s, const char *name, int pinned);
 
 enum sluice_blob_state {
@@ -345,7 +339,7 @@ struct sluice_blob_info {
 	int state;      /* of enum sluice_blob_state */
 	unsigned flags;   /* of enum sluice_blob_flags */
 	unsigned holders; /* clients that hold it; 0 in a list */
-	uint32_t user;    /* whose it is: uid */
+	uint32_t user;    /* who made it: uid */
 	int32_t process;  /* that made it */
 	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
 	int kind;         /* of enum sluice_blob_kind */

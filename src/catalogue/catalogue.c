@@ -9,21 +9,20 @@
 
 enum sl_entry_state sl_catalogue_state(const struct sl_catalogue *catalogue, uint32_t slot)
 {
-	return sl_word_state(sl_entry_word(sl_entry_of(catalogue, slot)));
+	return sl_word_state(sl_entry_word(catalogue, slot));
 }
 
 uint64_t sl_catalogue_generation(const struct sl_catalogue *catalogue, uint32_t slot)
 {
-	return sl_word_generation(sl_entry_word(sl_entry_of(catalogue, slot)));
+	return sl_word_generation(sl_entry_word(catalogue, slot));
 }
 
 void sl_catalogue_record(const struct sl_catalogue *catalogue, uint32_t slot,
                          struct sl_blob_record *out)
 {
-	const struct sl_entry *entry = sl_entry_of(catalogue, slot);
-
 	/* What is broken is so since this server came, and nobody can get it. */
-	if (!sl_entry_read(catalogue->segment, entry, sl_entry_word(entry), out))
+	if (!sl_entry_read(catalogue->segment, sl_entry_of(catalogue, slot),
+	                   sl_entry_word(catalogue, slot), out))
 		*out = (struct sl_blob_record){0};
 }
 
@@ -48,17 +47,21 @@ int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32
 	return 0;
 }
 
-static void take_page(struct sl_catalogue *catalogue, struct sl_entry *entry)
+static void take_page(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	entry->page = catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
+	uint32_t page = catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
+
+	catalogue->notes[slot].page = sl_entry_of(catalogue, slot)->page = page;
 }
 
-void sl_entry_give_page(struct sl_catalogue *catalogue, struct sl_entry *entry)
+void sl_entry_give_page(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	if (!entry->page)
+	uint32_t page = catalogue->notes[slot].page;
+
+	if (!page)
 		return;
-	catalogue->free_pages.numbers[catalogue->free_pages.count++] = entry->page - 1;
-	entry->page = 0;
+	catalogue->free_pages.numbers[catalogue->free_pages.count++] = page - 1;
+	catalogue->notes[slot].page = sl_entry_of(catalogue, slot)->page = 0;
 }
 
 static bool has_page_for(const struct sl_catalogue *catalogue, size_t metadata_size)
@@ -68,15 +71,16 @@ static bool has_page_for(const struct sl_catalogue *catalogue, size_t metadata_s
 
 /* The size is written last: whoever finds the entry OPEN after the death of this process finds none of the
  * metadata, or all of it. */
-static void write_metadata(struct sl_catalogue *catalogue, struct sl_entry *entry, const void *from,
+static void write_metadata(struct sl_catalogue *catalogue, uint32_t slot, const void *from,
                            size_t size)
 {
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 	void *to = entry->metadata;
 
 	if (size > SL_METADATA_INLINE) {
-		if (!entry->page)
-			take_page(catalogue, entry);
-		to = catalogue->segment->metadata[entry->page - 1];
+		if (!catalogue->notes[slot].page)
+			take_page(catalogue, slot);
+		to = catalogue->segment->metadata[catalogue->notes[slot].page - 1];
 	}
 	if (size)
 		memcpy(to, from, size);
@@ -91,13 +95,13 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 
 	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_OPEN || size > SL_METADATA_MOST)
 		return -EINVAL;
-	if (!entry->page && !has_page_for(catalogue, size))
+	if (!catalogue->notes[slot].page && !has_page_for(catalogue, size))
 		return -ENOSPC;
 	entry->metadata_size = 0;
 	atomic_signal_fence(memory_order_seq_cst);
 	if (size <= SL_METADATA_INLINE)
-		sl_entry_give_page(catalogue, entry);
-	write_metadata(catalogue, entry, metadata, size);
+		sl_entry_give_page(catalogue, slot);
+	write_metadata(catalogue, slot, metadata, size);
 	return 0;
 }
 
@@ -120,13 +124,16 @@ static uint32_t take_slot(struct sl_catalogue *catalogue)
 
 	if (slot >= atomic_load_explicit(touched, memory_order_relaxed))
 		atomic_store_explicit(touched, slot + 1, memory_order_release);
-	catalogue->notes[slot] = (struct sl_slot_notes){.used = catalogue->now};
+	catalogue->notes[slot].scan = 0;
+	catalogue->notes[slot].used = catalogue->now;
 	return slot;
 }
 
-static void write_record(struct sl_catalogue *catalogue, struct sl_entry *entry,
+static void write_record(struct sl_catalogue *catalogue, uint32_t slot,
                          const struct sl_blob_record *record)
 {
+	struct sl_entry *entry = sl_entry_of(catalogue, slot);
+
 	entry->id = next_number(&catalogue->segment->header->last_id);
 	entry->size = record->size;
 	entry->batch = 0;
@@ -138,14 +145,13 @@ static void write_record(struct sl_catalogue *catalogue, struct sl_entry *entry,
 	entry->name_length = (uint32_t)record->key.length;
 	if (record->key.length)
 		memcpy(entry->name, record->key.name, record->key.length);
-	write_metadata(catalogue, entry, record->metadata, record->metadata_size);
+	write_metadata(catalogue, slot, record->metadata, record->metadata_size);
 }
 
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
                         enum sl_insert how, uint32_t *out)
 {
 	struct sl_blob_key key = record->key;
-	struct sl_entry *entry;
 	_Atomic uint64_t *index;
 	uint32_t slot;
 	uint64_t hash;
@@ -164,20 +170,20 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 		return -ENOSPC;
 
 	slot = take_slot(catalogue);
-	entry = sl_entry_of(catalogue, slot);
-	entry->hash = hash;
-	write_record(catalogue, entry, record);
+	sl_entry_of(catalogue, slot)->hash = hash;
+	write_record(catalogue, slot, record);
 	atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
-	sl_entry_commit(entry,
-	                sl_word(sl_generation_after(sl_word_generation(sl_entry_word(entry))), 0,
+	sl_entry_commit(catalogue, slot,
+	                sl_word(sl_generation_after(sl_catalogue_generation(catalogue, slot)), 0,
 	                        how == SL_INSERT_OPEN ? SL_ENTRY_OPEN : SL_ENTRY_SEALED));
 	*out = slot;
 	return 0;
 }
 
-static void seal_entry(struct sl_entry *entry)
+static void seal_entry(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	sl_entry_commit(entry, sl_word_with(sl_entry_word(entry), SL_ENTRY_SEALED));
+	sl_entry_commit(catalogue, slot,
+	                sl_word_with(sl_entry_word(catalogue, slot), SL_ENTRY_SEALED));
 }
 
 static void seal_batch(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
@@ -189,7 +195,7 @@ static void seal_batch(struct sl_catalogue *catalogue, const uint32_t *slots, si
 		sl_entry_of(catalogue, slots[i])->batch = batch;
 	atomic_store_explicit(&header->publishing, batch, memory_order_release);
 	for (size_t i = 0; i < count; i++)
-		seal_entry(sl_entry_of(catalogue, slots[i]));
+		seal_entry(catalogue, slots[i]);
 	atomic_store_explicit(&header->publishing, 0, memory_order_release);
 }
 
@@ -199,7 +205,7 @@ int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, siz
 		if (sl_catalogue_state(catalogue, slots[i]) != SL_ENTRY_OPEN)
 			return -EINVAL;
 	if (count == 1)
-		seal_entry(sl_entry_of(catalogue, slots[0]));
+		seal_entry(catalogue, slots[0]);
 	else if (count)
 		seal_batch(catalogue, slots, count);
 	return 0;
@@ -207,12 +213,11 @@ int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, siz
 
 void sl_entry_doom(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 	bool leaving = sl_catalogue_state(catalogue, slot) == SL_ENTRY_LEAVING;
 	_Atomic uint64_t *index;
 
-	sl_entry_close(entry, SL_ENTRY_DYING);
-	index = sl_index_find(catalogue, entry->hash, slot);
+	sl_entry_close(catalogue, slot, SL_ENTRY_DYING);
+	index = sl_index_find(catalogue, sl_entry_of(catalogue, slot)->hash, slot);
 	if (index)
 		atomic_store_explicit(index, 0, memory_order_release);
 	if (!leaving)
@@ -231,7 +236,7 @@ int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot)
 {
 	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
 		return -EINVAL;
-	sl_entry_close(sl_entry_of(catalogue, slot), SL_ENTRY_LEAVING);
+	sl_entry_close(catalogue, slot, SL_ENTRY_LEAVING);
 	catalogue->leaving.numbers[catalogue->leaving.count++] = slot;
 	return 0;
 }
@@ -240,13 +245,13 @@ int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
                       const struct sl_blob_place *place, bool sealed)
 {
 	struct sl_entry *entry = sl_entry_of(catalogue, slot);
-	uint64_t word = sl_entry_word(entry), generation = sl_word_generation(word);
+	uint64_t word = sl_entry_word(catalogue, slot), generation = sl_word_generation(word);
 	unsigned other = !sl_word_place(word);
 
 	if (sl_word_state(word) != SL_ENTRY_AWAY || place->offset > UINT64_MAX - entry->size)
 		return -EINVAL;
 	entry->places[other] = *place;
-	sl_entry_commit(entry,
+	sl_entry_commit(catalogue, slot,
 	                sealed ? sl_word(sl_generation_after(generation), other, SL_ENTRY_SEALED)
 	                       : sl_word(generation, other, SL_ENTRY_AWAY));
 	return 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalogue of the store: the records of all blobs of one uid, in memory that the server alone
+ * The catalogue of the store: the records of all blobs, in memory that the server alone
  * writes and its clients read. A client finds a sealed blob and keeps it from being recycled without
  * asking anybody, and without a system call.
  *
@@ -56,6 +56,10 @@
  * A reader that holds an entry of the batch that is being published lets go and asks the server. So no two
  * readers, and no reader twice, can see some sealed and the others not. A server that finds `publishing` set
  * seals the rest of the batch.
+ *
+ * The memory has mode 0600, so that no process of another user that has it to read can open it for writing. One of the
+ * server's own user can, and write what it likes: what readers then find is their loss, and the server, which goes by
+ * its own notes of states, generations and pages, and bounds all else that it reads, stays as it was.
  *
  * Death of the server. A process that is killed has made all its stores up to some instruction and none after
  * it; and the compiler keeps releasing stores behind earlier ones. So the words tell a new server how far each
@@ -115,7 +119,7 @@ struct sl_blob_record {
 	uint64_t size;          /* bytes */
 	struct sl_blob_place place;
 	uint64_t creator; /* the process that made it, before 42 bits of when: ms since 1970 */
-	uint32_t uid;     /* owner */
+	uint32_t uid;     /* of that process */
 	uint32_t flags;   /* of the store, may change at any time */
 	const void *metadata;
 	size_t metadata_size; /* at most SL_METADATA_MOST */
@@ -136,7 +140,7 @@ struct sl_segment;
  * A memfd with an empty catalogue, which cannot shrink or grow. slots: a power of two from SL_SLOTS_LEAST to
  * SL_SLOTS_MOST. It takes memory as slots come into use, at most 1.1 KiB each. -EINVAL, -ENOMEM, -EMFILE ...
  */
-int sl_segment_new(uint32_t slots, uint32_t uid, int *fd);
+int sl_segment_new(uint32_t slots, int *fd);
 /*
  * Maps it, for writing in the one server, read-only in clients. -EBADMSG: not a whole segment of this version,
  * or one that could shrink under the mapping. Does not keep fd.
@@ -145,7 +149,6 @@ int sl_segment_map(int fd, bool writable, struct sl_segment **out);
 /* NULL is allowed, here and in all that free or close below. */
 void sl_segment_unmap(struct sl_segment *segment);
 uint32_t sl_segment_slots(const struct sl_segment *segment);
-uint32_t sl_segment_uid(const struct sl_segment *segment);
 
 /* -------------------------------------------------------------------------------- references */
 

@@ -64,7 +64,6 @@ struct sl_segment_header {
 	uint32_t version;
 	uint32_t entry_bytes;
 	uint32_t slots;
-	uint32_t uid;
 	uint64_t bytes; /* of the segment */
 	uint64_t seed;  /* of the hash of names */
 	_Atomic uint64_t magic;
@@ -121,7 +120,6 @@ struct sl_segment {
 	uint32_t slots;
 	uint32_t lines; /* of the index, a power of two */
 	uint32_t pages; /* for metadata */
-	uint32_t uid;
 	bool writable;
 };
 

@@ -6,6 +6,9 @@
 #include "catalogue/layout.h"
 
 struct sl_slot_notes {
+	/* As this server wrote them, which is what it goes by: a process of its own user can write to the segment. */
+	uint64_t word; /* of the entry */
+	uint32_t page; /* of its metadata plus 1; 0: it has none */
 	uint64_t scan; /* the last one that found it held */
 	uint64_t used; /* the tick at which it was last known to be */
 	uint32_t pins;
@@ -33,21 +36,24 @@ static inline struct sl_entry *sl_entry_of(const struct sl_catalogue *catalogue,
 {
 	return &catalogue->segment->entries[slot];
 }
-/* The server's own look at a word, which it alone changes. */
-static inline uint64_t sl_entry_word(const struct sl_entry *entry)
+static inline uint64_t sl_entry_word(const struct sl_catalogue *catalogue, uint32_t slot)
 {
-	return atomic_load_explicit(&entry->word, memory_order_relaxed);
+	return catalogue->notes[slot].word;
 }
 /* Commits what was written before. */
-static inline void sl_entry_commit(struct sl_entry *entry, uint64_t word)
+static inline void sl_entry_commit(struct sl_catalogue *catalogue, uint32_t slot, uint64_t word)
 {
-	atomic_store_explicit(&entry->word, word, memory_order_release);
+	catalogue->notes[slot].word = word;
+	atomic_store_explicit(&sl_entry_of(catalogue, slot)->word, word, memory_order_release);
 }
 /* d1: no get succeeds from here on, and whoever has got it is seen by a scan that begins after this. */
-static inline void sl_entry_close(struct sl_entry *entry, enum sl_entry_state state)
+static inline void sl_entry_close(struct sl_catalogue *catalogue, uint32_t slot,
+                                  enum sl_entry_state state)
 {
-	atomic_store_explicit(&entry->word, sl_word_with(sl_entry_word(entry), state),
-	                      memory_order_seq_cst);
+	uint64_t word = sl_word_with(sl_entry_word(catalogue, slot), state);
+
+	catalogue->notes[slot].word = word;
+	atomic_store_explicit(&sl_entry_of(catalogue, slot)->word, word, memory_order_seq_cst);
 }
 /* Whether a name leads to an entry in this state. */
 static inline bool sl_state_is_live(enum sl_entry_state state)
@@ -64,7 +70,7 @@ static inline uint64_t sl_generation_after(uint64_t generation)
 #define SL_NO_SLOT UINT32_MAX
 _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t hash, uint32_t slot);
 /* The page of its metadata, if it has one, is free. Nobody reads the record. */
-void sl_entry_give_page(struct sl_catalogue *catalogue, struct sl_entry *entry);
+void sl_entry_give_page(struct sl_catalogue *catalogue, uint32_t slot);
 /* Makes a live or broken entry DYING, and has the index forget it. */
 void sl_entry_doom(struct sl_catalogue *catalogue, uint32_t slot);
 

@@ -16,21 +16,23 @@ struct takeover {
 	unsigned broken;
 };
 
-/* Whether a server may have written what the word commits. */
-static bool is_plausible(struct takeover *t, uint32_t slot)
+/* Whether a server may have written what the word commits; and the page of its metadata plus 1, or 0. */
+static bool is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
-	uint64_t word = sl_entry_word(entry);
+	uint64_t word = sl_entry_word(t->catalogue, slot);
 	struct sl_blob_record record;
 
 	if (sl_word_state(word) >= SL_ENTRY_STATES || !sl_word_generation(word) ||
 	    !sl_entry_read(segment, entry, word, &record) || record.key.id > t->last_id ||
 	    entry->hash != sl_key_hash(segment, &record.key))
 		return false;
-	if (record.metadata_size > SL_METADATA_INLINE)
-		return !t->page_is_used[entry->page - 1];
-	return entry->page == 0 || sl_word_state(word) == SL_ENTRY_OPEN;
+	*page = 0;
+	if (record.metadata_size <= SL_METADATA_INLINE)
+		return entry->page == 0 || sl_word_state(word) == SL_ENTRY_OPEN;
+	*page = (uint32_t)((const uint8_t(*)[SL_PAGE])record.metadata - segment->metadata) + 1;
+	return !t->page_is_used[*page - 1];
 }
 
 static void doom(struct takeover *t, uint32_t slot)
@@ -43,9 +45,10 @@ static void doom(struct takeover *t, uint32_t slot)
 static void doom_broken(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
-	uint64_t generation = sl_word_generation(sl_entry_word(entry));
+	uint64_t generation = sl_catalogue_generation(t->catalogue, slot);
 
-	sl_entry_commit(entry, sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
+	sl_entry_commit(t->catalogue, slot,
+	                sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
 	entry->metadata_size = 0;
 	entry->page = 0;
 	doom(t, slot);
@@ -54,25 +57,29 @@ static void doom_broken(struct takeover *t, uint32_t slot)
 static void take_entry(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
-	uint64_t word = sl_entry_word(entry);
+	struct sl_slot_notes *notes = &t->catalogue->notes[slot];
+	uint64_t word = atomic_load_explicit(&entry->word, memory_order_relaxed);
+	uint32_t page;
 
+	notes->word = word;
 	if (sl_word_state(word) == SL_ENTRY_FREE)
 		return;
-	if (!is_plausible(t, slot)) {
+	if (!is_plausible(t, slot, &page)) {
 		doom_broken(t, slot);
 		return;
 	}
-	if (entry->metadata_size > SL_METADATA_INLINE)
-		t->page_is_used[entry->page - 1] = true;
+	notes->page = page;
+	if (page)
+		t->page_is_used[page - 1] = true;
 	else if (sl_word_state(word) == SL_ENTRY_OPEN)
 		entry->page = 0; /* of one that was being described */
 	switch (sl_word_state(word)) {
 	case SL_ENTRY_LEAVING:
-		sl_entry_commit(entry, sl_word_with(word, SL_ENTRY_SEALED));
+		sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
 		break;
 	case SL_ENTRY_OPEN:
 		if (t->publishing && entry->batch == t->publishing)
-			sl_entry_commit(entry, sl_word_with(word, SL_ENTRY_SEALED));
+			sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
 		break;
 	case SL_ENTRY_DYING:
 		sl_entry_doom(t->catalogue, slot); /* the index may know it still */

@@ -25,7 +25,8 @@ int sl_memory_new(const char *name, uint64_t bytes, int *out)
 
 	if (fd < 0)
 		return -errno;
-	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
+	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
 		err = -errno;
 		close(fd);
 		return err;
@@ -85,21 +86,20 @@ static bool slots_are_right(uint32_t slots)
 	return slots >= SL_SLOTS_LEAST && slots <= SL_SLOTS_MOST && !(slots & (slots - 1));
 }
 
-static void write_header(struct sl_segment *segment, uint32_t uid, uint64_t seed)
+static void write_header(struct sl_segment *segment, uint64_t seed)
 {
 	struct sl_segment_header *header = segment->header;
 
 	header->version = SL_SEGMENT_VERSION;
 	header->entry_bytes = sizeof(struct sl_entry);
 	header->slots = segment->slots;
-	header->uid = uid;
 	header->seed = seed;
 	header->bytes = segment->bytes;
 	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
 	atomic_store_explicit(&header->magic, SL_SEGMENT_MAGIC, memory_order_release);
 }
 
-int sl_segment_new(uint32_t slots, uint32_t uid, int *out)
+int sl_segment_new(uint32_t slots, int *out)
 {
 	struct sl_segment segment = {0};
 	uint64_t seed, bytes;
@@ -121,7 +121,7 @@ int sl_segment_new(uint32_t slots, uint32_t uid, int *out)
 		return err;
 	}
 	segment.header = memory;
-	write_header(&segment, uid, seed);
+	write_header(&segment, seed);
 	munmap(memory, bytes);
 	*out = fd;
 	return 0;
@@ -142,7 +142,6 @@ static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
 		return false;
 	lay_out(segment, slots);
 	segment->seed = header->seed;
-	segment->uid = header->uid;
 	return segment->bytes == bytes;
 }
 
@@ -182,11 +181,6 @@ void sl_segment_unmap(struct sl_segment *segment)
 uint32_t sl_segment_slots(const struct sl_segment *segment)
 {
 	return segment->slots;
-}
-
-uint32_t sl_segment_uid(const struct sl_segment *segment)
-{
-	return segment->uid;
 }
 
 /* --------------------------------------------------------------------------- index and entries */

@@ -50,10 +50,9 @@ static void scan(struct sl_catalogue *catalogue)
 
 static void let_go(struct sl_catalogue *catalogue, uint32_t slot)
 {
-	struct sl_entry *entry = sl_entry_of(catalogue, slot);
-
-	sl_entry_commit(entry, sl_word_with(sl_entry_word(entry), SL_ENTRY_FREE));
-	sl_entry_give_page(catalogue, entry);
+	sl_entry_commit(catalogue, slot,
+	                sl_word_with(sl_entry_word(catalogue, slot), SL_ENTRY_FREE));
+	sl_entry_give_page(catalogue, slot);
 	catalogue->free_slots.numbers[catalogue->free_slots.count++] = slot;
 }
 
@@ -68,7 +67,6 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 	leaving->count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t slot = leaving->numbers[i];
-		struct sl_entry *entry = sl_entry_of(catalogue, slot);
 		const struct sl_slot_notes *notes = &catalogue->notes[slot];
 		bool held = notes->pins || notes->scan == catalogue->scan;
 		bool dying = sl_catalogue_state(catalogue, slot) == SL_ENTRY_DYING;
@@ -79,8 +77,8 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 			left(argument, slot, SL_LEFT_GONE);
 			let_go(catalogue, slot);
 		} else {
-			sl_entry_commit(entry,
-			                sl_word_with(sl_entry_word(entry),
+			sl_entry_commit(catalogue, slot,
+			                sl_word_with(sl_entry_word(catalogue, slot),
 			                             held ? SL_ENTRY_SEALED : SL_ENTRY_AWAY));
 			left(argument, slot, held ? SL_LEFT_STAYS : SL_LEFT_AWAY);
 		}

@@ -167,14 +167,14 @@ static size_t edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
-/* True if name is a setting, or where the store is; otherwise suggestion is one that is close, or NULL. */
+/* True if name is a setting, or where the store is and whose; otherwise suggestion is one that is close, or NULL. */
 static bool find_setting(const char *name, const char **suggestion)
 {
 	struct sluice_setting s = {.size = sizeof s};
 	size_t closest = 4;
 
 	*suggestion = NULL;
-	if (!strcmp(name, "SLUICE_STORE"))
+	if (!strcmp(name, "SLUICE_STORE") || !strcmp(name, "SLUICE_STORE_OWNER"))
 		return true;
 	for (size_t i = 0; sluice_context_setting(NULL, i, &s) == 0; i++) {
 		size_t distance = edit_distance(name, s.variable);

@@ -14,7 +14,6 @@ enum {
 	KEY_PROMETHEUS,
 	KEY_REPLACE,
 	KEY_CACHE,
-	KEY_PUBLIC,
 	KEY_PIN,
 	KEY_WAIT,
 	KEY_COUNT,
@@ -53,9 +52,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		return 0;
 	case KEY_CACHE:
 		o->flags |= SLUICE_BLOB_CACHE;
-		return 0;
-	case KEY_PUBLIC:
-		o->flags |= SLUICE_BLOB_PUBLIC;
 		return 0;
 	case KEY_PIN:
 		o->flags |= SLUICE_BLOB_PIN;
@@ -115,7 +111,6 @@ static int put(sluice_store *store, const struct cli_store *o)
 	uri = add(uri, o->socket, "socket", o->socket);
 	uri = add(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
 	uri = add(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
-	uri = add(uri, o->flags & SLUICE_BLOB_PUBLIC, "public", NULL);
 	rc = copy(o->arguments[1], uri, o->replace);
 	free(uri);
 	return rc;
@@ -157,7 +152,6 @@ static const struct argp_option put_options[] = {
 	{"force", 'f', NULL, OPTION_ALIAS, NULL, 0},
 	{"cache", KEY_CACHE, NULL, 0, "It may be dropped when memory is short", 0},
 	{"pin", KEY_PIN, NULL, 0, "It is never dropped", 0},
-	{"public", KEY_PUBLIC, NULL, 0, "For all users that the daemon admits", 0},
 	{0}};
 static const struct argp_option get_options[] = {
 	OPTION_SOCKET,

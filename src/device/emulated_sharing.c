@@ -347,8 +347,9 @@ static int open_lent(const struct emulated *device, const struct handle *handle,
 	int fd;
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->process, handle->fd);
+	errno = 0;
 	if (!is_memory(device, path))
-		return -ENOENT;
+		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;

@@ -28,8 +28,6 @@ static const struct shape {
                     true},
 	[SL_REGION] = {sizeof(struct sl_region_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LOCATE] = {sizeof(struct sl_locate), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_BORROW] = {sizeof(struct sl_borrow), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_RETURN] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
 	[SL_DROP] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
 	[SL_NUDGE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_DELETE] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
@@ -45,7 +43,6 @@ static const struct shape {
 	[SL_LEASES] = {HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST, 0, FROM_SERVER, true},
 	[SL_FOUND] = {HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST, 0, FROM_SERVER, true},
 	[SL_MEMORY] = {sizeof(struct sl_memory), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_LENT] = {sizeof(struct sl_lent), 0, 0, 0, SL_RECORD_MOST, FROM_SERVER, true},
 	[SL_DONE] = {HEAD, 0, 0, 0, 0, FROM_SERVER, true},
 	[SL_INFO] = {sizeof(struct sl_info), sizeof(struct sl_info_item), 0, SL_ITEMS_MOST, 0,
                      FROM_SERVER, true},
@@ -394,15 +391,6 @@ static int check_device(const char place[SLUICE_BLOB_PLACE_BYTES], bool none)
 	return rc;
 }
 
-static int check_lent(const union sl_message *m)
-{
-	int rc = check_place(&m->lent.place, m->lent.bytes);
-
-	if (!rc)
-		rc = check_string(m->lent.name, true);
-	return rc ? rc : check_record(m, false, m->lent.bytes);
-}
-
 static int check_get(const union sl_message *m)
 {
 	int rc = m->get.zero ? sl_fail(-EPROTO, "what is to be zero is not") : 0;
@@ -455,8 +443,6 @@ static int check_body(const union sl_message *m)
 	case SL_LEASES:
 	case SL_FOUND:
 		return check_leases(m);
-	case SL_LENT:
-		return check_lent(m);
 	case SL_REGION:
 		return m->region.writable > 1 || m->region.zero
 		               ? sl_fail(-EPROTO, "no value that there is")

@@ -27,7 +27,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 2
+#define SL_PROTOCOL_VERSION 3
 /* No message is longer. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -46,8 +46,6 @@ enum sl_message_type {
 	SL_GET,       /* answered by SL_FOUND */
 	SL_REGION,    /* answered by SL_MEMORY, with a descriptor */
 	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
-	SL_BORROW,    /* a public blob of another user; answered by SL_LENT */
-	SL_RETURN,    /* blobs that were lent; no reply */
 	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
 	               * at all any more; no reply */
 	SL_NUDGE,  /* what was deleted is not held here any more; no reply */
@@ -64,7 +62,6 @@ enum sl_message_type {
 	SL_LEASES,
 	SL_FOUND,
 	SL_MEMORY,
-	SL_LENT,
 	SL_DONE,
 	SL_INFO,
 	SL_COUNTS,
@@ -104,7 +101,7 @@ struct sl_welcome {
 	uint64_t session; /* of this client */
 	uint32_t
 		descriptors; /* that come with it: the catalogue's, and that of this client's references; or 0 */
-	uint32_t user; /* whose catalogue it is: uid */
+	uint32_t zero;
 };
 
 /* A device is the same for all processes of a machine by its place, see struct sluice_blob_info; here it has a number,
@@ -206,10 +203,7 @@ struct sl_annotate {
 };
 
 struct sl_id_item {
-	uint64_t
-		id; /* SL_ABORT: ticket; SL_RETURN: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
-	uint32_t user;
-	uint32_t count; /* SL_RETURN: how often it was lent */
+	uint64_t id; /* SL_ABORT: ticket; SL_DROP, SL_HAVE, SL_FORGET: of a region */
 };
 struct sl_ids {
 	struct sl_head head;
@@ -231,7 +225,7 @@ struct sl_found_item {
 	uint64_t id;
 	uint64_t generation;
 	uint32_t slot;
-	uint32_t user;         /* whose it is; if it is another's it is to be borrowed */
+	uint32_t zero;
 	struct sl_lease lease; /* after a seal: one for the next, or none */
 };
 struct sl_found {
@@ -247,21 +241,6 @@ struct sl_region_request {
 struct sl_locate {
 	struct sl_head head;
 	uint64_t region, offset;
-};
-struct sl_borrow {
-	struct sl_head head;
-	uint64_t id;
-	uint32_t user;
-	uint32_t zero;
-};
-struct sl_lent {
-	struct sl_head head;
-	uint64_t id, bytes;
-	struct sl_place place;
-	uint32_t flags; /* of enum sluice_blob_flags */
-	uint32_t zero;
-	char name[SL_NAME_BYTES];
-	/* a record may follow */
 };
 
 struct sl_one { /* SL_DELETE, SL_PIN, SL_STAT */
@@ -331,8 +310,6 @@ union sl_message {
 	struct sl_device_is device_is;
 	struct sl_offer offer;
 	struct sl_locate locate;
-	struct sl_borrow borrow;
-	struct sl_lent lent;
 	struct sl_one one;
 	struct sl_list_request list;
 	struct sl_info info;

@@ -10,7 +10,7 @@
 
 /* Leases of small blobs that a client gets besides the one it asked for. */
 #define IN_ADVANCE 15
-/* With so much a client is left, when it gets more in advance, as a part of what a user may have. */
+/* With so much a client is left, when it gets more in advance, as a part of all memory. */
 #define ADVANCE_PART 16
 
 /* Who made it, and when, in milliseconds since 1970, so that both outlive the server; as the clock stood at the
@@ -27,14 +27,14 @@ uint64_t sl_blob_creator(pid_t pid)
 /* ------------------------------------------------------------------------------------- create */
 
 /* The blob whose name a seal takes, or SL_NO_SLOT. One that is being made keeps its name. */
-static uint32_t find_replaced(const struct sl_owner *owner, const char *name, uint32_t flags)
+static uint32_t find_replaced(const struct sl_server *server, const char *name, uint32_t flags)
 {
 	struct sl_blob_key key = {.name = name, .length = strlen(name)};
 	uint32_t slot;
 
 	if (!(flags & SLUICE_BLOB_REPLACE) || !key.length ||
-	    sl_catalogue_find(owner->catalogue, &key, &slot) ||
-	    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
+	    sl_catalogue_find(server->catalogue, &key, &slot) ||
+	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN)
 		return SL_NO_SLOT;
 	return slot;
 }
@@ -45,8 +45,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
                  bool sealed)
 {
 	struct sl_peer *peer = ticket->peer;
-	struct sl_owner *owner = peer->owner;
-	uint32_t replaced = sealed ? find_replaced(owner, name, flags) : SL_NO_SLOT;
+	uint32_t replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
 	enum sl_insert how = replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
 	                     : sealed               ? SL_INSERT_SEALED
 	                                            : SL_INSERT_OPEN;
@@ -57,7 +56,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 
 	sl_ticket_tell(ticket, &lease);
 	flags &= ~(uint32_t)SLUICE_BLOB_REPLACE;
-	rc = sl_catalogue_insert(owner->catalogue,
+	rc = sl_catalogue_insert(server->catalogue,
 	                         &(struct sl_blob_record){
 					 .key = {.name = name, .length = strlen(name)},
 					 .size = bytes,
@@ -75,42 +74,20 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	if (rc == -EEXIST)
 		return sl_fail(rc, "'%s' is taken", name);
 	if (rc)
-		return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
-		               "user %u has no place left for one more blob, or its metadata",
-		               (unsigned)owner->uid);
+		return sl_fail(
+			rc == -ENOSPC ? -EDQUOT : rc,
+			"there is no place left for one more blob (--blobs), or its metadata");
 	sl_store_step("server: entered");
 	ticket->slot = slot;
-	owner->top = SL_MAX(owner->top, slot + 1);
-	*(sealed ? &owner->sealed : &owner->created) += 1;
-	owner->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
+	server->top = SL_MAX(server->top, slot + 1);
+	*(sealed ? &server->sealed : &server->created) += 1;
+	server->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
 	ticket->region->slots[ticket->range] = slot;
-	sl_catalogue_record(owner->catalogue, slot, &made);
-	sl_owner_add(owner, slot, made.key.id);
+	sl_catalogue_record(server->catalogue, slot, &made);
+	sl_blob_add(server, slot, made.key.id);
 	if (replaced != SL_NO_SLOT)
-		sl_blob_delete(server, owner, replaced);
+		sl_blob_delete(server, replaced);
 	return 0;
-}
-
-/* A public name is one name for all users. */
-static int check_public(struct sl_server *server, const struct sl_peer *peer, const char *name,
-                        uint32_t flags)
-{
-	struct sl_key key = {0};
-	struct sl_blob_record record;
-	struct sl_owner *owner;
-	uint32_t slot;
-
-	if (!(flags & SLUICE_BLOB_PUBLIC) || !name[0])
-		return 0;
-	memcpy(key.name, name, strnlen(name, SL_NAME_BYTES - 1));
-	if (sl_key_find(server, peer, &key, false, &owner, &slot))
-		return 0;
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	/* Its name is its user's alone already. */
-	if (flags & SLUICE_BLOB_REPLACE && owner == peer->owner &&
-	    record.flags & SLUICE_BLOB_PUBLIC)
-		return 0;
-	return sl_fail(-EEXIST, "'%s' is taken", name);
 }
 
 static int check_device(const struct sl_server *server, const struct sl_create_item *item)
@@ -119,8 +96,6 @@ static int check_device(const struct sl_server *server, const struct sl_create_i
 		return 0;
 	if (!sl_device_known(server, item->device))
 		return sl_fail(-ENOTSUP, "nobody has told the server of device %d", item->device);
-	if (item->flags & SLUICE_BLOB_PUBLIC)
-		return sl_fail(-ENOTSUP, "on a device no blob is public");
 	/* Where in it the blob begins is known at its seal. */
 	if (item->kind == SLUICE_BLOB_OF_PROCESS && item->name[0])
 		return sl_fail(-EINVAL, "the name of a process's own memory comes with its seal");
@@ -138,8 +113,6 @@ static int take_memory(struct sl_server *server, struct sl_peer *peer,
 	struct sl_wanted wanted = wanted_by(item);
 	int rc = check_device(server, item);
 
-	if (!rc)
-		rc = check_public(server, peer, item->name, item->flags);
 	return rc ? rc : sl_ticket_new(server, peer, &wanted, true, out);
 }
 
@@ -147,16 +120,13 @@ static int take_memory(struct sl_server *server, struct sl_peer *peer,
 static int take_name(struct sl_server *server, struct sl_ticket *ticket,
                      const struct sl_create_item *item)
 {
-	int rc = 0;
+	int rc;
 
 	if (!item->name[0])
 		return 0;
-	/* Once more: there may be the same one twice in one request. */
-	rc = check_public(server, ticket->peer, item->name, item->flags);
+	rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
 	if (!rc)
-		rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
-	if (!rc)
-		sl_watch_tell(server, ticket->peer->owner, ticket->slot, SLUICE_WATCH_CREATED);
+		sl_watch_tell(server, ticket->slot, SLUICE_WATCH_CREATED);
 	return rc;
 }
 
@@ -202,7 +172,7 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 		struct sl_wanted wanted = wanted_by(&request->items[0]);
 
 		if (!sl_wanted_small(&wanted) ||
-		    peer->leased_bytes > server->settings->user_bytes / ADVANCE_PART)
+		    peer->leased_bytes > server->settings->memory_bytes / ADVANCE_PART)
 			break;
 		wanted.flags = 0;
 		if (sl_ticket_new(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
@@ -234,12 +204,10 @@ void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
 
 void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket)
 {
-	struct sl_owner *owner = ticket->peer->owner;
-
 	if (ticket->slot != SL_NO_SLOT) {
-		sl_watch_tell(server, owner, ticket->slot, SLUICE_WATCH_DELETED);
-		owner->blobs[ticket->slot].region = NULL;
-		sl_blob_forget(owner, ticket->slot);
+		sl_watch_tell(server, ticket->slot, SLUICE_WATCH_DELETED);
+		server->blobs[ticket->slot].region = NULL;
+		sl_blob_forget(server, ticket->slot);
 	}
 	sl_ticket_free(server, ticket, false);
 }
@@ -255,16 +223,6 @@ void sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* -------------------------------------------------------------------------------------- seal */
-
-/* What the client did to the memory of a public blob: nobody can write to it any more. */
-static int check_sealed_memory(struct sl_server *server, const struct sl_region *region)
-{
-	int seals = fcntl(sl_vault_fd(server->vault, region->row), F_GET_SEALS);
-
-	if (seals < 0 || !(seals & F_SEAL_WRITE))
-		return sl_fail(-EBUSY, "a public blob can still be written to");
-	return 0;
-}
 
 static int check_item(struct sl_server *server, struct sl_peer *peer,
                       const struct sl_seal_item *item, struct sl_ticket **out)
@@ -287,15 +245,11 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 	rc = sl_device_check_seal(ticket->region);
 	if (rc)
 		return rc;
-	if (!(item->flags & SLUICE_BLOB_PUBLIC) != !ticket->region->is_public)
-		return sl_fail(-EINVAL, "a blob is public from the beginning, or not at all");
-	if (ticket->region->is_public && check_sealed_memory(server, ticket->region))
-		return -EBUSY;
 	if (ticket->record &&
 	    sl_record_check(ticket->record, sl_record_bytes(ticket->record), item->bytes))
 		return -EINVAL;
 	if (ticket->slot != SL_NO_SLOT) {
-		sl_catalogue_record(peer->owner->catalogue, ticket->slot, &record);
+		sl_catalogue_record(server->catalogue, ticket->slot, &record);
 		if (record.key.length != strlen(item->name) ||
 		    memcmp(record.key.name, item->name, record.key.length) ||
 		    record.size != item->bytes)
@@ -310,18 +264,15 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 static int prepare(struct sl_server *server, struct sl_ticket *ticket,
                    const struct sl_seal_item *item, const struct sl_record *record, bool seal)
 {
-	struct sl_catalogue *catalogue = ticket->peer->owner->catalogue;
+	struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_blob_record made;
 	int rc;
 
 	if (!record)
 		record = ticket->record;
-	if (ticket->slot == SL_NO_SLOT) {
-		rc = check_public(server, ticket->peer, item->name, item->flags);
-		return rc ? rc
-		          : enter(server, ticket, item->name, item->bytes, item->start, item->flags,
-		                  record, seal);
-	}
+	if (ticket->slot == SL_NO_SLOT)
+		return enter(server, ticket, item->name, item->bytes, item->start, item->flags,
+		             record, seal);
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
 		                           sl_record_bytes(record));
@@ -344,7 +295,6 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 	const struct sl_record *record = sl_message_record(&server->in);
 	uint64_t fresh = 0;
 	uint32_t slots[SL_ITEMS_MOST];
-	struct sl_owner *owner = tickets[0]->peer->owner;
 	bool sealed = count == 1 && tickets[0]->slot == SL_NO_SLOT;
 	int rc = 0;
 
@@ -355,34 +305,33 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 	}
 	sl_store_step("server: prepared");
 	if (!rc && !sealed)
-		rc = sl_catalogue_seal(owner->catalogue, slots, count);
+		rc = sl_catalogue_seal(server->catalogue, slots, count);
 	if (!rc && !sealed) {
-		owner->created -= count;
-		owner->sealed += count;
+		server->created -= count;
+		server->sealed += count;
 	}
 	for (unsigned i = 0; !rc && i < count; i++)
-		sl_owner_mark(owner, slots[i]);
+		sl_blob_mark(server, slots[i]);
 	for (unsigned i = 0; rc && i < count; i++) {
 		if (!(fresh >> i & 1) || tickets[i]->slot == SL_NO_SLOT)
 			continue;
 		/* Back to what it was: memory without a name. */
-		owner->blobs[tickets[i]->slot].region = NULL;
-		sl_blob_forget(owner, tickets[i]->slot);
+		server->blobs[tickets[i]->slot].region = NULL;
+		sl_blob_forget(server, tickets[i]->slot);
 		tickets[i]->region->slots[tickets[i]->range] = SL_NO_SLOT;
 		tickets[i]->slot = SL_NO_SLOT;
 	}
 	for (unsigned i = 0; !rc && i < count; i++)
 		if (fresh >> i & 1)
-			sl_watch_tell(server, owner, slots[i], SLUICE_WATCH_CREATED);
+			sl_watch_tell(server, slots[i], SLUICE_WATCH_CREATED);
 	return rc;
 }
 
 static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct sl_ticket *ticket,
                         uint32_t serial, struct sl_found_item *out)
 {
-	struct sl_owner *owner = peer->owner;
 	uint64_t bytes = sl_region_range_bytes(ticket->region);
-	bool is_public = ticket->region->is_public, host = ticket->region->device < 0;
+	bool host = ticket->region->device < 0;
 	bool small = host ? bytes <= SL_SMALL_BYTES : ticket->region->range_bytes > 0;
 	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
 	                           ticket->region->kind};
@@ -390,19 +339,19 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	struct sl_blob_record record;
 	struct sl_ticket *next = NULL;
 
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	sl_peer_pin(server, peer, serial, owner, slot);
+	sl_catalogue_record(server->catalogue, slot, &record);
+	sl_peer_pin(server, peer, serial, slot);
 	if (server->spill)
 		ticket->region->stamp = ++server->spill->last_stamp;
 	sl_ticket_free(server, ticket, true);
 	*out = (struct sl_found_item){.id = record.key.id,
-	                              .generation = sl_catalogue_generation(owner->catalogue, slot),
-	                              .slot = slot,
-	                              .user = owner->uid};
+	                              .generation =
+	                                      sl_catalogue_generation(server->catalogue, slot),
+	                              .slot = slot};
 	server->blob_bytes += host ? bytes : 0;
 	server->counts.seals++;
-	if (!is_public &&
-	    (!host || peer->leased_bytes + bytes <= server->settings->user_bytes / ADVANCE_PART) &&
+	if ((!host ||
+	     peer->leased_bytes + bytes <= server->settings->memory_bytes / ADVANCE_PART) &&
 	    !sl_ticket_new(server, peer, &wanted, false, &next) && next)
 		sl_ticket_tell(next, &out->lease);
 }
@@ -434,37 +383,36 @@ void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 		tell_sealed(server, peer, tickets[i], serial, &server->out.found.items[i]);
 	sl_peer_send(server, peer, &server->out, -1);
 	for (unsigned i = 0; i < count; i++) {
-		sl_watch_tell(server, peer->owner, slots[i], SLUICE_WATCH_SEALED);
-		sl_get_wake(server, peer->owner, slots[i]);
+		sl_watch_tell(server, slots[i], SLUICE_WATCH_SEALED);
+		sl_get_wake(server, slots[i]);
 	}
 }
 
 /* ------------------------------------------------------------------------------------ delete */
 
-void sl_blob_forget(struct sl_owner *owner, uint32_t slot)
+void sl_blob_forget(struct sl_server *server, uint32_t slot)
 {
-	bool open = sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN;
+	bool open = sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN;
 
-	if (sl_catalogue_delete(owner->catalogue, slot))
+	if (sl_catalogue_delete(server->catalogue, slot))
 		return;
-	sl_owner_unmark(owner, slot);
-	*(open ? &owner->created : &owner->sealed) -= 1;
-	owner->dying++;
-	owner->sweep = true;
+	sl_blob_unmark(server, slot);
+	*(open ? &server->created : &server->sealed) -= 1;
+	server->dying++;
+	server->sweep = true;
 }
 
-void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+void sl_blob_delete(struct sl_server *server, uint32_t slot)
 {
-	sl_watch_tell(server, owner, slot, SLUICE_WATCH_DELETED);
-	sl_blob_forget(owner, slot);
+	sl_watch_tell(server, slot, SLUICE_WATCH_DELETED);
+	sl_blob_forget(server, slot);
 	server->counts.deletes++;
 	/* Whoever waits until it is back. */
-	sl_get_wake(server, owner, slot);
+	sl_get_wake(server, slot);
 }
 
 struct sweep {
 	struct sl_server *server;
-	struct sl_owner *owner;
 	uint32_t *away; /* slots that nobody holds, of those that were withdrawn */
 	unsigned away_count;
 };
@@ -472,37 +420,28 @@ struct sweep {
 static void left(void *argument, uint32_t slot, enum sl_left what)
 {
 	struct sweep *sweep = argument;
-	struct sl_blob *blob = &sweep->owner->blobs[slot];
+	struct sl_server *server = sweep->server;
+	struct sl_blob *blob = &server->blobs[slot];
 
 	if (what == SL_LEFT_AWAY && sweep->away)
 		sweep->away[sweep->away_count++] = slot;
 	if (what != SL_LEFT_GONE)
 		return;
-	sweep->owner->dying--;
+	server->dying--;
 	if (blob->region) {
 		if (!blob->region->away)
-			sweep->server->blob_bytes -= sl_region_host_bytes(blob->region);
-		sl_range_give(sweep->server, blob->region, blob->range);
+			server->blob_bytes -= sl_region_host_bytes(blob->region);
+		sl_range_give(server, blob->region, blob->range);
 	}
-	sl_owner_remove(sweep->owner, slot);
+	sl_blob_remove(server, slot);
 }
 
-void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner)
+void sl_blob_sweep(struct sl_server *server)
 {
-	struct sweep sweep = {server, owner, NULL, 0};
+	struct sweep sweep = {server, NULL, 0};
 
-	owner->sweep = false;
-	sl_catalogue_sweep(owner->catalogue, left, &sweep);
-}
-
-void sl_blob_sweep_all(struct sl_server *server)
-{
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		if (owner->sweep)
-			sl_blob_sweep(server, owner);
-	}
+	server->sweep = false;
+	sl_catalogue_sweep(server->catalogue, left, &sweep);
 }
 
 /* ------------------------------------------------------------------------------------- evict */
@@ -519,67 +458,53 @@ static int by_idle(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static unsigned find_candidates(struct sl_owner *owner, int32_t device, struct candidate *out)
+static unsigned find_candidates(struct sl_server *server, int32_t device, struct candidate *out)
 {
 	unsigned count = 0;
 
-	sl_list_each (link, &owner->caches) {
+	sl_list_each (link, &server->caches) {
 		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, cache);
-		uint32_t slot = (uint32_t)(blob - owner->blobs);
+		uint32_t slot = (uint32_t)(blob - server->blobs);
 
-		if (blob->lent || blob->region->device != device ||
-		    sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_SEALED ||
-		    sl_catalogue_held(owner->catalogue, slot) != SL_HELD_NOT)
+		if (blob->region->device != device ||
+		    sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED ||
+		    sl_catalogue_held(server->catalogue, slot) != SL_HELD_NOT)
 			continue;
-		out[count++] = (struct candidate){sl_catalogue_idle(owner->catalogue, slot), slot};
+		out[count++] = (struct candidate){sl_catalogue_idle(server->catalogue, slot), slot};
 	}
 	qsort(out, count, sizeof(*out), by_idle);
 	return count;
 }
 
 /* No get succeeds from the withdrawal on, and what the sweep then finds held comes back. */
-static bool evict_of(struct sl_server *server, struct sl_owner *owner, int32_t device,
-                     uint64_t bytes)
+bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
 {
-	unsigned most = owner->cache_count;
+	unsigned most = server->cache_count;
 	struct candidate *candidates = most ? malloc(most * sizeof(*candidates)) : NULL;
 	uint32_t *away = most ? malloc(most * sizeof(*away)) : NULL;
-	struct sweep sweep = {server, owner, away, 0};
+	struct sweep sweep = {server, away, 0};
 	uint64_t asked = 0;
 	unsigned count;
 
 	if (candidates && away) {
 		/* What was used last is known only when somebody has looked. */
-		sl_blob_sweep(server, owner);
-		count = find_candidates(owner, device, candidates);
+		sl_blob_sweep(server);
+		count = find_candidates(server, device, candidates);
 		for (unsigned i = 0; i < count && asked < bytes; i++) {
-			struct sl_blob *blob = &owner->blobs[candidates[i].slot];
+			struct sl_blob *blob = &server->blobs[candidates[i].slot];
 
 			asked += sl_region_range_bytes(blob->region);
-			sl_catalogue_withdraw(owner->catalogue, candidates[i].slot);
+			sl_catalogue_withdraw(server->catalogue, candidates[i].slot);
 		}
-		sl_catalogue_sweep(owner->catalogue, left, &sweep);
+		sl_catalogue_sweep(server->catalogue, left, &sweep);
 		for (unsigned i = 0; i < sweep.away_count; i++) {
 			server->counts.dropped++;
-			sl_watch_tell(server, owner, away[i], SLUICE_WATCH_DELETED);
-			sl_blob_forget(owner, away[i]);
+			sl_watch_tell(server, away[i], SLUICE_WATCH_DELETED);
+			sl_blob_forget(server, away[i]);
 		}
-		sl_blob_sweep(server, owner);
+		sl_blob_sweep(server);
 	}
 	free(candidates);
 	free(away);
 	return sweep.away_count > 0;
-}
-
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes,
-                   bool own)
-{
-	bool any = evict_of(server, owner, device, bytes);
-
-	if (own)
-		return any;
-	sl_list_each (link, &server->owners)
-		any = any ||
-		      evict_of(server, SL_CONTAINER(link, struct sl_owner, link), device, bytes);
-	return any;
 }

@@ -11,8 +11,6 @@
 
 #include "sluiced/server.h"
 
-#define NOBODY UINT32_MAX
-
 /* -------------------------------------------------------------------------------------- places */
 
 static int32_t device_count(const struct sl_server *server)
@@ -41,24 +39,21 @@ static void set_limit(struct sl_server *server, int32_t number)
 			server->device_limits[number] = settings->budgets[i].bytes;
 }
 
-int sl_device_number(struct sl_server *server, const char *place, uid_t user, int32_t *out)
+int sl_device_number(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->vault->ledger;
 	int32_t count = device_count(server);
-	unsigned own = 0;
 
 	for (int32_t i = 0; i < count; i++) {
-		own += ledger->devices[i].uid == user;
 		if (strcmp(ledger->devices[i].place, place) != 0)
 			continue;
 		*out = i;
 		return 0;
 	}
-	if (count == SL_PLACES_MOST || (user != NOBODY && own >= SL_PLACES_OF_USER))
-		return sl_fail(-EDQUOT, "no more devices can be made known than %d, %d by one user",
-		               SL_PLACES_MOST, SL_PLACES_OF_USER);
+	if (count == SL_PLACES_MOST)
+		return sl_fail(-EDQUOT, "no more devices can be made known than %d",
+		               SL_PLACES_MOST);
 	snprintf(ledger->devices[count].place, sizeof(ledger->devices[count].place), "%s", place);
-	ledger->devices[count].uid = user;
 	sl_store_step("server: place of a device");
 	atomic_store(&ledger->device_count, (uint32_t)count + 1);
 	set_limit(server, count);
@@ -74,7 +69,7 @@ void sl_devices_begin(struct sl_server *server)
 	for (int32_t i = 0; i < device_count(server); i++)
 		set_limit(server, i);
 	for (unsigned i = 0; i < settings->budget_count; i++)
-		sl_device_number(server, settings->budgets[i].place, NOBODY, &number);
+		sl_device_number(server, settings->budgets[i].place, &number);
 }
 
 void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
@@ -86,7 +81,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	if (number < 0)
-		rc = sl_device_number(server, request->place, peer->uid, &number);
+		rc = sl_device_number(server, request->place, &number);
 	else if (!sl_device_known(server, number))
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc) {
@@ -116,12 +111,9 @@ static uint64_t counted(const struct sl_region *region)
 void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there)
 {
 	uint64_t bytes = counted(region);
-	struct sl_owner *owner = region->owner;
 
 	server->devices[region->device].bytes += there ? bytes : -bytes;
 	server->device_waits.look = server->device_waits.look || !there;
-	owner->devices[region->device].bytes += there ? bytes : -bytes;
-	owner->device_regions += there ? 1U : -1U;
 }
 
 void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is)
@@ -129,12 +121,10 @@ void sl_device_count_leaving(struct sl_server *server, const struct sl_region *r
 	uint64_t bytes = counted(region);
 
 	server->devices[region->device].leaving += is ? bytes : -bytes;
-	region->owner->devices[region->device].leaving += is ? bytes : -bytes;
 }
 
 /* One of those who still have mapped what is leaving, and how much that is. */
-static const struct sl_peer *find_late(struct sl_server *server, const struct sl_owner *owner,
-                                       int32_t device)
+static const struct sl_peer *find_late(struct sl_server *server, int32_t device)
 {
 	const struct sl_peer *late = NULL;
 	uint64_t most = 0;
@@ -142,7 +132,7 @@ static const struct sl_peer *find_late(struct sl_server *server, const struct sl
 	sl_list_each (link, &server->leaving) {
 		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-		if (region->owner != owner || region->device != device || counted(region) <= most)
+		if (region->device != device || counted(region) <= most)
 			continue;
 		if (!region->writer && sl_list_empty(&region->imports))
 			continue;
@@ -175,15 +165,14 @@ static uint64_t mapped_by(const struct sl_peer *peer, int32_t device)
 }
 
 /* The client that has most of the memory mapped; NULL: nobody has any. */
-static const struct sl_peer *find_largest(struct sl_server *server, const struct sl_owner *owner,
-                                          int32_t device, uint64_t *bytes)
+static const struct sl_peer *find_largest(struct sl_server *server, int32_t device, uint64_t *bytes)
 {
 	const struct sl_peer *largest = NULL;
 
 	*bytes = 0;
 	sl_list_each (link, &server->peers) {
 		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-		uint64_t mapped = peer->owner == owner ? mapped_by(peer, device) : 0;
+		uint64_t mapped = mapped_by(peer, device);
 
 		if (mapped <= *bytes)
 			continue;
@@ -194,17 +183,15 @@ static const struct sl_peer *find_largest(struct sl_server *server, const struct
 }
 
 /* One of those who have not unmapped yet what they are to; else the one who has most. */
-static const struct sl_told *find_holder(struct sl_server *server, struct sl_owner *owner,
-                                         int32_t device)
+static const struct sl_told *find_holder(struct sl_server *server, int32_t device)
 {
-	bool late = owner->devices[device].leaving > 0;
+	bool late = server->devices[device].leaving > 0;
 	const struct sl_peer *peer;
 	struct sl_told *told;
 
-	if (sl_told_still(server, owner, device, late, &told))
+	if (sl_told_still(server, device, late, &told))
 		return told;
-	peer = late ? find_late(server, owner, device)
-	            : find_largest(server, owner, device, &told->bytes);
+	peer = late ? find_late(server, device) : find_largest(server, device, &told->bytes);
 	told->pid = peer ? peer->pid : 0;
 	return told;
 }
@@ -212,31 +199,19 @@ static const struct sl_told *find_holder(struct sl_server *server, struct sl_own
 /* Who has the memory of a device, for a sentence. */
 static void tell_holders(struct sl_server *server, int32_t device, char *text, size_t size)
 {
-	size_t used = 0;
+	const struct sl_device_use *use = &server->devices[device];
+	const struct sl_told *holder = find_holder(server, device);
+	int used = snprintf(text, size, "%" PRIu64 " are in use", use->bytes);
 
-	text[0] = '\0';
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		const struct sl_device_use *use = &owner->devices[device];
-		const struct sl_told *holder;
-
-		if (!use->bytes || used >= size)
-			continue;
-		used += (size_t)snprintf(text + used, size - used, "%suser %u has %" PRIu64,
-		                         used ? "; " : "", (unsigned)owner->uid, use->bytes);
-		if (use->leaving && used < size)
-			used += (size_t)snprintf(text + used, size - used,
-			                         ", %" PRIu64 " of it deleted and still mapped",
-			                         use->leaving);
-		holder = find_holder(server, owner, device);
-		if (holder->pid && holder->late && used < size)
-			used += (size_t)snprintf(text + used, size - used, ", by process %d",
-			                         (int)holder->pid);
-		else if (holder->pid && used < size)
-			used += (size_t)snprintf(text + used, size - used,
-			                         ", %" PRIu64 " of it mapped by process %d",
-			                         holder->bytes, (int)holder->pid);
-	}
+	if (use->leaving)
+		used += snprintf(text + used, size - (size_t)used,
+		                 ", %" PRIu64 " of them deleted and still mapped", use->leaving);
+	if (holder->pid && holder->late)
+		snprintf(text + used, size - (size_t)used, ", by process %d", (int)holder->pid);
+	else if (holder->pid)
+		snprintf(text + used, size - (size_t)used,
+		         ", %" PRIu64 " of them mapped by process %d", holder->bytes,
+		         (int)holder->pid);
 }
 
 /* By how much that is too much. */
@@ -255,72 +230,52 @@ static bool is_coming(const struct sl_region *region)
 	return coming;
 }
 
-struct coming {
-	uint64_t all, own;
-};
-
-/* Of what is leaving a device, what need not wait for the end of a process: of all, and of one user. */
-static struct coming find_coming(const struct sl_server *server, const struct sl_owner *owner,
-                                 int32_t device)
+/* Of what is leaving a device, what need not wait for the end of a process. */
+static uint64_t find_coming(const struct sl_server *server, int32_t device)
 {
-	struct coming coming = {0, 0};
+	uint64_t coming = 0;
 
 	sl_list_each (link, &server->leaving) {
 		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-		if (region->device != device || !is_coming(region))
-			continue;
-		coming.all += counted(region);
-		coming.own += region->owner == owner ? counted(region) : 0;
+		if (region->device == device && is_coming(region))
+			coming += counted(region);
 	}
 	return coming;
 }
 
 /* What is leaving already is on its way: nothing else has to go for it. */
-static void evict_enough(struct sl_server *server, struct sl_owner *owner, int32_t device,
-                         uint64_t bytes)
+static void evict_enough(struct sl_server *server, int32_t device, uint64_t bytes)
 {
-	const struct sl_device_use *all = &server->devices[device], *own = &owner->devices[device];
-	uint64_t limit = server->device_limits[device], quota = server->settings->user_device_bytes;
-	uint64_t of_all, of_own;
+	const struct sl_device_use *use = &server->devices[device];
+	uint64_t limit = server->device_limits[device], over;
 
-	if (bytes > limit || bytes > quota)
+	if (bytes > limit)
 		return;
-	do {
-		of_all = beyond(all->bytes - all->leaving, bytes, limit);
-		of_own = beyond(own->bytes - own->leaving, bytes, quota);
-	} while ((of_all || of_own) &&
-	         sl_blob_evict(server, owner, device, SL_MAX(of_all, of_own), of_own > 0));
+	do
+		over = beyond(use->bytes - use->leaving, bytes, limit);
+	while (over && sl_blob_evict(server, device, over));
 }
 
-int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
-                        uint64_t bytes)
+int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes)
 {
-	const struct sl_device_use *all = &server->devices[device], *own = &owner->devices[device];
-	uint64_t limit = server->device_limits[device], quota = server->settings->user_device_bytes;
+	const struct sl_device_use *use = &server->devices[device];
+	uint64_t limit = server->device_limits[device];
 	char holders[SL_TEXT_BYTES / 2];
-	struct coming coming;
 	int rc;
 
-	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
+	if (!beyond(use->bytes, bytes, limit))
 		return 0;
-	sl_blob_sweep_all(server);
-	evict_enough(server, owner, device, bytes);
-	if (!beyond(all->bytes, bytes, limit) && !beyond(own->bytes, bytes, quota))
+	if (server->sweep)
+		sl_blob_sweep(server);
+	evict_enough(server, device, bytes);
+	if (!beyond(use->bytes, bytes, limit))
 		return 0;
 	tell_holders(server, device, holders, sizeof(holders));
-	if (beyond(own->bytes, bytes, quota) && quota < limit)
-		rc = sl_fail(-EDQUOT,
-		             "%" PRIu64 " bytes of %s are needed, of %" PRIu64
-		             " that a user may have: %s",
-		             bytes, sl_server_place(server, device), quota, holders);
-	else
-		rc = sl_fail(-ENOSPC, "%" PRIu64 " bytes of %s are needed, of %" PRIu64 ": %s",
-		             bytes, sl_server_place(server, device), limit,
-		             holders[0] ? holders : "nobody has any");
-	coming = find_coming(server, owner, device);
-	if (beyond(all->bytes - coming.all, bytes, limit) ||
-	    beyond(own->bytes - coming.own, bytes, quota))
+	rc = sl_fail(-ENOSPC,
+	             "%" PRIu64 " bytes of %s are needed, of %" PRIu64 " (--device-memory) %s",
+	             bytes, sl_server_place(server, device), limit, holders);
+	if (beyond(use->bytes - find_coming(server, device), bytes, limit))
 		return rc;
 	server->device_waits.error = rc;
 	return -EINPROGRESS;

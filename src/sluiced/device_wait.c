@@ -2,7 +2,7 @@
 /*
  * Who waits for memory of a device: there will be room, because what was deleted, or made way, is being unmapped by those
  * who have it. Ended by the last of these who says so, or is dead; by the deadline; and by the end of the connection.
- * Those of a user are tried in the order in which they came; users do not wait for each other.
+ * They are tried in the order in which they came, and the first one that has to go on waiting holds up the others.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -84,20 +84,18 @@ static bool try_one(struct sl_server *server, const struct sl_device_wait *wait,
 void sl_device_waits_run(struct sl_server *server, int64_t now)
 {
 	struct sl_list *list = &server->device_waits.list;
-	bool look = server->device_waits.look;
+	bool behind = !server->device_waits.look;
 
-	sl_list_each (link, &server->owners)
-		SL_CONTAINER(link, struct sl_owner, link)->behind = !look;
 	for (struct sl_list *link = list->next, *next; link != list; link = next) {
 		struct sl_device_wait *wait = SL_CONTAINER(link, struct sl_device_wait, link);
 
 		next = link->next;
-		if (now < wait->deadline && wait->peer->owner->behind) {
+		if (now < wait->deadline && behind) {
 			sl_server_at(server, wait->deadline);
 		} else if (try_one(server, wait, now)) {
 			wait_free(server, wait);
 		} else {
-			wait->peer->owner->behind = true;
+			behind = true;
 			sl_server_at(server, wait->deadline);
 		}
 	}

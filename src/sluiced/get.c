@@ -11,48 +11,21 @@
 
 /* ---------------------------------------------------------------------------------------- find */
 
-static int find_in(const struct sl_owner *owner, const struct sl_key *key, bool sealed,
-                   uint32_t *out)
+int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *out)
 {
 	struct sl_blob_key wanted = {.name = key->name, .length = strlen(key->name)};
-	enum sl_entry_state state;
 	uint32_t slot;
 	int rc = 0;
 
 	if (key->id)
-		slot = sl_owner_by_id(owner, key->id);
+		slot = sl_blob_by_id(server, key->id);
 	else
-		rc = sl_catalogue_find(owner->catalogue, &wanted, &slot);
-	if (rc || slot == SL_NO_SLOT)
-		return -ENOENT;
-	state = sl_catalogue_state(owner->catalogue, slot);
-	if (state == SL_ENTRY_DYING || (sealed && state != SL_ENTRY_SEALED))
+		rc = sl_catalogue_find(server->catalogue, &wanted, &slot);
+	if (rc || slot == SL_NO_SLOT ||
+	    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING)
 		return -ENOENT;
 	*out = slot;
 	return 0;
-}
-
-int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
-                bool sealed, struct sl_owner **out, uint32_t *slot)
-{
-	if (!find_in(peer->owner, key, sealed, slot)) {
-		*out = peer->owner;
-		return 0;
-	}
-	/* Ids are each user's own. */
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		struct sl_blob_record record;
-
-		if (key->id || owner == peer->owner || find_in(owner, key, sealed, slot))
-			continue;
-		sl_catalogue_record(owner->catalogue, *slot, &record);
-		if (!(record.flags & SLUICE_BLOB_PUBLIC))
-			continue;
-		*out = owner;
-		return 0;
-	}
-	return -ENOENT;
 }
 
 /* ----------------------------------------------------------------------------------------- get */
@@ -60,18 +33,16 @@ int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const stru
 enum outcome { ALL_THERE, NOT_THERE, ON_DISK, REFUSED };
 
 /* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
-static int want_all(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *keys,
-                    unsigned count)
+static int want_all(struct sl_server *server, const struct sl_key *keys, unsigned count)
 {
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
-		struct sl_owner *owner;
 		uint32_t slot;
 
-		if (!sl_key_find(server, peer, &keys[i], false, &owner, &slot) &&
-		    sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY)
-			rc = sl_spill_want(server, owner->blobs[slot].region);
+		if (!sl_key_find(server, &keys[i], &slot) &&
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
+			rc = sl_spill_want(server, server->blobs[slot].region);
 	}
 	return rc;
 }
@@ -81,33 +52,30 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
                             const struct sl_key *keys, unsigned count, unsigned *missing)
 {
 	struct sl_found_item items[SL_ITEMS_MOST];
-	struct sl_owner *owners[SL_ITEMS_MOST];
 	enum outcome outcome = ALL_THERE;
 
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_blob_record record;
 		uint32_t slot;
 
-		if (sl_key_find(server, peer, &keys[i], true, &owners[i], &slot) &&
-		    (sl_key_find(server, peer, &keys[i], false, &owners[i], &slot) ||
-		     sl_catalogue_state(owners[i]->catalogue, slot) == SL_ENTRY_OPEN)) {
+		if (sl_key_find(server, &keys[i], &slot) ||
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN) {
 			*missing = i;
 			return NOT_THERE;
 		}
-		if (sl_catalogue_state(owners[i]->catalogue, slot) != SL_ENTRY_SEALED) {
+		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED) {
 			*missing = i;
 			outcome = ON_DISK;
 			continue;
 		}
-		sl_catalogue_record(owners[i]->catalogue, slot, &record);
+		sl_catalogue_record(server->catalogue, slot, &record);
 		items[i] = (struct sl_found_item){
 			.id = record.key.id,
-			.generation = sl_catalogue_generation(owners[i]->catalogue, slot),
-			.slot = slot,
-			.user = owners[i]->uid};
+			.generation = sl_catalogue_generation(server->catalogue, slot),
+			.slot = slot};
 	}
 	if (outcome == ON_DISK) {
-		int rc = want_all(server, peer, keys, count);
+		int rc = want_all(server, keys, count);
 
 		if (!rc)
 			return ON_DISK;
@@ -119,7 +87,7 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 	memcpy(server->out.found.items, items, count * sizeof(items[0]));
 	/* It is not to leave before the client has taken it. */
 	for (unsigned i = 0; server->spill && i < count; i++)
-		sl_peer_pin(server, peer, serial, owners[i], items[i].slot);
+		sl_peer_pin(server, peer, serial, items[i].slot);
 	sl_peer_send(server, peer, &server->out, -1);
 	return ALL_THERE;
 }
@@ -190,7 +158,7 @@ void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 	struct sl_wait how = {.deadline = sl_now(), .disk = true, .pin = pin};
 	int rc;
 
-	rc = want_all(server, peer, key, 1);
+	rc = want_all(server, key, 1);
 	if (!rc)
 		rc = wait_for(server, peer, serial, key, 1, &how);
 	if (rc)
@@ -208,20 +176,19 @@ static bool is_key(const struct sl_key *key, const struct sl_blob_record *record
 /* Once more; true: it was answered. */
 static bool try_again(struct sl_server *server, struct sl_wait *wait)
 {
-	struct sl_owner *owner;
 	enum outcome outcome;
 	uint32_t slot;
 
 	if (wait->pin) {
-		if (sl_key_find(server, wait->peer, &wait->keys[0], false, &owner, &slot)) {
+		if (sl_key_find(server, &wait->keys[0], &slot)) {
 			outcome = NOT_THERE;
-		} else if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED) {
+		} else if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED) {
 			struct sl_blob_record record;
 
-			sl_catalogue_record(owner->catalogue, slot, &record);
-			sl_catalogue_set_flags(owner->catalogue, slot,
+			sl_catalogue_record(server->catalogue, slot, &record);
+			sl_catalogue_set_flags(server->catalogue, slot,
 			                       record.flags | SLUICE_BLOB_PIN);
-			sl_owner_mark(owner, slot);
+			sl_blob_mark(server, slot);
 			sl_peer_done(server, wait->peer, wait->serial);
 			return true;
 		} else {
@@ -238,13 +205,13 @@ static bool try_again(struct sl_server *server, struct sl_wait *wait)
 	return outcome == ALL_THERE || outcome == REFUSED;
 }
 
-void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+void sl_get_wake(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob_record record;
 
 	if (sl_list_empty(&server->waits))
 		return;
-	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_catalogue_record(server->catalogue, slot, &record);
 	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
 	     link = next) {
 		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
@@ -255,20 +222,10 @@ void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 	}
 }
 
-/* Not one of the same name, or id, that is another user's. */
-static bool means(struct sl_server *server, const struct sl_wait *wait,
-                  const struct sl_owner *owner, uint32_t slot)
-{
-	struct sl_owner *found;
-	uint32_t at;
-
-	return !sl_key_find(server, wait->peer, &wait->keys[wait->missing], false, &found, &at) &&
-	       found == owner && at == slot;
-}
-
-void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error)
+void sl_get_fail(struct sl_server *server, uint32_t slot, int error)
 {
 	char text[SL_TEXT_BYTES];
+	uint32_t found;
 
 	snprintf(text, sizeof(text), "%s", sluice_last_message());
 	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
@@ -277,7 +234,7 @@ void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot
 		const struct sl_key *key = &wait->keys[wait->missing];
 
 		next = link->next;
-		if (!wait->disk || !means(server, wait, owner, slot))
+		if (!wait->disk || sl_key_find(server, key, &found) || found != slot)
 			continue;
 		if (key->id)
 			sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
@@ -293,13 +250,12 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 {
 	sl_list_each (link, &server->waits) {
 		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-		struct sl_owner *owner;
 		uint32_t slot;
 
 		for (unsigned i = 0; wait->disk && i < wait->count; i++)
-			if (!sl_key_find(server, wait->peer, &wait->keys[i], true, &owner, &slot) &&
-			    owner->blobs[slot].region)
-				owner->blobs[slot].region->wanted = number;
+			if (!sl_key_find(server, &wait->keys[i], &slot) &&
+			    server->blobs[slot].region)
+				server->blobs[slot].region->wanted = number;
 	}
 }
 
@@ -326,22 +282,6 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 
 /* -------------------------------------------------------------------------------------- memory */
 
-/* For writing only who makes blobs in it; for reading its user, and whom a blob in it was lent. */
-static bool may_map(const struct sl_peer *peer, const struct sl_region *region, bool writable)
-{
-	if (writable)
-		return region->writer == peer;
-	if (region->owner == peer->owner)
-		return true;
-	sl_list_each (link, &peer->loans) {
-		const struct sl_loan *loan = SL_CONTAINER(link, struct sl_loan, link);
-
-		if (loan->owner->blobs[loan->slot].region == region)
-			return true;
-	}
-	return false;
-}
-
 void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_region_request *request = &server->in.region;
@@ -349,7 +289,7 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	uint32_t serial = request->head.serial;
 	int fd, own, rc;
 
-	if (!region || region->away || !may_map(peer, region, request->writable)) {
+	if (!region || region->away || (request->writable && region->writer != peer)) {
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
 		return;
 	}
@@ -383,26 +323,25 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 }
 
 /*
- * The sealed blob of this user that was made there. Asked after a server has died, so it may take its time; the blob
+ * The sealed blob that was made there. Asked after a server has died, so it may take its time; the blob
  * may have been away meanwhile, and be in other memory by now.
  */
 void sl_locate(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_locate *request = &server->in.locate;
-	struct sl_owner *owner = peer->owner;
 	uint32_t serial = request->head.serial;
 
-	for (uint32_t slot = 0; slot < owner->top; slot++) {
-		const struct sl_region *region = owner->blobs[slot].region;
+	for (uint32_t slot = 0; slot < server->top; slot++) {
+		const struct sl_region *region = server->blobs[slot].region;
 		enum sl_entry_state state;
 		struct sl_blob_record record;
 
 		if (!region || region->origin != request->region)
 			continue;
-		state = sl_catalogue_state(owner->catalogue, slot);
+		state = sl_catalogue_state(server->catalogue, slot);
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
-		sl_catalogue_record(owner->catalogue, slot, &record);
+		sl_catalogue_record(server->catalogue, slot, &record);
 		if (record.place.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_AWAY) {
@@ -413,10 +352,9 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		sl_message_begin(&server->out, SL_FOUND, serial, 1);
 		server->out.found.items[0] = (struct sl_found_item){
 			.id = record.key.id,
-			.generation = sl_catalogue_generation(owner->catalogue, slot),
-			.slot = slot,
-			.user = owner->uid};
-		sl_peer_pin(server, peer, serial, owner, slot);
+			.generation = sl_catalogue_generation(server->catalogue, slot),
+			.slot = slot};
+		sl_peer_pin(server, peer, serial, slot);
 		sl_peer_send(server, peer, &server->out, -1);
 		return;
 	}

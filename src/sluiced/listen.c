@@ -60,7 +60,7 @@ static int take_lock(const char *path, int *out)
 	return 0;
 }
 
-static int bind_to(const char *path, bool for_all, int *out)
+static int bind_to(const char *path, gid_t group, int *out)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -71,10 +71,12 @@ static int bind_to(const char *path, bool for_all, int *out)
 		return -errno;
 	strcpy(address.sun_path, path);
 	unlink(path);
-	/* Nobody else gets in between. */
-	before = umask(for_all ? 0111 : 0177);
+	/* Nobody else gets in between; and before it listens nobody gets in at all. */
+	before = umask(0177);
 	error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
 	umask(before);
+	if (!error && group != (gid_t)-1 && (lchown(path, (uid_t)-1, group) || chmod(path, 0660)))
+		error = errno;
 	if (!error && listen(fd, BACKLOG))
 		error = errno;
 	if (error) {
@@ -85,7 +87,7 @@ static int bind_to(const char *path, bool for_all, int *out)
 	return 0;
 }
 
-int sl_listen_at(const char *path, bool for_all, int *out, int *lock)
+int sl_listen_at(const char *path, gid_t group, int *out, int *lock)
 {
 	struct sockaddr_un address;
 	int rc;
@@ -97,7 +99,7 @@ int sl_listen_at(const char *path, bool for_all, int *out, int *lock)
 		rc = take_lock(path, lock);
 	if (rc)
 		return rc;
-	rc = bind_to(path, for_all, out);
+	rc = bind_to(path, group, out);
 	if (rc) {
 		close(*lock);
 		return sl_fail(rc, "cannot listen at '%s': %s", path, sl_error_text(rc));

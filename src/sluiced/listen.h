@@ -4,16 +4,16 @@
 #ifndef SL_SLUICED_LISTEN_H
 #define SL_SLUICED_LISTEN_H
 
-#include <stdbool.h>
+#include <sys/types.h>
 
 /* The socket that systemd has made; -1: it has made none. */
 int sl_listen_inherited(void);
 /*
- * A listening socket at path, for our user alone, or for all: then who is admitted is decided by his uid. A
+ * A listening socket at path, for our user and root alone, or for the members of a group too; (gid_t)-1: none. A
  * socket that a dead daemon has left is replaced; lock is a descriptor that is to stay open as long as this one
  * may be in use. -EADDRINUSE with a sentence: a daemon is there.
  */
-int sl_listen_at(const char *path, bool for_all, int *out, int *lock);
+int sl_listen_at(const char *path, gid_t group, int *out, int *lock);
 /* Says "READY=1" or another state to systemd, if it is there. */
 void sl_listen_notify(const char *state);
 

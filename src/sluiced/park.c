@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Who waits for room: each user's in the order in which they came. The first of a user takes what is there, and
- * nobody of that user takes new memory before it; no user waits for another one's. Ended by the spiller, which
+ * Who waits for room, in the order in which they came. The first one takes what is there, and nobody takes new
+ * memory before it. Ended by the spiller, which
  * makes room or cannot, by whoever lets go of memory, by the deadline, and by the end of the connection, or of the
  * region.
  */
@@ -24,7 +24,6 @@ struct sl_park {
 	struct sl_list link;      /* spill->parks */
 	struct sl_list peer_link; /* peer->parks, of a request */
 	struct sl_peer *peer;     /* NULL: it is the return of a region */
-	struct sl_owner *owner;
 	int64_t since;
 	struct sl_region *region;
 	int64_t deadline;
@@ -32,7 +31,7 @@ struct sl_park {
 	unsigned char request[];
 };
 
-static struct sl_park *park_new(struct sl_server *server, struct sl_owner *owner, size_t bytes)
+static struct sl_park *park_new(struct sl_server *server, size_t bytes)
 {
 	struct sl_park *park = malloc(sizeof(*park) + bytes);
 
@@ -40,8 +39,7 @@ static struct sl_park *park_new(struct sl_server *server, struct sl_owner *owner
 		sl_fail(-ENOMEM, "no memory");
 		return NULL;
 	}
-	*park = (struct sl_park){
-		.owner = owner, .since = sl_now(), .deadline = SL_FOREVER, .bytes = bytes};
+	*park = (struct sl_park){.since = sl_now(), .deadline = SL_FOREVER, .bytes = bytes};
 	sl_list_append(&server->spill->parks, &park->link);
 	server->spill->look = true;
 	return park;
@@ -64,23 +62,10 @@ static void park_free(struct sl_park *park)
 	free(park);
 }
 
-static struct sl_park *first_of(const struct sl_spill *spill, const struct sl_owner *owner)
-{
-	sl_list_each (link, &spill->parks) {
-		struct sl_park *park = SL_CONTAINER(link, struct sl_park, link);
-
-		if (park->owner == owner)
-			return park;
-	}
-	return NULL;
-}
-
-/* It was the first one of its user, and is again. */
+/* It was the first one, and is again. */
 static void put_back(struct sl_server *server, struct sl_park *park)
 {
-	struct sl_park *first = first_of(server->spill, park->owner);
-
-	sl_list_append(first ? &first->link : &server->spill->parks, &park->link);
+	sl_list_append(server->spill->parks.next, &park->link);
 	if (park->peer) {
 		sl_list_append(&park->peer->parks, &park->peer_link);
 		park->peer->park_count++;
@@ -95,7 +80,7 @@ int sl_park_request(struct sl_server *server, struct sl_peer *peer)
 
 	if (peer->park_count >= SL_PARKS_MOST)
 		return sl_fail(-EAGAIN, "a client may wait for memory %d times", SL_PARKS_MOST);
-	park = park_new(server, peer->owner, server->in.head.bytes);
+	park = park_new(server, server->in.head.bytes);
 	if (!park)
 		return -ENOMEM;
 	park->peer = peer;
@@ -108,7 +93,7 @@ int sl_park_request(struct sl_server *server, struct sl_peer *peer)
 
 int sl_park_return(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_park *park = park_new(server, region->owner, 0);
+	struct sl_park *park = park_new(server, 0);
 
 	if (!park)
 		return -ENOMEM;
@@ -140,11 +125,11 @@ void sl_park_end(struct sl_peer *peer)
 		park_free(SL_CONTAINER(peer->parks.next, struct sl_park, peer_link));
 }
 
-bool sl_park_is_before(const struct sl_server *server, const struct sl_owner *owner)
+bool sl_park_is_before(const struct sl_server *server)
 {
 	const struct sl_spill *spill = server->spill;
 
-	return spill && !spill->turn && first_of(spill, owner);
+	return spill && !spill->turn && !sl_list_empty(&spill->parks);
 }
 
 bool sl_park_has_time(const struct sl_server *server)
@@ -178,23 +163,21 @@ static int try_one(struct sl_server *server, struct sl_park *park)
 	return 0;
 }
 
-/* What it is for may go during its turn. */
-static void give_turn(struct sl_server *server, struct sl_park *park)
+/* What it is for may go during its turn. False: it has to go on waiting. */
+static bool give_turn(struct sl_server *server, struct sl_park *park)
 {
 	struct sl_spill *spill = server->spill;
-	struct sl_owner *owner = park->owner;
 	int rc;
 
 	take_out(park);
 	spill->turn = park;
 	rc = try_one(server, park);
 	spill->turn = NULL;
-	if (rc == -EINPROGRESS)
-		owner->waits = spill->run;
 	if (rc == -EINPROGRESS && (park->peer ? park->peer->fd >= 0 : park->region != NULL))
 		put_back(server, park);
 	else
 		free(park);
+	return rc != -EINPROGRESS;
 }
 
 void sl_park_run(struct sl_server *server)
@@ -210,14 +193,9 @@ void sl_park_run(struct sl_server *server)
 	}
 	spill->look = false;
 	spill->look_at = SL_FOREVER;
-	spill->run++;
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		struct sl_park *park;
-
-		while (owner->waits != spill->run && (park = first_of(spill, owner)))
-			give_turn(server, park);
-	}
+	while (!sl_list_empty(&spill->parks) &&
+	       give_turn(server, SL_CONTAINER(spill->parks.next, struct sl_park, link)))
+		;
 	if (sl_list_empty(&spill->parks))
 		return;
 	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;

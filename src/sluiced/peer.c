@@ -88,28 +88,10 @@ static struct sl_peer *peer_new(void)
 	sl_list_init(&peer->published);
 	sl_list_init(&peer->device_waits);
 	sl_list_init(&peer->imports);
-	sl_list_init(&peer->loans);
 	sl_list_init(&peer->waits);
 	sl_list_init(&peer->parks);
 	sl_list_init(&peer->out);
 	return peer;
-}
-
-static bool admitted(const struct sl_server_settings *settings, uid_t uid)
-{
-	bool found = uid == geteuid();
-
-	for (unsigned i = 0; i < settings->user_count; i++)
-		found = found || settings->users[i] == uid;
-	return found;
-}
-
-/* Its last words, if it can hear them. */
-static void turn_away(struct sl_server *server, int fd, int error)
-{
-	sl_message_refuse(&server->out, SL_SERIAL_ANY, error, sluice_last_message());
-	(void)!send(fd, &server->out, server->out.head.bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-	close(fd);
 }
 
 /* The one who has said nothing for the longest time makes room. */
@@ -156,10 +138,10 @@ void sl_peer_accept(struct sl_server *server)
 			make_descriptors(server);
 		return;
 	}
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) ||
-	    !admitted(server->settings, who.uid)) {
-		turn_away(server, fd,
-		          sl_fail(-EACCES, "user %u is not admitted", (unsigned)who.uid));
+	/* Who the kernel lets connect, by the owner, group and mode of the socket, may do everything: one rule in one
+	 * place, which systemd's SocketMode= and user namespaces keep to as well. */
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
+		close(fd);
 		return;
 	}
 	if (server->stranger_count >= SL_STRANGERS)
@@ -207,27 +189,23 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->tickets))
 		sl_blob_undo(server, SL_CONTAINER(peer->tickets.next, struct sl_ticket, link));
-	sl_loans_end(peer);
 	while (!sl_list_empty(&peer->regions))
 		sl_region_part(server, SL_CONTAINER(peer->regions.next, struct sl_region, written));
 	sl_device_part(server, peer);
 	if (peer->pin_count)
 		sl_peer_settle(server, peer, 0, SL_FOREVER);
 	if (peer->references) {
-		sl_catalogue_part(peer->owner->catalogue, peer->references);
+		sl_catalogue_part(server->catalogue, peer->references);
 		sl_references_unmap(peer->references);
 		sl_vault_drop(server->vault, peer->row);
-		peer->owner->sweep = true;
+		server->sweep = true;
 	}
-	if (peer->owner)
-		peer->owner->peers--;
 }
 
 /* Memory of ours that its process may still read or write. */
 static bool has_anything(const struct sl_peer *peer)
 {
-	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->loans) ||
-	       !sl_list_empty(&peer->imports) ||
+	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->imports) ||
 	       (peer->references && sl_references_any(peer->references));
 }
 
@@ -295,13 +273,13 @@ static int watch_death(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-static int join(struct sl_peer *peer, int fd)
+static int join(struct sl_server *server, struct sl_peer *peer, int fd)
 {
 	int rc = sl_references_map(fd, false, &peer->references);
 
 	if (rc)
 		return rc;
-	rc = sl_catalogue_join(peer->owner->catalogue, peer->references);
+	rc = sl_catalogue_join(server->catalogue, peer->references);
 	if (rc) {
 		sl_references_unmap(peer->references);
 		peer->references = NULL;
@@ -327,7 +305,7 @@ static int make_references(struct sl_server *server, struct sl_peer *peer)
 		close(fd);
 		return rc;
 	}
-	rc = join(peer, fd);
+	rc = join(server, peer, fd);
 	if (rc) {
 		sl_vault_drop(server->vault, peer->row);
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
@@ -347,19 +325,17 @@ void sl_peer_expect(struct sl_server *server, uint32_t row)
 	peer->uid = kept->uid;
 	peer->session = kept->session;
 	peer->row = row;
-	peer->owner = sl_owner_find(server, kept->uid);
 	/* Looked at when it is watched already: so it is the one that it was. */
-	if (!peer->owner || watch_death(server, peer) || started(kept->pid) != kept->started ||
-	    join(peer, sl_vault_fd(server->vault, row))) {
+	if (watch_death(server, peer) || started(kept->pid) != kept->started ||
+	    join(server, peer, sl_vault_fd(server->vault, row))) {
 		if (peer->pidfd >= 0)
 			close(peer->pidfd);
 		free(peer);
 		sl_vault_drop(server->vault, row);
 		return;
 	}
-	peer->owner->peers++;
 	peer->awaited = atomic_load(&kept->maps);
-	peer->owner->awaited += peer->awaited;
+	server->awaited += peer->awaited;
 	server->peer_count++;
 	sl_list_append(&server->peers, &peer->link);
 }
@@ -386,16 +362,12 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 
 static int welcome(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
 {
-	int rc = sl_owner_get(server, peer->uid, &peer->owner);
+	int rc;
 
-	if (rc)
-		return rc;
-	if (peer->owner->peers >= server->settings->user_clients) {
-		peer->owner = NULL;
-		return sl_fail(-EAGAIN, "user %u has %u connections, which is all it may have",
-		               (unsigned)peer->uid, server->settings->user_clients);
-	}
-	peer->owner->peers++;
+	if (server->peer_count >= server->settings->clients)
+		return sl_fail(-EAGAIN,
+		               "there are %u connections, which is all there may be (--clients)",
+		               server->peer_count);
 	rc = watch_death(server, peer);
 	if (rc || hello->role == SL_ROLE_WATCH ||
 	    (hello->session && come_back(server, peer, hello->session)))
@@ -406,7 +378,7 @@ static int welcome(struct sl_server *server, struct sl_peer *peer, const struct 
 /* The catalogue to be read, and the references to be written, in one message. */
 static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
-	int fds[2] = {sl_reopen(sl_vault_fd(server->vault, peer->owner->row)),
+	int fds[2] = {sl_reopen(sl_vault_fd(server->vault, server->row)),
 	              sl_vault_fd(server->vault, peer->row)};
 	struct iovec io = {&server->out, server->out.head.bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {0};
@@ -458,7 +430,6 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	answer->store = server->vault->ledger->store;
 	answer->turn = atomic_load(&server->vault->ledger->turns);
 	answer->session = peer->session;
-	answer->user = peer->uid;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_WATCH)
 		sl_peer_send(server, peer, &server->out, -1);
@@ -468,8 +439,7 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 
 /* -------------------------------------------------------------------------------------- pins */
 
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                 struct sl_owner *owner, uint32_t slot)
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
 {
 	unsigned at;
 
@@ -478,9 +448,8 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	at = (peer->pin_first + peer->pin_count++) % SL_PINS_MOST;
 	peer->pins[at].serial = serial;
 	peer->pins[at].slot = slot;
-	peer->pins[at].owner = owner;
 	peer->pins[at].until = server->now + PIN_NS;
-	sl_catalogue_pin(owner->catalogue, slot);
+	sl_catalogue_pin(server->catalogue, slot);
 	sl_server_at(server, peer->pins[at].until);
 }
 
@@ -488,15 +457,14 @@ void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 {
 	while (peer->pin_count) {
 		unsigned at = peer->pin_first;
-		struct sl_owner *owner = peer->pins[at].owner;
 
 		if ((int32_t)(peer->pins[at].serial - serial) > 0 && peer->pins[at].until > now) {
 			sl_server_at(server, peer->pins[at].until);
 			break;
 		}
-		sl_catalogue_unpin(owner->catalogue, peer->pins[at].slot);
-		if (sl_catalogue_state(owner->catalogue, peer->pins[at].slot) == SL_ENTRY_DYING)
-			owner->sweep = true;
+		sl_catalogue_unpin(server->catalogue, peer->pins[at].slot);
+		if (sl_catalogue_state(server->catalogue, peer->pins[at].slot) == SL_ENTRY_DYING)
+			server->sweep = true;
 		peer->pin_first = (at + 1) % SL_PINS_MOST;
 		peer->pin_count--;
 	}

@@ -2,7 +2,7 @@
 /*
  * Memory for blobs. A region that has no blob in it any more is kept, because memory that was touched is an
  * order of magnitude faster than new one. It is used again by the client that has it mapped for writing, or by
- * any other of the user once that one has said that it has unmapped it, or is dead.
+ * any other once that one has said that it has unmapped it, or is dead.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -32,8 +32,7 @@ bool sl_wanted_small(const struct sl_wanted *wanted)
 {
 	if (wanted->device >= 0)
 		return sl_device_small(wanted);
-	return wanted->bytes <= SL_SMALL_BYTES &&
-	       !(wanted->flags & (SLUICE_BLOB_ALONE | SLUICE_BLOB_PUBLIC));
+	return wanted->bytes <= SL_SMALL_BYTES && !(wanted->flags & SLUICE_BLOB_ALONE);
 }
 
 /* What a blob of the host takes. */
@@ -106,28 +105,24 @@ static bool is_divided_well(const struct sl_kept *kept)
 static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
                      struct sl_region **out)
 {
-	struct sl_owner *owner = sl_owner_find(server, kept->uid);
 	unsigned ranges;
 	struct sl_region *region;
 
-	if (!owner || !is_divided_well(kept))
+	if (!is_divided_well(kept))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
 	region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
 	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
-	region->owner = owner;
 	region->id = id;
 	region->origin = kept->origin;
 	region->bytes = kept->bytes;
 	region->range_bytes = kept->range_bytes;
 	region->ranges = ranges;
-	region->is_public = kept->public_range;
 	region->device = -1;
 	region->kind = SLUICE_BLOB_ON_HOST;
 	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
-	owner->regions++;
 	*out = region;
 	return 0;
 }
@@ -167,50 +162,33 @@ void sl_region_written_by(struct sl_region *region, struct sl_peer *peer)
 	sl_list_append(&peer->regions, &region->written);
 }
 
-int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+int sl_room_make(struct sl_server *server, uint64_t bytes)
 {
-	const struct sl_server_settings *settings = server->settings;
+	uint64_t all = server->settings->memory_bytes;
 	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
-	bool own;
-	int rc = 1;
+	int rc = bytes <= all; /* for what can never be nobody's memory has to go */
 
-	if (sl_park_is_before(server, owner))
+	if (sl_park_is_before(server))
 		return -EINPROGRESS;
-	if (server->memory_bytes + bytes > settings->memory_bytes ||
-	    owner->bytes + bytes > settings->user_bytes)
-		sl_blob_sweep_all(server);
-	/* For what can never be nobody's memory has to go. */
-	if (bytes > settings->user_bytes)
-		rc = 0;
-	while (rc > 0 && (server->memory_bytes + bytes > settings->memory_bytes ||
-	                  owner->bytes + bytes > settings->user_bytes)) {
-		uint64_t over =
-			SL_MAX((int64_t)(server->memory_bytes + bytes - settings->memory_bytes),
-		               (int64_t)(owner->bytes + bytes - settings->user_bytes));
+	/* What was deleted or let go shall not cost others their place. */
+	if (server->memory_bytes + bytes > all && server->sweep)
+		sl_blob_sweep(server);
+	while (rc > 0 && server->memory_bytes + bytes > all) {
+		uint64_t over = server->memory_bytes + bytes - all;
 
-		own = owner->bytes + bytes > settings->user_bytes;
-		if (!sl_regions_reclaim(server, own ? owner : NULL, over) &&
-		    !sl_blob_evict(server, owner, -1, over, own))
-			rc = sl_spill_room(server, own ? owner : NULL, over);
+		if (!sl_regions_reclaim(server, over) && !sl_blob_evict(server, -1, over))
+			rc = sl_spill_room(server, over);
 	}
 	if (rc < 0)
 		return rc;
+	if (server->memory_bytes + bytes <= all)
+		return 0;
 	sl_spill_trouble(server, trouble, sizeof(trouble));
-	if (owner->bytes + bytes > settings->user_bytes &&
-	    settings->user_bytes < settings->memory_bytes)
-		return sl_fail(-EDQUOT,
-		               "%" PRIu64 " bytes are needed, user %u has %" PRIu64 " of %" PRIu64
-		               " that a user may have%s",
-		               bytes, (unsigned)owner->uid, owner->bytes, settings->user_bytes,
-		               trouble);
-	if (server->memory_bytes + bytes > settings->memory_bytes) {
-		sl_holders(server, holders, sizeof(holders));
-		return sl_fail(
-			-ENOSPC,
-			"%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64 " are in use: %s%s",
-			bytes, server->memory_bytes, settings->memory_bytes, holders, trouble);
-	}
-	return 0;
+	sl_holders(server, holders, sizeof(holders));
+	return sl_fail(-ENOSPC,
+	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
+	               " (--memory) are in use%s%s",
+	               bytes, server->memory_bytes, all, holders, trouble);
 }
 
 /* Rows that are left for clients, copies, and what comes back. */
@@ -219,27 +197,18 @@ static bool rows_are_short(const struct sl_vault *vault)
 	return vault->most - vault->count <= vault->most / ROWS_LEFT_PART;
 }
 
-int sl_region_admit(struct sl_server *server, struct sl_owner *owner)
+int sl_region_admit(struct sl_server *server)
 {
-	uint32_t most = server->settings->user_regions;
 	uint64_t bytes = 1;
 
 	/* Caches lie in memory with others, perhaps: more of them each time. */
-	while (owner->regions >= most || rows_are_short(server->vault)) {
-		bool own = owner->regions >= most;
-
-		if (!sl_regions_reclaim(server, own ? owner : NULL, 1) &&
-		    !sl_blob_evict(server, owner, -1, bytes, own))
-			break;
+	while (rows_are_short(server->vault) &&
+	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
-	}
-	if (owner->regions >= most)
-		return sl_fail(-EDQUOT,
-		               "user %u has %u pieces of memory of %u that a user may have",
-		               (unsigned)owner->uid, owner->regions, most);
-	if (rows_are_short(server->vault))
-		return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory");
-	return 0;
+	return rows_are_short(server->vault)
+	               ? sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the "
+	                                  "daemon's limit of open files)")
+	               : 0;
 }
 
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
@@ -248,18 +217,16 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	bool small = sl_wanted_small(wanted);
 	uint64_t range = range_bytes_of(wanted), bytes = small ? range * SL_RANGES_MOST : range;
 	struct sl_kept kept = {.kind = SL_KIND_REGION,
-	                       .uid = peer->uid,
 	                       .bytes = bytes,
 	                       .session = peer->session,
 	                       .range_bytes = small ? (uint32_t)range : 0,
-	                       .public_range = (wanted->flags & SLUICE_BLOB_PUBLIC) != 0,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
-	int fd = -1, rc = sl_room_make(server, peer->owner, bytes);
+	int fd = -1, rc = sl_room_make(server, bytes);
 
 	if (!rc)
-		rc = sl_region_admit(server, peer->owner);
+		rc = sl_region_admit(server);
 	if (!rc)
 		rc = sl_region_memory(bytes, &fd);
 	if (rc)
@@ -279,13 +246,13 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	return rc;
 }
 
-static void unlink_free(struct sl_region *region)
+static void unlink_free(struct sl_server *server, struct sl_region *region)
 {
 	if (!sl_list_linked(&region->link))
 		return;
 	sl_list_remove(&region->link);
 	if (!region->range_bytes)
-		region->owner->warm_count--;
+		server->warm_count--;
 }
 
 uint64_t sl_region_used_bytes(const struct sl_region *region)
@@ -295,7 +262,7 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 
 static void give_memory(struct sl_server *server, struct sl_region *region)
 {
-	unlink_free(region);
+	unlink_free(server, region);
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
@@ -310,7 +277,6 @@ void sl_region_free(struct sl_server *server, struct sl_region *region)
 	if (!region->away)
 		give_memory(server, region);
 	sl_list_remove(&region->bucket);
-	region->owner->regions--;
 	free(region);
 }
 
@@ -324,10 +290,8 @@ void sl_region_leave(struct sl_server *server, struct sl_region *region)
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 {
 	struct sl_kept kept = {.kind = SL_KIND_REGION,
-	                       .uid = region->owner->uid,
 	                       .bytes = region->bytes,
 	                       .range_bytes = region->range_bytes,
-	                       .public_range = region->is_public,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST,
 	                       .origin = region->origin};
@@ -351,11 +315,10 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 
 void sl_region_place(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_owner *owner = region->owner;
 	struct sl_peer *writer = region->writer;
 
 	sl_spill_look(server);
-	unlink_free(region);
+	unlink_free(server, region);
 	if (region->device >= 0) {
 		sl_device_region_place(server, region);
 		return;
@@ -363,8 +326,7 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 	if (!region->used && !region->away)
 		sl_spill_forget(server, region);
 	/* A copy would not have what is made in it now. */
-	if (region->frozen || region->is_public || (region->range_bytes && !writer) ||
-	    region->away || region->copy) {
+	if (region->frozen || (region->range_bytes && !writer) || region->away || region->copy) {
 		if (!region->used)
 			sl_region_free(server, region);
 		else
@@ -374,10 +336,10 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
 			               &region->link);
 	} else if (!region->used) {
-		sl_list_append(&owner->warm, &region->link);
-		if (++owner->warm_count > SL_WARM_MOST)
+		sl_list_append(&server->warm, &region->link);
+		if (++server->warm_count > SL_WARM_MOST)
 			sl_region_free(server,
-			               SL_CONTAINER(owner->warm.next, struct sl_region, link));
+			               SL_CONTAINER(server->warm.next, struct sl_region, link));
 	}
 }
 
@@ -407,7 +369,7 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 void sl_region_part(struct sl_server *server, struct sl_region *region)
 {
 	sl_list_remove(&region->written);
-	unlink_free(region);
+	unlink_free(server, region);
 	region->writer = NULL;
 	sl_region_place(server, region);
 }
@@ -429,42 +391,32 @@ static uint64_t reclaim_from(struct sl_server *server, struct sl_list *list, uin
 	return freed;
 }
 
-uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of, uint64_t bytes)
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 {
-	uint64_t freed = 0;
+	uint64_t freed = reclaim_from(server, &server->warm, bytes);
 
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		if (!of || owner == of)
-			freed += reclaim_from(server, &owner->warm,
-			                      bytes > freed ? bytes - freed : 0);
-	}
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-		bool its = peer->owner && (!of || peer->owner == of);
 
-		for (unsigned i = 0; i < SL_CLASSES && its; i++)
-			freed += reclaim_from(server, &peer->slabs[i],
-			                      bytes > freed ? bytes - freed : 0);
+		for (unsigned i = 0; i < SL_CLASSES && freed < bytes; i++)
+			freed += reclaim_from(server, &peer->slabs[i], bytes - freed);
 	}
 	return freed;
 }
 
-struct sl_region *sl_region_find_free(struct sl_peer *peer, const struct sl_wanted *wanted)
+struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
+                                      const struct sl_wanted *wanted)
 {
 	uint64_t bytes = range_bytes_of(wanted);
 	struct sl_list *slabs;
 	struct sl_region *other = NULL;
 
-	if (wanted->flags & SLUICE_BLOB_PUBLIC)
-		return NULL;
 	if (sl_wanted_small(wanted)) {
 		slabs = &peer->slabs[class_of(bytes)];
 		return sl_list_empty(slabs) ? NULL
 		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
 	}
-	sl_list_each (link, &peer->owner->warm) {
+	sl_list_each (link, &server->warm) {
 		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
 
 		if (region->bytes != bytes || (region->writer && region->writer != peer))

@@ -20,9 +20,6 @@
 
 #define SMALLEST UINT64_C(32768)
 
-/* Regions of one user: so that he does not take all of the vault. */
-#define REGIONS_MOST 16384u
-
 static unsigned class_of(uint64_t bytes)
 {
 	unsigned class = 0;
@@ -46,15 +43,14 @@ static void may_map(struct sl_server *server, const struct sl_peer *peer)
 
 /* --------------------------------------------------------------------------------- make, free */
 
-static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint32_t kind,
-                                    uint64_t bytes, uint32_t range_bytes)
+static struct sl_region *region_new(int32_t device, uint32_t kind, uint64_t bytes,
+                                    uint32_t range_bytes)
 {
 	unsigned ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
 	struct sl_region *region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
 
 	if (!region)
 		return NULL;
-	region->owner = owner;
 	region->device = device;
 	region->kind = kind;
 	region->bytes = bytes;
@@ -68,7 +64,6 @@ static struct sl_region *region_new(struct sl_owner *owner, int32_t device, uint
 static void add(struct sl_server *server, struct sl_region *region)
 {
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
-	region->owner->regions++;
 	sl_device_count(server, region, true);
 }
 
@@ -96,22 +91,17 @@ int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
                          const struct sl_wanted *wanted, struct sl_region **out)
 {
 	uint64_t bytes = wanted->bytes;
-	unsigned most = SL_MIN(REGIONS_MOST, server->vault->most / 4);
 	struct sl_region *region;
-	int rc = 0;
+	int rc = sl_region_admit(server);
 
-	if (peer->owner->device_regions >= most)
-		return sl_fail(-EDQUOT, "user %u has %u pieces of memory of devices, all he may",
-		               (unsigned)peer->uid, most);
-	rc = sl_region_admit(server, peer->owner);
 	if (!rc && wanted->kind == SLUICE_BLOB_ON_DEVICE) {
 		bytes = (bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
-		rc = sl_device_make_room(server, peer->owner, wanted->device, bytes);
+		rc = sl_device_make_room(server, wanted->device, bytes);
 	}
 	if (rc)
 		return rc;
 	region = region_new(
-		peer->owner, wanted->device, wanted->kind, bytes,
+		wanted->device, wanted->kind, bytes,
 		sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
@@ -137,15 +127,14 @@ static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
 int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	struct sl_owner *owner = sl_owner_find(server, kept->uid);
 	struct sl_region *region;
 	struct sl_peer *peer;
 
-	if (!owner || !sl_device_known(server, kept->device) || !kept->bytes ||
+	if (!sl_device_known(server, kept->device) || !kept->bytes ||
 	    (kept->range_bytes &&
 	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	region = region_new(owner, kept->device, kept->memory, kept->bytes, kept->range_bytes);
+	region = region_new(kept->device, kept->memory, kept->bytes, kept->range_bytes);
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
 	region->row = row;
@@ -168,7 +157,6 @@ static void region_free(struct sl_server *server, struct sl_region *region)
 	}
 	sl_device_count(server, region, false);
 	sl_list_remove(&region->bucket);
-	region->owner->regions--;
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
 	if (region->writer)
@@ -192,15 +180,15 @@ static void tell_forget(struct sl_server *server, struct sl_peer *peer,
 	sl_peer_send(server, peer, m, -1);
 }
 
-static bool is_mapped(const struct sl_region *region)
+static bool is_mapped(const struct sl_server *server, const struct sl_region *region)
 {
 	return region->writer || !sl_list_empty(&region->imports) ||
-	       (region->before && region->owner->awaited);
+	       (region->before && server->awaited);
 }
 
 static void end_if_left(struct sl_server *server, struct sl_region *region)
 {
-	if (region->leaving && !region->used && !is_mapped(region))
+	if (region->leaving && !region->used && !is_mapped(server, region))
 		region_free(server, region);
 }
 
@@ -235,16 +223,14 @@ void sl_device_region_place(struct sl_server *server, struct sl_region *region)
 /* The process that it belongs to has gone: what is in it cannot be reached. */
 static void vanish(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_owner *owner = region->owner;
-
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
 	begin_leaving(server, region);
 	if (region->slots[0] != SL_NO_SLOT && region->used &&
-	    sl_catalogue_state(owner->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
-		sl_watch_tell(server, owner, region->slots[0], SLUICE_WATCH_DELETED);
-		sl_blob_forget(owner, region->slots[0]);
+	    sl_catalogue_state(server->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
+		sl_watch_tell(server, region->slots[0], SLUICE_WATCH_DELETED);
+		sl_blob_forget(server, region->slots[0]);
 	}
 	end_if_left(server, region);
 }
@@ -291,7 +277,7 @@ int sl_device_check_seal(const struct sl_region *region)
 void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_region *region = sl_region_find(server, server->in.offer.region);
-	struct sl_kept kept = {.kind = SL_KIND_REGION, .uid = peer->uid, .session = peer->session};
+	struct sl_kept kept = {.kind = SL_KIND_REGION, .session = peer->session};
 	int rc;
 
 	if (!region || region->device < 0 || region->writer != peer || region->offered ||
@@ -373,7 +359,7 @@ void sl_device_have(struct sl_server *server, struct sl_peer *peer)
 		uint64_t id = server->in.ids.items[i].id;
 		struct sl_region *region = sl_region_find(server, id);
 
-		if (region && (region->device < 0 || region->owner != peer->owner))
+		if (region && region->device < 0)
 			region = NULL;
 		if (!region || add_import(server, peer, region) || region->leaving)
 			server->out.ids.items[unknown++].id = id;
@@ -408,7 +394,7 @@ void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_re
 }
 
 /* Those that only the server before knew everything of, and that nobody can have mapped any more. */
-static void end_all_left(struct sl_server *server, const struct sl_owner *owner)
+static void end_all_left(struct sl_server *server)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		for (struct sl_list *link = server->regions[i].next, *next;
@@ -416,7 +402,7 @@ static void end_all_left(struct sl_server *server, const struct sl_owner *owner)
 			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
 
 			next = link->next;
-			if (region->owner == owner && region->device >= 0)
+			if (region->device >= 0)
 				end_if_left(server, region);
 		}
 }
@@ -435,6 +421,6 @@ void sl_device_part(struct sl_server *server, struct sl_peer *peer)
 	if (!peer->awaited)
 		return;
 	peer->awaited = false;
-	if (!--peer->owner->awaited)
-		end_all_left(server, peer->owner);
+	if (!--server->awaited)
+		end_all_left(server);
 }

@@ -34,26 +34,17 @@ void sl_server_at(struct sl_server *server, int64_t when)
 static void sweep(struct sl_server *server)
 {
 	int64_t now = server->now;
-	bool wanted = false;
 
-	sl_list_each (link, &server->owners)
-		wanted = wanted || SL_CONTAINER(link, struct sl_owner, link)->sweep;
-	if (!wanted)
+	if (!server->sweep)
 		return;
 	if (now < server->sweep_at) {
 		/* Any request that comes by then does it on its way. */
 		sl_server_at(server, server->sweep_at + SWEEP_LATE_NS);
 		return;
 	}
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		if (!owner->sweep)
-			continue;
-		sl_blob_sweep(server, owner);
-		if (owner->dying)
-			sl_server_at(server, now + LOOK_NS);
-	}
+	sl_blob_sweep(server);
+	if (server->dying)
+		sl_server_at(server, now + LOOK_NS);
 	server->now = sl_now();
 	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
 }
@@ -64,12 +55,8 @@ static void look_again(struct sl_server *server, int64_t now)
 	if (now < server->look_at)
 		return;
 	server->look_at = now + LOOK_NS;
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		sl_catalogue_tick(owner->catalogue);
-		owner->sweep = owner->sweep || owner->dying;
-	}
+	sl_catalogue_tick(server->catalogue);
+	server->sweep = server->sweep || server->dying;
 	if (!sl_list_empty(&server->peers))
 		sl_server_at(server, server->look_at);
 }
@@ -250,7 +237,8 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->keeper.kind = SL_SOURCE_KEEPER;
 	server->signal.kind = SL_SOURCE_SIGNALS;
 	server->alarm.kind = SL_SOURCE_ALARM;
-	sl_list_init(&server->owners);
+	sl_list_init(&server->caches);
+	sl_list_init(&server->warm);
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);

@@ -3,7 +3,6 @@
  * The server of the store: one loop, nothing in it that waits for a client. All that is here belongs to its thread, but
  * where a mutex is named. For its own files.
  *
- *   owner    a user whose clients were here: a catalogue, quotas
  *   peer     a connection; or a client of the server before, who has not come back yet
  *   region   memory behind one descriptor: one range, or up to 64 of one size for small blobs. Of the host it is
  *            made here; of a device by the client who makes blobs in it, and offered
@@ -22,7 +21,6 @@
 #include "protocol/protocol.h"
 #include "sluiced/vault.h"
 
-#define SL_USERS_MOST   16
 #define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
 #define SL_PAGE_BYTES   4096
@@ -30,7 +28,7 @@
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   64   /* of a peer */
 #define SL_PINS_MOST    256  /* of a peer */
-#define SL_WARM_MOST    256  /* regions of an owner that are kept for the next blobs */
+#define SL_WARM_MOST    256  /* regions that are kept for the next blobs */
 #define SL_STRANGERS    64   /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
@@ -41,6 +39,7 @@
 #define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
 #define SL_IMPORTS_MOST   4096              /* of a peer */
 #define SL_BUDGETS_MOST   16
+#define SL_NO_GROUP       ((gid_t)-1)
 #define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
 
 /* What the memory of a device is limited to. */
@@ -52,13 +51,9 @@ struct sl_budget {
 struct sl_server_settings {
 	char path[108]; /* of the socket */
 	uint64_t memory_bytes;
-	uint64_t user_bytes;        /* of one user; at most memory_bytes */
-	uint32_t user_blobs;        /* a power of two */
-	uint32_t user_clients;      /* connections */
-	uint32_t user_regions;      /* pieces of memory, each of which takes a row of the vault */
-	uid_t users[SL_USERS_MOST]; /* besides our own */
-	unsigned user_count;
-	uint64_t user_device_bytes; /* of one user, of each device; SL_NO_LIMIT */
+	uint32_t blobs;   /* a power of two */
+	uint32_t clients; /* connections */
+	gid_t group;      /* whose members may connect, too; SL_NO_GROUP */
 	struct sl_budget budgets[SL_BUDGETS_MOST];
 	unsigned budget_count;
 	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
@@ -70,7 +65,7 @@ struct sl_device_use {
 	uint64_t bytes, leaving;
 };
 
-/* Who has most of some memory of a user's, for sentences: as it was at most a tenth of a second ago. */
+/* Who has most of some memory, for sentences: as it was at most a tenth of a second ago. */
 struct sl_told {
 	int64_t until;
 	bool late; /* of what is to be unmapped */
@@ -78,39 +73,12 @@ struct sl_told {
 	uint64_t bytes;
 };
 
-struct sl_owner {
-	struct sl_list link; /* server->owners */
-	uid_t uid;
-	uint32_t row; /* of the vault, of the catalogue */
-	struct sl_segment *segment;
-	struct sl_catalogue *catalogue;
-	struct sl_blob *blobs; /* by slot */
-	uint32_t
-		*by_id; /* the first blob whose id has that rest, or SL_NO_SLOT; as many as slots */
-	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
-	unsigned warm_count;
-	uint64_t bytes;   /* of its regions */
-	unsigned regions; /* of the host and of devices, in memory or not */
-	unsigned peers;
-	struct sl_list caches; /* blobs that may go when memory is short, held or not */
-	unsigned cache_count;
-	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
-	uint32_t top;                            /* slots from this one on were never used */
-	uint64_t created, sealed, dying;         /* entries */
-	uint64_t waits; /* the last look for room that it goes on waiting after */
-	bool sweep;     /* something was deleted, or let go */
-	struct sl_device_use devices[SL_PLACES_MOST];
-	unsigned device_regions;
-	bool behind;      /* of those who wait for memory of a device the first one has to go on */
-	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
-};
-
 struct sl_region {
 	struct sl_list bucket; /* server->regions, by id */
-	struct sl_list link; /* owner->warm, or writer->slabs of its class, if it has free ranges */
+	struct sl_list
+		link; /* server->warm, or writer->slabs of its class, if it has free ranges */
 	struct sl_list
 		written; /* writer->regions; if it is the writer's own memory, writer->published */
-	struct sl_owner *owner;
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
 	uint64_t id, bytes;
 	uint32_t row;
@@ -119,7 +87,6 @@ struct sl_region {
 	uint64_t used;  /* by range: with a ticket, or a blob */
 	uint64_t there; /* of the host, by range: has memory, which counts */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
-	bool is_public; /* sealed against writing: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
@@ -168,8 +135,7 @@ struct sl_ticket {
 struct sl_blob {
 	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
 	unsigned range;
-	unsigned lent;        /* to how many clients of other users */
-	struct sl_list cache; /* owner->caches */
+	struct sl_list cache; /* server->caches */
 	uint32_t next;        /* of those whose ids have the same rest */
 	uint64_t id;          /* 0: the slot is free */
 };
@@ -195,15 +161,6 @@ struct sl_wait {
 	unsigned missing; /* the key that was not there the last time */
 	unsigned count;
 	struct sl_key keys[];
-};
-
-/* A public blob that a peer of another user has. */
-struct sl_loan {
-	struct sl_list link; /* peer->loans */
-	struct sl_owner *owner;
-	uint32_t slot;
-	uint64_t id;
-	unsigned count;
 };
 
 enum sl_source_kind {
@@ -233,7 +190,6 @@ struct sl_peer {
 	uint32_t role; /* of enum sl_role; 0: it has not said */
 	int64_t hello_by;
 
-	struct sl_owner *owner;
 	uint64_t session;
 	uint32_t row; /* of the vault, of its references */
 	struct sl_references *references;
@@ -248,8 +204,7 @@ struct sl_peer {
 	unsigned device_wait_count;
 	struct sl_list imports;
 	unsigned import_count;
-	bool awaited; /* counted in its owner's */
-	struct sl_list loans;
+	bool awaited; /* counted in server->awaited */
 	struct sl_list waits;
 	unsigned wait_count;
 	struct sl_list parks;
@@ -258,7 +213,6 @@ struct sl_peer {
 	/* Held until the client has taken them: a ring. */
 	struct {
 		uint32_t serial, slot;
-		struct sl_owner *owner;
 		int64_t until;
 	} pins[SL_PINS_MOST];
 	unsigned pin_first, pin_count;
@@ -292,8 +246,23 @@ struct sl_server {
 	int epoll, signals, alarm_fd;
 	bool stopping, keeper_gone;
 	struct sl_source listener, keeper, signal, alarm;
-	struct sl_list owners, peers, strangers, dead, waits;
+	struct sl_list peers, strangers, dead, waits;
 	unsigned stranger_count, peer_count;
+	/* The catalogue, its row of the vault, and what is known of its entries besides. */
+	uint32_t row;
+	struct sl_segment *segment;
+	struct sl_catalogue *catalogue;
+	struct sl_blob *blobs;           /* by slot */
+	uint32_t *by_id;                 /* the first blob whose id has that rest, or SL_NO_SLOT */
+	uint32_t top;                    /* slots from this one on were never used */
+	uint64_t created, sealed, dying; /* entries */
+	bool sweep;                      /* something was deleted, or let go */
+	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
+	unsigned cache_count;
+	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
+	unsigned warm_count;
+	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
+	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
 	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
 	uint64_t last_ticket;
 	unsigned watchers;
@@ -333,22 +302,20 @@ void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
 
-/* ------------------------------------------------------------------------------------- owner */
+/* ----------------------------------------------------------------------------------- entries */
 
-/* The one of this uid; NULL: there is none. */
-struct sl_owner *sl_owner_find(struct sl_server *server, uid_t uid);
-int sl_owner_get(struct sl_server *server, uid_t uid, struct sl_owner **out);
-/* Of a catalogue that is in the vault. */
-int sl_owner_open(struct sl_server *server, uint32_t row, struct sl_owner **out);
-void sl_owner_free(struct sl_owner *owner);
-/* Its blobs by id: the catalogue finds those so that have no name. */
-void sl_owner_add(struct sl_owner *owner, uint32_t slot, uint64_t id);
-void sl_owner_remove(struct sl_owner *owner, uint32_t slot);
-uint32_t sl_owner_by_id(const struct sl_owner *owner, uint64_t id);
+/* The catalogue that is in the vault, in that row; -errno with a sentence. */
+int sl_entries_open(struct sl_server *server, uint32_t row);
+/* An empty one. */
+int sl_entries_new(struct sl_server *server);
+/* Blobs by id: the catalogue finds those so that have no name. */
+void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
+void sl_blob_remove(struct sl_server *server, uint32_t slot);
+uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 /* A blob was sealed, or has other flags: whether it may go when memory is short. */
-void sl_owner_mark(struct sl_owner *owner, uint32_t slot);
+void sl_blob_mark(struct sl_server *server, uint32_t slot);
 /* It is on its way out. */
-void sl_owner_unmark(struct sl_owner *owner, uint32_t slot);
+void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
 
@@ -370,8 +337,7 @@ void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
 void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
 /* The server holds a blob for it until it has settled the serial number. */
-void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                 struct sl_owner *owner, uint32_t slot);
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 /* Strangers who have not said what they are in time; and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
@@ -383,11 +349,12 @@ int sl_reopen(int fd);
 
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
-/* Memory for that, which the peer may write to. -EDQUOT, -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
+/* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
 /* The one with a free range of that size that costs nothing; NULL: there is none. */
-struct sl_region *sl_region_find_free(struct sl_peer *peer, const struct sl_wanted *wanted);
+struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
+                                      const struct sl_wanted *wanted);
 void sl_region_written_by(struct sl_region *region, struct sl_peer *peer);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 /* Of a descriptor that is in the vault. */
@@ -409,21 +376,20 @@ void sl_region_leave(struct sl_server *server, struct sl_region *region);
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
-/* The user may have one more, and there is a row for it: -EDQUOT, -ENFILE with a sentence. Gives up for that what is
- * kept, and caches. */
-int sl_region_admit(struct sl_server *server, struct sl_owner *owner);
+/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
+int sl_region_admit(struct sl_server *server);
 /* What of it counts in memory of the host; it counts from here on, all of it; it is given up, and does not any more. */
 uint64_t sl_region_counted(const struct sl_region *region);
 void sl_region_count(struct sl_server *server, struct sl_region *region);
 void sl_region_give_memory(struct sl_server *server, struct sl_region *region);
 /* Gives up what is free in it if nobody will use that again. */
 void sl_region_trim(struct sl_server *server, struct sl_region *region);
-/* Makes room for so many bytes of a user. -EINPROGRESS: there will be room; -ENOSPC, -EDQUOT with a sentence. */
-int sl_room_make(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
+/* Makes room for so many bytes. -EINPROGRESS: there will be room; -ENOSPC with a sentence. */
+int sl_room_make(struct sl_server *server, uint64_t bytes);
 /* Nobody has it mapped for writing any more. */
 void sl_region_part(struct sl_server *server, struct sl_region *region);
-/* Gives kept memory back, of a user or of all (NULL), until so many bytes are; how many. */
-uint64_t sl_regions_reclaim(struct sl_server *server, const struct sl_owner *of, uint64_t bytes);
+/* Gives kept memory back until so many bytes are; how many. */
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
 
@@ -443,7 +409,7 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
 /* Numbers the devices that the options name; before anything else is done with devices. */
 void sl_devices_begin(struct sl_server *server);
 /* The number of a place, which is known from then on. -EDQUOT: there are too many. */
-int sl_device_number(struct sl_server *server, const char *place, uid_t user, int32_t *out);
+int sl_device_number(struct sl_server *server, const char *place, int32_t *out);
 bool sl_device_known(const struct sl_server *server, int32_t number);
 /* "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
@@ -452,10 +418,9 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
 /* Counts a region, or no longer; and that it is leaving. */
 void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there);
 void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is);
-/* Lets blobs go that may be, if need be. -ENOSPC, -EDQUOT: it was of no use. -EINPROGRESS: there will be room when
+/* Lets blobs go that may be, if need be. -ENOSPC: it was of no use. -EINPROGRESS: there will be room when
  * those have unmapped it who were told to. */
-int sl_device_make_room(struct sl_server *server, struct sl_owner *owner, int32_t device,
-                        uint64_t bytes);
+int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
 /* ------------------------------------------------------------------------------------- release */
 
@@ -520,26 +485,22 @@ void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
 /* Takes back what a ticket has begun. */
 void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket);
-void sl_blob_delete(struct sl_server *server, struct sl_owner *owner, uint32_t slot);
+void sl_blob_delete(struct sl_server *server, uint32_t slot);
 /* The entry is on its way out. */
-void sl_blob_forget(struct sl_owner *owner, uint32_t slot);
+void sl_blob_forget(struct sl_server *server, uint32_t slot);
 /* Finds out what is not held any more. */
-void sl_blob_sweep(struct sl_server *server, struct sl_owner *owner);
-/* Where something was deleted or let go since: that shall not cost others their place. */
-void sl_blob_sweep_all(struct sl_server *server);
-/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. own: of
- * this user only, whose quota is short; else of others too, if he has none. */
-bool sl_blob_evict(struct sl_server *server, struct sl_owner *owner, int32_t device, uint64_t bytes,
-                   bool own);
+void sl_blob_sweep(struct sl_server *server);
+/* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
+bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
 uint64_t sl_blob_creator(pid_t pid);
 
 /* --------------------------------------------------------------------------------------- get */
 
 void sl_get(struct sl_server *server, struct sl_peer *peer);
 /* A blob was sealed, is back in memory, or is gone: who waits for it. */
-void sl_get_wake(struct sl_server *server, struct sl_owner *owner, uint32_t slot);
+void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* It cannot be brought back: who waits for that. The sentence is sluice_last_message(). */
-void sl_get_fail(struct sl_server *server, struct sl_owner *owner, uint32_t slot, int error);
+void sl_get_fail(struct sl_server *server, uint32_t slot, int error);
 /* Waits until a blob that is away is there: a pin, or a get by its id. */
 void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                   const struct sl_key *key, bool pin);
@@ -549,15 +510,8 @@ void sl_get_expire(struct sl_server *server, int64_t now);
 void sl_wait_free(struct sl_wait *wait);
 void sl_region_request(struct sl_server *server, struct sl_peer *peer);
 void sl_locate(struct sl_server *server, struct sl_peer *peer);
-/* Which blob a peer means: of its own user, else a public one of another. A sealed one, or any. -ENOENT. */
-int sl_key_find(struct sl_server *server, const struct sl_peer *peer, const struct sl_key *key,
-                bool sealed, struct sl_owner **owner, uint32_t *slot);
-
-/* -------------------------------------------------------------------------------------- loan */
-
-void sl_borrow(struct sl_server *server, struct sl_peer *peer);
-void sl_return(struct sl_server *server, struct sl_peer *peer);
-void sl_loans_end(struct sl_peer *peer);
+/* Which blob a key means, of those that are not deleted. -ENOENT. */
+int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
 
 /* -------------------------------------------------------------------------------------- tell */
 
@@ -567,11 +521,10 @@ void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
-void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t slot,
-                   enum sluice_watch_kind kind);
+void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
 /* What was found the last time; NULL: it is to be found again, and written into *out. */
-const struct sl_told *sl_told_still(const struct sl_server *server, struct sl_owner *owner,
-                                    int32_t device, bool late, struct sl_told **out);
+const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
+                                    struct sl_told **out);
 /* Who holds what, for a sentence. */
 void sl_holders(struct sl_server *server, char *text, size_t size);
 

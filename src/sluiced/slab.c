@@ -20,18 +20,15 @@ void sl_region_count(struct sl_server *server, struct sl_region *region)
 {
 	region->there = all_of(region);
 	server->memory_bytes += region->bytes;
-	region->owner->bytes += region->bytes;
 }
 
 /* These of its ranges are not there any more. */
 static void uncount(struct sl_server *server, struct sl_region *region, uint64_t ranges)
 {
-	uint64_t before = sl_region_counted(region), bytes;
+	uint64_t before = sl_region_counted(region);
 
 	region->there &= ~ranges;
-	bytes = before - sl_region_counted(region);
-	server->memory_bytes -= bytes;
-	region->owner->bytes -= bytes;
+	server->memory_bytes -= before - sl_region_counted(region);
 	sl_spill_look(server);
 }
 

@@ -4,9 +4,9 @@
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,15 +23,12 @@ enum { EXIT_USAGE = 2 };
 enum {
 	KEY_SOCKET = 256,
 	KEY_MEMORY,
-	KEY_QUOTA_MEMORY,
-	KEY_QUOTA_BLOBS,
-	KEY_QUOTA_CLIENTS,
-	KEY_QUOTA_REGIONS,
+	KEY_BLOBS,
+	KEY_CLIENTS,
 	KEY_DEVICE_MEMORY,
-	KEY_QUOTA_DEVICE_MEMORY,
 	KEY_SPILL,
 	KEY_SPILL_LIMIT,
-	KEY_USER
+	KEY_GROUP
 };
 
 static const struct argp_option option_list[] = {
@@ -45,26 +42,18 @@ static const struct argp_option option_list[] = {
 	{"spill", KEY_SPILL, "FOLDER", 0,
          "Where blobs that nobody holds go when memory is short; without it they do not go", 0},
 	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)", 0},
-	{"quota-memory", KEY_QUOTA_MEMORY, "SIZE", 0, "Of it for one user (default: all)", 0},
-	{"quota-blobs", KEY_QUOTA_BLOBS, "N", 0,
-         "Blobs of one user, rounded up to a power of two (default: 65536)", 0},
-	{"quota-clients", KEY_QUOTA_CLIENTS, "N", 0, "Connections of one user (default: 1024)", 0},
-	{"quota-regions", KEY_QUOTA_REGIONS, "N", 0,
-         "Pieces of memory of one user, each of which takes a descriptor: a blob of more than 64 "
-         "KiB, "
-         "or up to 64 smaller ones (default: half of what there can be if other users are "
-         "admitted, "
-         "else seven eighths)",
-         0},
+	{"blobs", KEY_BLOBS, "N", 0, "Blobs, rounded up to a power of two (default: 65536)", 0},
+	{"clients", KEY_CLIENTS, "N", 0, "Connections (default: 1024)", 0},
 	{"device-memory", KEY_DEVICE_MEMORY, "DEVICE=SIZE", 0,
          "Memory of a device for blobs; DEVICE is the number of an NVIDIA GPU in the order of PCI "
          "addresses, or such an address, or 'emulated:0'. Several times for several devices "
          "(default: no limit). The daemon believes what clients tell it of that memory",
          0},
-	{"quota-device-memory", KEY_QUOTA_DEVICE_MEMORY, "SIZE", 0,
-         "Of the memory of each device for one user (default: all)", 0},
-	{"allow-user", KEY_USER, "USER", 0,
-         "Admit this user too, by name or number; may be given several times", 0},
+	{"group", KEY_GROUP, "GROUP", 0,
+         "Let the members of this group, by name or number, connect too: all of them may read, "
+         "make "
+         "and delete everything. Without it only the daemon's user may, and root",
+         0},
 	{0},
 };
 
@@ -201,17 +190,13 @@ static void find_folder(struct argp_state *state, const char *text, char folder[
 	}
 }
 
-static void add_user(struct argp_state *state, struct sl_server_settings *settings,
-                     const char *text)
+static gid_t find_group(struct argp_state *state, const char *text)
 {
-	const struct passwd *found = getpwnam(text);
+	const struct group *found = getgrnam(text);
 
 	if (!found && (text[0] < '0' || text[0] > '9'))
-		argp_error(state, "--allow-user: there is no user '%s'", text);
-	if (settings->user_count == SL_USERS_MOST)
-		argp_error(state, "--allow-user: more than %d users", SL_USERS_MOST);
-	settings->users[settings->user_count++] =
-		found ? found->pw_uid : parse_number(state, "allow-user", text, 0, UINT32_MAX - 1);
+		argp_error(state, "--group: there is no group '%s'", text);
+	return found ? found->gr_gid : parse_number(state, "group", text, 0, UINT32_MAX - 1);
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -236,27 +221,17 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_SPILL_LIMIT:
 		settings->spill_bytes = parse_size(state, "spill-limit", arg, 0);
 		return 0;
-	case KEY_QUOTA_MEMORY:
-		settings->user_bytes = parse_size(state, "quota-memory", arg, machine_memory());
+	case KEY_BLOBS:
+		settings->blobs = power_of_two(parse_number(state, "blobs", arg, 1, SL_SLOTS_MOST));
 		return 0;
-	case KEY_QUOTA_BLOBS:
-		settings->user_blobs =
-			power_of_two(parse_number(state, "quota-blobs", arg, 1, SL_SLOTS_MOST));
-		return 0;
-	case KEY_QUOTA_CLIENTS:
-		settings->user_clients = parse_number(state, "quota-clients", arg, 1, 65536);
-		return 0;
-	case KEY_QUOTA_REGIONS:
-		settings->user_regions = parse_number(state, "quota-regions", arg, 1, UINT32_MAX);
+	case KEY_CLIENTS:
+		settings->clients = parse_number(state, "clients", arg, 1, 65536);
 		return 0;
 	case KEY_DEVICE_MEMORY:
 		add_budget(state, settings, arg);
 		return 0;
-	case KEY_QUOTA_DEVICE_MEMORY:
-		settings->user_device_bytes = parse_size(state, "quota-device-memory", arg, 0);
-		return 0;
-	case KEY_USER:
-		add_user(state, settings, arg);
+	case KEY_GROUP:
+		settings->group = find_group(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "too many arguments: '%s'", arg);
@@ -301,10 +276,8 @@ int main(int argc, char **argv)
 		NULL,
 		NULL,
 		NULL};
-	struct sl_server_settings settings = {.user_blobs = 65536,
-	                                      .user_clients = 1024,
-	                                      .user_device_bytes = SL_NO_LIMIT,
-	                                      .spill_bytes = UINT64_MAX};
+	struct sl_server_settings settings = {
+		.blobs = 65536, .clients = 1024, .group = SL_NO_GROUP, .spill_bytes = UINT64_MAX};
 	struct sl_vault vault;
 	bool own;
 	int listener, lock = -1, rc = 0;
@@ -316,20 +289,20 @@ int main(int argc, char **argv)
 		errx(EXIT_USAGE, "--spill-limit: without --spill nothing is spilled");
 	if (!settings.memory_bytes)
 		settings.memory_bytes = machine_memory() / 2;
-	if (!settings.user_bytes || settings.user_bytes > settings.memory_bytes)
-		settings.user_bytes = settings.memory_bytes;
 	listener = sl_listen_inherited();
 	own = listener < 0;
+	if (!own && settings.group != SL_NO_GROUP)
+		errx(EXIT_USAGE,
+		     "--group: who may connect to a socket that systemd has made its unit "
+		     "says, with SocketGroup= and SocketMode=");
 	if (own) {
 		choose_path(&settings);
-		rc = sl_listen_at(settings.path, settings.user_count > 0, &listener, &lock);
+		rc = sl_listen_at(settings.path, settings.group, &listener, &lock);
 	}
 	if (!rc)
 		rc = sl_vault_new(listener, lock, &vault);
 	if (rc)
 		errx(EXIT_FAILURE, "%s", sluice_last_message());
-	if (!settings.user_regions)
-		settings.user_regions = settings.user_count ? vault.most / 2 : vault.most / 8 * 7;
 	sl_listen_notify("READY=1");
 	rc = sl_keeper_run(&vault, &settings);
 	if (rc)

@@ -31,9 +31,10 @@ static int by_idle(const void *a, const void *b)
 }
 
 /* Whether it may go by what is known of its blobs; and since when nobody has used any of them. */
-static bool may_leave(const struct sl_region *region, uint64_t *idle, bool *held_here)
+static bool may_leave(const struct sl_server *server, const struct sl_region *region,
+                      uint64_t *idle, bool *held_here)
 {
-	const struct sl_catalogue *catalogue = region->owner->catalogue;
+	const struct sl_catalogue *catalogue = server->catalogue;
 
 	*idle = UINT64_MAX;
 	*held_here = false;
@@ -49,8 +50,7 @@ static bool may_leave(const struct sl_region *region, uint64_t *idle, bool *held
 			return false;
 		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
-		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN ||
-		    region->owner->blobs[slot].lent)
+		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN)
 			return false;
 		*held_here = *held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);
@@ -65,7 +65,8 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 	uint64_t idle;
 
 	if (region->device >= 0 || region->away || !region->used ||
-	    region->wanted == server->spill->last_mark || !may_leave(region, &idle, &held_here))
+	    region->wanted == server->spill->last_mark ||
+	    !may_leave(server, region, &idle, &held_here))
 		return;
 	if (held_here) {
 		c->held_here += sl_region_counted(region);
@@ -85,24 +86,14 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 }
 
 /* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
-static void find_candidates(struct sl_server *server, const struct sl_owner *owner,
-                            struct candidates *c)
+static void find_candidates(struct sl_server *server, struct candidates *c)
 {
 	*c = (struct candidates){0};
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *each = SL_CONTAINER(link, struct sl_owner, link);
-
-		if (!owner || owner == each)
-			sl_blob_sweep(server, each);
-	}
+	sl_blob_sweep(server);
 	sl_get_mark(server, ++server->spill->last_mark);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
-
-			if (!owner || region->owner == owner)
-				consider(server, c, region);
-		}
+		sl_list_each (link, &server->regions[i])
+			consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
 	if (c->count)
 		qsort(c->v, c->count, sizeof(*c->v), by_idle);
 }
@@ -114,17 +105,17 @@ static bool is_whole(const struct sl_region *region)
 	return copy && copy->state == SL_COPY_WHOLE && !(region->used & ~copy->ranges);
 }
 
-static void withdraw(struct sl_region *region)
+static void withdraw(struct sl_server *server, struct sl_region *region)
 {
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (region->used >> i & 1)
-			sl_catalogue_withdraw(region->owner->catalogue, region->slots[i]);
+			sl_catalogue_withdraw(server->catalogue, region->slots[i]);
 }
 
 /* After the sweep: whether nobody holds anything in it. Else all of it stays. */
-static bool is_left(struct sl_region *region)
+static bool is_left(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_catalogue *catalogue = region->owner->catalogue;
+	struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_blob_record record;
 	uint64_t away = 0;
 
@@ -154,17 +145,16 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 	for (; end < c->count && seen < bytes; end++) {
 		seen += sl_region_counted(c->v[end].region);
 		if (is_whole(c->v[end].region))
-			withdraw(c->v[end].region);
+			withdraw(server, c->v[end].region);
 	}
 	sl_store_step("server: withdrawn");
-	sl_list_each (link, &server->owners)
-		sl_blob_sweep(server, SL_CONTAINER(link, struct sl_owner, link));
+	sl_blob_sweep(server);
 	for (size_t i = 0; i < end; i++) {
 		struct sl_region *region = c->v[i].region;
 
 		if (!is_whole(region))
 			continue;
-		if (!is_left(region)) {
+		if (!is_left(server, region)) {
 			*stayed = true;
 			continue;
 		}
@@ -197,7 +187,7 @@ static void copy_first(struct sl_server *server, const struct candidates *c, uin
 	}
 }
 
-int sl_spill_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes)
+int sl_spill_room(struct sl_server *server, uint64_t bytes)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t all = server->settings->memory_bytes, left = 0;
@@ -208,7 +198,7 @@ int sl_spill_room(struct sl_server *server, struct sl_owner *owner, uint64_t byt
 	if (!spill)
 		return 0;
 	spill->deaf = false;
-	find_candidates(server, owner, &c);
+	find_candidates(server, &c);
 	/* Nothing goes in vain. */
 	if (c.bytes + c.held_here >= bytes) {
 		left = leave(server, &c, bytes + all / SLACK_PART, &stayed);
@@ -238,7 +228,7 @@ void sl_spill_ahead(struct sl_server *server)
 	    sl_now() < SL_MAX(spill->ahead_at, spill->rest_until))
 		return;
 	spill->ahead_at = sl_now() + AHEAD_NS;
-	find_candidates(server, NULL, &c);
+	find_candidates(server, &c);
 	copy_first(server, &c, 0, part);
 	free(c.v);
 }

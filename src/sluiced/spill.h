@@ -37,7 +37,6 @@ enum sl_copy_state { SL_COPY_WHOLE, SL_COPY_WRITING, SL_COPY_READING };
 struct sl_copy {
 	struct sl_list link;      /* spill->copies, or busy */
 	struct sl_region *region; /* NULL: it went while the spiller was at work */
-	struct sl_owner *owner;
 	enum sl_copy_state state;
 	uint64_t number; /* of the job */
 	uint64_t ranges; /* of the region, that are in it */
@@ -62,7 +61,6 @@ struct sl_spill {
 	bool look;            /* there may be room */
 	int64_t look_at;      /* or by then */
 	int64_t rest_look;    /* nobody looks before */
-	uint64_t run;         /* number of the last look */
 	int64_t moved_at;     /* when a region left, or came back, the last time */
 	int64_t rest_until;   /* nothing is written after a failure */
 	int64_t freed_at;     /* when a file was given up, the last time */
@@ -97,10 +95,10 @@ void sl_copy_free(struct sl_server *server, struct sl_copy *copy);
 int sl_spill_start(struct sl_server *server);
 void sl_spill_stop(struct sl_server *server);
 /*
- * Lets regions go, of a user or of all (NULL), those first that were used least recently: 1: something went;
+ * Lets regions go, those first that were used least recently: 1: something went;
  * -EINPROGRESS: something will; 0: nothing can.
  */
-int sl_spill_room(struct sl_server *server, struct sl_owner *owner, uint64_t bytes);
+int sl_spill_room(struct sl_server *server, uint64_t bytes);
 /* Memory was taken: copies what would go next, when there is not much left. */
 void sl_spill_ahead(struct sl_server *server);
 /* Brings a region back. Ended by sl_get_wake() or sl_get_fail() for each of its blobs. -ENOMEM: it does not come. */
@@ -129,7 +127,7 @@ enum sl_job_kind { SL_JOB_WRITE, SL_JOB_READ, SL_JOB_CLOSE };
 struct sl_job {
 	uint64_t number;
 	uint32_t kind; /* of enum sl_job_kind */
-	uint32_t is_public;
+	uint32_t zero;
 	uint64_t bytes; /* of the region */
 	uint64_t range_bytes;
 	uint64_t ranges; /* that are to be moved */
@@ -161,8 +159,8 @@ int sl_park_request(struct sl_server *server, struct sl_peer *peer);
 int sl_park_return(struct sl_server *server, struct sl_region *region);
 void sl_park_drop(struct sl_server *server, struct sl_region *region);
 void sl_park_end(struct sl_peer *peer);
-/* Whether others of that user wait for room, and it is not their turn. */
-bool sl_park_is_before(const struct sl_server *server, const struct sl_owner *owner);
+/* Whether others wait for room, and it is not their turn. */
+bool sl_park_is_before(const struct sl_server *server);
 /* Nothing can go: whether the one whose turn it is waits all the same, for what others do; for a moment only. */
 bool sl_park_has_time(const struct sl_server *server);
 /* Those that can have it now. */

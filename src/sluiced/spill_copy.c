@@ -19,7 +19,6 @@ static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *regi
 	if (!copy)
 		return NULL;
 	copy->region = region;
-	copy->owner = region->owner;
 	copy->ranges = region->used;
 	copy->bytes = sl_region_used_bytes(region);
 	copy->row = SL_NO_ROW;
@@ -177,10 +176,8 @@ void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, 
 
 	server->spill->writing--;
 	if (region) {
-		kept.uid = region->owner->uid;
 		kept.bytes = region->bytes;
 		kept.range_bytes = region->range_bytes;
-		kept.public_range = region->is_public;
 		kept.region = region->id;
 		kept.origin = region->origin;
 	}

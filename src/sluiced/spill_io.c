@@ -17,8 +17,7 @@
 #include "sluiced/spill.h"
 
 /* Pages in flight keep the kernel from sealing memory for a moment. */
-#define SEAL_TRIES 100
-#define CLOSE_MS   20
+#define CLOSE_MS 20
 
 struct work {
 	struct sl_job job;
@@ -143,19 +142,6 @@ static void work_free(struct work *work)
 	free(work);
 }
 
-/* What nobody may write to any more, as it was. */
-static int seal(struct work *work)
-{
-	munmap(work->base, work->job.bytes);
-	work->base = NULL;
-	for (unsigned i = 0; fcntl(work->memory, F_ADD_SEALS, F_SEAL_WRITE); i++) {
-		if (errno != EBUSY || i == SEAL_TRIES)
-			return sl_fail(-errno, "cannot seal memory: %s", sl_error_text(-errno));
-		usleep(1000);
-	}
-	return 0;
-}
-
 static int end(struct work *work, sluice_op *op)
 {
 	int64_t moved = sluice_wait(op, 0);
@@ -171,8 +157,6 @@ static int end(struct work *work, sluice_op *op)
 		rc = sluice_close(work->open);
 		work->open = NULL;
 	}
-	if (!rc && work->job.kind == SL_JOB_READ && work->job.is_public)
-		rc = seal(work);
 	return rc;
 }
 

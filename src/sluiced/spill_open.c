@@ -51,7 +51,6 @@ int sl_spill_adopt(struct sl_server *server, uint32_t row)
 		return rc;
 	}
 	copy->region = region;
-	copy->owner = region->owner;
 	copy->row = row;
 	copy->memory = -1;
 	region->copy = copy;
@@ -59,37 +58,37 @@ int sl_spill_adopt(struct sl_server *server, uint32_t row)
 	return 0;
 }
 
-static uint64_t in_state(const struct sl_region *region, enum sl_entry_state state)
+static uint64_t in_state(const struct sl_server *server, const struct sl_region *region,
+                         enum sl_entry_state state)
 {
 	uint64_t found = 0;
 
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (region->slots[i] != SL_NO_SLOT &&
-		    sl_catalogue_state(region->owner->catalogue, region->slots[i]) == state)
+		    sl_catalogue_state(server->catalogue, region->slots[i]) == state)
 			found |= UINT64_C(1) << i;
 	return found;
 }
 
 /* They were on their way out, and nothing of the memory was given up. */
-static void keep(struct sl_region *region, uint64_t away)
+static void keep(struct sl_server *server, struct sl_region *region, uint64_t away)
 {
 	struct sl_blob_record record;
 
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
-			sl_catalogue_record(region->owner->catalogue, region->slots[i], &record);
-			sl_catalogue_move(region->owner->catalogue, region->slots[i], &record.place,
-			                  true);
+			sl_catalogue_record(server->catalogue, region->slots[i], &record);
+			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
 		}
 }
 
 static void settle(struct sl_server *server, struct sl_region *region)
 {
-	uint64_t away = in_state(region, SL_ENTRY_AWAY);
-	bool sealed = in_state(region, SL_ENTRY_SEALED) != 0;
+	uint64_t away = in_state(server, region, SL_ENTRY_AWAY);
+	bool sealed = in_state(server, region, SL_ENTRY_SEALED) != 0;
 
 	if (away && !region->away && (sealed || !region->copy))
-		keep(region, away);
+		keep(server, region, away);
 	else if (away && !region->away)
 		sl_region_leave(server, region);
 	if (!region->copy)

@@ -24,7 +24,7 @@ static void fail_all(struct sl_server *server, struct sl_region *region, int err
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (region->used >> i & 1 && region->slots[i] != SL_NO_SLOT) {
 			sl_fail(error, "%s", text);
-			sl_get_fail(server, region->owner, region->slots[i], error);
+			sl_get_fail(server, region->slots[i], error);
 		}
 }
 
@@ -32,13 +32,11 @@ static void take_memory(struct sl_server *server, struct sl_copy *copy, uint64_t
 {
 	copy->taken = bytes;
 	server->memory_bytes += bytes;
-	copy->owner->bytes += bytes;
 }
 
 static void give_memory(struct sl_server *server, struct sl_copy *copy)
 {
 	server->memory_bytes -= copy->taken;
-	copy->owner->bytes -= copy->taken;
 	copy->taken = 0;
 	server->spill->look = true;
 }
@@ -49,7 +47,6 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	struct sl_copy *copy = region->copy;
 	struct sl_job job = {.kind = SL_JOB_READ,
 	                     .number = ++spill->last_number,
-	                     .is_public = region->is_public,
 	                     .bytes = region->bytes,
 	                     .range_bytes = sl_region_range_bytes(region),
 	                     .ranges = region->used};
@@ -78,11 +75,10 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 
 int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late)
 {
-	const struct sl_region *region = *where;
 	int rc = -EINPROGRESS;
 
 	if (server->spill->reading < SL_COPIES_AT_ONCE)
-		rc = sl_room_make(server, region->owner, sl_region_used_bytes(region));
+		rc = sl_room_make(server, sl_region_used_bytes(*where));
 	/* What is deleted may go while room is made. */
 	if (!*where)
 		return 0;
@@ -99,7 +95,7 @@ int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bo
 /* Its blobs can be got again, one by one. */
 static void unveil(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_catalogue *catalogue = region->owner->catalogue;
+	struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_blob_record record;
 
 	for (unsigned i = 0; i < region->ranges; i++) {
@@ -118,7 +114,7 @@ static void unveil(struct sl_server *server, struct sl_region *region)
 	}
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (region->used >> i & 1)
-			sl_get_wake(server, region->owner, region->slots[i]);
+			sl_get_wake(server, region->slots[i]);
 }
 
 static void returned(struct sl_server *server, struct sl_copy *copy, int error)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a server finds that another one has left: by the ledger, which descriptors; by the catalogues, which
+ * What a server finds that another one has left: by the ledger, which descriptors; by the catalogue, which
  * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server
  * that knew who was making them. Memory that somebody may still have mapped for writing is not used for new blobs.
  */
@@ -15,14 +15,13 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 	for (uint32_t row = 0; row < vault->used; row++) {
 		const struct sl_kept *kept = &vault->ledger->rows[row];
 		struct sl_region *region;
-		struct sl_owner *owner;
 
 		if (!kept->id || kept->kind != kind)
 			continue;
 		if (kind == SL_KIND_REFERENCES) {
 			sl_peer_expect(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
-			if (sl_owner_open(server, row, &owner))
+			if (server->catalogue || sl_entries_open(server, row))
 				sl_vault_drop(vault, row);
 		} else if (kind == SL_KIND_COPY) {
 			if (sl_spill_adopt(server, row))
@@ -36,23 +35,23 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 }
 
 /* Where the bytes of an entry are; false: nowhere that could be. */
-static bool find_place(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+static bool find_place(struct sl_server *server, uint32_t slot)
 {
-	struct sl_blob *blob = &owner->blobs[slot];
+	struct sl_blob *blob = &server->blobs[slot];
 	struct sl_blob_record record;
 	struct sl_region *region;
 	uint64_t range, at;
 
-	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_catalogue_record(server->catalogue, slot, &record);
 	region = sl_region_find(server, record.place.memory);
-	if (!region || region->owner != owner || record.size > sl_region_range_bytes(region))
+	if (!region || record.size > sl_region_range_bytes(region))
 		return false;
 	range = record.place.offset / sl_region_range_bytes(region);
 	at = record.place.offset % sl_region_range_bytes(region);
 	if (range >= region->ranges || region->used >> range & 1 ||
 	    at > sl_region_range_bytes(region) - record.size ||
 	    (at && region->kind != SLUICE_BLOB_OF_PROCESS) ||
-	    (region->away && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_SEALED))
+	    (region->away && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED))
 		return false;
 	region->used |= UINT64_C(1) << range;
 	region->slots[range] = slot;
@@ -64,64 +63,68 @@ static bool find_place(struct sl_server *server, struct sl_owner *owner, uint32_
 }
 
 /* What becomes of an entry; and counts it. */
-static void settle_slot(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+static void settle_slot(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob_record record;
 
-	if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_FREE)
+	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return;
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	sl_owner_add(owner, slot, record.key.id);
-	owner->top = SL_MAX(owner->top, slot + 1);
-	switch (sl_catalogue_state(owner->catalogue, slot)) {
+	sl_catalogue_record(server->catalogue, slot, &record);
+	sl_blob_add(server, slot, record.key.id);
+	server->top = SL_MAX(server->top, slot + 1);
+	switch (sl_catalogue_state(server->catalogue, slot)) {
 	case SL_ENTRY_SEALED:
 	case SL_ENTRY_AWAY:
-		owner->sealed++;
-		if (find_place(server, owner, slot))
-			sl_owner_mark(owner, slot);
+		server->sealed++;
+		if (find_place(server, slot))
+			sl_blob_mark(server, slot);
 		else
-			sl_blob_forget(owner, slot);
+			sl_blob_forget(server, slot);
 		break;
 	case SL_ENTRY_DYING:
-		owner->dying++;
-		find_place(server, owner, slot);
+		server->dying++;
+		find_place(server, slot);
 		break;
 	case SL_ENTRY_OPEN:
 		/* Whoever was making it has a ticket of the server before. */
-		owner->created++;
-		sl_blob_forget(owner, slot);
+		server->created++;
+		sl_blob_forget(server, slot);
 		break;
 	default:
 		break;
 	}
 }
 
-static void settle(struct sl_server *server, struct sl_owner *owner)
+static void settle(struct sl_server *server)
 {
-	uint32_t slots = sl_segment_slots(owner->segment);
+	uint32_t slots = sl_segment_slots(server->segment);
 
 	for (uint32_t slot = 0; slot < slots; slot++)
-		if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_DYING)
-			settle_slot(server, owner, slot);
+		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
+			settle_slot(server, slot);
 	/* Then what is on its way out: something else may lie in the place of what was given up before its seal. */
 	for (uint32_t slot = 0; slot < slots; slot++)
-		if (!owner->blobs[slot].id)
-			settle_slot(server, owner, slot);
-	owner->sweep = true;
+		if (!server->blobs[slot].id)
+			settle_slot(server, slot);
+	server->sweep = true;
 }
 
 int sl_server_take_over(struct sl_server *server)
 {
+	int rc;
+
 	/* No ticket of this server has the number of one of a server before. */
 	server->last_ticket = (atomic_fetch_add(&server->vault->ledger->turns, 1) + 1) << 32;
 	sl_vault_reconcile(server->vault);
 	sl_devices_begin(server);
 	open_rows(server, SL_KIND_CATALOGUE);
+	rc = server->catalogue ? 0 : sl_entries_new(server);
+	if (rc)
+		return rc;
 	open_rows(server, SL_KIND_REFERENCES);
 	open_rows(server, SL_KIND_REGION);
 	open_rows(server, SL_KIND_COPY);
-	sl_list_each (link, &server->owners)
-		settle(server, SL_CONTAINER(link, struct sl_owner, link));
+	settle(server);
 	sl_spill_settle(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		for (struct sl_list *link = server->regions[i].next, *next;

@@ -166,9 +166,7 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_ABORT] = sl_blob_abort,
 	[SL_GET] = sl_get,
 	[SL_REGION] = sl_region_request,
-	[SL_BORROW] = sl_borrow,
 	[SL_LOCATE] = sl_locate,
-	[SL_RETURN] = sl_return,
 	[SL_DELETE] = sl_delete,
 	[SL_PIN] = sl_pin,
 	[SL_STAT] = sl_stat,
@@ -187,7 +185,7 @@ static void dropped(struct sl_server *server, struct sl_peer *peer)
 		/* One with leases in it is mapped, whatever is said. */
 		if (region && region->device >= 0)
 			sl_device_drop(server, peer, region);
-		else if (region && region->writer == peer && (!region->used || region->is_public))
+		else if (region && region->writer == peer && !region->used)
 			sl_region_part(server, region);
 	}
 }
@@ -206,7 +204,7 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
 	else if (type == SL_NUDGE)
-		peer->owner->sweep = true;
+		server->sweep = true;
 	else if (type == SL_DROP)
 		dropped(server, peer);
 	else

@@ -12,35 +12,28 @@
 /* To find who has most takes a look at everything, and whoever is refused may ask again at once. */
 #define TOLD_NS INT64_C(100000000)
 
-static int find(struct sl_server *server, struct sl_peer *peer, bool own, struct sl_owner **owner,
-                uint32_t *slot)
+static int find(const struct sl_server *server, uint32_t *slot)
 {
 	const struct sl_key *key = &server->in.one.key;
 
-	if (sl_key_find(server, peer, key, false, owner, slot)) {
-		if (key->id)
-			return sl_fail(-ENOENT, "there is no blob with id %" PRIu64, key->id);
-		return sl_fail(-ENOENT, "'%s' is not there", key->name);
-	}
-	if (own && (*owner)->uid != peer->uid)
-		return sl_fail(-EACCES, "'%s' belongs to user %u", key->name,
-		               (unsigned)(*owner)->uid);
-	return 0;
+	if (!sl_key_find(server, key, slot))
+		return 0;
+	return key->id ? sl_fail(-ENOENT, "there is no blob with id %" PRIu64, key->id)
+	               : sl_fail(-ENOENT, "'%s' is not there", key->name);
 }
 
 void sl_delete(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial, slot;
-	struct sl_owner *owner;
-	int rc = find(server, peer, true, &owner, &slot);
+	int rc = find(server, &slot);
 
-	if (!rc && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_OPEN)
+	if (!rc && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN)
 		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
 	if (rc) {
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
-	sl_blob_delete(server, owner, slot);
+	sl_blob_delete(server, slot);
 	sl_store_step("server: deleted");
 	sl_peer_done(server, peer, serial);
 }
@@ -49,54 +42,52 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial, slot;
 	struct sl_blob_record record;
-	struct sl_owner *owner;
-	int rc = find(server, peer, true, &owner, &slot);
+	int rc = find(server, &slot);
 
 	if (rc) {
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
 	/* It is pinned when it is there. */
-	if (server->in.one.on && sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_AWAY) {
+	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
 		sl_get_await(server, peer, serial, &server->in.one.key, true);
 		return;
 	}
-	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_catalogue_record(server->catalogue, slot, &record);
 	if (server->in.one.on)
 		record.flags |= SLUICE_BLOB_PIN;
 	else
 		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
-	sl_catalogue_set_flags(owner->catalogue, slot, record.flags);
-	if (sl_catalogue_state(owner->catalogue, slot) != SL_ENTRY_OPEN)
-		sl_owner_mark(owner, slot);
+	sl_catalogue_set_flags(server->catalogue, slot, record.flags);
+	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
+		sl_blob_mark(server, slot);
 	sl_spill_look(server);
 	sl_peer_done(server, peer, serial);
 }
 
 /* --------------------------------------------------------------------------------- stat, list */
 
-static unsigned holders_of(struct sl_server *server, struct sl_owner *owner, uint32_t slot)
+static unsigned holders_of(struct sl_server *server, uint32_t slot)
 {
-	unsigned count = owner->blobs[slot].lent;
+	unsigned count = 0;
 
 	sl_list_each (link, &server->peers) {
 		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
-		if (peer->owner == owner && peer->references &&
-		    sl_catalogue_holds(owner->catalogue, slot, peer->references))
+		if (peer->references &&
+		    sl_catalogue_holds(server->catalogue, slot, peer->references))
 			count++;
 	}
 	return count;
 }
 
-static void describe(const struct sl_server *server, struct sl_owner *owner, uint32_t slot,
-                     struct sl_info_item *out)
+static void describe(const struct sl_server *server, uint32_t slot, struct sl_info_item *out)
 {
-	enum sl_entry_state state = sl_catalogue_state(owner->catalogue, slot);
-	const struct sl_region *region = owner->blobs[slot].region;
+	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
+	const struct sl_region *region = server->blobs[slot].region;
 	struct sl_blob_record record;
 
-	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_catalogue_record(server->catalogue, slot, &record);
 	*out = (struct sl_info_item){
 		.id = record.key.id,
 		.bytes = record.size,
@@ -109,7 +100,7 @@ static void describe(const struct sl_server *server, struct sl_owner *owner, uin
 	                 : state == SL_ENTRY_AWAY  ? SLUICE_BLOB_IS_SPILLED
 	                                           : SLUICE_BLOB_IS_SEALED,
 		.flags = record.flags,
-		.user = owner->uid,
+		.user = record.uid,
 		.process = (int32_t)(record.creator >> 42)};
 	memcpy(out->name, record.key.name, record.key.length);
 	strcpy(out->place, sl_server_place(server, record.place.device));
@@ -118,56 +109,42 @@ static void describe(const struct sl_server *server, struct sl_owner *owner, uin
 void sl_stat(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial, slot;
-	struct sl_owner *owner;
-	int rc = find(server, peer, false, &owner, &slot);
+	int rc = find(server, &slot);
 
 	if (rc) {
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
 	sl_message_begin(&server->out, SL_INFO, serial, 1);
-	describe(server, owner, slot, &server->out.info.items[0]);
-	server->out.info.items[0].holders = holders_of(server, owner, slot);
+	describe(server, slot, &server->out.info.items[0]);
+	server->out.info.items[0].holders = holders_of(server, slot);
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
-static bool is_listed(const struct sl_peer *peer, struct sl_owner *owner, uint32_t slot,
-                      const char *prefix)
+static bool is_listed(const struct sl_server *server, uint32_t slot, const char *prefix)
 {
 	size_t length = strlen(prefix);
 	struct sl_blob_record record;
 
-	if (sl_catalogue_state(owner->catalogue, slot) == SL_ENTRY_FREE)
+	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return false;
-	sl_catalogue_record(owner->catalogue, slot, &record);
-	if (owner != peer->owner && !(record.flags & SLUICE_BLOB_PUBLIC))
-		return false;
+	sl_catalogue_record(server->catalogue, slot, &record);
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
 
-/*
- * One number for all slots of all users: the next to look at. Looks at a part of them only, so that others need not
- * wait for it.
- */
+/* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
 void sl_list(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_list_request *request = &server->in.list;
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
-	uint64_t first = 0, next = 0;
+	uint64_t next = 0;
 
 	sl_message_begin(&server->out, SL_INFO, request->head.serial, most);
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		uint64_t at = SL_MAX(request->cursor, first);
-
-		for (; !next && at < first + owner->top; at++) {
-			if (looks++ == LOOKS || count == most)
-				next = at;
-			else if (is_listed(peer, owner, (uint32_t)(at - first), request->prefix))
-				describe(server, owner, (uint32_t)(at - first),
-				         &server->out.info.items[count++]);
-		}
-		first += sl_segment_slots(owner->segment);
+	for (uint64_t at = request->cursor; !next && at < server->top; at++) {
+		if (looks++ == LOOKS || count == most)
+			next = at;
+		else if (is_listed(server, (uint32_t)at, request->prefix))
+			describe(server, (uint32_t)at, &server->out.info.items[count++]);
 	}
 	server->out.info.next = next;
 	server->out.head.count = count;
@@ -188,13 +165,9 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->blob_bytes = server->blob_bytes;
 	out->leased_bytes = server->leased_bytes;
 	out->warm_bytes = server->memory_bytes - server->blob_bytes - server->leased_bytes;
-	sl_list_each (link, &server->owners) {
-		const struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-
-		out->created += owner->created;
-		out->sealed += owner->sealed;
-		out->dying += owner->dying;
-	}
+	out->created = server->created;
+	out->sealed = server->sealed;
+	out->dying = server->dying;
 	out->clients = server->peer_count;
 	sl_list_each (link, &server->waits)
 		out->waiting++;
@@ -217,10 +190,10 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
-const struct sl_told *sl_told_still(const struct sl_server *server, struct sl_owner *owner,
-                                    int32_t device, bool late, struct sl_told **out)
+const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
+                                    struct sl_told **out)
 {
-	struct sl_told *told = &owner->told[1 + device];
+	struct sl_told *told = &server->told[1 + device];
 
 	*out = told;
 	if (server->now < told->until && told->late == late)
@@ -229,20 +202,20 @@ const struct sl_told *sl_told_still(const struct sl_server *server, struct sl_ow
 	return NULL;
 }
 
-/* The process that may write to the largest piece of a user's. */
-static const struct sl_told *find_largest(struct sl_server *server, struct sl_owner *owner)
+/* The process that may write to the largest piece. */
+static const struct sl_told *find_largest(struct sl_server *server)
 {
 	struct sl_told *told;
 	const struct sl_region *most = NULL;
 
-	if (sl_told_still(server, owner, -1, false, &told))
+	if (sl_told_still(server, -1, false, &told))
 		return told;
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
 		sl_list_each (link, &server->regions[i]) {
 			const struct sl_region *region =
 				SL_CONTAINER(link, struct sl_region, bucket);
 
-			if (region->owner == owner && !region->away && region->device < 0 &&
+			if (!region->away && region->device < 0 &&
 			    (!most || sl_region_counted(region) > sl_region_counted(most)))
 				most = region;
 		}
@@ -253,36 +226,24 @@ static const struct sl_told *find_largest(struct sl_server *server, struct sl_ow
 
 void sl_holders(struct sl_server *server, char *text, size_t size)
 {
-	size_t used = 0;
+	const struct sl_told *largest = find_largest(server);
 
 	text[0] = '\0';
-	sl_list_each (link, &server->owners) {
-		struct sl_owner *owner = SL_CONTAINER(link, struct sl_owner, link);
-		const struct sl_told *largest;
-
-		if (!owner->bytes || used >= size)
-			continue;
-		used += (size_t)snprintf(text + used, size - used, "%suser %u has %" PRIu64,
-		                         used ? "; " : "", (unsigned)owner->uid, owner->bytes);
-		largest = find_largest(server, owner);
-		if (used < size && largest->pid)
-			used += (size_t)snprintf(text + used, size - used,
-			                         ", %" PRIu64 " of it process %d", largest->bytes,
-			                         (int)largest->pid);
-	}
+	if (largest->pid)
+		snprintf(text, size, ", %" PRIu64 " of it by process %d", largest->bytes,
+		         (int)largest->pid);
 }
 
 /* --------------------------------------------------------------------------------------- watch */
 
-void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t slot,
-                   enum sluice_watch_kind kind)
+void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind)
 {
 	struct sl_blob_record record;
 	union sl_message *m = &server->event;
 
 	if (!server->watchers)
 		return;
-	sl_catalogue_record(owner->catalogue, slot, &record);
+	sl_catalogue_record(server->catalogue, slot, &record);
 	if (!record.key.length)
 		return;
 	sl_message_begin(m, SL_EVENT, 0, 0);
@@ -294,9 +255,8 @@ void sl_watch_tell(struct sl_server *server, struct sl_owner *owner, uint32_t sl
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 		size_t length = strlen(peer->prefix);
 
-		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 ||
-		    (peer->owner != owner && !(record.flags & SLUICE_BLOB_PUBLIC)) ||
-		    record.key.length < length || memcmp(record.key.name, peer->prefix, length))
+		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 || record.key.length < length ||
+		    memcmp(record.key.name, peer->prefix, length))
 			continue;
 		sl_peer_tell(server, peer, m);
 	}

@@ -34,14 +34,14 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct s
                   bool make, struct sl_ticket **out)
 {
 	struct sl_region *region = wanted->device >= 0 ? sl_device_region_find(peer, wanted)
-	                                               : sl_region_find_free(peer, wanted);
+	                                               : sl_region_find_free(server, peer, wanted);
 	struct sl_ticket *ticket;
 	int rc;
 
 	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
-	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && peer->owner->sweep) {
-		sl_blob_sweep(server, peer->owner);
-		region = sl_region_find_free(peer, wanted);
+	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && server->sweep) {
+		sl_blob_sweep(server);
+		region = sl_region_find_free(server, peer, wanted);
 	}
 	if (!region && !make) {
 		*out = NULL;

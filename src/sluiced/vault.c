@@ -124,7 +124,6 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	row->started = kept->started;
 	row->pid = kept->pid;
 	row->range_bytes = kept->range_bytes;
-	row->public_range = kept->public_range;
 	row->device = kept->device;
 	row->memory = kept->memory;
 	atomic_store_explicit(&row->maps, 0, memory_order_relaxed);

@@ -16,9 +16,8 @@
 #include "core/core.h"
 #include "sluice/store.h"
 
-/* Places of devices that are known; and those that one user may make known. */
-#define SL_PLACES_MOST    64
-#define SL_PLACES_OF_USER 16
+/* Places of devices that are known. */
+#define SL_PLACES_MOST 64
 
 enum sl_kind {
 	SL_KIND_CATALOGUE = 1,
@@ -31,15 +30,14 @@ enum sl_kind {
 struct sl_kept {
 	_Atomic uint64_t id; /* 0: nothing; written last, and first when it is given up */
 	uint32_t kind;       /* of enum sl_kind */
-	uint32_t uid;
+	uint32_t uid;        /* references: of the client */
 	uint64_t bytes;
 	uint64_t session; /* references: of the client; region: of the one that may write to it */
 	uint64_t started; /* references: when that process did, in the clock ticks of /proc */
 	int32_t pid;      /* references */
-	uint32_t range_bytes;  /* region, copy: what it is divided into; 0: not at all */
-	uint32_t public_range; /* region, copy: it holds a public blob */
-	int32_t device;        /* region: by its number; -1: the host */
-	uint32_t memory;       /* region: of enum sluice_blob_kind */
+	uint32_t range_bytes; /* region, copy: what it is divided into; 0: not at all */
+	int32_t device;       /* region: by its number; -1: the host */
+	uint32_t memory;      /* region: of enum sluice_blob_kind */
 	_Atomic uint32_t
 		maps; /* references: its process may have memory of devices mapped; set later */
 	_Atomic uint64_t
@@ -49,7 +47,6 @@ struct sl_kept {
 /* A device; its number is that of its row. */
 struct sl_kept_device {
 	char place[SLUICE_BLOB_PLACE_BYTES];
-	uint32_t uid; /* who has made it known; UINT32_MAX: the daemon's options */
 };
 struct sl_ledger {
 	uint64_t store;                /* a random number */

@@ -282,7 +282,6 @@ static int blob_stat(struct sl_backend *backend, struct sluice_stat *out)
 	out->backend = "store";
 	if (id)
 		snprintf(out->etag, sizeof(out->etag), "%" PRIu64, id);
-	/* Another user's is lent, and nothing says it. */
 	if (file->blob->state == SLUICE_BLOB_IS_SEALED && file->blob->view)
 		out->modified_ns = sl_record_made_ns(&file->blob->held.record);
 	out->memory = file->data;

@@ -44,7 +44,6 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 		unsigned flag;
 	} flags[] = {{"cache", SLUICE_BLOB_CACHE},
 	             {"pin", SLUICE_BLOB_PIN},
-	             {"public", SLUICE_BLOB_PUBLIC},
 	             {"alone", SLUICE_BLOB_ALONE}};
 	uint64_t wait_ms = 0;
 	int rc = 0;
@@ -68,8 +67,8 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 		b->wait_ms = (int)wait_ms;
 	} else {
 		rc = sl_fail(-EINVAL,
-		             "'%s': '%s' is none of socket=, device=, id=, wait_ms=, cache, pin, "
-		             "public and alone",
+		             "'%s': '%s' is none of socket=, device=, id=, wait_ms=, cache, pin "
+		             "and alone",
 		             uri, key);
 	}
 	return rc;

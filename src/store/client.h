@@ -51,7 +51,6 @@ struct sl_mapping {
 	bool fresh;
 	bool writable;
 	bool stale; /* in no list: for its users only */
-	int fd;     /* of a public blob that is being made; -1 */
 	/* Mapped by the driver of a device: far.c has to do with it. The rest is for that. */
 	bool far;
 	bool alone;  /* the region is for one blob */
@@ -77,7 +76,6 @@ struct sluice_store {
 	struct sl_view *view;
 	bool connecting;
 	uint32_t serial;
-	uint32_t user;
 	/* Of the server: counts those that this store was connected to; the upper half, their keepers. */
 	uint64_t turn;
 	int64_t heard_at; /* the tick in which an answer came last */
@@ -95,7 +93,6 @@ struct sl_call {
 	union sl_message *m;
 	uint32_t serial;
 	uint64_t turn; /* of the server that it went to */
-	uint32_t user; /* as that calls us */
 	pthread_cond_t changed;
 	bool sent, done;
 	int rc;
@@ -113,7 +110,6 @@ struct sluice_blob {
 	struct sl_lease lease;
 	uint64_t turn;  /* of the server that the lease is from */
 	bool entered;   /* the server knows its name */
-	bool frozen;    /* public: no one can write to it any more */
 	uint64_t start; /* in its range; not 0 only in memory of this process */
 	/* Of a seal in stream order. Guarded by devices->mutex, but for the first. */
 	struct {
@@ -122,11 +118,9 @@ struct sluice_blob {
 		int rc;     /* of the last one, and its sentence, or NULL */
 		char *text;
 	} promise;
-	/* After it, if it is our user's: what the catalogue says. Else it was lent. */
-	struct sl_view *view; /* NULL: lent */
+	/* After it: what the catalogue says. */
+	struct sl_view *view;
 	struct sl_held_blob held;
-	uint32_t lender;
-	uint64_t lent_turn;
 
 	struct sl_mapping *mapping;
 	size_t bytes;
@@ -215,9 +209,8 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 }
 /* A region of the host's memory, mapped; as the server of that turn knows it. -ESTALE: the one there is now does not. */
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       bool keep_fd, struct sl_mapping **out);
-/* keep: it may come in useful again. */
-void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool keep);
+                       struct sl_mapping **out);
+void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
 void sl_mappings_forget(sluice_store *store, bool all);
 void sl_mappings_free(sluice_store *store);
@@ -229,7 +222,7 @@ void sl_blob_warm(sluice_blob *blob);
 
 /* -------------------------------------------------------------------------------------- blob */
 
-/* Seals blobs of one store; the memory of public ones is frozen. */
+/* Seals blobs of one store. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 sluice_blob *sl_blob_new(sluice_store *store);
 /* Gives it up when the last reference is gone. */

@@ -116,14 +116,6 @@ static int copy_options(const struct sluice_blob_options *from, struct sluice_bl
 	return 0;
 }
 
-/* Memory of a device is made for blobs of one user only. */
-static int check_device(int device, unsigned flags)
-{
-	if (flags & SLUICE_BLOB_PUBLIC)
-		return sl_fail(-ENOTSUP, "a public blob cannot be on a device (%d)", device);
-	return 0;
-}
-
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
                     sluice_blob **out)
 {
@@ -138,8 +130,6 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
 		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes",
 		             request->bytes);
-	if (!rc && request->device != -1)
-		rc = check_device(request->device, options.flags);
 	if (!rc && request->device != -1)
 		rc = sl_post_numbered(store, request->device, &post);
 	if (rc)
@@ -170,9 +160,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 /* Memory that is here already, if that is good enough. */
 static bool lease_from_stock(sluice_blob *blob)
 {
-	const unsigned special = SLUICE_BLOB_PUBLIC | SLUICE_BLOB_ALONE;
-
-	if (blob->flags & special || (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]))
+	if (blob->flags & SLUICE_BLOB_ALONE || (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]))
 		return false;
 	/* A system call, but none that waits; so only what is under way when a server dies is lost. */
 	return sl_wire_alive(blob->store) &&
@@ -185,8 +173,7 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	bool common =
 		blob->post ? place->capacity < place->region_bytes : place->capacity <= SMALL_BYTES;
 	/* A large one is others' again at once. */
-	bool stock = again && !blob->entered && !blob->own_record &&
-	             !(blob->flags & SLUICE_BLOB_PUBLIC) && common;
+	bool stock = again && !blob->entered && !blob->own_record && common;
 
 	if (blob->lease.ticket)
 		give_back(blob->store, &blob->lease, blob->turn, stock);
@@ -273,7 +260,6 @@ static int make_blob(sluice_blob *blob)
 static int map_blob(sluice_blob *blob)
 {
 	const struct sl_place *place = &blob->lease.place;
-	bool is_public = blob->flags & SLUICE_BLOB_PUBLIC;
 	int rc;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
@@ -281,7 +267,7 @@ static int map_blob(sluice_blob *blob)
 	if (blob->post)
 		rc = make_blob(blob);
 	else
-		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true, is_public,
+		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true,
 		                        &blob->mapping);
 	if (rc)
 		return rc;
@@ -309,7 +295,7 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 			break;
 		for (size_t i = 0; i < count; i++) {
 			if (blobs[i]->mapping)
-				sl_mapping_release(store, blobs[i]->mapping, true);
+				sl_mapping_release(store, blobs[i]->mapping);
 			blobs[i]->mapping = NULL;
 			sl_lease_end(blobs[i], !blobs[i]->post);
 		}
@@ -372,7 +358,7 @@ int sluice_blob_create(sluice_store *store, const char *name, size_t n, int devi
 
 void *sluice_blob_mutable_data(sluice_blob *blob)
 {
-	return blob && blob->state == SLUICE_BLOB_IS_CREATED && !blob->frozen ? blob->data : NULL;
+	return blob && blob->state == SLUICE_BLOB_IS_CREATED ? blob->data : NULL;
 }
 
 int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadata *m)
@@ -405,30 +391,6 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 }
 
 /* -------------------------------------------------------------------------------------- seal */
-
-/* The memory of a public blob can be written to by nobody from here on. */
-static int freeze(sluice_blob *blob)
-{
-	struct sl_mapping *mapping = blob->mapping;
-	int error;
-
-	if (!(blob->flags & SLUICE_BLOB_PUBLIC) || blob->frozen)
-		return 0;
-	/* In one step, so that nobody else gets the addresses and the caller's pointer stays good. */
-	if (mmap(mapping->base, mapping->bytes, PROT_READ, MAP_PRIVATE | MAP_FIXED, mapping->fd,
-	         0) == MAP_FAILED)
-		return sl_fail(-errno, "cannot map the blob again: %s", sl_error_text(-errno));
-	error = fcntl(mapping->fd, F_ADD_SEALS, F_SEAL_WRITE) ? errno : 0;
-	/* As map() had it. */
-	if (error && mmap(mapping->base, mapping->bytes, PROT_READ | PROT_WRITE,
-	                  MAP_SHARED | MAP_FIXED, mapping->fd, 0) != MAP_FAILED)
-		madvise(mapping->base, mapping->bytes, MADV_DONTFORK);
-	if (error)
-		return sl_fail(-error, "the blob is mapped for writing elsewhere: %s",
-		               sl_error_text(-error));
-	blob->frozen = true;
-	return 0;
-}
 
 /* Holds what the server of that turn says is sealed. */
 static void settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t turn)
@@ -563,8 +525,6 @@ int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
 		else
 			rc = sl_promised(v[i]);
 	}
-	for (size_t i = 0; !rc && i < count; i++)
-		rc = freeze(v[i]);
 	return rc ? rc : sl_blobs_seal(v[0]->store, v, count);
 }
 

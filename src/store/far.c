@@ -50,7 +50,6 @@ static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapp
 	mapping->region = region;
 	mapping->state = state;
 	mapping->kind = SLUICE_BLOB_ON_DEVICE;
-	mapping->fd = -1;
 	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
 	sl_devices_of(store)->mapped.added++;
 	return mapping;
@@ -181,6 +180,11 @@ static int borrow(struct sl_mapping *mapping, int fd)
 		mapping->base = (char *)(uintptr_t)lent.start;
 		return 0;
 	}
+	/* Of another user, whose memory the system does not let us have. */
+	if (rc == -EACCES || rc == -EPERM)
+		return sl_fail(-ENOTSUP,
+		               "%s: what another user's process has published cannot be opened",
+		               device->name);
 	if (rc)
 		return sl_fail(rc, "%s: cannot open what another process has published: %s",
 		               device->name, sl_error_text(rc));

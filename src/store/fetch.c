@@ -58,7 +58,7 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 		blob->record = metadata;
 	rc = record->place.device >= 0 || by
 	             ? map_far(blob, &record->place, by)
-	             : sl_mapping_acquire(store, record->place.memory, view->turn, false, false,
+	             : sl_mapping_acquire(store, record->place.memory, view->turn, false,
 	                                  &blob->mapping);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
@@ -91,7 +91,7 @@ static int get_here(sluice_store *store, const struct sl_key *key, struct sl_dev
 	return -ENOENT;
 }
 
-/* What the server has found among our own. -EAGAIN: it has gone meanwhile. */
+/* What the server has found. -EAGAIN: it has gone meanwhile. */
 static int take_found(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
                       struct sl_device *by, sluice_blob **out)
 {
@@ -107,69 +107,6 @@ static int take_found(sluice_store *store, const struct sl_found_item *item, uin
 	sl_view_release(view);
 	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
 	                     : -EAGAIN;
-}
-
-/* -------------------------------------------------------------------------------------- lent */
-
-static int fill_lent(sluice_blob *blob, const union sl_message *m)
-{
-	const struct sl_record *record = sl_message_record(m);
-	int rc;
-
-	blob->bytes = m->lent.bytes;
-	blob->flags = m->lent.flags;
-	memcpy(blob->name, m->lent.name, sizeof(blob->name));
-	if (record) {
-		blob->own_record = malloc(sl_record_bytes(record));
-		if (!blob->own_record)
-			return sl_fail(-ENOMEM, "no memory");
-		memcpy(blob->own_record, record, sl_record_bytes(record));
-		blob->record = blob->own_record;
-	}
-	rc = sl_mapping_acquire(blob->store, m->lent.place.region, blob->lent_turn, false, false,
-	                        &blob->mapping);
-	if (rc)
-		return rc == -ESTALE ? -EAGAIN : rc;
-	if (m->lent.bytes > blob->mapping->bytes)
-		return sl_fail(-EPROTO, "a place beyond its region");
-	atomic_init(&blob->data, blob->mapping->base);
-	return 0;
-}
-
-/* A public one of another user. */
-static int borrow(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
-                  const struct sl_device *by, sluice_blob **out)
-{
-	struct sl_call call;
-	union sl_message m;
-	sluice_blob *blob;
-	int rc;
-
-	if (by)
-		return sl_fail(-ENOTSUP, "%s cannot use a blob of another user", by->name);
-	sl_message_begin(&m, SL_BORROW, 0, 0);
-	m.borrow.id = item->id;
-	m.borrow.user = item->user;
-	/* First, or what was lent would not be given back. */
-	blob = sl_blob_new(store);
-	if (!blob)
-		return sl_fail(-ENOMEM, "no memory");
-	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
-	rc = sl_call_begin_at(store, &m, SL_LENT, turn, &call);
-	if (rc == -ENOENT || rc == -ECONNRESET)
-		rc = -EAGAIN;
-	if (!rc) {
-		sl_call_end(store, &call);
-		atomic_init(&blob->id, m.lent.id);
-		blob->lender = item->user;
-		blob->lent_turn = call.turn;
-		rc = fill_lent(blob, &m);
-	}
-	if (rc)
-		sl_blob_let_go(blob);
-	else
-		*out = blob;
-	return rc;
 }
 
 /* --------------------------------------------------------------------------------------- get */
@@ -207,13 +144,8 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	sl_call_end(store, &call);
 	if (m.head.count != n)
 		return sl_fail(-EPROTO, "the store answers what was not asked");
-	for (unsigned i = 0; !rc && i < n; i++) {
-		struct sl_found_item item = m.found.items[i];
-
-		rc = item.user == call.user
-		             ? take_found(store, &item, call.turn, by, &blobs[asked[i]])
-		             : borrow(store, &item, call.turn, by, &blobs[asked[i]]);
-	}
+	for (unsigned i = 0; !rc && i < n; i++)
+		rc = take_found(store, &m.found.items[i], call.turn, by, &blobs[asked[i]]);
 	return rc;
 }
 

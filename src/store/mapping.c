@@ -28,8 +28,6 @@ static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writab
 static void mapping_free(struct sl_mapping *mapping)
 {
 	munmap(mapping->base, mapping->bytes);
-	if (mapping->fd >= 0)
-		close(mapping->fd);
 	free(mapping);
 }
 
@@ -81,8 +79,7 @@ static bool is_untouched(int fd)
 	return !fstat(fd, &st) && !st.st_blocks;
 }
 
-static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd,
-               struct sl_mapping **out)
+static int map(sluice_store *store, uint64_t region, bool writable, struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
 	union sl_message m;
@@ -111,9 +108,7 @@ static int map(sluice_store *store, uint64_t region, bool writable, bool keep_fd
 	if (writable)
 		madvise(mapping->base, m.memory.bytes, MADV_DONTFORK);
 	mapping->fresh = writable && m.memory.bytes >= SL_HUGE_PAGE && is_untouched(fd);
-	if (!keep_fd)
-		close(fd);
-	mapping->fd = keep_fd ? fd : -1;
+	close(fd);
 	mapping->region = region;
 	mapping->bytes = m.memory.bytes;
 	mapping->writable = writable;
@@ -143,7 +138,7 @@ static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool
 }
 
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       bool keep_fd, struct sl_mapping **out)
+                       struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = NULL, *made;
 	int rc;
@@ -152,7 +147,7 @@ int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool
 	rc = find_or_add(store, region, turn, writable, NULL, &mapping);
 	pthread_mutex_unlock(&store->mutex);
 	if (!rc && !mapping) {
-		rc = map(store, region, writable, keep_fd, &made);
+		rc = map(store, region, writable, &made);
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&store->mutex);
@@ -168,12 +163,9 @@ int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool
 }
 
 /* Nobody uses it. What is to be unmapped, linked by `idle`, goes to `victims`. With the mutex. */
-static void retire(sluice_store *store, struct sl_mapping *mapping, bool keep,
-                   struct sl_list *victims)
+static void retire(sluice_store *store, struct sl_mapping *mapping, struct sl_list *victims)
 {
-	if (mapping->stale || !keep) {
-		if (!mapping->stale)
-			sl_list_remove(&mapping->bucket);
+	if (mapping->stale) {
 		sl_list_append(victims, &mapping->idle);
 		return;
 	}
@@ -189,7 +181,7 @@ static void retire(sluice_store *store, struct sl_mapping *mapping, bool keep,
 	}
 }
 
-void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool keep)
+void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 {
 	struct sl_list victims, *link;
 	uint64_t turn;
@@ -202,7 +194,7 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping, bool ke
 	pthread_mutex_lock(&store->mutex);
 	turn = mapping->stale ? 0 : store->turn;
 	if (!--mapping->users)
-		retire(store, mapping, keep, &victims);
+		retire(store, mapping, &victims);
 	pthread_mutex_unlock(&store->mutex);
 	while ((link = sl_list_take(&victims)))
 		free_told(store, SL_CONTAINER(link, struct sl_mapping, idle), turn);

@@ -268,10 +268,6 @@ static int check_blobs(sluice_blob *const *v, size_t count)
 		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
 			rc = sl_fail(-EINVAL,
 			             "sluice_blob_seal_on: one that replaces, with others");
-		else if (v[i]->flags & SLUICE_BLOB_PUBLIC)
-			rc = sl_fail(-ENOTSUP,
-			             "a public blob is not sealed in stream order: the kernel "
-			             "would have to take it from the device");
 	}
 	return rc;
 }

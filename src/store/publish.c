@@ -127,9 +127,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		rc = sl_blob_prepare(store, &request, &blob);
 	if (rc)
 		return rc;
-	rc = blob->flags & SLUICE_BLOB_PUBLIC
-	             ? sl_fail(-ENOTSUP, "a public blob cannot be on a device")
-	             : ask_device(store, memory, n, &post, &lent);
+	rc = ask_device(store, memory, n, &post, &lent);
 	if (!rc) {
 		blob->flags &= ~(unsigned)(SLUICE_BLOB_RESERVE | SLUICE_BLOB_ALONE);
 		blob->post = post;

@@ -16,26 +16,15 @@ static void nudge(sluice_store *store)
 	sl_tell(store, &m, turn);
 }
 
-static void give_loan_back(sluice_blob *blob)
-{
-	union sl_message m;
-
-	sl_message_begin(&m, SL_RETURN, 0, 1);
-	m.ids.items[0] = (struct sl_id_item){blob->id, blob->lender, 1};
-	sl_tell(blob->store, &m, blob->lent_turn);
-}
-
 void sl_blob_unref(sluice_blob *blob)
 {
 	if (atomic_fetch_sub(&blob->references, 1) != 1)
 		return;
-	/* The bytes go before the hold on them does; memory of a public blob is not used again. */
+	/* The bytes go before the hold on them does. */
 	if (blob->mapping)
-		sl_mapping_release(blob->store, blob->mapping, !(blob->flags & SLUICE_BLOB_PUBLIC));
+		sl_mapping_release(blob->store, blob->mapping);
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
 		sl_lease_end(blob, true);
-	else if (blob->lent_turn)
-		give_loan_back(blob);
 	if (blob->view) {
 		if (sl_reader_release(&blob->view->reader, &blob->held))
 			nudge(blob->store);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client's socket: connecting, and one message at a time. */
 #include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -11,10 +13,48 @@
 
 #define PAUSE_NS 5000000
 
+/* The user that SLUICE_STORE_OWNER names. */
+static int find_owner(const char *name, uid_t *out)
+{
+	char buffer[4096], *end;
+	struct passwd entry, *found = NULL;
+	unsigned long number;
+
+	if (!getpwnam_r(name, &entry, buffer, sizeof(buffer), &found) && found) {
+		*out = found->pw_uid;
+		return 0;
+	}
+	errno = 0;
+	number = strtoul(name, &end, 10);
+	if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT32_MAX)
+		return sl_fail(-EINVAL, "SLUICE_STORE_OWNER: there is no user '%s'", name);
+	*out = (uid_t)number;
+	return 0;
+}
+
+/* A path in a folder that others may write to may be anybody's: so the server is our user's, root's, or named. */
+static int check_server(const char *path, int fd)
+{
+	const char *name = getenv("SLUICE_STORE_OWNER");
+	uid_t named = geteuid();
+	struct ucred server;
+	socklen_t size = sizeof(server);
+	int rc = name && *name ? find_owner(name, &named) : 0;
+
+	if (!rc && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size))
+		rc = sl_fail(-errno, "whose store '%s' is cannot be found out: %s", path,
+		             sl_error_text(-errno));
+	if (!rc && server.uid && server.uid != geteuid() && server.uid != named)
+		rc = sl_fail(-EPERM,
+		             "the store at '%s' is user %u's: SLUICE_STORE_OWNER=%u accepts it",
+		             path, (unsigned)server.uid, (unsigned)server.uid);
+	return rc;
+}
+
 static int connect_once(const char *path, int *out)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
-	int fd;
+	int fd, rc;
 
 	if (strlen(path) >= sizeof(address.sun_path))
 		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
@@ -31,8 +71,12 @@ static int connect_once(const char *path, int *out)
 		                       ? "; does sluiced run there?"
 		                       : "");
 	}
-	*out = fd;
-	return 0;
+	rc = check_server(path, fd);
+	if (rc)
+		close(fd);
+	else
+		*out = fd;
+	return rc;
 }
 
 int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out)

@@ -140,7 +140,6 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 		store->view = view;
 	}
 	store->wire = wire;
-	store->user = welcome->user;
 }
 
 /* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. */
@@ -489,7 +488,6 @@ int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_t
 	call->wire = store->wire;
 	call->wire->references++;
 	call->turn = store->turn;
-	call->user = store->user;
 	m->head.settled = settled(store);
 	m->head.serial = call->serial = next_serial(store);
 	sl_list_append(&call->wire->calls, &call->link);

@@ -506,7 +506,7 @@ doctor_lists_machine_features_and_settings() {
 }
 
 doctor_knows_wrong_and_unknown_variables() {
-	SLUICE_WORKERS=2 SLUICE_WORKRES=3 SLUICE_SOMETHING=1 SLUICE_STORE=/nobody status 0 "$sluice" doctor --json
+	SLUICE_WORKERS=2 SLUICE_WORKRES=3 SLUICE_SOMETHING=1 SLUICE_STORE=/nobody SLUICE_STORE_OWNER=1 status 0 "$sluice" doctor --json
 	json out '{s["variable"]: s for s in j["settings"]}["SLUICE_WORKERS"]["source"] == "environment"'
 	json out '{v["variable"]: v["suggestion"] for v in j["unknown_variables"]}
 		== {"SLUICE_WORKRES": "SLUICE_WORKERS", "SLUICE_SOMETHING": None}'

@@ -127,11 +127,11 @@ a_get_waits_for_what_comes() {
 	status 0 "$sluice" store rm late
 }
 
-memory_that_is_short_says_who_has_it() {
+memory_that_is_short_is_said() {
 	head -c 40M /dev/zero > file
 	status 0 "$sluice" store put --pin first file
 	status 1 "$sluice" store put second file
-	says "user $(id -u) has"
+	says "are in use"
 	status 0 "$sluice" store rm first
 	status 0 "$sluice" store put --cache second file
 	# What may be dropped is dropped.
@@ -204,8 +204,8 @@ wrong_usage_ends_with_2() {
 	says "without --spill"
 	status 2 "$SLUICED" --socket "$folder/other" --spill /proc
 	says "cannot make a file"
-	status 2 "$SLUICED" --socket "$folder/other" --allow-user "no one"
-	says "there is no user 'no one'"
+	status 2 "$SLUICED" --socket "$folder/other" --group "no one"
+	says "there is no group 'no one'"
 	status 2 "$sluice" store stat --json --prometheus
 	status 0 "$sluice" store --version
 }
@@ -240,7 +240,7 @@ small_blobs_of_many_processes_take_little() {
 	json out 'j["memory_bytes"] == 20 * 4096'
 	head -c 3M /dev/zero > large
 	status 1 "$sluice" cp --device emulated:0 large "store://x?socket=$other"
-	says "nobody has any"
+	says "0 are in use"
 }
 
 without_a_limit_as_much_is_spilled_as_there_is_place() {

@@ -83,12 +83,12 @@ static void fill_lease(struct sl_lease *lease)
 static void make(union sl_message *m)
 {
 	unsigned type = 1 + (unsigned)draw(SL_TYPES - 1), count = 1 + (unsigned)draw(4);
-	bool replied = type != SL_ANNOTATE && type != SL_ABORT && type != SL_RETURN &&
-	               type != SL_DROP && type != SL_BYE && type != SL_NUDGE && type != SL_EVENT &&
-	               type != SL_OFFER && type != SL_HAVE && type != SL_FORGET;
+	bool replied = type != SL_ANNOTATE && type != SL_ABORT && type != SL_DROP &&
+	               type != SL_BYE && type != SL_NUDGE && type != SL_EVENT && type != SL_OFFER &&
+	               type != SL_HAVE && type != SL_FORGET;
 	bool items = type == SL_CREATE || type == SL_SEAL || type == SL_ABORT || type == SL_GET ||
-	             type == SL_RETURN || type == SL_DROP || type == SL_HAVE || type == SL_FORGET ||
-	             type == SL_LEASES || type == SL_FOUND || type == SL_INFO;
+	             type == SL_DROP || type == SL_HAVE || type == SL_FORGET || type == SL_LEASES ||
+	             type == SL_FOUND || type == SL_INFO;
 
 	if (type == SL_REFUSAL) {
 		sl_message_refuse(m, 1, -ENOENT, "it is not there");
@@ -140,11 +140,6 @@ static void make(union sl_message *m)
 		m->list.most = 5;
 	if (type == SL_DELETE || type == SL_PIN || type == SL_STAT)
 		name(m->one.key.name);
-	if (type == SL_LENT) {
-		fill_place(&m->lent.place);
-		m->lent.place.capacity = 65536 - m->lent.place.offset;
-		m->lent.bytes = 30000;
-	}
 	if (type == SL_ANNOTATE || (type == SL_SEAL && count == 1 && draw(2)))
 		add_record(m);
 }
@@ -239,11 +234,10 @@ static void read_message(const union sl_message *m)
 			        "nothing is asked for", m);
 			break;
 		case SL_ABORT:
-		case SL_RETURN:
 		case SL_DROP:
 		case SL_HAVE:
 		case SL_FORGET:
-			sum += m->ids.items[i].id + m->ids.items[i].count;
+			sum += m->ids.items[i].id;
 			break;
 		case SL_LEASES:
 			read_place(m, &m->leases.items[i].place);
@@ -271,10 +265,6 @@ static void read_message(const union sl_message *m)
 		read_record(m, m->seal.items[0].bytes);
 	if (m->head.type == SL_ANNOTATE)
 		read_record(m, UINT64_MAX);
-	if (m->head.type == SL_LENT) {
-		read_place(m, &m->lent.place);
-		read_record(m, m->lent.bytes);
-	}
 	if (m->head.type == SL_REFUSAL)
 		require(m->head.error < 0 && strlen(m->refusal.text) < SL_TEXT_BYTES,
 		        "a refusal without an error or an end", m);

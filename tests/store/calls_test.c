@@ -304,31 +304,6 @@ static void a_watcher_that_does_not_read_is_told_what_it_lost(void **state)
 	assert_idle(d->store);
 }
 
-static void a_public_blob_cannot_be_written_by_its_maker(void **state)
-{
-	struct daemon *d = *state;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *blob, *read;
-	unsigned char *data;
-
-	o.flags = SLUICE_BLOB_PUBLIC;
-	if (ON_DEVICE)
-		assert_refused(sluice_blob_create(d->store, "public", 10000, place(), &o, &blob),
-		               ENOTSUP, "");
-	assert_ok(sluice_blob_create(d->store, "public", 10000, -1, &o, &blob));
-	data = sluice_blob_mutable_data(blob);
-	memset(data, 7, 10000);
-	assert_ok(sluice_blob_seal(blob));
-	read = got(d->store, "public");
-	assert_int_equal(((const unsigned char *)sluice_blob_data(read))[9999], 7);
-	assert_int_equal(((const unsigned char *)sluice_blob_data(blob))[9999], 7);
-	assert_ptr_equal(sluice_blob_data(blob), data);
-	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "public"));
-	assert_idle(d->store);
-}
-
 static void wrong_arguments_are_refused(void **state)
 {
 	struct daemon *d = *state;
@@ -499,7 +474,6 @@ int main(int argc, char **argv)
 		daemon_test(stat_and_list_tell_what_there_is),
 		daemon_test(a_watch_tells_what_happens),
 		daemon_test(a_watcher_that_does_not_read_is_told_what_it_lost),
-		daemon_test(a_public_blob_cannot_be_written_by_its_maker),
 		daemon_test(wrong_arguments_are_refused),
 		daemon_test(a_child_must_not_use_the_store),
 		daemon_test(threads_share_one_store),

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 static struct shop shop;
 static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
@@ -394,6 +395,54 @@ static void nobody_can_shrink_it_or_lock_the_server_out(void **state)
 	assert_int_equal(errno, EPERM);
 }
 
+/* By a process of the server's user, which can open the memory for writing. */
+static void a_server_goes_by_what_it_wrote_itself(void **state)
+{
+	struct rng rng = rng_new(7);
+	static char note[SL_METADATA_MOST];
+
+	(void)state;
+	for (unsigned round = 0; round < 300; round++) {
+		unsigned free;
+
+		if (round % 10 == 0) {
+			shop_close(&shop);
+			setup(NULL);
+		}
+		free = sl_catalogue_room(shop.catalogue);
+		for (unsigned i = 0; i < 8; i++) {
+			struct sl_blob_record record = record_of("", i);
+			uint32_t slot;
+
+			record.metadata = note;
+			record.metadata_size = sizeof(note);
+			if (sl_catalogue_insert(shop.catalogue, &record, SL_INSERT_SEALED, &slot))
+				break;
+			shop.segment->entries[slot].page = (uint32_t)rng_next(&rng);
+			scribble(&rng, 64, 20);
+			sl_catalogue_record(shop.catalogue, slot, &record);
+			assert_int_equal(sl_catalogue_delete(shop.catalogue, slot), 0);
+			/* Not once more, whatever its word says. */
+			shop.segment->entries[slot].word = sl_word(
+				sl_catalogue_generation(shop.catalogue, slot), 0, SL_ENTRY_SEALED);
+			assert_int_equal(sl_catalogue_delete(shop.catalogue, slot), -EINVAL);
+		}
+		shop_sweep(&shop);
+		assert_int_equal(sl_catalogue_room(shop.catalogue), free);
+	}
+}
+
+static void who_may_read_it_may_not_open_it_for_writing(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(fstat(shop.fd, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(fstat(shop.references_fd, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+}
+
 static void a_reading_mapping_makes_no_server(void **state)
 {
 	struct sl_catalogue *catalogue;
@@ -421,6 +470,8 @@ int main(void)
 		hostile_test(huge_pages_are_no_such_memory),
 		hostile_test(a_segment_with_another_header_is_not_mapped),
 		hostile_test(nobody_can_shrink_it_or_lock_the_server_out),
+		hostile_test(a_server_goes_by_what_it_wrote_itself),
+		hostile_test(who_may_read_it_may_not_open_it_for_writing),
 		hostile_test(a_reading_mapping_makes_no_server),
 	};
 

@@ -103,7 +103,7 @@ uint64_t __wrap_sl_references_at(const struct sl_references *references, uint32_
 
 static void make_all(void)
 {
-	int err = sl_segment_new(SLOTS, 0, &stress->segment_fd);
+	int err = sl_segment_new(SLOTS, &stress->segment_fd);
 
 	for (unsigned i = 0; i < READERS && !err; i++) {
 		err = sl_references_new(SL_REFERENCES_LEAST, &stress->references_fds[i]);

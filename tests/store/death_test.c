@@ -64,7 +64,7 @@ static int live(const struct daemon *d, const char *argument)
 		return 5;
 	if (sluice_blob_get(store, "mine/deleted", 30, &blobs[5]) != -ETIMEDOUT)
 		return 6;
-	if (try_put(store, "mine/last", 100, ON_DEVICE ? 0 : SLUICE_BLOB_PUBLIC, &blobs[4]))
+	if (try_put(store, "mine/last", 100, 0, &blobs[4]))
 		return 7;
 	if (sluice_watch_open(store, "mine/", &watch) || sluice_blob_release(blobs[2]))
 		return 8;
@@ -267,8 +267,7 @@ static void sealed_blobs_outlive_the_server(void **state)
 
 	for (int i = 0; i < 20; i++) {
 		snprintf(name, sizeof(name), "kept/%d", i);
-		kept[i] = put(d->store, name, 1000 + (size_t)i * 30000,
-		              i == 3 && !ON_DEVICE ? SLUICE_BLOB_PUBLIC : 0);
+		kept[i] = put(d->store, name, 1000 + (size_t)i * 30000, 0);
 	}
 	/* Held by somebody who sleeps while servers come and go, and deleted by another one. */
 	held = put(d->store, "held", 50000, 0);

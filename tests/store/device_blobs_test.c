@@ -170,7 +170,6 @@ static void a_place_that_is_not_there_is_refused(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	char bytes[100];
 	void *memory;
 
@@ -178,10 +177,7 @@ static void a_place_that_is_not_there_is_refused(void **state)
 	assert_refused(sluice_blob_create(d->store, "y", 1, -2, NULL, &other), ENOTSUP, "");
 	assert_refused(sluice_blob_get_on(d->store, "x", 99, 0, &other), ENOTSUP, "");
 	assert_refused(sluice_blob_publish(d->store, "y", bytes, 100, NULL, &other), EINVAL, "");
-	o.flags = SLUICE_BLOB_PUBLIC;
-	assert_refused(sluice_blob_create(d->store, "y", 1, place(), &o, &other), ENOTSUP, "");
 	assert_ok(sluice_device_alloc(place(), 100, &memory));
-	assert_refused(sluice_blob_publish(d->store, "y", memory, 100, &o, &other), ENOTSUP, "");
 	assert_refused(sluice_blob_publish(d->store, "x", memory, 100, NULL, &other), EEXIST, "x");
 	assert_ok(sluice_device_free(memory));
 	assert_ok(sluice_blob_release(blob));

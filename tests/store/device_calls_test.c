@@ -259,7 +259,6 @@ static void what_is_mapped_is_told_to_the_next_server(void **state)
 static void what_cannot_be_is_refused(void **state)
 {
 	struct daemon *d = *state;
-	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
 	sluice_blob *blob = NULL, *read;
 	sluice_stream stream;
 	char bytes[100];
@@ -267,19 +266,13 @@ static void what_cannot_be_is_refused(void **state)
 	assert_refused(sluice_blob_create(d->store, "a", 1, 99, NULL, &blob), ENOTSUP, "99");
 	assert_refused(sluice_blob_create(d->store, "a", 1, -2, NULL, &blob), ENOTSUP, "-2");
 	assert_refused(sluice_blob_create(d->store, "a", 0, 0, NULL, &blob), EINVAL, "0 bytes");
-	o.flags = SLUICE_BLOB_PUBLIC;
-	assert_refused(sluice_blob_create(d->store, "a", 1, 0, &o, &blob), ENOTSUP, "public");
-	assert_refused(sluice_blob_publish(d->store, "a", bytes, 1, &o, &blob), ENOTSUP, "public");
 	assert_refused(sluice_blob_publish(d->store, "a", bytes, 1, NULL, &blob), EINVAL, "device");
 	assert_refused(sluice_blob_get_on(d->store, "a", 99, 0, &read), ENOTSUP, "99");
 	assert_refused(sluice_blob_get_on(d->store, "a", -1, 0, &read), ENOTSUP, "-1");
 	assert_refused(sluice_blob_get_on(d->store, "a", 0, 0, &read), ENOENT, "'a'");
 	assert_ok(sluice_stream_new(0, &stream));
-	assert_ok(sluice_blob_create(d->store, "a", 1, -1, &o, &blob));
-	assert_refused(sluice_blob_seal_on(blob, stream), ENOTSUP, "public");
 	assert_refused(sluice_blob_seal_on(NULL, stream), EINVAL, "NULL");
 	assert_refused(sluice_blob_wait_sealed(NULL, 0), EINVAL, "NULL");
-	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }

@@ -361,11 +361,11 @@ static void options_of_a_blob_stand_in_its_uri(void **state)
 	assert_ok(sluice_blob_stat(s->d->store, "x", &info));
 	assert_int_equal(info.flags, SLUICE_BLOB_PIN);
 	drop(s, "x");
-	assert_ok(open_new(s, "store://x?public&cache", SLUICE_OPEN_REPLACE, 10, &file));
+	assert_ok(open_new(s, "store://x?alone&cache", SLUICE_OPEN_REPLACE, 10, &file));
 	assert_write(file, "0123456789", 10, 0);
 	assert_ok(sluice_close(file));
 	assert_ok(sluice_blob_stat(s->d->store, "x", &info));
-	assert_int_equal(info.flags, SLUICE_BLOB_CACHE | SLUICE_BLOB_PUBLIC);
+	assert_int_equal(info.flags, SLUICE_BLOB_CACHE | SLUICE_BLOB_ALONE);
 	drop(s, "x");
 }
 
@@ -400,7 +400,6 @@ static void what_makes_no_sense_is_refused(void **state)
 		{"store://a?cache", SLUICE_OPEN_READ, 0, EINVAL, "cache"},
 		{"store://a?device=x", SLUICE_OPEN_REPLACE, 1, ENODEV, "x"},
 		{"store://a?device=31", SLUICE_OPEN_REPLACE, 1, ENOTSUP, "31"},
-		{"store://a?device=emulated&public", SLUICE_OPEN_REPLACE, 1, ENOTSUP, ""},
 		{"store://a?socket=/no/where", SLUICE_OPEN_READ, 0, ENOENT, "/no/where"},
 		{"store://a", SLUICE_OPEN_WRITE, 1, EPERM, "does not change"},
 		{"store://a", SLUICE_OPEN_REPLACE, 0, EINVAL, "expected_size"},

@@ -5,14 +5,20 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sluice/device.h"
 #include "store/daemon.h"
 #include "store/intruder.h"
 
@@ -236,56 +242,66 @@ static void memory_of_a_writer_before_is_not_used_again(void **state)
 
 #define NOBODY 65534
 
+/* With the members of a group or without: what an admitted one may do there, which is everything. */
 static int as_nobody(const struct daemon *d, const char *argument)
 {
+	gid_t group = argument[0] == 'm' ? NOBODY : NOBODY - 1;
+	struct sluice_blob_info info = {.size = sizeof(info)};
 	sluice_store *store;
 	sluice_blob *blob;
-	struct sluice_blob_info infos[4] = {{.size = sizeof(infos[0])}};
-	uint64_t cursor = 0;
-	bool admitted = argument[0] == 'a';
-	int rc;
+	union sl_message m;
+	char memory[32];
+	int fd, rc;
 
-	if (setgid(NOBODY) || setuid(NOBODY))
+	if (setgroups(0, NULL) || setgid(group) || setuid(NOBODY))
 		return 1;
 	rc = sluice_store_open(d->path, NULL, &store);
-	if (!admitted)
-		return rc == -EACCES ? 0 : 2;
 	if (rc)
-		return 3;
-	if (sluice_blob_get(store, "private", 0, &blob) != -ENOENT ||
-	    sluice_blob_delete(store, "private") != -ENOENT)
-		return 4;
-	if (sluice_blob_delete(store, "public") != -EACCES)
-		return 5;
-	if (sluice_blob_list(store, "", &cursor, infos, 4) != 1 || strcmp(infos[0].name, "public"))
-		return 6;
-	if (sluice_blob_get(store, "public", 0, &blob) || !blob_is(blob, "public", 50000))
-		return 7;
-	if (sluice_blob_get_id(store, 1, 0, &blob) != -ENOENT)
+		return rc == -EACCES ? 2 : 3;
+	/* The catalogue is there to be read, and not to be opened anew. */
+	fd = raw_connect(d);
+	sl_message_begin(&m, SL_HELLO, 1, 0);
+	m.hello.role = SL_ROLE_CLIENT;
+	if (!raw_send(fd, &m, m.head.bytes) || raw_receive(fd, &m, &rc) <= 0 || rc < 0)
 		return 8;
-	/* Its names are its own, but for public ones. */
-	if (try_put(store, "private", 10, 0, &blob) || !blob_is(blob, "private", 10))
+	snprintf(memory, sizeof(memory), "/proc/self/fd/%d", rc);
+	if (open(memory, O_RDWR | O_CLOEXEC) != -1 || errno != EACCES || close(rc) || close(fd))
 		return 9;
-	if (try_put(store, "public", 10, SLUICE_BLOB_PUBLIC, &blob) != -EEXIST)
+	if (sluice_blob_get(store, "theirs", 0, &blob) || !blob_is(blob, "theirs", 50000) ||
+	    sluice_blob_release(blob) || sluice_blob_stat(store, "theirs", &info) || info.user)
+		return 4;
+	/* On a device, too, but for what is the other process's own. */
+	if (sluice_blob_get(store, "far", 0, &blob) || !blob_is(blob, "far", 5000) ||
+	    sluice_blob_release(blob) || sluice_blob_get(store, "own", 0, &blob) != -ENOTSUP)
 		return 10;
-	return 0;
+	if (try_put(store, "theirs", 10, 0, &blob) != -EEXIST ||
+	    try_put(store, "theirs", 10, SLUICE_BLOB_REPLACE, &blob) || sluice_blob_release(blob) ||
+	    sluice_blob_delete(store, "theirs"))
+		return 5;
+	if (try_put(store, "ours", 300000, 0, &blob) || sluice_blob_release(blob) ||
+	    sluice_blob_stat(store, "ours", &info) || info.user != NOBODY)
+		return 6;
+	return sluice_store_close(store) ? 7 : 0;
 }
 
-static void another_user_is_not_admitted(void **state)
+static void another_user_is_not_let_in(void **state)
 {
 	struct daemon *d = *state;
 
 	if (getuid())
 		SKIP("only root can be another user");
-	assert_int_equal(child_status(child_start("as_nobody", d, "refused")), 0);
+	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "member"))), 2);
 }
 
-static void another_user_sees_what_is_public(void **state)
+static void a_group_shares_everything(void **state)
 {
-	static const char *const options[] = {"--allow-user", "65534", NULL};
+	static const char *const options[] = {"--memory", "64M", "--group", "65534", NULL};
 	const char *const *before = daemon_options;
 	struct daemon *d;
-	sluice_blob *blobs[2];
+	struct stat st;
+	sluice_blob *blob;
+	void *memory;
+	int device;
 
 	(void)state;
 	if (getuid())
@@ -293,14 +309,78 @@ static void another_user_sees_what_is_public(void **state)
 	daemon_options = options;
 	daemon_setup((void **)&d);
 	daemon_options = before;
-	blobs[0] = put(d->store, "private", 50000, 0);
-	blobs[1] = put(d->store, "public", 50000, SLUICE_BLOB_PUBLIC);
-	assert_int_equal(child_status(child_start("as_nobody", d, "admitted")), 0);
-	assert_blob(blobs[0], "private", 50000);
-	assert_ok(sluice_blob_release_many(blobs, 2));
-	assert_ok(sluice_blob_delete(d->store, "private"));
-	assert_ok(sluice_blob_delete(d->store, "public"));
+	assert_int_equal(stat(d->path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0660);
+	assert_int_equal(st.st_gid, NOBODY);
+	assert_ok(sluice_blob_release(put(d->store, "theirs", 50000, 0)));
+	assert_ok(sluice_device_find("emulated:0", &device));
+	setenv("SLUICE_TEST_PLACE", "emulated:0", 1);
+	assert_ok(sluice_blob_release(put(d->store, "far", 5000, 0)));
+	unsetenv("SLUICE_TEST_PLACE");
+	assert_ok(sluice_device_alloc(device, 5000, &memory));
+	assert_ok(sluice_blob_publish(d->store, "own", memory, 5000, NULL, &blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "stranger"))), 2);
+	assert_int_equal(child_status(child_start("as_nobody", d, "member")), 0);
+	blob = got(d->store, "ours");
+	assert_blob(blob, "ours", 300000);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "ours"));
+	assert_ok(sluice_blob_delete(d->store, "far"));
+	assert_ok(sluice_blob_delete(d->store, "own"));
+	assert_ok(sluice_device_free(memory));
+	assert_idle(d->store);
 	daemon_teardown((void **)&d);
+}
+
+/* Lets clients in and hangs up; as the user that it is when it listens. */
+static pid_t squat(const char *path, uid_t uid)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	pid_t pid;
+
+	strcpy(address.sun_path, path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(seteuid(uid), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	assert_int_equal(seteuid(0), 0);
+	pid = fork();
+	if (!pid)
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+	while (!pid)
+		close(accept(fd, NULL, NULL));
+	close(fd);
+	return pid;
+}
+
+static void a_server_of_another_user_is_refused_unless_it_is_named(void **state)
+{
+	struct sluice_store_options options = {.size = sizeof(options), .patience_ms = 50};
+	static const char *const names[] = {"65534", "nobody"};
+	sluice_store *store;
+	char path[100];
+	pid_t pid;
+
+	(void)state;
+	if (getuid())
+		SKIP("only root can be another user");
+	snprintf(path, sizeof(path), "/tmp/sluice-squat-%d", (int)getpid());
+	pid = squat(path, NOBODY);
+	assert_refused(sluice_store_open(path, &options, &store), EPERM,
+	               "SLUICE_STORE_OWNER=65534");
+	setenv("SLUICE_STORE_OWNER", "1", 1);
+	assert_refused(sluice_store_open(path, &options, &store), EPERM, "user 65534's");
+	setenv("SLUICE_STORE_OWNER", "no one", 1);
+	assert_refused(sluice_store_open(path, &options, &store), EINVAL, "'no one'");
+	for (size_t i = 0; i < COUNT_OF(names); i++) {
+		setenv("SLUICE_STORE_OWNER", names[i], 1);
+		assert_refused(sluice_store_open(path, &options, &store), ECONNRESET, "hung up");
+	}
+	unsetenv("SLUICE_STORE_OWNER");
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	unlink(path);
 }
 
 int main(int argc, char **argv)
@@ -311,8 +391,9 @@ int main(int argc, char **argv)
 		daemon_test(nobody_suffers_from_a_hostile_client),
 		daemon_test(what_is_punched_reads_as_zeros),
 		daemon_test(memory_of_a_writer_before_is_not_used_again),
-		daemon_test(another_user_is_not_admitted),
-		cmocka_unit_test(another_user_sees_what_is_public),
+		daemon_test(another_user_is_not_let_in),
+		cmocka_unit_test(a_group_shares_everything),
+		cmocka_unit_test(a_server_of_another_user_is_refused_unless_it_is_named),
 	};
 	struct rlimit files;
 

@@ -20,8 +20,7 @@ static void memory_that_is_short_is_named(void **state)
 	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC, "process");
 	/* What is deleted and held still counts. */
 	assert_ok(sluice_blob_delete(d->store, "a"));
-	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC,
-	               ON_DEVICE ? "user" : "in use");
+	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC, "in use");
 	assert_blob(blobs[0], "a", 20 * MIB);
 	assert_ok(sluice_blob_release(blobs[0]));
 	blobs[2] = put(d->store, "c", 30 * MIB, 0);
@@ -98,8 +97,7 @@ static void caches_go_first_but_not_what_is_held_or_pinned(void **state)
 	assert_int_equal(sluice_blob_exists(d->store, "plain"), 1);
 	assert_int_equal(stats_of(d->store).dropped, 1);
 	assert_blob(held, "held", 10 * MIB);
-	assert_refused(try_put(d->store, "newer", 10 * MIB, 0, &newer), ENOSPC,
-	               ON_DEVICE ? "user" : "in use");
+	assert_refused(try_put(d->store, "newer", 10 * MIB, 0, &newer), ENOSPC, "in use");
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_release(held));
 	blob = put(d->store, "newer", 10 * MIB, 0);
@@ -136,15 +134,14 @@ static void for_what_can_never_be_nothing_goes(void **state)
 	sluice_blob *blob;
 
 	assert_ok(sluice_blob_release(put(d->store, "cache", 20 * MIB, SLUICE_BLOB_CACHE)));
-	assert_refused(try_put(d->store, "huge", 65 * MIB, 0, &blob), ENOSPC,
-	               ON_DEVICE ? "user" : "in use");
+	assert_refused(try_put(d->store, "huge", 65 * MIB, 0, &blob), ENOSPC, "in use");
 	assert_int_equal(sluice_blob_exists(d->store, "cache"), 1);
 	assert_int_equal(stats_of(d->store).dropped, 0);
 	assert_ok(sluice_blob_delete(d->store, "cache"));
 	assert_idle(d->store);
 }
 
-static void a_user_has_so_many_blobs(void **state)
+static void there_are_so_many_blobs(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -169,7 +166,7 @@ static void a_user_has_so_many_blobs(void **state)
 	assert_ok(sluice_blob_delete(d->store, "again"));
 }
 
-static void a_user_has_so_many_connections(void **state)
+static void there_are_so_many_connections(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *stores[10];
@@ -207,86 +204,26 @@ static unsigned put_apart(sluice_store *store, const char *prefix, unsigned most
 	return most;
 }
 
-static void delete_apart(sluice_store *store, const char *prefix, unsigned count)
-{
-	char name[20];
-
-	for (unsigned i = 0; i < count; i++) {
-		snprintf(name, sizeof(name), "%s%u", prefix, i);
-		assert_ok(sluice_blob_delete(store, name));
-	}
-}
-
-static void a_user_has_so_many_pieces_of_memory(void **state)
-{
-	static const char *const options[] = {"--memory", "256M", "--quota-regions", "40", NULL};
-	const char *const *before = daemon_options;
-	struct daemon *d;
-	unsigned count;
-	int rc = 0;
-
-	(void)state;
-	daemon_options = options;
-	daemon_setup((void **)&d);
-	daemon_options = before;
-	/* The last lease that a client has in advance is a piece, too. */
-	count = put_apart(d->store, "a", 100, 0, &rc);
-	assert_refused(rc, EDQUOT, "pieces of memory of 40");
-	assert_in_range(count, 38, 40);
-	delete_apart(d->store, "a", count);
-	assert_idle(d->store);
-	/* What is kept, and what may go, is not in the way. */
-	assert_int_equal(put_apart(d->store, "b", 30, SLUICE_BLOB_CACHE, &rc), 30);
-	if (!ON_DEVICE)
-		assert_int_equal(put_apart(d->store, "c", 30, 0, &rc), 30);
-	else
-		assert_int_equal(put_apart(d->store, "c", 8, 0, &rc), 8);
-	assert_int_equal(stats_of(d->store).dropped > 0, !ON_DEVICE);
-	daemon_teardown((void **)&d);
-}
-
 #define ROWS 64
-#define AWAY 65534
 
-static int take_all_rows(const struct daemon *d, const char *argument)
+static void without_a_descriptor_left_caches_go_first(void **state)
 {
-	sluice_store *store;
-	unsigned count;
-	int rc = 0;
-
-	(void)argument;
-	if (setgid(AWAY) || setuid(AWAY) || sluice_store_open(d->path, NULL, &store))
-		return 1;
-	count = put_apart(store, "a", ROWS, 0, &rc);
-	if (rc != -EDQUOT || count < ROWS / 2 - 2 || count > ROWS / 2)
-		return 2;
-	return sluice_store_close(store) ? 3 : 0;
-}
-
-static void no_user_takes_all_descriptors(void **state)
-{
-	static const char *const options[] = {"--memory", "64M", "--allow-user", "65534", NULL};
-	const char *const *options_before = daemon_options;
 	struct daemon *d;
 	int rc = 0;
 
 	(void)state;
-	if (getuid())
-		SKIP("only root can be another user");
 	if (ON_DEVICE)
-		SKIP("of devices a user may have a quarter");
+		SKIP("caches on devices hold no descriptors that the host lacks");
 	/* Half of them are for memory. */
 	daemon_files = 2 * ROWS;
-	daemon_options = options;
 	daemon_setup((void **)&d);
-	daemon_options = options_before;
 	daemon_files = 0;
-	assert_int_equal(child_status(child_start("take_all_rows", d, "")), 0);
 	assert_int_equal(put_apart(d->store, "b", ROWS / 4, SLUICE_BLOB_CACHE, &rc), ROWS / 4);
 	/* More than there are then: caches go. */
-	assert_int_equal(put_apart(d->store, "c", ROWS / 4, 0, &rc), ROWS / 4);
+	assert_int_equal(put_apart(d->store, "c", ROWS / 2, 0, &rc), ROWS / 2);
+	assert_int_equal(put_apart(d->store, "d", ROWS / 4, 0, &rc), ROWS / 4);
 	assert_int_not_equal(stats_of(d->store).dropped, 0);
-	put_apart(d->store, "d", ROWS, 0, &rc);
+	put_apart(d->store, "e", ROWS, 0, &rc);
 	assert_refused(rc, ENFILE, "descriptor");
 	daemon_teardown((void **)&d);
 }
@@ -421,9 +358,8 @@ static void nobody_waits_while_memory_is_given_back(void **state)
 
 int main(int argc, char **argv)
 {
-	static const char *const options[] = {
-		"--memory", "64M", "--quota-blobs", "64", "--quota-clients", "5", NULL};
-	static const struct child_role roles[] = {{"take_all_rows", take_all_rows}, {NULL, NULL}};
+	static const char *const options[] = {"--memory",  "64M", "--blobs", "64",
+	                                      "--clients", "5",   NULL};
 	const struct CMUnitTest tests[] = {
 		daemon_test(memory_that_is_short_is_named),
 		daemon_test(memory_of_what_was_deleted_is_used_before_new_one),
@@ -431,16 +367,15 @@ int main(int argc, char **argv)
 		daemon_test(caches_go_first_but_not_what_is_held_or_pinned),
 		daemon_test(what_was_pinned_while_it_was_made_stays_so),
 		daemon_test(for_what_can_never_be_nothing_goes),
-		daemon_test(a_user_has_so_many_blobs),
-		daemon_test(a_user_has_so_many_connections),
-		cmocka_unit_test(a_user_has_so_many_pieces_of_memory),
-		cmocka_unit_test(no_user_takes_all_descriptors),
+		daemon_test(there_are_so_many_blobs),
+		daemon_test(there_are_so_many_connections),
+		cmocka_unit_test(without_a_descriptor_left_caches_go_first),
 		daemon_test(who_finds_no_descriptor_left_costs_no_time),
 		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
 	};
 
-	child_run(argc, argv, roles);
 	row_start(1, argv);
+	(void)argc;
 	daemon_options = options;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

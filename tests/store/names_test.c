@@ -102,7 +102,7 @@ static void what_may_not_be_replaced_is_not(void **state)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
-	sluice_blob *reserved, *blobs[2], *kept;
+	sluice_blob *reserved, *blobs[2];
 
 	/* One that is being made. */
 	o.flags = SLUICE_BLOB_RESERVE;
@@ -117,24 +117,6 @@ static void what_may_not_be_replaced_is_not(void **state)
 	assert_ok(sluice_blob_release_many(blobs, 2));
 	o.flags |= SLUICE_BLOB_RESERVE;
 	assert_refused(sluice_blob_create(d->store, "x", 10, -1, &o, &blobs[0]), EINVAL, "REPLACE");
-	/* Of those on devices none is public. */
-	if (ON_DEVICE)
-		return;
-	/* A private one by a public one, which then is there for others under this name. */
-	kept = put(d->store, "x", 10, 0);
-	assert_int_equal(
-		try_put(d->store, "x", 20, SLUICE_BLOB_REPLACE | SLUICE_BLOB_PUBLIC, &blobs[0]),
-		-EEXIST);
-	assert_ok(sluice_blob_release(kept));
-	assert_ok(sluice_blob_delete(d->store, "x"));
-	kept = put(d->store, "x", 10, SLUICE_BLOB_PUBLIC);
-	blobs[0] = put(d->store, "x", 20, SLUICE_BLOB_REPLACE | SLUICE_BLOB_PUBLIC);
-	assert_blob(kept, "x", 10);
-	blobs[1] = got(d->store, "x");
-	assert_blob(blobs[1], "x", 20);
-	assert_ok(sluice_blob_release(kept));
-	assert_ok(sluice_blob_release_many(blobs, 2));
-	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_idle(d->store);
 }
 

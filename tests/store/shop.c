@@ -6,7 +6,7 @@ void shop_open(struct shop *shop, uint32_t slots)
 	unsigned broken = 1;
 
 	*shop = (struct shop){0};
-	assert_int_equal(sl_segment_new(slots, 1000, &shop->fd), 0);
+	assert_int_equal(sl_segment_new(slots, &shop->fd), 0);
 	assert_int_equal(sl_references_new(SL_REFERENCES_LEAST, &shop->references_fd), 0);
 	assert_int_equal(sl_segment_map(shop->fd, true, &shop->segment), 0);
 	assert_int_equal(sl_segment_map(shop->fd, false, &shop->read), 0);

@@ -191,7 +191,7 @@ static void what_is_left_leaves_memory_and_comes_back(void **state)
 		assert_int_equal(child_status(child_start("leave_some", d, prefix)), 0);
 	}
 	/* Its memory does not stay for others. */
-	assert_ok(sluice_blob_release(put(d->store, "large", 6 * MIB, SLUICE_BLOB_PUBLIC)));
+	assert_ok(sluice_blob_release(put(d->store, "large", 6 * MIB, 0)));
 	assert_true(stats_of(d->store).spilled >= 4 * LEFT);
 	assert_true(stats_of(d->store).memory_bytes <= 8 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "large"));

@@ -54,7 +54,7 @@ static void live(struct daemon *d)
 
 	for (unsigned i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, size_of(i), i % 5 ? 0 : SLUICE_BLOB_PUBLIC);
+		put_at_last(d->store, name, size_of(i), 0);
 	}
 	for (unsigned i = 0; i < 2 * BLOBS; i++) {
 		unsigned k = i * 29 % BLOBS;

@@ -91,7 +91,7 @@ static void what_leaves_comes_back_with_its_bytes(void **state)
 
 	for (unsigned i = 0; i < 240; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_away(d->store, name, size_of(i), i % 7 ? 0 : SLUICE_BLOB_PUBLIC);
+		put_away(d->store, name, size_of(i), 0);
 	}
 	stats = stats_of(d->store);
 	assert_int_equal(stats.sealed, 240);
@@ -171,28 +171,20 @@ static void memory_that_was_left_is_free_though_it_is_mapped(void **state)
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "plain", 8 * MIB, 0), *read;
 	void *written = (void *)(uintptr_t)sluice_blob_data(blob), *mapped;
-	void *sealed;
 
 	read = got(d->store, "plain");
 	mapped = (void *)(uintptr_t)sluice_blob_data(read);
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_release(read));
-	blob = put(d->store, "public", 8 * MIB, SLUICE_BLOB_PUBLIC);
-	sealed = (void *)(uintptr_t)sluice_blob_data(blob);
-	assert_ok(sluice_blob_release(blob));
-	/* The library keeps the first two mapped, and not the public one. */
+	/* The library keeps both mapped. */
 	assert_int_equal(resident(written, 8 * MIB), 2048);
 	assert_int_equal(resident(mapped, 8 * MIB), 2048);
-	assert_int_equal(resident(sealed, 8 * MIB), -1);
 	fill(d->store, "b", 10, 9 * MIB);
 	assert_int_equal(state_of(d->store, "plain"), SLUICE_BLOB_IS_SPILLED);
-	assert_int_equal(state_of(d->store, "public"), SLUICE_BLOB_IS_SPILLED);
 	assert_int_equal(resident(written, 8 * MIB), 0);
 	assert_int_equal(resident(mapped, 8 * MIB), 0);
 	check(d->store, "plain", 8 * MIB);
-	check(d->store, "public", 8 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "plain"));
-	assert_ok(sluice_blob_delete(d->store, "public"));
 	delete_all(d->store, "b", 10);
 	assert_nothing_left(d->store);
 }
@@ -327,30 +319,6 @@ static unsigned each_descriptor(const struct daemon *d, const char *begin,
 static bool cut(const char *path)
 {
 	return truncate(path, 4096) == 0;
-}
-
-static bool is_sealed(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC), seals = fcntl(fd, F_GET_SEALS);
-
-	close(fd);
-	return seals >= 0 && seals & F_SEAL_WRITE;
-}
-
-static void a_public_one_comes_back_sealed_against_writing(void **state)
-{
-	struct daemon *d = *state;
-
-	put_away(d->store, "public", 8 * MIB, SLUICE_BLOB_PUBLIC);
-	assert_int_equal(each_descriptor(d, "/memfd:sluice-blob", is_sealed), 1);
-	fill(d->store, "b", 10, 9 * MIB);
-	assert_int_equal(state_of(d->store, "public"), SLUICE_BLOB_IS_SPILLED);
-	assert_int_equal(each_descriptor(d, "/memfd:sluice-blob", is_sealed), 0);
-	check(d->store, "public", 8 * MIB);
-	assert_int_equal(each_descriptor(d, "/memfd:sluice-blob", is_sealed), 1);
-	assert_ok(sluice_blob_delete(d->store, "public"));
-	delete_all(d->store, "b", 10);
-	assert_nothing_left(d->store);
 }
 
 static void what_the_disk_has_lost_is_an_error_and_nothing_else(void **state)
@@ -584,7 +552,6 @@ int main(int argc, char **argv)
 		daemon_test(who_holds_all_is_told_so),
 		daemon_test(several_come_back_in_one_call_and_once),
 		daemon_test(what_is_away_can_be_deleted),
-		daemon_test(a_public_one_comes_back_sealed_against_writing),
 		daemon_test(what_the_disk_has_lost_is_an_error_and_nothing_else),
 		daemon_test(a_spiller_that_dies_is_replaced),
 		daemon_test(a_create_that_waits_holds_nobody_up),

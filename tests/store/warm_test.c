@@ -230,25 +230,13 @@ static void a_kernel_that_refuses_is_no_failure(void **state)
 		kernel.advice = cases[i].advice;
 		kernel.error = cases[i].error;
 		kernel.part = cases[i].part;
-		/* Memory that is not used again, so that there is fresh one each time. */
-		blob = make(d->store, SLUICE_BLOB_PUBLIC);
+		/* A new server keeps no memory: so there is fresh one each time. */
+		daemon_replace_server(d);
+		blob = make(d->store, 0);
 		assert_int_equal(resident(sluice_blob_data(blob), MEMORY), cases[i].left);
 		seal(d->store, blob);
 		give_up(d->store, blob);
 	}
-}
-
-static void a_public_blob_of_huge_pages_is_sealed_against_writing(void **state)
-{
-	struct daemon *d = *state;
-	sluice_blob *blob = make(d->store, SLUICE_BLOB_PUBLIC);
-	int fd = dup(blob->mapping->fd);
-
-	seal(d->store, blob);
-	assert_true(fcntl(fd, F_GET_SEALS) & F_SEAL_WRITE);
-	assert_in_range(taken(fd), BYTES, MEMORY);
-	give_up(d->store, blob);
-	close(fd);
 }
 
 static void holes_in_huge_pages_are_memory_that_is_free(void **state)
@@ -340,7 +328,8 @@ static void where_a_part_takes_long_the_rest_is_made_ready_at_once(void **state)
 	seal(d->store, blob);
 	give_up(d->store, blob);
 	/* What create has made ready is that. */
-	blob = make(d->store, SLUICE_BLOB_PUBLIC);
+	daemon_replace_server(d);
+	blob = make(d->store, 0);
 	kernel.collapses = 0;
 	assert_ok(sluice_blob_warm(blob, 0, BYTES));
 	assert_int_equal(kernel.collapses, 0);
@@ -358,7 +347,6 @@ int main(void)
 		warm_test(readers_map_it_in_huge_pages),
 		warm_test(memory_that_was_used_is_not_made_ready_again),
 		warm_test(a_kernel_that_refuses_is_no_failure),
-		warm_test(a_public_blob_of_huge_pages_is_sealed_against_writing),
 		warm_test(holes_in_huge_pages_are_memory_that_is_free),
 		warm_test(a_cold_blob_is_made_ready_in_parts_by_who_fills_it),
 		warm_test(where_a_part_takes_long_the_rest_is_made_ready_at_once),
