@@ -360,6 +360,15 @@ static int inspect(struct sl_http *http)
 		rc = 0;
 	}
 	sl_http_request_free(request);
+	if (rc || http->size)
+		return rc;
+	/* Of an empty object a GET of the whole says the same. */
+	http->doubted = true;
+	http->size = -1;
+	rc = ask(http, SL_HTTP_PROBE, &request);
+	if (!rc)
+		take_over(http, request);
+	sl_http_request_free(request);
 	return rc;
 }
 

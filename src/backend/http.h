@@ -142,7 +142,8 @@ struct sl_http {
 	char *origin;              /* scheme://host:port, to which they are sent */
 	struct curl_slist *fields; /* of every request for data */
 	bool ranges;               /* the server has them */
-	int64_t size;              /* bytes, -1: unknown */
+	bool doubted; /* of open: a length of 0, which a GET without a range is to confirm */
+	int64_t size; /* bytes, -1: unknown */
 	int64_t modified_ns;
 	struct sl_http_texts opened; /* of the answer that the opening believed */
 	struct sl_http_put *put;     /* of a file that is written */
@@ -199,6 +200,7 @@ struct sl_http_request {
 		long status;
 		size_t field_bytes;
 		bool complete; /* the empty line behind the fields has come */
+		bool kept;     /* the last line was of a field that is looked at */
 		bool has_range, bad_range, has_length, bad_length, ranges;
 		struct sl_http_range range;
 		uint64_t length;

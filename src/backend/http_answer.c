@@ -12,7 +12,9 @@
 
 #include "backend/http.h"
 
-#define MOST_FIELD_BYTES ((size_t)64 << 10)
+#define MOST_FIELD_BYTES    ((size_t)64 << 10)
+#define MOST_SAID_BYTES     4096
+#define MOST_REDIRECT_BYTES (1 << 20)
 
 static const char *const names[SL_HTTP_FIELDS] = {
 	"ETag",           "Last-Modified", "Content-Encoding", "Content-Range",
@@ -97,10 +99,8 @@ static bool is_same(const struct sl_http_request *request, enum sl_http_field fi
 /* Whether the answer is about the version that was opened. An equal strong ETag is enough. */
 static bool is_version(struct sl_http_request *request)
 {
-	char *const *before = request->http->opened.of, *const *now = request->answer.texts.of;
-	const char *etag = now[SL_HTTP_FIELD_ETAG];
-	bool enough = etag && (sl_http_strong_etag(etag) || !now[SL_HTTP_FIELD_MODIFIED] ||
-	                       !before[SL_HTTP_FIELD_MODIFIED]);
+	const char *etag = request->answer.texts.of[SL_HTTP_FIELD_ETAG];
+	bool enough = etag && sl_http_strong_etag(etag);
 
 	if (request->ask == SL_HTTP_PROBE)
 		return true;
@@ -122,7 +122,7 @@ bool sl_http_accepts(struct sl_http_request *request)
 	if (request->answer.judged)
 		return request->answer.accepted;
 	request->answer.judged = true;
-	if (request->ask == SL_HTTP_GET && status != 200 && status != 206)
+	if (status != 200 && status != 206 && !(status == 204 && request->ask == SL_HTTP_PROBE))
 		return false;
 	if (request->answer.bad_length)
 		sl_http_fail_odd(request, "a Content-Length that is none");
@@ -171,14 +171,16 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 {
 	struct sl_http_request *request = argument;
 	struct sl_piece *piece = request->piece;
-	size_t bytes = size * count, room;
+	size_t bytes = size * count, room, most;
 
 	request->alive = sl_now();
 	/* Of an error the first line is told. A probe is over when its fields are there. */
 	if (request->ask != SL_HTTP_GET || !sl_http_accepts(request)) {
 		keep_said(request, data, bytes);
+		/* libcurl tells where a redirect leads when all of its body has come. */
+		most = request->answer.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
 		return request->ask == SL_HTTP_PUT ||
-		                       (!request->error && request->answer.said_bytes <= 4096 &&
+		                       (!request->error && request->answer.said_bytes <= most &&
 		                        (piece || request->answer.status >= 300))
 		               ? bytes
 		               : 0;
@@ -209,6 +211,11 @@ static void on_field(struct sl_http_request *request, const char *name, const ch
 
 	while (i < SL_HTTP_FIELDS && strcasecmp(name, names[i]))
 		i++;
+	request->answer.kept = i < SL_HTTP_FIELDS;
+	/* libcurl would decode it, and not tell that its end is missing. */
+	if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") &&
+	    strcasecmp(value, "identity"))
+		sl_http_fail_odd(request, "a Transfer-Encoding that was not asked for");
 	if (i == SL_HTTP_FIELDS || !value[0] ||
 	    (i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
 		return;
@@ -269,6 +276,10 @@ size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 		                  &request->answer.status);
 	} else if (!request->answer.complete && (data[0] == '\r' || data[0] == '\n')) {
 		on_fields(request);
+	} else if (!request->answer.complete && (data[0] == ' ' || data[0] == '\t')) {
+		/* Of fields of which nothing is asked, any may be folded. */
+		if (request->answer.kept)
+			sl_http_fail_odd(request, "a folded line of its header");
 	} else if (!request->answer.complete) {
 		line = strndup(data, bytes);
 		if (!line)

@@ -178,9 +178,8 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->connected = false;
 	request->sent = 0;
 	request->from = request->length = 0;
-	request->ranged = request->ask == SL_HTTP_PROBE;
-	if (request->ask == SL_HTTP_PROBE)
-		request->length = 1;
+	request->ranged = request->ask == SL_HTTP_PROBE && !http->doubted;
+	request->length = request->ranged;
 	if (request->piece) {
 		/* What has no ranges begins anew. */
 		if (!http->ranges)

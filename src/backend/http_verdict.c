@@ -236,8 +236,8 @@ static bool is_broken_off(struct sl_http_request *request, CURLcode code, const 
 		       strcasestr(why, "unexpected eof");
 	/* Bytes that an answer left behind on a connection are none: the next one is clean. */
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
-	return !connects &&
-	       (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_WEIRD_SERVER_REPLY);
+	return !connects && (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_OUT_OF_MEMORY ||
+	                     code == CURLE_WEIRD_SERVER_REPLY);
 }
 
 /* The transfer failed. */
@@ -254,14 +254,14 @@ static enum sl_http_verdict judge_failure(struct sl_http_request *request, CURLc
 		return fail(request, find(statuses, connect).error,
 		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
 		            connect);
+	if (is_broken_off(request, code, why))
+		code = CURLE_RECV_ERROR;
 	/* libcurl says so of a line of header that is longer than it accepts. */
 	if (code == CURLE_OUT_OF_MEMORY && is_connected(request))
 		return fail(request, -EPROTO, "'%s': a line of the header is too long", name);
 	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
-	if (is_broken_off(request, code, why))
-		code = CURLE_RECV_ERROR;
 	failure = find(transports, code);
 	if (failure.transient)
 		return again(request, failure.error, why);
@@ -276,7 +276,7 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 	char why[80];
 
 	if (piece && piece->moved == piece->length && request->answer.accepted && !request->error &&
-	    (code == CURLE_OK || http->size < 0))
+	    (code == CURLE_OK || http->size < 0 || request->ranged))
 		return SL_HTTP_DONE;
 	if (request->error)
 		return SL_HTTP_FAILED;

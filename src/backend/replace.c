@@ -90,19 +90,6 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 	return fd;
 }
 
-/* Without renameat2() a link fails just as well if the name is taken. */
-static int rename_to_new(const char *from, const char *to)
-{
-	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
-		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return -errno;
-	if (link(from, to))
-		return -errno;
-	unlink(from);
-	return 0;
-}
-
 /* It gets what a new file would have got when it was opened. */
 static void end_part(struct sl_local *local)
 {
@@ -125,7 +112,7 @@ int sl_replace_commit(struct sl_local *local)
 	if (local->part)
 		end_part(local);
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
-		rc = rename_to_new(local->temporary, local->path);
+		rc = sl_rename_to_new(local->temporary, local->path);
 	else
 		rc = rename(local->temporary, local->path) ? -errno : 0;
 	if (rc)

@@ -121,6 +121,19 @@ int cli_part_note(struct cli_part *part)
 	return rc;
 }
 
+/* RFC 9110, section 8.8.3; two that differ are told as a list, which is none. */
+static bool is_strong(const char *etag)
+{
+	size_t length = strlen(etag);
+
+	if (length < 2 || etag[0] != '"' || etag[length - 1] != '"')
+		return false;
+	for (size_t i = 1; i < length - 1; i++)
+		if ((unsigned char)etag[i] <= ' ' || etag[i] == '"' || etag[i] == 0x7f)
+			return false;
+	return true;
+}
+
 /*
  * Writes the head of the state, by which a later SRC is known to be this one. A query may hold a secret, and is
  * another one each time in a presigned URL: it is left out, and an object that has one needs a strong
@@ -132,7 +145,7 @@ static const char *describe(struct cli_part *part, const struct cli_end *source,
 	size_t blocks = (source->length_known ? source->length + BLOCK - 1 : 0) / BLOCK;
 	char time[96] = "";
 
-	part->strong = etag[0] == '"' && etag[1] && etag[strlen(etag) - 1] == '"';
+	part->strong = is_strong(etag);
 	if (!part->strong)
 		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
 		         (uintmax_t)source->device, (uintmax_t)source->inode);

@@ -340,6 +340,8 @@ char *sl_temporary_name(const char *path);
 /* A new file of such a name, which is the caller's to free: its descriptor, or -errno; -EEXIST: all names that
  * were tried are taken. */
 int sl_temporary_open(const char *path, mode_t mode, char **name);
+/* rename(2) that replaces nothing: 0 or -errno. */
+int sl_rename_to_new(const char *from, const char *to);
 /*
  * Owner, group and permissions of the file that is replaced, as far as this process may give them
  * away. A set-ID bit is worth something only with the owner that it was set for.

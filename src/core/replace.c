@@ -101,3 +101,16 @@ void sl_take_over(int fd, const struct stat *old, bool keep_mode)
 	if (mode != (now.st_mode & 07777))
 		fchmod(fd, mode);
 }
+
+/* Without renameat2() a link fails just as well if the name is taken. */
+int sl_rename_to_new(const char *from, const char *to)
+{
+	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	if (link(from, to))
+		return -errno;
+	unlink(from);
+	return 0;
+}

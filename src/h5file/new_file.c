@@ -85,19 +85,6 @@ int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file
 
 /* ---------------------------------------------------------------------------------------- name */
 
-/* Without renameat2() a link fails just as well if the name is taken. */
-static int rename_to_new(const char *from, const char *to)
-{
-	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
-		return 0;
-	if (errno != EINVAL && errno != ENOSYS)
-		return -errno;
-	if (link(from, to))
-		return -errno;
-	unlink(from);
-	return 0;
-}
-
 static int link_to(int fd, const char *name)
 {
 	char self[SELF_BYTES];
@@ -152,7 +139,7 @@ int sl_new_file_name(struct sl_new_file *file, bool durable)
 	if (file->replace)
 		err = name_to_replace(file);
 	else if (file->temporary)
-		err = rename_to_new(file->temporary, file->path);
+		err = sl_rename_to_new(file->temporary, file->path);
 	else
 		err = link_to(file->fd, file->path);
 	if (err)

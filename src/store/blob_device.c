@@ -14,9 +14,6 @@
 #include "io/io.h"
 #include "store/blob_file.h"
 
-/* Pieces between two devices that an open file has in host memory at a time, each of at most 8 MiB. */
-#define BOUNCES_MOST 4
-
 /* -------------------------------------------------------------------- host memory as a file */
 
 /* The address space of this process. */
@@ -86,11 +83,6 @@ struct sl_blob_mover {
 	struct sluice_context *ctx;
 	struct sl_device *device; /* that has the blob */
 	struct sluice_file *space;
-	pthread_mutex_t mutex;
-	struct {
-		unsigned bounces;
-		struct sl_list waiting; /* moves that each take the place of one that ends */
-	} locked;                       /* guarded by mutex */
 };
 
 void sl_blob_mover_close(struct sl_blob_mover *mover)
@@ -99,7 +91,6 @@ void sl_blob_mover_close(struct sl_blob_mover *mover)
 		return;
 	sl_context_enter(mover->ctx);
 	sluice_discard(mover->space);
-	pthread_mutex_destroy(&mover->mutex);
 	free(mover);
 }
 
@@ -125,8 +116,6 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 		free(mover);
 		return rc;
 	}
-	pthread_mutex_init(&mover->mutex, NULL);
-	sl_list_init(&mover->locked.waiting);
 	/* It is part of the blob's file, and not one more that a program has open. */
 	sl_context_leave(ctx);
 	*out = mover;
@@ -144,27 +133,18 @@ struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover)
 struct move {
 	struct sl_blob_mover *mover;
 	struct sl_piece *piece;
-	char *place; /* in the blob */
-	/* Between two devices: */
-	bool bounces;
-	char *bounce;        /* where the bytes are */
-	bool arrived;        /* they are there */
-	struct sl_task task; /* starts it; while it waits for that, its link is in `waiting` */
-
-	bool given; /* the one copy, to the copier */
+	char *place;  /* in the blob */
+	char *bounce; /* between two devices: where the bytes are; or NULL */
+	bool arrived; /* they are there */
+	bool given;   /* the one copy, to the copier */
 	struct sl_copy copy;
 };
-
-static void next_bounced(struct sl_blob_mover *mover);
 
 static void end(struct move *move, int error, const char *message)
 {
 	struct sl_piece *piece = move->piece;
 
 	free(move->bounce);
-	/* The mover is there as long as this piece is not over. */
-	if (move->bounces)
-		next_bounced(move->mover);
 	free(move);
 	piece->error = error;
 	piece->moved = error ? 0 : piece->length;
@@ -197,7 +177,7 @@ static void start_first(struct move *move)
 {
 	struct sl_piece *piece = move->piece;
 
-	if (!move->bounces)
+	if (!move->bounce)
 		start_step(move, move->mover->device, move->place, piece->data, piece->write);
 	else if (piece->write)
 		start_step(move, piece->device, piece->data, move->bounce, false);
@@ -222,7 +202,7 @@ static void step_over(struct sluice_op *op)
 
 	if (op->result < 0)
 		end(move, (int)op->result, op->message);
-	else if (!move->bounces || move->arrived)
+	else if (!move->bounce || move->arrived)
 		end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))
 		end(move, -ECANCELED, NULL);
@@ -250,39 +230,16 @@ static void copy_done(struct sl_copy *copy, int error)
 	end(SL_CONTAINER(copy, struct move, copy), error, NULL);
 }
 
-/* The move has a place among the bounces. */
-static void start_bounced(struct sl_task *task)
-{
-	struct move *move = SL_CONTAINER(task, struct move, task);
-	bool cancelled = atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed);
-
-	move->bounce = cancelled ? NULL : malloc(move->piece->length);
-	if (move->bounce)
-		start_first(move);
-	else
-		end(move, cancelled ? -ECANCELED : -ENOMEM, NULL);
-}
-
-/* Gives the place of a move that ends to the one that has waited longest, which a worker starts. */
-static void next_bounced(struct sl_blob_mover *mover)
-{
-	struct sl_list *next;
-
-	pthread_mutex_lock(&mover->mutex);
-	next = sl_list_take(&mover->locked.waiting);
-	if (!next)
-		mover->locked.bounces--;
-	pthread_mutex_unlock(&mover->mutex);
-	if (next)
-		sl_pool_submit(mover->ctx->core.pool, SL_CONTAINER(next, struct sl_task, link));
-}
-
 void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place)
 {
 	struct move *move = calloc(1, sizeof(*move));
-	bool cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed), now;
+	bool bounces = piece->device && piece->device != mover->device;
+	bool cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 
-	if (!move || cancelled) {
+	if (move && bounces)
+		move->bounce = malloc(piece->length);
+	if (!move || cancelled || (bounces && !move->bounce)) {
+		free(move ? move->bounce : NULL);
 		free(move);
 		piece->error = cancelled ? -ECANCELED : -ENOMEM;
 		sl_piece_done(piece);
@@ -291,22 +248,8 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 	move->mover = mover;
 	move->piece = piece;
 	move->place = place;
-	if (!piece->device) {
-		start_first(move);
-		return;
-	}
 	if (piece->device != mover->device) {
-		move->bounces = true;
-		move->task.run = start_bounced;
-		pthread_mutex_lock(&mover->mutex);
-		now = mover->locked.bounces < BOUNCES_MOST;
-		if (now)
-			mover->locked.bounces++;
-		else
-			sl_list_append(&mover->locked.waiting, &move->task.link);
-		pthread_mutex_unlock(&mover->mutex);
-		if (now)
-			start_bounced(&move->task);
+		start_first(move);
 		return;
 	}
 	move->copy.to_device = piece->write;

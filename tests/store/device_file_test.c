@@ -4,8 +4,6 @@
  * "store_there" of the conformance suite are about.
  */
 #include "sluice/emulated.h"
-#include <stdatomic.h>
-
 #include "store/daemon.h"
 #include "support/gpu.h"
 
@@ -370,42 +368,6 @@ static void what_is_too_much_is_an_error_in_stream_order(void **state)
 
 /* ---------------------------------------------------------------------------- slow, and failing */
 
-/* Allocations of at least 1 MiB that are there; only those have a length to be known by. */
-static _Atomic int malloc_now, malloc_most;
-static void *_Atomic large[64];
-
-void *__real_malloc(size_t n);
-void *__wrap_malloc(size_t n);
-void *__wrap_malloc(size_t n)
-{
-	void *memory = __real_malloc(n), *none = NULL;
-	int now;
-
-	if (n < MIB || !memory)
-		return memory;
-	for (size_t i = 0; i < COUNT_OF(large); i++, none = NULL)
-		if (atomic_compare_exchange_strong(&large[i], &none, memory))
-			break;
-	now = atomic_fetch_add(&malloc_now, 1) + 1;
-	if (now > malloc_most)
-		malloc_most = now;
-	return memory;
-}
-
-void __real_free(void *memory);
-void __wrap_free(void *memory);
-void __wrap_free(void *memory)
-{
-	void *mine = memory;
-
-	for (size_t i = 0; memory && i < COUNT_OF(large); i++, mine = memory)
-		if (atomic_compare_exchange_strong(&large[i], &mine, NULL)) {
-			atomic_fetch_sub(&malloc_now, 1);
-			break;
-		}
-	__real_free(memory);
-}
-
 static void set_delay(unsigned us)
 {
 	struct sluice_emulated_options o = SLUICE_EMULATED_OPTIONS_INIT;
@@ -446,36 +408,6 @@ static void a_call_does_not_wait_for_copies_and_they_can_be_cancelled(void **sta
 	set_delay(0);
 	assert_ok(sluice_device_free(memory));
 	buffer_free(&b);
-}
-
-/* Between two devices the bytes are in host memory: of so many pieces of 8 MiB at a time, however many operations
- * there are. */
-static void copies_between_devices_take_little_host_memory(void **state)
-{
-	enum { N = 16 * MIB, OPS = 6 };
-	struct shelf *s = *state;
-	void *memory = alloc_on(ELSE, N);
-	sluice_op *ops[OPS];
-	sluice_file *file;
-	unsigned i;
-
-	if (gpu_is_real())
-		SKIP("a real device is not slow when it is told to be");
-	file = open_new(s, N * OPS);
-	/* Staging has its memory. */
-	assert_int_equal(write_now(file, memory, N, 0), N);
-	malloc_most = malloc_now = 0;
-	set_delay(20000);
-	for (i = 0; i < OPS; i++)
-		assert_ok(sluice_write(file, memory, N, (uint64_t)i * N, &ops[i]));
-	assert_ok(sluice_cancel(ops[OPS - 2]));
-	for (i = 0; i < OPS; i++)
-		assert_int_equal(moved(ops[i]), i == OPS - 2 ? -ECANCELED : N);
-	set_delay(0);
-	assert_in_range(malloc_most, 1, 4);
-	assert_int_equal(malloc_now, 0);
-	sluice_discard(file);
-	assert_ok(sluice_device_free(memory));
 }
 
 static void a_default_stream_waits_for_what_is_awaited_on_the_host(void **state)
@@ -575,7 +507,6 @@ int main(int argc, char **argv)
 		shelf_test(what_a_stream_cannot_reach_is_refused),
 		shelf_test(what_is_too_much_is_an_error_in_stream_order),
 		shelf_test(a_call_does_not_wait_for_copies_and_they_can_be_cancelled),
-		shelf_test(copies_between_devices_take_little_host_memory),
 		shelf_test(a_default_stream_waits_for_what_is_awaited_on_the_host),
 		shelf_test(a_copy_that_fails_fails_the_operation),
 		shelf_test(a_device_that_is_lost_ends_what_is_in_flight),
