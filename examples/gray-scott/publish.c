@@ -15,8 +15,12 @@ static int note(struct publish *p, int rc)
 	return rc;
 }
 
+/* A list is no snapshot: the one blob of a simulation that is not sealed may be another one, ahead of the cursor,
+ * whenever this looks. So it looks some times before it deletes anything. */
+#define LOOKS 8
+
 /* A blob that is not sealed is a simulation that goes on. */
-static int clear(struct publish *p)
+static int clear(struct publish *p, bool delete)
 {
 	struct sluice_blob_info infos[SLUICE_BLOB_BATCH];
 	char prefix[SLUICE_BLOB_NAME_MOST + 1];
@@ -33,7 +37,8 @@ static int clear(struct publish *p)
 				         infos[i].process, p->options.name);
 				return p->failed = -EBUSY;
 			}
-			sluice_blob_delete(p->store, infos[i].name);
+			if (delete)
+				sluice_blob_delete(p->store, infos[i].name);
 		}
 	return note(p, count);
 }
@@ -67,8 +72,12 @@ int publish_open(struct publish *p, const struct publish_options *options)
 	struct sluice_store_options store = {.size = sizeof store, .patience_ms = 500};
 
 	*p = (struct publish){.options = *options};
-	if (!note(p, sluice_store_open(NULL, &store, &p->store)) && !clear(p))
-		reserve(p, 0, &p->next);
+	if (!note(p, sluice_store_open(NULL, &store, &p->store))) {
+		for (int look = 0; !p->failed && look <= LOOKS; look++)
+			clear(p, look == LOOKS);
+		if (!p->failed)
+			reserve(p, 0, &p->next);
+	}
 	if (p->failed)
 		publish_close(p);
 	return p->failed;

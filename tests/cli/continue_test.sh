@@ -112,9 +112,11 @@ kill_9_loses_only_what_was_not_noted() {
 		SLUICE_HTTP_STALL_MS=20000 "$sluice" cp -q --continue "$fault/kill/x?size=$size&fault=stall:0&at=$stop" to &
 		pid=$!
 		await 10 reached to $((stop / 262144 * 262144 - 1600000))
-		kill -9 $pid
+		kill -9 $pid 2> /dev/null
 		wait $pid 2> /dev/null
 	done
+	# Where it had what lies behind the first two stops in time, the third one stopped nothing.
+	[ ! -e to ] || { same from to && return; }
 	had=$(noted to)
 	before=$(sent kill)
 	status 0 "$sluice" cp --continue "$fault/kill/x?size=$size" to

@@ -223,8 +223,13 @@ static void a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else(void 
 		for (unsigned pass = 0; pass < most; pass++) {
 			uint32_t before = atomic_load(&shared->came);
 
-			die_at(d, steps[i], pass, bytes);
-			assert_blob(theirs, "theirs", 3 * MIB);
+			/* On a busy machine a client may be through before it comes to what others do for it. */
+			for (int tries = 0; tries < 5; tries++) {
+				die_at(d, steps[i], pass, bytes);
+				assert_blob(theirs, "theirs", 3 * MIB);
+				if (pass || atomic_load(&shared->came) != before)
+					break;
+			}
 			if (!pass && atomic_load(&shared->came) == before)
 				fail_msg("no client comes to the step %s", steps[i]);
 		}
