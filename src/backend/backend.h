@@ -126,7 +126,7 @@ struct sl_backend_ops {
 	 * reads right into them, or writes right from them, with another file's backend. */
 	int (*stat)(struct sl_backend *backend, struct sluice_stat *out);
 	/* Reads what is in memory already, without waiting: length, or -EAGAIN, also if data is memory that
-	 * the processor does not reach. From a submitting call. NULL: the backend cannot. */
+	 * the processor does not reach; any thread. NULL: the backend cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
 	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it does

@@ -181,7 +181,7 @@ static void enter_kernel(struct reactor *reactor, bool sleep)
 	}
 }
 
-/* Whether there is something to reap, or to submit: at full depth the queue has to wait. */
+/* Whether there is something to reap, or to submit. */
 static bool has_work(void *argument)
 {
 	struct reactor *reactor = argument;
