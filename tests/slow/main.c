@@ -403,7 +403,7 @@ static void must(bool right)
 /* The context's own handlers run before the first that was registered. */
 static void be_a_process_that_ends(const char *path)
 {
-	static char bytes[1 << 20];
+	static unsigned char bytes[1 << 20];
 	static struct gpu_hold hold;
 	struct sluice_config c = row_config();
 	sluice_stream stream;
@@ -421,6 +421,8 @@ static void be_a_process_that_ends(const char *path)
 	must(!open_flags(ctx, path, SLUICE_OPEN_READ | SLUICE_OPEN_WRITE, &file));
 	must(!sluice_device_alloc(gpu_device(0), MIB, &memory));
 	must(!sluice_stream_new(gpu_device(0), &stream));
+	/* If it is written after all, the file is what it was. */
+	pattern_fill(bytes, sizeof(bytes), 0, SLOW_SEED);
 	/* What a device needs at its first use is there before it is held up. */
 	must(!sluice_read_on(file, memory, MIB, 0, stream, NULL));
 	must(!sluice_stream_synchronize(gpu_device(0), stream));
