@@ -9,7 +9,9 @@
 #include <errno.h>
 #include <execinfo.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <limits.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -342,8 +344,34 @@ static void look_for_device(void)
 		exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
 
+static void become(uid_t user)
+{
+	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
+		broken("cannot become user %u: %s", (unsigned)user, strerror(errno));
+}
+
+/* The calling process waits for its child, which has number 1 in namespaces of its own, and ends with its status. */
+static void enter_namespaces(void)
+{
+	int status;
+	pid_t pid;
+
+	if (unshare(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS))
+		skip("this system gives no new namespaces: %s", strerror(errno));
+	pid = fork();
+	if (!pid)
+		return;
+	status = pid < 0 ? -1 : wait_for(pid, 30);
+	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
 static int run_end(const char *how)
 {
+	/* Before the driver is loaded. */
+	if (!strncmp(how, "namespaces_", 11))
+		enter_namespaces();
+	if (!strncmp(how, "user_", 5))
+		become(OTHER_USER);
 	open_device();
 	return play(how);
 }

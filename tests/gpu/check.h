@@ -62,7 +62,9 @@ __attribute__((format(printf, 1, 2))) _Noreturn void skip(const char *format, ..
 		if (rc_)                                                          \
 			broken("%s: %d %s", #function, rc_, gpu_error_name(rc_)); \
 	} while (0)
-/* Starts this program once more, with the device, to play() that. */
+/* Starts this program once more, with the device, to play() that. If that begins with "user_" the process belongs to
+ * OTHER_USER and to the group of that number, and with "namespaces_" it has namespaces of its own: both need root. */
+enum { OTHER_USER = 65534 };
 pid_t start_self(const char *how);
 /* The status of the process, or -1: it had to be killed. */
 int wait_for(pid_t pid, unsigned seconds);

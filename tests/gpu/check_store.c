@@ -61,6 +61,17 @@ static bool all_are_there(void)
 	return good;
 }
 
+static int read_all(void)
+{
+	bool good;
+
+	store_join();
+	good = all_are_there();
+	MUST(sluice_store_close(store));
+	MUST(sluice_context_free(ctx));
+	return !good;
+}
+
 static void delete_all(void)
 {
 	for (int i = 0; i < SIZES; i++)
@@ -273,6 +284,58 @@ static bool lends_without_a_copy(void)
 	return is_lent("lend_and_end", 0);
 }
 
+/* Says what it sees: the bytes, or -ENOTSUP; anything else is a failure. */
+static int read_lent(void)
+{
+	sluice_blob *blob = NULL;
+	bool good = true;
+	int rc;
+
+	store_join();
+	rc = sluice_blob_get(store, "lent", 0, &blob);
+	printf("       memory of the driver's from there: %s\n",
+	       rc ? sluice_last_message() : "the same memory");
+	if (rc)
+		good = rc == -ENOTSUP;
+	else
+		good = holds(blob, lent_bytes(), seed);
+	if (blob)
+		release_blob(blob);
+	fflush(stdout);
+	MUST(sluice_store_close(store));
+	return !good;
+}
+
+static bool is_shared_with(const char *all, const char *lent)
+{
+	bool good;
+	pid_t pid;
+
+	if (getuid())
+		skip("only root can become another user, or enter new namespaces");
+	store_start_for(OTHER_USER);
+	good = plays("produce") && plays(all);
+	delete_all();
+	pid = start_self("lend_and_end");
+	await_word(&together->ready, 1);
+	good &= plays(lent);
+	atomic_store(&together->step, 2);
+	if (wait_for(pid, 30))
+		broken("the owner of the memory did not end well");
+	store_stop();
+	return good;
+}
+
+static bool another_user_shares(void)
+{
+	return is_shared_with("user_read_all", "user_read_lent");
+}
+
+static bool another_container_shares(void)
+{
+	return is_shared_with("namespaces_read_all", "namespaces_read_lent");
+}
+
 static bool lends_until_it_is_killed(void)
 {
 	return is_lent("lend_and_die", SIGKILL);
@@ -285,7 +348,9 @@ int play(const char *how)
 		int (*run)(void);
 	} roles[] = {{"produce", produce},           {"produce_and_die", produce_and_die},
 	             {"copy_into_it", copy_into_it}, {"write_by_kernel", write_by_kernel},
-	             {"lend_and_end", lend_and_end}, {"lend_and_die", lend_and_die}};
+	             {"lend_and_end", lend_and_end}, {"lend_and_die", lend_and_die},
+	             {"user_read_all", read_all},    {"namespaces_read_all", read_all},
+	             {"user_read_lent", read_lent},  {"namespaces_read_lent", read_lent}};
 
 	for (size_t i = 0; i < sizeof(roles) / sizeof(roles[0]); i++)
 		if (!strcmp(how, roles[i].how))
@@ -303,6 +368,10 @@ const struct check store_checks[] = {
          lends_without_a_copy, 60, false},
 	{"lent_killed", "and the blob is gone with its process", lends_until_it_is_killed, 60,
          false},
+	{"other_user", "the members of a group share blobs of the device", another_user_shares, 90,
+         false},
+	{"container", "processes with namespaces of their own share blobs of the device",
+         another_container_shares, 90, false},
 	{NULL, NULL, NULL, 0, false},
 };
 

@@ -24,6 +24,8 @@ double seconds_from(double begun); /* 0: since some time */
 /* Starts it, and opens a store; in a process that play()s: opens one to the same daemon. */
 extern sluice_store *store;
 void store_start(void);
+/* The same with a daemon that lets the members of this group connect. */
+void store_start_for(gid_t group);
 void store_join(void);
 /* Closes the store, and stops the daemon. */
 void store_stop(void);

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -89,7 +90,7 @@ static void unlink_socket(void)
 	unlink("store.lock");
 }
 
-void store_start(void)
+static void start_with(const char *group)
 {
 	const char *path = daemon_path();
 	pid_t parent = getpid();
@@ -103,10 +104,27 @@ void store_start(void)
 		/* It ends with the check, however that ends. */
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		if (getppid() == parent)
-			execl(path, path, "--socket", socket_path, "--memory", "64M", NULL);
+			execl(path, path, "--socket", socket_path, "--memory", "64M",
+			      group ? "--group" : NULL, group, NULL);
 		_exit(127);
 	}
 	store_reopen();
+}
+
+void store_start(void)
+{
+	start_with(NULL);
+}
+
+void store_start_for(gid_t group)
+{
+	char text[20];
+
+	snprintf(text, sizeof(text), "%u", (unsigned)group);
+	/* The folder of the socket is this process's own. */
+	if (chmod(".", 0711))
+		broken("chmod: %s", strerror(errno));
+	start_with(text);
 }
 
 pid_t daemon_pid(void)
