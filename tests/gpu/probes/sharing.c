@@ -5,6 +5,8 @@
  * usage: sharing idle|pending|free same|other: while nothing is given to the device; while a stream waits; while
  * another thread is in cuMemFree() as well. The calls are made by the thread that made the stream wait, or each
  * by one of its own. What has not returned after two seconds was held up; then the wait ends.
+ *        sharing idle|... same|other BYTES: the same with memory of this size, a multiple of the granularity, which
+ * is the size otherwise.
  *        sharing used unmap|close: while a stream waits, with a copy from that very memory behind it: whether the
  * call waits for the copy, and what becomes of it. The device may not survive it.
  */
@@ -416,7 +418,7 @@ int main(int argc, char **argv)
 		.location = {CU_MEM_LOCATION_TYPE_DEVICE, 0},
 	};
 
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
 	if (!strcmp(argv[1], "lend"))
 		return run_lender(atoi(argv[2]));
@@ -426,6 +428,8 @@ int main(int argc, char **argv)
 	MUST(cuCtxGetDevice(&device));
 	prop.location.id = device;
 	MUST(cuMemGetAllocationGranularity(&whole, &prop, 0));
+	if (argc == 4)
+		whole = strtoull(argv[3], NULL, 10);
 	if (!hear_lender()) {
 		say("the other process has nothing to lend");
 		return 1;
