@@ -41,7 +41,8 @@ typedef struct sluice_store sluice_store;
 typedef struct sluice_blob sluice_blob;
 typedef struct sluice_watch sluice_watch;
 
-/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. */
+/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. Characters that
+ * are not seen, as those that change the direction of text, are let be: who prints names of others has to escape them. */
 #define SLUICE_BLOB_NAME_MOST 255
 /* Free bytes of a blob's metadata; with what describes a tensor it is 4 KiB. */
 #define SLUICE_BLOB_NOTE_MOST 3944
@@ -382,6 +383,14 @@ struct sluice_store_stats {
 	uint64_t spill_failures;  /* files that could not be written, or read */
 };
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
+
+/*
+ * Gives back at once the host memory that the daemon keeps for the next blobs, which it does by itself a minute after
+ * its last use (sluiced --keep-time), and what this store has been leased for blobs to come. *freed, which may be NULL:
+ * bytes. What other processes have been leased, at most a sixteenth of all memory each, stays theirs. Memory of devices
+ * is never kept. Errors as sluice_blob_delete(), but for -ENOENT.
+ */
+SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
 
 /*
  * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold

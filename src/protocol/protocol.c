@@ -35,6 +35,7 @@ static const struct shape {
 	[SL_STAT] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LIST] = {sizeof(struct sl_list_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_STATS] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
+	[SL_TRIM] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_DEVICE] = {sizeof(struct sl_device_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_OFFER] = {sizeof(struct sl_offer), 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_HAVE] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},

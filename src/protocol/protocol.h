@@ -54,6 +54,7 @@ enum sl_message_type {
 	SL_STAT,   /* answered by SL_INFO, one item */
 	SL_LIST,   /* answered by SL_INFO */
 	SL_STATS,  /* answered by SL_COUNTS */
+	SL_TRIM,   /* gives back what is kept for the next blobs; answered by SL_COUNTS */
 	SL_DEVICE, /* answered by SL_DEVICE_IS */
 	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
 	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
@@ -278,6 +279,7 @@ struct sl_counts {
 	uint64_t sealed, created, dying, clients, waiting;
 	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
 	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
+	uint64_t trimmed; /* bytes, by this request */
 };
 struct sl_refusal {
 	struct sl_head head; /* error is set */

@@ -22,11 +22,7 @@
 
 static unsigned class_of(uint64_t bytes)
 {
-	unsigned class = 0;
-
-	while (SMALLEST << class < bytes)
-		class ++;
-	return class;
+	return sl_class_of(bytes, SMALLEST);
 }
 
 bool sl_device_small(const struct sl_wanted *wanted)
@@ -42,30 +38,6 @@ static void may_map(struct sl_server *server, const struct sl_peer *peer)
 }
 
 /* --------------------------------------------------------------------------------- make, free */
-
-static struct sl_region *region_new(int32_t device, uint32_t kind, uint64_t bytes,
-                                    uint32_t range_bytes)
-{
-	unsigned ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
-	struct sl_region *region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
-
-	if (!region)
-		return NULL;
-	region->device = device;
-	region->kind = kind;
-	region->bytes = bytes;
-	region->range_bytes = range_bytes;
-	region->ranges = ranges;
-	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
-	sl_list_init(&region->imports);
-	return region;
-}
-
-static void add(struct sl_server *server, struct sl_region *region)
-{
-	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
-	sl_device_count(server, region, true);
-}
 
 static void written_by(struct sl_region *region, struct sl_peer *peer)
 {
@@ -90,26 +62,23 @@ struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wa
 int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
                          const struct sl_wanted *wanted, struct sl_region **out)
 {
-	uint64_t bytes = wanted->bytes;
-	struct sl_region *region;
+	struct sl_kept kept = {
+		.bytes = wanted->bytes, .device = wanted->device, .memory = wanted->kind};
 	int rc = sl_region_admit(server);
 
 	if (!rc && wanted->kind == SLUICE_BLOB_ON_DEVICE) {
-		bytes = (bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
-		rc = sl_device_make_room(server, wanted->device, bytes);
+		kept.bytes = (kept.bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
+		rc = sl_device_make_room(server, wanted->device, kept.bytes);
 	}
+	if (!rc && sl_device_small(wanted))
+		kept.range_bytes = (uint32_t)(SMALLEST << class_of(wanted->bytes));
+	if (!rc)
+		rc = sl_region_add(server, &kept, sl_vault_number(server->vault), out);
 	if (rc)
 		return rc;
-	region = region_new(
-		wanted->device, wanted->kind, bytes,
-		sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
-	if (!region)
-		return sl_fail(-ENOMEM, "no memory");
-	region->id = region->origin = sl_vault_number(server->vault);
 	may_map(server, peer);
-	written_by(region, peer);
-	add(server, region);
-	*out = region;
+	written_by(*out, peer);
+	sl_device_count(server, *out, true);
 	return 0;
 }
 
@@ -127,25 +96,19 @@ static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
 int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	struct sl_region *region;
-	struct sl_peer *peer;
+	struct sl_peer *peer = find_session(server, kept->session);
+	int rc = sl_device_known(server, kept->device)
+	                 ? sl_region_add(server, kept, kept->id, out)
+	                 : sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 
-	if (!sl_device_known(server, kept->device) || !kept->bytes ||
-	    (kept->range_bytes &&
-	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
-		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	region = region_new(kept->device, kept->memory, kept->bytes, kept->range_bytes);
-	if (!region)
-		return sl_fail(-ENOMEM, "no memory");
-	region->row = row;
-	region->id = region->origin = kept->id;
-	region->offered = 1;
-	region->before = true;
-	peer = find_session(server, kept->session);
-	if (peer && region->kind == SLUICE_BLOB_OF_PROCESS)
-		written_by(region, peer);
-	add(server, region);
-	*out = region;
+	if (rc)
+		return rc;
+	(*out)->row = row;
+	(*out)->offered = 1;
+	(*out)->before = true;
+	if (peer && (*out)->kind == SLUICE_BLOB_OF_PROCESS)
+		written_by(*out, peer);
+	sl_device_count(server, *out, true);
 	return 0;
 }
 

@@ -74,6 +74,7 @@ static void timers(struct sl_server *server)
 	sl_get_expire(server, now);
 	sl_device_waits_run(server, now);
 	sl_peer_expire(server, now);
+	sl_regions_expire(server, now);
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
@@ -238,7 +239,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->signal.kind = SL_SOURCE_SIGNALS;
 	server->alarm.kind = SL_SOURCE_ALARM;
 	sl_list_init(&server->caches);
-	sl_list_init(&server->warm);
+	sl_list_init(&server->kept);
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);

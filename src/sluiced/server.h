@@ -28,7 +28,7 @@
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   64   /* of a peer */
 #define SL_PINS_MOST    256  /* of a peer */
-#define SL_WARM_MOST    256  /* regions that are kept for the next blobs */
+#define SL_KEPT_MOST    256  /* regions that are kept for the next blobs */
 #define SL_STRANGERS    64   /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
@@ -51,9 +51,11 @@ struct sl_budget {
 struct sl_server_settings {
 	char path[108]; /* of the socket */
 	uint64_t memory_bytes;
-	uint32_t blobs;   /* a power of two */
-	uint32_t clients; /* connections */
-	gid_t group;      /* whose members may connect, too; SL_NO_GROUP */
+	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
+	int64_t keep_ns;     /* for so long */
+	uint32_t blobs;      /* a power of two */
+	uint32_t clients;    /* connections */
+	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
 	struct sl_budget budgets[SL_BUDGETS_MOST];
 	unsigned budget_count;
 	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
@@ -75,8 +77,10 @@ struct sl_told {
 
 struct sl_region {
 	struct sl_list bucket; /* server->regions, by id */
-	struct sl_list
-		link; /* server->warm, or writer->slabs of its class, if it has free ranges */
+	struct sl_list link;   /* writer->slabs of its class, if it has free ranges */
+	struct sl_list left;   /* of the host: server->kept, if it has nothing in it; of a device:
+	                        * server->leaving */
+	int64_t empty_since;   /* if it is in server->kept */
 	struct sl_list
 		written; /* writer->regions; if it is the writer's own memory, writer->published */
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
@@ -94,8 +98,7 @@ struct sl_region {
 	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
-	struct sl_list left; /* server->leaving */
-	bool away;           /* there is no memory, and no row: its bytes are in its copy */
+	bool away; /* there is no memory, and no row: its bytes are in its copy */
 	struct sl_copy
 		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
 	uint64_t origin; /* the number of the region that its blobs were made in */
@@ -259,8 +262,10 @@ struct sl_server {
 	bool sweep;                      /* something was deleted, or let go */
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
 	unsigned cache_count;
-	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
-	unsigned warm_count;
+	struct sl_list
+		kept; /* regions of the host with nothing in them, in the order in which they became so */
+	unsigned kept_count;
+	uint64_t kept_bytes;
 	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
 	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
 	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
@@ -347,6 +352,8 @@ int sl_reopen(int fd);
 
 /* ------------------------------------------------------------------------------------ region */
 
+/* Which of the sizes from the smallest on, each twice the one before, is the first that holds so many bytes. */
+unsigned sl_class_of(uint64_t bytes, uint64_t smallest);
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
 /* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
@@ -357,6 +364,9 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
                                       const struct sl_wanted *wanted);
 void sl_region_written_by(struct sl_region *region, struct sl_peer *peer);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
+/* One as kept says, known by that number, without memory. -EBADMSG: it cannot be; -ENOMEM. */
+int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+                  struct sl_region **out);
 /* Of a descriptor that is in the vault. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Bytes of one of its ranges. */
@@ -390,6 +400,8 @@ int sl_room_make(struct sl_server *server, uint64_t bytes);
 void sl_region_part(struct sl_server *server, struct sl_region *region);
 /* Gives kept memory back until so many bytes are; how many. */
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
+/* The same with what was kept long enough. */
+void sl_regions_expire(struct sl_server *server, int64_t now);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
 
@@ -519,6 +531,7 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer);
 void sl_pin(struct sl_server *server, struct sl_peer *peer);
 void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
+/* SL_STATS and SL_TRIM. */
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);

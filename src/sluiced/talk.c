@@ -172,6 +172,7 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_STAT] = sl_stat,
 	[SL_LIST] = sl_list,
 	[SL_STATS] = sl_stats,
+	[SL_TRIM] = sl_stats,
 	[SL_DEVICE] = sl_device_ask,
 	[SL_OFFER] = sl_device_offer,
 	[SL_HAVE] = sl_device_have,

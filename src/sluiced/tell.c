@@ -158,8 +158,14 @@ void sl_list(struct sl_server *server, struct sl_peer *peer)
 void sl_stats(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_counts *out = &server->out.counts;
+	uint64_t trimmed = 0;
 
+	if (server->in.head.type == SL_TRIM) {
+		sl_blob_sweep(server);
+		trimmed = sl_regions_reclaim(server, UINT64_MAX);
+	}
 	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
+	out->trimmed = trimmed;
 	out->memory_limit = server->settings->memory_bytes;
 	out->memory_bytes = server->memory_bytes;
 	out->blob_bytes = server->blob_bytes;

@@ -39,6 +39,31 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 	sl_tell(store, &m, turn);
 }
 
+void sl_stock_give_back(sluice_store *store)
+{
+	union sl_message m;
+	unsigned n, left;
+	uint64_t turn;
+
+	do {
+		n = left = 0;
+		sl_message_begin(&m, SL_ABORT, 0, SL_ITEMS_MOST);
+		pthread_mutex_lock(&store->mutex);
+		turn = store->turn;
+		for (unsigned i = 0; i < store->stock_count; i++)
+			if (store->stock[i].place.device < 0 && n < SL_ITEMS_MOST)
+				m.ids.items[n++].id = store->stock[i].ticket;
+			else
+				store->stock[left++] = store->stock[i];
+		store->stock_count = left;
+		pthread_mutex_unlock(&store->mutex);
+		m.head.count = n;
+		m.head.bytes = (uint32_t)(sizeof(m.ids) + n * sizeof(m.ids.items[0]));
+		if (n)
+			sl_tell(store, &m, turn);
+	} while (n == SL_ITEMS_MOST);
+}
+
 /* Whether it fits, and is not much too large. */
 static bool fits(const struct sl_place *place, const sluice_blob *blob)
 {
