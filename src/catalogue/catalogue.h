@@ -241,13 +241,14 @@ enum sl_insert {
 /*
  * Makes an entry, OPEN or SEALED, and gives it an id. The record is copied.
  *   -EEXIST   there is one of that name, which is not DYING
- *   -ENOSPC   no slot, no page for the metadata, or no place for that name in the index: that is so for
+ *   -ENOSPC   no slot, or no place for that name in the index: that is so for
  *             names that were chosen for it (each has 16 places; there are 4 for each slot)
+ *   -ENOBUFS  no page for the metadata
  *   -EINVAL   a length
  */
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
                         enum sl_insert how, uint32_t *slot);
-/* Replaces the metadata of an OPEN entry. -EINVAL, -ENOSPC. */
+/* Replaces the metadata of an OPEN entry. -EINVAL; -ENOBUFS: no page for it. */
 int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const void *metadata,
                           size_t size);
 /* Seals OPEN entries, all at once. -EINVAL, and nothing is changed: one is not OPEN. */

@@ -24,8 +24,9 @@ static void flag_names(const struct sluice_blob_info *info, char text[LONG_TEXT]
 {
 	unsigned flags = info->flags;
 
-	snprintf(text, LONG_TEXT, "%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
+	snprintf(text, LONG_TEXT, "%s%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
 	         flags & SLUICE_BLOB_PIN ? " pinned" : "",
+	         flags & SLUICE_BLOB_TRANSIENT ? " transient" : "",
 	         info->kind == SLUICE_BLOB_OF_PROCESS ? " memory of its process" : "");
 }
 
@@ -44,10 +45,12 @@ static void begin_json(const struct sluice_blob_info *info)
 	       info->id, info->bytes, info->memory);
 	cli_json_string(place_name(info));
 	printf(", \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
+	       "\"transient\": %s, "
 	       "\"user\": %" PRIu32 ", \"process\": %" PRId32 ", \"made_ns\": %" PRId64,
 	       info->kind == SLUICE_BLOB_OF_PROCESS ? "true" : "false", state_name(info->state),
 	       info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
-	       info->flags & SLUICE_BLOB_PIN ? "true" : "false", info->user, info->process,
+	       info->flags & SLUICE_BLOB_PIN ? "true" : "false",
+	       info->flags & SLUICE_BLOB_TRANSIENT ? "true" : "false", info->user, info->process,
 	       info->made_ns);
 }
 

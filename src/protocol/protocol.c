@@ -29,7 +29,7 @@ static const struct shape {
 	[SL_REGION] = {sizeof(struct sl_region_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LOCATE] = {sizeof(struct sl_locate), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_DROP] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_NUDGE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
+	[SL_NUDGE] = {HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
 	[SL_DELETE] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_PIN] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_STAT] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
@@ -303,14 +303,14 @@ static bool is_memory(int32_t device, uint32_t kind)
 
 static int check_create(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {
 		const struct sl_create_item *item = &m->create.items[i];
 
 		rc = check_string(item->name, true);
-		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 || item->flags & ~known))
+		if (!rc &&
+		    (!item->bytes || item->bytes > INT64_MAX / 2 || item->flags & ~SL_BLOB_FLAGS))
 			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
 		if (!rc && (!is_memory(item->device, item->kind) || item->zero))
 			rc = sl_fail(-EPROTO, "no place that there is");
@@ -320,15 +320,15 @@ static int check_create(const union sl_message *m)
 
 static int check_seal(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {
 		const struct sl_seal_item *item = &m->seal.items[i];
 
 		rc = check_string(item->name, true);
-		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 ||
-		            item->start > INT64_MAX / 2 || item->zero || item->flags & ~known))
+		if (!rc &&
+		    (!item->bytes || item->bytes > INT64_MAX / 2 || item->start > INT64_MAX / 2 ||
+		     item->zero || item->flags & ~SL_BLOB_FLAGS))
 			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
 	}
 	if (!rc && m->head.count > 1 && sl_message_record(m))

@@ -36,6 +36,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Items of one message. */
 #define SL_ITEMS_MOST SLUICE_BLOB_BATCH
 #define SL_TEXT_BYTES 512
+/* Of enum sluice_blob_flags, those that the server is told of. */
+#define SL_BLOB_FLAGS ((SLUICE_BLOB_TRANSIENT << 1) - 1)
 
 enum sl_message_type {
 	SL_HELLO = 1, /* the first one of a connection; answered by SL_WELCOME */
@@ -48,7 +50,7 @@ enum sl_message_type {
 	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
 	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
 	               * at all any more; no reply */
-	SL_NUDGE,  /* what was deleted is not held here any more; no reply */
+	SL_NUDGE,  /* these, deleted or transient, were released here; no reply */
 	SL_DELETE, /* answered by SL_DONE */
 	SL_PIN,    /* answered by SL_DONE */
 	SL_STAT,   /* answered by SL_INFO, one item */
@@ -204,7 +206,8 @@ struct sl_annotate {
 };
 
 struct sl_id_item {
-	uint64_t id; /* SL_ABORT: ticket; SL_DROP, SL_HAVE, SL_FORGET: of a region */
+	uint64_t
+		id; /* SL_ABORT: ticket; SL_NUDGE: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
 };
 struct sl_ids {
 	struct sl_head head;

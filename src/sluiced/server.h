@@ -138,7 +138,7 @@ struct sl_ticket {
 struct sl_blob {
 	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
 	unsigned range;
-	struct sl_list cache; /* server->caches */
+	struct sl_list loose; /* server->caches, or transients */
 	uint32_t next;        /* of those whose ids have the same rest */
 	uint64_t id;          /* 0: the slot is free */
 };
@@ -213,12 +213,12 @@ struct sl_peer {
 	struct sl_list parks;
 	unsigned park_count;
 	struct sl_list out; /* of struct sl_pending */
-	/* Held until the client has taken them: a ring. */
+	/* Held until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
 	} pins[SL_PINS_MOST];
-	unsigned pin_first, pin_count;
+	unsigned pin_count;
 
 	char prefix[SL_NAME_BYTES]; /* of a watch */
 	bool lost;                  /* events could not be sent */
@@ -261,7 +261,8 @@ struct sl_server {
 	uint64_t created, sealed, dying; /* entries */
 	bool sweep;                      /* something was deleted, or let go */
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
-	unsigned cache_count;
+	struct sl_list transients;       /* blobs that go when nobody holds them */
+	unsigned loose_count;            /* in both lists */
 	struct sl_list
 		kept; /* regions of the host with nothing in them, in the order in which they became so */
 	unsigned kept_count;
@@ -317,8 +318,9 @@ int sl_entries_new(struct sl_server *server);
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
 void sl_blob_remove(struct sl_server *server, uint32_t slot);
 uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
-/* A blob was sealed, or has other flags: whether it may go when memory is short. */
+/* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
+bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 /* It is on its way out. */
 void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
@@ -344,6 +346,8 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+/* SL_NUDGE. */
+void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
 /* Strangers who have not said what they are in time; and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
@@ -500,7 +504,7 @@ void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket);
 void sl_blob_delete(struct sl_server *server, uint32_t slot);
 /* The entry is on its way out. */
 void sl_blob_forget(struct sl_server *server, uint32_t slot);
-/* Finds out what is not held any more. */
+/* Finds out what is not held any more; transient blobs that nobody holds are deleted. */
 void sl_blob_sweep(struct sl_server *server);
 /* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);

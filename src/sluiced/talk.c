@@ -164,6 +164,7 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_SEAL] = sl_blob_seal,
 	[SL_ANNOTATE] = sl_blob_annotate,
 	[SL_ABORT] = sl_blob_abort,
+	[SL_NUDGE] = sl_peer_nudge,
 	[SL_GET] = sl_get,
 	[SL_REGION] = sl_region_request,
 	[SL_LOCATE] = sl_locate,
@@ -204,8 +205,6 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_settle(server, peer, server->in.head.settled, 0);
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
-	else if (type == SL_NUDGE)
-		server->sweep = true;
 	else if (type == SL_DROP)
 		dropped(server, peer);
 	else

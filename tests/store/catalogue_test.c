@@ -283,14 +283,14 @@ static void pages_of_metadata_run_out_and_come_back(void **state)
 		for (unsigned n = 0; n < SL_SLOTS_LEAST / SL_SLOTS_FOR_PAGE; n++)
 			shop_put(&shop, name_of(n), 4, true);
 		assert_int_equal(sl_catalogue_insert(shop.catalogue, &record, true, &slot),
-		                 -ENOSPC);
+		                 -ENOBUFS);
 		slot = shop_put(&shop, "small", 1, false);
 		assert_int_equal(sl_catalogue_describe(shop.catalogue, slot, record.metadata,
 		                                       record.metadata_size),
-		                 -ENOSPC);
+		                 -ENOBUFS);
 		assert_int_equal(shop_replace_server(&shop), 0);
 		assert_int_equal(sl_catalogue_insert(shop.catalogue, &record, true, &slot),
-		                 -ENOSPC);
+		                 -ENOBUFS);
 		for (unsigned n = 0; n < SL_SLOTS_LEAST / SL_SLOTS_FOR_PAGE; n++)
 			shop_delete(&shop, name_of(n));
 		shop_delete(&shop, "small");

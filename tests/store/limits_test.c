@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
@@ -164,6 +165,77 @@ static void there_are_so_many_blobs(void **state)
 	assert_idle(d->store);
 	assert_ok(sluice_blob_release(put(d->store, "again", 10, 0)));
 	assert_ok(sluice_blob_delete(d->store, "again"));
+}
+
+static int put_with_note(sluice_store *store, const char *name, size_t bytes, unsigned flags)
+{
+	static const char note[200];
+	struct sluice_blob_metadata metadata = {
+		.size = sizeof(metadata), .note = note, .note_bytes = bytes};
+	struct sluice_blob_options options = {
+		.size = sizeof(options), .flags = flags, .metadata = &metadata};
+	sluice_blob *blob;
+	int rc = sluice_blob_create(store, name, 10, place(), &options, &blob);
+
+	if (rc)
+		return rc;
+	rc = sluice_blob_seal(blob);
+	assert_ok(sluice_blob_release(blob));
+	return rc;
+}
+
+static void so_many_blobs_have_much_metadata(void **state)
+{
+	struct daemon *d = *state;
+	char name[20];
+
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "n%u", i);
+		assert_ok(put_with_note(d->store, name, 113, 0));
+	}
+	assert_refused(put_with_note(d->store, "more", 113, 0), EDQUOT,
+	               "8 blobs have more than 136 bytes of metadata");
+	assert_refused(put_with_note(d->store, "more", 200, SLUICE_BLOB_RESERVE), EDQUOT,
+	               "of 64 blobs (--blobs)");
+	/* That is no limit on others. */
+	assert_ok(put_with_note(d->store, "more", 112, 0));
+	assert_ok(sluice_blob_delete(d->store, "n3"));
+	assert_ok(sluice_blob_delete(d->store, "more"));
+	assert_ok(put_with_note(d->store, "n3", 200, 0));
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "n%u", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+}
+
+#define HOLDS SLUICE_STORE_HOLDS_MOST
+
+static void a_store_holds_so_many_blobs(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob **holds = calloc(HOLDS, sizeof(*holds)), *blob;
+
+	assert_non_null(holds);
+	holds[0] = put(d->store, "x", 10, 0);
+	for (unsigned i = 1; i < HOLDS; i++)
+		assert_ok(sluice_blob_get(d->store, "x", 0, &holds[i]));
+	assert_refused(sluice_blob_get(d->store, "x", 0, &blob), ENOBUFS, "holds 16384 blobs");
+	assert_ok(sluice_blob_create(d->store, "y", 10, place(), NULL, &blob));
+	assert_refused(sluice_blob_seal(blob), ENOBUFS, "sealed, but this store holds 16384");
+	assert_null(sluice_blob_data(blob));
+	assert_refused(sluice_blob_seal(blob), EPERM, "sealed");
+	assert_ok(sluice_blob_release(blob));
+	assert_refused(sluice_blob_get(d->store, "y", 1000, &blob), ENOBUFS, "holds 16384 blobs");
+	assert_ok(sluice_blob_release(holds[HOLDS - 1]));
+	assert_ok(sluice_blob_get(d->store, "y", 0, &blob));
+	assert_non_null(sluice_blob_data(blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_release_many(holds, HOLDS - 1));
+	free(holds);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_ok(sluice_blob_delete(d->store, "y"));
+	assert_idle(d->store);
 }
 
 static void there_are_so_many_connections(void **state)
@@ -368,6 +440,8 @@ int main(int argc, char **argv)
 		daemon_test(what_was_pinned_while_it_was_made_stays_so),
 		daemon_test(for_what_can_never_be_nothing_goes),
 		daemon_test(there_are_so_many_blobs),
+		daemon_test(so_many_blobs_have_much_metadata),
+		daemon_test(a_store_holds_so_many_blobs),
 		daemon_test(there_are_so_many_connections),
 		cmocka_unit_test(without_a_descriptor_left_caches_go_first),
 		daemon_test(who_finds_no_descriptor_left_costs_no_time),
