@@ -78,7 +78,7 @@ struct sluice_store_options {
  * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: its
  * permissions do not let us in. -EPERM: its server is neither our user's nor root's, nor the user's that
  * SLUICE_STORE_OWNER in the environment names, a name or a number. -EPROTO: it speaks another version. -EAGAIN: it has no place
- * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE.
+ * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE, -ENFILE.
  */
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
                                  sluice_store **out);
@@ -254,7 +254,7 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
  * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
  * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
- * memory for it. It stays, and may be tried again. -ENOBUFS: this store holds SLUICE_STORE_HOLDS_MOST blobs.
+ * memory for it. It stays, and may be tried again. -ENFILE: the daemon cannot send a descriptor. -ENOBUFS: this store holds SLUICE_STORE_HOLDS_MOST blobs.
  * -ECONNREFUSED as above.
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,

@@ -398,7 +398,9 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	/* Nothing was sent to it before, so there is room. */
 	n = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	close(fds[0]);
-	return n < 0 ? sl_fail(-errno, "cannot answer: %s", sl_error_text(-errno)) : 0;
+	return n < 0 ? sl_fail(errno == ETOOMANYREFS ? -ENFILE : -errno,
+	                       "the daemon cannot send the catalogue: %s", sl_error_text(-errno))
+	             : 0;
 }
 
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
@@ -433,8 +435,10 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_WATCH)
 		sl_peer_send(server, peer, &server->out, -1);
-	else if (send_welcome(server, peer))
+	else if ((rc = send_welcome(server, peer))) {
+		sl_peer_refuse(server, peer, hello->head.serial, rc);
 		sl_peer_close(server, peer, true);
+	}
 }
 
 /* -------------------------------------------------------------------------------------- pins */

@@ -12,13 +12,17 @@
  * whatever is in it.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
 
 #define SMALLEST UINT64_C(32768)
+#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW)
 
 static unsigned class_of(uint64_t bytes)
 {
@@ -38,6 +42,14 @@ static void may_map(struct sl_server *server, const struct sl_peer *peer)
 }
 
 /* --------------------------------------------------------------------------------- make, free */
+
+/* A descriptor that is no driver's stands for memory of the host. */
+static void count_memfd(struct sl_server *server, struct sl_region *region, int fd)
+{
+	if (fcntl(fd, F_GET_SEALS) >= 0 && region->kind == SLUICE_BLOB_ON_DEVICE)
+		region->memfd_bytes = region->bytes;
+	server->memfd_bytes += region->memfd_bytes;
+}
 
 static void written_by(struct sl_region *region, struct sl_peer *peer)
 {
@@ -105,6 +117,7 @@ int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_regi
 		return rc;
 	(*out)->row = row;
 	(*out)->offered = 1;
+	count_memfd(server, *out, sl_vault_fd(server->vault, row));
 	(*out)->before = true;
 	if (peer && (*out)->kind == SLUICE_BLOB_OF_PROCESS)
 		written_by(*out, peer);
@@ -119,6 +132,7 @@ static void region_free(struct sl_server *server, struct sl_region *region)
 		sl_device_count_leaving(server, region, false);
 	}
 	sl_device_count(server, region, false);
+	server->memfd_bytes -= region->memfd_bytes;
 	sl_list_remove(&region->bucket);
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
@@ -233,19 +247,45 @@ int sl_device_check_seal(const struct sl_region *region)
 		return sl_fail(-ECONNRESET, "the memory has gone with a connection");
 	if (!region->offered)
 		return sl_fail(-EINVAL, "nobody has offered the memory of the blob");
-	return sl_fail(region->offered, "the memory of the blob could not be kept: %s",
-	               sl_error_text(region->offered));
+	return sl_fail(
+		region->offered, "the memory of the blob could not be kept: %s",
+		region->offered == -ENOSPC
+			? "it is in a memfd, and more of those than --memory there may not be"
+			: sl_error_text(region->offered));
+}
+
+/* What a driver makes has the size that the driver says, and the server cannot ask for it. A memfd is measured: one page for
+ * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
+static int check_offered(const struct sl_region *region, int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	uint64_t least = 1, most = SL_PAGE_BYTES;
+	struct stat st;
+
+	if (seals < 0)
+		return sl_stray_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
+	if (region->kind == SLUICE_BLOB_ON_DEVICE)
+		least = most = region->bytes;
+	if (fstat(fd, &st) || (uint64_t)st.st_size < least || (uint64_t)st.st_size > most)
+		return sl_fail(-EPROTO,
+		               "an offer of a memfd of %" PRId64 " bytes for memory of %" PRIu64,
+		               (int64_t)st.st_size, most);
+	return (seals & SEALS) == SEALS
+	               ? 0
+	               : sl_fail(-EPROTO, "an offer of a memfd that could shrink or grow");
 }
 
 void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_region *region = sl_region_find(server, server->in.offer.region);
 	struct sl_kept kept = {.kind = SL_KIND_REGION, .session = peer->session};
-	int rc;
+	int rc = 0;
 
-	if (!region || region->device < 0 || region->writer != peer || region->offered ||
-	    !sl_stray_is_memory(server->offered)) {
-		sl_fail(-EPROTO, "an offer of memory that is not to be made");
+	if (!region || region->device < 0 || region->writer != peer || region->offered)
+		rc = sl_fail(-EPROTO, "an offer of memory that is not to be made");
+	if (!rc)
+		rc = check_offered(region, server->offered);
+	if (rc) {
 		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
 		sl_peer_close(server, peer, false);
 		return;
@@ -255,9 +295,16 @@ void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 	kept.range_bytes = region->range_bytes;
 	kept.device = region->device;
 	kept.memory = region->kind;
-	rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+	count_memfd(server, region, server->offered);
+	rc = server->memfd_bytes > server->settings->memory_bytes ? -ENOSPC : 0;
 	if (!rc)
+		rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+	if (!rc) {
 		server->offered = -1;
+	} else {
+		server->memfd_bytes -= region->memfd_bytes;
+		region->memfd_bytes = 0;
+	}
 	region->offered = rc ? rc : 1;
 	sl_store_step("server: offered");
 }

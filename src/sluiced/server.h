@@ -94,9 +94,10 @@ struct sl_region {
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
-	bool before;    /* a server before this one knew who has it mapped */
-	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
-	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
+	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
+	bool before;          /* a server before this one knew who has it mapped */
+	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
+	uint64_t maker;       /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
 	bool away; /* there is no memory, and no row: its bytes are in its copy */
 	struct sl_copy
@@ -148,7 +149,7 @@ struct sl_pending {
 	struct sl_list link;
 	int fd; /* to go with it, closed afterwards; -1 */
 	size_t bytes;
-	unsigned char data[];
+	_Alignas(8) unsigned char data[]; /* with room for a refusal */
 };
 
 /* A get that waits for a seal. */
@@ -212,7 +213,8 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list parks;
 	unsigned park_count;
-	struct sl_list out; /* of struct sl_pending */
+	struct sl_list out;   /* of struct sl_pending */
+	unsigned descriptors; /* that were sent since the client had last read all */
 	/* Held until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
@@ -280,6 +282,7 @@ struct sl_server {
 	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
+	uint64_t memfd_bytes;   /* of devices, and yet the host's memory */
 	struct sl_list leaving; /* regions of devices */
 	uint64_t device_limits[SL_PLACES_MOST];
 	struct {
@@ -338,6 +341,8 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
+/* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
+int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
 void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
 /* The sentence is sluice_last_message(). */

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said to and by peers: nothing here waits for one. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
+
+/* Descriptors that were sent to a client, or wait to be, and that it has not read. */
+#define DESCRIPTORS_MOST 16
 
 /* ------------------------------------------------------------------------------------ sending */
 
@@ -58,27 +63,53 @@ static void give_up(struct sl_peer *peer)
 	shutdown(peer->fd, SHUT_RDWR);
 }
 
+/* The kernel counts descriptors that nobody has read against the limit of open files of the server's user, whoever is
+ * to read them; so the server bounds them for each client. */
+int sl_peer_admit_descriptor(struct sl_peer *peer)
+{
+	int unread = 1;
+
+	if (peer->descriptors < DESCRIPTORS_MOST)
+		return 0;
+	if (!sl_list_empty(&peer->out) || ioctl(peer->fd, SIOCOUTQ, &unread) || unread)
+		return sl_fail(-EAGAIN, "the client has not read %d descriptors that it asked for",
+		               DESCRIPTORS_MOST);
+	peer->descriptors = 0;
+	return 0;
+}
+
+static int refuse_descriptor(void)
+{
+	return sl_fail(-ENFILE,
+	               "as many descriptors are on their way to processes that do not read "
+	               "them as the daemon's limit of open files allows");
+}
+
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
 	struct sl_pending *pending;
+	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_refusal));
 
 	if (peer->gone || peer->fd < 0) {
 		if (fd >= 0)
 			close(fd);
 		return;
 	}
+	peer->descriptors += fd >= 0;
 	if (!peer->waiting) {
-		bool sent = send_now(peer->fd, m, m->head.bytes, fd) >= 0;
+		int error = send_now(peer->fd, m, m->head.bytes, fd) < 0 ? errno : 0;
 
-		if (sent || errno != EAGAIN) {
-			if (!sent)
-				give_up(peer);
+		if (error != EAGAIN) {
 			if (fd >= 0)
 				close(fd);
+			if (error == ETOOMANYREFS)
+				sl_peer_refuse(server, peer, m->head.serial, refuse_descriptor());
+			else if (error)
+				give_up(peer);
 			return;
 		}
 	}
-	pending = malloc(sizeof(*pending) + m->head.bytes);
+	pending = malloc(sizeof(*pending) + room);
 	if (!pending) {
 		if (fd >= 0)
 			close(fd);
@@ -125,16 +156,34 @@ void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl
 	listen_to(server, peer);
 }
 
+/* The answer with a descriptor becomes a refusal. */
+static void refuse_pending(struct sl_pending *pending)
+{
+	union sl_message *m = (union sl_message *)pending->data;
+
+	sl_message_refuse(m, m->head.serial, refuse_descriptor(), sluice_last_message());
+	pending->bytes = m->head.bytes;
+	close(pending->fd);
+	pending->fd = -1;
+}
+
 static void writable(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->out)) {
 		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
 
-		if (send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0) {
-			if (errno == EAGAIN)
-				return;
-			give_up(peer);
+		int error = send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0
+		                    ? errno
+		                    : 0;
+
+		if (error == EAGAIN)
+			return;
+		if (error == ETOOMANYREFS) {
+			refuse_pending(pending);
+			continue;
 		}
+		if (error)
+			give_up(peer);
 		drop_one(&pending->link);
 	}
 	if (peer->lost)
