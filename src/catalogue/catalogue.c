@@ -34,11 +34,6 @@ uint32_t sl_catalogue_end(const struct sl_catalogue *catalogue)
 	return SL_MIN(touched, segment->slots);
 }
 
-uint32_t sl_catalogue_room(const struct sl_catalogue *catalogue)
-{
-	return catalogue->free_slots.count;
-}
-
 int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32_t flags)
 {
 	if (!sl_state_is_live(sl_catalogue_state(catalogue, slot)))

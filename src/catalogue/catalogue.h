@@ -133,6 +133,8 @@ static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
 
 /* ----------------------------------------------------------------------------------- segment */
 
+/* A memfd of so many bytes, which keeps that size, its seals and the mode 0600, whoever has it. */
+int sl_memory_new(const char *name, uint64_t bytes, int *fd);
 /* A mapping of a segment. */
 struct sl_segment;
 
@@ -253,8 +255,6 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
                           size_t size);
 /* Seals OPEN entries, all at once. -EINVAL, and nothing is changed: one is not OPEN. */
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count);
-/* Slots that are not in use: the store's own bound on blobs comes first. */
-uint32_t sl_catalogue_room(const struct sl_catalogue *catalogue);
 
 /*
  * The name is free again at once; the slot after a sweep has found that nobody holds it. -EINVAL: FREE, or DYING.

@@ -60,14 +60,9 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
                  uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *metadata,
                  bool sealed)
 {
-	struct sl_peer *peer = ticket->peer;
-	uint32_t replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
-	enum sl_insert how = replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
-	                     : sealed               ? SL_INSERT_SEALED
-	                                            : SL_INSERT_OPEN;
 	struct sl_blob_record record, made;
 	struct sl_lease lease;
-	uint32_t slot;
+	uint32_t slot, replaced;
 	int rc;
 
 	sl_ticket_tell(ticket, &lease);
@@ -78,17 +73,23 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	                  .offset = lease.place.offset + start,
 	                  .device = lease.place.device,
 	                  .kind = lease.place.kind},
-		.creator = sl_blob_creator(peer->pid),
-		.uid = peer->uid,
+		.creator = sl_blob_creator(ticket->peer->pid),
+		.uid = ticket->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
 		.metadata = metadata,
 		.metadata_size = metadata ? sl_record_bytes(metadata) : 0,
 	};
-	rc = sl_catalogue_insert(server->catalogue, &record, how, &slot);
-	/* What was released or deleted may not have been looked at yet. */
-	if (rc && server->sweep) {
+	for (;;) {
+		replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
+		rc = sl_catalogue_insert(server->catalogue, &record,
+		                         replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
+		                         : sealed               ? SL_INSERT_SEALED
+		                                                : SL_INSERT_OPEN,
+		                         &slot);
+		/* What was released or deleted may not have been looked at yet. */
+		if (!rc || !server->sweep)
+			break;
 		sl_blob_sweep(server);
-		rc = sl_catalogue_insert(server->catalogue, &record, how, &slot);
 	}
 	if (rc == -EEXIST)
 		return sl_fail(rc, "'%s' is taken", name);
@@ -352,15 +353,13 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
 	                           ticket->region->kind};
 	uint32_t slot = ticket->slot;
-	struct sl_blob_record record;
-	struct sl_ticket *next = NULL;
+	struct sl_ticket *next;
 
-	sl_catalogue_record(server->catalogue, slot, &record);
 	sl_peer_pin(server, peer, serial, slot);
 	if (server->spill)
 		ticket->region->stamp = ++server->spill->last_stamp;
 	sl_ticket_free(server, ticket, true);
-	*out = (struct sl_found_item){.id = record.key.id,
+	*out = (struct sl_found_item){.id = server->blobs[slot].id,
 	                              .generation =
 	                                      sl_catalogue_generation(server->catalogue, slot),
 	                              .slot = slot};

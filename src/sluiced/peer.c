@@ -380,27 +380,16 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
 	int fds[2] = {sl_reopen(sl_vault_fd(server->vault, server->row)),
 	              sl_vault_fd(server->vault, peer->row)};
-	struct iovec io = {&server->out, server->out.head.bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {0};
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-	ssize_t n;
+	int rc;
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(header), fds, sizeof(fds));
 	/* Nothing was sent to it before, so there is room. */
-	n = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
-	return n < 0 ? sl_fail(errno == ETOOMANYREFS ? -ENFILE : -errno,
-	                       "the daemon cannot send the catalogue: %s", sl_error_text(-errno))
-	             : 0;
+	return rc ? sl_fail(rc == -ETOOMANYREFS ? -ENFILE : rc,
+	                    "the daemon cannot send the catalogue: %s", sl_error_text(rc))
+	          : 0;
 }
 
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)

@@ -16,23 +16,8 @@
 
 #include "sluiced/spill.h"
 
-#define NOEXEC         0x0008u /* MFD_NOEXEC_SEAL */
 #define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ROWS_LEFT_PART 16
-
-unsigned sl_class_of(uint64_t bytes, uint64_t smallest)
-{
-	unsigned class = 0;
-
-	while (smallest << class < bytes)
-		class ++;
-	return class;
-}
-
-static unsigned class_of(uint64_t range_bytes)
-{
-	return sl_class_of(range_bytes, SL_PAGE_BYTES);
-}
 
 bool sl_wanted_small(const struct sl_wanted *wanted)
 {
@@ -47,7 +32,7 @@ static uint64_t range_bytes_of(const struct sl_wanted *wanted)
 	uint64_t step = sl_page_size(), n = wanted->bytes;
 
 	if (sl_wanted_small(wanted))
-		return (uint64_t)SL_PAGE_BYTES << class_of(n);
+		return (uint64_t)SL_PAGE_BYTES << sl_class_of(n, SL_PAGE_BYTES);
 	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
 	while (step * 16 <= n)
 		step *= 2;
@@ -79,21 +64,9 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 
 int sl_region_memory(uint64_t bytes, int *out)
 {
-	int fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
+	int rc = sl_memory_new("sluice-blob", bytes, out);
 
-	/* Linux before 6.3 does not know the last flag. */
-	if (fd < 0 && errno == EINVAL)
-		fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return sl_fail(-errno, "cannot make memory: %s", sl_error_text(-errno));
-	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS) || fchmod(fd, 0600)) {
-		int error = errno;
-
-		close(fd);
-		return sl_fail(-error, "cannot make memory: %s", sl_error_text(-error));
-	}
-	*out = fd;
-	return 0;
+	return rc ? sl_fail(rc, "cannot make memory: %s", sl_error_text(rc)) : 0;
 }
 
 int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
@@ -143,8 +116,13 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 
 int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	int rc = sl_region_add(server, kept, kept->region, out);
+	const struct sl_kept *copy = &server->vault->ledger->rows[row];
+	struct sl_kept kept = {.bytes = copy->bytes,
+	                       .range_bytes = copy->range_bytes,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST,
+	                       .origin = copy->origin};
+	int rc = sl_region_add(server, &kept, copy->region, out);
 
 	if (!rc)
 		(*out)->away = true;
@@ -359,8 +337,9 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 			sl_region_trim(server, region);
 	} else {
 		if (region->range_bytes && !sl_region_full(region))
-			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
-			               &region->link);
+			sl_list_append(
+				&writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)],
+				&region->link);
 		if (!region->used)
 			keep(server, region);
 	}
@@ -380,7 +359,7 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 		return;
 	}
 	/* One of a size without anything in it is enough for a client. */
-	slabs = &region->writer->slabs[class_of(region->range_bytes)];
+	slabs = &region->writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)];
 	sl_region_place(server, region);
 	if (sl_list_empty(slabs))
 		return;
@@ -416,7 +395,7 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		slabs = &peer->slabs[class_of(bytes)];
+		slabs = &peer->slabs[sl_class_of(bytes, SL_PAGE_BYTES)];
 		return sl_list_empty(slabs) ? NULL
 		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
 	}

@@ -24,11 +24,6 @@
 #define SMALLEST UINT64_C(32768)
 #define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW)
 
-static unsigned class_of(uint64_t bytes)
-{
-	return sl_class_of(bytes, SMALLEST);
-}
-
 bool sl_device_small(const struct sl_wanted *wanted)
 {
 	return wanted->kind == SLUICE_BLOB_ON_DEVICE && wanted->bytes <= SL_DEVICE_SMALL &&
@@ -62,7 +57,7 @@ struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wa
 {
 	if (!sl_device_small(wanted))
 		return NULL;
-	sl_list_each (link, &peer->device_slabs[class_of(wanted->bytes)]) {
+	sl_list_each (link, &peer->device_slabs[sl_class_of(wanted->bytes, SMALLEST)]) {
 		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
 
 		if (region->device == wanted->device)
@@ -83,7 +78,7 @@ int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
 		rc = sl_device_make_room(server, wanted->device, kept.bytes);
 	}
 	if (!rc && sl_device_small(wanted))
-		kept.range_bytes = (uint32_t)(SMALLEST << class_of(wanted->bytes));
+		kept.range_bytes = (uint32_t)(SMALLEST << sl_class_of(wanted->bytes, SMALLEST));
 	if (!rc)
 		rc = sl_region_add(server, &kept, sl_vault_number(server->vault), out);
 	if (rc)
@@ -192,8 +187,9 @@ void sl_device_region_place(struct sl_server *server, struct sl_region *region)
 		begin_leaving(server, region);
 		end_if_left(server, region);
 	} else if (region->range_bytes && region->writer && !sl_region_full(region)) {
-		sl_list_append(&region->writer->device_slabs[class_of(region->range_bytes)],
-		               &region->link);
+		sl_list_append(
+			&region->writer->device_slabs[sl_class_of(region->range_bytes, SMALLEST)],
+			&region->link);
 	}
 }
 

@@ -296,9 +296,7 @@ struct sl_server {
 	struct sl_strays strays;
 	struct sl_release release;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
-	struct {
-		uint64_t seals, gets, deletes, dropped, requests, refused;
-	} counts;
+	struct sl_counts counts; /* what only grows; the rest is filled in when somebody asks */
 	union sl_message in, out, event;
 };
 
@@ -341,6 +339,8 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
+/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
@@ -362,7 +362,10 @@ int sl_reopen(int fd);
 /* ------------------------------------------------------------------------------------ region */
 
 /* Which of the sizes from the smallest on, each twice the one before, is the first that holds so many bytes. */
-unsigned sl_class_of(uint64_t bytes, uint64_t smallest);
+static inline unsigned sl_class_of(uint64_t bytes, uint64_t smallest)
+{
+	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
+}
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
 /* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */

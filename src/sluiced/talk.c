@@ -24,7 +24,7 @@ static void listen_to(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
-static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
 {
 	struct iovec io = {(void *)data, bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -32,28 +32,23 @@ static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
 	struct cmsghdr *header = (struct cmsghdr *)control;
 	ssize_t n;
 
-	message.msg_control = control;
-	message.msg_controllen = CMSG_SPACE(sizeof(int));
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	if (count) {
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+	}
 	do
 		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
-	return n;
+	return n < 0 ? -errno : 0;
 }
 
-static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
+static int send_now(const struct sl_peer *peer, const void *data, size_t bytes, int fd)
 {
-	ssize_t n;
-
-	if (fd >= 0)
-		return send_with(socket, data, bytes, fd);
-	do
-		n = send(socket, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n;
+	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
 }
 
 /* It cannot be told what it waits for: if it has not gone, it connects again. Its end is seen later: whoever tells
@@ -97,14 +92,14 @@ void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_messa
 	}
 	peer->descriptors += fd >= 0;
 	if (!peer->waiting) {
-		int error = send_now(peer->fd, m, m->head.bytes, fd) < 0 ? errno : 0;
+		int rc = send_now(peer, m, m->head.bytes, fd);
 
-		if (error != EAGAIN) {
+		if (rc != -EAGAIN) {
 			if (fd >= 0)
 				close(fd);
-			if (error == ETOOMANYREFS)
+			if (rc == -ETOOMANYREFS)
 				sl_peer_refuse(server, peer, m->head.serial, refuse_descriptor());
-			else if (error)
+			else if (rc)
 				give_up(peer);
 			return;
 		}
@@ -144,13 +139,13 @@ static void send_lost(struct sl_server *server, struct sl_peer *peer)
 {
 	sl_message_begin(&server->out, SL_EVENT, 0, 0);
 	server->out.event.kind = SLUICE_WATCH_LOST;
-	if (send_now(peer->fd, &server->out, server->out.head.bytes, -1) >= 0)
+	if (!send_now(peer, &server->out, server->out.head.bytes, -1))
 		peer->lost = false;
 }
 
 void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event)
 {
-	if (peer->lost || send_now(peer->fd, event, event->head.bytes, -1) >= 0 || errno != EAGAIN)
+	if (peer->lost || send_now(peer, event, event->head.bytes, -1) != -EAGAIN)
 		return;
 	peer->lost = peer->waiting = true;
 	listen_to(server, peer);
@@ -172,17 +167,15 @@ static void writable(struct sl_server *server, struct sl_peer *peer)
 	while (!sl_list_empty(&peer->out)) {
 		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
 
-		int error = send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0
-		                    ? errno
-		                    : 0;
+		int rc = send_now(peer, pending->data, pending->bytes, pending->fd);
 
-		if (error == EAGAIN)
+		if (rc == -EAGAIN)
 			return;
-		if (error == ETOOMANYREFS) {
+		if (rc == -ETOOMANYREFS) {
 			refuse_pending(pending);
 			continue;
 		}
-		if (error)
+		if (rc)
 			give_up(peer);
 		drop_one(&pending->link);
 	}

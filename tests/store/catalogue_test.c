@@ -372,7 +372,7 @@ static void leaving_and_then_deleted_is_counted_once(void **state)
 	swept = shop_sweep(&shop);
 	assert_int_equal(swept.gone, 1);
 	assert_int_equal(swept.away + swept.stays, 0);
-	assert_int_equal(sl_catalogue_room(shop.catalogue), SL_SLOTS_LEAST);
+	assert_int_equal(free_slots(shop.catalogue), SL_SLOTS_LEAST);
 }
 
 static void the_server_learns_what_was_used_when(void **state)

@@ -66,6 +66,23 @@ static void the_last_release_deletes(void **state)
 	assert_idle(d->store);
 }
 
+static void the_name_of_what_was_released_is_free(void **state)
+{
+	struct daemon *d = *state;
+
+	for (int i = 0; i < 200; i++) {
+		sluice_blob *blob;
+
+		assert_ok(sluice_blob_release(put(d->store, "x", 10, TRANSIENT)));
+		blob = put(d->store, "x", BYTES, i % 3 ? 0 : SLUICE_BLOB_REPLACE);
+		assert_ok(sluice_blob_release(blob));
+		assert_blob(blob = got(d->store, "x"), "x", BYTES);
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, "x"));
+	}
+	assert_idle(d->store);
+}
+
 struct waiter {
 	sluice_store *store;
 	sluice_blob *blob;
@@ -301,6 +318,7 @@ int main(int argc, char **argv)
 	static const struct child_role roles[] = {{"hold", hold}, {"make", make}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		daemon_test(the_last_release_deletes),
+		daemon_test(the_name_of_what_was_released_is_free),
 		daemon_test(who_waits_for_the_seal_holds_it),
 		daemon_test(a_get_that_waits_keeps_nothing),
 		daemon_test(a_holder_that_dies_lets_go),
