@@ -121,12 +121,10 @@ static uint32_t power_of_two(uint32_t n)
 /* As in emulated:0. */
 static bool is_kind_and_number(const char *text)
 {
-	size_t kind = strspn(text, "abcdefghijklmnopqrstuvwxyz"), number;
+	int end = 0;
 
-	if (!kind || text[kind] != ':')
-		return false;
-	number = strspn(text + kind + 1, "0123456789");
-	return number && !text[kind + 1 + number];
+	sscanf(text, "%*[a-z]:%*[0-9]%n", &end);
+	return end && !text[end];
 }
 
 /* Of a device that is named by its number or its place. */

@@ -200,6 +200,19 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 
 /* ---------------------------------------------------------------------------------- receiving */
 
+static void dropped(struct sl_server *server, struct sl_peer *peer)
+{
+	for (unsigned i = 0; i < server->in.head.count; i++) {
+		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
+
+		/* One with leases in it is mapped, whatever is said. */
+		if (region && region->device >= 0)
+			sl_device_drop(server, peer, region);
+		else if (region && region->writer == peer && !region->used)
+			sl_region_part(server, region);
+	}
+}
+
 static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
 	[SL_HELLO] = sl_peer_hello,
 	[SL_CREATE] = sl_blob_create,
@@ -207,6 +220,7 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_ANNOTATE] = sl_blob_annotate,
 	[SL_ABORT] = sl_blob_abort,
 	[SL_NUDGE] = sl_peer_nudge,
+	[SL_DROP] = dropped,
 	[SL_GET] = sl_get,
 	[SL_REGION] = sl_region_request,
 	[SL_LOCATE] = sl_locate,
@@ -221,19 +235,6 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_HAVE] = sl_device_have,
 };
 
-static void dropped(struct sl_server *server, struct sl_peer *peer)
-{
-	for (unsigned i = 0; i < server->in.head.count; i++) {
-		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
-
-		/* One with leases in it is mapped, whatever is said. */
-		if (region && region->device >= 0)
-			sl_device_drop(server, peer, region);
-		else if (region && region->writer == peer && !region->used)
-			sl_region_part(server, region);
-	}
-}
-
 static void handle(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned type = server->in.head.type;
@@ -247,8 +248,6 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_settle(server, peer, server->in.head.settled, 0);
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
-	else if (type == SL_DROP)
-		dropped(server, peer);
 	else
 		handlers[type](server, peer);
 }

@@ -144,11 +144,12 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	rc = sl_call_begin(store, &m, SL_FOUND, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
-	sl_call_end(store, &call);
 	if (m.head.count != n)
-		return sl_fail(-EPROTO, "the store answers what was not asked");
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = take_found(store, &m.found.items[i], call.turn, by, &blobs[asked[i]]);
+	/* Not before: until then the server holds them for us. */
+	sl_call_end(store, &call);
 	return rc;
 }
 
