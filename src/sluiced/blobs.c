@@ -494,8 +494,11 @@ static unsigned delete_unheld(struct sl_server *server, const struct sl_list *li
 		asked += sl_region_range_bytes(server->blobs[candidates[chosen].slot].region);
 		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
 	}
-	if (chosen)
+	if (chosen) {
+		sl_store_step("server: unheld are withdrawn");
 		sl_catalogue_sweep(server->catalogue, left, server);
+		sl_store_step("server: nobody holds them");
+	}
 	for (unsigned i = 0; i < chosen; i++) {
 		if (sl_catalogue_state(server->catalogue, candidates[i].slot) != SL_ENTRY_AWAY)
 			continue;
@@ -503,8 +506,10 @@ static unsigned delete_unheld(struct sl_server *server, const struct sl_list *li
 		sl_blob_forget(server, candidates[i].slot);
 		gone++;
 	}
-	if (gone)
+	if (gone) {
+		sl_store_step("server: unheld are deleted");
 		sl_catalogue_sweep(server->catalogue, left, server);
+	}
 	free(candidates);
 	return gone;
 }
