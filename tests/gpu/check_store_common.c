@@ -103,7 +103,7 @@ void store_start(void)
 		/* It ends with the check, however that ends. */
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		if (getppid() == parent)
-			execl(path, path, "--socket", socket_path, "--memory", "1G", NULL);
+			execl(path, path, "--socket", socket_path, "--memory", "16G", NULL);
 		_exit(127);
 	}
 	store_reopen();
