@@ -14,7 +14,8 @@
  *
  * Life. create -> created: writable, its own process only. seal -> sealed: read-only, for everyone who
  * may. delete -> dying: the name is free at once, the bytes stay until the last holder has released it.
- * The process that created a blob and dies before the seal takes it along; nothing of it is seen.
+ * The process that created a blob and dies before the seal takes it along; nothing of it is seen. What is sealed lives
+ * until it is deleted, with SLUICE_BLOB_TRANSIENT until nobody holds it.
  *
  * A blob is a file as well: store://NAME for sluice_open(), which says what may follow the name.
  *
@@ -41,7 +42,8 @@ typedef struct sluice_store sluice_store;
 typedef struct sluice_blob sluice_blob;
 typedef struct sluice_watch sluice_watch;
 
-/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. */
+/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. Characters that
+ * are not seen, as those that change the direction of text, are let be: who prints names of others has to escape them. */
 #define SLUICE_BLOB_NAME_MOST 255
 /* Free bytes of a blob's metadata; with what describes a tensor it is 4 KiB. */
 #define SLUICE_BLOB_NOTE_MOST 3944
@@ -49,6 +51,8 @@ typedef struct sluice_watch sluice_watch;
 #define SLUICE_BLOB_PLACE_BYTES 32
 /* Blobs in one call of those that take several. */
 #define SLUICE_BLOB_BATCH 64
+/* Holds that a store has at a time at most: handles of sealed blobs, one blob perhaps several times. */
+#define SLUICE_STORE_HOLDS_MOST 16384
 
 /* ------------------------------------------------------------------------------------- store */
 
@@ -74,7 +78,7 @@ struct sluice_store_options {
  * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: its
  * permissions do not let us in. -EPERM: its server is neither our user's nor root's, nor the user's that
  * SLUICE_STORE_OWNER in the environment names, a name or a number. -EPROTO: it speaks another version. -EAGAIN: it has no place
- * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE.
+ * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE, -ENFILE.
  */
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
                                  sluice_store **out);
@@ -128,6 +132,10 @@ enum sluice_blob_flags {
 	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
 	 * by a seal of its own (-EINVAL, also in stream order). */
 	SLUICE_BLOB_REPLACE = 1 << 5,
+	/* It lives as long as somebody holds it: from the seal on its maker, until the release of the handle that it sealed,
+	 * and whoever gets it meanwhile, a get that waits for the seal too. With the last release, or the death of the last
+	 * holder, it is deleted, also after the server was replaced. It never leaves memory for a file. While it is pinned it stays. */
+	SLUICE_BLOB_TRANSIENT = 1 << 6,
 	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
 	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
 	SLUICE_BLOB_COLD = 1 << 16,
@@ -163,7 +171,7 @@ struct sluice_blob_options {
  *
  * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
  * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: there are as many
- * blobs as there may be, or this client makes as many as it may; -ENFILE: the daemon has no descriptor left. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
+ * blobs as there may be, or as many with much metadata (see sluice_blob_seal()), or this client makes as many as it may; -ENFILE: the daemon has no descriptor left. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
  * not there, or its memory cannot be shared.
  * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
  */
@@ -199,7 +207,11 @@ SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob
 /*
  * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
  * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
- * it was. -ECONNRESET: the server was replaced, the blob is lost. -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create.
+ * it was. -ECONNRESET: the server was replaced, the blob is lost. -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create;
+ * -EDQUOT also if it has more than 136 bytes of metadata (24, a note, and 16 for each dimension) and so have an eighth of all
+ * blobs that there may be (8192 of 65536): it stays as it was. -ENOBUFS: it is sealed, and others get it, but this store
+ * holds SLUICE_STORE_HOLDS_MOST blobs: its data is NULL, the handle is good for a release only, and get finds the blob when others
+ * were released; but for a transient one, which goes if nobody else holds it.
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
 /* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. They may be
@@ -242,8 +254,8 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
  * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
  * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
  * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
- * memory for it. It stays, and may be tried again. -EDQUOT: this process holds as many
- * blobs as it may. -ECONNREFUSED as above.
+ * memory for it. It stays, and may be tried again. -ENFILE: the daemon cannot send a descriptor. -ENOBUFS: this store holds SLUICE_STORE_HOLDS_MOST blobs.
+ * -ECONNREFUSED as above.
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
@@ -261,8 +273,8 @@ SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, s
 
 /*
  * The bytes, aligned to 4096, but for those of SLUICE_BLOB_OF_PROCESS; valid until the release. What was got is
- * mapped read-only, but for those: to write to it ends the program, and on a device fails, or stops the device. NULL:
- * somebody deleted the blob before this process, which sealed it, could hold it.
+ * mapped read-only, but for those: to write to it ends the program, and on a device fails, or stops the device. NULL: its
+ * seal has said -ENOBUFS, or somebody deleted the blob before this process, which sealed it, could hold it.
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
 SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
@@ -382,6 +394,14 @@ struct sluice_store_stats {
 	uint64_t spill_failures;  /* files that could not be written, or read */
 };
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
+
+/*
+ * Gives back at once the host memory that the daemon keeps for the next blobs, which it does by itself a minute after
+ * its last use (sluiced --keep-time), and what this store has been leased for blobs to come. *freed, which may be NULL:
+ * bytes. What other processes have been leased, at most a sixteenth of all memory each, stays theirs. Memory of devices
+ * is never kept. Errors as sluice_blob_delete(), but for -ENOENT.
+ */
+SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
 
 /*
  * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold

@@ -34,11 +34,6 @@ uint32_t sl_catalogue_end(const struct sl_catalogue *catalogue)
 	return SL_MIN(touched, segment->slots);
 }
 
-uint32_t sl_catalogue_room(const struct sl_catalogue *catalogue)
-{
-	return catalogue->free_slots.count;
-}
-
 int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32_t flags)
 {
 	if (!sl_state_is_live(sl_catalogue_state(catalogue, slot)))
@@ -96,7 +91,7 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_OPEN || size > SL_METADATA_MOST)
 		return -EINVAL;
 	if (!catalogue->notes[slot].page && !has_page_for(catalogue, size))
-		return -ENOSPC;
+		return -ENOBUFS;
 	entry->metadata_size = 0;
 	atomic_signal_fence(memory_order_seq_cst);
 	if (size <= SL_METADATA_INLINE)
@@ -165,9 +160,10 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
 	hash = sl_key_hash(catalogue->segment, &key);
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
-	if (!index || !catalogue->free_slots.count ||
-	    !has_page_for(catalogue, record->metadata_size))
+	if (!index || !catalogue->free_slots.count)
 		return -ENOSPC;
+	if (!has_page_for(catalogue, record->metadata_size))
+		return -ENOBUFS;
 
 	slot = take_slot(catalogue);
 	sl_entry_of(catalogue, slot)->hash = hash;

@@ -133,6 +133,8 @@ static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
 
 /* ----------------------------------------------------------------------------------- segment */
 
+/* A memfd of so many bytes, which keeps that size, its seals and the mode 0600, whoever has it. */
+int sl_memory_new(const char *name, uint64_t bytes, int *fd);
 /* A mapping of a segment. */
 struct sl_segment;
 
@@ -241,19 +243,18 @@ enum sl_insert {
 /*
  * Makes an entry, OPEN or SEALED, and gives it an id. The record is copied.
  *   -EEXIST   there is one of that name, which is not DYING
- *   -ENOSPC   no slot, no page for the metadata, or no place for that name in the index: that is so for
+ *   -ENOSPC   no slot, or no place for that name in the index: that is so for
  *             names that were chosen for it (each has 16 places; there are 4 for each slot)
+ *   -ENOBUFS  no page for the metadata
  *   -EINVAL   a length
  */
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
                         enum sl_insert how, uint32_t *slot);
-/* Replaces the metadata of an OPEN entry. -EINVAL, -ENOSPC. */
+/* Replaces the metadata of an OPEN entry. -EINVAL; -ENOBUFS: no page for it. */
 int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const void *metadata,
                           size_t size);
 /* Seals OPEN entries, all at once. -EINVAL, and nothing is changed: one is not OPEN. */
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count);
-/* Slots that are not in use: the store's own bound on blobs comes first. */
-uint32_t sl_catalogue_room(const struct sl_catalogue *catalogue);
 
 /*
  * The name is free again at once; the slot after a sweep has found that nobody holds it. -EINVAL: FREE, or DYING.

@@ -123,8 +123,6 @@ struct sl_segment {
 	bool writable;
 };
 
-/* A memfd of so many bytes that stays as long as it is, whoever has it. */
-int sl_memory_new(const char *name, uint64_t bytes, int *fd);
 /* Maps such a one, of whole pages and at most so many bytes. -EBADMSG: it is another kind of file. */
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out);
 

@@ -16,13 +16,16 @@
 #include <xxhash.h>
 
 /* Nobody can make it shorter or longer, or keep the next server from writing into it. */
-#define SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
+#define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 
 int sl_memory_new(const char *name, uint64_t bytes, int *out)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	int err;
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC), err;
 
+	/* Linux before 6.3 does not know the last flag. */
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
 	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */

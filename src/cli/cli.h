@@ -75,6 +75,9 @@ int cli_size_parse(const char *text, uint64_t *out);
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
 const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
 
+/* The name of a blob with characters that are not seen, as those of direction, as \u202e; returns text. */
+#define CLI_NAME (3 * 255 + 1)
+const char *cli_blob_name(const char *name, char text[CLI_NAME]);
 /* A JSON string in quotes, or null. Bytes that are not UTF-8 become U+FFFD. */
 void cli_json_string(const char *text);
 

@@ -164,6 +164,7 @@ static const struct argp_option stat_options[] = {
 	OPTION_JSON,
 	{"prometheus", KEY_PROMETHEUS, NULL, 0, "The text format of Prometheus", 0},
 	{0}};
+static const struct argp_option trim_options[] = {OPTION_SOCKET, {0}};
 static const struct argp_option watch_options[] = {
 	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines", 0}, {0}};
 
@@ -185,6 +186,8 @@ static const struct word {
          rm_options, rm, 1, UINT32_MAX},
 	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
          stat_options, cli_store_stat, 0, 1},
+	{"trim", "", "Gives back the host memory that the daemon keeps for the next blobs.",
+         trim_options, cli_store_trim, 0, 0},
 	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
          watch_options, cli_store_watch, 0, 1},
 };

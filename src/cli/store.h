@@ -19,6 +19,7 @@ struct cli_store {
 /* These say on stderr why they could not, and return 0 or a negative errno. */
 int cli_store_ls(sluice_store *store, const struct cli_store *o);
 int cli_store_stat(sluice_store *store, const struct cli_store *o);
+int cli_store_trim(sluice_store *store, const struct cli_store *o);
 int cli_store_watch(sluice_store *store, const struct cli_store *o);
 
 #endif

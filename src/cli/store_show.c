@@ -24,8 +24,9 @@ static void flag_names(const struct sluice_blob_info *info, char text[LONG_TEXT]
 {
 	unsigned flags = info->flags;
 
-	snprintf(text, LONG_TEXT, "%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
+	snprintf(text, LONG_TEXT, "%s%s%s%s", flags & SLUICE_BLOB_CACHE ? " cache" : "",
 	         flags & SLUICE_BLOB_PIN ? " pinned" : "",
+	         flags & SLUICE_BLOB_TRANSIENT ? " transient" : "",
 	         info->kind == SLUICE_BLOB_OF_PROCESS ? " memory of its process" : "");
 }
 
@@ -44,10 +45,12 @@ static void begin_json(const struct sluice_blob_info *info)
 	       info->id, info->bytes, info->memory);
 	cli_json_string(place_name(info));
 	printf(", \"of_process\": %s, \"state\": \"%s\", \"cache\": %s, \"pinned\": %s, "
+	       "\"transient\": %s, "
 	       "\"user\": %" PRIu32 ", \"process\": %" PRId32 ", \"made_ns\": %" PRId64,
 	       info->kind == SLUICE_BLOB_OF_PROCESS ? "true" : "false", state_name(info->state),
 	       info->flags & SLUICE_BLOB_CACHE ? "true" : "false",
-	       info->flags & SLUICE_BLOB_PIN ? "true" : "false", info->user, info->process,
+	       info->flags & SLUICE_BLOB_PIN ? "true" : "false",
+	       info->flags & SLUICE_BLOB_TRANSIENT ? "true" : "false", info->user, info->process,
 	       info->made_ns);
 }
 
@@ -96,14 +99,14 @@ static int list(sluice_store *store, const char *prefix, struct sluice_blob_info
 
 static void print_line(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[LONG_TEXT], id[CLI_TEXT];
+	char size[CLI_TEXT], flags[LONG_TEXT], id[CLI_TEXT], name[CLI_NAME];
 
 	snprintf(id, sizeof id, "#%" PRIu64, info->id);
 	flag_names(info, flags);
 	printf("%10s  %-7s  %-12s  user %" PRIu32 ", process %-7" PRId32 "  %s%s%s%s\n",
 	       cli_size_format(info->bytes, size), state_name(info->state), place_name(info),
-	       info->user, info->process, info->name[0] ? info->name : id, flags[0] ? "  (" : "",
-	       flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
+	       info->user, info->process, info->name[0] ? cli_blob_name(info->name, name) : id,
+	       flags[0] ? "  (" : "", flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
 }
 
 int cli_store_ls(sluice_store *store, const struct cli_store *o)
@@ -130,14 +133,14 @@ int cli_store_ls(sluice_store *store, const struct cli_store *o)
 
 static void print_blob(const struct sluice_blob_info *info)
 {
-	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "";
+	char size[CLI_TEXT], flags[LONG_TEXT], when[64] = "", name[CLI_NAME];
 	time_t seconds = (time_t)(info->made_ns / 1000000000);
 	struct tm tm;
 
 	flag_names(info, flags);
 	if (localtime_r(&seconds, &tm))
 		strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S %z", &tm);
-	printf("%-12s %s\n", "name", info->name);
+	printf("%-12s %s\n", "name", cli_blob_name(info->name, name));
 	printf("%-12s %" PRIu64 "\n", "id", info->id);
 	printf("%-12s %" PRIu64 " bytes (%s)\n", "size", info->bytes,
 	       cli_size_format(info->bytes, size));
@@ -186,9 +189,9 @@ static const struct figure {
 	FIGURE(dying, NOW, "blobs deleted and still held"),
 	FIGURE(clients, NOW, "connections"),
 	FIGURE(waiting, NOW, "gets that wait"),
-	FIGURE(seals, EVER, "blobs sealed"),
+	FIGURE(seals, EVER, "seals since the server began"),
 	FIGURE(gets, EVER, "gets that asked the server"),
-	FIGURE(deletes, EVER, "blobs deleted"),
+	FIGURE(deletes, EVER, "deletes since the server began"),
 	FIGURE(dropped, EVER, "blobs dropped because memory was short"),
 	FIGURE(spilled, NOW, "blobs spilled to files"),
 	FIGURE(spilled_bytes, BYTES, "bytes in files"),
@@ -346,6 +349,18 @@ static int stat_daemon(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
+int cli_store_trim(sluice_store *store, const struct cli_store *o)
+{
+	char text[CLI_TEXT];
+	uint64_t freed;
+	int rc = cli_said(sluice_store_trim(store, &freed));
+
+	(void)o;
+	if (!rc)
+		printf("%s given back\n", cli_size_format(freed, text));
+	return rc;
+}
+
 int cli_store_stat(sluice_store *store, const struct cli_store *o)
 {
 	return o->argument_count ? stat_blob(store, o) : stat_daemon(store, o);
@@ -363,7 +378,7 @@ static const char *kind_name(int kind)
 
 static void print_event(const struct sluice_watch_event *e, bool json)
 {
-	char size[CLI_TEXT];
+	char size[CLI_TEXT], name[CLI_NAME];
 
 	if (json) {
 		printf("{\"event\": \"%s\", \"name\": ", kind_name(e->kind));
@@ -373,7 +388,7 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 		printf("%-8s (what happened meanwhile is not known)\n", kind_name(e->kind));
 	} else {
 		printf("%-8s %10s  %s\n", kind_name(e->kind), cli_size_format(e->bytes, size),
-		       e->name);
+		       cli_blob_name(e->name, name));
 	}
 	fflush(stdout);
 }

@@ -8,8 +8,8 @@
 
 #include "cli.h"
 
-/* The length of the UTF-8 sequence at s, or 0 if there is none. */
-static size_t utf8_length(const unsigned char *s)
+/* The length of the UTF-8 sequence at s, or 0 if there is none; and its character. */
+static size_t utf8_length(const unsigned char *s, uint32_t *out)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t n = s[0] < 0x80             ? 1
@@ -26,7 +26,38 @@ static size_t utf8_length(const unsigned char *s)
 	}
 	if (n == 0 || code < least[n] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
 		return 0;
+	*out = code;
 	return n;
+}
+
+/* Characters that are not seen, and change how a terminal shows others: of directions, joiners, marks, breaks of lines. */
+static bool is_invisible(uint32_t code)
+{
+	static const uint32_t ranges[][2] = {{0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e},
+	                                     {0x200b, 0x200f}, {0x2028, 0x202e}, {0x2060, 0x206f},
+	                                     {0xfeff, 0xfeff}, {0xfff9, 0xfffb}};
+
+	for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+		if (code >= ranges[i][0] && code <= ranges[i][1])
+			return true;
+	return false;
+}
+
+const char *cli_blob_name(const char *name, char text[CLI_NAME])
+{
+	char *to = text;
+
+	for (const unsigned char *s = (const unsigned char *)name; *s;) {
+		uint32_t code = 0;
+		size_t n = utf8_length(s, &code);
+
+		n = n ? n : 1;
+		to += is_invisible(code) ? sprintf(to, "\\u%04x", code)
+		                         : sprintf(to, "%.*s", (int)n, (const char *)s);
+		s += n;
+	}
+	*to = '\0';
+	return text;
 }
 
 void cli_json_string(const char *text)
@@ -37,15 +68,16 @@ void cli_json_string(const char *text)
 	}
 	putchar('"');
 	for (const unsigned char *s = (const unsigned char *)text; *s;) {
-		size_t n = utf8_length(s);
+		uint32_t code = 0;
+		size_t n = utf8_length(s, &code);
 
 		if (n == 0) {
 			fputs("\\ufffd", stdout);
 			n = 1;
 		} else if (*s == '"' || *s == '\\') {
 			printf("\\%c", *s);
-		} else if (*s < 0x20 || *s == 0x7f) {
-			printf("\\u%04x", *s);
+		} else if (*s < 0x20 || *s == 0x7f || is_invisible(code)) {
+			printf("\\u%04x", code);
 		} else {
 			fwrite(s, 1, n, stdout);
 		}

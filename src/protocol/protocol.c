@@ -8,6 +8,8 @@
 #define FROM_SERVER  false
 #define HEAD         sizeof(struct sl_head)
 #define ROUND(bytes) (((bytes) + 7) & ~(size_t)7)
+#define NO_VALUE     "no value that there is"
+#define NO_PLACE     "no place that there is"
 
 /* What a message of each type is made of. */
 static const struct shape {
@@ -29,12 +31,13 @@ static const struct shape {
 	[SL_REGION] = {sizeof(struct sl_region_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LOCATE] = {sizeof(struct sl_locate), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_DROP] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_NUDGE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
+	[SL_NUDGE] = {HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
 	[SL_DELETE] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_PIN] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_STAT] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_LIST] = {sizeof(struct sl_list_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_STATS] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
+	[SL_TRIM] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_DEVICE] = {sizeof(struct sl_device_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_OFFER] = {sizeof(struct sl_offer), 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_HAVE] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
@@ -289,91 +292,88 @@ static int check_record(const union sl_message *m, bool needed, uint64_t blob_by
 	return sl_record_check(record, bytes, blob_bytes);
 }
 
-static bool is_kind(uint32_t kind)
+/* What a message has to be beyond its shape. */
+static int expect(bool right, const char *wrong)
 {
-	return kind >= SLUICE_BLOB_ON_HOST && kind <= SLUICE_BLOB_OF_PROCESS;
+	return right ? 0 : sl_fail(-EPROTO, "%s", wrong);
 }
 
 /* A device, or the host, and what kind of memory is there. */
 static bool is_memory(int32_t device, uint32_t kind)
 {
-	return is_kind(kind) && device >= -1 && (device == -1) == (kind == SLUICE_BLOB_ON_HOST);
+	return kind >= SLUICE_BLOB_ON_HOST && kind <= SLUICE_BLOB_OF_PROCESS && device >= -1 &&
+	       (device == -1) == (kind == SLUICE_BLOB_ON_HOST);
+}
+
+static int check_blob(const char *name, uint64_t bytes, uint32_t flags)
+{
+	int rc = check_string(name, true);
+
+	return rc ? rc
+	          : expect(bytes && bytes <= INT64_MAX / 2 && !(flags & ~SL_BLOB_FLAGS),
+	                   "a size or flags that cannot be");
 }
 
 static int check_create(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {
 		const struct sl_create_item *item = &m->create.items[i];
 
-		rc = check_string(item->name, true);
-		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 || item->flags & ~known))
-			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
-		if (!rc && (!is_memory(item->device, item->kind) || item->zero))
-			rc = sl_fail(-EPROTO, "no place that there is");
+		rc = check_blob(item->name, item->bytes, item->flags);
+		if (!rc)
+			rc = expect(is_memory(item->device, item->kind) && !item->zero, NO_PLACE);
 	}
 	return rc;
 }
 
 static int check_seal(const union sl_message *m)
 {
-	const unsigned known = (SLUICE_BLOB_REPLACE << 1) - 1;
-	int rc = 0;
+	int rc = expect(m->head.count == 1 || !sl_message_record(m),
+	                "a record behind several items");
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++) {
 		const struct sl_seal_item *item = &m->seal.items[i];
 
-		rc = check_string(item->name, true);
-		if (!rc && (!item->bytes || item->bytes > INT64_MAX / 2 ||
-		            item->start > INT64_MAX / 2 || item->zero || item->flags & ~known))
-			rc = sl_fail(-EPROTO, "a size or flags that cannot be");
+		rc = check_blob(item->name, item->bytes, item->flags);
+		if (!rc)
+			rc = expect(item->start <= INT64_MAX / 2 && !item->zero, NO_VALUE);
 	}
-	if (!rc && m->head.count > 1 && sl_message_record(m))
-		rc = sl_fail(-EPROTO, "a record behind several items");
 	return rc ? rc : check_record(m, false, m->seal.items[0].bytes);
 }
 
+/* An id without a name, or a name without an id. */
 static int check_key(const struct sl_key *key)
 {
-	/* An id without a name, or a name without an id. */
 	int rc = check_string(key->name, true);
 
-	if (!rc && !key->id == !key->name[0])
-		rc = sl_fail(-EPROTO, "neither a name nor an id, or both");
-	return rc;
-}
-
-static int check_place(const struct sl_place *place, uint64_t bytes)
-{
-	return place->offset > place->region_bytes ||
-	                       place->capacity > place->region_bytes - place->offset ||
-	                       bytes > place->capacity || !is_memory(place->device, place->kind)
-	               ? sl_fail(-EPROTO, "a place beyond its region")
-	               : 0;
+	return rc ? rc : expect(!key->id == !!key->name[0], "neither a name nor an id, or both");
 }
 
 /* One that is none has no ticket, and is all zeros. */
 static int check_lease(const struct sl_lease *lease)
 {
 	static const struct sl_lease none;
+	const struct sl_place *place = &lease->place;
 
 	if (!lease->ticket)
-		return memcmp(lease, &none, sizeof(none)) ? sl_fail(-EPROTO, "half a lease") : 0;
+		return expect(!memcmp(lease, &none, sizeof(none)), "half a lease");
 	if (lease->make > 1 || lease->zero)
-		return sl_fail(-EPROTO, "no value that there is");
-	return check_place(&lease->place, 0);
+		return expect(false, NO_VALUE);
+	return expect(place->offset <= place->region_bytes &&
+	                      place->capacity <= place->region_bytes - place->offset &&
+	                      is_memory(place->device, place->kind),
+	              "a place beyond its region");
 }
 
 static int check_leases(const union sl_message *m)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && m->head.type == SL_FOUND && i < m->head.count; i++)
-		rc = check_lease(&m->found.items[i].lease);
-	for (unsigned i = 0; !rc && m->head.type == SL_LEASES && i < m->head.count; i++)
-		rc = check_lease(&m->leases.items[i]);
+	for (unsigned i = 0; !rc && i < m->head.count; i++)
+		rc = check_lease(m->head.type == SL_FOUND ? &m->found.items[i].lease
+		                                          : &m->leases.items[i]);
 	return rc;
 }
 
@@ -382,18 +382,17 @@ static int check_device(const char place[SLUICE_BLOB_PLACE_BYTES], bool none)
 {
 	int rc = sl_name_check(place, SLUICE_BLOB_PLACE_BYTES, none);
 
-	if (!rc && none && place[0])
-		rc = sl_fail(-EPROTO, "a number and a place");
+	if (!rc)
+		rc = expect(!none || !place[0], "a number and a place");
 	for (size_t i = strnlen(place, SLUICE_BLOB_PLACE_BYTES); !rc && i < SLUICE_BLOB_PLACE_BYTES;
 	     i++)
-		if (place[i])
-			rc = sl_fail(-EPROTO, "there is something behind the end of a name");
+		rc = expect(!place[i], "there is something behind the end of a name");
 	return rc;
 }
 
 static int check_get(const union sl_message *m)
 {
-	int rc = m->get.zero ? sl_fail(-EPROTO, "what is to be zero is not") : 0;
+	int rc = expect(!m->get.zero, NO_VALUE);
 
 	for (unsigned i = 0; !rc && i < m->head.count; i++)
 		rc = check_key(&m->get.items[i]);
@@ -408,8 +407,8 @@ static int check_info(const union sl_message *m)
 		const struct sl_info_item *item = &m->info.items[i];
 
 		rc = check_string(item->name, true);
-		if (!rc && (!is_memory(item->device, item->kind) || item->zero))
-			rc = sl_fail(-EPROTO, "no place that there is");
+		if (!rc)
+			rc = expect(is_memory(item->device, item->kind) && !item->zero, NO_PLACE);
 		if (!rc)
 			rc = check_device(item->place, item->device == -1);
 	}
@@ -418,12 +417,14 @@ static int check_info(const union sl_message *m)
 
 static int check_body(const union sl_message *m)
 {
+	int rc;
+
 	switch (m->head.type) {
 	case SL_HELLO:
-		if ((m->hello.role != SL_ROLE_CLIENT && m->hello.role != SL_ROLE_WATCH) ||
-		    m->hello.zero)
-			return sl_fail(-EPROTO, "no role that there is");
-		return check_string(m->hello.prefix, true);
+		rc = expect((m->hello.role == SL_ROLE_CLIENT || m->hello.role == SL_ROLE_WATCH) &&
+		                    !m->hello.zero,
+		            "no role that there is");
+		return rc ? rc : check_string(m->hello.prefix, true);
 	case SL_CREATE:
 		return check_create(m);
 	case SL_SEAL:
@@ -435,37 +436,30 @@ static int check_body(const union sl_message *m)
 	case SL_DELETE:
 	case SL_PIN:
 	case SL_STAT:
-		return m->one.on > 1 || m->one.zero ? sl_fail(-EPROTO, "no value that there is")
-		                                    : check_key(&m->one.key);
+		rc = expect(m->one.on <= 1 && !m->one.zero, NO_VALUE);
+		return rc ? rc : check_key(&m->one.key);
 	case SL_LIST:
-		return m->list.zero || !m->list.most ? sl_fail(-EPROTO, "a list of nothing")
-		                                     : check_string(m->list.prefix, true);
+		rc = expect(!m->list.zero && m->list.most, "a list of nothing");
+		return rc ? rc : check_string(m->list.prefix, true);
 	case SL_LEASES:
 	case SL_FOUND:
 		return check_leases(m);
 	case SL_REGION:
-		return m->region.writable > 1 || m->region.zero
-		               ? sl_fail(-EPROTO, "no value that there is")
-		               : 0;
+		return expect(m->region.writable <= 1 && !m->region.zero, NO_VALUE);
 	case SL_MEMORY:
-		return is_memory(m->memory.device, m->memory.kind)
-		               ? 0
-		               : sl_fail(-EPROTO, "no place that there is");
+		return expect(is_memory(m->memory.device, m->memory.kind), NO_PLACE);
 	case SL_DEVICE:
-		if (m->device.number < -1 || m->device.zero)
-			return sl_fail(-EPROTO, "no value that there is");
-		return check_device(m->device.place, m->device.number != -1);
+		rc = expect(m->device.number >= -1 && !m->device.zero, NO_VALUE);
+		return rc ? rc : check_device(m->device.place, m->device.number != -1);
 	case SL_DEVICE_IS:
-		if (m->device_is.number < 0 || m->device_is.zero)
-			return sl_fail(-EPROTO, "no value that there is");
-		return check_device(m->device_is.place, false);
+		rc = expect(m->device_is.number >= 0 && !m->device_is.zero, NO_VALUE);
+		return rc ? rc : check_device(m->device_is.place, false);
 	case SL_INFO:
 		return check_info(m);
 	case SL_REFUSAL:
-		return m->head.error < 0 && m->head.error > -4096 &&
-		                       memchr(m->refusal.text, 0, sizeof(m->refusal.text))
-		               ? 0
-		               : sl_fail(-EPROTO, "a refusal without an error");
+		return expect(m->head.error < 0 && m->head.error > -4096 &&
+		                      memchr(m->refusal.text, 0, sizeof(m->refusal.text)),
+		              "a refusal without an error");
 	case SL_EVENT:
 		return check_string(m->event.name, true);
 	default:

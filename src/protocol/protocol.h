@@ -36,6 +36,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 /* Items of one message. */
 #define SL_ITEMS_MOST SLUICE_BLOB_BATCH
 #define SL_TEXT_BYTES 512
+/* Of enum sluice_blob_flags, those that the server is told of. */
+#define SL_BLOB_FLAGS ((SLUICE_BLOB_TRANSIENT << 1) - 1)
 
 enum sl_message_type {
 	SL_HELLO = 1, /* the first one of a connection; answered by SL_WELCOME */
@@ -48,12 +50,13 @@ enum sl_message_type {
 	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
 	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
 	               * at all any more; no reply */
-	SL_NUDGE,  /* what was deleted is not held here any more; no reply */
+	SL_NUDGE,  /* these, deleted or transient, were released here; no reply */
 	SL_DELETE, /* answered by SL_DONE */
 	SL_PIN,    /* answered by SL_DONE */
 	SL_STAT,   /* answered by SL_INFO, one item */
 	SL_LIST,   /* answered by SL_INFO */
 	SL_STATS,  /* answered by SL_COUNTS */
+	SL_TRIM,   /* gives back what is kept for the next blobs; answered by SL_COUNTS */
 	SL_DEVICE, /* answered by SL_DEVICE_IS */
 	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
 	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
@@ -203,7 +206,8 @@ struct sl_annotate {
 };
 
 struct sl_id_item {
-	uint64_t id; /* SL_ABORT: ticket; SL_DROP, SL_HAVE, SL_FORGET: of a region */
+	uint64_t
+		id; /* SL_ABORT: ticket; SL_NUDGE: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
 };
 struct sl_ids {
 	struct sl_head head;
@@ -278,6 +282,7 @@ struct sl_counts {
 	uint64_t sealed, created, dying, clients, waiting;
 	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
 	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
+	uint64_t trimmed; /* bytes, by this request */
 };
 struct sl_refusal {
 	struct sl_head head; /* error is set */

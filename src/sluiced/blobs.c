@@ -39,44 +39,62 @@ static uint32_t find_replaced(const struct sl_server *server, const char *name, 
 	return slot;
 }
 
+static int refuse_entry(const struct sl_server *server, int error)
+{
+	uint32_t slots = sl_segment_slots(server->segment);
+
+	if (error == -ENOBUFS)
+		return sl_fail(
+			-EDQUOT,
+			"%u blobs have more than %d bytes of metadata, which is all that may, of "
+			"%u blobs (--blobs)",
+			slots / SL_SLOTS_FOR_PAGE, SL_METADATA_INLINE, slots);
+	return error == -ENOSPC
+	               ? sl_fail(-EDQUOT, "there are %u blobs, which is all there may be (--blobs)",
+	                         slots)
+	               : sl_fail(error, "the catalogue refuses the blob: %s", sl_error_text(error));
+}
+
 /* Makes the entry of a ticket, which has a name from then on. */
 static int enter(struct sl_server *server, struct sl_ticket *ticket, const char *name,
-                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *record,
+                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *metadata,
                  bool sealed)
 {
-	struct sl_peer *peer = ticket->peer;
-	uint32_t replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
-	enum sl_insert how = replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
-	                     : sealed               ? SL_INSERT_SEALED
-	                                            : SL_INSERT_OPEN;
-	struct sl_blob_record made;
+	struct sl_blob_record record, made;
 	struct sl_lease lease;
-	uint32_t slot;
+	uint32_t slot, replaced;
 	int rc;
 
 	sl_ticket_tell(ticket, &lease);
-	flags &= ~(uint32_t)SLUICE_BLOB_REPLACE;
-	rc = sl_catalogue_insert(server->catalogue,
-	                         &(struct sl_blob_record){
-					 .key = {.name = name, .length = strlen(name)},
-					 .size = bytes,
-					 .place = {.memory = lease.place.region,
-	                                           .offset = lease.place.offset + start,
-	                                           .device = lease.place.device,
-	                                           .kind = lease.place.kind},
-					 .creator = sl_blob_creator(peer->pid),
-					 .uid = peer->uid,
-					 .flags = flags,
-					 .metadata = record,
-					 .metadata_size = record ? sl_record_bytes(record) : 0,
-				 },
-	                         how, &slot);
+	record = (struct sl_blob_record){
+		.key = {.name = name, .length = strlen(name)},
+		.size = bytes,
+		.place = {.memory = lease.place.region,
+	                  .offset = lease.place.offset + start,
+	                  .device = lease.place.device,
+	                  .kind = lease.place.kind},
+		.creator = sl_blob_creator(ticket->peer->pid),
+		.uid = ticket->peer->uid,
+		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
+		.metadata = metadata,
+		.metadata_size = metadata ? sl_record_bytes(metadata) : 0,
+	};
+	for (;;) {
+		replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
+		rc = sl_catalogue_insert(server->catalogue, &record,
+		                         replaced != SL_NO_SLOT ? SL_INSERT_BESIDE
+		                         : sealed               ? SL_INSERT_SEALED
+		                                                : SL_INSERT_OPEN,
+		                         &slot);
+		/* What was released or deleted may not have been looked at yet. */
+		if (!rc || !server->sweep)
+			break;
+		sl_blob_sweep(server);
+	}
 	if (rc == -EEXIST)
 		return sl_fail(rc, "'%s' is taken", name);
 	if (rc)
-		return sl_fail(
-			rc == -ENOSPC ? -EDQUOT : rc,
-			"there is no place left for one more blob (--blobs), or its metadata");
+		return refuse_entry(server, rc);
 	sl_store_step("server: entered");
 	ticket->slot = slot;
 	server->top = SL_MAX(server->top, slot + 1);
@@ -277,8 +295,7 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
 		                           sl_record_bytes(record));
 		if (rc)
-			return sl_fail(rc == -ENOSPC ? -EDQUOT : rc,
-			               "there is no place left for metadata");
+			return refuse_entry(server, rc);
 	}
 	/* It may have been pinned, or unpinned, by its name. */
 	sl_catalogue_record(catalogue, ticket->slot, &made);
@@ -336,15 +353,13 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	struct sl_wanted wanted = {bytes, small ? 0 : SLUICE_BLOB_ALONE, ticket->region->device,
 	                           ticket->region->kind};
 	uint32_t slot = ticket->slot;
-	struct sl_blob_record record;
-	struct sl_ticket *next = NULL;
+	struct sl_ticket *next;
 
-	sl_catalogue_record(server->catalogue, slot, &record);
 	sl_peer_pin(server, peer, serial, slot);
 	if (server->spill)
 		ticket->region->stamp = ++server->spill->last_stamp;
 	sl_ticket_free(server, ticket, true);
-	*out = (struct sl_found_item){.id = record.key.id,
+	*out = (struct sl_found_item){.id = server->blobs[slot].id,
 	                              .generation =
 	                                      sl_catalogue_generation(server->catalogue, slot),
 	                              .slot = slot};
@@ -411,20 +426,11 @@ void sl_blob_delete(struct sl_server *server, uint32_t slot)
 	sl_get_wake(server, slot);
 }
 
-struct sweep {
-	struct sl_server *server;
-	uint32_t *away; /* slots that nobody holds, of those that were withdrawn */
-	unsigned away_count;
-};
-
 static void left(void *argument, uint32_t slot, enum sl_left what)
 {
-	struct sweep *sweep = argument;
-	struct sl_server *server = sweep->server;
+	struct sl_server *server = argument;
 	struct sl_blob *blob = &server->blobs[slot];
 
-	if (what == SL_LEFT_AWAY && sweep->away)
-		sweep->away[sweep->away_count++] = slot;
 	if (what != SL_LEFT_GONE)
 		return;
 	server->dying--;
@@ -436,15 +442,9 @@ static void left(void *argument, uint32_t slot, enum sl_left what)
 	sl_blob_remove(server, slot);
 }
 
-void sl_blob_sweep(struct sl_server *server)
-{
-	struct sweep sweep = {server, NULL, 0};
-
-	server->sweep = false;
-	sl_catalogue_sweep(server->catalogue, left, &sweep);
-}
-
 /* ------------------------------------------------------------------------------------- evict */
+
+#define ANY_DEVICE INT32_MIN
 
 struct candidate {
 	uint64_t idle;
@@ -458,15 +458,16 @@ static int by_idle(const void *a, const void *b)
 	return x < y ? 1 : x > y ? -1 : 0;
 }
 
-static unsigned find_candidates(struct sl_server *server, int32_t device, struct candidate *out)
+static unsigned find_candidates(struct sl_server *server, const struct sl_list *list,
+                                int32_t device, struct candidate *out)
 {
 	unsigned count = 0;
 
-	sl_list_each (link, &server->caches) {
-		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, cache);
+	sl_list_each (link, list) {
+		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, loose);
 		uint32_t slot = (uint32_t)(blob - server->blobs);
 
-		if (blob->region->device != device ||
+		if ((device != ANY_DEVICE && blob->region->device != device) ||
 		    sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED ||
 		    sl_catalogue_held(server->catalogue, slot) != SL_HELD_NOT)
 			continue;
@@ -476,35 +477,59 @@ static unsigned find_candidates(struct sl_server *server, int32_t device, struct
 	return count;
 }
 
-/* No get succeeds from the withdrawal on, and what the sweep then finds held comes back. */
-bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
+/*
+ * After a sweep: deletes those blobs of the list that nobody holds, the ones used least recently first, until so many bytes
+ * are free; how many blobs. No get succeeds from the withdrawal on, and the sweep makes those SEALED again that it finds held.
+ */
+static unsigned delete_unheld(struct sl_server *server, const struct sl_list *list, int32_t device,
+                              uint64_t bytes)
 {
-	unsigned most = server->cache_count;
-	struct candidate *candidates = most ? malloc(most * sizeof(*candidates)) : NULL;
-	uint32_t *away = most ? malloc(most * sizeof(*away)) : NULL;
-	struct sweep sweep = {server, away, 0};
+	struct candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
+	unsigned count = 0, chosen = 0, gone = 0;
 	uint64_t asked = 0;
-	unsigned count;
 
-	if (candidates && away) {
-		/* What was used last is known only when somebody has looked. */
-		sl_blob_sweep(server);
-		count = find_candidates(server, device, candidates);
-		for (unsigned i = 0; i < count && asked < bytes; i++) {
-			struct sl_blob *blob = &server->blobs[candidates[i].slot];
-
-			asked += sl_region_range_bytes(blob->region);
-			sl_catalogue_withdraw(server->catalogue, candidates[i].slot);
-		}
-		sl_catalogue_sweep(server->catalogue, left, &sweep);
-		for (unsigned i = 0; i < sweep.away_count; i++) {
-			server->counts.dropped++;
-			sl_watch_tell(server, away[i], SLUICE_WATCH_DELETED);
-			sl_blob_forget(server, away[i]);
-		}
-		sl_blob_sweep(server);
+	if (candidates)
+		count = find_candidates(server, list, device, candidates);
+	for (; chosen < count && asked < bytes; chosen++) {
+		asked += sl_region_range_bytes(server->blobs[candidates[chosen].slot].region);
+		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
+	}
+	if (chosen) {
+		sl_store_step("server: unheld are withdrawn");
+		sl_catalogue_sweep(server->catalogue, left, server);
+		sl_store_step("server: nobody holds them");
+	}
+	for (unsigned i = 0; i < chosen; i++) {
+		if (sl_catalogue_state(server->catalogue, candidates[i].slot) != SL_ENTRY_AWAY)
+			continue;
+		sl_watch_tell(server, candidates[i].slot, SLUICE_WATCH_DELETED);
+		sl_blob_forget(server, candidates[i].slot);
+		gone++;
+	}
+	if (gone) {
+		sl_store_step("server: unheld are deleted");
+		sl_catalogue_sweep(server->catalogue, left, server);
 	}
 	free(candidates);
-	free(away);
-	return sweep.away_count > 0;
+	return gone;
+}
+
+void sl_blob_sweep(struct sl_server *server)
+{
+	sl_catalogue_sweep(server->catalogue, left, server);
+	if (!sl_list_empty(&server->transients))
+		server->counts.deletes +=
+			delete_unheld(server, &server->transients, ANY_DEVICE, UINT64_MAX);
+	server->sweep = false;
+}
+
+bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
+{
+	unsigned gone;
+
+	/* What was used last is known only when somebody has looked. */
+	sl_blob_sweep(server);
+	gone = delete_unheld(server, &server->caches, device, bytes);
+	server->counts.dropped += gone;
+	return gone > 0;
 }

@@ -92,23 +92,35 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id)
 
 void sl_blob_unmark(struct sl_server *server, uint32_t slot)
 {
-	struct sl_list *link = &server->blobs[slot].cache;
+	struct sl_list *link = &server->blobs[slot].loose;
 
 	if (!sl_list_linked(link))
 		return;
 	sl_list_remove(link);
-	server->cache_count--;
+	server->loose_count--;
 }
 
 void sl_blob_mark(struct sl_server *server, uint32_t slot)
 {
+	struct sl_list *list = NULL;
 	struct sl_blob_record record;
 
 	sl_blob_unmark(server, slot);
 	sl_catalogue_record(server->catalogue, slot, &record);
-	if (!(record.flags & SLUICE_BLOB_CACHE) || record.flags & SLUICE_BLOB_PIN ||
-	    record.place.kind == SLUICE_BLOB_OF_PROCESS)
+	if (record.flags & SLUICE_BLOB_TRANSIENT)
+		list = &server->transients;
+	else if (record.flags & SLUICE_BLOB_CACHE && record.place.kind != SLUICE_BLOB_OF_PROCESS)
+		list = &server->caches;
+	if (!list || record.flags & SLUICE_BLOB_PIN)
 		return;
-	sl_list_append(&server->caches, &server->blobs[slot].cache);
-	server->cache_count++;
+	sl_list_append(list, &server->blobs[slot].loose);
+	server->loose_count++;
+}
+
+bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	sl_catalogue_record(server->catalogue, slot, &record);
+	return record.flags & SLUICE_BLOB_TRANSIENT;
 }

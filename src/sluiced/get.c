@@ -53,6 +53,7 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 {
 	struct sl_found_item items[SL_ITEMS_MOST];
 	enum outcome outcome = ALL_THERE;
+	bool pin = server->spill;
 
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_blob_record record;
@@ -73,6 +74,7 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 			.id = record.key.id,
 			.generation = sl_catalogue_generation(server->catalogue, slot),
 			.slot = slot};
+		pin = pin || record.flags & SLUICE_BLOB_TRANSIENT;
 	}
 	if (outcome == ON_DISK) {
 		int rc = want_all(server, keys, count);
@@ -86,7 +88,7 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 	sl_message_begin(&server->out, SL_FOUND, serial, count);
 	memcpy(server->out.found.items, items, count * sizeof(items[0]));
 	/* It is not to leave before the client has taken it. */
-	for (unsigned i = 0; server->spill && i < count; i++)
+	for (unsigned i = 0; pin && i < count; i++)
 		sl_peer_pin(server, peer, serial, items[i].slot);
 	sl_peer_send(server, peer, &server->out, -1);
 	return ALL_THERE;
@@ -295,6 +297,11 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	}
 	if (region->device >= 0 && region->offered != 1) {
 		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
+		return;
+	}
+	rc = sl_peer_admit_descriptor(peer);
+	if (rc) {
+		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
 	own = sl_vault_fd(server->vault, region->row);

@@ -19,7 +19,7 @@
 #define HELLO_NS   INT64_C(5000000000)
 #define PIN_NS     INT64_C(1000000000)
 #define REST_NS    INT64_C(50000000)
-#define REFERENCES 16384
+#define REFERENCES SLUICE_STORE_HOLDS_MOST
 
 #define PEER_PIDFD 77 /* SO_PEERPIDFD, of Linux 6.5 */
 
@@ -380,25 +380,16 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
 	int fds[2] = {sl_reopen(sl_vault_fd(server->vault, server->row)),
 	              sl_vault_fd(server->vault, peer->row)};
-	struct iovec io = {&server->out, server->out.head.bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(fds))] = {0};
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-	ssize_t n;
+	int rc;
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(fds));
-	memcpy(CMSG_DATA(header), fds, sizeof(fds));
 	/* Nothing was sent to it before, so there is room. */
-	n = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
-	return n < 0 ? sl_fail(-errno, "cannot answer: %s", sl_error_text(-errno)) : 0;
+	return rc ? sl_fail(rc == -ETOOMANYREFS ? -ENFILE : rc,
+	                    "the daemon cannot send the catalogue: %s", sl_error_text(rc))
+	          : 0;
 }
 
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
@@ -433,39 +424,56 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_WATCH)
 		sl_peer_send(server, peer, &server->out, -1);
-	else if (send_welcome(server, peer))
+	else if ((rc = send_welcome(server, peer))) {
+		sl_peer_refuse(server, peer, hello->head.serial, rc);
 		sl_peer_close(server, peer, true);
+	}
 }
 
 /* -------------------------------------------------------------------------------------- pins */
 
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot)
 {
-	unsigned at;
+	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + PIN_NS;
 
 	if (peer->pin_count == SL_PINS_MOST)
-		sl_peer_settle(server, peer, peer->pins[peer->pin_first].serial, 0);
-	at = (peer->pin_first + peer->pin_count++) % SL_PINS_MOST;
-	peer->pins[at].serial = serial;
-	peer->pins[at].slot = slot;
-	peer->pins[at].until = server->now + PIN_NS;
+		sl_peer_settle(server, peer, peer->pins[0].serial, 0);
+	peer->pins[peer->pin_count].serial = serial;
+	peer->pins[peer->pin_count].slot = slot;
+	peer->pins[peer->pin_count++].until = until;
 	sl_catalogue_pin(server->catalogue, slot);
-	sl_server_at(server, peer->pins[at].until);
+	sl_server_at(server, until);
 }
 
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
 {
-	while (peer->pin_count) {
-		unsigned at = peer->pin_first;
+	unsigned left = 0;
 
-		if ((int32_t)(peer->pins[at].serial - serial) > 0 && peer->pins[at].until > now) {
-			sl_server_at(server, peer->pins[at].until);
-			break;
+	for (unsigned i = 0; i < peer->pin_count; i++) {
+		uint32_t slot = peer->pins[i].slot;
+
+		if ((int32_t)(peer->pins[i].serial - serial) > 0 && peer->pins[i].until > now) {
+			sl_server_at(server, peer->pins[i].until);
+			peer->pins[left++] = peer->pins[i];
+			continue;
 		}
-		sl_catalogue_unpin(server->catalogue, peer->pins[at].slot);
-		if (sl_catalogue_state(server->catalogue, peer->pins[at].slot) == SL_ENTRY_DYING)
-			server->sweep = true;
-		peer->pin_first = (at + 1) % SL_PINS_MOST;
-		peer->pin_count--;
+		sl_catalogue_unpin(server->catalogue, slot);
+		server->sweep = server->sweep || sl_blob_is_transient(server, slot) ||
+		                sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
 	}
+	peer->pin_count = left;
+}
+
+/* Whoever has released a blob has taken it before, also if the answer to an earlier request is still to come. */
+void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
+{
+	for (unsigned i = 0; i < server->in.head.count; i++) {
+		uint32_t slot = sl_blob_by_id(server, server->in.ids.items[i].id);
+
+		for (unsigned k = 0; k < peer->pin_count; k++)
+			if (peer->pins[k].slot == slot)
+				peer->pins[k].until = 0;
+	}
+	sl_peer_settle(server, peer, server->in.head.settled, 0);
+	server->sweep = true;
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for blobs. A region that has no blob in it any more is kept, because memory that was touched is an
- * order of magnitude faster than new one. It is used again by the client that has it mapped for writing, or by
- * any other once that one has said that it has unmapped it, or is dead.
+ * Memory for blobs. A region that has no blob in it any more is kept for a while, because memory that was touched is an
+ * order of magnitude faster than new memory. The client that has it mapped for writing uses it again, or
+ * any other client after that one has unmapped it, or is dead. server->kept has all such regions, in the order in which
+ * they became empty; those that nobody has used for --keep-time, or that are more than --keep, are given back.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,18 +16,8 @@
 
 #include "sluiced/spill.h"
 
-#define NOEXEC         0x0008u /* MFD_NOEXEC_SEAL */
 #define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ROWS_LEFT_PART 16
-
-static unsigned class_of(uint64_t range_bytes)
-{
-	unsigned class = 0;
-
-	while ((uint64_t)SL_PAGE_BYTES << class < range_bytes)
-		class ++;
-	return class;
-}
 
 bool sl_wanted_small(const struct sl_wanted *wanted)
 {
@@ -41,7 +32,7 @@ static uint64_t range_bytes_of(const struct sl_wanted *wanted)
 	uint64_t step = sl_page_size(), n = wanted->bytes;
 
 	if (sl_wanted_small(wanted))
-		return (uint64_t)SL_PAGE_BYTES << class_of(n);
+		return (uint64_t)SL_PAGE_BYTES << sl_class_of(n, SL_PAGE_BYTES);
 	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
 	while (step * 16 <= n)
 		step *= 2;
@@ -56,12 +47,6 @@ uint64_t sl_region_range_bytes(const struct sl_region *region)
 uint64_t sl_region_host_bytes(const struct sl_region *region)
 {
 	return region->device < 0 ? sl_region_range_bytes(region) : 0;
-}
-
-bool sl_region_full(const struct sl_region *region)
-{
-	return region->used ==
-	       (region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1);
 }
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
@@ -79,49 +64,32 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 
 int sl_region_memory(uint64_t bytes, int *out)
 {
-	int fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
+	int rc = sl_memory_new("sluice-blob", bytes, out);
 
-	/* Linux before 6.3 does not know the last flag. */
-	if (fd < 0 && errno == EINVAL)
-		fd = memfd_create("sluice-blob", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return sl_fail(-errno, "cannot make memory: %s", sl_error_text(-errno));
-	if (ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS) || fchmod(fd, 0600)) {
-		int error = errno;
-
-		close(fd);
-		return sl_fail(-error, "cannot make memory: %s", sl_error_text(-error));
-	}
-	*out = fd;
-	return 0;
+	return rc ? sl_fail(rc, "cannot make memory: %s", sl_error_text(rc)) : 0;
 }
 
-static bool is_divided_well(const struct sl_kept *kept)
+int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+                  struct sl_region **out)
 {
-	return !kept->range_bytes || (kept->bytes % kept->range_bytes == 0 &&
-	                              kept->bytes / kept->range_bytes <= SL_RANGES_MOST);
-}
-
-static int open_kept(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
-                     struct sl_region **out)
-{
-	unsigned ranges;
+	uint64_t ranges = kept->range_bytes ? kept->bytes / kept->range_bytes : 1;
 	struct sl_region *region;
 
-	if (!is_divided_well(kept))
+	if (!kept->bytes || ranges > SL_RANGES_MOST ||
+	    (kept->range_bytes && kept->bytes % kept->range_bytes))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	ranges = kept->range_bytes ? (unsigned)(kept->bytes / kept->range_bytes) : 1;
 	region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
 	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
 	region->id = id;
-	region->origin = kept->origin;
+	region->origin = kept->origin ? kept->origin : id;
 	region->bytes = kept->bytes;
 	region->range_bytes = kept->range_bytes;
-	region->ranges = ranges;
-	region->device = -1;
-	region->kind = SLUICE_BLOB_ON_HOST;
+	region->ranges = (unsigned)ranges;
+	region->device = kept->device;
+	region->kind = kept->memory;
+	sl_list_init(&region->imports);
 	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
 	*out = region;
 	return 0;
@@ -138,7 +106,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	if (fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
 	    (seals & SEALS) != SEALS)
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	rc = open_kept(server, kept, kept->id, out);
+	rc = sl_region_add(server, kept, kept->id, out);
 	if (!rc) {
 		(*out)->row = row;
 		sl_region_count(server, *out);
@@ -148,8 +116,13 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 
 int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	int rc = open_kept(server, kept, kept->region, out);
+	const struct sl_kept *copy = &server->vault->ledger->rows[row];
+	struct sl_kept kept = {.bytes = copy->bytes,
+	                       .range_bytes = copy->range_bytes,
+	                       .device = -1,
+	                       .memory = SLUICE_BLOB_ON_HOST,
+	                       .origin = copy->origin};
+	int rc = sl_region_add(server, &kept, copy->region, out);
 
 	if (!rc)
 		(*out)->away = true;
@@ -246,13 +219,16 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	return rc;
 }
 
+/* Nobody finds free memory in it any more. */
 static void unlink_free(struct sl_server *server, struct sl_region *region)
 {
-	if (!sl_list_linked(&region->link))
+	if (sl_list_linked(&region->link))
+		sl_list_remove(&region->link);
+	if (region->device >= 0 || !sl_list_linked(&region->left))
 		return;
-	sl_list_remove(&region->link);
-	if (!region->range_bytes)
-		server->warm_count--;
+	sl_list_remove(&region->left);
+	server->kept_count--;
+	server->kept_bytes -= region->bytes;
 }
 
 uint64_t sl_region_used_bytes(const struct sl_region *region)
@@ -313,6 +289,34 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 
 /* ----------------------------------------------------------------------------------- use, keep */
 
+static struct sl_region *first_kept(struct sl_server *server)
+{
+	return SL_CONTAINER(server->kept.next, struct sl_region, left);
+}
+
+/* There is nothing in it; it may be given up at once. */
+static void keep(struct sl_server *server, struct sl_region *region)
+{
+	region->empty_since = server->now;
+	sl_list_append(&server->kept, &region->left);
+	server->kept_count++;
+	server->kept_bytes += region->bytes;
+	sl_server_at(server, server->now + server->settings->keep_ns);
+	while (server->kept_count > SL_KEPT_MOST ||
+	       server->kept_bytes > server->settings->keep_bytes)
+		sl_region_free(server, first_kept(server));
+}
+
+void sl_regions_expire(struct sl_server *server, int64_t now)
+{
+	int64_t keep_ns = server->settings->keep_ns;
+
+	while (!sl_list_empty(&server->kept) && first_kept(server)->empty_since <= now - keep_ns)
+		sl_region_free(server, first_kept(server));
+	if (!sl_list_empty(&server->kept))
+		sl_server_at(server, first_kept(server)->empty_since + keep_ns);
+}
+
 void sl_region_place(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_peer *writer = region->writer;
@@ -331,15 +335,13 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 			sl_region_free(server, region);
 		else
 			sl_region_trim(server, region);
-	} else if (region->range_bytes) {
-		if (!sl_region_full(region))
-			sl_list_append(&writer->slabs[class_of(region->range_bytes)],
-			               &region->link);
-	} else if (!region->used) {
-		sl_list_append(&server->warm, &region->link);
-		if (++server->warm_count > SL_WARM_MOST)
-			sl_region_free(server,
-			               SL_CONTAINER(server->warm.next, struct sl_region, link));
+	} else {
+		if (region->range_bytes && !sl_region_full(region))
+			sl_list_append(
+				&writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)],
+				&region->link);
+		if (!region->used)
+			keep(server, region);
 	}
 }
 
@@ -357,7 +359,7 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 		return;
 	}
 	/* One of a size without anything in it is enough for a client. */
-	slabs = &region->writer->slabs[class_of(region->range_bytes)];
+	slabs = &region->writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)];
 	sl_region_place(server, region);
 	if (sl_list_empty(slabs))
 		return;
@@ -374,32 +376,13 @@ void sl_region_part(struct sl_server *server, struct sl_region *region)
 	sl_region_place(server, region);
 }
 
-/* Of a list of free memory that has nothing in it. */
-static uint64_t reclaim_from(struct sl_server *server, struct sl_list *list, uint64_t bytes)
+uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t freed = 0;
 
-	for (struct sl_list *link = list->next, *next; link != list && freed < bytes; link = next) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
-
-		next = link->next;
-		if (region->used)
-			continue;
-		freed += region->bytes;
-		sl_region_free(server, region);
-	}
-	return freed;
-}
-
-uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
-{
-	uint64_t freed = reclaim_from(server, &server->warm, bytes);
-
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
-		for (unsigned i = 0; i < SL_CLASSES && freed < bytes; i++)
-			freed += reclaim_from(server, &peer->slabs[i], bytes - freed);
+	while (!sl_list_empty(&server->kept) && freed < bytes) {
+		freed += first_kept(server)->bytes;
+		sl_region_free(server, first_kept(server));
 	}
 	return freed;
 }
@@ -412,14 +395,15 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		slabs = &peer->slabs[class_of(bytes)];
+		slabs = &peer->slabs[sl_class_of(bytes, SL_PAGE_BYTES)];
 		return sl_list_empty(slabs) ? NULL
 		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
 	}
-	sl_list_each (link, &server->warm) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+	sl_list_each (link, &server->kept) {
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-		if (region->bytes != bytes || (region->writer && region->writer != peer))
+		if (region->bytes != bytes || region->range_bytes ||
+		    (region->writer && region->writer != peer))
 			continue;
 		if (region->writer == peer)
 			return region;

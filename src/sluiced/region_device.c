@@ -12,22 +12,17 @@
  * whatever is in it.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
 
 #define SMALLEST UINT64_C(32768)
-
-static unsigned class_of(uint64_t bytes)
-{
-	unsigned class = 0;
-
-	while (SMALLEST << class < bytes)
-		class ++;
-	return class;
-}
+#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW)
 
 bool sl_device_small(const struct sl_wanted *wanted)
 {
@@ -43,28 +38,12 @@ static void may_map(struct sl_server *server, const struct sl_peer *peer)
 
 /* --------------------------------------------------------------------------------- make, free */
 
-static struct sl_region *region_new(int32_t device, uint32_t kind, uint64_t bytes,
-                                    uint32_t range_bytes)
+/* A descriptor that is no driver's stands for memory of the host. */
+static void count_memfd(struct sl_server *server, struct sl_region *region, int fd)
 {
-	unsigned ranges = range_bytes ? (unsigned)(bytes / range_bytes) : 1;
-	struct sl_region *region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
-
-	if (!region)
-		return NULL;
-	region->device = device;
-	region->kind = kind;
-	region->bytes = bytes;
-	region->range_bytes = range_bytes;
-	region->ranges = ranges;
-	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
-	sl_list_init(&region->imports);
-	return region;
-}
-
-static void add(struct sl_server *server, struct sl_region *region)
-{
-	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
-	sl_device_count(server, region, true);
+	if (fcntl(fd, F_GET_SEALS) >= 0 && region->kind == SLUICE_BLOB_ON_DEVICE)
+		region->memfd_bytes = region->bytes;
+	server->memfd_bytes += region->memfd_bytes;
 }
 
 static void written_by(struct sl_region *region, struct sl_peer *peer)
@@ -78,7 +57,7 @@ struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wa
 {
 	if (!sl_device_small(wanted))
 		return NULL;
-	sl_list_each (link, &peer->device_slabs[class_of(wanted->bytes)]) {
+	sl_list_each (link, &peer->device_slabs[sl_class_of(wanted->bytes, SMALLEST)]) {
 		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
 
 		if (region->device == wanted->device)
@@ -90,26 +69,23 @@ struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wa
 int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
                          const struct sl_wanted *wanted, struct sl_region **out)
 {
-	uint64_t bytes = wanted->bytes;
-	struct sl_region *region;
+	struct sl_kept kept = {
+		.bytes = wanted->bytes, .device = wanted->device, .memory = wanted->kind};
 	int rc = sl_region_admit(server);
 
 	if (!rc && wanted->kind == SLUICE_BLOB_ON_DEVICE) {
-		bytes = (bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
-		rc = sl_device_make_room(server, wanted->device, bytes);
+		kept.bytes = (kept.bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
+		rc = sl_device_make_room(server, wanted->device, kept.bytes);
 	}
+	if (!rc && sl_device_small(wanted))
+		kept.range_bytes = (uint32_t)(SMALLEST << sl_class_of(wanted->bytes, SMALLEST));
+	if (!rc)
+		rc = sl_region_add(server, &kept, sl_vault_number(server->vault), out);
 	if (rc)
 		return rc;
-	region = region_new(
-		wanted->device, wanted->kind, bytes,
-		sl_device_small(wanted) ? (uint32_t)(SMALLEST << class_of(wanted->bytes)) : 0);
-	if (!region)
-		return sl_fail(-ENOMEM, "no memory");
-	region->id = region->origin = sl_vault_number(server->vault);
 	may_map(server, peer);
-	written_by(region, peer);
-	add(server, region);
-	*out = region;
+	written_by(*out, peer);
+	sl_device_count(server, *out, true);
 	return 0;
 }
 
@@ -127,25 +103,20 @@ static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
 int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	struct sl_region *region;
-	struct sl_peer *peer;
+	struct sl_peer *peer = find_session(server, kept->session);
+	int rc = sl_device_known(server, kept->device)
+	                 ? sl_region_add(server, kept, kept->id, out)
+	                 : sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 
-	if (!sl_device_known(server, kept->device) || !kept->bytes ||
-	    (kept->range_bytes &&
-	     (kept->bytes % kept->range_bytes || kept->bytes / kept->range_bytes > SL_RANGES_MOST)))
-		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	region = region_new(kept->device, kept->memory, kept->bytes, kept->range_bytes);
-	if (!region)
-		return sl_fail(-ENOMEM, "no memory");
-	region->row = row;
-	region->id = region->origin = kept->id;
-	region->offered = 1;
-	region->before = true;
-	peer = find_session(server, kept->session);
-	if (peer && region->kind == SLUICE_BLOB_OF_PROCESS)
-		written_by(region, peer);
-	add(server, region);
-	*out = region;
+	if (rc)
+		return rc;
+	(*out)->row = row;
+	(*out)->offered = 1;
+	count_memfd(server, *out, sl_vault_fd(server->vault, row));
+	(*out)->before = true;
+	if (peer && (*out)->kind == SLUICE_BLOB_OF_PROCESS)
+		written_by(*out, peer);
+	sl_device_count(server, *out, true);
 	return 0;
 }
 
@@ -156,6 +127,7 @@ static void region_free(struct sl_server *server, struct sl_region *region)
 		sl_device_count_leaving(server, region, false);
 	}
 	sl_device_count(server, region, false);
+	server->memfd_bytes -= region->memfd_bytes;
 	sl_list_remove(&region->bucket);
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
@@ -215,8 +187,9 @@ void sl_device_region_place(struct sl_server *server, struct sl_region *region)
 		begin_leaving(server, region);
 		end_if_left(server, region);
 	} else if (region->range_bytes && region->writer && !sl_region_full(region)) {
-		sl_list_append(&region->writer->device_slabs[class_of(region->range_bytes)],
-		               &region->link);
+		sl_list_append(
+			&region->writer->device_slabs[sl_class_of(region->range_bytes, SMALLEST)],
+			&region->link);
 	}
 }
 
@@ -270,19 +243,45 @@ int sl_device_check_seal(const struct sl_region *region)
 		return sl_fail(-ECONNRESET, "the memory has gone with a connection");
 	if (!region->offered)
 		return sl_fail(-EINVAL, "nobody has offered the memory of the blob");
-	return sl_fail(region->offered, "the memory of the blob could not be kept: %s",
-	               sl_error_text(region->offered));
+	return sl_fail(
+		region->offered, "the memory of the blob could not be kept: %s",
+		region->offered == -ENOSPC
+			? "it is in a memfd, and more of those than --memory there may not be"
+			: sl_error_text(region->offered));
+}
+
+/* What a driver makes has the size that the driver says, and the server cannot ask for it. A memfd is measured: one page for
+ * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
+static int check_offered(const struct sl_region *region, int fd)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	uint64_t least = 1, most = SL_PAGE_BYTES;
+	struct stat st;
+
+	if (seals < 0)
+		return sl_stray_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
+	if (region->kind == SLUICE_BLOB_ON_DEVICE)
+		least = most = region->bytes;
+	if (fstat(fd, &st) || (uint64_t)st.st_size < least || (uint64_t)st.st_size > most)
+		return sl_fail(-EPROTO,
+		               "an offer of a memfd of %" PRId64 " bytes for memory of %" PRIu64,
+		               (int64_t)st.st_size, most);
+	return (seals & SEALS) == SEALS
+	               ? 0
+	               : sl_fail(-EPROTO, "an offer of a memfd that could shrink or grow");
 }
 
 void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_region *region = sl_region_find(server, server->in.offer.region);
 	struct sl_kept kept = {.kind = SL_KIND_REGION, .session = peer->session};
-	int rc;
+	int rc = 0;
 
-	if (!region || region->device < 0 || region->writer != peer || region->offered ||
-	    !sl_stray_is_memory(server->offered)) {
-		sl_fail(-EPROTO, "an offer of memory that is not to be made");
+	if (!region || region->device < 0 || region->writer != peer || region->offered)
+		rc = sl_fail(-EPROTO, "an offer of memory that is not to be made");
+	if (!rc)
+		rc = check_offered(region, server->offered);
+	if (rc) {
 		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
 		sl_peer_close(server, peer, false);
 		return;
@@ -292,9 +291,16 @@ void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 	kept.range_bytes = region->range_bytes;
 	kept.device = region->device;
 	kept.memory = region->kind;
-	rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+	count_memfd(server, region, server->offered);
+	rc = server->memfd_bytes > server->settings->memory_bytes ? -ENOSPC : 0;
 	if (!rc)
+		rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+	if (!rc) {
 		server->offered = -1;
+	} else {
+		server->memfd_bytes -= region->memfd_bytes;
+		region->memfd_bytes = 0;
+	}
 	region->offered = rc ? rc : 1;
 	sl_store_step("server: offered");
 }

@@ -56,7 +56,7 @@ static void look_again(struct sl_server *server, int64_t now)
 		return;
 	server->look_at = now + LOOK_NS;
 	sl_catalogue_tick(server->catalogue);
-	server->sweep = server->sweep || server->dying;
+	server->sweep = server->sweep || server->dying || !sl_list_empty(&server->transients);
 	if (!sl_list_empty(&server->peers))
 		sl_server_at(server, server->look_at);
 }
@@ -74,6 +74,7 @@ static void timers(struct sl_server *server)
 	sl_get_expire(server, now);
 	sl_device_waits_run(server, now);
 	sl_peer_expire(server, now);
+	sl_regions_expire(server, now);
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
@@ -238,7 +239,8 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->signal.kind = SL_SOURCE_SIGNALS;
 	server->alarm.kind = SL_SOURCE_ALARM;
 	sl_list_init(&server->caches);
-	sl_list_init(&server->warm);
+	sl_list_init(&server->transients);
+	sl_list_init(&server->kept);
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);

@@ -28,7 +28,7 @@
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   64   /* of a peer */
 #define SL_PINS_MOST    256  /* of a peer */
-#define SL_WARM_MOST    256  /* regions that are kept for the next blobs */
+#define SL_KEPT_MOST    256  /* regions that are kept for the next blobs */
 #define SL_STRANGERS    64   /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
@@ -51,9 +51,11 @@ struct sl_budget {
 struct sl_server_settings {
 	char path[108]; /* of the socket */
 	uint64_t memory_bytes;
-	uint32_t blobs;   /* a power of two */
-	uint32_t clients; /* connections */
-	gid_t group;      /* whose members may connect, too; SL_NO_GROUP */
+	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
+	int64_t keep_ns;     /* for so long */
+	uint32_t blobs;      /* a power of two */
+	uint32_t clients;    /* connections */
+	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
 	struct sl_budget budgets[SL_BUDGETS_MOST];
 	unsigned budget_count;
 	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
@@ -75,8 +77,10 @@ struct sl_told {
 
 struct sl_region {
 	struct sl_list bucket; /* server->regions, by id */
-	struct sl_list
-		link; /* server->warm, or writer->slabs of its class, if it has free ranges */
+	struct sl_list link;   /* writer->slabs of its class, if it has free ranges */
+	struct sl_list left;   /* of the host: server->kept, if it has nothing in it; of a device:
+	                        * server->leaving */
+	int64_t empty_since;   /* if it is in server->kept */
 	struct sl_list
 		written; /* writer->regions; if it is the writer's own memory, writer->published */
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
@@ -90,12 +94,12 @@ struct sl_region {
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
-	bool before;    /* a server before this one knew who has it mapped */
-	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */
-	uint64_t maker; /* the ticket whose lease says that it is to be made; 0 */
+	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
+	bool before;          /* a server before this one knew who has it mapped */
+	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
+	uint64_t maker;       /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
-	struct sl_list left; /* server->leaving */
-	bool away;           /* there is no memory, and no row: its bytes are in its copy */
+	bool away; /* there is no memory, and no row: its bytes are in its copy */
 	struct sl_copy
 		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
 	uint64_t origin; /* the number of the region that its blobs were made in */
@@ -135,7 +139,7 @@ struct sl_ticket {
 struct sl_blob {
 	struct sl_region *region; /* NULL: its place is unknown, and it is being deleted */
 	unsigned range;
-	struct sl_list cache; /* server->caches */
+	struct sl_list loose; /* server->caches, or transients */
 	uint32_t next;        /* of those whose ids have the same rest */
 	uint64_t id;          /* 0: the slot is free */
 };
@@ -145,7 +149,7 @@ struct sl_pending {
 	struct sl_list link;
 	int fd; /* to go with it, closed afterwards; -1 */
 	size_t bytes;
-	unsigned char data[];
+	_Alignas(8) unsigned char data[]; /* with room for a refusal */
 };
 
 /* A get that waits for a seal. */
@@ -209,13 +213,14 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list parks;
 	unsigned park_count;
-	struct sl_list out; /* of struct sl_pending */
-	/* Held until the client has taken them: a ring. */
+	struct sl_list out;   /* of struct sl_pending */
+	unsigned descriptors; /* that were sent since the client had last read all */
+	/* Held until the client has taken them, in the order of its requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
 	} pins[SL_PINS_MOST];
-	unsigned pin_first, pin_count;
+	unsigned pin_count;
 
 	char prefix[SL_NAME_BYTES]; /* of a watch */
 	bool lost;                  /* events could not be sent */
@@ -258,9 +263,12 @@ struct sl_server {
 	uint64_t created, sealed, dying; /* entries */
 	bool sweep;                      /* something was deleted, or let go */
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
-	unsigned cache_count;
-	struct sl_list warm; /* regions in which nothing is, the one that was so longest first */
-	unsigned warm_count;
+	struct sl_list transients;       /* blobs that go when nobody holds them */
+	unsigned loose_count;            /* in both lists */
+	struct sl_list
+		kept; /* regions of the host with nothing in them, in the order in which they became so */
+	unsigned kept_count;
+	uint64_t kept_bytes;
 	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
 	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
 	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
@@ -274,6 +282,7 @@ struct sl_server {
 	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
+	uint64_t memfd_bytes;   /* of devices, and yet the host's memory */
 	struct sl_list leaving; /* regions of devices */
 	uint64_t device_limits[SL_PLACES_MOST];
 	struct {
@@ -287,9 +296,7 @@ struct sl_server {
 	struct sl_strays strays;
 	struct sl_release release;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
-	struct {
-		uint64_t seals, gets, deletes, dropped, requests, refused;
-	} counts;
+	struct sl_counts counts; /* what only grows; the rest is filled in when somebody asks */
 	union sl_message in, out, event;
 };
 
@@ -312,8 +319,9 @@ int sl_entries_new(struct sl_server *server);
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
 void sl_blob_remove(struct sl_server *server, uint32_t slot);
 uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
-/* A blob was sealed, or has other flags: whether it may go when memory is short. */
+/* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
+bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 /* It is on its way out. */
 void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
@@ -331,6 +339,10 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
+/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
+/* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
+int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
 void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
 /* The sentence is sluice_last_message(). */
@@ -339,6 +351,8 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+/* SL_NUDGE. */
+void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
 /* Strangers who have not said what they are in time; and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
@@ -347,6 +361,11 @@ int sl_reopen(int fd);
 
 /* ------------------------------------------------------------------------------------ region */
 
+/* Which of the sizes from the smallest on, each twice the one before, is the first that holds so many bytes. */
+static inline unsigned sl_class_of(uint64_t bytes, uint64_t smallest)
+{
+	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
+}
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
 /* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
@@ -357,6 +376,9 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
                                       const struct sl_wanted *wanted);
 void sl_region_written_by(struct sl_region *region, struct sl_peer *peer);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
+/* One as kept says, known by that number, without memory. -EBADMSG: it cannot be; -ENOMEM. */
+int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+                  struct sl_region **out);
 /* Of a descriptor that is in the vault. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Bytes of one of its ranges. */
@@ -390,6 +412,8 @@ int sl_room_make(struct sl_server *server, uint64_t bytes);
 void sl_region_part(struct sl_server *server, struct sl_region *region);
 /* Gives kept memory back until so many bytes are; how many. */
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);
+/* The same with what was kept long enough. */
+void sl_regions_expire(struct sl_server *server, int64_t now);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
 
@@ -488,7 +512,7 @@ void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket);
 void sl_blob_delete(struct sl_server *server, uint32_t slot);
 /* The entry is on its way out. */
 void sl_blob_forget(struct sl_server *server, uint32_t slot);
-/* Finds out what is not held any more. */
+/* Finds out what is not held any more; transient blobs that nobody holds are deleted. */
 void sl_blob_sweep(struct sl_server *server);
 /* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
@@ -519,6 +543,7 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer);
 void sl_pin(struct sl_server *server, struct sl_peer *peer);
 void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
+/* SL_STATS and SL_TRIM. */
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);

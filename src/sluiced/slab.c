@@ -11,6 +11,11 @@ static uint64_t all_of(const struct sl_region *region)
 	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
 }
 
+bool sl_region_full(const struct sl_region *region)
+{
+	return region->used == all_of(region);
+}
+
 uint64_t sl_region_counted(const struct sl_region *region)
 {
 	return (unsigned)__builtin_popcountll(region->there) * sl_region_range_bytes(region);

@@ -23,6 +23,8 @@ enum { EXIT_USAGE = 2 };
 enum {
 	KEY_SOCKET = 256,
 	KEY_MEMORY,
+	KEY_KEEP,
+	KEY_KEEP_TIME,
 	KEY_BLOBS,
 	KEY_CLIENTS,
 	KEY_DEVICE_MEMORY,
@@ -39,6 +41,12 @@ static const struct argp_option option_list[] = {
          "what "
          "the machine has (default)",
          0},
+	{"keep", KEY_KEEP, "SIZE", 0,
+         "How much memory is kept for the next blobs that no blob lies in any more (default: all; "
+         "0: nothing)",
+         0},
+	{"keep-time", KEY_KEEP_TIME, "SECONDS", 0,
+         "How long it is kept; then it is given back to the machine (default: 60)", 0},
 	{"spill", KEY_SPILL, "FOLDER", 0,
          "Where blobs that nobody holds go when memory is short; without it they do not go", 0},
 	{"spill-limit", KEY_SPILL_LIMIT, "SIZE", 0, "There at most (default: as much as fits)", 0},
@@ -113,12 +121,10 @@ static uint32_t power_of_two(uint32_t n)
 /* As in emulated:0. */
 static bool is_kind_and_number(const char *text)
 {
-	size_t kind = strspn(text, "abcdefghijklmnopqrstuvwxyz"), number;
+	int end = 0;
 
-	if (!kind || text[kind] != ':')
-		return false;
-	number = strspn(text + kind + 1, "0123456789");
-	return number && !text[kind + 1 + number];
+	sscanf(text, "%*[a-z]:%*[0-9]%n", &end);
+	return end && !text[end];
 }
 
 /* Of a device that is named by its number or its place. */
@@ -215,6 +221,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_MEMORY:
 		settings->memory_bytes = parse_size(state, "memory", arg, machine_memory());
 		return 0;
+	case KEY_KEEP:
+		settings->keep_bytes = strcmp(arg, "0") ? parse_size(state, "keep", arg, 0) : 0;
+		return 0;
+	case KEY_KEEP_TIME:
+		settings->keep_ns = parse_number(state, "keep-time", arg, 0, 86400) * 1000000000LL;
+		return 0;
 	case KEY_SPILL:
 		find_folder(state, arg, settings->spill);
 		return 0;
@@ -276,8 +288,12 @@ int main(int argc, char **argv)
 		NULL,
 		NULL,
 		NULL};
-	struct sl_server_settings settings = {
-		.blobs = 65536, .clients = 1024, .group = SL_NO_GROUP, .spill_bytes = UINT64_MAX};
+	struct sl_server_settings settings = {.blobs = 65536,
+	                                      .clients = 1024,
+	                                      .group = SL_NO_GROUP,
+	                                      .keep_bytes = UINT64_MAX,
+	                                      .keep_ns = INT64_C(60000000000),
+	                                      .spill_bytes = UINT64_MAX};
 	struct sl_vault vault;
 	bool own;
 	int listener, lock = -1, rc = 0;

@@ -50,7 +50,8 @@ static bool may_leave(const struct sl_server *server, const struct sl_region *re
 			return false;
 		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
-		if (held == SL_HELD_THERE || record.flags & SLUICE_BLOB_PIN)
+		if (held == SL_HELD_THERE ||
+		    record.flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
 			return false;
 		*held_here = *held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is said to and by peers: nothing here waits for one. */
 #include <errno.h>
+#include <linux/sockios.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
+
+/* Descriptors that were sent to a client, or wait to be, and that it has not read. */
+#define DESCRIPTORS_MOST 16
 
 /* ------------------------------------------------------------------------------------ sending */
 
@@ -19,7 +24,7 @@ static void listen_to(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
-static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
 {
 	struct iovec io = {(void *)data, bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
@@ -27,28 +32,23 @@ static ssize_t send_with(int socket, const void *data, size_t bytes, int fd)
 	struct cmsghdr *header = (struct cmsghdr *)control;
 	ssize_t n;
 
-	message.msg_control = control;
-	message.msg_controllen = CMSG_SPACE(sizeof(int));
-	header->cmsg_level = SOL_SOCKET;
-	header->cmsg_type = SCM_RIGHTS;
-	header->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(header), &fd, sizeof(fd));
+	if (count) {
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+	}
 	do
 		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	while (n < 0 && errno == EINTR);
-	return n;
+	return n < 0 ? -errno : 0;
 }
 
-static ssize_t send_now(int socket, const void *data, size_t bytes, int fd)
+static int send_now(const struct sl_peer *peer, const void *data, size_t bytes, int fd)
 {
-	ssize_t n;
-
-	if (fd >= 0)
-		return send_with(socket, data, bytes, fd);
-	do
-		n = send(socket, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n;
+	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
 }
 
 /* It cannot be told what it waits for: if it has not gone, it connects again. Its end is seen later: whoever tells
@@ -58,27 +58,53 @@ static void give_up(struct sl_peer *peer)
 	shutdown(peer->fd, SHUT_RDWR);
 }
 
+/* The kernel counts descriptors that nobody has read against the limit of open files of the server's user, whoever is
+ * to read them; so the server bounds them for each client. */
+int sl_peer_admit_descriptor(struct sl_peer *peer)
+{
+	int unread = 1;
+
+	if (peer->descriptors < DESCRIPTORS_MOST)
+		return 0;
+	if (!sl_list_empty(&peer->out) || ioctl(peer->fd, SIOCOUTQ, &unread) || unread)
+		return sl_fail(-EAGAIN, "the client has not read %d descriptors that it asked for",
+		               DESCRIPTORS_MOST);
+	peer->descriptors = 0;
+	return 0;
+}
+
+static int refuse_descriptor(void)
+{
+	return sl_fail(-ENFILE,
+	               "as many descriptors are on their way to processes that do not read "
+	               "them as the daemon's limit of open files allows");
+}
+
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
 	struct sl_pending *pending;
+	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_refusal));
 
 	if (peer->gone || peer->fd < 0) {
 		if (fd >= 0)
 			close(fd);
 		return;
 	}
+	peer->descriptors += fd >= 0;
 	if (!peer->waiting) {
-		bool sent = send_now(peer->fd, m, m->head.bytes, fd) >= 0;
+		int rc = send_now(peer, m, m->head.bytes, fd);
 
-		if (sent || errno != EAGAIN) {
-			if (!sent)
-				give_up(peer);
+		if (rc != -EAGAIN) {
 			if (fd >= 0)
 				close(fd);
+			if (rc == -ETOOMANYREFS)
+				sl_peer_refuse(server, peer, m->head.serial, refuse_descriptor());
+			else if (rc)
+				give_up(peer);
 			return;
 		}
 	}
-	pending = malloc(sizeof(*pending) + m->head.bytes);
+	pending = malloc(sizeof(*pending) + room);
 	if (!pending) {
 		if (fd >= 0)
 			close(fd);
@@ -113,16 +139,27 @@ static void send_lost(struct sl_server *server, struct sl_peer *peer)
 {
 	sl_message_begin(&server->out, SL_EVENT, 0, 0);
 	server->out.event.kind = SLUICE_WATCH_LOST;
-	if (send_now(peer->fd, &server->out, server->out.head.bytes, -1) >= 0)
+	if (!send_now(peer, &server->out, server->out.head.bytes, -1))
 		peer->lost = false;
 }
 
 void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event)
 {
-	if (peer->lost || send_now(peer->fd, event, event->head.bytes, -1) >= 0 || errno != EAGAIN)
+	if (peer->lost || send_now(peer, event, event->head.bytes, -1) != -EAGAIN)
 		return;
 	peer->lost = peer->waiting = true;
 	listen_to(server, peer);
+}
+
+/* The answer with a descriptor becomes a refusal. */
+static void refuse_pending(struct sl_pending *pending)
+{
+	union sl_message *m = (union sl_message *)pending->data;
+
+	sl_message_refuse(m, m->head.serial, refuse_descriptor(), sluice_last_message());
+	pending->bytes = m->head.bytes;
+	close(pending->fd);
+	pending->fd = -1;
 }
 
 static void writable(struct sl_server *server, struct sl_peer *peer)
@@ -130,11 +167,16 @@ static void writable(struct sl_server *server, struct sl_peer *peer)
 	while (!sl_list_empty(&peer->out)) {
 		struct sl_pending *pending = SL_CONTAINER(peer->out.next, struct sl_pending, link);
 
-		if (send_now(peer->fd, pending->data, pending->bytes, pending->fd) < 0) {
-			if (errno == EAGAIN)
-				return;
-			give_up(peer);
+		int rc = send_now(peer, pending->data, pending->bytes, pending->fd);
+
+		if (rc == -EAGAIN)
+			return;
+		if (rc == -ETOOMANYREFS) {
+			refuse_pending(pending);
+			continue;
 		}
+		if (rc)
+			give_up(peer);
 		drop_one(&pending->link);
 	}
 	if (peer->lost)
@@ -158,25 +200,6 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 
 /* ---------------------------------------------------------------------------------- receiving */
 
-static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
-	[SL_HELLO] = sl_peer_hello,
-	[SL_CREATE] = sl_blob_create,
-	[SL_SEAL] = sl_blob_seal,
-	[SL_ANNOTATE] = sl_blob_annotate,
-	[SL_ABORT] = sl_blob_abort,
-	[SL_GET] = sl_get,
-	[SL_REGION] = sl_region_request,
-	[SL_LOCATE] = sl_locate,
-	[SL_DELETE] = sl_delete,
-	[SL_PIN] = sl_pin,
-	[SL_STAT] = sl_stat,
-	[SL_LIST] = sl_list,
-	[SL_STATS] = sl_stats,
-	[SL_DEVICE] = sl_device_ask,
-	[SL_OFFER] = sl_device_offer,
-	[SL_HAVE] = sl_device_have,
-};
-
 static void dropped(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {
@@ -189,6 +212,28 @@ static void dropped(struct sl_server *server, struct sl_peer *peer)
 			sl_region_part(server, region);
 	}
 }
+
+static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
+	[SL_HELLO] = sl_peer_hello,
+	[SL_CREATE] = sl_blob_create,
+	[SL_SEAL] = sl_blob_seal,
+	[SL_ANNOTATE] = sl_blob_annotate,
+	[SL_ABORT] = sl_blob_abort,
+	[SL_NUDGE] = sl_peer_nudge,
+	[SL_DROP] = dropped,
+	[SL_GET] = sl_get,
+	[SL_REGION] = sl_region_request,
+	[SL_LOCATE] = sl_locate,
+	[SL_DELETE] = sl_delete,
+	[SL_PIN] = sl_pin,
+	[SL_STAT] = sl_stat,
+	[SL_LIST] = sl_list,
+	[SL_STATS] = sl_stats,
+	[SL_TRIM] = sl_stats,
+	[SL_DEVICE] = sl_device_ask,
+	[SL_OFFER] = sl_device_offer,
+	[SL_HAVE] = sl_device_have,
+};
 
 static void handle(struct sl_server *server, struct sl_peer *peer)
 {
@@ -203,10 +248,6 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_settle(server, peer, server->in.head.settled, 0);
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
-	else if (type == SL_NUDGE)
-		server->sweep = true;
-	else if (type == SL_DROP)
-		dropped(server, peer);
 	else
 		handlers[type](server, peer);
 }

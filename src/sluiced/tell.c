@@ -159,7 +159,14 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_counts *out = &server->out.counts;
 
+	server->counts.trimmed = 0;
+	if (server->in.head.type == SL_TRIM) {
+		sl_blob_sweep(server);
+		server->counts.trimmed = sl_regions_reclaim(server, UINT64_MAX);
+	}
 	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
+	server->counts.head = out->head;
+	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
 	out->memory_bytes = server->memory_bytes;
 	out->blob_bytes = server->blob_bytes;
@@ -171,12 +178,6 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->clients = server->peer_count;
 	sl_list_each (link, &server->waits)
 		out->waiting++;
-	out->seals = server->counts.seals;
-	out->gets = server->counts.gets;
-	out->deletes = server->counts.deletes;
-	out->dropped = server->counts.dropped;
-	out->requests = server->counts.requests;
-	out->refused = server->counts.refused;
 	out->replacements = atomic_load(&server->vault->ledger->turns) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
 	if (server->spill) {

@@ -36,32 +36,24 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	struct sl_region *region = wanted->device >= 0 ? sl_device_region_find(peer, wanted)
 	                                               : sl_region_find_free(server, peer, wanted);
 	struct sl_ticket *ticket;
-	int rc;
+	int rc = 0;
 
+	*out = NULL;
 	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
 	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && server->sweep) {
 		sl_blob_sweep(server);
 		region = sl_region_find_free(server, peer, wanted);
 	}
-	if (!region && !make) {
-		*out = NULL;
+	if (!make && (!region || peer->ticket_count >= SL_TICKETS_MOST))
 		return 0;
-	}
-	if (peer->ticket_count >= SL_TICKETS_MOST) {
-		if (make)
-			return sl_fail(-EDQUOT, "a client may make %d blobs at a time",
-			               SL_TICKETS_MOST);
-		*out = NULL;
-		return 0;
-	}
+	if (peer->ticket_count >= SL_TICKETS_MOST)
+		return sl_fail(-EDQUOT, "a client may make %d blobs at a time", SL_TICKETS_MOST);
 	ticket = calloc(1, sizeof(*ticket));
 	if (!ticket)
 		return sl_fail(-ENOMEM, "no memory");
-	if (region)
-		rc = 0;
-	else if (wanted->device >= 0)
+	if (!region && wanted->device >= 0)
 		rc = sl_device_region_new(server, peer, wanted, &region);
-	else
+	else if (!region)
 		rc = sl_region_new(server, peer, wanted, &region);
 	if (rc) {
 		free(ticket);

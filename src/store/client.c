@@ -254,6 +254,21 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 	return 0;
 }
 
+int sluice_store_trim(sluice_store *store, uint64_t *freed)
+{
+	int rc = sl_store_check(store, "sluice_store_trim");
+	union sl_message m;
+
+	if (rc)
+		return rc;
+	sl_stock_give_back(store);
+	sl_message_begin(&m, SL_TRIM, 0, 0);
+	rc = sl_call(store, &m, SL_COUNTS, NULL);
+	if (!rc && freed)
+		*freed = m.counts.trimmed;
+	return rc;
+}
+
 int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 {
 	int rc = sl_store_check(store, "sluice_store_stats");

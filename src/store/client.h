@@ -239,5 +239,7 @@ void sl_lease_end(sluice_blob *blob, bool again);
 /* Leases that came with an answer of that server. */
 void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
                   unsigned count);
+/* Gives those of the host's memory back. */
+void sl_stock_give_back(sluice_store *store);
 
 #endif

@@ -39,6 +39,31 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 	sl_tell(store, &m, turn);
 }
 
+void sl_stock_give_back(sluice_store *store)
+{
+	union sl_message m;
+	unsigned n, left;
+	uint64_t turn;
+
+	do {
+		n = left = 0;
+		sl_message_begin(&m, SL_ABORT, 0, SL_ITEMS_MOST);
+		pthread_mutex_lock(&store->mutex);
+		turn = store->turn;
+		for (unsigned i = 0; i < store->stock_count; i++)
+			if (store->stock[i].place.device < 0 && n < SL_ITEMS_MOST)
+				m.ids.items[n++].id = store->stock[i].ticket;
+			else
+				store->stock[left++] = store->stock[i];
+		store->stock_count = left;
+		pthread_mutex_unlock(&store->mutex);
+		m.head.count = n;
+		m.head.bytes = (uint32_t)(sizeof(m.ids) + n * sizeof(m.ids.items[0]));
+		if (n)
+			sl_tell(store, &m, turn);
+	} while (n == SL_ITEMS_MOST);
+}
+
 /* Whether it fits, and is not much too large. */
 static bool fits(const struct sl_place *place, const sluice_blob *blob)
 {
@@ -101,7 +126,7 @@ sluice_blob *sl_blob_new(sluice_store *store)
 
 static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
-	unsigned known = ((SLUICE_BLOB_REPLACE << 1) - 1) | SLUICE_BLOB_COLD,
+	unsigned known = SL_BLOB_FLAGS | SLUICE_BLOB_COLD,
 		 both = SLUICE_BLOB_RESERVE | SLUICE_BLOB_REPLACE;
 
 	memset(to, 0, sizeof(*to));
@@ -392,15 +417,17 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 
 /* -------------------------------------------------------------------------------------- seal */
 
-/* Holds what the server of that turn says is sealed. */
-static void settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t turn)
+/* Holds what the server of that turn says is sealed; -ENOBUFS: it is sealed, and we cannot. */
+static int settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t turn)
 {
 	struct sl_view *view = sl_view_acquire_of(blob->store, turn);
+	int rc = view ? sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)
+	              : -EAGAIN;
 
 	blob->lease.ticket = 0;
 	blob->id = item->id;
-	if (!view || sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)) {
-		/* Deleted before we could hold it; nothing of it may be looked at any more. */
+	if (rc) {
+		/* Or it was deleted before we could hold it. Nothing of it may be looked at any more. */
 		if (view)
 			sl_view_release(view);
 		blob->data = NULL;
@@ -408,6 +435,12 @@ static void settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t
 		blob->view = view;
 	}
 	blob->state = SLUICE_BLOB_IS_SEALED;
+	return rc == -ENOSPC
+	               ? sl_fail(-ENOBUFS,
+	                         "the blob is sealed, but this store holds %d blobs, which is "
+	                         "all it may",
+	                         SLUICE_STORE_HOLDS_MOST)
+	               : 0;
 }
 
 /* Whether a seal, whose answer was lost with its server, has happened. */
@@ -428,10 +461,10 @@ static int locate(sluice_blob *blob)
 		/* What another keeper's server has at that place is not this one. */
 		found = sl_same_keeper(call.turn, blob->turn);
 		if (found)
-			settle(blob, &m.found.items[0], call.turn);
+			rc = settle(blob, &m.found.items[0], call.turn);
 		sl_call_end(blob->store, &call);
 	}
-	return found ? 0
+	return found ? rc
 	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
 }
 
@@ -499,12 +532,14 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		return rc;
 	sl_store_step("client: sealed");
 	for (size_t i = 0; i < count; i++) {
-		settle(v[i], &m.found.items[i], call.turn);
+		int held = settle(v[i], &m.found.items[i], call.turn);
+
+		rc = rc ? rc : held;
 		leases[i] = m.found.items[i].lease;
 	}
 	sl_stock_add(store, call.turn, leases, (unsigned)count);
 	sl_call_end(store, &call);
-	return 0;
+	return rc;
 }
 
 int sluice_blob_seal_many(sluice_blob *const *v, size_t count)

@@ -240,9 +240,12 @@ static int import(sluice_store *store, struct sl_mapping *mapping)
 	union sl_message m;
 	int fd, rc;
 
-	sl_message_begin(&m, SL_REGION, 0, 0);
-	m.region.region = mapping->region;
-	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	do {
+		sl_message_begin(&m, SL_REGION, 0, 0);
+		m.region.region = mapping->region;
+		rc = sl_call(store, &m, SL_MEMORY, &fd);
+		/* As in mapping.c. */
+	} while (rc == -EAGAIN);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");

@@ -72,6 +72,12 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	return 0;
 }
 
+static int too_many(void)
+{
+	return sl_fail(-ENOBUFS, "this store holds %d blobs, which is all it may",
+	               SLUICE_STORE_HOLDS_MOST);
+}
+
 /* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
 static int get_here(sluice_store *store, const struct sl_key *key, struct sl_device *by,
                     sluice_blob **out)
@@ -86,9 +92,7 @@ static int get_here(sluice_store *store, const struct sl_key *key, struct sl_dev
 	if (!rc)
 		return hold_blob(store, view, &held, by, out);
 	sl_view_release(view);
-	if (rc == -ENOSPC)
-		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
-	return -ENOENT;
+	return rc == -ENOSPC ? too_many() : -ENOENT;
 }
 
 /* What the server has found. -EAGAIN: it has gone meanwhile. */
@@ -105,8 +109,7 @@ static int take_found(sluice_store *store, const struct sl_found_item *item, uin
 	if (!rc)
 		return hold_blob(store, view, &held, by, out);
 	sl_view_release(view);
-	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
-	                     : -EAGAIN;
+	return rc == -ENOSPC ? too_many() : -EAGAIN;
 }
 
 /* --------------------------------------------------------------------------------------- get */
@@ -141,11 +144,12 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	rc = sl_call_begin(store, &m, SL_FOUND, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
-	sl_call_end(store, &call);
 	if (m.head.count != n)
-		return sl_fail(-EPROTO, "the store answers what was not asked");
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = take_found(store, &m.found.items[i], call.turn, by, &blobs[asked[i]]);
+	/* Not before: until then the server holds them for us. */
+	sl_call_end(store, &call);
 	return rc;
 }
 

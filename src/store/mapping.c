@@ -87,10 +87,13 @@ static int map(sluice_store *store, uint64_t region, bool writable, struct sl_ma
 
 	if (!mapping)
 		return sl_fail(-ENOMEM, "no memory");
-	sl_message_begin(&m, SL_REGION, 0, 0);
-	m.region.region = region;
-	m.region.writable = writable;
-	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	do {
+		sl_message_begin(&m, SL_REGION, 0, 0);
+		m.region.region = region;
+		m.region.writable = writable;
+		rc = sl_call(store, &m, SL_MEMORY, &fd);
+		/* -EAGAIN: many threads have asked at once; this one has read their answers meanwhile. */
+	} while (rc == -EAGAIN);
 	if (rc) {
 		free(mapping);
 		return rc;

@@ -4,7 +4,8 @@
 
 #include "store/devices.h"
 
-static void nudge(sluice_store *store)
+/* The blob may go now; the server, if it is of the same keeper, is to look. */
+static void nudge(sluice_store *store, const struct sl_view *view, uint64_t id)
 {
 	union sl_message m;
 	uint64_t turn;
@@ -12,8 +13,10 @@ static void nudge(sluice_store *store)
 	pthread_mutex_lock(&store->mutex);
 	turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
-	sl_message_begin(&m, SL_NUDGE, 0, 0);
-	sl_tell(store, &m, turn);
+	sl_message_begin(&m, SL_NUDGE, 0, 1);
+	m.ids.items[0].id = id;
+	if (sl_same_keeper(view->turn, turn))
+		sl_tell(store, &m, turn);
 }
 
 void sl_blob_unref(sluice_blob *blob)
@@ -26,8 +29,9 @@ void sl_blob_unref(sluice_blob *blob)
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
 		sl_lease_end(blob, true);
 	if (blob->view) {
-		if (sl_reader_release(&blob->view->reader, &blob->held))
-			nudge(blob->store);
+		if (sl_reader_release(&blob->view->reader, &blob->held) ||
+		    blob->flags & SLUICE_BLOB_TRANSIENT)
+			nudge(blob->store, blob->view, blob->id);
 		sl_view_release(blob->view);
 	}
 	free(blob->promise.text);

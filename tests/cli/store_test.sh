@@ -77,6 +77,32 @@ what_is_known_is_shown() {
 	says "'x' is not there"
 }
 
+what_is_not_seen_in_a_name_is_shown() {
+	local name=$'a\u202eb\u200bc'
+	echo x > file
+	status 0 "$sluice" store put "$name" file
+	status 0 "$sluice" store ls
+	grep -q '  a\\u202eb\\u200bc$' out || fail "$(cat out)"
+	status 0 "$sluice" store stat "$name"
+	grep -q '^name  *a\\u202eb\\u200bc$' out || fail "$(cat out)"
+	status 0 "$sluice" store ls --json
+	grep -q '"a\\u202eb\\u200bc"' out || fail "$(cat out)"
+	json out 'j["name"] == "a\u202eb\u200bc"'
+	status 0 "$sluice" store rm "$name"
+}
+
+what_is_kept_is_given_back() {
+	noise 5000000 > file
+	status 0 "$sluice" store put x file
+	status 0 "$sluice" store rm x
+	status 0 "$sluice" store trim
+	grep -q '^[0-9.]* MiB given back$' out || fail "$(cat out)"
+	status 0 "$sluice" store stat --json
+	json out 'j["memory_bytes"] == 0 and j["warm_bytes"] == 0'
+	status 0 "$sluice" store stat
+	grep -q '^seals since the server began  *[0-9]' out || fail "$(cat out)"
+}
+
 what_is_spilled_is_shown() {
 	local i
 	noise 15000000 > file

@@ -87,8 +87,8 @@ static void make(union sl_message *m)
 	               type != SL_BYE && type != SL_NUDGE && type != SL_EVENT && type != SL_OFFER &&
 	               type != SL_HAVE && type != SL_FORGET;
 	bool items = type == SL_CREATE || type == SL_SEAL || type == SL_ABORT || type == SL_GET ||
-	             type == SL_DROP || type == SL_HAVE || type == SL_FORGET || type == SL_LEASES ||
-	             type == SL_FOUND || type == SL_INFO;
+	             type == SL_DROP || type == SL_HAVE || type == SL_NUDGE || type == SL_FORGET ||
+	             type == SL_LEASES || type == SL_FOUND || type == SL_INFO;
 
 	if (type == SL_REFUSAL) {
 		sl_message_refuse(m, 1, -ENOENT, "it is not there");
@@ -236,6 +236,7 @@ static void read_message(const union sl_message *m)
 		case SL_ABORT:
 		case SL_DROP:
 		case SL_HAVE:
+		case SL_NUDGE:
 		case SL_FORGET:
 			sum += m->ids.items[i].id;
 			break;

@@ -104,7 +104,7 @@ static void start_with(const char *group)
 		/* It ends with the check, however that ends. */
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		if (getppid() == parent)
-			execl(path, path, "--socket", socket_path, "--memory", "64M",
+			execl(path, path, "--socket", socket_path, "--memory", "16G",
 			      group ? "--group" : NULL, group, NULL);
 		_exit(127);
 	}

@@ -113,7 +113,7 @@ static void assert_nothing_is_lost(struct shop *left)
 	while (sl_catalogue_insert(left->catalogue, &record, true, &slot) == 0)
 		more++;
 	assert_int_equal(slots + more, SL_SLOTS_LEAST);
-	assert_int_equal(sl_catalogue_room(left->catalogue), 0);
+	assert_int_equal(free_slots(left->catalogue), 0);
 }
 
 /* ------------------------------------------------------------------------------- what is left */

@@ -144,7 +144,7 @@ static void assert_sound(void)
 	for (uint32_t i = 0; i < shop.segment->lines * SL_LINE_WORDS; i++)
 		known += shop.segment->index[i / SL_LINE_WORDS].words[i % SL_LINE_WORDS] != 0;
 	assert_int_equal(known, live);
-	assert_int_equal(sl_catalogue_room(shop.catalogue) + used, SL_SLOTS_LEAST);
+	assert_int_equal(free_slots(shop.catalogue) + used, SL_SLOTS_LEAST);
 	assert_in_range(shop.catalogue->free_pages.count + pages, 0,
 	                SL_SLOTS_LEAST / SL_SLOTS_FOR_PAGE);
 	shop_sweep(&shop);
@@ -261,7 +261,7 @@ static void a_client_that_writes_anything_holds_nothing_of_others(void **state)
 	/* The one thing that he can do is to hold what he could hold. */
 	sl_catalogue_part(shop.catalogue, bad_seen);
 	shop_sweep(&shop);
-	assert_int_equal(sl_catalogue_room(shop.catalogue), SL_SLOTS_LEAST - COUNT_OF(names));
+	assert_int_equal(free_slots(shop.catalogue), SL_SLOTS_LEAST - COUNT_OF(names));
 	sl_reader_release(&shop.reader, &held);
 	assert_int_equal(shop_sweep(&shop).gone, 1);
 	sl_references_unmap(bad);
@@ -409,7 +409,7 @@ static void a_server_goes_by_what_it_wrote_itself(void **state)
 			shop_close(&shop);
 			setup(NULL);
 		}
-		free = sl_catalogue_room(shop.catalogue);
+		free = free_slots(shop.catalogue);
 		for (unsigned i = 0; i < 8; i++) {
 			struct sl_blob_record record = record_of("", i);
 			uint32_t slot;
@@ -428,7 +428,7 @@ static void a_server_goes_by_what_it_wrote_itself(void **state)
 			assert_int_equal(sl_catalogue_delete(shop.catalogue, slot), -EINVAL);
 		}
 		shop_sweep(&shop);
-		assert_int_equal(sl_catalogue_room(shop.catalogue), free);
+		assert_int_equal(free_slots(shop.catalogue), free);
 	}
 }
 

@@ -42,7 +42,7 @@ static void a_full_catalogue_refuses_and_can_be_emptied(void **state)
 	for (int round = 0; round < 3; round++) {
 		for (unsigned n = 0; n < SL_SLOTS_LEAST; n++)
 			shop_put(&shop, name_of(n), n * 5, true); /* without metadata */
-		assert_int_equal(sl_catalogue_room(shop.catalogue), 0);
+		assert_int_equal(free_slots(shop.catalogue), 0);
 		assert_int_equal(sl_catalogue_insert(shop.catalogue, &record, true, &slot),
 		                 -ENOSPC);
 		for (unsigned n = 0; n < SL_SLOTS_LEAST; n++)
@@ -50,7 +50,7 @@ static void a_full_catalogue_refuses_and_can_be_emptied(void **state)
 		for (unsigned n = 0; n < SL_SLOTS_LEAST; n++)
 			shop_delete(&shop, name_of(n));
 		assert_int_equal(shop_sweep(&shop).gone, SL_SLOTS_LEAST);
-		assert_int_equal(sl_catalogue_room(shop.catalogue), SL_SLOTS_LEAST);
+		assert_int_equal(free_slots(shop.catalogue), SL_SLOTS_LEAST);
 	}
 }
 

@@ -13,7 +13,7 @@
 #include "sluice/device.h"
 
 const char *const *daemon_options;
-unsigned daemon_files;
+unsigned daemon_files, daemon_user;
 
 int place(void)
 {
@@ -136,6 +136,9 @@ static void start(struct daemon *d, const char *const *options)
 	d->keeper = fork();
 	assert_true(d->keeper >= 0);
 	if (!d->keeper) {
+		/* Before the next, which that would undo. */
+		if (daemon_user && (setgid(daemon_user) || setuid(daemon_user)))
+			_exit(126);
 		prctl(PR_SET_PDEATHSIG, SIGTERM);
 		if (daemon_files)
 			setrlimit(RLIMIT_NOFILE, &(struct rlimit){daemon_files, daemon_files});

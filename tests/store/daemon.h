@@ -26,6 +26,8 @@ int place(void);
 extern const char *const *daemon_options;
 /* How many open files it may have then, at most; 0: as many as this process. */
 extern unsigned daemon_files;
+/* Whose it is then; 0: our own user's. */
+extern unsigned daemon_user;
 /* Starts one and connects. */
 int daemon_setup(void **state);
 /* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */

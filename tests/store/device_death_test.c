@@ -236,6 +236,43 @@ static void offer_no_memory(struct raw *c, const struct sl_lease *mine, uint64_t
 	raw_offer(c, mine->place.region, c->fd);
 }
 
+static void offer_memory(struct raw *c, const struct sl_lease *mine, uint64_t bytes, bool sealed)
+{
+	int memory = raw_memory(bytes, sealed);
+
+	raw_offer(c, mine->place.region, memory);
+	close(memory);
+}
+
+static void offer_more(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	offer_memory(c, mine, 100 * MIB, true);
+}
+
+static void offer_less(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	offer_memory(c, mine, 2 * MIB, true);
+}
+
+static void offer_what_shrinks(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	(void)other;
+	offer_memory(c, mine, 4 * MIB, false);
+}
+
+static void offer_a_long_letter(struct raw *c, const struct sl_lease *mine, uint64_t other)
+{
+	struct sl_lease leases[2 * SL_ITEMS_MOST];
+
+	(void)other;
+	assert_int_equal(
+		raw_create(c, mine->place.device, SLUICE_BLOB_OF_PROCESS, 3 * MIB, 0, "", leases),
+		1);
+	offer_memory(c, leases, 8192, true);
+}
+
 static void offer_two(struct raw *c, const struct sl_lease *mine, uint64_t other)
 {
 	int memory = memfd_create("two", MFD_CLOEXEC);
@@ -263,8 +300,9 @@ static void offer_without_a_message(struct raw *c, const struct sl_lease *mine, 
 static void an_offer_that_is_none_breaks_the_connection(void **state)
 {
 	static void (*const offers[])(struct raw *, const struct sl_lease *, uint64_t) = {
-		offer_for_others, offer_twice,      offer_nothing,           offer_no_memory,
-		offer_two,        offer_with_a_get, offer_without_a_message,
+		offer_for_others, offer_twice,        offer_nothing,           offer_no_memory,
+		offer_two,        offer_with_a_get,   offer_without_a_message, offer_more,
+		offer_less,       offer_what_shrinks, offer_a_long_letter,
 	};
 	struct daemon *d = *state;
 	struct raw *victim = raw_new(d);
@@ -291,6 +329,26 @@ static void an_offer_that_is_none_breaks_the_connection(void **state)
 	raw_make(victim, &theirs[0]);
 	assert_int_equal(raw_seal(victim, &theirs[0], "x", 3 * MIB, 0, 0, &found), 0);
 	raw_end(victim);
+}
+
+/* Memory of an emulated device is memory of the host. */
+static void memfds_of_devices_are_not_more_than_memory(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	int32_t device = raw_device(c, PLACE).number;
+	struct sl_lease lease;
+	struct sl_found_item found;
+
+	raw_put_ok(c, device, "x", 40 * MIB, 0, &lease);
+	assert_int_equal(raw_put(c, device, "y", 40 * MIB, 0, &lease, &found), -ENOSPC);
+	assert_non_null(strstr(c->m.refusal.text, "--memory"));
+	daemon_replace_server(d);
+	raw_hang_up(c);
+	raw_open_again(c, d, 0);
+	assert_int_equal(raw_put(c, device, "y", 40 * MIB, 0, &lease, &found), -ENOSPC);
+	raw_put_ok(c, device, "z", 20 * MIB, 0, &lease);
+	raw_end(c);
 }
 
 static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state)
@@ -330,6 +388,7 @@ int main(int argc, char **argv)
 		daemon_test(memory_of_a_process_vanishes_with_it),
 		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
 		daemon_test(an_offer_that_is_none_breaks_the_connection),
+		daemon_test(memfds_of_devices_are_not_more_than_memory),
 		daemon_test(what_is_mapped_still_counts_when_it_cannot_be_had_again),
 	};
 

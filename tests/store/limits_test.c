@@ -2,9 +2,13 @@
 /* When memory, blobs or connections are short. */
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -166,6 +170,77 @@ static void there_are_so_many_blobs(void **state)
 	assert_ok(sluice_blob_delete(d->store, "again"));
 }
 
+static int put_with_note(sluice_store *store, const char *name, size_t bytes, unsigned flags)
+{
+	static const char note[200];
+	struct sluice_blob_metadata metadata = {
+		.size = sizeof(metadata), .note = note, .note_bytes = bytes};
+	struct sluice_blob_options options = {
+		.size = sizeof(options), .flags = flags, .metadata = &metadata};
+	sluice_blob *blob;
+	int rc = sluice_blob_create(store, name, 10, place(), &options, &blob);
+
+	if (rc)
+		return rc;
+	rc = sluice_blob_seal(blob);
+	assert_ok(sluice_blob_release(blob));
+	return rc;
+}
+
+static void so_many_blobs_have_much_metadata(void **state)
+{
+	struct daemon *d = *state;
+	char name[20];
+
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "n%u", i);
+		assert_ok(put_with_note(d->store, name, 113, 0));
+	}
+	assert_refused(put_with_note(d->store, "more", 113, 0), EDQUOT,
+	               "8 blobs have more than 136 bytes of metadata");
+	assert_refused(put_with_note(d->store, "more", 200, SLUICE_BLOB_RESERVE), EDQUOT,
+	               "of 64 blobs (--blobs)");
+	/* That is no limit on others. */
+	assert_ok(put_with_note(d->store, "more", 112, 0));
+	assert_ok(sluice_blob_delete(d->store, "n3"));
+	assert_ok(sluice_blob_delete(d->store, "more"));
+	assert_ok(put_with_note(d->store, "n3", 200, 0));
+	for (unsigned i = 0; i < 8; i++) {
+		snprintf(name, sizeof(name), "n%u", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+}
+
+#define HOLDS SLUICE_STORE_HOLDS_MOST
+
+static void a_store_holds_so_many_blobs(void **state)
+{
+	struct daemon *d = *state;
+	sluice_blob **holds = calloc(HOLDS, sizeof(*holds)), *blob;
+
+	assert_non_null(holds);
+	holds[0] = put(d->store, "x", 10, 0);
+	for (unsigned i = 1; i < HOLDS; i++)
+		assert_ok(sluice_blob_get(d->store, "x", 0, &holds[i]));
+	assert_refused(sluice_blob_get(d->store, "x", 0, &blob), ENOBUFS, "holds 16384 blobs");
+	assert_ok(sluice_blob_create(d->store, "y", 10, place(), NULL, &blob));
+	assert_refused(sluice_blob_seal(blob), ENOBUFS, "sealed, but this store holds 16384");
+	assert_null(sluice_blob_data(blob));
+	assert_refused(sluice_blob_seal(blob), EPERM, "sealed");
+	assert_ok(sluice_blob_release(blob));
+	assert_refused(sluice_blob_get(d->store, "y", 1000, &blob), ENOBUFS, "holds 16384 blobs");
+	assert_ok(sluice_blob_release(holds[HOLDS - 1]));
+	assert_ok(sluice_blob_get(d->store, "y", 0, &blob));
+	assert_non_null(sluice_blob_data(blob));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_release_many(holds, HOLDS - 1));
+	free(holds);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_ok(sluice_blob_delete(d->store, "y"));
+	assert_idle(d->store);
+}
+
 static void there_are_so_many_connections(void **state)
 {
 	struct daemon *d = *state;
@@ -226,6 +301,130 @@ static void without_a_descriptor_left_caches_go_first(void **state)
 	put_apart(d->store, "e", ROWS, 0, &rc);
 	assert_refused(rc, ENFILE, "descriptor");
 	daemon_teardown((void **)&d);
+}
+
+/* The number of its memory, which the client asks for. */
+static uint64_t region_of(struct raw *c, const char *name)
+{
+	struct sl_found_item found;
+	struct sl_held_blob held;
+
+	assert_int_equal(raw_get(c, name, &found), 0);
+	raw_hold(c, &found, &held);
+	raw_release(c, &held);
+	return held.record.place.memory;
+}
+
+#define IN_FLIGHT 16
+
+static void descriptors_that_nobody_reads_are_bounded(void **state)
+{
+	struct daemon *d = *state;
+	struct raw *c = raw_new(d);
+	double until = seconds_now() + 20;
+	uint64_t region;
+	int with;
+
+	assert_ok(sluice_blob_release(put(d->store, "x", MIB, 0)));
+	region = region_of(c, "x");
+	for (int round = 0; round < 2; round++) {
+		uint64_t refused = stats_of(d->store).refused;
+
+		for (unsigned i = 0; i < IN_FLIGHT + 10; i++) {
+			raw_begin(c, SL_REGION, 0);
+			c->m.region.region = region;
+			assert_true(raw_send(c->fd, &c->m, c->m.head.bytes));
+		}
+		/* Others get what they ask for. */
+		assert_ok(sluice_blob_release(got(d->store, "x")));
+		while (stats_of(d->store).refused < refused + 10)
+			assert_true(seconds_now() < until);
+		for (unsigned i = 0; i < IN_FLIGHT + 10; i++) {
+			assert_true(raw_receive(c->fd, &c->m, &with) > 0);
+			if (i < IN_FLIGHT) {
+				assert_int_equal(c->m.head.type, SL_MEMORY);
+				assert_int_equal(close(with), 0);
+				continue;
+			}
+			assert_int_equal(c->m.head.error, -EAGAIN);
+			assert_non_null(strstr(c->m.refusal.text, "has not read 16"));
+		}
+	}
+	with = raw_region(c, region);
+	assert_true(with >= 0);
+	close(with);
+	raw_end(c);
+	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_idle(d->store);
+}
+
+/* A process of that user that has descriptors on their way to itself, and does not read them. */
+static pid_t fill(unsigned user)
+{
+	int sockets[2], said[2], fds[100];
+	char byte = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(said), 0);
+	pid = fork();
+	if (!pid) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		for (size_t i = 0; i < COUNT_OF(fds); i++)
+			fds[i] = said[0];
+		if ((user && setuid(user)) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) ||
+		    !raw_send_with(sockets[0], &byte, 1, fds, COUNT_OF(fds)) ||
+		    write(said[1], &byte, 1) != 1)
+			_exit(1);
+		pause();
+		_exit(0);
+	}
+	close(said[1]);
+	assert_int_equal(read(said[0], &byte, 1), 1);
+	close(said[0]);
+	return pid;
+}
+
+static void who_is_short_of_descriptors_because_of_others_is_told_so(void **state)
+{
+	unsigned user = getuid() ? 0 : 65534;
+	const char *program = getenv("SLUICED");
+	struct daemon *d;
+	sluice_store *other;
+	sluice_blob *blob;
+	char number[20];
+	pid_t filler;
+
+	(void)state;
+	if (ON_DEVICE)
+		SKIP("it is about descriptors");
+	filler = fork();
+	if (!filler)
+		_exit((user && setuid(user)) || access(program, X_OK));
+	if (child_status(filler))
+		SKIP("another user cannot run the daemon here");
+	snprintf(number, sizeof(number), "%u", user ? user : getuid());
+	setenv("SLUICE_STORE_OWNER", number, 1);
+	daemon_user = user;
+	daemon_files = 64;
+	daemon_setup((void **)&d);
+	daemon_files = daemon_user = 0;
+	other = daemon_connect(d);
+	assert_ok(sluice_blob_release(put(d->store, "x", MIB, 0)));
+	filler = fill(user);
+	assert_refused(sluice_blob_get(other, "x", 0, &blob), ENFILE, "on their way");
+	/* It is not cut off. */
+	assert_int_equal(stats_of(d->store).clients, 2);
+	assert_int_equal(sluice_blob_exists(other, "x"), 1);
+	assert_refused(sluice_store_open(d->path, NULL, &(sluice_store *){NULL}), ENFILE,
+	               "cannot send the catalogue");
+	kill(filler, SIGKILL);
+	child_status(filler);
+	assert_ok(sluice_blob_get(other, "x", 0, &blob));
+	assert_blob(blob, "x", MIB);
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_store_close(other));
+	daemon_teardown((void **)&d);
+	unsetenv("SLUICE_STORE_OWNER");
 }
 
 static double seconds_of(pid_t pid)
@@ -368,8 +567,12 @@ int main(int argc, char **argv)
 		daemon_test(what_was_pinned_while_it_was_made_stays_so),
 		daemon_test(for_what_can_never_be_nothing_goes),
 		daemon_test(there_are_so_many_blobs),
+		daemon_test(so_many_blobs_have_much_metadata),
+		daemon_test(a_store_holds_so_many_blobs),
 		daemon_test(there_are_so_many_connections),
 		cmocka_unit_test(without_a_descriptor_left_caches_go_first),
+		daemon_test(descriptors_that_nobody_reads_are_bounded),
+		cmocka_unit_test(who_is_short_of_descriptors_because_of_others_is_told_so),
 		daemon_test(who_finds_no_descriptor_left_costs_no_time),
 		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
 	};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "store/raw.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -277,14 +278,24 @@ void raw_offer(struct raw *c, uint64_t region, int fd)
 	raw_send_with(c->fd, &c->m, c->m.head.bytes, &fd, 1);
 }
 
+int raw_memory(uint64_t bytes, bool sealed)
+{
+	int fd = memfd_create("device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
+	if (sealed)
+		assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+	return fd;
+}
+
 void raw_make(struct raw *c, const struct sl_lease *lease)
 {
 	uint64_t region = lease->place.region;
-	int fd = memfd_create("device", MFD_CLOEXEC);
+	bool letter = lease->place.kind == SLUICE_BLOB_OF_PROCESS;
+	int fd = raw_memory(letter ? 4096 : lease->place.region_bytes, true);
 
-	assert_true(fd >= 0);
 	assert_int_equal(pwrite(fd, &region, sizeof(region), 0), sizeof(region));
-	assert_int_equal(ftruncate(fd, (off_t)lease->place.region_bytes), 0);
 	raw_offer(c, region, fd);
 	close(fd);
 }

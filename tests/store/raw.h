@@ -54,6 +54,8 @@ struct sl_device_is raw_device(struct raw *c, const char *place);
 int raw_create(struct raw *c, int32_t device, uint32_t kind, uint64_t bytes, uint32_t flags,
                const char *name, struct sl_lease leases[2 * SL_ITEMS_MOST]);
 void raw_offer(struct raw *c, uint64_t region, int fd);
+/* A memfd of so many bytes; sealed: against other sizes. */
+int raw_memory(uint64_t bytes, bool sealed);
 /* Fills the first bytes with the region's number and offers a memfd of the lease's region. */
 void raw_make(struct raw *c, const struct sl_lease *lease);
 int raw_seal(struct raw *c, const struct sl_lease *lease, const char *name, uint64_t bytes,

@@ -16,7 +16,7 @@ void shop_open(struct shop *shop, uint32_t slots)
 	assert_int_equal(sl_catalogue_open(shop->segment, &broken, &shop->catalogue), 0);
 	assert_int_equal(broken, 0);
 	assert_int_equal(sl_catalogue_join(shop->catalogue, shop->seen), 0);
-	assert_int_equal(sl_catalogue_room(shop->catalogue), slots);
+	assert_int_equal(free_slots(shop->catalogue), slots);
 }
 
 void shop_close(struct shop *shop)

@@ -8,6 +8,11 @@
 #include "catalogue/notes.h"
 #include "support/support.h"
 
+static inline uint32_t free_slots(const struct sl_catalogue *catalogue)
+{
+	return catalogue->free_slots.count;
+}
+
 struct shop {
 	int fd, references_fd;
 	struct sl_segment *segment; /* the server's mapping */

@@ -216,6 +216,72 @@ static void what_is_left_leaves_memory_and_comes_back(void **state)
 	await_memory(d, 0);
 }
 
+/* Makes blobs of which no memory is left but what is kept, or leased. */
+static void make_and_delete(sluice_store *store)
+{
+	for (int i = 0; i < 3; i++) {
+		char name[20];
+
+		snprintf(name, sizeof(name), "large/%d", i);
+		assert_ok(sluice_blob_release(put(store, name, 4 * MIB, 0)));
+		snprintf(name, sizeof(name), "small/%d", i);
+		assert_ok(sluice_blob_release(put(store, name, SMALL, 0)));
+	}
+	for (int i = 0; i < 3; i++) {
+		delete (store, "large", i);
+		delete (store, "small", i);
+	}
+	assert_idle_but(store, 1);
+}
+
+static void what_nobody_uses_goes_back_after_a_while(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+
+	make_and_delete(other);
+	assert_ok(sluice_store_close(other));
+	await_memory(d, 0);
+}
+
+static void what_is_kept_goes_back_when_somebody_says_so(void **state)
+{
+	struct daemon *d = *state;
+	uint64_t kept, freed = 0;
+
+	make_and_delete(d->store);
+	kept = stats_of(d->store).memory_bytes;
+	assert_true(kept >= 12 * MIB);
+	assert_ok(sluice_store_trim(d->store, &freed));
+	assert_int_equal(freed, kept);
+	await_memory(d, 0);
+	assert_ok(sluice_store_trim(d->store, NULL));
+	make_and_delete(d->store);
+}
+
+static void no_more_is_kept_than_may_be(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+
+	for (int i = 0; i < 3; i++)
+		assert_ok(sluice_blob_release(put(other, i ? i > 1 ? "c" : "b" : "a", 4 * MIB, 0)));
+	for (int i = 0; i < 3; i++)
+		assert_ok(sluice_blob_delete(other, i ? i > 1 ? "c" : "b" : "a"));
+	assert_ok(sluice_store_close(other));
+	await_memory(d, 4 * MIB);
+}
+
+static void nothing_is_kept_if_nothing_may_be(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+
+	make_and_delete(other);
+	assert_ok(sluice_store_close(other));
+	await_memory(d, 0);
+}
+
 static const char *const plain[] = {"--memory", "8M", NULL};
 static char folder[200];
 static const char *const spilling[] = {"--memory", "8M", "--spill", folder, NULL};
@@ -223,6 +289,38 @@ static const char *const spilling[] = {"--memory", "8M", "--spill", folder, NULL
 static int begin(void **state)
 {
 	daemon_options = plain;
+	return daemon_setup(state);
+}
+
+static int begin_roomy(void **state)
+{
+	static const char *const options[] = {"--memory", "64M", NULL};
+
+	daemon_options = options;
+	return daemon_setup(state);
+}
+
+static int begin_briefly(void **state)
+{
+	static const char *const options[] = {"--memory", "64M", "--keep-time", "1", NULL};
+
+	daemon_options = options;
+	return daemon_setup(state);
+}
+
+static int begin_with_little(void **state)
+{
+	static const char *const options[] = {"--memory", "64M", "--keep", "6M", NULL};
+
+	daemon_options = options;
+	return daemon_setup(state);
+}
+
+static int begin_with_nothing(void **state)
+{
+	static const char *const options[] = {"--memory", "64M", "--keep", "0", NULL};
+
+	daemon_options = options;
 	return daemon_setup(state);
 }
 
@@ -241,6 +339,10 @@ int main(int argc, char **argv)
 		slab_test(who_has_ended_costs_what_it_has_left, begin),
 		slab_test(after_the_server_free_places_of_the_living_cost_nothing, begin),
 		slab_test(what_is_left_leaves_memory_and_comes_back, begin_with_files),
+		slab_test(what_nobody_uses_goes_back_after_a_while, begin_briefly),
+		slab_test(what_is_kept_goes_back_when_somebody_says_so, begin_roomy),
+		slab_test(no_more_is_kept_than_may_be, begin_with_little),
+		slab_test(nothing_is_kept_if_nothing_may_be, begin_with_nothing),
 	};
 
 	child_run(argc, argv, roles);

@@ -125,11 +125,60 @@ static void nothing_is_lost_wherever_the_server_dies(void **state)
 	assert_true(deaths >= 30);
 }
 
+/* One holder after the other; with the last one it goes. */
+static void hold_and_release(struct daemon *d)
+{
+	sluice_blob *made, *read;
+
+	for (int i = 0; i < 6; i++) {
+		size_t n = i % 2 ? 300000 : 100;
+		double until = seconds_now() + 20;
+
+		made = put_at_last(d->store, "t", n, SLUICE_BLOB_TRANSIENT);
+		read = got(d->store, "t");
+		assert_ok(sluice_blob_release(i % 3 ? made : read));
+		assert_int_equal(sluice_blob_exists(d->store, "t"), 1);
+		assert_blob(i % 3 ? read : made, "t", n);
+		assert_ok(sluice_blob_release(i % 3 ? read : made));
+		while (sluice_blob_exists(d->store, "t")) {
+			assert_true(seconds_now() < until);
+			sleep_ms(1);
+		}
+	}
+	assert_idle_but(d->store, 1);
+}
+
+static void what_nobody_holds_goes_wherever_the_server_dies(void **state)
+{
+	static const char *const steps[] = {
+		"server: entered", "server: sealed", "server: unheld are withdrawn",
+		"server: nobody holds them", "server: unheld are deleted"};
+
+	(void)state;
+	deaths = 0;
+	for (size_t i = 0; i < COUNT_OF(steps); i++)
+		for (unsigned pass = 0; pass < 4; pass++) {
+			struct daemon *d;
+			char step[64];
+
+			snprintf(step, sizeof(step), "%u %s", pass, steps[i]);
+			unlink(died);
+			setenv("SLUICE_TEST_STEP", step, 1);
+			daemon_setup((void **)&d);
+			hold_and_release(d);
+			deaths += access(died, F_OK) == 0;
+			daemon_teardown((void **)&d);
+		}
+	unlink(died);
+	assert_int_equal(deaths, 20);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
+		cmocka_unit_test(what_nobody_holds_goes_wherever_the_server_dies),
 	};
 
 	row_start(1, argv);
