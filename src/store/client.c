@@ -133,7 +133,7 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
                unsigned on, union sl_message *m)
 {
 	int rc = sl_store_check(store, "the store");
-	bool again;
+	struct sl_reply reply;
 
 	if (rc)
 		return rc;
@@ -142,8 +142,8 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
 	rc = set_key(&m->one.key, name, id);
 	if (rc)
 		return rc;
-	rc = sl_call_again(store, m, type == SL_STAT ? SL_INFO : SL_DONE, NULL, &again);
-	return rc == -ENOENT && again && type == SL_DELETE ? 0 : rc;
+	rc = sl_call(store, m, type == SL_STAT ? SL_INFO : SL_DONE, SL_FOREVER, &reply);
+	return rc == -ENOENT && reply.again && type == SL_DELETE ? 0 : rc;
 }
 
 int sluice_blob_delete(sluice_store *store, const char *name)
@@ -241,7 +241,7 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 		m.list.cursor = *cursor;
 		m.list.most = (uint32_t)SL_MIN(most, SL_ITEMS_MOST);
 		strcpy(m.list.prefix, prefix ? prefix : "");
-		rc = sl_call(store, &m, SL_INFO, NULL);
+		rc = sl_call(store, &m, SL_INFO, SL_FOREVER, NULL);
 		if (rc)
 			return rc;
 		for (unsigned i = 0; i < m.head.count && i < most; i++)
@@ -265,7 +265,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_STATS, 0, 0);
-	rc = sl_call(store, &m, SL_COUNTS, NULL);
+	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
 	if (rc)
 		return rc;
 	stats = (struct sluice_store_stats){

@@ -28,8 +28,11 @@ struct sl_wire {
 	unsigned references;  /* of the store, and of each call under way */
 	bool reading;         /* somebody reads from it */
 	bool broken;          /* and will not be used again */
-	struct sl_list calls; /* that wait for an answer, or have not said what they made of it */
-};                            /* guarded by store->mutex, but for fd, which does not change */
+	uint64_t heard;       /* messages that were read from it */
+	struct sl_list calls; /* that wait for an answer, or whose answer is still being used */
+	/* All are guarded by store->mutex, but for fd, which does not change, and this, which the reader has. */
+	union sl_message in;
+};
 
 struct sl_view {
 	_Atomic unsigned references; /* of the store, and of each blob that is held by it */
@@ -145,8 +148,10 @@ int sl_store_path(const char *path, char out[108]);
 int sl_store_check(const sluice_store *store, const char *call);
 /* A connected socket; -errno with a sentence. once: does not wait for somebody to listen. */
 int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out);
-/* One message, whole or none; with a descriptor, if fd is not -1. 0 or -errno. */
-int sl_socket_send(int socket, const union sl_message *m, int fd);
+/* Whether the socket is ready before the deadline; a signal makes it false, too. */
+bool sl_socket_wait(int socket, short events, int64_t deadline);
+/* One message, whole or none; with a descriptor, if fd is not -1. 0 or -errno; -EAGAIN: not before the deadline. */
+int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline);
 /* One message with at most two descriptors; its length, 0: the end, or -errno. flags: as of recvmsg(). */
 ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
 /* Those of them that are not -1. */
@@ -162,31 +167,32 @@ bool sl_wire_alive(sluice_store *store);
 
 /*
  * Sends m as a request, to the server of that turn (0: whichever) or to none, and waits for the answer, which then is
- * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, and whether it has done what it was asked nobody knows. Other errors are the
- * server's, with its sentence. After 0 sl_call_end() is to be called when what the answer names was taken.
+ * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, so that the request may have
+ * been fulfilled or not; m still is the request. -ETIMEDOUT, with a deadline only: the server says nothing any more; a late
+ * answer is thrown away. Other errors are the server's, with its sentence. After 0 the caller takes what the answer names,
+ * then calls sl_call_end().
  */
-int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                     uint64_t turn, struct sl_call *call);
-static inline int sl_call_begin(sluice_store *store, union sl_message *m,
-                                enum sl_message_type answer, struct sl_call *call)
-{
-	return sl_call_begin_at(store, m, answer, 0, call);
-}
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t turn, int64_t deadline, struct sl_call *call);
 void sl_call_end(sluice_store *store, struct sl_call *call);
-/* The same as one, with as many tries as there are servers. */
-int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd);
-/* again: a server before may have done it, and not come to say so. */
-int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
-                  bool *again);
+/* What sl_call() tells besides the answer. */
+struct sl_reply {
+	uint64_t turn; /* of the server that has answered */
+	int fd;        /* the caller's; -1: none came */
+	bool again;    /* a server before may have fulfilled the request without an answer */
+};
+/* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MEMORY. */
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply);
 /* A request without an answer; to this server or to none. */
 void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn);
 /* The same with a descriptor, which stays the caller's. -ESTALE: that server is gone. */
 int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
 /*
- * For a thread that does not wait for an answer: reads one message into m, if there is one. False: others are there who
- * read, or, if polite, are about to. Does not wait.
+ * For a thread that does not wait for an answer: reads a message, if there is one. False: other threads read, or, if
+ * polite, are about to. Does not wait.
  */
-bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite);
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite);
 /* The wire, with a reference; connects if there is none, without patience. NULL: nobody listens. */
 struct sl_wire *sl_wire_acquire(sluice_store *store);
 void sl_wire_release(sluice_store *store, struct sl_wire *wire);
@@ -209,7 +215,7 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 }
 /* A region of the host's memory, mapped; as the server of that turn knows it. -ESTALE: the one there is now does not. */
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping **out);
+                       int64_t deadline, struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
 void sl_mappings_forget(sluice_store *store, bool all);

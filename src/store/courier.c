@@ -58,7 +58,7 @@ static int64_t next_nap(struct sl_devices *devices, int64_t kept, int64_t *pause
  * a request does not read yet, and may wait for somebody to read. */
 static bool look(struct sl_devices *devices, struct sl_wire *wire, bool polite)
 {
-	if (sl_wire_look(devices->store, wire, &devices->message, polite))
+	if (sl_wire_look(devices->store, wire, polite))
 		return true;
 	sleep_on(devices, NULL, atomic_load(&devices->promised) ? LEAST_NAP : POLITE_NS);
 	return false;

@@ -225,7 +225,7 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 		for (unsigned i = 0; !rc && i < n; i++)
 			rc = fill_request(without[i], &m.create.items[i], &turn);
 		if (!rc)
-			rc = sl_call_begin_at(store, &m, SL_LEASES, turn, &call);
+			rc = sl_call_begin(store, &m, SL_LEASES, turn, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -254,7 +254,8 @@ static int make_blob(sluice_blob *blob)
 	                     .turn = blob->turn};
 	int rc = sl_words_open(blob->store, blob->post);
 
-	return rc == -ENOTSUP || !rc ? sl_far_acquire(blob->store, &far, &blob->mapping) : rc;
+	return rc == -ENOTSUP || !rc ? sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping)
+	                             : rc;
 }
 
 static int map_blob(sluice_blob *blob)
@@ -267,7 +268,7 @@ static int map_blob(sluice_blob *blob)
 	if (blob->post)
 		rc = make_blob(blob);
 	else
-		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true,
+		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true, SL_FOREVER,
 		                        &blob->mapping);
 	if (rc)
 		return rc;
@@ -422,7 +423,7 @@ static int locate(sluice_blob *blob)
 		sl_message_begin(&m, SL_LOCATE, 0, 0);
 		m.locate.region = blob->lease.place.region;
 		m.locate.offset = blob->lease.place.offset + blob->start;
-		rc = sl_call_begin(blob->store, &m, SL_FOUND, &call);
+		rc = sl_call_begin(blob->store, &m, SL_FOUND, 0, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
 	if (!rc) {
 		/* What another keeper's server has at that place is not this one. */
@@ -466,7 +467,7 @@ static int ask_to_seal(sluice_store *store, sluice_blob *const *v, size_t count,
 	for (size_t i = 1; i < count; i++)
 		if (v[i]->turn != v[0]->turn)
 			return sl_fail(-ECONNRESET, "the server was replaced");
-	return sl_call_begin_at(store, m, SL_FOUND, v[0]->turn, call);
+	return sl_call_begin(store, m, SL_FOUND, v[0]->turn, SL_FOREVER, call);
 }
 
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)

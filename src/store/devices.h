@@ -57,7 +57,6 @@ struct sl_devices {
 		pthread_cond_t changed; /* one has been kept, or not; or is gone */
 	} promises;
 	_Atomic unsigned promised; /* how many there are */
-	union sl_message message;  /* the courier's */
 };
 
 /* A seal that is under way, or a release; the list has it until its blobs are let go. */
@@ -85,7 +84,7 @@ int sl_place_find(const char *place);
 int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post **out);
 /* The same by the public number, or by the server's, of a device whose memory can be shared. */
 int sl_post_numbered(sluice_store *store, int number, struct sl_post **out);
-int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out);
+int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out);
 /* What the server of that turn calls it. */
 int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn);
 /* Ends the threads; what is mapped stays. False: the process ends, and they may still be there. */
@@ -108,7 +107,8 @@ struct sl_far {
 	uint64_t turn; /* of the server that has leased it, or has told of it */
 };
 /* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out);
+int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+                   struct sl_mapping **out);
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping);
 /* Memory of this process, which is published. It is there until the server has it forgotten. */
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes);

@@ -235,24 +235,25 @@ static int map_fd(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-static int import(sluice_store *store, struct sl_mapping *mapping)
+static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
 {
+	struct sl_reply reply;
 	union sl_message m;
-	int fd, rc;
+	int rc;
 
 	sl_message_begin(&m, SL_REGION, 0, 0);
 	m.region.region = mapping->region;
-	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	rc = sl_call(store, &m, SL_MEMORY, deadline, &reply);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
 	if (m.memory.kind != mapping->kind) {
-		close(fd);
+		close(reply.fd);
 		return sl_fail(-EPROTO, "memory of another kind than the blob's");
 	}
 	mapping->bytes = m.memory.bytes;
-	rc = map_fd(mapping, fd);
-	close(fd);
+	rc = map_fd(mapping, reply.fd);
+	close(reply.fd);
 	sl_store_step("client: imported");
 	return rc;
 }
@@ -308,7 +309,8 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	}
 }
 
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out)
+int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+                   struct sl_mapping **out)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
@@ -322,7 +324,7 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapp
 		return rc;
 	}
 	pthread_mutex_unlock(&store->mutex);
-	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping);
+	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping, deadline);
 	pthread_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
 	/* What was made for a server that is gone is of no use; what another keeper's calls so is something else. */

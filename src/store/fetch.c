@@ -9,9 +9,16 @@
 
 /* -------------------------------------------------------------------------------------- hold */
 
+/* How blobs are to be got. */
+struct want {
+	struct sl_device *by; /* that will use them; NULL */
+	int64_t deadline;
+};
+
 /* What the driver of a device has to map: the blob is on one, or is to be used by one. */
-static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct sl_device *by)
+static int map_far(sluice_blob *blob, const struct sl_blob_place *place, const struct want *want)
 {
+	struct sl_device *by = want->by;
 	struct sl_far far = {
 		.region = place->memory, .kind = place->kind, .by = by, .turn = blob->view->turn};
 	int rc;
@@ -19,7 +26,7 @@ static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct 
 	if (place->device < 0) {
 		rc = sl_post_open(blob->store, by, &far.post);
 	} else {
-		rc = sl_post_of_place(blob->store, place->device, &far.post);
+		rc = sl_post_of_place(blob->store, place->device, want->deadline, &far.post);
 		if (!rc && far.post->device == by)
 			far.by = NULL;
 		if (!rc) {
@@ -28,13 +35,13 @@ static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct 
 			blob->kind = place->kind;
 		}
 	}
-	return rc ? rc : sl_far_acquire(blob->store, &far, &blob->mapping);
+	return rc ? rc : sl_far_acquire(blob->store, &far, want->deadline, &blob->mapping);
 }
 
 /* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. Takes over the hold, and
  * the view's reference, in any case. */
 static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
-                     struct sl_device *by, sluice_blob **out)
+                     const struct want *want, sluice_blob **out)
 {
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
@@ -56,10 +63,10 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	if (record->metadata_size &&
 	    !sl_record_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
-	rc = record->place.device >= 0 || by
-	             ? map_far(blob, &record->place, by)
+	rc = record->place.device >= 0 || want->by
+	             ? map_far(blob, &record->place, want)
 	             : sl_mapping_acquire(store, record->place.memory, view->turn, false,
-	                                  &blob->mapping);
+	                                  want->deadline, &blob->mapping);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");
@@ -73,7 +80,7 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 }
 
 /* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
-static int get_here(sluice_store *store, const struct sl_key *key, struct sl_device *by,
+static int get_here(sluice_store *store, const struct sl_key *key, const struct want *want,
                     sluice_blob **out)
 {
 	struct sl_blob_key wanted = {.id = key->id, .name = key->name};
@@ -84,7 +91,7 @@ static int get_here(sluice_store *store, const struct sl_key *key, struct sl_dev
 	wanted.length = key->id ? 0 : strlen(key->name);
 	rc = sl_reader_get(&view->reader, &wanted, &held);
 	if (!rc)
-		return hold_blob(store, view, &held, by, out);
+		return hold_blob(store, view, &held, want, out);
 	sl_view_release(view);
 	if (rc == -ENOSPC)
 		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
@@ -93,7 +100,7 @@ static int get_here(sluice_store *store, const struct sl_key *key, struct sl_dev
 
 /* What the server has found. -EAGAIN: it has gone meanwhile. */
 static int take_found(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
-                      struct sl_device *by, sluice_blob **out)
+                      const struct want *want, sluice_blob **out)
 {
 	struct sl_view *view = sl_view_acquire_of(store, turn);
 	struct sl_held_blob held;
@@ -103,7 +110,7 @@ static int take_found(sluice_store *store, const struct sl_found_item *item, uin
 		return -EAGAIN;
 	rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
 	if (!rc)
-		return hold_blob(store, view, &held, by, out);
+		return hold_blob(store, view, &held, want, out);
 	sl_view_release(view);
 	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
 	                     : -EAGAIN;
@@ -123,7 +130,7 @@ static int rest_of(int64_t deadline)
 
 /* Those that are not there yet, by the server, which waits until all of them are sealed. */
 static int get_there(sluice_store *store, const struct sl_key *keys, size_t count,
-                     struct sl_device *by, int timeout_ms, int64_t deadline, sluice_blob **blobs)
+                     const struct want *want, sluice_blob **blobs)
 {
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_call call;
@@ -135,24 +142,24 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 		if (!blobs[i])
 			asked[n++] = i;
 	sl_message_begin(&m, SL_GET, 0, n);
-	m.get.timeout_ms = timeout_ms ? rest_of(deadline) : 0;
+	m.get.timeout_ms = rest_of(want->deadline);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
-	rc = sl_call_begin(store, &m, SL_FOUND, &call);
+	rc = sl_call_begin(store, &m, SL_FOUND, 0, want->deadline, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	sl_call_end(store, &call);
 	if (m.head.count != n)
 		return sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
-		rc = take_found(store, &m.found.items[i], call.turn, by, &blobs[asked[i]]);
+		rc = take_found(store, &m.found.items[i], call.turn, want, &blobs[asked[i]]);
 	return rc;
 }
 
 static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
                    struct sl_device *by, int timeout_ms, sluice_blob **out)
 {
-	int64_t deadline = timeout_ms > 0 ? sl_deadline(timeout_ms) : SL_FOREVER;
+	struct want want = {by, sl_deadline(timeout_ms)};
 	sluice_blob *blobs[SL_ITEMS_MOST] = {NULL};
 	int rc;
 
@@ -160,9 +167,9 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = 0;
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i])
-				rc = get_here(store, &keys[i], by, &blobs[i]);
+				rc = get_here(store, &keys[i], &want, &blobs[i]);
 		if (rc == -ENOENT)
-			rc = get_there(store, keys, count, by, timeout_ms, deadline, blobs);
+			rc = get_there(store, keys, count, &want, blobs);
 		/* -EAGAIN: it went while we took it; another one of that name may be there. */
 	} while (rc == -EAGAIN);
 	if (rc == -ENOENT && timeout_ms)

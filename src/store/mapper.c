@@ -63,13 +63,8 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 /* With the mutex. Ended by work, by a first promise, by stop; with promises by the time. */
 static void nap(struct sl_devices *devices)
 {
-	int64_t until = sl_now() + DOUBT_NS;
-	struct timespec when = {until / 1000000000, until % 1000000000};
-
-	if (atomic_load(&devices->promised))
-		pthread_cond_timedwait(&devices->mapped.work, &devices->store->mutex, &when);
-	else
-		pthread_cond_wait(&devices->mapped.work, &devices->store->mutex);
+	sl_cond_wait(&devices->mapped.work, &devices->store->mutex,
+	             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS : SL_FOREVER);
 }
 
 static void *mapper_run(void *argument)

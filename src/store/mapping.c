@@ -79,9 +79,11 @@ static bool is_untouched(int fd)
 	return !fstat(fd, &st) && !st.st_blocks;
 }
 
-static int map(sluice_store *store, uint64_t region, bool writable, struct sl_mapping **out)
+static int map(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+               struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
+	struct sl_reply reply;
 	union sl_message m;
 	int fd, rc;
 
@@ -90,11 +92,12 @@ static int map(sluice_store *store, uint64_t region, bool writable, struct sl_ma
 	sl_message_begin(&m, SL_REGION, 0, 0);
 	m.region.region = region;
 	m.region.writable = writable;
-	rc = sl_call(store, &m, SL_MEMORY, &fd);
+	rc = sl_call(store, &m, SL_MEMORY, deadline, &reply);
 	if (rc) {
 		free(mapping);
 		return rc;
 	}
+	fd = reply.fd;
 	mapping->base =
 		map_aligned(fd, m.memory.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (mapping->base == MAP_FAILED) {
@@ -138,7 +141,7 @@ static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool
 }
 
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping **out)
+                       int64_t deadline, struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = NULL, *made;
 	int rc;
@@ -147,7 +150,7 @@ int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool
 	rc = find_or_add(store, region, turn, writable, NULL, &mapping);
 	pthread_mutex_unlock(&store->mutex);
 	if (!rc && !mapping) {
-		rc = map(store, region, writable, &made);
+		rc = map(store, region, writable, deadline, &made);
 		if (rc)
 			return rc;
 		pthread_mutex_lock(&store->mutex);

@@ -36,7 +36,6 @@ static void devices_free(struct sl_devices *devices)
 static int devices_new(sluice_store *store, struct sl_devices **out)
 {
 	struct sl_devices *devices = calloc(1, sizeof(*devices));
-	pthread_condattr_t monotonic;
 
 	if (!devices)
 		return sl_fail(-ENOMEM, "no memory");
@@ -47,11 +46,8 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	}
 	sl_list_init(&devices->mapped.leaving);
 	sl_list_init(&devices->promises.list);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&devices->mapped.work, &monotonic);
-	pthread_cond_init(&devices->promises.changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&devices->mapped.work, NULL);
+	pthread_cond_init(&devices->promises.changed, NULL);
 	pthread_cond_init(&devices->mapped.changed, NULL);
 	pthread_mutex_init(&devices->mutex, NULL);
 	devices->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -199,37 +195,27 @@ static void note_number(sluice_store *store, struct sl_post *post, int32_t numbe
 	pthread_mutex_unlock(&store->mutex);
 }
 
-static int ask(sluice_store *store, int32_t number, const char *place, union sl_message *m,
-               uint64_t *turn)
+static int ask(sluice_store *store, int32_t number, const char *place, int64_t deadline,
+               union sl_message *m, struct sl_reply *reply)
 {
-	struct sl_call call;
-	int rc;
-
-	do {
-		sl_message_begin(m, SL_DEVICE, 0, 0);
-		m->device.number = number;
-		strcpy(m->device.place, place);
-		rc = sl_call_begin(store, m, SL_DEVICE_IS, &call);
-	} while (rc == -ECONNRESET);
-	if (rc)
-		return rc;
-	*turn = call.turn;
-	sl_call_end(store, &call);
-	return 0;
+	sl_message_begin(m, SL_DEVICE, 0, 0);
+	m->device.number = number;
+	strcpy(m->device.place, place);
+	return sl_call(store, m, SL_DEVICE_IS, deadline, reply);
 }
 
-int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out)
+int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out)
 {
 	struct sl_post *post = post_known(store, number);
+	struct sl_reply reply;
 	union sl_message m;
-	uint64_t turn;
 	int rc, here;
 
 	if (post) {
 		*out = post;
 		return 0;
 	}
-	rc = ask(store, number, "", &m, &turn);
+	rc = ask(store, number, "", deadline, &m, &reply);
 	if (rc)
 		return rc;
 	here = sl_place_find(m.device_is.place);
@@ -240,13 +226,14 @@ int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out)
 	rc = sl_post_numbered(store, here, &post);
 	if (rc)
 		return rc;
-	note_number(store, post, number, turn);
+	note_number(store, post, number, reply.turn);
 	*out = post;
 	return 0;
 }
 
 int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn)
 {
+	struct sl_reply reply;
 	union sl_message m;
 	int32_t number;
 	int rc;
@@ -256,10 +243,11 @@ int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint
 	*turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
 	if (number < 0) {
-		rc = ask(store, -1, sl_device_place(post->device), &m, turn);
+		rc = ask(store, -1, sl_device_place(post->device), SL_FOREVER, &m, &reply);
 		if (rc)
 			return rc;
 		number = m.device_is.number;
+		*turn = reply.turn;
 		note_number(store, post, number, *turn);
 	}
 	*out = number;
@@ -273,14 +261,13 @@ int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store
 	int rc = sl_store_check(store, "sluice_store_device");
 	struct sluice_store_device device;
 	union sl_message m;
-	uint64_t turn;
 
 	if (!rc && (!out || out->size < sizeof(out->size)))
 		rc = sl_fail(-EINVAL, "sluice_store_device: out->size is not set");
 	if (!rc && index > INT32_MAX)
 		rc = sl_fail(-ENOENT, "the store knows no device %u", index);
 	if (!rc)
-		rc = ask(store, (int32_t)index, "", &m, &turn);
+		rc = ask(store, (int32_t)index, "", SL_FOREVER, &m, NULL);
 	if (rc)
 		return rc;
 	device = (struct sluice_store_device){.size = out->size,

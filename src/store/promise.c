@@ -469,15 +469,11 @@ int sl_promised(sluice_blob *blob)
 /* With devices->mutex. */
 static bool wait_until(struct sl_devices *devices, const sluice_blob *blob, int64_t deadline)
 {
-	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 	int rc = 0;
 
 	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
-	while (blob->promise.waits && rc != ETIMEDOUT && !atomic_load(&devices->stop))
-		rc = deadline == SL_FOREVER
-		             ? pthread_cond_wait(&devices->promises.changed, &devices->mutex)
-		             : pthread_cond_timedwait(&devices->promises.changed, &devices->mutex,
-		                                      &until);
+	while (blob->promise.waits && !rc && !atomic_load(&devices->stop))
+		rc = sl_cond_wait(&devices->promises.changed, &devices->mutex, deadline);
 	return !blob->promise.waits;
 }
 

@@ -73,7 +73,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 		m.create.items[0].device = number;
 		m.create.items[0].kind = SLUICE_BLOB_OF_PROCESS;
 		m.create.items[0].flags = blob->flags;
-		rc = sl_call_begin_at(blob->store, &m, SL_LEASES, turn, &call);
+		rc = sl_call_begin(blob->store, &m, SL_LEASES, turn, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -87,7 +87,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length);
 	if (rc)
 		return rc;
-	rc = sl_far_acquire(blob->store, &far, &blob->mapping);
+	rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_OFFER, 0, 0);

@@ -86,16 +86,10 @@ static int receive(sluice_watch *watch, union sl_message *m)
 
 static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
-	struct pollfd p = {.fd = watch->fd, .events = POLLIN};
 	int rc;
 
-	while ((rc = receive(watch, m)) == -EAGAIN) {
-		int64_t rest = deadline == SL_FOREVER ? -1 : deadline - sl_now();
-
-		if (rest <= 0 && deadline != SL_FOREVER)
-			return -EAGAIN;
-		poll(&p, 1, rest < 0 ? -1 : (int)SL_MIN((rest + 999999) / 1000000, INT32_MAX));
-	}
+	while ((rc = receive(watch, m)) == -EAGAIN && sl_now() < deadline)
+		sl_socket_wait(watch->fd, POLLIN, deadline);
 	return rc;
 }
 
@@ -114,9 +108,7 @@ static void fill(struct sluice_watch_event *out, const struct sl_event *event)
 
 int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)
 {
-	int64_t deadline = timeout_ms > 0    ? sl_deadline(timeout_ms)
-	                   : timeout_ms == 0 ? 0
-	                                     : SL_FOREVER;
+	int64_t deadline = sl_deadline(timeout_ms);
 	union sl_message m;
 	int rc;
 

@@ -4,6 +4,7 @@
  * the others theirs; when it has its own it leaves the reading to the next.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,6 +15,8 @@
 #include "store/devices.h"
 
 #define HELLO_SECONDS 10
+/* How long after a deadline the client asks whether the server is there, and then waits for a sign of it. */
+#define GRACE_NS INT64_C(1000000000)
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
@@ -39,7 +42,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	n = sl_socket_send(fd, &m, -1);
+	n = sl_socket_send(fd, &m, -1, SL_FOREVER);
 	/* If the other end is closed already, why may be there to be read. */
 	if (n && n != -EPIPE && n != -ECONNRESET)
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
@@ -158,7 +161,7 @@ static int tell_mappings(sluice_store *store, const struct sl_wire *wire, uint64
 		sl_message_begin(&m, SL_HAVE, 0, (unsigned)n);
 		for (size_t j = 0; j < n; j++)
 			m.ids.items[j].id = regions[i + j];
-		rc = sl_socket_send(wire->fd, &m, -1);
+		rc = sl_socket_send(wire->fd, &m, -1, SL_FOREVER);
 	}
 	free(regions);
 	pthread_mutex_lock(&store->mutex);
@@ -247,7 +250,15 @@ static int connected(sluice_store *store)
 	return 0;
 }
 
-/* Whoever waits for an answer by it has none. With the mutex. */
+/* With the mutex. */
+static void finish(struct sl_call *call, int rc)
+{
+	call->done = true;
+	call->rc = rc;
+	pthread_cond_signal(&call->changed);
+}
+
+/* Calls that wait for an answer by it get none. With the mutex. */
 static void break_wire(sluice_store *store, struct sl_wire *wire, int error)
 {
 	if (wire->broken)
@@ -257,11 +268,8 @@ static void break_wire(sluice_store *store, struct sl_wire *wire, int error)
 	sl_list_each (link, &wire->calls) {
 		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
 
-		if (call->done)
-			continue;
-		call->done = true;
-		call->rc = error;
-		pthread_cond_signal(&call->changed);
+		if (!call->done)
+			finish(call, error);
 	}
 	if (store->wire == wire) {
 		store->wire = NULL;
@@ -311,7 +319,7 @@ void sl_wire_close(sluice_store *store)
 
 	if (store->wire) {
 		sl_message_begin(&m, SL_BYE, 0, 0);
-		sl_socket_send(store->wire->fd, &m, -1);
+		sl_socket_send(store->wire->fd, &m, -1, SL_FOREVER);
 		unref(store->wire);
 	}
 	if (store->view)
@@ -331,55 +339,67 @@ static struct sl_call *find_call(struct sl_wire *wire, uint32_t serial)
 	return NULL;
 }
 
-/* Gives an answer, which lies in m, to whom it belongs; or does what the server says unasked. With the mutex. */
-static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_message *m,
-                      int fds[2])
+static uint32_t next_serial(sluice_store *store)
 {
-	struct sl_call *call;
+	do
+		store->serial++;
+	while (!store->serial || store->serial == SL_SERIAL_ANY);
+	return store->serial;
+}
 
-	/* What an earlier server said of regions goes for none of a new one's. */
+/* Everything before the oldest call that is under way. With the mutex. */
+static uint32_t settled(const sluice_store *store, const struct sl_wire *wire)
+{
+	const struct sl_list *calls = &wire->calls;
+
+	return sl_list_empty(calls) ? store->serial
+	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
+}
+
+/* Gives the answer in wire->in to its call, or obeys a message that nobody asked for. With the mutex. */
+static void hand_over(sluice_store *store, struct sl_wire *wire, int fds[2])
+{
+	const union sl_message *m = &wire->in;
+	struct sl_call *call = NULL;
+
+	/* A message of an earlier server about regions goes for none of a new server's. */
 	if (store->wire == wire && m->head.type != SL_FORGET)
 		sl_far_expect(store, m);
 	else if (store->wire == wire)
 		sl_far_forget(store, m);
-	if (m->head.type == SL_FORGET) {
-		sl_close_both(fds);
-		return;
-	}
-	/* The answer may be there before the call that sends the request has returned, which is at the
-	 * same memory. It ends this wait. */
-	while ((call = find_call(wire, m->head.serial)) && !call->sent)
+	/* The answer may be there before the thread that sends the request has returned from the kernel, which
+	 * reads the same memory. That thread ends this wait. */
+	while (m->head.type != SL_FORGET && (call = find_call(wire, m->head.serial)) && !call->sent)
 		pthread_cond_wait(&store->sent, &store->mutex);
+	/* The call was given up: its answer is late. */
 	if (!call) {
 		sl_close_both(fds);
 		return;
 	}
-	if (call->m != m)
-		memcpy(call->m, m, m->head.bytes);
+	memcpy(call->m, m, m->head.bytes);
 	memcpy(call->fds, fds, sizeof(call->fds));
 	store->heard_at = tick();
-	call->done = true;
-	call->rc = 0;
-	pthread_cond_signal(&call->changed);
+	finish(call, 0);
 }
 
-/* Reads one message, for whomever. With the mutex, which is let go meanwhile. */
-static void read_one(sluice_store *store, struct sl_wire *wire, union sl_message *m, int flags)
+/* Reads one message, for any call, if it comes before the deadline. With the mutex, which is let go meanwhile. */
+static void read_one(sluice_store *store, struct sl_wire *wire, int64_t deadline)
 {
-	int fds[2];
-	ssize_t n;
+	int fds[2], flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
+	ssize_t n = -EAGAIN;
 
 	wire->reading = true;
 	pthread_mutex_unlock(&store->mutex);
-	n = sl_socket_receive(wire->fd, m, fds, flags);
+	if (!flags || sl_socket_wait(wire->fd, POLLIN, deadline))
+		n = sl_socket_receive(wire->fd, &wire->in, fds, flags);
 	pthread_mutex_lock(&store->mutex);
-	if (n > 0 && m->head.serial != SL_SERIAL_ANY) {
-		hand_over(store, wire, m, fds);
+	if (n > 0 && wire->in.head.serial != SL_SERIAL_ANY) {
+		wire->heard++;
+		hand_over(store, wire, fds);
 	} else if (n != -EAGAIN) {
 		sl_close_both(fds);
 		break_wire(store, wire, -ECONNRESET);
 	}
-	/* Not before: what was read is in the memory of the reader's own answer. */
 	wire->reading = false;
 }
 
@@ -397,28 +417,55 @@ static void pass_on(struct sl_wire *wire)
 	}
 }
 
-static void wait_for_answer(sluice_store *store, struct sl_call *call)
+/* A request whose answer no call waits for: any message shows that the server runs. With the mutex. */
+static void probe(sluice_store *store, const struct sl_call *call)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, SL_STATS, next_serial(store), 0);
+	m.head.settled = settled(store, call->wire);
+	pthread_mutex_unlock(&store->mutex);
+	sl_socket_send(call->wire->fd, &m, -1, 0);
+	pthread_mutex_lock(&store->mutex);
+}
+
+/*
+ * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for GRACE_NS
+ * after the deadline, and nothing for as long after a probe, the call ends with -ETIMEDOUT. With the mutex.
+ */
+static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t deadline)
 {
 	struct sl_wire *wire = call->wire;
+	uint64_t heard = UINT64_MAX;
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + GRACE_NS;
 
-	/* Ended by the answer, or by the end of the connection; whoever reads sees both. */
-	while (!call->done)
-		if (wire->reading)
-			pthread_cond_wait(&call->changed, &store->mutex);
-		else
-			read_one(store, wire, call->m, 0);
+	/* The thread that reads ends this wait with the answer, or with the end of the connection. */
+	while (!call->done) {
+		if (until == SL_FOREVER || sl_now() < until) {
+			if (wire->reading)
+				sl_cond_wait(&call->changed, &store->mutex, until);
+			else
+				read_one(store, wire, until);
+		} else if (wire->heard == heard) {
+			finish(call, -ETIMEDOUT);
+		} else {
+			heard = wire->heard;
+			until = sl_now() + GRACE_NS;
+			probe(store, call);
+		}
+	}
 	if (!wire->reading)
 		pass_on(wire);
 }
 
-bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite)
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite)
 {
 	bool reads;
 
 	pthread_mutex_lock(&store->mutex);
 	reads = !wire->reading && (!polite || sl_list_empty(&wire->calls)) && !wire->broken;
 	if (reads) {
-		read_one(store, wire, m, MSG_DONTWAIT);
+		read_one(store, wire, 0);
 		pass_on(wire);
 	}
 	reads = reads || wire->broken;
@@ -453,25 +500,8 @@ void sl_wire_release(sluice_store *store, struct sl_wire *wire)
 	pthread_mutex_unlock(&store->mutex);
 }
 
-static uint32_t next_serial(sluice_store *store)
-{
-	do
-		store->serial++;
-	while (!store->serial || store->serial == SL_SERIAL_ANY);
-	return store->serial;
-}
-
-/* Everything before the oldest call that is under way. With the mutex. */
-static uint32_t settled(const sluice_store *store)
-{
-	const struct sl_list *calls = &store->wire->calls;
-
-	return sl_list_empty(calls) ? store->serial
-	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
-}
-
-int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                     uint64_t turn, struct sl_call *call)
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t turn, int64_t deadline, struct sl_call *call)
 {
 	int rc;
 
@@ -488,24 +518,28 @@ int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_t
 	call->wire = store->wire;
 	call->wire->references++;
 	call->turn = store->turn;
-	m->head.settled = settled(store);
+	m->head.settled = settled(store, call->wire);
 	m->head.serial = call->serial = next_serial(store);
 	sl_list_append(&call->wire->calls, &call->link);
 	pthread_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
-	rc = sl_socket_send(call->wire->fd, m, -1);
+	rc = sl_socket_send(call->wire->fd, m, -1,
+	                    deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * GRACE_NS);
 	sl_store_step("client: asked");
 	pthread_mutex_lock(&store->mutex);
 	call->sent = true;
 	pthread_cond_broadcast(&store->sent);
-	if (rc)
+	if (rc == -EAGAIN)
+		finish(call, -ETIMEDOUT);
+	else if (rc)
 		break_wire(store, call->wire, -ECONNRESET);
-	wait_for_answer(store, call);
+	wait_for_answer(store, call, deadline);
 	rc = call->rc;
 	pthread_mutex_unlock(&store->mutex);
 	sl_store_step("client: answered");
 	if (rc)
-		rc = sl_fail(rc, "the server was replaced");
+		rc = sl_fail(rc, rc == -ETIMEDOUT ? "the server did not answer in time"
+		                                  : "the server was replaced");
 	else if (m->head.type == SL_REFUSAL)
 		rc = refused(m);
 	else if (m->head.type != answer)
@@ -525,38 +559,25 @@ void sl_call_end(sluice_store *store, struct sl_call *call)
 	sl_close_both(call->fds);
 }
 
-int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
-                  bool *again)
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply)
 {
-	unsigned char *copy = malloc(m->head.bytes);
-	size_t bytes = m->head.bytes;
 	struct sl_call call;
+	bool again = false;
 	int rc;
 
-	if (!copy)
-		return sl_fail(-ENOMEM, "no memory");
-	memcpy(copy, m, bytes);
-	*again = false;
-	while ((rc = sl_call_begin(store, m, answer, &call)) == -ECONNRESET) {
-		*again = true;
-		memcpy(m, copy, bytes);
-	}
-	free(copy);
+	while ((rc = sl_call_begin(store, m, answer, 0, deadline, &call)) == -ECONNRESET)
+		again = true;
+	if (reply)
+		*reply = (struct sl_reply){call.turn, call.fds[0], again};
 	if (rc)
 		return rc;
-	if (fd) {
-		*fd = call.fds[0];
+	if (reply)
 		call.fds[0] = -1;
-	}
 	sl_call_end(store, &call);
-	return fd && *fd < 0 ? sl_fail(-EMFILE, "no descriptor came: too many are open here") : 0;
-}
-
-int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd)
-{
-	bool again;
-
-	return sl_call_again(store, m, answer, fd, &again);
+	return answer == SL_MEMORY && reply->fd < 0
+	               ? sl_fail(-EMFILE, "no descriptor came: too many are open here")
+	               : 0;
 }
 
 /* Without a sentence, as those who do not want to know keep the one that they have. */
@@ -572,10 +593,10 @@ static int tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 		pthread_mutex_unlock(&store->mutex);
 		return -ESTALE;
 	}
-	m->head.settled = settled(store);
+	m->head.settled = settled(store, wire);
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
-	rc = sl_socket_send(wire->fd, m, fd);
+	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
 	pthread_mutex_lock(&store->mutex);
 	unref(wire);
 	pthread_mutex_unlock(&store->mutex);
