@@ -16,20 +16,9 @@
 
 /* -------------------------------------------------------------------- host memory as a file */
 
-/* The address space of this process. */
-struct space {
-	struct sl_backend base;
-	struct sl_core *core;
-};
-
-static struct space *space_of(struct sl_backend *backend)
-{
-	return SL_CONTAINER(backend, struct space, base);
-}
-
 static void space_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	const struct sl_settings *settings = &space_of(backend)->core->settings;
+	const struct sl_settings *settings = &sl_host_file_of(backend)->core->settings;
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
 	                          .depth = settings->operation_depth};
@@ -42,38 +31,15 @@ static char *space_identity(struct sl_backend *backend)
 	return asprintf(&text, "memory:%p", (void *)backend) < 0 ? NULL : text;
 }
 
-static void space_run(struct sl_task *task)
-{
-	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	char *host = (char *)(uintptr_t)piece->offset;
-
-	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
-		piece->error = -ECANCELED;
-	} else {
-		memcpy(piece->write ? host : piece->data, piece->write ? piece->data : host,
-		       piece->length);
-		piece->moved = piece->length;
-	}
-	sl_piece_done(piece);
-}
-
-static void space_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	piece->task.home = (uintptr_t)piece->offset / piece->length;
-	piece->task.urgent = piece->urgent;
-	piece->task.run = space_run;
-	sl_pool_submit(space_of(backend)->core->pool, &piece->task);
-}
-
 static void space_close(struct sl_backend *backend)
 {
-	free(space_of(backend));
+	free(sl_host_file_of(backend));
 }
 
 static const struct sl_backend_ops space_ops = {
 	.limits = space_limits,
 	.identity = space_identity,
-	.submit = space_submit,
+	.submit = sl_host_file_submit,
 	.close = space_close,
 };
 
@@ -98,7 +64,7 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 {
 	struct sluice_context *ctx = SL_CONTAINER(core, struct sluice_context, core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
-	struct space *space = calloc(1, sizeof(*space));
+	struct sl_host_file *space = calloc(1, sizeof(*space)); /* from address 0 on */
 	int rc;
 
 	if (!mover || !space) {

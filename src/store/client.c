@@ -115,16 +115,14 @@ int sluice_store_close(sluice_store *store)
 
 /* ------------------------------------------------------------------------------------ one blob */
 
-static int set_key(struct sl_key *key, const char *name, uint64_t id)
+int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 {
-	int rc;
+	int rc = name ? sl_name_check(name, SL_NAME_BYTES, false) : 0;
 
-	if (!name) {
-		key->id = id;
-		return id ? 0 : sl_fail(-EINVAL, "neither a name nor an id");
-	}
-	rc = sl_name_check(name, SL_NAME_BYTES, false);
-	if (!rc)
+	*key = (struct sl_key){.id = name ? 0 : id};
+	if (!name && !id)
+		rc = sl_fail(-EINVAL, "neither a name nor an id");
+	if (name && !rc)
 		strcpy(key->name, name);
 	return rc;
 }
@@ -139,7 +137,7 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
 		return rc;
 	sl_message_begin(m, type, 0, 0);
 	m->one.on = on;
-	rc = set_key(&m->one.key, name, id);
+	rc = sl_key_set(&m->one.key, name, id);
 	if (rc)
 		return rc;
 	rc = sl_call(store, m, type == SL_STAT ? SL_INFO : SL_DONE, SL_FOREVER, &reply);

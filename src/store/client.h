@@ -146,6 +146,8 @@ struct sluice_blob {
 int sl_store_path(const char *path, char out[108]);
 /* 0; or -ECHILD, -EINVAL with a sentence: for the beginning of every call. */
 int sl_store_check(const sluice_store *store, const char *call);
+/* By a name, or, if that is NULL, by an id. -EINVAL with a sentence. */
+int sl_key_set(struct sl_key *key, const char *name, uint64_t id);
 /* A connected socket; -errno with a sentence. once: does not wait for somebody to listen. */
 int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out);
 /* Whether the socket is ready before the deadline; a signal makes it false, too. */
@@ -184,10 +186,13 @@ struct sl_reply {
 /* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MEMORY. */
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply);
-/* A request without an answer; to this server or to none. */
-void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn);
-/* The same with a descriptor, which stays the caller's. -ESTALE: that server is gone. */
-int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
+/*
+ * A request without an answer, to this server or to none; with a descriptor, which stays the caller's, or -1. -ESTALE, without
+ * a sentence, so that callers which do not mind keep theirs: that server is gone.
+ */
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
+/* The same with a single id. */
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t turn);
 /*
  * For a thread that does not wait for an answer: reads a message, if there is one. False: other threads read, or, if
  * polite, are about to. Does not wait.
@@ -201,6 +206,12 @@ void sl_wire_release(sluice_store *store, struct sl_wire *wire);
 static inline bool sl_same_keeper(uint64_t turn, uint64_t other)
 {
 	return turn >> 32 == other >> 32;
+}
+/* Whether memory that the server of that turn has named still is so: a region has its number from the keeper, a lease of
+ * memory in it is one server's. With the mutex. */
+static inline bool sl_is_current(const sluice_store *store, uint64_t turn, bool writable)
+{
+	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
 }
 struct sl_view *sl_view_acquire(sluice_store *store);
 /* That of a server; NULL: there is another keeper. */
@@ -228,6 +239,8 @@ void sl_blob_warm(sluice_blob *blob);
 
 /* -------------------------------------------------------------------------------------- blob */
 
+/* Whether blobs may be sealed by one call: 0, or an error with a sentence that names the call. */
+int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count);
 /* Seals blobs of one store. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 sluice_blob *sl_blob_new(sluice_store *store);
@@ -235,8 +248,8 @@ sluice_blob *sl_blob_new(sluice_store *store);
 void sl_blob_unref(sluice_blob *blob);
 /* The same with a handle, or a tensor: after that the store may be closed. */
 void sl_blob_let_go(sluice_blob *blob);
-/* The same after a failure, whose sentence stays. */
-void sl_blob_give_up(sluice_blob *blob, int rc);
+/* The same for several, after a failure, whose sentence stays. */
+void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* A handle of what is asked for, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
                     sluice_blob **out);

@@ -55,14 +55,6 @@ static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapp
 	return mapping;
 }
 
-/* Nobody has it, and nothing is mapped. With the mutex. */
-static void discard(struct sl_mapping *mapping)
-{
-	if (sl_list_linked(&mapping->bucket))
-		sl_list_remove(&mapping->bucket);
-	free(mapping);
-}
-
 /* Without users: to the mapper, who has it from here on. With the mutex. */
 static void leave(sluice_store *store, struct sl_mapping *mapping)
 {
@@ -120,8 +112,10 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 
 	pthread_mutex_lock(&store->mutex);
 	mapping = find(store, region, true, NULL);
-	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone)
-		discard(mapping);
+	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
+		sl_list_remove(&mapping->bucket);
+		free(mapping);
+	}
 	mapping = find(store, region, false, NULL);
 	if (mapping && mapping->own)
 		doom(store, mapping);
@@ -149,7 +143,7 @@ static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
 	sl_store_step("client: made");
 	sl_message_begin(&m, SL_OFFER, 0, 0);
 	m.offer.region = mapping->region;
-	rc = sl_tell_fd(store, &m, turn, fd);
+	rc = sl_tell(store, &m, turn, fd);
 	close(fd);
 	sl_store_step("client: offered");
 	return rc;
@@ -260,12 +254,6 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 
 /* ------------------------------------------------------------------------------------- acquire */
 
-/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
-static bool is_current(const sluice_store *store, const struct sl_far *far)
-{
-	return far->writable ? store->turn == far->turn : sl_same_keeper(store->turn, far->turn);
-}
-
 /* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
 static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, int *rc)
 {
@@ -273,7 +261,7 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	struct sl_mapping *mapping;
 
 	for (;;) {
-		if (!is_current(store, far)) {
+		if (!sl_is_current(store, far->turn, far->writable)) {
 			*rc = sl_fail(-ESTALE, "there is no such memory any more");
 			return NULL;
 		}
@@ -347,14 +335,15 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadli
 
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
 {
-	struct sl_mapping *mapping = NULL;
-	bool current;
+	struct sl_mapping *mapping;
+	int rc = 0;
 
 	pthread_mutex_lock(&store->mutex);
-	current = store->turn == far->turn;
-	if (current)
-		mapping = add(store, far->region, SL_MAPPED);
-	if (mapping) {
+	if (store->turn != far->turn) {
+		rc = sl_fail(-ESTALE, "the server was replaced");
+	} else if (!(mapping = add(store, far->region, SL_MAPPED))) {
+		rc = sl_fail(-ENOMEM, "no memory");
+	} else {
 		mapping->own = true;
 		mapping->post = far->post;
 		mapping->kind = far->kind;
@@ -362,25 +351,20 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->bytes = bytes;
 	}
 	pthread_mutex_unlock(&store->mutex);
-	if (!current)
-		return sl_fail(-ESTALE, "the server was replaced");
-	return mapping ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------- release */
 
-/* For the next who gets it, as far as the limit goes. With the mutex. */
+/* For the next get, as far as the limit goes. With the mutex. */
 static void keep(sluice_store *store, struct sl_mapping *mapping)
 {
 	struct sl_post *post = mapping->post;
 
 	sl_list_append(&post->idle, &mapping->idle);
 	post->idle_bytes += mapping->bytes;
-	while (post->idle_bytes > store->device_cache_bytes) {
-		struct sl_mapping *victim = SL_CONTAINER(post->idle.next, struct sl_mapping, idle);
-
-		doom(store, victim);
-	}
+	while (post->idle_bytes > store->device_cache_bytes)
+		doom(store, SL_CONTAINER(post->idle.next, struct sl_mapping, idle));
 }
 
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
@@ -397,24 +381,18 @@ void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
 
 /* -------------------------------------------------------------------------------------- forget */
 
-static void forget_leases(sluice_store *store, uint64_t region)
-{
-	unsigned left = 0;
-
-	for (unsigned i = 0; i < store->stock_count; i++)
-		if (store->stock[i].place.region != region)
-			store->stock[left++] = store->stock[i];
-	store->stock_count = left;
-}
-
 void sl_far_forget(sluice_store *store, const union sl_message *m)
 {
 	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
 		uint64_t region = m->ids.items[i].id;
 		struct sl_mapping *mapping;
+		unsigned left = 0;
 		bool any = false;
 
-		forget_leases(store, region);
+		for (unsigned j = 0; j < store->stock_count; j++)
+			if (store->stock[j].place.region != region)
+				store->stock[left++] = store->stock[j];
+		store->stock_count = left;
 		sl_list_each (link, sl_mapping_bucket(store, region)) {
 			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 			if (!mapping->far || mapping->region != region)
@@ -429,13 +407,6 @@ void sl_far_forget(sluice_store *store, const union sl_message *m)
 	}
 }
 
-/* With it go the numbers of its devices. */
-static void forget_keeper(struct sl_devices *devices)
-{
-	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
-		devices->posts[i].number = -1;
-}
-
 /* Nobody leases us a place in what an earlier server had us make. */
 void sl_far_adopt(sluice_store *store, bool same)
 {
@@ -443,8 +414,9 @@ void sl_far_adopt(sluice_store *store, bool same)
 
 	if (!devices)
 		return;
-	if (!same)
-		forget_keeper(devices);
+	/* The numbers of devices were the other keeper's. */
+	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
+		devices->posts[i].number = -1;
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		for (struct sl_list *link = store->mappings[i].next, *next;
 		     link != &store->mappings[i]; link = next) {

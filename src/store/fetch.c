@@ -79,54 +79,34 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	return 0;
 }
 
-/* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
-static int get_here(sluice_store *store, const struct sl_key *key, const struct want *want,
-                    sluice_blob **out)
+/* By a key from the catalogue alone, or, if key is NULL, as the server of that turn has found it. -ENOENT: ask the server;
+ * -EAGAIN: it has gone meanwhile; or another error, with a sentence. */
+static int get_here(sluice_store *store, const struct sl_key *key, const struct sl_found_item *item,
+                    uint64_t turn, const struct want *want, sluice_blob **out)
 {
-	struct sl_blob_key wanted = {.id = key->id, .name = key->name};
-	struct sl_view *view = sl_view_acquire(store);
-	struct sl_held_blob held;
-	int rc;
-
-	wanted.length = key->id ? 0 : strlen(key->name);
-	rc = sl_reader_get(&view->reader, &wanted, &held);
-	if (!rc)
-		return hold_blob(store, view, &held, want, out);
-	sl_view_release(view);
-	if (rc == -ENOSPC)
-		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
-	return -ENOENT;
-}
-
-/* What the server has found. -EAGAIN: it has gone meanwhile. */
-static int take_found(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
-                      const struct want *want, sluice_blob **out)
-{
-	struct sl_view *view = sl_view_acquire_of(store, turn);
+	struct sl_view *view = key ? sl_view_acquire(store) : sl_view_acquire_of(store, turn);
 	struct sl_held_blob held;
 	int rc;
 
 	if (!view)
 		return -EAGAIN;
-	rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+	if (key) {
+		struct sl_blob_key wanted = {.id = key->id, .name = key->name};
+
+		wanted.length = key->id ? 0 : strlen(key->name);
+		rc = sl_reader_get(&view->reader, &wanted, &held);
+	} else {
+		rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+	}
 	if (!rc)
 		return hold_blob(store, view, &held, want, out);
 	sl_view_release(view);
-	return rc == -ENOSPC ? sl_fail(-EDQUOT, "the process holds as many blobs as it may")
-	                     : -EAGAIN;
+	if (rc == -ENOSPC)
+		return sl_fail(-EDQUOT, "the process holds as many blobs as it may");
+	return key ? -ENOENT : -EAGAIN;
 }
 
 /* --------------------------------------------------------------------------------------- get */
-
-static int rest_of(int64_t deadline)
-{
-	int64_t rest;
-
-	if (deadline == SL_FOREVER)
-		return -1;
-	rest = (deadline - sl_now() + 999999) / 1000000;
-	return rest <= 0 ? 0 : (int)SL_MIN(rest, INT32_MAX);
-}
 
 /* Those that are not there yet, by the server, which waits until all of them are sealed. */
 static int get_there(sluice_store *store, const struct sl_key *keys, size_t count,
@@ -135,6 +115,7 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_call call;
 	union sl_message m;
+	int64_t rest = SL_MAX(want->deadline - sl_now() + 999999, 0) / 1000000;
 	unsigned n = 0;
 	int rc;
 
@@ -142,7 +123,7 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 		if (!blobs[i])
 			asked[n++] = i;
 	sl_message_begin(&m, SL_GET, 0, n);
-	m.get.timeout_ms = rest_of(want->deadline);
+	m.get.timeout_ms = want->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
 	rc = sl_call_begin(store, &m, SL_FOUND, 0, want->deadline, &call);
@@ -152,7 +133,7 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	if (m.head.count != n)
 		return sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
-		rc = take_found(store, &m.found.items[i], call.turn, want, &blobs[asked[i]]);
+		rc = get_here(store, NULL, &m.found.items[i], call.turn, want, &blobs[asked[i]]);
 	return rc;
 }
 
@@ -167,7 +148,7 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = 0;
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i])
-				rc = get_here(store, &keys[i], &want, &blobs[i]);
+				rc = get_here(store, &keys[i], NULL, 0, &want, &blobs[i]);
 		if (rc == -ENOENT)
 			rc = get_there(store, keys, count, &want, blobs);
 		/* -EAGAIN: it went while we took it; another one of that name may be there. */
@@ -183,8 +164,8 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 	return rc;
 }
 
-int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t count,
-                         int timeout_ms, sluice_blob **out)
+static int get_by(sluice_store *store, const char *const *names, size_t count, struct sl_device *by,
+                  int timeout_ms, sluice_blob **out)
 {
 	struct sl_key keys[SL_ITEMS_MOST];
 	int rc = sl_store_check(store, "sluice_blob_get");
@@ -192,37 +173,21 @@ int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t c
 	if (!rc && (!names || !out || !count || count > SL_ITEMS_MOST))
 		rc = sl_fail(-EINVAL, "sluice_blob_get: %zu blobs, or NULL; there may be %d", count,
 		             SLUICE_BLOB_BATCH);
-	for (size_t i = 0; !rc && i < count; i++) {
-		keys[i] = (struct sl_key){0};
-		rc = names[i] ? sl_name_check(names[i], SL_NAME_BYTES, false)
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = names[i] ? sl_key_set(&keys[i], names[i], 0)
 		              : sl_fail(-EINVAL, "sluice_blob_get: a name is NULL");
-		if (!rc)
-			strcpy(keys[i].name, names[i]);
-	}
-	return rc ? rc : get_all(store, keys, count, NULL, timeout_ms, out);
+	return rc ? rc : get_all(store, keys, count, by, timeout_ms, out);
 }
 
-static int get_by(sluice_store *store, const char *name, struct sl_device *by, int timeout_ms,
-                  sluice_blob **out)
+int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t count,
+                         int timeout_ms, sluice_blob **out)
 {
-	struct sl_key key;
-	int rc = sl_store_check(store, "sluice_blob_get");
-
-	if (!rc && (!name || !out))
-		rc = sl_fail(-EINVAL, "sluice_blob_get: NULL");
-	if (!rc)
-		rc = sl_name_check(name, SL_NAME_BYTES, false);
-	if (rc)
-		return rc;
-	key.id = 0;
-	memset(key.name, 0, sizeof(key.name));
-	strcpy(key.name, name);
-	return get_all(store, &key, 1, by, timeout_ms, out);
+	return get_by(store, names, count, NULL, timeout_ms, out);
 }
 
 int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluice_blob **out)
 {
-	return get_by(store, name, NULL, timeout_ms, out);
+	return get_by(store, &name, 1, NULL, timeout_ms, out);
 }
 
 int sluice_blob_get_on(sluice_store *store, const char *name, int device, int timeout_ms,
@@ -233,16 +198,18 @@ int sluice_blob_get_on(sluice_store *store, const char *name, int device, int ti
 
 	if (!rc && !by)
 		rc = sl_fail(-ENOTSUP, "there is no device %d", device);
-	return rc ? rc : get_by(store, name, by, timeout_ms, out);
+	return rc ? rc : get_by(store, &name, 1, by, timeout_ms, out);
 }
 
 int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_blob **out)
 {
-	struct sl_key key = {.id = id};
+	struct sl_key key;
 	int rc = sl_store_check(store, "sluice_blob_get_id");
 
-	if (!rc && (!id || !out))
-		rc = sl_fail(-EINVAL, "sluice_blob_get_id: no id, or NULL");
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_blob_get_id: out is NULL");
+	if (!rc)
+		rc = sl_key_set(&key, NULL, id);
 	return rc ? rc : get_all(store, &key, 1, NULL, timeout_ms, out);
 }
 

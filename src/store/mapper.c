@@ -25,15 +25,6 @@ static bool any_of(sluice_store *store, uint64_t region)
 	return false;
 }
 
-static void tell(sluice_store *store, uint64_t region, uint64_t turn)
-{
-	union sl_message m;
-
-	sl_message_begin(&m, SL_DROP, 0, 1);
-	m.ids.items[0].id = region;
-	sl_tell(store, &m, turn);
-}
-
 /* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_HAVE. */
 static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 {
@@ -54,7 +45,7 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 		return;
 	devices->mapped.telling = region;
 	pthread_mutex_unlock(&store->mutex);
-	tell(store, region, turn);
+	sl_tell_id(store, SL_DROP, region, turn);
 	pthread_mutex_lock(&store->mutex);
 	devices->mapped.telling = 0;
 	pthread_cond_broadcast(&devices->mapped.changed);

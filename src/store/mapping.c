@@ -36,14 +36,10 @@ static void free_told(sluice_store *store, struct sl_mapping *mapping, uint64_t 
 {
 	uint64_t region = mapping->region;
 	bool tell = mapping->writable && turn;
-	union sl_message m;
 
 	mapping_free(mapping);
-	if (!tell)
-		return;
-	sl_message_begin(&m, SL_DROP, 0, 1);
-	m.ids.items[0].id = region;
-	sl_tell(store, &m, turn);
+	if (tell)
+		sl_tell_id(store, SL_DROP, region, turn);
 }
 
 /* Large ones at multiples of a huge page, or none of these can be mapped as one. */
@@ -120,17 +116,11 @@ static int map(sluice_store *store, uint64_t region, bool writable, int64_t dead
 	return 0;
 }
 
-/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
-static bool is_current(const sluice_store *store, uint64_t turn, bool writable)
-{
-	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
-}
-
 /* One that is there, or add, if that is not NULL. With the mutex. -ESTALE. */
 static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
                        struct sl_mapping *add, struct sl_mapping **out)
 {
-	if (!is_current(store, turn, writable))
+	if (!sl_is_current(store, turn, writable))
 		return sl_fail(-ESTALE, "there is no such memory any more");
 	*out = find(store, region, writable);
 	if (!*out && add) {

@@ -92,7 +92,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 		return rc;
 	sl_message_begin(&m, SL_OFFER, 0, 0);
 	m.offer.region = far.region;
-	rc = sl_tell_fd(blob->store, &m, blob->turn, letter);
+	rc = sl_tell(blob->store, &m, blob->turn, letter);
 	sl_store_step("client: lent");
 	return rc;
 }
@@ -136,7 +136,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		rc = publish(blob, memory, &lent);
 	}
 	if (rc)
-		sl_blob_give_up(blob, rc);
+		sl_blobs_give_up(&blob, 1, rc);
 	else
 		*out = blob;
 	return rc;

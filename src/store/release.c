@@ -13,7 +13,7 @@ static void nudge(sluice_store *store)
 	turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
 	sl_message_begin(&m, SL_NUDGE, 0, 0);
-	sl_tell(store, &m, turn);
+	sl_tell(store, &m, turn, -1);
 }
 
 void sl_blob_unref(sluice_blob *blob)

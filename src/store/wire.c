@@ -25,11 +25,6 @@ int sl_store_check(const sluice_store *store, const char *call)
 	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
 }
 
-static int refused(const union sl_message *m)
-{
-	return sl_fail(m->head.error, "%s", m->refusal.text);
-}
-
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
                   struct sl_welcome *out, int fds[2])
 {
@@ -56,7 +51,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	if (n == -EPROTO)
 		return -EPROTO;
 	if (n > 0 && m.head.type == SL_REFUSAL)
-		return refused(&m);
+		return sl_fail(m.head.error, "%s", m.refusal.text);
 	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
 	             : sl_fail(-ECONNRESET, "the store has hung up");
 }
@@ -117,12 +112,13 @@ void sl_view_release(struct sl_view *view)
 
 /* --------------------------------------------------------------------------------------- wire */
 
-/* With the mutex. */
+/* With the mutex, if other threads have it. */
 static void unref(struct sl_wire *wire)
 {
 	if (--wire->references)
 		return;
-	close(wire->fd);
+	if (wire->fd >= 0)
+		close(wire->fd);
 	free(wire);
 }
 
@@ -195,14 +191,12 @@ static int connect_new(sluice_store *store, bool once)
 	if (!wire)
 		return sl_fail(-ENOMEM, "no memory");
 	wire->references = 1;
+	wire->fd = -1;
 	sl_list_init(&wire->calls);
 	rc = sl_wire_connect(store->path, store->patience_ms, once, &wire->fd);
-	if (rc) {
-		free(wire);
-		return rc;
-	}
-	rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "", &welcome,
-	                   fds);
+	if (!rc)
+		rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
+		                   &welcome, fds);
 	if (!rc) {
 		/* Our references, and the catalogue they belong to, are where they were. */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
@@ -210,8 +204,7 @@ static int connect_new(sluice_store *store, bool once)
 		sl_close_both(fds);
 	}
 	if (rc) {
-		close(wire->fd);
-		free(wire);
+		unref(wire);
 		return rc;
 	}
 	sl_store_step("client: connected");
@@ -223,31 +216,32 @@ static int connect_new(sluice_store *store, bool once)
 	return 0;
 }
 
-/* With the mutex, which is let go meanwhile. One thread connects, the others wait for it. */
+/* With the mutex, which is let go meanwhile. */
+static int connect_alone(sluice_store *store, bool once)
+{
+	int rc;
+
+	store->connecting = true;
+	pthread_mutex_unlock(&store->mutex);
+	rc = connect_new(store, once);
+	pthread_mutex_lock(&store->mutex);
+	store->connecting = false;
+	pthread_cond_broadcast(&store->connected);
+	return rc;
+}
+
+/* With the mutex, which is let go meanwhile. One thread connects, which ends the wait of the others. */
 static int connected(sluice_store *store)
 {
-	int64_t deadline;
+	int64_t deadline = store->wire ? 0 : sl_deadline((int)store->patience_ms);
 	int rc = 0;
 
-	if (store->wire)
-		return 0;
-	deadline = sl_now() + store->patience_ms * INT64_C(1000000);
-	while (!store->wire) {
-		if (store->connecting) {
-			/* Ended by that thread. */
+	while (!store->wire && (!rc || (rc == -ECONNRESET && sl_now() <= deadline)))
+		if (store->connecting)
 			pthread_cond_wait(&store->connected, &store->mutex);
-			continue;
-		}
-		if (rc && (rc != -ECONNRESET || sl_now() > deadline))
-			return rc;
-		store->connecting = true;
-		pthread_mutex_unlock(&store->mutex);
-		rc = connect_new(store, false);
-		pthread_mutex_lock(&store->mutex);
-		store->connecting = false;
-		pthread_cond_broadcast(&store->connected);
-	}
-	return 0;
+		else
+			rc = connect_alone(store, false);
+	return store->wire ? 0 : rc;
 }
 
 /* With the mutex. */
@@ -478,14 +472,8 @@ struct sl_wire *sl_wire_acquire(sluice_store *store)
 	struct sl_wire *wire;
 
 	pthread_mutex_lock(&store->mutex);
-	if (!store->wire && !store->connecting) {
-		store->connecting = true;
-		pthread_mutex_unlock(&store->mutex);
-		connect_new(store, true);
-		pthread_mutex_lock(&store->mutex);
-		store->connecting = false;
-		pthread_cond_broadcast(&store->connected);
-	}
+	if (!store->wire && !store->connecting)
+		connect_alone(store, true);
 	wire = store->wire;
 	if (wire)
 		wire->references++;
@@ -541,7 +529,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 		rc = sl_fail(rc, rc == -ETIMEDOUT ? "the server did not answer in time"
 		                                  : "the server was replaced");
 	else if (m->head.type == SL_REFUSAL)
-		rc = refused(m);
+		rc = sl_fail(m->head.error, "%s", m->refusal.text);
 	else if (m->head.type != answer)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	if (rc)
@@ -580,8 +568,7 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
 	               : 0;
 }
 
-/* Without a sentence, as those who do not want to know keep the one that they have. */
-static int tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 {
 	struct sl_wire *wire;
 	int rc;
@@ -603,14 +590,11 @@ static int tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	return rc ? -ESTALE : 0;
 }
 
-int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t turn)
 {
-	int rc = tell(store, m, turn, fd);
+	union sl_message m;
 
-	return rc ? sl_fail(rc, "the server was replaced") : 0;
-}
-
-void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
-{
-	tell(store, m, turn, -1);
+	sl_message_begin(&m, type, 0, 1);
+	m.ids.items[0].id = id;
+	sl_tell(store, &m, turn, -1);
 }
