@@ -48,49 +48,30 @@ static struct shared *find_shared(const char *path)
 	return NULL;
 }
 
-static int connect_shared(const char *path, struct shared **out)
+static int shared_acquire(const char *socket, struct shared **out)
 {
-	struct shared *made = calloc(1, sizeof(*made)), *other;
-	int rc;
+	struct shared *made = calloc(1, sizeof(*made)), *found = NULL;
+	int rc = made ? sl_store_path(socket, made->path) : sl_fail(-ENOMEM, "no memory");
 
-	if (!made)
-		return sl_fail(-ENOMEM, "no memory");
-	strcpy(made->path, path);
-	made->files = 1;
-	rc = sluice_store_open(path, NULL, &made->store);
-	if (rc) {
-		free(made);
-		return rc;
+	while (!rc && !found) {
+		pthread_mutex_lock(&mutex);
+		found = find_shared(made->path);
+		/* Another thread may have been faster to connect. */
+		if (!found && made->store) {
+			sl_list_append(&connections, &made->link);
+			made->files = 1;
+			found = made;
+		}
+		pthread_mutex_unlock(&mutex);
+		if (!found)
+			rc = sluice_store_open(made->path, NULL, &made->store);
 	}
-	pthread_mutex_lock(&mutex);
-	/* Another thread may have been faster. */
-	other = find_shared(path);
-	if (!other)
-		sl_list_append(&connections, &made->link);
-	pthread_mutex_unlock(&mutex);
-	if (other) {
+	if (made && made != found) {
 		sluice_store_close(made->store);
 		free(made);
 	}
-	*out = other ? other : made;
-	return 0;
-}
-
-static int shared_acquire(const char *socket, struct shared **out)
-{
-	struct shared *shared;
-	char path[108];
-	int rc = sl_store_path(socket, path);
-
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&mutex);
-	shared = find_shared(path);
-	pthread_mutex_unlock(&mutex);
-	if (!shared)
-		return connect_shared(path, out);
-	*out = shared;
-	return 0;
+	*out = found;
+	return rc;
 }
 
 static void shared_release(struct shared *shared)
@@ -263,7 +244,8 @@ static char *blob_identity(struct sl_backend *backend)
 	struct blob_file *file = blob_file(backend);
 	char *text;
 
-	return asprintf(&text, "blob %d:%p", file->device, (void *)file->host.start) < 0 ? NULL : text;
+	return asprintf(&text, "blob %d:%p", file->device, (void *)file->host.start) < 0 ? NULL
+	                                                                                 : text;
 }
 
 static int64_t blob_size(struct sl_backend *backend)

@@ -76,7 +76,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
 	if (!rc)
-		rc = sl_wire_open(store);
+		rc = sl_wire_open(store, true);
 	if (rc) {
 		store_free(store);
 		sl_fork_leave();

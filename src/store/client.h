@@ -161,8 +161,8 @@ void sl_close_both(int fds[2]);
 /* Says hello on a new socket and reads the welcome, with its descriptors. */
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
                   struct sl_welcome *out, int fds[2]);
-/* The first connection. */
-int sl_wire_open(sluice_store *store);
+/* A new connection. Without the mutex, by one thread at a time. once: as above. */
+int sl_wire_open(sluice_store *store, bool once);
 void sl_wire_close(sluice_store *store);
 /* Looks whether the server has gone meanwhile; false: what we had of it is worth nothing. */
 bool sl_wire_alive(sluice_store *store);
@@ -187,7 +187,7 @@ struct sl_reply {
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply);
 /*
- * A request without an answer, to this server or to none; with a descriptor, which stays the caller's, or -1. -ESTALE, without
+ * A request without an answer, to this server (0: to any) or to none; with a descriptor, which stays the caller's, or -1. -ESTALE, without
  * a sentence, so that callers which do not mind keep theirs: that server is gone.
  */
 int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
@@ -253,6 +253,8 @@ void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* A handle of what is asked for, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
                     sluice_blob **out);
+/* Leases for all blobs that have none, in one call. */
+int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of a blob that was not sealed back; again: it may come in useful. */
 void sl_lease_end(sluice_blob *blob, bool again);
 /* Leases that came with an answer of that server. */

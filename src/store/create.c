@@ -176,8 +176,7 @@ static int fill_request(const sluice_blob *blob, struct sl_create_item *item, ui
 	return rc;
 }
 
-/* Leases for all that have none, in one call. */
-static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, size_t count)
+int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	sluice_blob *without[SL_ITEMS_MOST];
 	struct sl_call call;
@@ -261,7 +260,7 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 	int rc;
 
 	for (unsigned tries = 0; tries < 3; tries++) {
-		rc = lease_from_server(store, blobs, count);
+		rc = sl_blobs_lease(store, blobs, count);
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i]->mapping)
 				rc = map_blob(blobs[i]);

@@ -261,21 +261,18 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	struct sl_mapping *mapping;
 
 	for (;;) {
-		if (!sl_is_current(store, far->turn, far->writable)) {
+		mapping = find(store, far->region, far->writable, far->by);
+		if (!sl_is_current(store, far->turn, far->writable) ||
+		    (!mapping && far->writable)) {
 			*rc = sl_fail(-ESTALE, "there is no such memory any more");
 			return NULL;
 		}
-		mapping = find(store, far->region, far->writable, far->by);
 		if (mapping && mapping->state == SL_MAPPED) {
 			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
 				sl_list_remove(&mapping->idle);
 				mapping->post->idle_bytes -= mapping->bytes;
 			}
 			return mapping;
-		}
-		if (!mapping && far->writable) {
-			*rc = sl_fail(-ESTALE, "there is no such memory");
-			return NULL;
 		}
 		if (!mapping && devices->mapped.telling != far->region)
 			mapping = add(store, far->region, SL_EXPECTED);
@@ -304,14 +301,10 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadli
 	int rc = 0;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = claim(store, far, &rc);
-	if (!mapping || mapping->state == SL_MAPPED) {
-		pthread_mutex_unlock(&store->mutex);
-		if (mapping)
-			*out = mapping;
-		return rc;
-	}
+	*out = mapping = claim(store, far, &rc);
 	pthread_mutex_unlock(&store->mutex);
+	if (!mapping || mapping->state == SL_MAPPED)
+		return rc;
 	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping, deadline);
 	pthread_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
@@ -328,8 +321,8 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadli
 	}
 	pthread_cond_broadcast(&sl_devices_of(store)->mapped.changed);
 	pthread_mutex_unlock(&store->mutex);
-	if (!rc)
-		*out = mapping;
+	if (rc)
+		*out = NULL;
 	return rc;
 }
 
@@ -437,27 +430,25 @@ void sl_far_adopt(sluice_store *store, bool same)
 int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added)
 {
 	uint64_t *regions = NULL;
-	size_t n = 0, room = 0;
+	size_t n;
 
-	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		sl_list_each (link, &store->mappings[i]) {
-			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-			uint64_t *more;
+	for (unsigned pass = 0; pass < 2; pass++) {
+		n = 0;
+		for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+			sl_list_each (link, &store->mappings[i]) {
+				struct sl_mapping *mapping =
+					SL_CONTAINER(link, struct sl_mapping, bucket);
 
-			if (!mapping->far || mapping->kind == SLUICE_BLOB_ON_HOST ||
-			    mapping->state == SL_EXPECTED)
-				continue;
-			if (n == room) {
-				room = room ? 2 * room : 64;
-				more = realloc(regions, room * sizeof(*regions));
-				if (!more) {
-					free(regions);
-					return sl_fail(-ENOMEM, "no memory");
-				}
-				regions = more;
+				if (!mapping->far || mapping->kind == SLUICE_BLOB_ON_HOST ||
+				    mapping->state == SL_EXPECTED)
+					continue;
+				if (regions)
+					regions[n] = mapping->region;
+				n++;
 			}
-			regions[n++] = mapping->region;
-		}
+		if (!pass && !(regions = malloc(SL_MAX(n, 1) * sizeof(*regions))))
+			return sl_fail(-ENOMEM, "no memory");
+	}
 	*out = regions;
 	*count = n;
 	*added = sl_devices_of(store)->mapped.added;

@@ -58,28 +58,16 @@ static int ask_device(sluice_store *store, const void *memory, size_t n, struct 
 static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
 {
 	struct sl_far far = {.kind = SLUICE_BLOB_OF_PROCESS, .post = blob->post};
-	struct sl_call call;
+	size_t bytes = blob->bytes;
 	union sl_message m;
-	uint64_t turn;
-	int32_t number;
 	int rc;
 
-	do {
-		rc = sl_post_number(blob->store, blob->post, &number, &turn);
-		if (rc)
-			return rc;
-		sl_message_begin(&m, SL_CREATE, 0, 1);
-		m.create.items[0].bytes = lent->length;
-		m.create.items[0].device = number;
-		m.create.items[0].kind = SLUICE_BLOB_OF_PROCESS;
-		m.create.items[0].flags = blob->flags;
-		rc = sl_call_begin(blob->store, &m, SL_LEASES, turn, SL_FOREVER, &call);
-	} while (rc == -ECONNRESET);
+	/* The region is the whole allocation. */
+	blob->bytes = lent->length;
+	rc = sl_blobs_lease(blob->store, &blob, 1);
+	blob->bytes = bytes;
 	if (rc)
 		return rc;
-	blob->lease = m.leases.items[0];
-	blob->turn = call.turn;
-	sl_call_end(blob->store, &call);
 	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
 	far.region = blob->lease.place.region;

@@ -4,20 +4,10 @@
 
 #include "store/devices.h"
 
-static void nudge(sluice_store *store)
-{
-	union sl_message m;
-	uint64_t turn;
-
-	pthread_mutex_lock(&store->mutex);
-	turn = store->turn;
-	pthread_mutex_unlock(&store->mutex);
-	sl_message_begin(&m, SL_NUDGE, 0, 0);
-	sl_tell(store, &m, turn, -1);
-}
-
 void sl_blob_unref(sluice_blob *blob)
 {
+	union sl_message m;
+
 	if (atomic_fetch_sub(&blob->references, 1) != 1)
 		return;
 	/* The bytes go before the hold on them does. */
@@ -26,8 +16,10 @@ void sl_blob_unref(sluice_blob *blob)
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
 		sl_lease_end(blob, true);
 	if (blob->view) {
-		if (sl_reader_release(&blob->view->reader, &blob->held))
-			nudge(blob->store);
+		if (sl_reader_release(&blob->view->reader, &blob->held)) {
+			sl_message_begin(&m, SL_NUDGE, 0, 0);
+			sl_tell(blob->store, &m, 0, -1);
+		}
 		sl_view_release(blob->view);
 	}
 	free(blob->promise.text);

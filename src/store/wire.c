@@ -180,8 +180,7 @@ static void tell_all_mappings(sluice_store *store, const struct sl_wire *wire)
 		shutdown(wire->fd, SHUT_RDWR);
 }
 
-/* Without the mutex, by one thread at a time. */
-static int connect_new(sluice_store *store, bool once)
+int sl_wire_open(sluice_store *store, bool once)
 {
 	struct sl_view *view = NULL, *before = store->view;
 	struct sl_wire *wire = calloc(1, sizeof(*wire));
@@ -223,7 +222,7 @@ static int connect_alone(sluice_store *store, bool once)
 
 	store->connecting = true;
 	pthread_mutex_unlock(&store->mutex);
-	rc = connect_new(store, once);
+	rc = sl_wire_open(store, once);
 	pthread_mutex_lock(&store->mutex);
 	store->connecting = false;
 	pthread_cond_broadcast(&store->connected);
@@ -300,11 +299,6 @@ bool sl_wire_alive(sluice_store *store)
 	alive = store->wire;
 	pthread_mutex_unlock(&store->mutex);
 	return alive;
-}
-
-int sl_wire_open(sluice_store *store)
-{
-	return connect_new(store, true);
 }
 
 void sl_wire_close(sluice_store *store)
@@ -575,7 +569,7 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 
 	sl_store_step("client: tells");
 	pthread_mutex_lock(&store->mutex);
-	wire = store->turn == turn ? store->wire : NULL;
+	wire = !turn || store->turn == turn ? store->wire : NULL;
 	if (!wire) {
 		pthread_mutex_unlock(&store->mutex);
 		return -ESTALE;
