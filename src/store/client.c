@@ -148,8 +148,7 @@ int sluice_blob_delete(sluice_store *store, const char *name)
 {
 	union sl_message m;
 
-	return name ? ask(store, SL_DELETE, name, 0, 0, &m)
-	            : sl_fail(-EINVAL, "sluice_blob_delete: name is NULL");
+	return ask(store, SL_DELETE, name, 0, 0, &m);
 }
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
@@ -163,15 +162,13 @@ int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
 {
 	union sl_message m;
 
-	return name ? ask(store, SL_PIN, name, 0, pinned != 0, &m)
-	            : sl_fail(-EINVAL, "sluice_blob_pin: name is NULL");
+	return ask(store, SL_PIN, name, 0, pinned != 0, &m);
 }
 
 int sluice_blob_exists(sluice_store *store, const char *name)
 {
 	union sl_message m;
-	int rc = name ? ask(store, SL_STAT, name, 0, 0, &m)
-	              : sl_fail(-EINVAL, "sluice_blob_exists: name is NULL");
+	int rc = ask(store, SL_STAT, name, 0, 0, &m);
 
 	if (rc == -ENOENT)
 		return 0;

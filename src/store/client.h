@@ -60,8 +60,9 @@ struct sl_mapping {
 	bool doomed; /* nobody new gets it, and it goes with its last user */
 	bool own;    /* memory that this process has published: nobody maps or unmaps it */
 	enum sl_mapping_state { SL_MAPPED, SL_EXPECTED, SL_COMING } state;
-	uint32_t kind;              /* of enum sluice_blob_kind */
-	struct sl_post *post;       /* NULL while it is expected */
+	uint64_t told;        /* the turn of the last server that was told of it when it came */
+	uint32_t kind;        /* of enum sluice_blob_kind */
+	struct sl_post *post; /* NULL while it is expected */
 	const struct sl_device *by; /* as in struct sl_far */
 };
 

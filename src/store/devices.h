@@ -48,7 +48,6 @@ struct sl_devices {
 		pthread_cond_t work;    /* there is some, or a first promise, or the end */
 		pthread_cond_t changed; /* a mapping has come, or has not; a region was told of */
 		uint64_t telling;       /* the region that SL_DROP is being sent for; 0 */
-		uint64_t added;         /* how many mappings there ever were */
 	} mapped;
 	pthread_mutex_t mutex;
 	/* Guarded by mutex. */
@@ -123,8 +122,8 @@ void sl_far_cancel(sluice_store *store, uint64_t region);
 void sl_far_forget(sluice_store *store, const union sl_message *m);
 /* There is a new server, with the same blobs, or others. With the mutex. */
 void sl_far_adopt(sluice_store *store, bool same);
-/* The regions that are mapped, to be freed, and how many; what of `added` they are. With the mutex. -ENOMEM. */
-int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added);
+/* At most SL_ITEMS_MOST regions that are mapped and that the server of that turn was not told of; how many. With the mutex. */
+unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out);
 /* All of them, of a store whose threads are gone. Calls drivers. */
 void sl_far_free(sluice_store *store);
 /* One that is for the mapper, and is not in its list any more: unmaps it. Calls the driver. */
@@ -132,15 +131,13 @@ void sl_far_unmap(struct sl_mapping *mapping);
 
 /* ------------------------------------------------------------------------------------ threads */
 
-int sl_mapper_start(struct sl_devices *devices);
+void *sl_mapper_run(void *devices);
 void sl_mapper_stop(struct sl_devices *devices);
-/* There is work for it. With store->mutex. */
-void sl_mapper_wake(struct sl_devices *devices);
 /* Has both threads end before the driver does, when the process ends without closing the store. */
 void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device);
 /* False: that has happened. */
 bool sl_devices_forget_exit(struct sl_devices *devices);
-int sl_courier_start(struct sl_devices *devices);
+void *sl_courier_run(void *devices);
 void sl_courier_stop(struct sl_devices *devices);
 void sl_courier_ring(struct sl_devices *devices);
 

@@ -51,7 +51,6 @@ static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapp
 	mapping->state = state;
 	mapping->kind = SLUICE_BLOB_ON_DEVICE;
 	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
-	sl_devices_of(store)->mapped.added++;
 	return mapping;
 }
 
@@ -62,7 +61,7 @@ static void leave(sluice_store *store, struct sl_mapping *mapping)
 
 	mapping->doomed = true;
 	sl_list_append(&devices->mapped.leaving, &mapping->idle);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 }
 
 /* Not for anybody new, and gone with the last user. With the mutex. */
@@ -427,32 +426,21 @@ void sl_far_adopt(sluice_store *store, bool same)
 	sl_courier_ring(devices);
 }
 
-int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added)
+unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out)
 {
-	uint64_t *regions = NULL;
-	size_t n;
+	unsigned n = 0;
 
-	for (unsigned pass = 0; pass < 2; pass++) {
-		n = 0;
-		for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-			sl_list_each (link, &store->mappings[i]) {
-				struct sl_mapping *mapping =
-					SL_CONTAINER(link, struct sl_mapping, bucket);
+	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
+		sl_list_each (link, &store->mappings[i]) {
+			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
-				if (!mapping->far || mapping->kind == SLUICE_BLOB_ON_HOST ||
-				    mapping->state == SL_EXPECTED)
-					continue;
-				if (regions)
-					regions[n] = mapping->region;
-				n++;
-			}
-		if (!pass && !(regions = malloc(SL_MAX(n, 1) * sizeof(*regions))))
-			return sl_fail(-ENOMEM, "no memory");
-	}
-	*out = regions;
-	*count = n;
-	*added = sl_devices_of(store)->mapped.added;
-	return 0;
+			if (n == SL_ITEMS_MOST || !mapping->far || mapping->told == turn ||
+			    mapping->kind == SLUICE_BLOB_ON_HOST || mapping->state == SL_EXPECTED)
+				continue;
+			mapping->told = turn;
+			out[n++].id = mapping->region;
+		}
+	return n;
 }
 
 /* --------------------------------------------------------------------------------------- unmap */

@@ -58,7 +58,7 @@ static void nap(struct sl_devices *devices)
 	             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS : SL_FOREVER);
 }
 
-static void *mapper_run(void *argument)
+void *sl_mapper_run(void *argument)
 {
 	struct sl_devices *devices = argument;
 	sluice_store *store = devices->store;
@@ -84,23 +84,13 @@ static void *mapper_run(void *argument)
 	return NULL;
 }
 
-void sl_mapper_wake(struct sl_devices *devices)
-{
-	pthread_cond_signal(&devices->mapped.work);
-}
-
 /* --------------------------------------------------------------------------------- start, stop */
-
-int sl_mapper_start(struct sl_devices *devices)
-{
-	return sl_thread_start(&devices->mapper, "sluice-mapper", mapper_run, devices);
-}
 
 static void stop(struct sl_devices *devices)
 {
 	pthread_mutex_lock(&devices->store->mutex);
 	atomic_store(&devices->stop, true);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 	pthread_mutex_unlock(&devices->store->mutex);
 }
 

@@ -69,11 +69,11 @@ static int devices_open(sluice_store *store)
 
 	if (rc || !devices)
 		return rc;
-	rc = sl_mapper_start(devices);
+	rc = sl_thread_start(&devices->mapper, "sluice-mapper", sl_mapper_run, devices);
 	if (!rc) {
 		/* The courier hears of mappings to forget, so it finds what it needs for that. */
 		atomic_store_explicit(&store->devices, devices, memory_order_release);
-		rc = sl_courier_start(devices);
+		rc = sl_thread_start(&devices->courier, "sluice-courier", sl_courier_run, devices);
 		if (rc)
 			sl_mapper_stop(devices);
 	}

@@ -302,7 +302,7 @@ static void publish(struct sl_devices *devices, struct sl_promise *promise)
 	atomic_fetch_add(&devices->promised, 1);
 	pthread_mutex_unlock(&devices->mutex);
 	pthread_mutex_lock(&devices->store->mutex);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 	pthread_mutex_unlock(&devices->store->mutex);
 	sl_courier_ring(devices);
 }

@@ -141,43 +141,22 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 	store->wire = wire;
 }
 
-/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. */
-static int tell_mappings(sluice_store *store, const struct sl_wire *wire, uint64_t *added)
+/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. That it
+ * cannot be told ends the wire, soon. */
+static void tell_mappings(sluice_store *store, const struct sl_wire *wire)
 {
-	size_t count, n;
-	uint64_t *regions;
+	struct sl_id_item regions[SL_ITEMS_MOST];
 	union sl_message m;
-	int rc = sl_far_list(store, &regions, &count, added);
+	unsigned n;
 
-	if (rc)
-		return rc;
-	pthread_mutex_unlock(&store->mutex);
-	for (size_t i = 0; !rc && i < count; i += n) {
-		n = SL_MIN(count - i, SL_ITEMS_MOST);
-		sl_message_begin(&m, SL_HAVE, 0, (unsigned)n);
-		for (size_t j = 0; j < n; j++)
-			m.ids.items[j].id = regions[i + j];
-		rc = sl_socket_send(wire->fd, &m, -1, SL_FOREVER);
+	while ((n = sl_far_list(store, store->turn + 1, regions))) {
+		sl_message_begin(&m, SL_HAVE, 0, n);
+		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
+		pthread_mutex_unlock(&store->mutex);
+		if (sl_socket_send(wire->fd, &m, -1, SL_FOREVER))
+			shutdown(wire->fd, SHUT_RDWR);
+		pthread_mutex_lock(&store->mutex);
 	}
-	free(regions);
-	pthread_mutex_lock(&store->mutex);
-	return rc;
-}
-
-/* With the mutex. That it cannot be told ends the wire, soon. */
-static void tell_all_mappings(sluice_store *store, const struct sl_wire *wire)
-{
-	struct sl_devices *devices = sl_devices_of(store);
-	uint64_t added;
-	int rc = 0;
-
-	if (!devices)
-		return;
-	do
-		rc = tell_mappings(store, wire, &added);
-	while (!rc && added != devices->mapped.added);
-	if (rc)
-		shutdown(wire->fd, SHUT_RDWR);
 }
 
 int sl_wire_open(sluice_store *store, bool once)
@@ -209,7 +188,7 @@ int sl_wire_open(sluice_store *store, bool once)
 	sl_store_step("client: connected");
 	pthread_mutex_lock(&store->mutex);
 	if (before && before->store == welcome.store)
-		tell_all_mappings(store, wire);
+		tell_mappings(store, wire);
 	adopt(store, wire, &welcome, view);
 	pthread_mutex_unlock(&store->mutex);
 	return 0;
