@@ -41,6 +41,7 @@ static void store_free(sluice_store *store)
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
 	free(store);
+	sl_fork_leave();
 }
 
 int sluice_store_open(const char *path, const struct sluice_store_options *o, sluice_store **out)
@@ -79,7 +80,6 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 		rc = sl_wire_open(store, true);
 	if (rc) {
 		store_free(store);
-		sl_fork_leave();
 		return rc;
 	}
 	*out = store;
@@ -88,15 +88,11 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 
 int sluice_store_close(sluice_store *store)
 {
-	unsigned handles;
-	int rc;
+	unsigned handles = store ? atomic_load(&store->handles) : 0;
+	int rc = store ? sl_store_check(store, "sluice_store_close") : 0;
 
-	if (!store)
-		return 0;
-	rc = sl_store_check(store, "sluice_store_close");
-	if (rc)
+	if (rc || !store)
 		return rc;
-	handles = atomic_load(&store->handles);
 	if (handles)
 		return sl_fail(-EBUSY, "%u blobs, tensors or watches of it are held", handles);
 	if (sl_devices_of(store)) {
@@ -109,7 +105,6 @@ int sluice_store_close(sluice_store *store)
 	sl_devices_free(store);
 	sl_wire_close(store);
 	store_free(store);
-	sl_fork_leave();
 	return 0;
 }
 

@@ -217,31 +217,23 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 	return 0;
 }
 
-static int make_blob(sluice_blob *blob)
+static int map_blob(sluice_blob *blob)
 {
-	struct sl_far far = {.region = blob->lease.place.region,
+	const struct sl_place *place = &blob->lease.place;
+	struct sl_far far = {.region = place->region,
 	                     .kind = SLUICE_BLOB_ON_DEVICE,
 	                     .writable = true,
 	                     .post = blob->post,
 	                     .turn = blob->turn};
-	int rc = sl_words_open(blob->store, blob->post);
-
-	return rc == -ENOTSUP || !rc ? sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping)
-	                             : rc;
-}
-
-static int map_blob(sluice_blob *blob)
-{
-	const struct sl_place *place = &blob->lease.place;
 	int rc;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	if (blob->post)
-		rc = make_blob(blob);
-	else
-		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true, SL_FOREVER,
-		                        &blob->mapping);
+	rc = blob->post ? sl_words_open(blob->store, blob->post)
+	                : sl_mapping_acquire(blob->store, place->region, blob->turn, true,
+	                                     SL_FOREVER, &blob->mapping);
+	if (blob->post && (!rc || rc == -ENOTSUP))
+		rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)

@@ -51,13 +51,6 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 	pthread_cond_broadcast(&devices->mapped.changed);
 }
 
-/* With the mutex. Ended by work, by a first promise, by stop; with promises by the time. */
-static void nap(struct sl_devices *devices)
-{
-	sl_cond_wait(&devices->mapped.work, &devices->store->mutex,
-	             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS : SL_FOREVER);
-}
-
 void *sl_mapper_run(void *argument)
 {
 	struct sl_devices *devices = argument;
@@ -78,7 +71,10 @@ void *sl_mapper_run(void *argument)
 		if (link)
 			end(devices, SL_CONTAINER(link, struct sl_mapping, idle));
 		else
-			nap(devices);
+			/* Ended by work, by a first promise, by stop; with promises by the time. */
+			sl_cond_wait(&devices->mapped.work, &store->mutex,
+			             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS
+			                                             : SL_FOREVER);
 	}
 	pthread_mutex_unlock(&store->mutex);
 	return NULL;

@@ -116,42 +116,28 @@ static int map(sluice_store *store, uint64_t region, bool writable, int64_t dead
 	return 0;
 }
 
-/* One that is there, or add, if that is not NULL. With the mutex. -ESTALE. */
-static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping *add, struct sl_mapping **out)
-{
-	if (!sl_is_current(store, turn, writable))
-		return sl_fail(-ESTALE, "there is no such memory any more");
-	*out = find(store, region, writable);
-	if (!*out && add) {
-		sl_list_append(sl_mapping_bucket(store, region), &add->bucket);
-		*out = add;
-	}
-	return 0;
-}
-
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
                        int64_t deadline, struct sl_mapping **out)
 {
-	struct sl_mapping *mapping = NULL, *made;
-	int rc;
+	struct sl_mapping *found = NULL, *made = NULL;
+	int rc = 0;
 
-	pthread_mutex_lock(&store->mutex);
-	rc = find_or_add(store, region, turn, writable, NULL, &mapping);
-	pthread_mutex_unlock(&store->mutex);
-	if (!rc && !mapping) {
-		rc = map(store, region, writable, deadline, &made);
-		if (rc)
-			return rc;
+	while (!rc && !found) {
 		pthread_mutex_lock(&store->mutex);
-		rc = find_or_add(store, region, turn, writable, made, &mapping);
+		if (!sl_is_current(store, turn, writable)) {
+			rc = sl_fail(-ESTALE, "there is no such memory any more");
+		} else if (!(found = find(store, region, writable)) && made) {
+			sl_list_append(sl_mapping_bucket(store, region), &made->bucket);
+			found = made;
+		}
 		pthread_mutex_unlock(&store->mutex);
-		/* Another thread may have been faster, or another server. */
-		if (rc || mapping != made)
-			mapping_free(made);
+		if (!rc && !found)
+			rc = map(store, region, writable, deadline, &made);
 	}
-	if (!rc)
-		*out = mapping;
+	/* Another thread may have been faster, or another server. */
+	if (made && made != found)
+		mapping_free(made);
+	*out = found;
 	return rc;
 }
 
