@@ -139,27 +139,15 @@ static void start_step(struct move *move, struct sl_device *device, char *memory
 		end(move, rc, sluice_last_message());
 }
 
-static void start_first(struct move *move)
+/* The only step; or the first of two, from where the bytes are, or the second, to where they go. */
+static void start(struct move *move)
 {
 	struct sl_piece *piece = move->piece;
+	bool in_blob = !move->bounce || move->arrived == piece->write;
 
-	if (!move->bounce)
-		start_step(move, move->mover->device, move->place, piece->data, piece->write);
-	else if (piece->write)
-		start_step(move, piece->device, piece->data, move->bounce, false);
-	else
-		start_step(move, move->mover->device, move->place, move->bounce, false);
-}
-
-static void start_second(struct move *move)
-{
-	struct sl_piece *piece = move->piece;
-
-	move->arrived = true;
-	if (piece->write)
-		start_step(move, move->mover->device, move->place, move->bounce, true);
-	else
-		start_step(move, piece->device, piece->data, move->bounce, true);
+	start_step(move, in_blob ? move->mover->device : piece->device,
+	           in_blob ? move->place : piece->data, move->bounce ? move->bounce : piece->data,
+	           move->bounce ? move->arrived : piece->write);
 }
 
 static void step_over(struct sluice_op *op)
@@ -172,8 +160,10 @@ static void step_over(struct sluice_op *op)
 		end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))
 		end(move, -ECANCELED, NULL);
-	else
-		start_second(move);
+	else {
+		move->arrived = true;
+		start(move);
+	}
 }
 
 static bool copy_next(struct sl_copy *copy, struct sl_command *out)
@@ -215,7 +205,7 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 	move->piece = piece;
 	move->place = place;
 	if (piece->device != mover->device) {
-		start_first(move);
+		start(move);
 		return;
 	}
 	move->copy.to_device = piece->write;

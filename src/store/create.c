@@ -394,28 +394,12 @@ static int locate(sluice_blob *blob)
 	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
 }
 
-/* One record travels with the seal, several before it. */
-static void send_records(sluice_store *store, sluice_blob *const *v, size_t count, uint64_t turn)
-{
-	union sl_message m;
-
-	for (size_t i = 0; count > 1 && i < count; i++) {
-		if (!v[i]->own_record)
-			continue;
-		sl_message_begin(&m, SL_ANNOTATE, 0, 0);
-		m.annotate.ticket = v[i]->lease.ticket;
-		sl_message_add_record(&m, v[i]->own_record);
-		sl_tell(store, &m, turn, -1);
-	}
-}
-
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
 	struct sl_call call;
-	union sl_message m;
+	union sl_message m, note;
 	int rc = 0;
 
-	send_records(store, v, count, v[0]->turn);
 	sl_message_begin(&m, SL_SEAL, 0, (unsigned)count);
 	for (size_t i = 0; i < count; i++) {
 		struct sl_seal_item *item = &m.seal.items[i];
@@ -428,9 +412,15 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
 		if (v[i]->turn != v[0]->turn)
 			rc = -ECONNRESET;
+		/* One record travels with the seal, several before it. */
+		if (!v[i]->own_record)
+			continue;
+		sl_message_begin(&note, SL_ANNOTATE, 0, 0);
+		note.annotate.ticket = v[i]->lease.ticket;
+		sl_message_add_record(count > 1 ? &note : &m, v[i]->own_record);
+		if (count > 1)
+			sl_tell(store, &note, v[0]->turn, -1);
 	}
-	if (count == 1 && v[0]->own_record)
-		sl_message_add_record(&m, v[0]->own_record);
 	if (!rc)
 		rc = sl_call_begin(store, &m, SL_FOUND, v[0]->turn, SL_FOREVER, &call);
 	if (rc == -ECONNRESET) {

@@ -208,30 +208,14 @@ static int pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-static int map_fd(struct sl_mapping *mapping, int fd)
+static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
 {
 	struct sl_device *device = mapping->post->device;
 	/* Only looked at by the device itself. */
 	struct sl_device *by = mapping->by ? (struct sl_device *)mapping->by : device;
-	void *base;
-	int rc;
-
-	if (mapping->kind == SLUICE_BLOB_ON_HOST)
-		return pin(mapping, fd);
-	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
-		return borrow(mapping, fd);
-	rc = device->sharing->map(device, fd, mapping->bytes, by, &base);
-	if (rc)
-		return sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
-		               sl_error_text(rc));
-	mapping->base = base;
-	return 0;
-}
-
-static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
-{
 	struct sl_reply reply;
 	union sl_message m;
+	void *base;
 	int rc;
 
 	sl_message_begin(&m, SL_REGION, 0, 0);
@@ -240,12 +224,21 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
-	if (m.memory.kind != mapping->kind) {
-		close(reply.fd);
-		return sl_fail(-EPROTO, "memory of another kind than the blob's");
-	}
 	mapping->bytes = m.memory.bytes;
-	rc = map_fd(mapping, reply.fd);
+	if (m.memory.kind != mapping->kind) {
+		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
+	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
+		rc = pin(mapping, reply.fd);
+	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
+		rc = borrow(mapping, reply.fd);
+	} else {
+		rc = device->sharing->map(device, reply.fd, mapping->bytes, by, &base);
+		if (rc)
+			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
+			             sl_error_text(rc));
+		else
+			mapping->base = base;
+	}
 	close(reply.fd);
 	sl_store_step("client: imported");
 	return rc;

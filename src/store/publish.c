@@ -85,21 +85,6 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	return rc;
 }
 
-static int publish(sluice_blob *blob, const void *memory, const struct sl_lent_memory *lent)
-{
-	int letter = -1, rc = make_letter(lent, &letter);
-
-	if (rc)
-		return rc;
-	rc = offer(blob, lent, letter);
-	close(letter);
-	if (rc)
-		return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
-	atomic_init(&blob->data, (char *)(uintptr_t)memory);
-	blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
-	return sl_blobs_seal(blob->store, &blob, 1);
-}
-
 int sluice_blob_publish(sluice_store *store, const char *name, const void *memory, size_t n,
                         const struct sluice_blob_options *o, sluice_blob **out)
 {
@@ -108,6 +93,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 	struct sl_lent_memory lent;
 	struct sl_post *post;
 	sluice_blob *blob;
+	int letter = -1;
 
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_blob_publish: out is NULL");
@@ -121,8 +107,18 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		blob->post = post;
 		blob->device = post->device->index;
 		blob->kind = SLUICE_BLOB_OF_PROCESS;
-		rc = publish(blob, memory, &lent);
+		atomic_init(&blob->data, (char *)(uintptr_t)memory);
+		blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent.start);
+		rc = make_letter(&lent, &letter);
 	}
+	if (!rc) {
+		rc = offer(blob, &lent, letter);
+		close(letter);
+		if (rc == -ESTALE)
+			rc = sl_fail(-ECONNRESET, "the server was replaced");
+	}
+	if (!rc)
+		rc = sl_blobs_seal(store, &blob, 1);
 	if (rc)
 		sl_blobs_give_up(&blob, 1, rc);
 	else

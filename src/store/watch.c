@@ -17,13 +17,13 @@ struct sluice_watch {
 	char prefix[SL_NAME_BYTES];
 };
 
-static int connect_watch(sluice_watch *watch, bool once)
+static int connect_watch(sluice_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	struct sl_welcome welcome;
 	int fd, fds[2], rc;
 
-	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, once, &fd);
+	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
 	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, &welcome, fds);
@@ -55,7 +55,7 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	strcpy(watch->prefix, prefix ? prefix : "");
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
-	                      : connect_watch(watch, false);
+	                      : connect_watch(watch);
 	if (rc) {
 		if (watch->epoll >= 0)
 			close(watch->epoll);
@@ -127,7 +127,7 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	if (watch->fd >= 0)
 		close(watch->fd);
 	watch->fd = -1;
-	rc = connect_watch(watch, false);
+	rc = connect_watch(watch);
 	if (!rc)
 		fill(out, NULL);
 	return rc;
