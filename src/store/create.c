@@ -155,27 +155,6 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	blob->lease.ticket = 0;
 }
 
-/* turn: of the server that it is for; 0: any. -ECONNRESET: there are two. */
-static int fill_request(const sluice_blob *blob, struct sl_create_item *item, uint64_t *turn)
-{
-	uint64_t knows;
-	int rc;
-
-	item->bytes = blob->bytes;
-	item->device = -1;
-	item->kind = blob->kind;
-	item->flags = blob->flags;
-	if (blob->flags & SLUICE_BLOB_RESERVE)
-		strcpy(item->name, blob->name);
-	if (!blob->post)
-		return 0;
-	rc = sl_post_number(blob->store, blob->post, &item->device, &knows);
-	if (!rc && *turn && *turn != knows)
-		return -ECONNRESET;
-	*turn = knows;
-	return rc;
-}
-
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	sluice_blob *without[SL_ITEMS_MOST];
@@ -190,12 +169,26 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 	if (!n)
 		return 0;
 	do {
-		uint64_t turn = 0;
+		/* Of the server that knows the devices by these numbers; 0: any. */
+		uint64_t turn = 0, before = 0;
 
 		sl_message_begin(&m, SL_CREATE, 0, n);
 		rc = 0;
-		for (unsigned i = 0; !rc && i < n; i++)
-			rc = fill_request(without[i], &m.create.items[i], &turn);
+		for (unsigned i = 0; !rc && i < n; i++) {
+			struct sl_create_item *item = &m.create.items[i];
+
+			item->bytes = without[i]->bytes;
+			item->device = -1;
+			item->kind = without[i]->kind;
+			item->flags = without[i]->flags;
+			if (without[i]->flags & SLUICE_BLOB_RESERVE)
+				strcpy(item->name, without[i]->name);
+			if (without[i]->post)
+				rc = sl_post_number(store, without[i]->post, &item->device, &turn);
+			if (!rc && before && before != turn)
+				rc = -ECONNRESET;
+			before = turn;
+		}
 		if (!rc)
 			rc = sl_call_begin(store, &m, SL_LEASES, turn, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);

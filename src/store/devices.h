@@ -98,12 +98,11 @@ struct sl_far {
 	uint64_t region;
 	uint32_t kind; /* of enum sluice_blob_kind */
 	bool writable; /* that we make */
-	struct sl_post
-		*post; /* of the device that has it, or that host memory is registered with */
-	const struct sl_device
-		*by;   /* another device that is to use it, or the one that host memory is
-	                             * registered with; NULL: the one that has it */
 	uint64_t turn; /* of the server that has leased it, or has told of it */
+	/* The post of the device that has it; and another device that is to use it, or NULL. Both: of the one that host memory
+	 * is registered with. */
+	struct sl_post *post;
+	const struct sl_device *by;
 };
 /* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
 int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,

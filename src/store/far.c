@@ -81,28 +81,25 @@ static void doom(sluice_store *store, struct sl_mapping *mapping)
 
 /* ------------------------------------------------------------------------------------- leases */
 
-static void expect(sluice_store *store, const struct sl_lease *lease)
-{
-	struct sl_mapping *mapping;
-
-	if (!lease->make || find(store, lease->place.region, true, NULL))
-		return;
-	mapping = add(store, lease->place.region, SL_EXPECTED);
-	if (!mapping)
-		return; /* then who wants to use it is told that it is not there */
-	mapping->writable = true;
-	mapping->bytes = lease->place.region_bytes;
-	mapping->alone = lease->place.capacity == lease->place.region_bytes;
-}
-
 void sl_far_expect(sluice_store *store, const union sl_message *m)
 {
-	if (!sl_devices_of(store))
-		return;
-	for (unsigned i = 0; m->head.type == SL_LEASES && i < m->head.count; i++)
-		expect(store, &m->leases.items[i]);
-	for (unsigned i = 0; m->head.type == SL_FOUND && i < m->head.count; i++)
-		expect(store, &m->found.items[i].lease);
+	bool found = m->head.type == SL_FOUND, any = found || m->head.type == SL_LEASES;
+
+	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
+		const struct sl_lease *lease =
+			found ? &m->found.items[i].lease : &m->leases.items[i];
+		struct sl_mapping *mapping;
+
+		if (!lease->make || find(store, lease->place.region, true, NULL))
+			continue;
+		mapping = add(store, lease->place.region, SL_EXPECTED);
+		/* Without memory a thread that wants to use it is told that it is not there. */
+		if (!mapping)
+			continue;
+		mapping->writable = true;
+		mapping->bytes = lease->place.region_bytes;
+		mapping->alone = lease->place.capacity == lease->place.region_bytes;
+	}
 }
 
 void sl_far_cancel(sluice_store *store, uint64_t region)

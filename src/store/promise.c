@@ -12,9 +12,10 @@
 
 #include "store/devices.h"
 
-#define WORDS     4096
-#define WORD_STEP 4 /* so that a line of the cache has few of them */
-#define OLD_NS    INT64_C(500000000)
+#define WORDS       4096
+#define WORD_STEP   4 /* so that a line of the cache has few of them */
+#define WORDS_BYTES ((size_t)WORDS * WORD_STEP * sizeof(uint32_t))
+#define OLD_NS      INT64_C(500000000)
 
 /* --------------------------------------------------------------------------------------- words */
 
@@ -24,11 +25,6 @@ struct sl_words {
 	uint16_t unused[WORDS];   /* guarded by devices->mutex, as is the count */
 	unsigned count;
 };
-
-static size_t words_bytes(void)
-{
-	return (size_t)WORDS * WORD_STEP * sizeof(uint32_t);
-}
 
 static int words_new(struct sl_device *device, struct sl_words **out)
 {
@@ -44,16 +40,16 @@ static int words_new(struct sl_device *device, struct sl_words **out)
 	words = calloc(1, sizeof(*words));
 	if (!words)
 		return sl_fail(-ENOMEM, "no memory");
-	words->memory = mmap(NULL, words_bytes(), PROT_READ | PROT_WRITE,
-	                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	words->memory =
+		mmap(NULL, WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (words->memory == MAP_FAILED) {
 		free(words);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	madvise(words->memory, words_bytes(), MADV_DONTFORK);
-	rc = device->ops->register_memory(device, words->memory, words_bytes());
+	madvise(words->memory, WORDS_BYTES, MADV_DONTFORK);
+	rc = device->ops->register_memory(device, words->memory, WORDS_BYTES);
 	if (rc) {
-		munmap(words->memory, words_bytes());
+		munmap(words->memory, WORDS_BYTES);
 		free(words);
 		return sl_fail(rc, "%s: cannot pin memory: %s", device->name, sl_error_text(rc));
 	}
@@ -90,8 +86,8 @@ void sl_words_free(struct sl_post *post)
 		return;
 	rc = device->ops->unregister_memory(device, words->memory);
 	/* Memory that the device may still write to must stay. */
-	if (!rc || !device->ops->registered(device, words->memory, words_bytes()))
-		munmap(words->memory, words_bytes());
+	if (!rc || !device->ops->registered(device, words->memory, WORDS_BYTES))
+		munmap(words->memory, WORDS_BYTES);
 	free(words);
 }
 

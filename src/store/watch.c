@@ -72,25 +72,20 @@ int sluice_watch_fd(const sluice_watch *watch)
 	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
 }
 
-/* One event that is there; -EAGAIN: there is none; -ECONNRESET: the server is gone. */
-static int receive(sluice_watch *watch, union sl_message *m)
-{
-	ssize_t n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return -EAGAIN;
-	if (n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT)
-		return -ECONNRESET;
-	return 0;
-}
-
+/* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
 static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
-	int rc;
+	ssize_t n;
 
-	while ((rc = receive(watch, m)) == -EAGAIN && sl_now() < deadline)
+	while ((n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT)) < 0 &&
+	       (errno == EAGAIN || errno == EINTR)) {
+		if (sl_now() >= deadline)
+			return -EAGAIN;
 		sl_socket_wait(watch->fd, POLLIN, deadline);
-	return rc;
+	}
+	return n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT
+	               ? -ECONNRESET
+	               : 0;
 }
 
 static void fill(struct sluice_watch_event *out, const struct sl_event *event)
