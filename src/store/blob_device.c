@@ -88,11 +88,6 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 	return 0;
 }
 
-struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover)
-{
-	return mover->device;
-}
-
 /* -------------------------------------------------------------------------------------- moves */
 
 /* A piece on its way. Whoever ends the step that it is at has it alone. */

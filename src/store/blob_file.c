@@ -233,7 +233,7 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	if (!file->mover)
 		return;
 	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
-	out->device = sl_blob_mover_device(file->mover);
+	out->device = sl_device_find((unsigned)file->device);
 	out->piece_bytes *= DEVICE_PIECES;
 	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);
 }

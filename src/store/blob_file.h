@@ -39,7 +39,6 @@ struct sl_blob_mover;
 int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out);
 /* When nothing is in flight. NULL is allowed. */
 void sl_blob_mover_close(struct sl_blob_mover *mover);
-struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover);
 /* As sl_backend_ops.submit(); place: in the blob. */
 void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place);
 /* As sl_backend_ops.enqueue(). */

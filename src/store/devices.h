@@ -119,11 +119,13 @@ void sl_far_expect(sluice_store *store, const union sl_message *m);
 void sl_far_cancel(sluice_store *store, uint64_t region);
 /* SL_FORGET. With the mutex, by whoever reads. */
 void sl_far_forget(sluice_store *store, const union sl_message *m);
+/* Of a mapping when there is a new server, with the same blobs, or, if all is set, others; or none. With the mutex. */
+void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all);
 /* There is a new server, with the same blobs, or others. With the mutex. */
 void sl_far_adopt(sluice_store *store, bool same);
 /* At most SL_ITEMS_MOST regions that are mapped and that the server of that turn was not told of; how many. With the mutex. */
 unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out);
-/* All of them, of a store whose threads are gone. Calls drivers. */
+/* All that are leaving, of a store whose threads are gone. Calls drivers. */
 void sl_far_free(sluice_store *store);
 /* One that is for the mapper, and is not in its list any more: unmaps it. Calls the driver. */
 void sl_far_unmap(struct sl_mapping *mapping);

@@ -389,7 +389,18 @@ void sl_far_forget(sluice_store *store, const union sl_message *m)
 	}
 }
 
-/* Nobody leases us a place in what an earlier server had us make. */
+/* No server leases us a place in what an earlier server had us make. */
+void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all)
+{
+	if (!all && !mapping->writable)
+		return;
+	if (all) {
+		sl_list_remove(&mapping->bucket);
+		mapping->stale = true;
+	}
+	doom(store, mapping);
+}
+
 void sl_far_adopt(sluice_store *store, bool same)
 {
 	struct sl_devices *devices = sl_devices_of(store);
@@ -399,20 +410,6 @@ void sl_far_adopt(sluice_store *store, bool same)
 	/* The numbers of devices were the other keeper's. */
 	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
 		devices->posts[i].number = -1;
-	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		for (struct sl_list *link = store->mappings[i].next, *next;
-		     link != &store->mappings[i]; link = next) {
-			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
-			next = link->next;
-			if (!mapping->far || (same && !mapping->writable))
-				continue;
-			if (!same) {
-				sl_list_remove(&mapping->bucket);
-				mapping->stale = true;
-			}
-			doom(store, mapping);
-		}
 	sl_courier_ring(devices);
 }
 
@@ -464,10 +461,6 @@ void sl_far_free(sluice_store *store)
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_list *link;
 
-	/* None of them has users: what was idle goes where the rest is. */
-	pthread_mutex_lock(&store->mutex);
-	sl_far_adopt(store, false);
-	pthread_mutex_unlock(&store->mutex);
 	while (devices && (link = sl_list_take(&devices->mapped.leaving))) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
 

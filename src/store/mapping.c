@@ -187,6 +187,8 @@ void sl_mappings_forget(sluice_store *store, bool all)
 			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
 			next = link->next;
+			if (mapping->far)
+				sl_far_lapse(store, mapping, all);
 			if (mapping->far || (!all && !mapping->writable))
 				continue;
 			sl_list_remove(&mapping->bucket);
@@ -201,6 +203,8 @@ void sl_mappings_forget(sluice_store *store, bool all)
 
 void sl_mappings_free(sluice_store *store)
 {
+	pthread_mutex_lock(&store->mutex);
 	sl_mappings_forget(store, true);
+	pthread_mutex_unlock(&store->mutex);
 	sl_far_free(store);
 }
