@@ -38,7 +38,7 @@ struct way {
 	void (*consume_close)(void);
 	bool (*there)(void); /* the producer's: the consumer is connected; NULL: it always is */
 };
-extern const struct way way_sluice, way_socket;
+extern const struct way way_sluice, way_socket, way_memfd;
 /* One whose name is NULL: built without iceoryx. */
 extern const struct way way_iceoryx, way_iceoryx_polled;
 

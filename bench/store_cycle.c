@@ -29,11 +29,13 @@ static struct {
 	_Atomic int64_t publish; /* of all cycles: begin, copy, publish */
 	_Atomic int64_t end;
 	_Atomic unsigned bytes_seen;
+	int64_t handed[]; /* of each cycle: from begin until the consumer has seen the bytes */
 } * shared;
 
 static const struct way *find_way(void)
 {
-	const struct way *ways[] = {&way_sluice, &way_socket, &way_iceoryx, &way_iceoryx_polled};
+	const struct way *ways[] = {&way_sluice, &way_socket, &way_memfd, &way_iceoryx,
+	                            &way_iceoryx_polled};
 
 	for (size_t i = 0; i < sizeof(ways) / sizeof(ways[0]); i++)
 		if (ways[i]->name && !strcmp(ways[i]->name, options.way))
@@ -58,40 +60,45 @@ static void wait_for_leave(int64_t cpu)
 		usleep(200);
 }
 
-static void read_or_die(int link)
+static int64_t read_or_die(int link)
 {
-	char byte;
+	int64_t seen;
 
-	if (recv(link, &byte, 1, 0) != 1)
+	if (recv(link, &seen, sizeof(seen), 0) != sizeof(seen))
 		errx(1, "the other side is gone");
+	return seen;
 }
 
 /* One cycle of each side. */
-static void produce_one(const struct way *way, unsigned number, int link, const char *from)
+static void produce_one(const struct way *way, unsigned pair, unsigned number, int link,
+                        const char *from)
 {
-	int64_t begun = now_ns(), published, told;
+	int64_t begun = now_ns(), published, seen, told;
 
 	memcpy(way->begin(number), from, options.bytes);
 	way->publish(number);
 	published = now_ns();
-	read_or_die(link);
+	seen = read_or_die(link);
 	told = now_ns();
 	way->end(number);
 	if (!shared->go)
 		return;
 	atomic_fetch_add(&shared->publish, published - begun);
 	atomic_fetch_add(&shared->end, now_ns() - told);
+	shared->handed[pair * options.count + number - options.before] = seen - begun;
 }
 
 static unsigned consume_one(const struct way *way, unsigned number, int link)
 {
 	const volatile char *data = way->take(number);
 	unsigned sum = 0;
+	int64_t seen;
 
 	for (size_t at = 0; at < options.bytes; at += PAGE)
 		sum += (unsigned)data[at];
+	seen = now_ns();
 	way->release(number);
-	if (send(link, "", 1, MSG_NOSIGNAL) != 1)
+	if (send(link, &seen, sizeof(seen), MSG_NOSIGNAL) != sizeof(seen))
 		errx(1, "the other side is gone");
 	return sum;
 }
@@ -106,11 +113,11 @@ static void produce(const struct way *way, unsigned pair, int link, const char *
 	while (way->there && !way->there())
 		usleep(1000);
 	while (i < options.before)
-		produce_one(way, i++, link, from);
+		produce_one(way, pair, i++, link, from);
 	wait_for_go();
 	cpu = cpu_ns();
 	while (i < options.before + options.count)
-		produce_one(way, i++, link, from);
+		produce_one(way, pair, i++, link, from);
 	wait_for_leave(cpu_ns() - cpu);
 	way->produce_close();
 }
@@ -173,16 +180,24 @@ static void wait_for(const _Atomic unsigned *number)
 	}
 }
 
+static int compare(const void *a, const void *b)
+{
+	int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+	return x < y ? -1 : x > y;
+}
+
 void run_cycle(void)
 {
+	size_t all = (size_t)options.count * options.pairs;
 	const struct way *way = find_way();
 	const char *from = warm_memory(options.bytes);
-	double cycles = (double)options.count * options.pairs;
+	double cycles = (double)all;
 	int64_t begun, daemons, took;
 	int status;
 
-	shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1,
-	              0);
+	shared = mmap(NULL, sizeof(*shared) + all * sizeof(shared->handed[0]),
+	              PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (shared == MAP_FAILED)
 		err(1, "mmap");
 	for (unsigned i = 0; i < options.pairs; i++)
@@ -201,8 +216,11 @@ void run_cycle(void)
 	/* Each page has a 1 in it. */
 	if (shared->bytes_seen != (unsigned)(cycles * (double)((options.bytes + PAGE - 1) / PAGE)))
 		errx(1, "consumers have not seen what producers wrote");
-	printf("{\"seconds\": %.9f, \"cpu_seconds\": %.9f, \"daemon_seconds\": %.9f, "
+	qsort(shared->handed, all, sizeof(shared->handed[0]), compare);
+	printf("{\"p50\": %.9f, \"p99\": %.9f, \"seconds\": %.9f, \"cpu_seconds\": %.9f, "
+	       "\"daemon_seconds\": %.9f, "
 	       "\"publish\": %.9f, \"end\": %.9f, \"cycles\": %.0f}\n",
+	       (double)shared->handed[all / 2] / 1e9, (double)shared->handed[all * 99 / 100] / 1e9,
 	       (double)took / 1e9, (double)(shared->cpu + daemons) / 1e9, (double)daemons / 1e9,
 	       (double)shared->publish / 1e9, (double)shared->end / 1e9, cycles);
 }

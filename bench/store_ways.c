@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * By sluice; and by a message over a socket, with memory that both have mapped from the beginning: what no way that
- * lets a consumer sleep can be faster than.
+ * By sluice; by a message over a socket, with memory that both have mapped from the beginning: what no way that
+ * lets a consumer sleep can be faster than; and by a new memfd, sealed, whose descriptor is sent.
  */
 #include "store_bench.h"
 
 #include <err.h>
+#include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -145,3 +147,94 @@ const struct way way_socket = {.name = "socket",
                                .take = bare_take,
                                .release = bare_nothing,
                                .consume_close = bare_close};
+
+/* -------------------------------------------------------------------------------------- memfd */
+
+static struct {
+	int link[2], fd;
+	void *memory;
+} plain;
+
+static void plain_prepare(unsigned pair)
+{
+	(void)pair;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET, 0, plain.link))
+		err(1, "way=memfd");
+}
+
+static void plain_open(unsigned pair)
+{
+	(void)pair;
+}
+
+static void *plain_map(int protection)
+{
+	plain.memory = mmap(NULL, options.bytes, protection, MAP_SHARED, plain.fd, 0);
+	if (plain.memory == MAP_FAILED)
+		err(1, "way=memfd");
+	return plain.memory;
+}
+
+static void *plain_begin(unsigned number)
+{
+	(void)number;
+	plain.fd = memfd_create("bench", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (plain.fd < 0 || ftruncate(plain.fd, (off_t)options.bytes))
+		err(1, "way=memfd");
+	return plain_map(PROT_READ | PROT_WRITE);
+}
+
+/* Sends plain.fd with a byte, or receives it. */
+static void plain_pass(bool send)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct iovec io = {&(char){0}, 1};
+	struct msghdr m = {.msg_iov = &io,
+	                   .msg_iovlen = 1,
+	                   .msg_control = control,
+	                   .msg_controllen = sizeof(control)};
+	struct cmsghdr *header = CMSG_FIRSTHDR(&m);
+
+	header->cmsg_level = SOL_SOCKET;
+	header->cmsg_type = SCM_RIGHTS;
+	header->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(header), &plain.fd, sizeof(int));
+	if ((send ? sendmsg(plain.link[0], &m, 0) : recvmsg(plain.link[1], &m, 0)) != 1)
+		err(1, "way=memfd");
+	memcpy(&plain.fd, CMSG_DATA(header), sizeof(int));
+}
+
+static void plain_release(unsigned number)
+{
+	(void)number;
+	munmap(plain.memory, options.bytes);
+	close(plain.fd);
+}
+
+static void plain_publish(unsigned number)
+{
+	munmap(plain.memory, options.bytes);
+	fcntl(plain.fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE);
+	plain_pass(true);
+	close(plain.fd);
+	(void)number;
+}
+
+static const void *plain_take(unsigned number)
+{
+	(void)number;
+	plain_pass(false);
+	return plain_map(PROT_READ);
+}
+
+const struct way way_memfd = {.name = "memfd",
+                              .prepare = plain_prepare,
+                              .produce_open = plain_open,
+                              .begin = plain_begin,
+                              .publish = plain_publish,
+                              .end = bare_nothing,
+                              .produce_close = bare_close,
+                              .consume_open = plain_open,
+                              .take = plain_take,
+                              .release = plain_release,
+                              .consume_close = bare_close};

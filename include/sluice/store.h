@@ -250,9 +250,11 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
 /* --------------------------------------------------------------------------------------- get */
 
 /*
- * Gets a sealed blob, mapped read-only. With a time-out other than 0 it waits for somebody to create and
- * seal it: for ever if it is negative. A blob that the daemon has spilled to a file is read first, and that is
- * waited for whatever the time-out is. -ENOENT: there is no such blob; -ETIMEDOUT: none came in time.
+ * Gets a sealed blob, mapped read-only. With a time-out other than 0 the call waits until a client has created and
+ * sealed the blob: for ever if the time-out is negative. A blob that the daemon has spilled to a file is read first, and
+ * the call waits for that beyond the time-out. -ENOENT: there is no such blob; -ETIMEDOUT: the blob was not sealed in time,
+ * or the daemon is stopped: a call whose time-out is not negative returns two seconds after it at the latest if the
+ * daemon says nothing, and the next call finds the connection as it was.
  * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
  * memory for it. It stays, and may be tried again. -ENFILE: the daemon cannot send a descriptor. -ENOBUFS: this store holds SLUICE_STORE_HOLDS_MOST blobs.
  * -ECONNREFUSED as above.

@@ -52,6 +52,8 @@ int64_t sl_deadline(int timeout_ms);
  */
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
+/* Waits for the condition until the deadline, of sl_now(). 0 or -ETIMEDOUT. */
+int sl_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t deadline);
 /*
  * Looks for something for a moment before the caller sleeps, because to fall asleep and be woken
  * takes longer than the next event of a running operation. Looks more rarely after it was in vain.

@@ -40,6 +40,15 @@ void sl_word_wake(_Atomic uint32_t *word, int count)
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
 }
 
+int sl_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t deadline)
+{
+	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+
+	if (deadline == SL_FOREVER)
+		return -pthread_cond_wait(condition, mutex);
+	return -pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until);
+}
+
 bool sl_spin(struct sl_spin *spin, bool (*found)(void *), void *argument)
 {
 	int64_t until;

@@ -376,6 +376,7 @@ void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 	unsigned count = server->in.head.count;
 	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
 	struct sl_ticket *tickets[SL_ITEMS_MOST] = {NULL};
+	union sl_message answer;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < count; i++) {
@@ -393,14 +394,15 @@ void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_store_step("server: sealed");
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = tickets[i]->slot;
-	sl_message_begin(&server->out, SL_FOUND, serial, count);
+	sl_message_begin(&answer, SL_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++)
-		tell_sealed(server, peer, tickets[i], serial, &server->out.found.items[i]);
-	sl_peer_send(server, peer, &server->out, -1);
+		tell_sealed(server, peer, tickets[i], serial, &answer.found.items[i]);
+	/* Clients that wait for the blobs come first: the client that sealed them may take this processor when it hears. */
 	for (unsigned i = 0; i < count; i++) {
-		sl_watch_tell(server, slots[i], SLUICE_WATCH_SEALED);
 		sl_get_wake(server, slots[i]);
+		sl_watch_tell(server, slots[i], SLUICE_WATCH_SEALED);
 	}
+	sl_peer_send(server, peer, &answer, -1);
 }
 
 /* ------------------------------------------------------------------------------------ delete */

@@ -6,8 +6,10 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -21,7 +23,9 @@
 #define SWEEP_LATE_NS INT64_C(1000000)
 /* How often what was deleted and is held is looked at though nobody has said anything. */
 #define LOOK_NS INT64_C(1000000000)
-#define TICK_NS INT64_C(1000000000)
+/* How the kernel schedules the server: in slices of this length (Linux 6.12), and so nice where that is permitted. */
+#define SLICE_NS 100000
+#define NICE     (-19)
 
 void sl_server_at(struct sl_server *server, int64_t when)
 {
@@ -220,6 +224,29 @@ static int prepare(struct sl_server *server)
 	return rc;
 }
 
+/*
+ * Each request of each client waits for this thread, which does some microseconds of work for it: among busy processors it
+ * is not to wait for the slices of others. Threads and processes that it starts are scheduled as any other. A niceness
+ * that somebody has chosen stays.
+ */
+static void be_prompt(void)
+{
+	int nice = getpriority(PRIO_PROCESS, 0);
+	/* Some C libraries do not have struct sched_attr, and its header is at odds with <sched.h>. */
+	struct {
+		uint32_t size, policy;
+		uint64_t flags; /* 1: SCHED_FLAG_RESET_ON_FORK */
+		int32_t nice;
+		uint32_t priority;
+		uint64_t slice, deadline, period;
+	} wish = {sizeof(wish), 0, 1, nice ? nice : NICE, 0, SLICE_NS, 0, 0};
+
+	if (!syscall(SYS_sched_setattr, 0, &wish, 0))
+		return;
+	wish.nice = nice;
+	syscall(SYS_sched_setattr, 0, &wish, 0);
+}
+
 int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings)
 {
 	/* What a process has, that of servers among its ancestors too: for a search for leaks at its end. */
@@ -254,6 +281,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->timer = server->alarm_at = SL_FOREVER;
 	server->offered = -1;
 	sl_list_init(&server->device_waits.list);
+	be_prompt();
 	rc = prepare(server);
 	if (!rc)
 		rc = sl_spill_start(server);

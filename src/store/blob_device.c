@@ -16,20 +16,9 @@
 
 /* -------------------------------------------------------------------- host memory as a file */
 
-/* The address space of this process. */
-struct space {
-	struct sl_backend base;
-	struct sl_core *core;
-};
-
-static struct space *space_of(struct sl_backend *backend)
-{
-	return SL_CONTAINER(backend, struct space, base);
-}
-
 static void space_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	const struct sl_settings *settings = &space_of(backend)->core->settings;
+	const struct sl_settings *settings = &sl_host_file_of(backend)->core->settings;
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
 	                          .depth = settings->operation_depth};
@@ -42,38 +31,15 @@ static char *space_identity(struct sl_backend *backend)
 	return asprintf(&text, "memory:%p", (void *)backend) < 0 ? NULL : text;
 }
 
-static void space_run(struct sl_task *task)
-{
-	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	char *host = (char *)(uintptr_t)piece->offset;
-
-	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
-		piece->error = -ECANCELED;
-	} else {
-		memcpy(piece->write ? host : piece->data, piece->write ? piece->data : host,
-		       piece->length);
-		piece->moved = piece->length;
-	}
-	sl_piece_done(piece);
-}
-
-static void space_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	piece->task.home = (uintptr_t)piece->offset / piece->length;
-	piece->task.urgent = piece->urgent;
-	piece->task.run = space_run;
-	sl_pool_submit(space_of(backend)->core->pool, &piece->task);
-}
-
 static void space_close(struct sl_backend *backend)
 {
-	free(space_of(backend));
+	free(sl_host_file_of(backend));
 }
 
 static const struct sl_backend_ops space_ops = {
 	.limits = space_limits,
 	.identity = space_identity,
-	.submit = space_submit,
+	.submit = sl_host_file_submit,
 	.close = space_close,
 };
 
@@ -98,7 +64,7 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 {
 	struct sluice_context *ctx = SL_CONTAINER(core, struct sluice_context, core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
-	struct space *space = calloc(1, sizeof(*space));
+	struct sl_host_file *space = calloc(1, sizeof(*space)); /* from address 0 on */
 	int rc;
 
 	if (!mover || !space) {
@@ -120,11 +86,6 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 	sl_context_leave(ctx);
 	*out = mover;
 	return 0;
-}
-
-struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover)
-{
-	return mover->device;
 }
 
 /* -------------------------------------------------------------------------------------- moves */
@@ -173,27 +134,15 @@ static void start_step(struct move *move, struct sl_device *device, char *memory
 		end(move, rc, sluice_last_message());
 }
 
-static void start_first(struct move *move)
+/* The only step; or the first of two, from where the bytes are, or the second, to where they go. */
+static void start(struct move *move)
 {
 	struct sl_piece *piece = move->piece;
+	bool in_blob = !move->bounce || move->arrived == piece->write;
 
-	if (!move->bounce)
-		start_step(move, move->mover->device, move->place, piece->data, piece->write);
-	else if (piece->write)
-		start_step(move, piece->device, piece->data, move->bounce, false);
-	else
-		start_step(move, move->mover->device, move->place, move->bounce, false);
-}
-
-static void start_second(struct move *move)
-{
-	struct sl_piece *piece = move->piece;
-
-	move->arrived = true;
-	if (piece->write)
-		start_step(move, move->mover->device, move->place, move->bounce, true);
-	else
-		start_step(move, piece->device, piece->data, move->bounce, true);
+	start_step(move, in_blob ? move->mover->device : piece->device,
+	           in_blob ? move->place : piece->data, move->bounce ? move->bounce : piece->data,
+	           move->bounce ? move->arrived : piece->write);
 }
 
 static void step_over(struct sluice_op *op)
@@ -206,8 +155,10 @@ static void step_over(struct sluice_op *op)
 		end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))
 		end(move, -ECANCELED, NULL);
-	else
-		start_second(move);
+	else {
+		move->arrived = true;
+		start(move);
+	}
 }
 
 static bool copy_next(struct sl_copy *copy, struct sl_command *out)
@@ -249,7 +200,7 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 	move->piece = piece;
 	move->place = place;
 	if (piece->device != mover->device) {
-		start_first(move);
+		start(move);
 		return;
 	}
 	move->copy.to_device = piece->write;

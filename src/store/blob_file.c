@@ -48,49 +48,30 @@ static struct shared *find_shared(const char *path)
 	return NULL;
 }
 
-static int connect_shared(const char *path, struct shared **out)
+static int shared_acquire(const char *socket, struct shared **out)
 {
-	struct shared *made = calloc(1, sizeof(*made)), *other;
-	int rc;
+	struct shared *made = calloc(1, sizeof(*made)), *found = NULL;
+	int rc = made ? sl_store_path(socket, made->path) : sl_fail(-ENOMEM, "no memory");
 
-	if (!made)
-		return sl_fail(-ENOMEM, "no memory");
-	strcpy(made->path, path);
-	made->files = 1;
-	rc = sluice_store_open(path, NULL, &made->store);
-	if (rc) {
-		free(made);
-		return rc;
+	while (!rc && !found) {
+		pthread_mutex_lock(&mutex);
+		found = find_shared(made->path);
+		/* Another thread may have been faster to connect. */
+		if (!found && made->store) {
+			sl_list_append(&connections, &made->link);
+			made->files = 1;
+			found = made;
+		}
+		pthread_mutex_unlock(&mutex);
+		if (!found)
+			rc = sluice_store_open(made->path, NULL, &made->store);
 	}
-	pthread_mutex_lock(&mutex);
-	/* Another thread may have been faster. */
-	other = find_shared(path);
-	if (!other)
-		sl_list_append(&connections, &made->link);
-	pthread_mutex_unlock(&mutex);
-	if (other) {
+	if (made && made != found) {
 		sluice_store_close(made->store);
 		free(made);
 	}
-	*out = other ? other : made;
-	return 0;
-}
-
-static int shared_acquire(const char *socket, struct shared **out)
-{
-	struct shared *shared;
-	char path[108];
-	int rc = sl_store_path(socket, path);
-
-	if (rc)
-		return rc;
-	pthread_mutex_lock(&mutex);
-	shared = find_shared(path);
-	pthread_mutex_unlock(&mutex);
-	if (!shared)
-		return connect_shared(path, out);
-	*out = shared;
-	return 0;
+	*out = found;
+	return rc;
 }
 
 static void shared_release(struct shared *shared)
@@ -111,11 +92,9 @@ static void shared_release(struct shared *shared)
 /* -------------------------------------------------------------------------------- open, close */
 
 struct blob_file {
-	struct sl_backend base;
-	struct sl_core *core;
+	struct sl_host_file host; /* or, with a mover, a device's memory */
 	struct shared *shared;
 	sluice_blob *blob;
-	char *data;
 	uint64_t bytes;
 	int device;                  /* whose memory data is; -1: the host's */
 	struct sl_blob_mover *mover; /* of a device's */
@@ -124,7 +103,7 @@ struct blob_file {
 
 static struct blob_file *blob_file(struct sl_backend *backend)
 {
-	return SL_CONTAINER(backend, struct blob_file, base);
+	return SL_CONTAINER(backend, struct blob_file, host.base);
 }
 
 static int check_options(const char *uri, const struct sl_blob_uri *b,
@@ -171,7 +150,7 @@ static int make_blob(struct blob_file *file, const struct sl_blob_uri *b,
 	if (rc)
 		return rc;
 	file->made = true;
-	file->data = sluice_blob_mutable_data(file->blob);
+	file->host.start = (uintptr_t)sluice_blob_mutable_data(file->blob);
 	return 0;
 }
 
@@ -182,7 +161,7 @@ static int get_blob(struct blob_file *file, const struct sl_blob_uri *b)
 	               : sluice_blob_get(store, b->name, b->wait_ms, &file->blob);
 
 	if (!rc)
-		file->data = (char *)(uintptr_t)sluice_blob_data(file->blob);
+		file->host.start = (uintptr_t)sluice_blob_data(file->blob);
 	return rc;
 }
 
@@ -210,8 +189,8 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 	file = calloc(1, sizeof(*file));
 	rc = file ? check_options(uri->path, &b, options) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
-		file->base.ops = &sl_blob_ops;
-		file->core = core;
+		file->host.base.ops = &sl_blob_ops;
+		file->host.core = core;
 		rc = shared_acquire(b.socket, &file->shared);
 	}
 	if (!rc)
@@ -225,9 +204,9 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 			rc = sl_blob_mover_open(core, file->device, &file->mover);
 	}
 	if (!rc)
-		*out = &file->base;
+		*out = &file->host.base;
 	else if (file)
-		blob_close(&file->base);
+		blob_close(&file->host.base);
 	return rc;
 }
 
@@ -243,7 +222,7 @@ static int blob_commit(struct sl_backend *backend)
 static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	struct blob_file *file = blob_file(backend);
-	const struct sl_settings *settings = &file->core->settings;
+	const struct sl_settings *settings = &file->host.core->settings;
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
 	                          .least_piece = SL_MIN(settings->piece_bytes, LEAST_PIECE),
@@ -254,7 +233,7 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	if (!file->mover)
 		return;
 	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
-	out->device = sl_blob_mover_device(file->mover);
+	out->device = sl_device_find((unsigned)file->device);
 	out->piece_bytes *= DEVICE_PIECES;
 	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);
 }
@@ -265,7 +244,8 @@ static char *blob_identity(struct sl_backend *backend)
 	struct blob_file *file = blob_file(backend);
 	char *text;
 
-	return asprintf(&text, "blob %d:%p", file->device, (void *)file->data) < 0 ? NULL : text;
+	return asprintf(&text, "blob %d:%p", file->device, (void *)file->host.start) < 0 ? NULL
+	                                                                                 : text;
 }
 
 static int64_t blob_size(struct sl_backend *backend)
@@ -284,12 +264,17 @@ static int blob_stat(struct sl_backend *backend, struct sluice_stat *out)
 		snprintf(out->etag, sizeof(out->etag), "%" PRIu64, id);
 	if (file->blob->state == SLUICE_BLOB_IS_SEALED && file->blob->view)
 		out->modified_ns = sl_record_made_ns(&file->blob->held.record);
-	out->memory = file->data;
+	out->memory = (void *)file->host.start;
 	out->device = file->device;
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------- moving bytes */
+
+static char *at(const struct blob_file *file, uint64_t offset)
+{
+	return (char *)(file->host.start + offset);
+}
 
 static bool reaches_beyond(const struct blob_file *file, uint64_t offset, uint64_t length)
 {
@@ -303,14 +288,14 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
 	if (file->mover || reaches_beyond(file, offset, length))
 		return -EAGAIN;
-	memcpy(data, file->data + offset, length);
+	memcpy(data, at(file, offset), length);
 	return (int64_t)length;
 }
 
 static void piece_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	char *place = blob_file(piece->backend)->data + piece->offset;
+	char *place = (char *)(sl_host_file_of(piece->backend)->start + piece->offset);
 
 	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
 		piece->error = -ECANCELED;
@@ -320,6 +305,16 @@ static void piece_run(struct sl_task *task)
 		piece->moved = piece->length;
 	}
 	sl_piece_done(piece);
+}
+
+void sl_host_file_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	struct sl_host_file *file = sl_host_file_of(backend);
+
+	piece->task.home = (file->start ? (uintptr_t)piece->data : piece->offset) / piece->length;
+	piece->task.urgent = piece->urgent;
+	piece->task.run = piece_run;
+	sl_pool_submit(file->core->pool, &piece->task);
 }
 
 static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
@@ -332,13 +327,13 @@ static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 		return;
 	}
 	if (file->mover) {
-		sl_blob_mover_submit(file->mover, piece, file->data + piece->offset);
+		sl_blob_mover_submit(file->mover, piece, at(file, piece->offset));
 		return;
 	}
 	piece->task.home = (uintptr_t)piece->data / piece->length;
 	piece->task.urgent = piece->urgent;
 	piece->task.run = piece_run;
-	sl_pool_submit(file->core->pool, &piece->task);
+	sl_pool_submit(file->host.core->pool, &piece->task);
 }
 
 /* Of a blob on a device. */
@@ -354,7 +349,7 @@ static int blob_enqueue(struct sl_backend *backend, struct sl_device *device, sl
 		               "the blob has %" PRIu64 " bytes, and %zu from byte %" PRIu64
 		               " on were to be %s",
 		               file->bytes, transfer->length, offset, write ? "written" : "read");
-	return sl_blob_mover_enqueue(file->mover, stream, transfer, file->data + offset, write);
+	return sl_blob_mover_enqueue(file->mover, stream, transfer, at(file, offset), write);
 }
 
 static int blob_passed(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,

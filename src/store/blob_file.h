@@ -22,12 +22,23 @@ int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out);
 
 /* ------------------------------------------------------- bytes of blobs on devices: blob_device.c */
 
+/* A file that is memory of the host, which workers copy. */
+struct sl_host_file {
+	struct sl_backend base;
+	struct sl_core *core;
+	uintptr_t start; /* the address of its first byte */
+};
+static inline struct sl_host_file *sl_host_file_of(struct sl_backend *backend)
+{
+	return SL_CONTAINER(backend, struct sl_host_file, base);
+}
+/* As sl_backend_ops.submit(). */
+void sl_host_file_submit(struct sl_backend *backend, struct sl_piece *piece);
 /* Moves pieces and transfers between such a blob and other memory. */
 struct sl_blob_mover;
 int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out);
 /* When nothing is in flight. NULL is allowed. */
 void sl_blob_mover_close(struct sl_blob_mover *mover);
-struct sl_device *sl_blob_mover_device(const struct sl_blob_mover *mover);
 /* As sl_backend_ops.submit(); place: in the blob. */
 void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place);
 /* As sl_backend_ops.enqueue(). */

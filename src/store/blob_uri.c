@@ -24,19 +24,6 @@ static int number(const char *uri, const char *key, const char *text, uint64_t m
 	return 0;
 }
 
-/* A number, or a name as "emulated:0". */
-static int find_device(const char *uri, const char *text, int *out)
-{
-	uint64_t value = 0;
-	int rc;
-
-	if (*text < '0' || *text > '9')
-		return sluice_device_find(text, out);
-	rc = number(uri, "device", text, INT_MAX, &value);
-	*out = rc ? *out : (int)value;
-	return rc;
-}
-
 static int take_option(const char *uri, const char *key, const char *value, struct sl_blob_uri *b)
 {
 	static const struct {
@@ -45,7 +32,7 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 	} flags[] = {{"cache", SLUICE_BLOB_CACHE},
 	             {"pin", SLUICE_BLOB_PIN},
 	             {"alone", SLUICE_BLOB_ALONE}};
-	uint64_t wait_ms = 0;
+	uint64_t small = 0;
 	int rc = 0;
 
 	for (size_t i = 0; !value && i < sizeof(flags) / sizeof(*flags); i++) {
@@ -59,12 +46,16 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 		b->socket = value;
 	} else if (value && !strcmp(key, "device")) {
 		b->to_write = true;
-		rc = find_device(uri, value, &b->device);
+		/* A number, or a name as "emulated:0". */
+		if (*value < '0' || *value > '9')
+			return sluice_device_find(value, &b->device);
+		rc = number(uri, key, value, INT_MAX, &small);
+		b->device = (int)small;
 	} else if (value && !strcmp(key, "id")) {
 		rc = number(uri, key, value, UINT64_MAX, &b->id);
 	} else if (value && !strcmp(key, "wait_ms")) {
-		rc = number(uri, key, value, INT_MAX, &wait_ms);
-		b->wait_ms = (int)wait_ms;
+		rc = number(uri, key, value, INT_MAX, &small);
+		b->wait_ms = (int)small;
 	} else {
 		rc = sl_fail(-EINVAL,
 		             "'%s': '%s' is none of socket=, device=, id=, wait_ms=, cache, pin "

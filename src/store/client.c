@@ -41,6 +41,7 @@ static void store_free(sluice_store *store)
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
 	free(store);
+	sl_fork_leave();
 }
 
 int sluice_store_open(const char *path, const struct sluice_store_options *o, sluice_store **out)
@@ -76,10 +77,9 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
 	if (!rc)
-		rc = sl_wire_open(store);
+		rc = sl_wire_open(store, true);
 	if (rc) {
 		store_free(store);
-		sl_fork_leave();
 		return rc;
 	}
 	*out = store;
@@ -88,15 +88,11 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 
 int sluice_store_close(sluice_store *store)
 {
-	unsigned handles;
-	int rc;
+	unsigned handles = store ? atomic_load(&store->handles) : 0;
+	int rc = store ? sl_store_check(store, "sluice_store_close") : 0;
 
-	if (!store)
-		return 0;
-	rc = sl_store_check(store, "sluice_store_close");
-	if (rc)
+	if (rc || !store)
 		return rc;
-	handles = atomic_load(&store->handles);
 	if (handles)
 		return sl_fail(-EBUSY, "%u blobs, tensors or watches of it are held", handles);
 	if (sl_devices_of(store)) {
@@ -109,22 +105,19 @@ int sluice_store_close(sluice_store *store)
 	sl_devices_free(store);
 	sl_wire_close(store);
 	store_free(store);
-	sl_fork_leave();
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------------ one blob */
 
-static int set_key(struct sl_key *key, const char *name, uint64_t id)
+int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 {
-	int rc;
+	int rc = name ? sl_name_check(name, SL_NAME_BYTES, false) : 0;
 
-	if (!name) {
-		key->id = id;
-		return id ? 0 : sl_fail(-EINVAL, "neither a name nor an id");
-	}
-	rc = sl_name_check(name, SL_NAME_BYTES, false);
-	if (!rc)
+	*key = (struct sl_key){.id = name ? 0 : id};
+	if (!name && !id)
+		rc = sl_fail(-EINVAL, "neither a name nor an id");
+	if (name && !rc)
 		strcpy(key->name, name);
 	return rc;
 }
@@ -133,25 +126,24 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
                unsigned on, union sl_message *m)
 {
 	int rc = sl_store_check(store, "the store");
-	bool again;
+	struct sl_reply reply;
 
 	if (rc)
 		return rc;
 	sl_message_begin(m, type, 0, 0);
 	m->one.on = on;
-	rc = set_key(&m->one.key, name, id);
+	rc = sl_key_set(&m->one.key, name, id);
 	if (rc)
 		return rc;
-	rc = sl_call_again(store, m, type == SL_STAT ? SL_INFO : SL_DONE, NULL, &again);
-	return rc == -ENOENT && again && type == SL_DELETE ? 0 : rc;
+	rc = sl_call(store, m, type == SL_STAT ? SL_INFO : SL_DONE, SL_FOREVER, &reply);
+	return rc == -ENOENT && reply.again && type == SL_DELETE ? 0 : rc;
 }
 
 int sluice_blob_delete(sluice_store *store, const char *name)
 {
 	union sl_message m;
 
-	return name ? ask(store, SL_DELETE, name, 0, 0, &m)
-	            : sl_fail(-EINVAL, "sluice_blob_delete: name is NULL");
+	return ask(store, SL_DELETE, name, 0, 0, &m);
 }
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
@@ -165,15 +157,13 @@ int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
 {
 	union sl_message m;
 
-	return name ? ask(store, SL_PIN, name, 0, pinned != 0, &m)
-	            : sl_fail(-EINVAL, "sluice_blob_pin: name is NULL");
+	return ask(store, SL_PIN, name, 0, pinned != 0, &m);
 }
 
 int sluice_blob_exists(sluice_store *store, const char *name)
 {
 	union sl_message m;
-	int rc = name ? ask(store, SL_STAT, name, 0, 0, &m)
-	              : sl_fail(-EINVAL, "sluice_blob_exists: name is NULL");
+	int rc = ask(store, SL_STAT, name, 0, 0, &m);
 
 	if (rc == -ENOENT)
 		return 0;
@@ -241,7 +231,7 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 		m.list.cursor = *cursor;
 		m.list.most = (uint32_t)SL_MIN(most, SL_ITEMS_MOST);
 		strcpy(m.list.prefix, prefix ? prefix : "");
-		rc = sl_call(store, &m, SL_INFO, NULL);
+		rc = sl_call(store, &m, SL_INFO, SL_FOREVER, NULL);
 		if (rc)
 			return rc;
 		for (unsigned i = 0; i < m.head.count && i < most; i++)
@@ -280,7 +270,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_STATS, 0, 0);
-	rc = sl_call(store, &m, SL_COUNTS, NULL);
+	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
 	if (rc)
 		return rc;
 	stats = (struct sluice_store_stats){

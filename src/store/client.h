@@ -28,8 +28,11 @@ struct sl_wire {
 	unsigned references;  /* of the store, and of each call under way */
 	bool reading;         /* somebody reads from it */
 	bool broken;          /* and will not be used again */
-	struct sl_list calls; /* that wait for an answer, or have not said what they made of it */
-};                            /* guarded by store->mutex, but for fd, which does not change */
+	uint64_t heard;       /* messages that were read from it */
+	struct sl_list calls; /* that wait for an answer, or whose answer is still being used */
+	/* All are guarded by store->mutex, but for fd, which does not change, and this, which the reader has. */
+	union sl_message in;
+};
 
 struct sl_view {
 	_Atomic unsigned references; /* of the store, and of each blob that is held by it */
@@ -57,8 +60,9 @@ struct sl_mapping {
 	bool doomed; /* nobody new gets it, and it goes with its last user */
 	bool own;    /* memory that this process has published: nobody maps or unmaps it */
 	enum sl_mapping_state { SL_MAPPED, SL_EXPECTED, SL_COMING } state;
-	uint32_t kind;              /* of enum sluice_blob_kind */
-	struct sl_post *post;       /* NULL while it is expected */
+	uint64_t told;        /* the turn of the last server that was told of it when it came */
+	uint32_t kind;        /* of enum sluice_blob_kind */
+	struct sl_post *post; /* NULL while it is expected */
 	const struct sl_device *by; /* as in struct sl_far */
 };
 
@@ -143,10 +147,14 @@ struct sluice_blob {
 int sl_store_path(const char *path, char out[108]);
 /* 0; or -ECHILD, -EINVAL with a sentence: for the beginning of every call. */
 int sl_store_check(const sluice_store *store, const char *call);
+/* By a name, or, if that is NULL, by an id. -EINVAL with a sentence. */
+int sl_key_set(struct sl_key *key, const char *name, uint64_t id);
 /* A connected socket; -errno with a sentence. once: does not wait for somebody to listen. */
 int sl_wire_connect(const char *path, unsigned patience_ms, bool once, int *out);
-/* One message, whole or none; with a descriptor, if fd is not -1. 0 or -errno. */
-int sl_socket_send(int socket, const union sl_message *m, int fd);
+/* Whether the socket is ready before the deadline; a signal makes it false, too. */
+bool sl_socket_wait(int socket, short events, int64_t deadline);
+/* One message, whole or none; with a descriptor, if fd is not -1. 0 or -errno; -EAGAIN: not before the deadline. */
+int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline);
 /* One message with at most two descriptors; its length, 0: the end, or -errno. flags: as of recvmsg(). */
 ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
 /* Those of them that are not -1. */
@@ -154,39 +162,43 @@ void sl_close_both(int fds[2]);
 /* Says hello on a new socket and reads the welcome, with its descriptors. */
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
                   struct sl_welcome *out, int fds[2]);
-/* The first connection. */
-int sl_wire_open(sluice_store *store);
+/* A new connection. Without the mutex, by one thread at a time. once: as above. */
+int sl_wire_open(sluice_store *store, bool once);
 void sl_wire_close(sluice_store *store);
 /* Looks whether the server has gone meanwhile; false: what we had of it is worth nothing. */
 bool sl_wire_alive(sluice_store *store);
 
 /*
  * Sends m as a request, to the server of that turn (0: whichever) or to none, and waits for the answer, which then is
- * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, and whether it has done what it was asked nobody knows. Other errors are the
- * server's, with its sentence. After 0 sl_call_end() is to be called when what the answer names was taken.
+ * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, so that the request may have
+ * been fulfilled or not; m still is the request. -ETIMEDOUT, with a deadline only: the server says nothing any more; a late
+ * answer is thrown away. Other errors are the server's, with its sentence. After 0 the caller takes what the answer names,
+ * then calls sl_call_end().
  */
-int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                     uint64_t turn, struct sl_call *call);
-static inline int sl_call_begin(sluice_store *store, union sl_message *m,
-                                enum sl_message_type answer, struct sl_call *call)
-{
-	return sl_call_begin_at(store, m, answer, 0, call);
-}
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t turn, int64_t deadline, struct sl_call *call);
 void sl_call_end(sluice_store *store, struct sl_call *call);
-/* The same as one, with as many tries as there are servers. */
-int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd);
-/* again: a server before may have done it, and not come to say so. */
-int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
-                  bool *again);
-/* A request without an answer; to this server or to none. */
-void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn);
-/* The same with a descriptor, which stays the caller's. -ESTALE: that server is gone. */
-int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
+/* What sl_call() tells besides the answer. */
+struct sl_reply {
+	uint64_t turn; /* of the server that has answered */
+	int fd;        /* the caller's; -1: none came */
+	bool again;    /* a server before may have fulfilled the request without an answer */
+};
+/* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MEMORY. */
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply);
 /*
- * For a thread that does not wait for an answer: reads one message into m, if there is one. False: others are there who
- * read, or, if polite, are about to. Does not wait.
+ * A request without an answer, to this server (0: to any) or to none; with a descriptor, which stays the caller's, or -1. -ESTALE, without
+ * a sentence, so that callers which do not mind keep theirs: that server is gone.
  */
-bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite);
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
+/* The same with a single id. */
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t turn);
+/*
+ * For a thread that does not wait for an answer: reads a message, if there is one. False: other threads read, or, if
+ * polite, are about to. Does not wait.
+ */
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite);
 /* The wire, with a reference; connects if there is none, without patience. NULL: nobody listens. */
 struct sl_wire *sl_wire_acquire(sluice_store *store);
 void sl_wire_release(sluice_store *store, struct sl_wire *wire);
@@ -195,6 +207,12 @@ void sl_wire_release(sluice_store *store, struct sl_wire *wire);
 static inline bool sl_same_keeper(uint64_t turn, uint64_t other)
 {
 	return turn >> 32 == other >> 32;
+}
+/* Whether memory that the server of that turn has named still is so: a region has its number from the keeper, a lease of
+ * memory in it is one server's. With the mutex. */
+static inline bool sl_is_current(const sluice_store *store, uint64_t turn, bool writable)
+{
+	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
 }
 struct sl_view *sl_view_acquire(sluice_store *store);
 /* That of a server; NULL: there is another keeper. */
@@ -207,9 +225,12 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 {
 	return &store->mappings[region % SL_MAPPING_BUCKETS];
 }
+/* Asks for a region's descriptor, which is in *out then, as *m says how large the region is. */
+int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+                  union sl_message *m, struct sl_reply *out);
 /* A region of the host's memory, mapped; as the server of that turn knows it. -ESTALE: the one there is now does not. */
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping **out);
+                       int64_t deadline, struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
 void sl_mappings_forget(sluice_store *store, bool all);
@@ -222,6 +243,8 @@ void sl_blob_warm(sluice_blob *blob);
 
 /* -------------------------------------------------------------------------------------- blob */
 
+/* Whether blobs may be sealed by one call: 0, or an error with a sentence that names the call. */
+int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count);
 /* Seals blobs of one store. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 sluice_blob *sl_blob_new(sluice_store *store);
@@ -229,11 +252,13 @@ sluice_blob *sl_blob_new(sluice_store *store);
 void sl_blob_unref(sluice_blob *blob);
 /* The same with a handle, or a tensor: after that the store may be closed. */
 void sl_blob_let_go(sluice_blob *blob);
-/* The same after a failure, whose sentence stays. */
-void sl_blob_give_up(sluice_blob *blob, int rc);
+/* The same for several, after a failure, whose sentence stays. */
+void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* A handle of what is asked for, without memory. */
 int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
                     sluice_blob **out);
+/* Leases for all blobs that have none, in one call. */
+int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of a blob that was not sealed back; again: it may come in useful. */
 void sl_lease_end(sluice_blob *blob, bool again);
 /* Leases that came with an answer of that server. */

@@ -58,13 +58,13 @@ static int64_t next_nap(struct sl_devices *devices, int64_t kept, int64_t *pause
  * a request does not read yet, and may wait for somebody to read. */
 static bool look(struct sl_devices *devices, struct sl_wire *wire, bool polite)
 {
-	if (sl_wire_look(devices->store, wire, &devices->message, polite))
+	if (sl_wire_look(devices->store, wire, polite))
 		return true;
 	sleep_on(devices, NULL, atomic_load(&devices->promised) ? LEAST_NAP : POLITE_NS);
 	return false;
 }
 
-static void *courier_run(void *argument)
+void *sl_courier_run(void *argument)
 {
 	struct sl_devices *devices = argument;
 	int64_t kept = sl_now(), pause = LEAST_NAP, alone = LEAST_ALONE;
@@ -107,11 +107,6 @@ void sl_courier_ring(struct sl_devices *devices)
 	/* It cannot fail: the count is far from its end. */
 	while (write(devices->bell, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
-}
-
-int sl_courier_start(struct sl_devices *devices)
-{
-	return sl_thread_start(&devices->courier, "sluice-courier", courier_run, devices);
 }
 
 void sl_courier_stop(struct sl_devices *devices)

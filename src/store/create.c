@@ -17,26 +17,19 @@
 
 void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases, unsigned count)
 {
-	uint64_t left[SL_ITEMS_MOST];
-	union sl_message m;
-	unsigned n = 0;
+	for (unsigned i = 0; i < count; i++) {
+		bool full;
 
-	pthread_mutex_lock(&store->mutex);
-	for (unsigned i = 0; store->turn == turn && i < count; i++) {
 		if (!leases[i].ticket)
 			continue;
-		if (store->stock_count < SL_STOCK_MOST)
+		pthread_mutex_lock(&store->mutex);
+		full = store->stock_count == SL_STOCK_MOST;
+		if (!full && store->turn == turn)
 			store->stock[store->stock_count++] = leases[i];
-		else if (n < SL_ITEMS_MOST)
-			left[n++] = leases[i].ticket;
+		pthread_mutex_unlock(&store->mutex);
+		if (full)
+			sl_tell_id(store, SL_ABORT, leases[i].ticket, turn);
 	}
-	pthread_mutex_unlock(&store->mutex);
-	if (!n)
-		return;
-	sl_message_begin(&m, SL_ABORT, 0, n);
-	while (n--)
-		m.ids.items[n].id = left[n];
-	sl_tell(store, &m, turn);
 }
 
 void sl_stock_give_back(sluice_store *store)
@@ -60,7 +53,7 @@ void sl_stock_give_back(sluice_store *store)
 		m.head.count = n;
 		m.head.bytes = (uint32_t)(sizeof(m.ids) + n * sizeof(m.ids.items[0]));
 		if (n)
-			sl_tell(store, &m, turn);
+			sl_tell(store, &m, turn, -1);
 	} while (n == SL_ITEMS_MOST);
 }
 
@@ -75,37 +68,23 @@ static bool fits(const struct sl_place *place, const sluice_blob *blob)
 	       place->device == (blob->post ? blob->post->number : -1);
 }
 
-/* The one that came last is in the caches. */
-static bool take_stock(sluice_store *store, const sluice_blob *blob, struct sl_lease *out,
-                       uint64_t *turn)
+/* A lease in advance, if one fits; the one that came last is in the caches. */
+static void lease_from_stock(sluice_store *store, sluice_blob *blob)
 {
-	bool found = false;
-
+	/* The look is a system call that does not wait; so only work under way when a server dies is lost. */
+	if (blob->flags & SLUICE_BLOB_ALONE ||
+	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_wire_alive(store))
+		return;
 	pthread_mutex_lock(&store->mutex);
-	for (unsigned i = store->stock_count; !found && store->wire && i-- > 0;) {
+	for (unsigned i = store->stock_count; !blob->lease.ticket && store->wire && i-- > 0;) {
 		if (!fits(&store->stock[i].place, blob))
 			continue;
-		*out = store->stock[i];
-		*turn = store->turn;
+		blob->lease = store->stock[i];
+		blob->turn = store->turn;
 		memmove(&store->stock[i], &store->stock[i + 1],
 		        (--store->stock_count - i) * sizeof(store->stock[0]));
-		found = true;
 	}
 	pthread_mutex_unlock(&store->mutex);
-	return found;
-}
-
-static void give_back(sluice_store *store, const struct sl_lease *lease, uint64_t turn, bool stock)
-{
-	union sl_message m;
-
-	if (stock) {
-		sl_stock_add(store, turn, lease, 1);
-		return;
-	}
-	sl_message_begin(&m, SL_ABORT, 0, 1);
-	m.ids.items[0].id = lease->ticket;
-	sl_tell(store, &m, turn);
 }
 
 /* ------------------------------------------------------------------------------------- create */
@@ -182,54 +161,26 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	return rc;
 }
 
-/* Memory that is here already, if that is good enough. */
-static bool lease_from_stock(sluice_blob *blob)
-{
-	if (blob->flags & SLUICE_BLOB_ALONE || (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]))
-		return false;
-	/* A system call, but none that waits; so only what is under way when a server dies is lost. */
-	return sl_wire_alive(blob->store) &&
-	       take_stock(blob->store, blob, &blob->lease, &blob->turn);
-}
-
 void sl_lease_end(sluice_blob *blob, bool again)
 {
 	const struct sl_place *place = &blob->lease.place;
-	bool common =
-		blob->post ? place->capacity < place->region_bytes : place->capacity <= SMALL_BYTES;
 	/* A large one is others' again at once. */
-	bool stock = again && !blob->entered && !blob->own_record && common;
+	bool stock = again && !blob->entered && !blob->own_record &&
+	             (blob->post ? place->capacity < place->region_bytes
+	                         : place->capacity <= SMALL_BYTES);
 
-	if (blob->lease.ticket)
-		give_back(blob->store, &blob->lease, blob->turn, stock);
-	if (blob->lease.ticket && blob->lease.make && !stock)
+	if (!blob->lease.ticket)
+		return;
+	if (stock)
+		sl_stock_add(blob->store, blob->turn, &blob->lease, 1);
+	else
+		sl_tell_id(blob->store, SL_ABORT, blob->lease.ticket, blob->turn);
+	if (blob->lease.make && !stock)
 		sl_far_cancel(blob->store, place->region);
 	blob->lease.ticket = 0;
 }
 
-/* turn: of the server that it is for; 0: any. -ECONNRESET: there are two. */
-static int fill_request(const sluice_blob *blob, struct sl_create_item *item, uint64_t *turn)
-{
-	uint64_t knows;
-	int rc;
-
-	item->bytes = blob->bytes;
-	item->device = -1;
-	item->kind = blob->kind;
-	item->flags = blob->flags;
-	if (blob->flags & SLUICE_BLOB_RESERVE)
-		strcpy(item->name, blob->name);
-	if (!blob->post)
-		return 0;
-	rc = sl_post_number(blob->store, blob->post, &item->device, &knows);
-	if (!rc && *turn && *turn != knows)
-		return -ECONNRESET;
-	*turn = knows;
-	return rc;
-}
-
-/* Leases for all that have none, in one call. */
-static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, size_t count)
+int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	sluice_blob *without[SL_ITEMS_MOST];
 	struct sl_call call;
@@ -243,14 +194,28 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 	if (!n)
 		return 0;
 	do {
-		uint64_t turn = 0;
+		/* Of the server that knows the devices by these numbers; 0: any. */
+		uint64_t turn = 0, before = 0;
 
 		sl_message_begin(&m, SL_CREATE, 0, n);
 		rc = 0;
-		for (unsigned i = 0; !rc && i < n; i++)
-			rc = fill_request(without[i], &m.create.items[i], &turn);
+		for (unsigned i = 0; !rc && i < n; i++) {
+			struct sl_create_item *item = &m.create.items[i];
+
+			item->bytes = without[i]->bytes;
+			item->device = -1;
+			item->kind = without[i]->kind;
+			item->flags = without[i]->flags;
+			if (without[i]->flags & SLUICE_BLOB_RESERVE)
+				strcpy(item->name, without[i]->name);
+			if (without[i]->post)
+				rc = sl_post_number(store, without[i]->post, &item->device, &turn);
+			if (!rc && before && before != turn)
+				rc = -ECONNRESET;
+			before = turn;
+		}
 		if (!rc)
-			rc = sl_call_begin_at(store, &m, SL_LEASES, turn, &call);
+			rc = sl_call_begin(store, &m, SL_LEASES, turn, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -270,30 +235,23 @@ static int lease_from_server(sluice_store *store, sluice_blob *const *blobs, siz
 	return 0;
 }
 
-static int make_blob(sluice_blob *blob)
+static int map_blob(sluice_blob *blob)
 {
-	struct sl_far far = {.region = blob->lease.place.region,
+	const struct sl_place *place = &blob->lease.place;
+	struct sl_far far = {.region = place->region,
 	                     .kind = SLUICE_BLOB_ON_DEVICE,
 	                     .writable = true,
 	                     .post = blob->post,
 	                     .turn = blob->turn};
-	int rc = sl_words_open(blob->store, blob->post);
-
-	return rc == -ENOTSUP || !rc ? sl_far_acquire(blob->store, &far, &blob->mapping) : rc;
-}
-
-static int map_blob(sluice_blob *blob)
-{
-	const struct sl_place *place = &blob->lease.place;
 	int rc;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	if (blob->post)
-		rc = make_blob(blob);
-	else
-		rc = sl_mapping_acquire(blob->store, place->region, blob->turn, true,
-		                        &blob->mapping);
+	rc = blob->post ? sl_words_open(blob->store, blob->post)
+	                : sl_mapping_acquire(blob->store, place->region, blob->turn, true,
+	                                     SL_FOREVER, &blob->mapping);
+	if (blob->post && (!rc || rc == -ENOTSUP))
+		rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)
@@ -312,7 +270,7 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 	int rc;
 
 	for (unsigned tries = 0; tries < 3; tries++) {
-		rc = lease_from_server(store, blobs, count);
+		rc = sl_blobs_lease(store, blobs, count);
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i]->mapping)
 				rc = map_blob(blobs[i]);
@@ -328,8 +286,7 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 	return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
 }
 
-/* The sentence of what went wrong stays. */
-static void undo(sluice_blob *const *blobs, size_t count, int rc)
+void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc)
 {
 	char *message = strdup(sluice_last_message());
 
@@ -338,11 +295,6 @@ static void undo(sluice_blob *const *blobs, size_t count, int rc)
 	if (message)
 		sl_fail(rc, "%s", message);
 	free(message);
-}
-
-void sl_blob_give_up(sluice_blob *blob, int rc)
-{
-	undo(&blob, 1, rc);
 }
 
 int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_request *v, size_t count,
@@ -358,12 +310,12 @@ int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_reques
 	while (!rc && made < count) {
 		rc = sl_blob_prepare(store, &v[made], &blobs[made]);
 		if (!rc)
-			lease_from_stock(blobs[made++]);
+			lease_from_stock(store, blobs[made++]);
 	}
 	if (!rc)
 		rc = give_memory(store, blobs, count);
 	if (rc) {
-		undo(blobs, made, rc);
+		sl_blobs_give_up(blobs, made, rc);
 		return rc;
 	}
 	for (size_t i = 0; i < count; i++)
@@ -451,12 +403,12 @@ static int locate(sluice_blob *blob)
 	bool found = false;
 	int rc;
 
-	do {
-		sl_message_begin(&m, SL_LOCATE, 0, 0);
-		m.locate.region = blob->lease.place.region;
-		m.locate.offset = blob->lease.place.offset + blob->start;
-		rc = sl_call_begin(blob->store, &m, SL_FOUND, &call);
-	} while (rc == -ECONNRESET);
+	sl_message_begin(&m, SL_LOCATE, 0, 0);
+	m.locate.region = blob->lease.place.region;
+	m.locate.offset = blob->lease.place.offset + blob->start;
+	do
+		rc = sl_call_begin(blob->store, &m, SL_FOUND, 0, SL_FOREVER, &call);
+	while (rc == -ECONNRESET);
 	if (!rc) {
 		/* What another keeper's server has at that place is not this one. */
 		found = sl_same_keeper(call.turn, blob->turn);
@@ -468,98 +420,81 @@ static int locate(sluice_blob *blob)
 	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
 }
 
-static void fill_item(const sluice_blob *blob, struct sl_seal_item *item)
-{
-	item->ticket = blob->lease.ticket;
-	item->bytes = blob->bytes;
-	item->start = blob->start;
-	item->flags = blob->flags;
-	strcpy(item->name, blob->name);
-}
-
-/* One record travels with the seal, several before it. */
-static void send_records(sluice_store *store, sluice_blob *const *v, size_t count, uint64_t turn)
-{
-	union sl_message m;
-
-	for (size_t i = 0; count > 1 && i < count; i++) {
-		if (!v[i]->own_record)
-			continue;
-		sl_message_begin(&m, SL_ANNOTATE, 0, 0);
-		m.annotate.ticket = v[i]->lease.ticket;
-		sl_message_add_record(&m, v[i]->own_record);
-		sl_tell(store, &m, turn);
-	}
-}
-
-/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
-static int ask_to_seal(sluice_store *store, sluice_blob *const *v, size_t count,
-                       union sl_message *m, struct sl_call *call)
-{
-	for (size_t i = 1; i < count; i++)
-		if (v[i]->turn != v[0]->turn)
-			return sl_fail(-ECONNRESET, "the server was replaced");
-	return sl_call_begin_at(store, m, SL_FOUND, v[0]->turn, call);
-}
-
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
-	struct sl_lease leases[SL_ITEMS_MOST];
 	struct sl_call call;
-	union sl_message m;
-	int rc;
+	union sl_message m, note;
+	int rc = 0;
 
-	send_records(store, v, count, v[0]->turn);
 	sl_message_begin(&m, SL_SEAL, 0, (unsigned)count);
-	for (size_t i = 0; i < count; i++)
-		fill_item(v[i], &m.seal.items[i]);
-	if (count == 1 && v[0]->own_record)
-		sl_message_add_record(&m, v[0]->own_record);
-	rc = ask_to_seal(store, v, count, &m, &call);
-	if (rc == -ECONNRESET) {
-		for (size_t i = 0; i < count; i++) {
-			rc = locate(v[i]);
-			if (rc)
-				return rc;
-		}
-		return 0;
+	for (size_t i = 0; i < count; i++) {
+		struct sl_seal_item *item = &m.seal.items[i];
+
+		item->ticket = v[i]->lease.ticket;
+		item->bytes = v[i]->bytes;
+		item->start = v[i]->start;
+		item->flags = v[i]->flags;
+		strcpy(item->name, v[i]->name);
+		/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
+		if (v[i]->turn != v[0]->turn)
+			rc = -ECONNRESET;
+		/* One record travels with the seal, several before it. */
+		if (!v[i]->own_record)
+			continue;
+		sl_message_begin(&note, SL_ANNOTATE, 0, 0);
+		note.annotate.ticket = v[i]->lease.ticket;
+		sl_message_add_record(count > 1 ? &note : &m, v[i]->own_record);
+		if (count > 1)
+			sl_tell(store, &note, v[0]->turn, -1);
 	}
-	if (!rc && m.head.count != count) {
-		sl_call_end(store, &call);
-		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	if (!rc)
+		rc = sl_call_begin(store, &m, SL_FOUND, v[0]->turn, SL_FOREVER, &call);
+	if (rc == -ECONNRESET) {
+		rc = 0;
+		for (size_t i = 0; !rc && i < count; i++)
+			rc = locate(v[i]);
+		return rc;
 	}
 	if (rc)
 		return rc;
+	if (m.head.count != count)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	sl_store_step("client: sealed");
-	for (size_t i = 0; i < count; i++) {
+	for (size_t i = 0; m.head.count == count && i < count; i++) {
 		int held = settle(v[i], &m.found.items[i], call.turn);
 
 		rc = rc ? rc : held;
-		leases[i] = m.found.items[i].lease;
+		sl_stock_add(store, call.turn, &m.found.items[i].lease, 1);
 	}
-	sl_stock_add(store, call.turn, leases, (unsigned)count);
 	sl_call_end(store, &call);
+	return rc;
+}
+
+int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count)
+{
+	int rc;
+
+	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
+		return sl_fail(-EINVAL, "%s: %zu blobs, or NULL; there may be %d", call, count,
+		               SLUICE_BLOB_BATCH);
+	rc = sl_store_check(v[0]->store, call);
+	for (size_t i = 0; !rc && i < count; i++) {
+		if (!v[i] || v[i]->store != v[0]->store)
+			rc = sl_fail(-EINVAL, "%s: blobs of several stores, or NULL", call);
+		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
+			rc = sl_fail(-EPERM, "the blob is sealed");
+		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
+			rc = sl_fail(-EINVAL, "%s: one that replaces, with others", call);
+		else
+			rc = sl_promised(v[i]);
+	}
 	return rc;
 }
 
 int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
 {
-	int rc;
+	int rc = sl_blobs_check("sluice_blob_seal", v, count);
 
-	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
-		return sl_fail(-EINVAL, "sluice_blob_seal: %zu blobs, or NULL; there may be %d",
-		               count, SLUICE_BLOB_BATCH);
-	rc = sl_store_check(v[0]->store, "sluice_blob_seal");
-	for (size_t i = 0; !rc && i < count; i++) {
-		if (!v[i] || v[i]->store != v[0]->store)
-			rc = sl_fail(-EINVAL, "sluice_blob_seal: blobs of several stores, or NULL");
-		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
-			rc = sl_fail(-EPERM, "the blob is sealed");
-		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
-			rc = sl_fail(-EINVAL, "sluice_blob_seal: one that replaces, with others");
-		else
-			rc = sl_promised(v[i]);
-	}
 	return rc ? rc : sl_blobs_seal(v[0]->store, v, count);
 }
 

@@ -48,7 +48,6 @@ struct sl_devices {
 		pthread_cond_t work;    /* there is some, or a first promise, or the end */
 		pthread_cond_t changed; /* a mapping has come, or has not; a region was told of */
 		uint64_t telling;       /* the region that SL_DROP is being sent for; 0 */
-		uint64_t added;         /* how many mappings there ever were */
 	} mapped;
 	pthread_mutex_t mutex;
 	/* Guarded by mutex. */
@@ -57,7 +56,6 @@ struct sl_devices {
 		pthread_cond_t changed; /* one has been kept, or not; or is gone */
 	} promises;
 	_Atomic unsigned promised; /* how many there are */
-	union sl_message message;  /* the courier's */
 };
 
 /* A seal that is under way, or a release; the list has it until its blobs are let go. */
@@ -85,7 +83,7 @@ int sl_place_find(const char *place);
 int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post **out);
 /* The same by the public number, or by the server's, of a device whose memory can be shared. */
 int sl_post_numbered(sluice_store *store, int number, struct sl_post **out);
-int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out);
+int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out);
 /* What the server of that turn calls it. */
 int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn);
 /* Ends the threads; what is mapped stays. False: the process ends, and they may still be there. */
@@ -100,15 +98,15 @@ struct sl_far {
 	uint64_t region;
 	uint32_t kind; /* of enum sluice_blob_kind */
 	bool writable; /* that we make */
-	struct sl_post
-		*post; /* of the device that has it, or that host memory is registered with */
-	const struct sl_device
-		*by;   /* another device that is to use it, or the one that host memory is
-	                             * registered with; NULL: the one that has it */
 	uint64_t turn; /* of the server that has leased it, or has told of it */
+	/* The post of the device that has it; and another device that is to use it, or NULL. Both: of the one that host memory
+	 * is registered with. */
+	struct sl_post *post;
+	const struct sl_device *by;
 };
 /* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out);
+int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+                   struct sl_mapping **out);
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping);
 /* Memory of this process, which is published. It is there until the server has it forgotten. */
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes);
@@ -121,26 +119,26 @@ void sl_far_expect(sluice_store *store, const union sl_message *m);
 void sl_far_cancel(sluice_store *store, uint64_t region);
 /* SL_FORGET. With the mutex, by whoever reads. */
 void sl_far_forget(sluice_store *store, const union sl_message *m);
+/* Of a mapping when there is a new server, with the same blobs, or, if all is set, others; or none. With the mutex. */
+void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all);
 /* There is a new server, with the same blobs, or others. With the mutex. */
 void sl_far_adopt(sluice_store *store, bool same);
-/* The regions that are mapped, to be freed, and how many; what of `added` they are. With the mutex. -ENOMEM. */
-int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added);
-/* All of them, of a store whose threads are gone. Calls drivers. */
+/* At most SL_ITEMS_MOST regions that are mapped and that the server of that turn was not told of; how many. With the mutex. */
+unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out);
+/* All that are leaving, of a store whose threads are gone. Calls drivers. */
 void sl_far_free(sluice_store *store);
 /* One that is for the mapper, and is not in its list any more: unmaps it. Calls the driver. */
 void sl_far_unmap(struct sl_mapping *mapping);
 
 /* ------------------------------------------------------------------------------------ threads */
 
-int sl_mapper_start(struct sl_devices *devices);
+void *sl_mapper_run(void *devices);
 void sl_mapper_stop(struct sl_devices *devices);
-/* There is work for it. With store->mutex. */
-void sl_mapper_wake(struct sl_devices *devices);
 /* Has both threads end before the driver does, when the process ends without closing the store. */
 void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device);
 /* False: that has happened. */
 bool sl_devices_forget_exit(struct sl_devices *devices);
-int sl_courier_start(struct sl_devices *devices);
+void *sl_courier_run(void *devices);
 void sl_courier_stop(struct sl_devices *devices);
 void sl_courier_ring(struct sl_devices *devices);
 

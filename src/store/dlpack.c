@@ -80,15 +80,6 @@ static void delete_versioned(struct managed_versioned *managed)
 		give_up(managed->context);
 }
 
-/* As "cuda:1": of which kind, and its number among those. */
-static void fill_device(struct tensor *tensor, const struct sl_device *device)
-{
-	const char *colon = strchr(device->name, ':');
-
-	tensor->device.type = device->kind == &sl_cuda ? CUDA : OTHER;
-	tensor->device.id = colon ? atoi(colon + 1) : 0;
-}
-
 static void fill(struct tensor *tensor, struct holder *holder, const struct sluice_blob_metadata *m)
 {
 	const struct sl_type *type = sl_type_find(m->type);
@@ -98,10 +89,15 @@ static void fill(struct tensor *tensor, struct holder *holder, const struct slui
 		holder->strides[i] = m->strides[i];
 	}
 	tensor->data = holder->blob->data;
-	if (holder->blob->post)
-		fill_device(tensor, holder->blob->post->device);
-	else
-		tensor->device.type = CPU;
+	tensor->device.type = CPU;
+	if (holder->blob->post) {
+		/* As "cuda:1": of which kind, and its number among those. */
+		const struct sl_device *device = holder->blob->post->device;
+		const char *colon = strchr(device->name, ':');
+
+		tensor->device.type = device->kind == &sl_cuda ? CUDA : OTHER;
+		tensor->device.id = colon ? atoi(colon + 1) : 0;
+	}
 	tensor->ndim = (int32_t)m->rank;
 	tensor->dtype.code = codes[type->number];
 	tensor->dtype.bits = (uint8_t)(8 * type->bytes);

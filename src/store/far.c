@@ -51,16 +51,7 @@ static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapp
 	mapping->state = state;
 	mapping->kind = SLUICE_BLOB_ON_DEVICE;
 	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
-	sl_devices_of(store)->mapped.added++;
 	return mapping;
-}
-
-/* Nobody has it, and nothing is mapped. With the mutex. */
-static void discard(struct sl_mapping *mapping)
-{
-	if (sl_list_linked(&mapping->bucket))
-		sl_list_remove(&mapping->bucket);
-	free(mapping);
 }
 
 /* Without users: to the mapper, who has it from here on. With the mutex. */
@@ -70,7 +61,7 @@ static void leave(sluice_store *store, struct sl_mapping *mapping)
 
 	mapping->doomed = true;
 	sl_list_append(&devices->mapped.leaving, &mapping->idle);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 }
 
 /* Not for anybody new, and gone with the last user. With the mutex. */
@@ -90,28 +81,25 @@ static void doom(sluice_store *store, struct sl_mapping *mapping)
 
 /* ------------------------------------------------------------------------------------- leases */
 
-static void expect(sluice_store *store, const struct sl_lease *lease)
-{
-	struct sl_mapping *mapping;
-
-	if (!lease->make || find(store, lease->place.region, true, NULL))
-		return;
-	mapping = add(store, lease->place.region, SL_EXPECTED);
-	if (!mapping)
-		return; /* then who wants to use it is told that it is not there */
-	mapping->writable = true;
-	mapping->bytes = lease->place.region_bytes;
-	mapping->alone = lease->place.capacity == lease->place.region_bytes;
-}
-
 void sl_far_expect(sluice_store *store, const union sl_message *m)
 {
-	if (!sl_devices_of(store))
-		return;
-	for (unsigned i = 0; m->head.type == SL_LEASES && i < m->head.count; i++)
-		expect(store, &m->leases.items[i]);
-	for (unsigned i = 0; m->head.type == SL_FOUND && i < m->head.count; i++)
-		expect(store, &m->found.items[i].lease);
+	bool found = m->head.type == SL_FOUND, any = found || m->head.type == SL_LEASES;
+
+	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
+		const struct sl_lease *lease =
+			found ? &m->found.items[i].lease : &m->leases.items[i];
+		struct sl_mapping *mapping;
+
+		if (!lease->make || find(store, lease->place.region, true, NULL))
+			continue;
+		mapping = add(store, lease->place.region, SL_EXPECTED);
+		/* Without memory a thread that wants to use it is told that it is not there. */
+		if (!mapping)
+			continue;
+		mapping->writable = true;
+		mapping->bytes = lease->place.region_bytes;
+		mapping->alone = lease->place.capacity == lease->place.region_bytes;
+	}
 }
 
 void sl_far_cancel(sluice_store *store, uint64_t region)
@@ -120,8 +108,10 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 
 	pthread_mutex_lock(&store->mutex);
 	mapping = find(store, region, true, NULL);
-	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone)
-		discard(mapping);
+	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
+		sl_list_remove(&mapping->bucket);
+		free(mapping);
+	}
 	mapping = find(store, region, false, NULL);
 	if (mapping && mapping->own)
 		doom(store, mapping);
@@ -149,7 +139,7 @@ static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
 	sl_store_step("client: made");
 	sl_message_begin(&m, SL_OFFER, 0, 0);
 	m.offer.region = mapping->region;
-	rc = sl_tell_fd(store, &m, turn, fd);
+	rc = sl_tell(store, &m, turn, fd);
 	close(fd);
 	sl_store_step("client: offered");
 	return rc;
@@ -215,58 +205,41 @@ static int pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-static int map_fd(struct sl_mapping *mapping, int fd)
+static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
 {
 	struct sl_device *device = mapping->post->device;
 	/* Only looked at by the device itself. */
 	struct sl_device *by = mapping->by ? (struct sl_device *)mapping->by : device;
+	struct sl_reply reply;
+	union sl_message m;
 	void *base;
 	int rc;
 
-	if (mapping->kind == SLUICE_BLOB_ON_HOST)
-		return pin(mapping, fd);
-	if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
-		return borrow(mapping, fd);
-	rc = device->sharing->map(device, fd, mapping->bytes, by, &base);
-	if (rc)
-		return sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
-		               sl_error_text(rc));
-	mapping->base = base;
-	return 0;
-}
-
-static int import(sluice_store *store, struct sl_mapping *mapping)
-{
-	union sl_message m;
-	int fd, rc;
-
-	do {
-		sl_message_begin(&m, SL_REGION, 0, 0);
-		m.region.region = mapping->region;
-		rc = sl_call(store, &m, SL_MEMORY, &fd);
-		/* As in mapping.c. */
-	} while (rc == -EAGAIN);
+	rc = sl_region_ask(store, mapping->region, false, deadline, &m, &reply);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
-	if (m.memory.kind != mapping->kind) {
-		close(fd);
-		return sl_fail(-EPROTO, "memory of another kind than the blob's");
-	}
 	mapping->bytes = m.memory.bytes;
-	rc = map_fd(mapping, fd);
-	close(fd);
+	if (m.memory.kind != mapping->kind) {
+		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
+	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
+		rc = pin(mapping, reply.fd);
+	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
+		rc = borrow(mapping, reply.fd);
+	} else {
+		rc = device->sharing->map(device, reply.fd, mapping->bytes, by, &base);
+		if (rc)
+			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
+			             sl_error_text(rc));
+		else
+			mapping->base = base;
+	}
+	close(reply.fd);
 	sl_store_step("client: imported");
 	return rc;
 }
 
 /* ------------------------------------------------------------------------------------- acquire */
-
-/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
-static bool is_current(const sluice_store *store, const struct sl_far *far)
-{
-	return far->writable ? store->turn == far->turn : sl_same_keeper(store->turn, far->turn);
-}
 
 /* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
 static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, int *rc)
@@ -275,21 +248,18 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	struct sl_mapping *mapping;
 
 	for (;;) {
-		if (!is_current(store, far)) {
+		mapping = find(store, far->region, far->writable, far->by);
+		if (!sl_is_current(store, far->turn, far->writable) ||
+		    (!mapping && far->writable)) {
 			*rc = sl_fail(-ESTALE, "there is no such memory any more");
 			return NULL;
 		}
-		mapping = find(store, far->region, far->writable, far->by);
 		if (mapping && mapping->state == SL_MAPPED) {
 			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
 				sl_list_remove(&mapping->idle);
 				mapping->post->idle_bytes -= mapping->bytes;
 			}
 			return mapping;
-		}
-		if (!mapping && far->writable) {
-			*rc = sl_fail(-ESTALE, "there is no such memory");
-			return NULL;
 		}
 		if (!mapping && devices->mapped.telling != far->region)
 			mapping = add(store, far->region, SL_EXPECTED);
@@ -311,21 +281,18 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	}
 }
 
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapping **out)
+int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+                   struct sl_mapping **out)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = claim(store, far, &rc);
-	if (!mapping || mapping->state == SL_MAPPED) {
-		pthread_mutex_unlock(&store->mutex);
-		if (mapping)
-			*out = mapping;
-		return rc;
-	}
+	*out = mapping = claim(store, far, &rc);
 	pthread_mutex_unlock(&store->mutex);
-	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping);
+	if (!mapping || mapping->state == SL_MAPPED)
+		return rc;
+	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping, deadline);
 	pthread_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
 	/* What was made for a server that is gone is of no use; what another keeper's calls so is something else. */
@@ -341,21 +308,22 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, struct sl_mapp
 	}
 	pthread_cond_broadcast(&sl_devices_of(store)->mapped.changed);
 	pthread_mutex_unlock(&store->mutex);
-	if (!rc)
-		*out = mapping;
+	if (rc)
+		*out = NULL;
 	return rc;
 }
 
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
 {
-	struct sl_mapping *mapping = NULL;
-	bool current;
+	struct sl_mapping *mapping;
+	int rc = 0;
 
 	pthread_mutex_lock(&store->mutex);
-	current = store->turn == far->turn;
-	if (current)
-		mapping = add(store, far->region, SL_MAPPED);
-	if (mapping) {
+	if (store->turn != far->turn) {
+		rc = sl_fail(-ESTALE, "the server was replaced");
+	} else if (!(mapping = add(store, far->region, SL_MAPPED))) {
+		rc = sl_fail(-ENOMEM, "no memory");
+	} else {
 		mapping->own = true;
 		mapping->post = far->post;
 		mapping->kind = far->kind;
@@ -363,25 +331,20 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->bytes = bytes;
 	}
 	pthread_mutex_unlock(&store->mutex);
-	if (!current)
-		return sl_fail(-ESTALE, "the server was replaced");
-	return mapping ? 0 : sl_fail(-ENOMEM, "no memory");
+	return rc;
 }
 
 /* ------------------------------------------------------------------------------------- release */
 
-/* For the next who gets it, as far as the limit goes. With the mutex. */
+/* For the next get, as far as the limit goes. With the mutex. */
 static void keep(sluice_store *store, struct sl_mapping *mapping)
 {
 	struct sl_post *post = mapping->post;
 
 	sl_list_append(&post->idle, &mapping->idle);
 	post->idle_bytes += mapping->bytes;
-	while (post->idle_bytes > store->device_cache_bytes) {
-		struct sl_mapping *victim = SL_CONTAINER(post->idle.next, struct sl_mapping, idle);
-
-		doom(store, victim);
-	}
+	while (post->idle_bytes > store->device_cache_bytes)
+		doom(store, SL_CONTAINER(post->idle.next, struct sl_mapping, idle));
 }
 
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
@@ -398,24 +361,18 @@ void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
 
 /* -------------------------------------------------------------------------------------- forget */
 
-static void forget_leases(sluice_store *store, uint64_t region)
-{
-	unsigned left = 0;
-
-	for (unsigned i = 0; i < store->stock_count; i++)
-		if (store->stock[i].place.region != region)
-			store->stock[left++] = store->stock[i];
-	store->stock_count = left;
-}
-
 void sl_far_forget(sluice_store *store, const union sl_message *m)
 {
 	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
 		uint64_t region = m->ids.items[i].id;
 		struct sl_mapping *mapping;
+		unsigned left = 0;
 		bool any = false;
 
-		forget_leases(store, region);
+		for (unsigned j = 0; j < store->stock_count; j++)
+			if (store->stock[j].place.region != region)
+				store->stock[left++] = store->stock[j];
+		store->stock_count = left;
 		sl_list_each (link, sl_mapping_bucket(store, region)) {
 			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 			if (!mapping->far || mapping->region != region)
@@ -430,67 +387,45 @@ void sl_far_forget(sluice_store *store, const union sl_message *m)
 	}
 }
 
-/* With it go the numbers of its devices. */
-static void forget_keeper(struct sl_devices *devices)
+/* No server leases us a place in what an earlier server had us make. */
+void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all)
 {
-	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
-		devices->posts[i].number = -1;
+	if (!all && !mapping->writable)
+		return;
+	if (all) {
+		sl_list_remove(&mapping->bucket);
+		mapping->stale = true;
+	}
+	doom(store, mapping);
 }
 
-/* Nobody leases us a place in what an earlier server had us make. */
 void sl_far_adopt(sluice_store *store, bool same)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 
 	if (!devices)
 		return;
-	if (!same)
-		forget_keeper(devices);
-	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		for (struct sl_list *link = store->mappings[i].next, *next;
-		     link != &store->mappings[i]; link = next) {
-			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
-			next = link->next;
-			if (!mapping->far || (same && !mapping->writable))
-				continue;
-			if (!same) {
-				sl_list_remove(&mapping->bucket);
-				mapping->stale = true;
-			}
-			doom(store, mapping);
-		}
+	/* The numbers of devices were the other keeper's. */
+	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
+		devices->posts[i].number = -1;
 	sl_courier_ring(devices);
 }
 
-int sl_far_list(sluice_store *store, uint64_t **out, size_t *count, uint64_t *added)
+unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out)
 {
-	uint64_t *regions = NULL;
-	size_t n = 0, room = 0;
+	unsigned n = 0;
 
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_each (link, &store->mappings[i]) {
 			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-			uint64_t *more;
 
-			if (!mapping->far || mapping->kind == SLUICE_BLOB_ON_HOST ||
-			    mapping->state == SL_EXPECTED)
+			if (n == SL_ITEMS_MOST || !mapping->far || mapping->told == turn ||
+			    mapping->kind == SLUICE_BLOB_ON_HOST || mapping->state == SL_EXPECTED)
 				continue;
-			if (n == room) {
-				room = room ? 2 * room : 64;
-				more = realloc(regions, room * sizeof(*regions));
-				if (!more) {
-					free(regions);
-					return sl_fail(-ENOMEM, "no memory");
-				}
-				regions = more;
-			}
-			regions[n++] = mapping->region;
+			mapping->told = turn;
+			out[n++].id = mapping->region;
 		}
-	*out = regions;
-	*count = n;
-	*added = sl_devices_of(store)->mapped.added;
-	return 0;
+	return n;
 }
 
 /* --------------------------------------------------------------------------------------- unmap */
@@ -524,10 +459,6 @@ void sl_far_free(sluice_store *store)
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_list *link;
 
-	/* None of them has users: what was idle goes where the rest is. */
-	pthread_mutex_lock(&store->mutex);
-	sl_far_adopt(store, false);
-	pthread_mutex_unlock(&store->mutex);
 	while (devices && (link = sl_list_take(&devices->mapped.leaving))) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
 

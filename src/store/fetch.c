@@ -9,9 +9,16 @@
 
 /* -------------------------------------------------------------------------------------- hold */
 
+/* How blobs are to be got. */
+struct want {
+	struct sl_device *by; /* that will use them; NULL */
+	int64_t deadline;
+};
+
 /* What the driver of a device has to map: the blob is on one, or is to be used by one. */
-static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct sl_device *by)
+static int map_far(sluice_blob *blob, const struct sl_blob_place *place, const struct want *want)
 {
+	struct sl_device *by = want->by;
 	struct sl_far far = {
 		.region = place->memory, .kind = place->kind, .by = by, .turn = blob->view->turn};
 	int rc;
@@ -19,7 +26,7 @@ static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct 
 	if (place->device < 0) {
 		rc = sl_post_open(blob->store, by, &far.post);
 	} else {
-		rc = sl_post_of_place(blob->store, place->device, &far.post);
+		rc = sl_post_of_place(blob->store, place->device, want->deadline, &far.post);
 		if (!rc && far.post->device == by)
 			far.by = NULL;
 		if (!rc) {
@@ -28,13 +35,13 @@ static int map_far(sluice_blob *blob, const struct sl_blob_place *place, struct 
 			blob->kind = place->kind;
 		}
 	}
-	return rc ? rc : sl_far_acquire(blob->store, &far, &blob->mapping);
+	return rc ? rc : sl_far_acquire(blob->store, &far, want->deadline, &blob->mapping);
 }
 
 /* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. Takes over the hold, and
  * the view's reference, in any case. */
 static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_held_blob *held,
-                     struct sl_device *by, sluice_blob **out)
+                     const struct want *want, sluice_blob **out)
 {
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
@@ -56,10 +63,10 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	if (record->metadata_size &&
 	    !sl_record_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
-	rc = record->place.device >= 0 || by
-	             ? map_far(blob, &record->place, by)
+	rc = record->place.device >= 0 || want->by
+	             ? map_far(blob, &record->place, want)
 	             : sl_mapping_acquire(store, record->place.memory, view->turn, false,
-	                                  &blob->mapping);
+	                                  want->deadline, &blob->mapping);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");
@@ -72,65 +79,44 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	return 0;
 }
 
-static int too_many(void)
+/* By a key from the catalogue alone, or, if key is NULL, as the server of that turn has found it. -ENOENT: ask the server;
+ * -EAGAIN: it has gone meanwhile; or another error, with a sentence. */
+static int get_here(sluice_store *store, const struct sl_key *key, const struct sl_found_item *item,
+                    uint64_t turn, const struct want *want, sluice_blob **out)
 {
-	return sl_fail(-ENOBUFS, "this store holds %d blobs, which is all it may",
-	               SLUICE_STORE_HOLDS_MOST);
-}
-
-/* From the catalogue alone. -ENOENT: ask the server; or why not, with a sentence. */
-static int get_here(sluice_store *store, const struct sl_key *key, struct sl_device *by,
-                    sluice_blob **out)
-{
-	struct sl_blob_key wanted = {.id = key->id, .name = key->name};
-	struct sl_view *view = sl_view_acquire(store);
-	struct sl_held_blob held;
-	int rc;
-
-	wanted.length = key->id ? 0 : strlen(key->name);
-	rc = sl_reader_get(&view->reader, &wanted, &held);
-	if (!rc)
-		return hold_blob(store, view, &held, by, out);
-	sl_view_release(view);
-	return rc == -ENOSPC ? too_many() : -ENOENT;
-}
-
-/* What the server has found. -EAGAIN: it has gone meanwhile. */
-static int take_found(sluice_store *store, const struct sl_found_item *item, uint64_t turn,
-                      struct sl_device *by, sluice_blob **out)
-{
-	struct sl_view *view = sl_view_acquire_of(store, turn);
+	struct sl_view *view = key ? sl_view_acquire(store) : sl_view_acquire_of(store, turn);
 	struct sl_held_blob held;
 	int rc;
 
 	if (!view)
 		return -EAGAIN;
-	rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+	if (key) {
+		struct sl_blob_key wanted = {.id = key->id, .name = key->name};
+
+		wanted.length = key->id ? 0 : strlen(key->name);
+		rc = sl_reader_get(&view->reader, &wanted, &held);
+	} else {
+		rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
+	}
 	if (!rc)
-		return hold_blob(store, view, &held, by, out);
+		return hold_blob(store, view, &held, want, out);
 	sl_view_release(view);
-	return rc == -ENOSPC ? too_many() : -EAGAIN;
+	if (rc == -ENOSPC)
+		return sl_fail(-ENOBUFS, "this store holds %d blobs, which is all it may",
+		               SLUICE_STORE_HOLDS_MOST);
+	return key ? -ENOENT : -EAGAIN;
 }
 
 /* --------------------------------------------------------------------------------------- get */
 
-static int rest_of(int64_t deadline)
-{
-	int64_t rest;
-
-	if (deadline == SL_FOREVER)
-		return -1;
-	rest = (deadline - sl_now() + 999999) / 1000000;
-	return rest <= 0 ? 0 : (int)SL_MIN(rest, INT32_MAX);
-}
-
 /* Those that are not there yet, by the server, which waits until all of them are sealed. */
 static int get_there(sluice_store *store, const struct sl_key *keys, size_t count,
-                     struct sl_device *by, int timeout_ms, int64_t deadline, sluice_blob **blobs)
+                     const struct want *want, sluice_blob **blobs)
 {
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_call call;
 	union sl_message m;
+	int64_t rest = SL_MAX(want->deadline - sl_now() + 999999, 0) / 1000000;
 	unsigned n = 0;
 	int rc;
 
@@ -138,16 +124,16 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 		if (!blobs[i])
 			asked[n++] = i;
 	sl_message_begin(&m, SL_GET, 0, n);
-	m.get.timeout_ms = timeout_ms ? rest_of(deadline) : 0;
+	m.get.timeout_ms = want->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
-	rc = sl_call_begin(store, &m, SL_FOUND, &call);
+	rc = sl_call_begin(store, &m, SL_FOUND, 0, want->deadline, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
-		rc = take_found(store, &m.found.items[i], call.turn, by, &blobs[asked[i]]);
+		rc = get_here(store, NULL, &m.found.items[i], call.turn, want, &blobs[asked[i]]);
 	/* Not before: until then the server holds them for us. */
 	sl_call_end(store, &call);
 	return rc;
@@ -156,7 +142,7 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
                    struct sl_device *by, int timeout_ms, sluice_blob **out)
 {
-	int64_t deadline = timeout_ms > 0 ? sl_deadline(timeout_ms) : SL_FOREVER;
+	struct want want = {by, sl_deadline(timeout_ms)};
 	sluice_blob *blobs[SL_ITEMS_MOST] = {NULL};
 	int rc;
 
@@ -164,9 +150,9 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = 0;
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i])
-				rc = get_here(store, &keys[i], by, &blobs[i]);
+				rc = get_here(store, &keys[i], NULL, 0, &want, &blobs[i]);
 		if (rc == -ENOENT)
-			rc = get_there(store, keys, count, by, timeout_ms, deadline, blobs);
+			rc = get_there(store, keys, count, &want, blobs);
 		/* -EAGAIN: it went while we took it; another one of that name may be there. */
 	} while (rc == -EAGAIN);
 	if (rc == -ENOENT && timeout_ms)
@@ -180,8 +166,8 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 	return rc;
 }
 
-int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t count,
-                         int timeout_ms, sluice_blob **out)
+static int get_by(sluice_store *store, const char *const *names, size_t count, struct sl_device *by,
+                  int timeout_ms, sluice_blob **out)
 {
 	struct sl_key keys[SL_ITEMS_MOST];
 	int rc = sl_store_check(store, "sluice_blob_get");
@@ -189,37 +175,21 @@ int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t c
 	if (!rc && (!names || !out || !count || count > SL_ITEMS_MOST))
 		rc = sl_fail(-EINVAL, "sluice_blob_get: %zu blobs, or NULL; there may be %d", count,
 		             SLUICE_BLOB_BATCH);
-	for (size_t i = 0; !rc && i < count; i++) {
-		keys[i] = (struct sl_key){0};
-		rc = names[i] ? sl_name_check(names[i], SL_NAME_BYTES, false)
+	for (size_t i = 0; !rc && i < count; i++)
+		rc = names[i] ? sl_key_set(&keys[i], names[i], 0)
 		              : sl_fail(-EINVAL, "sluice_blob_get: a name is NULL");
-		if (!rc)
-			strcpy(keys[i].name, names[i]);
-	}
-	return rc ? rc : get_all(store, keys, count, NULL, timeout_ms, out);
+	return rc ? rc : get_all(store, keys, count, by, timeout_ms, out);
 }
 
-static int get_by(sluice_store *store, const char *name, struct sl_device *by, int timeout_ms,
-                  sluice_blob **out)
+int sluice_blob_get_many(sluice_store *store, const char *const *names, size_t count,
+                         int timeout_ms, sluice_blob **out)
 {
-	struct sl_key key;
-	int rc = sl_store_check(store, "sluice_blob_get");
-
-	if (!rc && (!name || !out))
-		rc = sl_fail(-EINVAL, "sluice_blob_get: NULL");
-	if (!rc)
-		rc = sl_name_check(name, SL_NAME_BYTES, false);
-	if (rc)
-		return rc;
-	key.id = 0;
-	memset(key.name, 0, sizeof(key.name));
-	strcpy(key.name, name);
-	return get_all(store, &key, 1, by, timeout_ms, out);
+	return get_by(store, names, count, NULL, timeout_ms, out);
 }
 
 int sluice_blob_get(sluice_store *store, const char *name, int timeout_ms, sluice_blob **out)
 {
-	return get_by(store, name, NULL, timeout_ms, out);
+	return get_by(store, &name, 1, NULL, timeout_ms, out);
 }
 
 int sluice_blob_get_on(sluice_store *store, const char *name, int device, int timeout_ms,
@@ -230,16 +200,18 @@ int sluice_blob_get_on(sluice_store *store, const char *name, int device, int ti
 
 	if (!rc && !by)
 		rc = sl_fail(-ENOTSUP, "there is no device %d", device);
-	return rc ? rc : get_by(store, name, by, timeout_ms, out);
+	return rc ? rc : get_by(store, &name, 1, by, timeout_ms, out);
 }
 
 int sluice_blob_get_id(sluice_store *store, uint64_t id, int timeout_ms, sluice_blob **out)
 {
-	struct sl_key key = {.id = id};
+	struct sl_key key;
 	int rc = sl_store_check(store, "sluice_blob_get_id");
 
-	if (!rc && (!id || !out))
-		rc = sl_fail(-EINVAL, "sluice_blob_get_id: no id, or NULL");
+	if (!rc && !out)
+		rc = sl_fail(-EINVAL, "sluice_blob_get_id: out is NULL");
+	if (!rc)
+		rc = sl_key_set(&key, NULL, id);
 	return rc ? rc : get_all(store, &key, 1, NULL, timeout_ms, out);
 }
 

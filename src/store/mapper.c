@@ -25,15 +25,6 @@ static bool any_of(sluice_store *store, uint64_t region)
 	return false;
 }
 
-static void tell(sluice_store *store, uint64_t region, uint64_t turn)
-{
-	union sl_message m;
-
-	sl_message_begin(&m, SL_DROP, 0, 1);
-	m.ids.items[0].id = region;
-	sl_tell(store, &m, turn);
-}
-
 /* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_HAVE. */
 static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 {
@@ -54,25 +45,13 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 		return;
 	devices->mapped.telling = region;
 	pthread_mutex_unlock(&store->mutex);
-	tell(store, region, turn);
+	sl_tell_id(store, SL_DROP, region, turn);
 	pthread_mutex_lock(&store->mutex);
 	devices->mapped.telling = 0;
 	pthread_cond_broadcast(&devices->mapped.changed);
 }
 
-/* With the mutex. Ended by work, by a first promise, by stop; with promises by the time. */
-static void nap(struct sl_devices *devices)
-{
-	int64_t until = sl_now() + DOUBT_NS;
-	struct timespec when = {until / 1000000000, until % 1000000000};
-
-	if (atomic_load(&devices->promised))
-		pthread_cond_timedwait(&devices->mapped.work, &devices->store->mutex, &when);
-	else
-		pthread_cond_wait(&devices->mapped.work, &devices->store->mutex);
-}
-
-static void *mapper_run(void *argument)
+void *sl_mapper_run(void *argument)
 {
 	struct sl_devices *devices = argument;
 	sluice_store *store = devices->store;
@@ -92,29 +71,22 @@ static void *mapper_run(void *argument)
 		if (link)
 			end(devices, SL_CONTAINER(link, struct sl_mapping, idle));
 		else
-			nap(devices);
+			/* Ended by work, by a first promise, by stop; with promises by the time. */
+			sl_cond_wait(&devices->mapped.work, &store->mutex,
+			             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS
+			                                             : SL_FOREVER);
 	}
 	pthread_mutex_unlock(&store->mutex);
 	return NULL;
 }
 
-void sl_mapper_wake(struct sl_devices *devices)
-{
-	pthread_cond_signal(&devices->mapped.work);
-}
-
 /* --------------------------------------------------------------------------------- start, stop */
-
-int sl_mapper_start(struct sl_devices *devices)
-{
-	return sl_thread_start(&devices->mapper, "sluice-mapper", mapper_run, devices);
-}
 
 static void stop(struct sl_devices *devices)
 {
 	pthread_mutex_lock(&devices->store->mutex);
 	atomic_store(&devices->stop, true);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 	pthread_mutex_unlock(&devices->store->mutex);
 }
 

@@ -36,14 +36,10 @@ static void free_told(sluice_store *store, struct sl_mapping *mapping, uint64_t 
 {
 	uint64_t region = mapping->region;
 	bool tell = mapping->writable && turn;
-	union sl_message m;
 
 	mapping_free(mapping);
-	if (!tell)
-		return;
-	sl_message_begin(&m, SL_DROP, 0, 1);
-	m.ids.items[0].id = region;
-	sl_tell(store, &m, turn);
+	if (tell)
+		sl_tell_id(store, SL_DROP, region, turn);
 }
 
 /* Large ones at multiples of a huge page, or none of these can be mapped as one. */
@@ -79,25 +75,37 @@ static bool is_untouched(int fd)
 	return !fstat(fd, &st) && !st.st_blocks;
 }
 
-static int map(sluice_store *store, uint64_t region, bool writable, struct sl_mapping **out)
+int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+                  union sl_message *m, struct sl_reply *out)
+{
+	int rc;
+
+	do {
+		sl_message_begin(m, SL_REGION, 0, 0);
+		m->region.region = region;
+		m->region.writable = writable;
+		rc = sl_call(store, m, SL_MEMORY, deadline, out);
+		/* -EAGAIN: many threads have asked at once; this thread has read their answers meanwhile. */
+	} while (rc == -EAGAIN);
+	return rc;
+}
+
+static int map(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
+               struct sl_mapping **out)
 {
 	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
+	struct sl_reply reply;
 	union sl_message m;
 	int fd, rc;
 
 	if (!mapping)
 		return sl_fail(-ENOMEM, "no memory");
-	do {
-		sl_message_begin(&m, SL_REGION, 0, 0);
-		m.region.region = region;
-		m.region.writable = writable;
-		rc = sl_call(store, &m, SL_MEMORY, &fd);
-		/* -EAGAIN: many threads have asked at once; this one has read their answers meanwhile. */
-	} while (rc == -EAGAIN);
+	rc = sl_region_ask(store, region, writable, deadline, &m, &reply);
 	if (rc) {
 		free(mapping);
 		return rc;
 	}
+	fd = reply.fd;
 	mapping->base =
 		map_aligned(fd, m.memory.bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ);
 	if (mapping->base == MAP_FAILED) {
@@ -120,48 +128,28 @@ static int map(sluice_store *store, uint64_t region, bool writable, struct sl_ma
 	return 0;
 }
 
-/* A region has its number from the keeper, a lease of memory in it is one server's. With the mutex. */
-static bool is_current(const sluice_store *store, uint64_t turn, bool writable)
-{
-	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
-}
-
-/* One that is there, or add, if that is not NULL. With the mutex. -ESTALE. */
-static int find_or_add(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping *add, struct sl_mapping **out)
-{
-	if (!is_current(store, turn, writable))
-		return sl_fail(-ESTALE, "there is no such memory any more");
-	*out = find(store, region, writable);
-	if (!*out && add) {
-		sl_list_append(sl_mapping_bucket(store, region), &add->bucket);
-		*out = add;
-	}
-	return 0;
-}
-
 int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       struct sl_mapping **out)
+                       int64_t deadline, struct sl_mapping **out)
 {
-	struct sl_mapping *mapping = NULL, *made;
-	int rc;
+	struct sl_mapping *found = NULL, *made = NULL;
+	int rc = 0;
 
-	pthread_mutex_lock(&store->mutex);
-	rc = find_or_add(store, region, turn, writable, NULL, &mapping);
-	pthread_mutex_unlock(&store->mutex);
-	if (!rc && !mapping) {
-		rc = map(store, region, writable, &made);
-		if (rc)
-			return rc;
+	while (!rc && !found) {
 		pthread_mutex_lock(&store->mutex);
-		rc = find_or_add(store, region, turn, writable, made, &mapping);
+		if (!sl_is_current(store, turn, writable)) {
+			rc = sl_fail(-ESTALE, "there is no such memory any more");
+		} else if (!(found = find(store, region, writable)) && made) {
+			sl_list_append(sl_mapping_bucket(store, region), &made->bucket);
+			found = made;
+		}
 		pthread_mutex_unlock(&store->mutex);
-		/* Another thread may have been faster, or another server. */
-		if (rc || mapping != made)
-			mapping_free(made);
+		if (!rc && !found)
+			rc = map(store, region, writable, deadline, &made);
 	}
-	if (!rc)
-		*out = mapping;
+	/* Another thread may have been faster, or another server. */
+	if (made && made != found)
+		mapping_free(made);
+	*out = found;
 	return rc;
 }
 
@@ -211,6 +199,8 @@ void sl_mappings_forget(sluice_store *store, bool all)
 			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
 			next = link->next;
+			if (mapping->far)
+				sl_far_lapse(store, mapping, all);
 			if (mapping->far || (!all && !mapping->writable))
 				continue;
 			sl_list_remove(&mapping->bucket);
@@ -225,6 +215,8 @@ void sl_mappings_forget(sluice_store *store, bool all)
 
 void sl_mappings_free(sluice_store *store)
 {
+	pthread_mutex_lock(&store->mutex);
 	sl_mappings_forget(store, true);
+	pthread_mutex_unlock(&store->mutex);
 	sl_far_free(store);
 }

@@ -24,6 +24,8 @@ int sl_place_find(const char *place)
 
 static void devices_free(struct sl_devices *devices)
 {
+	if (!devices)
+		return;
 	pthread_cond_destroy(&devices->mapped.work);
 	pthread_cond_destroy(&devices->mapped.changed);
 	pthread_cond_destroy(&devices->promises.changed);
@@ -36,7 +38,6 @@ static void devices_free(struct sl_devices *devices)
 static int devices_new(sluice_store *store, struct sl_devices **out)
 {
 	struct sl_devices *devices = calloc(1, sizeof(*devices));
-	pthread_condattr_t monotonic;
 
 	if (!devices)
 		return sl_fail(-ENOMEM, "no memory");
@@ -47,11 +48,8 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	}
 	sl_list_init(&devices->mapped.leaving);
 	sl_list_init(&devices->promises.list);
-	pthread_condattr_init(&monotonic);
-	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-	pthread_cond_init(&devices->mapped.work, &monotonic);
-	pthread_cond_init(&devices->promises.changed, &monotonic);
-	pthread_condattr_destroy(&monotonic);
+	pthread_cond_init(&devices->mapped.work, NULL);
+	pthread_cond_init(&devices->promises.changed, NULL);
 	pthread_cond_init(&devices->mapped.changed, NULL);
 	pthread_mutex_init(&devices->mutex, NULL);
 	devices->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -63,35 +61,27 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	return 0;
 }
 
-/* With store->opening, which orders those who would be first. */
-static int devices_open(sluice_store *store, struct sl_devices **out)
+/* With store->opening, which orders the threads that would be first. */
+static int devices_open(sluice_store *store)
 {
-	struct sl_devices *devices = sl_devices_of(store);
-	int rc;
+	struct sl_devices *devices = NULL;
+	int rc = sl_devices_of(store) ? 0 : devices_new(store, &devices);
 
-	if (devices) {
-		*out = devices;
-		return 0;
-	}
-	rc = devices_new(store, &devices);
-	if (rc)
+	if (rc || !devices)
 		return rc;
-	rc = sl_mapper_start(devices);
-	if (rc) {
-		devices_free(devices);
-		return rc;
+	rc = sl_thread_start(&devices->mapper, "sluice-mapper", sl_mapper_run, devices);
+	if (!rc) {
+		/* The courier hears of mappings to forget, so it finds what it needs for that. */
+		atomic_store_explicit(&store->devices, devices, memory_order_release);
+		rc = sl_thread_start(&devices->courier, "sluice-courier", sl_courier_run, devices);
+		if (rc)
+			sl_mapper_stop(devices);
 	}
-	/* The courier hears of mappings to forget, so it finds what it needs for that. */
-	atomic_store_explicit(&store->devices, devices, memory_order_release);
-	rc = sl_courier_start(devices);
 	if (rc) {
 		atomic_store(&store->devices, NULL);
-		sl_mapper_stop(devices);
 		devices_free(devices);
-		return rc;
 	}
-	*out = devices;
-	return 0;
+	return rc;
 }
 
 bool sl_devices_stop(sluice_store *store)
@@ -111,9 +101,7 @@ void sl_devices_free(sluice_store *store)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 
-	if (!devices)
-		return;
-	for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
+	for (unsigned i = 0; devices && i < SL_DEVICES_MOST; i++)
 		sl_words_free(&devices->posts[i]);
 	atomic_store(&store->devices, NULL);
 	devices_free(devices);
@@ -137,8 +125,9 @@ int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post *
 		rc = sl_fail(-ENOTSUP, "%s cannot be used: %s", device->name,
 		             sluice_last_message());
 	if (!rc)
-		rc = devices_open(store, &devices);
+		rc = devices_open(store);
 	if (!rc) {
+		devices = sl_devices_of(store);
 		post = &devices->posts[device->index];
 		/* Unless another thread was faster, after which it is not written any more. */
 		if (!atomic_load(&post->open)) {
@@ -152,28 +141,16 @@ int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post *
 	return rc;
 }
 
-static int check_sharing(const struct sl_device *device)
-{
-	return device->sharing
-	               ? 0
-	               : sl_fail(-ENOTSUP, "the memory of %s cannot be shared between processes",
-	                         device->name);
-}
-
 int sl_post_numbered(sluice_store *store, int number, struct sl_post **out)
 {
 	struct sl_device *device = number < 0 ? NULL : sl_device_find((unsigned)number);
-	struct sl_post *post;
-	int rc;
+	int rc = device ? sl_post_open(store, device, out)
+	                : sl_fail(-ENOTSUP, "there is no device %d", number);
 
-	if (!device)
-		return sl_fail(-ENOTSUP, "there is no device %d", number);
 	/* What can be shared is known when the driver runs. */
-	rc = sl_post_open(store, device, &post);
-	if (!rc)
-		rc = check_sharing(device);
-	if (!rc)
-		*out = post;
+	if (!rc && !device->sharing)
+		rc = sl_fail(-ENOTSUP, "the memory of %s cannot be shared between processes",
+		             device->name);
 	return rc;
 }
 
@@ -199,37 +176,25 @@ static void note_number(sluice_store *store, struct sl_post *post, int32_t numbe
 	pthread_mutex_unlock(&store->mutex);
 }
 
-static int ask(sluice_store *store, int32_t number, const char *place, union sl_message *m,
-               uint64_t *turn)
+static int ask(sluice_store *store, int32_t number, const char *place, int64_t deadline,
+               union sl_message *m, struct sl_reply *reply)
 {
-	struct sl_call call;
-	int rc;
-
-	do {
-		sl_message_begin(m, SL_DEVICE, 0, 0);
-		m->device.number = number;
-		strcpy(m->device.place, place);
-		rc = sl_call_begin(store, m, SL_DEVICE_IS, &call);
-	} while (rc == -ECONNRESET);
-	if (rc)
-		return rc;
-	*turn = call.turn;
-	sl_call_end(store, &call);
-	return 0;
+	sl_message_begin(m, SL_DEVICE, 0, 0);
+	m->device.number = number;
+	strcpy(m->device.place, place);
+	return sl_call(store, m, SL_DEVICE_IS, deadline, reply);
 }
 
-int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out)
+int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out)
 {
-	struct sl_post *post = post_known(store, number);
+	struct sl_reply reply;
 	union sl_message m;
-	uint64_t turn;
 	int rc, here;
 
-	if (post) {
-		*out = post;
+	*out = post_known(store, number);
+	if (*out)
 		return 0;
-	}
-	rc = ask(store, number, "", &m, &turn);
+	rc = ask(store, number, "", deadline, &m, &reply);
 	if (rc)
 		return rc;
 	here = sl_place_find(m.device_is.place);
@@ -237,32 +202,30 @@ int sl_post_of_place(sluice_store *store, int32_t number, struct sl_post **out)
 		return sl_fail(-ENOTSUP,
 		               "the blob is on %s, a device that this process does not have",
 		               m.device_is.place);
-	rc = sl_post_numbered(store, here, &post);
-	if (rc)
-		return rc;
-	note_number(store, post, number, turn);
-	*out = post;
-	return 0;
+	rc = sl_post_numbered(store, here, out);
+	if (!rc)
+		note_number(store, *out, number, reply.turn);
+	return rc;
 }
 
 int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn)
 {
+	struct sl_reply reply;
 	union sl_message m;
-	int32_t number;
 	int rc;
 
 	pthread_mutex_lock(&store->mutex);
-	number = post->number;
+	*out = post->number;
 	*turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
-	if (number < 0) {
-		rc = ask(store, -1, sl_device_place(post->device), &m, turn);
-		if (rc)
-			return rc;
-		number = m.device_is.number;
-		note_number(store, post, number, *turn);
-	}
-	*out = number;
+	if (*out >= 0)
+		return 0;
+	rc = ask(store, -1, sl_device_place(post->device), SL_FOREVER, &m, &reply);
+	if (rc)
+		return rc;
+	*out = m.device_is.number;
+	*turn = reply.turn;
+	note_number(store, post, *out, *turn);
 	return 0;
 }
 
@@ -273,14 +236,13 @@ int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store
 	int rc = sl_store_check(store, "sluice_store_device");
 	struct sluice_store_device device;
 	union sl_message m;
-	uint64_t turn;
 
 	if (!rc && (!out || out->size < sizeof(out->size)))
 		rc = sl_fail(-EINVAL, "sluice_store_device: out->size is not set");
 	if (!rc && index > INT32_MAX)
 		rc = sl_fail(-ENOENT, "the store knows no device %u", index);
 	if (!rc)
-		rc = ask(store, (int32_t)index, "", &m, &turn);
+		rc = ask(store, (int32_t)index, "", SL_FOREVER, &m, NULL);
 	if (rc)
 		return rc;
 	device = (struct sluice_store_device){.size = out->size,

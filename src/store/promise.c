@@ -12,9 +12,10 @@
 
 #include "store/devices.h"
 
-#define WORDS     4096
-#define WORD_STEP 4 /* so that a line of the cache has few of them */
-#define OLD_NS    INT64_C(500000000)
+#define WORDS       4096
+#define WORD_STEP   4 /* so that a line of the cache has few of them */
+#define WORDS_BYTES ((size_t)WORDS * WORD_STEP * sizeof(uint32_t))
+#define OLD_NS      INT64_C(500000000)
 
 /* --------------------------------------------------------------------------------------- words */
 
@@ -24,11 +25,6 @@ struct sl_words {
 	uint16_t unused[WORDS];   /* guarded by devices->mutex, as is the count */
 	unsigned count;
 };
-
-static size_t words_bytes(void)
-{
-	return (size_t)WORDS * WORD_STEP * sizeof(uint32_t);
-}
 
 static int words_new(struct sl_device *device, struct sl_words **out)
 {
@@ -44,16 +40,16 @@ static int words_new(struct sl_device *device, struct sl_words **out)
 	words = calloc(1, sizeof(*words));
 	if (!words)
 		return sl_fail(-ENOMEM, "no memory");
-	words->memory = mmap(NULL, words_bytes(), PROT_READ | PROT_WRITE,
-	                     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	words->memory =
+		mmap(NULL, WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (words->memory == MAP_FAILED) {
 		free(words);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	madvise(words->memory, words_bytes(), MADV_DONTFORK);
-	rc = device->ops->register_memory(device, words->memory, words_bytes());
+	madvise(words->memory, WORDS_BYTES, MADV_DONTFORK);
+	rc = device->ops->register_memory(device, words->memory, WORDS_BYTES);
 	if (rc) {
-		munmap(words->memory, words_bytes());
+		munmap(words->memory, WORDS_BYTES);
 		free(words);
 		return sl_fail(rc, "%s: cannot pin memory: %s", device->name, sl_error_text(rc));
 	}
@@ -90,8 +86,8 @@ void sl_words_free(struct sl_post *post)
 		return;
 	rc = device->ops->unregister_memory(device, words->memory);
 	/* Memory that the device may still write to must stay. */
-	if (!rc || !device->ops->registered(device, words->memory, words_bytes()))
-		munmap(words->memory, words_bytes());
+	if (!rc || !device->ops->registered(device, words->memory, WORDS_BYTES))
+		munmap(words->memory, WORDS_BYTES);
 	free(words);
 }
 
@@ -123,24 +119,30 @@ static bool has_come(const struct sl_promise *promise)
 
 /* ------------------------------------------------------------------------------------ the end */
 
-struct sl_promise *sl_promise_due(struct sl_devices *devices)
+/* One that no thread has taken: whose word has come, or, of that post, which is old; if take is set it is the caller's
+ * then. NULL: there is none. */
+static struct sl_promise *find(struct sl_devices *devices, const struct sl_post *old_of, bool take)
 {
-	struct sl_promise *due = NULL;
+	struct sl_promise *found = NULL;
 
-	if (!atomic_load(&devices->promised))
-		return NULL;
 	pthread_mutex_lock(&devices->mutex);
 	sl_list_each (link, &devices->promises.list) {
 		struct sl_promise *promise = SL_CONTAINER(link, struct sl_promise, link);
 
-		if (promise->taken || !has_come(promise))
+		if (promise->taken || has_come(promise) == !!old_of ||
+		    (old_of && (promise->post != old_of || sl_now() - promise->begun < OLD_NS)))
 			continue;
-		promise->taken = true;
-		due = promise;
+		promise->taken = take;
+		found = promise;
 		break;
 	}
 	pthread_mutex_unlock(&devices->mutex);
-	return due;
+	return found;
+}
+
+struct sl_promise *sl_promise_due(struct sl_devices *devices)
+{
+	return atomic_load(&devices->promised) ? find(devices, NULL, true) : NULL;
 }
 
 /* False, and nothing happens: it is the last one. */
@@ -202,27 +204,6 @@ void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise)
 	conclude(devices, promise, rc);
 }
 
-/* One that is old, and that nobody has taken; if take is set it is the caller's then. NULL: there is none. */
-static struct sl_promise *find_old(struct sl_devices *devices, const struct sl_post *post,
-                                   bool take)
-{
-	struct sl_promise *old = NULL;
-
-	pthread_mutex_lock(&devices->mutex);
-	sl_list_each (link, &devices->promises.list) {
-		struct sl_promise *promise = SL_CONTAINER(link, struct sl_promise, link);
-
-		if (promise->post != post || promise->taken || has_come(promise) ||
-		    sl_now() - promise->begun < OLD_NS)
-			continue;
-		promise->taken = take;
-		old = promise;
-		break;
-	}
-	pthread_mutex_unlock(&devices->mutex);
-	return old;
-}
-
 void sl_promises_doubt(struct sl_devices *devices)
 {
 	for (unsigned i = 0; i < SL_DEVICES_MOST; i++) {
@@ -231,13 +212,13 @@ void sl_promises_doubt(struct sl_devices *devices)
 		struct sl_device *device;
 
 		if (!atomic_load_explicit(&post->open, memory_order_acquire) ||
-		    !find_old(devices, post, false))
+		    !find(devices, post, false))
 			continue;
 		device = post->device;
 		/* A call that failed once for another reason says nothing. */
 		if (!device->ops->status(device) || !device->ops->status(device))
 			continue;
-		while ((promise = find_old(devices, post, true)))
+		while ((promise = find(devices, post, true)))
 			conclude(devices, promise,
 			         sl_fail(-EIO, "%s has failed: the blob was not sealed",
 			                 device->name));
@@ -255,104 +236,54 @@ void sl_promises_wait(struct sl_devices *devices)
 
 /* ----------------------------------------------------------------------------- seal_on, release_on */
 
-static int check_blobs(sluice_blob *const *v, size_t count)
-{
-	int rc = 0;
-
-	for (size_t i = 0; !rc && i < count; i++) {
-		if (!v[i] || v[i]->store != v[0]->store)
-			rc = sl_fail(-EINVAL,
-			             "sluice_blob_seal_on: blobs of several stores, or NULL");
-		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
-			rc = sl_fail(-EPERM, "the blob is sealed");
-		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
-			rc = sl_fail(-EINVAL,
-			             "sluice_blob_seal_on: one that replaces, with others");
-	}
-	return rc;
-}
-
-/* Whose default stream is meant: that of the device that the blob was got for, or is on. NULL: any. */
-static struct sl_device *device_of_blob(const sluice_blob *blob)
-{
-	const struct sl_mapping *mapping = blob->mapping;
-
-	if (mapping && mapping->far && mapping->by)
-		return (struct sl_device *)mapping->by;
-	return blob->post ? blob->post->device : NULL;
-}
-
-/* The stream's device; of streams that all have, that of the first blob that is on one, or the thread's. */
+/* The stream's device. A stream that all devices have is that of the first blob's device, which it was got for or is on, or of
+ * the thread's. */
 static struct sl_device *device_of(sluice_blob *const *v, size_t count, sluice_stream stream)
 {
-	struct sl_device *device = NULL;
+	const struct sl_device *device = NULL;
 
-	for (size_t i = 0; !device && i < count; i++)
-		device = device_of_blob(v[i]);
-	return sl_device_of_stream(stream, device ? device : sl_device_current());
+	for (size_t i = 0; !device && i < count; i++) {
+		const struct sl_mapping *mapping = v[i]->mapping;
+
+		if (mapping && mapping->far && mapping->by)
+			device = mapping->by;
+		else if (v[i]->post)
+			device = v[i]->post->device;
+	}
+	return sl_device_of_stream(stream,
+	                           device ? (struct sl_device *)device : sl_device_current());
 }
 
-static int no_word(const struct sl_promise *promise)
-{
-	return sl_fail(-ENOMEM, "%d seals and releases are under way on %s", WORDS,
-	               promise->post->device->name);
-}
-
-/* All of the blobs are to be sealed by this, and by nothing else. */
+/* All of the blobs are to be sealed by this, and by nothing else; or the handle's reference to one is the promise's, once
+ * the stream knows of it. */
 static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
                        sluice_blob *const *v)
 {
-	unsigned n;
 	int rc = 0;
 
 	pthread_mutex_lock(&devices->mutex);
-	for (n = 0; !rc && n < promise->count; n++) {
-		if (v[n]->promise.waits)
+	for (unsigned i = 0; !rc && i < promise->count; i++) {
+		if (!promise->releases && v[i]->promise.waits)
 			rc = sl_fail(-EPERM, "the blob is to be sealed already, or is there twice");
 		else
-			v[n]->promise.waits = true;
+			promise->blobs[i] = v[i];
+		if (!promise->releases)
+			v[i]->promise.waits = true;
 	}
 	if (!rc && !take_word(promise))
-		rc = no_word(promise);
-	else if (rc)
-		n--;
-	for (unsigned i = 0; rc && i < n; i++)
-		v[i]->promise.waits = false;
-	for (unsigned i = 0; !rc && i < n; i++) {
+		rc = sl_fail(-ENOMEM, "%d seals and releases are under way on %s", WORDS,
+		             promise->post->device->name);
+	for (unsigned i = 0; !promise->releases && i < promise->count && promise->blobs[i]; i++) {
+		v[i]->promise.waits = !rc;
+		if (rc)
+			continue;
 		free(v[i]->promise.text);
 		v[i]->promise.text = NULL;
 		v[i]->promise.asked = true;
-		promise->blobs[i] = v[i];
 		atomic_fetch_add(&v[i]->references, 1);
 	}
 	pthread_mutex_unlock(&devices->mutex);
 	return rc;
-}
-
-/* The handle's reference is the promise's once the stream knows of it. */
-static int promise_release(struct sl_devices *devices, struct sl_promise *promise,
-                           sluice_blob *blob)
-{
-	int rc;
-
-	promise->releases = true;
-	promise->blobs[0] = blob;
-	pthread_mutex_lock(&devices->mutex);
-	rc = take_word(promise) ? 0 : no_word(promise);
-	pthread_mutex_unlock(&devices->mutex);
-	return rc;
-}
-
-/* The stream does not know of it. */
-static void unpromise(struct sl_devices *devices, struct sl_promise *promise)
-{
-	pthread_mutex_lock(&devices->mutex);
-	give_word(promise);
-	for (unsigned i = 0; !promise->releases && i < promise->count; i++) {
-		promise->blobs[i]->promise.waits = promise->blobs[i]->promise.asked = false;
-		atomic_fetch_sub(&promise->blobs[i]->references, 1);
-	}
-	pthread_mutex_unlock(&devices->mutex);
 }
 
 /* From here on the word may come, and the threads see it. */
@@ -367,7 +298,7 @@ static void publish(struct sl_devices *devices, struct sl_promise *promise)
 	atomic_fetch_add(&devices->promised, 1);
 	pthread_mutex_unlock(&devices->mutex);
 	pthread_mutex_lock(&devices->store->mutex);
-	sl_mapper_wake(devices);
+	pthread_cond_signal(&devices->mapped.work);
 	pthread_mutex_unlock(&devices->store->mutex);
 	sl_courier_ring(devices);
 }
@@ -386,7 +317,8 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 		return sl_fail(-ENOMEM, "no memory");
 	promise->post = post;
 	promise->count = (unsigned)count;
-	rc = releases ? promise_release(devices, promise, v[0]) : promise_all(devices, promise, v);
+	promise->releases = releases;
+	rc = promise_all(devices, promise, v);
 	if (rc) {
 		free(promise);
 		return rc;
@@ -400,7 +332,14 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 		publish(devices, promise);
 		return 0;
 	}
-	unpromise(devices, promise);
+	pthread_mutex_lock(&devices->mutex);
+	/* The stream does not know of it. */
+	give_word(promise);
+	for (size_t i = 0; !releases && i < count; i++) {
+		v[i]->promise.waits = v[i]->promise.asked = false;
+		atomic_fetch_sub(&v[i]->references, 1);
+	}
+	pthread_mutex_unlock(&devices->mutex);
 	free(promise);
 	return sl_fail(rc, "%s: cannot %s in stream order: %s", device->name,
 	               releases ? "release" : "seal", sl_error_text(rc));
@@ -425,14 +364,8 @@ static int promise_on(sluice_blob *const *v, size_t count, sluice_stream stream,
 
 int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream)
 {
-	int rc;
+	int rc = sl_blobs_check("sluice_blob_seal_on", v, count);
 
-	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
-		return sl_fail(-EINVAL, "sluice_blob_seal_on: %zu blobs, or NULL; there may be %d",
-		               count, SLUICE_BLOB_BATCH);
-	rc = sl_store_check(v[0]->store, "sluice_blob_seal_on");
-	if (!rc)
-		rc = check_blobs(v, count);
 	return rc ? rc : promise_on(v, count, stream, false);
 }
 
@@ -469,15 +402,11 @@ int sl_promised(sluice_blob *blob)
 /* With devices->mutex. */
 static bool wait_until(struct sl_devices *devices, const sluice_blob *blob, int64_t deadline)
 {
-	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 	int rc = 0;
 
 	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
-	while (blob->promise.waits && rc != ETIMEDOUT && !atomic_load(&devices->stop))
-		rc = deadline == SL_FOREVER
-		             ? pthread_cond_wait(&devices->promises.changed, &devices->mutex)
-		             : pthread_cond_timedwait(&devices->promises.changed, &devices->mutex,
-		                                      &until);
+	while (blob->promise.waits && !rc && !atomic_load(&devices->stop))
+		rc = sl_cond_wait(&devices->promises.changed, &devices->mutex, deadline);
 	return !blob->promise.waits;
 }
 

@@ -58,28 +58,16 @@ static int ask_device(sluice_store *store, const void *memory, size_t n, struct 
 static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
 {
 	struct sl_far far = {.kind = SLUICE_BLOB_OF_PROCESS, .post = blob->post};
-	struct sl_call call;
+	size_t bytes = blob->bytes;
 	union sl_message m;
-	uint64_t turn;
-	int32_t number;
 	int rc;
 
-	do {
-		rc = sl_post_number(blob->store, blob->post, &number, &turn);
-		if (rc)
-			return rc;
-		sl_message_begin(&m, SL_CREATE, 0, 1);
-		m.create.items[0].bytes = lent->length;
-		m.create.items[0].device = number;
-		m.create.items[0].kind = SLUICE_BLOB_OF_PROCESS;
-		m.create.items[0].flags = blob->flags;
-		rc = sl_call_begin_at(blob->store, &m, SL_LEASES, turn, &call);
-	} while (rc == -ECONNRESET);
+	/* The region is the whole allocation. */
+	blob->bytes = lent->length;
+	rc = sl_blobs_lease(blob->store, &blob, 1);
+	blob->bytes = bytes;
 	if (rc)
 		return rc;
-	blob->lease = m.leases.items[0];
-	blob->turn = call.turn;
-	sl_call_end(blob->store, &call);
 	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
 	far.region = blob->lease.place.region;
@@ -87,29 +75,14 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length);
 	if (rc)
 		return rc;
-	rc = sl_far_acquire(blob->store, &far, &blob->mapping);
+	rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_OFFER, 0, 0);
 	m.offer.region = far.region;
-	rc = sl_tell_fd(blob->store, &m, blob->turn, letter);
+	rc = sl_tell(blob->store, &m, blob->turn, letter);
 	sl_store_step("client: lent");
 	return rc;
-}
-
-static int publish(sluice_blob *blob, const void *memory, const struct sl_lent_memory *lent)
-{
-	int letter = -1, rc = make_letter(lent, &letter);
-
-	if (rc)
-		return rc;
-	rc = offer(blob, lent, letter);
-	close(letter);
-	if (rc)
-		return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
-	atomic_init(&blob->data, (char *)(uintptr_t)memory);
-	blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent->start);
-	return sl_blobs_seal(blob->store, &blob, 1);
 }
 
 int sluice_blob_publish(sluice_store *store, const char *name, const void *memory, size_t n,
@@ -120,6 +93,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 	struct sl_lent_memory lent;
 	struct sl_post *post;
 	sluice_blob *blob;
+	int letter = -1;
 
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_blob_publish: out is NULL");
@@ -133,10 +107,20 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		blob->post = post;
 		blob->device = post->device->index;
 		blob->kind = SLUICE_BLOB_OF_PROCESS;
-		rc = publish(blob, memory, &lent);
+		atomic_init(&blob->data, (char *)(uintptr_t)memory);
+		blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent.start);
+		rc = make_letter(&lent, &letter);
 	}
+	if (!rc) {
+		rc = offer(blob, &lent, letter);
+		close(letter);
+		if (rc == -ESTALE)
+			rc = sl_fail(-ECONNRESET, "the server was replaced");
+	}
+	if (!rc)
+		rc = sl_blobs_seal(store, &blob, 1);
 	if (rc)
-		sl_blob_give_up(blob, rc);
+		sl_blobs_give_up(&blob, 1, rc);
 	else
 		*out = blob;
 	return rc;

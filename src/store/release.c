@@ -7,16 +7,13 @@
 /* The blob may go now; the server, if it is of the same keeper, is to look. */
 static void nudge(sluice_store *store, const struct sl_view *view, uint64_t id)
 {
-	union sl_message m;
 	uint64_t turn;
 
 	pthread_mutex_lock(&store->mutex);
 	turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
-	sl_message_begin(&m, SL_NUDGE, 0, 1);
-	m.ids.items[0].id = id;
 	if (sl_same_keeper(view->turn, turn))
-		sl_tell(store, &m, turn);
+		sl_tell_id(store, SL_NUDGE, id, turn);
 }
 
 void sl_blob_unref(sluice_blob *blob)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client's socket: connecting, and one message at a time. */
 #include <errno.h>
+#include <poll.h>
 #include <pwd.h>
 #include <stdlib.h>
 #include <string.h>
@@ -127,11 +128,21 @@ void sl_close_both(int fds[2])
 			close(fds[i]);
 }
 
-int sl_socket_send(int socket, const union sl_message *m, int fd)
+bool sl_socket_wait(int socket, short events, int64_t deadline)
+{
+	struct pollfd p = {.fd = socket, .events = events};
+	int64_t rest = SL_MAX(deadline - sl_now(), 0);
+	struct timespec time = {rest / 1000000000, rest % 1000000000};
+
+	return ppoll(&p, 1, deadline == SL_FOREVER ? NULL : &time, NULL) > 0;
+}
+
+int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline)
 {
 	struct iovec io = {(void *)m, m->head.bytes};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	int flags = MSG_NOSIGNAL | (deadline == SL_FOREVER ? 0 : MSG_DONTWAIT);
 	struct cmsghdr *header;
 	ssize_t n;
 
@@ -145,7 +156,8 @@ int sl_socket_send(int socket, const union sl_message *m, int fd)
 		memcpy(CMSG_DATA(header), &fd, sizeof(int));
 	}
 	do
-		n = sendmsg(socket, &message, MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
+		n = sendmsg(socket, &message, flags);
+	while (n < 0 &&
+	       (errno == EINTR || (errno == EAGAIN && sl_socket_wait(socket, POLLOUT, deadline))));
 	return n < 0 ? -errno : 0;
 }

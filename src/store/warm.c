@@ -51,19 +51,12 @@ static void *collapse(void *argument)
 	return NULL;
 }
 
-static void warm_here(char *base, size_t bytes)
-{
-	if (touch(base, bytes))
-		collapse(&(struct part){.base = base, .bytes = bytes});
-}
-
-static void warm_by_threads(char *base, size_t bytes)
+static void warm_pages(char *base, size_t bytes, unsigned threads)
 {
 	size_t pages = bytes / SL_HUGE_PAGE;
-	unsigned threads = (unsigned)SL_MIN(SL_MAX(bytes / PART, 1), THREADS_MOST), started = 0;
 	struct part parts[THREADS_MOST];
+	unsigned started = 0;
 
-	threads = SL_MIN(threads, sl_cores());
 	if (!touch(base, bytes))
 		return;
 	for (unsigned i = 0; i < threads; i++) {
@@ -88,14 +81,15 @@ static size_t next_huge_page(size_t offset)
 }
 
 /* Whole pages; one belongs to the part that it begins in. False: there is none. */
-static bool warm(sluice_blob *blob, size_t offset, size_t n, void (*way)(char *, size_t))
+static bool warm(sluice_blob *blob, size_t offset, size_t n, unsigned most)
 {
 	size_t first = next_huge_page(offset), end = next_huge_page(offset + n);
 
 	end = SL_MIN(end, blob->mapping->bytes - blob->mapping->bytes % SL_HUGE_PAGE);
 	if (first >= end)
 		return false;
-	way(blob->data + first, end - first);
+	most = (unsigned)SL_MIN(SL_MAX((end - first) / PART, 1), most);
+	warm_pages(blob->data + first, end - first, SL_MIN(most, sl_cores()));
 	return true;
 }
 
@@ -103,7 +97,7 @@ static bool warm(sluice_blob *blob, size_t offset, size_t n, void (*way)(char *,
 static void warm_all(sluice_blob *blob)
 {
 	if (atomic_exchange(&blob->cold, false))
-		warm(blob, 0, blob->bytes, warm_by_threads);
+		warm(blob, 0, blob->bytes, THREADS_MOST);
 }
 
 void sl_blob_warm(sluice_blob *blob)
@@ -125,7 +119,7 @@ int sluice_blob_warm(sluice_blob *blob, size_t offset, size_t n)
 	if (rc || !atomic_load(&blob->cold))
 		return rc;
 	begun = sl_now();
-	if (warm(blob, offset, n, warm_here) && sl_now() - begun > SLOW_NS + (int64_t)n)
+	if (warm(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
 		warm_all(blob);
 	return rc;
 }

@@ -17,13 +17,13 @@ struct sluice_watch {
 	char prefix[SL_NAME_BYTES];
 };
 
-static int connect_watch(sluice_watch *watch, bool once)
+static int connect_watch(sluice_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
 	struct sl_welcome welcome;
 	int fd, fds[2], rc;
 
-	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, once, &fd);
+	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
 	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, &welcome, fds);
@@ -55,7 +55,7 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	strcpy(watch->prefix, prefix ? prefix : "");
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
-	                      : connect_watch(watch, false);
+	                      : connect_watch(watch);
 	if (rc) {
 		if (watch->epoll >= 0)
 			close(watch->epoll);
@@ -72,31 +72,20 @@ int sluice_watch_fd(const sluice_watch *watch)
 	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
 }
 
-/* One event that is there; -EAGAIN: there is none; -ECONNRESET: the server is gone. */
-static int receive(sluice_watch *watch, union sl_message *m)
-{
-	ssize_t n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT);
-
-	if (n < 0 && (errno == EAGAIN || errno == EINTR))
-		return -EAGAIN;
-	if (n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT)
-		return -ECONNRESET;
-	return 0;
-}
-
+/* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
 static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
-	struct pollfd p = {.fd = watch->fd, .events = POLLIN};
-	int rc;
+	ssize_t n;
 
-	while ((rc = receive(watch, m)) == -EAGAIN) {
-		int64_t rest = deadline == SL_FOREVER ? -1 : deadline - sl_now();
-
-		if (rest <= 0 && deadline != SL_FOREVER)
+	while ((n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT)) < 0 &&
+	       (errno == EAGAIN || errno == EINTR)) {
+		if (sl_now() >= deadline)
 			return -EAGAIN;
-		poll(&p, 1, rest < 0 ? -1 : (int)SL_MIN((rest + 999999) / 1000000, INT32_MAX));
+		sl_socket_wait(watch->fd, POLLIN, deadline);
 	}
-	return rc;
+	return n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT
+	               ? -ECONNRESET
+	               : 0;
 }
 
 static void fill(struct sluice_watch_event *out, const struct sl_event *event)
@@ -114,9 +103,7 @@ static void fill(struct sluice_watch_event *out, const struct sl_event *event)
 
 int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)
 {
-	int64_t deadline = timeout_ms > 0    ? sl_deadline(timeout_ms)
-	                   : timeout_ms == 0 ? 0
-	                                     : SL_FOREVER;
+	int64_t deadline = sl_deadline(timeout_ms);
 	union sl_message m;
 	int rc;
 
@@ -135,7 +122,7 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	if (watch->fd >= 0)
 		close(watch->fd);
 	watch->fd = -1;
-	rc = connect_watch(watch, false);
+	rc = connect_watch(watch);
 	if (!rc)
 		fill(out, NULL);
 	return rc;

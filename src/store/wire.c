@@ -4,6 +4,7 @@
  * the others theirs; when it has its own it leaves the reading to the next.
  */
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -14,17 +15,14 @@
 #include "store/devices.h"
 
 #define HELLO_SECONDS 10
+/* How long after a deadline the client asks whether the server is there, and then waits for a sign of it. */
+#define GRACE_NS INT64_C(1000000000)
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
 	if (sl_forked())
 		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
 	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
-}
-
-static int refused(const union sl_message *m)
-{
-	return sl_fail(m->head.error, "%s", m->refusal.text);
 }
 
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
@@ -39,7 +37,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	n = sl_socket_send(fd, &m, -1);
+	n = sl_socket_send(fd, &m, -1, SL_FOREVER);
 	/* If the other end is closed already, why may be there to be read. */
 	if (n && n != -EPIPE && n != -ECONNRESET)
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
@@ -53,7 +51,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	if (n == -EPROTO)
 		return -EPROTO;
 	if (n > 0 && m.head.type == SL_REFUSAL)
-		return refused(&m);
+		return sl_fail(m.head.error, "%s", m.refusal.text);
 	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
 	             : sl_fail(-ECONNRESET, "the store has hung up");
 }
@@ -114,12 +112,13 @@ void sl_view_release(struct sl_view *view)
 
 /* --------------------------------------------------------------------------------------- wire */
 
-/* With the mutex. */
+/* With the mutex, if other threads have it. */
 static void unref(struct sl_wire *wire)
 {
 	if (--wire->references)
 		return;
-	close(wire->fd);
+	if (wire->fd >= 0)
+		close(wire->fd);
 	free(wire);
 }
 
@@ -142,47 +141,25 @@ static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_wel
 	store->wire = wire;
 }
 
-/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. */
-static int tell_mappings(sluice_store *store, const struct sl_wire *wire, uint64_t *added)
+/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. That it
+ * cannot be told ends the wire, soon. */
+static void tell_mappings(sluice_store *store, const struct sl_wire *wire)
 {
-	size_t count, n;
-	uint64_t *regions;
+	struct sl_id_item regions[SL_ITEMS_MOST];
 	union sl_message m;
-	int rc = sl_far_list(store, &regions, &count, added);
+	unsigned n;
 
-	if (rc)
-		return rc;
-	pthread_mutex_unlock(&store->mutex);
-	for (size_t i = 0; !rc && i < count; i += n) {
-		n = SL_MIN(count - i, SL_ITEMS_MOST);
-		sl_message_begin(&m, SL_HAVE, 0, (unsigned)n);
-		for (size_t j = 0; j < n; j++)
-			m.ids.items[j].id = regions[i + j];
-		rc = sl_socket_send(wire->fd, &m, -1);
+	while ((n = sl_far_list(store, store->turn + 1, regions))) {
+		sl_message_begin(&m, SL_HAVE, 0, n);
+		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
+		pthread_mutex_unlock(&store->mutex);
+		if (sl_socket_send(wire->fd, &m, -1, SL_FOREVER))
+			shutdown(wire->fd, SHUT_RDWR);
+		pthread_mutex_lock(&store->mutex);
 	}
-	free(regions);
-	pthread_mutex_lock(&store->mutex);
-	return rc;
 }
 
-/* With the mutex. That it cannot be told ends the wire, soon. */
-static void tell_all_mappings(sluice_store *store, const struct sl_wire *wire)
-{
-	struct sl_devices *devices = sl_devices_of(store);
-	uint64_t added;
-	int rc = 0;
-
-	if (!devices)
-		return;
-	do
-		rc = tell_mappings(store, wire, &added);
-	while (!rc && added != devices->mapped.added);
-	if (rc)
-		shutdown(wire->fd, SHUT_RDWR);
-}
-
-/* Without the mutex, by one thread at a time. */
-static int connect_new(sluice_store *store, bool once)
+int sl_wire_open(sluice_store *store, bool once)
 {
 	struct sl_view *view = NULL, *before = store->view;
 	struct sl_wire *wire = calloc(1, sizeof(*wire));
@@ -192,14 +169,12 @@ static int connect_new(sluice_store *store, bool once)
 	if (!wire)
 		return sl_fail(-ENOMEM, "no memory");
 	wire->references = 1;
+	wire->fd = -1;
 	sl_list_init(&wire->calls);
 	rc = sl_wire_connect(store->path, store->patience_ms, once, &wire->fd);
-	if (rc) {
-		free(wire);
-		return rc;
-	}
-	rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "", &welcome,
-	                   fds);
+	if (!rc)
+		rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
+		                   &welcome, fds);
 	if (!rc) {
 		/* Our references, and the catalogue they belong to, are where they were. */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
@@ -207,47 +182,55 @@ static int connect_new(sluice_store *store, bool once)
 		sl_close_both(fds);
 	}
 	if (rc) {
-		close(wire->fd);
-		free(wire);
+		unref(wire);
 		return rc;
 	}
 	sl_store_step("client: connected");
 	pthread_mutex_lock(&store->mutex);
 	if (before && before->store == welcome.store)
-		tell_all_mappings(store, wire);
+		tell_mappings(store, wire);
 	adopt(store, wire, &welcome, view);
 	pthread_mutex_unlock(&store->mutex);
 	return 0;
 }
 
-/* With the mutex, which is let go meanwhile. One thread connects, the others wait for it. */
-static int connected(sluice_store *store)
+/* With the mutex, which is let go meanwhile. */
+static int connect_alone(sluice_store *store, bool once)
 {
-	int64_t deadline;
-	int rc = 0;
+	int rc;
 
-	if (store->wire)
-		return 0;
-	deadline = sl_now() + store->patience_ms * INT64_C(1000000);
-	while (!store->wire) {
-		if (store->connecting) {
-			/* Ended by that thread. */
-			pthread_cond_wait(&store->connected, &store->mutex);
-			continue;
-		}
-		if (rc && (rc != -ECONNRESET || sl_now() > deadline))
-			return rc;
-		store->connecting = true;
-		pthread_mutex_unlock(&store->mutex);
-		rc = connect_new(store, false);
-		pthread_mutex_lock(&store->mutex);
-		store->connecting = false;
-		pthread_cond_broadcast(&store->connected);
-	}
-	return 0;
+	store->connecting = true;
+	pthread_mutex_unlock(&store->mutex);
+	rc = sl_wire_open(store, once);
+	pthread_mutex_lock(&store->mutex);
+	store->connecting = false;
+	pthread_cond_broadcast(&store->connected);
+	return rc;
 }
 
-/* Whoever waits for an answer by it has none. With the mutex. */
+/* With the mutex, which is let go meanwhile. One thread connects, which ends the wait of the others. */
+static int connected(sluice_store *store)
+{
+	int64_t deadline = store->wire ? 0 : sl_deadline((int)store->patience_ms);
+	int rc = 0;
+
+	while (!store->wire && (!rc || (rc == -ECONNRESET && sl_now() <= deadline)))
+		if (store->connecting)
+			pthread_cond_wait(&store->connected, &store->mutex);
+		else
+			rc = connect_alone(store, false);
+	return store->wire ? 0 : rc;
+}
+
+/* With the mutex. */
+static void finish(struct sl_call *call, int rc)
+{
+	call->done = true;
+	call->rc = rc;
+	pthread_cond_signal(&call->changed);
+}
+
+/* Calls that wait for an answer by it get none. With the mutex. */
 static void break_wire(sluice_store *store, struct sl_wire *wire, int error)
 {
 	if (wire->broken)
@@ -257,11 +240,8 @@ static void break_wire(sluice_store *store, struct sl_wire *wire, int error)
 	sl_list_each (link, &wire->calls) {
 		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
 
-		if (call->done)
-			continue;
-		call->done = true;
-		call->rc = error;
-		pthread_cond_signal(&call->changed);
+		if (!call->done)
+			finish(call, error);
 	}
 	if (store->wire == wire) {
 		store->wire = NULL;
@@ -300,18 +280,13 @@ bool sl_wire_alive(sluice_store *store)
 	return alive;
 }
 
-int sl_wire_open(sluice_store *store)
-{
-	return connect_new(store, true);
-}
-
 void sl_wire_close(sluice_store *store)
 {
 	union sl_message m;
 
 	if (store->wire) {
 		sl_message_begin(&m, SL_BYE, 0, 0);
-		sl_socket_send(store->wire->fd, &m, -1);
+		sl_socket_send(store->wire->fd, &m, -1, SL_FOREVER);
 		unref(store->wire);
 	}
 	if (store->view)
@@ -331,55 +306,67 @@ static struct sl_call *find_call(struct sl_wire *wire, uint32_t serial)
 	return NULL;
 }
 
-/* Gives an answer, which lies in m, to whom it belongs; or does what the server says unasked. With the mutex. */
-static void hand_over(sluice_store *store, struct sl_wire *wire, const union sl_message *m,
-                      int fds[2])
+static uint32_t next_serial(sluice_store *store)
 {
-	struct sl_call *call;
+	do
+		store->serial++;
+	while (!store->serial || store->serial == SL_SERIAL_ANY);
+	return store->serial;
+}
 
-	/* What an earlier server said of regions goes for none of a new one's. */
+/* Everything before the oldest call that is under way. With the mutex. */
+static uint32_t settled(const sluice_store *store, const struct sl_wire *wire)
+{
+	const struct sl_list *calls = &wire->calls;
+
+	return sl_list_empty(calls) ? store->serial
+	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
+}
+
+/* Gives the answer in wire->in to its call, or obeys a message that nobody asked for. With the mutex. */
+static void hand_over(sluice_store *store, struct sl_wire *wire, int fds[2])
+{
+	const union sl_message *m = &wire->in;
+	struct sl_call *call = NULL;
+
+	/* A message of an earlier server about regions goes for none of a new server's. */
 	if (store->wire == wire && m->head.type != SL_FORGET)
 		sl_far_expect(store, m);
 	else if (store->wire == wire)
 		sl_far_forget(store, m);
-	if (m->head.type == SL_FORGET) {
-		sl_close_both(fds);
-		return;
-	}
-	/* The answer may be there before the call that sends the request has returned, which is at the
-	 * same memory. It ends this wait. */
-	while ((call = find_call(wire, m->head.serial)) && !call->sent)
+	/* The answer may be there before the thread that sends the request has returned from the kernel, which
+	 * reads the same memory. That thread ends this wait. */
+	while (m->head.type != SL_FORGET && (call = find_call(wire, m->head.serial)) && !call->sent)
 		pthread_cond_wait(&store->sent, &store->mutex);
+	/* The call was given up: its answer is late. */
 	if (!call) {
 		sl_close_both(fds);
 		return;
 	}
-	if (call->m != m)
-		memcpy(call->m, m, m->head.bytes);
+	memcpy(call->m, m, m->head.bytes);
 	memcpy(call->fds, fds, sizeof(call->fds));
 	store->heard_at = tick();
-	call->done = true;
-	call->rc = 0;
-	pthread_cond_signal(&call->changed);
+	finish(call, 0);
 }
 
-/* Reads one message, for whomever. With the mutex, which is let go meanwhile. */
-static void read_one(sluice_store *store, struct sl_wire *wire, union sl_message *m, int flags)
+/* Reads one message, for any call, if it comes before the deadline. With the mutex, which is let go meanwhile. */
+static void read_one(sluice_store *store, struct sl_wire *wire, int64_t deadline)
 {
-	int fds[2];
-	ssize_t n;
+	int fds[2], flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
+	ssize_t n = -EAGAIN;
 
 	wire->reading = true;
 	pthread_mutex_unlock(&store->mutex);
-	n = sl_socket_receive(wire->fd, m, fds, flags);
+	if (!flags || sl_socket_wait(wire->fd, POLLIN, deadline))
+		n = sl_socket_receive(wire->fd, &wire->in, fds, flags);
 	pthread_mutex_lock(&store->mutex);
-	if (n > 0 && m->head.serial != SL_SERIAL_ANY) {
-		hand_over(store, wire, m, fds);
+	if (n > 0 && wire->in.head.serial != SL_SERIAL_ANY) {
+		wire->heard++;
+		hand_over(store, wire, fds);
 	} else if (n != -EAGAIN) {
 		sl_close_both(fds);
 		break_wire(store, wire, -ECONNRESET);
 	}
-	/* Not before: what was read is in the memory of the reader's own answer. */
 	wire->reading = false;
 }
 
@@ -397,28 +384,55 @@ static void pass_on(struct sl_wire *wire)
 	}
 }
 
-static void wait_for_answer(sluice_store *store, struct sl_call *call)
+/* A request whose answer no call waits for: any message shows that the server runs. With the mutex. */
+static void probe(sluice_store *store, const struct sl_call *call)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, SL_STATS, next_serial(store), 0);
+	m.head.settled = settled(store, call->wire);
+	pthread_mutex_unlock(&store->mutex);
+	sl_socket_send(call->wire->fd, &m, -1, 0);
+	pthread_mutex_lock(&store->mutex);
+}
+
+/*
+ * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for GRACE_NS
+ * after the deadline, and nothing for as long after a probe, the call ends with -ETIMEDOUT. With the mutex.
+ */
+static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t deadline)
 {
 	struct sl_wire *wire = call->wire;
+	uint64_t heard = UINT64_MAX;
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + GRACE_NS;
 
-	/* Ended by the answer, or by the end of the connection; whoever reads sees both. */
-	while (!call->done)
-		if (wire->reading)
-			pthread_cond_wait(&call->changed, &store->mutex);
-		else
-			read_one(store, wire, call->m, 0);
+	/* The thread that reads ends this wait with the answer, or with the end of the connection. */
+	while (!call->done) {
+		if (until == SL_FOREVER || sl_now() < until) {
+			if (wire->reading)
+				sl_cond_wait(&call->changed, &store->mutex, until);
+			else
+				read_one(store, wire, until);
+		} else if (wire->heard == heard) {
+			finish(call, -ETIMEDOUT);
+		} else {
+			heard = wire->heard;
+			until = sl_now() + GRACE_NS;
+			probe(store, call);
+		}
+	}
 	if (!wire->reading)
 		pass_on(wire);
 }
 
-bool sl_wire_look(sluice_store *store, struct sl_wire *wire, union sl_message *m, bool polite)
+bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite)
 {
 	bool reads;
 
 	pthread_mutex_lock(&store->mutex);
 	reads = !wire->reading && (!polite || sl_list_empty(&wire->calls)) && !wire->broken;
 	if (reads) {
-		read_one(store, wire, m, MSG_DONTWAIT);
+		read_one(store, wire, 0);
 		pass_on(wire);
 	}
 	reads = reads || wire->broken;
@@ -431,14 +445,8 @@ struct sl_wire *sl_wire_acquire(sluice_store *store)
 	struct sl_wire *wire;
 
 	pthread_mutex_lock(&store->mutex);
-	if (!store->wire && !store->connecting) {
-		store->connecting = true;
-		pthread_mutex_unlock(&store->mutex);
-		connect_new(store, true);
-		pthread_mutex_lock(&store->mutex);
-		store->connecting = false;
-		pthread_cond_broadcast(&store->connected);
-	}
+	if (!store->wire && !store->connecting)
+		connect_alone(store, true);
 	wire = store->wire;
 	if (wire)
 		wire->references++;
@@ -453,25 +461,8 @@ void sl_wire_release(sluice_store *store, struct sl_wire *wire)
 	pthread_mutex_unlock(&store->mutex);
 }
 
-static uint32_t next_serial(sluice_store *store)
-{
-	do
-		store->serial++;
-	while (!store->serial || store->serial == SL_SERIAL_ANY);
-	return store->serial;
-}
-
-/* Everything before the oldest call that is under way. With the mutex. */
-static uint32_t settled(const sluice_store *store)
-{
-	const struct sl_list *calls = &store->wire->calls;
-
-	return sl_list_empty(calls) ? store->serial
-	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
-}
-
-int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                     uint64_t turn, struct sl_call *call)
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t turn, int64_t deadline, struct sl_call *call)
 {
 	int rc;
 
@@ -488,26 +479,30 @@ int sl_call_begin_at(sluice_store *store, union sl_message *m, enum sl_message_t
 	call->wire = store->wire;
 	call->wire->references++;
 	call->turn = store->turn;
-	m->head.settled = settled(store);
+	m->head.settled = settled(store, call->wire);
 	m->head.serial = call->serial = next_serial(store);
 	sl_list_append(&call->wire->calls, &call->link);
 	pthread_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
-	rc = sl_socket_send(call->wire->fd, m, -1);
+	rc = sl_socket_send(call->wire->fd, m, -1,
+	                    deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * GRACE_NS);
 	sl_store_step("client: asked");
 	pthread_mutex_lock(&store->mutex);
 	call->sent = true;
 	pthread_cond_broadcast(&store->sent);
-	if (rc)
+	if (rc == -EAGAIN)
+		finish(call, -ETIMEDOUT);
+	else if (rc)
 		break_wire(store, call->wire, -ECONNRESET);
-	wait_for_answer(store, call);
+	wait_for_answer(store, call, deadline);
 	rc = call->rc;
 	pthread_mutex_unlock(&store->mutex);
 	sl_store_step("client: answered");
 	if (rc)
-		rc = sl_fail(rc, "the server was replaced");
+		rc = sl_fail(rc, rc == -ETIMEDOUT ? "the server did not answer in time"
+		                                  : "the server was replaced");
 	else if (m->head.type == SL_REFUSAL)
-		rc = refused(m);
+		rc = sl_fail(m->head.error, "%s", m->refusal.text);
 	else if (m->head.type != answer)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	if (rc)
@@ -525,71 +520,54 @@ void sl_call_end(sluice_store *store, struct sl_call *call)
 	sl_close_both(call->fds);
 }
 
-int sl_call_again(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd,
-                  bool *again)
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply)
 {
-	unsigned char *copy = malloc(m->head.bytes);
-	size_t bytes = m->head.bytes;
 	struct sl_call call;
+	bool again = false;
 	int rc;
 
-	if (!copy)
-		return sl_fail(-ENOMEM, "no memory");
-	memcpy(copy, m, bytes);
-	*again = false;
-	while ((rc = sl_call_begin(store, m, answer, &call)) == -ECONNRESET) {
-		*again = true;
-		memcpy(m, copy, bytes);
-	}
-	free(copy);
+	while ((rc = sl_call_begin(store, m, answer, 0, deadline, &call)) == -ECONNRESET)
+		again = true;
+	if (reply)
+		*reply = (struct sl_reply){call.turn, call.fds[0], again};
 	if (rc)
 		return rc;
-	if (fd) {
-		*fd = call.fds[0];
+	if (reply)
 		call.fds[0] = -1;
-	}
 	sl_call_end(store, &call);
-	return fd && *fd < 0 ? sl_fail(-EMFILE, "no descriptor came: too many are open here") : 0;
+	return answer == SL_MEMORY && reply->fd < 0
+	               ? sl_fail(-EMFILE, "no descriptor came: too many are open here")
+	               : 0;
 }
 
-int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int *fd)
-{
-	bool again;
-
-	return sl_call_again(store, m, answer, fd, &again);
-}
-
-/* Without a sentence, as those who do not want to know keep the one that they have. */
-static int tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 {
 	struct sl_wire *wire;
 	int rc;
 
 	sl_store_step("client: tells");
 	pthread_mutex_lock(&store->mutex);
-	wire = store->turn == turn ? store->wire : NULL;
+	wire = !turn || store->turn == turn ? store->wire : NULL;
 	if (!wire) {
 		pthread_mutex_unlock(&store->mutex);
 		return -ESTALE;
 	}
-	m->head.settled = settled(store);
+	m->head.settled = settled(store, wire);
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
-	rc = sl_socket_send(wire->fd, m, fd);
+	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
 	pthread_mutex_lock(&store->mutex);
 	unref(wire);
 	pthread_mutex_unlock(&store->mutex);
 	return rc ? -ESTALE : 0;
 }
 
-int sl_tell_fd(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t turn)
 {
-	int rc = tell(store, m, turn, fd);
+	union sl_message m;
 
-	return rc ? sl_fail(rc, "the server was replaced") : 0;
-}
-
-void sl_tell(sluice_store *store, union sl_message *m, uint64_t turn)
-{
-	tell(store, m, turn, -1);
+	sl_message_begin(&m, type, 0, 1);
+	m.ids.items[0].id = id;
+	sl_tell(store, &m, turn, -1);
 }

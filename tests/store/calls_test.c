@@ -412,6 +412,79 @@ static void threads_share_one_store(void **state)
 	assert_idle(d->store);
 }
 
+/* What a thread gets of a server that has stopped. */
+struct getter {
+	sluice_store *store;
+	const char *name;
+	unsigned count, before,
+		after; /* names; gets with a time-out of 20 ms to be done first; after that for ever */
+	int rc[2];
+	sluice_blob *blob;
+};
+
+static void *get_by_time(void *argument)
+{
+	struct getter *g = argument;
+	const char *names[SLUICE_BLOB_BATCH];
+	sluice_blob *blobs[SLUICE_BLOB_BATCH];
+
+	for (unsigned i = 0; i < g->count; i++)
+		names[i] = g->name;
+	g->rc[0] = sluice_blob_get_many(g->store, names, g->count, (int)g->before, blobs);
+	if (!g->after)
+		return NULL;
+	g->rc[1] = sluice_blob_get(g->store, g->name, -1, &g->blob);
+	return NULL;
+}
+
+static void a_time_out_needs_no_server(void **state)
+{
+	struct daemon *d = *state;
+	sluice_store *other = daemon_connect(d);
+	struct sluice_watch_event event = {.size = sizeof(event)};
+	pid_t server = daemon_server(d, 0);
+	/* Requests of so many names fill the socket. */
+	struct getter getters[20];
+	pthread_t threads[COUNT_OF(getters)];
+	sluice_watch *watch;
+	sluice_blob *blob;
+
+	assert_ok(sluice_watch_open(other, NULL, &watch));
+	blob = put(d->store, "there", 5000, 0);
+	while (event.kind != SLUICE_WATCH_SEALED)
+		assert_ok(sluice_watch_next(watch, -1, &event));
+	kill(server, SIGSTOP);
+	for (unsigned i = 0; i < COUNT_OF(getters); i++) {
+		/* The first few wait for ever after that; some want memory that is not mapped. */
+		getters[i] = (struct getter){.store = other,
+		                             .name = i % 4 ? "missing" : "there",
+		                             .count = i % 4 ? SLUICE_BLOB_BATCH : 1,
+		                             .before = i % 2 ? 20 : 0,
+		                             .after = i < 5};
+		assert_int_equal(pthread_create(&threads[i], NULL, get_by_time, &getters[i]), 0);
+	}
+	assert_int_equal(sluice_watch_next(watch, 20, &event), -EAGAIN);
+	for (unsigned i = 5; i < COUNT_OF(getters); i++)
+		pthread_join(threads[i], NULL);
+	kill(server, SIGCONT);
+	assert_ok(sluice_blob_release(put(d->store, "missing", 100, 0)));
+	for (unsigned i = 0; i < 5; i++) {
+		pthread_join(threads[i], NULL);
+		assert_ok(getters[i].rc[1]);
+		assert_blob(getters[i].blob, getters[i].name, i % 4 ? 100 : 5000);
+		assert_ok(sluice_blob_release(getters[i].blob));
+	}
+	for (unsigned i = 0; i < COUNT_OF(getters); i++)
+		assert_int_equal(getters[i].rc[0], -ETIMEDOUT);
+	assert_refused(sluice_blob_get(other, "another", 0, &getters[0].blob), ENOENT, "another");
+	sluice_watch_close(watch);
+	assert_ok(sluice_store_close(other));
+	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_delete(d->store, "there"));
+	assert_ok(sluice_blob_delete(d->store, "missing"));
+	assert_idle(d->store);
+}
+
 /* Bytes of blobs that are mapped for reading. */
 static size_t mapped_bytes(void)
 {
@@ -477,6 +550,7 @@ int main(int argc, char **argv)
 		daemon_test(wrong_arguments_are_refused),
 		daemon_test(a_child_must_not_use_the_store),
 		daemon_test(threads_share_one_store),
+		daemon_test(a_time_out_needs_no_server),
 		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),
 	};
 

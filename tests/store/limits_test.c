@@ -9,6 +9,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -555,6 +556,29 @@ static void nobody_waits_while_memory_is_given_back(void **state)
 	assert_true(least < needed / 3);
 }
 
+/* Of Linux 6.12 and later; before, the kernel does not tell. */
+static void the_server_is_scheduled_in_short_slices(void **state)
+{
+	struct daemon *d = *state;
+	struct {
+		uint32_t size, policy;
+		uint64_t flags;
+		int32_t nice;
+		uint32_t priority;
+		uint64_t slice, deadline, period;
+	} server = {0}, keeper = {0};
+
+	assert_int_equal(
+		syscall(SYS_sched_getattr, daemon_server(d, 0), &server, sizeof(server), 0), 0);
+	assert_int_equal(syscall(SYS_sched_getattr, d->keeper, &keeper, sizeof(keeper), 0), 0);
+	if (!keeper.slice)
+		skip();
+	assert_int_equal(server.slice, 100000);
+	assert_true(server.flags & 1); /* SCHED_FLAG_RESET_ON_FORK */
+	assert_true(keeper.slice > server.slice);
+	assert_true(keeper.nice >= server.nice);
+}
+
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory",  "64M", "--blobs", "64",
@@ -574,6 +598,7 @@ int main(int argc, char **argv)
 		daemon_test(descriptors_that_nobody_reads_are_bounded),
 		cmocka_unit_test(who_is_short_of_descriptors_because_of_others_is_told_so),
 		daemon_test(who_finds_no_descriptor_left_costs_no_time),
+		daemon_test(the_server_is_scheduled_in_short_slices),
 		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
 	};
 
