@@ -1,0 +1,444 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sluiced/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "sluiced/listen.h"
+#include "sluiced/state.h"
+
+/* After so many servers in a row that have not got anywhere there is no use in another one. */
+#define TRIES 10
+/* How long a server may take to stop, and a program to say its layout. */
+#define STOP_NS   INT64_C(5000000000)
+#define ANSWER_NS INT64_C(5000000000)
+
+/* The program that is to be next, while it is asked. */
+struct candidate {
+	int program; /* its file, opened once, so that what was asked is what is executed */
+	int answer;  /* a pipe; -1: nothing is asked */
+	pid_t pid;
+	int64_t until;
+	size_t length;
+	char text[32];
+};
+
+struct supervisor {
+	struct sl_vault *vault;
+	struct sl_server_settings *settings;
+	int signals;
+	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
+	struct candidate next;
+};
+
+/* Of main(). */
+static char **command_line;
+
+void sl_stop_signals(sigset_t *out)
+{
+	struct sigaction interrupt;
+
+	sigemptyset(out);
+	sigaddset(out, SIGTERM);
+	if (sigaction(SIGINT, NULL, &interrupt) || interrupt.sa_handler != SIG_IGN)
+		sigaddset(out, SIGINT);
+}
+
+/* ---------------------------------------------------------------------------- the other process */
+
+/* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
+ * run in the child, which calls nothing that needs what they may have locked. */
+static int start_other(struct sl_vault *vault, const struct sl_server_settings *settings,
+                       enum sl_begin begin)
+{
+	struct sl_vault its = *vault;
+	struct sl_start start;
+	int pair[2], rc = sl_vault_pair(pair);
+	pid_t child = -1;
+
+	if (rc)
+		return rc;
+	its.peer = pair[1];
+	its.other = getpid();
+	its.other_fd = (int)syscall(SYS_pidfd_open, its.other, 0);
+	rc = sl_start_new(&its, settings, begin, &start);
+	if (!rc) {
+		child = fork();
+		if (!child) {
+			prctl(PR_SET_NAME, "sluiced-begins");
+			sl_start_exec(&start, "/proc/self/exe", command_line);
+			_exit(127);
+		}
+		if (child < 0)
+			rc = sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno));
+		sl_start_free(&start);
+	}
+	close(pair[1]);
+	if (its.other_fd >= 0)
+		close(its.other_fd);
+	if (rc) {
+		close(pair[0]);
+		return rc;
+	}
+	vault->peer = pair[0];
+	vault->other = child;
+	vault->other_fd = (int)syscall(SYS_pidfd_open, child, 0);
+	return 0;
+}
+
+/* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
+static bool bury(struct sl_vault *vault, int *status)
+{
+	bool known;
+
+	while (sl_vault_take(vault))
+		poll(&(struct pollfd){.fd = vault->peer, .events = POLLIN}, 1, -1);
+	close(vault->peer);
+	vault->peer = -1;
+	known = waitpid(vault->other, status, 0) == vault->other;
+	if (vault->other_fd >= 0)
+		close(vault->other_fd);
+	vault->other_fd = -1;
+	return known;
+}
+
+int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_settings *settings)
+{
+	int rc;
+
+	/* It may live, and has to let go of the lock. */
+	sl_vault_signal(vault, SIGKILL);
+	if (vault->peer >= 0)
+		close(vault->peer);
+	if (vault->other_fd >= 0)
+		close(vault->other_fd);
+	vault->peer = vault->other_fd = -1;
+	/* Those before it that were children of this process, but for one that is still dying. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	vault->other = 0;
+	rc = start_other(vault, settings, SL_BEGIN_SUPERVISOR);
+	vault->patient_until = sl_now() + 10 * INT64_C(1000000000);
+	if (rc)
+		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
+	else
+		sl_report(LOG_WARNING, "the supervisor has died, and process %d takes its place",
+		          (int)vault->other);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- upgrade */
+
+/* In a child. What it cannot do it says where its answer is read. */
+_Noreturn static void say_layout(const char *program, int fd, int answer)
+{
+	char *const arguments[] = {(char *)program, (char *)"--layout", NULL};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	/* A script is read by its interpreter, by this descriptor. */
+	fcntl(fd, F_SETFD, 0);
+	dup2(answer, STDOUT_FILENO);
+	execv(program, arguments);
+	dprintf(STDOUT_FILENO, "%s", strerror(errno));
+	_exit(127);
+}
+
+/* Begins to ask the program at our path. 0, or a negative errno with a sentence. */
+static int ask(struct candidate *next, const char *path)
+{
+	char program[40];
+	int fds[2];
+
+	next->program = open(path, O_RDONLY | O_CLOEXEC);
+	if (next->program < 0 || access(path, X_OK)) {
+		int error = errno;
+
+		if (next->program >= 0)
+			close(next->program);
+		return sl_fail(-error, "cannot run '%s': %s", path, sl_error_text(-error));
+	}
+	snprintf(program, sizeof(program), "/proc/self/fd/%d", next->program);
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK)) {
+		close(next->program);
+		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
+	}
+	next->pid = fork();
+	if (!next->pid)
+		say_layout(program, next->program, fds[1]);
+	close(fds[1]);
+	if (next->pid < 0) {
+		close(fds[0]);
+		close(next->program);
+		return sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno));
+	}
+	next->answer = fds[0];
+	next->length = 0;
+	next->until = sl_now() + ANSWER_NS;
+	return 0;
+}
+
+/* Whether it has said all that it will. */
+static bool has_answered(struct candidate *next)
+{
+	ssize_t n;
+
+	do {
+		n = read(next->answer, next->text + next->length,
+		         sizeof(next->text) - 1 - next->length);
+		next->length += n > 0 ? (size_t)n : 0;
+	} while (n > 0 && next->length < sizeof(next->text) - 1);
+	return n >= 0 || sl_now() >= next->until;
+}
+
+static int judge(struct candidate *next, const char *path)
+{
+	unsigned long layout;
+	char *end;
+
+	next->text[next->length] = '\0';
+	layout = strtoul(next->text, &end, 10);
+	if (end == next->text || strcmp(end, "\n") != 0)
+		return sl_fail(-ENOEXEC, "'%s --layout' %s%s%s: it cannot take over", path,
+		               next->length ? "says '" : "says nothing",
+		               next->length ? next->text : "", next->length ? "'" : "");
+	if (layout != SL_LAYOUT)
+		return sl_fail(-ENOTSUP,
+		               "'%s' has layout %lu and the daemon that runs has %d: it has to be "
+		               "stopped, with all blobs, before that one can begin",
+		               path, layout, SL_LAYOUT);
+	return 0;
+}
+
+static void refuse(const struct sl_vault *vault, int error)
+{
+	struct sl_no_upgrade no = {.error = error};
+
+	snprintf(no.text, sizeof(no.text), "%s", sluice_last_message());
+	sl_report(LOG_WARNING, "no upgrade: %s", no.text);
+	send(vault->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* Becomes the program that has answered, which ends the server when it is there; or comes back with why not. */
+static int become(const struct supervisor *s)
+{
+	char program[40];
+	struct sl_start start;
+	int rc = sl_start_new(s->vault, s->settings, SL_BEGIN_UPGRADE, &start);
+
+	if (rc)
+		return rc;
+	snprintf(program, sizeof(program), "/proc/self/fd/%d", s->next.program);
+	sl_start_exec(&start, program, command_line);
+	rc = sl_fail(-errno, "cannot run '%s': %s", s->settings->program, sl_error_text(-errno));
+	sl_start_free(&start);
+	return rc;
+}
+
+static void upgrade(struct supervisor *s)
+{
+	struct candidate *next = &s->next;
+	int rc = 0;
+
+	if (s->vault->upgrade && next->answer < 0)
+		rc = ask(next, s->settings->program);
+	s->vault->upgrade = false;
+	if (!rc && next->answer >= 0 && has_answered(next)) {
+		kill(next->pid, SIGKILL);
+		waitpid(next->pid, NULL, 0);
+		close(next->answer);
+		next->answer = -1;
+		rc = judge(next, s->settings->program);
+		if (!rc)
+			rc = become(s);
+		close(next->program);
+	}
+	if (rc)
+		refuse(s->vault, rc);
+}
+
+/* --------------------------------------------------------------------------------- the supervisor */
+
+static int milliseconds_until(int64_t when)
+{
+	int64_t rest = when - sl_now();
+
+	return when == SL_FOREVER ? -1 : rest <= 0 ? 0 : (int)(rest / 1000000) + 1;
+}
+
+static void told_to_stop(struct supervisor *s)
+{
+	struct signalfd_siginfo signal;
+
+	if (read(s->signals, &signal, sizeof(signal)) != sizeof(signal))
+		return;
+	sl_report(LOG_INFO, "stops, because of signal %u of process %u", signal.ssi_signo,
+	          signal.ssi_pid);
+	s->kill_at = sl_now() + STOP_NS;
+	sl_vault_signal(s->vault, SIGTERM);
+}
+
+/* Until the server's end of the socket is closed. */
+static void serve(struct supervisor *s)
+{
+	struct sl_vault *vault = s->vault;
+
+	for (;;) {
+		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+		                       {.fd = s->signals, .events = POLLIN},
+		                       {.fd = s->next.answer, .events = POLLIN}};
+		int64_t until = s->next.answer >= 0 ? s->next.until : SL_FOREVER;
+
+		poll(fds, 3, milliseconds_until(SL_MIN(until, s->kill_at)));
+		if (!sl_vault_take(vault))
+			return;
+		if (fds[1].revents)
+			told_to_stop(s);
+		if (vault->upgrade || s->next.answer >= 0)
+			upgrade(s);
+		/* It is stopped, or hangs. */
+		if (sl_now() >= s->kill_at)
+			sl_vault_signal(vault, SIGKILL);
+	}
+}
+
+static void log_death(pid_t server, bool known, int status)
+{
+	if (known && WIFSIGNALED(status))
+		sl_report(LOG_WARNING, "the server (process %d) was ended by signal %d",
+		          (int)server, WTERMSIG(status));
+	else if (known)
+		sl_report(LOG_WARNING, "the server (process %d) has ended with status %d",
+		          (int)server, WEXITSTATUS(status));
+	else
+		sl_report(LOG_WARNING, "the server (process %d) has ended", (int)server);
+}
+
+/* The server that there is, or that is made, and those that come after it. */
+static int keep(struct supervisor *s)
+{
+	struct sl_vault *vault = s->vault;
+	unsigned in_vain = 0;
+	pid_t before = 0;
+	int status = 0, rc = 0;
+
+	while (!vault->over && s->kill_at == SL_FOREVER && !rc) {
+		bool known;
+
+		if (vault->peer < 0) {
+			vault->ready = false;
+			rc = start_other(vault, s->settings, SL_BEGIN_SERVER);
+			if (rc)
+				break;
+			if (before)
+				sl_report(LOG_NOTICE, "process %d is the server now",
+				          (int)vault->other);
+		}
+		before = vault->other;
+		serve(s);
+		/* Whatever has closed its end of the socket is to be gone. */
+		sl_vault_signal(vault, SIGKILL);
+		known = bury(vault, &status);
+		if (!vault->over && s->kill_at == SL_FOREVER)
+			log_death(before, known, status);
+		in_vain = vault->ready ? 0 : in_vain + 1;
+		if (in_vain == TRIES)
+			rc = sl_fail(-EIO, "%d servers in a row have died before they had begun",
+			             TRIES);
+		else if (in_vain)
+			usleep(1000 << in_vain);
+	}
+	return rc;
+}
+
+/* The process's life as the supervisor. */
+static int supervise(struct sl_vault *vault, struct sl_server_settings *settings)
+{
+	struct supervisor s = {.vault = vault,
+	                       .settings = settings,
+	                       .kill_at = SL_FOREVER,
+	                       .next = {.answer = -1}};
+	sigset_t stop;
+	int rc = 0;
+
+	prctl(PR_SET_NAME, "sluiced");
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	sl_stop_signals(&stop);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	s.signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.signals < 0)
+		rc = sl_fail(-errno, "cannot wait for signals: %s", sl_error_text(-errno));
+	if (vault->lock >= 0 && !ftruncate(vault->lock, 0)) {
+		char text[16];
+		int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+		(void)!pwrite(vault->lock, text, (size_t)n, 0);
+	}
+	if (!rc)
+		rc = keep(&s);
+	if (rc)
+		sl_report(LOG_ERR, "%s", sluice_last_message());
+	else
+		sl_report(LOG_INFO, "has stopped, and all blobs are gone");
+	sl_listen_notify("STOPPING=1");
+	if (settings->path[0])
+		unlink(settings->path);
+	sl_vault_free(vault);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *settings, char **arguments)
+{
+	char more[PATH_MAX + 20] = "";
+
+	command_line = arguments;
+	if (settings->spill[0])
+		snprintf(more, sizeof(more), ", spills to %s", settings->spill);
+	sl_report(LOG_INFO, "%s begins at %s: process %d, %llu MiB, %u blobs, %u connections%s",
+	          sluice_version(), settings->path[0] ? settings->path : "the socket of its unit",
+	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
+	          settings->clients, more);
+	return supervise(vault, settings);
+}
+
+int sl_supervisor_resume(char **arguments)
+{
+	static struct sl_vault vault;
+	static struct sl_server_settings settings;
+	enum sl_begin begin;
+	int rc = sl_state_load(&vault, &settings, &begin);
+
+	command_line = arguments;
+	if (rc) {
+		sl_report(LOG_ERR, "%s", sluice_last_message());
+		return EXIT_FAILURE;
+	}
+	if (begin == SL_BEGIN_SERVER) {
+		rc = sl_server_run(&vault, &settings);
+		if (rc)
+			sl_report(LOG_ERR, "%s", sluice_last_message());
+		return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
+	vault.ready = true;
+	if (begin == SL_BEGIN_UPGRADE) {
+		sl_report(LOG_NOTICE, "upgrades to %s", sluice_version());
+		atomic_fetch_add(&vault.ledger->upgrades, 1);
+		sl_vault_signal(&vault, SIGKILL);
+	}
+	return supervise(&vault, &settings);
+}
