@@ -288,10 +288,10 @@ int main(int argc, char **argv)
 		.blobs = 65536, .clients = 1024, .group = SL_NO_GROUP, .spill_bytes = UINT64_MAX};
 	static struct sl_vault vault;
 	bool own;
-	int listener, lock = -1, rc = 0;
+	int listener, lock = -1, rc = 0, state;
 
-	if (sl_state_is_given())
-		return sl_supervisor_resume(argv);
+	if (sl_state_is_given(&state))
+		return sl_supervisor_resume(state, argv);
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version_hook = print_version;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);

@@ -20,39 +20,18 @@ _Static_assert(sizeof(struct sl_kept) == 72 && sizeof(struct sl_kept_device) == 
                "increase SL_STATE_LAYOUT");
 _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
 
-/* That of this process without the variable, and with room for another one. */
-static char **copy_environment(void)
-{
-	size_t count = 0, n = 0;
-	char **copy;
+/* In the environment of this process, with the number of a memfd while another program is executed, and else without. */
+static char variable[32] = VARIABLE "=";
 
-	while (environ[count])
-		count++;
-	copy = calloc(count + 2, sizeof(*copy));
-	for (size_t i = 0; copy && i < count; i++)
-		if (strncmp(environ[i], VARIABLE "=", sizeof(VARIABLE)) != 0)
-			copy[n++] = environ[i];
-	return copy;
-}
-
-static bool write_state(const struct sl_state *state)
-{
-	size_t bytes = sizeof(*state) + state->count * sizeof(state->rows[0]);
-
-	return pwrite(state->state, state, bytes, 0) == (ssize_t)bytes;
-}
-
-int sl_start_new(const struct sl_vault *vault, const struct sl_server_settings *settings,
-                 enum sl_begin begin, struct sl_start *out)
+struct sl_state *sl_state_new(const struct sl_vault *vault,
+                              const struct sl_server_settings *settings, enum sl_begin begin)
 {
 	struct sl_state *state = calloc(1, sizeof(*state) + vault->most * sizeof(state->rows[0]));
-	size_t last = 0;
+	size_t bytes;
 
-	*out = (struct sl_start){.state = state, .environment = copy_environment()};
-	if (!state || !out->environment) {
-		free(state);
-		free(out->environment);
-		return sl_fail(-ENOMEM, "no memory");
+	if (!state) {
+		sl_fail(-ENOMEM, "no memory");
+		return NULL;
 	}
 	*state = (struct sl_state){.layout = SL_LAYOUT,
 	                           .begin = begin,
@@ -69,26 +48,19 @@ int sl_start_new(const struct sl_vault *vault, const struct sl_server_settings *
 		if (vault->held[i].fd >= 0)
 			state->rows[state->count++] =
 				(struct sl_state_row){i, vault->held[i].fd, vault->held[i].id};
-	snprintf(out->variable, sizeof(out->variable), VARIABLE "=%d", state->state);
-	while (out->environment[last])
-		last++;
-	out->environment[last] = out->variable;
-	if (state->state < 0 || !write_state(state)) {
-		int error = errno;
-
-		sl_start_free(out);
-		return sl_fail(-error, "cannot write down what there is: %s",
-		               sl_error_text(-error));
-	}
-	return 0;
+	bytes = sizeof(*state) + state->count * sizeof(state->rows[0]);
+	if (state->state >= 0 && pwrite(state->state, state, bytes, 0) == (ssize_t)bytes)
+		return state;
+	sl_fail(-errno, "cannot write down what there is: %s", sl_error_text(-errno));
+	sl_state_free(state);
+	return NULL;
 }
 
-void sl_start_free(struct sl_start *start)
+void sl_state_free(struct sl_state *state)
 {
-	if (start->state->state >= 0)
-		close(start->state->state);
-	free(start->state);
-	free(start->environment);
+	if (state && state->state >= 0)
+		close(state->state);
+	free(state);
 }
 
 static void leave_open(int fd)
@@ -97,26 +69,32 @@ static void leave_open(int fd)
 		fcntl(fd, F_SETFD, 0);
 }
 
-void sl_start_exec(const struct sl_start *start, const char *program, char **arguments)
+void sl_state_exec(const struct sl_state *state, const char *program, char **arguments)
 {
-	const struct sl_state *state = start->state;
 	const int own[] = {state->listener, state->lock,     state->ledger,
 	                   state->peer,     state->other_fd, state->state};
 
+	snprintf(variable, sizeof(variable), VARIABLE "=%d", state->state);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	for (size_t i = 0; i < sizeof(own) / sizeof(own[0]); i++)
 		leave_open(own[i]);
 	for (uint32_t i = 0; i < state->count; i++)
 		leave_open(state->rows[i].fd);
-	execve(program, arguments, start->environment);
+	execv(program, arguments);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	strcpy(variable, VARIABLE "=");
 }
 
 /* -------------------------------------------------------------------------------------- the new process */
 
-bool sl_state_is_given(void)
+bool sl_state_is_given(int *out)
 {
-	return getenv(VARIABLE) != NULL;
+	const char *given = getenv(VARIABLE);
+	bool is = given && *given;
+
+	*out = is ? atoi(given) : -1;
+	putenv(variable);
+	return is;
 }
 
 static int adopt(const struct sl_state *state, size_t bytes, struct sl_vault *vault,
@@ -149,13 +127,13 @@ static int adopt(const struct sl_state *state, size_t bytes, struct sl_vault *va
 	return 0;
 }
 
-int sl_state_load(struct sl_vault *vault, struct sl_server_settings *settings, enum sl_begin *out)
+int sl_state_load(int fd, struct sl_vault *vault, struct sl_server_settings *settings,
+                  enum sl_begin *out)
 {
-	int fd = atoi(getenv(VARIABLE)), rc;
 	struct stat stat;
 	void *memory;
+	int rc;
 
-	unsetenv(VARIABLE);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	if (fstat(fd, &stat) || !stat.st_size)
 		return sl_fail(-EPROTO, VARIABLE " names no memory");

@@ -39,25 +39,20 @@ struct sl_state {
 	struct sl_state_row rows[];
 };
 
-/* What a process needs to begin. Made before a fork, for the child, or for the same process. */
-struct sl_start {
-	struct sl_state *state;
-	char **environment;
-	char variable[32];
-};
-/* Writes the description into a new memfd. 0, or a negative errno with a sentence. */
-int sl_start_new(const struct sl_vault *vault, const struct sl_server_settings *settings,
-                 enum sl_begin begin, struct sl_start *out);
-/* Closes the memfd and frees the memory. */
-void sl_start_free(struct sl_start *start);
-/* Executes a program, which inherits the descriptors of the description and 0 to 2. Async-signal-safe. Returns if it
- * cannot. */
-void sl_start_exec(const struct sl_start *start, const char *program, char **arguments);
+/* Writes the description into a new memfd, before a fork for the child, or for the same process. NULL: it cannot, with a
+ * sentence. */
+struct sl_state *sl_state_new(const struct sl_vault *vault,
+                              const struct sl_server_settings *settings, enum sl_begin begin);
+/* Closes the memfd and frees the memory. NULL is allowed. */
+void sl_state_free(struct sl_state *state);
+/* Executes a program, which inherits the descriptors of the description and 0 to 2. Returns if it cannot. */
+void sl_state_exec(const struct sl_state *state, const char *program, char **arguments);
 
-/* Whether this process was begun so. */
-bool sl_state_is_given(void);
+/* Whether this process was begun so: by that memfd. Comes first in main(). */
+bool sl_state_is_given(int *fd);
 /* In such a process. The result is the end of its socket, its descriptors and settings. 0, or a negative errno with a
  * sentence. */
-int sl_state_load(struct sl_vault *vault, struct sl_server_settings *settings, enum sl_begin *out);
+int sl_state_load(int fd, struct sl_vault *vault, struct sl_server_settings *settings,
+                  enum sl_begin *out);
 
 #endif

@@ -25,22 +25,11 @@
 #define STOP_NS   INT64_C(5000000000)
 #define ANSWER_NS INT64_C(5000000000)
 
-/* The program that is to be next, while it is asked. */
-struct candidate {
-	int program; /* its file, opened once, so that what was asked is what is executed */
-	int answer;  /* a pipe; -1: nothing is asked */
-	pid_t pid;
-	int64_t until;
-	size_t length;
-	char text[32];
-};
-
 struct supervisor {
 	struct sl_vault *vault;
 	struct sl_server_settings *settings;
 	int signals;
 	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
-	struct candidate next;
 };
 
 /* Of main(). */
@@ -56,6 +45,13 @@ void sl_stop_signals(sigset_t *out)
 		sigaddset(out, SIGINT);
 }
 
+static int milliseconds_until(int64_t when)
+{
+	int64_t rest = when - sl_now();
+
+	return when == SL_FOREVER ? -1 : rest <= 0 ? 0 : (int)(rest / 1000000) + 1;
+}
+
 /* ---------------------------------------------------------------------------- the other process */
 
 /* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
@@ -64,7 +60,7 @@ static int start_other(struct sl_vault *vault, const struct sl_server_settings *
                        enum sl_begin begin)
 {
 	struct sl_vault its = *vault;
-	struct sl_start start;
+	struct sl_state *state;
 	int pair[2], rc = sl_vault_pair(pair);
 	pid_t child = -1;
 
@@ -73,18 +69,18 @@ static int start_other(struct sl_vault *vault, const struct sl_server_settings *
 	its.peer = pair[1];
 	its.other = getpid();
 	its.other_fd = (int)syscall(SYS_pidfd_open, its.other, 0);
-	rc = sl_start_new(&its, settings, begin, &start);
-	if (!rc) {
+	state = sl_state_new(&its, settings, begin);
+	if (state)
 		child = fork();
-		if (!child) {
-			prctl(PR_SET_NAME, "sluiced-begins");
-			sl_start_exec(&start, "/proc/self/exe", command_line);
-			_exit(127);
-		}
-		if (child < 0)
-			rc = sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno));
-		sl_start_free(&start);
+	if (!child) {
+		prctl(PR_SET_NAME, "sluiced-begins");
+		sl_state_exec(state, "/proc/self/exe", command_line);
+		_exit(127);
 	}
+	if (child < 0)
+		rc = state ? sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno))
+		           : -ENOMEM;
+	sl_state_free(state);
 	close(pair[1]);
 	if (its.other_fd >= 0)
 		close(its.other_fd);
@@ -142,80 +138,66 @@ int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_setting
 /* ------------------------------------------------------------------------------------- upgrade */
 
 /* In a child. What it cannot do it says where its answer is read. */
-_Noreturn static void say_layout(const char *program, int fd, int answer)
+_Noreturn static void say_layout(int program, int answer)
 {
-	char *const arguments[] = {(char *)program, (char *)"--layout", NULL};
+	char path[40];
 	sigset_t none;
 
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	/* A script is read by its interpreter, by this descriptor. */
-	fcntl(fd, F_SETFD, 0);
+	fcntl(program, F_SETFD, 0);
 	dup2(answer, STDOUT_FILENO);
-	execv(program, arguments);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", program);
+	execl(path, path, "--layout", NULL);
 	dprintf(STDOUT_FILENO, "%s", strerror(errno));
 	_exit(127);
 }
 
-/* Begins to ask the program at our path. 0, or a negative errno with a sentence. */
-static int ask(struct candidate *next, const char *path)
+/* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
+static void read_layout(struct sl_vault *vault, int answer, char *text, size_t size)
 {
-	char program[40];
-	int fds[2];
+	int64_t until = sl_now() + ANSWER_NS;
+	size_t length = 0;
+	ssize_t n = -1;
 
-	next->program = open(path, O_RDONLY | O_CLOEXEC);
-	if (next->program < 0 || access(path, X_OK)) {
-		int error = errno;
+	while (n && length + 1 < size && sl_now() < until && sl_vault_take(vault)) {
+		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+		                       {.fd = answer, .events = POLLIN}};
 
-		if (next->program >= 0)
-			close(next->program);
-		return sl_fail(-error, "cannot run '%s': %s", path, sl_error_text(-error));
+		poll(fds, 2, milliseconds_until(until));
+		n = read(answer, text + length, size - 1 - length);
+		length += n > 0 ? (size_t)n : 0;
 	}
-	snprintf(program, sizeof(program), "/proc/self/fd/%d", next->program);
-	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK)) {
-		close(next->program);
-		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
-	}
-	next->pid = fork();
-	if (!next->pid)
-		say_layout(program, next->program, fds[1]);
-	close(fds[1]);
-	if (next->pid < 0) {
-		close(fds[0]);
-		close(next->program);
-		return sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno));
-	}
-	next->answer = fds[0];
-	next->length = 0;
-	next->until = sl_now() + ANSWER_NS;
-	return 0;
+	text[length] = '\0';
 }
 
-/* Whether it has said all that it will. */
-static bool has_answered(struct candidate *next)
-{
-	ssize_t n;
-
-	do {
-		n = read(next->answer, next->text + next->length,
-		         sizeof(next->text) - 1 - next->length);
-		next->length += n > 0 ? (size_t)n : 0;
-	} while (n > 0 && next->length < sizeof(next->text) - 1);
-	return n >= 0 || sl_now() >= next->until;
-}
-
-static int judge(struct candidate *next, const char *path)
+/* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
+static int check_layout(struct sl_vault *vault, const char *path, int program)
 {
 	unsigned long layout;
-	char *end;
+	char text[32], *end;
+	int fds[2];
+	pid_t child;
 
-	next->text[next->length] = '\0';
-	layout = strtoul(next->text, &end, 10);
-	if (end == next->text || strcmp(end, "\n") != 0)
-		return sl_fail(-ENOEXEC, "'%s --layout' %s%s%s: it cannot take over", path,
-		               next->length ? "says '" : "says nothing",
-		               next->length ? next->text : "", next->length ? "'" : "");
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
+	child = fork();
+	if (!child)
+		say_layout(program, fds[1]);
+	close(fds[1]);
+	read_layout(vault, fds[0], text, sizeof(text));
+	close(fds[0]);
+	if (child < 0)
+		return sl_fail(-EAGAIN, "cannot make a process");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	layout = strtoul(text, &end, 10);
+	if (end == text || strcmp(end, "\n") != 0)
+		return sl_fail(-ENOEXEC,
+		               "'%s --layout' says '%s' and no number: it cannot take over", path,
+		               text);
 	if (layout != SL_LAYOUT)
 		return sl_fail(-ENOTSUP,
 		               "'%s' has layout %lu and the daemon that runs has %d: it has to be "
@@ -224,61 +206,38 @@ static int judge(struct candidate *next, const char *path)
 	return 0;
 }
 
-static void refuse(const struct sl_vault *vault, int error)
+/* Becomes the program at the path, which ends the server when it is there; or comes back, and tells the server why not. The
+ * file is opened once, so that what was asked is what is executed. */
+static void upgrade(const struct supervisor *s)
 {
-	struct sl_no_upgrade no = {.error = error};
+	const char *path = s->settings->program;
+	int program = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+	struct sl_no_upgrade no = {0};
+	struct sl_state *state = NULL;
+	char name[40];
 
+	s->vault->upgrade = false;
+	if (program < 0 || access(path, X_OK))
+		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
+	if (!rc)
+		rc = check_layout(s->vault, path, program);
+	if (!rc)
+		state = sl_state_new(s->vault, s->settings, SL_BEGIN_UPGRADE);
+	if (state) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", program);
+		sl_state_exec(state, name, command_line);
+		sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
+	}
+	sl_state_free(state);
+	if (program >= 0)
+		close(program);
+	no.error = rc ? rc : -EIO;
 	snprintf(no.text, sizeof(no.text), "%s", sluice_last_message());
 	sl_report(LOG_WARNING, "no upgrade: %s", no.text);
-	send(vault->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
-/* Becomes the program that has answered, which ends the server when it is there; or comes back with why not. */
-static int become(const struct supervisor *s)
-{
-	char program[40];
-	struct sl_start start;
-	int rc = sl_start_new(s->vault, s->settings, SL_BEGIN_UPGRADE, &start);
-
-	if (rc)
-		return rc;
-	snprintf(program, sizeof(program), "/proc/self/fd/%d", s->next.program);
-	sl_start_exec(&start, program, command_line);
-	rc = sl_fail(-errno, "cannot run '%s': %s", s->settings->program, sl_error_text(-errno));
-	sl_start_free(&start);
-	return rc;
-}
-
-static void upgrade(struct supervisor *s)
-{
-	struct candidate *next = &s->next;
-	int rc = 0;
-
-	if (s->vault->upgrade && next->answer < 0)
-		rc = ask(next, s->settings->program);
-	s->vault->upgrade = false;
-	if (!rc && next->answer >= 0 && has_answered(next)) {
-		kill(next->pid, SIGKILL);
-		waitpid(next->pid, NULL, 0);
-		close(next->answer);
-		next->answer = -1;
-		rc = judge(next, s->settings->program);
-		if (!rc)
-			rc = become(s);
-		close(next->program);
-	}
-	if (rc)
-		refuse(s->vault, rc);
+	send(s->vault->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* --------------------------------------------------------------------------------- the supervisor */
-
-static int milliseconds_until(int64_t when)
-{
-	int64_t rest = when - sl_now();
-
-	return when == SL_FOREVER ? -1 : rest <= 0 ? 0 : (int)(rest / 1000000) + 1;
-}
 
 static void told_to_stop(struct supervisor *s)
 {
@@ -299,33 +258,19 @@ static void serve(struct supervisor *s)
 
 	for (;;) {
 		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
-		                       {.fd = s->signals, .events = POLLIN},
-		                       {.fd = s->next.answer, .events = POLLIN}};
-		int64_t until = s->next.answer >= 0 ? s->next.until : SL_FOREVER;
+		                       {.fd = s->signals, .events = POLLIN}};
 
-		poll(fds, 3, milliseconds_until(SL_MIN(until, s->kill_at)));
+		poll(fds, 2, milliseconds_until(s->kill_at));
 		if (!sl_vault_take(vault))
 			return;
 		if (fds[1].revents)
 			told_to_stop(s);
-		if (vault->upgrade || s->next.answer >= 0)
+		if (vault->upgrade)
 			upgrade(s);
 		/* It is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
 			sl_vault_signal(vault, SIGKILL);
 	}
-}
-
-static void log_death(pid_t server, bool known, int status)
-{
-	if (known && WIFSIGNALED(status))
-		sl_report(LOG_WARNING, "the server (process %d) was ended by signal %d",
-		          (int)server, WTERMSIG(status));
-	else if (known)
-		sl_report(LOG_WARNING, "the server (process %d) has ended with status %d",
-		          (int)server, WEXITSTATUS(status));
-	else
-		sl_report(LOG_WARNING, "the server (process %d) has ended", (int)server);
 }
 
 /* The server that there is, or that is made, and those that come after it. */
@@ -334,7 +279,7 @@ static int keep(struct supervisor *s)
 	struct sl_vault *vault = s->vault;
 	unsigned in_vain = 0;
 	pid_t before = 0;
-	int status = 0, rc = 0;
+	int status = 0, died_of, rc = 0;
 
 	while (!vault->over && s->kill_at == SL_FOREVER && !rc) {
 		bool known;
@@ -353,8 +298,11 @@ static int keep(struct supervisor *s)
 		/* Whatever has closed its end of the socket is to be gone. */
 		sl_vault_signal(vault, SIGKILL);
 		known = bury(vault, &status);
+		died_of = known && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 		if (!vault->over && s->kill_at == SL_FOREVER)
-			log_death(before, known, status);
+			sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)before,
+			          died_of ? " by a signal: " : "",
+			          died_of ? strsignal(died_of) : "");
 		in_vain = vault->ready ? 0 : in_vain + 1;
 		if (in_vain == TRIES)
 			rc = sl_fail(-EIO, "%d servers in a row have died before they had begun",
@@ -368,10 +316,7 @@ static int keep(struct supervisor *s)
 /* The process's life as the supervisor. */
 static int supervise(struct sl_vault *vault, struct sl_server_settings *settings)
 {
-	struct supervisor s = {.vault = vault,
-	                       .settings = settings,
-	                       .kill_at = SL_FOREVER,
-	                       .next = {.answer = -1}};
+	struct supervisor s = {.vault = vault, .settings = settings, .kill_at = SL_FOREVER};
 	sigset_t stop;
 	int rc = 0;
 
@@ -416,12 +361,12 @@ int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *setting
 	return supervise(vault, settings);
 }
 
-int sl_supervisor_resume(char **arguments)
+int sl_supervisor_resume(int state, char **arguments)
 {
 	static struct sl_vault vault;
 	static struct sl_server_settings settings;
 	enum sl_begin begin;
-	int rc = sl_state_load(&vault, &settings, &begin);
+	int rc = sl_state_load(state, &vault, &settings, &begin);
 
 	command_line = arguments;
 	if (rc) {

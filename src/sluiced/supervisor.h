@@ -19,8 +19,8 @@
  */
 int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *settings,
                       char **arguments);
-/* In a process that was begun by the other one: is what it was begun as. */
-int sl_supervisor_resume(char **arguments);
+/* In a process that was begun by the other one, with its state in a memfd: is what it was begun as. */
+int sl_supervisor_resume(int state, char **arguments);
 /* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
 int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_settings *settings);
 /* The signals that stop both processes: not SIGINT if whoever began the daemon had that ignored, as shells do in the
