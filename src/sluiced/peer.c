@@ -429,10 +429,8 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	/* Nothing was sent to it before, so there is room. */
 	n = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
 	close(fds[0]);
-	/* That is no fault of the client's, nor of the daemon's. */
 	if (n < 0 && errno == ETOOMANYREFS)
-		return sl_fail(-EAGAIN, "too many descriptors of the daemon's user are in flight: "
-		                        "some process does not receive what it was sent");
+		return sl_vault_in_flight();
 	return n < 0 ? sl_fail(-errno, "cannot answer: %s", sl_error_text(-errno)) : 0;
 }
 

@@ -166,6 +166,12 @@ static int tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd)
 	return send_patiently(vault, &message);
 }
 
+int sl_vault_in_flight(void)
+{
+	return sl_fail(-EAGAIN, "too many descriptors of the daemon's user are in flight: some "
+	                        "process does not receive what it was sent");
+}
+
 uint64_t sl_vault_number(struct sl_vault *vault)
 {
 	return atomic_fetch_add(&vault->ledger->last_id, 1) + 1;
@@ -188,8 +194,7 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	id = kept->id ? kept->id : sl_vault_number(vault);
 	rc = tell(vault, index, id, fd);
 	if (rc == -ETOOMANYREFS)
-		return sl_fail(-EAGAIN, "too many descriptors of the daemon's user are in flight: "
-		                        "some process does not receive what it was sent");
+		return sl_vault_in_flight();
 	if (rc)
 		return sl_fail(rc, "cannot give a descriptor to the supervisor: %s",
 		               sl_error_text(rc));

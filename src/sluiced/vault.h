@@ -101,6 +101,8 @@ uint64_t sl_vault_number(struct sl_vault *vault);
  */
 int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *row);
 void sl_vault_drop(struct sl_vault *vault, uint32_t row);
+/* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
+int sl_vault_in_flight(void);
 /* A copy is that of another region from here on. */
 void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region);
 int sl_vault_fd(const struct sl_vault *vault, uint32_t row);
