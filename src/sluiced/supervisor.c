@@ -273,43 +273,45 @@ static void serve(struct supervisor *s)
 	}
 }
 
-/* The server that there is, or that is made, and those that come after it. */
-static int keep(struct supervisor *s)
+/* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
+static int keep_one(struct supervisor *s)
 {
 	struct sl_vault *vault = s->vault;
-	unsigned in_vain = 0;
-	pid_t before = 0;
-	int status = 0, died_of, rc = 0;
+	int status, signal = 0, rc;
+	pid_t server;
 
-	while (!vault->over && s->kill_at == SL_FOREVER && !rc) {
-		bool known;
-
-		if (vault->peer < 0) {
-			vault->ready = false;
-			rc = start_other(vault, s->settings, SL_BEGIN_SERVER);
-			if (rc)
-				break;
-			if (before)
-				sl_report(LOG_NOTICE, "process %d is the server now",
-				          (int)vault->other);
-		}
-		before = vault->other;
-		serve(s);
-		/* Whatever has closed its end of the socket is to be gone. */
-		sl_vault_signal(vault, SIGKILL);
-		known = bury(vault, &status);
-		died_of = known && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-		if (!vault->over && s->kill_at == SL_FOREVER)
-			sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)before,
-			          died_of ? " by a signal: " : "",
-			          died_of ? strsignal(died_of) : "");
-		in_vain = vault->ready ? 0 : in_vain + 1;
-		if (in_vain == TRIES)
-			rc = sl_fail(-EIO, "%d servers in a row have died before they had begun",
-			             TRIES);
-		else if (in_vain)
-			usleep(1000 << in_vain);
+	if (vault->peer < 0) {
+		vault->ready = false;
+		rc = start_other(vault, s->settings, SL_BEGIN_SERVER);
+		if (rc)
+			return rc;
+		sl_report(LOG_INFO, "process %d is the server", (int)vault->other);
 	}
+	server = vault->other;
+	serve(s);
+	/* Whatever has closed its end of the socket is to be gone. */
+	sl_vault_signal(vault, SIGKILL);
+	if (bury(vault, &status) && WIFSIGNALED(status))
+		signal = WTERMSIG(status);
+	if (!vault->over && s->kill_at == SL_FOREVER)
+		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
+		          signal ? " by a signal: " : "", signal ? strsignal(signal) : "");
+	return 0;
+}
+
+static int keep(struct supervisor *s)
+{
+	unsigned in_vain = 0;
+	int rc;
+
+	do {
+		rc = keep_one(s);
+		in_vain = !rc && s->vault->ready ? 0 : in_vain + 1;
+		if (in_vain)
+			usleep(1000 << in_vain);
+	} while (!s->vault->over && s->kill_at == SL_FOREVER && in_vain < TRIES);
+	if (in_vain == TRIES && !rc)
+		rc = sl_fail(-EIO, "%d servers in a row have died before they had begun", TRIES);
 	return rc;
 }
 
