@@ -414,11 +414,12 @@ static pid_t hog_start(unsigned count)
 		struct cmsghdr *h = (struct cmsghdr *)control;
 		int pair[2];
 
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		h->cmsg_level = SOL_SOCKET;
 		h->cmsg_type = SCM_RIGHTS;
 		h->cmsg_len = CMSG_LEN(100 * sizeof(int));
-		if (setuid(NOBODY) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
+		/* In this order: another user clears the signal. */
+		if (setuid(NOBODY) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
 			_exit(1);
 		for (int i = 0; i < 100; i++)
 			memcpy(CMSG_DATA(h) + (size_t)i * sizeof(int), &ready[0], sizeof(int));
