@@ -288,8 +288,12 @@ int main(int argc, char **argv)
 		.blobs = 65536, .clients = 1024, .group = SL_NO_GROUP, .spill_bytes = UINT64_MAX};
 	static struct sl_vault vault;
 	bool own;
-	int listener, lock = -1, rc = 0, state;
+	int listener, lock = -1, rc = 0, state, null;
 
+	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
+	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
+		;
+	close(null);
 	if (sl_state_is_given(&state))
 		return sl_supervisor_resume(state, argv);
 	argp_err_exit_status = EXIT_USAGE;

@@ -278,4 +278,17 @@ a_daemon_is_found_upgraded_and_stopped() {
 	says "does sluiced run there"
 }
 
+a_daemon_without_standard_descriptors_writes_to_none() {
+	local other=$folder/closed
+	"$SLUICED" --memory 16M --socket "$other" <&- >&- 2>&- &
+	trap "kill $! 2>/dev/null" EXIT
+	for ((i = 0; i < 500; i++)); do
+		[ -S "$other" ] && break
+		sleep 0.02
+	done
+	status 0 "$sluice" store stat --socket "$other"
+	status 0 "$sluice" store upgrade --socket "$other"
+	status 0 "$sluice" store stop --socket "$other"
+}
+
 run_cases
