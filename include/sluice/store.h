@@ -394,6 +394,10 @@ struct sluice_store_stats {
 		spill_limit; /* bytes that may be in files; UINT64_MAX: as much as there is place */
 	uint64_t spills, returns; /* blobs that left memory; that came back */
 	uint64_t spill_failures;  /* files that could not be written, or read */
+	uint64_t upgrades;        /* of the daemon to another program, so far */
+	uint64_t supervisor;      /* now: the daemon's processes, as itself numbers them */
+	uint64_t server;
+	char version[24]; /* of the program that the server runs, as of sluice_version() */
 };
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
 
@@ -404,6 +408,18 @@ SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *ou
  * is never kept. Errors as sluice_blob_delete(), but for -ENOENT.
  */
 SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
+*Has the daemon go on as the program that is now at the path where its first process
+	 began.Sealed blobs stay,
+	with *their names and holders;
+a blob that is not sealed is lost,
+	as when the server dies.Returns when the new server *answers.On an error the old one goes
+		on and nothing is lost : -ENOTSUP
+    : the program hands over another layout of *what outlives a server;
+- ENOENT, -EACCES, -ENOEXEC:there is none, or it does not say its layout in 5 s;
+- EBUSY:another *upgrade is under way.* / SLUICE_API int sluice_store_upgrade(sluice_store *s);
+/* Stops the daemon, and waits until it has ended: all its blobs are gone, but for those that somebody has mapped. -ETIMEDOUT:
+ * that takes more than 30 s. */
+SLUICE_API int sluice_store_stop(sluice_store *s);
 
 /*
  * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold

@@ -86,6 +86,8 @@
 #define SL_SLOTS_MOST       (1u << 20)
 #define SL_REFERENCES_LEAST 256u /* that a client can have at a time */
 #define SL_REFERENCES_MOST  (1u << 16)
+/* Of a segment, and of references: increased when what lies where in them, or what it means, changes. */
+#define SL_SEGMENT_VERSION 1
 
 enum sl_entry_state {
 	SL_ENTRY_FREE,

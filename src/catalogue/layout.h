@@ -55,9 +55,8 @@ static inline uint64_t sl_reference_generation(uint64_t reference)
 
 /* ----------------------------------------------------------------------------------- segment */
 
-#define SL_SEGMENT_MAGIC   UINT64_C(0x3165756c6174633f)
-#define SL_SEGMENT_VERSION 1
-#define SL_PAGE            4096
+#define SL_SEGMENT_MAGIC UINT64_C(0x3165756c6174633f)
+#define SL_PAGE          4096
 
 struct sl_segment_header {
 	/* Written before `magic`, and never again. */
@@ -107,7 +106,6 @@ struct sl_entry {
 		metadata[SL_METADATA_INLINE]; /* what the store puts there has numbers in it */
 	char name[SL_NAME_MOST + 1];
 };
-_Static_assert(sizeof(struct sl_entry) == 512, "eight cache lines");
 
 /* The addresses, and the sizes as they were when it was mapped: what the segment says later counts for nothing. */
 struct sl_segment {
@@ -160,6 +158,10 @@ struct sl_references {
 	uint32_t count; /* by the size of the memory, not by what is in it */
 	size_t bytes;
 };
+
+_Static_assert(sizeof(struct sl_segment_header) == 192 && sizeof(struct sl_index_line) == 64 &&
+                       sizeof(struct sl_entry) == 512 && sizeof(struct sl_references_page) == 128,
+               "increase SL_SEGMENT_VERSION");
 
 /* g2: takes one that is free; -ENOSPC. Any thread of the client. */
 int sl_references_claim(struct sl_references *references, uint64_t reference, uint32_t *position);

@@ -143,6 +143,27 @@ static int rm(sluice_store *store, const struct cli_store *o)
 	return first;
 }
 
+/* ----------------------------------------------------------------------------------- the daemon */
+
+static int upgrade(sluice_store *store, const struct cli_store *o)
+{
+	struct sluice_store_stats stats = {.size = sizeof stats};
+	int rc = cli_said(sluice_store_upgrade(store));
+
+	(void)o;
+	if (!rc)
+		rc = cli_said(sluice_store_stats(store, &stats));
+	if (!rc)
+		printf("sluiced %s\n", stats.version);
+	return rc;
+}
+
+static int stop(sluice_store *store, const struct cli_store *o)
+{
+	(void)o;
+	return cli_said(sluice_store_stop(store));
+}
+
 /* ---------------------------------------------------------------------------------- subcommands */
 
 static const struct argp_option ls_options[] = {OPTION_SOCKET, OPTION_JSON, {0}};
@@ -190,6 +211,10 @@ static const struct word {
          trim_options, cli_store_trim, 0, 0},
 	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
          watch_options, cli_store_watch, 0, 1},
+	{"upgrade", "", "Has the daemon go on as the program that is at its path now.", rm_options,
+         upgrade, 0, 0},
+	{"stop", "", "Stops the daemon, and waits until it has ended; all blobs are gone.",
+         rm_options, stop, 0, 0},
 };
 enum { WORDS = sizeof words / sizeof *words };
 
@@ -200,7 +225,7 @@ static void print_overview(FILE *to)
 	      "sluiced.\n\n",
 	      to);
 	for (size_t i = 0; i < WORDS; i++)
-		fprintf(to, "  %-6s %-10s %s\n", words[i].name, words[i].arguments,
+		fprintf(to, "  %-7s %-10s %s\n", words[i].name, words[i].arguments,
 		        words[i].meaning);
 	fputs("\n  sluice store COMMAND --help   what a command takes\n", to);
 }

@@ -203,6 +203,9 @@ static const struct figure {
 	FIGURE(refused, EVER, "requests answered by an error"),
 	FIGURE(replacements, EVER, "servers before this one"),
 	FIGURE(up_ns, TIME, "time since this server began"),
+	FIGURE(upgrades, EVER, "upgrades of the daemon"),
+	FIGURE(supervisor, NOW, "process of the supervisor"),
+	FIGURE(server, NOW, "process of the server"),
 #undef FIGURE
 };
 enum { FIGURES = sizeof figures / sizeof *figures };
@@ -342,7 +345,9 @@ static int stat_daemon(sluice_store *store, const struct cli_store *o)
 			print_figure(&figures[i], value);
 	}
 	if (o->json)
-		printf(", \"devices\": [");
+		printf(", \"version\": \"%s\", \"devices\": [", stats.version);
+	else if (!o->prometheus)
+		printf("%-40s %s\n", "version of sluiced", stats.version);
 	rc = stat_devices(store, o);
 	if (o->json)
 		printf("]}\n");

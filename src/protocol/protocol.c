@@ -41,6 +41,7 @@ static const struct shape {
 	[SL_DEVICE] = {sizeof(struct sl_device_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_OFFER] = {sizeof(struct sl_offer), 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_HAVE] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
+	[SL_DAEMON] = {sizeof(struct sl_daemon_request), 0, 0, 0, 0, FROM_CLIENT, true},
 	[SL_BYE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
 	[SL_WELCOME] = {sizeof(struct sl_welcome), 0, 0, 0, 0, FROM_SERVER, true},
 	[SL_LEASES] = {HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST, 0, FROM_SERVER, true},
@@ -433,6 +434,11 @@ static int check_body(const union sl_message *m)
 		return check_record(m, true, UINT64_MAX);
 	case SL_GET:
 		return check_get(m);
+	case SL_DAEMON:
+		if (m->daemon.act < SL_DAEMON_UPGRADE || m->daemon.act > SL_DAEMON_STOP ||
+		    m->daemon.zero)
+			return sl_fail(-EPROTO, "no act that there is");
+		return 0;
 	case SL_DELETE:
 	case SL_PIN:
 	case SL_STAT:

@@ -7,7 +7,8 @@
  *
  * A client's request has a serial number, and its reply the same; replies may come in another order. Requests
  * without a reply, and what the server sends to watchers, have the serial number 0. A reply with an error is
- * a struct sl_refusal. Descriptors go from the server to clients, and with SL_OFFER, exactly one, to the server.
+ * a struct sl_refusal. Descriptors go from the server to clients; to the server exactly one with SL_OFFER, and with SL_HELLO
+ * the client's pidfd if the client can open it.
  *
  * Memory of a device is made by the client: the server leases a range of a region that does not exist yet
  * (lease.make), the client makes it, and offers its descriptor before it seals anything in it. Whoever maps such
@@ -27,7 +28,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 3
+#define SL_PROTOCOL_VERSION 4
 /* No message is longer. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -60,6 +61,7 @@ enum sl_message_type {
 	SL_DEVICE, /* answered by SL_DEVICE_IS */
 	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
 	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
+	SL_DAEMON, /* to go on as another program, or to stop; answered by SL_DONE, or by the end of the server */
 	SL_BYE, /* everything is unmapped; no reply */
 	SL_WELCOME,
 	SL_LEASES,
@@ -99,7 +101,7 @@ struct sl_hello {
 };
 struct sl_welcome {
 	struct sl_head head;
-	uint64_t store;   /* the same for all servers of one keeper */
+	uint64_t store;   /* the same for all servers of one daemon */
 	uint64_t turn;    /* of this server; each new one has a larger number */
 	uint64_t session; /* of this client */
 	uint32_t
@@ -283,6 +285,16 @@ struct sl_counts {
 	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
 	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
 	uint64_t trimmed; /* bytes, by this request */
+	uint64_t upgrades, supervisor,
+		server; /* the last two: processes, as the daemon sees them */
+	char version[24];
+};
+/* The answer to SL_DAEMON_STOP has the supervisor's pidfd with it, if the daemon has one. */
+enum sl_daemon_act { SL_DAEMON_UPGRADE = 1, SL_DAEMON_STOP };
+struct sl_daemon_request {
+	struct sl_head head;
+	uint32_t act; /* of enum sl_daemon_act */
+	uint32_t zero;
 };
 struct sl_refusal {
 	struct sl_head head; /* error is set */
@@ -319,6 +331,7 @@ union sl_message {
 	struct sl_list_request list;
 	struct sl_info info;
 	struct sl_counts counts;
+	struct sl_daemon_request daemon;
 	struct sl_refusal refusal;
 	struct sl_event event;
 };

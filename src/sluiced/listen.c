@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,4 +127,32 @@ void sl_listen_notify(const char *state)
 	(void)!sendto(fd, state, strlen(state), MSG_NOSIGNAL, (struct sockaddr *)&address,
 	              (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length));
 	close(fd);
+}
+
+/* systemd says so, and which file that is: somebody may have redirected it since. */
+static bool is_journal(void)
+{
+	const char *named = getenv("JOURNAL_STREAM");
+	unsigned long long device, inode;
+	struct stat stat;
+
+	return named && sscanf(named, "%llu:%llu", &device, &inode) == 2 &&
+	       !fstat(STDERR_FILENO, &stat) && stat.st_dev == device && stat.st_ino == inode;
+}
+
+void sl_report(int priority, const char *format, ...)
+{
+	char line[1024], prefix[16] = "sluiced: ";
+	va_list arguments;
+	int n;
+
+	if (is_journal())
+		snprintf(prefix, sizeof(prefix), "<%d>", priority);
+	n = snprintf(line, sizeof(line), "%s", prefix);
+	va_start(arguments, format);
+	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, arguments);
+	va_end(arguments);
+	strcat(line, "\n");
+	/* In one piece, as two processes write. */
+	(void)!write(STDERR_FILENO, line, strlen(line));
 }

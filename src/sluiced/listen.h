@@ -17,4 +17,7 @@ int sl_listen_at(const char *path, gid_t group, int *out, int *lock);
 /* Says "READY=1" or another state to systemd, if it is there. */
 void sl_listen_notify(const char *state);
 
+/* One line to stderr, as by printf(), with a priority of <syslog.h> if the journal reads it there. */
+void sl_report(int priority, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
 #endif

@@ -33,39 +33,49 @@ int sl_reopen(int fd)
 	return opened < 0 ? -errno : opened;
 }
 
-static int open_process(int socket, pid_t pid)
+/* Only a pidfd has such a line. */
+static bool is_pidfd(int fd)
 {
-	socklen_t size = sizeof(int);
-	int fd;
+	char path[64], text[512];
+	ssize_t n = -1;
+	int info;
 
-	if (socket >= 0 && !getsockopt(socket, SOL_SOCKET, PEER_PIDFD, &fd, &size))
-		return fd;
-	return (int)syscall(SYS_pidfd_open, pid, 0);
+	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
+	info = open(path, O_RDONLY | O_CLOEXEC);
+	if (info >= 0) {
+		n = read(info, text, sizeof(text) - 1);
+		close(info);
+	}
+	text[n > 0 ? n : 0] = '\0';
+	return strstr(text, "\nPid:") != NULL;
 }
 
-/* When a process was started, in clock ticks; 0: it is not there. */
-static uint64_t started(pid_t pid)
+/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0.
+ * Without it the kernel may have one, since Linux 6.5. */
+static int find_process(struct sl_server *server, struct sl_peer *peer)
 {
-	char path[64], text[1024], *at;
-	unsigned long long ticks = 0;
-	ssize_t n;
-	int fd;
+	socklen_t size = sizeof(int);
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
+	if (server->offered >= 0) {
+		if (!is_pidfd(server->offered))
+			return sl_fail(-EPROTO,
+			               "the descriptor that came is not that of a process");
+		peer->pidfd = server->offered;
+		server->offered = -1;
 		return 0;
-	n = read(fd, text, sizeof(text) - 1);
-	close(fd);
-	text[n > 0 ? n : 0] = '\0';
-	/* The name before it may have anything in it, but this is the last parenthesis. */
-	at = strrchr(text, ')');
-	if (!at || sscanf(at + 1,
-	                  " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
-	                  "%*d %*d %*d %*d %llu",
-	                  &ticks) != 1)
+	}
+	if (!getsockopt(peer->fd, SOL_SOCKET, PEER_PIDFD, &peer->pidfd, &size))
 		return 0;
-	return ticks;
+	peer->pidfd = -1;
+	if (!peer->pid)
+		return sl_fail(-EPERM,
+		               "a process of another PID namespace cannot be watched without "
+		               "its pidfd, which it has not sent");
+	peer->pidfd = (int)syscall(SYS_pidfd_open, peer->pid, 0);
+	if (peer->pidfd < 0)
+		return sl_fail(-errno, "process %d cannot be watched: %s", (int)peer->pid,
+		               sl_error_text(-errno));
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------ come and go */
@@ -79,6 +89,7 @@ static struct sl_peer *peer_new(void)
 	peer->socket = (struct sl_source){SL_SOURCE_PEER, peer};
 	peer->death = (struct sl_source){SL_SOURCE_DEATH, peer};
 	peer->fd = peer->pidfd = -1;
+	peer->process = SL_NO_ROW;
 	for (unsigned i = 0; i < SL_CLASSES; i++)
 		sl_list_init(&peer->slabs[i]);
 	sl_list_init(&peer->tickets);
@@ -221,10 +232,14 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 		server->peer_count--;
 	else
 		server->stranger_count--;
-	if (peer->pidfd >= 0) {
+	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
+	if (peer->process != SL_NO_ROW)
+		sl_vault_drop(server->vault, peer->process);
+	else if (peer->pidfd >= 0)
 		close(peer->pidfd);
-	}
+	if (server->upgrader == peer)
+		server->upgrader = NULL;
 	peer->gone = true;
 	sl_list_remove(&peer->link);
 	sl_list_append(&server->dead, &peer->link);
@@ -263,10 +278,6 @@ static int watch_death(struct sl_server *server, struct sl_peer *peer)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &peer->death};
 
-	peer->pidfd = open_process(peer->fd, peer->pid);
-	if (peer->pidfd < 0)
-		return sl_fail(-errno, "process %d cannot be watched: %s", (int)peer->pid,
-		               sl_error_text(-errno));
 	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, peer->pidfd, &event))
 		return sl_fail(-errno, "process %d cannot be watched: %s", (int)peer->pid,
 		               sl_error_text(-errno));
@@ -289,25 +300,25 @@ static int join(struct sl_server *server, struct sl_peer *peer, int fd)
 
 static int make_references(struct sl_server *server, struct sl_peer *peer)
 {
-	struct sl_ledger *ledger = server->vault->ledger;
-	struct sl_kept kept = {.kind = SL_KIND_REFERENCES,
-	                       .uid = peer->uid,
-	                       .pid = peer->pid,
-	                       .started = started(peer->pid)};
+	struct sl_vault *vault = server->vault;
+	struct sl_kept kept = {.kind = SL_KIND_PROCESS, .uid = peer->uid, .pid = peer->pid};
 	int fd, rc = sl_references_new(REFERENCES, &fd);
 
 	if (rc)
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
-	peer->session = atomic_fetch_add(&ledger->sessions, 1) + 1;
-	kept.session = peer->session;
-	rc = sl_vault_put(server->vault, &kept, fd, &peer->row);
+	kept.session = peer->session = atomic_fetch_add(&vault->ledger->sessions, 1) + 1;
+	rc = sl_vault_put(vault, &kept, peer->pidfd, &peer->process);
+	kept.kind = SL_KIND_REFERENCES;
+	kept.process = peer->process;
+	if (!rc)
+		rc = sl_vault_put(vault, &kept, fd, &peer->row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
 	rc = join(server, peer, fd);
 	if (rc) {
-		sl_vault_drop(server->vault, peer->row);
+		sl_vault_drop(vault, peer->row);
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
 	}
 	return 0;
@@ -315,7 +326,7 @@ static int make_references(struct sl_server *server, struct sl_peer *peer)
 
 void sl_peer_expect(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	const struct sl_kept *kept = &server->vault->ledger->rows[row], *process;
 	struct sl_peer *peer = peer_new();
 
 	if (!peer)
@@ -325,19 +336,31 @@ void sl_peer_expect(struct sl_server *server, uint32_t row)
 	peer->uid = kept->uid;
 	peer->session = kept->session;
 	peer->row = row;
-	/* Looked at when it is watched already: so it is the one that it was. */
-	if (watch_death(server, peer) || started(kept->pid) != kept->started ||
+	process = kept->process < server->vault->used ? &server->vault->ledger->rows[kept->process]
+	                                              : kept;
+	if (process->id && process->kind == SL_KIND_PROCESS && process->session == kept->session)
+		peer->pidfd = sl_vault_fd(server->vault, kept->process);
+	if (peer->pidfd < 0 || watch_death(server, peer) ||
 	    join(server, peer, sl_vault_fd(server->vault, row))) {
 		if (peer->pidfd >= 0)
-			close(peer->pidfd);
+			epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 		free(peer);
 		sl_vault_drop(server->vault, row);
 		return;
 	}
+	peer->process = kept->process;
 	peer->awaited = atomic_load(&kept->maps);
 	server->awaited += peer->awaited;
 	server->peer_count++;
 	sl_list_append(&server->peers, &peer->link);
+}
+
+void sl_peer_expect_process(struct sl_server *server, uint32_t row)
+{
+	sl_list_each (link, &server->peers)
+		if (SL_CONTAINER(link, struct sl_peer, link)->process == row)
+			return;
+	sl_vault_drop(server->vault, row);
 }
 
 /* It was a client of the server before: its references are here already. */
@@ -345,6 +368,7 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 {
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *before = SL_CONTAINER(link, struct sl_peer, link);
+		int fd;
 
 		if (before->session != session || before->fd >= 0 || before->pid != peer->pid ||
 		    before->uid != peer->uid || !sl_list_empty(&before->regions))
@@ -353,6 +377,13 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 		peer->row = before->row;
 		peer->references = before->references;
 		before->references = NULL;
+		epoll_ctl(server->epoll, EPOLL_CTL_DEL, before->pidfd, NULL);
+		/* Both are of that process; the vault's is watched on. */
+		peer->process = before->process;
+		before->process = SL_NO_ROW;
+		fd = peer->pidfd;
+		peer->pidfd = before->pidfd;
+		before->pidfd = fd;
 		sl_device_inherit(before, peer);
 		sl_peer_close(server, before, true);
 		return true;
@@ -368,11 +399,11 @@ static int welcome(struct sl_server *server, struct sl_peer *peer, const struct 
 		return sl_fail(-EAGAIN,
 		               "there are %u connections, which is all there may be (--clients)",
 		               server->peer_count);
-	rc = watch_death(server, peer);
-	if (rc || hello->role == SL_ROLE_WATCH ||
-	    (hello->session && come_back(server, peer, hello->session)))
-		return rc;
-	return make_references(server, peer);
+	rc = find_process(server, peer);
+	if (!rc && hello->role != SL_ROLE_WATCH &&
+	    !(hello->session && come_back(server, peer, hello->session)))
+		rc = make_references(server, peer);
+	return rc ? rc : watch_death(server, peer);
 }
 
 /* The catalogue to be read, and the references to be written, in one message. */
@@ -387,9 +418,9 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	/* Nothing was sent to it before, so there is room. */
 	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
-	return rc ? sl_fail(rc == -ETOOMANYREFS ? -ENFILE : rc,
-	                    "the daemon cannot send the catalogue: %s", sl_error_text(rc))
-	          : 0;
+	if (rc == -ETOOMANYREFS)
+		return sl_vault_in_flight();
+	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
@@ -422,9 +453,12 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	answer->turn = atomic_load(&server->vault->ledger->turns);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
-	if (peer->role == SL_ROLE_WATCH)
+	if (peer->role == SL_ROLE_WATCH) {
 		sl_peer_send(server, peer, &server->out, -1);
-	else if ((rc = send_welcome(server, peer))) {
+		return;
+	}
+	rc = send_welcome(server, peer);
+	if (rc) {
 		sl_peer_refuse(server, peer, hello->head.serial, rc);
 		sl_peer_close(server, peer, true);
 	}

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The loop of the server. */
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,10 +12,12 @@
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
+#include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/keeper.h"
+#include "sluiced/listen.h"
 #include "sluiced/spill.h"
+#include "sluiced/supervisor.h"
 
 #define EVENTS 64
 /* The least between two sweeps, and how much longer than a sweep took. */
@@ -26,6 +29,8 @@
 /* How the kernel schedules the server: in slices of this length (Linux 6.12), and so nice where that is permitted. */
 #define SLICE_NS 100000
 #define NICE     (-19)
+/* The least between two supervisors. */
+#define REPLACE_NS INT64_C(50000000)
 
 void sl_server_at(struct sl_server *server, int64_t when)
 {
@@ -119,24 +124,64 @@ static int watch(struct sl_server *server, int fd, struct sl_source *source)
 	return 0;
 }
 
-/* The keeper is dead: another one, which has the descriptors from us. */
-static void replace_keeper(struct sl_server *server)
+/* There is none. The sentence is sluice_last_message(). */
+static void end_upgrade(struct sl_server *server, int error)
 {
-	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->vault->peer, NULL);
-	if (sl_keeper_replace(server->vault, server->settings)) {
-		server->keeper_gone = true;
-		return;
-	}
-	watch(server, server->vault->peer, &server->keeper);
+	sl_peer_refuse(server, server->upgrader, server->upgrade_serial, error);
+	server->upgrader = NULL;
 }
 
-static void keeper_event(struct sl_server *server)
+/* The supervisor is dead: another one inherits all from this process. One that dies as soon as it has begun is not to keep
+ * the server from its work. */
+static void replace_supervisor(struct sl_server *server)
 {
-	char byte;
-	ssize_t n = recv(server->vault->peer, &byte, 1, MSG_DONTWAIT);
+	if (!server->alone)
+		epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->vault->peer, NULL);
+	server->alone = true;
+	if (server->upgrader)
+		end_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
+	if (server->now >= server->supervise_at) {
+		server->supervise_at = server->now + REPLACE_NS;
+		server->alone = sl_supervisor_replace(server->vault, server->settings) != 0;
+	}
+	if (server->alone)
+		sl_server_at(server, server->supervise_at);
+	else
+		watch(server, server->vault->peer, &server->supervisor);
+}
 
+static void supervisor_event(struct sl_server *server)
+{
+	struct sl_no_upgrade no;
+	ssize_t n = recv(server->vault->peer, &no, sizeof(no), MSG_DONTWAIT);
+
+	if (n == sizeof(no) && server->upgrader)
+		end_upgrade(server, sl_fail(no.error, "%s", no.text));
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		replace_keeper(server);
+		replace_supervisor(server);
+}
+
+/* An upgrade is answered when there is none; if there is one, this server ends. */
+void sl_daemon(struct sl_server *server, struct sl_peer *peer)
+{
+	uint32_t serial = server->in.head.serial;
+	int fd;
+
+	if (server->in.daemon.act == SL_DAEMON_STOP) {
+		sl_report(LOG_INFO, "stops, as process %d asks for", (int)peer->pid);
+		server->stopping = true;
+		fd = fcntl(server->vault->other_fd, F_DUPFD_CLOEXEC, 0);
+		sl_message_begin(&server->out, SL_DONE, serial, 0);
+		sl_peer_send(server, peer, &server->out, fd);
+	} else if (server->upgrader || server->alone) {
+		sl_peer_refuse(server, peer, serial,
+		               sl_fail(-EBUSY, "another upgrade, or the start of a supervisor, is "
+		                               "under way: try again"));
+	} else {
+		server->upgrader = peer;
+		server->upgrade_serial = serial;
+		sl_vault_upgrade(server->vault);
+	}
 }
 
 static void signal_event(struct sl_server *server)
@@ -153,8 +198,8 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 	case SL_SOURCE_LISTENER:
 		sl_peer_accept(server);
 		break;
-	case SL_SOURCE_KEEPER:
-		keeper_event(server);
+	case SL_SOURCE_SUPERVISOR:
+		supervisor_event(server);
 		break;
 	case SL_SOURCE_SIGNALS:
 		signal_event(server);
@@ -191,6 +236,8 @@ static int loop(struct sl_server *server)
 		for (int i = 0; i < count; i++)
 			dispatch(server, events[i].data.ptr, events[i].events);
 		timers(server);
+		if (server->alone && server->now >= server->supervise_at)
+			replace_supervisor(server);
 		if (server->spill)
 			sl_park_run(server);
 		sl_peer_free_dead(server);
@@ -205,10 +252,7 @@ static int prepare(struct sl_server *server)
 	sigset_t signals;
 	int rc;
 
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGHUP);
+	sl_stop_signals(&signals);
 	sigprocmask(SIG_BLOCK, &signals, NULL);
 	signal(SIGPIPE, SIG_IGN);
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -220,7 +264,7 @@ static int prepare(struct sl_server *server)
 	if (!rc)
 		rc = watch(server, server->alarm_fd, &server->alarm);
 	if (!rc)
-		rc = watch(server, server->vault->peer, &server->keeper);
+		rc = watch(server, server->vault->peer, &server->supervisor);
 	return rc;
 }
 
@@ -249,20 +293,18 @@ static void be_prompt(void)
 
 int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings)
 {
-	/* What a process has, that of servers among its ancestors too: for a search for leaks at its end. */
-	static struct sl_server *last;
-	struct sl_server *server = calloc(1, sizeof(*server));
+	/* Ends with the process, and is found there by a search for leaks. */
+	static struct sl_server *server;
 	int rc;
 
+	server = calloc(1, sizeof(*server));
 	if (!server)
 		return sl_fail(-ENOMEM, "no memory");
-	server->before = last;
-	last = server;
 	prctl(PR_SET_NAME, "sluiced-server");
 	server->vault = vault;
 	server->settings = settings;
 	server->listener.kind = SL_SOURCE_LISTENER;
-	server->keeper.kind = SL_SOURCE_KEEPER;
+	server->supervisor.kind = SL_SOURCE_SUPERVISOR;
 	server->signal.kind = SL_SOURCE_SIGNALS;
 	server->alarm.kind = SL_SOURCE_ALARM;
 	sl_list_init(&server->caches);

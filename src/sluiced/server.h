@@ -32,6 +32,7 @@
 #define SL_STRANGERS    64   /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
+#define SL_NO_ROW       UINT32_MAX
 
 /* On devices. */
 #define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
@@ -49,7 +50,7 @@ struct sl_budget {
 };
 
 struct sl_server_settings {
-	char path[108]; /* of the socket */
+	char path[108]; /* of the socket; "": it is systemd's */
 	uint64_t memory_bytes;
 	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
 	int64_t keep_ns;     /* for so long */
@@ -58,8 +59,9 @@ struct sl_server_settings {
 	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
 	struct sl_budget budgets[SL_BUDGETS_MOST];
 	unsigned budget_count;
-	char spill[PATH_MAX]; /* the folder for what leaves memory; "": nothing does */
-	uint64_t spill_bytes; /* in it at most */
+	char program[PATH_MAX]; /* of the daemon, as it was begun: what an upgrade goes on with */
+	char spill[PATH_MAX];   /* the folder for what leaves memory; "": nothing does */
+	uint64_t spill_bytes;   /* in it at most */
 };
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
@@ -169,7 +171,7 @@ struct sl_wait {
 
 enum sl_source_kind {
 	SL_SOURCE_LISTENER,
-	SL_SOURCE_KEEPER,
+	SL_SOURCE_SUPERVISOR,
 	SL_SOURCE_SIGNALS,
 	SL_SOURCE_ALARM,
 	SL_SOURCE_SPILLER,
@@ -195,7 +197,8 @@ struct sl_peer {
 	int64_t hello_by;
 
 	uint64_t session;
-	uint32_t row; /* of the vault, of its references */
+	uint32_t row;     /* of the vault, of its references */
+	uint32_t process; /* of the vault, of its pidfd; SL_NO_ROW: the peer has it alone */
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
@@ -245,12 +248,15 @@ struct sl_release {
 };
 
 struct sl_server {
-	struct sl_server *before; /* of which this process is a copy; not looked at */
 	struct sl_vault *vault;
 	const struct sl_server_settings *settings;
 	int epoll, signals, alarm_fd;
-	bool stopping, keeper_gone;
-	struct sl_source listener, keeper, signal, alarm;
+	bool stopping, alone; /* alone: there is no supervisor */
+	int64_t supervise_at; /* the next one is not made before */
+	/* Whoever asked for the upgrade that the supervisor looks at; NULL. */
+	struct sl_peer *upgrader;
+	uint32_t upgrade_serial;
+	struct sl_source listener, supervisor, signal, alarm;
 	struct sl_list peers, strangers, dead, waits;
 	unsigned stranger_count, peer_count;
 	/* The catalogue, its row of the vault, and what is known of its entries besides. */
@@ -302,12 +308,14 @@ struct sl_server {
 
 /* ------------------------------------------------------------------------------------ server */
 
-/* Runs until it is told to stop (0), or cannot go on. In a child of the keeper, or instead of it. */
+/* Runs until it is told to stop (0), or cannot go on. Once in a process. */
 int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings);
 /* The loop comes back by this time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
+/* SL_DAEMON: an upgrade, or the end. */
+void sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
@@ -330,6 +338,8 @@ void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 void sl_peer_accept(struct sl_server *server);
 /* A client of the server before, by the row of its references; nothing if it is dead. */
 void sl_peer_expect(struct sl_server *server, uint32_t row);
+/* After that: gives up the row of a pidfd that is no client's. */
+void sl_peer_expect_process(struct sl_server *server, uint32_t row);
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
 /* It is readable or writable, or has hung up. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon: reads its options, listens, and becomes the keeper. */
+/* The daemon: reads its options, listens, and becomes the supervisor; or what the state says that it was begun with. */
 #include <argp.h>
 #include <err.h>
 #include <errno.h>
@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 #include "device/device.h"
-#include "sluiced/keeper.h"
 #include "sluiced/listen.h"
+#include "sluiced/state.h"
+#include "sluiced/supervisor.h"
 
 #define NVIDIA 0x10de /* vendor */
 
@@ -30,7 +31,8 @@ enum {
 	KEY_DEVICE_MEMORY,
 	KEY_SPILL,
 	KEY_SPILL_LIMIT,
-	KEY_GROUP
+	KEY_GROUP,
+	KEY_LAYOUT
 };
 
 static const struct argp_option option_list[] = {
@@ -62,6 +64,8 @@ static const struct argp_option option_list[] = {
          "make "
          "and delete everything. Without it only the daemon's user may, and root",
          0},
+	{"layout", KEY_LAYOUT, NULL, OPTION_HIDDEN,
+         "Print the number of what an upgrade hands over", 0},
 	{0},
 };
 
@@ -209,6 +213,10 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct sl_server_settings *settings = state->input;
 
+	if (key == KEY_LAYOUT) {
+		printf("%d\n", SL_LAYOUT);
+		exit(EXIT_SUCCESS);
+	}
 	if (!arg)
 		return ARGP_ERR_UNKNOWN;
 	switch (key) {
@@ -288,16 +296,22 @@ int main(int argc, char **argv)
 		NULL,
 		NULL,
 		NULL};
-	struct sl_server_settings settings = {.blobs = 65536,
-	                                      .clients = 1024,
-	                                      .group = SL_NO_GROUP,
-	                                      .keep_bytes = UINT64_MAX,
-	                                      .keep_ns = INT64_C(60000000000),
-	                                      .spill_bytes = UINT64_MAX};
-	struct sl_vault vault;
+	static struct sl_server_settings settings = {.blobs = 65536,
+	                                             .clients = 1024,
+	                                             .group = SL_NO_GROUP,
+	                                             .keep_bytes = UINT64_MAX,
+	                                             .keep_ns = INT64_C(60000000000),
+	                                             .spill_bytes = UINT64_MAX};
+	static struct sl_vault vault;
 	bool own;
-	int listener, lock = -1, rc = 0;
+	int listener, lock = -1, rc = 0, state, null;
 
+	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
+	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
+		;
+	close(null);
+	if (sl_state_is_given(&state))
+		return sl_supervisor_resume(state, argv);
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version_hook = print_version;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);
@@ -319,13 +333,10 @@ int main(int argc, char **argv)
 		rc = sl_vault_new(listener, lock, &vault);
 	if (rc)
 		errx(EXIT_FAILURE, "%s", sluice_last_message());
+	if (!own)
+		settings.path[0] = '\0';
+	if (readlink("/proc/self/exe", settings.program, sizeof(settings.program) - 1) < 0)
+		err(EXIT_FAILURE, "cannot read /proc/self/exe");
 	sl_listen_notify("READY=1");
-	rc = sl_keeper_run(&vault, &settings);
-	if (rc)
-		warnx("%s", sluice_last_message());
-	sl_listen_notify("STOPPING=1");
-	if (own)
-		unlink(settings.path);
-	sl_vault_free(&vault);
-	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	return sl_supervisor_run(&vault, &settings, argv);
 }

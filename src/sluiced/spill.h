@@ -20,7 +20,7 @@
  *
  * tests/model/spill.pml has this for Spin.
  *
- * The spiller is a process, not threads of the server: the server goes on forking keepers; opening, and closing
+ * The spiller is a process, not threads of the server: opening, and closing
  * for the last time, files of gigabytes takes the disk's time; and what kills it kills no server.
  *
  * The server's one thread guards all of it.

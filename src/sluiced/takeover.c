@@ -20,6 +20,8 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 			continue;
 		if (kind == SL_KIND_REFERENCES) {
 			sl_peer_expect(server, row);
+		} else if (kind == SL_KIND_PROCESS) {
+			sl_peer_expect_process(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
 			if (server->catalogue || sl_entries_open(server, row))
 				sl_vault_drop(vault, row);
@@ -122,6 +124,7 @@ int sl_server_take_over(struct sl_server *server)
 	if (rc)
 		return rc;
 	open_rows(server, SL_KIND_REFERENCES);
+	open_rows(server, SL_KIND_PROCESS);
 	open_rows(server, SL_KIND_REGION);
 	open_rows(server, SL_KIND_COPY);
 	settle(server);

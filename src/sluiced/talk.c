@@ -233,6 +233,7 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 	[SL_DEVICE] = sl_device_ask,
 	[SL_OFFER] = sl_device_offer,
 	[SL_HAVE] = sl_device_have,
+	[SL_DAEMON] = sl_daemon,
 };
 
 static void handle(struct sl_server *server, struct sl_peer *peer)
@@ -274,7 +275,7 @@ static unsigned take_descriptors(struct sl_server *server, struct msghdr *messag
 	return count;
 }
 
-/* Exactly one with an offer, none with anything else. */
+/* Exactly one with an offer, at most one with a hello, none with anything else. */
 static int check_received(struct sl_server *server, const struct msghdr *message, size_t n,
                           unsigned descriptors)
 {
@@ -283,7 +284,8 @@ static int check_received(struct sl_server *server, const struct msghdr *message
 	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
 	rc = sl_message_check(&server->in, n, true);
-	if (!rc && descriptors != (server->in.head.type == SL_OFFER))
+	if (!rc && descriptors != (server->in.head.type == SL_OFFER) &&
+	    (server->in.head.type != SL_HELLO || descriptors > 1))
 		rc = sl_fail(-EPROTO, "a message with a descriptor that it should not have, or "
 		                      "without one");
 	return rc;

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "sluiced/spill.h"
 
@@ -188,6 +189,10 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 		out->returns = server->spill->returned;
 		out->spill_failures = server->spill->failed;
 	}
+	out->upgrades = atomic_load(&server->vault->ledger->upgrades);
+	out->server = (uint64_t)getpid();
+	out->supervisor = server->alone ? 0 : (uint64_t)server->vault->other;
+	snprintf(out->version, sizeof(out->version), "%s", sluice_version());
 	sl_peer_send(server, peer, &server->out, -1);
 }
 

@@ -1,22 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <syslog.h>
 #include <unistd.h>
 
+#include "sluiced/listen.h"
 #include "sluiced/vault.h"
 
-/* Descriptors of the server that are not in the vault: clients, their pidfds, and its own. */
+/* Descriptors of the server that are not in the vault: clients, and its own. */
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
 /* Instead of a row. */
-#define BYE   UINT32_MAX
-#define READY (UINT32_MAX - 1)
+#define BYE     UINT32_MAX
+#define READY   (UINT32_MAX - 1)
+#define UPGRADE (UINT32_MAX - 2)
+
+/* A supervisor that has not received anything for so long while the server waited for that is taken for dead. */
+#define DEAF_NS INT64_C(1000000000)
 
 /* What the server sends; with a descriptor if id is not 0. */
 struct keep {
@@ -39,42 +49,102 @@ static uint32_t rows_possible(void)
 	                                              : limit.rlim_cur / 2);
 }
 
-int sl_vault_new(int listener, int lock, struct sl_vault *out)
+static size_t ledger_bytes(uint32_t most)
 {
-	struct sl_vault vault = {.listener = listener, .lock = lock, .peer = -1, .other_fd = -1};
-	size_t bytes;
-	void *memory;
+	return sizeof(struct sl_ledger) + most * sizeof(struct sl_kept);
+}
 
-	vault.most = rows_possible();
-	bytes = sizeof(*vault.ledger) + vault.most * sizeof(vault.ledger->rows[0]);
-	/* Shared with the processes that are forked, and with nobody else. */
-	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	vault.held = malloc(vault.most * sizeof(vault.held[0]));
+int sl_vault_open(int ledger, uint32_t most, struct sl_vault *out)
+{
+	struct sl_vault vault = {.ledger_fd = ledger,
+	                         .most = most,
+	                         .listener = -1,
+	                         .lock = -1,
+	                         .peer = -1,
+	                         .other_fd = -1};
+	void *memory =
+		mmap(NULL, ledger_bytes(most), PROT_READ | PROT_WRITE, MAP_SHARED, ledger, 0);
+
+	vault.held = malloc(most * sizeof(vault.held[0]));
 	if (memory == MAP_FAILED || !vault.held) {
 		if (memory != MAP_FAILED)
-			munmap(memory, bytes);
+			munmap(memory, ledger_bytes(most));
 		free(vault.held);
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	vault.ledger = memory;
-	for (uint32_t i = 0; i < vault.most; i++)
+	for (uint32_t i = 0; i < most; i++)
 		vault.held[i].fd = -1;
-	if (getrandom(&vault.ledger->store, sizeof(vault.ledger->store), 0) < 0)
-		vault.ledger->store = (uint64_t)sl_now();
 	*out = vault;
+	return 0;
+}
+
+int sl_vault_new(int listener, int lock, struct sl_vault *out)
+{
+	uint32_t most = rows_possible();
+	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC), rc;
+
+	if (fd < 0 || ftruncate(fd, (off_t)ledger_bytes(most))) {
+		rc = sl_fail(-errno, "cannot make a ledger: %s", sl_error_text(-errno));
+		if (fd >= 0)
+			close(fd);
+		return rc;
+	}
+	rc = sl_vault_open(fd, most, out);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	out->listener = listener;
+	out->lock = lock;
+	if (getrandom(&out->ledger->store, sizeof(out->ledger->store), 0) < 0)
+		out->ledger->store = (uint64_t)sl_now();
 	return 0;
 }
 
 void sl_vault_free(struct sl_vault *vault)
 {
-	munmap(vault->ledger, sizeof(*vault->ledger) + vault->most * sizeof(struct sl_kept));
+	munmap(vault->ledger, ledger_bytes(vault->most));
 	free(vault->held);
 }
 
 /* --------------------------------------------------------------------------------- the server */
 
-/* Waits for the keeper, which does nothing but receive. If it is gone, the next one inherits all. */
-static void tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd)
+/* The supervisor is stopped, or hangs: it is ended, and the server's loop makes another one. */
+static void end_deaf(const struct sl_vault *vault)
+{
+	sl_report(LOG_WARNING,
+	          "the supervisor (process %d) does not receive anything and is replaced",
+	          (int)vault->other);
+	sl_vault_signal(vault, SIGKILL);
+	shutdown(vault->peer, SHUT_RDWR);
+}
+
+static int send_patiently(const struct sl_vault *vault, const struct msghdr *message)
+{
+	int64_t until = 0, now;
+
+	while (sendmsg(vault->peer, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+		if (errno == EINTR)
+			continue;
+		/* It is gone, and the next one inherits all that this process has. */
+		if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
+			return 0;
+		if (errno != EAGAIN)
+			return -errno;
+		now = sl_now();
+		until = until ? until : SL_MAX(now + DEAF_NS, vault->patient_until);
+		if (now >= until) {
+			end_deaf(vault);
+			return 0;
+		}
+		poll(&(struct pollfd){.fd = vault->peer, .events = POLLOUT}, 1,
+		     (int)((until - now) / 1000000) + 1);
+	}
+	return 0;
+}
+
+static int tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd)
 {
 	struct keep keep = {.row = row, .id = id};
 	struct iovec io = {&keep, sizeof(keep)};
@@ -82,7 +152,7 @@ static void tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd
 	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
 
 	if (vault->peer < 0)
-		return;
+		return 0;
 	if (id) {
 		struct cmsghdr *header = (struct cmsghdr *)control;
 
@@ -93,8 +163,13 @@ static void tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd
 		header->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
 	}
-	while (sendmsg(vault->peer, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
-		;
+	return send_patiently(vault, &message);
+}
+
+int sl_vault_in_flight(void)
+{
+	return sl_fail(-EAGAIN, "too many descriptors of the daemon's user are in flight: some "
+	                        "process does not receive what it was sent");
 }
 
 uint64_t sl_vault_number(struct sl_vault *vault)
@@ -107,6 +182,7 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	struct sl_kept *row = NULL;
 	uint32_t index = vault->full;
 	uint64_t id;
+	int rc;
 
 	while (index < vault->used && vault->held[index].fd >= 0)
 		index++;
@@ -116,13 +192,18 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 		vault->used++;
 	row = &vault->ledger->rows[index];
 	id = kept->id ? kept->id : sl_vault_number(vault);
-	tell(vault, index, id, fd);
+	rc = tell(vault, index, id, fd);
+	if (rc == -ETOOMANYREFS)
+		return sl_vault_in_flight();
+	if (rc)
+		return sl_fail(rc, "cannot give a descriptor to the supervisor: %s",
+		               sl_error_text(rc));
 	row->kind = kept->kind;
 	row->uid = kept->uid;
 	row->bytes = kept->bytes;
 	row->session = kept->session;
-	row->started = kept->started;
 	row->pid = kept->pid;
+	row->process = kept->process;
 	row->range_bytes = kept->range_bytes;
 	row->device = kept->device;
 	row->memory = kept->memory;
@@ -170,6 +251,11 @@ void sl_vault_bye(struct sl_vault *vault)
 	tell(vault, BYE, 0, -1);
 }
 
+void sl_vault_upgrade(struct sl_vault *vault)
+{
+	tell(vault, UPGRADE, 0, -1);
+}
+
 int sl_vault_fd(const struct sl_vault *vault, uint32_t row)
 {
 	return vault->held[row].fd;
@@ -190,7 +276,7 @@ void sl_vault_reconcile(struct sl_vault *vault)
 	}
 }
 
-/* --------------------------------------------------------------------------------- the keeper */
+/* ----------------------------------------------------------------------------- the supervisor */
 
 static ssize_t receive(int socket, struct keep *keep, int *fd)
 {
@@ -206,6 +292,11 @@ static ssize_t receive(int socket, struct keep *keep, int *fd)
 	*fd = -1;
 	if (header && header->cmsg_type == SCM_RIGHTS)
 		memcpy(fd, CMSG_DATA(header), sizeof(*fd));
+	if (n > 0 && message.msg_flags & MSG_CTRUNC) {
+		sl_report(LOG_WARNING,
+		          "the supervisor has no room for a descriptor and is replaced");
+		_exit(EXIT_FAILURE);
+	}
 	return n;
 }
 
@@ -220,6 +311,8 @@ bool sl_vault_take(struct sl_vault *vault)
 			vault->over = true;
 		if (n == sizeof(keep) && keep.row == READY)
 			vault->ready = true;
+		if (n == sizeof(keep) && keep.row == UPGRADE)
+			vault->upgrade = true;
 		if (n != sizeof(keep) || keep.row >= vault->most) {
 			if (fd >= 0)
 				close(fd);
@@ -241,35 +334,10 @@ int sl_vault_pair(int pair[2])
 	return 0;
 }
 
-static int compare(const void *a, const void *b)
+void sl_vault_signal(const struct sl_vault *vault, int number)
 {
-	return *(const int *)a - *(const int *)b;
-}
-
-void sl_vault_only(const struct sl_vault *vault)
-{
-	int *kept = malloc((vault->most + 5) * sizeof(*kept));
-	unsigned count = 0;
-	int next = 3;
-
-	if (!kept)
-		return;
-	for (uint32_t i = 0; i < vault->most; i++)
-		if (vault->held[i].fd >= 0)
-			kept[count++] = vault->held[i].fd;
-	kept[count++] = vault->listener;
-	if (vault->lock >= 0)
-		kept[count++] = vault->lock;
-	if (vault->peer >= 0)
-		kept[count++] = vault->peer;
 	if (vault->other_fd >= 0)
-		kept[count++] = vault->other_fd;
-	qsort(kept, count, sizeof(*kept), compare);
-	for (unsigned i = 0; i < count; i++) {
-		if (kept[i] > next)
-			close_range((unsigned)next, (unsigned)kept[i] - 1, 0);
-		next = SL_MAX(next, kept[i] + 1);
-	}
-	close_range((unsigned)next, ~0U, 0);
-	free(kept);
+		syscall(SYS_pidfd_send_signal, vault->other_fd, number, NULL, 0);
+	else if (vault->other > 0)
+		kill(vault->other, number);
 }

@@ -2,11 +2,11 @@
 /*
  * What outlives a server: descriptors, and a ledger of what each of them is.
  *
- * The keeper and the server are two processes with the same descriptors. The server makes one, sends it to
- * the keeper over a socket, and only then writes it into the ledger, which both have mapped; the word `id` of
- * a row is written last. So when the server is dead, the keeper has every descriptor that a whole row of the
- * ledger names, and a server that the keeper forks has them by inheritance; and the other way around. What
- * the keeper has and no row names was being made or given up, and is closed.
+ * The supervisor and the server are two processes with the same descriptors. The server makes one, sends it to
+ * the supervisor over a socket, and only then writes it into the ledger, a memfd that both have mapped; the word `id` of
+ * a row is written last. So when the server is dead, the supervisor has every descriptor that a whole row of the
+ * ledger names, and a server that the supervisor starts inherits them; and the other way around. A descriptor that
+ * the supervisor has and no row names was being made or given up, and is closed.
  */
 #ifndef SL_SLUICED_VAULT_H
 #define SL_SLUICED_VAULT_H
@@ -23,7 +23,8 @@ enum sl_kind {
 	SL_KIND_CATALOGUE = 1,
 	SL_KIND_REFERENCES,
 	SL_KIND_REGION,
-	SL_KIND_COPY /* a file with all the bytes of a region that were of use */
+	SL_KIND_COPY,   /* a file with all the bytes of a region that were of use */
+	SL_KIND_PROCESS /* the pidfd of a client that has references */
 };
 
 /* A row of the ledger. */
@@ -32,9 +33,10 @@ struct sl_kept {
 	uint32_t kind;       /* of enum sl_kind */
 	uint32_t uid;        /* references: of the client */
 	uint64_t bytes;
-	uint64_t session; /* references: of the client; region: of the one that may write to it */
-	uint64_t started; /* references: when that process did, in the clock ticks of /proc */
-	int32_t pid;      /* references */
+	uint64_t
+		session; /* references, process: of the client; region: of the one that may write to it */
+	int32_t pid;          /* references: of the client; 0: it is in another PID namespace */
+	uint32_t process;     /* references: the row of its pidfd */
 	uint32_t range_bytes; /* region, copy: what it is divided into; 0: not at all */
 	int32_t device;       /* region: by its number; -1: the host */
 	uint32_t memory;      /* region: of enum sluice_blob_kind */
@@ -51,6 +53,7 @@ struct sl_kept_device {
 struct sl_ledger {
 	uint64_t store;                /* a random number */
 	_Atomic uint64_t turns;        /* servers so far */
+	_Atomic uint64_t upgrades;     /* of these, those that a newer program began with */
 	_Atomic uint64_t last_id;      /* of rows; each is taken before it is used */
 	_Atomic uint64_t sessions;     /* the same */
 	_Atomic uint32_t device_count; /* counted when their rows are written */
@@ -61,6 +64,7 @@ struct sl_ledger {
 /* One process's side. Only its main thread uses it. */
 struct sl_vault {
 	struct sl_ledger *ledger;
+	int ledger_fd;
 	uint32_t most;  /* rows */
 	uint32_t used;  /* rows behind this one are not used, */
 	uint32_t full;  /* and those before this one are */
@@ -69,9 +73,12 @@ struct sl_vault {
 	int lock;     /* of the socket's path, as long as one of the two processes lives; -1 */
 	int peer;     /* the socket to the other process; -1: there is none */
 	pid_t other;  /* that process, */
-	int other_fd; /* and its pidfd */
-	/* In the keeper: the server has taken over what there was; it has stopped, and wants no other one. */
-	bool ready, over;
+	int other_fd; /* and its pidfd; -1: this machine has none */
+	/* In the server: how long the supervisor has to begin to receive. */
+	int64_t patient_until;
+	/* In the supervisor: the server has taken over what there was; it has stopped, and wants no other one; it wants the
+	 * program that is at its path now. */
+	bool ready, over, upgrade;
 	struct {
 		int fd; /* -1: none */
 		uint64_t id;
@@ -81,32 +88,44 @@ struct sl_vault {
 /* For descriptors up to the limit of the process, which is raised as far as it goes. listener and
  * lock are the vault's. 0, or a negative errno with a sentence. */
 int sl_vault_new(int listener, int lock, struct sl_vault *out);
+/* The same for a ledger that there is. */
+int sl_vault_open(int ledger, uint32_t most, struct sl_vault *out);
 /* At the end of the process, which closes them. */
 void sl_vault_free(struct sl_vault *vault);
 /* A number that no row has had, for one to come. */
 uint64_t sl_vault_number(struct sl_vault *vault);
 /*
  * In the server. Puts a descriptor into the vault, which has it from then on; kept says all of it, with id 0 for a new
- * number, or one that was taken before. -ENFILE: there is no row left. If the keeper is gone it is put there all the same.
+ * number, or one that was taken before. -ENFILE: there is no row left. -EAGAIN: too many descriptors are in flight. If the
+ * supervisor is gone it is put there all the same, as the next one inherits it.
  */
 int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *row);
 void sl_vault_drop(struct sl_vault *vault, uint32_t row);
+/* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
+int sl_vault_in_flight(void);
 /* A copy is that of another region from here on. */
 void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region);
 int sl_vault_fd(const struct sl_vault *vault, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
 void sl_vault_reconcile(struct sl_vault *vault);
 
-/* In a server that has taken over; that stops, and does not want another one to come. */
+/* In a server that has taken over; that stops, and does not want another one to come; that is asked for an upgrade. */
 void sl_vault_ready(struct sl_vault *vault);
 void sl_vault_bye(struct sl_vault *vault);
+void sl_vault_upgrade(struct sl_vault *vault);
+/* In the server: why there was no upgrade, which the supervisor says in one message. */
+struct sl_no_upgrade {
+	int32_t error;
+	char text[1020];
+};
 
-/* In the keeper: takes what the server has sent. False: the server has closed its end. */
+/* In the supervisor: takes what the server has sent. False: the server has closed its end. Ends the process if there was
+ * no room for a descriptor: a supervisor that the server makes inherits it. */
 bool sl_vault_take(struct sl_vault *vault);
 
 /* A pair of connected sockets for the two processes. */
 int sl_vault_pair(int pair[2]);
-/* In a child: closes all descriptors but the vault's and 0 to 2. */
-void sl_vault_only(const struct sl_vault *vault);
+/* To the other process. */
+void sl_vault_signal(const struct sl_vault *vault, int number);
 
 #endif

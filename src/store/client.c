@@ -299,7 +299,12 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 		.spills = m.counts.spills,
 		.returns = m.counts.returns,
 		.spill_failures = m.counts.spill_failures,
+		.upgrades = m.counts.upgrades,
+		.supervisor = m.counts.supervisor,
+		.server = m.counts.server,
 	};
+	snprintf(stats.version, sizeof(stats.version), "%.*s", (int)sizeof(m.counts.version) - 1,
+	         m.counts.version);
 	memcpy(out, &stats, SL_MIN(out->size, sizeof(stats)));
 	return 0;
 }

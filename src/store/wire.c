@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -29,6 +30,8 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
                   struct sl_welcome *out, int fds[2])
 {
 	struct timeval limit = {HELLO_SECONDS, 0}, none = {0, 0};
+	/* By it the server sees the end of this process, also from another PID namespace; -1 where there is none. */
+	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	union sl_message m;
 	ssize_t n;
 
@@ -37,7 +40,9 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-	n = sl_socket_send(fd, &m, -1, SL_FOREVER);
+	n = sl_socket_send(fd, &m, self, SL_FOREVER);
+	if (self >= 0)
+		close(self);
 	/* If the other end is closed already, why may be there to be read. */
 	if (n && n != -EPIPE && n != -ECONNRESET)
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));

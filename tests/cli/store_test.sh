@@ -280,4 +280,41 @@ without_a_limit_as_much_is_spilled_as_there_is_place() {
 	grep -q "may be in files .* as many as there is place for" out || fail "$(cat out)"
 }
 
+a_daemon_is_found_upgraded_and_stopped() {
+	local other=$folder/other
+	"$SLUICED" --memory 16M --socket "$other" 2> messages &
+	trap "kill $! 2>/dev/null" EXIT
+	for ((i = 0; i < 500; i++)); do
+		"$sluice" store stat --socket "$other" > /dev/null 2>&1 && break
+		sleep 0.02
+	done
+	echo precious > file
+	status 0 "$sluice" store put --socket "$other" x file
+	status 0 "$sluice" store upgrade --socket "$other"
+	[ "$(cat out)" = "$("$SLUICED" --version)" ] || fail "$(cat out)"
+	status 0 "$sluice" store stat --socket "$other" --json
+	json out "j['upgrades'] == 1 and j['sealed'] == 1 and j['supervisor'] == $! == $(cat "$other.lock")"
+	status 0 "$sluice" store stop --socket "$other"
+	[ ! -e "$other" ] || fail "the socket is there"
+	wait $! || fail "the daemon ended with status $?"
+	grep -q "^sluiced: .*begins at $other: process $!, 16 MiB" messages || fail "$(cat messages)"
+	grep -q "^sluiced: upgrades to" messages || fail "$(cat messages)"
+	grep -q "^sluiced: has stopped" messages || fail "$(cat messages)"
+	status 1 "$sluice" store stop --socket "$other"
+	says "does sluiced run there"
+}
+
+a_daemon_without_standard_descriptors_writes_to_none() {
+	local other=$folder/closed
+	"$SLUICED" --memory 16M --socket "$other" <&- >&- 2>&- &
+	trap "kill $! 2>/dev/null" EXIT
+	for ((i = 0; i < 500; i++)); do
+		[ -S "$other" ] && break
+		sleep 0.02
+	done
+	status 0 "$sluice" store stat --socket "$other"
+	status 0 "$sluice" store upgrade --socket "$other"
+	status 0 "$sluice" store stop --socket "$other"
+}
+
 run_cases

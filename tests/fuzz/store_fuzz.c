@@ -126,6 +126,8 @@ static void make(union sl_message *m)
 		}
 	if (type == SL_HELLO)
 		m->hello.role = SL_ROLE_CLIENT;
+	if (type == SL_DAEMON)
+		m->daemon.act = 1 + (uint32_t)draw(2);
 	if (type == SL_DEVICE)
 		m->device.number = (int32_t)draw(3) - 1;
 	if (type == SL_DEVICE && m->device.number < 0)

@@ -97,9 +97,9 @@ void daemon_replace_server(const struct daemon *d)
 	daemon_server(d, server);
 }
 
-pid_t daemon_keeper(const struct daemon *d, pid_t before)
+pid_t daemon_supervisor(const struct daemon *d, pid_t before)
 {
-	return daemon_process(d, "sluiced-keeper", before);
+	return daemon_process(d, "sluiced", before);
 }
 
 /* Adds --device-memory, as much as --memory says. */
@@ -133,9 +133,9 @@ static void start(struct daemon *d, const char *const *options)
 	for (unsigned i = 0; options && options[i]; i++)
 		arguments[3 + i] = options[i];
 	limit_device(arguments, COUNT_OF(arguments));
-	d->keeper = fork();
-	assert_true(d->keeper >= 0);
-	if (!d->keeper) {
+	d->supervisor = fork();
+	assert_true(d->supervisor >= 0);
+	if (!d->supervisor) {
 		/* Before the next, which that would undo. */
 		if (daemon_user && (setgid(daemon_user) || setuid(daemon_user)))
 			_exit(126);
@@ -168,8 +168,8 @@ void daemon_stop(struct daemon *d)
 	char lock[120];
 	int status;
 
-	kill(d->keeper, SIGTERM);
-	assert_int_equal(waitpid(d->keeper, &status, 0), d->keeper);
+	kill(d->supervisor, SIGTERM);
+	assert_int_equal(waitpid(d->supervisor, &status, 0), d->supervisor);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
 	assert_int_equal(access(d->path, F_OK), -1);
@@ -231,7 +231,7 @@ pid_t child_start(const char *role, const struct daemon *d, const char *argument
 
 void child_run(int argc, char **argv, const struct child_role *roles)
 {
-	struct daemon d = {.keeper = 0};
+	struct daemon d = {.supervisor = 0};
 
 	if (argc != 4)
 		return;

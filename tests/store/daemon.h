@@ -9,8 +9,8 @@
 #include "support/support.h"
 
 struct daemon {
-	char path[100]; /* of its socket */
-	pid_t keeper;   /* as it was started */
+	char path[100];   /* of its socket */
+	pid_t supervisor; /* as it was started */
 	sluice_store *store;
 };
 
@@ -38,11 +38,11 @@ void daemon_start(struct daemon *d, const char *const *options);
 void daemon_stop(struct daemon *d);
 /* Another daemon at the same path, which knows nothing of what the one before had. */
 void daemon_renew(struct daemon *d);
-/* The process of the server, or of the keeper, by its name; waits until there is one that is not `before`. */
+/* The process of the server, or of the supervisor, by its name; waits until there is one that is not `before`. */
 pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */
 void daemon_replace_server(const struct daemon *d);
-pid_t daemon_keeper(const struct daemon *d, pid_t before);
+pid_t daemon_supervisor(const struct daemon *d, pid_t before);
 /* Any of its processes. */
 pid_t daemon_process(const struct daemon *d, const char *name, pid_t before);
 /* Connects, as often as that takes. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Processes that are killed: clients at every step of the protocol, the server, the keeper. */
+/* Processes that are killed: clients at every step of the protocol, the server, the supervisor. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -357,22 +357,22 @@ static void what_is_not_sealed_fails_when_the_server_dies(void **state)
 	assert_idle(d->store);
 }
 
-/* ------------------------------------------------------------------------------------- keeper */
+/* ------------------------------------------------------------------------------------- supervisor */
 
-static void the_server_gets_a_new_keeper(void **state)
+static void the_server_gets_a_new_supervisor(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100000, 0), *more;
-	pid_t server = daemon_server(d, 0), keeper = d->keeper;
+	pid_t server = daemon_server(d, 0), supervisor = d->supervisor;
 	char lock[120];
 
 	for (int i = 0; i < 5; i++) {
 		char name[20];
 
-		kill(keeper, SIGKILL);
+		kill(supervisor, SIGKILL);
 		if (i == 0)
-			child_status(d->keeper);
-		keeper = daemon_keeper(d, keeper);
+			child_status(d->supervisor);
+		supervisor = daemon_supervisor(d, supervisor);
 		assert_int_equal(daemon_server(d, 0), server);
 		snprintf(name, sizeof(name), "y%d", i);
 		more = put(d->store, name, 100000 + (size_t)i, 0);
@@ -396,8 +396,8 @@ static void the_server_gets_a_new_keeper(void **state)
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_idle(d->store);
 	assert_ok(sluice_store_close(d->store));
-	keeper = daemon_keeper(d, 0);
-	kill(keeper, SIGTERM);
+	supervisor = daemon_supervisor(d, 0);
+	kill(supervisor, SIGTERM);
 	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
 		sleep_ms(5);
 	assert_int_equal(access(d->path, F_OK), -1);
@@ -405,7 +405,7 @@ static void the_server_gets_a_new_keeper(void **state)
 	unlink(lock);
 }
 
-static int keeper_teardown(void **state)
+static int supervisor_teardown(void **state)
 {
 	free(*state);
 	return 0;
@@ -445,8 +445,8 @@ int main(int argc, char **argv)
 		death_test(a_child_of_a_dead_client_does_not_keep_what_that_had),
 		death_test(sealed_blobs_outlive_the_server),
 		death_test(what_is_not_sealed_fails_when_the_server_dies),
-		cmocka_unit_test_setup_teardown(the_server_gets_a_new_keeper, begin,
-	                                        keeper_teardown),
+		cmocka_unit_test_setup_teardown(the_server_gets_a_new_supervisor, begin,
+	                                        supervisor_teardown),
 		death_test(a_second_daemon_is_refused),
 	};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Another daemon takes the place of one that has ended, keeper and all. It counts from the start again: its regions, blobs
+ * Another daemon takes the place of one that has ended, supervisor and all. It counts from the start again: its regions, blobs
  * and tickets have numbers that its clients know from the one before, and nothing of that may be taken for its own.
  */
 #include "store/device_common.h"

@@ -406,28 +406,28 @@ static void spilled_blobs_outlive_servers_and_spillers(void **state)
 	daemon_teardown((void **)&d);
 }
 
-/* ----------------------------------------------------------------------------------- keeper */
+/* ----------------------------------------------------------------------------------- supervisor */
 
-/* A keeper that the server has made makes servers that spill, as the first one did. */
-static void a_new_keeper_has_the_files_too(void **state)
+/* A supervisor that the server has made makes servers that spill, as the first one did. */
+static void a_new_supervisor_has_the_files_too(void **state)
 {
 	struct daemon *d;
-	pid_t server, keeper;
+	pid_t server, supervisor;
 	char name[20], lock[120];
 
 	(void)state;
 	daemon_setup((void **)&d);
 	server = daemon_server(d, 0);
-	keeper = d->keeper;
+	supervisor = d->supervisor;
 	for (unsigned i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
 		put_at_last(d->store, name, size_of(i), 0);
 	}
 	for (int i = 0; i < 3; i++) {
-		kill(keeper, SIGKILL);
+		kill(supervisor, SIGKILL);
 		if (i == 0)
-			child_status(d->keeper);
-		keeper = daemon_keeper(d, keeper);
+			child_status(d->supervisor);
+		supervisor = daemon_supervisor(d, supervisor);
 		kill(server, SIGKILL);
 		server = daemon_server(d, server);
 		for (unsigned k = 0; k < BLOBS; k++) {
@@ -441,7 +441,7 @@ static void a_new_keeper_has_the_files_too(void **state)
 		assert_true(stats_of(d->store).returns > 0);
 	}
 	assert_ok(sluice_store_close(d->store));
-	kill(keeper, SIGTERM);
+	kill(supervisor, SIGTERM);
 	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
 		sleep_ms(5);
 	assert_int_equal(access(d->path, F_OK), -1);
@@ -520,7 +520,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_is_got_at_that_moment_stays),
 		cmocka_unit_test(some_held_and_some_not_when_the_server_dies),
 		cmocka_unit_test(spilled_blobs_outlive_servers_and_spillers),
-		cmocka_unit_test(a_new_keeper_has_the_files_too),
+		cmocka_unit_test(a_new_supervisor_has_the_files_too),
 		cmocka_unit_test(who_dies_while_it_waits_leaves_nothing),
 	};
 	int failed;

@@ -1,0 +1,391 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "sluiced/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/close_range.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <syslog.h>
+#include <unistd.h>
+
+#include "sluiced/listen.h"
+#include "sluiced/state.h"
+
+/* After so many servers in a row that have not got anywhere there is no use in another one. */
+#define TRIES 10
+/* How long a server may take to stop, and a program to say its layout. */
+#define STOP_NS   INT64_C(5000000000)
+#define ANSWER_NS INT64_C(5000000000)
+
+struct supervisor {
+	struct sl_vault *vault;
+	struct sl_server_settings *settings;
+	int signals;
+	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
+};
+
+/* Of main(). */
+static char **command_line;
+
+void sl_stop_signals(sigset_t *out)
+{
+	struct sigaction interrupt;
+
+	sigemptyset(out);
+	sigaddset(out, SIGTERM);
+	if (sigaction(SIGINT, NULL, &interrupt) || interrupt.sa_handler != SIG_IGN)
+		sigaddset(out, SIGINT);
+}
+
+static int milliseconds_until(int64_t when)
+{
+	int64_t rest = when - sl_now();
+
+	return when == SL_FOREVER ? -1 : rest <= 0 ? 0 : (int)(rest / 1000000) + 1;
+}
+
+/* ---------------------------------------------------------------------------- the other process */
+
+/* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
+ * run in the child, which calls nothing that needs what they may have locked. */
+static int start_other(struct sl_vault *vault, const struct sl_server_settings *settings,
+                       enum sl_begin begin)
+{
+	struct sl_vault its = *vault;
+	struct sl_state *state;
+	int pair[2], rc = sl_vault_pair(pair);
+	pid_t child = -1;
+
+	if (rc)
+		return rc;
+	its.peer = pair[1];
+	its.other = getpid();
+	its.other_fd = (int)syscall(SYS_pidfd_open, its.other, 0);
+	state = sl_state_new(&its, settings, begin);
+	if (state)
+		child = fork();
+	if (!child) {
+		prctl(PR_SET_NAME, "sluiced-begins");
+		sl_state_exec(state, "/proc/self/exe", command_line);
+		_exit(127);
+	}
+	if (child < 0)
+		rc = state ? sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno))
+		           : -ENOMEM;
+	sl_state_free(state);
+	close(pair[1]);
+	if (its.other_fd >= 0)
+		close(its.other_fd);
+	if (rc) {
+		close(pair[0]);
+		return rc;
+	}
+	vault->peer = pair[0];
+	vault->other = child;
+	vault->other_fd = (int)syscall(SYS_pidfd_open, child, 0);
+	return 0;
+}
+
+/* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
+static bool bury(struct sl_vault *vault, int *status)
+{
+	bool known;
+
+	while (sl_vault_take(vault))
+		poll(&(struct pollfd){.fd = vault->peer, .events = POLLIN}, 1, -1);
+	close(vault->peer);
+	vault->peer = -1;
+	known = waitpid(vault->other, status, 0) == vault->other;
+	if (vault->other_fd >= 0)
+		close(vault->other_fd);
+	vault->other_fd = -1;
+	return known;
+}
+
+int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_settings *settings)
+{
+	int rc;
+
+	/* It may live, and has to let go of the lock. */
+	sl_vault_signal(vault, SIGKILL);
+	if (vault->peer >= 0)
+		close(vault->peer);
+	if (vault->other_fd >= 0)
+		close(vault->other_fd);
+	vault->peer = vault->other_fd = -1;
+	/* Those before it that were children of this process, but for one that is still dying. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	vault->other = 0;
+	rc = start_other(vault, settings, SL_BEGIN_SUPERVISOR);
+	vault->patient_until = sl_now() + 10 * INT64_C(1000000000);
+	if (rc)
+		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
+	else
+		sl_report(LOG_WARNING, "the supervisor has died, and process %d takes its place",
+		          (int)vault->other);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------------------- upgrade */
+
+/* In a child. What it cannot do it says where its answer is read. */
+_Noreturn static void say_layout(int program, int answer)
+{
+	char path[40];
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	/* A script is read by its interpreter, by this descriptor. */
+	fcntl(program, F_SETFD, 0);
+	dup2(answer, STDOUT_FILENO);
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", program);
+	execl(path, path, "--layout", NULL);
+	dprintf(STDOUT_FILENO, "%s", strerror(errno));
+	_exit(127);
+}
+
+/* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
+static void read_layout(struct sl_vault *vault, int answer, char *text, size_t size)
+{
+	int64_t until = sl_now() + ANSWER_NS;
+	size_t length = 0;
+	ssize_t n = -1;
+
+	while (n && length + 1 < size && sl_now() < until && sl_vault_take(vault)) {
+		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+		                       {.fd = answer, .events = POLLIN}};
+
+		poll(fds, 2, milliseconds_until(until));
+		n = read(answer, text + length, size - 1 - length);
+		length += n > 0 ? (size_t)n : 0;
+	}
+	text[length] = '\0';
+}
+
+/* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
+static int check_layout(struct sl_vault *vault, const char *path, int program)
+{
+	unsigned long layout;
+	char text[32], *end;
+	int fds[2];
+	pid_t child;
+
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK))
+		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
+	child = fork();
+	if (!child)
+		say_layout(program, fds[1]);
+	close(fds[1]);
+	read_layout(vault, fds[0], text, sizeof(text));
+	close(fds[0]);
+	if (child < 0)
+		return sl_fail(-EAGAIN, "cannot make a process");
+	kill(child, SIGKILL);
+	waitpid(child, NULL, 0);
+	layout = strtoul(text, &end, 10);
+	if (end == text || strcmp(end, "\n") != 0)
+		return sl_fail(-ENOEXEC,
+		               "'%s --layout' says '%s' and no number: it cannot take over", path,
+		               text);
+	if (layout != SL_LAYOUT)
+		return sl_fail(-ENOTSUP,
+		               "'%s' has layout %lu and the daemon that runs has %d: it has to be "
+		               "stopped, with all blobs, before that one can begin",
+		               path, layout, SL_LAYOUT);
+	return 0;
+}
+
+/* Becomes the program at the path, which ends the server when it is there; or comes back, and tells the server why not. The
+ * file is opened once, so that what was asked is what is executed. */
+static void upgrade(const struct supervisor *s)
+{
+	const char *path = s->settings->program;
+	int program = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
+	struct sl_no_upgrade no = {0};
+	struct sl_state *state = NULL;
+	char name[40];
+
+	s->vault->upgrade = false;
+	if (program < 0 || access(path, X_OK))
+		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
+	if (!rc)
+		rc = check_layout(s->vault, path, program);
+	if (!rc)
+		state = sl_state_new(s->vault, s->settings, SL_BEGIN_UPGRADE);
+	if (state) {
+		snprintf(name, sizeof(name), "/proc/self/fd/%d", program);
+		sl_state_exec(state, name, command_line);
+		sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
+	}
+	sl_state_free(state);
+	if (program >= 0)
+		close(program);
+	no.error = rc ? rc : -EIO;
+	snprintf(no.text, sizeof(no.text), "%s", sluice_last_message());
+	sl_report(LOG_WARNING, "no upgrade: %s", no.text);
+	send(s->vault->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+/* --------------------------------------------------------------------------------- the supervisor */
+
+static void told_to_stop(struct supervisor *s)
+{
+	struct signalfd_siginfo signal;
+
+	if (read(s->signals, &signal, sizeof(signal)) != sizeof(signal))
+		return;
+	sl_report(LOG_INFO, "stops, because of signal %u of process %u", signal.ssi_signo,
+	          signal.ssi_pid);
+	s->kill_at = sl_now() + STOP_NS;
+	sl_vault_signal(s->vault, SIGTERM);
+}
+
+/* Until the server's end of the socket is closed. */
+static void serve(struct supervisor *s)
+{
+	struct sl_vault *vault = s->vault;
+
+	for (;;) {
+		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+		                       {.fd = s->signals, .events = POLLIN}};
+
+		poll(fds, 2, milliseconds_until(s->kill_at));
+		if (!sl_vault_take(vault))
+			return;
+		if (fds[1].revents)
+			told_to_stop(s);
+		if (vault->upgrade)
+			upgrade(s);
+		/* It is stopped, or hangs. */
+		if (sl_now() >= s->kill_at)
+			sl_vault_signal(vault, SIGKILL);
+	}
+}
+
+/* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
+static int keep_one(struct supervisor *s)
+{
+	struct sl_vault *vault = s->vault;
+	int status, signal = 0, rc;
+	pid_t server;
+
+	if (vault->peer < 0) {
+		vault->ready = false;
+		rc = start_other(vault, s->settings, SL_BEGIN_SERVER);
+		if (rc)
+			return rc;
+		sl_report(LOG_INFO, "process %d is the server", (int)vault->other);
+	}
+	server = vault->other;
+	serve(s);
+	/* Whatever has closed its end of the socket is to be gone. */
+	sl_vault_signal(vault, SIGKILL);
+	if (bury(vault, &status) && WIFSIGNALED(status))
+		signal = WTERMSIG(status);
+	if (!vault->over && s->kill_at == SL_FOREVER)
+		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
+		          signal ? " by a signal: " : "", signal ? strsignal(signal) : "");
+	return 0;
+}
+
+static int keep(struct supervisor *s)
+{
+	unsigned in_vain = 0;
+	int rc;
+
+	do {
+		rc = keep_one(s);
+		in_vain = !rc && s->vault->ready ? 0 : in_vain + 1;
+		if (in_vain)
+			usleep(1000 << in_vain);
+	} while (!s->vault->over && s->kill_at == SL_FOREVER && in_vain < TRIES);
+	if (in_vain == TRIES && !rc)
+		rc = sl_fail(-EIO, "%d servers in a row have died before they had begun", TRIES);
+	return rc;
+}
+
+/* The process's life as the supervisor. */
+static int supervise(struct sl_vault *vault, struct sl_server_settings *settings)
+{
+	struct supervisor s = {.vault = vault, .settings = settings, .kill_at = SL_FOREVER};
+	sigset_t stop;
+	int rc = 0;
+
+	prctl(PR_SET_NAME, "sluiced");
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGPIPE, SIG_IGN);
+	sl_stop_signals(&stop);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	s.signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (s.signals < 0)
+		rc = sl_fail(-errno, "cannot wait for signals: %s", sl_error_text(-errno));
+	if (vault->lock >= 0 && !ftruncate(vault->lock, 0)) {
+		char text[16];
+		int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+		(void)!pwrite(vault->lock, text, (size_t)n, 0);
+	}
+	if (!rc)
+		rc = keep(&s);
+	if (rc)
+		sl_report(LOG_ERR, "%s", sluice_last_message());
+	else
+		sl_report(LOG_INFO, "has stopped, and all blobs are gone");
+	sl_listen_notify("STOPPING=1");
+	if (settings->path[0])
+		unlink(settings->path);
+	sl_vault_free(vault);
+	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *settings, char **arguments)
+{
+	char more[PATH_MAX + 20] = "";
+
+	command_line = arguments;
+	if (settings->spill[0])
+		snprintf(more, sizeof(more), ", spills to %s", settings->spill);
+	sl_report(LOG_INFO, "%s begins at %s: process %d, %llu MiB, %u blobs, %u connections%s",
+	          sluice_version(), settings->path[0] ? settings->path : "the socket of its unit",
+	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
+	          settings->clients, more);
+	return supervise(vault, settings);
+}
+
+int sl_supervisor_resume(int state, char **arguments)
+{
+	static struct sl_vault vault;
+	static struct sl_server_settings settings;
+	enum sl_begin begin;
+	int rc = sl_state_load(state, &vault, &settings, &begin);
+
+	command_line = arguments;
+	if (rc) {
+		sl_report(LOG_ERR, "%s", sluice_last_message());
+		return EXIT_FAILURE;
+	}
+	if (begin == SL_BEGIN_SERVER) {
+		rc = sl_server_run(&vault, &settings);
+		if (rc)
+			sl_report(LOG_ERR, "%s", sluice_last_message());
+		return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+	}
+	vault.ready = true;
+	if (begin == SL_BEGIN_UPGRADE) {
+		sl_report(LOG_NOTICE, "upgrades to %s", sluice_version());
+		atomic_fetch_add(&vault.ledger->upgrades, 1);
+		sl_vault_signal(&vault, SIGKILL);
+	}
+	return supervise(&vault, &settings);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The supervisor: the process that has the listening socket and duplicates of all descriptors, and does little but
+ * receive them, so that little can go wrong with it. It starts the server with fork and exec, from its own program. If one of
+ * the two dies, the other starts it again, and the new process inherits what there is. An upgrade is the same with another
+ * program: the supervisor executes it, with the same process id, and it replaces the server. If that program ends at once,
+ * the server that still runs makes a supervisor from the old one.
+ */
+#ifndef SL_SLUICED_SUPERVISOR_H
+#define SL_SLUICED_SUPERVISOR_H
+
+#include <signal.h>
+
+#include "sluiced/server.h"
+
+/*
+ * Makes the first server and stays as the supervisor until it is told to stop (SIGTERM, SIGINT), or the server has
+ * stopped; then removes the socket. arguments is that of main(), and stays. The result is the process's exit status.
+ */
+int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *settings,
+                      char **arguments);
+/* In a process that was begun by the other one, with its state in a memfd: is what it was begun as. */
+int sl_supervisor_resume(int state, char **arguments);
+/* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
+int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_settings *settings);
+/* The signals that stop both processes: not SIGINT if whoever began the daemon had that ignored, as shells do in the
+ * background. */
+void sl_stop_signals(sigset_t *out);
+
+#endif
