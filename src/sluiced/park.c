@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Who waits for room, in the order in which they came. The first one takes what is there, and nobody takes new
- * memory before it. Ended by the spiller, which
- * makes room or cannot, by whoever lets go of memory, by the deadline, and by the end of the connection, or of the
+ * memory before it. Ended by the movers, which
+ * make room or cannot, by whoever lets go of memory, by the deadline, and by the end of the connection, or of the
  * region.
  */
 #include <errno.h>
@@ -200,6 +200,7 @@ void sl_park_run(struct sl_server *server)
 		return;
 	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;
 	/* And for deadlines. */
-	spill->look_at = now + LOOK_NS * (spill->writing || spill->reading ? 100 : 1);
+	spill->look_at =
+		now + LOOK_NS * (spill->writing || spill->reading || spill->full ? 100 : 1);
 	sl_server_at(server, spill->look_at);
 }

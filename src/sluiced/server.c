@@ -157,8 +157,8 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 	case SL_SOURCE_ALARM:
 		alarm_event(server);
 		break;
-	case SL_SOURCE_SPILLER:
-		sl_spiller_event(server);
+	case SL_SOURCE_MOVERS:
+		sl_movers_event(server);
 		break;
 	case SL_SOURCE_PEER:
 		if (!source->peer->gone)
@@ -254,7 +254,11 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->device_waits.list);
 	rc = prepare(server);
 	if (!rc)
+		rc = sl_closer_start(&server->closer);
+	if (!rc)
 		rc = sl_spill_start(server);
+	if (!rc && server->spill)
+		rc = watch(server, server->spill->event, &server->spill->source);
 	if (!rc)
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
@@ -264,7 +268,6 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 		sl_vault_ready(vault);
 		rc = loop(server);
 	}
-	sl_spill_stop(server);
 	if (!rc)
 		sl_vault_bye(vault);
 	return rc;

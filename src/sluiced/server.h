@@ -14,7 +14,6 @@
 #define SL_SLUICED_SERVER_H
 
 #include <limits.h>
-#include <pthread.h>
 #include <sys/types.h>
 
 #include "catalogue/catalogue.h"
@@ -168,7 +167,7 @@ enum sl_source_kind {
 	SL_SOURCE_KEEPER,
 	SL_SOURCE_SIGNALS,
 	SL_SOURCE_ALARM,
-	SL_SOURCE_SPILLER,
+	SL_SOURCE_MOVERS,
 	SL_SOURCE_PEER,
 	SL_SOURCE_DEATH
 };
@@ -221,22 +220,10 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
-/* Descriptors that may take their time to be closed. */
-struct sl_strays {
-	bool begun; /* of the server's thread */
-	pthread_mutex_t mutex;
-	struct sl_list waiting; /* guarded by mutex */
-	unsigned threads;       /* the same */
-};
-
-/* Ends with the process. */
-struct sl_release {
-	bool running; /* the thread; of the server's */
-	pthread_mutex_t mutex;
-	pthread_cond_t more; /* signalled for each piece */
-	/* Guarded by mutex: what is to be given back, and how much that is, with what the thread is at. */
-	struct sl_list pieces;
-	uint64_t bytes;
+/* What closes descriptors, and gives memory back; ends with the process. */
+struct sl_closer {
+	struct sl_pool *memory, *strays;
+	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
 };
 
 struct sl_server {
@@ -284,8 +271,7 @@ struct sl_server {
 		 * there too. 0: it does not. */
 		int error;
 	} device_waits;
-	struct sl_strays strays;
-	struct sl_release release;
+	struct sl_closer closer;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
 	struct {
 		uint64_t seals, gets, deletes, dropped, requests, refused;
@@ -422,15 +408,12 @@ void sl_device_count_leaving(struct sl_server *server, const struct sl_region *r
  * those have unmapped it who were told to. */
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
-/* ------------------------------------------------------------------------------------- release */
+/* -------------------------------------------------------------------------------------- closer */
+
+int sl_closer_start(struct sl_closer *closer);
 
 /* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
-/* Closes memory that a client has sent, and that may be gone with that. */
-void sl_memory_close(struct sl_server *server, int fd);
-
-/* -------------------------------------------------------------------------------------- stray */
-
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
 /* Closes one without waiting for whatever that may wait for. */

@@ -197,7 +197,6 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 
 	if (!spill)
 		return 0;
-	spill->deaf = false;
 	find_candidates(server, &c);
 	/* Nothing goes in vain. */
 	if (c.bytes + c.held_here >= bytes) {
@@ -206,7 +205,7 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 			copy_first(server, &c, bytes - left, all / AHEAD_PART);
 		if (left >= bytes)
 			rc = 1;
-		else if (spill->writing || spill->deaf)
+		else if (spill->writing || spill->full)
 			rc = -EINPROGRESS;
 		else
 			rc = left > 0 || stayed;

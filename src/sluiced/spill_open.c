@@ -15,22 +15,12 @@ int sl_spill_start(struct sl_server *server)
 	spill = calloc(1, sizeof(*spill));
 	if (!spill)
 		return sl_fail(-ENOMEM, "no memory");
-	spill->source.kind = SL_SOURCE_SPILLER;
-	spill->socket = -1;
+	spill->source.kind = SL_SOURCE_MOVERS;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
-	sl_list_init(&spill->busy);
 	sl_list_init(&spill->parks);
 	server->spill = spill;
-	/* Now, while there is little in this process that would be copied with it; but if it fails, later. */
-	(void)!sl_spiller_start(server);
-	return 0;
-}
-
-void sl_spill_stop(struct sl_server *server)
-{
-	if (server->spill && server->spill->socket >= 0)
-		close(server->spill->socket);
+	return sl_movers_start(spill, server->settings->spill);
 }
 
 int sl_spill_adopt(struct sl_server *server, uint32_t row)
@@ -52,7 +42,7 @@ int sl_spill_adopt(struct sl_server *server, uint32_t row)
 	}
 	copy->region = region;
 	copy->row = row;
-	copy->memory = -1;
+	copy->file = -1;
 	region->copy = copy;
 	sl_list_append(&server->spill->copies, &copy->link);
 	return 0;
