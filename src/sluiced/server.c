@@ -66,13 +66,10 @@ static void timers(struct sl_server *server)
 	int64_t now = server->now;
 
 	sweep(server);
-	if (server->device_waits.look)
-		sl_device_waits_run(server, now);
 	if (now < server->timer)
 		return;
 	server->timer = SL_FOREVER;
 	sl_get_expire(server, now);
-	sl_device_waits_run(server, now);
 	sl_peer_expire(server, now);
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
@@ -186,8 +183,7 @@ static int loop(struct sl_server *server)
 		for (int i = 0; i < count; i++)
 			dispatch(server, events[i].data.ptr, events[i].events);
 		timers(server);
-		if (server->spill)
-			sl_park_run(server);
+		sl_room_run(server);
 		sl_peer_free_dead(server);
 	}
 	return 0;
@@ -242,7 +238,6 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
-	sl_list_init(&server->waits);
 	sl_list_init(&server->leaving);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
 		sl_list_init(&server->regions[i]);
@@ -251,7 +246,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->begun = server->now = sl_now();
 	server->timer = server->alarm_at = SL_FOREVER;
 	server->offered = -1;
-	sl_list_init(&server->device_waits.list);
+	sl_waits_init(server);
 	rc = prepare(server);
 	if (!rc)
 		rc = sl_closer_start(&server->closer);

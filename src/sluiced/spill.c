@@ -10,6 +10,7 @@
 #define AHEAD_PART 8
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
+#define SHRINK_NS  INT64_C(100000000)
 
 struct candidate {
 	struct sl_region *region;
@@ -212,9 +213,21 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 	}
 	free(c.v);
 	/* Others may be about to let go, or to seal. */
-	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_park_has_time(server))
+	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_wait_has_time(server))
 		rc = -EINPROGRESS;
 	return rc;
+}
+
+void sl_spill_shrink(struct sl_server *server)
+{
+	uint64_t all = server->settings->memory_bytes;
+
+	if (server->memory_bytes <= all)
+		return;
+	sl_spill_room(server, server->memory_bytes - all);
+	/* Releases are not told. */
+	server->spill->look_at = sl_now() + SHRINK_NS;
+	sl_server_at(server, server->spill->look_at);
 }
 
 void sl_spill_ahead(struct sl_server *server)

@@ -5,7 +5,6 @@
  *   copy      a file without a name that has the bytes of a region; only the vault keeps it
  *   mover     a thread of the server that writes, reads and closes such files (spill_io.c); the server's loop waits for
  *             none of them
- *   park      a create, or a return, that waits until there is room
  *
  * What leaves and returns is a region, so that places in it stay. First it is copied, while it is sealed and
  * everybody may get and hold it: nothing changes it. When the copy is in the vault, and the memory is needed,
@@ -29,7 +28,6 @@
 #include "sluiced/server.h"
 
 #define SL_COPIES_AT_ONCE 16 /* written, and as many read */
-#define SL_PARKS_MOST     64 /* of a peer */
 
 #define SL_MOVERS \
 	4 /* threads: enough for the disks that they were measured with, see docs/performance.md */
@@ -75,23 +73,23 @@ struct sl_copy {
 struct sl_spill {
 	struct sl_source source;
 	struct sl_list copies; /* whole ones; those of what came back last are last */
-	struct sl_list parks;
-	struct sl_park *turn; /* whose turn it is to take room */
-	bool look;            /* there may be room */
-	int64_t look_at;      /* or by then */
-	int64_t rest_look;    /* nobody looks before */
-	int64_t moved_at;     /* when a region left, or came back, the last time */
-	int64_t rest_until;   /* nothing is written after a failure */
-	bool full;            /* the disk is, and nothing is written until a file is closed */
-	int64_t ahead_rest;   /* nothing is written ahead: there was no place for it */
-	int64_t ahead_at;     /* nothing was found to be written ahead before that */
-	char trouble[256];    /* what failed the last time, "" */
+	bool look;             /* there may be room */
+	int64_t look_at;       /* or by then */
+	int64_t rest_look;     /* nobody looks before */
+	int64_t moved_at;      /* when a region left, or came back, the last time */
+	int64_t rest_until;    /* nothing is written after a failure */
+	bool full;             /* the disk is, and nothing is written until a file is closed */
+	int64_t ahead_rest;    /* nothing is written ahead: there was no place for it */
+	int64_t ahead_at;      /* nothing was found to be written ahead before that */
+	char trouble[256];     /* what failed the last time, "" */
 	uint64_t last_stamp, last_mark;
 	unsigned writing, reading, closing;
 	uint64_t freed; /* files that were closed */
 	uint64_t bytes; /* in the folder */
 	uint64_t blobs; /* away */
 	uint64_t left, returned, failed;
+	int error; /* why the last return failed, */
+	char text[SL_TEXT_BYTES];
 	const char *folder;
 	struct sl_pool *movers;
 	int event; /* an eventfd: the movers have done something */
@@ -119,6 +117,8 @@ int sl_spill_start(struct sl_server *server);
  * -EINPROGRESS: something will; 0: nothing can.
  */
 int sl_spill_room(struct sl_server *server, uint64_t bytes);
+/* What came back beyond the limit has to leave, or others, as soon as they can. */
+void sl_spill_shrink(struct sl_server *server);
 /* Memory was taken: copies what would go next, when there is not much left. */
 void sl_spill_ahead(struct sl_server *server);
 /* Brings a region back. Ended by sl_get_wake() or sl_get_fail() for each of its blobs. -ENOMEM: it does not come. */
@@ -145,20 +145,8 @@ void sl_movers_give(struct sl_spill *spill, struct sl_copy *copy);
 /* The eventfd is readable. */
 void sl_movers_event(struct sl_server *server);
 
-/* ------------------------------------------------------------------------------------- park */
+/* ----------------------------------------------------------------------------------- return */
 
-/* The request in server->in waits for its turn; -EAGAIN, -ENOMEM with a sentence. */
-int sl_park_request(struct sl_server *server, struct sl_peer *peer);
-/* The region's return does. -ENOMEM. */
-int sl_park_return(struct sl_server *server, struct sl_region *region);
-void sl_park_drop(struct sl_server *server, struct sl_region *region);
-void sl_park_end(struct sl_peer *peer);
-/* Whether others wait for room, and it is not their turn. */
-bool sl_park_is_before(const struct sl_server *server);
-/* Nothing can go: whether the one whose turn it is waits all the same, for what others do; for a moment only. */
-bool sl_park_has_time(const struct sl_server *server);
-/* Those that can have it now. */
-void sl_park_run(struct sl_server *server);
 /* It is the turn of a region's return: starts to read it. -EINPROGRESS: not yet; else it is over. *where
  * becomes NULL if the region goes meanwhile. late: it does not wait for room any more. */
 int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late);

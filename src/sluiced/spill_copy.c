@@ -64,7 +64,7 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 
 	if (!copy)
 		return;
-	sl_park_drop(server, region);
+	sl_wait_drop(server, region);
 	region->copy = NULL;
 	copy->region = NULL;
 	/* What the movers are at they bring to its end. */
@@ -207,6 +207,7 @@ static void closed(struct sl_server *server, struct sl_copy *copy)
 	server->spill->closing--;
 	server->spill->freed++;
 	server->spill->full = false;
+	server->spill->rest_until = 0;
 	forget(server, copy);
 }
 

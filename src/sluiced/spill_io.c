@@ -131,6 +131,10 @@ static void leave_job(struct sl_copy *copy, int error)
 		sl_fail(-errno, "cannot write a file: %s", sl_error_text(-errno));
 		fail(copy, -EIO);
 	}
+	if (copy->state == SL_COPY_WRITING && copy->error && copy->file >= 0) {
+		close(copy->file);
+		copy->file = -1;
+	}
 	pthread_mutex_lock(&spill->mutex);
 	sl_list_append(&spill->ended, &copy->link);
 	pthread_mutex_unlock(&spill->mutex);

@@ -18,7 +18,6 @@ int sl_spill_start(struct sl_server *server)
 	spill->source.kind = SL_SOURCE_MOVERS;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
-	sl_list_init(&spill->parks);
 	server->spill = spill;
 	return sl_movers_start(spill, server->settings->spill);
 }

@@ -10,19 +10,16 @@ int sl_spill_want(struct sl_server *server, struct sl_region *region)
 {
 	const struct sl_copy *copy = region->copy;
 
-	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_park_return(server, region) : 0;
+	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_wait_return(server, region) : 0;
 }
 
 static void fail_all(struct sl_server *server, struct sl_region *region, int error)
 {
-	char text[SL_TEXT_BYTES];
-
-	snprintf(text, sizeof(text), "%s", sluice_last_message());
+	server->spill->error = error;
+	snprintf(server->spill->text, sizeof(server->spill->text), "%s", sluice_last_message());
 	for (unsigned i = 0; i < region->ranges; i++)
-		if (region->used >> i & 1 && region->slots[i] != SL_NO_SLOT) {
-			sl_fail(error, "%s", text);
-			sl_get_fail(server, region->slots[i], error);
-		}
+		if (region->used >> i & 1 && region->slots[i] != SL_NO_SLOT)
+			sl_get_fail(server, region->slots[i]);
 }
 
 static void take_memory(struct sl_server *server, struct sl_copy *copy, uint64_t bytes)
@@ -66,6 +63,10 @@ int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bo
 	/* What is deleted may go while room is made. */
 	if (!*where)
 		return 0;
+	/* The folder is full: one region at a time comes back beyond --memory, and its file goes for another region. */
+	if (rc == -ENOSPC && sl_now() < server->spill->rest_until &&
+	    server->memory_bytes <= server->settings->memory_bytes)
+		rc = 0;
 	/* For the disk it waits as long as that takes. */
 	if (rc == -EINPROGRESS && late && server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
@@ -128,4 +129,8 @@ void sl_copy_returned(struct sl_server *server, struct sl_copy *copy, int error)
 	unveil(server, region);
 	sl_vault_retarget(server->vault, copy->row, region->id);
 	sl_store_step("server: returned");
+	if (server->memory_bytes <= server->settings->memory_bytes)
+		return;
+	sl_copy_free(server, copy);
+	sl_region_place(server, region);
 }

@@ -50,7 +50,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	}
 	/* It is pinned when it is there. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
-		sl_get_await(server, peer, serial, &server->in.one.key, true);
+		sl_get_await(server, peer, &server->in);
 		return;
 	}
 	sl_catalogue_record(server->catalogue, slot, &record);
@@ -169,8 +169,7 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->sealed = server->sealed;
 	out->dying = server->dying;
 	out->clients = server->peer_count;
-	sl_list_each (link, &server->waits)
-		out->waiting++;
+	out->waiting = server->waiting;
 	out->seals = server->counts.seals;
 	out->gets = server->counts.gets;
 	out->deletes = server->counts.deletes;

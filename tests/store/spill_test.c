@@ -408,9 +408,9 @@ static void fill_all(struct daemon *d, const char *why)
 	assert_true(stats_of(d->store).spill_failures > 0);
 	for (unsigned i = 0; i < count; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		if (state_of(d->store, name) == SLUICE_BLOB_IS_SEALED)
-			check(d->store, name, 9 * MIB);
+		check(d->store, name, 9 * MIB);
 	}
+	await(d->store, s.memory_bytes <= s.memory_limit);
 	/* There is place again: one goes for each that comes. */
 	assert_ok(sluice_blob_delete(d->store, "b/0"));
 	sleep_ms(1100);

@@ -31,9 +31,9 @@ void __wrap_sl_store_step(const char *step)
 		kill(getpid(), SIGKILL);
 }
 
-int __real_sl_park_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region)
+int __real_sl_wait_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region)
 {
 	static int failed;
 	const char *most = getenv("SLUICE_TEST_NO_MEMORY");
@@ -42,7 +42,7 @@ int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region)
 		failed++;
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	return __real_sl_park_return(server, region);
+	return __real_sl_wait_return(server, region);
 }
 
 static void wait_for_disk(void)
