@@ -103,8 +103,6 @@ struct sl_spill {
 bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* The movers have ended its job. */
 void sl_copy_ended(struct sl_server *server, struct sl_copy *copy);
-/* It was read, into copy->memory; or an error, with its sentence. */
-void sl_copy_returned(struct sl_server *server, struct sl_copy *copy, int error);
 /* Its file is closed by a mover. */
 void sl_copy_free(struct sl_server *server, struct sl_copy *copy);
 
