@@ -79,9 +79,9 @@ struct sl_spill {
 	int64_t moved_at;      /* when a region left, or came back, the last time */
 	int64_t rest_until;    /* nothing is written after a failure */
 	bool full;             /* the disk is, and nothing is written until a file is closed */
-	int64_t ahead_rest;    /* nothing is written ahead: there was no place for it */
-	int64_t ahead_at;      /* nothing was found to be written ahead before that */
-	char trouble[256];     /* what failed the last time, "" */
+	bool narrow; /* there was no place for all that were written: one at a time is, and none ahead */
+	int64_t ahead_at;  /* nothing was found to be written ahead before that */
+	char trouble[256]; /* what failed the last time, "" */
 	uint64_t last_stamp, last_mark;
 	unsigned writing, reading, closing;
 	uint64_t freed; /* files that were closed */

@@ -100,6 +100,7 @@ static void trouble(struct sl_server *server, const char *text)
 
 	snprintf(spill->trouble, sizeof(spill->trouble), "%s", text);
 	spill->rest_until = sl_now() + REST_NS;
+	spill->narrow = false;
 	spill->failed++;
 }
 
@@ -127,8 +128,8 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	struct sl_spill *spill = server->spill;
 	struct sl_copy *copy;
 
-	if (spill->full || sl_now() < spill->rest_until ||
-	    (ahead && (spill->trouble[0] || sl_now() < spill->ahead_rest)) ||
+	if (spill->full || sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
+	    (spill->narrow && (ahead || spill->writing)) ||
 	    !has_place(server, sl_region_used_bytes(region), ahead))
 		return false;
 	copy = copy_new(server, region);
@@ -154,15 +155,19 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	return true;
 }
 
-/* The disk is full: whether files go, went meanwhile, or are being written and may go, so that a second try is
- * worth it. */
+/* The disk is full: whether it is worth a second try. Files go, or went meanwhile; or others that were written at the
+ * same time took the place, of which each may have had a part: then the next one is written alone. */
 static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
+	bool again = !spill->narrow || spill->freed != copy->freed;
 
+	spill->narrow = true;
+	if (copy->ahead)
+		return true;
 	drop_spare(server, copy->bytes);
-	spill->full = spill->closing || spill->writing;
-	return spill->full || spill->freed != copy->freed;
+	spill->full = spill->closing > 0;
+	return spill->full || again;
 }
 
 static void written(struct sl_server *server, struct sl_copy *copy, int error)
@@ -171,7 +176,6 @@ static void written(struct sl_server *server, struct sl_copy *copy, int error)
 	struct sl_kept kept = {.kind = SL_KIND_COPY};
 
 	server->spill->writing--;
-	server->spill->full = false;
 	close(copy->memory);
 	if (region) {
 		kept.bytes = region->bytes;
@@ -183,18 +187,15 @@ static void written(struct sl_server *server, struct sl_copy *copy, int error)
 		error = sl_vault_put(server->vault, &kept, copy->file, &copy->row);
 	if (!error && region) {
 		settle(server, copy);
+		server->spill->narrow = false;
 		/* Others of the same time may have failed. */
 		if (sl_now() > server->spill->rest_until)
 			server->spill->trouble[0] = '\0';
 		sl_store_step("server: copied");
 		return;
 	}
-	if (error == -ENOSPC && copy->ahead) {
-		server->spill->ahead_rest = sl_now() + REST_NS;
+	if (error == -ENOSPC && place_is_coming(server, copy))
 		error = 0;
-	} else if (error == -ENOSPC && place_is_coming(server, copy)) {
-		error = 0;
-	}
 	if (error)
 		trouble(server, sluice_last_message());
 	sl_copy_free(server, copy);
@@ -250,9 +251,12 @@ int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bo
 	if (!*where)
 		return 0;
 	/* The folder is full: one region at a time comes back beyond --memory, and its file goes for another region. */
-	if (rc == -ENOSPC && sl_now() < server->spill->rest_until &&
-	    server->memory_bytes <= server->settings->memory_bytes)
-		rc = 0;
+	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
+		if (server->memory_bytes <= server->settings->memory_bytes)
+			rc = 0;
+		else if (sl_wait_has_time(server))
+			rc = -EINPROGRESS;
+	}
 	/* For the disk it waits as long as that takes. */
 	if (rc == -EINPROGRESS && late && server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
