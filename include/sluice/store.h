@@ -374,8 +374,9 @@ struct sluice_store_stats {
 	uint64_t replacements;                  /* servers before this one */
 	uint64_t up_ns;                         /* since the server began */
 	/* 0, all of them, if the daemon has no place to spill to. */
-	uint64_t spilled;       /* now: blobs that are in files only */
-	uint64_t spilled_bytes; /* now: in files that are not closed yet, of these, and of others that have a copy there */
+	uint64_t spilled; /* now: blobs that are in files only */
+	uint64_t
+		spilled_bytes; /* now: in files, of these, and of others that have a copy there; until they are closed */
 	uint64_t
 		spill_limit; /* bytes that may be in files; UINT64_MAX: as much as there is place */
 	uint64_t spills, returns; /* blobs that left memory; that came back */

@@ -10,7 +10,6 @@
 #define AHEAD_PART 8
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
-#define SHRINK_NS  INT64_C(100000000)
 
 struct candidate {
 	struct sl_region *region;
@@ -232,16 +231,13 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 	return rc;
 }
 
-void sl_spill_shrink(struct sl_server *server)
+bool sl_spill_shrink(struct sl_server *server)
 {
 	uint64_t all = server->settings->memory_bytes;
 
-	if (server->memory_bytes <= all)
-		return;
-	sl_spill_room(server, server->memory_bytes - all);
-	/* Releases are not told. */
-	server->spill->look_at = sl_now() + SHRINK_NS;
-	sl_server_at(server, server->spill->look_at);
+	if (server->memory_bytes > all)
+		sl_spill_room(server, server->memory_bytes - all);
+	return server->memory_bytes > all;
 }
 
 void sl_spill_ahead(struct sl_server *server)

@@ -29,8 +29,7 @@
 
 #define SL_COPIES_AT_ONCE 16 /* written, and as many read */
 
-#define SL_MOVERS \
-	4 /* threads: enough for the disks that they were measured with, see docs/performance.md */
+#define SL_MOVERS 4 /* threads at most */
 
 enum sl_copy_state {
 	SL_COPY_WHOLE,
@@ -115,8 +114,8 @@ int sl_spill_start(struct sl_server *server);
  * -EINPROGRESS: something will; 0: nothing can.
  */
 int sl_spill_room(struct sl_server *server, uint64_t bytes);
-/* What came back beyond the limit has to leave, or others, as soon as they can. */
-void sl_spill_shrink(struct sl_server *server);
+/* What came back beyond the limit has to leave, or others: whether that is still to be. */
+bool sl_spill_shrink(struct sl_server *server);
 /* Memory was taken: copies what would go next, when there is not much left. */
 void sl_spill_ahead(struct sl_server *server);
 /* Brings a region back. Ended by sl_get_wake() or sl_get_fail() for each of its blobs. -ENOMEM: it does not come. */

@@ -19,6 +19,7 @@
 #define DEVICE_NS INT64_C(3000000000)
 /* While everything is held or being made: the server itself holds what it has named for a second. */
 #define VAIN_NS INT64_C(1000000000)
+#define OVER_NS INT64_C(10000000000)
 /* After a look in vain, because releases are not told. */
 #define LOOK_NS INT64_C(10000000)
 /* How much longer than a look took it is until the next: a look passes over everything there is, and whatever any
@@ -147,8 +148,11 @@ bool sl_wait_has_time(const struct sl_server *server)
 {
 	const struct sl_wait *turn = server->room.turn;
 
-	/* Without a turn it has just come. */
-	return !turn || sl_now() < SL_MAX(turn->since, server->spill->moved_at) + VAIN_NS;
+	bool over = server->memory_bytes > server->settings->memory_bytes;
+
+	/* Without a turn it has just come. What is beyond the limit has to be written first. */
+	return !turn ||
+	       sl_now() < SL_MAX(turn->since, server->spill->moved_at) + (over ? OVER_NS : VAIN_NS);
 }
 
 /* -EINPROGRESS: it goes on waiting, for room of *device. */
@@ -224,13 +228,13 @@ void sl_room_run(struct sl_server *server)
 {
 	struct sl_spill *spill = server->spill;
 	int64_t now = sl_now();
-	bool devices = server->room.look, host = false;
+	bool devices = server->room.look, host = false, over = false;
 
 	if (spill && now >= spill->rest_look && (spill->look || now >= spill->look_at)) {
 		host = true;
 		spill->look = false;
 		spill->look_at = SL_FOREVER;
-		sl_spill_shrink(server);
+		over = sl_spill_shrink(server);
 	} else if (spill && (spill->look || spill->look_at != SL_FOREVER)) {
 		sl_server_at(server, SL_MAX(spill->rest_look, spill->look ? now : spill->look_at));
 	}
@@ -240,7 +244,7 @@ void sl_room_run(struct sl_server *server)
 	/* Not what was taken and given back meanwhile. */
 	if (devices)
 		server->room.look = false;
-	if (!host || !server->room.host)
+	if (!over && (!host || !server->room.host))
 		return;
 	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;
 	spill->look_at =
