@@ -388,8 +388,9 @@ struct sluice_store_stats {
 	uint64_t replacements;                  /* servers before this one */
 	uint64_t up_ns;                         /* since the server began */
 	/* 0, all of them, if the daemon has no place to spill to. */
-	uint64_t spilled;       /* now: blobs that are in files only */
-	uint64_t spilled_bytes; /* now: in files, of these, and of others that have a copy there */
+	uint64_t spilled; /* now: blobs that are in files only */
+	uint64_t
+		spilled_bytes; /* now: in files, of these, and of others that have a copy there; until they are closed */
 	uint64_t
 		spill_limit; /* bytes that may be in files; UINT64_MAX: as much as there is place */
 	uint64_t spills, returns; /* blobs that left memory; that came back */
@@ -408,15 +409,15 @@ SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *ou
  * is never kept. Errors as sluice_blob_delete(), but for -ENOENT.
  */
 SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
-*Has the daemon go on as the program that is now at the path where its first process
-	 began.Sealed blobs stay,
-	with *their names and holders;
-a blob that is not sealed is lost,
-	as when the server dies.Returns when the new server *answers.On an error the old one goes
-		on and nothing is lost : -ENOTSUP
-    : the program hands over another layout of *what outlives a server;
-- ENOENT, -EACCES, -ENOEXEC:there is none, or it does not say its layout in 5 s;
-- EBUSY:another *upgrade is under way.* / SLUICE_API int sluice_store_upgrade(sluice_store *s);
+
+/*
+ * Has the daemon go on as the program that is now at the path where its first process began. Sealed blobs stay, with
+ * their names and holders; a blob that is not sealed is lost, as when the server dies. Returns when the new server
+ * answers. On an error the old one goes on and nothing is lost: -ENOTSUP: the program hands over another layout of
+ * what outlives a server; -ENOENT, -EACCES, -ENOEXEC: there is none, or it does not say its layout in 5 s; -EBUSY: another
+ * upgrade is under way.
+ */
+SLUICE_API int sluice_store_upgrade(sluice_store *s);
 /* Stops the daemon, and waits until it has ended: all its blobs are gone, but for those that somebody has mapped. -ETIMEDOUT:
  * that takes more than 30 s. */
 SLUICE_API int sluice_store_stop(sluice_store *s);

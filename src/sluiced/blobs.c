@@ -148,18 +148,12 @@ static int take_name(struct sl_server *server, struct sl_ticket *ticket,
 	return rc;
 }
 
-int sl_blob_wait(struct sl_server *server, struct sl_peer *peer)
-{
-	return server->device_waits.error ? sl_device_wait(server, peer)
-	                                  : sl_park_request(server, peer);
-}
-
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 {
 	int rc = sl_blob_try_create(server, peer);
 
 	if (rc == -EINPROGRESS)
-		rc = sl_blob_wait(server, peer);
+		rc = sl_wait_create(server, peer);
 	if (rc)
 		sl_peer_refuse(server, peer, server->in.head.serial, rc);
 }
@@ -171,7 +165,7 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 	struct sl_ticket *tickets[2 * SL_ITEMS_MOST];
 	int rc = 0;
 
-	server->device_waits.error = 0;
+	server->room.error = 0;
 	while (!rc && count < asked) {
 		rc = take_memory(server, peer, &request->items[count], &tickets[count]);
 		count += !rc;

@@ -113,7 +113,7 @@ void sl_device_count(struct sl_server *server, const struct sl_region *region, b
 	uint64_t bytes = counted(region);
 
 	server->devices[region->device].bytes += there ? bytes : -bytes;
-	server->device_waits.look = server->device_waits.look || !there;
+	server->room.look = server->room.look || !there;
 }
 
 void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is)
@@ -277,6 +277,7 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 	             bytes, sl_server_place(server, device), limit, holders);
 	if (beyond(use->bytes - find_coming(server, device), bytes, limit))
 		return rc;
-	server->device_waits.error = rc;
+	server->room.error = rc;
+	server->room.device = device;
 	return -EINPROGRESS;
 }

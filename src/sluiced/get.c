@@ -9,6 +9,9 @@
 
 #include "sluiced/spill.h"
 
+/* How much longer than a pass over all deadlines took it is until the next. */
+#define EXPIRE_REST 8
+
 /* ---------------------------------------------------------------------------------------- find */
 
 int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *out)
@@ -94,35 +97,63 @@ static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint
 	return ALL_THERE;
 }
 
-static int wait_for(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                    const struct sl_key *keys, unsigned count, const struct sl_wait *how)
+static uint64_t hash_of(const char *name, size_t length, uint64_t id)
 {
-	size_t bytes = count * sizeof(keys[0]);
-	struct sl_wait *wait;
+	uint64_t hash = id;
 
-	if (peer->wait_count >= SL_WAITS_MOST)
-		return sl_fail(-EAGAIN, "a client may wait for %d blobs at a time", SL_WAITS_MOST);
-	wait = malloc(sizeof(*wait) + bytes);
-	if (!wait)
-		return sl_fail(-ENOMEM, "no memory");
-	*wait = *how;
-	wait->peer = peer;
-	wait->serial = serial;
-	wait->count = count;
-	memcpy(wait->keys, keys, bytes);
-	sl_list_append(&server->waits, &wait->link);
-	sl_list_append(&peer->waits, &wait->peer_link);
-	peer->wait_count++;
-	sl_server_at(server, wait->deadline);
-	return 0;
+	for (size_t i = 0; !id && i < length; i++)
+		hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
+	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
 }
 
-void sl_wait_free(struct sl_wait *wait)
+static struct sl_list *bucket_of(struct sl_server *server, const char *name, size_t length,
+                                 uint64_t id)
 {
-	wait->peer->wait_count--;
-	sl_list_remove(&wait->link);
-	sl_list_remove(&wait->peer_link);
-	free(wait);
+	return &server->waits[hash_of(name, length, id) % SL_WAIT_BUCKETS];
+}
+
+static const struct sl_key *keys_of(const struct sl_wait *wait, unsigned *count)
+{
+	*count = wait->request.type == SL_PIN ? 1 : wait->request.count;
+	return wait->request.type == SL_PIN ? &((const struct sl_one *)&wait->request)->key
+	                                    : ((const struct sl_get *)&wait->request)->items;
+}
+
+static const struct sl_key *missing_of(const struct sl_wait *wait)
+{
+	unsigned count;
+
+	return keys_of(wait, &count) + wait->missing;
+}
+
+/* Into the bucket of what it misses now. */
+static void place(struct sl_server *server, struct sl_wait *wait)
+{
+	const struct sl_key *key = missing_of(wait);
+
+	if (sl_list_linked(&wait->link))
+		sl_list_remove(&wait->link);
+	sl_list_append(bucket_of(server, key->name, strlen(key->name), key->id), &wait->link);
+	if (wait->disk)
+		return;
+	server->waits_due = SL_MIN(server->waits_due, wait->deadline);
+	sl_server_at(server, wait->deadline);
+}
+
+static int wait_for(struct sl_server *server, struct sl_peer *peer, const void *message,
+                    const struct sl_wait *how)
+{
+	struct sl_wait *wait = sl_wait_new(peer, message, how->deadline);
+
+	if (!wait)
+		return peer->wait_count >= SL_WAITS_MOST ? -EAGAIN : -ENOMEM;
+	wait->patient = how->patient;
+	wait->disk = how->disk;
+	wait->missing = how->missing;
+	wait->for_blob = true;
+	server->waiting++;
+	place(server, wait);
+	return 0;
 }
 
 static int refuse_missing(const struct sl_key *key, int error)
@@ -147,24 +178,24 @@ void sl_get(struct sl_server *server, struct sl_peer *peer)
 	if (outcome == ALL_THERE || outcome == REFUSED)
 		return;
 	how.disk = outcome == ON_DISK;
-	rc = how.patient || how.disk ? wait_for(server, peer, request->head.serial, request->items,
-	                                        request->head.count, &how)
+	rc = how.patient || how.disk ? wait_for(server, peer, request, &how)
 	                             : refuse_missing(&request->items[how.missing], -ENOENT);
 	if (rc)
 		sl_peer_refuse(server, peer, request->head.serial, rc);
 }
 
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                  const struct sl_key *key, bool pin)
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, const void *message)
 {
-	struct sl_wait how = {.deadline = sl_now(), .disk = true, .pin = pin};
-	int rc;
+	struct sl_wait how = {.deadline = sl_now(), .disk = true};
+	const struct sl_head *head = message;
+	const struct sl_key *key = head->type == SL_PIN ? &((const struct sl_one *)message)->key
+	                                                : ((const struct sl_get *)message)->items;
+	int rc = want_all(server, key, 1);
 
-	rc = want_all(server, key, 1);
 	if (!rc)
-		rc = wait_for(server, peer, serial, key, 1, &how);
+		rc = wait_for(server, peer, message, &how);
 	if (rc)
-		sl_peer_refuse(server, peer, serial, rc);
+		sl_peer_refuse(server, peer, head->serial, rc);
 }
 
 static bool is_key(const struct sl_key *key, const struct sl_blob_record *record)
@@ -175,111 +206,147 @@ static bool is_key(const struct sl_key *key, const struct sl_blob_record *record
 	       !memcmp(key->name, record->key.name, record->key.length);
 }
 
-/* Once more; true: it was answered. */
-static bool try_again(struct sl_server *server, struct sl_wait *wait)
+/* Once more: it is answered, or waits for what it misses now. */
+static void try_again(struct sl_server *server, struct sl_wait *wait)
 {
+	uint32_t slot, serial = wait->request.serial;
 	enum outcome outcome;
-	uint32_t slot;
+	unsigned count;
+	const struct sl_key *keys = keys_of(wait, &count);
 
-	if (wait->pin) {
-		if (sl_key_find(server, &wait->keys[0], &slot)) {
-			outcome = NOT_THERE;
-		} else if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED) {
-			struct sl_blob_record record;
+	if (wait->request.type != SL_PIN) {
+		outcome = try_get(server, wait->peer, serial, keys, count, &wait->missing);
+	} else if (sl_key_find(server, keys, &slot)) {
+		outcome = NOT_THERE;
+	} else if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED) {
+		struct sl_blob_record record;
 
-			sl_catalogue_record(server->catalogue, slot, &record);
-			sl_catalogue_set_flags(server->catalogue, slot,
-			                       record.flags | SLUICE_BLOB_PIN);
-			sl_blob_mark(server, slot);
-			sl_peer_done(server, wait->peer, wait->serial);
-			return true;
-		} else {
-			outcome = ON_DISK;
-		}
+		sl_catalogue_record(server->catalogue, slot, &record);
+		sl_catalogue_set_flags(server->catalogue, slot, record.flags | SLUICE_BLOB_PIN);
+		sl_blob_mark(server, slot);
+		sl_peer_done(server, wait->peer, serial);
+		outcome = ALL_THERE;
 	} else {
-		outcome = try_get(server, wait->peer, wait->serial, wait->keys, wait->count,
-		                  &wait->missing);
+		outcome = ON_DISK;
 	}
 	wait->disk = outcome == ON_DISK;
 	/* If its time is over, it is told so at the end of this turn. */
-	if (outcome == NOT_THERE)
-		sl_server_at(server, wait->deadline);
-	return outcome == ALL_THERE || outcome == REFUSED;
+	if (outcome == NOT_THERE || outcome == ON_DISK)
+		place(server, wait);
+	else
+		sl_wait_free(server, wait);
+}
+
+/* Calls act for each wait in the bucket, which may free it or move it. */
+static void each_in(struct sl_server *server, struct sl_list *bucket, uint32_t slot,
+                    void (*act)(struct sl_server *, struct sl_wait *, uint32_t slot))
+{
+	struct sl_list *last = bucket->previous;
+	bool more = !sl_list_empty(bucket);
+
+	for (struct sl_list *link = bucket->next, *next; more; link = next) {
+		next = link->next;
+		more = link != last;
+		act(server, SL_CONTAINER(link, struct sl_wait, link), slot);
+	}
+}
+
+static void each_for(struct sl_server *server, uint32_t slot,
+                     void (*act)(struct sl_server *, struct sl_wait *, uint32_t slot))
+{
+	struct sl_list *by_name, *by_id;
+	struct sl_blob_record record;
+
+	if (!server->waiting)
+		return;
+	sl_catalogue_record(server->catalogue, slot, &record);
+	by_id = bucket_of(server, NULL, 0, record.key.id);
+	by_name = bucket_of(server, record.key.name, record.key.length, 0);
+	each_in(server, by_id, slot, act);
+	if (by_name != by_id)
+		each_in(server, by_name, slot, act);
+}
+
+static void wake_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	sl_catalogue_record(server->catalogue, slot, &record);
+	if (is_key(missing_of(wait), &record))
+		try_again(server, wait);
 }
 
 void sl_get_wake(struct sl_server *server, uint32_t slot)
 {
-	struct sl_blob_record record;
-
-	if (sl_list_empty(&server->waits))
-		return;
-	sl_catalogue_record(server->catalogue, slot, &record);
-	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
-	     link = next) {
-		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-
-		next = link->next;
-		if (is_key(&wait->keys[wait->missing], &record) && try_again(server, wait))
-			sl_wait_free(wait);
-	}
+	each_for(server, slot, wake_one);
 }
 
-void sl_get_fail(struct sl_server *server, uint32_t slot, int error)
+static void fail_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
 {
+	const struct sl_key *key = missing_of(wait);
 	char text[SL_TEXT_BYTES];
 	uint32_t found;
+	int error = server->spill->error;
 
-	snprintf(text, sizeof(text), "%s", sluice_last_message());
-	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
-	     link = next) {
-		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-		const struct sl_key *key = &wait->keys[wait->missing];
+	if (!wait->disk || sl_key_find(server, key, &found) || found != slot)
+		return;
+	snprintf(text, sizeof(text), "%s", server->spill->text);
+	if (key->id)
+		sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
+		        (unsigned long long)key->id, text);
+	else
+		sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
+	sl_peer_refuse(server, wait->peer, wait->request.serial, error);
+	sl_wait_free(server, wait);
+}
 
-		next = link->next;
-		if (!wait->disk || sl_key_find(server, key, &found) || found != slot)
-			continue;
-		if (key->id)
-			sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
-			        (unsigned long long)key->id, text);
-		else
-			sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
-		sl_peer_refuse(server, wait->peer, wait->serial, error);
-		sl_wait_free(wait);
-	}
+void sl_get_fail(struct sl_server *server, uint32_t slot)
+{
+	each_for(server, slot, fail_one);
 }
 
 void sl_get_mark(struct sl_server *server, uint64_t number)
 {
-	sl_list_each (link, &server->waits) {
-		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-		uint32_t slot;
+	for (unsigned b = 0; server->waiting && b < SL_WAIT_BUCKETS; b++)
+		sl_list_each (link, &server->waits[b]) {
+			const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+			unsigned count;
+			const struct sl_key *keys = keys_of(wait, &count);
+			uint32_t slot;
 
-		for (unsigned i = 0; wait->disk && i < wait->count; i++)
-			if (!sl_key_find(server, &wait->keys[i], &slot) &&
-			    server->blobs[slot].region)
-				server->blobs[slot].region->wanted = number;
+			for (unsigned i = 0; wait->disk && i < count; i++)
+				if (!sl_key_find(server, &keys[i], &slot) &&
+				    server->blobs[slot].region)
+					server->blobs[slot].region->wanted = number;
+		}
+}
+
+static void expire_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
+{
+	(void)slot;
+	/* The disk is waited for, whatever was said. */
+	if (wait->disk)
+		return;
+	if (wait->deadline > server->now) {
+		server->waits_due = SL_MIN(server->waits_due, wait->deadline);
+		return;
 	}
+	sl_peer_refuse(server, wait->peer, wait->request.serial,
+	               refuse_missing(missing_of(wait), wait->patient ? -ETIMEDOUT : -ENOENT));
+	sl_wait_free(server, wait);
 }
 
 void sl_get_expire(struct sl_server *server, int64_t now)
 {
-	for (struct sl_list *link = server->waits.next, *next; link != &server->waits;
-	     link = next) {
-		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-
-		next = link->next;
-		/* The disk is waited for, whatever was said. */
-		if (wait->disk)
-			continue;
-		if (wait->deadline > now) {
-			sl_server_at(server, wait->deadline);
-			continue;
-		}
-		sl_peer_refuse(server, wait->peer, wait->serial,
-		               refuse_missing(&wait->keys[wait->missing],
-		                              wait->patient ? -ETIMEDOUT : -ENOENT));
-		sl_wait_free(wait);
+	if (now >= server->waits_due) {
+		server->waits_due = SL_FOREVER;
+		for (unsigned b = 0; b < SL_WAIT_BUCKETS; b++)
+			each_in(server, &server->waits[b], 0, expire_one);
+		/* A pass looks at all: the next one comes so much later. */
+		server->waits_due =
+			SL_MAX(server->waits_due, sl_now() + (sl_now() - now) * EXPIRE_REST);
 	}
+	sl_server_at(server, server->waits_due);
 }
 
 /* -------------------------------------------------------------------------------------- memory */
@@ -352,8 +419,11 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		if (record.place.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_AWAY) {
-			sl_get_await(server, peer, serial, &(struct sl_key){.id = record.key.id},
-			             false);
+			/* From here on it is a get by its id. */
+			sl_message_begin(&server->out, SL_GET, serial, 1);
+			server->out.get.items[0].id = record.key.id;
+			memcpy(&server->in, &server->out, server->out.head.bytes);
+			sl_get_await(server, peer, &server->in);
 			return;
 		}
 		sl_message_begin(&server->out, SL_FOUND, serial, 1);

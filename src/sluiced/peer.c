@@ -97,10 +97,8 @@ static struct sl_peer *peer_new(void)
 		sl_list_init(&peer->device_slabs[i]);
 	sl_list_init(&peer->regions);
 	sl_list_init(&peer->published);
-	sl_list_init(&peer->device_waits);
 	sl_list_init(&peer->imports);
 	sl_list_init(&peer->waits);
-	sl_list_init(&peer->parks);
 	sl_list_init(&peer->out);
 	return peer;
 }
@@ -184,13 +182,9 @@ static void hang_up(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
 	close(peer->fd);
 	peer->fd = -1;
-	sl_device_waits_end(server, peer);
 	sl_device_vanish(server, peer);
 	sl_peer_drop_pending(peer);
-	while (!sl_list_empty(&peer->waits))
-		sl_wait_free(SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
-	if (server->spill)
-		sl_park_end(peer);
+	sl_waits_end(server, peer);
 	if (peer->role == SL_ROLE_WATCH)
 		server->watchers--;
 }

@@ -141,7 +141,7 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
 	int rc = bytes <= all; /* for what can never be nobody's memory has to go */
 
-	if (sl_park_is_before(server))
+	if (sl_wait_is_before(server))
 		return -EINPROGRESS;
 	/* What was deleted or let go shall not cost others their place. */
 	if (server->memory_bytes + bytes > all && server->sweep)

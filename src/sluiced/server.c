@@ -75,13 +75,10 @@ static void timers(struct sl_server *server)
 	int64_t now = server->now;
 
 	sweep(server);
-	if (server->device_waits.look)
-		sl_device_waits_run(server, now);
 	if (now < server->timer)
 		return;
 	server->timer = SL_FOREVER;
 	sl_get_expire(server, now);
-	sl_device_waits_run(server, now);
 	sl_peer_expire(server, now);
 	sl_regions_expire(server, now);
 	sl_list_each (link, &server->peers) {
@@ -207,8 +204,8 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 	case SL_SOURCE_ALARM:
 		alarm_event(server);
 		break;
-	case SL_SOURCE_SPILLER:
-		sl_spiller_event(server);
+	case SL_SOURCE_MOVERS:
+		sl_movers_event(server);
 		break;
 	case SL_SOURCE_PEER:
 		if (!source->peer->gone)
@@ -238,8 +235,7 @@ static int loop(struct sl_server *server)
 		timers(server);
 		if (server->alone && server->now >= server->supervise_at)
 			replace_supervisor(server);
-		if (server->spill)
-			sl_park_run(server);
+		sl_room_run(server);
 		sl_peer_free_dead(server);
 	}
 	return 0;
@@ -313,7 +309,6 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	sl_list_init(&server->peers);
 	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
-	sl_list_init(&server->waits);
 	sl_list_init(&server->leaving);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
 		sl_list_init(&server->regions[i]);
@@ -322,11 +317,15 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	server->begun = server->now = sl_now();
 	server->timer = server->alarm_at = SL_FOREVER;
 	server->offered = -1;
-	sl_list_init(&server->device_waits.list);
+	sl_waits_init(server);
 	be_prompt();
 	rc = prepare(server);
 	if (!rc)
+		rc = sl_closer_start(&server->closer);
+	if (!rc)
 		rc = sl_spill_start(server);
+	if (!rc && server->spill)
+		rc = watch(server, server->spill->event, &server->spill->source);
 	if (!rc)
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
@@ -336,7 +335,6 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 		sl_vault_ready(vault);
 		rc = loop(server);
 	}
-	sl_spill_stop(server);
 	if (!rc)
 		sl_vault_bye(vault);
 	return rc;

@@ -14,7 +14,6 @@
 #define SL_SLUICED_SERVER_H
 
 #include <limits.h>
-#include <pthread.h>
 #include <sys/types.h>
 
 #include "catalogue/catalogue.h"
@@ -26,10 +25,11 @@
 #define SL_PAGE_BYTES   4096
 #define SL_RANGES_MOST  64
 #define SL_TICKETS_MOST 1024 /* of a peer */
-#define SL_WAITS_MOST   64   /* of a peer */
-#define SL_PINS_MOST    256  /* of a peer */
-#define SL_KEPT_MOST    256  /* regions that are kept for the next blobs */
-#define SL_STRANGERS    64   /* connections that have not said what they are */
+#define SL_WAITS_MOST   128  /* of a peer, of all kinds */
+#define SL_WAIT_BUCKETS 1024
+#define SL_PINS_MOST    256 /* of a peer */
+#define SL_KEPT_MOST    256 /* regions that are kept for the next blobs */
+#define SL_STRANGERS    64  /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
 #define SL_NO_ROW       UINT32_MAX
@@ -154,19 +154,20 @@ struct sl_pending {
 	_Alignas(8) unsigned char data[]; /* with room for a refusal */
 };
 
-/* A get that waits for a seal. */
+/* A request that is answered later, or the return of a region. */
 struct sl_wait {
-	struct sl_list link;      /* server->waits */
+	struct sl_list link;      /* a bucket of server->waits, or server->room.queue */
 	struct sl_list peer_link; /* peer->waits */
-	struct sl_peer *peer;
-	uint32_t serial;
-	int64_t deadline;
+	struct sl_peer *peer;     /* NULL: it is the return of a region */
+	struct sl_region *region; /* that one; NULL if it went */
+	int64_t since, deadline;
+	int32_t device; /* whose room it waits for; -1: the host's */
+	/* Of a get or pin. */
+	bool for_blob;
 	bool patient;     /* it waits for a seal; else for the disk only */
 	bool disk;        /* all are sealed, and some are being read: there is no deadline */
-	bool pin;         /* it is no get, but a pin, which is answered when the blob is there */
 	unsigned missing; /* the key that was not there the last time */
-	unsigned count;
-	struct sl_key keys[];
+	_Alignas(8) struct sl_head request; /* as it came, with all that follows */
 };
 
 enum sl_source_kind {
@@ -174,7 +175,7 @@ enum sl_source_kind {
 	SL_SOURCE_SUPERVISOR,
 	SL_SOURCE_SIGNALS,
 	SL_SOURCE_ALARM,
-	SL_SOURCE_SPILLER,
+	SL_SOURCE_MOVERS,
 	SL_SOURCE_PEER,
 	SL_SOURCE_DEATH
 };
@@ -207,15 +208,11 @@ struct sl_peer {
 	struct sl_list regions;           /* that it may have mapped for writing */
 	struct sl_list device_slabs[SL_DEVICE_CLASSES]; /* as slabs */
 	struct sl_list published;                       /* regions of its own memory */
-	struct sl_list device_waits;
-	unsigned device_wait_count;
 	struct sl_list imports;
 	unsigned import_count;
 	bool awaited; /* counted in server->awaited */
 	struct sl_list waits;
 	unsigned wait_count;
-	struct sl_list parks;
-	unsigned park_count;
 	struct sl_list out;   /* of struct sl_pending */
 	unsigned descriptors; /* that were sent since the client had last read all */
 	/* Held until the client has taken them, in the order of its requests. */
@@ -229,22 +226,10 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
-/* Descriptors that may take their time to be closed. */
-struct sl_strays {
-	bool begun; /* of the server's thread */
-	pthread_mutex_t mutex;
-	struct sl_list waiting; /* guarded by mutex */
-	unsigned threads;       /* the same */
-};
-
-/* Ends with the process. */
-struct sl_release {
-	bool running; /* the thread; of the server's */
-	pthread_mutex_t mutex;
-	pthread_cond_t more; /* signalled for each piece */
-	/* Guarded by mutex: what is to be given back, and how much that is, with what the thread is at. */
-	struct sl_list pieces;
-	uint64_t bytes;
+/* What closes descriptors, and gives memory back; ends with the process. */
+struct sl_closer {
+	struct sl_pool *memory, *strays;
+	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
 };
 
 struct sl_server {
@@ -257,7 +242,7 @@ struct sl_server {
 	struct sl_peer *upgrader;
 	uint32_t upgrade_serial;
 	struct sl_source listener, supervisor, signal, alarm;
-	struct sl_list peers, strangers, dead, waits;
+	struct sl_list peers, strangers, dead;
 	unsigned stranger_count, peer_count;
 	/* The catalogue, its row of the vault, and what is known of its entries besides. */
 	uint32_t row;
@@ -291,16 +276,21 @@ struct sl_server {
 	uint64_t memfd_bytes;   /* of devices, and yet the host's memory */
 	struct sl_list leaving; /* regions of devices */
 	uint64_t device_limits[SL_PLACES_MOST];
+	struct sl_list waits[SL_WAIT_BUCKETS]; /* for blobs, by the key that is missing */
+	unsigned waiting;                      /* of these */
+	int64_t waits_due;                     /* no deadline of theirs is before */
 	struct {
-		struct sl_list list; /* of struct sl_device_wait */
-		unsigned count;
-		bool look; /* there is more room than before */
-		/* With which the last request would have been refused if it did not wait for a device; the sentence is
-		 * there too. 0: it does not. */
+		struct sl_list queue;
+		unsigned host;        /* those for the host's room */
+		struct sl_wait *turn; /* is being tried */
+		int64_t due;          /* no deadline is before */
+		bool look;            /* there is more room on a device than before */
+		/* With which the last request would have been refused if it did not wait for that device; the sentence
+		 * is there too. 0: it does not. */
 		int error;
-	} device_waits;
-	struct sl_strays strays;
-	struct sl_release release;
+		int32_t device;
+	} room;
+	struct sl_closer closer;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
 	struct sl_counts counts; /* what only grows; the rest is filled in when somebody asks */
 	union sl_message in, out, event;
@@ -456,27 +446,36 @@ void sl_device_count_leaving(struct sl_server *server, const struct sl_region *r
  * those have unmapped it who were told to. */
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
-/* ------------------------------------------------------------------------------------- release */
+/* -------------------------------------------------------------------------------------- closer */
+
+int sl_closer_start(struct sl_closer *closer);
 
 /* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
-/* Closes memory that a client has sent, and that may be gone with that. */
-void sl_memory_close(struct sl_server *server, int fd);
-
-/* -------------------------------------------------------------------------------------- stray */
-
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
 /* Closes one without waiting for whatever that may wait for. */
 void sl_stray_close(struct sl_server *server, int fd);
 
-/* -------------------------------------------------------------------------------- device_wait */
+/* --------------------------------------------------------------------------------------- wait */
 
-/* A request to create waits: it is tried again later. Or the error with which it is to be refused. */
-int sl_device_wait(struct sl_server *server, struct sl_peer *peer);
-void sl_device_waits_run(struct sl_server *server, int64_t now);
+void sl_waits_init(struct sl_server *server);
+/* To be linked by the caller. NULL with a sentence: -EAGAIN, -ENOMEM. */
+struct sl_wait *sl_wait_new(struct sl_peer *peer, const void *message, int64_t deadline);
+void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* The connection has ended. */
-void sl_device_waits_end(struct sl_server *server, struct sl_peer *peer);
+void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
+/* The create in server->in waits for room. -EAGAIN, -ENOMEM with a sentence. */
+int sl_wait_create(struct sl_server *server, struct sl_peer *peer);
+/* The region's return does. -ENOMEM. */
+int sl_wait_return(struct sl_server *server, struct sl_region *region);
+void sl_wait_drop(struct sl_server *server, struct sl_region *region);
+/* Whether others wait for room of the host, and it is not their turn. */
+bool sl_wait_is_before(const struct sl_server *server);
+/* Nothing can go: whether the one whose turn it is waits all the same, for what others do; for a moment only. */
+bool sl_wait_has_time(const struct sl_server *server);
+/* Those that can have room now; and those whose time is over. */
+void sl_room_run(struct sl_server *server);
 
 /* ------------------------------------------------------------------------------ region_device */
 
@@ -512,8 +511,6 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer);
 /* The same; -EINPROGRESS: there was no room yet, and nothing has happened. Anything else: it was answered. */
 int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer);
-/* After that: the request waits for memory of a device, or of the host. Or the error with which it is to be refused. */
-int sl_blob_wait(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
 void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
@@ -533,15 +530,13 @@ uint64_t sl_blob_creator(pid_t pid);
 void sl_get(struct sl_server *server, struct sl_peer *peer);
 /* A blob was sealed, is back in memory, or is gone: who waits for it. */
 void sl_get_wake(struct sl_server *server, uint32_t slot);
-/* It cannot be brought back: who waits for that. The sentence is sluice_last_message(). */
-void sl_get_fail(struct sl_server *server, uint32_t slot, int error);
-/* Waits until a blob that is away is there: a pin, or a get by its id. */
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                  const struct sl_key *key, bool pin);
+/* It cannot be brought back, for spill->error: refuses those who wait for that. */
+void sl_get_fail(struct sl_server *server, uint32_t slot);
+/* The pin or get waits until a blob that is away is there. */
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, const void *message);
 /* Marks the regions of blobs that gets wait for while others are being read: with that number. */
 void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);
-void sl_wait_free(struct sl_wait *wait);
 void sl_region_request(struct sl_server *server, struct sl_peer *peer);
 void sl_locate(struct sl_server *server, struct sl_peer *peer);
 /* Which blob a key means, of those that are not deleted. -ENOENT. */

@@ -282,7 +282,7 @@ static void choose_path(struct sl_server_settings *settings)
 static void print_version(FILE *to, struct argp_state *state)
 {
 	(void)state;
-	fprintf(to, "sluiced %s\n", sluice_version());
+	fprintf(to, "sluiced %s\n", SLUICE_VERSION);
 }
 
 int main(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves memory, and when. */
+/* What leaves memory, and when; and what a server finds of it that another one has left. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -113,25 +113,39 @@ static void withdraw(struct sl_server *server, struct sl_region *region)
 			sl_catalogue_withdraw(server->catalogue, region->slots[i]);
 }
 
+static uint64_t in_state(const struct sl_server *server, const struct sl_region *region,
+                         enum sl_entry_state state)
+{
+	uint64_t found = 0;
+
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (region->used >> i & 1 && region->slots[i] != SL_NO_SLOT &&
+		    sl_catalogue_state(server->catalogue, region->slots[i]) == state)
+			found |= UINT64_C(1) << i;
+	return found;
+}
+
+/* They were on their way out, and nothing of the memory was given up. */
+static void keep(struct sl_server *server, struct sl_region *region, uint64_t away)
+{
+	struct sl_blob_record record;
+
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (away >> i & 1) {
+			sl_catalogue_record(server->catalogue, region->slots[i], &record);
+			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
+		}
+}
+
 /* After the sweep: whether nobody holds anything in it. Else all of it stays. */
 static bool is_left(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_catalogue *catalogue = server->catalogue;
-	struct sl_blob_record record;
-	uint64_t away = 0;
+	uint64_t away = in_state(server, region, SL_ENTRY_AWAY);
 
-	for (unsigned i = 0; i < region->ranges; i++)
-		if (region->used >> i & 1 &&
-		    sl_catalogue_state(catalogue, region->slots[i]) == SL_ENTRY_AWAY)
-			away |= UINT64_C(1) << i;
 	if (away == region->used)
 		return true;
 	sl_store_step("server: stays");
-	for (unsigned i = 0; i < region->ranges; i++)
-		if (away >> i & 1) {
-			sl_catalogue_record(catalogue, region->slots[i], &record);
-			sl_catalogue_move(catalogue, region->slots[i], &record.place, true);
-		}
+	keep(server, region, away);
 	return false;
 }
 
@@ -198,7 +212,6 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 
 	if (!spill)
 		return 0;
-	spill->deaf = false;
 	find_candidates(server, &c);
 	/* Nothing goes in vain. */
 	if (c.bytes + c.held_here >= bytes) {
@@ -207,16 +220,25 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 			copy_first(server, &c, bytes - left, all / AHEAD_PART);
 		if (left >= bytes)
 			rc = 1;
-		else if (spill->writing || spill->deaf)
+		else if (spill->writing || spill->full)
 			rc = -EINPROGRESS;
 		else
 			rc = left > 0 || stayed;
 	}
 	free(c.v);
 	/* Others may be about to let go, or to seal. */
-	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_park_has_time(server))
+	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_wait_has_time(server))
 		rc = -EINPROGRESS;
 	return rc;
+}
+
+bool sl_spill_shrink(struct sl_server *server)
+{
+	uint64_t all = server->settings->memory_bytes;
+
+	if (server->memory_bytes > all)
+		sl_spill_room(server, server->memory_bytes - all);
+	return server->memory_bytes > all;
 }
 
 void sl_spill_ahead(struct sl_server *server)
@@ -232,4 +254,72 @@ void sl_spill_ahead(struct sl_server *server)
 	find_candidates(server, &c);
 	copy_first(server, &c, 0, part);
 	free(c.v);
+}
+
+/* ------------------------------------------------------------------------------------ begin */
+
+int sl_spill_start(struct sl_server *server)
+{
+	struct sl_spill *spill;
+
+	if (!server->settings->spill[0])
+		return 0;
+	spill = calloc(1, sizeof(*spill));
+	if (!spill)
+		return sl_fail(-ENOMEM, "no memory");
+	spill->source.kind = SL_SOURCE_MOVERS;
+	spill->look_at = SL_FOREVER;
+	sl_list_init(&spill->copies);
+	server->spill = spill;
+	return sl_movers_start(spill, server->settings->spill);
+}
+
+int sl_spill_adopt(struct sl_server *server, uint32_t row)
+{
+	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	struct sl_region *region = sl_region_find(server, kept->region);
+	struct sl_copy *copy;
+	int rc;
+
+	if (!server->spill || (region && region->copy))
+		return sl_fail(-EBADMSG, "a copy too many");
+	copy = calloc(1, sizeof(*copy));
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	rc = region ? 0 : sl_region_open_away(server, row, &region);
+	if (rc) {
+		free(copy);
+		return rc;
+	}
+	copy->region = region;
+	copy->row = row;
+	copy->file = -1;
+	region->copy = copy;
+	sl_list_append(&server->spill->copies, &copy->link);
+	return 0;
+}
+
+static void settle(struct sl_server *server, struct sl_region *region)
+{
+	uint64_t away = in_state(server, region, SL_ENTRY_AWAY);
+	bool sealed = in_state(server, region, SL_ENTRY_SEALED) != 0;
+
+	if (away && !region->away && (sealed || !region->copy))
+		keep(server, region, away);
+	else if (away && !region->away)
+		sl_region_leave(server, region);
+	if (!region->copy)
+		return;
+	region->copy->ranges = region->used;
+	region->copy->bytes = sl_region_used_bytes(region);
+	server->spill->bytes += region->copy->bytes;
+	if (region->away)
+		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
+}
+
+void sl_spill_settle(struct sl_server *server)
+{
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i])
+			settle(server, SL_CONTAINER(link, struct sl_region, bucket));
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies: how they are made, and what they take of the folder. */
+/* Copies: how they are made and read, and what they take of the folder. */
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -8,10 +9,6 @@
 #include "sluiced/spill.h"
 
 #define REST_NS INT64_C(1000000000)
-/* So long others may have a file open that was given up; and so long comes nothing between two tries then. */
-#define FREED_NS INT64_C(300000000)
-#define AGAIN_NS INT64_C(5000000)
-
 static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_copy *copy = calloc(1, sizeof(*copy));
@@ -22,40 +19,43 @@ static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *regi
 	copy->ranges = region->used;
 	copy->bytes = sl_region_used_bytes(region);
 	copy->row = SL_NO_ROW;
-	copy->memory = -1;
+	copy->file = -1;
 	region->copy = copy;
 	server->spill->bytes += copy->bytes;
-	sl_list_append(&server->spill->busy, &copy->link);
 	return copy;
 }
 
-/* The spiller closes it last, because that takes the disk's time. */
-static void close_elsewhere(struct sl_server *server, int fd)
-{
-	struct sl_job job = {.kind = SL_JOB_CLOSE};
-
-	sl_spiller_send(server, &job, &fd, 1);
-}
-
-void sl_copy_settle(struct sl_server *server, struct sl_copy *copy)
+static void settle(struct sl_server *server, struct sl_copy *copy)
 {
 	copy->state = SL_COPY_WHOLE;
-	sl_list_remove(&copy->link);
 	sl_list_append(&server->spill->copies, &copy->link);
+}
+
+static void forget(struct sl_server *server, struct sl_copy *copy)
+{
+	server->spill->bytes -= copy->bytes;
+	free(copy);
 }
 
 void sl_copy_free(struct sl_server *server, struct sl_copy *copy)
 {
 	if (copy->region)
 		copy->region->copy = NULL;
+	copy->region = NULL;
+	if (sl_list_linked(&copy->link))
+		sl_list_remove(&copy->link);
 	if (copy->row != SL_NO_ROW) {
-		close_elsewhere(server, sl_vault_fd(server->vault, copy->row));
+		copy->file = fcntl(sl_vault_fd(server->vault, copy->row), F_DUPFD_CLOEXEC, 0);
 		sl_vault_drop(server->vault, copy->row);
-		server->spill->freed_at = sl_now();
 	}
-	server->spill->bytes -= copy->bytes;
-	sl_list_remove(&copy->link);
-	free(copy);
+	/* It counts until it is closed. */
+	copy->state = SL_COPY_CLOSING;
+	if (copy->file >= 0) {
+		server->spill->closing++;
+		sl_movers_give(server->spill, copy);
+	} else {
+		forget(server, copy);
+	}
 }
 
 void sl_spill_forget(struct sl_server *server, struct sl_region *region)
@@ -64,10 +64,10 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 
 	if (!copy)
 		return;
-	sl_park_drop(server, region);
+	sl_wait_drop(server, region);
 	region->copy = NULL;
 	copy->region = NULL;
-	/* What the spiller is at it brings to its end. */
+	/* What the movers are at they bring to its end. */
 	if (copy->state == SL_COPY_WHOLE)
 		sl_copy_free(server, copy);
 }
@@ -100,6 +100,7 @@ static void trouble(struct sl_server *server, const char *text)
 
 	snprintf(spill->trouble, sizeof(spill->trouble), "%s", text);
 	spill->rest_until = sl_now() + REST_NS;
+	spill->narrow = false;
 	spill->failed++;
 }
 
@@ -113,6 +114,9 @@ static bool has_place(struct sl_server *server, uint64_t bytes, bool ahead)
 		drop_spare(server, spill->bytes + bytes - most);
 	if (spill->bytes + bytes <= most || ahead)
 		return spill->bytes + bytes <= most;
+	spill->full = spill->closing > 0;
+	if (spill->full)
+		return false;
 	snprintf(text, sizeof(text), "%llu of %llu bytes are in use there",
 	         (unsigned long long)spill->bytes, (unsigned long long)most);
 	trouble(server, text);
@@ -122,15 +126,10 @@ static bool has_place(struct sl_server *server, uint64_t bytes, bool ahead)
 bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead)
 {
 	struct sl_spill *spill = server->spill;
-	int fd = sl_vault_fd(server->vault, region->row), rc;
 	struct sl_copy *copy;
-	struct sl_job job = {.kind = SL_JOB_WRITE, .bytes = region->bytes};
 
-	if (sl_now() < spill->again_at) {
-		spill->deaf = true;
-		return false;
-	}
-	if (sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
+	if (spill->full || sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
+	    (spill->narrow && (ahead || spill->writing)) ||
 	    !has_place(server, sl_region_used_bytes(region), ahead))
 		return false;
 	copy = copy_new(server, region);
@@ -138,18 +137,17 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 		return false;
 	copy->state = SL_COPY_WRITING;
 	copy->ahead = ahead;
-	copy->number = job.number = ++spill->last_number;
-	job.range_bytes = sl_region_range_bytes(region);
-	job.ranges = copy->ranges;
-	rc = spill->socket < 0 ? sl_spiller_start(server) : 0;
-	if (!rc)
-		rc = sl_spiller_send(server, &job, &fd, 1);
-	if (rc) {
-		if (rc != -EINPROGRESS)
-			trouble(server, sluice_last_message());
+	copy->freed = spill->freed;
+	copy->range_bytes = sl_region_range_bytes(region);
+	copy->moving = copy->ranges;
+	/* The region may go before the job ends. */
+	copy->memory = fcntl(sl_vault_fd(server->vault, region->row), F_DUPFD_CLOEXEC, 0);
+	if (copy->memory < 0) {
+		trouble(server, "no descriptor is left");
 		sl_copy_free(server, copy);
 		return false;
 	}
+	sl_movers_give(spill, copy);
 	/* Nothing more is made in it. */
 	sl_region_place(server, region);
 	spill->writing++;
@@ -157,24 +155,28 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	return true;
 }
 
-/* The disk is full: whether it is worth a second try. Others have the files, too, and close them a moment later. */
-static bool place_is_coming(struct sl_server *server, uint64_t bytes)
+/* The disk is full: whether it is worth a second try. Files go, or went meanwhile; or others that were written at the
+ * same time took the place, of which each may have had a part: then the next one is written alone. */
+static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
-	int64_t now = sl_now();
+	bool again = !spill->narrow || spill->freed != copy->freed;
 
-	if (!drop_spare(server, bytes) && now > spill->freed_at + FREED_NS)
-		return false;
-	spill->again_at = now + AGAIN_NS;
-	return true;
+	spill->narrow = true;
+	if (copy->ahead)
+		return true;
+	drop_spare(server, copy->bytes);
+	spill->full = spill->closing > 0;
+	return spill->full || again;
 }
 
-void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, int fd)
+static void written(struct sl_server *server, struct sl_copy *copy, int error)
 {
 	struct sl_region *region = copy->region;
 	struct sl_kept kept = {.kind = SL_KIND_COPY};
 
 	server->spill->writing--;
+	close(copy->memory);
 	if (region) {
 		kept.bytes = region->bytes;
 		kept.range_bytes = region->range_bytes;
@@ -182,28 +184,170 @@ void sl_copy_written(struct sl_server *server, struct sl_copy *copy, int error, 
 		kept.origin = region->origin;
 	}
 	if (!error && region)
-		error = sl_vault_put(server->vault, &kept, fd, &copy->row);
+		error = sl_vault_put(server->vault, &kept, copy->file, &copy->row);
 	if (!error && region) {
-		sl_copy_settle(server, copy);
+		settle(server, copy);
+		server->spill->narrow = false;
 		/* Others of the same time may have failed. */
 		if (sl_now() > server->spill->rest_until)
 			server->spill->trouble[0] = '\0';
 		sl_store_step("server: copied");
 		return;
 	}
-	if (fd >= 0) {
-		close_elsewhere(server, fd);
-		close(fd);
-	}
-	if (error == SL_ONCE_MORE)
-		error = 0;
-	if (error == -ENOSPC && (copy->ahead || place_is_coming(server, copy->bytes)))
+	if (error == -ENOSPC && place_is_coming(server, copy))
 		error = 0;
 	if (error)
 		trouble(server, sluice_last_message());
 	sl_copy_free(server, copy);
 	if (region)
 		sl_region_place(server, region);
+}
+
+/* ------------------------------------------------------------------------------------ return */
+
+int sl_spill_want(struct sl_server *server, struct sl_region *region)
+{
+	const struct sl_copy *copy = region->copy;
+
+	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_wait_return(server, region) : 0;
+}
+
+static void fail_all(struct sl_server *server, struct sl_region *region, int error)
+{
+	server->spill->error = error;
+	snprintf(server->spill->text, sizeof(server->spill->text), "%s", sluice_last_message());
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (region->used >> i & 1 && region->slots[i] != SL_NO_SLOT)
+			sl_get_fail(server, region->slots[i]);
+}
+
+static int read_copy(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_copy *copy = region->copy;
+	int rc = sl_region_memory(region->bytes, &copy->memory);
+
+	if (rc)
+		return rc;
+	copy->range_bytes = sl_region_range_bytes(region);
+	copy->moving = region->used;
+	copy->file = sl_vault_fd(server->vault, copy->row);
+	copy->state = SL_COPY_READING;
+	sl_list_remove(&copy->link);
+	sl_movers_give(server->spill, copy);
+	copy->taken = sl_region_used_bytes(region);
+	server->memory_bytes += copy->taken;
+	server->spill->reading++;
+	sl_store_step("server: reading");
+	return 0;
+}
+
+int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late)
+{
+	int rc = -EINPROGRESS;
+
+	if (server->spill->reading < SL_COPIES_AT_ONCE)
+		rc = sl_room_make(server, sl_region_used_bytes(*where));
+	/* What is deleted may go while room is made. */
+	if (!*where)
+		return 0;
+	/* The folder is full: one region at a time comes back beyond --memory, and its file goes for another region. */
+	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
+		if (server->memory_bytes <= server->settings->memory_bytes)
+			rc = 0;
+		else if (sl_wait_has_time(server))
+			rc = -EINPROGRESS;
+	}
+	/* For the disk it waits as long as that takes. */
+	if (rc == -EINPROGRESS && late && server->spill->reading < SL_COPIES_AT_ONCE)
+		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
+	if (!rc)
+		rc = read_copy(server, *where);
+	if (rc && rc != -EINPROGRESS)
+		fail_all(server, *where, rc);
+	return rc;
+}
+
+/* Its blobs can be got again, one by one. */
+static void unveil(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_catalogue *catalogue = server->catalogue;
+	struct sl_blob_record record;
+
+	for (unsigned i = 0; i < region->ranges; i++) {
+		uint32_t slot = region->slots[i];
+
+		if (!(region->used >> i & 1))
+			continue;
+		server->spill->blobs--;
+		if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_AWAY)
+			continue;
+		server->spill->returned++;
+		sl_catalogue_record(catalogue, slot, &record);
+		record.place.memory = region->id;
+		sl_catalogue_move(catalogue, slot, &record.place, true);
+		sl_store_step("server: a blob is back");
+	}
+	for (unsigned i = 0; i < region->ranges; i++)
+		if (region->used >> i & 1)
+			sl_get_wake(server, region->slots[i]);
+}
+
+static void returned(struct sl_server *server, struct sl_copy *copy, int error)
+{
+	struct sl_region *region = copy->region;
+	int fd = copy->memory;
+
+	server->spill->reading--;
+	server->memory_bytes -= copy->taken;
+	if (!region) {
+		close(fd);
+		sl_copy_free(server, copy);
+		return;
+	}
+	if (!error)
+		error = sl_region_return(server, region, fd);
+	if (error) {
+		close(fd);
+		server->spill->failed++;
+		fail_all(server, region, error);
+		return;
+	}
+	sl_store_step("server: memory is back");
+	region->stamp = ++server->spill->last_stamp;
+	server->spill->moved_at = sl_now();
+	unveil(server, region);
+	sl_vault_retarget(server->vault, copy->row, region->id);
+	sl_store_step("server: returned");
+	if (server->memory_bytes <= server->settings->memory_bytes)
+		return;
+	sl_copy_free(server, copy);
+	sl_region_place(server, region);
+}
+
+/* --------------------------------------------------------------------------------------- end */
+
+static void closed(struct sl_server *server, struct sl_copy *copy)
+{
+	server->spill->closing--;
+	server->spill->freed++;
+	server->spill->full = false;
+	server->spill->rest_until = 0;
+	forget(server, copy);
+}
+
+void sl_copy_ended(struct sl_server *server, struct sl_copy *copy)
+{
+	if (copy->error)
+		sl_fail(copy->error, "%s", copy->text);
+	if (copy->state == SL_COPY_CLOSING) {
+		closed(server, copy);
+	} else if (copy->state == SL_COPY_WRITING) {
+		written(server, copy, copy->error);
+	} else {
+		settle(server, copy);
+		returned(server, copy, copy->error);
+	}
+	server->spill->look = true;
 }
 
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size)

@@ -1,267 +1,222 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The process that moves regions between memory and files, with a context of its own. It knows nothing of blobs:
- * it gets descriptors, moves bytes, and answers. It ends when the server's end of the socket is closed.
+ * The movers: threads of the server that write regions to files, read them back, and close files that were given up.
+ * A job is a copy. The first mover of a job makes its file; up to MOVERS of them then move pieces of it. The last one puts
+ * the copy into spill->ended and tells the server's loop by an eventfd. A mover touches nothing else of the server.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "sluiced/spill.h"
 
-/* Pages in flight keep the kernel from sealing memory for a moment. */
-#define CLOSE_MS 20
+#define PIECE (UINT64_C(8) << 20)
 
-struct work {
-	struct sl_job job;
-	int file, memory;
-	char *base;
-	sluice_file *open;
-	struct sluice_extent extents[SL_RANGES_MOST];
-	unsigned count;
-	uint64_t bytes;
-};
-
-static void answer(int socket, const struct work *work, int error, const char *text)
-{
-	struct sl_job_done done = {.number = work->job.number, .error = error};
-	struct iovec io = {&done, sizeof(done)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-
-	snprintf(done.text, sizeof(done.text), "%s", error ? text : "");
-	if (!error && work->job.kind == SL_JOB_WRITE) {
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &work->file, sizeof(int));
-	}
-	while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0 && errno == EINTR)
-		;
-}
-
-/* ------------------------------------------------------------------------------------- begin */
-
-/* Without a name, or with one for a moment where the file system has no such files. */
-static int make_file(const char *folder)
+/* Without a name, or with one for a moment where the file system has no such files. Past the page cache if the file
+ * system can do that: its pages would take the memory that is to become free. */
+static int make_file(const char *folder, int *out)
 {
 	char path[PATH_MAX + 32];
 	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
-	if (fd >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL))
-		return fd >= 0 ? fd
-		               : sl_fail(-errno, "cannot make a file in '%s': %s", folder,
-		                         sl_error_text(-errno));
-	snprintf(path, sizeof(path), "%s/.sluice-spill-XXXXXX", folder);
-	fd = mkostemp(path, O_CLOEXEC);
+	if (fd < 0 && (errno == EOPNOTSUPP || errno == EISDIR || errno == EINVAL)) {
+		snprintf(path, sizeof(path), "%s/.sluice-spill-XXXXXX", folder);
+		fd = mkostemp(path, O_CLOEXEC);
+		if (fd >= 0)
+			unlink(path);
+	}
 	if (fd < 0)
 		return sl_fail(-errno, "cannot make a file in '%s': %s", folder,
 		               sl_error_text(-errno));
-	unlink(path);
-	return fd;
+	(void)!fcntl(fd, F_SETFL, O_DIRECT);
+	*out = fd;
+	return 0;
 }
 
-/* The runs of ranges that are to be moved. */
-static void find_extents(struct work *work)
+/* A disk that is full says so before anything is moved. */
+static int reserve(struct sl_copy *copy)
 {
-	uint64_t range = work->job.range_bytes;
+	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
 
-	for (unsigned i = 0; i < SL_RANGES_MOST && (uint64_t)i * range < work->job.bytes; i++) {
-		if (!(work->job.ranges >> i & 1))
-			continue;
-		if (i && work->job.ranges >> (i - 1) & 1)
-			work->extents[work->count - 1].length += range;
-		else
-			work->extents[work->count++] =
-				(struct sluice_extent){work->base + i * range, range, i * range};
-		work->bytes += range;
+	if (!fallocate(copy->file, 0, 0, (off_t)bytes) || errno == EOPNOTSUPP || errno == ENOSYS)
+		return 0;
+	return sl_fail(-errno, "no place for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
+}
+
+static int move(struct sl_copy *copy, char *memory, uint64_t at, uint64_t bytes)
+{
+	bool writes = copy->state == SL_COPY_WRITING;
+
+	for (uint64_t moved = 0; moved < bytes;) {
+		ssize_t n = writes ? pwrite(copy->file, memory + moved, bytes - moved,
+		                            (off_t)(at + moved))
+		                   : pread(copy->file, memory + moved, bytes - moved,
+		                           (off_t)(at + moved));
+		int error = n < 0 ? errno : EIO;
+
+		if (n > 0)
+			moved += (uint64_t)n;
+		else if (n < 0 && error == EINVAL && fcntl(copy->file, F_GETFL) & O_DIRECT)
+			(void)!fcntl(copy->file, F_SETFL, 0);
+		else if (n == 0)
+			return sl_fail(-EIO, "only %" PRIu64 " of %" PRIu64 " bytes are there",
+			               at + moved, at + bytes);
+		else if (error != EINTR)
+			return sl_fail(-error, "cannot %s a file: %s", writes ? "write" : "read",
+			               sl_error_text(-error));
 	}
+	return 0;
 }
 
-static int begin(sluice_context *context, const char *folder, struct work *work)
+static int move_piece(struct sl_copy *copy, uint64_t at, uint64_t bytes)
 {
-	bool writes = work->job.kind == SL_JOB_WRITE;
-	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	struct sluice_request request = SLUICE_REQUEST_INIT;
-	char path[64];
-	sluice_op *op;
+	uint64_t before = at % sl_page_size();
+	char *base = mmap(NULL, before + bytes,
+	                  PROT_READ | (copy->state == SL_COPY_WRITING ? 0 : PROT_WRITE), MAP_SHARED,
+	                  copy->memory, (off_t)(at - before));
 	int rc;
 
-	if (writes)
-		work->file = make_file(folder);
-	if (work->file < 0)
-		return work->file;
-	work->base = mmap(NULL, work->job.bytes, writes ? PROT_READ : PROT_READ | PROT_WRITE,
-	                  MAP_SHARED, work->memory, 0);
-	if (work->base == MAP_FAILED) {
-		work->base = NULL;
+	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map memory: %s", sl_error_text(-errno));
-	}
-	find_extents(work);
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", work->file);
-	options.flags = writes ? SLUICE_OPEN_WRITE : SLUICE_OPEN_READ;
-	/* A disk that is full says so before anything is moved. */
-	if (writes && work->count)
-		options.expected_size = work->extents[work->count - 1].offset +
-		                        work->extents[work->count - 1].length;
-	rc = sluice_open(context, path, &options, &work->open);
-	if (rc == -ENOSPC)
-		return sl_fail(rc, "no place for %" PRIu64 " bytes: %s", options.expected_size,
-		               sl_error_text(rc));
-	if (rc)
-		return rc;
-	request.kind = writes ? SLUICE_WRITE : SLUICE_READ;
-	request.extents = work->extents;
-	request.count = work->count;
-	request.user = work;
-	return sluice_submit(work->open, &request, &op);
-}
-
-/* --------------------------------------------------------------------------------------- end */
-
-static void work_free(struct work *work)
-{
-	if (work->base)
-		munmap(work->base, work->job.bytes);
-	if (work->open)
-		sluice_discard(work->open);
-	if (work->file >= 0)
-		close(work->file);
-	if (work->memory >= 0)
-		close(work->memory);
-	free(work);
-}
-
-static int end(struct work *work, sluice_op *op)
-{
-	int64_t moved = sluice_wait(op, 0);
-	int rc = 0;
-
-	if (moved < 0)
-		rc = sl_fail((int)moved, "%s", sluice_op_message(op));
-	else if ((uint64_t)moved != work->bytes)
-		rc = sl_fail(-EIO, "%lld of %llu bytes are there", (long long)moved,
-		             (unsigned long long)work->bytes);
-	sluice_op_free(op);
-	if (!rc) {
-		rc = sluice_close(work->open);
-		work->open = NULL;
-	}
+	rc = move(copy, base + before, at, bytes);
+	munmap(base, before + bytes);
 	return rc;
 }
 
-static void finish(int socket, struct work *work, int rc)
+/* The next bytes that no mover has begun; 0: there are none. */
+static uint64_t take_piece(struct sl_copy *copy, uint64_t *from)
 {
-	answer(socket, work, rc, sluice_last_message());
-	work_free(work);
+	uint64_t at, end, step = copy->range_bytes;
+
+	pthread_mutex_lock(&copy->spill->mutex);
+	for (at = copy->at; at < 64 * step && !(copy->moving >> at / step & 1);)
+		at += step;
+	for (end = at; end - at < PIECE && end < 64 * step && copy->moving >> end / step & 1;)
+		end = SL_MIN(end + step - end % step, at + PIECE);
+	copy->at = end;
+	pthread_mutex_unlock(&copy->spill->mutex);
+	*from = at;
+	return end - at;
 }
 
-/* ------------------------------------------------------------------------------------- loop */
-
-/* False: the server has closed its end. */
-static bool receive(int socket, struct sl_job *job, int fds[2])
+static void fail(struct sl_copy *copy, int error)
 {
-	struct iovec io = {job, sizeof(*job)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	struct cmsghdr *header;
-	ssize_t n;
-
-	fds[0] = fds[1] = -1;
-	do
-		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n != sizeof(*job))
-		return false;
-	header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(fds, CMSG_DATA(header),
-		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
-	return true;
+	copy->error = error;
+	copy->at = UINT64_MAX / 2;
+	snprintf(copy->text, sizeof(copy->text), "%s", sluice_last_message());
 }
 
-/* A file that was given up. By the next message the server has closed it, so that the last close is here. */
-static void close_last(int *last, int next)
+/* With what this mover has found; the last mover of the copy ends the job. */
+static void leave_job(struct sl_copy *copy, int error)
 {
-	if (*last >= 0)
-		close(*last);
-	*last = next;
-}
+	struct sl_spill *spill = copy->spill;
+	uint64_t one = 1;
+	bool last;
 
-static bool take_job(int socket, sluice_context *context, const char *folder, int *last)
-{
-	struct work *work;
-	struct sl_job job;
-	int fds[2], rc;
-
-	if (!receive(socket, &job, fds))
-		return false;
-	close_last(last, job.kind == SL_JOB_CLOSE ? fds[0] : -1);
-	if (job.kind == SL_JOB_CLOSE)
-		return true;
-	work = calloc(1, sizeof(*work));
-	if (!work)
-		return false;
-	work->job = job;
-	work->file = job.kind == SL_JOB_WRITE ? -1 : fds[0];
-	work->memory = job.kind == SL_JOB_WRITE ? fds[0] : fds[1];
-	rc = work->memory < 0 ? sl_fail(-EMFILE, "no descriptor is left")
-	                      : begin(context, folder, work);
-	if (rc)
-		finish(socket, work, rc);
-	return true;
-}
-
-static void take_ends(int socket, sluice_context *context)
-{
-	sluice_op *op;
-
-	while (!sluice_next_done(context, 0, &op)) {
-		struct work *work = sluice_op_user(op);
-
-		finish(socket, work, end(work, op));
+	pthread_mutex_lock(&spill->mutex);
+	if (error && !copy->error)
+		fail(copy, error);
+	last = !--copy->movers;
+	pthread_mutex_unlock(&spill->mutex);
+	if (!last)
+		return;
+	/* Bytes that lie in the page cache are on the disk before memory goes: the kernel drops what it cannot write. */
+	if (copy->state == SL_COPY_WRITING && !copy->error &&
+	    !(fcntl(copy->file, F_GETFL) & O_DIRECT) && fdatasync(copy->file)) {
+		sl_fail(-errno, "cannot write a file: %s", sl_error_text(-errno));
+		fail(copy, -EIO);
 	}
+	if (copy->state == SL_COPY_WRITING && copy->error && copy->file >= 0) {
+		close(copy->file);
+		copy->file = -1;
+	}
+	pthread_mutex_lock(&spill->mutex);
+	sl_list_append(&spill->ended, &copy->link);
+	pthread_mutex_unlock(&spill->mutex);
+	(void)!write(spill->event, &one, sizeof(one));
 }
 
-_Noreturn void sl_spiller_run(int socket, const char *folder)
+static void help(struct sl_task *task)
 {
-	struct sluice_config config = SLUICE_CONFIG_INIT;
-	sluice_context *context;
-	struct pollfd fds[2] = {{.fd = socket, .events = POLLIN}, {.events = POLLIN}};
-	int last = -1, ready;
+	struct sl_copy *copy = SL_CONTAINER(task, struct sl_help, task)->copy;
+	uint64_t at, bytes;
+	int rc = 0;
 
-	config.workers = 4;
-	config.reactors = 1;
-	if (sluice_context_new(&config, &context)) {
-		fprintf(stderr, "sluiced: cannot spill: %s\n", sluice_last_message());
-		_exit(EXIT_FAILURE);
+	while (!rc && (bytes = take_piece(copy, &at)))
+		rc = move_piece(copy, at, bytes);
+	leave_job(copy, rc);
+}
+
+static void begin(struct sl_task *task)
+{
+	struct sl_copy *copy = SL_CONTAINER(task, struct sl_help, task)->copy;
+	struct sl_spill *spill = copy->spill;
+	int rc = 0;
+
+	if (copy->state == SL_COPY_CLOSING) {
+		/* The supervisor may close it later: what the file takes goes now. */
+		(void)!ftruncate(copy->file, 0);
+		close(copy->file);
+		leave_job(copy, 0);
+		return;
 	}
-	fds[1].fd = sluice_done_fd(context);
+	if (copy->state == SL_COPY_WRITING)
+		rc = make_file(spill->folder, &copy->file);
+	if (!rc && copy->state == SL_COPY_WRITING)
+		rc = reserve(copy);
+	if (rc) {
+		leave_job(copy, rc);
+		return;
+	}
+	for (unsigned i = 1; i < SL_MOVERS && i * PIECE < copy->range_bytes; i++) {
+		copy->help[i] = (struct sl_help){.task.run = help, .copy = copy};
+		pthread_mutex_lock(&spill->mutex);
+		copy->movers++;
+		pthread_mutex_unlock(&spill->mutex);
+		sl_pool_submit(spill->movers, &copy->help[i].task);
+	}
+	help(task);
+}
+
+int sl_movers_start(struct sl_spill *spill, const char *folder)
+{
+	spill->folder = folder;
+	spill->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (spill->event < 0)
+		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	pthread_mutex_init(&spill->mutex, NULL);
+	sl_list_init(&spill->ended);
+	return sl_pool_start("mover", 1, SL_MOVERS, &spill->movers);
+}
+
+void sl_movers_give(struct sl_spill *spill, struct sl_copy *copy)
+{
+	copy->spill = spill;
+	copy->at = 0;
+	copy->error = 0;
+	copy->movers = 1;
+	copy->help[0] = (struct sl_help){.task.run = begin, .copy = copy};
+	sl_pool_submit(spill->movers, &copy->help[0].task);
+}
+
+void sl_movers_event(struct sl_server *server)
+{
+	struct sl_spill *spill = server->spill;
+	struct sl_list *link;
+	uint64_t times;
+
+	(void)!read(spill->event, &times, sizeof(times));
 	for (;;) {
-		/* Ended by the server, which sends or goes, and by operations. */
-		ready = poll(fds, 2, last >= 0 ? CLOSE_MS : -1);
-		if (ready < 0 && errno != EINTR)
-			_exit(EXIT_FAILURE);
-		if (ready <= 0) {
-			close_last(&last, -1);
-			continue;
-		}
-		if (fds[1].revents)
-			take_ends(socket, context);
-		if (fds[0].revents && !take_job(socket, context, folder, &last))
-			_exit(EXIT_SUCCESS);
+		pthread_mutex_lock(&spill->mutex);
+		link = sl_list_take(&spill->ended);
+		pthread_mutex_unlock(&spill->mutex);
+		if (!link)
+			return;
+		sl_copy_ended(server, SL_CONTAINER(link, struct sl_copy, link));
 	}
 }

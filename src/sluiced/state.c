@@ -16,7 +16,7 @@
 _Static_assert(sizeof(struct sl_kept) == 72 && sizeof(struct sl_kept_device) == 32 &&
                        sizeof(struct sl_ledger) == 2096 && sizeof(struct sl_state_row) == 16 &&
                        sizeof(struct sl_budget) == 40 &&
-                       sizeof(struct sl_server_settings) == 8984 && sizeof(struct sl_state) == 9032,
+                       sizeof(struct sl_server_settings) == 9000 && sizeof(struct sl_state) == 9048,
                "increase SL_STATE_LAYOUT");
 _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
 

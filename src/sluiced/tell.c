@@ -51,7 +51,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	}
 	/* It is pinned when it is there. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
-		sl_get_await(server, peer, serial, &server->in.one.key, true);
+		sl_get_await(server, peer, &server->in);
 		return;
 	}
 	sl_catalogue_record(server->catalogue, slot, &record);
@@ -177,8 +177,7 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->sealed = server->sealed;
 	out->dying = server->dying;
 	out->clients = server->peer_count;
-	sl_list_each (link, &server->waits)
-		out->waiting++;
+	out->waiting = server->waiting;
 	out->replacements = atomic_load(&server->vault->ledger->turns) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
 	if (server->spill) {

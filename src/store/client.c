@@ -253,7 +253,7 @@ int sluice_store_trim(sluice_store *store, uint64_t *freed)
 		return rc;
 	sl_stock_give_back(store);
 	sl_message_begin(&m, SL_TRIM, 0, 0);
-	rc = sl_call(store, &m, SL_COUNTS, NULL);
+	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
 	if (!rc && freed)
 		*freed = m.counts.trimmed;
 	return rc;

@@ -13,7 +13,7 @@ static int ask(sluice_store *store, enum sl_daemon_act act, struct sl_call *call
 
 	sl_message_begin(&m, SL_DAEMON, 0, 0);
 	m.daemon.act = act;
-	return sl_call_begin(store, &m, SL_DONE, call);
+	return sl_call_begin(store, &m, SL_DONE, 0, SL_FOREVER, call);
 }
 
 /* The server that is asked ends; the next one counts the upgrade. If it does not, that one has died of something else. */

@@ -5,7 +5,7 @@
  * region, withdraws its blobs, gives the memory up, brings it back, and deletes blobs, and that dies up to DEATHS
  * times, at every store it makes. What a get and a sweep do among themselves is in catalogue.pml: here each is a step.
  *
- * The spiller is not in it: it works on memory that nobody changes, and on files and memory that nobody knows until
+ * The movers are not in it: they work on memory that nobody changes, and on files and memory that nobody knows until
  * the server puts them into the vault.
  *
  * What is proved:
@@ -296,7 +296,7 @@ proctype server()
 		:: changes < CHANGES ->
 			changes++;
 			if
-			/* The spiller has written it; one copy is looked at here. */
+			/* The movers have written it; one copy is looked at here. */
 			:: state[0] == SEALED && copy == 0 && memory[where[0]] == WHOLE ->
 				copy = where[0];
 			:: state[1] == SEALED && copy == 0 && memory[where[1]] == WHOLE ->

@@ -325,6 +325,54 @@ static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
 	raw_end(c);
 }
 
+static void begin_create(struct raw *c, int32_t device, uint64_t bytes)
+{
+	raw_begin(c, SL_CREATE, 1);
+	c->m.create.items[0].bytes = bytes;
+	c->m.create.items[0].device = device;
+	c->m.create.items[0].kind = ON_DEV;
+	assert_true(raw_send(c->fd, &c->m, c->m.head.bytes));
+}
+
+static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
+{
+	static const char *const options[] = {"--device-memory", "emulated:0=8M", "--device-memory",
+	                                      "emulated:1=8M", NULL};
+	const char *const *before = daemon_options;
+	struct raw *a, *waits[2];
+	struct sl_lease leases[2];
+	struct daemon *d;
+	int32_t devices[2];
+
+	(void)state;
+	daemon_options = options;
+	daemon_setup((void **)&d);
+	a = raw_new(d);
+	for (int i = 0; i < 2; i++) {
+		char name[2] = {(char)('x' + i), 0};
+
+		devices[i] = raw_device(a, i ? "emulated:1" : PLACE).number;
+		raw_put_ok(a, devices[i], name, 6 * MIB, SLUICE_BLOB_ALONE, &leases[i]);
+		assert_int_equal(raw_delete(a, name), 0);
+	}
+	/* Both wait until it has unmapped the memory, which it does of the second device. */
+	for (int i = 0; i < 2; i++) {
+		waits[i] = raw_new(d);
+		begin_create(waits[i], devices[i], 6 * MIB);
+		raw_await(a, i ? "emulated:1" : PLACE, 6 * MIB, 6 * MIB);
+	}
+	raw_tell(a, SL_DROP, leases[1].place.region);
+	assert_int_equal(poll(&(struct pollfd){.fd = waits[1]->fd, .events = POLLIN}, 1, 2500), 1);
+	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 0), 0);
+	raw_tell(a, SL_DROP, leases[0].place.region);
+	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 20000), 1);
+	for (int i = 0; i < 2; i++)
+		raw_end(waits[i]);
+	raw_end(a);
+	daemon_teardown((void **)&d);
+	daemon_options = before;
+}
+
 static void make_slab_and_wait(const struct daemon *d, int say)
 {
 	struct raw *c = raw_new(d);
@@ -578,6 +626,7 @@ int main(int argc, char **argv)
 		small_test(a_device_has_a_budget),
 		small_test(cached_blobs_of_that_device_make_room),
 		small_test(create_waits_for_what_is_being_unmapped),
+		cmocka_unit_test(a_device_that_is_short_holds_up_none_but_its_own),
 		plain_test(host_and_device_parts_are_sealed_together),
 		plain_test(stat_and_list_tell_the_place),
 	};

@@ -566,17 +566,82 @@ static void the_server_is_scheduled_in_short_slices(void **state)
 		int32_t nice;
 		uint32_t priority;
 		uint64_t slice, deadline, period;
-	} server = {0}, keeper = {0};
+	} server = {0}, other = {0};
 
 	assert_int_equal(
 		syscall(SYS_sched_getattr, daemon_server(d, 0), &server, sizeof(server), 0), 0);
-	assert_int_equal(syscall(SYS_sched_getattr, d->keeper, &keeper, sizeof(keeper), 0), 0);
-	if (!keeper.slice)
+	assert_int_equal(syscall(SYS_sched_getattr, d->supervisor, &other, sizeof(other), 0), 0);
+	if (!other.slice)
 		skip();
 	assert_int_equal(server.slice, 100000);
 	assert_true(server.flags & 1); /* SCHED_FLAG_RESET_ON_FORK */
-	assert_true(keeper.slice > server.slice);
-	assert_true(keeper.nice >= server.nice);
+	assert_true(other.slice > server.slice);
+	assert_true(other.nice >= server.nice);
+}
+
+/* Puts and deletes a small blob; the median, in seconds. */
+static double median_put(sluice_store *store)
+{
+	enum { ROUNDS = 201 };
+	double took[ROUNDS];
+
+	for (int i = 0; i < ROUNDS; i++) {
+		double start = seconds_now();
+		int k = i;
+
+		assert_ok(sluice_blob_release(put(store, "small", 100, 0)));
+		assert_ok(sluice_blob_delete(store, "small"));
+		for (start = seconds_now() - start; k && took[k - 1] > start; k--)
+			took[k] = took[k - 1];
+		took[k] = start;
+	}
+	return took[ROUNDS / 2];
+}
+
+/* So many clients wait for so many blobs each. */
+static void what_others_wait_for_costs_a_seal_nothing(void **state)
+{
+	enum { CLIENTS = 256, WAITS = 64, MOST = 128 };
+	static const char *const options[] = {"--memory", "64M", "--clients", "300", NULL};
+	const char *const *before = daemon_options;
+	int fds[CLIENTS];
+	union sl_message m;
+	struct daemon *d;
+	double quiet, busy;
+
+	(void)state;
+	daemon_options = options;
+	daemon_setup((void **)&d);
+	quiet = median_put(d->store);
+	for (unsigned i = 0; i < CLIENTS; i++) {
+		fds[i] = raw_client(d);
+		assert_true(fds[i] >= 0);
+		/* The first also finds out how many there may be. */
+		for (unsigned k = 0; k < (i ? WAITS : MOST + 1); k++) {
+			sl_message_begin(&m, SL_GET, k + 1, 1);
+			m.get.timeout_ms = 1000000;
+			snprintf(m.get.items[0].name, SL_NAME_BYTES, "w/%u/%u", i, k);
+			assert_true(raw_send(fds[i], &m, m.head.bytes));
+		}
+	}
+	assert_true(raw_receive(fds[0], &m, NULL) > 0);
+	assert_int_equal(m.head.serial, MOST + 1);
+	assert_int_equal(m.head.error, -EAGAIN);
+	while (stats_of(d->store).waiting < (CLIENTS - 1) * WAITS + MOST)
+		sleep_ms(1);
+	busy = median_put(d->store);
+	print_message("put and delete: %.0f us, and %.0f us beside %u waits\n", quiet * 1e6,
+	              busy * 1e6, (CLIENTS - 1) * WAITS + MOST);
+	assert_true(busy < 2 * quiet + 60e-6);
+	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
+	assert_true(raw_receive(fds[7], &m, NULL) > 0);
+	assert_int_equal(m.head.serial, 10);
+	assert_int_equal(m.head.type, SL_FOUND);
+	for (unsigned i = 0; i < CLIENTS; i++)
+		close(fds[i]);
+	assert_ok(sluice_blob_delete(d->store, "w/7/9"));
+	daemon_teardown((void **)&d);
+	daemon_options = before;
 }
 
 int main(int argc, char **argv)
@@ -600,6 +665,7 @@ int main(int argc, char **argv)
 		daemon_test(who_finds_no_descriptor_left_costs_no_time),
 		daemon_test(the_server_is_scheduled_in_short_slices),
 		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
+		cmocka_unit_test(what_others_wait_for_costs_a_seal_nothing),
 	};
 
 	row_start(1, argv);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Processes that are killed while blobs leave memory and come back: SLUICED is the daemon with steps.c. */
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -17,7 +18,7 @@ static struct {
 	char text[256];
 } * shared;
 
-static char folder[200], died[220];
+static char folder[200], died[220], hung[220];
 static unsigned deaths, lost;
 
 /* ------------------------------------------------------------------------------------ steps */
@@ -71,6 +72,9 @@ static void live(struct daemon *d)
 	}
 	assert_idle_but(d->store, 1);
 	assert_int_equal(stats_of(d->store).spilled, 0);
+	/* Files count until they are closed. */
+	for (int i = 0; i < 5000 && stats_of(d->store).spilled_bytes; i++)
+		sleep_ms(1);
 	assert_int_equal(stats_of(d->store).spilled_bytes, 0);
 }
 
@@ -334,7 +338,7 @@ static int work(const struct daemon *d, const char *argument)
 	return sluice_store_close(store) ? 2 : 0;
 }
 
-static void spilled_blobs_outlive_servers_and_spillers(void **state)
+static void spilled_blobs_outlive_servers(void **state)
 {
 	static const char *const options[] = {"--memory", "48M", "--spill", folder, NULL};
 	const char *const *usual = daemon_options;
@@ -366,12 +370,8 @@ static void spilled_blobs_outlive_servers_and_spillers(void **state)
 		left += s.spills;
 		returned += s.returns;
 
-		if (i % 5 == 4) {
-			kill(daemon_process(d, "sluiced-spill", 0), SIGKILL);
-		} else {
-			server = daemon_server(d, server);
-			kill(server, SIGKILL);
-		}
+		server = daemon_server(d, server);
+		kill(server, SIGKILL);
 		while (atomic_load(&shared->rounds) < before + 30 && !atomic_load(&shared->wrong))
 			if (seconds_now() > until)
 				fail_msg("nobody gets on after death %u", i);
@@ -450,6 +450,82 @@ static void a_new_supervisor_has_the_files_too(void **state)
 	free(d);
 }
 
+/* ----------------------------------------------------------------------------------- a disk that hangs */
+
+/* From now on the server's calls that read or write files wait, or go on. */
+static void hang_disk(bool hangs)
+{
+	if (hangs)
+		assert_ok(close(creat(hung, 0600)));
+	else
+		assert_ok(unlink(hung));
+}
+
+/* The server goes on while a create waits: others put and get what needs no new memory. */
+struct creator {
+	sluice_store *store;
+	_Atomic int done;
+	int rc;
+};
+
+static void *create_large(void *argument)
+{
+	struct creator *creator = argument;
+	sluice_blob *blob;
+
+	creator->rc = sluice_blob_create(creator->store, "large", 10 * MIB, -1, NULL, &blob);
+	atomic_store(&creator->done, 1);
+	if (!creator->rc)
+		sluice_blob_release(blob);
+	return NULL;
+}
+
+static void a_create_that_waits_holds_nobody_up(void **state)
+{
+	struct creator creator = {0};
+	struct daemon *d;
+	double slowest = 0;
+	char name[20];
+	sluice_blob *blob;
+	pthread_t thread;
+
+	(void)state;
+	daemon_setup((void **)&d);
+	creator.store = daemon_connect(d);
+	put_at_last(d->store, "small", 100, 0);
+	for (unsigned i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		put_at_last(d->store, name, 2 * MIB, 0);
+	}
+	hang_disk(true);
+	pthread_create(&thread, NULL, create_large, &creator);
+	sleep_ms(50);
+	for (int i = 0; i < 200; i++) {
+		double start = seconds_now();
+
+		snprintf(name, sizeof(name), "s/%d", i % 10);
+		put_at_last(d->store, name, 100, 0);
+		blob = got(d->store, "small");
+		assert_blob(blob, "small", 100);
+		assert_ok(sluice_blob_release(blob));
+		assert_ok(sluice_blob_delete(d->store, name));
+		slowest = seconds_now() - start > slowest ? seconds_now() - start : slowest;
+	}
+	assert_int_equal(atomic_load(&creator.done), 0);
+	assert_true(slowest < 0.5);
+	hang_disk(false);
+	pthread_join(thread, NULL);
+	assert_int_equal(creator.rc, 0);
+	assert_ok(sluice_store_close(creator.store));
+	assert_ok(sluice_blob_delete(d->store, "small"));
+	for (unsigned i = 0; i < 6; i++) {
+		snprintf(name, sizeof(name), "b/%u", i);
+		assert_ok(sluice_blob_delete(d->store, name));
+	}
+	assert_idle(d->store);
+	daemon_teardown((void **)&d);
+}
+
 /* ----------------------------------------------------------------------------------- client */
 
 /* Waits for memory, or for the disk, and dies meanwhile. */
@@ -472,7 +548,7 @@ static int want(const struct daemon *d, const char *argument)
 static void who_dies_while_it_waits_leaves_nothing(void **state)
 {
 	struct daemon *d;
-	pid_t spiller, clients[4];
+	pid_t clients[4];
 	char name[20];
 
 	(void)state;
@@ -481,8 +557,7 @@ static void who_dies_while_it_waits_leaves_nothing(void **state)
 		snprintf(name, sizeof(name), "b/%u", i);
 		put_at_last(d->store, name, size_of(i), 0);
 	}
-	spiller = daemon_process(d, "sluiced-spill", 0);
-	kill(spiller, SIGSTOP);
+	hang_disk(true);
 	atomic_store(&shared->ready, 0);
 	clients[0] = child_start("want", d, "");
 	clients[1] = child_start("want", d, "b/3");
@@ -495,7 +570,7 @@ static void who_dies_while_it_waits_leaves_nothing(void **state)
 		kill(clients[i], SIGKILL);
 	for (unsigned i = 0; i < 4; i++)
 		child_status(clients[i]);
-	kill(spiller, SIGCONT);
+	hang_disk(false);
 	for (unsigned i = 0; i < BLOBS; i++) {
 		sluice_blob *blob;
 
@@ -519,8 +594,9 @@ int main(int argc, char **argv)
 		cmocka_unit_test(what_cannot_come_back_for_want_of_memory_is_refused),
 		cmocka_unit_test(what_is_got_at_that_moment_stays),
 		cmocka_unit_test(some_held_and_some_not_when_the_server_dies),
-		cmocka_unit_test(spilled_blobs_outlive_servers_and_spillers),
+		cmocka_unit_test(spilled_blobs_outlive_servers),
 		cmocka_unit_test(a_new_supervisor_has_the_files_too),
+		cmocka_unit_test(a_create_that_waits_holds_nobody_up),
 		cmocka_unit_test(who_dies_while_it_waits_leaves_nothing),
 	};
 	int failed;
@@ -534,6 +610,8 @@ int main(int argc, char **argv)
 		return 1;
 	snprintf(died, sizeof(died), "%s-died", folder);
 	setenv("SLUICE_TEST_DIED", died, 1);
+	snprintf(hung, sizeof(hung), "%s-hung", folder);
+	setenv("SLUICE_TEST_HUNG", hung, 1);
 	daemon_options = options;
 	failed = cmocka_run_group_tests(tests, NULL, NULL);
 	rmdir(folder);

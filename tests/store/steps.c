@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In a daemon for tests: the server that comes by a step dies there, once. SLUICE_TEST_STEP is the step, after a
  * number and a blank, which is how often it comes by before; SLUICE_TEST_DIED the file that says that it has. At the step
- * SLUICE_TEST_PAUSE it rests for two milliseconds. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. */
+ * SLUICE_TEST_PAUSE it rests for two milliseconds. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. While
+ * there is a file SLUICE_TEST_HUNG, reads of files and reservations in them wait. */
 #include "sluiced/spill.h"
 
 #include "protocol/step.h"
@@ -30,9 +31,9 @@ void __wrap_sl_store_step(const char *step)
 		kill(getpid(), SIGKILL);
 }
 
-int __real_sl_park_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region)
+int __real_sl_wait_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region);
+int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region)
 {
 	static int failed;
 	const char *most = getenv("SLUICE_TEST_NO_MEMORY");
@@ -41,5 +42,30 @@ int __wrap_sl_park_return(struct sl_server *server, struct sl_region *region)
 		failed++;
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	return __real_sl_park_return(server, region);
+	return __real_sl_wait_return(server, region);
+}
+
+static void wait_for_disk(void)
+{
+	const char *hung = getenv("SLUICE_TEST_HUNG");
+
+	while (hung && access(hung, F_OK) == 0)
+		usleep(1000);
+}
+
+ssize_t __real_pread64(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at);
+ssize_t __wrap_pread64(int fd, void *to, size_t n, off_t at)
+{
+	wait_for_disk();
+	return __real_pread64(fd, to, n, at);
+}
+
+int __real_fallocate64(int fd, int mode, off_t at, off_t n);
+int __wrap_fallocate64(int fd, int mode, off_t at, off_t n);
+int __wrap_fallocate64(int fd, int mode, off_t at, off_t n)
+{
+	if (!mode)
+		wait_for_disk();
+	return __real_fallocate64(fd, mode, at, n);
 }

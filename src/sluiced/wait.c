@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Requests that are answered later. A wait for a blob (get.c) lies in the bucket of the key that it misses, so that a seal
+ * touches only those who wait for it. Waits for room lie in one queue, in the order in which they came: creates,
+ * for the host's memory or for a device's, and returns of regions, for the host's. The first one for each place takes the
+ * memory there is, and holds up only those that wait for the same place.
+ *
+ * A wait is ended by what it waits for, by its deadline, by the end of its connection, or of its region. Room of the host
+ * comes from the movers and from whoever lets go of memory; room of a device from the clients that unmap what they were
+ * told to, or die.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sluiced/spill.h"
+
+#define HOST_NS   INT64_C(60000000000)
+#define DEVICE_NS INT64_C(3000000000)
+/* While everything is held or being made: the server itself holds what it has named for a second. */
+#define VAIN_NS INT64_C(1000000000)
+#define OVER_NS INT64_C(10000000000)
+/* After a look in vain, because releases are not told. */
+#define LOOK_NS INT64_C(10000000)
+/* How much longer than a look took it is until the next: a look passes over everything there is, and whatever any
+ * client does may be worth one. */
+#define LOOK_REST 8
+
+/* ---------------------------------------------------------------------------------------- both */
+
+void sl_waits_init(struct sl_server *server)
+{
+	for (unsigned i = 0; i < SL_WAIT_BUCKETS; i++)
+		sl_list_init(&server->waits[i]);
+	sl_list_init(&server->room.queue);
+	server->waits_due = server->room.due = SL_FOREVER;
+}
+
+struct sl_wait *sl_wait_new(struct sl_peer *peer, const void *message, int64_t deadline)
+{
+	size_t bytes = message ? ((const struct sl_head *)message)->bytes : 0;
+	struct sl_wait *wait = NULL;
+
+	if (peer && peer->wait_count >= SL_WAITS_MOST)
+		sl_fail(-EAGAIN, "a client may wait for %d things at a time", SL_WAITS_MOST);
+	else if (!(wait = malloc(sizeof(*wait) + bytes)))
+		sl_fail(-ENOMEM, "no memory");
+	if (!wait)
+		return NULL;
+	*wait = (struct sl_wait){
+		.peer = peer, .device = -1, .since = sl_now(), .deadline = deadline};
+	if (peer) {
+		memcpy(&wait->request, message, bytes);
+		sl_list_append(&peer->waits, &wait->peer_link);
+		peer->wait_count++;
+	}
+	return wait;
+}
+
+void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
+{
+	sl_list_remove(&wait->link);
+	if (wait->peer) {
+		sl_list_remove(&wait->peer_link);
+		wait->peer->wait_count--;
+	} else if (wait->region) {
+		wait->region->copy->parked = false;
+	}
+	server->waiting -= wait->for_blob;
+	server->room.host -= !wait->for_blob && wait->device < 0;
+	free(wait);
+}
+
+void sl_waits_end(struct sl_server *server, struct sl_peer *peer)
+{
+	while (!sl_list_empty(&peer->waits))
+		sl_wait_free(server, SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
+	sl_spill_look(server);
+}
+
+/* ---------------------------------------------------------------------------------------- room */
+
+/* For that place from now on. */
+static void wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device)
+{
+	server->room.host += device < 0;
+	wait->device = device;
+	wait->deadline = sl_now() + (device < 0 ? HOST_NS : DEVICE_NS);
+	server->room.due = SL_MIN(server->room.due, wait->deadline);
+	sl_server_at(server, wait->deadline);
+	sl_spill_look(server);
+}
+
+int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
+{
+	struct sl_wait *wait = sl_wait_new(peer, &server->in, 0);
+
+	if (!wait)
+		return peer->wait_count >= SL_WAITS_MOST ? -EAGAIN : -ENOMEM;
+	sl_list_append(&server->room.queue, &wait->link);
+	wait_at(server, wait, server->room.error ? server->room.device : -1);
+	return 0;
+}
+
+int sl_wait_return(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_wait *wait = sl_wait_new(NULL, NULL, 0);
+
+	if (!wait)
+		return -ENOMEM;
+	wait->region = region;
+	region->copy->parked = true;
+	sl_list_append(&server->room.queue, &wait->link);
+	wait_at(server, wait, -1);
+	return 0;
+}
+
+void sl_wait_drop(struct sl_server *server, struct sl_region *region)
+{
+	struct sl_list *queue = &server->room.queue;
+
+	for (struct sl_list *link = queue->next, *next; link != queue; link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+
+		next = link->next;
+		if (wait->region == region && wait == server->room.turn)
+			wait->region = NULL;
+		else if (wait->region == region)
+			sl_wait_free(server, wait);
+	}
+	sl_spill_look(server);
+}
+
+bool sl_wait_is_before(const struct sl_server *server)
+{
+	if (!server->room.host)
+		return false;
+	sl_list_each (link, &server->room.queue) {
+		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+
+		if (wait->device < 0)
+			return wait != server->room.turn;
+	}
+	return false;
+}
+
+bool sl_wait_has_time(const struct sl_server *server)
+{
+	const struct sl_wait *turn = server->room.turn;
+
+	bool over = server->memory_bytes > server->settings->memory_bytes;
+
+	/* Without a turn it has just come. What is beyond the limit has to be written first. */
+	return !turn ||
+	       sl_now() < SL_MAX(turn->since, server->spill->moved_at) + (over ? OVER_NS : VAIN_NS);
+}
+
+/* -EINPROGRESS: it goes on waiting, for room of *device. */
+static int try_one(struct sl_server *server, struct sl_wait *wait, bool late, int32_t *device)
+{
+	int rc;
+
+	*device = -1;
+	if (!wait->peer) {
+		rc = sl_spill_return(server, &wait->region, late);
+		return wait->region ? rc : 0;
+	}
+	memcpy(&server->in, &wait->request, wait->request.bytes);
+	rc = sl_blob_try_create(server, wait->peer);
+	if (rc == -EINPROGRESS && server->room.error)
+		*device = server->room.device;
+	if (rc != -EINPROGRESS || !late || *device != wait->device)
+		return rc;
+	rc = *device < 0 ? sl_fail(-ENOSPC, "there was not room enough within a minute")
+	                 : server->room.error;
+	sl_peer_refuse(server, wait->peer, server->in.head.serial, rc);
+	return 0;
+}
+
+/* True: it was answered. */
+static bool give_turn(struct sl_server *server, struct sl_wait *wait, int64_t now)
+{
+	int32_t device;
+	int rc;
+
+	server->room.turn = wait;
+	rc = try_one(server, wait, now >= wait->deadline, &device);
+	server->room.turn = NULL;
+	if (rc != -EINPROGRESS) {
+		sl_wait_free(server, wait);
+		return true;
+	}
+	if (device != wait->device) {
+		server->room.host -= wait->device < 0;
+		wait_at(server, wait, device);
+	} else if (now >= wait->deadline) {
+		/* The disk has too much to do. */
+		wait->deadline = now + VAIN_NS;
+	}
+	return false;
+}
+
+/* Each of them that is the first one for its place, or whose time is over. */
+static void run_queue(struct sl_server *server, int64_t now, bool host, bool devices)
+{
+	struct sl_list *queue = &server->room.queue;
+	bool held_up[1 + SL_PLACES_MOST]; /* the host, then devices */
+
+	server->room.due = SL_FOREVER;
+	held_up[0] = !host;
+	memset(held_up + 1, !devices, SL_PLACES_MOST);
+	for (struct sl_list *link = queue->next, *next; link != queue; link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		bool answered = false;
+
+		if (!held_up[1 + wait->device] || now >= wait->deadline)
+			answered = give_turn(server, wait, now);
+		/* Whoever went during the turn is behind it no more. */
+		next = answered ? queue->next : link->next;
+		if (answered)
+			continue;
+		held_up[1 + wait->device] = true;
+		server->room.due = SL_MIN(server->room.due, wait->deadline);
+	}
+}
+
+void sl_room_run(struct sl_server *server)
+{
+	struct sl_spill *spill = server->spill;
+	int64_t now = sl_now();
+	bool devices = server->room.look, host = false, over = false;
+
+	if (spill && now >= spill->rest_look && (spill->look || now >= spill->look_at)) {
+		host = true;
+		spill->look = false;
+		spill->look_at = SL_FOREVER;
+		over = sl_spill_shrink(server);
+	} else if (spill && (spill->look || spill->look_at != SL_FOREVER)) {
+		sl_server_at(server, SL_MAX(spill->rest_look, spill->look ? now : spill->look_at));
+	}
+	if (host || devices || now >= server->room.due)
+		run_queue(server, now, host, devices);
+	sl_server_at(server, server->room.due);
+	/* Not what was taken and given back meanwhile. */
+	if (devices)
+		server->room.look = false;
+	if (!over && (!host || !server->room.host))
+		return;
+	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;
+	spill->look_at =
+		now + LOOK_NS * (spill->writing || spill->reading || spill->full ? 100 : 1);
+	sl_server_at(server, spill->look_at);
+}
