@@ -15,7 +15,7 @@
 
 static int32_t device_count(const struct sl_server *server)
 {
-	return (int32_t)atomic_load(&server->vault->ledger->device_count);
+	return (int32_t)atomic_load(&server->descriptors->ledger->device_count);
 }
 
 bool sl_device_known(const struct sl_server *server, int32_t number)
@@ -25,13 +25,14 @@ bool sl_device_known(const struct sl_server *server, int32_t number)
 
 const char *sl_server_place(const struct sl_server *server, int32_t number)
 {
-	return sl_device_known(server, number) ? server->vault->ledger->devices[number].place : "";
+	return sl_device_known(server, number) ? server->descriptors->ledger->devices[number].place
+	                                       : "";
 }
 
 static void set_limit(struct sl_server *server, int32_t number)
 {
 	const struct sl_server_settings *settings = server->settings;
-	const char *place = server->vault->ledger->devices[number].place;
+	const char *place = server->descriptors->ledger->devices[number].place;
 
 	server->device_limits[number] = SL_NO_LIMIT;
 	for (unsigned i = 0; i < settings->budget_count; i++)
@@ -41,7 +42,7 @@ static void set_limit(struct sl_server *server, int32_t number)
 
 int sl_device_number(struct sl_server *server, const char *place, int32_t *out)
 {
-	struct sl_ledger *ledger = server->vault->ledger;
+	struct sl_ledger *ledger = server->descriptors->ledger;
 	int32_t count = device_count(server);
 
 	for (int32_t i = 0; i < count; i++) {

@@ -11,7 +11,8 @@ int sl_entries_open(struct sl_server *server, uint32_t row)
 {
 	unsigned broken = 0;
 	size_t slots;
-	int rc = sl_segment_map(sl_vault_fd(server->vault, row), true, &server->segment);
+	int rc =
+		sl_segment_map(sl_descriptors_fd(server->descriptors, row), true, &server->segment);
 
 	if (!rc)
 		rc = sl_catalogue_open(server->segment, &broken, &server->catalogue);
@@ -46,14 +47,14 @@ int sl_entries_new(struct sl_server *server)
 
 	if (rc)
 		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
-	rc = sl_vault_put(server->vault, &kept, fd, &row);
+	rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
 	rc = sl_entries_open(server, row);
 	if (rc)
-		sl_vault_drop(server->vault, row);
+		sl_descriptors_drop(server->descriptors, row);
 	return rc;
 }
 

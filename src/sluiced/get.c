@@ -371,7 +371,7 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
-	own = sl_vault_fd(server->vault, region->row);
+	own = sl_descriptors_fd(server->descriptors, region->row);
 	/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
 	fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
 	                                              : sl_reopen(own);

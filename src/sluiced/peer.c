@@ -116,7 +116,7 @@ static void make_descriptors(struct sl_server *server)
 		close_stranger(server);
 		return;
 	}
-	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->vault->listener, NULL);
+	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->listener, NULL);
 	server->listen_at = server->now + REST_NS;
 	sl_server_at(server, server->listen_at);
 }
@@ -128,7 +128,7 @@ static void listen_again(struct sl_server *server, int64_t now)
 	if (!server->listen_at)
 		return;
 	if (now >= server->listen_at &&
-	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->vault->listener, &event))
+	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->listener, &event))
 		server->listen_at = 0;
 	else
 		sl_server_at(server, SL_MAX(server->listen_at, now + REST_NS));
@@ -136,7 +136,7 @@ static void listen_again(struct sl_server *server, int64_t now)
 
 void sl_peer_accept(struct sl_server *server)
 {
-	int fd = accept4(server->vault->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(server->descriptors->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ucred who;
 	socklen_t size = sizeof(who);
@@ -202,7 +202,7 @@ static void give_all(struct sl_server *server, struct sl_peer *peer)
 	if (peer->references) {
 		sl_catalogue_part(server->catalogue, peer->references);
 		sl_references_unmap(peer->references);
-		sl_vault_drop(server->vault, peer->row);
+		sl_descriptors_drop(server->descriptors, peer->row);
 		server->sweep = true;
 	}
 }
@@ -229,7 +229,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
-		sl_vault_drop(server->vault, peer->process);
+		sl_descriptors_drop(server->descriptors, peer->process);
 	else if (peer->pidfd >= 0)
 		close(peer->pidfd);
 	if (server->upgrader == peer)
@@ -294,25 +294,25 @@ static int join(struct sl_server *server, struct sl_peer *peer, int fd)
 
 static int make_references(struct sl_server *server, struct sl_peer *peer)
 {
-	struct sl_vault *vault = server->vault;
+	struct sl_descriptors *descriptors = server->descriptors;
 	struct sl_kept kept = {.kind = SL_KIND_PROCESS, .uid = peer->uid, .pid = peer->pid};
 	int fd, rc = sl_references_new(REFERENCES, &fd);
 
 	if (rc)
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
-	kept.session = peer->session = atomic_fetch_add(&vault->ledger->sessions, 1) + 1;
-	rc = sl_vault_put(vault, &kept, peer->pidfd, &peer->process);
+	kept.session = peer->session = atomic_fetch_add(&descriptors->ledger->sessions, 1) + 1;
+	rc = sl_descriptors_put(descriptors, &kept, peer->pidfd, &peer->process);
 	kept.kind = SL_KIND_REFERENCES;
 	kept.process = peer->process;
 	if (!rc)
-		rc = sl_vault_put(vault, &kept, fd, &peer->row);
+		rc = sl_descriptors_put(descriptors, &kept, fd, &peer->row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
 	rc = join(server, peer, fd);
 	if (rc) {
-		sl_vault_drop(vault, peer->row);
+		sl_descriptors_drop(descriptors, peer->row);
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
 	}
 	return 0;
@@ -320,7 +320,7 @@ static int make_references(struct sl_server *server, struct sl_peer *peer)
 
 void sl_peer_expect(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row], *process;
+	const struct sl_kept *kept = &server->descriptors->ledger->rows[row], *process;
 	struct sl_peer *peer = peer_new();
 
 	if (!peer)
@@ -330,16 +330,17 @@ void sl_peer_expect(struct sl_server *server, uint32_t row)
 	peer->uid = kept->uid;
 	peer->session = kept->session;
 	peer->row = row;
-	process = kept->process < server->vault->used ? &server->vault->ledger->rows[kept->process]
-	                                              : kept;
+	process = kept->process < server->descriptors->used
+	                  ? &server->descriptors->ledger->rows[kept->process]
+	                  : kept;
 	if (process->id && process->kind == SL_KIND_PROCESS && process->session == kept->session)
-		peer->pidfd = sl_vault_fd(server->vault, kept->process);
+		peer->pidfd = sl_descriptors_fd(server->descriptors, kept->process);
 	if (peer->pidfd < 0 || watch_death(server, peer) ||
-	    join(server, peer, sl_vault_fd(server->vault, row))) {
+	    join(server, peer, sl_descriptors_fd(server->descriptors, row))) {
 		if (peer->pidfd >= 0)
 			epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 		free(peer);
-		sl_vault_drop(server->vault, row);
+		sl_descriptors_drop(server->descriptors, row);
 		return;
 	}
 	peer->process = kept->process;
@@ -354,7 +355,7 @@ void sl_peer_expect_process(struct sl_server *server, uint32_t row)
 	sl_list_each (link, &server->peers)
 		if (SL_CONTAINER(link, struct sl_peer, link)->process == row)
 			return;
-	sl_vault_drop(server->vault, row);
+	sl_descriptors_drop(server->descriptors, row);
 }
 
 /* It was a client of the server before: its references are here already. */
@@ -372,7 +373,7 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 		peer->references = before->references;
 		before->references = NULL;
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, before->pidfd, NULL);
-		/* Both are of that process; the vault's is watched on. */
+		/* Both are of that process; the descriptor table's is watched on. */
 		peer->process = before->process;
 		before->process = SL_NO_ROW;
 		fd = peer->pidfd;
@@ -403,8 +404,8 @@ static int welcome(struct sl_server *server, struct sl_peer *peer, const struct 
 /* The catalogue to be read, and the references to be written, in one message. */
 static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
-	int fds[2] = {sl_reopen(sl_vault_fd(server->vault, server->row)),
-	              sl_vault_fd(server->vault, peer->row)};
+	int fds[2] = {sl_reopen(sl_descriptors_fd(server->descriptors, server->row)),
+	              sl_descriptors_fd(server->descriptors, peer->row)};
 	int rc;
 
 	if (fds[0] < 0)
@@ -413,7 +414,7 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
 	if (rc == -ETOOMANYREFS)
-		return sl_vault_in_flight();
+		return sl_descriptors_in_flight();
 	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
@@ -443,8 +444,8 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 		server->watchers++;
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_WELCOME, hello->head.serial, 0);
-	answer->store = server->vault->ledger->store;
-	answer->turn = atomic_load(&server->vault->ledger->turns);
+	answer->store = server->descriptors->ledger->store;
+	answer->turn = atomic_load(&server->descriptors->ledger->turns);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_WATCH) {

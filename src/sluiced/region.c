@@ -97,8 +97,8 @@ int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t
 
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
-	int fd = sl_vault_fd(server->vault, row), seals = fcntl(fd, F_GET_SEALS), rc;
+	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
+	int fd = sl_descriptors_fd(server->descriptors, row), seals = fcntl(fd, F_GET_SEALS), rc;
 	struct stat st;
 
 	if (kept->memory > SLUICE_BLOB_ON_HOST)
@@ -116,7 +116,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 
 int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *copy = &server->vault->ledger->rows[row];
+	const struct sl_kept *copy = &server->descriptors->ledger->rows[row];
 	struct sl_kept kept = {.bytes = copy->bytes,
 	                       .range_bytes = copy->range_bytes,
 	                       .device = -1,
@@ -165,9 +165,9 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 }
 
 /* Rows that are left for clients, copies, and what comes back. */
-static bool rows_are_short(const struct sl_vault *vault)
+static bool rows_are_short(const struct sl_descriptors *descriptors)
 {
-	return vault->most - vault->count <= vault->most / ROWS_LEFT_PART;
+	return descriptors->most - descriptors->count <= descriptors->most / ROWS_LEFT_PART;
 }
 
 int sl_region_admit(struct sl_server *server)
@@ -175,10 +175,10 @@ int sl_region_admit(struct sl_server *server)
 	uint64_t bytes = 1;
 
 	/* Caches lie in memory with others, perhaps: more of them each time. */
-	while (rows_are_short(server->vault) &&
+	while (rows_are_short(server->descriptors) &&
 	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
-	return rows_are_short(server->vault)
+	return rows_are_short(server->descriptors)
 	               ? sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the "
 	                                  "daemon's limit of open files)")
 	               : 0;
@@ -204,15 +204,15 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 		rc = sl_region_memory(bytes, &fd);
 	if (rc)
 		return rc;
-	rc = sl_vault_put(server->vault, &kept, fd, &row);
+	rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
-	sl_store_step("server: region in the vault");
+	sl_store_step("server: region in the descriptor table");
 	rc = sl_region_open(server, row, out);
 	if (rc)
-		sl_vault_drop(server->vault, row);
+		sl_descriptors_drop(server->descriptors, row);
 	else
 		sl_region_written_by(*out, peer);
 	sl_spill_ahead(server);
@@ -244,7 +244,7 @@ static void give_memory(struct sl_server *server, struct sl_region *region)
 	region->writer = NULL;
 	/* Whoever still has it mapped shall not keep the memory. */
 	sl_region_give_memory(server, region);
-	sl_vault_drop(server->vault, region->row);
+	sl_descriptors_drop(server->descriptors, region->row);
 }
 
 void sl_region_free(struct sl_server *server, struct sl_region *region)
@@ -272,12 +272,12 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 	                       .memory = SLUICE_BLOB_ON_HOST,
 	                       .origin = region->origin};
 	uint32_t row;
-	int rc = sl_vault_put(server->vault, &kept, fd, &row);
+	int rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
 
 	if (rc)
 		return rc;
 	sl_list_remove(&region->bucket);
-	region->id = server->vault->ledger->rows[row].id;
+	region->id = server->descriptors->ledger->rows[row].id;
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
 	region->row = row;
 	sl_region_count(server, region);

@@ -33,7 +33,7 @@ bool sl_device_small(const struct sl_wanted *wanted)
 /* It may have something mapped from now on: so a server to come waits for it. */
 static void may_map(struct sl_server *server, const struct sl_peer *peer)
 {
-	atomic_store(&server->vault->ledger->rows[peer->row].maps, 1);
+	atomic_store(&server->descriptors->ledger->rows[peer->row].maps, 1);
 }
 
 /* --------------------------------------------------------------------------------- make, free */
@@ -80,7 +80,7 @@ int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
 	if (!rc && sl_device_small(wanted))
 		kept.range_bytes = (uint32_t)(SMALLEST << sl_class_of(wanted->bytes, SMALLEST));
 	if (!rc)
-		rc = sl_region_add(server, &kept, sl_vault_number(server->vault), out);
+		rc = sl_region_add(server, &kept, sl_descriptors_number(server->descriptors), out);
 	if (rc)
 		return rc;
 	may_map(server, peer);
@@ -102,7 +102,7 @@ static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
 
 int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
 	struct sl_peer *peer = find_session(server, kept->session);
 	int rc = sl_device_known(server, kept->device)
 	                 ? sl_region_add(server, kept, kept->id, out)
@@ -112,7 +112,7 @@ int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_regi
 		return rc;
 	(*out)->row = row;
 	(*out)->offered = 1;
-	count_memfd(server, *out, sl_vault_fd(server->vault, row));
+	count_memfd(server, *out, sl_descriptors_fd(server->descriptors, row));
 	(*out)->before = true;
 	if (peer && (*out)->kind == SLUICE_BLOB_OF_PROCESS)
 		written_by(*out, peer);
@@ -134,7 +134,7 @@ static void region_free(struct sl_server *server, struct sl_region *region)
 	if (region->writer)
 		sl_list_remove(&region->written);
 	if (region->offered == 1)
-		sl_vault_drop(server->vault, region->row);
+		sl_descriptors_drop(server->descriptors, region->row);
 	free(region);
 	sl_store_step("server: memory of a device gone");
 }
@@ -294,7 +294,7 @@ void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 	count_memfd(server, region, server->offered);
 	rc = server->memfd_bytes > server->settings->memory_bytes ? -ENOSPC : 0;
 	if (!rc)
-		rc = sl_vault_put(server->vault, &kept, server->offered, &region->row);
+		rc = sl_descriptors_put(server->descriptors, &kept, server->offered, &region->row);
 	if (!rc) {
 		server->offered = -1;
 	} else {

@@ -133,24 +133,24 @@ static void end_upgrade(struct sl_server *server, int error)
 static void replace_supervisor(struct sl_server *server)
 {
 	if (!server->alone)
-		epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->vault->peer, NULL);
+		epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->peer, NULL);
 	server->alone = true;
 	if (server->upgrader)
 		end_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
 	if (server->now >= server->supervise_at) {
 		server->supervise_at = server->now + REPLACE_NS;
-		server->alone = sl_supervisor_replace(server->vault, server->settings) != 0;
+		server->alone = sl_supervisor_replace(server->descriptors, server->settings) != 0;
 	}
 	if (server->alone)
 		sl_server_at(server, server->supervise_at);
 	else
-		watch(server, server->vault->peer, &server->supervisor);
+		watch(server, server->descriptors->peer, &server->supervisor);
 }
 
 static void supervisor_event(struct sl_server *server)
 {
 	struct sl_no_upgrade no;
-	ssize_t n = recv(server->vault->peer, &no, sizeof(no), MSG_DONTWAIT);
+	ssize_t n = recv(server->descriptors->peer, &no, sizeof(no), MSG_DONTWAIT);
 
 	if (n == sizeof(no) && server->upgrader)
 		end_upgrade(server, sl_fail(no.error, "%s", no.text));
@@ -167,7 +167,7 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer)
 	if (server->in.daemon.act == SL_DAEMON_STOP) {
 		sl_report(LOG_INFO, "stops, as process %d asks for", (int)peer->pid);
 		server->stopping = true;
-		fd = fcntl(server->vault->other_fd, F_DUPFD_CLOEXEC, 0);
+		fd = fcntl(server->descriptors->other_fd, F_DUPFD_CLOEXEC, 0);
 		sl_message_begin(&server->out, SL_DONE, serial, 0);
 		sl_peer_send(server, peer, &server->out, fd);
 	} else if (server->upgrader || server->alone) {
@@ -177,7 +177,7 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer)
 	} else {
 		server->upgrader = peer;
 		server->upgrade_serial = serial;
-		sl_vault_upgrade(server->vault);
+		sl_descriptors_upgrade(server->descriptors);
 	}
 }
 
@@ -260,7 +260,7 @@ static int prepare(struct sl_server *server)
 	if (!rc)
 		rc = watch(server, server->alarm_fd, &server->alarm);
 	if (!rc)
-		rc = watch(server, server->vault->peer, &server->supervisor);
+		rc = watch(server, server->descriptors->peer, &server->supervisor);
 	return rc;
 }
 
@@ -287,7 +287,7 @@ static void be_prompt(void)
 	syscall(SYS_sched_setattr, 0, &wish, 0);
 }
 
-int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings)
+int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings)
 {
 	/* Ends with the process, and is found there by a search for leaks. */
 	static struct sl_server *server;
@@ -297,7 +297,7 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 	if (!server)
 		return sl_fail(-ENOMEM, "no memory");
 	prctl(PR_SET_NAME, "sluiced-server");
-	server->vault = vault;
+	server->descriptors = descriptors;
 	server->settings = settings;
 	server->listener.kind = SL_SOURCE_LISTENER;
 	server->supervisor.kind = SL_SOURCE_SUPERVISOR;
@@ -330,12 +330,12 @@ int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *setti
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
 	if (!rc)
-		rc = watch(server, vault->listener, &server->listener);
+		rc = watch(server, descriptors->listener, &server->listener);
 	if (!rc) {
-		sl_vault_ready(vault);
+		sl_descriptors_ready(descriptors);
 		rc = loop(server);
 	}
 	if (!rc)
-		sl_vault_bye(vault);
+		sl_descriptors_bye(descriptors);
 	return rc;
 }

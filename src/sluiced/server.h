@@ -18,7 +18,7 @@
 
 #include "catalogue/catalogue.h"
 #include "protocol/protocol.h"
-#include "sluiced/vault.h"
+#include "sluiced/descriptors.h"
 
 #define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
@@ -95,7 +95,7 @@ struct sl_region {
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
-	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
+	int offered; /* 1: the descriptor table has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
 	bool before;          /* a server before this one knew who has it mapped */
 	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
@@ -198,8 +198,9 @@ struct sl_peer {
 	int64_t hello_by;
 
 	uint64_t session;
-	uint32_t row;     /* of the vault, of its references */
-	uint32_t process; /* of the vault, of its pidfd; SL_NO_ROW: the peer has it alone */
+	uint32_t row; /* of the descriptor table, of its references */
+	uint32_t
+		process; /* of the descriptor table, of its pidfd; SL_NO_ROW: the peer has it alone */
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
@@ -233,7 +234,7 @@ struct sl_closer {
 };
 
 struct sl_server {
-	struct sl_vault *vault;
+	struct sl_descriptors *descriptors;
 	const struct sl_server_settings *settings;
 	int epoll, signals, alarm_fd;
 	bool stopping, alone; /* alone: there is no supervisor */
@@ -244,7 +245,7 @@ struct sl_server {
 	struct sl_source listener, supervisor, signal, alarm;
 	struct sl_list peers, strangers, dead;
 	unsigned stranger_count, peer_count;
-	/* The catalogue, its row of the vault, and what is known of its entries besides. */
+	/* The catalogue, its row of the descriptor table, and what is known of its entries besides. */
 	uint32_t row;
 	struct sl_segment *segment;
 	struct sl_catalogue *catalogue;
@@ -299,7 +300,7 @@ struct sl_server {
 /* ------------------------------------------------------------------------------------ server */
 
 /* Runs until it is told to stop (0), or cannot go on. Once in a process. */
-int sl_server_run(struct sl_vault *vault, const struct sl_server_settings *settings);
+int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings);
 /* The loop comes back by this time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
@@ -309,7 +310,7 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
-/* The catalogue that is in the vault, in that row; -errno with a sentence. */
+/* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
 int sl_entries_open(struct sl_server *server, uint32_t row);
 /* An empty one. */
 int sl_entries_new(struct sl_server *server);
@@ -379,7 +380,7 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
 /* One as kept says, known by that number, without memory. -EBADMSG: it cannot be; -ENOMEM. */
 int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
                   struct sl_region **out);
-/* Of a descriptor that is in the vault. */
+/* Of a descriptor that is in the descriptor table. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
@@ -390,7 +391,7 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 void sl_region_free(struct sl_server *server, struct sl_region *region);
 /* A memfd for so many bytes that stays as long as it is. */
 int sl_region_memory(uint64_t bytes, int *fd);
-/* One whose bytes are in a copy only, which is in the vault, in that row. */
+/* One whose bytes are in a copy only, which is in the descriptor table, in that row. */
 int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Its copy is whole, and no get finds what is in it: its memory is given up. */
 void sl_region_leave(struct sl_server *server, struct sl_region *region);
@@ -485,7 +486,7 @@ struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wa
 /* One that the peer is to make and offer. */
 int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
                          const struct sl_wanted *wanted, struct sl_region **out);
-/* Of a descriptor that is in the vault. */
+/* Of a descriptor that is in the descriptor table. */
 int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Finds its place after its use has changed; or it leaves, and may be freed. */
 void sl_device_region_place(struct sl_server *server, struct sl_region *region);

@@ -40,7 +40,7 @@ static void uncount(struct sl_server *server, struct sl_region *region, uint64_t
 void sl_region_give_memory(struct sl_server *server, struct sl_region *region)
 {
 	/* All, because who is unknown to this server may have written to what was given back before. */
-	sl_memory_release(server, sl_vault_fd(server->vault, region->row),
+	sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
 	                  sl_region_range_bytes(region), all_of(region));
 	uncount(server, region, region->there);
 }
@@ -51,7 +51,7 @@ void sl_region_trim(struct sl_server *server, struct sl_region *region)
 
 	if (region->device >= 0 || region->away || !region->range_bytes || region->writer || !vain)
 		return;
-	sl_memory_release(server, sl_vault_fd(server->vault, region->row), region->range_bytes,
-	                  vain);
+	sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
+	                  region->range_bytes, vain);
 	uncount(server, region, vain);
 }

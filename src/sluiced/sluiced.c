@@ -302,7 +302,7 @@ int main(int argc, char **argv)
 	                                             .keep_bytes = UINT64_MAX,
 	                                             .keep_ns = INT64_C(60000000000),
 	                                             .spill_bytes = UINT64_MAX};
-	static struct sl_vault vault;
+	static struct sl_descriptors descriptors;
 	bool own;
 	int listener, lock = -1, rc = 0, state, null;
 
@@ -330,7 +330,7 @@ int main(int argc, char **argv)
 		rc = sl_listen_at(settings.path, settings.group, &listener, &lock);
 	}
 	if (!rc)
-		rc = sl_vault_new(listener, lock, &vault);
+		rc = sl_descriptors_new(listener, lock, &descriptors);
 	if (rc)
 		errx(EXIT_FAILURE, "%s", sluice_last_message());
 	if (!own)
@@ -338,5 +338,5 @@ int main(int argc, char **argv)
 	if (readlink("/proc/self/exe", settings.program, sizeof(settings.program) - 1) < 0)
 		err(EXIT_FAILURE, "cannot read /proc/self/exe");
 	sl_listen_notify("READY=1");
-	return sl_supervisor_run(&vault, &settings, argv);
+	return sl_supervisor_run(&descriptors, &settings, argv);
 }

@@ -276,7 +276,7 @@ int sl_spill_start(struct sl_server *server)
 
 int sl_spill_adopt(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->vault->ledger->rows[row];
+	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
 	struct sl_region *region = sl_region_find(server, kept->region);
 	struct sl_copy *copy;
 	int rc;

@@ -2,21 +2,21 @@
 /*
  * What leaves memory when that is short, and comes back when somebody gets it. For the server's files.
  *
- *   copy      a file without a name that has the bytes of a region; only the vault keeps it
+ *   copy      a file without a name that has the bytes of a region; only the descriptor table keeps it
  *   mover     a thread of the server that writes, reads and closes such files (spill_io.c); the server's loop waits for
  *             none of them
  *
  * What leaves and returns is a region, so that places in it stay. First it is copied, while it is sealed and
- * everybody may get and hold it: nothing changes it. When the copy is in the vault, and the memory is needed,
+ * everybody may get and hold it: nothing changes it. When the copy is in the descriptor table, and the memory is needed,
  * and nobody holds anything of it, all its blobs go through LEAVING to AWAY in one step of the server; then the
- * memory is given up. A get that finds one AWAY brings the region back: into new memory, which goes to the vault
+ * memory is given up. A get that finds one AWAY brings the region back: into new memory, which goes to the descriptor table
  * when it is whole, then its blobs become SEALED one by one, under new generations. The copy stays, as long as
  * there is place for it, so that to leave once more costs nothing.
  *
- * Death of the server. A copy in the vault is whole. Memory is given up only when all blobs of the region are
+ * Death of the server. A copy in the descriptor table is whole. Memory is given up only when all blobs of the region are
  * AWAY, so memory with a SEALED blob in it is whole: then those that are AWAY become SEALED again; and memory
  * in which all are AWAY is worth nothing if there is a copy. What comes back is in the one memory or in the
- * other's copy, blob by blob. Movers die with the server; a file that is not in the vault is closed.
+ * other's copy, blob by blob. Movers die with the server; a file that is not in the descriptor table is closed.
  *
  * tests/model/spill.pml has this for Spin.
  *
@@ -50,15 +50,15 @@ struct sl_copy {
 	enum sl_copy_state state;
 	uint64_t ranges; /* of the region, that are in it */
 	uint64_t bytes;  /* in the folder */
-	uint32_t row;    /* of the vault; SL_NO_ROW: it is not whole yet */
+	uint32_t row;    /* of the descriptor table; SL_NO_ROW: it is not whole yet */
 	uint64_t taken;  /* bytes of memory that are counted for its return */
 	uint64_t freed;  /* spill->freed when its job began */
 	bool parked;     /* its return waits for room */
 	bool ahead;      /* nobody waits for it to be written */
 	/* The job. */
 	struct sl_spill *spill;
-	int file;                     /* written and closed: of the job; read: of the vault */
-	int memory;                   /* of the job: what is written, or read into */
+	int file;   /* written and closed: of the job; read: of the descriptor table */
+	int memory; /* of the job: what is written, or read into */
 	uint64_t range_bytes, moving; /* of the region; the ranges that are moved */
 	struct sl_help help[SL_MOVERS];
 	/* Guarded by spill->mutex until the copy is in spill->ended. */
@@ -121,7 +121,7 @@ void sl_spill_ahead(struct sl_server *server);
 int sl_spill_want(struct sl_server *server, struct sl_region *region);
 /* The region, or its copy alone, is of no use any more. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
-/* A copy of the vault, for the region that it is one of; all there is of it if that is not there. */
+/* A copy of the descriptor table, for the region that it is one of; all there is of it if that is not there. */
 int sl_spill_adopt(struct sl_server *server, uint32_t row);
 /* After the blobs of all regions are known. */
 void sl_spill_settle(struct sl_server *server);

@@ -45,8 +45,9 @@ void sl_copy_free(struct sl_server *server, struct sl_copy *copy)
 	if (sl_list_linked(&copy->link))
 		sl_list_remove(&copy->link);
 	if (copy->row != SL_NO_ROW) {
-		copy->file = fcntl(sl_vault_fd(server->vault, copy->row), F_DUPFD_CLOEXEC, 0);
-		sl_vault_drop(server->vault, copy->row);
+		copy->file = fcntl(sl_descriptors_fd(server->descriptors, copy->row),
+		                   F_DUPFD_CLOEXEC, 0);
+		sl_descriptors_drop(server->descriptors, copy->row);
 	}
 	/* It counts until it is closed. */
 	copy->state = SL_COPY_CLOSING;
@@ -141,7 +142,8 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	copy->range_bytes = sl_region_range_bytes(region);
 	copy->moving = copy->ranges;
 	/* The region may go before the job ends. */
-	copy->memory = fcntl(sl_vault_fd(server->vault, region->row), F_DUPFD_CLOEXEC, 0);
+	copy->memory =
+		fcntl(sl_descriptors_fd(server->descriptors, region->row), F_DUPFD_CLOEXEC, 0);
 	if (copy->memory < 0) {
 		trouble(server, "no descriptor is left");
 		sl_copy_free(server, copy);
@@ -184,7 +186,7 @@ static void written(struct sl_server *server, struct sl_copy *copy, int error)
 		kept.origin = region->origin;
 	}
 	if (!error && region)
-		error = sl_vault_put(server->vault, &kept, copy->file, &copy->row);
+		error = sl_descriptors_put(server->descriptors, &kept, copy->file, &copy->row);
 	if (!error && region) {
 		settle(server, copy);
 		server->spill->narrow = false;
@@ -230,7 +232,7 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 		return rc;
 	copy->range_bytes = sl_region_range_bytes(region);
 	copy->moving = region->used;
-	copy->file = sl_vault_fd(server->vault, copy->row);
+	copy->file = sl_descriptors_fd(server->descriptors, copy->row);
 	copy->state = SL_COPY_READING;
 	sl_list_remove(&copy->link);
 	sl_movers_give(server->spill, copy);
@@ -316,7 +318,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	region->stamp = ++server->spill->last_stamp;
 	server->spill->moved_at = sl_now();
 	unveil(server, region);
-	sl_vault_retarget(server->vault, copy->row, region->id);
+	sl_descriptors_retarget(server->descriptors, copy->row, region->id);
 	sl_store_step("server: returned");
 	if (server->memory_bytes <= server->settings->memory_bytes)
 		return;

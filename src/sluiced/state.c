@@ -23,10 +23,11 @@ _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts o
 /* In the environment of this process, with the number of a memfd while another program is executed, and else without. */
 static char variable[32] = VARIABLE "=";
 
-struct sl_state *sl_state_new(const struct sl_vault *vault,
+struct sl_state *sl_state_new(const struct sl_descriptors *descriptors,
                               const struct sl_server_settings *settings, enum sl_begin begin)
 {
-	struct sl_state *state = calloc(1, sizeof(*state) + vault->most * sizeof(state->rows[0]));
+	struct sl_state *state =
+		calloc(1, sizeof(*state) + descriptors->most * sizeof(state->rows[0]));
 	size_t bytes;
 
 	if (!state) {
@@ -35,19 +36,19 @@ struct sl_state *sl_state_new(const struct sl_vault *vault,
 	}
 	*state = (struct sl_state){.layout = SL_LAYOUT,
 	                           .begin = begin,
-	                           .listener = vault->listener,
-	                           .lock = vault->lock,
-	                           .ledger = vault->ledger_fd,
-	                           .peer = vault->peer,
-	                           .other_fd = vault->other_fd,
+	                           .listener = descriptors->listener,
+	                           .lock = descriptors->lock,
+	                           .ledger = descriptors->ledger_fd,
+	                           .peer = descriptors->peer,
+	                           .other_fd = descriptors->other_fd,
 	                           .state = memfd_create("sluiced-state", MFD_CLOEXEC),
-	                           .other = vault->other,
-	                           .most = vault->most,
+	                           .other = descriptors->other,
+	                           .most = descriptors->most,
 	                           .settings = *settings};
-	for (uint32_t i = 0; i < vault->most; i++)
-		if (vault->held[i].fd >= 0)
-			state->rows[state->count++] =
-				(struct sl_state_row){i, vault->held[i].fd, vault->held[i].id};
+	for (uint32_t i = 0; i < descriptors->most; i++)
+		if (descriptors->held[i].fd >= 0)
+			state->rows[state->count++] = (struct sl_state_row){
+				i, descriptors->held[i].fd, descriptors->held[i].id};
 	bytes = sizeof(*state) + state->count * sizeof(state->rows[0]);
 	if (state->state >= 0 && pwrite(state->state, state, bytes, 0) == (ssize_t)bytes)
 		return state;
@@ -97,7 +98,7 @@ bool sl_state_is_given(int *out)
 	return is;
 }
 
-static int adopt(const struct sl_state *state, size_t bytes, struct sl_vault *vault,
+static int adopt(const struct sl_state *state, size_t bytes, struct sl_descriptors *descriptors,
                  struct sl_server_settings *settings, enum sl_begin *out)
 {
 	int rc;
@@ -106,28 +107,28 @@ static int adopt(const struct sl_state *state, size_t bytes, struct sl_vault *va
 	    bytes != sizeof(*state) + state->count * sizeof(state->rows[0]))
 		return sl_fail(-EPROTO, VARIABLE " names no state of this program's layout, %d",
 		               SL_LAYOUT);
-	rc = sl_vault_open(state->ledger, state->most, vault);
+	rc = sl_descriptors_open(state->ledger, state->most, descriptors);
 	if (rc)
 		return rc;
-	vault->listener = state->listener;
-	vault->lock = state->lock;
-	vault->peer = state->peer;
-	vault->other = state->other;
-	vault->other_fd = state->other_fd;
+	descriptors->listener = state->listener;
+	descriptors->lock = state->lock;
+	descriptors->peer = state->peer;
+	descriptors->other = state->other;
+	descriptors->other_fd = state->other_fd;
 	for (uint32_t i = 0; i < state->count; i++) {
 		const struct sl_state_row *row = &state->rows[i];
 
 		if (row->row >= state->most)
 			continue;
-		vault->held[row->row].fd = row->fd;
-		vault->held[row->row].id = row->id;
+		descriptors->held[row->row].fd = row->fd;
+		descriptors->held[row->row].id = row->id;
 	}
 	*settings = state->settings;
 	*out = state->begin;
 	return 0;
 }
 
-int sl_state_load(int fd, struct sl_vault *vault, struct sl_server_settings *settings,
+int sl_state_load(int fd, struct sl_descriptors *descriptors, struct sl_server_settings *settings,
                   enum sl_begin *out)
 {
 	struct stat stat;
@@ -140,7 +141,7 @@ int sl_state_load(int fd, struct sl_vault *vault, struct sl_server_settings *set
 	memory = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
 	if (memory == MAP_FAILED)
 		return sl_fail(-errno, "cannot map what there is: %s", sl_error_text(-errno));
-	rc = adopt(memory, (size_t)stat.st_size, vault, settings, out);
+	rc = adopt(memory, (size_t)stat.st_size, descriptors, settings, out);
 	munmap(memory, (size_t)stat.st_size);
 	close(fd);
 	return rc;

@@ -41,7 +41,7 @@ struct sl_state {
 
 /* Writes the description into a new memfd, before a fork for the child, or for the same process. NULL: it cannot, with a
  * sentence. */
-struct sl_state *sl_state_new(const struct sl_vault *vault,
+struct sl_state *sl_state_new(const struct sl_descriptors *descriptors,
                               const struct sl_server_settings *settings, enum sl_begin begin);
 /* Closes the memfd and frees the memory. NULL is allowed. */
 void sl_state_free(struct sl_state *state);
@@ -52,7 +52,7 @@ void sl_state_exec(const struct sl_state *state, const char *program, char **arg
 bool sl_state_is_given(int *fd);
 /* In such a process. The result is the end of its socket, its descriptors and settings. 0, or a negative errno with a
  * sentence. */
-int sl_state_load(int fd, struct sl_vault *vault, struct sl_server_settings *settings,
+int sl_state_load(int fd, struct sl_descriptors *descriptors, struct sl_server_settings *settings,
                   enum sl_begin *out);
 
 #endif

@@ -26,7 +26,7 @@
 #define ANSWER_NS INT64_C(5000000000)
 
 struct supervisor {
-	struct sl_vault *vault;
+	struct sl_descriptors *descriptors;
 	struct sl_server_settings *settings;
 	int signals;
 	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
@@ -56,12 +56,12 @@ static int milliseconds_until(int64_t when)
 
 /* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
  * run in the child, which calls nothing that needs what they may have locked. */
-static int start_other(struct sl_vault *vault, const struct sl_server_settings *settings,
-                       enum sl_begin begin)
+static int start_other(struct sl_descriptors *descriptors,
+                       const struct sl_server_settings *settings, enum sl_begin begin)
 {
-	struct sl_vault its = *vault;
+	struct sl_descriptors its = *descriptors;
 	struct sl_state *state;
-	int pair[2], rc = sl_vault_pair(pair);
+	int pair[2], rc = sl_descriptors_pair(pair);
 	pid_t child = -1;
 
 	if (rc)
@@ -88,50 +88,51 @@ static int start_other(struct sl_vault *vault, const struct sl_server_settings *
 		close(pair[0]);
 		return rc;
 	}
-	vault->peer = pair[0];
-	vault->other = child;
-	vault->other_fd = (int)syscall(SYS_pidfd_open, child, 0);
+	descriptors->peer = pair[0];
+	descriptors->other = child;
+	descriptors->other_fd = (int)syscall(SYS_pidfd_open, child, 0);
 	return 0;
 }
 
 /* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
-static bool bury(struct sl_vault *vault, int *status)
+static bool bury(struct sl_descriptors *descriptors, int *status)
 {
 	bool known;
 
-	while (sl_vault_take(vault))
-		poll(&(struct pollfd){.fd = vault->peer, .events = POLLIN}, 1, -1);
-	close(vault->peer);
-	vault->peer = -1;
-	known = waitpid(vault->other, status, 0) == vault->other;
-	if (vault->other_fd >= 0)
-		close(vault->other_fd);
-	vault->other_fd = -1;
+	while (sl_descriptors_take(descriptors))
+		poll(&(struct pollfd){.fd = descriptors->peer, .events = POLLIN}, 1, -1);
+	close(descriptors->peer);
+	descriptors->peer = -1;
+	known = waitpid(descriptors->other, status, 0) == descriptors->other;
+	if (descriptors->other_fd >= 0)
+		close(descriptors->other_fd);
+	descriptors->other_fd = -1;
 	return known;
 }
 
-int sl_supervisor_replace(struct sl_vault *vault, const struct sl_server_settings *settings)
+int sl_supervisor_replace(struct sl_descriptors *descriptors,
+                          const struct sl_server_settings *settings)
 {
 	int rc;
 
 	/* It may live, and has to let go of the lock. */
-	sl_vault_signal(vault, SIGKILL);
-	if (vault->peer >= 0)
-		close(vault->peer);
-	if (vault->other_fd >= 0)
-		close(vault->other_fd);
-	vault->peer = vault->other_fd = -1;
+	sl_descriptors_signal(descriptors, SIGKILL);
+	if (descriptors->peer >= 0)
+		close(descriptors->peer);
+	if (descriptors->other_fd >= 0)
+		close(descriptors->other_fd);
+	descriptors->peer = descriptors->other_fd = -1;
 	/* Those before it that were children of this process, but for one that is still dying. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
-	vault->other = 0;
-	rc = start_other(vault, settings, SL_BEGIN_SUPERVISOR);
-	vault->patient_until = sl_now() + 10 * INT64_C(1000000000);
+	descriptors->other = 0;
+	rc = start_other(descriptors, settings, SL_BEGIN_SUPERVISOR);
+	descriptors->patient_until = sl_now() + 10 * INT64_C(1000000000);
 	if (rc)
 		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
 	else
 		sl_report(LOG_WARNING, "the supervisor has died, and process %d takes its place",
-		          (int)vault->other);
+		          (int)descriptors->other);
 	return rc;
 }
 
@@ -156,14 +157,14 @@ _Noreturn static void say_layout(int program, int answer)
 }
 
 /* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
-static void read_layout(struct sl_vault *vault, int answer, char *text, size_t size)
+static void read_layout(struct sl_descriptors *descriptors, int answer, char *text, size_t size)
 {
 	int64_t until = sl_now() + ANSWER_NS;
 	size_t length = 0;
 	ssize_t n = -1;
 
-	while (n && length + 1 < size && sl_now() < until && sl_vault_take(vault)) {
-		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+	while (n && length + 1 < size && sl_now() < until && sl_descriptors_take(descriptors)) {
+		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = answer, .events = POLLIN}};
 
 		poll(fds, 2, milliseconds_until(until));
@@ -174,7 +175,7 @@ static void read_layout(struct sl_vault *vault, int answer, char *text, size_t s
 }
 
 /* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
-static int check_layout(struct sl_vault *vault, const char *path, int program)
+static int check_layout(struct sl_descriptors *descriptors, const char *path, int program)
 {
 	unsigned long layout;
 	char text[32], *end;
@@ -187,7 +188,7 @@ static int check_layout(struct sl_vault *vault, const char *path, int program)
 	if (!child)
 		say_layout(program, fds[1]);
 	close(fds[1]);
-	read_layout(vault, fds[0], text, sizeof(text));
+	read_layout(descriptors, fds[0], text, sizeof(text));
 	close(fds[0]);
 	if (child < 0)
 		return sl_fail(-EAGAIN, "cannot make a process");
@@ -216,13 +217,13 @@ static void upgrade(const struct supervisor *s)
 	struct sl_state *state = NULL;
 	char name[40];
 
-	s->vault->upgrade = false;
+	s->descriptors->upgrade = false;
 	if (program < 0 || access(path, X_OK))
 		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
 	if (!rc)
-		rc = check_layout(s->vault, path, program);
+		rc = check_layout(s->descriptors, path, program);
 	if (!rc)
-		state = sl_state_new(s->vault, s->settings, SL_BEGIN_UPGRADE);
+		state = sl_state_new(s->descriptors, s->settings, SL_BEGIN_UPGRADE);
 	if (state) {
 		snprintf(name, sizeof(name), "/proc/self/fd/%d", program);
 		sl_state_exec(state, name, command_line);
@@ -234,7 +235,7 @@ static void upgrade(const struct supervisor *s)
 	no.error = rc ? rc : -EIO;
 	snprintf(no.text, sizeof(no.text), "%s", sluice_last_message());
 	sl_report(LOG_WARNING, "no upgrade: %s", no.text);
-	send(s->vault->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
+	send(s->descriptors->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* --------------------------------------------------------------------------------- the supervisor */
@@ -248,52 +249,52 @@ static void told_to_stop(struct supervisor *s)
 	sl_report(LOG_INFO, "stops, because of signal %u of process %u", signal.ssi_signo,
 	          signal.ssi_pid);
 	s->kill_at = sl_now() + STOP_NS;
-	sl_vault_signal(s->vault, SIGTERM);
+	sl_descriptors_signal(s->descriptors, SIGTERM);
 }
 
 /* Until the server's end of the socket is closed. */
 static void serve(struct supervisor *s)
 {
-	struct sl_vault *vault = s->vault;
+	struct sl_descriptors *descriptors = s->descriptors;
 
 	for (;;) {
-		struct pollfd fds[] = {{.fd = vault->peer, .events = POLLIN},
+		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = s->signals, .events = POLLIN}};
 
 		poll(fds, 2, milliseconds_until(s->kill_at));
-		if (!sl_vault_take(vault))
+		if (!sl_descriptors_take(descriptors))
 			return;
 		if (fds[1].revents)
 			told_to_stop(s);
-		if (vault->upgrade)
+		if (descriptors->upgrade)
 			upgrade(s);
 		/* It is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
-			sl_vault_signal(vault, SIGKILL);
+			sl_descriptors_signal(descriptors, SIGKILL);
 	}
 }
 
 /* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
 static int keep_one(struct supervisor *s)
 {
-	struct sl_vault *vault = s->vault;
+	struct sl_descriptors *descriptors = s->descriptors;
 	int status, signal = 0, rc;
 	pid_t server;
 
-	if (vault->peer < 0) {
-		vault->ready = false;
-		rc = start_other(vault, s->settings, SL_BEGIN_SERVER);
+	if (descriptors->peer < 0) {
+		descriptors->ready = false;
+		rc = start_other(descriptors, s->settings, SL_BEGIN_SERVER);
 		if (rc)
 			return rc;
-		sl_report(LOG_INFO, "process %d is the server", (int)vault->other);
+		sl_report(LOG_INFO, "process %d is the server", (int)descriptors->other);
 	}
-	server = vault->other;
+	server = descriptors->other;
 	serve(s);
 	/* Whatever has closed its end of the socket is to be gone. */
-	sl_vault_signal(vault, SIGKILL);
-	if (bury(vault, &status) && WIFSIGNALED(status))
+	sl_descriptors_signal(descriptors, SIGKILL);
+	if (bury(descriptors, &status) && WIFSIGNALED(status))
 		signal = WTERMSIG(status);
-	if (!vault->over && s->kill_at == SL_FOREVER)
+	if (!descriptors->over && s->kill_at == SL_FOREVER)
 		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
 		          signal ? " by a signal: " : "", signal ? strsignal(signal) : "");
 	return 0;
@@ -306,19 +307,20 @@ static int keep(struct supervisor *s)
 
 	do {
 		rc = keep_one(s);
-		in_vain = !rc && s->vault->ready ? 0 : in_vain + 1;
+		in_vain = !rc && s->descriptors->ready ? 0 : in_vain + 1;
 		if (in_vain)
 			usleep(1000 << in_vain);
-	} while (!s->vault->over && s->kill_at == SL_FOREVER && in_vain < TRIES);
+	} while (!s->descriptors->over && s->kill_at == SL_FOREVER && in_vain < TRIES);
 	if (in_vain == TRIES && !rc)
 		rc = sl_fail(-EIO, "%d servers in a row have died before they had begun", TRIES);
 	return rc;
 }
 
 /* The process's life as the supervisor. */
-static int supervise(struct sl_vault *vault, struct sl_server_settings *settings)
+static int supervise(struct sl_descriptors *descriptors, struct sl_server_settings *settings)
 {
-	struct supervisor s = {.vault = vault, .settings = settings, .kill_at = SL_FOREVER};
+	struct supervisor s = {
+		.descriptors = descriptors, .settings = settings, .kill_at = SL_FOREVER};
 	sigset_t stop;
 	int rc = 0;
 
@@ -330,11 +332,11 @@ static int supervise(struct sl_vault *vault, struct sl_server_settings *settings
 	s.signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 	if (s.signals < 0)
 		rc = sl_fail(-errno, "cannot wait for signals: %s", sl_error_text(-errno));
-	if (vault->lock >= 0 && !ftruncate(vault->lock, 0)) {
+	if (descriptors->lock >= 0 && !ftruncate(descriptors->lock, 0)) {
 		char text[16];
 		int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 
-		(void)!pwrite(vault->lock, text, (size_t)n, 0);
+		(void)!pwrite(descriptors->lock, text, (size_t)n, 0);
 	}
 	if (!rc)
 		rc = keep(&s);
@@ -345,11 +347,12 @@ static int supervise(struct sl_vault *vault, struct sl_server_settings *settings
 	sl_listen_notify("STOPPING=1");
 	if (settings->path[0])
 		unlink(settings->path);
-	sl_vault_free(vault);
+	sl_descriptors_free(descriptors);
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *settings, char **arguments)
+int sl_supervisor_run(struct sl_descriptors *descriptors, struct sl_server_settings *settings,
+                      char **arguments)
 {
 	char more[PATH_MAX + 20] = "";
 
@@ -357,18 +360,18 @@ int sl_supervisor_run(struct sl_vault *vault, struct sl_server_settings *setting
 	if (settings->spill[0])
 		snprintf(more, sizeof(more), ", spills to %s", settings->spill);
 	sl_report(LOG_INFO, "%s begins at %s: process %d, %llu MiB, %u blobs, %u connections%s",
-	          sluice_version(), settings->path[0] ? settings->path : "the socket of its unit",
+	          SLUICE_VERSION, settings->path[0] ? settings->path : "the socket of its unit",
 	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
 	          settings->clients, more);
-	return supervise(vault, settings);
+	return supervise(descriptors, settings);
 }
 
 int sl_supervisor_resume(int state, char **arguments)
 {
-	static struct sl_vault vault;
+	static struct sl_descriptors descriptors;
 	static struct sl_server_settings settings;
 	enum sl_begin begin;
-	int rc = sl_state_load(state, &vault, &settings, &begin);
+	int rc = sl_state_load(state, &descriptors, &settings, &begin);
 
 	command_line = arguments;
 	if (rc) {
@@ -376,16 +379,16 @@ int sl_supervisor_resume(int state, char **arguments)
 		return EXIT_FAILURE;
 	}
 	if (begin == SL_BEGIN_SERVER) {
-		rc = sl_server_run(&vault, &settings);
+		rc = sl_server_run(&descriptors, &settings);
 		if (rc)
 			sl_report(LOG_ERR, "%s", sluice_last_message());
 		return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 	}
-	vault.ready = true;
+	descriptors.ready = true;
 	if (begin == SL_BEGIN_UPGRADE) {
-		sl_report(LOG_NOTICE, "upgrades to %s", sluice_version());
-		atomic_fetch_add(&vault.ledger->upgrades, 1);
-		sl_vault_signal(&vault, SIGKILL);
+		sl_report(LOG_NOTICE, "upgrades to %s", SLUICE_VERSION);
+		atomic_fetch_add(&descriptors.ledger->upgrades, 1);
+		sl_descriptors_signal(&descriptors, SIGKILL);
 	}
-	return supervise(&vault, &settings);
+	return supervise(&descriptors, &settings);
 }

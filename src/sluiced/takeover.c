@@ -10,10 +10,10 @@
 
 static void open_rows(struct sl_server *server, enum sl_kind kind)
 {
-	struct sl_vault *vault = server->vault;
+	struct sl_descriptors *descriptors = server->descriptors;
 
-	for (uint32_t row = 0; row < vault->used; row++) {
-		const struct sl_kept *kept = &vault->ledger->rows[row];
+	for (uint32_t row = 0; row < descriptors->used; row++) {
+		const struct sl_kept *kept = &descriptors->ledger->rows[row];
 		struct sl_region *region;
 
 		if (!kept->id || kept->kind != kind)
@@ -24,12 +24,12 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 			sl_peer_expect_process(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
 			if (server->catalogue || sl_entries_open(server, row))
-				sl_vault_drop(vault, row);
+				sl_descriptors_drop(descriptors, row);
 		} else if (kind == SL_KIND_COPY) {
 			if (sl_spill_adopt(server, row))
-				sl_vault_drop(vault, row);
+				sl_descriptors_drop(descriptors, row);
 		} else if (sl_region_open(server, row, &region)) {
-			sl_vault_drop(vault, row);
+			sl_descriptors_drop(descriptors, row);
 		} else {
 			region->frozen = true;
 		}
@@ -116,8 +116,8 @@ int sl_server_take_over(struct sl_server *server)
 	int rc;
 
 	/* No ticket of this server has the number of one of a server before. */
-	server->last_ticket = (atomic_fetch_add(&server->vault->ledger->turns, 1) + 1) << 32;
-	sl_vault_reconcile(server->vault);
+	server->last_ticket = (atomic_fetch_add(&server->descriptors->ledger->turns, 1) + 1) << 32;
+	sl_descriptors_reconcile(server->descriptors);
 	sl_devices_begin(server);
 	open_rows(server, SL_KIND_CATALOGUE);
 	rc = server->catalogue ? 0 : sl_entries_new(server);

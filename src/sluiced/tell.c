@@ -178,7 +178,7 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->dying = server->dying;
 	out->clients = server->peer_count;
 	out->waiting = server->waiting;
-	out->replacements = atomic_load(&server->vault->ledger->turns) - 1;
+	out->replacements = atomic_load(&server->descriptors->ledger->turns) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
 	if (server->spill) {
 		out->spilled = server->spill->blobs;
@@ -188,10 +188,10 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 		out->returns = server->spill->returned;
 		out->spill_failures = server->spill->failed;
 	}
-	out->upgrades = atomic_load(&server->vault->ledger->upgrades);
+	out->upgrades = atomic_load(&server->descriptors->ledger->upgrades);
 	out->server = (uint64_t)getpid();
-	out->supervisor = server->alone ? 0 : (uint64_t)server->vault->other;
-	snprintf(out->version, sizeof(out->version), "%s", sluice_version());
+	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;
+	snprintf(out->version, sizeof(out->version), "%s", SLUICE_VERSION);
 	sl_peer_send(server, peer, &server->out, -1);
 }
 

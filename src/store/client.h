@@ -80,7 +80,7 @@ struct sluice_store {
 	struct sl_view *view;
 	bool connecting;
 	uint32_t serial;
-	/* Of the server: counts those that this store was connected to; the upper half, their keepers. */
+	/* Of the server: counts those that this store was connected to; the upper half, their daemons. */
 	uint64_t turn;
 	int64_t heard_at; /* the tick in which an answer came last */
 	struct sl_list mappings[SL_MAPPING_BUCKETS];
@@ -203,19 +203,19 @@ bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite);
 struct sl_wire *sl_wire_acquire(sluice_store *store);
 void sl_wire_release(sluice_store *store, struct sl_wire *wire);
 
-/* Whether two servers have one keeper: then regions, blobs and slots are the same to both; tickets never are. */
-static inline bool sl_same_keeper(uint64_t turn, uint64_t other)
+/* Whether two servers have one daemon: then regions, blobs and slots are the same to both; tickets never are. */
+static inline bool sl_same_daemon(uint64_t turn, uint64_t other)
 {
 	return turn >> 32 == other >> 32;
 }
-/* Whether memory that the server of that turn has named still is so: a region has its number from the keeper, a lease of
+/* Whether memory that the server of that turn has named still is so: a region has its number from the daemon, a lease of
  * memory in it is one server's. With the mutex. */
 static inline bool sl_is_current(const sluice_store *store, uint64_t turn, bool writable)
 {
-	return writable ? store->turn == turn : sl_same_keeper(store->turn, turn);
+	return writable ? store->turn == turn : sl_same_daemon(store->turn, turn);
 }
 struct sl_view *sl_view_acquire(sluice_store *store);
-/* That of a server; NULL: there is another keeper. */
+/* That of a server; NULL: there is another daemon. */
 struct sl_view *sl_view_acquire_of(sluice_store *store, uint64_t turn);
 void sl_view_release(struct sl_view *view);
 

@@ -410,8 +410,8 @@ static int locate(sluice_blob *blob)
 		rc = sl_call_begin(blob->store, &m, SL_FOUND, 0, SL_FOREVER, &call);
 	while (rc == -ECONNRESET);
 	if (!rc) {
-		/* What another keeper's server has at that place is not this one. */
-		found = sl_same_keeper(call.turn, blob->turn);
+		/* What another daemon's server has at that place is not this one. */
+		found = sl_same_daemon(call.turn, blob->turn);
 		if (found)
 			rc = settle(blob, &m.found.items[0], call.turn);
 		sl_call_end(blob->store, &call);

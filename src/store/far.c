@@ -295,7 +295,7 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadli
 	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping, deadline);
 	pthread_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
-	/* What was made for a server that is gone is of no use; what another keeper's calls so is something else. */
+	/* What was made for a server that is gone is of no use; what another daemon's calls so is something else. */
 	if (!rc && (mapping->stale || (far->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {
@@ -405,7 +405,7 @@ void sl_far_adopt(sluice_store *store, bool same)
 
 	if (!devices)
 		return;
-	/* The numbers of devices were the other keeper's. */
+	/* The numbers of devices were the other daemon's. */
 	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
 		devices->posts[i].number = -1;
 	sl_courier_ring(devices);

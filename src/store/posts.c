@@ -167,7 +167,7 @@ static struct sl_post *post_known(sluice_store *store, int32_t number)
 	return post;
 }
 
-/* Numbers are of one keeper's servers. */
+/* Numbers are of one daemon's servers. */
 static void note_number(sluice_store *store, struct sl_post *post, int32_t number, uint64_t turn)
 {
 	pthread_mutex_lock(&store->mutex);

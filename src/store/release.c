@@ -4,7 +4,7 @@
 
 #include "store/devices.h"
 
-/* The blob may go now; the server, if it is of the same keeper, is to look. */
+/* The blob may go now; the server, if it is of the same daemon, is to look. */
 static void nudge(sluice_store *store, const struct sl_view *view, uint64_t id)
 {
 	uint64_t turn;
@@ -12,7 +12,7 @@ static void nudge(sluice_store *store, const struct sl_view *view, uint64_t id)
 	pthread_mutex_lock(&store->mutex);
 	turn = store->turn;
 	pthread_mutex_unlock(&store->mutex);
-	if (sl_same_keeper(view->turn, turn))
+	if (sl_same_daemon(view->turn, turn))
 		sl_tell_id(store, SL_NUDGE, id, turn);
 }
 

@@ -100,7 +100,7 @@ struct sl_view *sl_view_acquire_of(sluice_store *store, uint64_t turn)
 {
 	struct sl_view *view = sl_view_acquire(store);
 
-	if (sl_same_keeper(view->turn, turn))
+	if (sl_same_daemon(view->turn, turn))
 		return view;
 	sl_view_release(view);
 	return NULL;

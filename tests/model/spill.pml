@@ -6,7 +6,7 @@
  * times, at every store it makes. What a get and a sweep do among themselves is in catalogue.pml: here each is a step.
  *
  * The movers are not in it: they work on memory that nobody changes, and on files and memory that nobody knows until
- * the server puts them into the vault.
+ * the server puts them into the descriptor table.
  *
  * What is proved:
  *  - what a reader holds is in memory, whole, until it lets go;
@@ -37,7 +37,7 @@
 #define DEAD 4
 #define LIVE(s) (s == SEALED || s == LEAVING || s == AWAY)
 
-/* Of memory: with a row in the vault, or without one. */
+/* Of memory: with a row in the descriptor table, or without one. */
 #define GONE 0
 #define WHOLE 1
 #define CUT 2 /* its pages were given up, and it has its row still */
@@ -46,7 +46,7 @@
 
 /* The catalogue: the word of each blob, and which memory its place names. */
 byte state[2], generation[2], where[2];
-/* The vault: memory 1 to 3, and the copy: of which memory; 0: there is none. */
+/* The descriptor table: memory 1 to 3, and the copy: of which memory; 0: there is none. */
 byte memory[MEMORIES];
 byte copy;
 byte last; /* number of memory */

@@ -100,10 +100,11 @@ static void live(struct daemon *d)
 
 static void nothing_is_lost_wherever_the_server_dies(void **state)
 {
-	static const char *const steps[] = {"server: welcome",  "server: region in the vault",
-	                                    "server: created",  "server: entered",
-	                                    "server: prepared", "server: sealed",
-	                                    "server: memory",   "server: deleted"};
+	static const char *const steps[] = {
+		"server: welcome",  "server: region in the descriptor table",
+		"server: created",  "server: entered",
+		"server: prepared", "server: sealed",
+		"server: memory",   "server: deleted"};
 
 	(void)state;
 	for (size_t i = 0; i < COUNT_OF(steps); i++)

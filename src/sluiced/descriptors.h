@@ -8,8 +8,8 @@
  * ledger names, and a server that the supervisor starts inherits them; and the other way around. A descriptor that
  * the supervisor has and no row names was being made or given up, and is closed.
  */
-#ifndef SL_SLUICED_VAULT_H
-#define SL_SLUICED_VAULT_H
+#ifndef SL_SLUICED_DESCRIPTORS_H
+#define SL_SLUICED_DESCRIPTORS_H
 
 #include <sys/types.h>
 
@@ -62,7 +62,7 @@ struct sl_ledger {
 };
 
 /* One process's side. Only its main thread uses it. */
-struct sl_vault {
+struct sl_descriptors {
 	struct sl_ledger *ledger;
 	int ledger_fd;
 	uint32_t most;  /* rows */
@@ -86,33 +86,34 @@ struct sl_vault {
 };
 
 /* For descriptors up to the limit of the process, which is raised as far as it goes. listener and
- * lock are the vault's. 0, or a negative errno with a sentence. */
-int sl_vault_new(int listener, int lock, struct sl_vault *out);
+ * lock are the descriptor table's. 0, or a negative errno with a sentence. */
+int sl_descriptors_new(int listener, int lock, struct sl_descriptors *out);
 /* The same for a ledger that there is. */
-int sl_vault_open(int ledger, uint32_t most, struct sl_vault *out);
+int sl_descriptors_open(int ledger, uint32_t most, struct sl_descriptors *out);
 /* At the end of the process, which closes them. */
-void sl_vault_free(struct sl_vault *vault);
+void sl_descriptors_free(struct sl_descriptors *descriptors);
 /* A number that no row has had, for one to come. */
-uint64_t sl_vault_number(struct sl_vault *vault);
+uint64_t sl_descriptors_number(struct sl_descriptors *descriptors);
 /*
- * In the server. Puts a descriptor into the vault, which has it from then on; kept says all of it, with id 0 for a new
+ * In the server. Puts a descriptor into the descriptor table, which has it from then on; kept says all of it, with id 0 for a new
  * number, or one that was taken before. -ENFILE: there is no row left. -EAGAIN: too many descriptors are in flight. If the
  * supervisor is gone it is put there all the same, as the next one inherits it.
  */
-int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *row);
-void sl_vault_drop(struct sl_vault *vault, uint32_t row);
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept *kept, int fd,
+                       uint32_t *row);
+void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
-int sl_vault_in_flight(void);
+int sl_descriptors_in_flight(void);
 /* A copy is that of another region from here on. */
-void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region);
-int sl_vault_fd(const struct sl_vault *vault, uint32_t row);
+void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region);
+int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
-void sl_vault_reconcile(struct sl_vault *vault);
+void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
 /* In a server that has taken over; that stops, and does not want another one to come; that is asked for an upgrade. */
-void sl_vault_ready(struct sl_vault *vault);
-void sl_vault_bye(struct sl_vault *vault);
-void sl_vault_upgrade(struct sl_vault *vault);
+void sl_descriptors_ready(struct sl_descriptors *descriptors);
+void sl_descriptors_bye(struct sl_descriptors *descriptors);
+void sl_descriptors_upgrade(struct sl_descriptors *descriptors);
 /* In the server: why there was no upgrade, which the supervisor says in one message. */
 struct sl_no_upgrade {
 	int32_t error;
@@ -121,11 +122,11 @@ struct sl_no_upgrade {
 
 /* In the supervisor: takes what the server has sent. False: the server has closed its end. Ends the process if there was
  * no room for a descriptor: a supervisor that the server makes inherits it. */
-bool sl_vault_take(struct sl_vault *vault);
+bool sl_descriptors_take(struct sl_descriptors *descriptors);
 
 /* A pair of connected sockets for the two processes. */
-int sl_vault_pair(int pair[2]);
+int sl_descriptors_pair(int pair[2]);
 /* To the other process. */
-void sl_vault_signal(const struct sl_vault *vault, int number);
+void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number);
 
 #endif

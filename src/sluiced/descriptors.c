@@ -13,10 +13,10 @@
 #include <syslog.h>
 #include <unistd.h>
 
+#include "sluiced/descriptors.h"
 #include "sluiced/listen.h"
-#include "sluiced/vault.h"
 
-/* Descriptors of the server that are not in the vault: clients, and its own. */
+/* Descriptors of the server that are not in the descriptor table: clients, and its own. */
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
@@ -54,32 +54,32 @@ static size_t ledger_bytes(uint32_t most)
 	return sizeof(struct sl_ledger) + most * sizeof(struct sl_kept);
 }
 
-int sl_vault_open(int ledger, uint32_t most, struct sl_vault *out)
+int sl_descriptors_open(int ledger, uint32_t most, struct sl_descriptors *out)
 {
-	struct sl_vault vault = {.ledger_fd = ledger,
-	                         .most = most,
-	                         .listener = -1,
-	                         .lock = -1,
-	                         .peer = -1,
-	                         .other_fd = -1};
+	struct sl_descriptors descriptors = {.ledger_fd = ledger,
+	                                     .most = most,
+	                                     .listener = -1,
+	                                     .lock = -1,
+	                                     .peer = -1,
+	                                     .other_fd = -1};
 	void *memory =
 		mmap(NULL, ledger_bytes(most), PROT_READ | PROT_WRITE, MAP_SHARED, ledger, 0);
 
-	vault.held = malloc(most * sizeof(vault.held[0]));
-	if (memory == MAP_FAILED || !vault.held) {
+	descriptors.held = malloc(most * sizeof(descriptors.held[0]));
+	if (memory == MAP_FAILED || !descriptors.held) {
 		if (memory != MAP_FAILED)
 			munmap(memory, ledger_bytes(most));
-		free(vault.held);
+		free(descriptors.held);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	vault.ledger = memory;
+	descriptors.ledger = memory;
 	for (uint32_t i = 0; i < most; i++)
-		vault.held[i].fd = -1;
-	*out = vault;
+		descriptors.held[i].fd = -1;
+	*out = descriptors;
 	return 0;
 }
 
-int sl_vault_new(int listener, int lock, struct sl_vault *out)
+int sl_descriptors_new(int listener, int lock, struct sl_descriptors *out)
 {
 	uint32_t most = rows_possible();
 	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC), rc;
@@ -90,7 +90,7 @@ int sl_vault_new(int listener, int lock, struct sl_vault *out)
 			close(fd);
 		return rc;
 	}
-	rc = sl_vault_open(fd, most, out);
+	rc = sl_descriptors_open(fd, most, out);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -102,29 +102,29 @@ int sl_vault_new(int listener, int lock, struct sl_vault *out)
 	return 0;
 }
 
-void sl_vault_free(struct sl_vault *vault)
+void sl_descriptors_free(struct sl_descriptors *descriptors)
 {
-	munmap(vault->ledger, ledger_bytes(vault->most));
-	free(vault->held);
+	munmap(descriptors->ledger, ledger_bytes(descriptors->most));
+	free(descriptors->held);
 }
 
 /* --------------------------------------------------------------------------------- the server */
 
 /* The supervisor is stopped, or hangs: it is ended, and the server's loop makes another one. */
-static void end_deaf(const struct sl_vault *vault)
+static void end_deaf(const struct sl_descriptors *descriptors)
 {
 	sl_report(LOG_WARNING,
 	          "the supervisor (process %d) does not receive anything and is replaced",
-	          (int)vault->other);
-	sl_vault_signal(vault, SIGKILL);
-	shutdown(vault->peer, SHUT_RDWR);
+	          (int)descriptors->other);
+	sl_descriptors_signal(descriptors, SIGKILL);
+	shutdown(descriptors->peer, SHUT_RDWR);
 }
 
-static int send_patiently(const struct sl_vault *vault, const struct msghdr *message)
+static int send_patiently(const struct sl_descriptors *descriptors, const struct msghdr *message)
 {
 	int64_t until = 0, now;
 
-	while (sendmsg(vault->peer, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+	while (sendmsg(descriptors->peer, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
 		if (errno == EINTR)
 			continue;
 		/* It is gone, and the next one inherits all that this process has. */
@@ -133,25 +133,25 @@ static int send_patiently(const struct sl_vault *vault, const struct msghdr *mes
 		if (errno != EAGAIN)
 			return -errno;
 		now = sl_now();
-		until = until ? until : SL_MAX(now + DEAF_NS, vault->patient_until);
+		until = until ? until : SL_MAX(now + DEAF_NS, descriptors->patient_until);
 		if (now >= until) {
-			end_deaf(vault);
+			end_deaf(descriptors);
 			return 0;
 		}
-		poll(&(struct pollfd){.fd = vault->peer, .events = POLLOUT}, 1,
+		poll(&(struct pollfd){.fd = descriptors->peer, .events = POLLOUT}, 1,
 		     (int)((until - now) / 1000000) + 1);
 	}
 	return 0;
 }
 
-static int tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd)
+static int tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id, int fd)
 {
 	struct keep keep = {.row = row, .id = id};
 	struct iovec io = {&keep, sizeof(keep)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
 	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
 
-	if (vault->peer < 0)
+	if (descriptors->peer < 0)
 		return 0;
 	if (id) {
 		struct cmsghdr *header = (struct cmsghdr *)control;
@@ -163,38 +163,39 @@ static int tell(const struct sl_vault *vault, uint32_t row, uint64_t id, int fd)
 		header->cmsg_len = CMSG_LEN(sizeof(int));
 		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
 	}
-	return send_patiently(vault, &message);
+	return send_patiently(descriptors, &message);
 }
 
-int sl_vault_in_flight(void)
+int sl_descriptors_in_flight(void)
 {
 	return sl_fail(-EAGAIN, "too many descriptors of the daemon's user are in flight: some "
 	                        "process does not receive what it was sent");
 }
 
-uint64_t sl_vault_number(struct sl_vault *vault)
+uint64_t sl_descriptors_number(struct sl_descriptors *descriptors)
 {
-	return atomic_fetch_add(&vault->ledger->last_id, 1) + 1;
+	return atomic_fetch_add(&descriptors->ledger->last_id, 1) + 1;
 }
 
-int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uint32_t *out)
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept *kept, int fd,
+                       uint32_t *out)
 {
 	struct sl_kept *row = NULL;
-	uint32_t index = vault->full;
+	uint32_t index = descriptors->full;
 	uint64_t id;
 	int rc;
 
-	while (index < vault->used && vault->held[index].fd >= 0)
+	while (index < descriptors->used && descriptors->held[index].fd >= 0)
 		index++;
-	if (index == vault->most)
+	if (index == descriptors->most)
 		return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory");
-	if (index == vault->used)
-		vault->used++;
-	row = &vault->ledger->rows[index];
-	id = kept->id ? kept->id : sl_vault_number(vault);
-	rc = tell(vault, index, id, fd);
+	if (index == descriptors->used)
+		descriptors->used++;
+	row = &descriptors->ledger->rows[index];
+	id = kept->id ? kept->id : sl_descriptors_number(descriptors);
+	rc = tell(descriptors, index, id, fd);
 	if (rc == -ETOOMANYREFS)
-		return sl_vault_in_flight();
+		return sl_descriptors_in_flight();
 	if (rc)
 		return sl_fail(rc, "cannot give a descriptor to the supervisor: %s",
 		               sl_error_text(rc));
@@ -210,69 +211,69 @@ int sl_vault_put(struct sl_vault *vault, const struct sl_kept *kept, int fd, uin
 	atomic_store_explicit(&row->maps, 0, memory_order_relaxed);
 	row->origin = kept->origin ? kept->origin : id;
 	atomic_store_explicit(&row->region, kept->region, memory_order_relaxed);
-	vault->held[index].fd = fd;
-	vault->held[index].id = id;
-	vault->full = index + 1;
-	vault->count++;
+	descriptors->held[index].fd = fd;
+	descriptors->held[index].id = id;
+	descriptors->full = index + 1;
+	descriptors->count++;
 	atomic_store_explicit(&row->id, id, memory_order_release);
 	*out = index;
 	return 0;
 }
 
-static void let_go(struct sl_vault *vault, uint32_t row)
+static void let_go(struct sl_descriptors *descriptors, uint32_t row)
 {
-	if (vault->held[row].fd >= 0)
-		close(vault->held[row].fd);
-	vault->held[row].fd = -1;
-	vault->held[row].id = 0;
-	vault->full = SL_MIN(vault->full, row);
+	if (descriptors->held[row].fd >= 0)
+		close(descriptors->held[row].fd);
+	descriptors->held[row].fd = -1;
+	descriptors->held[row].id = 0;
+	descriptors->full = SL_MIN(descriptors->full, row);
 }
 
-void sl_vault_drop(struct sl_vault *vault, uint32_t row)
+void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row)
 {
-	atomic_store(&vault->ledger->rows[row].id, 0);
-	tell(vault, row, 0, -1);
-	vault->count -= vault->held[row].fd >= 0;
-	let_go(vault, row);
+	atomic_store(&descriptors->ledger->rows[row].id, 0);
+	tell(descriptors, row, 0, -1);
+	descriptors->count -= descriptors->held[row].fd >= 0;
+	let_go(descriptors, row);
 }
 
-void sl_vault_retarget(struct sl_vault *vault, uint32_t row, uint64_t region)
+void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region)
 {
-	atomic_store(&vault->ledger->rows[row].region, region);
+	atomic_store(&descriptors->ledger->rows[row].region, region);
 }
 
-void sl_vault_ready(struct sl_vault *vault)
+void sl_descriptors_ready(struct sl_descriptors *descriptors)
 {
-	tell(vault, READY, 0, -1);
+	tell(descriptors, READY, 0, -1);
 }
 
-void sl_vault_bye(struct sl_vault *vault)
+void sl_descriptors_bye(struct sl_descriptors *descriptors)
 {
-	tell(vault, BYE, 0, -1);
+	tell(descriptors, BYE, 0, -1);
 }
 
-void sl_vault_upgrade(struct sl_vault *vault)
+void sl_descriptors_upgrade(struct sl_descriptors *descriptors)
 {
-	tell(vault, UPGRADE, 0, -1);
+	tell(descriptors, UPGRADE, 0, -1);
 }
 
-int sl_vault_fd(const struct sl_vault *vault, uint32_t row)
+int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
 {
-	return vault->held[row].fd;
+	return descriptors->held[row].fd;
 }
 
-void sl_vault_reconcile(struct sl_vault *vault)
+void sl_descriptors_reconcile(struct sl_descriptors *descriptors)
 {
-	vault->used = vault->full = vault->count = 0;
-	for (uint32_t i = 0; i < vault->most; i++) {
-		uint64_t id = atomic_load(&vault->ledger->rows[i].id);
-		bool whole = id && vault->held[i].fd >= 0 && vault->held[i].id == id;
+	descriptors->used = descriptors->full = descriptors->count = 0;
+	for (uint32_t i = 0; i < descriptors->most; i++) {
+		uint64_t id = atomic_load(&descriptors->ledger->rows[i].id);
+		bool whole = id && descriptors->held[i].fd >= 0 && descriptors->held[i].id == id;
 
-		vault->count += vault->held[i].fd >= 0;
-		if (!whole && (id || vault->held[i].fd >= 0))
-			sl_vault_drop(vault, i);
+		descriptors->count += descriptors->held[i].fd >= 0;
+		if (!whole && (id || descriptors->held[i].fd >= 0))
+			sl_descriptors_drop(descriptors, i);
 		if (whole)
-			vault->used = i + 1;
+			descriptors->used = i + 1;
 	}
 }
 
@@ -300,44 +301,44 @@ static ssize_t receive(int socket, struct keep *keep, int *fd)
 	return n;
 }
 
-bool sl_vault_take(struct sl_vault *vault)
+bool sl_descriptors_take(struct sl_descriptors *descriptors)
 {
 	struct keep keep;
 	ssize_t n;
 	int fd;
 
-	while ((n = receive(vault->peer, &keep, &fd)) > 0) {
+	while ((n = receive(descriptors->peer, &keep, &fd)) > 0) {
 		if (n == sizeof(keep) && keep.row == BYE)
-			vault->over = true;
+			descriptors->over = true;
 		if (n == sizeof(keep) && keep.row == READY)
-			vault->ready = true;
+			descriptors->ready = true;
 		if (n == sizeof(keep) && keep.row == UPGRADE)
-			vault->upgrade = true;
-		if (n != sizeof(keep) || keep.row >= vault->most) {
+			descriptors->upgrade = true;
+		if (n != sizeof(keep) || keep.row >= descriptors->most) {
 			if (fd >= 0)
 				close(fd);
 			continue;
 		}
-		let_go(vault, keep.row);
-		vault->held[keep.row].fd = fd;
-		vault->held[keep.row].id = fd >= 0 ? keep.id : 0;
+		let_go(descriptors, keep.row);
+		descriptors->held[keep.row].fd = fd;
+		descriptors->held[keep.row].id = fd >= 0 ? keep.id : 0;
 	}
 	return n < 0 && (errno == EAGAIN || errno == EINTR);
 }
 
 /* ------------------------------------------------------------------------------------ both */
 
-int sl_vault_pair(int pair[2])
+int sl_descriptors_pair(int pair[2])
 {
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
 		return sl_fail(-errno, "cannot make a pair of sockets: %s", sl_error_text(-errno));
 	return 0;
 }
 
-void sl_vault_signal(const struct sl_vault *vault, int number)
+void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number)
 {
-	if (vault->other_fd >= 0)
-		syscall(SYS_pidfd_send_signal, vault->other_fd, number, NULL, 0);
-	else if (vault->other > 0)
-		kill(vault->other, number);
+	if (descriptors->other_fd >= 0)
+		syscall(SYS_pidfd_send_signal, descriptors->other_fd, number, NULL, 0);
+	else if (descriptors->other > 0)
+		kill(descriptors->other, number);
 }
