@@ -170,10 +170,11 @@ static int borrow(struct sl_mapping *mapping, int fd)
 		mapping->base = (char *)(uintptr_t)lent.start;
 		return 0;
 	}
-	/* Of another user, whose memory the system does not let us have. */
-	if (rc == -EACCES || rc == -EPERM)
+	/* Of another user, or of a process that this one's namespaces do not show. */
+	if (rc == -EACCES || rc == -EPERM || rc == -ENOENT || rc == -ESRCH)
 		return sl_fail(-ENOTSUP,
-		               "%s: what another user's process has published cannot be opened",
+		               "%s: what a process of another user, or of another container, has "
+		               "published cannot be opened",
 		               device->name);
 	if (rc)
 		return sl_fail(rc, "%s: cannot open what another process has published: %s",

@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/random.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -359,8 +360,13 @@ static void enter_namespaces(void)
 	if (unshare(CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWNET | CLONE_NEWNS | CLONE_NEWUTS))
 		skip("this system gives no new namespaces: %s", strerror(errno));
 	pid = fork();
-	if (!pid)
+	if (!pid) {
+		/* CUDA's driver looks for this process in /proc. */
+		if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
+		    mount("proc", "/proc", "proc", 0, NULL))
+			skip("cannot mount the /proc of a new namespace: %s", strerror(errno));
 		return;
+	}
 	status = pid < 0 ? -1 : wait_for(pid, 30);
 	_exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
