@@ -147,7 +147,7 @@ static int rm(sluice_store *store, const struct cli_store *o)
 
 static int upgrade(sluice_store *store, const struct cli_store *o)
 {
-	struct sluice_store_stats stats = {.size = sizeof stats};
+	struct sluice_store_counts stats = {.size = sizeof stats};
 	int rc = cli_said(sluice_store_upgrade(store));
 
 	(void)o;

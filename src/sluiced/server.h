@@ -94,7 +94,7 @@ struct sl_region {
 	uint64_t there; /* of the host, by range: has memory, which counts */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
-	uint32_t kind;  /* of enum sluice_blob_kind */
+	uint32_t kind;  /* of enum sluice_blob_kinds */
 	int offered; /* 1: the descriptor table has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
 	bool before;          /* a server before this one knew who has it mapped */

@@ -96,7 +96,7 @@ void sl_devices_free(sluice_store *store);
 /* A region that is mapped by a driver: where it is, and for whom. */
 struct sl_far {
 	uint64_t region;
-	uint32_t kind; /* of enum sluice_blob_kind */
+	uint32_t kind; /* of enum sluice_blob_kinds */
 	bool writable; /* that we make */
 	uint64_t turn; /* of the server that has leased it, or has told of it */
 	/* The post of the device that has it; and another device that is to use it, or NULL. Both: of the one that host memory

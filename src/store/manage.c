@@ -19,7 +19,7 @@ static int ask(sluice_store *store, enum sl_daemon_act act, struct sl_call *call
 /* The server that is asked ends; the next one counts the upgrade. If it does not, that one has died of something else. */
 int sluice_store_upgrade(sluice_store *store)
 {
-	struct sluice_store_stats stats = {.size = sizeof(stats)};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	uint64_t before;
 	struct sl_call call;
 	int rc = sluice_store_stats(store, &stats);
