@@ -14,7 +14,7 @@ static uint64_t idle_bytes; /* of the device, in the store's account */
 
 static uint64_t account(void)
 {
-	struct sluice_store_device d = {.size = sizeof(d)};
+	struct sluice_store_device_info d = {.size = sizeof(d)};
 
 	for (unsigned i = 0; !sluice_store_device(store, i, &d); i++)
 		if (d.device == device)

@@ -90,7 +90,7 @@ static void print_stage(const char *name, const struct sluice_stage *stage)
 
 static void print_stats(struct sluice *s)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	CHECK(sluice_series_stats(s->series, &stats));
 	print_stage("copy", &stats.copy);

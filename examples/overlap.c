@@ -68,7 +68,7 @@ static void run(sluice_file *file, int device, struct job *jobs, size_t count, u
 
 int main(int argc, char **argv)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	sluice_context *ctx;
 	sluice_file *file;
 	uint64_t sum = 0;

@@ -7,7 +7,7 @@
 
 int main(int argc, char **argv)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	sluice_context *ctx;
 	sluice_file *file;
 	sluice_op *op;

@@ -80,7 +80,7 @@ static uint64_t sum_on_host(sluice_file *file, size_t n)
 
 int main(int argc, char **argv)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	CUdeviceptr data, sum_there;
 	CUfunction kernel;
 	CUcontext context;

@@ -59,7 +59,7 @@ static unsigned long long sum_on_host(sluice_file *file, size_t n)
 
 int main(int argc, char **argv)
 {
-	struct sluice_stat st = {};
+	struct sluice_file_info st = {};
 	unsigned char *data;
 	unsigned long long *sum_there, sum = 0;
 	cudaStream_t stream;

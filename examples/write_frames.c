@@ -55,7 +55,7 @@ static void add_series(sluice_writer *writer, const char *codec, sluice_series *
 int main(int argc, char **argv)
 {
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
-	struct sluice_writer_stats stats = {sizeof(stats)};
+	struct sluice_writer_counts stats = {sizeof(stats)};
 	sluice_context *ctx;
 	sluice_writer *writer;
 	sluice_series *height;

@@ -127,7 +127,7 @@ static int writer_submit(struct storage *s, float *frame)
 
 static int writer_close(struct storage *s)
 {
-	struct sluice_writer_stats stats = {.size = sizeof stats};
+	struct sluice_writer_counts stats = {.size = sizeof stats};
 
 	if (s->series) {
 		note(s, sluice_writer_flush(s->writer, -1));

@@ -331,8 +331,8 @@ enum sluice_stat_flags {
 	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
 	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: only a read of all of it */
 };
-struct sluice_stat {
-	size_t size;            /* in: sizeof(struct sluice_stat) */
+struct sluice_file_info {
+	size_t size;            /* in: sizeof(struct sluice_file_info) */
 	unsigned flags;         /* of enum sluice_stat_flags */
 	unsigned mode;          /* as st_mode, 0 where there is none */
 	uint64_t length;        /* bytes in the file; 0 if unknown */
@@ -353,7 +353,7 @@ struct sluice_stat {
 	const char *full_etag;
 };
 /* What is known about the file now. May wait for storage. */
-SLUICE_API int sluice_stat(sluice_file *file, struct sluice_stat *out);
+SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);
 
 /*
  * Waits until everything that was submitted on this file before is done, then for stable storage,

@@ -22,8 +22,7 @@
  * and bytes and whoever holds one keeps it; calls connect again by themselves. A blob that was created
  * and not sealed is lost then: sealing it answers -ECONNRESET, and its memory stays until its release.
  *
- * Conventions, results and threads are those of <sluice/sluice.h>. A structure that is called as a function is,
- * sluice_store_stats and sluice_store_device, is written with "struct" in C++, too. No call needs a context. A store or a
+ * Conventions, results and threads are those of <sluice/sluice.h>. No call needs a context. A store or a
  * blob may be used by any number of threads, but must not be used while it is closed or released. Any
  * call may wait for the server's answer; calls that say so wait for other processes, too.
  */
@@ -269,7 +268,7 @@ SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
 /* The device whose memory it is in, by its number in this process; -1: the host. */
 SLUICE_API int sluice_blob_device(const sluice_blob *b);
 /* How long its bytes live. */
-enum sluice_blob_kind {
+enum sluice_blob_kinds {
 	SLUICE_BLOB_ON_HOST = 1, /* until it is deleted and nobody holds it */
 	SLUICE_BLOB_ON_DEVICE,   /* the same */
 	SLUICE_BLOB_OF_PROCESS, /* on a device, at most as long as the process that published it: if that ends while others
@@ -342,7 +341,7 @@ struct sluice_blob_info {
 	uint32_t user;    /* who made it: uid */
 	int32_t process;  /* that made it */
 	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
-	int kind;         /* of enum sluice_blob_kind */
+	int kind;         /* of enum sluice_blob_kinds */
 	/* The device as the store knows it, for every process: its PCI address, "0000:65:00.0", or what
 	 * sluice_device_find() takes; "" for the host. device is -2 if this process does not have it. */
 	char place[SLUICE_BLOB_PLACE_BYTES];
@@ -357,8 +356,8 @@ SLUICE_API int sluice_blob_list(sluice_store *s, const char *prefix, uint64_t *c
                                 struct sluice_blob_info *out, size_t most);
 
 /* Counts of the server; those that say "now" go up and down, the others only grow until it is replaced. */
-struct sluice_store_stats {
-	size_t size;           /* in: sizeof(struct sluice_store_stats) */
+struct sluice_store_counts {
+	size_t size;           /* in: sizeof(struct sluice_store_counts) */
 	uint64_t memory_limit; /* bytes of host memory that it may hand out */
 	uint64_t memory_bytes; /* now: that it has handed out or keeps warm */
 	uint64_t blob_bytes;   /* now: of blobs, as memory is handed out */
@@ -381,14 +380,14 @@ struct sluice_store_stats {
 	uint64_t spills, returns; /* blobs that left memory; that came back */
 	uint64_t spill_failures;  /* files that could not be written, or read */
 };
-SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_stats *out);
+SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_counts *out);
 
 /*
  * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold
  * for those who keep to them. Memory counts until the last process has unmapped it.
  */
-struct sluice_store_device {
-	size_t size;                         /* in: sizeof(struct sluice_store_device) */
+struct sluice_store_device_info {
+	size_t size;                         /* in: sizeof(struct sluice_store_device_info) */
 	char place[SLUICE_BLOB_PLACE_BYTES]; /* as in struct sluice_blob_info */
 	int device;             /* by its number in this process; -2: it does not have it */
 	uint64_t memory_limit;  /* bytes; UINT64_MAX: none */
@@ -398,7 +397,7 @@ struct sluice_store_device {
 /* One by one, index from 0; -ENOENT past the last one. A device is known once a process has made a blob there, or
  * asked for one, and if the daemon's options name it. */
 SLUICE_API int sluice_store_device(sluice_store *s, unsigned index,
-                                   struct sluice_store_device *out);
+                                   struct sluice_store_device_info *out);
 
 /* ------------------------------------------------------------------------------------- watch */
 

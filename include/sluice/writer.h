@@ -236,8 +236,8 @@ struct sluice_stage {
 };
 
 /* Counts of a series, or of all series of a writer. They only grow, but for those that say "now". */
-struct sluice_writer_stats {
-	size_t size;        /* in: sizeof(struct sluice_writer_stats) */
+struct sluice_writer_counts {
+	size_t size;        /* in: sizeof(struct sluice_writer_counts) */
 	uint64_t submitted; /* frames */
 	uint64_t stored;    /* handed to HDF5 or to the file whole */
 	uint64_t visible;   /* survive the death of the process: flushed */
@@ -260,12 +260,12 @@ struct sluice_writer_stats {
 	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
 };
 /* -EINVAL. Any thread; costs next to nothing. */
-SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_stats *out);
-SLUICE_API int sluice_series_stats(const sluice_series *s, struct sluice_writer_stats *out);
+SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_counts *out);
+SLUICE_API int sluice_series_stats(const sluice_series *s, struct sluice_writer_counts *out);
 
 /* The first error of the background work. The strings live as long as the writer. */
-struct sluice_writer_error {
-	size_t size;         /* in: sizeof(struct sluice_writer_error) */
+struct sluice_writer_failure {
+	size_t size;         /* in: sizeof(struct sluice_writer_failure) */
 	int error;           /* negative errno */
 	const char *dataset; /* of the frame; NULL: it was no frame's */
 	uint64_t frame;      /* its number in the dataset */
@@ -273,7 +273,7 @@ struct sluice_writer_error {
 	const char *message; /* the sentence, HDF5's own words included */
 };
 /* 1 and the error, 0: none so far; or -EINVAL. */
-SLUICE_API int sluice_writer_error(const sluice_writer *w, struct sluice_writer_error *out);
+SLUICE_API int sluice_writer_error(const sluice_writer *w, struct sluice_writer_failure *out);
 
 /* What this build can compress with. */
 struct sluice_codec {

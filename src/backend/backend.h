@@ -124,7 +124,7 @@ struct sl_backend_ops {
 	int64_t (*size)(struct sl_backend *backend);
 	/* May wait; from sluice_stat(). If the bytes of the file are memory, it says where: this is how a copy
 	 * reads right into them, or writes right from them, with another file's backend. */
-	int (*stat)(struct sl_backend *backend, struct sluice_stat *out);
+	int (*stat)(struct sl_backend *backend, struct sluice_file_info *out);
 	/* Reads what is in memory already, without waiting: length, or -EAGAIN, also if data is memory that
 	 * the processor does not reach; any thread. NULL: the backend cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);

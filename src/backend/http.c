@@ -510,7 +510,7 @@ static int64_t http_size(struct sl_backend *backend)
 	return sl_http(backend)->size;
 }
 
-static int http_stat(struct sl_backend *backend, struct sluice_stat *out)
+static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_http *http = sl_http(backend);
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];

@@ -11,7 +11,7 @@
 
 #include "backend/backend.h"
 
-#define SL_HTTP_ETAG 128 /* of struct sluice_stat */
+#define SL_HTTP_ETAG 128 /* of struct sluice_file_info */
 
 /* ------------------------------------------------------------------------------------- parse */
 

@@ -354,7 +354,7 @@ static int64_t local_size(struct sl_backend *backend)
 	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
 }
 
-static int local_stat(struct sl_backend *backend, struct sluice_stat *out)
+static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct sl_local *local = sl_local(backend);
 	struct stat stat;

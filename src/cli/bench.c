@@ -338,7 +338,7 @@ static int open_file(struct cli_bench_run *run, struct cli_bench *o)
 
 /* Fits the sizes to the file. */
 static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
-                        const struct sluice_stat *st)
+                        const struct sluice_file_info *st)
 {
 	if (!o->write && st->length == 0)
 		return cli_fail(-EINVAL, "'%s' %s", o->name,
@@ -428,7 +428,7 @@ static int run_rounds(struct results *r, struct cli_bench_round *rounds)
 
 static int measure(struct cli_bench_run *run, struct cli_bench *o)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	struct cli_bench_round *rounds = calloc(o->repeat, sizeof *rounds);
 	struct results r = {run, rounds, NULL, piece_bytes(run->ctx)};
 

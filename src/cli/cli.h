@@ -156,7 +156,7 @@ struct cli_end {
 	unsigned mode;   /* as st_mode */
 	dev_t device;
 	ino_t inode;
-	const char *etag; /* source, as is the next: as in struct sluice_stat; the file's */
+	const char *etag; /* source, as is the next: as in struct sluice_file_info; the file's */
 	int64_t modified_ns;
 	bool queried; /* source: its URI has a query, which name does not show */
 	struct cli_part

@@ -250,7 +250,7 @@ static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
 }
 
 /* The problem is to be freed. */
-static char *stat_there(sluice_context *ctx, const char *path, struct sluice_stat *out)
+static char *stat_there(sluice_context *ctx, const char *path, struct sluice_file_info *out)
 {
 	char *local = cli_local_path(path), *problem = NULL;
 	sluice_file *file = NULL;
@@ -271,7 +271,8 @@ static char *stat_there(sluice_context *ctx, const char *path, struct sluice_sta
 	return problem;
 }
 
-static void print_path_json(const char *path, const struct sluice_stat *st, const char *problem)
+static void print_path_json(const char *path, const struct sluice_file_info *st,
+                            const char *problem)
 {
 	printf(",\n  \"path\": {\"path\": ");
 	cli_json_string(path);
@@ -285,7 +286,7 @@ static void print_path_json(const char *path, const struct sluice_stat *st, cons
 	putchar('}');
 }
 
-static void print_path(const char *path, const struct sluice_stat *st, const char *problem)
+static void print_path(const char *path, const struct sluice_file_info *st, const char *problem)
 {
 	printf("\nFiles at %s\n", path);
 	if (problem)
@@ -305,7 +306,7 @@ static void print_path(const char *path, const struct sluice_stat *st, const cha
 static char *examine_path(const struct options *o, sluice_context *ctx)
 {
 	const char *path = o->path ? o->path : ".";
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
 
 	if (o->json)

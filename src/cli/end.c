@@ -91,7 +91,7 @@ static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_
                             struct cli_end *end)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 
 	options.flags = SLUICE_OPEN_READ | open_flags;
 	int rc = open_file(ctx, end, uri, &options);
@@ -175,7 +175,7 @@ static int enter_directory(const struct cli_end *source, char **path)
 static int open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
                              struct sluice_open_options *options, struct cli_end *out)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
@@ -345,7 +345,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
 static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
                      struct sluice_open_options *options, struct cli_end *out)
 {
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	int rc = check_blob_source(source, options);
 
 	if (rc == 0)

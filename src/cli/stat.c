@@ -46,7 +46,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const char *kind_of(const struct sluice_stat *st)
+static const char *kind_of(const struct sluice_file_info *st)
 {
 	return st->memory          ? "blob"
 	       : S_ISREG(st->mode) ? "regular file"
@@ -81,7 +81,7 @@ static void print_time(int64_t ns)
 	printf("%-12s %s.%09ld %s\n", "modified", day, rest, zone);
 }
 
-static void print_for_people(const char *uri, const struct sluice_stat *st)
+static void print_for_people(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
@@ -114,7 +114,7 @@ static void print_for_people(const char *uri, const struct sluice_stat *st)
 	printf("%-12s %s\n", "backend", st->backend);
 }
 
-static void print_json(const char *uri, const struct sluice_stat *st)
+static void print_json(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
@@ -147,7 +147,7 @@ int cli_stat(int argc, char **argv)
 		option_list, parse, "URI", "Shows what is known about the file that URI names.",
 		NULL,        NULL,  NULL};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	struct sluice_stat st = {.size = sizeof st};
+	struct sluice_file_info st = {.size = sizeof st};
 	struct options o = {0};
 	sluice_context *ctx;
 	sluice_file *file = NULL;

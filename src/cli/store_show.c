@@ -172,9 +172,9 @@ static const struct figure {
 	size_t at;
 	enum { BYTES, NOW, EVER, TIME } kind;
 } figures[] = {
-#define FIGURE(field, kind, meaning)                                              \
-	{                                                                         \
-#field, meaning, offsetof(struct sluice_store_stats, field), kind \
+#define FIGURE(field, kind, meaning)                                               \
+	{                                                                          \
+#field, meaning, offsetof(struct sluice_store_counts, field), kind \
 	}
 	FIGURE(memory_limit, BYTES, "memory that blobs may take"),
 	FIGURE(memory_bytes, BYTES, "memory taken"),
@@ -239,7 +239,7 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 
 /* ------------------------------------------------------------------------- stat: devices */
 
-static void print_device(const struct sluice_store_device *d)
+static void print_device(const struct sluice_store_device_info *d)
 {
 	char used[CLI_TEXT], leaving[CLI_TEXT], limit[CLI_TEXT], title[LONG_TEXT];
 
@@ -253,7 +253,7 @@ static void print_device(const struct sluice_store_device *d)
 	printf("\n");
 }
 
-static void print_device_json(const struct sluice_store_device *d)
+static void print_device_json(const struct sluice_store_device_info *d)
 {
 	printf("{\"place\": ");
 	cli_json_string(d->place);
@@ -273,16 +273,16 @@ static void print_label(const char *place)
 }
 
 /* The values of one name come together. */
-static void print_devices_prometheus(const struct sluice_store_device *devices, size_t count)
+static void print_devices_prometheus(const struct sluice_store_device_info *devices, size_t count)
 {
 	static const struct {
 		const char *key, *meaning;
 		size_t at;
 	} gauges[] = {
 		{"memory_bytes", "memory of a device taken",
-	         offsetof(struct sluice_store_device, memory_bytes)},
+	         offsetof(struct sluice_store_device_info, memory_bytes)},
 		{"leaving_bytes", "memory of a device that was deleted and is still mapped",
-	         offsetof(struct sluice_store_device, leaving_bytes)},
+	         offsetof(struct sluice_store_device_info, leaving_bytes)},
 	};
 
 	for (size_t i = 0; count && i < sizeof gauges / sizeof *gauges; i++) {
@@ -299,7 +299,7 @@ static void print_devices_prometheus(const struct sluice_store_device *devices, 
 
 static int stat_devices(sluice_store *store, const struct cli_store *o)
 {
-	static struct sluice_store_device devices[DEVICES_MOST];
+	static struct sluice_store_device_info devices[DEVICES_MOST];
 	size_t count = 0;
 	int rc = 0;
 
@@ -323,7 +323,7 @@ static int stat_devices(sluice_store *store, const struct cli_store *o)
 
 static int stat_daemon(sluice_store *store, const struct cli_store *o)
 {
-	struct sluice_store_stats stats = {.size = sizeof stats};
+	struct sluice_store_counts stats = {.size = sizeof stats};
 	int rc = cli_said(sluice_store_stats(store, &stats));
 
 	if (rc)

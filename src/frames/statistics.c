@@ -12,7 +12,7 @@ static void add_stage(struct sluice_stage *sum, const struct sluice_stage *one)
 }
 
 /* With the mutex. */
-static void add_series(struct sluice_writer_stats *out, const struct sluice_series *s)
+static void add_series(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sl_counts *c = &s->locked.counts;
 	uint64_t way = c->submitted - c->stored;
@@ -42,7 +42,7 @@ static void add_series(struct sluice_writer_stats *out, const struct sluice_seri
 	out->memory_bytes += s->bytes + (s->tools ? s->tools->bytes : 0);
 }
 
-static int give(const struct sluice_writer_stats *stats, struct sluice_writer_stats *out)
+static int give(const struct sluice_writer_counts *stats, struct sluice_writer_counts *out)
 {
 	size_t size = out->size;
 
@@ -60,9 +60,9 @@ static int check(const struct sluice_writer *w, const size_t *size, const char *
 	return sl_context_check(w->ctx);
 }
 
-int sluice_series_stats(const sluice_series *s, struct sluice_writer_stats *out)
+int sluice_series_stats(const sluice_series *s, struct sluice_writer_counts *out)
 {
-	struct sluice_writer_stats stats = {0};
+	struct sluice_writer_counts stats = {0};
 	int rc = check(s ? s->writer : NULL, out ? &out->size : NULL, "sluice_series_stats");
 
 	if (rc)
@@ -73,10 +73,10 @@ int sluice_series_stats(const sluice_series *s, struct sluice_writer_stats *out)
 	return give(&stats, out);
 }
 
-int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_stats *out)
+int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts *out)
 {
 	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
-	struct sluice_writer_stats stats = {0};
+	struct sluice_writer_counts stats = {0};
 	int rc = check(w, out ? &out->size : NULL, "sluice_writer_stats");
 
 	if (rc)
@@ -92,10 +92,10 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_stats 
 	return give(&stats, out);
 }
 
-int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_error *out)
+int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_failure *out)
 {
 	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
-	struct sluice_writer_error error = {0};
+	struct sluice_writer_failure error = {0};
 	int rc = check(w, out ? &out->size : NULL, "sluice_writer_error");
 
 	if (rc)

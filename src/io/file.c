@@ -317,9 +317,9 @@ void sluice_discard(sluice_file *file)
 
 /* --------------------------------------------------------------------------- stat, sync, size */
 
-int sluice_stat(sluice_file *file, struct sluice_stat *out)
+int sluice_stat(sluice_file *file, struct sluice_file_info *out)
 {
-	struct sluice_stat stat = {.device = -1};
+	struct sluice_file_info stat = {.device = -1};
 	size_t size;
 	int rc;
 

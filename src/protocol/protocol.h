@@ -124,7 +124,7 @@ struct sl_create_item {
 	uint64_t bytes;
 	int32_t device; /* -1: the host; else by the server's number */
 	uint32_t flags; /* of enum sluice_blob_flags */
-	/* Of enum sluice_blob_kind. OF_PROCESS: bytes is the size of the allocation, from its start, and what
+	/* Of enum sluice_blob_kinds. OF_PROCESS: bytes is the size of the allocation, from its start, and what
 	 * is offered for it is a memfd that holds what the driver of the device needs to open it. */
 	uint32_t kind;
 	uint32_t zero;
@@ -142,7 +142,7 @@ struct sl_place {
 	uint64_t offset;
 	uint64_t capacity; /* of the range */
 	int32_t device;
-	uint32_t kind; /* of enum sluice_blob_kind */
+	uint32_t kind; /* of enum sluice_blob_kinds */
 };
 /* Memory that a client may make a blob in. */
 struct sl_lease {

@@ -88,7 +88,7 @@ struct sl_region {
 	uint64_t there; /* of the host, by range: has memory, which counts */
 	bool frozen;    /* somebody unknown may write to it: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
-	uint32_t kind;  /* of enum sluice_blob_kind */
+	uint32_t kind;  /* of enum sluice_blob_kinds */
 	int offered; /* 1: the vault has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	bool before;    /* a server before this one knew who has it mapped */
 	bool leaving;   /* no blob will ever be in it again, and who has it mapped was told */

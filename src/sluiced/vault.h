@@ -37,7 +37,7 @@ struct sl_kept {
 	int32_t pid;      /* references */
 	uint32_t range_bytes; /* region, copy: what it is divided into; 0: not at all */
 	int32_t device;       /* region: by its number; -1: the host */
-	uint32_t memory;      /* region: of enum sluice_blob_kind */
+	uint32_t memory;      /* region: of enum sluice_blob_kinds */
 	_Atomic uint32_t
 		maps; /* references: its process may have memory of devices mapped; set later */
 	_Atomic uint64_t

@@ -273,7 +273,7 @@ static int64_t blob_size(struct sl_backend *backend)
 	return (int64_t)blob_file(backend)->bytes;
 }
 
-static int blob_stat(struct sl_backend *backend, struct sluice_stat *out)
+static int blob_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
 	struct blob_file *file = blob_file(backend);
 	uint64_t id = sluice_blob_id(file->blob);

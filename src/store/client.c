@@ -254,10 +254,10 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 	return 0;
 }
 
-int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
+int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 {
 	int rc = sl_store_check(store, "sluice_store_stats");
-	struct sluice_store_stats stats;
+	struct sluice_store_counts stats;
 	union sl_message m;
 
 	if (!rc && (!out || out->size < sizeof(out->size)))
@@ -268,7 +268,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_stats *out)
 	rc = sl_call(store, &m, SL_COUNTS, NULL);
 	if (rc)
 		return rc;
-	stats = (struct sluice_store_stats){
+	stats = (struct sluice_store_counts){
 		.size = out->size,
 		.memory_limit = m.counts.memory_limit,
 		.memory_bytes = m.counts.memory_bytes,

@@ -57,7 +57,7 @@ struct sl_mapping {
 	bool doomed; /* nobody new gets it, and it goes with its last user */
 	bool own;    /* memory that this process has published: nobody maps or unmaps it */
 	enum sl_mapping_state { SL_MAPPED, SL_EXPECTED, SL_COMING } state;
-	uint32_t kind;              /* of enum sluice_blob_kind */
+	uint32_t kind;              /* of enum sluice_blob_kinds */
 	struct sl_post *post;       /* NULL while it is expected */
 	const struct sl_device *by; /* as in struct sl_far */
 };
@@ -126,7 +126,7 @@ struct sluice_blob {
 	size_t bytes;
 	unsigned flags;
 	int device;
-	unsigned kind;        /* of enum sluice_blob_kind */
+	unsigned kind;        /* of enum sluice_blob_kinds */
 	struct sl_post *post; /* on its device; NULL: the host */
 	char name[SL_NAME_BYTES];
 	/* In the catalogue, or ours, or NULL. */

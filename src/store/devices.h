@@ -98,7 +98,7 @@ void sl_devices_free(sluice_store *store);
 /* A region that is mapped by a driver: where it is, and for whom. */
 struct sl_far {
 	uint64_t region;
-	uint32_t kind; /* of enum sluice_blob_kind */
+	uint32_t kind; /* of enum sluice_blob_kinds */
 	bool writable; /* that we make */
 	struct sl_post
 		*post; /* of the device that has it, or that host memory is registered with */

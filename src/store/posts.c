@@ -268,10 +268,10 @@ int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint
 
 /* --------------------------------------------------------------------------------------- tell */
 
-int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store_device *out)
+int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store_device_info *out)
 {
 	int rc = sl_store_check(store, "sluice_store_device");
-	struct sluice_store_device device;
+	struct sluice_store_device_info device;
 	union sl_message m;
 	uint64_t turn;
 
@@ -283,11 +283,11 @@ int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store
 		rc = ask(store, (int32_t)index, "", &m, &turn);
 	if (rc)
 		return rc;
-	device = (struct sluice_store_device){.size = out->size,
-	                                      .device = sl_place_find(m.device_is.place),
-	                                      .memory_limit = m.device_is.memory_limit,
-	                                      .memory_bytes = m.device_is.memory_bytes,
-	                                      .leaving_bytes = m.device_is.leaving_bytes};
+	device = (struct sluice_store_device_info){.size = out->size,
+	                                           .device = sl_place_find(m.device_is.place),
+	                                           .memory_limit = m.device_is.memory_limit,
+	                                           .memory_bytes = m.device_is.memory_bytes,
+	                                           .leaving_bytes = m.device_is.leaving_bytes};
 	memcpy(device.place, m.device_is.place, sizeof(device.place));
 	memcpy(out, &device, SL_MIN(out->size, sizeof(device)));
 	return 0;

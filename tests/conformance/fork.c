@@ -22,7 +22,7 @@ struct inherited {
 
 static int child(const struct inherited *h)
 {
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct sluice_setting setting = {.size = sizeof(setting)};
 	struct sluice_feature feature = {.size = sizeof(feature)};
 	struct sluice_extent v = {"x", 1, 0};

@@ -135,7 +135,7 @@ static void stat_tells_what_is_known(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "stat");
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
 	struct stat plain;
 	sluice_file *file;
@@ -202,7 +202,7 @@ static void expected_size_reserves_the_space(void **state)
 	pattern_fill(b.data, b.length, 0, 1);
 	for (i = 0; i < COUNT_OF(flags); i++) {
 		struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-		struct sluice_stat st = {.size = sizeof(st)};
+		struct sluice_file_info st = {.size = sizeof(st)};
 		const char *path = scratch(f, i ? "expected2" : "expected1");
 		sluice_file *file;
 

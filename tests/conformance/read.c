@@ -223,7 +223,7 @@ static void holes_read_as_zeros(void **state)
 	const char *path = scratch(f, "sparse");
 	struct buffer b = buffer_new(8 * MIB, 0);
 	unsigned char *expected = calloc(1, 8 * MIB);
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	sluice_file *file;
 	int r;
 

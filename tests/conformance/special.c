@@ -32,7 +32,7 @@ static void check_unsized(struct fixture *f, const char *path)
 {
 	size_t n, step, at;
 	char *expected = slurp(path, &n);
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b;
 	sluice_file *file;
 
@@ -293,7 +293,7 @@ static void a_block_device_is_read_and_written(void **state)
 {
 	struct fixture *f = *state;
 	const char *image = scratch(f, "image");
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b, back;
 	bool cufile = row->config.backend && !strcmp(row->config.backend, "cufile");
 	sluice_file *file;

@@ -150,7 +150,7 @@ static void a_write_behind_the_end_leaves_a_hole_of_zeros(void **state)
 			size_t end = offsets[i] + lengths[j];
 			unsigned char *expected = calloc(1, end);
 			struct buffer b = buffer_new(lengths[j], 0);
-			struct sluice_stat st = {.size = sizeof(st)};
+			struct sluice_file_info st = {.size = sizeof(st)};
 			sluice_file *file = open_both(f->ctx, path);
 
 			pattern_fill(b.data, lengths[j], 0, j);

@@ -17,7 +17,7 @@ static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 	sluice_file *file = open_both(f->ctx, path);
 	unsigned handles = fake_calls("HANDLE");
 	unsigned enqueued = fake_calls("ENQUEUE"), moved = fake_calls("TRANSFER");
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	assert_ok(sluice_stat(file, &st));
 	assert_string_equal(st.backend, "cufile");

@@ -247,7 +247,7 @@ static void what_is_cold_and_large_bypasses_the_page_cache(void **state)
 	size_t n = 16 * MIB;
 	char *memory = device_new(0, n);
 	sluice_stream stream = stream_new(0);
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	sluice_file *file;
 	int round;
 

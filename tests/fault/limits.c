@@ -49,7 +49,7 @@ static void without_descriptors_there_is_a_clear_error(void **state)
 	sluice_file *file = open_both(f->ctx, scratch(f, "there")), *none = NULL;
 	sluice_op *op = start_write(file, "x", 1, 0);
 	sluice_context *ctx = NULL;
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct rlimit before;
 	bool ours[1024];
 	char said[3][256], byte;

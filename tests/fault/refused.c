@@ -257,7 +257,7 @@ static void a_write_needs_no_permission_to_reserve(void **state)
 /* With what a program has open from before, as one that gives its rights away. */
 static void in_a_jail(struct fixture *f)
 {
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	bool direct = scratch_takes_direct(f);
 	struct sluice_feature feature[2] = {{.size = sizeof(*feature)}, {.size = sizeof(*feature)}};
 	sluice_context *ctx;

@@ -181,7 +181,7 @@ static int decompress_bent(void *state, const void *in, size_t n, void *out, siz
 
 static void an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk(void **state)
 {
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
 	struct sl_codec codec;

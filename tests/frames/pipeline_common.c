@@ -85,17 +85,17 @@ void assert_frames(const struct fake_dataset *d, uint64_t seed, uint64_t count)
 	free(expected);
 }
 
-struct sluice_writer_stats writer_stats(sluice_writer *w)
+struct sluice_writer_counts writer_stats(sluice_writer *w)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	assert_ok(sluice_writer_stats(w, &stats));
 	return stats;
 }
 
-struct sluice_writer_stats series_stats(sluice_series *s)
+struct sluice_writer_counts series_stats(sluice_series *s)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	assert_ok(sluice_series_stats(s, &stats));
 	return stats;

@@ -230,7 +230,7 @@ static void what_a_call_refuses_leaves_the_writer_as_it_was(void **state)
 static void a_device_that_is_lost_is_an_error_of_the_copy(void **state)
 {
 	struct fixture *f = *state;
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = device_options();
 	sluice_stream stream;
 	sluice_writer *w;

@@ -49,7 +49,7 @@ static int work(sluice_writer *w, uint64_t *submitted)
 static bool fails_at(struct fixture *f, unsigned at, bool dies)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	int expected = dies ? -EIO : -ENOSPC, rc;
 	uint64_t submitted = 0;
 	sluice_writer *w = NULL;
@@ -106,7 +106,7 @@ static void a_thread_that_dies_is_told_with_what_it_was_at(void **state)
 	struct sluice_series_options o = small_options();
 
 	for (size_t i = 0; i < COUNT_OF(rows); i++) {
-		struct sluice_writer_error error = {.size = sizeof(error)};
+		struct sluice_writer_failure error = {.size = sizeof(error)};
 		sluice_writer *w;
 		sluice_series *s;
 
@@ -144,7 +144,7 @@ static void a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs(void **
 static void frames_that_are_stored_before_another_one_fails_are_kept(void **state)
 {
 	struct sluice_series_options o = small_options();
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	sluice_writer *w = writer_open(*state, NULL);
 	sluice_series *u = series_add(w, "u", &o), *v;
 

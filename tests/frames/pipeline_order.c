@@ -336,8 +336,8 @@ static void options_that_are_wrong_are_named(void **state)
 /* The number of the first check that fails. */
 static int child(sluice_context *ctx, sluice_writer *w, sluice_series *s, void *frame)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = small_options();
 	sluice_writer *writer = NULL;
 	sluice_series *series = NULL;

@@ -30,7 +30,7 @@ void frame_fill(void *data, size_t bytes, uint64_t seed, uint64_t number);
 void frame_put(sluice_series *s, uint64_t seed, uint64_t number);
 /* Frames 0 to count - 1 are in the fake, whole and right. */
 void assert_frames(const struct fake_dataset *d, uint64_t seed, uint64_t count);
-struct sluice_writer_stats writer_stats(sluice_writer *w);
-struct sluice_writer_stats series_stats(sluice_series *s);
+struct sluice_writer_counts writer_stats(sluice_writer *w);
+struct sluice_writer_counts series_stats(sluice_series *s);
 
 #endif

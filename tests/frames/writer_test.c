@@ -148,7 +148,7 @@ static void what_is_submitted_is_what_hdf5_reads(void **state)
 
 static void assert_before(const sluice_series *s, uint64_t frames)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	assert_ok(sluice_series_stats(s, &stats));
 	assert_int_equal(stats.frames_before, frames);
@@ -199,7 +199,7 @@ static void a_file_that_is_replaced_keeps_its_permissions(void **state)
 /* Waits until so many frames are stored. */
 static void wait_for(sluice_series *s, uint64_t stored)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	do {
 		sleep_ms(1);

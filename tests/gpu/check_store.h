@@ -40,7 +40,7 @@ void release_blob(sluice_blob *blob);
 bool plays(const char *how);
 
 /* What the store says of the first device; zeros if it knows nothing of it. */
-struct sluice_store_device device_account(void);
+struct sluice_store_device_info device_account(void);
 
 int play_memory(const char *how); /* of check_store_memory.c */
 int play_order(const char *how);  /* of check_store_order.c */

@@ -204,12 +204,12 @@ bool plays(const char *how)
 	return !status;
 }
 
-struct sluice_store_device device_account(void)
+struct sluice_store_device_info device_account(void)
 {
-	struct sluice_store_device d = {.size = sizeof(d)};
+	struct sluice_store_device_info d = {.size = sizeof(d)};
 
 	for (unsigned i = 0; !sluice_store_device(store, i, &d); i++)
 		if (d.device == gpu_device(0))
 			return d;
-	return (struct sluice_store_device){.size = sizeof(d)};
+	return (struct sluice_store_device_info){.size = sizeof(d)};
 }

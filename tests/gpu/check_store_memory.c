@@ -39,7 +39,7 @@ static bool comes_down_to(uint64_t start)
 static bool account_is_empty(void)
 {
 	double begun = seconds_from(0);
-	struct sluice_store_device d;
+	struct sluice_store_device_info d;
 
 	while ((d = device_account()).memory_bytes && seconds_from(begun) < 20)
 		nap(10000);
@@ -306,7 +306,7 @@ static bool little_ones_share_slabs(void)
 	/* One slab more, for leases in advance. */
 	uint64_t most = (COUNT / (SLAB / RANGE) + 2) * (uint64_t)SLAB;
 	static sluice_blob *blobs[COUNT];
-	struct sluice_store_device d;
+	struct sluice_store_device_info d;
 	uint64_t start, grown;
 	char name[20];
 	bool good;

@@ -112,7 +112,7 @@ static void a_backend_may_be_asked_for_each_file(void **state)
 	struct fixture *f = *state;
 	static const char *const names[] = {"easy", "multi"};
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	sluice_file *file = NULL;
 	char byte[100];
 	size_t i;

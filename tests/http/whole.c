@@ -2,9 +2,9 @@
 /* Servers without ranges: the whole object in one go, or an error that says why. */
 #include "http/http.h"
 
-static struct sluice_stat stat_of(sluice_file *file)
+static struct sluice_file_info stat_of(sluice_file *file)
 {
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	assert_ok(sluice_stat(file, &st));
 	return st;

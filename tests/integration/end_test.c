@@ -179,7 +179,7 @@ static void ends_while_it_is_closed(void)
 
 static void be_a_child(void)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 	void *frame;
 
 	alarm(SECONDS);
@@ -244,7 +244,7 @@ static int leave_the_thread(unsigned point)
 
 static void its_thread_dies(void)
 {
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	double time = 0;
 	uint64_t frame = MORE;
 	void *memory;

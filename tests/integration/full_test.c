@@ -39,7 +39,7 @@ static const char *const names[] = {"u", "p"};
 static void count(sluice_series *const *s, struct story *story)
 {
 	for (int i = 0; i < 2; i++) {
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 		assert_ok(sluice_series_stats(s[i], &stats));
 		story->visible[i] = stats.visible;
@@ -50,7 +50,7 @@ static void count(sluice_series *const *s, struct story *story)
 /* The first error stays, and everybody is told the same. */
 static void assert_it_stays(sluice_writer *w, sluice_series *const *s, struct story *story)
 {
-	struct sluice_writer_error error = {.size = sizeof(error)};
+	struct sluice_writer_failure error = {.size = sizeof(error)};
 	double time = 0;
 	void *frame;
 

@@ -108,7 +108,7 @@ static void begin(struct run *run, bool first)
 
 static void look(struct run *run, unsigned before)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	for (unsigned s = 0; s < SERIES; s++) {
 		good(sluice_series_stats(run->series[s], &stats));

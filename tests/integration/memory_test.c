@@ -70,7 +70,7 @@ static void memory_stays_as_it_is_over_ten_thousand_frames(void **state)
 {
 	struct content c = {SLUICE_FLOAT32, CONTENT_SMOOTH, 5};
 	struct sluice_series_options o = options(16, 20, "deflate"), p = options(16, 20, "none");
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 	size_t before = resident_bytes(), filled = 0, most = 0;
 	size_t frames = FILLED + (getenv("STRESS") ? 20 : 1) * FRAMES;
 	sluice_writer *w;
@@ -109,7 +109,7 @@ static void memory_is_what_the_statistics_say(void **state)
 	for (unsigned round = 0; round < COUNT_OF(codecs); round++) {
 		enum { ROWS = 1024, COLUMNS = 2048 };
 		struct sluice_series_options o = options(ROWS, COLUMNS, codecs[round]);
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 		size_t before = resident_bytes(), after;
 		uint64_t frame_bytes = (uint64_t)ROWS * COLUMNS * 4;
 		sluice_writer *w = writer_open(*state, 0);

@@ -46,7 +46,7 @@ static void scalars_of(const struct plan_series *s, uint64_t frame, double *out)
 
 static uint64_t submitted(const struct plan_series *s)
 {
-	struct sluice_writer_stats stats = {.size = sizeof(stats)};
+	struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 	assert_ok(sluice_series_stats(s->series, &stats));
 	return stats.submitted;
@@ -114,7 +114,7 @@ static void flush(struct session *session)
 		return;
 	assert_ok(rc);
 	for (unsigned i = 0; i < plan->count; i++) {
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 		if (!plan->series[i].series)
 			continue;
@@ -190,7 +190,7 @@ static void end(struct session *session, uint64_t *most)
 
 	for (unsigned i = 0; i < plan->count; i++) {
 		struct plan_series *s = &plan->series[i];
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 
 		most[i] = s->frames;
 		if (!s->series)

@@ -241,11 +241,11 @@ struct reader {
 static void *read_statistics(void *argument)
 {
 	struct reader *reader = argument;
-	struct sluice_writer_stats last = {0};
+	struct sluice_writer_counts last = {0};
 
 	while (!atomic_load(&reader->stop) && !reader->wrong) {
-		struct sluice_writer_stats now = {.size = sizeof(now)};
-		struct sluice_writer_error error = {.size = sizeof(error)};
+		struct sluice_writer_counts now = {.size = sizeof(now)};
+		struct sluice_writer_failure error = {.size = sizeof(error)};
 
 		if (sluice_writer_stats(reader->w, &now) || sluice_writer_error(reader->w, &error))
 			reader->wrong = "no statistics, or an error";

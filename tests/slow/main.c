@@ -154,7 +154,7 @@ static void a_large_write_does_not_wait_for_the_size(void **state)
 static void a_cancel_does_not_wait_for_the_size(void **state)
 {
 	struct buffer b = buffer_new(MIB, 0);
-	struct sluice_stat stat = {.size = sizeof(stat)};
+	struct sluice_file_info stat = {.size = sizeof(stat)};
 	sluice_op *ops[3];
 	double begun;
 

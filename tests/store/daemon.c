@@ -378,22 +378,22 @@ void assert_blob(sluice_blob *blob, const char *name, size_t n)
 		fail_msg("'%s' has not the bytes that it was given", name);
 }
 
-struct sluice_store_stats stats_of(sluice_store *store)
+struct sluice_store_counts stats_of(sluice_store *store)
 {
-	struct sluice_store_stats stats = {.size = sizeof(stats)};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 
 	assert_ok(sluice_store_stats(store, &stats));
 	return stats;
 }
 
-struct sluice_store_device account_of(sluice_store *store)
+struct sluice_store_device_info account_of(sluice_store *store)
 {
-	struct sluice_store_device d = {.size = sizeof(d)};
+	struct sluice_store_device_info d = {.size = sizeof(d)};
 
 	for (unsigned i = 0; !sluice_store_device(store, i, &d); i++)
 		if (d.device == place())
 			return d;
-	return (struct sluice_store_device){.size = sizeof(d)};
+	return (struct sluice_store_device_info){.size = sizeof(d)};
 }
 
 void assert_idle(sluice_store *store)
@@ -404,8 +404,8 @@ void assert_idle(sluice_store *store)
 void assert_idle_but(sluice_store *store, unsigned clients)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_device there;
-	struct sluice_store_stats s;
+	struct sluice_store_device_info there;
+	struct sluice_store_counts s;
 
 	for (;;) {
 		s = stats_of(store);

@@ -57,12 +57,12 @@ bool blob_is(const sluice_blob *blob, const char *name, size_t n);
 void set_bytes(sluice_blob *blob, int byte, size_t n);
 int byte_at(const sluice_blob *blob, size_t offset);
 /* Of the store's account of place(). */
-struct sluice_store_device account_of(sluice_store *store);
+struct sluice_store_device_info account_of(sluice_store *store);
 /* Waits until the server has no blob, no lease and no client but ours. */
 void assert_idle(sluice_store *store);
 /* The same, and so many clients more are allowed. */
 void assert_idle_but(sluice_store *store, unsigned clients);
-struct sluice_store_stats stats_of(sluice_store *store);
+struct sluice_store_counts stats_of(sluice_store *store);
 
 /*
  * Clients that are processes of their own: the program once more, because a child of fork() may not use the

@@ -94,7 +94,7 @@ static void delete_mine(sluice_store *store)
 static void wait_for_the_end_of(sluice_store *store, uint64_t bytes, const char *point)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_stats s;
+	struct sluice_store_counts s;
 
 	do {
 		delete_mine(store);

@@ -31,7 +31,7 @@ static sluice_stream new_stream(void)
 static void assert_memory(sluice_store *store, uint64_t bytes)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_device d;
+	struct sluice_store_device_info d;
 
 	while ((d = account_of(store)).memory_bytes != bytes || d.leaving_bytes)
 		if (seconds_now() > until)

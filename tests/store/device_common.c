@@ -46,9 +46,9 @@ bool is_right(const sluice_blob *blob, const char *name, size_t n)
 	return right;
 }
 
-struct sluice_store_device device_of(sluice_store *store, int number)
+struct sluice_store_device_info device_of(sluice_store *store, int number)
 {
-	struct sluice_store_device d = {.size = sizeof(d)};
+	struct sluice_store_device_info d = {.size = sizeof(d)};
 
 	for (unsigned i = 0;; i++) {
 		assert_ok(sluice_store_device(store, i, &d));
@@ -60,7 +60,7 @@ struct sluice_store_device device_of(sluice_store *store, int number)
 void assert_memory_is(sluice_store *store, int number, uint64_t most)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_device d;
+	struct sluice_store_device_info d;
 
 	for (;;) {
 		d = device_of(store, number);

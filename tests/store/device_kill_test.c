@@ -40,7 +40,7 @@ static void await_ready(uint32_t count)
 static void assert_no_memory(sluice_store *store)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_device d;
+	struct sluice_store_device_info d;
 
 	while ((d = account_of(store)).memory_bytes)
 		if (seconds_now() > until)
@@ -171,8 +171,8 @@ static void check_together(sluice_store *store)
 static void die_at(struct daemon *d, const char *step, unsigned pass, uint64_t bytes)
 {
 	double until = seconds_now() + 20;
-	struct sluice_store_device there;
-	struct sluice_store_stats s;
+	struct sluice_store_device_info there;
+	struct sluice_store_counts s;
 	sluice_blob *blob;
 	char point[64];
 	int status;

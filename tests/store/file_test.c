@@ -187,7 +187,7 @@ static void a_file_that_lacks_something_does_not_become_a_blob(void **state)
 static void what_was_replaced_stays_for_who_has_it_open(void **state)
 {
 	struct shelf *s = *state;
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b = buffer_new(MIB, 0);
 	sluice_file *old, *file;
 	sluice_blob *blob = put(s->d->store, "x", MIB, 0);
@@ -221,7 +221,7 @@ static void what_was_replaced_stays_for_who_has_it_open(void **state)
 static void the_bytes_of_a_blob_are_memory(void **state)
 {
 	struct shelf *s = *state;
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	sluice_file *file;
 	char id[160];
 

@@ -253,7 +253,7 @@ static void give_up(struct actor *a)
 static void look(struct actor *a)
 {
 	struct sluice_blob_info infos[4] = {{.size = sizeof(infos[0])}};
-	struct sluice_store_stats stats = {.size = sizeof(stats)};
+	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	uint64_t cursor = 0;
 	int rc = sluice_store_stats(a->schedule->store, &stats);
 
@@ -327,7 +327,7 @@ static void kill_servers(const struct daemon *d, const struct schedule *s, struc
 /* Nothing is left but the batons, which are deleted. */
 static void clean(const struct daemon *d, const struct schedule *s)
 {
-	struct sluice_store_stats stats;
+	struct sluice_store_counts stats;
 	double until = seconds_now() + 20;
 	char name[40];
 

@@ -361,7 +361,7 @@ static void spilled_blobs_outlive_servers_and_spillers(void **state)
 	for (unsigned i = 0; i < rounds; i++) {
 		uint64_t before = atomic_load(&shared->rounds);
 		double until = seconds_now() + 30;
-		struct sluice_store_stats s = stats_of(d->store);
+		struct sluice_store_counts s = stats_of(d->store);
 
 		left += s.spills;
 		returned += s.returns;

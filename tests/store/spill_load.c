@@ -281,7 +281,7 @@ int main(int argc, char **argv)
 	static const struct child_role roles[] = {{"work", work}, {NULL, NULL}};
 	static char folder[200];
 	const char *options[] = {"--memory", NULL, "--spill", folder, "--blobs", "131072", NULL};
-	struct sluice_store_stats s, most = {0};
+	struct sluice_store_counts s, most = {0};
 	unsigned failed, made = 0, working = PROCESSES;
 	pid_t workers[PROCESSES];
 	struct daemon *d;

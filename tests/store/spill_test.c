@@ -19,7 +19,7 @@ static char folder[200];
 #define await(store, condition)                                           \
 	do {                                                              \
 		double until = seconds_now() + 20;                        \
-		struct sluice_store_stats s;                              \
+		struct sluice_store_counts s;                             \
 		while (s = stats_of(store), !(condition)) {               \
 			if (seconds_now() > until)                        \
 				fail_msg("%s does not come", #condition); \
@@ -86,7 +86,7 @@ static size_t size_of(unsigned i)
 static void what_leaves_comes_back_with_its_bytes(void **state)
 {
 	struct daemon *d = *state;
-	struct sluice_store_stats stats;
+	struct sluice_store_counts stats;
 	char name[40];
 
 	for (unsigned i = 0; i < 240; i++) {

@@ -36,7 +36,7 @@ static void what_was_given_up_takes_no_place_from_what_came_after_it(void **stat
 	struct raw *c = raw_new(d);
 	struct sl_lease leases[2 * SL_ITEMS_MOST], next[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
-	struct sluice_store_stats stats;
+	struct sluice_store_counts stats;
 
 	assert_true(raw_create(c, -1, ON_HOST, 100, SLUICE_BLOB_RESERVE, "reserved", leases) > 1);
 	/* So its entry stays for a while after it. */

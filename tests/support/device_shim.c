@@ -208,7 +208,7 @@ static bool can_be_shadowed(const struct sluice_request *r)
 /* In stream order a read beyond the end is an error, so those go without; *beyond says which. */
 static bool may_be_on_stream(sluice_file *file, const struct sluice_request *r, bool *beyond)
 {
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	*beyond = false;
 	if (r->kind != SLUICE_READ)

@@ -119,7 +119,7 @@ static void direct_io_is_of_whole_pages(void **state)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 	struct buffer b = buffer_new(3 * MIB, 0);
 	struct rng r = rng_new(1);
 	sluice_file *file;
@@ -170,7 +170,7 @@ static void memory_is_taken_by_whole_pages(void **state)
 static bool size_is_known(struct fixture *f, const char *path)
 {
 	sluice_file *file = open_both(f->ctx, path);
-	struct sluice_stat st = {.size = sizeof(st)};
+	struct sluice_file_info st = {.size = sizeof(st)};
 
 	assert_ok(sluice_stat(file, &st));
 	assert_ok(sluice_close(file));
