@@ -384,7 +384,7 @@ static uint64_t piece_bytes(const sluice_context *ctx)
 {
 	uint64_t bytes = 0;
 
-	cli_size_parse(setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
+	sluice_size_parse(setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
 	return bytes;
 }
 

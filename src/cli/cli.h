@@ -69,8 +69,6 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 
 #define CLI_TEXT 32
 
-/* "4K", "1M", "2GiB", in powers of 1024. -EINVAL: not a size, -ERANGE: does not fit. */
-int cli_size_parse(const char *text, uint64_t *out);
 /* "4.0 GiB", "2.24 GB/s"; both return text. */
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
 const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
