@@ -572,7 +572,9 @@ wrong_usage_is_named_and_has_status_2() {
 		bench read from --repeat 0
 		bench read from --op-size 0
 		bench read from --op-size 4X
-		bench read from --op-size 4KB
+		bench read from --op-size 4BK
+		bench read from --op-size 1.5
+		bench read from --op-size 1.K
 		bench read from --op-size -4
 		bench read from --op-size 99999999999T
 		bench read from --size 1K --op-size 2K
@@ -591,6 +593,60 @@ wrong_usage_is_named_and_has_status_2() {
 	status 1 "$sluice" bench read /proc/cpuinfo
 	says "no known length"
 	[ ! -e to ] || fail "something was copied"
+}
+
+sizes_are_written_in_the_same_way_everywhere() {
+	local size
+	truncate -s 1M from
+	for size in 6144 6144B 6k 6K 6KB 6kiB "6 KiB" 6.0K; do
+		status 0 "$sluice" bench read --repeat 1 --json --op-size "$size" --size 12K from
+		json out "j['operations'] == 2"
+	done
+	status 0 "$sluice" bench read --repeat 1 --json --op-size 1.5K --size 0.003M from
+	json out "j['op_size'] == 1536 and j['bytes'] == 3145"
+	for size in 8192 8k 8KB "8.0 KiB"; do
+		SLUICE_PIECE_BYTES=$size status 0 "$sluice" doctor --json
+		grep -q '"8 KiB"' out || fail "$size: $(grep -o 'PIECE_BYTES.\{100\}' out)"
+	done
+	SLUICE_PIECE_BYTES=8X status 1 "$sluice" cp from to
+	says "SLUICE_PIECE_BYTES: '8X' is not a size"
+	SLUICE_WORKERS=1K status 1 "$sluice" cp from to
+	says "SLUICE_WORKERS: '1K' is not a number"
+}
+
+no_message_shows_a_password() {
+	local uri
+	echo text > file
+	for uri in ftp://user:SECRET@host/x?SECRET averyveryverylongscheme://user:SECRET@host/x; do
+		status 1 "$sluice" cp "$uri" to
+		says "unknown scheme '${uri%%:*}'; this build knows"
+		! grep -q SECRET err || fail "$(cat err)"
+		status 1 "$sluice" cp file "$uri"
+		! grep -q SECRET err || fail "$(cat err)"
+		status 1 "$sluice" stat "$uri"
+		! grep -q SECRET err || fail "$(cat err)"
+	done
+}
+
+the_log_tells_of_local_files() {
+	noise 3000000 > from
+	SLUICE_LOG=info status 0 "$sluice" cp -q from to
+	says "open 'from': 3000000 bytes, backend auto, with"
+	grep -q "open '[^']*/to', until it is complete [^ ]*/.to.*.sluice: 0 bytes" err || fail "$(cat err)"
+	grep -q "read '" err && fail "info tells of pieces: $(cat err)"
+	SLUICE_LOG=info SLUICE_DISABLE=uring status 0 "$sluice" cp -qf from to
+	says "without io_uring: SLUICE_DISABLE"
+	SLUICE_LOG=info status 0 "$sluice" cp -qf --backend posix from to
+	says "backend posix, without io_uring: posix was chosen"
+	SLUICE_LOG=info status 0 "$sluice" cp -qf /proc/version to
+	says "without io_uring: it is read in order, without direct I/O: its file system has no disk"
+	SLUICE_LOG=debug status 0 "$sluice" cp -qf --backend posix from to
+	grep -q "read 'from' bytes 0+[0-9]* .*: [0-9]*" err || fail "no read: $(cat err)"
+	grep -q "write '.*to' bytes 0+[0-9]* .*: [0-9]*" err || fail "no write: $(cat err)"
+	SLUICE_LOG=debug status 0 "$sluice" cp -qf /proc/version to
+	says ", short"
+	status 0 "$sluice" cp -qf from to
+	[ ! -s err ] || fail "without SLUICE_LOG: $(cat err)"
 }
 
 run_cases
