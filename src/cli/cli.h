@@ -148,6 +148,7 @@ struct cli_end {
 	bool whole_only; /* source: is read by one operation */
 	uint64_t length; /* as it was when the copy began; of a stream a guess for the bar */
 	bool sparse;     /* source: has holes; target: may get them */
+	int holes;       /* source: a descriptor that tells where they are; -1: none does; owned */
 	bool replaces;   /* target: a new file that takes its name at the end */
 	char *memory;    /* of a blob: its bytes, while it is open */
 	int place;       /* whose memory that is: the number of a device, or -1: the host's */
@@ -199,7 +200,8 @@ struct cli_copy {
 	struct cli_progress *progress;
 	void *hash;     /* XXH3_state_t to be fed in file order, or NULL */
 	uint64_t there; /* bytes that the target had before */
-	uint64_t moved; /* out: bytes that reached the target */
+	uint64_t moved; /* out: bytes that reached the target, those of holes included, */
+	uint64_t holes; /* and of these, bytes of holes that were left out */
 	char error[512];
 };
 /* 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error. */

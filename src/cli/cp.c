@@ -131,7 +131,7 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	fprintf(to, "  %s\n", name);
 }
 
-static void print_summary(uint64_t moved, uint64_t elapsed_ns)
+static void print_summary(uint64_t moved, uint64_t holes, uint64_t elapsed_ns)
 {
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
@@ -140,6 +140,8 @@ static void print_summary(uint64_t moved, uint64_t elapsed_ns)
 	/* What took no time has no rate. */
 	if (moved > 0 && seconds >= 0.005)
 		fprintf(stderr, ", %s", cli_rate_format((double)moved / seconds, rate));
+	if (holes)
+		fprintf(stderr, ", and %s of holes", cli_size_format(holes, amount));
 	fputc('\n', stderr);
 }
 
@@ -202,7 +204,8 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 	else if (copy->hash)
 		print_checksum(copy->hash, target->name, stdout);
 	if (!o->quiet)
-		print_summary(copy->moved - copy->there, cli_now_ns() - start);
+		print_summary(copy->moved - copy->there - copy->holes, copy->holes,
+		              cli_now_ns() - start);
 	return 0;
 }
 

@@ -47,6 +47,21 @@ static bool is_stream(mode_t mode)
 	return S_ISFIFO(mode) || S_ISCHR(mode);
 }
 
+/* The path may be another file's by now: then nothing tells of holes. */
+static void find_holes(struct cli_end *end)
+{
+	struct stat st;
+
+	if (!end->sparse || !end->path)
+		return;
+	end->holes = open(end->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (end->holes >= 0 &&
+	    (fstat(end->holes, &st) || st.st_dev != end->device || st.st_ino != end->inode)) {
+		close(end->holes);
+		end->holes = -1;
+	}
+}
+
 /* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
 static int open_stream(struct cli_end *end, const char *path, int flags)
 {
@@ -77,6 +92,8 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 		off_t at = lseek(fd, 0, SEEK_CUR);
 		if (at >= 0 && at < st.st_size)
 			end->length = (uint64_t)(st.st_size - at);
+		/* Files of /proc and /sys have no blocks, and sizes that mean nothing. */
+		end->length_known = end->length && st.st_blocks;
 	}
 	return 0;
 }
@@ -104,6 +121,7 @@ static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_
 	end->length = st.length;
 	end->mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
+	find_holes(end);
 	end->memory = st.memory;
 	end->place = st.device;
 	end->etag = st.full_etag;
@@ -119,6 +137,7 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 	int rc;
 
 	*out = (struct cli_end){.fd = -1,
+	                        .holes = -1,
 	                        .name = cli_uri_name(strcmp(uri, "-") ? uri : "standard input")};
 	int fd = named_descriptor(uri, STDIN_FILENO);
 	if (fd < 0)
@@ -260,6 +279,7 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 		if (rc)
 			return rc;
 		if (is_stream(st.st_mode)) {
+			out->sparse = false;
 			out->mode = st.st_mode;
 			return open_stream(out, path, O_WRONLY);
 		}
@@ -365,13 +385,14 @@ int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_e
 	char *path = fd < 0 ? cli_local_path(uri) : NULL;
 	int rc = 0;
 
-	*out = (struct cli_end){.fd = -1};
+	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
 	if (!(flags & CLI_END_FORCE))
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)
 		options.flags |= SLUICE_OPEN_DURABLE;
-	if (source->length_known && !source->sparse)
+	/* What has holes takes less space here. */
+	if (source->length_known && !(path && source->sparse))
 		options.expected_size = source->length;
 
 	if (path && is_directory(path))
@@ -421,7 +442,9 @@ void cli_end_discard(struct cli_end *end)
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);
+	if (end->holes >= 0)
+		close(end->holes);
 	free(end->name);
 	free(end->path);
-	*end = (struct cli_end){.fd = -1};
+	*end = (struct cli_end){.fd = -1, .holes = -1};
 }

@@ -203,6 +203,50 @@ a_sparse_file_stays_sparse() {
 	[ "$(stat -c %b empty.copy)" -lt 1024 ] || fail "a file without data takes space"
 }
 
+holes_are_not_read() {
+	local to
+	truncate -s 500G from
+	echo first | dd of=from bs=1 seek=200000000001 conv=notrunc status=none
+	echo last >> from
+	status 0 timeout 2 "$sluice" cp from to
+	says "and 500.0 GiB of holes"
+	[ "$(stat -c %s to)" = "$(stat -c %s from)" ] || fail "it has $(stat -c %s to) bytes"
+	[ "$(stat -c %b to)" -lt 2048 ] || fail "it takes $(stat -c %b to) blocks"
+	cmp -n 6 -i 200000000001 from to || fail "the middle"
+	cmp -i $((500 << 30)) from to || fail "the end"
+	truncate -s 500G to
+	truncate -s 500G void
+	noise 5000000 > to
+	truncate -s 501G to
+	status 0 timeout 2 "$sluice" cp -f void to
+	[ "$(stat -c %s:%b to)" = "$((500 << 30)):0" ] || fail "void: $(stat -c %s:%b to)"
+}
+
+what_has_holes_is_copied_right() {
+	local sum
+	holes from
+	sum=$(cp --sparse=never from full && "$sluice" cp -q --checksum full /dev/null)
+	for flags in -q --checksum --continue "--through emulated" "--backend posix"; do
+		noise 50000000 > to
+		status 0 "$sluice" cp -f $flags from to
+		same from to
+		[ "$(stat -c %b to)" -le $(($(stat -c %b from) + 4096)) ] || fail "$flags: $(stat -c %b to) blocks"
+		[ "$flags" != --checksum ] || [ "$(cut -d ' ' -f 1 out)" = "${sum%% *}" ] || fail "$(cat out), not $sum"
+	done
+	"$sluice" cp -q from - | cmp -s - from || fail "to a pipe"
+	"$sluice" cp -q from >(cmp - from > differ 2>&1; : > compared)
+	until [ -e compared ]; do sleep 0.02; done
+	[ ! -s differ ] || fail "to a FIFO: $(cat differ)"
+	input=from status 0 "$sluice" cp -qf - to
+	same from to
+	chmod u+w from
+	(sleep 0.3 && truncate -s 5M from && cat gate > /dev/null) &
+	mkfifo gate
+	"$sluice" cp from gate 2> err && fail "a hole behind the end of a file that was cut"
+	wait
+	says "became shorter"
+}
+
 permissions_are_those_of_cp() {
 	umask 022
 	echo text > from
@@ -272,7 +316,7 @@ an_interrupted_copy_leaves_nothing() {
 	done
 	echo old > into/to
 	truncate -s 1T large
-	"$sluice" cp -f large into/to 2> err &
+	"$sluice" cp -f --checksum large into/to 2> err &
 	sleep 0.3
 	kill -TERM $!
 	wait $!
@@ -286,7 +330,7 @@ an_interrupted_copy_leaves_nothing() {
 a_copy_that_is_killed_leaves_nothing_under_the_name() {
 	truncate -s 1T large
 	mkdir into
-	"$sluice" cp large into/to 2> err &
+	"$sluice" cp --checksum large into/to 2> err &
 	sleep 0.2
 	kill -KILL $!
 	wait $! 2> /dev/null

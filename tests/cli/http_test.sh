@@ -70,6 +70,16 @@ a_copy_to_a_server_holds_the_same_bytes() {
 	done
 }
 
+what_has_holes_is_sent_with_its_length() {
+	holes from
+	status 0 "$sluice" cp -f from "$fault/${PWD##*/}/from?put=length"
+	status 0 "$sluice" cp "$fault/${PWD##*/}/from?stored=1" to
+	same from to
+	input=from status 0 "$sluice" cp -f - "$fault/${PWD##*/}/again?put=length"
+	status 1 "$sluice" cp -f <(cat from) "$fault/${PWD##*/}/more?put=length"
+	says 411
+}
+
 a_copy_to_a_server_overwrites_only_with_force() {
 	echo old > to
 	echo new > from
