@@ -588,7 +588,6 @@ wrong_usage_is_named_and_has_status_2() {
 		--unknown
 		cp
 		cp from
-		cp from to too
 		cp --unknown from to
 		cp --backend unknown from to
 		stat
