@@ -337,7 +337,7 @@ SLUICE_API void sluice_discard(sluice_file *file);
 
 enum sluice_stat_flags {
 	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
-	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: only a read of all of it */
+	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: is read from front to back */
 };
 struct sluice_file_info {
 	size_t size;            /* in: sizeof(struct sluice_file_info) */

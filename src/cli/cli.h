@@ -147,7 +147,7 @@ struct cli_end {
 	int fd;            /* of a stream, else -1 */
 	bool fd_owned;
 	bool length_known;
-	bool whole_only;  /* source: is read by one operation */
+	bool whole_only;  /* source: is read from front to back */
 	uint64_t length;  /* as it was when the copy began; of a stream a guess for the bar */
 	bool sparse;      /* source: has holes; target: may get them */
 	int holes;        /* source: a descriptor that tells where they are; -1: none does; owned */

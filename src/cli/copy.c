@@ -76,13 +76,6 @@ static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
 	return &p->chunks[i % p->depth];
 }
 
-/* Room for an object of unknown length that has to be read at once: pages that are not used cost
- * nothing. */
-static size_t half_of_memory(void)
-{
-	return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
-}
-
 /* A blob of a device is not read or written itself: the other end's file moves the bytes. */
 static void choose_memory(struct pipeline *p)
 {
@@ -226,10 +219,11 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
 	                       .start_ns = cli_now_ns()};
-	if (source->whole_only && !source->length_known) {
+	/* To memory of a device threads read, and what has no ranges comes in the order of the file. */
+	if (source->whole_only &&
+	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))
 		p->depth = 1;
-		p->chunk_bytes = half_of_memory();
-	} else if (source->length_known && (length <= SMALL_CHUNK || source->whole_only)) {
+	else if (source->length_known && length <= SMALL_CHUNK) {
 		p->depth = 1;
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
@@ -451,15 +445,10 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 
 	if (source->length_known && n < chunk->length)
 		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
-	if (source->whole_only && !source->length_known && n == chunk->length)
-		return fail(
-			p->copy, -EFBIG,
-			"'%s' can only be read at once, and does not fit into half of the memory",
-			source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
-		p->ended = n == 0 || source->whole_only;
+		p->ended = n == 0;
 	}
 	return chunk_filled(p, chunk);
 }
