@@ -235,6 +235,14 @@ SLUICE_API const char *sluice_last_message(void);
  */
 SLUICE_API int sluice_uri_name(const char *uri, char *text, size_t size);
 
+/*
+ * Bytes as people write them: a number, then nothing, B, or K, M, G, T of either case for powers of 1024, which may be
+ * followed by B or iB. There may be a fraction before K and so on, and a blank: "4096", "4k", "1.5 GiB" and "1TB"
+ * are sizes. This is how the settings, the command and the daemon read them. -EINVAL: text is no size; -ERANGE: it is
+ * more than UINT64_MAX. Any thread.
+ */
+SLUICE_API int sluice_size_parse(const char *text, uint64_t *out);
+
 enum sluice_open_flags {
 	SLUICE_OPEN_READ = 1 << 0,
 	SLUICE_OPEN_WRITE = 1 << 1,
@@ -329,7 +337,7 @@ SLUICE_API void sluice_discard(sluice_file *file);
 
 enum sluice_stat_flags {
 	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
-	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: only a read of all of it */
+	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: is read from front to back */
 };
 struct sluice_file_info {
 	size_t size;            /* in: sizeof(struct sluice_file_info) */

@@ -23,8 +23,7 @@
  * and bytes and whoever holds one keeps it; calls connect again by themselves. A blob that was created
  * and not sealed is lost then: sealing it answers -ECONNRESET, and its memory stays until its release.
  *
- * Conventions, results and threads are those of <sluice/sluice.h>. A structure that is called as a function is,
- * sluice_store_stats and sluice_store_device, is written with "struct" in C++, too. No call needs a context. A store or a
+ * Conventions, results and threads are those of <sluice/sluice.h>. No call needs a context. A store or a
  * blob may be used by any number of threads, but must not be used while it is closed or released. Any
  * call may wait for the server's answer; calls that say so wait for other processes, too.
  */

@@ -107,6 +107,7 @@ void sl_http_leave(struct sl_http_request *request)
 void sl_http_request_end(struct sl_http_request *request)
 {
 	struct sl_http_put *put = request->http->put;
+	struct sl_http_body *body = request->http->body;
 	struct sl_piece *piece = request->piece;
 	char *sentence = request->sentence;
 	int error = request->error;
@@ -123,7 +124,10 @@ void sl_http_request_end(struct sl_http_request *request)
 	request->sentence = NULL;
 	sl_http_request_free(request);
 	if (!piece) {
-		sl_http_put_over(put, error, sentence);
+		if (put)
+			sl_http_put_over(put, error, sentence);
+		else
+			sl_http_body_over(body, error, sentence);
 		return;
 	}
 	piece->error = error;
@@ -148,10 +152,8 @@ static void http_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_http_put_submit(http->put, piece);
 		return;
 	}
-	if (!http->ranges &&
-	    (piece->offset || (http->size >= 0 && piece->length != (uint64_t)http->size))) {
-		refuse(piece, -ENOTSUP, http->name,
-		       "the server has no ranges, so only all of it can be read, by one operation");
+	if (http->body) {
+		sl_http_body_submit(http->body, piece);
 		return;
 	}
 	request = sl_http_request_new(http, SL_HTTP_GET, piece);
@@ -407,6 +409,7 @@ static void http_close(struct sl_backend *backend)
 	struct sl_http *http = sl_http(backend);
 
 	sl_http_put_free(http->put);
+	sl_http_body_free(http->body);
 	if (http->limit)
 		sl_http_limit_release(http->limit);
 	curl_slist_free_all(http->fields);
@@ -450,6 +453,8 @@ static int start(struct sl_http *http, const struct sluice_open_options *options
 		rc = inspect(http);
 	curl_slist_free_all(http->fields);
 	http->fields = NULL;
+	if (!rc && !http->ranges)
+		rc = sl_http_body_new(http, &http->body);
 	return rc ? rc : make_fields(http);
 }
 

@@ -109,6 +109,7 @@ struct sl_http_engine {
 };
 
 struct sl_http_put;
+struct sl_http_body;
 
 /* The fields of an answer that are looked at, as they were sent; NULL: not sent. */
 enum sl_http_field {
@@ -147,6 +148,7 @@ struct sl_http {
 	int64_t modified_ns;
 	struct sl_http_texts opened; /* of the answer that the opening believed */
 	struct sl_http_put *put;     /* of a file that is written */
+	struct sl_http_body *body;   /* of one whose server has no ranges */
 	_Atomic bool begun;          /* data has come; set by the threads that move requests */
 };
 
@@ -174,7 +176,7 @@ enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
 struct sl_http_request {
 	struct sl_list link;
 	struct sl_http *http;
-	struct sl_piece *piece; /* of a GET */
+	struct sl_piece *piece; /* of a GET of a range; without one a GET is that of the body */
 	struct sl_http_transfer *transfer;
 	enum sl_http_ask ask;
 
@@ -225,10 +227,14 @@ void sl_http_request_free(struct sl_http_request *request);
 void sl_http_request_give_back(struct sl_http_request *request);
 /* Whether nobody wants it any more: the piece is cancelled, or the upload dropped. */
 bool sl_http_request_is_unwanted(const struct sl_http_request *request);
-/* An upload has no turn and takes nobody's place: it may wait for what others read. */
+static inline bool sl_http_request_has_body(const struct sl_http_request *request)
+{
+	return request->ask == SL_HTTP_GET && !request->piece;
+}
+/* An upload, and a body, has no turn and takes nobody's place: it may wait for its caller. */
 static inline bool sl_http_request_has_turn(const struct sl_http_request *request)
 {
-	return request->ask != SL_HTTP_PUT;
+	return request->ask != SL_HTTP_PUT && !sl_http_request_has_body(request);
 }
 /* Sets the transfer up for the next attempt. 0 or a negative errno, with the sentence kept. */
 int sl_http_request_prepare(struct sl_http_request *request);
@@ -258,6 +264,28 @@ void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_tran
 
 /* Options of every transfer: safety, time-outs, the certificates. */
 void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http);
+
+/* -------------------------------------------------------------------------------------- body */
+
+int sl_http_body_new(struct sl_http *http, struct sl_http_body **out);
+void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece);
+/* Ends the request first. NULL is allowed. */
+void sl_http_body_free(struct sl_http_body *body);
+/* The rest is for the request, on the thread that moves it. Before each attempt. */
+void sl_http_body_prepare(struct sl_http_body *body);
+/* Bytes have come: as libcurl's write callback returns it. */
+size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t bytes);
+enum sl_http_body_state {
+	SL_HTTP_BODY_BEGUN =
+		1 << 0,             /* pieces are over, and another attempt may bring other bytes */
+	SL_HTTP_BODY_IDLE = 1 << 1, /* it waits for the caller to read: silence is no stall */
+	SL_HTTP_BODY_DROPPED = 1 << 2, /* nobody wants it any more */
+};
+unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position);
+/* Drops the request if a piece was cancelled; lets it go on if there is room for its bytes: true. */
+bool sl_http_body_look(struct sl_http_body *body, CURL *easy);
+/* The request is over; takes its sentence. */
+void sl_http_body_over(struct sl_http_body *body, int error, char *sentence);
 
 /* ---------------------------------------------------------------------------------- dispatch */
 

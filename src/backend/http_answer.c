@@ -181,21 +181,29 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 		most = request->answer.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
 		return request->ask == SL_HTTP_PUT ||
 		                       (!request->error && request->answer.said_bytes <= most &&
-		                        (piece || request->answer.status >= 300))
+		                        (request->ask == SL_HTTP_GET ||
+		                         request->answer.status >= 300))
 		               ? bytes
 		               : 0;
 	}
-	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
+	if (piece && atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
 		return 0;
-	room = piece->length - piece->moved;
-	if (bytes > room && request->http->size >= 0) {
+	room = piece                      ? piece->length - piece->moved
+	       : request->http->size >= 0 ? (uint64_t)request->http->size - request->answer.got
+	                                  : bytes;
+	if (bytes > room) {
 		sl_http_fail_odd(request, "more bytes than were asked for");
 		return 0;
 	}
-	/* Of an object of unknown length as much is read as there is room for. */
-	bytes = SL_MIN(bytes, room);
-	memcpy(piece->data + piece->moved, data, bytes);
-	piece->moved += bytes;
+	if (piece) {
+		memcpy(piece->data + piece->moved, data, bytes);
+		piece->moved += bytes;
+	} else {
+		size_t rc = sl_http_body_take(request->http->body, data, bytes);
+
+		if (rc != bytes)
+			return rc;
+	}
 	request->answer.got += bytes;
 	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
 		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);

@@ -221,6 +221,8 @@ static void look_around(struct sl_http_reactor *reactor)
 		if (request->ask == SL_HTTP_PUT &&
 		    sl_http_put_look(request->http->put, request->transfer->easy))
 			request->alive = now;
+		if (sl_http_request_has_body(request))
+			sl_http_body_look(request->http->body, request->transfer->easy);
 		sl_http_request_refresh(request, now);
 		if (sl_http_request_is_gone(request, now))
 			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
@@ -231,6 +233,8 @@ static void look_around(struct sl_http_reactor *reactor)
 		next = link->next;
 		if (request->ask == SL_HTTP_PUT)
 			sl_http_put_look(request->http->put, NULL);
+		else if (sl_http_request_has_body(request))
+			sl_http_body_look(request->http->body, NULL);
 		if (sl_http_request_is_unwanted(request)) {
 			sl_list_remove(link);
 			sl_http_request_fail(request, -ECANCELED, "cancelled");

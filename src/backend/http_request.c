@@ -51,8 +51,12 @@ void sl_http_request_free(struct sl_http_request *request)
 
 bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 {
+	uint64_t position;
+
 	if (request->ask == SL_HTTP_PUT)
 		return sl_http_put_state(request->http->put) & SL_HTTP_PUT_DROPPED;
+	if (sl_http_request_has_body(request))
+		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
 	return request->piece &&
 	       atomic_load_explicit(&request->piece->cancelled, memory_order_relaxed);
 }
@@ -180,13 +184,12 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->from = request->length = 0;
 	request->ranged = request->ask == SL_HTTP_PROBE && !http->doubted;
 	request->length = request->ranged;
+	if (sl_http_request_has_body(request))
+		sl_http_body_prepare(http->body);
 	if (request->piece) {
-		/* What has no ranges begins anew. */
-		if (!http->ranges)
-			request->piece->moved = 0;
 		request->from = request->piece->offset + request->piece->moved;
 		request->length = request->piece->length - request->piece->moved;
-		request->ranged = http->ranges;
+		request->ranged = true;
 	}
 	sl_http_transfer_secure(request->transfer, http);
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);

@@ -94,12 +94,20 @@ static enum sl_http_verdict again(struct sl_http_request *request, int error, co
 	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
 	int64_t left = (int64_t)settings->http_retry_ms, asked = request->answer.retry_after;
 	int64_t now = sl_now(), silent, wait;
+	uint64_t moved = request->piece ? request->piece->moved : 0;
 
 	if (request->ask == SL_HTTP_PUT && sl_http_put_state(http->put) & SL_HTTP_PUT_BEGUN)
 		return fail(request, error, "'%s': %s, and an upload cannot go on in the middle",
 		            http->name, why);
-	if (request->piece && request->piece->moved > request->reached) {
-		request->reached = request->piece->moved;
+	if (sl_http_request_has_body(request) &&
+	    sl_http_body_state(http->body, &moved) & SL_HTTP_BODY_BEGUN)
+		return fail(
+			request, error,
+			"'%s': %s, and without ranges, ETag and Last-Modified it cannot go on in "
+			"the middle",
+			http->name, why);
+	if (moved > request->reached) {
+		request->reached = moved;
 		request->since = request->alive;
 		request->backoffs = 0;
 	}
@@ -208,12 +216,14 @@ static enum sl_http_verdict judge_status(struct sl_http_request *request)
 	            request->answer.said[0] ? ": " : "", request->answer.said);
 }
 
-/* The transfer of a GET of a piece ended without an error of libcurl. */
-static enum sl_http_verdict judge_piece(struct sl_http_request *request)
+/* The transfer of a GET ended without an error of libcurl. */
+static enum sl_http_verdict judge_get(struct sl_http_request *request)
 {
 	struct sl_piece *piece = request->piece;
+	int64_t size = request->http->size;
 
-	if (piece->moved == piece->length || request->http->size < 0)
+	if (piece ? piece->moved == piece->length
+	          : size < 0 || request->answer.got == (uint64_t)size)
 		return SL_HTTP_DONE;
 	return again(request, -EIO, "the body is shorter than it should be");
 }
@@ -275,8 +285,7 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 	long status = request->answer.status;
 	char why[80];
 
-	if (piece && piece->moved == piece->length && request->answer.accepted && !request->error &&
-	    (code == CURLE_OK || http->size < 0 || request->ranged))
+	if (piece && piece->moved == piece->length && request->answer.accepted && !request->error)
 		return SL_HTTP_DONE;
 	if (request->error)
 		return SL_HTTP_FAILED;
@@ -300,10 +309,10 @@ static enum sl_http_verdict judge(struct sl_http_request *request, CURLcode code
 		return judge_status(request);
 	if (request->ask == SL_HTTP_PUT && !sl_http_put_is_whole(http->put))
 		sl_http_fail_odd(request, "success before it had everything");
-	if (request->error ||
-	    ((piece || request->ask == SL_HTTP_PROBE) && !sl_http_accepts(request)))
+	if (request->error || ((request->ask == SL_HTTP_GET || request->ask == SL_HTTP_PROBE) &&
+	                       !sl_http_accepts(request)))
 		return SL_HTTP_FAILED;
-	return piece ? judge_piece(request) : SL_HTTP_DONE;
+	return request->ask == SL_HTTP_GET ? judge_get(request) : SL_HTTP_DONE;
 }
 
 enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code)
@@ -330,12 +339,16 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 {
 	curl_socket_t socket = CURL_SOCKET_BAD;
 	curl_off_t sent = 0;
+	uint64_t position;
 	int queued = 0;
 
 	if (!request->connected) {
 		request->connected = is_connected(request);
 		request->alive = now;
 	}
+	if (sl_http_request_has_body(request) &&
+	    sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_IDLE)
+		request->alive = now;
 	if (request->ask != SL_HTTP_PUT)
 		return;
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);

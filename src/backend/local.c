@@ -119,8 +119,10 @@ static void find_alignment(struct sl_local *local)
 		offset = stat.stx_dio_offset_align;
 		memory = stat.stx_dio_mem_align;
 	}
-	if (!offset || !memory) /* the file says that it cannot */
+	if (!offset || !memory) {
+		local->buffered = "the file cannot";
 		return;
+	}
 	/* Direct and buffered writes never share a page, or one could write back what the other has overtaken. */
 	local->offset_alignment = SL_MAX(offset, sl_page_size());
 	local->memory_alignment = memory;
@@ -155,8 +157,10 @@ static void open_direct(struct sl_local *local)
 	local->direct = open(name, flags);
 	if (local->direct < 0 && errno == ENOENT)
 		local->direct = open_same(local, flags);
-	if (local->direct < 0)
+	if (local->direct < 0) {
+		local->buffered = sl_error_text(-errno);
 		local->offset_alignment = 0;
+	}
 }
 
 /* The file systems that answer fstat() from memory. Others may ask a server, or a process. */
@@ -199,7 +203,9 @@ static void find_abilities(struct sl_local *local, const struct stat *stat)
 	atomic_init(&local->use_dontcache, kernel->dontcache && !local->pseudo && !memory);
 	atomic_init(&local->use_direct, true);
 	atomic_init(&local->resident, false);
-	if (!memory && !local->pseudo)
+	if (memory || local->pseudo)
+		local->buffered = "its file system has no disk";
+	else
 		open_direct(local);
 }
 
@@ -269,6 +275,47 @@ static int choose(struct sl_local *local, const char *backend)
 	return rc;
 }
 
+/* -1 would say something else. */
+static int64_t size_error(void)
+{
+	return errno == EPERM ? -EIO : -errno;
+}
+
+static int64_t local_size(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local(backend);
+	struct stat stat;
+	uint64_t bytes;
+
+	if (local->pseudo)
+		return -1;
+	if (local->block_device)
+		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? size_error()
+		                                                      : (int64_t)bytes;
+	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
+}
+
+/* Which ways its pieces have, and why not the others. */
+static void tell(struct sl_local *local)
+{
+	int error = atomic_load(&local->core->kernel.uring_error);
+	const char *why = local->choice == SL_CHOICE_POSIX ? "posix was chosen"
+	                  : local->pseudo                  ? "it is read in order"
+	                  : error == -ECANCELED            ? "SLUICE_DISABLE"
+	                  : error                          ? sl_error_text(error)
+	                  : local->blocks && local->choice != SL_CHOICE_URING
+	                          ? "its server or process would be waited for"
+	                          : NULL;
+
+	sl_log(&local->core->settings, SL_LOG_INFO,
+	       "open '%s'%s%s: %" PRId64 " bytes, backend %s, %s%s, %s%s", local->path,
+	       local->temporary ? ", until it is complete " : "",
+	       local->temporary ? local->temporary : "", local_size(&local->base),
+	       sl_choice_name(local->choice), why ? "without io_uring: " : "with io_uring",
+	       why ? why : "", local->buffered ? "without direct I/O: " : "with direct I/O",
+	       local->buffered ? local->buffered : "");
+}
+
 static int local_open(struct sl_core *core, const struct sl_uri *uri,
                       const struct sluice_open_options *options, struct sl_backend **out)
 {
@@ -299,6 +346,7 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 		local_close(&local->base);
 		return rc;
 	}
+	tell(local);
 	*out = &local->base;
 	return 0;
 }
@@ -332,26 +380,6 @@ static char *local_identity(struct sl_backend *backend)
 		snprintf(text, sizeof(text), "inode %" PRIu64 ":%" PRIu64, (uint64_t)stat.st_dev,
 		         (uint64_t)stat.st_ino);
 	return strdup(text);
-}
-
-/* -1 would say something else. */
-static int64_t size_error(void)
-{
-	return errno == EPERM ? -EIO : -errno;
-}
-
-static int64_t local_size(struct sl_backend *backend)
-{
-	struct sl_local *local = sl_local(backend);
-	struct stat stat;
-	uint64_t bytes;
-
-	if (local->pseudo)
-		return -1;
-	if (local->block_device)
-		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? size_error()
-		                                                      : (int64_t)bytes;
-	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
 }
 
 static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
@@ -393,7 +421,11 @@ static int64_t local_read_now(struct sl_backend *backend, void *data, size_t len
 	if (rc < 0 && errno == EOPNOTSUPP)
 		atomic_store(&local->use_nowait, false);
 	/* A short read may be the end of the file, or of what is resident: the long way tells. */
-	return rc == (ssize_t)length ? rc : -EAGAIN;
+	if (rc != (ssize_t)length)
+		return -EAGAIN;
+	sl_log(&local->core->settings, SL_LOG_DEBUG,
+	       "read '%s' bytes %" PRIu64 "+%zu at once: in memory", local->path, offset, length);
+	return rc;
 }
 
 static void local_submit(struct sl_backend *backend, struct sl_piece *piece)

@@ -39,7 +39,8 @@ struct sl_local {
 	bool blocks; /* and for all else: the kernel has few threads for requests that wait for one */
 	bool made;   /* there was no file before it was opened */
 	int descriptor;                              /* buffered */
-	int direct;                                  /* opened with O_DIRECT; -1: none */
+	int direct;                                  /* opened with O_DIRECT; -1: none, */
+	const char *buffered;                        /* and why not */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
 	char *path;                                  /* what the file is, or will be, called */
 	char *temporary;                             /* what it is called until commit, or NULL */
@@ -133,14 +134,5 @@ void sl_replace_abandon(struct sl_local *local);
 /* Whether at least half of the range is in the page cache. No waiting. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
-
-/* SLUICE_OPEN_REPLACE: makes the temporary file and puts its name on local. The descriptor, or an error. */
-int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
-/* Gives the file its name; nothing if there is no temporary one. With a sentence. */
-int sl_replace_commit(struct sl_local *local);
-/* Makes the name stable. With a sentence. */
-int sl_replace_sync_folder(struct sl_local *local);
-/* Removes what was not committed. */
-void sl_replace_abandon(struct sl_local *local);
 
 #endif

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <inttypes.h>
 
 #include "backend/local.h"
 
@@ -9,6 +10,22 @@ static bool rest_is_aligned(const struct sl_piece *piece)
 	uint32_t alignment = sl_local(piece->backend)->offset_alignment;
 
 	return piece->moved % alignment == 0 && piece->length % alignment == 0;
+}
+
+/* What became of one call, or of one request of io_uring. */
+static void tell(const struct sl_piece *piece, ssize_t result)
+{
+	const struct sl_local *local = sl_local(piece->backend);
+	size_t asked = piece->length - piece->moved;
+
+	sl_log(&local->core->settings, SL_LOG_DEBUG,
+	       "%s '%s' bytes %" PRIu64 "+%zu%s by %s: %zd%s%s", piece->write ? "write" : "read",
+	       local->path, piece->offset + piece->moved, asked, piece->direct ? " direct" : "",
+	       piece->turns == &local->turns[SL_TURN_RING] ? "io_uring" : "a thread", result,
+	       result < 0                ? " "
+	       : result < (ssize_t)asked ? ", short"
+	                                 : "",
+	       result < 0 ? sl_error_text((int)result) : "");
 }
 
 /* A file system that refuses a way of access is asked for the plain one instead. */
@@ -31,6 +48,8 @@ static bool fall_back(struct sl_piece *piece, ssize_t result)
 
 int sl_transfer_step(struct sl_piece *piece, ssize_t result)
 {
+	if (sl_local(piece->backend)->core->settings.log >= SL_LOG_DEBUG)
+		tell(piece, result);
 	piece->vain = result == -EINTR || result == -EAGAIN ? piece->vain + 1 : 0;
 	if (result > 0) {
 		piece->moved += result;

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
-#include <sys/types.h>
+#include <sys/stat.h>
 
 #include "sluice/device.h"
 #include "sluice/sluice.h"
@@ -69,8 +69,6 @@ int cli_context_new(const char *backend, size_t piece_bytes, sluice_context **ou
 
 #define CLI_TEXT 32
 
-/* "4K", "1M", "2GiB", in powers of 1024. -EINVAL: not a size, -ERANGE: does not fit. */
-int cli_size_parse(const char *text, uint64_t *out);
 /* "4.0 GiB", "2.24 GB/s"; both return text. */
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT]);
 const char *cli_rate_format(double bytes_per_second, char text[CLI_TEXT]);
@@ -142,6 +140,8 @@ char *cli_uri_name(const char *uri);
 
 /* ----------------------------------------------------------------------------------------- cp */
 
+struct cli_cp;
+
 /* One end of a copy: a file of the library, or a stream behind a descriptor. */
 struct cli_end {
 	char *name;        /* for people; owned */
@@ -150,15 +150,15 @@ struct cli_end {
 	int fd;            /* of a stream, else -1 */
 	bool fd_owned;
 	bool length_known;
-	bool whole_only; /* source: is read by one operation */
-	uint64_t length; /* as it was when the copy began; of a stream a guess for the bar */
-	bool sparse;     /* source: has holes; target: may get them */
-	bool replaces;   /* target: a new file that takes its name at the end */
-	char *memory;    /* of a blob: its bytes, while it is open */
-	int place;       /* whose memory that is: the number of a device, or -1: the host's */
-	unsigned mode;   /* as st_mode */
-	dev_t device;
-	ino_t inode;
+	bool whole_only;  /* source: is read from front to back */
+	uint64_t length;  /* as it was when the copy began; of a stream a guess for the bar */
+	bool sparse;      /* source: has holes; target: may get them */
+	int holes;        /* source: a descriptor that tells where they are; -1: none does; owned */
+	bool replaces;    /* target: a new file that takes its name at the end */
+	bool closed;      /* target: and then nobody may read it */
+	char *memory;     /* of a blob: its bytes, while it is open */
+	int place;        /* whose memory that is: the number of a device, or -1: the host's */
+	struct stat st;   /* of a local file or stream, before the copy */
 	const char *etag; /* source, as is the next: as in struct sluice_file_info; the file's */
 	int64_t modified_ns;
 	bool queried; /* source: its URI has a query, which name does not show */
@@ -171,8 +171,8 @@ enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_C
  * sluice_open_flags, beside READ. */
 int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
                         struct cli_end *out);
-int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                        unsigned flags, struct cli_end *out);
+int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char *uri,
+                        const struct cli_end *source, struct cli_end *out);
 /* Makes what was written take effect; says why it could not. */
 int cli_end_commit(struct cli_end *end, unsigned flags);
 /* Releases the end; what was written and not committed has no effect. */
@@ -204,23 +204,41 @@ struct cli_copy {
 	struct cli_progress *progress;
 	void *hash;     /* XXH3_state_t to be fed in file order, or NULL */
 	uint64_t there; /* bytes that the target had before */
-	uint64_t moved; /* out: bytes that reached the target */
+	uint64_t moved; /* out: bytes that reached the target, those of holes included, */
+	uint64_t holes; /* and of these, bytes of holes that were left out */
 	char error[512];
 };
 /* 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error. */
 int cli_copy_run(struct cli_copy *copy);
 
+struct cli_moved {
+	uint64_t files, bytes, holes;
+};
 /* What is to be copied, and how. */
 struct cli_cp {
-	const char *source, *target;
+	char **sources;
+	size_t count; /* of them */
+	const char *target;
 	const char *uri; /* of the target, if it is not what was typed; or NULL */
 	int through;     /* the device whose memory the bytes go through, or -1 */
 	bool checksum, quiet, no_progress;
-	unsigned flags; /* of enum cli_end_flags */
+	bool recursive, preserve; /* -r, -p */
+	bool exact;               /* target is no directory that the copy is put into */
+	mode_t mask;              /* the umask that was; this process has none */
+	unsigned flags;           /* of enum cli_end_flags */
 	struct cli_open open;
 };
 /* All of it; an enum cli_exit. After an interrupt it does not return. */
-int cli_cp_run(const struct cli_cp *o);
+int cli_cp_run(struct cli_cp *o);
+/* Copies one file; adds to the bytes that were moved and those of holes. 0 or a negative errno, which was said. Any
+ * thread, each with its own context. */
+int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *source, const char *target,
+               struct cli_moved *moved);
+/* Copies several files, or a directory, by several threads, into the directory that o->target is or becomes. The
+ * same. */
+int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved);
+/* Gives what is at path owner, permissions, times and extended attributes of a local file. The same. */
+int cli_preserve(const char *source, const struct stat *st, const char *path);
 
 /* Whether uri names a blob of the store. */
 bool cli_is_blob(const char *uri);

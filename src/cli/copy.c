@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -22,6 +23,9 @@ enum {
 	/* What is left out of a sparse copy if it is all zero. */
 	BLOCK = 64 << 10,
 	BLOCKS = LARGE_CHUNK / BLOCK,
+	/* A hole of less is read, as is what lies between a larger one and the next multiple of ALIGNED. */
+	LEAST_HOLE = 1 << 20,
+	ALIGNED = CLI_PART_BLOCK,
 	WAIT_MS = 100,
 };
 
@@ -51,6 +55,8 @@ struct pipeline {
 	uint64_t tail;   /* the first that is not done with */
 	uint64_t offset; /* where the next read begins */
 	bool ended;      /* nothing is left to read */
+	uint64_t data;   /* until there from offset on no large hole begins */
+	bool zeros;      /* at offset there are only zeros, which are not read */
 	uint64_t start_ns;
 	struct sluice_extent extents[BLOCKS];
 };
@@ -68,13 +74,6 @@ static int fail(struct cli_copy *copy, int rc, const char *format, ...)
 static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
 {
 	return &p->chunks[i % p->depth];
-}
-
-/* Room for an object of unknown length that has to be read at once: pages that are not used cost
- * nothing. */
-static size_t half_of_memory(void)
-{
-	return (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 /* A blob of a device is not read or written itself: the other end's file moves the bytes. */
@@ -117,18 +116,93 @@ static int new_memory(struct pipeline *p)
 	return 0;
 }
 
+/* Where the next data begins, or the length: at or behind `at`. */
+static uint64_t next_data(const struct cli_end *source, uint64_t at)
+{
+	off_t data = lseek(source->holes, (off_t)at, SEEK_DATA);
+	struct stat st;
+
+	/* That there is none says a file which became shorter, too. */
+	if (data < 0 && errno == ENXIO && !fstat(source->holes, &st) &&
+	    (uint64_t)st.st_size >= source->length)
+		return source->length;
+	if (data < 0)
+		return at;
+	return (uint64_t)data < source->length ? (uint64_t)data : source->length;
+}
+
+static uint64_t next_hole(struct pipeline *p, uint64_t at)
+{
+	const struct cli_end *source = p->copy->source;
+
+	for (uint64_t most = at + LARGE_CHUNK; at < most;) {
+		off_t hole = lseek(source->holes, (off_t)at, SEEK_HOLE);
+		uint64_t data;
+
+		if (hole < 0)
+			return source->length;
+		data = next_data(source, (uint64_t)hole);
+		if (data == (uint64_t)hole)
+			return source->length;
+		if (data - (uint64_t)hole >= LEAST_HOLE || data == source->length)
+			return ((uint64_t)hole + ALIGNED - 1) / ALIGNED * ALIGNED;
+		at = data;
+	}
+	return at;
+}
+
+/*
+ * Looks whether a hole begins at p->offset. True: it was left out, and p->offset has moved. Else *n ends before the
+ * next one, or, with p->zeros, before the hole does.
+ */
+static bool pass_hole(struct pipeline *p, size_t *n)
+{
+	struct cli_copy *copy = p->copy;
+	uint64_t at = p->offset, end = p->data;
+	bool device = p->through.device >= 0 || (p->into && p->into->place >= 0);
+
+	p->zeros = false;
+	if (copy->source->holes < 0 || at >= copy->source->length)
+		return false;
+	if (at >= p->data) {
+		end = next_data(copy->source, at);
+		if (end < copy->source->length)
+			end = end / ALIGNED * ALIGNED;
+		if (end <= at || (end - at < LEAST_HOLE && end < copy->source->length)) {
+			end = p->data = next_hole(p, at);
+		} else if (copy->target->sparse && !copy->hash) {
+			if (copy->target->part)
+				cli_part_wrote(copy->target->part, at, end - at);
+			copy->moved += end - at;
+			copy->holes += end - at;
+			p->offset = end;
+			return true;
+		} else if (device) {
+			p->data = end;
+		} else {
+			p->zeros = true;
+		}
+	}
+	if (*n > end - at)
+		*n = end - at;
+	return false;
+}
+
 /* The bytes that are read next, from p->offset on, which moves to where some are missing. What is on its way is
  * lost when the copy is interrupted: where the rest stays, that is about a second's. */
 static size_t next_length(struct pipeline *p)
 {
 	const struct cli_copy *copy = p->copy;
 	uint64_t ms = (cli_now_ns() - p->start_ns) / 1000000 + 1;
-	uint64_t rate = (copy->moved - copy->there) * 1000 / ms, n = p->chunk_bytes;
+	uint64_t rate = (copy->moved - copy->there - copy->holes) * 1000 / ms;
+	size_t n = p->chunk_bytes;
 
 	if (copy->target->part && p->depth > 1 && rate / DEPTH < n)
 		n = (rate / DEPTH / CLI_PART_BLOCK + 1) * CLI_PART_BLOCK;
-	if (copy->target->part)
-		n = cli_part_gap(copy->target->part, &p->offset, n);
+	size_t most = n;
+	do
+		n = copy->target->part ? cli_part_gap(copy->target->part, &p->offset, most) : most;
+	while (pass_hole(p, &n));
 	if (!copy->source->length_known)
 		return n;
 	p->ended = p->offset == copy->source->length;
@@ -145,10 +219,11 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
 	                       .start_ns = cli_now_ns()};
-	if (source->whole_only && !source->length_known) {
+	/* To memory of a device threads read, and what has no ranges comes in the order of the file. */
+	if (source->whole_only &&
+	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))
 		p->depth = 1;
-		p->chunk_bytes = half_of_memory();
-	} else if (source->length_known && (length <= SMALL_CHUNK || source->whole_only)) {
+	else if (source->length_known && length <= SMALL_CHUNK) {
 		p->depth = 1;
 		p->chunk_bytes = length ? (length + PAGE - 1) / PAGE * PAGE : PAGE;
 	} else if (source->length_known) {
@@ -157,22 +232,22 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		uint64_t chunks = (length + p->chunk_bytes - 1) / p->chunk_bytes;
 		p->depth = chunks < DEPTH ? chunks : DEPTH;
 	}
-	next_length(p);
-
 	choose_memory(p);
 	/* Of a host's blob each chunk is a part. */
 	int rc = blob_of(p) && blob_of(p)->place < 0 ? 0 : new_memory(p);
 	if (rc)
 		return rc;
-	p->through.device = -1;
-	if (copy->device < 0)
+	if (copy->device < 0) {
+		next_length(p);
 		return 0;
+	}
 	size_t bytes = p->depth * p->chunk_bytes;
 	rc = cli_memory_new(&p->through, copy->device, bytes, false);
 	if (rc)
 		return fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
+	next_length(p);
 	return 0;
 }
 
@@ -233,6 +308,10 @@ static int stream_read(struct pipeline *p, struct chunk *chunk)
 			continue;
 		}
 		if (n == 0) {
+			if (source->length_known)
+				return fail(p->copy, -EIO,
+				            "'%s' became shorter while it was copied",
+				            source->name);
 			p->ended = true;
 			break;
 		}
@@ -366,15 +445,10 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 
 	if (source->length_known && n < chunk->length)
 		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
-	if (source->whole_only && !source->length_known && n == chunk->length)
-		return fail(
-			p->copy, -EFBIG,
-			"'%s' can only be read at once, and does not fit into half of the memory",
-			source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
-		p->ended = n == 0 || source->whole_only;
+		p->ended = n == 0;
 	}
 	return chunk_filled(p, chunk);
 }
@@ -426,8 +500,10 @@ static int read_next(struct pipeline *p)
 	struct chunk *chunk = chunk_at(p, p->head++);
 
 	chunk->length = next_length(p);
+	bool zeros = p->zeros;
 	chunk->offset = p->offset;
 	chunk->full = chunk->written = false;
+	place_chunk(p, chunk);
 	if (!source->file) {
 		int rc = stream_read(p, chunk);
 		return rc ? rc : chunk_filled(p, chunk);
@@ -437,8 +513,9 @@ static int read_next(struct pipeline *p)
 		p->offset += chunk->length;
 		next_length(p);
 	}
-	place_chunk(p, chunk);
-	if (p->from)
+	if (zeros)
+		memset(chunk->data, 0, chunk->length);
+	if (zeros || p->from)
 		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
 	                               chunk->offset};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice cp: one source, one target. */
+/* sluice cp: its options, and the copy of one file. */
 #include <err.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,6 +28,10 @@ static const struct argp_option option_list[] = {
          "Keep what came when the copy does not come to its end, and take it up", 0},
 	{"durable", KEY_DURABLE, NULL, 0, "Succeed only when the copy is on stable storage", 0},
 	{"force", 'f', NULL, 0, "Overwrite DST if it exists", 0},
+	{"recursive", 'r', NULL, 0, "Copy directories and all that is in them; links as links", 0},
+	{NULL, 'R', NULL, OPTION_ALIAS, NULL, 0},
+	{"preserve", 'p', NULL, 0,
+         "Keep owner, permissions, times, ACLs and extended attributes of the user", 0},
 	{"quiet", 'q', NULL, 0, "No progress bar and no summary", 0},
 	{"no-progress", KEY_NO_PROGRESS, NULL, 0, "No progress bar", 0},
 	CLI_OPEN_OPTIONS,
@@ -43,7 +48,8 @@ static const struct argp_option option_list[] = {
 };
 
 static const char description[] =
-	"Copies SRC to DST, which gets its name when it is complete.\v"
+	"Copies SRC to DST, which gets its name when it is complete; several SRC into a "
+	"directory.\v"
 	"SRC and DST are paths, file:///PATH, http(s)://HOST/PATH, or store://NAME, a blob of "
 	"the store; '-' is standard input or output. If DST is a "
 	"directory, the copy is put into it. FIFOs and character devices are read or written as "
@@ -81,6 +87,12 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case 'f':
 		o->cp.flags |= CLI_END_FORCE;
 		return 0;
+	case 'r':
+		o->cp.recursive = true;
+		return 0;
+	case 'p':
+		o->cp.preserve = true;
+		return 0;
 	case 'q':
 		o->cp.quiet = true;
 		return 0;
@@ -96,18 +108,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	case KEY_DEVICE:
 		o->place = arg;
 		return 0;
-	case ARGP_KEY_ARG:
-		if (state->arg_num > 1)
-			argp_error(state, "too many arguments: '%s'", arg);
-		if (state->arg_num == 0)
-			o->cp.source = arg;
-		else
-			o->cp.target = arg;
+	case ARGP_KEY_ARGS:
+		o->cp.sources = state->argv + state->next;
+		o->cp.count = (size_t)(state->argc - state->next - 1);
+		o->cp.target = state->argv[state->argc - 1];
 		return 0;
 	case ARGP_KEY_END:
-		if (!o->cp.target)
+		if (!o->cp.count)
 			argp_error(state,
-			           o->cp.source ? "DST is missing" : "SRC and DST are missing");
+			           o->cp.target ? "DST is missing" : "SRC and DST are missing");
 		if (o->place && !cli_is_blob(o->cp.target))
 			argp_error(state, "--device: only for a DST that is a blob, store://NAME");
 		if (o->cp.checksum && o->cp.flags & CLI_END_CONTINUE)
@@ -131,15 +140,19 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	fprintf(to, "  %s\n", name);
 }
 
-static void print_summary(uint64_t moved, uint64_t elapsed_ns)
+static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
 {
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
 
-	fprintf(stderr, "%s in %.2f s", cli_size_format(moved, amount), seconds);
+	if (moved->files != 1)
+		fprintf(stderr, "%" PRIu64 " files, ", moved->files);
+	fprintf(stderr, "%s in %.2f s", cli_size_format(moved->bytes, amount), seconds);
 	/* What took no time has no rate. */
-	if (moved > 0 && seconds >= 0.005)
-		fprintf(stderr, ", %s", cli_rate_format((double)moved / seconds, rate));
+	if (moved->bytes > 0 && seconds >= 0.005)
+		fprintf(stderr, ", %s", cli_rate_format((double)moved->bytes / seconds, rate));
+	if (moved->holes)
+		fprintf(stderr, ", and %s of holes", cli_size_format(moved->holes, amount));
 	fputc('\n', stderr);
 }
 
@@ -168,11 +181,10 @@ static bool wants_progress(const struct cli_copy *copy, const struct cli_cp *o)
 	return !isatty(copy->source->fd) && !isatty(copy->target->fd);
 }
 
-static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
+static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct cli_end *target = copy->target;
 	struct cli_progress progress;
-	uint64_t start = cli_now_ns();
 	char there[CLI_TEXT], all[CLI_TEXT];
 
 	copy->progress = &progress;
@@ -201,78 +213,81 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o)
 		print_checksum(copy->hash, copy->source->name, stderr);
 	else if (copy->hash)
 		print_checksum(copy->hash, target->name, stdout);
-	if (!o->quiet)
-		print_summary(copy->moved - copy->there, cli_now_ns() - start);
-	return 0;
-}
-
-/* What is shown of the target is what was typed. */
-static int open_target(sluice_context *ctx, const struct cli_cp *o, const struct cli_end *source,
-                       struct cli_end *out)
-{
-	int rc = cli_end_open_target(ctx, o->uri ? o->uri : o->target, source, o->flags, out);
-
-	if (rc == 0 && o->uri) {
-		free(out->name);
-		out->name = cli_uri_name(o->target);
-	}
+	moved->files++;
+	moved->bytes += copy->moved - copy->there - copy->holes;
+	moved->holes += copy->holes;
+	if (o->preserve && target->replaces && copy->source->st.st_mtim.tv_sec)
+		rc = cli_preserve(copy->source->path, &copy->source->st, target->path);
 	return rc;
 }
 
-static int copy_with(sluice_context *ctx, XXH3_state_t *hash, const struct cli_cp *o)
+int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, const char *to,
+               struct cli_moved *moved)
 {
 	struct cli_end source, target;
-	struct cli_copy copy = {.ctx = ctx,
-	                        .source = &source,
-	                        .target = &target,
-	                        .hash = hash,
-	                        .device = o->through};
+	struct cli_copy copy = {
+		.ctx = ctx, .source = &source, .target = &target, .device = o->through};
+	const char *uri = o->uri ? o->uri : to;
 	/* Until there is something to clean up a signal ends the program at once: a server that does
 	 * not answer is asked for a long time. */
-	int rc = cli_end_open_source(ctx, o->source, o->open.flags, &source);
+	int rc = cli_end_open_source(ctx, from, o->open.flags, &source);
 
 	if (rc)
 		return rc;
 	/* Of local files the other end sees it, whatever they are called. */
-	if (source.file && !source.path && !strcmp(o->source, o->uri ? o->uri : o->target)) {
+	if (source.file && !source.path && !strcmp(from, uri)) {
 		warnx("'%s' is both SRC and DST", source.name);
 		cli_end_discard(&source);
 		return -EINVAL;
 	}
-	rc = open_target(ctx, o, &source, &target);
+	if (o->checksum) {
+		copy.hash = XXH3_createState();
+		if (!copy.hash)
+			err(CLI_FAILED, "checksum");
+		XXH3_128bits_reset(copy.hash);
+	}
+	rc = cli_end_open_target(ctx, o, uri, &source, &target);
+	/* What is shown of the target is what was typed. */
+	if (rc == 0 && o->uri) {
+		free(target.name);
+		target.name = cli_uri_name(to);
+	}
 	if (rc == 0)
-		rc = copy_ends(&copy, o);
+		rc = copy_ends(&copy, o, moved);
 	cli_end_discard(&target);
 	cli_end_discard(&source);
+	XXH3_freeState(copy.hash);
 	return rc;
 }
 
-int cli_cp_run(const struct cli_cp *o)
+int cli_cp_run(struct cli_cp *o)
 {
-	XXH3_state_t *hash = NULL;
+	struct cli_moved moved = {0};
+	uint64_t start = cli_now_ns();
 	sluice_context *ctx;
+	int rc;
 
-	if (o->checksum) {
-		hash = XXH3_createState();
-		if (!hash)
-			err(CLI_FAILED, "checksum");
-		XXH3_128bits_reset(hash);
+	/* Permissions are computed, by several threads; see open_new_file(). */
+	o->mask = umask(0);
+	if (o->count > 1 || o->recursive) {
+		rc = cli_cp_tree(o, &moved);
+	} else {
+		rc = cli_context_new(o->open.backend, 0, &ctx);
+		if (rc)
+			return CLI_FAILED;
+		rc = cli_cp_one(ctx, o, o->sources[0], o->target, &moved);
+		sluice_context_free(ctx);
 	}
-	if (cli_context_new(o->open.backend, 0, &ctx)) {
-		XXH3_freeState(hash);
-		return CLI_FAILED;
-	}
-	int rc = copy_with(ctx, hash, o);
-	sluice_context_free(ctx);
-	XXH3_freeState(hash);
 	if (cli_interrupted())
 		cli_interrupt_obey();
+	if (!o->quiet && moved.files)
+		print_summary(&moved, cli_now_ns() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
 int cli_cp(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "SRC DST", description,
+	static const struct argp argp = {option_list, parse, "SRC... DST", description,
 	                                 NULL,        NULL,  NULL};
 	struct options o = {.cp = {.through = -1}};
 

@@ -11,6 +11,8 @@
 
 #include "cli.h"
 
+#define SMALL (1 << 20)
+
 /*
  * The descriptor of this process that name stands for, or -1. Opening such a name would give a
  * second file description, which begins at offset 0, or a path that is not the file's any more.
@@ -35,16 +37,24 @@ static int named_descriptor(const char *name, int standard)
 	return -1;
 }
 
-static void remember_identity(struct cli_end *end, const struct stat *st)
-{
-	end->mode = st->st_mode;
-	end->device = st->st_dev;
-	end->inode = st->st_ino;
-}
-
 static bool is_stream(mode_t mode)
 {
 	return S_ISFIFO(mode) || S_ISCHR(mode);
+}
+
+/* The path may be another file's by now: then nothing tells of holes. */
+static void find_holes(struct cli_end *end)
+{
+	struct stat st;
+
+	if (!end->sparse || !end->path)
+		return;
+	end->holes = open(end->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	if (end->holes >= 0 && (fstat(end->holes, &st) || st.st_dev != end->st.st_dev ||
+	                        st.st_ino != end->st.st_ino)) {
+		close(end->holes);
+		end->holes = -1;
+	}
 }
 
 /* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
@@ -72,11 +82,13 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	if (S_ISDIR(st.st_mode))
 		return cli_fail(-EISDIR, "'%s' is a directory", end->name);
 	end->fd = fd;
-	remember_identity(end, &st);
+	end->st = st;
 	if (S_ISREG(st.st_mode)) {
 		off_t at = lseek(fd, 0, SEEK_CUR);
 		if (at >= 0 && at < st.st_size)
 			end->length = (uint64_t)(st.st_size - at);
+		/* Files of /proc and /sys have no blocks, and sizes that mean nothing. */
+		end->length_known = end->length && st.st_blocks;
 	}
 	return 0;
 }
@@ -102,13 +114,20 @@ static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
 	end->length = st.length;
-	end->mode = st.mode;
+	/* It may be another file by now, whose permissions count. */
+	end->st.st_mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
+	find_holes(end);
 	end->memory = st.memory;
 	end->place = st.device;
 	end->etag = st.full_etag;
 	end->modified_ns = st.modified_ns;
 	end->queried = !end->path && strchr(uri, '?');
+	if (!end->path) {
+		end->st.st_mtim.tv_sec = st.modified_ns / 1000000000;
+		end->st.st_mtim.tv_nsec = st.modified_ns % 1000000000;
+		end->st.st_atim = end->st.st_mtim;
+	}
 	return 0;
 }
 
@@ -119,6 +138,7 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 	int rc;
 
 	*out = (struct cli_end){.fd = -1,
+	                        .holes = -1,
 	                        .name = cli_uri_name(strcmp(uri, "-") ? uri : "standard input")};
 	int fd = named_descriptor(uri, STDIN_FILENO);
 	if (fd < 0)
@@ -126,7 +146,7 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 	if (fd >= 0) {
 		rc = adopt_descriptor(out, fd);
 	} else if (out->path && stat(out->path, &st) == 0) {
-		remember_identity(out, &st);
+		out->st = st;
 		rc = is_stream(st.st_mode) ? open_stream(out, out->path, O_RDONLY)
 		                           : open_source_file(ctx, uri, open_flags, out);
 	} else {
@@ -139,7 +159,7 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 
 static bool same_file(const struct cli_end *source, const struct stat *st)
 {
-	return source->inode == st->st_ino && source->device == st->st_dev &&
+	return source->st.st_ino == st->st_ino && source->st.st_dev == st->st_dev &&
 	       !is_stream(st->st_mode);
 }
 
@@ -195,38 +215,33 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
  * it, and the permissions stay.
  */
 static int open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
-                         const struct cli_end *source, unsigned flags,
+                         const struct cli_end *source, const struct cli_cp *o,
                          struct sluice_open_options *options, struct cli_end *out)
 {
 	char *target = there ? realpath(path, NULL) : strdup(path);
-	mode_t mask = umask(0);
 	int rc;
 
-	umask(mask);
 	if (!target)
 		return cli_fail(-errno, "'%s': %s", path, strerror(errno));
 	/* The set-user-ID bits are not the copy's, as with cp. */
-	if (there) {
-		options->mode = there->st_mode & 07777;
-		mask = umask(0);
-	} else if (source->file && S_ISREG(source->mode)) {
-		options->mode = source->mode & 0777;
-	} else {
-		options->mode = 0666;
+	mode_t mode = 0666 & ~o->mask;
+	if (there)
+		mode = there->st_mode & 07777;
+	else if (source->file && S_ISREG(source->st.st_mode))
+		mode = source->st.st_mode & 0777 & ~o->mask;
+	/* With -p it gets its permissions when it is complete, and nobody more until then. */
+	options->mode = o->preserve && source->path ? S_IRUSR | S_IWUSR : mode;
+	/* To the library mode 0 is the default, and is no mode for what is to be continued. */
+	if (options->mode == 0) {
+		options->mode = S_IRUSR;
+		out->closed = !(o->flags & CLI_END_CONTINUE);
 	}
 	out->replaces = true;
-	if (flags & CLI_END_CONTINUE)
+	if (o->flags & CLI_END_CONTINUE)
 		out->part = cli_part_new(target, &options->part);
-	/* To the library mode 0 is the default. A file that nobody may read must not become one
-	 * that all may. */
-	if (options->mode == 0 && out->part)
-		options->mode = S_IRUSR;
-	else if (options->mode == 0)
-		umask(0777);
 	rc = open_file(ctx, out, target, options);
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
-	umask(mask);
 	free(target);
 	return rc;
 }
@@ -248,24 +263,26 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 	return 0;
 }
 
-static int open_target_path(sluice_context *ctx, const struct cli_end *source, unsigned flags,
-                            struct sluice_open_options *options, struct cli_end *out)
+static int open_target_path(sluice_context *ctx, const struct cli_end *source,
+                            const struct cli_cp *o, struct sluice_open_options *options,
+                            struct cli_end *out)
 {
 	const char *path = out->path;
 	struct stat st, link;
 
 	out->sparse = source->sparse;
 	if (stat(path, &st) == 0) {
-		int rc = check_existing(path, &st, source, flags);
+		int rc = check_existing(path, &st, source, o->flags);
 		if (rc)
 			return rc;
 		if (is_stream(st.st_mode)) {
-			out->mode = st.st_mode;
+			out->sparse = false;
+			out->st.st_mode = st.st_mode;
 			return open_stream(out, path, O_WRONLY);
 		}
 		if (S_ISBLK(st.st_mode))
 			return open_block_device(ctx, path, source, options, out);
-		return open_new_file(ctx, path, &st, source, flags, options, out);
+		return open_new_file(ctx, path, &st, source, o, options, out);
 	}
 	int why = errno;
 	if (lstat(path, &link) == 0) {
@@ -278,7 +295,7 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source, u
 	}
 	if (path[0] && path[strlen(path) - 1] == '/')
 		return cli_fail(-ENOENT, "'%s': there is no such directory", path);
-	return open_new_file(ctx, path, NULL, source, flags, options, out);
+	return open_new_file(ctx, path, NULL, source, o, options, out);
 }
 
 static bool is_directory(const char *path)
@@ -357,35 +374,38 @@ static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end 
 	return rc;
 }
 
-int cli_end_open_target(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                        unsigned flags, struct cli_end *out)
+int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char *uri,
+                        const struct cli_end *source, struct cli_end *out)
 {
+	unsigned flags = o->flags;
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	int fd = named_descriptor(uri, STDOUT_FILENO);
 	char *path = fd < 0 ? cli_local_path(uri) : NULL;
 	int rc = 0;
 
-	*out = (struct cli_end){.fd = -1};
+	*out = (struct cli_end){.fd = -1, .holes = -1};
 	options.flags = SLUICE_OPEN_WRITE | SLUICE_OPEN_REPLACE;
 	if (!(flags & CLI_END_FORCE))
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)
 		options.flags |= SLUICE_OPEN_DURABLE;
-	if (source->length_known && !source->sparse)
+	/* What has holes takes less space here, and space for a small file is not worth a call. */
+	if (source->length_known && !(path && (source->sparse || source->length < SMALL)))
 		options.expected_size = source->length;
 
-	if (path && is_directory(path))
+	if (path && !o->exact && is_directory(path))
 		rc = enter_directory(source, &path);
 	out->name = cli_uri_name(path ? path : strcmp(uri, "-") ? uri : "standard output");
 	out->path = path;
-	if (rc == 0 && !path && flags & CLI_END_CONTINUE)
-		rc = cli_fail(-EINVAL, "--continue: '%s' is no local file", out->name);
+	if (rc == 0 && !path && (flags & CLI_END_CONTINUE || o->preserve))
+		rc = cli_fail(-EINVAL, "%s: '%s' is no local file",
+		              o->preserve ? "-p" : "--continue", out->name);
 	if (rc == 0 && !path && fd < 0) {
 		rc = cli_is_blob(uri) ? open_blob(ctx, uri, source, &options, out)
 		                      : open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
-		rc = path ? open_target_path(ctx, source, flags, &options, out)
+		rc = path ? open_target_path(ctx, source, o, &options, out)
 		          : open_target_stream(fd, source, out);
 	}
 	if (rc)
@@ -400,7 +420,10 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 
 	if (file) {
 		end->file = NULL;
-		return cli_said(end->part ? cli_part_commit(end->part) : sluice_close(file));
+		rc = cli_said(end->part ? cli_part_commit(end->part) : sluice_close(file));
+		if (rc == 0 && end->closed && chmod(end->path, 0))
+			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
+		return rc;
 	}
 	/* Pipes and terminals have nothing that could be synced. */
 	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
@@ -421,7 +444,9 @@ void cli_end_discard(struct cli_end *end)
 	sluice_discard(end->file);
 	if (end->fd_owned)
 		close(end->fd);
+	if (end->holes >= 0)
+		close(end->holes);
 	free(end->name);
 	free(end->path);
-	*end = (struct cli_end){.fd = -1};
+	*end = (struct cli_end){.fd = -1, .holes = -1};
 }

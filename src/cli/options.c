@@ -13,7 +13,7 @@ uint64_t cli_option_size(struct argp_state *state, const char *option, const cha
 {
 	uint64_t size = 0;
 
-	switch (cli_size_parse(text, &size)) {
+	switch (sluice_size_parse(text, &size)) {
 	case 0:
 		if (size == 0)
 			argp_error(state, "--%s: must be more than 0", option);
@@ -23,7 +23,8 @@ uint64_t cli_option_size(struct argp_state *state, const char *option, const cha
 		break;
 	default:
 		argp_error(state,
-		           "--%s: '%s' is not a size; give bytes, or K, M, G, T for powers of 1024",
+		           "--%s: '%s' is not a size; give bytes, or as in 4K, 1.5GiB, with K, M, "
+		           "G, T for powers of 1024",
 		           option, text);
 	}
 	return size;

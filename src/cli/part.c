@@ -148,7 +148,7 @@ static const char *describe(struct cli_part *part, const struct cli_end *source,
 	part->strong = is_strong(etag);
 	if (!part->strong)
 		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
-		         (uintmax_t)source->device, (uintmax_t)source->inode);
+		         (uintmax_t)source->st.st_dev, (uintmax_t)source->st.st_ino);
 	part->length = source->length_known ? source->length : 0;
 	part->text = cli_format(
 		"sluice part 1 %ju\nsource %s\nlength %" PRIu64 "\nversion %s%s\n%*s\n%*s",

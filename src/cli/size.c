@@ -1,36 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes and rates, as people write and read them. */
-#include <ctype.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+/* Sizes and rates, as people read them. */
 
 #include "cli.h"
-
-int cli_size_parse(const char *text, uint64_t *out)
-{
-	static const char units[] = "KMGT";
-	unsigned shift = 0;
-	char *end;
-
-	/* strtoull() would take a sign and leading blanks. */
-	if (!isdigit((unsigned char)text[0]))
-		return -EINVAL;
-	errno = 0;
-	unsigned long long n = strtoull(text, &end, 10);
-	if (errno)
-		return -ERANGE;
-	if (*end) {
-		const char *unit = strchr(units, toupper((unsigned char)*end));
-		if (!unit || (end[1] && strcmp(end + 1, "iB")))
-			return -EINVAL;
-		shift = 10 * (unsigned)(unit - units + 1);
-	}
-	if (n > UINT64_MAX >> shift)
-		return -ERANGE;
-	*out = (uint64_t)n << shift;
-	return 0;
-}
 
 const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT])
 {

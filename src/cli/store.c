@@ -92,11 +92,13 @@ static char *add(char *uri, bool wanted, const char *key, const char *value)
 
 static int copy(const char *source, const char *target, bool force)
 {
-	const struct cli_cp cp = {.source = source,
-	                          .target = target,
-	                          .through = -1,
-	                          .quiet = true,
-	                          .flags = force ? CLI_END_FORCE : 0};
+	char *sources[] = {(char *)source};
+	struct cli_cp cp = {.sources = sources,
+	                    .count = 1,
+	                    .target = target,
+	                    .through = -1,
+	                    .quiet = true,
+	                    .flags = force ? CLI_END_FORCE : 0};
 
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }

@@ -183,34 +183,56 @@ static int parse_disable(const char *what, const char *text, unsigned *out)
 	return 0;
 }
 
-/* A decimal number, for bytes with K, M, G or T behind it, which may go on with "B" or "iB". */
-static int parse_number(const struct setting *setting, const char *text, uint64_t *out)
+int sluice_size_parse(const char *text, uint64_t *out)
 {
 	static const char units[] = "KMGT";
-	unsigned shift = 0;
-	uint64_t value;
+	const char *unit;
 	char *end;
+	uint64_t value, part = 0, of = 1;
+	unsigned shift = 0;
+	bool fraction;
 
 	errno = 0;
 	value = strtoull(text, &end, 10);
-	if (setting->kind == BYTES && *end) {
-		const char *unit = strchr(units, toupper((unsigned char)*end));
-
-		if (unit) {
-			shift = 10 * (unsigned)(unit - units + 1);
-			end++;
-			if (!strcmp(end, "iB") || !strcmp(end, "B"))
-				end += strlen(end);
+	if (!isdigit((unsigned char)text[0]))
+		return -EINVAL;
+	fraction = *end == '.' && isdigit((unsigned char)end[1]);
+	for (end += fraction; fraction && isdigit((unsigned char)*end); end++)
+		if (of < 1000000) {
+			part = part * 10 + (uint64_t)(*end - '0');
+			of *= 10;
 		}
+	end += *end == ' ' && end[1];
+	unit = *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+	if (unit)
+		shift = 10 * (unsigned)(unit - units + 1);
+	end += unit ? 1 : 0;
+	if ((*end && strcmp(end, "B") && (!unit || strcmp(end, "iB"))) || (fraction && !unit))
+		return -EINVAL;
+	if (errno || value > (UINT64_MAX - ((UINT64_C(1) << shift) - 1)) >> shift)
+		return -ERANGE;
+	*out = (value << shift) + (part << shift) / of;
+	return 0;
+}
+
+static int parse_number(const struct setting *setting, const char *text, uint64_t *out)
+{
+	bool bytes = setting->kind == BYTES;
+	char *end;
+	int rc;
+
+	if (bytes) {
+		rc = sluice_size_parse(text, out);
+	} else {
+		errno = 0;
+		*out = strtoull(text, &end, 10);
+		rc = !isdigit((unsigned char)text[0]) || *end ? -EINVAL : -errno;
 	}
-	if (!isdigit((unsigned char)text[0]) || *end)
-		return sl_fail(-EINVAL, "%s: '%s' is not a %s (%s)", setting->variable, text,
-		               setting->kind == BYTES ? "size" : "number", setting->range);
-	if (errno || value > UINT64_MAX >> shift)
-		value = UINT64_MAX;
-	else
-		value <<= shift;
-	*out = value;
+	if (rc == -EINVAL)
+		return sl_fail(rc, "%s: '%s' is not a %s (%s)", setting->variable, text,
+		               bytes ? "size" : "number", setting->range);
+	if (rc)
+		*out = UINT64_MAX;
 	return 0;
 }
 
@@ -365,9 +387,9 @@ void sl_setting_print(size_t index, const struct sl_settings *settings, char *te
 	default:
 		value = *(const uint64_t *)field;
 		if (setting->kind == BYTES && value >= 1 << 20 && value % (1 << 20) == 0)
-			snprintf(text, size, "%" PRIu64 "M", value >> 20);
+			snprintf(text, size, "%" PRIu64 " MiB", value >> 20);
 		else if (setting->kind == BYTES && value >= 1 << 10 && value % (1 << 10) == 0)
-			snprintf(text, size, "%" PRIu64 "K", value >> 10);
+			snprintf(text, size, "%" PRIu64 " KiB", value >> 10);
 		else
 			snprintf(text, size, "%" PRIu64, value);
 	}

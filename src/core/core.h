@@ -365,5 +365,7 @@ int sl_uri_unescape(const char *uri, char *text);
 /* The URI for people: without the user, the password and the query, which may be secrets; of a blob as it is.
  * Freed by the caller; NULL: no memory. */
 char *sl_uri_name(const char *text);
+/* -EPROTONOSUPPORT, with a sentence that shows that name. */
+int sl_uri_unknown(const char *text);
 
 #endif

@@ -72,8 +72,7 @@ int sl_uri_parse(const char *text, struct sl_uri *out)
 	if (!text[0])
 		return sl_fail(-EINVAL, "the name of the file is empty");
 	if (length >= sizeof(uri.scheme))
-		return sl_fail(-EPROTONOSUPPORT, "'%s': unknown scheme '%.*s'", text, (int)length,
-		               text);
+		return sl_uri_unknown(text);
 	if (length) {
 		for (size_t i = 0; i < length; i++)
 			uri.scheme[i] = (char)tolower((unsigned char)text[i]);
@@ -118,4 +117,16 @@ char *sl_uri_name(const char *text)
 	memcpy(name + scheme + 3, rest, end);
 	strcpy(name + scheme + 3 + end, rest[end] == '?' ? "?..." : "");
 	return name;
+}
+
+int sl_uri_unknown(const char *text)
+{
+	char *name = sl_uri_name(text);
+
+	sl_fail(-EPROTONOSUPPORT,
+	        "'%s': unknown scheme '%.*s'; this build knows paths, file://, http://, https:// "
+	        "and store://",
+	        name ? name : "the URI", (int)scheme_length(text), text);
+	free(name);
+	return -EPROTONOSUPPORT;
 }

@@ -138,14 +138,19 @@ static int check_options(const struct sluice_writer_options *o)
 static int local_path(const char *text, char **out)
 {
 	struct sl_uri uri;
+	char *name;
 	int rc = sl_uri_parse(text, &uri);
 
 	if (rc)
 		return rc;
-	if (strcmp(uri.scheme, "file"))
-		rc = sl_fail(-EINVAL, "'%s' is no local path, and HDF5 needs one", text);
-	else
+	if (strcmp(uri.scheme, "file")) {
+		name = sl_uri_name(text);
+		rc = sl_fail(-EINVAL, "'%s' is no local path, and HDF5 needs one",
+		             name ? name : uri.scheme);
+		free(name);
+	} else {
 		*out = strdup(uri.path);
+	}
 	sl_uri_clear(&uri);
 	return rc ? rc : *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }

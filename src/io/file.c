@@ -152,10 +152,7 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 	else if (scheme->scheme)
 		rc = scheme->ops->open(&ctx->core, &parsed, options, out);
 	else
-		rc = sl_fail(-EPROTONOSUPPORT,
-		             "'%s': unknown scheme '%s'; this build knows paths, "
-		             "file://, http://, https:// and store://",
-		             uri, parsed.scheme);
+		rc = sl_uri_unknown(uri);
 	sl_uri_clear(&parsed);
 	return rc;
 }

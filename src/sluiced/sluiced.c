@@ -78,22 +78,15 @@ static uint64_t machine_memory(void)
 static uint64_t parse_size(struct argp_state *state, const char *option, const char *text,
                            uint64_t whole)
 {
-	static const char units[] = "KMGT";
-	unsigned long long n;
-	const char *unit;
+	uint64_t n = 0;
 	char *end;
 
-	errno = 0;
-	n = strtoull(text, &end, 10);
-	if (text[0] < '0' || text[0] > '9' || errno)
-		end = (char *)text;
-	if (end != text && !strcmp(end, "%") && n <= 100)
-		n = whole / 100 * n;
-	else if (end != text && *end && (unit = strchr(units, *end)) && !end[1])
-		for (const char *u = units; u <= unit; u++)
-			n = n > UINT64_MAX / 1024 ? UINT64_MAX : n * 1024;
-	else if (end == text || *end)
-		n = 0;
+	if (sluice_size_parse(text, &n)) {
+		n = strtoull(text, &end, 10);
+		n = text[0] >= '0' && text[0] <= '9' && !strcmp(end, "%") && n <= 100
+		            ? whole / 100 * n
+		            : 0;
+	}
 	if (n < 4096 || n > INT64_MAX / 4)
 		argp_error(state, "--%s: '%s' is no size of at least 4K", option, text);
 	return n;

@@ -100,6 +100,17 @@ holes_are_read_as_zeros() {
 	status 0 "$sluice" store get x to
 	same from to
 	status 0 "$sluice" store rm x
+	holes from
+	status 0 "$sluice" cp from store://x
+	status 0 "$sluice" cp -f store://x to
+	same from to
+	status 0 "$sluice" cp -f --device emulated from store://x
+	status 0 "$sluice" cp -f store://x to
+	same from to
+	input=from status 0 "$sluice" cp -f - store://x
+	status 0 "$sluice" cp -f store://x to
+	same from to
+	input=from status 0 "$sluice" store put -f x /dev/stdin
 }
 
 a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
@@ -124,7 +135,7 @@ what_cannot_become_a_blob_is_said() {
 	: > empty
 	status 1 "$sluice" cp empty store://x
 	says "'empty' is empty, and a blob has at least one byte"
-	input=from status 1 "$sluice" cp - store://x
+	status 1 "$sluice" cp <(cat from) store://x
 	says "no length that is known"
 	status 1 "$sluice" cp /proc/self/status store://x
 	says "no length that is known"

@@ -203,6 +203,50 @@ a_sparse_file_stays_sparse() {
 	[ "$(stat -c %b empty.copy)" -lt 1024 ] || fail "a file without data takes space"
 }
 
+holes_are_not_read() {
+	local to
+	truncate -s 500G from
+	echo first | dd of=from bs=1 seek=200000000001 conv=notrunc status=none
+	echo last >> from
+	status 0 timeout 2 "$sluice" cp from to
+	says "and 500.0 GiB of holes"
+	[ "$(stat -c %s to)" = "$(stat -c %s from)" ] || fail "it has $(stat -c %s to) bytes"
+	[ "$(stat -c %b to)" -lt 2048 ] || fail "it takes $(stat -c %b to) blocks"
+	cmp -n 6 -i 200000000001 from to || fail "the middle"
+	cmp -i $((500 << 30)) from to || fail "the end"
+	truncate -s 500G to
+	truncate -s 500G void
+	noise 5000000 > to
+	truncate -s 501G to
+	status 0 timeout 2 "$sluice" cp -f void to
+	[ "$(stat -c %s:%b to)" = "$((500 << 30)):0" ] || fail "void: $(stat -c %s:%b to)"
+}
+
+what_has_holes_is_copied_right() {
+	local sum
+	holes from
+	sum=$(cp --sparse=never from full && "$sluice" cp -q --checksum full /dev/null)
+	for flags in -q --checksum --continue "--through emulated" "--backend posix"; do
+		noise 50000000 > to
+		status 0 "$sluice" cp -f $flags from to
+		same from to
+		[ "$(stat -c %b to)" -le $(($(stat -c %b from) + 4096)) ] || fail "$flags: $(stat -c %b to) blocks"
+		[ "$flags" != --checksum ] || [ "$(cut -d ' ' -f 1 out)" = "${sum%% *}" ] || fail "$(cat out), not $sum"
+	done
+	"$sluice" cp -q from - | cmp -s - from || fail "to a pipe"
+	"$sluice" cp -q from >(cmp - from > differ 2>&1; : > compared)
+	until [ -e compared ]; do sleep 0.02; done
+	[ ! -s differ ] || fail "to a FIFO: $(cat differ)"
+	input=from status 0 "$sluice" cp -qf - to
+	same from to
+	chmod u+w from
+	(sleep 0.3 && truncate -s 5M from && cat gate > /dev/null) &
+	mkfifo gate
+	"$sluice" cp from gate 2> err && fail "a hole behind the end of a file that was cut"
+	wait
+	says "became shorter"
+}
+
 permissions_are_those_of_cp() {
 	umask 022
 	echo text > from
@@ -272,7 +316,7 @@ an_interrupted_copy_leaves_nothing() {
 	done
 	echo old > into/to
 	truncate -s 1T large
-	"$sluice" cp -f large into/to 2> err &
+	"$sluice" cp -f --checksum large into/to 2> err &
 	sleep 0.3
 	kill -TERM $!
 	wait $!
@@ -286,7 +330,7 @@ an_interrupted_copy_leaves_nothing() {
 a_copy_that_is_killed_leaves_nothing_under_the_name() {
 	truncate -s 1T large
 	mkdir into
-	"$sluice" cp large into/to 2> err &
+	"$sluice" cp --checksum large into/to 2> err &
 	sleep 0.2
 	kill -KILL $!
 	wait $! 2> /dev/null
@@ -544,7 +588,6 @@ wrong_usage_is_named_and_has_status_2() {
 		--unknown
 		cp
 		cp from
-		cp from to too
 		cp --unknown from to
 		cp --backend unknown from to
 		stat
@@ -572,7 +615,9 @@ wrong_usage_is_named_and_has_status_2() {
 		bench read from --repeat 0
 		bench read from --op-size 0
 		bench read from --op-size 4X
-		bench read from --op-size 4KB
+		bench read from --op-size 4BK
+		bench read from --op-size 1.5
+		bench read from --op-size 1.K
 		bench read from --op-size -4
 		bench read from --op-size 99999999999T
 		bench read from --size 1K --op-size 2K
@@ -591,6 +636,60 @@ wrong_usage_is_named_and_has_status_2() {
 	status 1 "$sluice" bench read /proc/cpuinfo
 	says "no known length"
 	[ ! -e to ] || fail "something was copied"
+}
+
+sizes_are_written_in_the_same_way_everywhere() {
+	local size
+	truncate -s 1M from
+	for size in 6144 6144B 6k 6K 6KB 6kiB "6 KiB" 6.0K; do
+		status 0 "$sluice" bench read --repeat 1 --json --op-size "$size" --size 12K from
+		json out "j['operations'] == 2"
+	done
+	status 0 "$sluice" bench read --repeat 1 --json --op-size 1.5K --size 0.003M from
+	json out "j['op_size'] == 1536 and j['bytes'] == 3145"
+	for size in 8192 8k 8KB "8.0 KiB"; do
+		SLUICE_PIECE_BYTES=$size status 0 "$sluice" doctor --json
+		grep -q '"8 KiB"' out || fail "$size: $(grep -o 'PIECE_BYTES.\{100\}' out)"
+	done
+	SLUICE_PIECE_BYTES=8X status 1 "$sluice" cp from to
+	says "SLUICE_PIECE_BYTES: '8X' is not a size"
+	SLUICE_WORKERS=1K status 1 "$sluice" cp from to
+	says "SLUICE_WORKERS: '1K' is not a number"
+}
+
+no_message_shows_a_password() {
+	local uri
+	echo text > file
+	for uri in ftp://user:SECRET@host/x?SECRET averyveryverylongscheme://user:SECRET@host/x; do
+		status 1 "$sluice" cp "$uri" to
+		says "unknown scheme '${uri%%:*}'; this build knows"
+		! grep -q SECRET err || fail "$(cat err)"
+		status 1 "$sluice" cp file "$uri"
+		! grep -q SECRET err || fail "$(cat err)"
+		status 1 "$sluice" stat "$uri"
+		! grep -q SECRET err || fail "$(cat err)"
+	done
+}
+
+the_log_tells_of_local_files() {
+	noise 3000000 > from
+	SLUICE_LOG=info status 0 "$sluice" cp -q from to
+	says "open 'from': 3000000 bytes, backend auto, with"
+	grep -q "open '[^']*/to', until it is complete [^ ]*/.to.*.sluice: 0 bytes" err || fail "$(cat err)"
+	grep -q "read '" err && fail "info tells of pieces: $(cat err)"
+	SLUICE_LOG=info SLUICE_DISABLE=uring status 0 "$sluice" cp -qf from to
+	says "without io_uring: SLUICE_DISABLE"
+	SLUICE_LOG=info status 0 "$sluice" cp -qf --backend posix from to
+	says "backend posix, without io_uring: posix was chosen"
+	SLUICE_LOG=info status 0 "$sluice" cp -qf /proc/version to
+	says "without io_uring: it is read in order, without direct I/O: its file system has no disk"
+	SLUICE_LOG=debug status 0 "$sluice" cp -qf --backend posix from to
+	grep -q "read 'from' bytes 0+[0-9]* .*: [0-9]*" err || fail "no read: $(cat err)"
+	grep -q "write '.*to' bytes 0+[0-9]* .*: [0-9]*" err || fail "no write: $(cat err)"
+	SLUICE_LOG=debug status 0 "$sluice" cp -qf /proc/version to
+	says ", short"
+	status 0 "$sluice" cp -qf from to
+	[ ! -s err ] || fail "without SLUICE_LOG: $(cat err)"
 }
 
 run_cases

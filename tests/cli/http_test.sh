@@ -70,6 +70,16 @@ a_copy_to_a_server_holds_the_same_bytes() {
 	done
 }
 
+what_has_holes_is_sent_with_its_length() {
+	holes from
+	status 0 "$sluice" cp -f from "$fault/${PWD##*/}/from?put=length"
+	status 0 "$sluice" cp "$fault/${PWD##*/}/from?stored=1" to
+	same from to
+	input=from status 0 "$sluice" cp -f - "$fault/${PWD##*/}/again?put=length"
+	status 1 "$sluice" cp -f <(cat from) "$fault/${PWD##*/}/more?put=length"
+	says 411
+}
+
 a_copy_to_a_server_overwrites_only_with_force() {
 	echo old > to
 	echo new > from
@@ -161,6 +171,23 @@ an_interrupted_remote_copy_leaves_nothing() {
 		holds into
 	done
 	[ $((SECONDS - began)) -lt 8 ] || fail "it took $((SECONDS - began)) s"
+}
+
+a_body_without_ranges_is_streamed() {
+	local options
+	for options in "" "&head=405&length=chunked" "&head=nolength&length=no"; do
+		local uri="$fault/${PWD##*/}/x?size=150000000&ranges=no$options"
+		status 0 python3 - "$sluice" "$uri" <<- 'END'
+			import resource, subprocess, sys
+			subprocess.run([sys.argv[1], "cp", "-q", sys.argv[2], "/dev/null"], check=True)
+			most = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+			sys.exit(most > 110000 and f"{most} KiB of memory")
+		END
+	done
+	# What came goes on before the end has come.
+	uri="$fault/${PWD##*/}0/x?size=200000000&ranges=no&length=chunked&pace=900000:300"
+	SLUICE_HTTP_STALL_MS=20000 timeout 20 "$sluice" cp -q "$uri" - | head -c 1000000 > to
+	cmp -n 1000000 to "$scratch/pattern" || fail "nothing came before the end"
 }
 
 a_copy_that_waits_for_a_server_can_be_interrupted() {

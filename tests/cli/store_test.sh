@@ -317,4 +317,14 @@ a_daemon_without_standard_descriptors_writes_to_none() {
 	status 0 "$sluice" store stop --socket "$other"
 }
 
+the_daemon_reads_sizes_as_the_command_does() {
+	local size
+	for size in 4k 4KiB 1.5GB "4 MiB" 5%; do
+		status 1 timeout 10 "$SLUICED" --memory "$size" --socket /nonexistent/folder/socket
+		! grep -q "is no size" err || fail "$(cat err)"
+	done
+	status 2 "$SLUICED" --memory 4X --socket /nonexistent/folder/socket
+	says "'4X' is no size"
+}
+
 run_cases

@@ -46,6 +46,18 @@ holds() {
 	[ "$there" = "$*${*:+ }" ] || fail "it holds '$there', not '$*'"
 }
 
+# holes FILE: 40 MB with data in few places, and holes of all sizes between them, at its start and at its end.
+holes() {
+	python3 - "$1" <<- END
+		import os, random
+		with open(os.sys.argv[1], "wb") as file:
+		    for at in 3 << 20, (4 << 20) + 1, (4 << 20) + 70000, 8 << 20, (12 << 20) - 7, 30 << 20:
+		        file.seek(at)
+		        file.write(random.randbytes(random.randrange(1, 600000)))
+		    file.truncate(40000001)
+	END
+}
+
 same() {
 	cmp -s -- "$1" "$2" || fail "$1 and $2 differ"
 }

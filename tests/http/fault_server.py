@@ -14,6 +14,7 @@ with ?forget. What is PUT is kept in memory, and read again with stored=1. Optio
   modified=SECONDS    there is a Last-Modified, so many after 1970 and one more for each version
   ranges=no           only whole objects; ranges=silent: they work, but HEAD does not say so
   head=CODE|nolength  what HEAD answers
+  put=length          a PUT that does not say its length gets 411
   length=no|chunked   how a GET says where its body ends; length=close: it does, and closes
   close=1             one request for each connection
   latency=MS          before each answer
@@ -305,6 +306,10 @@ class Answer(Faults):
 
     def right(self):
         request = self.request
+        if request.method == "PUT" and self.options.get("put") == "length" and \
+                "content-length" not in request.headers:
+            self.error(411, "say how long it is")
+            raise Gone
         if request.method == "PUT":
             return self.put()
         if request.method == "HEAD":

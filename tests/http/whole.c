@@ -33,12 +33,78 @@ static void the_whole_object_is_read_by_one_request(void **state)
 	}
 }
 
+/* By as many operations as there are, each where the one before ends, and once more from the start. */
+static void it_is_read_from_front_to_back_by_one_request(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const options[] = {"", "&length=chunked", "&head=nolength&length=no"};
+	enum { PARTS = 7 };
+	size_t i, n = LONG / PARTS, at;
+
+	for (i = 0; i < COUNT_OF(options); i++) {
+		const char *uri = fault_uri("size=%zu&ranges=no%s", LONG, options[i]);
+		sluice_file *file = open_read(f->ctx, uri);
+		struct buffer b = buffer_new(LONG, 0);
+		sluice_op *ops[PARTS];
+
+		/* All at once, then one after the other. */
+		for (at = 0; at < PARTS; at++)
+			ops[at] = start_read(file, b.data + at * n, n, at * n);
+		for (at = 0; at < PARTS; at++) {
+			assert_int_equal(sluice_wait(ops[at], PATIENCE_MS), n);
+			sluice_op_free(ops[at]);
+		}
+		assert_served(b.data, PARTS * n, 0);
+		memset(b.data, 0, LONG);
+		for (at = 0; at < PARTS; at++)
+			assert_read(file, b.data + at * n, n, at * n);
+		assert_served(b.data, PARTS * n, 0);
+		assert_in_range(asked(uri, "GET"), 2, 3);
+		/* In the middle of it nothing holds up the end. */
+		assert_read(file, b.data, 1000, 0);
+		assert_ok(sluice_close(file));
+		buffer_free(&b);
+	}
+}
+
+/* An ETag tells that the second attempt is about the same bytes; what came is not moved twice. */
+static void a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const options[] = {"", "&etag=none&modified=1000000000", "&etag=none"};
+	size_t i, half = LONG / 2;
+
+	for (i = 0; i < COUNT_OF(options); i++) {
+		sluice_file *file = open_read(
+			f->ctx, fault_uri("size=%zu&ranges=no&fault=stall:%zu&skip=1&times=1%s",
+		                          LONG, half + 100000, options[i]));
+		struct buffer b = buffer_new(LONG, 0);
+		sluice_op *op;
+
+		assert_read(file, b.data, half, 0);
+		op = start_read(file, b.data + half, LONG - half, half);
+		if (i < 2) {
+			if (sluice_wait(op, PATIENCE_MS) < 0)
+				fail_msg("%s", sluice_op_message(op));
+			assert_served(b.data, LONG, 0);
+		} else {
+			assert_int_equal(sluice_wait(op, PATIENCE_MS), -ETIMEDOUT);
+			assert_non_null(strstr(sluice_op_message(op), "in the middle"));
+			/* From the start it can be read again. */
+			assert_read(file, b.data, LONG, 0);
+			assert_served(b.data, LONG, 0);
+		}
+		sluice_op_free(op);
+		assert_ok(sluice_close(file));
+		buffer_free(&b);
+	}
+}
+
 static void a_part_of_it_is_refused_and_the_sentence_says_why(void **state)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&ranges=no", LONG);
 
-	read_fails(f, uri, 1000, 0, ENOTSUP, "range");
 	read_fails(f, uri, 1000, 10, ENOTSUP, "range");
 	read_fails(f, uri, LONG - 1, 1, ENOTSUP, "range");
 }
@@ -114,6 +180,8 @@ int group_whole(void)
 {
 	const struct CMUnitTest tests[] = {
 		http_test(the_whole_object_is_read_by_one_request),
+		http_test(it_is_read_from_front_to_back_by_one_request),
+		http_test(a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same),
 		http_test(a_part_of_it_is_refused_and_the_sentence_says_why),
 		http_test(a_file_with_ranges_is_not_called_whole_only),
 		http_test(a_length_that_nobody_knows_is_found_by_reading),

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Several sources, and folders: the main thread walks over them, makes folders and links, and gives files to threads,
+ * each of which copies with a context of its own. A failure is said and ends neither the walk nor other copies.
+ */
+#include <err.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <fts.h>
+#include <linux/limits.h>
+#include <pthread.h>
+#include <search.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+enum { THREADS = 4, QUEUE = 256 };
+
+struct job {
+	char *source, *target; /* whoever takes the job frees them */
+	bool exact;            /* see struct cli_cp */
+};
+/* A folder gets its permissions and times when everything in it is there. */
+struct folder {
+	char *source, *path;
+	struct stat st;
+};
+struct tree {
+	const struct cli_cp *o;
+	struct cli_progress progress;
+	pthread_mutex_t mutex;
+	pthread_cond_t changed; /* anything below is; awaited by the main thread and the others */
+	struct {
+		struct job jobs[QUEUE]; /* from tail to head */
+		uint64_t head, tail;
+		bool ended; /* no more come */
+		int rc;     /* of the first copy that failed, or 0 */
+		struct cli_moved moved;
+	} locked; /* guarded by mutex */
+	/* The rest is the main thread's. */
+	struct folder *folders;
+	size_t folder_count;
+	void *names; /* of the sources so far, for tsearch() */
+	int rc;
+};
+
+/* ------------------------------------------------------------------------------------ preserve */
+
+static int copy_attributes(const char *source, const char *path)
+{
+	char *names = malloc(2 * XATTR_LIST_MAX), *value = names + XATTR_LIST_MAX;
+	ssize_t n = names ? listxattr(source, names, XATTR_LIST_MAX) : 0;
+	int rc = names ? 0 : -ENOMEM;
+
+	for (char *name = names; name < names + n; name += strlen(name) + 1) {
+		if (strncmp(name, "user.", 5) && strncmp(name, "system.posix_acl_", 17))
+			continue;
+		ssize_t length = getxattr(source, name, value, XATTR_SIZE_MAX);
+		if (length < 0 || setxattr(path, name, value, (size_t)length, 0))
+			rc = cli_fail(-errno, "'%s': %s is not kept: %s", path, name,
+			              strerror(errno));
+	}
+	free(names);
+	return rc;
+}
+
+int cli_preserve(const char *source, const struct stat *st, const char *path)
+{
+	struct timespec times[] = {st->st_atim, st->st_mtim};
+	int flags = S_ISLNK(st->st_mode) ? AT_SYMLINK_NOFOLLOW : 0;
+	mode_t mode = st->st_mode & 07777;
+	int rc = 0, failed = 0;
+
+	if (source && !flags)
+		rc = copy_attributes(source, path);
+	/* Only root may give files away; a set-ID bit is worth something with its owner alone. */
+	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
+		failed = errno == EPERM ? 0 : errno;
+		(void)!fchownat(AT_FDCWD, path, (uid_t)-1, st->st_gid, flags);
+		mode &= 0777;
+	}
+	if (source && !flags && chmod(path, mode))
+		failed = errno;
+	if (utimensat(AT_FDCWD, path, times, flags))
+		failed = errno;
+	return failed ? cli_fail(-failed, "'%s': -p: %s", path, strerror(failed)) : rc;
+}
+
+/* ------------------------------------------------------------------------------------- threads */
+
+/* Until the threads have taken jobs, or any have come; the mutex is held. */
+static void await_change(struct tree *tree)
+{
+	struct timespec until;
+
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
+	until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
+	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
+}
+
+static void push(struct tree *tree, const char *source, const char *target, bool exact)
+{
+	pthread_mutex_lock(&tree->mutex);
+	while (tree->locked.head - tree->locked.tail == QUEUE) {
+		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+		await_change(tree);
+	}
+	tree->locked.jobs[tree->locked.head++ % QUEUE] =
+		(struct job){cli_format("%s", source), cli_format("%s", target), exact};
+	pthread_cond_broadcast(&tree->changed);
+	pthread_mutex_unlock(&tree->mutex);
+}
+
+static void *work(void *argument)
+{
+	struct tree *tree = argument;
+	struct cli_moved moved = {0};
+	struct cli_cp each = *tree->o;
+	sluice_context *ctx = NULL;
+	int rc = cli_context_new(each.open.backend, 0, &ctx);
+
+	each.quiet = true;
+	pthread_mutex_lock(&tree->mutex);
+	for (;;) {
+		tree->locked.rc = tree->locked.rc ? tree->locked.rc : rc;
+		tree->locked.moved.files += moved.files;
+		tree->locked.moved.bytes += moved.bytes;
+		tree->locked.moved.holes += moved.holes;
+		moved = (struct cli_moved){0};
+		pthread_cond_broadcast(&tree->changed);
+		while (tree->locked.head == tree->locked.tail && !tree->locked.ended)
+			pthread_cond_wait(&tree->changed, &tree->mutex);
+		if (tree->locked.head == tree->locked.tail)
+			break;
+		struct job job = tree->locked.jobs[tree->locked.tail++ % QUEUE];
+		pthread_mutex_unlock(&tree->mutex);
+		each.exact = job.exact;
+		if (ctx && !cli_interrupted())
+			rc = cli_cp_one(ctx, &each, job.source, job.target, &moved);
+		free(job.source);
+		free(job.target);
+		pthread_mutex_lock(&tree->mutex);
+	}
+	pthread_mutex_unlock(&tree->mutex);
+	sluice_context_free(ctx);
+	return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------- walk */
+
+/* A link at target takes the name of what is there, with -f, at once. */
+static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
+                     const char *target)
+{
+	char text[PATH_MAX], *beside = cli_format("%s.%ld.sluice", target, (long)getpid());
+	ssize_t n = readlink(path, text, sizeof text - 1);
+	bool force = tree->o->flags & CLI_END_FORCE;
+	int rc = 0;
+
+	text[n < 0 ? 0 : n] = '\0';
+	if (n < 0 || symlink(text, force ? beside : target) || (force && rename(beside, target))) {
+		rc = -errno;
+		if (force)
+			unlink(beside);
+		warnx(rc == -EEXIST ? "'%s' exists; use -f to overwrite" : "'%s': %s", target,
+		      strerror(-rc));
+	}
+	free(beside);
+	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);
+}
+
+/* A folder that is there takes what is in this one, too. */
+static int copy_folder(struct tree *tree, const char *path, const struct stat *st,
+                       const char *target)
+{
+	mode_t mode = st->st_mode & 0777 & ~tree->o->mask;
+	bool made = mkdir(target, mode | S_IRWXU) == 0;
+	struct stat there;
+
+	if (!made && (errno != EEXIST || stat(target, &there)))
+		return cli_fail(-errno, "cannot make '%s': %s", target, strerror(errno));
+	if (!made && !S_ISDIR(there.st_mode))
+		return cli_fail(-ENOTDIR, "'%s' is no directory", target);
+	if (!tree->o->preserve && (!made || (mode & S_IRWXU) == S_IRWXU))
+		return 0;
+	tree->folders = realloc(tree->folders, (tree->folder_count + 1) * sizeof *tree->folders);
+	if (!tree->folders)
+		err(CLI_FAILED, "'%s'", path);
+	tree->folders[tree->folder_count++] =
+		(struct folder){cli_format("%s", path), cli_format("%s", target), *st};
+	return 0;
+}
+
+/* What fts_read() has come to. With an error a folder is left out. */
+static int visit(struct tree *tree, FTSENT *entry, const char *target, const struct stat *root)
+{
+	const struct stat *st = entry->fts_statp;
+
+	switch (entry->fts_info) {
+	case FTS_D:
+		if (st->st_dev == root->st_dev && st->st_ino == root->st_ino)
+			return cli_fail(-EINVAL, "'%s' is the copy: it is not copied into itself",
+			                entry->fts_path);
+		return copy_folder(tree, entry->fts_path, st, target);
+	case FTS_DP:
+		return 0;
+	case FTS_F:
+		push(tree, entry->fts_path, target, true);
+		return 0;
+	case FTS_SL:
+	case FTS_SLNONE:
+		return copy_link(tree, entry->fts_path, st, target);
+	case FTS_DEFAULT:
+		return cli_fail(-EINVAL, "'%s' is %s, which -r does not copy", entry->fts_path,
+		                S_ISFIFO(st->st_mode)   ? "a FIFO"
+		                : S_ISSOCK(st->st_mode) ? "a socket"
+		                                        : "a device");
+	default:
+		return cli_fail(-entry->fts_errno, "'%s': %s", entry->fts_path,
+		                strerror(entry->fts_errno));
+	}
+}
+
+static void walk(struct tree *tree, char *path, const char *target)
+{
+	FTS *fts = fts_open((char *[]){path, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+	struct stat root = {0};
+	FTSENT *entry;
+
+	if (!fts)
+		err(CLI_FAILED, "'%s'", path);
+	while (!cli_interrupted() && (entry = fts_read(fts))) {
+		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
+		int rc = visit(tree, entry, to, &root);
+
+		if (rc && entry->fts_info == FTS_D)
+			fts_set(fts, entry, FTS_SKIP);
+		else if (entry->fts_info == FTS_D && entry->fts_level == 0)
+			stat(to, &root);
+		tree->rc = tree->rc ? tree->rc : rc;
+		free(to);
+	}
+	fts_close(fts);
+}
+
+static int by_text(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* into: o->target is a directory, in which each source has its last part for a name. */
+static int start_source(struct tree *tree, const char *source, bool into)
+{
+	char *path = cli_local_path(source), *target = NULL;
+	size_t n = path ? strlen(path) : strcspn(source, "?");
+	struct stat st;
+	int rc = 0;
+
+	while (path && n > 1 && path[n - 1] == '/')
+		path[--n] = '\0';
+	const char *last = path ? path : source, *slash = memrchr(last, '/', n);
+	char *name = cli_format("%.*s", (int)(last + n - (slash ? slash + 1 : last)),
+	                        slash ? slash + 1 : last);
+	bool named = *name && strcmp(name, ".") && strcmp(name, "..");
+
+	if (named && into && *(char **)tsearch(name, &tree->names, by_text) != name) {
+		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", source);
+		free(name);
+	} else if (!path || lstat(path, &st) ||
+	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
+		push(tree, source, tree->o->target, false);
+	} else if (!tree->o->recursive) {
+		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
+	} else {
+		char *folder = cli_local_path(tree->o->target);
+
+		named = named && into;
+		target =
+			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
+		free(folder);
+		walk(tree, path, target);
+	}
+	free(target);
+	free(path);
+	return rc;
+}
+
+/* The last folders first: what is in one is done before it. */
+static void finish_folders(struct tree *tree)
+{
+	while (tree->folder_count) {
+		struct folder *folder = &tree->folders[--tree->folder_count];
+		int rc = 0;
+
+		if (tree->o->preserve)
+			rc = cli_preserve(folder->source, &folder->st, folder->path);
+		else if (chmod(folder->path, folder->st.st_mode & 0777 & ~tree->o->mask))
+			rc = cli_fail(-errno, "'%s': %s", folder->path, strerror(errno));
+		tree->rc = tree->rc ? tree->rc : rc;
+		free(folder->source);
+		free(folder->path);
+	}
+	free(tree->folders);
+}
+
+int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
+{
+	struct tree *tree = calloc(1, sizeof *tree);
+	char *path = cli_local_path(o->target);
+	pthread_t threads[THREADS];
+	unsigned count = 0;
+	struct stat st;
+	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+	int rc = 0;
+
+	bool local = path && (into || o->count == 1);
+
+	free(path);
+	if (!local)
+		return cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
+		                o->target);
+	if (!tree)
+		err(CLI_FAILED, "cp");
+	tree->o = o;
+	pthread_mutex_init(&tree->mutex, NULL);
+	pthread_cond_init(&tree->changed, NULL);
+	cli_progress_start(&tree->progress, o->target, 0, !o->quiet && !o->no_progress);
+	cli_interrupt_catch();
+	while (count < THREADS && !pthread_create(&threads[count], NULL, work, tree))
+		count++;
+	if (!count)
+		errx(CLI_FAILED, "cannot start a thread");
+	for (size_t i = 0; i < o->count && !cli_interrupted(); i++) {
+		rc = start_source(tree, o->sources[i], into);
+		tree->rc = tree->rc ? tree->rc : rc;
+	}
+	pthread_mutex_lock(&tree->mutex);
+	tree->locked.ended = true;
+	pthread_cond_broadcast(&tree->changed);
+	while (tree->locked.head != tree->locked.tail) {
+		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+		await_change(tree);
+	}
+	pthread_mutex_unlock(&tree->mutex);
+	while (count)
+		pthread_join(threads[--count], NULL);
+	cli_progress_end(&tree->progress);
+	finish_folders(tree);
+	tdestroy(tree->names, free);
+	*moved = tree->locked.moved;
+	rc = tree->rc ? tree->rc : tree->locked.rc;
+	free(tree);
+	return rc;
+}

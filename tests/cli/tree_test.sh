@@ -1,0 +1,188 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# sluice cp with -r, -p and several sources, from outside: tree_test.sh PATH_OF_SLUICE [CASE...]
+# shellcheck source=tests/cli/tools.sh
+. "$(dirname -- "$0")/tools.sh"
+
+# A tree of files, folders, links and holes, called from.
+tree() {
+	local i
+	mkdir -p from/a/b from/empty from/closed
+	for i in 1 2 3 4 5 6 7 8 9; do noise $((i * 1000)) > from/a/$i; done
+	noise 3000000 > from/a/b/large
+	: > from/a/b/nothing
+	truncate -s 9M from/a/b/holes
+	ln -s b/large from/a/link
+	ln -s nowhere from/dangling
+	echo text > "from/with blank, ümlaut and
+newline"
+	chmod 640 from/a/1
+	chmod 750 from/a/b
+	echo text > from/closed/file
+	chmod 555 from/closed
+}
+
+# What find says of each file of a tree: FORMAT.
+listed() {
+	(cd "$1" && find . -printf "%p $2\n" | sort)
+}
+
+a_tree_is_copied_as_cp_does() {
+	umask 027
+	tree
+	cp -r from right
+	status 0 "$sluice" cp -r from to
+	diff -r --no-dereference from to > diff || fail "$(cat diff)"
+	[ "$(listed to '%y %m %l')" = "$(listed right '%y %m %l')" ] ||
+		fail "$(diff <(listed to '%y %m %l') <(listed right '%y %m %l'))"
+	[ "$(stat -c %b to/a/b/holes)" = 0 ] || fail "the holes are gone"
+	grep -q '^14 files, 2.9 MiB in .*, and 9.0 MiB of holes$' err || fail "summary: $(cat err)"
+	mkdir into
+	status 0 "$sluice" cp -r from/ from/a/link to/a/1 into
+	[ "$(ls into)" = "$(printf '1\nfrom\nlink')" ] || fail "$(ls into)"
+	[ "$(readlink into/link)" = b/large ] || fail "the link was followed"
+	diff -r --no-dereference from into/from > diff || fail "$(cat diff)"
+	(cd from && "$sluice" cp -rq . ../dot) || fail "from the working directory"
+	diff -r --no-dereference from dot > diff || fail "$(cat diff)"
+	rm -rf into/*
+	status 0 "$sluice" cp from/a/link from/a/2 into
+	same from/a/b/large into/link
+	[ ! -L into/link ] || fail "without -r a link is followed"
+}
+
+folders_that_are_there_are_merged() {
+	tree
+	mkdir -p to/from/a to/from/other
+	echo old > to/from/a/1
+	echo old > to/from/dangling
+	echo mine > to/from/a/mine
+	status 1 "$sluice" cp -r from to
+	says "'to/from/a/1' exists; use -f"
+	says "'to/from/dangling' exists; use -f"
+	[ "$(cat to/from/a/1 to/from/a/mine)" = "$(printf 'old\nmine')" ] || fail "it was overwritten"
+	same from/a/2 to/from/a/2
+	status 0 "$sluice" cp -rf from to
+	same from/a/1 to/from/a/1
+	[ "$(readlink to/from/dangling)" = nowhere ] || fail "the link is missing"
+	[ "$(cat to/from/a/mine)" = mine ] || fail "mine is gone"
+	rm -rf to/from/a
+	echo file > to/from/a
+	status 1 "$sluice" cp -rf from to
+	says "'to/from/a' is no directory"
+	[ "$(cat to/from/a)" = file ] || fail "the file is gone"
+	rm -rf to/from
+	mkdir -p to/from/a/2
+	status 1 "$sluice" cp -rf from to
+	says "'to/from/a/2' is a directory"
+	same from/a/3 to/from/a/3
+}
+
+errors_of_one_do_not_stop_the_others() {
+	mkdir -p from/sub to
+	echo text > from/one
+	echo text > from/two
+	mkfifo from/fifo
+	status 1 "$sluice" cp from/one nothing from/sub from/two to
+	says "'nothing'"
+	says "'from/sub' is a directory, which -r copies"
+	holds to one two
+	status 1 "$sluice" cp -rf from to
+	says "'from/fifo' is a FIFO, which -r does not copy"
+	holds to/from one sub two
+	status 1 "$sluice" cp -r from /dev/null to
+	status 1 "$sluice" cp from/one from/two new
+	says "'new' is no directory"
+	status 1 "$sluice" cp -r from/one from/two store://x
+	says "no directory"
+	[ ! -e new ] || fail "there is something"
+}
+
+sources_of_one_name_are_refused() {
+	mkdir a b to
+	echo a > a/x
+	echo b > b/x
+	status 1 "$sluice" cp -f a/x b/x to
+	says "'b/x': there was a SRC of that name already"
+	[ "$(cat to/x)" = a ] || fail "$(cat to/x)"
+	mkdir a/d b/d
+	status 1 "$sluice" cp -rf a/d b/d/ to
+	says "there was a SRC of that name"
+}
+
+a_folder_is_not_copied_into_itself() {
+	mkdir -p from/sub
+	echo text > from/sub/file
+	status 1 "$sluice" cp -r from from/copy
+	says "not copied into itself"
+	same from/sub/file from/copy/sub/file
+	[ ! -e from/copy/copy ] || fail "it was"
+	status 1 "$sluice" cp -r from from
+	says "not copied into itself"
+	status 1 "$sluice" cp -rf from/sub/file from/sub
+	says "are the same file"
+}
+
+what_p_keeps() {
+	tree
+	touch -d 2001-02-03T04:05:06.789 from/a/b/large from/a/2
+	touch -h -d 2002-02-03T04:05:06.789 from/a/link
+	chmod 6751 from/a/2
+	chmod 444 from/a/3
+	chmod 0 from/a/4
+	touch -d 2003-02-03T04:05:06.789 from/a/b from/closed from
+	[ "$(id -u)" != 0 ] || { chown 1234:2345 from/a/5 && chown -h 1234:2345 from/a/link; }
+	python3 -c 'import os; os.setxattr("from/a/2", "user.note", b"kept")' 2> /dev/null || : > no-xattr
+	[ "$(id -u)" = 0 ] || chmod 400 from/a/4
+	status 0 "$sluice" cp -rp from to
+	[ "$(listed to '%y %m %U %G %T@ %l')" = "$(listed from '%y %m %U %G %T@ %l')" ] ||
+		fail "$(diff <(listed from '%y %m %U %G %T@ %l') <(listed to '%y %m %U %G %T@ %l'))"
+	[ -e no-xattr ] || python3 -c 'import os; assert os.getxattr("to/a/2", "user.note") == b"kept"' ||
+		fail "the extended attribute is gone"
+	echo old > single
+	chmod 777 single
+	status 0 "$sluice" cp -fp from/a/2 single
+	[ "$(stat -c '%a %Y' single)" = "$(stat -c '%a %Y' from/a/2)" ] || fail "single: $(stat -c '%a %Y' single)"
+	status 0 "$sluice" cp -f from/a/2 other
+	[ "$(stat -c %Y other)" != "$(stat -c %Y from/a/2)" ] || fail "without -p the time is kept"
+	status 1 "$sluice" cp -p from/a/1 -
+	says "-p: 'standard output' is no local file"
+}
+
+what_p_keeps_may_be_another_users() {
+	[ "$(id -u)" = 0 ] || skip "only root may become another user"
+	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
+	chmod 711 "$scratch"
+	chmod 777 .
+	"${as[@]}" bash -c 'cd "$1" && "$2" --version' - "$PWD" "$sluice" > /dev/null 2>&1 || skip "no other user gets here"
+	echo text > from
+	chmod 6755 from
+	touch -d 2001-01-01 from
+	status 0 "${as[@]}" "$sluice" cp -p from to
+	[ "$(stat -c '%U %a %Y' to)" = "UNKNOWN 755 $(stat -c %Y from)" ] || fail "$(stat -c '%U %a %Y' to)"
+}
+
+an_interrupt_leaves_no_half_file() {
+	local i
+	mkdir from to
+	for i in 1 2 3 4 5 6 7 8; do truncate -s 1T from/$i; done
+	noise 4096 >> from/1
+	"$sluice" cp -r --checksum from to 2> err > out &
+	until [ -n "$(ls -A to/from 2> /dev/null)" ]; do sleep 0.02; done
+	kill -TERM $! 2> /dev/null
+	wait $!
+	[ $? != 0 ] || fail "it was not interrupted"
+	holds to/from
+}
+
+# Of many small files one thread cannot do as many as several: see docs/performance.md for how many.
+many_small_files_are_copied() {
+	mkdir -p from
+	(cd from && head -c 4096000 /dev/urandom | split -b 4096 -a 4)
+	status 0 "$sluice" cp -rq from to
+	diff -r from to > diff || fail "$(head -3 diff)"
+	mkdir flat
+	find from -type f -exec sh -c 'exec "$0" cp -q "$@" flat' "$sluice" {} + || fail "many arguments"
+	diff -r from flat > diff || fail "$(head -3 diff)"
+}
+
+run_cases

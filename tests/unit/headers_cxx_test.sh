@@ -1,0 +1,20 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# headers_cxx_test.sh INCLUDE: a C++ program includes every header, and has each struct and enum without the word
+# `struct` or `enum` before its name: none has the name of a function.
+set -euo pipefail
+include=${1:?usage: ${0##*/} INCLUDE}
+command -v g++ > /dev/null || { echo "there is no g++"; exit 77; }
+
+complete=$(grep -ohE '^(struct|enum) sluice_[a-z0-9_]+ \{' "$include"/sluice/*.h | cut -d' ' -f2 | sort -u)
+[ "$(wc -w <<< "$complete")" -gt 20 ] || { echo "few structs were found: $complete"; exit 1; }
+for standard in c++11 c++20; do
+	{
+		for header in "$include"/sluice/*.h; do
+			echo "#include <sluice/${header##*/}>"
+		done
+		for name in $complete; do
+			echo "$name *use(const $name &one); inline $name copy_$name(const $name &one) { return one; }"
+		done
+	} | g++ -std=$standard -Wall -Wextra -Wshadow -Werror -pedantic-errors -fsyntax-only -I "$include" -x c++ -
+done
