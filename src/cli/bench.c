@@ -368,7 +368,6 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 	return 0;
 }
 
-/* The largest piece in force, or 0 if the context does not say it. */
 /* Lives as long as the context; "" if there is no such setting. */
 static const char *setting(const sluice_context *ctx, const char *variable)
 {
@@ -380,6 +379,7 @@ static const char *setting(const sluice_context *ctx, const char *variable)
 	return "";
 }
 
+/* The largest piece in force, or 0 if the context does not say it. */
 static uint64_t piece_bytes(const sluice_context *ctx)
 {
 	uint64_t bytes = 0;

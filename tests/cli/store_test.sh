@@ -254,4 +254,10 @@ without_a_limit_as_much_is_spilled_as_there_is_place() {
 	grep -q "may be in files .* as many as there is place for" out || fail "$(cat out)"
 }
 
+a_store_that_is_not_named_is_asked_for() {
+	status 1 env -u SLUICE_STORE -u XDG_RUNTIME_DIR "$sluice" store ls
+	says "--socket"
+	says "SLUICE_STORE"
+}
+
 run_cases
