@@ -2,13 +2,13 @@
 #
 # A thin front to meson and ninja. make help says what there is.
 
-PREFIX ?= /usr/local
+# As last time if it is not said; /usr/local the first time.
 prefix ?= $(PREFIX)
 
-.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-store bench-gpu bench-store-gpu format install clean help
+.PHONY: all demo demo-files check check-gpu stress bench-local bench-http bench-writer bench-store bench-gpu bench-store-gpu format install uninstall clean help
 
 all:
-	@scripts/build build --buildtype=release -Dtests=false --prefix=$(prefix)
+	@scripts/build build --buildtype=release -Dtests=false $(if $(prefix),--prefix=$(prefix))
 
 demo:
 	@scripts/bootstrap demo
@@ -70,7 +70,10 @@ format:
 	@scripts/check-format --fix
 
 install: all
-	meson install -C build --no-rebuild
+	@meson install -C build --no-rebuild; status=$$?; scripts/give-back build; exit $$status
+
+uninstall:
+	@ninja -C build uninstall; status=$$?; scripts/give-back build; exit $$status
 
 clean:
 	rm -rf build
@@ -89,7 +92,8 @@ help:
 	@echo 'make bench-gpu    measure on an NVIDIA GPU; skipped where there is none'
 	@echo 'make bench-store-gpu hands memory of a GPU from process to process, by the store and without it'
 	@echo 'make format       format the sources with clang-format'
-	@echo 'make install      install; prefix=/usr/local and DESTDIR= are honoured'
+	@echo 'make install      install; DESTDIR= and prefix= are honoured, which is as last time, or /usr/local'
+	@echo 'make uninstall    remove what make install has installed last'
 	@echo 'make clean        remove build/'
 	@echo
 	@echo 'demo and check install what they need with scripts/bootstrap; plain make does not.'

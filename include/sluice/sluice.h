@@ -42,6 +42,11 @@ typedef struct sluice_op sluice_op;
  */
 typedef struct CUstream_st *sluice_stream;
 
+/* The version of these headers. Until 1.0 a program is compiled anew for each minor version. */
+#define SLUICE_VERSION_MAJOR 0
+#define SLUICE_VERSION_MINOR 1
+#define SLUICE_VERSION_PATCH 0
+
 /* The version of the library that is running, as in "0.1.0". */
 SLUICE_API const char *sluice_version(void);
 

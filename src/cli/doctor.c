@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "cli.h"
+#include "sluice/store.h"
 #include "sluice/writer.h"
 
 struct options {
@@ -105,6 +106,22 @@ static void print_writer(const struct options *o, sluice_context *ctx)
 	for (size_t i = 0; sluice_codec_describe(i, &codec) == 0; i++)
 		if (codec.filter)
 			print_codec(o, &codec);
+	cli_list_end(o->json);
+}
+
+static void print_store(const struct options *o)
+{
+	struct sluice_feature daemon = {.name = "sluiced", .detail = "answers"};
+	sluice_store *store;
+
+	daemon.usable = sluice_store_open(NULL, NULL, &store) == 0;
+	daemon.effect = daemon.usable ? "processes share memory" : "no memory is shared";
+	if (daemon.usable)
+		sluice_store_close(store);
+	else
+		daemon.detail = sluice_last_message();
+	cli_heading_print(o->json, "Store", "store");
+	cli_feature_print(o->json, &daemon, true);
 	cli_list_end(o->json);
 }
 
@@ -343,6 +360,7 @@ static bool examine(const struct options *o)
 		print_features(o, ctx);
 		cli_devices_print(o->json);
 		print_writer(o, ctx);
+		print_store(o);
 		problem = examine_path(o, ctx);
 	}
 	print_settings(o, ctx);

@@ -174,8 +174,9 @@ static int open_with_hdf5(struct sl_frame_file *file)
 	if (access < 0)
 		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
 	err = sl_ordered_vfd_set(access, &file->vfd);
-	/* An id that is forgotten does not keep the file open. */
-	if (!err && H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0)
+	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by default. */
+	if (!err && (H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
+	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
 		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
 	if (!err)
 		err = file->own.named ? open_old(file, access) : create_new(file, access);

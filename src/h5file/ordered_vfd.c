@@ -31,6 +31,8 @@
 #include "h5file/held.h"
 
 #define PAGE 4096
+/* Of drivers that are nobody's in HDF5's list: from 512 on. */
+#define ORDERED_VALUE 0x5c1
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
@@ -531,6 +533,10 @@ static herr_t ordered_terminate(void)
 }
 
 static const H5FD_class_t ordered_class = {
+#ifdef H5FD_CLASS_VERSION /* since 1.13 */
+	.version = H5FD_CLASS_VERSION,
+	.value = (H5FD_class_value_t)ORDERED_VALUE,
+#endif
 	.name = "sluice_ordered",
 	.maxaddr = LAST_ADDRESS,
 	.fc_degree = H5F_CLOSE_WEAK,

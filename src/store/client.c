@@ -27,8 +27,8 @@ int sl_store_path(const char *path, char out[108])
 		folder = getenv("XDG_RUNTIME_DIR");
 		if (!folder || !*folder)
 			return sl_fail(-EINVAL,
-			               "where the store is nobody says: neither a path, nor "
-			               "SLUICE_STORE, nor XDG_RUNTIME_DIR");
+			               "no store is named: give the path of the socket of sluiced "
+			               "(--socket), or set SLUICE_STORE or XDG_RUNTIME_DIR");
 		n = snprintf(out, 108, "%s/sluice.sock", folder);
 	}
 	return n < 108 ? 0 : sl_fail(-EINVAL, "'%s' is too long for the path of a socket", out);

@@ -327,4 +327,19 @@ the_daemon_reads_sizes_as_the_command_does() {
 	says "'4X' is no size"
 }
 
+doctor_says_whether_there_is_a_store() {
+	status 0 "$sluice" doctor --json
+	json out 'j["store"][0]["usable"]'
+	SLUICE_STORE=$folder/nobody status 0 "$sluice" doctor --json
+	json out 'not j["store"][0]["usable"] and "nobody" in j["store"][0]["detail"]'
+	status 0 "$sluice" doctor
+	grep -q "sluiced *answers" out || fail "$(cat out)"
+}
+
+a_store_that_is_not_named_is_asked_for() {
+	status 1 env -u SLUICE_STORE -u XDG_RUNTIME_DIR "$sluice" store ls
+	says "--socket"
+	says "SLUICE_STORE"
+}
+
 run_cases

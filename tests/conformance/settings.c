@@ -304,13 +304,16 @@ static void the_number_of_threads_is_what_was_set(void **state)
 	}
 }
 
-static void the_version_is_three_numbers(void **state)
+static void the_version_is_three_numbers_as_in_the_headers(void **state)
 {
 	unsigned a, b, c;
 	char rest;
 
 	(void)state;
 	assert_int_equal(sscanf(sluice_version(), "%u.%u.%u%c", &a, &b, &c, &rest), 3);
+	assert_int_equal(a, SLUICE_VERSION_MAJOR);
+	assert_int_equal(b, SLUICE_VERSION_MINOR);
+	assert_int_equal(c, SLUICE_VERSION_PATCH);
 }
 
 int settings_clear(void **state)
@@ -340,7 +343,7 @@ static int group_in_force(void)
 		settings_test(each_feature_is_described),
 		settings_test(what_is_disabled_is_not_usable),
 		settings_test(the_number_of_threads_is_what_was_set),
-		settings_test(the_version_is_three_numbers),
+		settings_test(the_version_is_three_numbers_as_in_the_headers),
 	};
 
 	return cmocka_run_group_tests_name("settings in force", tests, NULL, NULL);

@@ -12,6 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "frames/earliest.h"
 #include "frames/hdf5_read.h"
 #include "frames/points.h"
 #include "h5file/h5file.h"
@@ -474,7 +475,7 @@ static int write_foreign(void)
 	hsize_t chunk[] = {1, EDGE, EDGE}, extent[] = {FOREIGN, ROWS, COLUMNS},
 		most[] = {H5S_UNLIMITED, ROWS, COLUMNS};
 	float all[FOREIGN][ROWS][COLUMNS];
-	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+	hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, hdf5_earliest());
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(3, extent, most), set;
 	hid_t early = H5Pcreate(H5P_DATASET_CREATE), bytes = H5Screate_simple(1, &before_it, NULL);
 

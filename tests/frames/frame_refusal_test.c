@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the file of a writer refuses: names, attributes, files and datasets that cannot be continued. */
+#include "frames/earliest.h"
 #include "frames/frame_common.h"
 
 #include <fcntl.h>
@@ -140,7 +141,7 @@ static void give_precision(hid_t set, unsigned bits)
 
 static void make_other(const struct other *other, const char *name)
 {
-	hid_t how = H5Pcreate(H5P_FILE_ACCESS), list = H5Pcreate(H5P_DATASET_CREATE), file, set;
+	hid_t how = hdf5_earliest(), list = H5Pcreate(H5P_DATASET_CREATE), file, set;
 	hid_t space = H5Screate_simple(3, other->extent, other->most);
 	bool is_there = access(frame_path, F_OK) == 0;
 
@@ -345,7 +346,7 @@ static void an_index_of_long_nodes_is_not_continued(void **state)
 
 	(void)state;
 	unlink(frame_path);
-	file = H5Fcreate(frame_path, H5F_ACC_EXCL, H5P_DEFAULT, H5P_DEFAULT);
+	file = H5Fcreate(frame_path, H5F_ACC_EXCL, H5P_DEFAULT, hdf5_earliest());
 	list = H5Pcreate(H5P_DATASET_CREATE);
 	space = H5Screate_simple(5, extent, most);
 	H5Pset_chunk(list, 5, chunk);

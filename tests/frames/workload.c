@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "frames/earliest.h"
+
 #define SERIES 2
 #define TIMES  16 /* in a chunk */
 
@@ -162,7 +164,7 @@ int workload_write(struct workload *load, const char *path, volatile unsigned *f
 
 	H5dont_atexit();
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-	fapl = H5Pcreate(H5P_FILE_ACCESS);
+	fapl = hdf5_earliest();
 	fcpl = H5Pcreate(H5P_FILE_CREATE);
 	if (load->node)
 		H5Pset_istore_k(fcpl, load->node);

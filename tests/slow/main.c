@@ -407,7 +407,7 @@ static void be_a_process_that_ends(const char *path)
 	static struct gpu_hold hold;
 	struct sluice_config c = row_config();
 	sluice_stream stream;
-	sluice_context *ctx;
+	sluice_context *ctx = NULL;
 	sluice_file *file;
 	sluice_op *op;
 	void *memory;

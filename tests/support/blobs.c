@@ -15,7 +15,7 @@ static char folder[64];
 static pid_t daemon_pid;
 
 /* A child of the tests that ends by exit() is not the one that started it. */
-static void stop(void)
+static void stop_daemon(void)
 {
 	char path[128];
 
@@ -54,7 +54,7 @@ void blobs_start(void)
 			execl(program, program, "--memory", "512M", NULL);
 		_exit(127);
 	}
-	atexit(stop);
+	atexit(stop_daemon);
 	while (sluice_store_open(NULL, NULL, &store)) {
 		if (seconds_now() > until) {
 			printf("the daemon did not start: %s\n", sluice_last_message());

@@ -2,193 +2,194 @@
 /* The kernels of gpu_cuda.c, for any GPU that a driver of today has. Grids of any size do all n bytes. */
 #include "support/gpu_cuda.h"
 
-const char gpu_kernels[] = R"(
-.version 6.0
-.target sm_50
-.address_size 64
-
-// The byte at that position of the pattern; pattern.c has the same.
-.func (.reg .u32 byte) pattern_byte(.reg .u64 position, .reg .u64 seed)
-{
-	.reg .u64 word, high;
-	.reg .u32 shift;
-
-	shr.u64 word, position, 3;
-	mul.lo.u64 word, word, 0x2545f4914f6cdd1d;
-	add.u64 word, word, seed;
-	add.u64 word, word, 0x9e3779b97f4a7c15;
-	shr.u64 high, word, 30;
-	xor.b64 word, word, high;
-	mul.lo.u64 word, word, 0xbf58476d1ce4e5b9;
-	shr.u64 high, word, 27;
-	xor.b64 word, word, high;
-	mul.lo.u64 word, word, 0x94d049bb133111eb;
-	shr.u64 high, word, 31;
-	xor.b64 word, word, high;
-	cvt.u32.u64 shift, position;
-	and.b32 shift, shift, 7;
-	shl.b32 shift, shift, 3;
-	shr.u64 word, word, shift;
-	cvt.u32.u64 byte, word;
-	and.b32 byte, byte, 255;
-	ret;
-}
-
-// Which byte is this thread's first.
-.func (.reg .u64 first) first_byte()
-{
-	.reg .u32 block, size, thread;
-	.reg .u64 wide;
-
-	mov.u32 block, %ctaid.x;
-	mov.u32 size, %ntid.x;
-	mov.u32 thread, %tid.x;
-	mul.wide.u32 first, block, size;
-	cvt.u64.u32 wide, thread;
-	add.u64 first, first, wide;
-	ret;
-}
-
-// How far its next one is from it.
-.func (.reg .u64 stride) step()
-{
-	.reg .u32 size, blocks;
-
-	mov.u32 size, %ntid.x;
-	mov.u32 blocks, %nctaid.x;
-	mul.wide.u32 stride, blocks, size;
-	ret;
-}
-
-.visible .entry sluice_fill(.param .u64 bytes, .param .u64 n, .param .u64 offset, .param .u64 seed)
-{
-	.reg .u64 at, end, from, by, i, stride, position;
-	.reg .u32 byte;
-	.reg .pred over;
-
-	ld.param.u64 from, [bytes];
-	ld.param.u64 end, [n];
-	ld.param.u64 position, [offset];
-	ld.param.u64 by, [seed];
-	call.uni (i), first_byte, ();
-	call.uni (stride), step, ();
-	add.u64 position, position, i;
-next:
-	setp.ge.u64 over, i, end;
-	@over bra done;
-	call (byte), pattern_byte, (position, by);
-	add.u64 at, from, i;
-	st.u8 [at], byte;
-	add.u64 i, i, stride;
-	add.u64 position, position, stride;
-	bra next;
-done:
-	ret;
-}
-
-.visible .entry sluice_scribble(.param .u64 bytes, .param .u64 n, .param .u32 byte)
-{
-	.reg .u64 at, end, from, i, stride;
-	.reg .u32 what;
-	.reg .pred over;
-
-	ld.param.u64 from, [bytes];
-	ld.param.u64 end, [n];
-	ld.param.u32 what, [byte];
-	call.uni (i), first_byte, ();
-	call.uni (stride), step, ();
-next:
-	setp.ge.u64 over, i, end;
-	@over bra done;
-	add.u64 at, from, i;
-	st.u8 [at], what;
-	add.u64 i, i, stride;
-	bra next;
-done:
-	ret;
-}
-
-// Adds how many bytes are not the pattern to the word at wrong.
-.visible .entry sluice_match(.param .u64 bytes, .param .u64 n, .param .u64 offset, .param .u64 seed,
-                             .param .u64 wrong)
-{
-	.reg .u64 at, end, from, by, i, stride, position, count, sum;
-	.reg .u32 byte, is;
-	.reg .pred over, good, none;
-
-	ld.param.u64 from, [bytes];
-	ld.param.u64 end, [n];
-	ld.param.u64 position, [offset];
-	ld.param.u64 by, [seed];
-	ld.param.u64 sum, [wrong];
-	mov.u64 count, 0;
-	call.uni (i), first_byte, ();
-	call.uni (stride), step, ();
-	add.u64 position, position, i;
-next:
-	setp.ge.u64 over, i, end;
-	@over bra done;
-	call (byte), pattern_byte, (position, by);
-	add.u64 at, from, i;
-	ld.u8 is, [at];
-	setp.eq.u32 good, is, byte;
-	@!good add.u64 count, count, 1;
-	add.u64 i, i, stride;
-	add.u64 position, position, stride;
-	bra next;
-done:
-	setp.eq.u64 none, count, 0;
-	@!none red.add.u64 [sum], count;
-	ret;
-}
-
-.visible .entry sluice_take(.param .u64 bytes, .param .u64 out, .param .u64 n)
-{
-	.reg .u64 at, end, from, to, i, stride;
-	.reg .u32 byte;
-	.reg .pred over;
-
-	ld.param.u64 from, [bytes];
-	ld.param.u64 to, [out];
-	ld.param.u64 end, [n];
-	call.uni (i), first_byte, ();
-	call.uni (stride), step, ();
-next:
-	setp.ge.u64 over, i, end;
-	@over bra done;
-	add.u64 at, from, i;
-	ld.u8 byte, [at];
-	add.u64 at, to, i;
-	st.u8 [at], byte;
-	add.u64 i, i, stride;
-	bra next;
-done:
-	ret;
-}
-
-.visible .entry sluice_spin(.param .u64 nanoseconds)
-{
-	.reg .u64 start, now, time;
-	.reg .pred more;
-
-	ld.param.u64 time, [nanoseconds];
-	mov.u64 start, %globaltimer;
-again:
-	mov.u64 now, %globaltimer;
-	sub.u64 now, now, start;
-	setp.lt.u64 more, now, time;
-	@more bra again;
-	ret;
-}
-
-// The time of the GPU, in nanoseconds.
-.visible .entry sluice_stamp(.param .u64 at)
-{
-	.reg .u64 to, now;
-
-	ld.param.u64 to, [at];
-	mov.u64 now, %globaltimer;
-	st.u64 [to], now;
-	ret;
-}
-)";
+const char gpu_kernels[] =
+	".version 6.0\n"
+	".target sm_50\n"
+	".address_size 64\n"
+	"\n"
+	"// The byte at that position of the pattern; pattern.c has the same.\n"
+	".func (.reg .u32 byte) pattern_byte(.reg .u64 position, .reg .u64 seed)\n"
+	"{\n"
+	"\t.reg .u64 word, high;\n"
+	"\t.reg .u32 shift;\n"
+	"\n"
+	"\tshr.u64 word, position, 3;\n"
+	"\tmul.lo.u64 word, word, 0x2545f4914f6cdd1d;\n"
+	"\tadd.u64 word, word, seed;\n"
+	"\tadd.u64 word, word, 0x9e3779b97f4a7c15;\n"
+	"\tshr.u64 high, word, 30;\n"
+	"\txor.b64 word, word, high;\n"
+	"\tmul.lo.u64 word, word, 0xbf58476d1ce4e5b9;\n"
+	"\tshr.u64 high, word, 27;\n"
+	"\txor.b64 word, word, high;\n"
+	"\tmul.lo.u64 word, word, 0x94d049bb133111eb;\n"
+	"\tshr.u64 high, word, 31;\n"
+	"\txor.b64 word, word, high;\n"
+	"\tcvt.u32.u64 shift, position;\n"
+	"\tand.b32 shift, shift, 7;\n"
+	"\tshl.b32 shift, shift, 3;\n"
+	"\tshr.u64 word, word, shift;\n"
+	"\tcvt.u32.u64 byte, word;\n"
+	"\tand.b32 byte, byte, 255;\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	"// Which byte is this thread's first.\n"
+	".func (.reg .u64 first) first_byte()\n"
+	"{\n"
+	"\t.reg .u32 block, size, thread;\n"
+	"\t.reg .u64 wide;\n"
+	"\n"
+	"\tmov.u32 block, %ctaid.x;\n"
+	"\tmov.u32 size, %ntid.x;\n"
+	"\tmov.u32 thread, %tid.x;\n"
+	"\tmul.wide.u32 first, block, size;\n"
+	"\tcvt.u64.u32 wide, thread;\n"
+	"\tadd.u64 first, first, wide;\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	"// How far its next one is from it.\n"
+	".func (.reg .u64 stride) step()\n"
+	"{\n"
+	"\t.reg .u32 size, blocks;\n"
+	"\n"
+	"\tmov.u32 size, %ntid.x;\n"
+	"\tmov.u32 blocks, %nctaid.x;\n"
+	"\tmul.wide.u32 stride, blocks, size;\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	".visible .entry sluice_fill(.param .u64 bytes, .param .u64 n, .param .u64 offset,"
+	" .param .u64 seed)\n"
+	"{\n"
+	"\t.reg .u64 at, end, from, by, i, stride, position;\n"
+	"\t.reg .u32 byte;\n"
+	"\t.reg .pred over;\n"
+	"\n"
+	"\tld.param.u64 from, [bytes];\n"
+	"\tld.param.u64 end, [n];\n"
+	"\tld.param.u64 position, [offset];\n"
+	"\tld.param.u64 by, [seed];\n"
+	"\tcall.uni (i), first_byte, ();\n"
+	"\tcall.uni (stride), step, ();\n"
+	"\tadd.u64 position, position, i;\n"
+	"next:\n"
+	"\tsetp.ge.u64 over, i, end;\n"
+	"\t@over bra done;\n"
+	"\tcall (byte), pattern_byte, (position, by);\n"
+	"\tadd.u64 at, from, i;\n"
+	"\tst.u8 [at], byte;\n"
+	"\tadd.u64 i, i, stride;\n"
+	"\tadd.u64 position, position, stride;\n"
+	"\tbra next;\n"
+	"done:\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	".visible .entry sluice_scribble(.param .u64 bytes, .param .u64 n, .param .u32 byte)\n"
+	"{\n"
+	"\t.reg .u64 at, end, from, i, stride;\n"
+	"\t.reg .u32 what;\n"
+	"\t.reg .pred over;\n"
+	"\n"
+	"\tld.param.u64 from, [bytes];\n"
+	"\tld.param.u64 end, [n];\n"
+	"\tld.param.u32 what, [byte];\n"
+	"\tcall.uni (i), first_byte, ();\n"
+	"\tcall.uni (stride), step, ();\n"
+	"next:\n"
+	"\tsetp.ge.u64 over, i, end;\n"
+	"\t@over bra done;\n"
+	"\tadd.u64 at, from, i;\n"
+	"\tst.u8 [at], what;\n"
+	"\tadd.u64 i, i, stride;\n"
+	"\tbra next;\n"
+	"done:\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	"// Adds how many bytes are not the pattern to the word at wrong.\n"
+	".visible .entry sluice_match(.param .u64 bytes, .param .u64 n, .param .u64 offset,"
+	" .param .u64 seed,\n"
+	"                             .param .u64 wrong)\n"
+	"{\n"
+	"\t.reg .u64 at, end, from, by, i, stride, position, count, sum;\n"
+	"\t.reg .u32 byte, is;\n"
+	"\t.reg .pred over, good, none;\n"
+	"\n"
+	"\tld.param.u64 from, [bytes];\n"
+	"\tld.param.u64 end, [n];\n"
+	"\tld.param.u64 position, [offset];\n"
+	"\tld.param.u64 by, [seed];\n"
+	"\tld.param.u64 sum, [wrong];\n"
+	"\tmov.u64 count, 0;\n"
+	"\tcall.uni (i), first_byte, ();\n"
+	"\tcall.uni (stride), step, ();\n"
+	"\tadd.u64 position, position, i;\n"
+	"next:\n"
+	"\tsetp.ge.u64 over, i, end;\n"
+	"\t@over bra done;\n"
+	"\tcall (byte), pattern_byte, (position, by);\n"
+	"\tadd.u64 at, from, i;\n"
+	"\tld.u8 is, [at];\n"
+	"\tsetp.eq.u32 good, is, byte;\n"
+	"\t@!good add.u64 count, count, 1;\n"
+	"\tadd.u64 i, i, stride;\n"
+	"\tadd.u64 position, position, stride;\n"
+	"\tbra next;\n"
+	"done:\n"
+	"\tsetp.eq.u64 none, count, 0;\n"
+	"\t@!none red.add.u64 [sum], count;\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	".visible .entry sluice_take(.param .u64 bytes, .param .u64 out, .param .u64 n)\n"
+	"{\n"
+	"\t.reg .u64 at, end, from, to, i, stride;\n"
+	"\t.reg .u32 byte;\n"
+	"\t.reg .pred over;\n"
+	"\n"
+	"\tld.param.u64 from, [bytes];\n"
+	"\tld.param.u64 to, [out];\n"
+	"\tld.param.u64 end, [n];\n"
+	"\tcall.uni (i), first_byte, ();\n"
+	"\tcall.uni (stride), step, ();\n"
+	"next:\n"
+	"\tsetp.ge.u64 over, i, end;\n"
+	"\t@over bra done;\n"
+	"\tadd.u64 at, from, i;\n"
+	"\tld.u8 byte, [at];\n"
+	"\tadd.u64 at, to, i;\n"
+	"\tst.u8 [at], byte;\n"
+	"\tadd.u64 i, i, stride;\n"
+	"\tbra next;\n"
+	"done:\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	".visible .entry sluice_spin(.param .u64 nanoseconds)\n"
+	"{\n"
+	"\t.reg .u64 start, now, time;\n"
+	"\t.reg .pred more;\n"
+	"\n"
+	"\tld.param.u64 time, [nanoseconds];\n"
+	"\tmov.u64 start, %globaltimer;\n"
+	"again:\n"
+	"\tmov.u64 now, %globaltimer;\n"
+	"\tsub.u64 now, now, start;\n"
+	"\tsetp.lt.u64 more, now, time;\n"
+	"\t@more bra again;\n"
+	"\tret;\n"
+	"}\n"
+	"\n"
+	"// The time of the GPU, in nanoseconds.\n"
+	".visible .entry sluice_stamp(.param .u64 at)\n"
+	"{\n"
+	"\t.reg .u64 to, now;\n"
+	"\n"
+	"\tld.param.u64 to, [at];\n"
+	"\tmov.u64 now, %globaltimer;\n"
+	"\tst.u64 [to], now;\n"
+	"\tret;\n"
+	"}\n";

@@ -80,7 +80,7 @@ static struct sl_staging *start(void)
 	return staging;
 }
 
-static void stop(struct sl_staging *staging)
+static void stop_staging(struct sl_staging *staging)
 {
 	sl_staging_stop(staging);
 	sl_staging_free(staging);
@@ -126,7 +126,7 @@ static void slots_are_given_first_come_first_served(void **state)
 	sl_slots_give(staging, SL_PART_STREAM, a, 1);
 	assert_int_equal(grants, 2);
 	sl_slots_give(staging, SL_PART_STREAM, b, 1);
-	stop(staging);
+	stop_staging(staging);
 }
 
 /* The device's side of a turn. */
@@ -172,7 +172,7 @@ static void turns_go_on_across_the_wrap_in_both_directions(void **state)
 		assert_false(sl_ring_ready(&ring, 10)); /* it was not entered */
 		sl_slots_give(staging, SL_PART_STREAM, slots, 3);
 	}
-	stop(staging);
+	stop_staging(staging);
 }
 
 static void stop_ring(struct sl_ring *ring)
@@ -213,7 +213,7 @@ static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **
 		assert_true(sl_ring_rests(&ring));
 		sl_slots_give(staging, SL_PART_STREAM, slots, 2);
 	}
-	stop(staging);
+	stop_staging(staging);
 }
 
 int main(void)
