@@ -31,6 +31,8 @@
 #include "h5file/held.h"
 
 #define PAGE 4096
+/* Of a file, with the superblock of those that a writer made: compared before each flush. */
+#define HEAD_BYTES 256
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
@@ -50,8 +52,10 @@ struct ordered_file {
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa;         /* end of what HDF5 has allocated */
-	haddr_t eof;         /* end of the file itself */
+	haddr_t eoa;              /* end of what HDF5 has allocated */
+	haddr_t eof;              /* end of the file itself */
+	uint8_t head[HEAD_BYTES]; /* of the file, as the last flush left it */
+	size_t head_bytes;
 	bool changed;        /* flushed_eoa is known: the superblock has been read */
 	haddr_t flushed_eoa; /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
@@ -78,7 +82,8 @@ static herr_t fail(struct ordered_file *file, int error, uint64_t offset, const 
 		file->vfd->error_offset = offset;
 	}
 	complain(H5E_WRITEERROR, "%s at offset %llu: %s", what, (unsigned long long)offset,
-	         sl_error_text(error));
+	         error == -ESTALE ? "another program has truncated or overwritten the file"
+	                          : sl_error_text(error));
 	return -1;
 }
 
@@ -86,6 +91,42 @@ static void count_held(struct ordered_file *file)
 {
 	file->vfd->held = file->held.bytes;
 	file->vfd->held_most = SL_MAX(file->vfd->held_most, file->held.bytes);
+}
+
+/* ------------------------------------------------------------------------------ other programs */
+
+/*
+ * HDF5's lock does not keep other programs from open(2) with O_TRUNC, as HDF5 itself calls it before it asks
+ * for the lock. The file would be filled up again behind its new end, with nothing before. So its length is
+ * compared before each write of raw data, and its head at both ends of a flush, too.
+ */
+static int check_length(const struct ordered_file *file)
+{
+	struct stat status;
+
+	if (fstat(file->fd, &status))
+		return -errno;
+	return (uint64_t)status.st_size < file->eof ? -ESTALE : 0;
+}
+
+static int remember_head(struct ordered_file *file)
+{
+	ssize_t n = pread(file->fd, file->head, HEAD_BYTES, 0);
+
+	file->head_bytes = n > 0 ? n : 0;
+	return n < 0 ? -errno : check_length(file);
+}
+
+static int check_head(const struct ordered_file *file)
+{
+	uint8_t head[HEAD_BYTES];
+	ssize_t n = pread(file->fd, head, file->head_bytes, 0);
+
+	if (n < 0)
+		return -errno;
+	if ((size_t)n < file->head_bytes || memcmp(head, file->head, n))
+		return -ESTALE;
+	return check_length(file);
 }
 
 /* ---------------------------------------------------------------------------- open and close */
@@ -140,6 +181,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	file->eof = status.st_size;
+	remember_head(file);
 	return &file->pub;
 }
 
@@ -404,7 +446,9 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	/* HDF5 does not get over an error while it closes a dataset. */
 	if (file->vfd->error)
 		return 0;
-	err = sl_held_cut(&file->held, start, start + size);
+	err = check_length(file);
+	if (!err)
+		err = sl_held_cut(&file->held, start, start + size);
 	/* What lies between is of blocks that are held back, and of datasets in one piece. */
 	if (!err)
 		err = reserve(file, start);
@@ -461,8 +505,10 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
-	int err = reserve(file, file->eoa);
+	int err = check_head(file);
 
+	if (!err)
+		err = reserve(file, file->eoa);
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {
 		struct sl_interval *range = &blocks[i]->range;
@@ -475,7 +521,9 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 		if (!err)
 			err = write_block(file, blocks[i]);
 	}
-	return err ? err : barrier(file);
+	if (!err)
+		err = barrier(file);
+	return err ? err : remember_head(file);
 }
 
 /* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */

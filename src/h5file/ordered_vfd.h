@@ -61,6 +61,9 @@ struct sl_ordered_vfd {
  * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
  * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
  *
+ * -ESTALE: the file is shorter than what was written to it, or its first bytes are not those that the last
+ * flush left: another program has truncated or overwritten it. Seen at the next write of raw data or flush.
+ *
  * In a child of fork() the file is left alone in the same way: HDF5 would write there what it was when
  * the child was made.
  *

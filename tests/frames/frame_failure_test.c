@@ -387,6 +387,57 @@ static void a_file_that_was_deleted_is_missed(void **state)
 	frame_check("u", &layout, 2);
 }
 
+/* As whoever opens a file for HDF5 to write does before HDF5 finds it locked. */
+static void a_file_that_another_program_truncates_is_missed(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+
+	(void)state;
+	dataset = begin(&file, &layout);
+	assert_int_equal(truncate(frame_path, 0), 0);
+	assert_int_equal(frame_store(dataset, &layout, 2, NULL, MASKS_NONE), -ESTALE);
+	frame_said("another program has truncated");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	begin(&file, &layout);
+	assert_int_equal(truncate(frame_path, 5000), 0);
+	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	frame_said("another program has truncated");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	begin(&file, &layout);
+	frame_flush(file);
+	assert_int_equal(truncate(frame_path, 0), 0);
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+}
+
+/* As cp(1) does; it has its length again when the writer looks. */
+static void a_file_that_another_program_overwrites_is_missed(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	char text[5] = "", *its;
+	struct stat status;
+	int fd;
+
+	(void)state;
+	begin(&file, &layout);
+	assert_int_equal(stat(frame_path, &status), 0);
+	its = calloc(1, status.st_size);
+	memcpy(its, "other", 5);
+	fd = open(frame_path, O_RDWR | O_TRUNC | O_CLOEXEC);
+	assert_int_equal(write(fd, its, status.st_size), status.st_size);
+	free(its);
+	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	frame_said("overwritten");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(pread(fd, text, 5, 0), 5);
+	assert_memory_equal(text, "other", 5);
+	close(fd);
+}
+
 /* ---------------------------------------------------------------------------------------- full */
 
 /* Frames without end; the number of those that were flushed before the error. */
@@ -563,6 +614,8 @@ int main(void)
 		cmocka_unit_test(paths_that_are_none_are_refused),
 		cmocka_unit_test(one_file_is_open_once_in_a_process),
 		cmocka_unit_test(a_file_that_was_deleted_is_missed),
+		cmocka_unit_test(a_file_that_another_program_truncates_is_missed),
+		cmocka_unit_test(a_file_that_another_program_overwrites_is_missed),
 		cmocka_unit_test(a_file_that_may_not_grow_stays_at_its_last_flush),
 		cmocka_unit_test(a_full_disk_leaves_what_was_flushed),
 		cmocka_unit_test(a_file_does_not_keep_the_space_of_frames_without_room),
