@@ -110,7 +110,7 @@ int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char
 {
 	int err = 0;
 
-	/* Texts lie in blocks of a page, which HDF5 writes as raw data while others read them. */
+	/* Texts lie in blocks of a page, which HDF5 writes while others read them. */
 	file->vfd.pages = true;
 	for (size_t i = 0; !err && i < count; i++) {
 		htri_t there = H5Aexists(object, list[i].name);

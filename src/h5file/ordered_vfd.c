@@ -6,7 +6,7 @@
  *   new blocks      Beyond the end of what was flushed: nothing refers to them.
  *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
  *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to.
+ *   heaps           The names that groups will refer to, and the texts of attributes.
  *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
  *                   first the parent sends readers there, then the node gives them up. A root stays
  *                   where it is, and what it held before is a new block.
@@ -17,6 +17,11 @@
  * are placed inside of one page. And the file gets its space before the first of these writes.
  * Where another program has placed them across two, leaves that grow are written in an order; the rest
  * stays open to a kill inside of the one call that writes it.
+ *
+ * HDF5's lock is not needed for any of these writes. A chunk is the caller's memory, and its place in the file
+ * is HDF5's to give, not to fill: nothing reads it before the flush. A flush writes blocks that are the
+ * driver's, copies of what HDF5 has told it; HDF5 takes them for written, and what it reads comes from them
+ * until they are. They change only by calls of the driver, which the mutex keeps out.
  */
 #include "h5file/ordered_vfd.h"
 
@@ -36,6 +41,14 @@
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
+/* Raw data of memory that was lent, which settle writes. */
+#define NOTES 4
+struct note {
+	haddr_t start;
+	size_t size;
+	const void *bytes;
+};
+
 enum rank {
 	RANK_NEW,
 	RANK_SUPERBLOCK,
@@ -45,21 +58,26 @@ enum rank {
 	RANK_HEADER,
 };
 
-struct ordered_file {
+struct sl_ordered_file {
 	H5FD_t pub; /* HDF5's; first */
 	int fd;
 	pid_t process; /* that has opened it */
+	bool ours;     /* this is that process */
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa;              /* end of what HDF5 has allocated */
+	haddr_t eoa, flush_eoa;   /* end of what HDF5 has allocated; and had at the flush */
 	haddr_t eof;              /* end of the file itself */
 	uint8_t head[HEAD_BYTES]; /* of the file, as the last flush left it */
 	size_t head_bytes;
 	bool changed;        /* flushed_eoa is known: the superblock has been read */
 	haddr_t flushed_eoa; /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
-	bool superblock;            /* is among it */
+	bool superblock; /* is among it */
+	bool leaving;    /* settle writes it */
+	bool written;    /* it is, and is forgotten at the next call */
+	struct note notes[NOTES];
+	unsigned note_count;
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
@@ -75,19 +93,50 @@ static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the dri
 	         __VA_ARGS__)
 
 /* The first error stays. */
-static herr_t fail(struct ordered_file *file, int error, uint64_t offset, const char *what)
+static int keep_error(struct sl_ordered_file *file, int error, uint64_t offset)
 {
-	if (!file->vfd->error) {
+	if (error && !file->vfd->error) {
 		file->vfd->error = error;
 		file->vfd->error_offset = offset;
 	}
+	return error;
+}
+
+/* HDF5 hears of the first error. Without the mutex, as it may wait for HDF5's lock. */
+static herr_t tell(int error, uint64_t offset, const char *what)
+{
+	if (!error)
+		return 0;
 	complain(H5E_WRITEERROR, "%s at offset %llu: %s", what, (unsigned long long)offset,
 	         error == -ESTALE ? "another program has truncated or overwritten the file"
 	                          : sl_error_text(error));
 	return -1;
 }
 
-static void count_held(struct ordered_file *file)
+/*
+ * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
+ * nothing is changed while settle has it, which leaves what is held to the next call.
+ */
+static void enter(struct sl_ordered_file *file)
+{
+	if (file->process != getpid() && file->ours) {
+		file->ours = false;
+		file->vfd->error = file->vfd->error ? file->vfd->error : -ECHILD;
+	}
+	if (file->ours)
+		pthread_mutex_lock(&file->vfd->mutex);
+	if (file->written)
+		sl_held_clear(&file->held);
+	file->written = false;
+}
+
+static void leave(struct sl_ordered_file *file)
+{
+	if (file->ours)
+		pthread_mutex_unlock(&file->vfd->mutex);
+}
+
+static void count_held(struct sl_ordered_file *file)
 {
 	file->vfd->held = file->held.bytes;
 	file->vfd->held_most = SL_MAX(file->vfd->held_most, file->held.bytes);
@@ -100,16 +149,17 @@ static void count_held(struct ordered_file *file)
  * for the lock. The file would be filled up again behind its new end, with nothing before. So its length is
  * compared before each write of raw data, and its head at both ends of a flush, too.
  */
-static int check_length(const struct ordered_file *file)
+static int check_length(const struct sl_ordered_file *file)
 {
-	struct stat status;
+	off_t length =
+		lseek(file->fd, 0, SEEK_END); /* which takes a third of the time of fstat() */
 
-	if (fstat(file->fd, &status))
+	if (length < 0)
 		return -errno;
-	return (uint64_t)status.st_size < file->eof ? -ESTALE : 0;
+	return (haddr_t)length < file->eof ? -ESTALE : 0;
 }
 
-static int remember_head(struct ordered_file *file)
+static int remember_head(struct sl_ordered_file *file)
 {
 	ssize_t n = pread(file->fd, file->head, HEAD_BYTES, 0);
 
@@ -117,7 +167,7 @@ static int remember_head(struct ordered_file *file)
 	return n < 0 ? -errno : check_length(file);
 }
 
-static int check_head(const struct ordered_file *file)
+static int check_head(const struct sl_ordered_file *file)
 {
 	uint8_t head[HEAD_BYTES];
 	ssize_t n = pread(file->fd, head, file->head_bytes, 0);
@@ -153,7 +203,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 {
 	const struct ordered_info *info = H5Pget_driver_info(fapl);
 	hbool_t locks, ignores_missing_locks;
-	struct ordered_file *file;
+	struct sl_ordered_file *file;
 	struct stat status;
 
 	(void)max_address;
@@ -178,30 +228,36 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	info->vfd->error = 0;
 	file->ignores_missing_locks = ignores_missing_locks;
 	file->process = getpid();
+	file->ours = true;
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	file->eof = status.st_size;
 	remember_head(file);
+	file->vfd->file = file;
 	return &file->pub;
 }
 
 static herr_t ordered_close(H5FD_t *base)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
 
+	enter(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
 	if (close(file->fd) < 0 && !file->vfd->error)
 		file->vfd->error = -errno;
+	if (file->vfd->file == file)
+		file->vfd->file = NULL;
+	leave(file);
 	free(file);
 	return 0;
 }
 
 static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 {
-	const struct ordered_file *a = (const struct ordered_file *)left;
-	const struct ordered_file *b = (const struct ordered_file *)right;
+	const struct sl_ordered_file *a = (const struct sl_ordered_file *)left;
+	const struct sl_ordered_file *b = (const struct sl_ordered_file *)right;
 
 	if (a->device != b->device)
 		return a->device < b->device ? -1 : 1;
@@ -224,12 +280,12 @@ static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
 {
 	(void)fapl;
-	*out = &((struct ordered_file *)base)->fd;
+	*out = &((struct sl_ordered_file *)base)->fd;
 	return 0;
 }
 
 /* As HDF5's own driver does; HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
-static herr_t lock_as(struct ordered_file *file, int how)
+static herr_t lock_as(struct sl_ordered_file *file, int how)
 {
 	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
 		return 0;
@@ -240,33 +296,27 @@ static herr_t lock_as(struct ordered_file *file, int how)
 
 static herr_t ordered_lock(H5FD_t *base, hbool_t exclusive)
 {
-	return lock_as((struct ordered_file *)base, exclusive ? LOCK_EX : LOCK_SH);
+	return lock_as((struct sl_ordered_file *)base, exclusive ? LOCK_EX : LOCK_SH);
 }
 
 static herr_t ordered_unlock(H5FD_t *base)
 {
-	return lock_as((struct ordered_file *)base, LOCK_UN);
+	return lock_as((struct sl_ordered_file *)base, LOCK_UN);
 }
 
 /* --------------------------------------------------------------------------------- addresses */
 
 /* Before the first change: what HDF5 has read of the superblock by now is what is in the file. */
-static void begin_change(struct ordered_file *file)
+static void begin_change(struct sl_ordered_file *file)
 {
 	if (!file->changed)
 		file->flushed_eoa = file->eoa;
 	file->changed = true;
 }
 
-static void look_for_fork(const struct ordered_file *file)
-{
-	if (file->process != getpid() && !file->vfd->error)
-		file->vfd->error = -ECHILD;
-}
-
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
 	haddr_t start = file->eoa;
 
 	(void)dxpl;
@@ -288,20 +338,26 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
 	(void)type;
-	return ((const struct ordered_file *)base)->eoa;
+	return ((const struct sl_ordered_file *)base)->eoa;
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
 {
 	(void)type;
-	((struct ordered_file *)base)->eoa = end;
+	((struct sl_ordered_file *)base)->eoa = end;
 	return 0;
 }
 
 static haddr_t ordered_get_eof(const H5FD_t *base, H5FD_mem_t type)
 {
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	haddr_t end;
+
 	(void)type;
-	return ((const struct ordered_file *)base)->eof;
+	enter(file);
+	end = file->eof;
+	leave(file);
+	return end;
 }
 
 /* ---------------------------------------------------------------------------- read and write */
@@ -309,7 +365,7 @@ static haddr_t ordered_get_eof(const H5FD_t *base, H5FD_mem_t type)
 static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
                            void *buffer)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
 	size_t done = 0;
 
 	(void)type, (void)dxpl;
@@ -329,11 +385,13 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	}
 	/* HDF5 expects zeroes beyond the end of the file. */
 	memset((char *)buffer + done, 0, size - done);
+	enter(file);
 	sl_held_get(&file->held, start, size, buffer);
+	leave(file);
 	return 0;
 }
 
-static int write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
+static int write_all(struct sl_ordered_file *file, uint64_t start, size_t size, const void *bytes)
 {
 	size_t done = 0;
 
@@ -351,7 +409,7 @@ static int write_all(struct ordered_file *file, uint64_t start, size_t size, con
 }
 
 /* So that no write of metadata that follows finds the disk full. */
-static int reserve(struct ordered_file *file, uint64_t end)
+static int reserve(struct sl_ordered_file *file, uint64_t end)
 {
 	int done;
 
@@ -386,7 +444,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 }
 
 /* Makes room: nobody can see the new blocks, so that they may be written at any time. */
-static int write_new(struct ordered_file *file)
+static int write_new(struct sl_ordered_file *file)
 {
 	struct sl_held_block **blocks;
 	size_t count = file->held.count;
@@ -406,13 +464,13 @@ static int write_new(struct ordered_file *file)
 	return err;
 }
 
-static bool full(const struct ordered_file *file, size_t size)
+static bool full(const struct sl_ordered_file *file, size_t size)
 {
 	return file->vfd->held_limit && !file->vfd->error &&
 	       file->held.bytes + size > file->vfd->held_limit;
 }
 
-static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+static int hold(struct sl_ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
                 const void *bytes)
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
@@ -428,41 +486,69 @@ static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
 
-static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
-                            const void *bytes)
+static int write_raw(struct sl_ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
-	int err;
+	int err = check_length(file);
 
-	(void)dxpl;
-	look_for_fork(file);
-	begin_change(file);
-	if (type != H5FD_MEM_DRAW) {
-		err = hold(file, type, start, size, bytes);
-		file->superblock |= type == H5FD_MEM_SUPER;
-		count_held(file);
-		return err ? fail(file, err, start, "holding metadata back") : 0;
-	}
-	/* HDF5 does not get over an error while it closes a dataset. */
-	if (file->vfd->error)
-		return 0;
-	err = check_length(file);
-	if (!err)
-		err = sl_held_cut(&file->held, start, start + size);
 	/* What lies between is of blocks that are held back, and of datasets in one piece. */
 	if (!err)
 		err = reserve(file, start);
 	if (!err)
 		err = write_all(file, start, size, bytes);
-	if (err)
-		return fail(file, err, start, "writing");
-	file->vfd->raw_bytes += size;
+	file->vfd->raw_bytes += err ? 0 : size;
+	return err;
+}
+
+static bool is_lent(const struct sl_ordered_file *file, const void *bytes, size_t size)
+{
+	const char *first = file->vfd->lent, *at = bytes;
+
+	return first && at >= first && at + size <= first + file->vfd->lent_bytes &&
+	       file->note_count < NOTES;
+}
+
+static int take_raw(struct sl_ordered_file *file, haddr_t start, size_t size, const void *bytes)
+{
+	int err = sl_held_cut(&file->held, start, start + size);
+
+	if (err || !is_lent(file, bytes, size))
+		return err ? err : write_raw(file, start, size, bytes);
+	file->notes[file->note_count++] = (struct note){start, size, bytes};
 	return 0;
+}
+
+/* A block of texts, which HDF5 takes for raw data and writes in its place, in H5Fflush. */
+static bool is_texts(const void *bytes, size_t size)
+{
+	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
+}
+
+static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
+                            const void *bytes)
+{
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	bool raw = type == H5FD_MEM_DRAW && !is_texts(bytes, size);
+	int err = 0;
+
+	(void)dxpl;
+	enter(file);
+	begin_change(file);
+	if (!raw) {
+		err = hold(file, type, start, size, bytes);
+		file->superblock |= type == H5FD_MEM_SUPER;
+		count_held(file);
+	} else if (!file->vfd->error) {
+		/* HDF5 does not get over an error while it closes a dataset. */
+		err = take_raw(file, start, size, bytes);
+	}
+	keep_error(file, err, start);
+	leave(file);
+	return tell(err, start, raw ? "writing" : "holding metadata back");
 }
 
 /* ------------------------------------------------------------------------------------- flush */
 
-static int barrier(struct ordered_file *file)
+static int barrier(struct sl_ordered_file *file)
 {
 	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
 }
@@ -478,7 +564,7 @@ static unsigned entries_of(const uint8_t *node)
  * what is new at its end, and its number of entries at its start: written from behind, it has either all of
  * them or those that it had.
  */
-static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
+static uint64_t where_to_cut(struct sl_ordered_file *file, const struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
 	uint64_t boundary = (start / PAGE + 1) * PAGE;
@@ -492,7 +578,7 @@ static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_blo
 	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
 }
 
-static int write_block(struct ordered_file *file, const struct sl_held_block *block)
+static int write_block(struct sl_ordered_file *file, const struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
 	uint64_t cut = where_to_cut(file, block);
@@ -503,12 +589,12 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
-static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
+static int write_held(struct sl_ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
 	int err = check_head(file);
 
 	if (!err)
-		err = reserve(file, file->eoa);
+		err = reserve(file, file->flush_eoa);
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {
 		struct sl_interval *range = &blocks[i]->range;
@@ -527,47 +613,83 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 }
 
 /* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
-static bool complete(const struct ordered_file *file)
+static bool complete(const struct sl_ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
 
-static herr_t flush_held(struct ordered_file *file)
+static int flush_held(struct sl_ordered_file *file)
 {
 	struct sl_held_block **blocks;
 	uint64_t offset = 0;
 	int err = sl_held_sorted(&file->held, &blocks);
 
 	if (err)
-		return fail(file, err, 0, "flushing");
+		return keep_error(file, err, 0);
 	err = write_held(file, blocks, &offset);
 	free(blocks);
 	if (err)
-		return fail(file, err, offset, "flushing");
+		return keep_error(file, err, offset);
 	file->vfd->metadata_bytes += file->held.bytes;
 	file->vfd->flushes++;
-	file->flushed_eoa = file->eoa;
+	file->vfd->held = 0;
+	file->flushed_eoa = file->flush_eoa;
 	file->superblock = false;
-	sl_held_clear(&file->held);
-	count_held(file);
+	file->written = true;
 	return 0;
 }
 
 static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
-	herr_t done;
+	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct sl_ordered_vfd *vfd = file->vfd;
+	int err = 0;
 
 	(void)dxpl;
-	look_for_fork(file);
-	if (!file->changed || file->vfd->sealed || !complete(file))
-		return 0;
-	if (!file->vfd->error)
-		done = flush_held(file);
-	else
-		done = closing ? 0 : fail(file, file->vfd->error, 0, "after an error: flushing");
+	enter(file);
+	/* At the end all is flushed already, but where HDF5 is closed without that. */
+	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
+		file->leaving = vfd->apart;
+		file->flush_eoa = file->eoa;
+		err = vfd->error || vfd->apart ? vfd->error : flush_held(file);
+	}
+	leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
-	return closing ? 0 : done;
+	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
+}
+
+/* What is noted, and the flush that was left behind. */
+static int write_left(struct sl_ordered_file *file)
+{
+	int err = file->vfd->error;
+
+	for (unsigned i = 0; !err && i < file->note_count; i++) {
+		const struct note *note = &file->notes[i];
+
+		err = keep_error(file, write_raw(file, note->start, note->size, note->bytes),
+		                 note->start);
+	}
+	if (!err && file->leaving)
+		err = flush_held(file);
+	file->note_count = 0;
+	file->leaving = false;
+	return err;
+}
+
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd)
+{
+	bool before = vfd->error;
+
+	pthread_mutex_lock(&vfd->mutex);
+	if (vfd->file)
+		write_left(vfd->file);
+	else if (!vfd->error)
+		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
+	vfd->lent = NULL;
+	pthread_mutex_unlock(&vfd->mutex);
+	if (!before)
+		tell(vfd->error, vfd->error_offset, "writing");
+	return vfd->error;
 }
 
 /* ------------------------------------------------------------------------------------ driver */
@@ -613,6 +735,10 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 	if (driver < 0 || H5Pset_driver(fapl, driver, &info) < 0)
 		return sl_fail(-ENOMEM, "HDF5 does not take the file driver");
 	*vfd = (struct sl_ordered_vfd){
-		.durable = vfd->durable, .held_limit = vfd->held_limit, .fd = vfd->fd};
+		.durable = vfd->durable,
+		.held_limit = vfd->held_limit,
+		.fd = vfd->fd,
+		.mutex = PTHREAD_MUTEX_INITIALIZER,
+	};
 	return 0;
 }

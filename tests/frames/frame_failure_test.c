@@ -49,6 +49,78 @@ herr_t __wrap_H5Dwrite_chunk(hid_t dataset, hid_t list, uint32_t mask, const hsi
 	return done;
 }
 
+/* While a byte is written or synced another thread calls HDF5. */
+static atomic_bool watched;
+static unsigned watched_writes;
+static pthread_t waiting;
+static bool is_waiting;
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, int64_t offset);
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, int64_t offset);
+int __wrap_fdatasync(int fd);
+int __real_fdatasync(int fd);
+
+static void *call_hdf5(void *argument)
+{
+	return H5Iis_valid(0) < 0 ? argument : NULL;
+}
+
+static void look_at_lock(void)
+{
+	struct timespec until;
+
+	if (!watched || is_waiting)
+		return;
+	watched_writes++;
+	if (pthread_create(&waiting, NULL, call_hdf5, NULL))
+		abort();
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 10;
+	is_waiting = pthread_timedjoin_np(waiting, NULL, &until);
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, int64_t offset)
+{
+	look_at_lock();
+	return __real_pwrite64(fd, bytes, n, offset);
+}
+
+int __wrap_fdatasync(int fd)
+{
+	look_at_lock();
+	return __real_fdatasync(fd);
+}
+
+static void hdf5_is_not_locked_while_bytes_are_written(void **state)
+{
+	static const char *const scalars[] = {"time"};
+	const struct sluice_attribute text = {.name = "text", .text = "what it is"};
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+	double number = 1;
+
+	(void)state;
+	layout.scalars = scalars;
+	layout.scalar_count = 1;
+	layout.attributes = &text;
+	layout.attribute_count = 1;
+	file = frame_open(SLUICE_WRITER_REPLACE | SLUICE_WRITER_DURABLE);
+	watched = !sl_frame_file_usable(0);
+	if (!watched)
+		print_message("skipped: this HDF5 has no lock\n");
+	dataset = frame_add(file, "u", &layout, NULL);
+	frame_put(dataset, &layout, 0, &number);
+	frame_flush(file);
+	frame_add(file, "v", &layout, NULL);
+	frame_put(dataset, &layout, 1, &number);
+	frame_close(file);
+	assert_true(watched_writes > 30 || !watched);
+	watched = false;
+	if (is_waiting)
+		pthread_join(waiting, NULL);
+	assert_false(is_waiting);
+}
+
 static int in_child(int (*what)(void))
 {
 	pid_t process = fork();
@@ -613,6 +685,7 @@ int main(void)
 		cmocka_unit_test(a_name_that_is_taken_is_not_overwritten),
 		cmocka_unit_test(paths_that_are_none_are_refused),
 		cmocka_unit_test(one_file_is_open_once_in_a_process),
+		cmocka_unit_test(hdf5_is_not_locked_while_bytes_are_written),
 		cmocka_unit_test(a_file_that_was_deleted_is_missed),
 		cmocka_unit_test(a_file_that_another_program_truncates_is_missed),
 		cmocka_unit_test(a_file_that_another_program_overwrites_is_missed),
