@@ -378,13 +378,3 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 		delist(file);
 	return err;
 }
-
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
-{
-	*out = (struct sl_frame_file_counts){
-		.held = file->vfd.held,
-		.held_most = file->vfd.held_most,
-		.metadata_bytes = file->vfd.metadata_bytes,
-		.flushes = file->vfd.flushes,
-	};
-}

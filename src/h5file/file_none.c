@@ -73,9 +73,3 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	(void)file, (void)keep;
 	return sl_frame_file_usable(0);
 }
-
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
-{
-	(void)file;
-	*out = (struct sl_frame_file_counts){0};
-}

@@ -114,10 +114,4 @@ int sl_frame_file_flush(struct sl_frame_file *file);
  */
 int sl_frame_file_close(struct sl_frame_file *file, bool keep);
 
-/* Metadata held back now, and at most, in bytes; bytes of metadata that were written. */
-struct sl_frame_file_counts {
-	uint64_t held, held_most, metadata_bytes, flushes;
-};
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out);
-
 #endif

@@ -13,6 +13,9 @@
  *   symbol tables   The leaves of the B-trees of groups.
  *   object headers  They have the extents: frames are seen when their chunks can be reached.
  *
+ * Between all but the first, readers beside us may see some blocks of before and others of after: they are
+ * told by the word of the file (word.h), which is odd from the first of these to the last.
+ *
  * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
  * are placed inside of one page. And the file gets its space before the first of these writes.
  * Where another program has placed them across two, leaves that grow are written in an order; the rest
@@ -34,20 +37,11 @@
 #include <unistd.h>
 
 #include "h5file/held.h"
+#include "h5file/word.h"
 
 #define PAGE 4096
-/* Of a file, with the superblock of those that a writer made: compared before each flush. */
-#define HEAD_BYTES 256
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
-
-/* Raw data of memory that was lent, which settle writes. */
-#define NOTES 4
-struct note {
-	haddr_t start;
-	size_t size;
-	const void *bytes;
-};
 
 enum rank {
 	RANK_NEW,
@@ -58,7 +52,7 @@ enum rank {
 	RANK_HEADER,
 };
 
-struct sl_ordered_file {
+struct ordered_file {
 	H5FD_t pub; /* HDF5's; first */
 	int fd;
 	pid_t process; /* that has opened it */
@@ -66,18 +60,19 @@ struct sl_ordered_file {
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa, flush_eoa;   /* end of what HDF5 has allocated; and had at the flush */
-	haddr_t eof;              /* end of the file itself */
-	uint8_t head[HEAD_BYTES]; /* of the file, as the last flush left it */
-	size_t head_bytes;
-	bool changed;        /* flushed_eoa is known: the superblock has been read */
-	haddr_t flushed_eoa; /* what is beyond, nothing in the file refers to */
+	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
+	uint64_t word;          /* see word.h; 0: the file has none */
+	haddr_t eof;            /* end of the file itself */
+	bool changed;           /* flushed_eoa is known: the superblock has been read */
+	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
 	bool written;    /* it is, and is forgotten at the next call */
-	struct note notes[NOTES];
-	unsigned note_count;
+	/* Raw data in memory that was lent, which settle writes, too; NULL: there is none. */
+	const void *noted;
+	haddr_t noted_start;
+	size_t noted_size;
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
@@ -93,7 +88,7 @@ static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the dri
 	         __VA_ARGS__)
 
 /* The first error stays. */
-static int keep_error(struct sl_ordered_file *file, int error, uint64_t offset)
+static int keep_error(struct ordered_file *file, int error, uint64_t offset)
 {
 	if (error && !file->vfd->error) {
 		file->vfd->error = error;
@@ -117,7 +112,7 @@ static herr_t tell(int error, uint64_t offset, const char *what)
  * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
  * nothing is changed while settle has it, which leaves what is held to the next call.
  */
-static void enter(struct sl_ordered_file *file)
+static void enter(struct ordered_file *file)
 {
 	if (file->process != getpid() && file->ours) {
 		file->ours = false;
@@ -130,13 +125,13 @@ static void enter(struct sl_ordered_file *file)
 	file->written = false;
 }
 
-static void leave(struct sl_ordered_file *file)
+static void leave(struct ordered_file *file)
 {
 	if (file->ours)
 		pthread_mutex_unlock(&file->vfd->mutex);
 }
 
-static void count_held(struct sl_ordered_file *file)
+static void count_held(struct ordered_file *file)
 {
 	file->vfd->held = file->held.bytes;
 	file->vfd->held_most = SL_MAX(file->vfd->held_most, file->held.bytes);
@@ -147,36 +142,27 @@ static void count_held(struct sl_ordered_file *file)
 /*
  * HDF5's lock does not keep other programs from open(2) with O_TRUNC, as HDF5 itself calls it before it asks
  * for the lock. The file would be filled up again behind its new end, with nothing before. So its length is
- * compared before each write of raw data, and its head at both ends of a flush, too.
+ * compared before each write of raw data, and with its word before each flush.
  */
-static int check_length(const struct sl_ordered_file *file)
+static int check_length(const struct ordered_file *file)
 {
-	off_t length =
-		lseek(file->fd, 0, SEEK_END); /* which takes a third of the time of fstat() */
+	off_t length = lseek(file->fd, 0, SEEK_END); /* quicker than fstat() */
 
 	if (length < 0)
 		return -errno;
 	return (haddr_t)length < file->eof ? -ESTALE : 0;
 }
 
-static int remember_head(struct sl_ordered_file *file)
+/* The word says whether it is the file that the last flush left. */
+static int check_file(const struct ordered_file *file)
 {
-	ssize_t n = pread(file->fd, file->head, HEAD_BYTES, 0);
-
-	file->head_bytes = n > 0 ? n : 0;
-	return n < 0 ? -errno : check_length(file);
-}
-
-static int check_head(const struct sl_ordered_file *file)
-{
-	uint8_t head[HEAD_BYTES];
-	ssize_t n = pread(file->fd, head, file->head_bytes, 0);
-
-	if (n < 0)
-		return -errno;
-	if ((size_t)n < file->head_bytes || memcmp(head, file->head, n))
-		return -ESTALE;
-	return check_length(file);
+	uint64_t word = 0;
+	/* A new file has it with the first flush. */
+	if (!file->word || !file->flushed_eoa)
+		return check_length(file);
+	if (sl_word_read(file->fd, &word) < 0)
+		return -EIO;
+	return word == file->word ? check_length(file) : -ESTALE;
 }
 
 /* ---------------------------------------------------------------------------- open and close */
@@ -199,12 +185,26 @@ static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigne
 	return fd;
 }
 
+/* With the lock nobody else is in the middle of a flush: one that was has died there. */
+static int take_word(struct ordered_file *file, unsigned flags)
+{
+	int err = flags & H5F_ACC_RDWR ? sl_word_lock(file->fd, F_WRLCK) : 0;
+	int there = err ? 0 : sl_word_read(file->fd, &file->word);
+
+	if (there <= 0)
+		file->word = 0;
+	else if (file->word % 2 && flags & H5F_ACC_RDWR)
+		err = sl_word_write(file->fd, ++file->word);
+	return err;
+}
+
 static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
 	const struct ordered_info *info = H5Pget_driver_info(fapl);
 	hbool_t locks, ignores_missing_locks;
-	struct sl_ordered_file *file;
+	struct ordered_file *file;
 	struct stat status;
+	int err;
 
 	(void)max_address;
 	if (!info || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
@@ -216,9 +216,10 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	}
 	file->vfd = info->vfd;
 	file->fd = open_file(file->vfd, name, flags);
-	if (file->fd < 0 || fstat(file->fd, &status) < 0) {
-		info->vfd->error = -errno;
-		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(-errno));
+	err = file->fd < 0 || fstat(file->fd, &status) < 0 ? -errno : take_word(file, flags);
+	if (err) {
+		info->vfd->error = err;
+		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(err));
 		if (file->fd >= 0)
 			close(file->fd);
 		free(file);
@@ -232,14 +233,13 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	file->eof = status.st_size;
-	remember_head(file);
 	file->vfd->file = file;
 	return &file->pub;
 }
 
 static herr_t ordered_close(H5FD_t *base)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct ordered_file *file = (struct ordered_file *)base;
 
 	enter(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
@@ -256,8 +256,8 @@ static herr_t ordered_close(H5FD_t *base)
 
 static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 {
-	const struct sl_ordered_file *a = (const struct sl_ordered_file *)left;
-	const struct sl_ordered_file *b = (const struct sl_ordered_file *)right;
+	const struct ordered_file *a = (const struct ordered_file *)left;
+	const struct ordered_file *b = (const struct ordered_file *)right;
 
 	if (a->device != b->device)
 		return a->device < b->device ? -1 : 1;
@@ -280,12 +280,12 @@ static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
 {
 	(void)fapl;
-	*out = &((struct sl_ordered_file *)base)->fd;
+	*out = &((struct ordered_file *)base)->fd;
 	return 0;
 }
 
 /* As HDF5's own driver does; HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
-static herr_t lock_as(struct sl_ordered_file *file, int how)
+static herr_t lock_as(struct ordered_file *file, int how)
 {
 	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
 		return 0;
@@ -296,18 +296,18 @@ static herr_t lock_as(struct sl_ordered_file *file, int how)
 
 static herr_t ordered_lock(H5FD_t *base, hbool_t exclusive)
 {
-	return lock_as((struct sl_ordered_file *)base, exclusive ? LOCK_EX : LOCK_SH);
+	return lock_as((struct ordered_file *)base, exclusive ? LOCK_EX : LOCK_SH);
 }
 
 static herr_t ordered_unlock(H5FD_t *base)
 {
-	return lock_as((struct sl_ordered_file *)base, LOCK_UN);
+	return lock_as((struct ordered_file *)base, LOCK_UN);
 }
 
 /* --------------------------------------------------------------------------------- addresses */
 
 /* Before the first change: what HDF5 has read of the superblock by now is what is in the file. */
-static void begin_change(struct sl_ordered_file *file)
+static void begin_change(struct ordered_file *file)
 {
 	if (!file->changed)
 		file->flushed_eoa = file->eoa;
@@ -316,7 +316,7 @@ static void begin_change(struct sl_ordered_file *file)
 
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct ordered_file *file = (struct ordered_file *)base;
 	haddr_t start = file->eoa;
 
 	(void)dxpl;
@@ -325,6 +325,11 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
 		start = (start + PAGE - 1) / PAGE * PAGE;
 	file->eoa = start + size;
+	if (type == H5FD_MEM_SUPER && start == 0) {
+		file->eoa = SL_WORD_END;
+		/* Even, and none that the file of that name had before. */
+		file->word = (uint64_t)sl_now() << 1;
+	}
 	return start;
 }
 
@@ -338,26 +343,20 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
 	(void)type;
-	return ((const struct sl_ordered_file *)base)->eoa;
+	return ((const struct ordered_file *)base)->eoa;
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
 {
 	(void)type;
-	((struct sl_ordered_file *)base)->eoa = end;
+	((struct ordered_file *)base)->eoa = end;
 	return 0;
 }
 
 static haddr_t ordered_get_eof(const H5FD_t *base, H5FD_mem_t type)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
-	haddr_t end;
-
 	(void)type;
-	enter(file);
-	end = file->eof;
-	leave(file);
-	return end;
+	return ((const struct ordered_file *)base)->eof;
 }
 
 /* ---------------------------------------------------------------------------- read and write */
@@ -365,7 +364,7 @@ static haddr_t ordered_get_eof(const H5FD_t *base, H5FD_mem_t type)
 static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
                            void *buffer)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct ordered_file *file = (struct ordered_file *)base;
 	size_t done = 0;
 
 	(void)type, (void)dxpl;
@@ -391,7 +390,7 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	return 0;
 }
 
-static int write_all(struct sl_ordered_file *file, uint64_t start, size_t size, const void *bytes)
+static int write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
 {
 	size_t done = 0;
 
@@ -409,7 +408,7 @@ static int write_all(struct sl_ordered_file *file, uint64_t start, size_t size, 
 }
 
 /* So that no write of metadata that follows finds the disk full. */
-static int reserve(struct sl_ordered_file *file, uint64_t end)
+static int reserve(struct ordered_file *file, uint64_t end)
 {
 	int done;
 
@@ -444,7 +443,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 }
 
 /* Makes room: nobody can see the new blocks, so that they may be written at any time. */
-static int write_new(struct sl_ordered_file *file)
+static int write_new(struct ordered_file *file)
 {
 	struct sl_held_block **blocks;
 	size_t count = file->held.count;
@@ -464,13 +463,13 @@ static int write_new(struct sl_ordered_file *file)
 	return err;
 }
 
-static bool full(const struct sl_ordered_file *file, size_t size)
+static bool full(const struct ordered_file *file, size_t size)
 {
 	return file->vfd->held_limit && !file->vfd->error &&
 	       file->held.bytes + size > file->vfd->held_limit;
 }
 
-static int hold(struct sl_ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
                 const void *bytes)
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
@@ -486,7 +485,7 @@ static int hold(struct sl_ordered_file *file, H5FD_mem_t type, haddr_t start, si
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
 
-static int write_raw(struct sl_ordered_file *file, haddr_t start, size_t size, const void *bytes)
+static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
 	int err = check_length(file);
 
@@ -499,21 +498,22 @@ static int write_raw(struct sl_ordered_file *file, haddr_t start, size_t size, c
 	return err;
 }
 
-static bool is_lent(const struct sl_ordered_file *file, const void *bytes, size_t size)
+static bool is_lent(const struct ordered_file *file, const void *bytes, size_t size)
 {
 	const char *first = file->vfd->lent, *at = bytes;
 
-	return first && at >= first && at + size <= first + file->vfd->lent_bytes &&
-	       file->note_count < NOTES;
+	return first && at >= first && at + size <= first + file->vfd->lent_bytes && !file->noted;
 }
 
-static int take_raw(struct sl_ordered_file *file, haddr_t start, size_t size, const void *bytes)
+static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
 	int err = sl_held_cut(&file->held, start, start + size);
 
 	if (err || !is_lent(file, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
-	file->notes[file->note_count++] = (struct note){start, size, bytes};
+	file->noted = bytes;
+	file->noted_start = start;
+	file->noted_size = size;
 	return 0;
 }
 
@@ -526,7 +526,7 @@ static bool is_texts(const void *bytes, size_t size)
 static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
                             const void *bytes)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct ordered_file *file = (struct ordered_file *)base;
 	bool raw = type == H5FD_MEM_DRAW && !is_texts(bytes, size);
 	int err = 0;
 
@@ -548,7 +548,7 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 
 /* ------------------------------------------------------------------------------------- flush */
 
-static int barrier(struct sl_ordered_file *file)
+static int barrier(struct ordered_file *file)
 {
 	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
 }
@@ -564,7 +564,7 @@ static unsigned entries_of(const uint8_t *node)
  * what is new at its end, and its number of entries at its start: written from behind, it has either all of
  * them or those that it had.
  */
-static uint64_t where_to_cut(struct sl_ordered_file *file, const struct sl_held_block *block)
+static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
 	uint64_t boundary = (start / PAGE + 1) * PAGE;
@@ -578,7 +578,7 @@ static uint64_t where_to_cut(struct sl_ordered_file *file, const struct sl_held_
 	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
 }
 
-static int write_block(struct sl_ordered_file *file, const struct sl_held_block *block)
+static int write_block(struct ordered_file *file, const struct sl_held_block *block)
 {
 	uint64_t start = block->range.start, end = block->range.end;
 	uint64_t cut = where_to_cut(file, block);
@@ -589,9 +589,18 @@ static int write_block(struct sl_ordered_file *file, const struct sl_held_block 
 	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
-static int write_held(struct sl_ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
+/* Odd: readers wait from here on, or do again what they have done. */
+static int turn_word(struct ordered_file *file, bool odd)
 {
-	int err = check_head(file);
+	if (!file->word || file->word % 2 == odd)
+		return 0;
+	file->eof = SL_MAX(file->eof, SL_WORD_END);
+	return sl_word_write(file->fd, ++file->word);
+}
+
+static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
+{
+	int err = check_file(file);
 
 	if (!err)
 		err = reserve(file, file->flush_eoa);
@@ -604,30 +613,37 @@ static int write_held(struct sl_ordered_file *file, struct sl_held_block **block
 		if (blocks[i]->rank != RANK_NEW &&
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
 			err = barrier(file);
+		if (!err && blocks[i]->rank != RANK_NEW)
+			err = turn_word(file, true);
 		if (!err)
 			err = write_block(file, blocks[i]);
 	}
 	if (!err)
 		err = barrier(file);
-	return err ? err : remember_head(file);
+	if (!err)
+		err = turn_word(file, false);
+	/* Nothing is written any more: to readers, without the lock the file stands still. */
+	if (err)
+		sl_word_lock(file->fd, F_UNLCK);
+	return err;
 }
 
 /* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
-static bool complete(const struct sl_ordered_file *file)
+static bool complete(const struct ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
 
-static int flush_held(struct sl_ordered_file *file)
+static int flush_held(struct ordered_file *file)
 {
 	struct sl_held_block **blocks;
 	uint64_t offset = 0;
 	int err = sl_held_sorted(&file->held, &blocks);
 
-	if (err)
-		return keep_error(file, err, 0);
-	err = write_held(file, blocks, &offset);
-	free(blocks);
+	if (!err) {
+		err = write_held(file, blocks, &offset);
+		free(blocks);
+	}
 	if (err)
 		return keep_error(file, err, offset);
 	file->vfd->metadata_bytes += file->held.bytes;
@@ -641,7 +657,7 @@ static int flush_held(struct sl_ordered_file *file)
 
 static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 {
-	struct sl_ordered_file *file = (struct sl_ordered_file *)base;
+	struct ordered_file *file = (struct ordered_file *)base;
 	struct sl_ordered_vfd *vfd = file->vfd;
 	int err = 0;
 
@@ -659,19 +675,16 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 }
 
 /* What is noted, and the flush that was left behind. */
-static int write_left(struct sl_ordered_file *file)
+static int write_left(struct ordered_file *file)
 {
 	int err = file->vfd->error;
 
-	for (unsigned i = 0; !err && i < file->note_count; i++) {
-		const struct note *note = &file->notes[i];
-
-		err = keep_error(file, write_raw(file, note->start, note->size, note->bytes),
-		                 note->start);
-	}
+	if (!err && file->noted)
+		err = write_raw(file, file->noted_start, file->noted_size, file->noted);
+	keep_error(file, err, file->noted_start);
 	if (!err && file->leaving)
 		err = flush_held(file);
-	file->note_count = 0;
+	file->noted = NULL;
 	file->leaving = false;
 	return err;
 }

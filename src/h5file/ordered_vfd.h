@@ -45,7 +45,7 @@ struct sl_ordered_vfd {
 	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
 	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
 	pthread_mutex_t mutex;
-	struct sl_ordered_file *file; /* NULL: closed */
+	struct ordered_file *file; /* NULL: closed */
 
 	/* What the driver tells. On the thread that is in HDF5, or holds its lock, or in settle. */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
@@ -71,8 +71,8 @@ struct sl_ordered_vfd {
  * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
  * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
  *
- * -ESTALE: the file is shorter than what was written to it, or its first bytes are not those that the last
- * flush left: another program has truncated or overwritten it. Seen at the next write of raw data or flush.
+ * -ESTALE: the file is shorter than what was written to it, or its word (word.h) is not what the last flush
+ * left: another program has truncated or overwritten it. Seen at the next write of raw data or flush.
  *
  * In a child of fork() the file is left alone in the same way: HDF5 would write there what it was when
  * the child was made.

@@ -242,12 +242,6 @@ int sl_frame_file_close(struct sl_frame_file *f, bool keep)
 	return 0;
 }
 
-void sl_frame_file_counts(const struct sl_frame_file *f, struct sl_frame_file_counts *out)
-{
-	(void)f;
-	*out = (struct sl_frame_file_counts){0};
-}
-
 /* -------------------------------------------------------------------------------- reading back */
 
 /* The chunk as the program's elements, by the filters that its mask leaves. */
