@@ -92,10 +92,15 @@ static hid_t value_space(const struct sluice_attribute *a)
 static herr_t set(hid_t object, const struct sluice_attribute *a)
 {
 	hid_t type = value_type(a), space = value_space(a), attribute;
+	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE);
 	herr_t done = -1;
 
-	attribute =
-		sl_hdf5_noted(H5Acreate2(object, a->name, type, space, H5P_DEFAULT, H5P_DEFAULT));
+	/* HDF5 has another message for names with a character set; in its default format links have none. */
+	for (const char *c = a->name; *c; c++)
+		if (*c & 0x80)
+			H5Pset_char_encoding(list, H5T_CSET_UTF8);
+	attribute = sl_hdf5_noted(H5Acreate2(object, a->name, type, space, list, H5P_DEFAULT));
+	H5Pclose(list);
 	if (attribute >= 0) {
 		done = sl_hdf5_noted(H5Awrite(attribute, type, value_of(a)));
 		H5Aclose(attribute);
