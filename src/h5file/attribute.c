@@ -127,3 +127,25 @@ int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char
 	file->vfd.pages = false;
 	return err;
 }
+
+int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count)
+{
+	int err = sl_frame_attributes_check(list, count);
+	hid_t object = dataset ? dataset->id : file->id;
+	struct sl_hdf5_stay stay;
+
+	if (!err)
+		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
+	sl_hdf5_enter(&stay);
+	for (size_t i = 0; !err && i < count; i++)
+		if (H5Aexists(object, list[i].name) > 0)
+			err = sl_fail(-EEXIST, "there is an attribute '%s' already", list[i].name);
+	if (!err)
+		err = sl_frame_attributes_add(file, object, dataset ? dataset->name : "/", list,
+		                              count);
+	if (!err && file->own.named)
+		err = sl_frame_flush(file);
+	sl_hdf5_leave(&stay);
+	return err;
+}

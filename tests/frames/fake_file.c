@@ -210,6 +210,15 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return 0;
 }
 
+int sl_frame_file_attributes(struct sl_frame_file *f, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count)
+{
+	(void)f, (void)dataset, (void)list, (void)count;
+	if (any_torn())
+		wrong("attributes while a frame is not whole");
+	return 0;
+}
+
 int sl_frame_file_flush(struct sl_frame_file *f)
 {
 	int rc = enter(FAKE_FLUSH);
