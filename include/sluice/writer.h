@@ -224,6 +224,17 @@ SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const doub
 SLUICE_API int sluice_series_submit_on(sluice_series *s, const void *device_data,
                                        const double *scalars, sluice_stream stream, int timeout_ms);
 
+/*
+ * Gives the file's root, or the dataset, further attributes, all or none; they are copied. Waits until the frames
+ * that are stored in part are stored whole, and flushes a file that has its name. Numbers and texts are not
+ * changed later: -EEXIST if there is one of a name. -EINVAL: one of them is wrong. Otherwise the first error of
+ * the background work.
+ */
+SLUICE_API int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
+                                        size_t count);
+SLUICE_API int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *attributes,
+                                        size_t count);
+
 /* Bytes of a frame. */
 SLUICE_API size_t sluice_series_frame_bytes(const sluice_series *s);
 

@@ -409,3 +409,49 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 	*out = w;
 	return 0;
 }
+
+/* --------------------------------------------------------------------------------- attributes */
+
+struct giving {
+	struct sl_errand errand;
+	struct sl_frame_dataset *dataset;
+	const struct sluice_attribute *attributes;
+	size_t count;
+};
+
+/* On the keeper. */
+static int give(struct sl_errand *errand)
+{
+	struct giving *giving = SL_CONTAINER(errand, struct giving, errand);
+
+	return sl_frame_file_attributes(errand->writer->file, giving->dataset, giving->attributes,
+	                                giving->count);
+}
+
+static int ask_attributes(struct sluice_writer *w, struct sl_frame_dataset *dataset,
+                          const struct sluice_attribute *attributes, size_t count)
+{
+	struct giving giving = {.errand = {.run = give, .writer = w},
+	                        .dataset = dataset,
+	                        .attributes = attributes,
+	                        .count = count};
+	int rc = sl_context_check(w->ctx);
+
+	return rc ? rc : sl_writer_ask(w, &giving.errand);
+}
+
+int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
+                             size_t count)
+{
+	if (!w)
+		return sl_fail(-EINVAL, "sluice_writer_attributes: the writer is NULL");
+	return ask_attributes(w, NULL, attributes, count);
+}
+
+int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *attributes,
+                             size_t count)
+{
+	if (!s)
+		return sl_fail(-EINVAL, "sluice_series_attributes: the series is NULL");
+	return ask_attributes(s->writer, s->dataset, attributes, count);
+}

@@ -92,10 +92,15 @@ static hid_t value_space(const struct sluice_attribute *a)
 static herr_t set(hid_t object, const struct sluice_attribute *a)
 {
 	hid_t type = value_type(a), space = value_space(a), attribute;
+	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE);
 	herr_t done = -1;
 
-	attribute =
-		sl_hdf5_noted(H5Acreate2(object, a->name, type, space, H5P_DEFAULT, H5P_DEFAULT));
+	/* HDF5 has another message for names with a character set; in its default format links have none. */
+	for (const char *c = a->name; *c; c++)
+		if (*c & 0x80)
+			H5Pset_char_encoding(list, H5T_CSET_UTF8);
+	attribute = sl_hdf5_noted(H5Acreate2(object, a->name, type, space, list, H5P_DEFAULT));
+	H5Pclose(list);
 	if (attribute >= 0) {
 		done = sl_hdf5_noted(H5Awrite(attribute, type, value_of(a)));
 		H5Aclose(attribute);
@@ -110,7 +115,7 @@ int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char
 {
 	int err = 0;
 
-	/* Texts lie in blocks of a page, which HDF5 writes as raw data while others read them. */
+	/* Texts lie in blocks of a page, which HDF5 writes while others read them. */
 	file->vfd.pages = true;
 	for (size_t i = 0; !err && i < count; i++) {
 		htri_t there = H5Aexists(object, list[i].name);
@@ -120,5 +125,27 @@ int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char
 			                    list[i].name, name);
 	}
 	file->vfd.pages = false;
+	return err;
+}
+
+int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count)
+{
+	int err = sl_frame_attributes_check(list, count);
+	hid_t object = dataset ? dataset->id : file->id;
+	struct sl_hdf5_stay stay;
+
+	if (!err)
+		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
+	sl_hdf5_enter(&stay);
+	for (size_t i = 0; !err && i < count; i++)
+		if (H5Aexists(object, list[i].name) > 0)
+			err = sl_fail(-EEXIST, "there is an attribute '%s' already", list[i].name);
+	if (!err)
+		err = sl_frame_attributes_add(file, object, dataset ? dataset->name : "/", list,
+		                              count);
+	if (!err && file->own.named)
+		err = sl_frame_flush(file);
+	sl_hdf5_leave(&stay);
 	return err;
 }

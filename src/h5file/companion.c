@@ -34,8 +34,10 @@ static int flush(struct sl_frame_file *file, struct sl_frame_companion *companio
 
 	if (!companion->count)
 		return 0;
+	file->vfd.lent = companion->pending;
+	file->vfd.lent_bytes = companion->count * sizeof(double);
 	if ((end > companion->extent && H5Dset_extent(companion->id, &end) < 0) ||
-	    write_values(companion) < 0 || file->vfd.error)
+	    write_values(companion) < 0 || sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "'%s' cannot be written", companion->name);
 	companion->extent = SL_MAX(companion->extent, end);
 	companion->start = end;

@@ -63,6 +63,9 @@ __attribute__((format(printf, 3, 4))) int sl_frame_fail(struct sl_frame_file *fi
                                                         const char *format, ...);
 /* The first error once more; 0: there was none. */
 int sl_frame_error(const struct sl_frame_file *file);
+/* Inside of enter and leave: what HDF5's calls have left to be written is written, without HDF5's lock and
+ * ours. Returns the driver's error; there is no sentence yet. */
+int sl_frame_settle(struct sl_frame_file *file);
 /* Inside of enter and leave: all that was written is in the file, which has its name then. */
 int sl_frame_flush(struct sl_frame_file *file);
 

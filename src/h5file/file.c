@@ -174,6 +174,9 @@ static int open_with_hdf5(struct sl_frame_file *file)
 	if (access < 0)
 		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
 	err = sl_ordered_vfd_set(access, &file->vfd);
+	/* HDF5 flushes by itself when it has made a file, and when it is taken down while a frame is stored in
+	 * part, by exit() or H5close() of the program. */
+	file->vfd.sealed = true;
 	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by default. */
 	if (!err && (H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
 	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
@@ -181,8 +184,6 @@ static int open_with_hdf5(struct sl_frame_file *file)
 	if (!err)
 		err = file->own.named ? open_old(file, access) : create_new(file, access);
 	H5Pclose(access);
-	/* HDF5 may be taken down while a frame is stored in part, by exit() or H5close() of the program. */
-	file->vfd.sealed = true;
 	return err;
 }
 
@@ -287,15 +288,27 @@ static int check_name(struct sl_frame_file *file)
 	return 0;
 }
 
+int sl_frame_settle(struct sl_frame_file *file)
+{
+	int err;
+
+	sl_hdf5_pause();
+	err = sl_ordered_vfd_settle(&file->vfd);
+	sl_hdf5_resume();
+	return err;
+}
+
 int sl_frame_flush(struct sl_frame_file *file)
 {
 	herr_t done;
 	int err;
 
 	file->vfd.sealed = false;
+	file->vfd.apart = true;
 	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
 	file->vfd.sealed = true;
-	if (done < 0 || file->vfd.error)
+	file->vfd.apart = false;
+	if (done < 0 || sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
 		err = sl_new_file_name(&file->own, file->durable);
@@ -365,14 +378,4 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	else
 		delist(file);
 	return err;
-}
-
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
-{
-	*out = (struct sl_frame_file_counts){
-		.held = file->vfd.held,
-		.held_most = file->vfd.held_most,
-		.metadata_bytes = file->vfd.metadata_bytes,
-		.flushes = file->vfd.flushes,
-	};
 }

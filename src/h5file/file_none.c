@@ -62,6 +62,13 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return sl_frame_file_usable(0);
 }
 
+int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count)
+{
+	(void)file, (void)dataset, (void)list, (void)count;
+	return sl_frame_file_usable(0);
+}
+
 int sl_frame_file_flush(struct sl_frame_file *file)
 {
 	(void)file;
@@ -72,10 +79,4 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 {
 	(void)file, (void)keep;
 	return sl_frame_file_usable(0);
-}
-
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out)
-{
-	(void)file;
-	*out = (struct sl_frame_file_counts){0};
 }

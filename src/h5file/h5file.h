@@ -104,6 +104,13 @@ int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int 
 int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
                         double max_error);
 
+/*
+ * Gives the root, or a dataset, attributes; all or none. All frames that were begun have been stored. If the file
+ * is in its place already, this flushes. -EINVAL, -EEXIST: there is one of that name. Else errors of storing.
+ */
+int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count);
+
 /* Every frame that sl_frame_file_frame() was told of is in the file, and on the disk if it is durable;
  * the first one gives a new file its name. All frames that were begun have been stored. */
 int sl_frame_file_flush(struct sl_frame_file *file);
@@ -113,11 +120,5 @@ int sl_frame_file_flush(struct sl_frame_file *file);
  * file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
  */
 int sl_frame_file_close(struct sl_frame_file *file, bool keep);
-
-/* Metadata held back now, and at most, in bytes; bytes of metadata that were written. */
-struct sl_frame_file_counts {
-	uint64_t held, held_most, metadata_bytes, flushes;
-};
-void sl_frame_file_counts(const struct sl_frame_file *file, struct sl_frame_file_counts *out);
 
 #endif

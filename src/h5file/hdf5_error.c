@@ -83,6 +83,18 @@ void sl_hdf5_leave(struct sl_hdf5_stay *stay)
 	pthread_mutex_unlock(&lock);
 }
 
+void sl_hdf5_pause(void)
+{
+	if (has_lock)
+		pthread_mutex_unlock(&lock);
+}
+
+void sl_hdf5_resume(void)
+{
+	if (has_lock)
+		pthread_mutex_lock(&lock);
+}
+
 /* -------------------------------------------------------------------------------------- words */
 
 static herr_t take(unsigned n, const H5E_error2_t *error, void *argument)

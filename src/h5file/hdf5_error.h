@@ -22,6 +22,12 @@ struct sl_hdf5_stay {
 };
 void sl_hdf5_enter(struct sl_hdf5_stay *stay);
 void sl_hdf5_leave(struct sl_hdf5_stay *stay);
+/*
+ * Between those two, while the thread waits for storage: other writers may be in HDF5, and children be
+ * forked. Where HDF5 has no lock of its own nothing happens, as the setting above is the process's there.
+ */
+void sl_hdf5_pause(void);
+void sl_hdf5_resume(void);
 
 /*
  * The result of a call as it is. If it is negative, what HDF5 says of it is kept for the next

@@ -6,17 +6,25 @@
  *   new blocks      Beyond the end of what was flushed: nothing refers to them.
  *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
  *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to.
+ *   heaps           The names that groups will refer to, and the texts of attributes.
  *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
  *                   first the parent sends readers there, then the node gives them up. A root stays
  *                   where it is, and what it held before is a new block.
  *   symbol tables   The leaves of the B-trees of groups.
  *   object headers  They have the extents: frames are seen when their chunks can be reached.
  *
+ * Between all but the first, readers beside us may see some blocks of before and others of after: they are
+ * told by the word of the file (word.h), which is odd from the first of these to the last.
+ *
  * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
  * are placed inside of one page. And the file gets its space before the first of these writes.
  * Where another program has placed them across two, leaves that grow are written in an order; the rest
  * stays open to a kill inside of the one call that writes it.
+ *
+ * HDF5's lock is not needed for any of these writes. A chunk is the caller's memory, and its place in the file
+ * is HDF5's to give, not to fill: nothing reads it before the flush. A flush writes blocks that are the
+ * driver's, copies of what HDF5 has told it; HDF5 takes them for written, and what it reads comes from them
+ * until they are. They change only by calls of the driver, which the mutex keeps out.
  */
 #include "h5file/ordered_vfd.h"
 
@@ -29,6 +37,7 @@
 #include <unistd.h>
 
 #include "h5file/held.h"
+#include "h5file/word.h"
 
 #define PAGE 4096
 /* Of drivers that are nobody's in HDF5's list: from 512 on. */
@@ -49,15 +58,23 @@ struct ordered_file {
 	H5FD_t pub; /* HDF5's; first */
 	int fd;
 	pid_t process; /* that has opened it */
+	bool ours;     /* this is that process */
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa;         /* end of what HDF5 has allocated */
-	haddr_t eof;         /* end of the file itself */
-	bool changed;        /* flushed_eoa is known: the superblock has been read */
-	haddr_t flushed_eoa; /* what is beyond, nothing in the file refers to */
+	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
+	uint64_t word;          /* see word.h; 0: the file has none */
+	haddr_t eof;            /* end of the file itself */
+	bool changed;           /* flushed_eoa is known: the superblock has been read */
+	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
-	bool superblock;            /* is among it */
+	bool superblock; /* is among it */
+	bool leaving;    /* settle writes it */
+	bool written;    /* it is, and is forgotten at the next call */
+	/* Raw data in memory that was lent, which settle writes, too; NULL: there is none. */
+	const void *noted;
+	haddr_t noted_start;
+	size_t noted_size;
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
@@ -73,21 +90,81 @@ static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the dri
 	         __VA_ARGS__)
 
 /* The first error stays. */
-static herr_t fail(struct ordered_file *file, int error, uint64_t offset, const char *what)
+static int keep_error(struct ordered_file *file, int error, uint64_t offset)
 {
-	if (!file->vfd->error) {
+	if (error && !file->vfd->error) {
 		file->vfd->error = error;
 		file->vfd->error_offset = offset;
 	}
+	return error;
+}
+
+/* HDF5 hears of the first error. Without the mutex, as it may wait for HDF5's lock. */
+static herr_t tell(int error, uint64_t offset, const char *what)
+{
+	if (!error)
+		return 0;
 	complain(H5E_WRITEERROR, "%s at offset %llu: %s", what, (unsigned long long)offset,
-	         sl_error_text(error));
+	         error == -ESTALE ? "another program has truncated or overwritten the file"
+	                          : sl_error_text(error));
 	return -1;
+}
+
+/*
+ * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
+ * nothing is changed while settle has it, which leaves what is held to the next call.
+ */
+static void enter(struct ordered_file *file)
+{
+	if (file->process != getpid() && file->ours) {
+		file->ours = false;
+		file->vfd->error = file->vfd->error ? file->vfd->error : -ECHILD;
+	}
+	if (file->ours)
+		pthread_mutex_lock(&file->vfd->mutex);
+	if (file->written)
+		sl_held_clear(&file->held);
+	file->written = false;
+}
+
+static void leave(struct ordered_file *file)
+{
+	if (file->ours)
+		pthread_mutex_unlock(&file->vfd->mutex);
 }
 
 static void count_held(struct ordered_file *file)
 {
 	file->vfd->held = file->held.bytes;
 	file->vfd->held_most = SL_MAX(file->vfd->held_most, file->held.bytes);
+}
+
+/* ------------------------------------------------------------------------------ other programs */
+
+/*
+ * HDF5's lock does not keep other programs from open(2) with O_TRUNC, as HDF5 itself calls it before it asks
+ * for the lock. The file would be filled up again behind its new end, with nothing before. So its length is
+ * compared before each write of raw data, and with its word before each flush.
+ */
+static int check_length(const struct ordered_file *file)
+{
+	off_t length = lseek(file->fd, 0, SEEK_END); /* quicker than fstat() */
+
+	if (length < 0)
+		return -errno;
+	return (haddr_t)length < file->eof ? -ESTALE : 0;
+}
+
+/* The word says whether it is the file that the last flush left. */
+static int check_file(const struct ordered_file *file)
+{
+	uint64_t word = 0;
+	/* A new file has it with the first flush. */
+	if (!file->word || !file->flushed_eoa)
+		return check_length(file);
+	if (sl_word_read(file->fd, &word) < 0)
+		return -EIO;
+	return word == file->word ? check_length(file) : -ESTALE;
 }
 
 /* ---------------------------------------------------------------------------- open and close */
@@ -110,12 +187,26 @@ static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigne
 	return fd;
 }
 
+/* With the lock nobody else is in the middle of a flush: one that was has died there. */
+static int take_word(struct ordered_file *file, unsigned flags)
+{
+	int err = flags & H5F_ACC_RDWR ? sl_word_lock(file->fd, F_WRLCK) : 0;
+	int there = err ? 0 : sl_word_read(file->fd, &file->word);
+
+	if (there <= 0)
+		file->word = 0;
+	else if (file->word % 2 && flags & H5F_ACC_RDWR)
+		err = sl_word_write(file->fd, ++file->word);
+	return err;
+}
+
 static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_t max_address)
 {
 	const struct ordered_info *info = H5Pget_driver_info(fapl);
 	hbool_t locks, ignores_missing_locks;
 	struct ordered_file *file;
 	struct stat status;
+	int err;
 
 	(void)max_address;
 	if (!info || H5Pget_file_locking(fapl, &locks, &ignores_missing_locks) < 0)
@@ -127,9 +218,10 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	}
 	file->vfd = info->vfd;
 	file->fd = open_file(file->vfd, name, flags);
-	if (file->fd < 0 || fstat(file->fd, &status) < 0) {
-		info->vfd->error = -errno;
-		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(-errno));
+	err = file->fd < 0 || fstat(file->fd, &status) < 0 ? -errno : take_word(file, flags);
+	if (err) {
+		info->vfd->error = err;
+		complain(H5E_CANTOPENFILE, "%s: %s", name, sl_error_text(err));
 		if (file->fd >= 0)
 			close(file->fd);
 		free(file);
@@ -139,9 +231,11 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	info->vfd->error = 0;
 	file->ignores_missing_locks = ignores_missing_locks;
 	file->process = getpid();
+	file->ours = true;
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
 	file->eof = status.st_size;
+	file->vfd->file = file;
 	return &file->pub;
 }
 
@@ -149,11 +243,15 @@ static herr_t ordered_close(H5FD_t *base)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 
+	enter(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
 	if (close(file->fd) < 0 && !file->vfd->error)
 		file->vfd->error = -errno;
+	if (file->vfd->file == file)
+		file->vfd->file = NULL;
+	leave(file);
 	free(file);
 	return 0;
 }
@@ -218,12 +316,6 @@ static void begin_change(struct ordered_file *file)
 	file->changed = true;
 }
 
-static void look_for_fork(const struct ordered_file *file)
-{
-	if (file->process != getpid() && !file->vfd->error)
-		file->vfd->error = -ECHILD;
-}
-
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
@@ -235,6 +327,11 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
 		start = (start + PAGE - 1) / PAGE * PAGE;
 	file->eoa = start + size;
+	if (type == H5FD_MEM_SUPER && start == 0) {
+		file->eoa = SL_WORD_END;
+		/* Even, and none that the file of that name had before. */
+		file->word = (uint64_t)sl_now() << 1;
+	}
 	return start;
 }
 
@@ -289,7 +386,9 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	}
 	/* HDF5 expects zeroes beyond the end of the file. */
 	memset((char *)buffer + done, 0, size - done);
+	enter(file);
 	sl_held_get(&file->held, start, size, buffer);
+	leave(file);
 	return 0;
 }
 
@@ -388,34 +487,65 @@ static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
 
-static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
-                            const void *bytes)
+static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
-	struct ordered_file *file = (struct ordered_file *)base;
-	int err;
+	int err = check_length(file);
 
-	(void)dxpl;
-	look_for_fork(file);
-	begin_change(file);
-	if (type != H5FD_MEM_DRAW) {
-		err = hold(file, type, start, size, bytes);
-		file->superblock |= type == H5FD_MEM_SUPER;
-		count_held(file);
-		return err ? fail(file, err, start, "holding metadata back") : 0;
-	}
-	/* HDF5 does not get over an error while it closes a dataset. */
-	if (file->vfd->error)
-		return 0;
-	err = sl_held_cut(&file->held, start, start + size);
 	/* What lies between is of blocks that are held back, and of datasets in one piece. */
 	if (!err)
 		err = reserve(file, start);
 	if (!err)
 		err = write_all(file, start, size, bytes);
-	if (err)
-		return fail(file, err, start, "writing");
-	file->vfd->raw_bytes += size;
+	file->vfd->raw_bytes += err ? 0 : size;
+	return err;
+}
+
+static bool is_lent(const struct ordered_file *file, const void *bytes, size_t size)
+{
+	const char *first = file->vfd->lent, *at = bytes;
+
+	return first && at >= first && at + size <= first + file->vfd->lent_bytes && !file->noted;
+}
+
+static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
+{
+	int err = sl_held_cut(&file->held, start, start + size);
+
+	if (err || !is_lent(file, bytes, size))
+		return err ? err : write_raw(file, start, size, bytes);
+	file->noted = bytes;
+	file->noted_start = start;
+	file->noted_size = size;
 	return 0;
+}
+
+/* A block of texts, which HDF5 takes for raw data and writes in its place, in H5Fflush. */
+static bool is_texts(const void *bytes, size_t size)
+{
+	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
+}
+
+static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, size_t size,
+                            const void *bytes)
+{
+	struct ordered_file *file = (struct ordered_file *)base;
+	bool raw = type == H5FD_MEM_DRAW && !is_texts(bytes, size);
+	int err = 0;
+
+	(void)dxpl;
+	enter(file);
+	begin_change(file);
+	if (!raw) {
+		err = hold(file, type, start, size, bytes);
+		file->superblock |= type == H5FD_MEM_SUPER;
+		count_held(file);
+	} else if (!file->vfd->error) {
+		/* HDF5 does not get over an error while it closes a dataset. */
+		err = take_raw(file, start, size, bytes);
+	}
+	keep_error(file, err, start);
+	leave(file);
+	return tell(err, start, raw ? "writing" : "holding metadata back");
 }
 
 /* ------------------------------------------------------------------------------------- flush */
@@ -461,10 +591,21 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
+/* Odd: readers wait from here on, or do again what they have done. */
+static int turn_word(struct ordered_file *file, bool odd)
+{
+	if (!file->word || file->word % 2 == odd)
+		return 0;
+	file->eof = SL_MAX(file->eof, SL_WORD_END);
+	return sl_word_write(file->fd, ++file->word);
+}
+
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
-	int err = reserve(file, file->eoa);
+	int err = check_file(file);
 
+	if (!err)
+		err = reserve(file, file->flush_eoa);
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {
 		struct sl_interval *range = &blocks[i]->range;
@@ -474,10 +615,19 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 		if (blocks[i]->rank != RANK_NEW &&
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
 			err = barrier(file);
+		if (!err && blocks[i]->rank != RANK_NEW)
+			err = turn_word(file, true);
 		if (!err)
 			err = write_block(file, blocks[i]);
 	}
-	return err ? err : barrier(file);
+	if (!err)
+		err = barrier(file);
+	if (!err)
+		err = turn_word(file, false);
+	/* Nothing is written any more: to readers, without the lock the file stands still. */
+	if (err)
+		sl_word_lock(file->fd, F_UNLCK);
+	return err;
 }
 
 /* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
@@ -486,42 +636,75 @@ static bool complete(const struct ordered_file *file)
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
 
-static herr_t flush_held(struct ordered_file *file)
+static int flush_held(struct ordered_file *file)
 {
 	struct sl_held_block **blocks;
 	uint64_t offset = 0;
 	int err = sl_held_sorted(&file->held, &blocks);
 
+	if (!err) {
+		err = write_held(file, blocks, &offset);
+		free(blocks);
+	}
 	if (err)
-		return fail(file, err, 0, "flushing");
-	err = write_held(file, blocks, &offset);
-	free(blocks);
-	if (err)
-		return fail(file, err, offset, "flushing");
+		return keep_error(file, err, offset);
 	file->vfd->metadata_bytes += file->held.bytes;
 	file->vfd->flushes++;
-	file->flushed_eoa = file->eoa;
+	file->vfd->held = 0;
+	file->flushed_eoa = file->flush_eoa;
 	file->superblock = false;
-	sl_held_clear(&file->held);
-	count_held(file);
+	file->written = true;
 	return 0;
 }
 
 static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	herr_t done;
+	struct sl_ordered_vfd *vfd = file->vfd;
+	int err = 0;
 
 	(void)dxpl;
-	look_for_fork(file);
-	if (!file->changed || file->vfd->sealed || !complete(file))
-		return 0;
-	if (!file->vfd->error)
-		done = flush_held(file);
-	else
-		done = closing ? 0 : fail(file, file->vfd->error, 0, "after an error: flushing");
+	enter(file);
+	/* At the end all is flushed already, but where HDF5 is closed without that. */
+	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
+		file->leaving = vfd->apart;
+		file->flush_eoa = file->eoa;
+		err = vfd->error || vfd->apart ? vfd->error : flush_held(file);
+	}
+	leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
-	return closing ? 0 : done;
+	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
+}
+
+/* What is noted, and the flush that was left behind. */
+static int write_left(struct ordered_file *file)
+{
+	int err = file->vfd->error;
+
+	if (!err && file->noted)
+		err = write_raw(file, file->noted_start, file->noted_size, file->noted);
+	keep_error(file, err, file->noted_start);
+	if (!err && file->leaving)
+		err = flush_held(file);
+	file->noted = NULL;
+	file->leaving = false;
+	return err;
+}
+
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd)
+{
+	bool before = vfd->error;
+
+	pthread_mutex_lock(&vfd->mutex);
+	if (vfd->file)
+		write_left(vfd->file);
+	else if (!vfd->error)
+		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
+	vfd->lent = NULL;
+	pthread_mutex_unlock(&vfd->mutex);
+	if (!before)
+		tell(vfd->error, vfd->error_offset, "writing");
+	return vfd->error;
 }
 
 /* ------------------------------------------------------------------------------------ driver */
@@ -571,6 +754,10 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 	if (driver < 0 || H5Pset_driver(fapl, driver, &info) < 0)
 		return sl_fail(-ENOMEM, "HDF5 does not take the file driver");
 	*vfd = (struct sl_ordered_vfd){
-		.durable = vfd->durable, .held_limit = vfd->held_limit, .fd = vfd->fd};
+		.durable = vfd->durable,
+		.held_limit = vfd->held_limit,
+		.fd = vfd->fd,
+		.mutex = PTHREAD_MUTEX_INITIALIZER,
+	};
 	return 0;
 }

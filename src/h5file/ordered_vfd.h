@@ -16,7 +16,7 @@
  *    in the list that creates the file): names that outgrew their first place are written in two
  *    steps, between which the group cannot be read;
  *  - sets vfd->pages while it writes texts of variable length: HDF5 has them in blocks of 4096 bytes,
- *    which it writes in their place, as raw data;
+ *    which it writes in their place;
  *  - sets no metadata cache of its own: what the cache evicts is held here.
  * The extents of datasets are written in the order in which the datasets were made.
  */
@@ -36,8 +36,18 @@ struct sl_ordered_vfd {
 	/* At any time: H5Fflush writes nothing, and H5Fclose drops what is held, as HDF5 does both by
 	 * itself when it is taken down at the end of the program. */
 	bool sealed;
+	/* At any time: raw data that HDF5 writes from this memory, and what H5Fflush would write, is left to
+	 * sl_ordered_vfd_settle(), until which the memory stays as it is. */
+	const void *lent;
+	size_t lent_bytes;
+	bool apart; /* H5Fflush does so */
 
-	/* What the driver tells. On the thread that is in HDF5, or holds its lock. */
+	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
+	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
+	pthread_mutex_t mutex;
+	struct ordered_file *file; /* NULL: closed */
+
+	/* What the driver tells. On the thread that is in HDF5, or holds its lock, or in settle. */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
 	uint64_t error_offset; /* where in the file */
 	uint64_t held;         /* bytes held back now */
@@ -61,6 +71,9 @@ struct sl_ordered_vfd {
  * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
  * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
  *
+ * -ESTALE: the file is shorter than what was written to it, or its word (word.h) is not what the last flush
+ * left: another program has truncated or overwritten it. Seen at the next write of raw data or flush.
+ *
  * In a child of fork() the file is left alone in the same way: HDF5 would write there what it was when
  * the child was made.
  *
@@ -69,5 +82,12 @@ struct sl_ordered_vfd {
  * 0, -EINVAL for a fapl that is none, or -ENOMEM.
  */
 int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
+
+/*
+ * Writes what the calls of HDF5 since the last time have left to it; returns vfd->error. Called without
+ * HDF5's lock, so that the program's other threads are in HDF5 while storage takes its time, and before the
+ * next call of HDF5 for this file by the same thread. Children may be forked meanwhile.
+ */
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd);
 
 #endif

@@ -29,8 +29,11 @@ static int store_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const u
 		return err;
 	for (unsigned i = 1; i < dataset->rank; i++)
 		place[i] = offset[i - 1];
+	file->vfd.lent = bytes;
+	file->vfd.lent_bytes = n;
 	/* The driver tells of an error that HDF5 has kept to itself. */
-	if (H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) < 0 || file->vfd.error)
+	if (H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) < 0 ||
+	    sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
 		                     (unsigned long long)frame, dataset->name);
 	return 0;

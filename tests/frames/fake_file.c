@@ -210,6 +210,15 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return 0;
 }
 
+int sl_frame_file_attributes(struct sl_frame_file *f, struct sl_frame_dataset *dataset,
+                             const struct sluice_attribute *list, size_t count)
+{
+	(void)f, (void)dataset, (void)list, (void)count;
+	if (any_torn())
+		wrong("attributes while a frame is not whole");
+	return 0;
+}
+
 int sl_frame_file_flush(struct sl_frame_file *f)
 {
 	int rc = enter(FAKE_FLUSH);
@@ -240,12 +249,6 @@ int sl_frame_file_close(struct sl_frame_file *f, bool keep)
 	for (unsigned i = 0; keep && i < fake.count; i++)
 		fake.datasets[i].flushed = fake.datasets[i].whole;
 	return 0;
-}
-
-void sl_frame_file_counts(const struct sl_frame_file *f, struct sl_frame_file_counts *out)
-{
-	(void)f;
-	*out = (struct sl_frame_file_counts){0};
 }
 
 /* -------------------------------------------------------------------------------- reading back */

@@ -49,6 +49,78 @@ herr_t __wrap_H5Dwrite_chunk(hid_t dataset, hid_t list, uint32_t mask, const hsi
 	return done;
 }
 
+/* While a byte is written or synced another thread calls HDF5. */
+static atomic_bool watched;
+static unsigned watched_writes;
+static pthread_t waiting;
+static bool is_waiting;
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, int64_t offset);
+ssize_t __real_pwrite64(int fd, const void *bytes, size_t n, int64_t offset);
+int __wrap_fdatasync(int fd);
+int __real_fdatasync(int fd);
+
+static void *call_hdf5(void *argument)
+{
+	return H5Iis_valid(0) < 0 ? argument : NULL;
+}
+
+static void look_at_lock(void)
+{
+	struct timespec until;
+
+	if (!watched || is_waiting)
+		return;
+	watched_writes++;
+	if (pthread_create(&waiting, NULL, call_hdf5, NULL))
+		abort();
+	clock_gettime(CLOCK_REALTIME, &until);
+	until.tv_sec += 10;
+	is_waiting = pthread_timedjoin_np(waiting, NULL, &until);
+}
+
+ssize_t __wrap_pwrite64(int fd, const void *bytes, size_t n, int64_t offset)
+{
+	look_at_lock();
+	return __real_pwrite64(fd, bytes, n, offset);
+}
+
+int __wrap_fdatasync(int fd)
+{
+	look_at_lock();
+	return __real_fdatasync(fd);
+}
+
+static void hdf5_is_not_locked_while_bytes_are_written(void **state)
+{
+	static const char *const scalars[] = {"time"};
+	const struct sluice_attribute text = {.name = "text", .text = "what it is"};
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	struct sl_frame_dataset *dataset;
+	double number = 1;
+
+	(void)state;
+	layout.scalars = scalars;
+	layout.scalar_count = 1;
+	layout.attributes = &text;
+	layout.attribute_count = 1;
+	file = frame_open(SLUICE_WRITER_REPLACE | SLUICE_WRITER_DURABLE);
+	watched = !sl_frame_file_usable(0);
+	if (!watched)
+		print_message("skipped: this HDF5 has no lock\n");
+	dataset = frame_add(file, "u", &layout, NULL);
+	frame_put(dataset, &layout, 0, &number);
+	frame_flush(file);
+	frame_add(file, "v", &layout, NULL);
+	frame_put(dataset, &layout, 1, &number);
+	frame_close(file);
+	assert_true(watched_writes > 30 || !watched);
+	watched = false;
+	if (is_waiting)
+		pthread_join(waiting, NULL);
+	assert_false(is_waiting);
+}
+
 static int in_child(int (*what)(void))
 {
 	pid_t process = fork();
@@ -387,6 +459,57 @@ static void a_file_that_was_deleted_is_missed(void **state)
 	frame_check("u", &layout, 2);
 }
 
+/* As whoever opens a file for HDF5 to write does before HDF5 finds it locked. */
+static void a_file_that_another_program_truncates_is_missed(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_dataset *dataset;
+	struct sl_frame_file *file;
+
+	(void)state;
+	dataset = begin(&file, &layout);
+	assert_int_equal(truncate(frame_path, 0), 0);
+	assert_int_equal(frame_store(dataset, &layout, 2, NULL, MASKS_NONE), -ESTALE);
+	frame_said("another program has truncated");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	begin(&file, &layout);
+	assert_int_equal(truncate(frame_path, 5000), 0);
+	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	frame_said("another program has truncated");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+
+	begin(&file, &layout);
+	frame_flush(file);
+	assert_int_equal(truncate(frame_path, 0), 0);
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+}
+
+/* As cp(1) does; it has its length again when the writer looks. */
+static void a_file_that_another_program_overwrites_is_missed(void **state)
+{
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	char text[5] = "", *its;
+	struct stat status;
+	int fd;
+
+	(void)state;
+	begin(&file, &layout);
+	assert_int_equal(stat(frame_path, &status), 0);
+	its = calloc(1, status.st_size);
+	memcpy(its, "other", 5);
+	fd = open(frame_path, O_RDWR | O_TRUNC | O_CLOEXEC);
+	assert_int_equal(write(fd, its, status.st_size), status.st_size);
+	free(its);
+	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	frame_said("overwritten");
+	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(pread(fd, text, 5, 0), 5);
+	assert_memory_equal(text, "other", 5);
+	close(fd);
+}
+
 /* ---------------------------------------------------------------------------------------- full */
 
 /* Frames without end; the number of those that were flushed before the error. */
@@ -562,7 +685,10 @@ int main(void)
 		cmocka_unit_test(a_name_that_is_taken_is_not_overwritten),
 		cmocka_unit_test(paths_that_are_none_are_refused),
 		cmocka_unit_test(one_file_is_open_once_in_a_process),
+		cmocka_unit_test(hdf5_is_not_locked_while_bytes_are_written),
 		cmocka_unit_test(a_file_that_was_deleted_is_missed),
+		cmocka_unit_test(a_file_that_another_program_truncates_is_missed),
+		cmocka_unit_test(a_file_that_another_program_overwrites_is_missed),
 		cmocka_unit_test(a_file_that_may_not_grow_stays_at_its_last_flush),
 		cmocka_unit_test(a_full_disk_leaves_what_was_flushed),
 		cmocka_unit_test(a_file_does_not_keep_the_space_of_frames_without_room),

@@ -235,6 +235,38 @@ static double number_of(const char *object, const char *name)
 	return value;
 }
 
+static void names_of_attributes_have_their_character_set(void **state)
+{
+	const double number = 1;
+	const struct sluice_attribute attributes[] = {
+		{.name = "gr\xc3\xb6\xc3\x9f"
+	                 "e",
+	         .numbers = &number,
+	         .count = 1},
+		{.name = "size", .numbers = &number, .count = 1},
+	};
+	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_frame_file *file;
+	hid_t read;
+
+	(void)state;
+	unlink(frame_path);
+	layout.attributes = attributes;
+	layout.attribute_count = 2;
+	file = frame_open(0);
+	frame_add(file, "u", &layout, NULL);
+	frame_close(file);
+	read = H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	for (unsigned i = 0; i < 2; i++) {
+		H5A_info_t info;
+
+		assert_true(H5Aget_info_by_name(read, "u", attributes[i].name, &info,
+		                                H5P_DEFAULT) >= 0);
+		assert_int_equal(info.cset, i ? H5T_CSET_ASCII : H5T_CSET_UTF8);
+	}
+	H5Fclose(read);
+}
+
 static void the_largest_error_is_that_of_the_last_flush(void **state)
 {
 	struct sl_frame_layout layout = frame_layout("deflate", 1, true), asked = layout;
@@ -440,6 +472,7 @@ int main(void)
 		cmocka_unit_test(filters_are_in_the_file_as_declared),
 		cmocka_unit_test(a_filter_that_is_loaded_may_set_values_of_its_own),
 		cmocka_unit_test(a_companion_has_a_number_for_each_frame),
+		cmocka_unit_test(names_of_attributes_have_their_character_set),
 		cmocka_unit_test(the_largest_error_is_that_of_the_last_flush),
 		cmocka_unit_test(a_dataset_that_is_dropped_can_be_added_again),
 		cmocka_unit_test(a_contiguous_dataset_says_how_far_it_is),

@@ -155,6 +155,23 @@ static void tell(const struct run *run)
 	told->flushes++;
 }
 
+/* Of the file or of a dataset; those that are there from before a death stay. */
+static int add_late_attributes(struct run *run, unsigned frame)
+{
+	const double number = frame;
+	char name[32];
+	const struct sluice_attribute late[] = {{.name = name, .text = LONG_TEXT},
+	                                        {.name = "number", .numbers = &number, .count = 1}};
+	int err;
+
+	snprintf(name, sizeof(name), "late %u", frame);
+	err = sl_frame_file_attributes(run->file, frame % 2 ? run->sets[frame % SERIES] : NULL,
+	                               late, frame == 5 ? 2 : 1);
+	if (!err && told->flushes)
+		tell(run);
+	return err == -EEXIST ? 0 : err;
+}
+
 static int add(struct run *run, unsigned s)
 {
 	struct sl_frame_set set = {0};
@@ -180,6 +197,8 @@ static int write_frames(struct run *run, bool all_at_once, unsigned last)
 			if (!err && run->sets[s] && run->next[s] < last)
 				err = store_frame(run, s);
 		}
+		if (!err)
+			err = add_late_attributes(run, frame);
 		if (err || frame % 3 != 2)
 			continue;
 		err = sl_frame_file_flush(run->file);

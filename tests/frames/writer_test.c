@@ -255,6 +255,42 @@ static void leave_a_child_behind(const char *path)
 	_exit(status ? 4 : 0);
 }
 
+static void attributes_come_at_any_time(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "attributes.h5");
+	sluice_writer *w = writer_open(f->ctx, path, 0);
+	sluice_series *u = series_add(w, "fields/u", "deflate", 0);
+	const double end = 3.5;
+	struct sluice_attribute early = {.name = "early", .text = "before the first flush"};
+	struct sluice_attribute late[] = {{.name = "status", .text = "finished"},
+	                                  {.name = "end", .numbers = &end, .count = 1}};
+	double found = 0;
+	hid_t file, attribute;
+
+	assert_ok(sluice_series_attributes(u, &early, 1));
+	frames_put(u, 0, 5);
+	assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	frames_put(u, 5, 8);
+	assert_ok(sluice_writer_attributes(w, late, 2));
+	assert_ok(sluice_series_attributes(u, late, 2));
+	frames_put(u, 8, 10);
+	assert_refused(sluice_series_attributes(u, late + 1, 1), EEXIST, "'end'");
+	late[0].name = "sluice_mine";
+	assert_refused(sluice_writer_attributes(w, late, 1), EINVAL, "sluice's own");
+	assert_refused(sluice_writer_attributes(NULL, late, 1), EINVAL, "NULL");
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	assert_dataset(file, "fields/u", 10);
+	assert_true(H5Aexists(file, "status") > 0);
+	assert_true(H5Aexists_by_name(file, "fields/u", "early", H5P_DEFAULT) > 0);
+	attribute = H5Aopen_by_name(file, "fields/u", "end", H5P_DEFAULT, H5P_DEFAULT);
+	assert_true(H5Aread(attribute, H5T_NATIVE_DOUBLE, &found) >= 0);
+	assert_true(found == end);
+	H5Aclose(attribute);
+	H5Fclose(file);
+}
+
 static void assert_left(void (*process)(const char *path), uint64_t frames)
 {
 	char dir[] = "writer-XXXXXX", path[64];
@@ -301,6 +337,7 @@ int main(int argc, char **argv)
 		/* First: children of a process that has no context, and has not used HDF5. */
 		cmocka_unit_test(a_child_of_fork_that_ends_leaves_the_file_alone),
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
+		fixture_test(attributes_come_at_any_time),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
 		fixture_test(a_file_that_is_replaced_keeps_its_permissions),

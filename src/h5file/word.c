@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "h5file/word.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sluice/frames.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define NAP_NS 200000
+
+static const char magic[8] = {'\x89', 's', 'l', 'u', 'i', 'c', 'e', '\n'};
+
+struct word {
+	char magic[sizeof(magic)];
+	uint64_t word; /* little endian */
+};
+
+/* ------------------------------------------------------------------------------------ the writer */
+
+static struct flock range(short type)
+{
+	return (struct flock){.l_type = type,
+	                      .l_whence = SEEK_SET,
+	                      .l_start = SL_WORD_PLACE,
+	                      .l_len = sizeof(struct word)};
+}
+
+int sl_word_lock(int fd, short type)
+{
+	struct flock ours = range(type);
+
+	return fcntl(fd, F_OFD_SETLK, &ours) && (errno == EAGAIN || errno == EACCES) ? -EWOULDBLOCK
+	                                                                             : 0;
+}
+
+int sl_word_read(int fd, uint64_t *out)
+{
+	struct word word;
+	ssize_t n = pread(fd, &word, sizeof(word), SL_WORD_PLACE);
+
+	if (n < 0)
+		return -errno;
+	*out = le64toh(word.word);
+	return n == sizeof(word) && !memcmp(word.magic, magic, sizeof(magic));
+}
+
+int sl_word_write(int fd, uint64_t number)
+{
+	struct word word = {.word = htole64(number)};
+
+	memcpy(word.magic, magic, sizeof(magic));
+	return pwrite(fd, &word, sizeof(word), SL_WORD_PLACE) < 0 ? -errno : 0;
+}
+
+/* ----------------------------------------------------------------------------------- its readers */
+
+struct sluice_frames {
+	char *path;
+	int fd;
+	/* At begin: */
+	int has_word;
+	uint64_t word;
+	struct timespec changed; /* for files without a word */
+};
+
+/* Whether somebody writes the file; so it is, too, if that cannot be told. */
+static bool is_written(const struct sluice_frames *f)
+{
+	struct flock its = range(F_WRLCK);
+
+	return fcntl(f->fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
+}
+
+/* 1: path names the file that is open; out: when that was changed. */
+static int is_same(const struct sluice_frames *f, struct timespec *out)
+{
+	struct stat ours, named;
+
+	if (fstat(f->fd, &ours) || stat(f->path, &named))
+		return -errno;
+	*out = ours.st_mtim;
+	return ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
+}
+
+static int open_again(struct sluice_frames *f)
+{
+	if (f->fd >= 0)
+		close(f->fd);
+	f->fd = open(f->path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+	return f->fd < 0 ? -errno : 0;
+}
+
+int sluice_frames_open(const char *path, sluice_frames **out)
+{
+	struct sluice_frames *f;
+	int rc;
+
+	if (!path || !out)
+		return sl_fail(-EINVAL, "sluice_frames_open: %s is NULL", path ? "out" : "path");
+	f = calloc(1, sizeof(*f));
+	if (!f || !(f->path = strdup(path))) {
+		free(f);
+		return sl_fail(-ENOMEM, "no memory");
+	}
+	f->fd = -1;
+	rc = open_again(f);
+	if (!rc) {
+		*out = f;
+		return 0;
+	}
+	sluice_frames_close(f);
+	return sl_fail(rc, "cannot open '%s': %s", path, sl_error_text(rc));
+}
+
+/* 1: it may be read; 0: it is to be waited for. */
+static int look(struct sluice_frames *f)
+{
+	int same = is_same(f, &f->changed);
+
+	if (same <= 0)
+		same = open_again(f);
+	if (same >= 0)
+		same = f->has_word = sl_word_read(f->fd, &f->word);
+	if (same < 0)
+		return sl_fail(same, "cannot look at '%s': %s", f->path, sl_error_text(same));
+	if ((f->has_word && f->word % 2 == 0) || !is_written(f))
+		return 1;
+	return f->has_word ? 0
+	                   : sl_fail(-ENOTSUP,
+	                             "'%s' is being written, and has no number that says when: it "
+	                             "was made by another program or version",
+	                             f->path);
+}
+
+int sluice_frames_begin(sluice_frames *f, int timeout_ms)
+{
+	const struct timespec nap = {0, NAP_NS};
+	int64_t deadline = sl_deadline(timeout_ms);
+	int rc = f ? look(f) : sl_fail(-EINVAL, "sluice_frames_begin: the file is NULL");
+
+	/* Ended by the end of the flush, that of the writer, or the deadline. */
+	while (!rc && sl_now() < deadline) {
+		nanosleep(&nap, NULL);
+		rc = look(f);
+	}
+	if (!rc)
+		return sl_fail(-EAGAIN, "'%s' is in the middle of a flush", f->path);
+	return SL_MIN(rc, 0);
+}
+
+int sluice_frames_check(sluice_frames *f)
+{
+	struct timespec changed = {0};
+	uint64_t word = 0;
+	int has_word = f ? sl_word_read(f->fd, &word) : -EINVAL;
+	bool same;
+
+	if (has_word < 0)
+		return sl_fail(has_word, "cannot look at '%s': %s", f ? f->path : "NULL",
+		               sl_error_text(has_word));
+	same = has_word == f->has_word && is_same(f, &changed) > 0;
+	if (has_word)
+		same = same && word == f->word;
+	else
+		same = same && !is_written(f) && !memcmp(&changed, &f->changed, sizeof(changed));
+	return same ? 0 : sl_fail(-EAGAIN, "'%s' has changed meanwhile", f->path);
+}
+
+void sluice_frames_close(sluice_frames *f)
+{
+	if (!f)
+		return;
+	if (f->fd >= 0)
+		close(f->fd);
+	free(f->path);
+	free(f);
+}
