@@ -185,9 +185,8 @@ struct sluice_series_options {
  *
  * -EINVAL: an option is wrong. -EEXIST: the name is taken in this writer, or by something else than such a
  * dataset. -ENOTSUP: the codec is not built in, or the dataset has a filter that is none of ours. -EBADMSG: a
- * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room for the name, in a group
- * that another program made; or on the disk, for the frames of a contiguous dataset: that is an error of
- * the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
+ * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room on the
+ * disk, as for the frames of a contiguous dataset: that is an error of the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
  */
 SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
                                  const struct sluice_series_options *o, sluice_series **out);

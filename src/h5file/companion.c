@@ -79,9 +79,8 @@ static int make(struct sl_frame_file *file, struct sl_frame_companion *companion
 	hsize_t none = 0, most = H5S_UNLIMITED, chunk = CHUNK;
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE), access = sl_frame_access_list();
 	hid_t space = H5Screate_simple(1, &none, &most);
-	int err = sl_frame_name_room(file, companion->name);
 
-	if (!err && H5Pset_chunk(list, 1, &chunk) >= 0 &&
+	if (H5Pset_chunk(list, 1, &chunk) >= 0 &&
 	    H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
 	    H5Pset_obj_track_times(list, false) >= 0)
 		companion->id =
@@ -90,11 +89,9 @@ static int make(struct sl_frame_file *file, struct sl_frame_companion *companion
 	H5Sclose(space);
 	H5Pclose(access);
 	H5Pclose(list);
-	if (err)
-		return err;
 	if (companion->id < 0)
 		return sl_frame_fail(file, -EIO, "'%s' cannot be made", companion->name);
-	return sl_frame_name_added(file, companion->name);
+	return sl_frame_added(file);
 }
 
 /* A value is written again in its place: so the chunks are of one size, and not compressed. */

@@ -226,10 +226,8 @@ static int reserve(struct sl_frame_dataset *dataset)
 
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
 {
-	int err = sl_frame_name_room(dataset->file, dataset->name);
+	int err = create_frames(dataset, layout);
 
-	if (!err)
-		err = create_frames(dataset, layout);
 	if (!err && layout->contiguous)
 		err = sl_frame_place_find(dataset);
 	if (!err && layout->contiguous)
@@ -239,7 +237,7 @@ int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_fram
 	if (!err)
 		err = sl_frame_attributes_add(dataset->file, dataset->id, dataset->name,
 		                              layout->attributes, layout->attribute_count);
-	return err ? err : sl_frame_name_added(dataset->file, dataset->name);
+	return err ? err : sl_frame_added(dataset->file);
 }
 
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset)

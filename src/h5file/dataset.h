@@ -11,7 +11,7 @@
 /* Values of a companion that wait for its next write. */
 #define SL_FRAME_PENDING 512
 #define SL_FRAME_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
-/* Bytes for the names of a group: HDF5's block of them has 32 more, and must lie in one page. */
+/* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
 #define SL_FRAME_NAMES 4000
 
 /* The calls are made by one thread at a time, which all fields belong to. */
@@ -68,6 +68,8 @@ int sl_frame_error(const struct sl_frame_file *file);
 int sl_frame_settle(struct sl_frame_file *file);
 /* Inside of enter and leave: all that was written is in the file, which has its name then. */
 int sl_frame_flush(struct sl_frame_file *file);
+/* After an object was added: flushes if others see the file. */
+int sl_frame_added(struct sl_frame_file *file);
 
 /* ---------------------------------------------------------------------------------- datasets */
 
@@ -98,10 +100,6 @@ int sl_frame_name_new(const char *name, char **out);
 int sl_frame_name_find(struct sl_frame_file *file, const char *path);
 /* Makes the groups on the way. */
 int sl_frame_name_groups(struct sl_frame_file *file, const char *path);
-/* Whether a name can be added to its group while others see that; -ENOSPC with a sentence. */
-int sl_frame_name_room(struct sl_frame_file *file, const char *path);
-/* After an object was added: flushes if others see that, and its name is where there was room. */
-int sl_frame_name_added(struct sl_frame_file *file, const char *path);
 
 /* --------------------------------------------------------------------------------- companions */
 

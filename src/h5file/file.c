@@ -94,7 +94,6 @@ int sl_frame_file_usable(unsigned flags)
 	return sl_hdf5_start(flags & SLUICE_WRITER_ONLY_HDF5);
 }
 
-/* The hint makes room for the names of a root that others see while names are added. */
 static hid_t new_file_list(void)
 {
 	hid_t list = H5Pcreate(H5P_FILE_CREATE);
@@ -143,13 +142,21 @@ static int check_superblock(const struct sl_frame_file *file)
 static int open_old(struct sl_frame_file *file, hid_t access)
 {
 	int err = check_superblock(file);
+	size_t address = 0, length = 0;
+	hid_t list;
 
 	if (err)
 		return err;
 	file->id = H5Fopen(file->own.path, H5F_ACC_RDWR, access);
-	if (file->id >= 0)
-		return 0;
-	return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued", file->own.path);
+	if (file->id < 0)
+		return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued",
+		                    file->own.path);
+	list = H5Fget_create_plist(file->id);
+	if (H5Pget_sizes(list, &address, &length) < 0 || address != 8 || length != 8)
+		err = sl_fail(-EBADMSG, "'%s' has offsets or lengths that are not of 8 bytes",
+		              file->own.path);
+	H5Pclose(list);
+	return err;
 }
 
 static int create_new(struct sl_frame_file *file, hid_t access)
@@ -315,6 +322,11 @@ int sl_frame_flush(struct sl_frame_file *file)
 			return sl_frame_fail(file, err, "%s", sluice_last_message());
 	}
 	return check_name(file);
+}
+
+int sl_frame_added(struct sl_frame_file *file)
+{
+	return file->own.named ? sl_frame_flush(file) : 0;
 }
 
 int sl_frame_file_flush(struct sl_frame_file *file)

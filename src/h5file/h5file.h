@@ -66,8 +66,8 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
  * stored before this call. layout is changed on success only.
  *
  * -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
- * is not valid at every moment. -ENOTSUP: its filters are none that are built in. -ENOSPC: in a file that
- * others may read, its group has no room for the name. Else errors of storing: the file is left alone.
+ * is not valid at every moment. -ENOTSUP: its filters are none that are built in. Else errors of storing: the
+ * file is left alone.
  */
 struct sl_frame_set {
 	bool chunk, codec, level, shuffle; /* set by the program */

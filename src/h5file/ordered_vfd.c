@@ -6,7 +6,7 @@
  *   new blocks      Beyond the end of what was flushed: nothing refers to them.
  *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
  *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to, and the texts of attributes.
+ *   heaps           The names that groups will refer to, see seal_heaps(), and the texts of attributes.
  *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
  *                   first the parent sends readers there, then the node gives them up. A root stays
  *                   where it is, and what it held before is a new block.
@@ -40,6 +40,9 @@
 #include "h5file/word.h"
 
 #define PAGE 4096
+/* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
+#define HEAP_HEAD 32
+#define HEAP_FREE 16
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 
@@ -47,6 +50,7 @@ enum rank {
 	RANK_NEW,
 	RANK_SUPERBLOCK,
 	RANK_HEAP,
+	RANK_HEAP_HEAD,
 	RANK_TREE, /* of 256 levels */
 	RANK_SYMBOLS = RANK_TREE + 256,
 	RANK_HEADER,
@@ -437,6 +441,8 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 		return RANK_SYMBOLS;
 	case H5FD_MEM_OHDR:
 		return RANK_HEADER;
+	case H5FD_MEM_LHEAP:
+		return size == HEAP_HEAD && !memcmp(bytes, "HEAP", 4) ? RANK_HEAP_HEAD : RANK_HEAP;
 	default:
 		return RANK_HEAP;
 	}
@@ -483,6 +489,17 @@ static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_
 	if (!err && full(file, size))
 		err = -ENOBUFS;
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
+}
+
+/* HDF5 writes the head of a heap together with its names until these move. */
+static int hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                      const char *bytes)
+{
+	bool heap = type == H5FD_MEM_LHEAP && size > HEAP_HEAD && !memcmp(bytes, "HEAP", 4);
+	size_t head = heap ? HEAP_HEAD : 0;
+	int err = heap ? hold(file, type, start, head, bytes) : 0;
+
+	return err ? err : hold(file, type, start + head, size - head, bytes + head);
 }
 
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
@@ -534,7 +551,7 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	enter(file);
 	begin_change(file);
 	if (!raw) {
-		err = hold(file, type, start, size, bytes);
+		err = hold_parts(file, type, start, size, bytes);
 		file->superblock |= type == H5FD_MEM_SUPER;
 		count_held(file);
 	} else if (!file->vfd->error) {
@@ -598,9 +615,31 @@ static int turn_word(struct ordered_file *file, bool odd)
 	return sl_word_write(file->fd, ++file->word);
 }
 
+/*
+ * HDF5 links the free places among the names of a group through these places themselves, and refuses a group
+ * where a new name lies in a place that its head calls free. So the heads say first that nothing is free, then
+ * the names are written, and then the heads, which may send readers to another block of names.
+ */
+static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
+{
+	static const uint8_t none[8] = {1};
+	char signature[4];
+	int err = 0;
+
+	for (size_t i = 0; !err && i < file->held.count; i++) {
+		uint64_t start = blocks[i]->range.start;
+
+		if (blocks[i]->rank == RANK_HEAP_HEAD &&
+		    pread(file->fd, signature, 4, start) == 4 && !memcmp(signature, "HEAP", 4))
+			err = write_all(file, start + HEAP_FREE, sizeof(none), none);
+	}
+	return err ? err : barrier(file);
+}
+
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
 	int err = check_file(file);
+	unsigned sealed = 0;
 
 	if (!err)
 		err = reserve(file, file->flush_eoa);
@@ -615,6 +654,8 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 			err = barrier(file);
 		if (!err && blocks[i]->rank != RANK_NEW)
 			err = turn_word(file, true);
+		if (!err && blocks[i]->rank == RANK_HEAP && !sealed++)
+			err = seal_heaps(file, blocks);
 		if (!err)
 			err = write_block(file, blocks[i]);
 	}
@@ -734,7 +775,10 @@ static const H5FD_class_t ordered_class = {
 	.flush = ordered_flush,
 	.lock = ordered_lock,
 	.unlock = ordered_unlock,
-	.fl_map = H5FD_FLMAP_DICHOTOMY,
+	/* As HDF5 has it, but for the places of names that have moved: until the next flush the file refers to them,
+	 * and only names may come there. */
+	.fl_map = {H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_DRAW, H5FD_MEM_DRAW,
+                   H5FD_MEM_LHEAP, H5FD_MEM_SUPER},
 };
 
 int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)

@@ -11,10 +11,8 @@
  *  - never writes a chunk again with another size, shrinks or deletes: HDF5 gives freed space to
  *    whoever asks next, and what the file showed at its last flush may still lie there;
  *  - puts a new file in its place (rename) after its first H5Fflush;
- *  - adds to a file that is in its place one object at a time, each with its H5Fflush, and made the
- *    group with room for the names (H5Pset_local_heap_size_hint, up to 4000 bytes; the root's is set
- *    in the list that creates the file): names that outgrew their first place are written in two
- *    steps, between which the group cannot be read;
+ *  - adds to a file that is in its place one object at a time, each with its H5Fflush;
+ *  - uses files whose offsets and lengths have 8 bytes, as HDF5 makes them unless told otherwise;
  *  - sets vfd->pages while it writes texts of variable length: HDF5 has them in blocks of 4096 bytes,
  *    which it writes in their place;
  *  - sets no metadata cache of its own: what the cache evicts is held here.

@@ -25,13 +25,15 @@ enum {
 	ELEMENTS = EDGE * EDGE,
 	SERIES = 4,
 	LAST = 36,
-	FOREIGN = 7
+	FOREIGN = 7,
+	MORE = 70
 };
 
 /* Memory that a run shares with the test. */
 static struct told {
 	volatile unsigned flushed[SERIES]; /* frames */
 	volatile unsigned flushes;
+	volatile unsigned more; /* datasets of more_name() */
 	unsigned points, at;
 } * told;
 static char path[512], base[512];
@@ -213,7 +215,50 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 	return err;
 }
 
+/* Names that fill the place of a group's names several times, in steps of other lengths. */
+static void more_name(unsigned i, char out[300])
+{
+	snprintf(out, 300, "%s%0*u", i % 3 ? "" : "fields/", 20 + (int)(i * 37 % 230), i);
+}
+
+static int write_names(void)
+{
+	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND};
+	struct run run = {0};
+	int err = sl_frame_file_open(path, &o, &run.file);
+
+	for (unsigned i = 0; !err && i < MORE; i++) {
+		struct sl_frame_layout layout = layout_of(1);
+		struct sl_frame_set set = {0};
+		struct sl_frame_dataset *added;
+		uint64_t first;
+		char name[300];
+
+		layout.scalar_count = layout.attribute_count = 0;
+		more_name(i, name);
+		err = sl_frame_file_add(run.file, name, &layout, &set, &added, &first);
+		told->more += !err;
+	}
+	return err ? err : sl_frame_file_close(run.file, true);
+}
+
 /* ---------------------------------------------------------------------------------------- look */
+
+/* Datasets that were added, and those that may have been. */
+static bool names_are_right(hid_t file)
+{
+	for (unsigned i = 0; i < MORE; i++) {
+		char name[300];
+		hid_t set;
+
+		more_name(i, name);
+		set = H5Dopen2(file, name, H5P_DEFAULT);
+		if (i < told->more && set < 0)
+			return false;
+		H5Dclose(set);
+	}
+	return true;
+}
 
 static bool companion_is_right(hid_t file, unsigned s, unsigned i, hsize_t frames)
 {
@@ -302,6 +347,8 @@ static int look(const void *argument)
 	for (unsigned s = 0; s < SERIES; s++)
 		if (!series_is_right(file, s, told->flushed[s]))
 			return 110 + (int)s;
+	if (!names_are_right(file))
+		return 102;
 	H5Fclose(file);
 	return 0;
 }
@@ -509,6 +556,16 @@ static void a_file_that_others_made_keeps_what_it_had(void **state)
 	}
 }
 
+static void groups_get_more_names_than_they_have_room_for(void **state)
+{
+	(void)state;
+	before_it = 8;
+	make_base(write_foreign);
+	kill_everywhere("names of a file made by others", write_names, true);
+	make_base(write_two_only);
+	kill_everywhere("names", write_names, true);
+}
+
 /* Chunks that were never seen are there when it is continued, with another length. */
 static void a_death_can_follow_a_death(void **state)
 {
@@ -540,6 +597,7 @@ int main(void)
 		cmocka_unit_test(datasets_are_added_while_others_may_read),
 		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
 		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
+		cmocka_unit_test(groups_get_more_names_than_they_have_room_for),
 		cmocka_unit_test(a_death_can_follow_a_death),
 	};
 	const char *folder = getenv("SLUICE_TEST_DIR");
