@@ -69,7 +69,8 @@ struct sluice_writer_options {
 	unsigned mode;  /* permissions of a file that is made, less the umask; 0: 0666, or
 	                 * those of the file that is replaced */
 	/* A hard limit on the memory of all series together, in bytes: frames, what compression needs,
-	 * and what of the file is held back until a flush. A series that does not fit is refused.
+	 * and what of the file is held back until a flush: a sixteenth, 1 MiB at least, and for each series
+	 * 20 KiB, and 8 KiB for each of its scalars. A series that does not fit is refused.
 	 * 0: no limit but what the series ask for. */
 	uint64_t memory_bytes;
 	/* Chunks that are compressed at a time; 0: one for each core that the process may use. */
@@ -254,8 +255,10 @@ struct sluice_writer_stats {
 	uint64_t waited_most_ns;
 	struct sluice_stage copy, compress, store, flush;
 	uint64_t flushes;
-	double max_error;       /* that rounding to a precision made */
-	uint64_t memory_bytes;  /* taken, of memory_bytes in the options */
+	double max_error; /* that rounding to a precision made */
+	/* Taken, of memory_bytes in the options. Without that limit what is held back counts for a writer as it
+	 * is now, and not for a series. */
+	uint64_t memory_bytes;
 	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
 };
 /* -EINVAL. Any thread; costs next to nothing. */

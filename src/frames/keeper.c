@@ -64,6 +64,14 @@ static void unlock(struct sluice_writer *w, const char *stage, const struct sl_f
 	pthread_mutex_unlock(&w->mutex);
 }
 
+static void lock(struct sluice_writer *w)
+{
+	uint64_t held = w->file ? sl_frame_file_held(w->file) : 0;
+
+	pthread_mutex_lock(&w->mutex);
+	w->locked.held = held;
+}
+
 /* ------------------------------------------------------------------------------------ storing */
 
 static void frame_stored(struct sl_frame *frame)
@@ -76,7 +84,7 @@ static void frame_stored(struct sl_frame *frame)
 
 	unlock(w, "store", frame);
 	rc = sl_frame_file_frame(s->dataset, frame->locked.number, frame->scalars, max_error);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	if (rc) {
 		sl_writer_fail(w, rc, "store", frame);
@@ -131,7 +139,7 @@ static void store_chunk(struct sl_output *output)
 	unlock(w, "store", frame);
 	rc = sl_frame_file_store(s->dataset, frame->locked.number, output->block.offset,
 	                         output->mask, output->bytes, output->length);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	if (rc) {
 		sl_writer_fail(w, rc, "store", frame);
 		return;
@@ -288,7 +296,7 @@ static void flush(struct sluice_writer *w)
 
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_flush(w->file);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	if (rc) {
 		sl_writer_fail(w, rc, "flush", NULL);
 		return;
@@ -312,7 +320,7 @@ static void run_errand(struct sluice_writer *w)
 
 	unlock(w, "store", NULL);
 	rc = errand->run(errand);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	errand->result = rc;
 	if (rc)
 		snprintf(errand->message, sizeof(errand->message), "%s", sluice_last_message());

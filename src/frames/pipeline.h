@@ -250,7 +250,7 @@ struct sluice_writer {
 	struct sl_list link; /* of all writers; guarded by their mutex */
 	char *path;
 	unsigned flags, mode;
-	uint64_t memory_bytes, held_bytes, checkpoint_frames;
+	uint64_t memory_bytes, checkpoint_frames;
 	int64_t checkpoint_ns; /* 0: not by time */
 	struct sl_pool *pool;
 	unsigned threads;
@@ -280,7 +280,9 @@ struct sluice_writer {
 		bool dirty;            /* there is something to flush */
 		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */
 		uint64_t frames_since; /* the last flush */
-		uint64_t bytes;        /* of memory */
+		uint64_t
+			bytes; /* of memory; with a limit, what is held back until a flush included */
+		uint64_t held; /* that is held back now */
 		struct sluice_stage flush;
 		uint64_t flushes;
 		struct {

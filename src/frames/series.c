@@ -66,6 +66,8 @@ static int make_frames(struct sluice_series *s)
 	int rc;
 
 	s->bytes = (uint64_t)s->stride * s->depth;
+	if (s->writer->memory_bytes)
+		s->bytes += SL_FRAME_HELD + scalars * SL_FRAME_HELD_SCALAR;
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;

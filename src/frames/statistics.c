@@ -87,7 +87,7 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_stats 
 	/* Of all series at once, and of what they share. */
 	stats.flush = w->locked.flush;
 	stats.flushes = w->locked.flushes;
-	stats.memory_bytes = w->locked.bytes;
+	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);
 	pthread_mutex_unlock(&w->mutex);
 	return give(&stats, out);
 }

@@ -9,7 +9,8 @@
 #include "frames/pipeline.h"
 
 #define CHECKPOINT_MS 1000
-/* Of memory_bytes, for what of the file is held back until a flush; see sl_frame_file_options. */
+/* Of memory_bytes, for what of the file is held back until a flush, beside that of each series; see
+ * sl_frame_file_options. */
 #define HELD_PART  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
@@ -168,7 +169,7 @@ static int ask_file(struct sluice_writer *w, const struct sluice_writer_options 
 {
 	struct sl_frame_file_options options = {.flags = o->flags,
 	                                        .mode = o->mode,
-	                                        .held_limit = w->held_bytes,
+	                                        .held_limit = w->locked.bytes,
 	                                        .attributes = o->attributes,
 	                                        .attribute_count = o->attribute_count};
 	struct opening opening = {.errand = {.run = open_file, .writer = w}, .options = &options};
@@ -182,8 +183,8 @@ static void set_options(struct sluice_writer *w, const struct sluice_writer_opti
 	w->threads = o->threads ? (unsigned)o->threads : sl_cores();
 	w->memory_bytes = o->memory_bytes;
 	if (o->memory_bytes)
-		w->held_bytes = SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
-	w->locked.bytes = w->held_bytes;
+		w->locked.bytes =
+			SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
 	w->checkpoint_frames = o->checkpoint_frames;
 	if (o->checkpoint_ms >= 0)
 		w->checkpoint_ns =

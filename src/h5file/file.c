@@ -390,3 +390,8 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 		delist(file);
 	return err;
 }
+
+uint64_t sl_frame_file_held(const struct sl_frame_file *file)
+{
+	return file->vfd.held;
+}

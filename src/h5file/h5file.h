@@ -37,9 +37,15 @@ struct sl_frame_layout {
 	size_t attribute_count;
 };
 
+/* The header of a dataset, and as many nodes of its index as lie above each other. */
+#define SL_FRAME_HELD        ((uint64_t)20 << 10)
+#define SL_FRAME_HELD_SCALAR ((uint64_t)8 << 10)
+
 struct sl_frame_file_options {
 	unsigned flags, mode; /* of the public options */
-	uint64_t held_limit;  /* metadata held back, in bytes; 0: no limit */
+	/* Metadata held back, in bytes; 0: no limit. Each dataset that is added adds SL_FRAME_HELD to a limit, and
+	 * SL_FRAME_HELD_SCALAR for each of its scalars. */
+	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
 };
@@ -113,5 +119,8 @@ int sl_frame_file_flush(struct sl_frame_file *file);
  * file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
  */
 int sl_frame_file_close(struct sl_frame_file *file, bool keep);
+
+/* Bytes of memory that hold metadata back now. */
+uint64_t sl_frame_file_held(const struct sl_frame_file *file);
 
 #endif

@@ -242,6 +242,12 @@ int sl_frame_file_close(struct sl_frame_file *f, bool keep)
 	return 0;
 }
 
+uint64_t sl_frame_file_held(const struct sl_frame_file *f)
+{
+	(void)f;
+	return 0;
+}
+
 /* -------------------------------------------------------------------------------- reading back */
 
 /* The chunk as the program's elements, by the filters that its mask leaves. */

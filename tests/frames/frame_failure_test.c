@@ -653,9 +653,10 @@ static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 	frame_check("u", &layout, 1);
 }
 
+/* The names of a group are more than a dataset adds to the limit. */
 static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 {
-	struct sl_frame_file_options o = {.held_limit = 400};
+	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND, .held_limit = 400};
 	struct sl_frame_layout layout = frame_layout("none", 1, false);
 	struct sl_frame_set set = {0};
 	struct sl_frame_dataset *dataset;
@@ -665,6 +666,14 @@ static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 
 	(void)state;
 	unlink(frame_path);
+	file = frame_open(0);
+	for (unsigned i = 0; i < 40; i++) {
+		char name[1000];
+
+		snprintf(name, sizeof(name), "%0999u", i);
+		frame_add(file, name, &layout, NULL);
+	}
+	frame_close(file);
 	assert_int_equal(sl_frame_file_open(frame_path, &o, &file), 0);
 	err = sl_frame_file_add(file, "u", &layout, &set, &dataset, &first);
 	for (unsigned frame = 0; !err && frame < 10; frame++) {

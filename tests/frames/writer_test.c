@@ -178,6 +178,72 @@ static void a_file_is_continued(void **state)
 	H5Fclose(file);
 }
 
+/* Of each series there is a header and an index in the file that have to be held back. */
+static void series_that_fit_into_memory_bytes_are_stored(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options so = SLUICE_SERIES_OPTIONS_INIT;
+	float frame[4] = {0};
+	sluice_series *s[600];
+	unsigned count = 0;
+	sluice_writer *w;
+	int rc;
+
+	o.memory_bytes = 10 << 20;
+	o.threads = 1;
+	o.checkpoint_ms = -1;
+	so.type = SLUICE_FLOAT32;
+	so.rank = 1;
+	so.shape[0] = 4;
+	so.codec = "none";
+	assert_ok(sluice_writer_open(f->ctx, scratch(f, "frames.h5"), &o, &w));
+	assert_ok(sluice_writer_flush(w, -1));
+	do {
+		char name[16];
+
+		snprintf(name, sizeof(name), "s%u", count);
+		rc = sluice_series_add(w, name, &so, &s[count]);
+		count += !rc;
+	} while (!rc && count < 600);
+	for (unsigned k = 0; k < 2 * count; k++) {
+		assert_ok(sluice_series_push(s[k % count], frame, NULL, PATIENCE_MS));
+		if (k == count)
+			assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	}
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+	assert_in_range(count, 200, 400);
+	assert_int_equal(rc, -ENOBUFS);
+}
+
+/* HDF5 keeps some MiB of metadata itself before the driver holds it. */
+static void what_is_held_back_counts_as_memory(void **state)
+{
+	struct fixture *f = *state;
+	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
+	struct sluice_writer_stats before = {.size = sizeof(before)}, now = before;
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+	uint8_t frame[64] = {0};
+	sluice_series *s;
+
+	o.type = SLUICE_UINT8;
+	o.rank = 1;
+	o.shape[0] = sizeof(frame);
+	o.chunk[0] = 1;
+	o.codec = "none";
+	assert_ok(sluice_series_add(w, "u", &o, &s));
+	assert_ok(sluice_writer_stats(w, &before));
+	for (unsigned i = 0; i < 8000 && now.memory_bytes <= before.memory_bytes; i++) {
+		assert_ok(sluice_series_push(s, frame, NULL, PATIENCE_MS));
+		assert_ok(sluice_writer_stats(w, &now));
+	}
+	assert_true(now.memory_bytes > before.memory_bytes);
+	assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	assert_ok(sluice_writer_stats(w, &now));
+	assert_true(now.memory_bytes <= before.memory_bytes);
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+}
+
 static void a_file_that_is_replaced_keeps_its_permissions(void **state)
 {
 	struct fixture *f = *state;
@@ -303,6 +369,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
+		fixture_test(series_that_fit_into_memory_bytes_are_stored),
+		fixture_test(what_is_held_back_counts_as_memory),
 		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
 	};
 
