@@ -210,7 +210,7 @@ SLUICE_API int sluice_series_submit(sluice_series *s, void *frame, const double 
 SLUICE_API int sluice_series_discard(sluice_series *s, void *frame);
 
 /*
- * Copies a frame, on several cores, from memory that stays the caller's, and submits the copy; waits for a
+ * Copies a frame, on the caller's thread, from memory that stays the caller's, and submits the copy; waits for a
  * free frame as acquire does.
  */
 SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const double *scalars,

@@ -92,7 +92,6 @@ static int make_frames(struct sluice_series *s)
 		frame->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
 		if (scalars && !frame->scalars)
 			return sl_fail(-ENOMEM, "no memory");
-		rc = sl_copy_init(frame);
 	}
 	return rc;
 }
@@ -272,10 +271,8 @@ void sl_series_close(struct sluice_series *s)
 void sl_series_free(struct sluice_series *s)
 {
 	sl_series_close(s);
-	for (size_t i = 0; s->frames && i < s->frame_count; i++) {
-		free(s->frames[i].copying.helpers);
+	for (size_t i = 0; s->frames && i < s->frame_count; i++)
 		free(s->frames[i].scalars);
-	}
 	drop_tools(s);
 	give_bytes(s->writer, s->bytes);
 	sl_area_release(&s->area);
