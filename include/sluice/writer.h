@@ -125,7 +125,6 @@ enum sluice_shuffle {
 	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it is of use: a codec, and elements of more than a byte */
 	SLUICE_SHUFFLE_NONE,
 	SLUICE_SHUFFLE_BYTE,
-	SLUICE_SHUFFLE_BIT, /* where the filter has it: no codec of this version does */
 };
 
 enum sluice_series_flags {
@@ -156,7 +155,8 @@ struct sluice_series_options {
 	 * than the program holds at a time is never too little. A frame that is compressed counts no more:
 	 * what it has become is bounded by itself. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". Readers need a
+	 * plugin for zstd and lz4: see docs/writer.md. */
 	const char *codec;
 	int level;   /* of the codec; 0: 1, the fastest */
 	int shuffle; /* of enum sluice_shuffle */

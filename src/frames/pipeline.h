@@ -330,7 +330,6 @@ int sl_series_check(const struct sluice_series *s, const char *what, const void 
 /* What o asks for, checked, with defaults. The names in it are the caller's. */
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_frame_layout *layout, struct sl_frame_set *set);
-int sl_attributes_check(const struct sluice_attribute *attributes, size_t count);
 /* When nothing of it is in flight: its files; the rest, when the pool has nothing of it either. */
 void sl_series_close(struct sluice_series *s);
 void sl_series_free(struct sluice_series *s);

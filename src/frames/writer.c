@@ -133,7 +133,7 @@ static int check_options(const struct sluice_writer_options *o)
 		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
 	if (o->threads > 1024)
 		return sl_fail(-EINVAL, "writer options: %zu threads are too many", o->threads);
-	return sl_attributes_check(o->attributes, o->attribute_count);
+	return sl_frame_attributes_check(o->attributes, o->attribute_count);
 }
 
 static int local_path(const char *text, char **out)

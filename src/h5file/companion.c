@@ -166,20 +166,6 @@ int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 	return err;
 }
 
-int sl_frame_companions_check(const char *const *names, size_t count)
-{
-	if (count && !names)
-		return sl_fail(-EINVAL, "there are no scalars, but a number of them");
-	for (size_t i = 0; i < count; i++) {
-		if (!names[i] || !names[i][0] || strchr(names[i], '/'))
-			return sl_fail(-EINVAL, "a scalar needs a name without '/'");
-		for (size_t j = 0; j < i; j++)
-			if (!strcmp(names[i], names[j]))
-				return sl_fail(-EINVAL, "scalar '%s' comes twice", names[i]);
-	}
-	return 0;
-}
-
 static int init(struct sl_frame_companion *companion, const char *dataset, const char *name)
 {
 	companion->id = H5I_INVALID_HID;

@@ -347,7 +347,7 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = sl_frame_companions_check(layout->scalars, layout->scalar_count);
+		err = sl_frame_scalars_check(layout->scalars, layout->scalar_count);
 	if (!err)
 		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
 	if (!err)

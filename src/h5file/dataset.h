@@ -103,8 +103,6 @@ int sl_frame_name_groups(struct sl_frame_file *file, const char *path);
 
 /* --------------------------------------------------------------------------------- companions */
 
-/* 0, or -EINVAL with a sentence. */
-int sl_frame_companions_check(const char *const *names, size_t count);
 /* Opens those that are there; nothing is made, so that nothing is in vain if one is refused. */
 int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const *names,
                              size_t count);
@@ -117,8 +115,6 @@ int sl_frame_companions_flush(struct sl_frame_dataset *dataset);
 
 /* -------------------------------------------------------------------------------- attributes */
 
-/* 0; -EINVAL with a sentence: they are wrong, whatever object they are for. */
-int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
 /*
  * Gives an object, called name for people, its attributes; one that is there stays as it is. Between two
  * flushes this comes once, and after an object was made: HDF5 fills the block of texts up before it takes

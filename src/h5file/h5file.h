@@ -53,6 +53,9 @@ struct sl_frame_file_options {
 /* 0, or -ENOTSUP with a sentence: built without HDF5, or its library has no lock and flags have no
  * SLUICE_WRITER_ONLY_HDF5. Any thread. */
 int sl_frame_file_usable(unsigned flags);
+/* 0, or -EINVAL with a sentence: whatever object or dataset they are for. Any thread. */
+int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
+int sl_frame_scalars_check(const char *const *names, size_t count);
 
 /*
  * path: of the local file. Errors as sluice_writer_open() has them. A file that is continued keeps the
