@@ -131,6 +131,8 @@ enum sluice_series_flags {
 	/* A frame that finds no room in time is counted as dropped instead of refused: push and
 	 * submit_on return 0 then, acquire still -EAGAIN. */
 	SLUICE_SERIES_DROP = 1 << 0,
+	/* In a file opened with APPEND: the next frame has the number continue_at. */
+	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
 };
 
 #define SLUICE_RANK_MOST 4
@@ -171,11 +173,15 @@ struct sluice_series_options {
 	size_t scalar_count;
 	const struct sluice_attribute *attributes; /* of the dataset */
 	size_t attribute_count;
+	/* With SLUICE_SERIES_CONTINUE_AT: the dataset keeps this many frames, and the others, with their scalars,
+	 * are given up when the series is added; -EINVAL if it has fewer. A reader, and a file after a death,
+	 * have either all of them or those that are kept, and new ones after their flush. */
+	uint64_t continue_at;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0                                                      \
+			NULL, 0, NULL, 0, 0                                                   \
 	}
 
 /*

@@ -6,6 +6,8 @@
 
 #include "frames/pipeline.h"
 
+#define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
+
 static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
 {
 	const struct sl_type *type = sl_type_find(o->type);
@@ -114,11 +116,12 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 		rc = sl_frame_scalars_check(o->scalars, o->scalar_count);
 	if (!rc)
 		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
-	if (!rc && o->flags & ~(unsigned)SLUICE_SERIES_DROP)
-		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x",
-		             o->flags & ~(unsigned)SLUICE_SERIES_DROP);
+	if (!rc && o->flags & ~FLAGS)
+		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x", o->flags & ~FLAGS);
 	if (rc)
 		return rc;
+	set->at = o->flags & SLUICE_SERIES_CONTINUE_AT;
+	set->frame = o->continue_at;
 	layout->scalars = o->scalars;
 	layout->scalar_count = o->scalar_count;
 	layout->attributes = o->attributes;

@@ -151,6 +151,22 @@ static int fill(struct sl_frame_file *file, struct sl_frame_companion *companion
 	return err;
 }
 
+int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < dataset->companion_count; i++) {
+		struct sl_frame_companion *companion = &dataset->companions[i];
+
+		if (companion->id < 0 || companion->extent <= frames)
+			continue;
+		err = sl_frame_cut(dataset->file, companion->name, &companion->id,
+		                   companion->extent, frames);
+		companion->extent = frames;
+	}
+	return err;
+}
+
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 {
 	int err = 0;

@@ -314,6 +314,10 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 	int found = sl_frame_name_find(file, dataset->name);
 	int err = SL_MIN(found, 0);
 
+	if (!found && set->at && set->frame)
+		err = sl_fail(-EINVAL, "there is no '%s', which is to go on at frame %llu",
+		              dataset->name, (unsigned long long)set->frame);
+
 	if (!err)
 		err = sl_frame_companions_open(dataset, layout->scalars, layout->scalar_count);
 	if (!err)
@@ -328,9 +332,9 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)
 		            : sl_frame_dataset_make(dataset, layout);
-	/* Companions got numbers for what was there, or attributes are new. */
+	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
 	if (!err && found)
-		err = sl_frame_companions_flush(dataset);
+		err = sl_frame_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_frame_flush(file);
 	set_masks(dataset, layout);

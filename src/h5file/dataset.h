@@ -86,6 +86,9 @@ int sl_frame_filters_check(const char *name, hid_t list, const struct sl_frame_l
 /* Opens one that is there; what layout says of it becomes true. */
 int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
                            const struct sl_frame_set *set);
+/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
+int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64_t extent,
+                 uint64_t frames);
 /* Makes one with its attributes; the companions are there. */
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
@@ -106,6 +109,8 @@ int sl_frame_name_groups(struct sl_frame_file *file, const char *path);
 /* Opens those that are there; nothing is made, so that nothing is in vain if one is refused. */
 int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const *names,
                              size_t count);
+/* Gives the numbers of frames from there on up. */
+int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames);
 /* Makes the others, without numbers for the first frames. */
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first);
 void sl_frame_companions_close(struct sl_frame_dataset *dataset);

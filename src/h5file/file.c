@@ -147,6 +147,8 @@ static int open_old(struct sl_frame_file *file, hid_t access)
 
 	if (err)
 		return err;
+	/* For sl_frame_cut(). */
+	H5Pset_evict_on_close(access, true);
 	file->id = H5Fopen(file->own.path, H5F_ACC_RDWR, access);
 	if (file->id < 0)
 		return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued",

@@ -74,12 +74,14 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
  * their attribute. If the file is in its place already, this flushes: all frames that were begun have been
  * stored before this call. layout is changed on success only.
  *
- * -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
+ * -EINVAL: the dataset has fewer frames than are to be kept. -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
  * is not valid at every moment. -ENOTSUP: its filters are none that are built in. Else errors of storing: the
  * file is left alone.
  */
 struct sl_frame_set {
 	bool chunk, codec, level, shuffle; /* set by the program */
+	bool at;        /* so is the number of the next frame: those from there on are given up */
+	uint64_t frame; /* that number */
 };
 int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
                       const struct sl_frame_set *set, struct sl_frame_dataset **out,

@@ -156,9 +156,12 @@ static void tell(const struct run *run)
 	told->flushes++;
 }
 
+/* The next frame of a file that is continued; 0: behind its last. */
+static unsigned goes_on_at;
+
 static int add(struct run *run, unsigned s)
 {
-	struct sl_frame_set set = {0};
+	struct sl_frame_set set = {.at = goes_on_at, .frame = goes_on_at};
 	int err;
 
 	run->layouts[s] = layout_of(s);
@@ -478,6 +481,13 @@ static int write_rest_raw(void)
 	return write_file(SLUICE_WRITER_APPEND, true, LAST, true);
 }
 
+static int write_back(void)
+{
+	for (unsigned s = 0; s < SERIES; s++)
+		told->flushed[s] = goes_on_at;
+	return write_file(SLUICE_WRITER_APPEND, true, LAST, true);
+}
+
 static int write_two_only(void)
 {
 	return write_file(0, false, 5, false);
@@ -556,6 +566,16 @@ static void a_file_that_others_made_keeps_what_it_had(void **state)
 	}
 }
 
+/* Other chunks come to places that those of frames had which were given up. */
+static void frames_that_are_given_up_are_replaced(void **state)
+{
+	(void)state;
+	make_base(write_new);
+	goes_on_at = 11;
+	kill_everywhere("going back", write_back, true);
+	goes_on_at = 0;
+}
+
 static void groups_get_more_names_than_they_have_room_for(void **state)
 {
 	(void)state;
@@ -597,6 +617,7 @@ int main(void)
 		cmocka_unit_test(datasets_are_added_while_others_may_read),
 		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
 		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
+		cmocka_unit_test(frames_that_are_given_up_are_replaced),
 		cmocka_unit_test(groups_get_more_names_than_they_have_room_for),
 		cmocka_unit_test(a_death_can_follow_a_death),
 	};

@@ -178,6 +178,63 @@ static void a_file_is_continued(void **state)
 	H5Fclose(file);
 }
 
+static uint64_t rows_in(const char *path, const char *name)
+{
+	hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+	uint64_t rows = rows_of(dataset);
+
+	H5Dclose(dataset);
+	H5Fclose(file);
+	return rows;
+}
+
+static void a_run_goes_on_at_an_earlier_frame(void **state)
+{
+	static const char *const names[] = {"u", "v", "p"}, *const codecs[] = {"deflate", "none",
+	                                                                       "none"};
+	struct fixture *f = *state;
+	const char *path = scratch(f, "frames.h5");
+	struct sluice_series_options o;
+	sluice_series *s[3];
+	sluice_writer *w = writer_open(f->ctx, path, 0);
+	hid_t file;
+
+	for (unsigned i = 0; i < 3; i++) {
+		s[i] = series_add(w, names[i], codecs[i], i == 2 ? 30 : 0);
+		frames_put(s[i], 0, 7);
+		/* Of a run that went wrong, and was not as long everywhere. */
+		frames_put(s[i], 57, 60 + i);
+	}
+	assert_ok(sluice_writer_close(w, -1));
+	w = writer_open(f->ctx, path, SLUICE_WRITER_APPEND);
+	for (unsigned i = 0; i < 3; i++) {
+		o = field_options(codecs[i], i == 2 ? 30 : 0);
+		o.flags = SLUICE_SERIES_CONTINUE_AT;
+		o.continue_at = 13;
+		assert_refused(sluice_series_add(w, names[i], &o, &s[i]), EINVAL, "frames");
+		o.continue_at = 7;
+		assert_ok(sluice_series_add(w, names[i], &o, &s[i]));
+		assert_before(s[i], 7);
+		frames_put(s[i], 7, 9);
+	}
+	assert_ok(sluice_writer_close(w, -1));
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	for (unsigned i = 0; i < 3; i++)
+		assert_dataset(file, names[i], 9);
+	H5Fclose(file);
+	assert_int_equal(rows_in(path, "u"), 9);
+	assert_int_equal(rows_in(path, "v_time"), 9);
+	/* All that is visible between the two runs. */
+	w = writer_open(f->ctx, path, SLUICE_WRITER_APPEND);
+	o = field_options("deflate", 0);
+	o.flags = SLUICE_SERIES_CONTINUE_AT;
+	assert_ok(sluice_series_add(w, "u", &o, &s[0]));
+	sluice_writer_discard(w);
+	assert_int_equal(rows_in(path, "u"), 0);
+	assert_int_equal(rows_in(path, "u_time"), 0);
+}
+
 /* Of each series there is a header and an index in the file that have to be held back. */
 static void series_that_fit_into_memory_bytes_are_stored(void **state)
 {
@@ -369,6 +426,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
+		fixture_test(a_run_goes_on_at_an_earlier_frame),
 		fixture_test(series_that_fit_into_memory_bytes_are_stored),
 		fixture_test(what_is_held_back_counts_as_memory),
 		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
