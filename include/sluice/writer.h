@@ -81,10 +81,15 @@ struct sluice_writer_options {
 	int checkpoint_ms;
 	const struct sluice_attribute *attributes; /* of the file's root */
 	size_t attribute_count;
+	/* A full disk (-ENOSPC, -EDQUOT) is waited for so long before it is an error: the writer tries again each
+	 * second, or ten times where that is sooner; negative: for ever; 0: not at all. Nothing is lost meanwhile. */
+	int full_disk_ms;
 };
-#define SLUICE_WRITER_OPTIONS_INIT                                              \
-	{                                                                       \
-		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0 \
+#define SLUICE_FULL_DISK_MS 600000
+#define SLUICE_WRITER_OPTIONS_INIT                                               \
+	{                                                                        \
+		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0, \
+			SLUICE_FULL_DISK_MS                                      \
 	}
 
 /*
@@ -200,8 +205,8 @@ SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
 
 /*
  * A frame to fill, recycled: its contents are undefined. Aligned to 4096 bytes. Waits while depth of them
- * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN. It stays
- * the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
+ * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN, or while the
+ * writer waits for room on a full disk, -ENOSPC or -EDQUOT. It stays the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
  * another of its threads is to submit one, say how long to wait.
  */
 SLUICE_API int sluice_series_acquire(sluice_series *s, int timeout_ms, void **frame);
@@ -266,6 +271,10 @@ struct sluice_writer_stats {
 	 * is now, and not for a series. */
 	uint64_t memory_bytes;
 	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
+	/* Of a writer: the time that a full disk was waited for, and how often; and the error that it is waiting for
+	 * now, or 0. */
+	uint64_t full_ns, full_waits;
+	int full_now;
 };
 /* -EINVAL. Any thread; costs next to nothing. */
 SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_stats *out);

@@ -70,6 +70,10 @@ static void count_wait(struct sluice_series *s, int64_t begun)
 static int refuse_wait(struct sluice_series *s)
 {
 	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
+	if (s->writer->locked.full && !(s->flags & SLUICE_SERIES_DROP))
+		return sl_fail(s->writer->locked.full,
+		               "all %u frames of '%s' wait for room on the disk of '%s'", s->depth,
+		               s->name, s->writer->path);
 	return sl_fail(-EAGAIN, "all %u frames of '%s' are acquired or on the way", s->depth,
 	               s->name);
 }

@@ -237,6 +237,7 @@ struct sluice_writer {
 	unsigned flags, mode;
 	uint64_t memory_bytes, checkpoint_frames;
 	int64_t checkpoint_ns; /* 0: not by time */
+	int64_t full_ns;       /* that a full disk is waited for; SL_FOREVER */
 	struct sl_pool *pool;
 	unsigned threads;
 	struct sl_compressor *compressors;
@@ -269,6 +270,10 @@ struct sluice_writer {
 		uint64_t held; /* that is held back now */
 		struct sluice_stage flush;
 		uint64_t flushes;
+		/* A full disk is waited for: its error, 0: it is not, since when, and what that took before. */
+		int full;
+		int64_t full_since;
+		uint64_t full_ns, full_waits;
 		struct {
 			const char *stage;
 			const struct sl_frame *frame;
@@ -295,6 +300,8 @@ void sl_condition_init(pthread_cond_t *condition);
 /* Waits on a condition with the mutex; false: the deadline has passed. */
 bool sl_writer_wait(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline);
 
+/* The file's question whether a full disk is tried again; see sl_frame_file_options. */
+bool sl_keeper_full(void *writer, int error);
 /* The keeper; the thread of a writer. */
 void *sl_keeper_run(void *writer);
 

@@ -47,8 +47,12 @@ static int flush(struct sl_frame_file *file, struct sl_frame_companion *companio
 
 static int add(struct sl_frame_file *file, struct sl_frame_companion *companion, double value)
 {
-	int err = companion->count == SL_FRAME_PENDING ? flush(file, companion) : 0;
+	uint64_t next = companion->start + companion->count;
+	int err = 0;
 
+	/* In one piece: what is of two chunks HDF5 writes by two writes. */
+	if (companion->count == SL_FRAME_PENDING || (companion->count && next % CHUNK == 0))
+		err = flush(file, companion);
 	if (!err)
 		companion->pending[companion->count++] = value;
 	return err;

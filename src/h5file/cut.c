@@ -65,8 +65,7 @@ int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64
 	if (H5Pget_userblock(list, &base) >= 0 && H5Oget_info2(*id, &info, H5O_INFO_BASIC) >= 0)
 		at = find_extent(file->own.fd, base, info.addr, extent);
 	H5Dclose(*id);
-	if (at && (pwrite(file->own.fd, &frames, sizeof(frames), (off_t)at) != sizeof(frames) ||
-	           (file->durable && fdatasync(file->own.fd))))
+	if (at && sl_ordered_vfd_change(&file->vfd, at, &frames, sizeof(frames)))
 		at = 0;
 	*id = sl_hdf5_noted(H5Dopen2(file->id, name, access));
 	H5Pclose(access);

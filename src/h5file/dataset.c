@@ -360,6 +360,7 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 		return err;
 	if (file->vfd.held_limit)
 		file->vfd.held_limit += SL_FRAME_HELD + layout->scalar_count * SL_FRAME_HELD_SCALAR;
+	file->vfd.ahead += layout->scalar_count * SL_FRAME_AHEAD;
 	sl_hdf5_enter(&stay);
 	err = add(dataset, &whole, set);
 	if (err)

@@ -23,6 +23,8 @@ struct sl_frame_file {
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
+	bool (*full)(void *argument, int error); /* of the options */
+	void *argument;
 	int error; /* the first one; the file is left alone after it */
 	char message[1024];
 };
@@ -66,6 +68,9 @@ int sl_frame_error(const struct sl_frame_file *file);
 /* Inside of enter and leave: what HDF5's calls have left to be written is written, without HDF5's lock and
  * ours. Returns the driver's error; there is no sentence yet. */
 int sl_frame_settle(struct sl_frame_file *file);
+/* Outside of them: waits until there is room for so many bytes of raw data and the flush behind them. The error of a
+ * full disk, without a sentence: nothing has changed. */
+int sl_frame_room(struct sl_frame_file *file, uint64_t bytes);
 /* Inside of enter and leave: all that was written is in the file, which has its name then. */
 int sl_frame_flush(struct sl_frame_file *file);
 /* After an object was added: flushes if others see the file. */
@@ -92,6 +97,10 @@ int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64
 /* Makes one with its attributes; the companions are there. */
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
+/* Of the space at the end of the file: what a companion may take in a flush. */
+#define SL_FRAME_AHEAD ((uint64_t)24 << 10)
+/* Frames of which only a part is stored are not to be seen. */
+int sl_frame_dataset_trim(struct sl_frame_dataset *dataset);
 /* What is told at a flush: companions and attributes. */
 int sl_frame_dataset_flush(struct sl_frame_dataset *dataset);
 

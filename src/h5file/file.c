@@ -265,6 +265,8 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
 	}
 	file->vfd = (struct sl_ordered_vfd){
 		.durable = file->durable, .held_limit = o->held_limit, .fd = file->own.fd};
+	file->full = o->full;
+	file->argument = o->argument;
 	sl_hdf5_enter(&stay);
 	err = open_with_hdf5(file);
 	if (!err)
@@ -296,12 +298,43 @@ static int check_name(struct sl_frame_file *file)
 	return 0;
 }
 
+static bool is_to_be_tried_again(const struct sl_frame_file *file, int err)
+{
+	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
+}
+
 int sl_frame_settle(struct sl_frame_file *file)
 {
 	int err;
 
 	sl_hdf5_pause();
-	err = sl_ordered_vfd_settle(&file->vfd);
+	do
+		err = sl_ordered_vfd_settle(&file->vfd, file->full);
+	while (is_to_be_tried_again(file, err));
+	if (err && !file->vfd.error)
+		err = sl_ordered_vfd_settle(&file->vfd, false);
+	sl_hdf5_resume();
+	return err;
+}
+
+int sl_frame_room(struct sl_frame_file *file, uint64_t bytes)
+{
+	int err;
+
+	do
+		err = sl_ordered_vfd_room(&file->vfd, bytes);
+	while (is_to_be_tried_again(file, err));
+	return err;
+}
+
+static int give_name(struct sl_frame_file *file)
+{
+	int err;
+
+	sl_hdf5_pause();
+	do
+		err = sl_new_file_name(&file->own, file->durable);
+	while (!file->own.named && is_to_be_tried_again(file, err));
 	sl_hdf5_resume();
 	return err;
 }
@@ -319,7 +352,7 @@ int sl_frame_flush(struct sl_frame_file *file)
 	if (done < 0 || sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
-		err = sl_new_file_name(&file->own, file->durable);
+		err = give_name(file);
 		if (err)
 			return sl_frame_fail(file, err, "%s", sluice_last_message());
 	}
@@ -331,7 +364,7 @@ int sl_frame_added(struct sl_frame_file *file)
 	return file->own.named ? sl_frame_flush(file) : 0;
 }
 
-int sl_frame_file_flush(struct sl_frame_file *file)
+static int flush(struct sl_frame_file *file, bool last)
 {
 	int err = sl_frame_error(file);
 	struct sl_hdf5_stay stay;
@@ -340,14 +373,23 @@ int sl_frame_file_flush(struct sl_frame_file *file)
 		return err;
 	sl_hdf5_enter(&stay);
 	sl_list_each (link, &file->datasets) {
+		struct sl_frame_dataset *dataset =
+			SL_CONTAINER(link, struct sl_frame_dataset, link);
+
 		if (!err)
-			err = sl_frame_dataset_flush(
-				SL_CONTAINER(link, struct sl_frame_dataset, link));
+			err = sl_frame_dataset_flush(dataset);
+		if (!err && last)
+			err = sl_frame_dataset_trim(dataset);
 	}
 	if (!err)
 		err = sl_frame_flush(file);
 	sl_hdf5_leave(&stay);
 	return err;
+}
+
+int sl_frame_file_flush(struct sl_frame_file *file)
+{
+	return flush(file, false);
 }
 
 /* -------------------------------------------------------------------------------------- close */
@@ -378,7 +420,7 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	int err;
 
 	if (keep)
-		sl_frame_file_flush(file);
+		flush(file, true);
 	sl_hdf5_enter(&stay);
 	err = close_with_hdf5(file, keep);
 	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that

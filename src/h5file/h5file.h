@@ -48,6 +48,10 @@ struct sl_frame_file_options {
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
+	/* The disk is full: waits for a while, and says whether it is to be tried again. Called on the thread of the
+	 * call, without a lock. NULL: it is not tried again. */
+	bool (*full)(void *argument, int error);
+	void *argument;
 };
 
 /* 0, or -ENOTSUP with a sentence: built without HDF5, or its library has no lock and flags have no
@@ -94,7 +98,7 @@ void sl_frame_file_drop(struct sl_frame_dataset *dataset);
  * Stores one chunk as the filters would have left it. The frame is its number in the dataset; chunks of
  * one frame come in any order, those of later frames after the first of the frame before. offset: of the
  * chunk in the frame, in elements. mask: HDF5's filter mask, bits of filters that were left out. bytes are
- * the caller's again on return.
+ * the caller's again on return. The error of a full disk leaves the file as it was: it can be flushed.
  */
 int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
                         uint32_t mask, const void *bytes, size_t n);
@@ -120,8 +124,8 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 int sl_frame_file_flush(struct sl_frame_file *file);
 
 /*
- * Ends HDF5's side and frees all datasets. keep: after a last flush, if there was no error; otherwise the
- * file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
+ * Ends HDF5's side and frees all datasets. keep: after a last flush, if there was no error, without frames that
+ * are stored in part; otherwise the file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
  */
 int sl_frame_file_close(struct sl_frame_file *file, bool keep);
 

@@ -30,10 +30,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "h5file/held.h"
@@ -45,6 +47,12 @@
 #define HEAP_FREE 16
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
+/* Of space that is taken for chunks before they come, so that not each of them asks for some. */
+#define STEP ((haddr_t)2 << 20)
+/* Of space behind a chunk: for nodes of the index that it makes necessary, each in a page. */
+#define AHEAD ((haddr_t)64 << 10)
+/* Of free space: more than other programs fill until the next chunk comes. */
+#define PLENTY ((haddr_t)1 << 30)
 
 enum rank {
 	RANK_NEW,
@@ -67,6 +75,7 @@ struct ordered_file {
 	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
 	haddr_t eof;            /* end of the file itself */
+	haddr_t taken;          /* end of the space that is taken for it */
 	bool changed;           /* flushed_eoa is known: the superblock has been read */
 	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
@@ -241,11 +250,22 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
+/* Space that was taken behind the end of the file; a part of it may have been before there was no more. */
+static void give_back(struct ordered_file *file)
+{
+	struct stat status;
+
+	if (file->taken && file->process == getpid() && !fstat(file->fd, &status) &&
+	    ftruncate(file->fd, status.st_size))
+		complain(H5E_CANTCLOSEFILE, "space of the file stays: %s", sl_error_text(-errno));
+}
+
 static herr_t ordered_close(H5FD_t *base)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 
 	enter(file);
+	give_back(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
@@ -429,6 +449,55 @@ static int reserve(struct ordered_file *file, uint64_t end)
 	return 0;
 }
 
+bool sl_is_full(int error)
+{
+	return error == -ENOSPC || error == -EDQUOT;
+}
+
+/* In tmpfs a page costs more if its space was taken before. There it is taken only while little is left. */
+static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
+{
+	struct statfs system;
+
+	return !fstatfs(file->fd, &system) && system.f_type == TMPFS_MAGIC &&
+	       (haddr_t)system.f_bavail * (haddr_t)system.f_bsize > PLENTY + bytes;
+}
+
+/* From max(eof, taken) on, behind the end of the file; -errno. */
+static int take(struct ordered_file *file, haddr_t end)
+{
+	haddr_t from = SL_MAX(file->eof, file->taken);
+	int done;
+
+	do
+		done = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from);
+	while (done < 0 && errno == EINTR);
+	file->taken = done ? from : end;
+	return done ? -errno : 0;
+}
+
+int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
+{
+	struct ordered_file *file;
+	haddr_t end;
+	int err = 0;
+
+	pthread_mutex_lock(&vfd->mutex);
+	file = vfd->file;
+	end = file ? file->eoa + bytes + AHEAD + vfd->ahead : 0;
+	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
+	    !has_plenty(file, bytes)) {
+		err = take(file, end + STEP);
+		if (err)
+			err = take(file, end);
+		/* Where the file system cannot, it is not asked again, and the write sees. */
+		if (err && !sl_is_full(err))
+			file->taken = LAST_ADDRESS;
+	}
+	pthread_mutex_unlock(&vfd->mutex);
+	return sl_is_full(err) ? err : 0;
+}
+
 static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 {
 	switch (type) {
@@ -486,7 +555,10 @@ static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_
 		err = sl_held_cut(&file->held, start, start + size);
 	if (!err && full(file, size))
 		err = write_new(file);
-	if (!err && full(file, size))
+	/* Over the limit while the disk is full, which is waited for in the next settle. */
+	if (sl_is_full(err))
+		err = 0;
+	else if (!err && full(file, size))
 		err = -ENOBUFS;
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
@@ -567,7 +639,8 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 
 static int barrier(struct ordered_file *file)
 {
-	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
+	/* Raw data may be lost by it, too: not to be tried again. */
+	return file->vfd->durable && fdatasync(file->fd) < 0 ? keep_error(file, -errno, 0) : 0;
 }
 
 /* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
@@ -606,13 +679,21 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
+static int step_word(struct ordered_file *file, unsigned step)
+{
+	int err = sl_word_write(file->fd, file->word + step);
+
+	file->word += err ? 0 : step;
+	return err;
+}
+
 /* Odd: readers wait from here on, or do again what they have done. */
 static int turn_word(struct ordered_file *file, bool odd)
 {
 	if (!file->word || file->word % 2 == odd)
 		return 0;
 	file->eof = SL_MAX(file->eof, SL_WORD_END);
-	return sl_word_write(file->fd, ++file->word);
+	return step_word(file, 1);
 }
 
 /*
@@ -641,6 +722,9 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 	int err = check_file(file);
 	unsigned sealed = 0;
 
+	/* This is tried again; readers may have been there in between. */
+	if (!err && file->word % 2 && !sl_word_lock(file->fd, F_WRLCK))
+		err = step_word(file, 2);
 	if (!err)
 		err = reserve(file, file->flush_eoa);
 	*offset = file->eof;
@@ -675,18 +759,17 @@ static bool complete(const struct ordered_file *file)
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
 
-static int flush_held(struct ordered_file *file)
+static int flush_held(struct ordered_file *file, uint64_t *offset)
 {
 	struct sl_held_block **blocks;
-	uint64_t offset = 0;
 	int err = sl_held_sorted(&file->held, &blocks);
 
 	if (!err) {
-		err = write_held(file, blocks, &offset);
+		err = write_held(file, blocks, offset);
 		free(blocks);
 	}
 	if (err)
-		return keep_error(file, err, offset);
+		return err;
 	file->vfd->metadata_bytes += file->held.bytes;
 	file->vfd->flushes++;
 	file->vfd->held = 0;
@@ -700,6 +783,7 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 	struct sl_ordered_vfd *vfd = file->vfd;
+	uint64_t offset = 0;
 	int err = 0;
 
 	(void)dxpl;
@@ -708,42 +792,67 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
 		file->leaving = vfd->apart;
 		file->flush_eoa = file->eoa;
-		err = vfd->error || vfd->apart ? vfd->error : flush_held(file);
+		err = vfd->error || vfd->apart ? vfd->error : flush_held(file, &offset);
+		keep_error(file, err, offset);
 	}
 	leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
 	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
 }
 
-/* What is noted, and the flush that was left behind. */
-static int write_left(struct ordered_file *file)
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n)
 {
-	int err = file->vfd->error;
+	struct ordered_file *file;
+	int err = -EIO;
 
-	if (!err && file->noted)
-		err = write_raw(file, file->noted_start, file->noted_size, file->noted);
-	keep_error(file, err, file->noted_start);
-	if (!err && file->leaving)
-		err = flush_held(file);
-	file->noted = NULL;
-	file->leaving = false;
+	pthread_mutex_lock(&vfd->mutex);
+	file = vfd->file;
+	if (file && !vfd->error)
+		err = turn_word(file, true);
+	if (!err)
+		err = write_all(file, place, n, bytes);
+	if (!err)
+		err = barrier(file);
+	if (!err)
+		err = turn_word(file, false);
+	pthread_mutex_unlock(&vfd->mutex);
 	return err;
 }
 
-int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd)
+/* What is noted, and the flush that was left behind, of which all is written again. */
+static int write_left(struct ordered_file *file, bool again)
+{
+	int err = file->vfd->error;
+	uint64_t offset = 0;
+
+	if (!err && file->noted) {
+		offset = file->noted_start;
+		err = write_raw(file, offset, file->noted_size, file->noted);
+	}
+	file->noted = err ? file->noted : NULL;
+	if (!err && file->leaving)
+		err = flush_held(file, &offset);
+	if (again && sl_is_full(err) && !file->vfd->error)
+		return err;
+	file->noted = NULL;
+	file->leaving = false;
+	return keep_error(file, err, offset);
+}
+
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 {
 	bool before = vfd->error;
+	int err;
 
 	pthread_mutex_lock(&vfd->mutex);
-	if (vfd->file)
-		write_left(vfd->file);
-	else if (!vfd->error)
+	if (!vfd->file && !vfd->error)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
+	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
 	vfd->lent = NULL;
 	pthread_mutex_unlock(&vfd->mutex);
 	if (!before)
 		tell(vfd->error, vfd->error_offset, "writing");
-	return vfd->error;
+	return err;
 }
 
 /* ------------------------------------------------------------------------------------ driver */

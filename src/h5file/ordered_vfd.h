@@ -39,6 +39,8 @@ struct sl_ordered_vfd {
 	const void *lent;
 	size_t lent_bytes;
 	bool apart; /* H5Fflush does so */
+	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the last chunk. */
+	uint64_t ahead;
 
 	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
 	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
@@ -85,7 +87,22 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
  * Writes what the calls of HDF5 since the last time have left to it; returns vfd->error. Called without
  * HDF5's lock, so that the program's other threads are in HDF5 while storage takes its time, and before the
  * next call of HDF5 for this file by the same thread. Children may be forked meanwhile.
+ * again: where the disk is full, that error is returned, and what is left stays so for another call; without it
+ * that is an error as others are.
  */
-int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd);
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
+
+/*
+ * Before a call of HDF5 that writes so many bytes of raw data: takes the space for them and for the flush behind
+ * them. -ENOSPC or -EDQUOT: there is none, and nothing has changed. 0 where the file system cannot say. Called as
+ * settle is.
+ */
+int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
+
+/* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be flushed. */
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
+
+/* Whether an error says that the disk is full, or what the user may have of it. */
+bool sl_is_full(int error);
 
 #endif

@@ -172,13 +172,15 @@ static int add(struct run *run, unsigned s)
 	return err;
 }
 
+static unsigned series_count = SERIES;
+
 /* Frames up to last, with a flush after every third; the series s comes with frame s * 4. */
 static int write_frames(struct run *run, bool all_at_once, unsigned last)
 {
 	int err = 0;
 
 	for (unsigned frame = 0; !err && frame < last; frame++) {
-		for (unsigned s = 0; !err && s < SERIES; s++) {
+		for (unsigned s = 0; !err && s < series_count; s++) {
 			if (!run->sets[s] && (all_at_once || frame >= s * 4))
 				err = add(run, s);
 			if (!err && run->sets[s] && run->next[s] < last)
@@ -193,6 +195,24 @@ static int write_frames(struct run *run, bool all_at_once, unsigned last)
 	return err;
 }
 
+/* A part of the next frame is stored, and is left out when the file is closed. */
+static bool leaves_parts;
+
+static int store_parts(struct run *run)
+{
+	int err = 0;
+
+	for (unsigned s = 0; !err && leaves_parts && s < 3; s++)
+		err = store_chunk(run, s, run->next[s], 0, 0);
+	return err;
+}
+
+static bool try_again(void *argument, int error)
+{
+	(void)argument;
+	return error == -ENOSPC;
+}
+
 static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 {
 	static const int64_t run_number = 7;
@@ -202,13 +222,15 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 		{.name = flags & SLUICE_WRITER_APPEND ? "more" : "first", .text = "more of it"},
 	};
 	struct sl_frame_file_options o = {
-		.flags = flags, .attributes = attributes, .attribute_count = 3};
+		.flags = flags, .attributes = attributes, .attribute_count = 3, .full = try_again};
 	struct run run = {.raw = raw};
 	int err = sl_frame_file_open(path, &o, &run.file);
 
 	if (err)
 		return err;
 	err = write_frames(&run, all_at_once, last);
+	if (!err)
+		err = store_parts(&run);
 	if (err)
 		sl_frame_file_close(run.file, false);
 	else
@@ -376,6 +398,14 @@ static int die(unsigned point)
 	return 0;
 }
 
+/* The disk is full for a moment. */
+static int fail_once(unsigned point)
+{
+	told->points = point;
+	return point == told->at ? ENOSPC : 0;
+}
+static bool fails;
+
 /* What a process does; dies at a point, 0: at none. Returns whether it lived. */
 static bool run(int (*write)(void), unsigned at)
 {
@@ -389,7 +419,7 @@ static bool run(int (*write)(void), unsigned at)
 		int err;
 
 		alarm(60);
-		points_hook = die;
+		points_hook = fails ? fail_once : die;
 		err = write();
 		points_hook = NULL;
 		if (err)
@@ -566,6 +596,41 @@ static void a_file_that_others_made_keeps_what_it_had(void **state)
 	}
 }
 
+static int write_parts(void)
+{
+	return write_file(0, false, LAST - 2, false);
+}
+
+static void frames_that_are_stored_in_part_are_left_out(void **state)
+{
+	(void)state;
+	leaves_parts = true;
+	kill_everywhere("parts", write_parts, false);
+	leaves_parts = false;
+}
+
+static void a_disk_that_is_full_for_a_moment_costs_nothing(void **state)
+{
+	unsigned points, step;
+
+	(void)state;
+	series_count = 3;
+	set_out(false);
+	run(write_growing, 0);
+	points = told->points;
+	step = getenv("STRESS") ? 1 : points / 30;
+	fails = true;
+	/* The first makes a new file empty, which takes no room. */
+	for (unsigned at = 2; at <= points; at += step) {
+		set_out(false);
+		assert_true(run(write_growing, at));
+		assert_int_equal(told->flushed[0], LAST);
+		assert_int_equal(hdf5_look_apart(look, NULL), 0);
+	}
+	fails = false;
+	series_count = SERIES;
+}
+
 /* Other chunks come to places that those of frames had which were given up. */
 static void frames_that_are_given_up_are_replaced(void **state)
 {
@@ -617,6 +682,8 @@ int main(void)
 		cmocka_unit_test(datasets_are_added_while_others_may_read),
 		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
 		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
+		cmocka_unit_test(frames_that_are_stored_in_part_are_left_out),
+		cmocka_unit_test(a_disk_that_is_full_for_a_moment_costs_nothing),
 		cmocka_unit_test(frames_that_are_given_up_are_replaced),
 		cmocka_unit_test(groups_get_more_names_than_they_have_room_for),
 		cmocka_unit_test(a_death_can_follow_a_death),

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sluice/frames.h>
 #include <sluice/writer.h>
 
 #include "support/support.h"
@@ -198,6 +199,7 @@ static void a_run_goes_on_at_an_earlier_frame(void **state)
 	struct sluice_series_options o;
 	sluice_series *s[3];
 	sluice_writer *w = writer_open(f->ctx, path, 0);
+	sluice_frames *reader;
 	hid_t file;
 
 	for (unsigned i = 0; i < 3; i++) {
@@ -208,16 +210,20 @@ static void a_run_goes_on_at_an_earlier_frame(void **state)
 	}
 	assert_ok(sluice_writer_close(w, -1));
 	w = writer_open(f->ctx, path, SLUICE_WRITER_APPEND);
+	assert_ok(sluice_frames_open(path, &reader));
 	for (unsigned i = 0; i < 3; i++) {
 		o = field_options(codecs[i], i == 2 ? 30 : 0);
 		o.flags = SLUICE_SERIES_CONTINUE_AT;
 		o.continue_at = 13;
 		assert_refused(sluice_series_add(w, names[i], &o, &s[i]), EINVAL, "frames");
 		o.continue_at = 7;
+		assert_ok(sluice_frames_begin(reader, 0));
 		assert_ok(sluice_series_add(w, names[i], &o, &s[i]));
+		assert_refused(sluice_frames_check(reader), EAGAIN, "has changed");
 		assert_before(s[i], 7);
 		frames_put(s[i], 7, 9);
 	}
+	sluice_frames_close(reader);
 	assert_ok(sluice_writer_close(w, -1));
 	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	for (unsigned i = 0; i < 3; i++)
