@@ -69,7 +69,8 @@ struct sluice_writer_options {
 	unsigned mode;  /* permissions of a file that is made, less the umask; 0: 0666, or
 	                 * those of the file that is replaced */
 	/* A hard limit on the memory of all series together, in bytes: frames, what compression needs,
-	 * and what of the file is held back until a flush. A series that does not fit is refused.
+	 * and what of the file is held back until a flush: a sixteenth, 1 MiB at least, and for each series
+	 * 20 KiB, and 8 KiB for each of its scalars. A series that does not fit is refused.
 	 * 0: no limit but what the series ask for. */
 	uint64_t memory_bytes;
 	/* Chunks that are compressed at a time; 0: one for each core that the process may use. */
@@ -80,10 +81,15 @@ struct sluice_writer_options {
 	int checkpoint_ms;
 	const struct sluice_attribute *attributes; /* of the file's root */
 	size_t attribute_count;
+	/* A full disk (-ENOSPC, -EDQUOT) is waited for so long before it is an error: the writer tries again each
+	 * second, or ten times where that is sooner; negative: for ever; 0: not at all. Nothing is lost meanwhile. */
+	int full_disk_ms;
 };
-#define SLUICE_WRITER_OPTIONS_INIT                                              \
-	{                                                                       \
-		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0 \
+#define SLUICE_FULL_DISK_MS 600000
+#define SLUICE_WRITER_OPTIONS_INIT                                               \
+	{                                                                        \
+		sizeof(struct sluice_writer_options), 0, 0, 0, 0, 0, 0, NULL, 0, \
+			SLUICE_FULL_DISK_MS                                      \
 	}
 
 /*
@@ -124,13 +130,14 @@ enum sluice_shuffle {
 	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it is of use: a codec, and elements of more than a byte */
 	SLUICE_SHUFFLE_NONE,
 	SLUICE_SHUFFLE_BYTE,
-	SLUICE_SHUFFLE_BIT, /* where the filter has it: no codec of this version does */
 };
 
 enum sluice_series_flags {
 	/* A frame that finds no room in time is counted as dropped instead of refused: push and
 	 * submit_on return 0 then, acquire still -EAGAIN. */
 	SLUICE_SERIES_DROP = 1 << 0,
+	/* In a file opened with APPEND: the next frame has the number continue_at. */
+	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
 };
 
 #define SLUICE_RANK_MOST 4
@@ -155,7 +162,8 @@ struct sluice_series_options {
 	 * than the program holds at a time is never too little. A frame that is compressed counts no more:
 	 * what it has become is bounded by itself. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". Readers need a
+	 * plugin for zstd and lz4: see docs/writer.md. */
 	const char *codec;
 	int level;   /* of the codec; 0: 1, the fastest */
 	int shuffle; /* of enum sluice_shuffle */
@@ -170,11 +178,15 @@ struct sluice_series_options {
 	size_t scalar_count;
 	const struct sluice_attribute *attributes; /* of the dataset */
 	size_t attribute_count;
+	/* With SLUICE_SERIES_CONTINUE_AT: the dataset keeps this many frames, and the others, with their scalars,
+	 * are given up when the series is added; -EINVAL if it has fewer. A reader, and a file after a death,
+	 * have either all of them or those that are kept, and new ones after their flush. */
+	uint64_t continue_at;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0                                                      \
+			NULL, 0, NULL, 0, 0                                                   \
 	}
 
 /*
@@ -185,17 +197,16 @@ struct sluice_series_options {
  *
  * -EINVAL: an option is wrong. -EEXIST: the name is taken in this writer, or by something else than such a
  * dataset. -ENOTSUP: the codec is not built in, or the dataset has a filter that is none of ours. -EBADMSG: a
- * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room for the name, in a group
- * that another program made; or on the disk, for the frames of a contiguous dataset: that is an error of
- * the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
+ * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room on the
+ * disk, as for the frames of a contiguous dataset: that is an error of the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
  */
 SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
                                  const struct sluice_series_options *o, sluice_series **out);
 
 /*
  * A frame to fill, recycled: its contents are undefined. Aligned to 4096 bytes. Waits while depth of them
- * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN. It stays
- * the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
+ * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN, or while the
+ * writer waits for room on a full disk, -ENOSPC or -EDQUOT. It stays the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
  * another of its threads is to submit one, say how long to wait.
  */
 SLUICE_API int sluice_series_acquire(sluice_series *s, int timeout_ms, void **frame);
@@ -210,7 +221,7 @@ SLUICE_API int sluice_series_submit(sluice_series *s, void *frame, const double 
 SLUICE_API int sluice_series_discard(sluice_series *s, void *frame);
 
 /*
- * Copies a frame, on several cores, from memory that stays the caller's, and submits the copy; waits for a
+ * Copies a frame, on the caller's thread, from memory that stays the caller's, and submits the copy; waits for a
  * free frame as acquire does.
  */
 SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const double *scalars,
@@ -266,9 +277,15 @@ struct sluice_writer_counts {
 	uint64_t waited_most_ns;
 	struct sluice_stage copy, compress, store, flush;
 	uint64_t flushes;
-	double max_error;       /* that rounding to a precision made */
-	uint64_t memory_bytes;  /* taken, of memory_bytes in the options */
+	double max_error; /* that rounding to a precision made */
+	/* Taken, of memory_bytes in the options. Without that limit what is held back counts for a writer as it
+	 * is now, and not for a series. */
+	uint64_t memory_bytes;
 	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
+	/* Of a writer: the time that a full disk was waited for, and how often; and the error that it is waiting for
+	 * now, or 0. */
+	uint64_t full_ns, full_waits;
+	int full_now;
 };
 /* -EINVAL. Any thread; costs next to nothing. */
 SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_counts *out);

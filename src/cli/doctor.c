@@ -73,18 +73,32 @@ static void print_features(const struct options *o, const sluice_context *ctx)
 	cli_list_end(o->json);
 }
 
+/* Beside deflate and none, which every HDF5 has. */
+static const char *plugin_of(const struct sluice_codec *codec)
+{
+	switch (codec->filter) {
+	case 32004:
+		return "; readers need HDF5's plugin 32004, as hdf5plugin has it";
+	case 32015:
+		return "; readers need HDF5's plugin 32015, which Debian's hdf5plugin 4.0 has not";
+	default:
+		return "";
+	}
+}
+
 static void print_codec(const struct options *o, const struct sluice_codec *codec)
 {
 	struct sluice_feature f = {.name = codec->name, .usable = !codec->missing};
-	char detail[128];
+	char detail[192];
 
 	if (codec->missing)
 		snprintf(detail, sizeof detail, "no: %s", codec->missing);
 	else if (codec->most > codec->least)
-		snprintf(detail, sizeof detail, "by %s, levels %d to %d", codec->encoder,
-		         codec->least, codec->most);
+		snprintf(detail, sizeof detail, "by %s, levels %d to %d%s", codec->encoder,
+		         codec->least, codec->most, plugin_of(codec));
 	else
-		snprintf(detail, sizeof detail, "by %s, level %d", codec->encoder, codec->most);
+		snprintf(detail, sizeof detail, "by %s, level %d%s", codec->encoder, codec->most,
+		         plugin_of(codec));
 	f.detail = detail;
 	cli_feature_print(o->json, &f, false);
 }

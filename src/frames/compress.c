@@ -130,12 +130,6 @@ static void compressor_run(struct sl_task *task)
 			sl_writer_fail(w, rc, "compress", output->frame);
 		else
 			deliver(output, max_error, sl_now() - begun);
-		/* The program waits for a copy: it goes first. */
-		if (atomic_load_explicit(&w->copying, memory_order_relaxed)) {
-			pthread_mutex_unlock(&w->mutex);
-			sl_pool_submit(w->pool, task);
-			return;
-		}
 	}
 	compressor->busy = false;
 	w->locked.compressing--;

@@ -5,6 +5,7 @@
  * to do, and wakes by time only if there is something to flush.
  */
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "frames/pipeline.h"
@@ -20,12 +21,6 @@ static struct sl_frame *first_of(struct sluice_series *s)
 static bool is_torn(const struct sl_frame *frame)
 {
 	return frame->locked.stored || frame->locked.writing;
-}
-
-/* Whether a chunk of it is stored, or may be: HDF5 knows of that frame. */
-static bool is_known(const struct sl_frame *frame)
-{
-	return frame->locked.stored;
 }
 
 static bool any(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
@@ -64,6 +59,50 @@ static void unlock(struct sluice_writer *w, const char *stage, const struct sl_f
 	pthread_mutex_unlock(&w->mutex);
 }
 
+static void lock(struct sluice_writer *w)
+{
+	uint64_t held = w->file ? sl_frame_file_held(w->file) : 0;
+	int64_t full_ns = w->locked.full ? sl_now() - w->locked.full_since : 0;
+
+	if (w->locked.full)
+		sl_log(&w->ctx->core.settings, SL_LOG_ERROR,
+		       "'%s': it was waited for %" PRId64 " ms", w->path, full_ns / 1000000);
+	pthread_mutex_lock(&w->mutex);
+	w->locked.held = held;
+	w->locked.full = 0;
+	w->locked.full_ns += (uint64_t)full_ns;
+}
+
+#define FULL_NS ((int64_t)1000000000) /* until a full disk is tried again */
+
+/* The keeper alone changes what it reads here without the mutex. */
+bool sl_keeper_full(void *writer, int error)
+{
+	struct sluice_writer *w = writer;
+	int64_t now = sl_now(), until, last;
+	bool again;
+
+	if (!w->full_ns)
+		return false;
+	if (!w->locked.full)
+		sl_log(&w->ctx->core.settings, SL_LOG_ERROR, "'%s': %s: the writer waits for room",
+		       w->path, sl_error_text(error));
+	pthread_mutex_lock(&w->mutex);
+	if (!w->locked.full) {
+		w->locked.full_since = now;
+		w->locked.full_waits++;
+	}
+	w->locked.full = error;
+	last = w->full_ns == SL_FOREVER ? SL_FOREVER : w->locked.full_since + w->full_ns;
+	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
+	/* Ended by the time, or by sluice_writer_discard(). */
+	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
+		sl_writer_wait(w, &w->work, until);
+	again = now < last && w->locked.closing != SL_DISCARDING;
+	pthread_mutex_unlock(&w->mutex);
+	return again;
+}
+
 /* ------------------------------------------------------------------------------------ storing */
 
 static void frame_stored(struct sl_frame *frame)
@@ -76,7 +115,7 @@ static void frame_stored(struct sl_frame *frame)
 
 	unlock(w, "store", frame);
 	rc = sl_frame_file_frame(s->dataset, frame->locked.number, frame->scalars, max_error);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	if (rc) {
 		sl_writer_fail(w, rc, "store", frame);
@@ -131,7 +170,7 @@ static void store_chunk(struct sl_output *output)
 	unlock(w, "store", frame);
 	rc = sl_frame_file_store(s->dataset, frame->locked.number, output->block.offset,
 	                         output->mask, output->bytes, output->length);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	if (rc) {
 		sl_writer_fail(w, rc, "store", frame);
 		return;
@@ -288,7 +327,7 @@ static void flush(struct sluice_writer *w)
 
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_flush(w->file);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	if (rc) {
 		sl_writer_fail(w, rc, "flush", NULL);
 		return;
@@ -312,7 +351,7 @@ static void run_errand(struct sluice_writer *w)
 
 	unlock(w, "store", NULL);
 	rc = errand->run(errand);
-	pthread_mutex_lock(&w->mutex);
+	lock(w);
 	errand->result = rc;
 	if (rc)
 		snprintf(errand->message, sizeof(errand->message), "%s", sluice_last_message());
@@ -379,8 +418,8 @@ static void end(struct sluice_writer *w)
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
 		sl_writer_wait(w, &w->work, SL_FOREVER);
-	/* After an error, too, if it left none in part; those of contiguous series count when they are whole. */
-	keep = w->locked.closing == SL_CLOSING && !any(w, is_known);
+	/* After an error, too: what is stored in part is left out. */
+	keep = w->locked.closing == SL_CLOSING;
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_close(w->file, keep);
 	pthread_mutex_lock(&w->mutex);

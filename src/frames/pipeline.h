@@ -2,9 +2,9 @@
 /*
  * Within the room: a writer, its series, and their frames on the way to the file. Who does what:
  *
- *  the program's threads   take frames and hand them in (frame.c, copy.c, submit_on.c), wait for a flush
+ *  the program's threads   take frames and hand them in (frame.c, submit_on.c), wait for a flush
  *                          or the end (writer.c); all memory is taken and given back here
- *  the writer's pool       compresses chunks and copies frames (compress.c, copy.c); never waits
+ *  the writer's pool       compresses chunks (compress.c) and copies frames of devices (submit_on.c); never waits
  *  the writer's thread     calls everything in h5file.h (keeper.c)
  *
  * Everything in a group called locked is guarded by writer->mutex, which is held for moments only: no
@@ -130,20 +130,6 @@ enum sl_frame_state {
 	SL_FRAME_QUEUED,   /* in the line of its series */
 };
 
-/* A copy of a frame that several threads make; see copy.c. */
-struct sl_helper {
-	struct sl_task task;
-	_Atomic bool queued;
-	struct sl_frame *frame;
-};
-struct sl_copying {
-	const char *from;
-	_Atomic size_t next;
-	_Atomic uint32_t done; /* pieces; the caller waits for the last */
-	_Atomic uint64_t busy_ns;
-	struct sl_helper *helpers;
-};
-
 /*
  * A frame, and, until its last chunk is compressed, the memory that it is in: that goes to a spare one then, and
  * round again, before all of it is stored. So there are as many more frames than memory for them as there
@@ -154,7 +140,6 @@ struct sl_frame {
 	struct sluice_series *series;
 	char *data; /* guarded by writer->mutex where it changes; NULL: of a spare one, or given on */
 	double *scalars;
-	struct sl_copying copying;
 
 	struct {
 		struct sl_list link; /* in the free ones or in the line of the series */
@@ -250,14 +235,14 @@ struct sluice_writer {
 	struct sl_list link; /* of all writers; guarded by their mutex */
 	char *path;
 	unsigned flags, mode;
-	uint64_t memory_bytes, held_bytes, checkpoint_frames;
+	uint64_t memory_bytes, checkpoint_frames;
 	int64_t checkpoint_ns; /* 0: not by time */
+	int64_t full_ns;       /* that a full disk is waited for; SL_FOREVER */
 	struct sl_pool *pool;
 	unsigned threads;
 	struct sl_compressor *compressors;
 	pthread_t keeper;
 	struct sl_frame_file *file; /* the keeper's */
-	_Atomic unsigned copying;   /* pushes that would like a thread */
 
 	pthread_mutex_t adding; /* held while a series is added; around the other one */
 	pthread_mutex_t mutex;
@@ -280,9 +265,15 @@ struct sluice_writer {
 		bool dirty;            /* there is something to flush */
 		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */
 		uint64_t frames_since; /* the last flush */
-		uint64_t bytes;        /* of memory */
+		uint64_t
+			bytes; /* of memory; with a limit, what is held back until a flush included */
+		uint64_t held; /* that is held back now */
 		struct sluice_stage flush;
 		uint64_t flushes;
+		/* A full disk is waited for: its error, 0: it is not, since when, and what that took before. */
+		int full;
+		int64_t full_since;
+		uint64_t full_ns, full_waits;
 		struct {
 			const char *stage;
 			const struct sl_frame *frame;
@@ -309,6 +300,8 @@ void sl_condition_init(pthread_cond_t *condition);
 /* Waits on a condition with the mutex; false: the deadline has passed. */
 bool sl_writer_wait(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline);
 
+/* The file's question whether a full disk is tried again; see sl_frame_file_options. */
+bool sl_keeper_full(void *writer, int error);
 /* The keeper; the thread of a writer. */
 void *sl_keeper_run(void *writer);
 
@@ -341,14 +334,9 @@ void sl_frame_recycle(struct sl_frame *frame);
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);
 
-/* Copies a frame with the help of the pool. */
-void sl_copy_frame(struct sl_frame *frame, const void *from);
-int sl_copy_init(struct sl_frame *frame);
-
 /* What o asks for, checked, with defaults. The names in it are the caller's. */
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_frame_layout *layout, struct sl_frame_set *set);
-int sl_attributes_check(const struct sluice_attribute *attributes, size_t count);
 /* When nothing of it is in flight: its files; the rest, when the pool has nothing of it either. */
 void sl_series_close(struct sluice_series *s);
 void sl_series_free(struct sluice_series *s);

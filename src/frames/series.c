@@ -66,6 +66,8 @@ static int make_frames(struct sluice_series *s)
 	int rc;
 
 	s->bytes = (uint64_t)s->stride * s->depth;
+	if (s->writer->memory_bytes)
+		s->bytes += SL_FRAME_HELD + scalars * SL_FRAME_HELD_SCALAR;
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;
@@ -90,7 +92,6 @@ static int make_frames(struct sluice_series *s)
 		frame->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
 		if (scalars && !frame->scalars)
 			return sl_fail(-ENOMEM, "no memory");
-		rc = sl_copy_init(frame);
 	}
 	return rc;
 }
@@ -270,10 +271,8 @@ void sl_series_close(struct sluice_series *s)
 void sl_series_free(struct sluice_series *s)
 {
 	sl_series_close(s);
-	for (size_t i = 0; s->frames && i < s->frame_count; i++) {
-		free(s->frames[i].copying.helpers);
+	for (size_t i = 0; s->frames && i < s->frame_count; i++)
 		free(s->frames[i].scalars);
-	}
 	drop_tools(s);
 	give_bytes(s->writer, s->bytes);
 	sl_area_release(&s->area);

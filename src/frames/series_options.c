@@ -6,6 +6,8 @@
 
 #include "frames/pipeline.h"
 
+#define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
+
 static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
 {
 	const struct sl_type *type = sl_type_find(o->type);
@@ -76,9 +78,6 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_l
 			return sl_fail(-EINVAL,
 			               "series options: codec 'none' has no use for a shuffle");
 		return 0;
-	case SLUICE_SHUFFLE_BIT:
-		return sl_fail(-ENOTSUP, "series options: codec '%s' has no bit shuffle",
-		               layout->codec->name);
 	default:
 		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);
 	}
@@ -104,44 +103,6 @@ static int read_codec(const struct sluice_series_options *o, struct sl_frame_lay
 	return 0;
 }
 
-static int read_scalars(const struct sluice_series_options *o, struct sl_frame_layout *layout)
-{
-	if (o->scalar_count && !o->scalars)
-		return sl_fail(-EINVAL, "series options: scalars is NULL");
-	for (size_t i = 0; i < o->scalar_count; i++) {
-		const char *name = o->scalars[i];
-
-		if (!name || !*name || strchr(name, '/'))
-			return sl_fail(-EINVAL, "series options: scalars[%zu] is no name", i);
-		for (size_t j = 0; j < i; j++)
-			if (!strcmp(name, o->scalars[j]))
-				return sl_fail(-EINVAL, "series options: two scalars are '%s'",
-				               name);
-	}
-	layout->scalars = o->scalars;
-	layout->scalar_count = o->scalar_count;
-	return 0;
-}
-
-int sl_attributes_check(const struct sluice_attribute *attributes, size_t count)
-{
-	if (count && !attributes)
-		return sl_fail(-EINVAL, "options: attributes is NULL");
-	for (size_t i = 0; i < count; i++) {
-		const struct sluice_attribute *a = &attributes[i];
-
-		if (!a->name || !*a->name)
-			return sl_fail(-EINVAL, "attribute %zu has no name", i);
-		if (!!a->text + !!a->numbers + !!a->integers != 1)
-			return sl_fail(-EINVAL,
-			               "attribute '%s' is not one of text, numbers and integers",
-			               a->name);
-		if (!a->text && !a->count)
-			return sl_fail(-EINVAL, "attribute '%s' has no numbers", a->name);
-	}
-	return 0;
-}
-
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_frame_layout *layout, struct sl_frame_set *set)
 {
@@ -152,14 +113,17 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	if (!rc)
 		rc = read_chunk(o, threads, layout, set);
 	if (!rc)
-		rc = read_scalars(o, layout);
+		rc = sl_frame_scalars_check(o->scalars, o->scalar_count);
 	if (!rc)
-		rc = sl_attributes_check(o->attributes, o->attribute_count);
-	if (!rc && o->flags & ~(unsigned)SLUICE_SERIES_DROP)
-		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x",
-		             o->flags & ~(unsigned)SLUICE_SERIES_DROP);
+		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
+	if (!rc && o->flags & ~FLAGS)
+		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x", o->flags & ~FLAGS);
 	if (rc)
 		return rc;
+	set->at = o->flags & SLUICE_SERIES_CONTINUE_AT;
+	set->frame = o->continue_at;
+	layout->scalars = o->scalars;
+	layout->scalar_count = o->scalar_count;
 	layout->attributes = o->attributes;
 	layout->attribute_count = o->attribute_count;
 	return 0;

@@ -87,7 +87,12 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	/* Of all series at once, and of what they share. */
 	stats.flush = w->locked.flush;
 	stats.flushes = w->locked.flushes;
-	stats.memory_bytes = w->locked.bytes;
+	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);
+	stats.full_ns = w->locked.full_ns;
+	if (w->locked.full)
+		stats.full_ns += (uint64_t)(sl_now() - w->locked.full_since);
+	stats.full_waits = w->locked.full_waits;
+	stats.full_now = w->locked.full;
 	pthread_mutex_unlock(&w->mutex);
 	return give(&stats, out);
 }

@@ -9,7 +9,8 @@
 #include "frames/pipeline.h"
 
 #define CHECKPOINT_MS 1000
-/* Of memory_bytes, for what of the file is held back until a flush; see sl_frame_file_options. */
+/* Of memory_bytes, for what of the file is held back until a flush, beside that of each series; see
+ * sl_frame_file_options. */
 #define HELD_PART  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
@@ -132,7 +133,7 @@ static int check_options(const struct sluice_writer_options *o)
 		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
 	if (o->threads > 1024)
 		return sl_fail(-EINVAL, "writer options: %zu threads are too many", o->threads);
-	return sl_attributes_check(o->attributes, o->attribute_count);
+	return sl_frame_attributes_check(o->attributes, o->attribute_count);
 }
 
 static int local_path(const char *text, char **out)
@@ -173,7 +174,9 @@ static int ask_file(struct sluice_writer *w, const struct sluice_writer_options 
 {
 	struct sl_frame_file_options options = {.flags = o->flags,
 	                                        .mode = o->mode,
-	                                        .held_limit = w->held_bytes,
+	                                        .held_limit = w->locked.bytes,
+	                                        .full = sl_keeper_full,
+	                                        .argument = w,
 	                                        .attributes = o->attributes,
 	                                        .attribute_count = o->attribute_count};
 	struct opening opening = {.errand = {.run = open_file, .writer = w}, .options = &options};
@@ -187,9 +190,10 @@ static void set_options(struct sluice_writer *w, const struct sluice_writer_opti
 	w->threads = o->threads ? (unsigned)o->threads : sl_cores();
 	w->memory_bytes = o->memory_bytes;
 	if (o->memory_bytes)
-		w->held_bytes = SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
-	w->locked.bytes = w->held_bytes;
+		w->locked.bytes =
+			SL_MIN(SL_MAX(o->memory_bytes / HELD_PART, HELD_LEAST), HELD_MOST);
 	w->checkpoint_frames = o->checkpoint_frames;
+	w->full_ns = o->full_disk_ms < 0 ? SL_FOREVER : (int64_t)o->full_disk_ms * 1000000;
 	if (o->checkpoint_ms >= 0)
 		w->checkpoint_ns =
 			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
@@ -370,6 +374,7 @@ void sluice_writer_discard(sluice_writer *w)
 int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluice_writer_options *o,
                        sluice_writer **out)
 {
+	const struct sluice_writer_options usual = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_writer_options options = {0};
 	struct sluice_writer *w = NULL;
 	int rc = sl_context_check(ctx);
@@ -380,8 +385,8 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 		return sl_fail(-EINVAL, "sluice_writer_open: %s is NULL", path ? "out" : "path");
 	if (o && o->size < sizeof(o->size))
 		return sl_fail(-EINVAL, "writer options: size is not set");
-	if (o)
-		memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
+	o = o ? o : &usual;
+	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
 	rc = check_options(&options);
 	if (!rc)
 		rc = sl_frame_file_usable(options.flags);

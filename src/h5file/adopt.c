@@ -332,6 +332,24 @@ static int adopt_chunked(struct sl_frame_dataset *dataset, hid_t list,
 	return err;
 }
 
+/* Frames are not seen any more before others come to their places; and frames before their numbers. */
+static int go_back(struct sl_frame_dataset *dataset, uint64_t frames)
+{
+	int err = 0;
+
+	if (dataset->frames < frames)
+		return sl_fail(-EINVAL, "'%s' has %llu frames, and cannot go on at %llu",
+		               dataset->name, (unsigned long long)dataset->frames,
+		               (unsigned long long)frames);
+	if (!dataset->contiguous && dataset->frames > frames) {
+		err = sl_frame_cut(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
+		                   frames);
+		dataset->extent[0] = frames;
+	}
+	dataset->frames = frames;
+	return err ? err : sl_frame_companions_cut(dataset, frames);
+}
+
 int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
                            const struct sl_frame_set *set)
 {
@@ -357,5 +375,7 @@ int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
 		                          : adopt_contiguous(dataset, list, layout, set);
 	H5Pclose(list);
+	if (!err && set->at)
+		err = go_back(dataset, set->frame);
 	return err ? err : adopt_precision(dataset, layout);
 }

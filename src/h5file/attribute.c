@@ -5,57 +5,6 @@
 
 #include "h5file/dataset.h"
 
-/* HDF5 has them in the header of the object, in messages of 64 KiB at most. */
-#define VALUE_MOST 64000
-#define NAME_MOST  1000
-/* Names that mean something here. */
-#define RESERVED "sluice_"
-
-/* --------------------------------------------------------------------------------------- check */
-
-static size_t value_bytes(const struct sluice_attribute *a)
-{
-	if (a->text)
-		return strlen(a->text);
-	return a->count > VALUE_MOST ? a->count : a->count * sizeof(int64_t);
-}
-
-static int check(const struct sluice_attribute *a)
-{
-	unsigned pointers = !!a->text + !!a->numbers + !!a->integers;
-
-	if (!a->name || !a->name[0] || strlen(a->name) > NAME_MOST)
-		return sl_fail(-EINVAL, "an attribute needs a name, of up to %d bytes", NAME_MOST);
-	if (!strncmp(a->name, RESERVED, sizeof(RESERVED) - 1))
-		return sl_fail(-EINVAL, "attribute '%s': names with " RESERVED " are sluice's own",
-		               a->name);
-	if (pointers != 1)
-		return sl_fail(-EINVAL,
-		               "attribute '%s' needs exactly one of text, numbers and integers",
-		               a->name);
-	if (!a->text && !a->count)
-		return sl_fail(-EINVAL, "attribute '%s' has no numbers", a->name);
-	if (value_bytes(a) > VALUE_MOST)
-		return sl_fail(-EINVAL, "attribute '%s' is longer than %d bytes, as HDF5 has them",
-		               a->name, VALUE_MOST);
-	return 0;
-}
-
-int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count)
-{
-	int err = 0;
-
-	if (count && !list)
-		return sl_fail(-EINVAL, "there are no attributes, but a number of them");
-	for (size_t i = 0; !err && i < count; i++) {
-		err = check(&list[i]);
-		for (size_t j = 0; !err && j < i; j++)
-			if (!strcmp(list[i].name, list[j].name))
-				err = sl_fail(-EINVAL, "attribute '%s' comes twice", list[i].name);
-	}
-	return err;
-}
-
 /* --------------------------------------------------------------------------------------- write */
 
 /* Of any length: h5py then gives back a str, and of a fixed one bytes. */

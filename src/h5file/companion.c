@@ -47,8 +47,12 @@ static int flush(struct sl_frame_file *file, struct sl_frame_companion *companio
 
 static int add(struct sl_frame_file *file, struct sl_frame_companion *companion, double value)
 {
-	int err = companion->count == SL_FRAME_PENDING ? flush(file, companion) : 0;
+	uint64_t next = companion->start + companion->count;
+	int err = 0;
 
+	/* In one piece: what is of two chunks HDF5 writes by two writes. */
+	if (companion->count == SL_FRAME_PENDING || (companion->count && next % CHUNK == 0))
+		err = flush(file, companion);
 	if (!err)
 		companion->pending[companion->count++] = value;
 	return err;
@@ -79,9 +83,8 @@ static int make(struct sl_frame_file *file, struct sl_frame_companion *companion
 	hsize_t none = 0, most = H5S_UNLIMITED, chunk = CHUNK;
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE), access = sl_frame_access_list();
 	hid_t space = H5Screate_simple(1, &none, &most);
-	int err = sl_frame_name_room(file, companion->name);
 
-	if (!err && H5Pset_chunk(list, 1, &chunk) >= 0 &&
+	if (H5Pset_chunk(list, 1, &chunk) >= 0 &&
 	    H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
 	    H5Pset_obj_track_times(list, false) >= 0)
 		companion->id =
@@ -90,11 +93,9 @@ static int make(struct sl_frame_file *file, struct sl_frame_companion *companion
 	H5Sclose(space);
 	H5Pclose(access);
 	H5Pclose(list);
-	if (err)
-		return err;
 	if (companion->id < 0)
 		return sl_frame_fail(file, -EIO, "'%s' cannot be made", companion->name);
-	return sl_frame_name_added(file, companion->name);
+	return sl_frame_added(file);
 }
 
 /* A value is written again in its place: so the chunks are of one size, and not compressed. */
@@ -154,6 +155,22 @@ static int fill(struct sl_frame_file *file, struct sl_frame_companion *companion
 	return err;
 }
 
+int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames)
+{
+	int err = 0;
+
+	for (size_t i = 0; !err && i < dataset->companion_count; i++) {
+		struct sl_frame_companion *companion = &dataset->companions[i];
+
+		if (companion->id < 0 || companion->extent <= frames)
+			continue;
+		err = sl_frame_cut(dataset->file, companion->name, &companion->id,
+		                   companion->extent, frames);
+		companion->extent = frames;
+	}
+	return err;
+}
+
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 {
 	int err = 0;
@@ -167,20 +184,6 @@ int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 			err = fill(dataset->file, companion, first);
 	}
 	return err;
-}
-
-int sl_frame_companions_check(const char *const *names, size_t count)
-{
-	if (count && !names)
-		return sl_fail(-EINVAL, "there are no scalars, but a number of them");
-	for (size_t i = 0; i < count; i++) {
-		if (!names[i] || !names[i][0] || strchr(names[i], '/'))
-			return sl_fail(-EINVAL, "a scalar needs a name without '/'");
-		for (size_t j = 0; j < i; j++)
-			if (!strcmp(names[i], names[j]))
-				return sl_fail(-EINVAL, "scalar '%s' comes twice", names[i]);
-	}
-	return 0;
 }
 
 static int init(struct sl_frame_companion *companion, const char *dataset, const char *name)

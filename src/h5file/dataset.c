@@ -226,10 +226,8 @@ static int reserve(struct sl_frame_dataset *dataset)
 
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
 {
-	int err = sl_frame_name_room(dataset->file, dataset->name);
+	int err = create_frames(dataset, layout);
 
-	if (!err)
-		err = create_frames(dataset, layout);
 	if (!err && layout->contiguous)
 		err = sl_frame_place_find(dataset);
 	if (!err && layout->contiguous)
@@ -239,7 +237,7 @@ int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_fram
 	if (!err)
 		err = sl_frame_attributes_add(dataset->file, dataset->id, dataset->name,
 		                              layout->attributes, layout->attribute_count);
-	return err ? err : sl_frame_name_added(dataset->file, dataset->name);
+	return err ? err : sl_frame_added(dataset->file);
 }
 
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
@@ -316,6 +314,10 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 	int found = sl_frame_name_find(file, dataset->name);
 	int err = SL_MIN(found, 0);
 
+	if (!found && set->at && set->frame)
+		err = sl_fail(-EINVAL, "there is no '%s', which is to go on at frame %llu",
+		              dataset->name, (unsigned long long)set->frame);
+
 	if (!err)
 		err = sl_frame_companions_open(dataset, layout->scalars, layout->scalar_count);
 	if (!err)
@@ -330,9 +332,9 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)
 		            : sl_frame_dataset_make(dataset, layout);
-	/* Companions got numbers for what was there, or attributes are new. */
+	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
 	if (!err && found)
-		err = sl_frame_companions_flush(dataset);
+		err = sl_frame_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_frame_flush(file);
 	set_masks(dataset, layout);
@@ -349,13 +351,16 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = sl_frame_companions_check(layout->scalars, layout->scalar_count);
+		err = sl_frame_scalars_check(layout->scalars, layout->scalar_count);
 	if (!err)
 		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
 	if (!err)
 		err = dataset_new(file, name, layout, &dataset);
 	if (err)
 		return err;
+	if (file->vfd.held_limit)
+		file->vfd.held_limit += SL_FRAME_HELD + layout->scalar_count * SL_FRAME_HELD_SCALAR;
+	file->vfd.ahead += layout->scalar_count * SL_FRAME_AHEAD;
 	sl_hdf5_enter(&stay);
 	err = add(dataset, &whole, set);
 	if (err)

@@ -11,7 +11,7 @@
 /* Values of a companion that wait for its next write. */
 #define SL_FRAME_PENDING 512
 #define SL_FRAME_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
-/* Bytes for the names of a group: HDF5's block of them has 32 more, and must lie in one page. */
+/* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
 #define SL_FRAME_NAMES 4000
 
 /* The calls are made by one thread at a time, which all fields belong to. */
@@ -23,6 +23,8 @@ struct sl_frame_file {
 	struct sl_list datasets;
 	struct sl_list open; /* guarded by the list of all open files */
 	uint64_t device, inode;
+	bool (*full)(void *argument, int error); /* of the options */
+	void *argument;
 	int error; /* the first one; the file is left alone after it */
 	char message[1024];
 };
@@ -66,8 +68,13 @@ int sl_frame_error(const struct sl_frame_file *file);
 /* Inside of enter and leave: what HDF5's calls have left to be written is written, without HDF5's lock and
  * ours. Returns the driver's error; there is no sentence yet. */
 int sl_frame_settle(struct sl_frame_file *file);
+/* Outside of them: waits until there is room for so many bytes of raw data and the flush behind them. The error of a
+ * full disk, without a sentence: nothing has changed. */
+int sl_frame_room(struct sl_frame_file *file, uint64_t bytes);
 /* Inside of enter and leave: all that was written is in the file, which has its name then. */
 int sl_frame_flush(struct sl_frame_file *file);
+/* After an object was added: flushes if others see the file. */
+int sl_frame_added(struct sl_frame_file *file);
 
 /* ---------------------------------------------------------------------------------- datasets */
 
@@ -84,9 +91,16 @@ int sl_frame_filters_check(const char *name, hid_t list, const struct sl_frame_l
 /* Opens one that is there; what layout says of it becomes true. */
 int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
                            const struct sl_frame_set *set);
+/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
+int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64_t extent,
+                 uint64_t frames);
 /* Makes one with its attributes; the companions are there. */
 int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
+/* Of the space at the end of the file: what a companion may take in a flush. */
+#define SL_FRAME_AHEAD ((uint64_t)24 << 10)
+/* Frames of which only a part is stored are not to be seen. */
+int sl_frame_dataset_trim(struct sl_frame_dataset *dataset);
 /* What is told at a flush: companions and attributes. */
 int sl_frame_dataset_flush(struct sl_frame_dataset *dataset);
 
@@ -98,18 +112,14 @@ int sl_frame_name_new(const char *name, char **out);
 int sl_frame_name_find(struct sl_frame_file *file, const char *path);
 /* Makes the groups on the way. */
 int sl_frame_name_groups(struct sl_frame_file *file, const char *path);
-/* Whether a name can be added to its group while others see that; -ENOSPC with a sentence. */
-int sl_frame_name_room(struct sl_frame_file *file, const char *path);
-/* After an object was added: flushes if others see that, and its name is where there was room. */
-int sl_frame_name_added(struct sl_frame_file *file, const char *path);
 
 /* --------------------------------------------------------------------------------- companions */
 
-/* 0, or -EINVAL with a sentence. */
-int sl_frame_companions_check(const char *const *names, size_t count);
 /* Opens those that are there; nothing is made, so that nothing is in vain if one is refused. */
 int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const *names,
                              size_t count);
+/* Gives the numbers of frames from there on up. */
+int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames);
 /* Makes the others, without numbers for the first frames. */
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first);
 void sl_frame_companions_close(struct sl_frame_dataset *dataset);
@@ -119,8 +129,6 @@ int sl_frame_companions_flush(struct sl_frame_dataset *dataset);
 
 /* -------------------------------------------------------------------------------- attributes */
 
-/* 0; -EINVAL with a sentence: they are wrong, whatever object they are for. */
-int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
 /*
  * Gives an object, called name for people, its attributes; one that is there stays as it is. Between two
  * flushes this comes once, and after an object was made: HDF5 fills the block of texts up before it takes

@@ -94,7 +94,6 @@ int sl_frame_file_usable(unsigned flags)
 	return sl_hdf5_start(flags & SLUICE_WRITER_ONLY_HDF5);
 }
 
-/* The hint makes room for the names of a root that others see while names are added. */
 static hid_t new_file_list(void)
 {
 	hid_t list = H5Pcreate(H5P_FILE_CREATE);
@@ -143,13 +142,23 @@ static int check_superblock(const struct sl_frame_file *file)
 static int open_old(struct sl_frame_file *file, hid_t access)
 {
 	int err = check_superblock(file);
+	size_t address = 0, length = 0;
+	hid_t list;
 
 	if (err)
 		return err;
+	/* For sl_frame_cut(). */
+	H5Pset_evict_on_close(access, true);
 	file->id = H5Fopen(file->own.path, H5F_ACC_RDWR, access);
-	if (file->id >= 0)
-		return 0;
-	return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued", file->own.path);
+	if (file->id < 0)
+		return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued",
+		                    file->own.path);
+	list = H5Fget_create_plist(file->id);
+	if (H5Pget_sizes(list, &address, &length) < 0 || address != 8 || length != 8)
+		err = sl_fail(-EBADMSG, "'%s' has offsets or lengths that are not of 8 bytes",
+		              file->own.path);
+	H5Pclose(list);
+	return err;
 }
 
 static int create_new(struct sl_frame_file *file, hid_t access)
@@ -257,6 +266,8 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
 	}
 	file->vfd = (struct sl_ordered_vfd){
 		.durable = file->durable, .held_limit = o->held_limit, .fd = file->own.fd};
+	file->full = o->full;
+	file->argument = o->argument;
 	sl_hdf5_enter(&stay);
 	err = open_with_hdf5(file);
 	if (!err)
@@ -288,12 +299,43 @@ static int check_name(struct sl_frame_file *file)
 	return 0;
 }
 
+static bool is_to_be_tried_again(const struct sl_frame_file *file, int err)
+{
+	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
+}
+
 int sl_frame_settle(struct sl_frame_file *file)
 {
 	int err;
 
 	sl_hdf5_pause();
-	err = sl_ordered_vfd_settle(&file->vfd);
+	do
+		err = sl_ordered_vfd_settle(&file->vfd, file->full);
+	while (is_to_be_tried_again(file, err));
+	if (err && !file->vfd.error)
+		err = sl_ordered_vfd_settle(&file->vfd, false);
+	sl_hdf5_resume();
+	return err;
+}
+
+int sl_frame_room(struct sl_frame_file *file, uint64_t bytes)
+{
+	int err;
+
+	do
+		err = sl_ordered_vfd_room(&file->vfd, bytes);
+	while (is_to_be_tried_again(file, err));
+	return err;
+}
+
+static int give_name(struct sl_frame_file *file)
+{
+	int err;
+
+	sl_hdf5_pause();
+	do
+		err = sl_new_file_name(&file->own, file->durable);
+	while (!file->own.named && is_to_be_tried_again(file, err));
 	sl_hdf5_resume();
 	return err;
 }
@@ -311,14 +353,19 @@ int sl_frame_flush(struct sl_frame_file *file)
 	if (done < 0 || sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
-		err = sl_new_file_name(&file->own, file->durable);
+		err = give_name(file);
 		if (err)
 			return sl_frame_fail(file, err, "%s", sluice_last_message());
 	}
 	return check_name(file);
 }
 
-int sl_frame_file_flush(struct sl_frame_file *file)
+int sl_frame_added(struct sl_frame_file *file)
+{
+	return file->own.named ? sl_frame_flush(file) : 0;
+}
+
+static int flush(struct sl_frame_file *file, bool last)
 {
 	int err = sl_frame_error(file);
 	struct sl_hdf5_stay stay;
@@ -327,14 +374,23 @@ int sl_frame_file_flush(struct sl_frame_file *file)
 		return err;
 	sl_hdf5_enter(&stay);
 	sl_list_each (link, &file->datasets) {
+		struct sl_frame_dataset *dataset =
+			SL_CONTAINER(link, struct sl_frame_dataset, link);
+
 		if (!err)
-			err = sl_frame_dataset_flush(
-				SL_CONTAINER(link, struct sl_frame_dataset, link));
+			err = sl_frame_dataset_flush(dataset);
+		if (!err && last)
+			err = sl_frame_dataset_trim(dataset);
 	}
 	if (!err)
 		err = sl_frame_flush(file);
 	sl_hdf5_leave(&stay);
 	return err;
+}
+
+int sl_frame_file_flush(struct sl_frame_file *file)
+{
+	return flush(file, false);
 }
 
 /* -------------------------------------------------------------------------------------- close */
@@ -365,7 +421,7 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	int err;
 
 	if (keep)
-		sl_frame_file_flush(file);
+		flush(file, true);
 	sl_hdf5_enter(&stay);
 	err = close_with_hdf5(file, keep);
 	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that
@@ -378,4 +434,9 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	else
 		delist(file);
 	return err;
+}
+
+uint64_t sl_frame_file_held(const struct sl_frame_file *file)
+{
+	return file->vfd.held;
 }

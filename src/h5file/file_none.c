@@ -80,3 +80,9 @@ int sl_frame_file_close(struct sl_frame_file *file, bool keep)
 	(void)file, (void)keep;
 	return sl_frame_file_usable(0);
 }
+
+uint64_t sl_frame_file_held(const struct sl_frame_file *file)
+{
+	(void)file;
+	return 0;
+}

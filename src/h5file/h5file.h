@@ -37,16 +37,29 @@ struct sl_frame_layout {
 	size_t attribute_count;
 };
 
+/* The header of a dataset, and as many nodes of its index as lie above each other. */
+#define SL_FRAME_HELD        ((uint64_t)20 << 10)
+#define SL_FRAME_HELD_SCALAR ((uint64_t)8 << 10)
+
 struct sl_frame_file_options {
 	unsigned flags, mode; /* of the public options */
-	uint64_t held_limit;  /* metadata held back, in bytes; 0: no limit */
+	/* Metadata held back, in bytes; 0: no limit. Each dataset that is added adds SL_FRAME_HELD to a limit, and
+	 * SL_FRAME_HELD_SCALAR for each of its scalars. */
+	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
+	/* The disk is full: waits for a while, and says whether it is to be tried again. Called on the thread of the
+	 * call, without a lock. NULL: it is not tried again. */
+	bool (*full)(void *argument, int error);
+	void *argument;
 };
 
 /* 0, or -ENOTSUP with a sentence: built without HDF5, or its library has no lock and flags have no
  * SLUICE_WRITER_ONLY_HDF5. Any thread. */
 int sl_frame_file_usable(unsigned flags);
+/* 0, or -EINVAL with a sentence: whatever object or dataset they are for. Any thread. */
+int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
+int sl_frame_scalars_check(const char *const *names, size_t count);
 
 /*
  * path: of the local file. Errors as sluice_writer_open() has them. A file that is continued keeps the
@@ -65,12 +78,14 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
  * their attribute. If the file is in its place already, this flushes: all frames that were begun have been
  * stored before this call. layout is changed on success only.
  *
- * -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
- * is not valid at every moment. -ENOTSUP: its filters are none that are built in. -ENOSPC: in a file that
- * others may read, its group has no room for the name. Else errors of storing: the file is left alone.
+ * -EINVAL: the dataset has fewer frames than are to be kept. -EEXIST: the name is something else, or the dataset is not as asked for. -EBADMSG: it is in a format that
+ * is not valid at every moment. -ENOTSUP: its filters are none that are built in. Else errors of storing: the
+ * file is left alone.
  */
 struct sl_frame_set {
 	bool chunk, codec, level, shuffle; /* set by the program */
+	bool at;        /* so is the number of the next frame: those from there on are given up */
+	uint64_t frame; /* that number */
 };
 int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
                       const struct sl_frame_set *set, struct sl_frame_dataset **out,
@@ -83,7 +98,7 @@ void sl_frame_file_drop(struct sl_frame_dataset *dataset);
  * Stores one chunk as the filters would have left it. The frame is its number in the dataset; chunks of
  * one frame come in any order, those of later frames after the first of the frame before. offset: of the
  * chunk in the frame, in elements. mask: HDF5's filter mask, bits of filters that were left out. bytes are
- * the caller's again on return.
+ * the caller's again on return. The error of a full disk leaves the file as it was: it can be flushed.
  */
 int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
                         uint32_t mask, const void *bytes, size_t n);
@@ -116,9 +131,12 @@ int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset
 int sl_frame_file_flush(struct sl_frame_file *file);
 
 /*
- * Ends HDF5's side and frees all datasets. keep: after a last flush, if there was no error; otherwise the
- * file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
+ * Ends HDF5's side and frees all datasets. keep: after a last flush, if there was no error, without frames that
+ * are stored in part; otherwise the file stays at its last flush, and a new one that has seen none is removed. Returns the first error.
  */
 int sl_frame_file_close(struct sl_frame_file *file, bool keep);
+
+/* Bytes of memory that hold metadata back now. */
+uint64_t sl_frame_file_held(const struct sl_frame_file *file);
 
 #endif

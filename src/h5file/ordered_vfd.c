@@ -6,7 +6,7 @@
  *   new blocks      Beyond the end of what was flushed: nothing refers to them.
  *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
  *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to, and the texts of attributes.
+ *   heaps           The names that groups will refer to, see seal_heaps(), and the texts of attributes.
  *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
  *                   first the parent sends readers there, then the node gives them up. A root stays
  *                   where it is, and what it held before is a new block.
@@ -30,10 +30,12 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "h5file/held.h"
@@ -42,13 +44,23 @@
 #define PAGE 4096
 /* Of drivers that are nobody's in HDF5's list: from 512 on. */
 #define ORDERED_VALUE 0x5c1
+/* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
+#define HEAP_HEAD 32
+#define HEAP_FREE 16
 /* Of offsets: what off_t takes. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
+/* Of space that is taken for chunks before they come, so that not each of them asks for some. */
+#define STEP ((haddr_t)2 << 20)
+/* Of space behind a chunk: for nodes of the index that it makes necessary, each in a page. */
+#define AHEAD ((haddr_t)64 << 10)
+/* Of free space: more than other programs fill until the next chunk comes. */
+#define PLENTY ((haddr_t)1 << 30)
 
 enum rank {
 	RANK_NEW,
 	RANK_SUPERBLOCK,
 	RANK_HEAP,
+	RANK_HEAP_HEAD,
 	RANK_TREE, /* of 256 levels */
 	RANK_SYMBOLS = RANK_TREE + 256,
 	RANK_HEADER,
@@ -65,6 +77,7 @@ struct ordered_file {
 	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
 	haddr_t eof;            /* end of the file itself */
+	haddr_t taken;          /* end of the space that is taken for it */
 	bool changed;           /* flushed_eoa is known: the superblock has been read */
 	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
 	struct sl_held held;
@@ -239,11 +252,22 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
+/* Space that was taken behind the end of the file; a part of it may have been before there was no more. */
+static void give_back(struct ordered_file *file)
+{
+	struct stat status;
+
+	if (file->taken && file->process == getpid() && !fstat(file->fd, &status) &&
+	    ftruncate(file->fd, status.st_size))
+		complain(H5E_CANTCLOSEFILE, "space of the file stays: %s", sl_error_text(-errno));
+}
+
 static herr_t ordered_close(H5FD_t *base)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 
 	enter(file);
+	give_back(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
@@ -427,6 +451,55 @@ static int reserve(struct ordered_file *file, uint64_t end)
 	return 0;
 }
 
+bool sl_is_full(int error)
+{
+	return error == -ENOSPC || error == -EDQUOT;
+}
+
+/* In tmpfs a page costs more if its space was taken before. There it is taken only while little is left. */
+static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
+{
+	struct statfs system;
+
+	return !fstatfs(file->fd, &system) && system.f_type == TMPFS_MAGIC &&
+	       (haddr_t)system.f_bavail * (haddr_t)system.f_bsize > PLENTY + bytes;
+}
+
+/* From max(eof, taken) on, behind the end of the file; -errno. */
+static int take(struct ordered_file *file, haddr_t end)
+{
+	haddr_t from = SL_MAX(file->eof, file->taken);
+	int done;
+
+	do
+		done = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from);
+	while (done < 0 && errno == EINTR);
+	file->taken = done ? from : end;
+	return done ? -errno : 0;
+}
+
+int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
+{
+	struct ordered_file *file;
+	haddr_t end;
+	int err = 0;
+
+	pthread_mutex_lock(&vfd->mutex);
+	file = vfd->file;
+	end = file ? file->eoa + bytes + AHEAD + vfd->ahead : 0;
+	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
+	    !has_plenty(file, bytes)) {
+		err = take(file, end + STEP);
+		if (err)
+			err = take(file, end);
+		/* Where the file system cannot, it is not asked again, and the write sees. */
+		if (err && !sl_is_full(err))
+			file->taken = LAST_ADDRESS;
+	}
+	pthread_mutex_unlock(&vfd->mutex);
+	return sl_is_full(err) ? err : 0;
+}
+
 static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 {
 	switch (type) {
@@ -439,6 +512,8 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 		return RANK_SYMBOLS;
 	case H5FD_MEM_OHDR:
 		return RANK_HEADER;
+	case H5FD_MEM_LHEAP:
+		return size == HEAP_HEAD && !memcmp(bytes, "HEAP", 4) ? RANK_HEAP_HEAD : RANK_HEAP;
 	default:
 		return RANK_HEAP;
 	}
@@ -482,9 +557,23 @@ static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_
 		err = sl_held_cut(&file->held, start, start + size);
 	if (!err && full(file, size))
 		err = write_new(file);
-	if (!err && full(file, size))
+	/* Over the limit while the disk is full, which is waited for in the next settle. */
+	if (sl_is_full(err))
+		err = 0;
+	else if (!err && full(file, size))
 		err = -ENOBUFS;
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
+}
+
+/* HDF5 writes the head of a heap together with its names until these move. */
+static int hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                      const char *bytes)
+{
+	bool heap = type == H5FD_MEM_LHEAP && size > HEAP_HEAD && !memcmp(bytes, "HEAP", 4);
+	size_t head = heap ? HEAP_HEAD : 0;
+	int err = heap ? hold(file, type, start, head, bytes) : 0;
+
+	return err ? err : hold(file, type, start + head, size - head, bytes + head);
 }
 
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
@@ -536,7 +625,7 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	enter(file);
 	begin_change(file);
 	if (!raw) {
-		err = hold(file, type, start, size, bytes);
+		err = hold_parts(file, type, start, size, bytes);
 		file->superblock |= type == H5FD_MEM_SUPER;
 		count_held(file);
 	} else if (!file->vfd->error) {
@@ -552,7 +641,8 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 
 static int barrier(struct ordered_file *file)
 {
-	return file->vfd->durable && fdatasync(file->fd) < 0 ? -errno : 0;
+	/* Raw data may be lost by it, too: not to be tried again. */
+	return file->vfd->durable && fdatasync(file->fd) < 0 ? keep_error(file, -errno, 0) : 0;
 }
 
 /* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
@@ -591,19 +681,52 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
+static int step_word(struct ordered_file *file, unsigned step)
+{
+	int err = sl_word_write(file->fd, file->word + step);
+
+	file->word += err ? 0 : step;
+	return err;
+}
+
 /* Odd: readers wait from here on, or do again what they have done. */
 static int turn_word(struct ordered_file *file, bool odd)
 {
 	if (!file->word || file->word % 2 == odd)
 		return 0;
 	file->eof = SL_MAX(file->eof, SL_WORD_END);
-	return sl_word_write(file->fd, ++file->word);
+	return step_word(file, 1);
+}
+
+/*
+ * HDF5 links the free places among the names of a group through these places themselves, and refuses a group
+ * where a new name lies in a place that its head calls free. So the heads say first that nothing is free, then
+ * the names are written, and then the heads, which may send readers to another block of names.
+ */
+static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
+{
+	static const uint8_t none[8] = {1};
+	char signature[4];
+	int err = 0;
+
+	for (size_t i = 0; !err && i < file->held.count; i++) {
+		uint64_t start = blocks[i]->range.start;
+
+		if (blocks[i]->rank == RANK_HEAP_HEAD &&
+		    pread(file->fd, signature, 4, start) == 4 && !memcmp(signature, "HEAP", 4))
+			err = write_all(file, start + HEAP_FREE, sizeof(none), none);
+	}
+	return err ? err : barrier(file);
 }
 
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
 	int err = check_file(file);
+	unsigned sealed = 0;
 
+	/* This is tried again; readers may have been there in between. */
+	if (!err && file->word % 2 && !sl_word_lock(file->fd, F_WRLCK))
+		err = step_word(file, 2);
 	if (!err)
 		err = reserve(file, file->flush_eoa);
 	*offset = file->eof;
@@ -617,6 +740,8 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 			err = barrier(file);
 		if (!err && blocks[i]->rank != RANK_NEW)
 			err = turn_word(file, true);
+		if (!err && blocks[i]->rank == RANK_HEAP && !sealed++)
+			err = seal_heaps(file, blocks);
 		if (!err)
 			err = write_block(file, blocks[i]);
 	}
@@ -636,18 +761,17 @@ static bool complete(const struct ordered_file *file)
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
 
-static int flush_held(struct ordered_file *file)
+static int flush_held(struct ordered_file *file, uint64_t *offset)
 {
 	struct sl_held_block **blocks;
-	uint64_t offset = 0;
 	int err = sl_held_sorted(&file->held, &blocks);
 
 	if (!err) {
-		err = write_held(file, blocks, &offset);
+		err = write_held(file, blocks, offset);
 		free(blocks);
 	}
 	if (err)
-		return keep_error(file, err, offset);
+		return err;
 	file->vfd->metadata_bytes += file->held.bytes;
 	file->vfd->flushes++;
 	file->vfd->held = 0;
@@ -661,6 +785,7 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 	struct sl_ordered_vfd *vfd = file->vfd;
+	uint64_t offset = 0;
 	int err = 0;
 
 	(void)dxpl;
@@ -669,42 +794,67 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
 		file->leaving = vfd->apart;
 		file->flush_eoa = file->eoa;
-		err = vfd->error || vfd->apart ? vfd->error : flush_held(file);
+		err = vfd->error || vfd->apart ? vfd->error : flush_held(file, &offset);
+		keep_error(file, err, offset);
 	}
 	leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
 	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
 }
 
-/* What is noted, and the flush that was left behind. */
-static int write_left(struct ordered_file *file)
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n)
 {
-	int err = file->vfd->error;
+	struct ordered_file *file;
+	int err = -EIO;
 
-	if (!err && file->noted)
-		err = write_raw(file, file->noted_start, file->noted_size, file->noted);
-	keep_error(file, err, file->noted_start);
-	if (!err && file->leaving)
-		err = flush_held(file);
-	file->noted = NULL;
-	file->leaving = false;
+	pthread_mutex_lock(&vfd->mutex);
+	file = vfd->file;
+	if (file && !vfd->error)
+		err = turn_word(file, true);
+	if (!err)
+		err = write_all(file, place, n, bytes);
+	if (!err)
+		err = barrier(file);
+	if (!err)
+		err = turn_word(file, false);
+	pthread_mutex_unlock(&vfd->mutex);
 	return err;
 }
 
-int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd)
+/* What is noted, and the flush that was left behind, of which all is written again. */
+static int write_left(struct ordered_file *file, bool again)
+{
+	int err = file->vfd->error;
+	uint64_t offset = 0;
+
+	if (!err && file->noted) {
+		offset = file->noted_start;
+		err = write_raw(file, offset, file->noted_size, file->noted);
+	}
+	file->noted = err ? file->noted : NULL;
+	if (!err && file->leaving)
+		err = flush_held(file, &offset);
+	if (again && sl_is_full(err) && !file->vfd->error)
+		return err;
+	file->noted = NULL;
+	file->leaving = false;
+	return keep_error(file, err, offset);
+}
+
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 {
 	bool before = vfd->error;
+	int err;
 
 	pthread_mutex_lock(&vfd->mutex);
-	if (vfd->file)
-		write_left(vfd->file);
-	else if (!vfd->error)
+	if (!vfd->file && !vfd->error)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
+	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
 	vfd->lent = NULL;
 	pthread_mutex_unlock(&vfd->mutex);
 	if (!before)
 		tell(vfd->error, vfd->error_offset, "writing");
-	return vfd->error;
+	return err;
 }
 
 /* ------------------------------------------------------------------------------------ driver */
@@ -740,7 +890,10 @@ static const H5FD_class_t ordered_class = {
 	.flush = ordered_flush,
 	.lock = ordered_lock,
 	.unlock = ordered_unlock,
-	.fl_map = H5FD_FLMAP_DICHOTOMY,
+	/* As HDF5 has it, but for the places of names that have moved: until the next flush the file refers to them,
+	 * and only names may come there. */
+	.fl_map = {H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_DRAW, H5FD_MEM_DRAW,
+                   H5FD_MEM_LHEAP, H5FD_MEM_SUPER},
 };
 
 int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)

@@ -11,10 +11,8 @@
  *  - never writes a chunk again with another size, shrinks or deletes: HDF5 gives freed space to
  *    whoever asks next, and what the file showed at its last flush may still lie there;
  *  - puts a new file in its place (rename) after its first H5Fflush;
- *  - adds to a file that is in its place one object at a time, each with its H5Fflush, and made the
- *    group with room for the names (H5Pset_local_heap_size_hint, up to 4000 bytes; the root's is set
- *    in the list that creates the file): names that outgrew their first place are written in two
- *    steps, between which the group cannot be read;
+ *  - adds to a file that is in its place one object at a time, each with its H5Fflush;
+ *  - uses files whose offsets and lengths have 8 bytes, as HDF5 makes them unless told otherwise;
  *  - sets vfd->pages while it writes texts of variable length: HDF5 has them in blocks of 4096 bytes,
  *    which it writes in their place;
  *  - sets no metadata cache of its own: what the cache evicts is held here.
@@ -41,6 +39,8 @@ struct sl_ordered_vfd {
 	const void *lent;
 	size_t lent_bytes;
 	bool apart; /* H5Fflush does so */
+	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the last chunk. */
+	uint64_t ahead;
 
 	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
 	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
@@ -87,7 +87,22 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
  * Writes what the calls of HDF5 since the last time have left to it; returns vfd->error. Called without
  * HDF5's lock, so that the program's other threads are in HDF5 while storage takes its time, and before the
  * next call of HDF5 for this file by the same thread. Children may be forked meanwhile.
+ * again: where the disk is full, that error is returned, and what is left stays so for another call; without it
+ * that is an error as others are.
  */
-int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd);
+int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
+
+/*
+ * Before a call of HDF5 that writes so many bytes of raw data: takes the space for them and for the flush behind
+ * them. -ENOSPC or -EDQUOT: there is none, and nothing has changed. 0 where the file system cannot say. Called as
+ * settle is.
+ */
+int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
+
+/* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be flushed. */
+int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
+
+/* Whether an error says that the disk is full, or what the user may have of it. */
+bool sl_is_full(int error);
 
 #endif

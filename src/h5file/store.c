@@ -47,6 +47,11 @@ int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const 
 
 	if (err)
 		return err;
+	err = sl_frame_room(dataset->file, n);
+	if (err)
+		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
+		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
+		               sl_error_text(err));
 	sl_hdf5_enter(&stay);
 	err = store_chunk(dataset, frame, offset, mask, bytes, n);
 	sl_hdf5_leave(&stay);
@@ -86,6 +91,11 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 
 	if (err)
 		return err;
+	/* Frames in one piece have their space, and scalars have not. */
+	err = dataset->contiguous && dataset->companion_count ? sl_frame_room(dataset->file, 0) : 0;
+	if (err)
+		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
+		               dataset->file->own.path, dataset->name, sl_error_text(err));
 	sl_hdf5_enter(&stay);
 	err = sl_frame_companions_add(dataset, scalars);
 	sl_hdf5_leave(&stay);
@@ -113,6 +123,18 @@ static int flush_attributes(struct sl_frame_dataset *dataset)
 		                     "the attributes of '%s' cannot be written", dataset->name);
 	dataset->told = dataset->frames;
 	dataset->error_told = dataset->max_error;
+	return 0;
+}
+
+/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this is the end. */
+int sl_frame_dataset_trim(struct sl_frame_dataset *dataset)
+{
+	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)
+		return 0;
+	dataset->extent[0] = dataset->frames;
+	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
+		return sl_frame_fail(dataset->file, -EIO, "'%s' cannot be cut behind frame %llu",
+		                     dataset->name, (unsigned long long)dataset->frames);
 	return 0;
 }
 

@@ -26,13 +26,15 @@ enum {
 	ELEMENTS = EDGE * EDGE,
 	SERIES = 4,
 	LAST = 36,
-	FOREIGN = 7
+	FOREIGN = 7,
+	MORE = 70
 };
 
 /* Memory that a run shares with the test. */
 static struct told {
 	volatile unsigned flushed[SERIES]; /* frames */
 	volatile unsigned flushes;
+	volatile unsigned more; /* datasets of more_name() */
 	unsigned points, at;
 } * told;
 static char path[512], base[512];
@@ -171,10 +173,12 @@ static int add_late_attributes(struct run *run, unsigned frame)
 		tell(run);
 	return err == -EEXIST ? 0 : err;
 }
+/* The next frame of a file that is continued; 0: behind its last. */
+static unsigned goes_on_at;
 
 static int add(struct run *run, unsigned s)
 {
-	struct sl_frame_set set = {0};
+	struct sl_frame_set set = {.at = goes_on_at, .frame = goes_on_at};
 	int err;
 
 	run->layouts[s] = layout_of(s);
@@ -185,13 +189,15 @@ static int add(struct run *run, unsigned s)
 	return err;
 }
 
+static unsigned series_count = SERIES;
+
 /* Frames up to last, with a flush after every third; the series s comes with frame s * 4. */
 static int write_frames(struct run *run, bool all_at_once, unsigned last)
 {
 	int err = 0;
 
 	for (unsigned frame = 0; !err && frame < last; frame++) {
-		for (unsigned s = 0; !err && s < SERIES; s++) {
+		for (unsigned s = 0; !err && s < series_count; s++) {
 			if (!run->sets[s] && (all_at_once || frame >= s * 4))
 				err = add(run, s);
 			if (!err && run->sets[s] && run->next[s] < last)
@@ -208,6 +214,24 @@ static int write_frames(struct run *run, bool all_at_once, unsigned last)
 	return err;
 }
 
+/* A part of the next frame is stored, and is left out when the file is closed. */
+static bool leaves_parts;
+
+static int store_parts(struct run *run)
+{
+	int err = 0;
+
+	for (unsigned s = 0; !err && leaves_parts && s < 3; s++)
+		err = store_chunk(run, s, run->next[s], 0, 0);
+	return err;
+}
+
+static bool try_again(void *argument, int error)
+{
+	(void)argument;
+	return error == -ENOSPC;
+}
+
 static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 {
 	static const int64_t run_number = 7;
@@ -217,13 +241,15 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 		{.name = flags & SLUICE_WRITER_APPEND ? "more" : "first", .text = "more of it"},
 	};
 	struct sl_frame_file_options o = {
-		.flags = flags, .attributes = attributes, .attribute_count = 3};
+		.flags = flags, .attributes = attributes, .attribute_count = 3, .full = try_again};
 	struct run run = {.raw = raw};
 	int err = sl_frame_file_open(path, &o, &run.file);
 
 	if (err)
 		return err;
 	err = write_frames(&run, all_at_once, last);
+	if (!err)
+		err = store_parts(&run);
 	if (err)
 		sl_frame_file_close(run.file, false);
 	else
@@ -233,7 +259,50 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 	return err;
 }
 
+/* Names that fill the place of a group's names several times, in steps of other lengths. */
+static void more_name(unsigned i, char out[300])
+{
+	snprintf(out, 300, "%s%0*u", i % 3 ? "" : "fields/", 20 + (int)(i * 37 % 230), i);
+}
+
+static int write_names(void)
+{
+	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND};
+	struct run run = {0};
+	int err = sl_frame_file_open(path, &o, &run.file);
+
+	for (unsigned i = 0; !err && i < MORE; i++) {
+		struct sl_frame_layout layout = layout_of(1);
+		struct sl_frame_set set = {0};
+		struct sl_frame_dataset *added;
+		uint64_t first;
+		char name[300];
+
+		layout.scalar_count = layout.attribute_count = 0;
+		more_name(i, name);
+		err = sl_frame_file_add(run.file, name, &layout, &set, &added, &first);
+		told->more += !err;
+	}
+	return err ? err : sl_frame_file_close(run.file, true);
+}
+
 /* ---------------------------------------------------------------------------------------- look */
+
+/* Datasets that were added, and those that may have been. */
+static bool names_are_right(hid_t file)
+{
+	for (unsigned i = 0; i < MORE; i++) {
+		char name[300];
+		hid_t set;
+
+		more_name(i, name);
+		set = H5Dopen2(file, name, H5P_DEFAULT);
+		if (i < told->more && set < 0)
+			return false;
+		H5Dclose(set);
+	}
+	return true;
+}
 
 static bool companion_is_right(hid_t file, unsigned s, unsigned i, hsize_t frames)
 {
@@ -322,6 +391,8 @@ static int look(const void *argument)
 	for (unsigned s = 0; s < SERIES; s++)
 		if (!series_is_right(file, s, told->flushed[s]))
 			return 110 + (int)s;
+	if (!names_are_right(file))
+		return 102;
 	H5Fclose(file);
 	return 0;
 }
@@ -346,6 +417,14 @@ static int die(unsigned point)
 	return 0;
 }
 
+/* The disk is full for a moment. */
+static int fail_once(unsigned point)
+{
+	told->points = point;
+	return point == told->at ? ENOSPC : 0;
+}
+static bool fails;
+
 /* What a process does; dies at a point, 0: at none. Returns whether it lived. */
 static bool run(int (*write)(void), unsigned at)
 {
@@ -359,7 +438,7 @@ static bool run(int (*write)(void), unsigned at)
 		int err;
 
 		alarm(60);
-		points_hook = die;
+		points_hook = fails ? fail_once : die;
 		err = write();
 		points_hook = NULL;
 		if (err)
@@ -451,6 +530,13 @@ static int write_rest_raw(void)
 	return write_file(SLUICE_WRITER_APPEND, true, LAST, true);
 }
 
+static int write_back(void)
+{
+	for (unsigned s = 0; s < SERIES; s++)
+		told->flushed[s] = goes_on_at;
+	return write_file(SLUICE_WRITER_APPEND, true, LAST, true);
+}
+
 static int write_two_only(void)
 {
 	return write_file(0, false, 5, false);
@@ -529,6 +615,61 @@ static void a_file_that_others_made_keeps_what_it_had(void **state)
 	}
 }
 
+static int write_parts(void)
+{
+	return write_file(0, false, LAST - 2, false);
+}
+
+static void frames_that_are_stored_in_part_are_left_out(void **state)
+{
+	(void)state;
+	leaves_parts = true;
+	kill_everywhere("parts", write_parts, false);
+	leaves_parts = false;
+}
+
+static void a_disk_that_is_full_for_a_moment_costs_nothing(void **state)
+{
+	unsigned points, step;
+
+	(void)state;
+	series_count = 3;
+	set_out(false);
+	run(write_growing, 0);
+	points = told->points;
+	step = getenv("STRESS") ? 1 : points / 30;
+	fails = true;
+	/* The first makes a new file empty, which takes no room. */
+	for (unsigned at = 2; at <= points; at += step) {
+		set_out(false);
+		assert_true(run(write_growing, at));
+		assert_int_equal(told->flushed[0], LAST);
+		assert_int_equal(hdf5_look_apart(look, NULL), 0);
+	}
+	fails = false;
+	series_count = SERIES;
+}
+
+/* Other chunks come to places that those of frames had which were given up. */
+static void frames_that_are_given_up_are_replaced(void **state)
+{
+	(void)state;
+	make_base(write_new);
+	goes_on_at = 11;
+	kill_everywhere("going back", write_back, true);
+	goes_on_at = 0;
+}
+
+static void groups_get_more_names_than_they_have_room_for(void **state)
+{
+	(void)state;
+	before_it = 8;
+	make_base(write_foreign);
+	kill_everywhere("names of a file made by others", write_names, true);
+	make_base(write_two_only);
+	kill_everywhere("names", write_names, true);
+}
+
 /* Chunks that were never seen are there when it is continued, with another length. */
 static void a_death_can_follow_a_death(void **state)
 {
@@ -560,6 +701,10 @@ int main(void)
 		cmocka_unit_test(datasets_are_added_while_others_may_read),
 		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
 		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
+		cmocka_unit_test(frames_that_are_stored_in_part_are_left_out),
+		cmocka_unit_test(a_disk_that_is_full_for_a_moment_costs_nothing),
+		cmocka_unit_test(frames_that_are_given_up_are_replaced),
+		cmocka_unit_test(groups_get_more_names_than_they_have_room_for),
 		cmocka_unit_test(a_death_can_follow_a_death),
 	};
 	const char *folder = getenv("SLUICE_TEST_DIR");

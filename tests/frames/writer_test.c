@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <sluice/frames.h>
 #include <sluice/writer.h>
 
 #include "support/support.h"
@@ -178,6 +179,134 @@ static void a_file_is_continued(void **state)
 	H5Fclose(file);
 }
 
+static uint64_t rows_in(const char *path, const char *name)
+{
+	hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+	uint64_t rows = rows_of(dataset);
+
+	H5Dclose(dataset);
+	H5Fclose(file);
+	return rows;
+}
+
+static void a_run_goes_on_at_an_earlier_frame(void **state)
+{
+	static const char *const names[] = {"u", "v", "p"}, *const codecs[] = {"deflate", "none",
+	                                                                       "none"};
+	struct fixture *f = *state;
+	const char *path = scratch(f, "frames.h5");
+	struct sluice_series_options o;
+	sluice_series *s[3];
+	sluice_writer *w = writer_open(f->ctx, path, 0);
+	sluice_frames *reader;
+	hid_t file;
+
+	for (unsigned i = 0; i < 3; i++) {
+		s[i] = series_add(w, names[i], codecs[i], i == 2 ? 30 : 0);
+		frames_put(s[i], 0, 7);
+		/* Of a run that went wrong, and was not as long everywhere. */
+		frames_put(s[i], 57, 60 + i);
+	}
+	assert_ok(sluice_writer_close(w, -1));
+	w = writer_open(f->ctx, path, SLUICE_WRITER_APPEND);
+	assert_ok(sluice_frames_open(path, &reader));
+	for (unsigned i = 0; i < 3; i++) {
+		o = field_options(codecs[i], i == 2 ? 30 : 0);
+		o.flags = SLUICE_SERIES_CONTINUE_AT;
+		o.continue_at = 13;
+		assert_refused(sluice_series_add(w, names[i], &o, &s[i]), EINVAL, "frames");
+		o.continue_at = 7;
+		assert_ok(sluice_frames_begin(reader, 0));
+		assert_ok(sluice_series_add(w, names[i], &o, &s[i]));
+		assert_refused(sluice_frames_check(reader), EAGAIN, "has changed");
+		assert_before(s[i], 7);
+		frames_put(s[i], 7, 9);
+	}
+	sluice_frames_close(reader);
+	assert_ok(sluice_writer_close(w, -1));
+	file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+	for (unsigned i = 0; i < 3; i++)
+		assert_dataset(file, names[i], 9);
+	H5Fclose(file);
+	assert_int_equal(rows_in(path, "u"), 9);
+	assert_int_equal(rows_in(path, "v_time"), 9);
+	/* All that is visible between the two runs. */
+	w = writer_open(f->ctx, path, SLUICE_WRITER_APPEND);
+	o = field_options("deflate", 0);
+	o.flags = SLUICE_SERIES_CONTINUE_AT;
+	assert_ok(sluice_series_add(w, "u", &o, &s[0]));
+	sluice_writer_discard(w);
+	assert_int_equal(rows_in(path, "u"), 0);
+	assert_int_equal(rows_in(path, "u_time"), 0);
+}
+
+/* Of each series there is a header and an index in the file that have to be held back. */
+static void series_that_fit_into_memory_bytes_are_stored(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
+	struct sluice_series_options so = SLUICE_SERIES_OPTIONS_INIT;
+	float frame[4] = {0};
+	sluice_series *s[600];
+	unsigned count = 0;
+	sluice_writer *w;
+	int rc;
+
+	o.memory_bytes = 10 << 20;
+	o.threads = 1;
+	o.checkpoint_ms = -1;
+	so.type = SLUICE_FLOAT32;
+	so.rank = 1;
+	so.shape[0] = 4;
+	so.codec = "none";
+	assert_ok(sluice_writer_open(f->ctx, scratch(f, "frames.h5"), &o, &w));
+	assert_ok(sluice_writer_flush(w, -1));
+	do {
+		char name[16];
+
+		snprintf(name, sizeof(name), "s%u", count);
+		rc = sluice_series_add(w, name, &so, &s[count]);
+		count += !rc;
+	} while (!rc && count < 600);
+	for (unsigned k = 0; k < 2 * count; k++) {
+		assert_ok(sluice_series_push(s[k % count], frame, NULL, PATIENCE_MS));
+		if (k == count)
+			assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	}
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+	assert_in_range(count, 200, 400);
+	assert_int_equal(rc, -ENOBUFS);
+}
+
+/* HDF5 keeps some MiB of metadata itself before the driver holds it. */
+static void what_is_held_back_counts_as_memory(void **state)
+{
+	struct fixture *f = *state;
+	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
+	struct sluice_writer_stats before = {.size = sizeof(before)}, now = before;
+	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
+	uint8_t frame[64] = {0};
+	sluice_series *s;
+
+	o.type = SLUICE_UINT8;
+	o.rank = 1;
+	o.shape[0] = sizeof(frame);
+	o.chunk[0] = 1;
+	o.codec = "none";
+	assert_ok(sluice_series_add(w, "u", &o, &s));
+	assert_ok(sluice_writer_stats(w, &before));
+	for (unsigned i = 0; i < 8000 && now.memory_bytes <= before.memory_bytes; i++) {
+		assert_ok(sluice_series_push(s, frame, NULL, PATIENCE_MS));
+		assert_ok(sluice_writer_stats(w, &now));
+	}
+	assert_true(now.memory_bytes > before.memory_bytes);
+	assert_ok(sluice_writer_flush(w, PATIENCE_MS));
+	assert_ok(sluice_writer_stats(w, &now));
+	assert_true(now.memory_bytes <= before.memory_bytes);
+	assert_ok(sluice_writer_close(w, PATIENCE_MS));
+}
+
 static void a_file_that_is_replaced_keeps_its_permissions(void **state)
 {
 	struct fixture *f = *state;
@@ -340,6 +469,9 @@ int main(int argc, char **argv)
 		fixture_test(attributes_come_at_any_time),
 		fixture_test(what_is_submitted_is_what_hdf5_reads),
 		fixture_test(a_file_is_continued),
+		fixture_test(a_run_goes_on_at_an_earlier_frame),
+		fixture_test(series_that_fit_into_memory_bytes_are_stored),
+		fixture_test(what_is_held_back_counts_as_memory),
 		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
 	};
 

@@ -32,12 +32,15 @@ struct sluice_series_options field_options(const char *codec, uint64_t frames)
 	return o;
 }
 
+int field_full_disk_ms;
+
 int field_open(sluice_context *ctx, const char *path, unsigned flags, sluice_writer **out)
 {
 	struct sluice_writer_options o = SLUICE_WRITER_OPTIONS_INIT;
 
 	o.flags = flags;
 	o.checkpoint_ms = -1;
+	o.full_disk_ms = field_full_disk_ms;
 	return sluice_writer_open(ctx, path, &o, out);
 }
 

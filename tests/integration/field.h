@@ -10,7 +10,8 @@ enum { FIELD_ROWS = 61, FIELD_COLUMNS = 50, FIELD_ELEMENTS = FIELD_ROWS * FIELD_
 
 /* float32, in chunks of 20 rows, with a scalar "time". The name decides what is in it. */
 struct sluice_series_options field_options(const char *codec, uint64_t frames);
-/* No checkpoints by time. */
+/* No checkpoints by time, and so long a wait for a full disk; 0 to begin with. */
+extern int field_full_disk_ms;
 int field_open(sluice_context *ctx, const char *path, unsigned flags, sluice_writer **out);
 int field_add(sluice_writer *w, const char *name, const char *codec, uint64_t frames,
               sluice_series **out);
