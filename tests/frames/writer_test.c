@@ -284,7 +284,7 @@ static void what_is_held_back_counts_as_memory(void **state)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
-	struct sluice_writer_stats before = {.size = sizeof(before)}, now = before;
+	struct sluice_writer_counts before = {.size = sizeof(before)}, now = before;
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 	uint8_t frame[64] = {0};
 	sluice_series *s;

@@ -198,7 +198,7 @@ static void a_full_disk_is_waited_for_and_nothing_is_lost(void **state)
 	if (!disk[0])
 		SKIP("no file system can be mounted here");
 	for (unsigned kib = 8; kib < 240; kib += 24) {
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 		struct flow flow = {0};
 		char path[300];
 		sluice_writer *w;
@@ -237,7 +237,7 @@ static void a_full_disk_is_waited_for_no_longer_than_asked_for(void **state)
 		SKIP("no file system can be mounted here");
 	snprintf(path, sizeof(path), "%s/frames.h5", disk);
 	for (unsigned round = 0; round < 3; round++) {
-		struct sluice_writer_stats stats = {.size = sizeof(stats)};
+		struct sluice_writer_counts stats = {.size = sizeof(stats)};
 		sluice_series *s;
 		sluice_writer *w;
 		int rc = 0;
