@@ -53,8 +53,7 @@ void sl_http_free(struct sl_http_engine *engine)
 		struct sl_http_transfer *transfer =
 			SL_CONTAINER(link, struct sl_http_transfer, link);
 
-		curl_easy_cleanup(transfer->easy);
-		free(transfer);
+		sl_http_transfer_free(transfer);
 	}
 	sl_http_limits_destroy(&engine->limits);
 	pthread_mutex_destroy(&engine->mutex);

@@ -261,6 +261,8 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
 
 struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine);
 void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer);
+/* No multi handle has it any more. */
+void sl_http_transfer_free(struct sl_http_transfer *transfer);
 
 /* Options of every transfer: safety, time-outs, the certificates. */
 void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http);

@@ -106,6 +106,12 @@ void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_tran
 	pthread_mutex_unlock(&engine->mutex);
 }
 
+void sl_http_transfer_free(struct sl_http_transfer *transfer)
+{
+	curl_easy_cleanup(transfer->easy);
+	free(transfer);
+}
+
 /* ------------------------------------------------------------------------------------ set up */
 
 /* As libcurl does it, but closed where another program is started. */

@@ -13,6 +13,8 @@
 #include "backend/http_put.h"
 
 #define MOST_HOPS 10
+/* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
+#define TOO_LARGE ((CURLcode)100)
 
 /* What a code of libcurl's, or a status, means, and whether the same request may succeed later. */
 struct failure {
@@ -264,6 +266,8 @@ static enum sl_http_verdict judge_failure(struct sl_http_request *request, CURLc
 		return fail(request, find(statuses, connect).error,
 		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
 		            connect);
+	if (code == TOO_LARGE)
+		code = CURLE_OUT_OF_MEMORY;
 	if (is_broken_off(request, code, why))
 		code = CURLE_RECV_ERROR;
 	/* libcurl says so of a line of header that is longer than it accepts. */
@@ -321,6 +325,11 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 
 	if (verdict == SL_HTTP_FAILED && !request->error)
 		sl_http_fail_odd(request, "a status that was not asked for");
+	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */
+	if (code == CURLE_SEND_FAIL_REWIND) {
+		sl_http_transfer_free(request->transfer);
+		request->transfer = NULL;
+	}
 	sl_log(&request->http->core->settings, SL_LOG_DEBUG,
 	       "%s: HTTP %ld, %" PRIu64 " bytes, %s%s", request->http->name, request->answer.status,
 	       request->answer.got,
