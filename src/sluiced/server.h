@@ -13,6 +13,7 @@
 #ifndef SL_SLUICED_SERVER_H
 #define SL_SLUICED_SERVER_H
 
+#include <fcntl.h>
 #include <limits.h>
 #include <sys/types.h>
 
@@ -20,9 +21,10 @@
 #include "protocol/protocol.h"
 #include "sluiced/descriptors.h"
 
-#define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
+#define SL_CLASSES      5 /* of small blobs of the host: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
-#define SL_PAGE_BYTES   4096
+#define SL_PAGE_BYTES   UINT64_C(4096)
+#define SL_MEMORY_SEALS (F_SEAL_SHRINK | F_SEAL_GROW) /* of memory that is a memfd */
 #define SL_RANGES_MOST  64
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   128  /* of a peer, of all kinds */
@@ -35,13 +37,14 @@
 #define SL_NO_ROW       UINT32_MAX
 
 /* On devices. */
-#define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
-#define SL_DEVICE_SMALL   UINT64_C(1048576)
-#define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
-#define SL_IMPORTS_MOST   4096              /* of a peer */
-#define SL_BUDGETS_MOST   16
-#define SL_NO_GROUP       ((gid_t)-1)
-#define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
+#define SL_DEVICE_CLASSES  6 /* of small blobs: 32 KiB to 1 MiB */
+#define SL_DEVICE_SMALLEST UINT64_C(32768)
+#define SL_DEVICE_SMALL    UINT64_C(1048576)
+#define SL_DEVICE_UNIT     UINT64_C(2097152) /* what memory is made in */
+#define SL_IMPORTS_MOST    4096              /* of a peer */
+#define SL_BUDGETS_MOST    16
+#define SL_NO_GROUP        ((gid_t)-1)
+#define SL_NO_LIMIT        UINT64_C(0x7fffffffffffffff) /* of bytes */
 
 /* What the memory of a device is limited to. */
 struct sl_budget {
@@ -69,7 +72,7 @@ struct sl_device_use {
 	uint64_t bytes, leaving;
 };
 
-/* Who has most of some memory, for sentences: as it was at most a tenth of a second ago. */
+/* A process that has a large piece of some memory, for sentences: as it was at most a tenth of a second ago. */
 struct sl_told {
 	int64_t until;
 	bool late; /* of what is to be unmapped */
@@ -91,13 +94,12 @@ struct sl_region {
 	uint32_t range_bytes; /* 0: it is one range */
 	unsigned ranges;
 	uint64_t used;  /* by range: with a ticket, or a blob */
-	uint64_t there; /* of the host, by range: has memory, which counts */
-	bool frozen;    /* somebody unknown may write to it: not to be used again */
+	uint64_t there; /* by range: has memory, which counts */
+	bool frozen; /* only a server before this one knew who has it mapped: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kind */
 	int offered; /* 1: the descriptor table has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
-	bool before;          /* a server before this one knew who has it mapped */
 	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker;       /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
@@ -204,11 +206,11 @@ struct sl_peer {
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
-	uint64_t leased_bytes;            /* of them */
-	struct sl_list slabs[SL_CLASSES]; /* regions with free ranges that it may write to */
-	struct sl_list regions;           /* that it may have mapped for writing */
-	struct sl_list device_slabs[SL_DEVICE_CLASSES]; /* as slabs */
-	struct sl_list published;                       /* regions of its own memory */
+	uint64_t leased_bytes; /* of them */
+	/* Regions with free ranges that it may write to, by their size: of the host, then of devices. */
+	struct sl_list slabs[SL_CLASSES + SL_DEVICE_CLASSES];
+	struct sl_list regions;   /* that it may have mapped for writing */
+	struct sl_list published; /* regions of its own memory */
 	struct sl_list imports;
 	unsigned import_count;
 	bool awaited; /* counted in server->awaited */
@@ -362,14 +364,10 @@ int sl_reopen(int fd);
 
 /* ------------------------------------------------------------------------------------ region */
 
-/* Which of the sizes from the smallest on, each twice the one before, is the first that holds so many bytes. */
-static inline unsigned sl_class_of(uint64_t bytes, uint64_t smallest)
-{
-	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
-}
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
-/* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
+/* Memory for that, which the peer may write to; of a device the peer is to make and offer it. -ENOSPC, -ENFILE,
+ * -EINPROGRESS: there will be room. */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
 /* The one with a free range of that size that costs nothing; NULL: there is none. */
@@ -386,13 +384,10 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 /* The same for what is counted in memory of the host; of a device it is nothing. */
 uint64_t sl_region_host_bytes(const struct sl_region *region);
-bool sl_region_full(const struct sl_region *region);
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range);
 void sl_region_free(struct sl_server *server, struct sl_region *region);
 /* A memfd for so many bytes that stays as long as it is. */
 int sl_region_memory(uint64_t bytes, int *fd);
-/* One whose bytes are in a copy only, which is in the descriptor table, in that row. */
-int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Its copy is whole, and no get finds what is in it: its memory is given up. */
 void sl_region_leave(struct sl_server *server, struct sl_region *region);
 /* It is there again, in new memory, by another number. On failure nothing has changed. */
@@ -401,10 +396,8 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 /* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
 int sl_region_admit(struct sl_server *server);
-/* What of it counts in memory of the host; it counts from here on, all of it; it is given up, and does not any more. */
+/* What of it counts in memory of the host, or of its device. */
 uint64_t sl_region_counted(const struct sl_region *region);
-void sl_region_count(struct sl_server *server, struct sl_region *region);
-void sl_region_give_memory(struct sl_server *server, struct sl_region *region);
 /* Gives up what is free in it if nobody will use that again. */
 void sl_region_trim(struct sl_server *server, struct sl_region *region);
 /* Makes room for so many bytes. -EINPROGRESS: there will be room; -ENOSPC with a sentence. */
@@ -440,9 +433,9 @@ bool sl_device_known(const struct sl_server *server, int32_t number);
 const char *sl_server_place(const struct sl_server *server, int32_t number);
 /* Answers SL_DEVICE. */
 void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
-/* Counts a region, or no longer; and that it is leaving. */
-void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there);
-void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is);
+/* How much of the memory of a device, or of the host (-1), is mapped, and by a process of those that have it: for a
+ * sentence. "", or it begins with a comma. */
+void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size);
 /* Lets blobs go that may be, if need be. -ENOSPC: it was of no use. -EINPROGRESS: there will be room when
  * those have unmapped it who were told to. */
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
@@ -480,16 +473,12 @@ void sl_room_run(struct sl_server *server);
 
 /* ------------------------------------------------------------------------------ region_device */
 
-bool sl_device_small(const struct sl_wanted *wanted);
-/* One of this peer with a free range of that size; NULL: there is none. */
-struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted);
-/* One that the peer is to make and offer. */
-int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
-                         const struct sl_wanted *wanted, struct sl_region **out);
-/* Of a descriptor that is in the descriptor table. */
-int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
-/* Finds its place after its use has changed; or it leaves, and may be freed. */
-void sl_device_region_place(struct sl_server *server, struct sl_region *region);
+/* The peer may have memory of devices mapped from now on: so a server to come waits for it. */
+void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer);
+/* A region of a device that a server before has left: that session may write to it. */
+void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session);
+/* It has no blob and no lease any more: it leaves, and is freed now or when nobody has it mapped. */
+void sl_device_leave(struct sl_server *server, struct sl_region *region);
 /* Whether a blob in it may be sealed. */
 int sl_device_check_seal(const struct sl_region *region);
 /* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
@@ -553,10 +542,5 @@ void sl_list(struct sl_server *server, struct sl_peer *peer);
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
-/* What was found the last time; NULL: it is to be found again, and written into *out. */
-const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
-                                    struct sl_told **out);
-/* Who holds what, for a sentence. */
-void sl_holders(struct sl_server *server, char *text, size_t size);
 
 #endif

@@ -276,20 +276,26 @@ int sl_spill_start(struct sl_server *server)
 
 int sl_spill_adopt(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
-	struct sl_region *region = sl_region_find(server, kept->region);
+	struct sl_kept kept = server->descriptors->ledger->rows[row];
+	struct sl_region *region = sl_region_find(server, kept.region);
 	struct sl_copy *copy;
-	int rc;
+	int rc = 0;
 
 	if (!server->spill || (region && region->copy))
 		return sl_fail(-EBADMSG, "a copy too many");
 	copy = calloc(1, sizeof(*copy));
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = region ? 0 : sl_region_open_away(server, row, &region);
-	if (rc) {
-		free(copy);
-		return rc;
+	if (!region) {
+		/* The ledger does not say these of a copy. */
+		kept.device = -1;
+		kept.memory = SLUICE_BLOB_ON_HOST;
+		rc = sl_region_add(server, &kept, kept.region, &region);
+		if (rc) {
+			free(copy);
+			return rc;
+		}
+		region->away = true;
 	}
 	copy->region = region;
 	copy->row = row;
