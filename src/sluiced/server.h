@@ -454,8 +454,9 @@ void sl_stray_close(struct sl_server *server, int fd);
 /* --------------------------------------------------------------------------------------- wait */
 
 void sl_waits_init(struct sl_server *server);
-/* To be linked by the caller. NULL with a sentence: -EAGAIN, -ENOMEM. */
-struct sl_wait *sl_wait_new(struct sl_peer *peer, const void *message, int64_t deadline);
+/* To be linked by the caller. NULL with *error and a sentence: -EAGAIN, -ENOMEM. message: NULL without a peer. */
+struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
+                            int *error);
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* The connection has ended. */
 void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
@@ -463,6 +464,7 @@ void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
 int sl_wait_create(struct sl_server *server, struct sl_peer *peer);
 /* The region's return does. -ENOMEM. */
 int sl_wait_return(struct sl_server *server, struct sl_region *region);
+/* It is of no use any more. */
 void sl_wait_drop(struct sl_server *server, struct sl_region *region);
 /* Whether others wait for room of the host, and it is not their turn. */
 bool sl_wait_is_before(const struct sl_server *server);
@@ -523,7 +525,7 @@ void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* It cannot be brought back, for spill->error: refuses those who wait for that. */
 void sl_get_fail(struct sl_server *server, uint32_t slot);
 /* The pin or get waits until a blob that is away is there. */
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, const void *message);
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message);
 /* Marks the regions of blobs that gets wait for while others are being read: with that number. */
 void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);

@@ -211,7 +211,7 @@ int sl_spill_want(struct sl_server *server, struct sl_region *region)
 {
 	const struct sl_copy *copy = region->copy;
 
-	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_wait_return(server, region) : 0;
+	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_return(server, region) : 0;
 }
 
 static void fail_all(struct sl_server *server, struct sl_region *region, int error)

@@ -49,7 +49,7 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	}
 	/* It is pinned when it is there. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
-		sl_get_await(server, peer, &server->in);
+		sl_get_await(server, peer, &server->in.head);
 		return;
 	}
 	sl_catalogue_record(server->catalogue, slot, &record);
