@@ -442,20 +442,23 @@ static void left(void *argument, uint32_t slot, enum sl_left what)
 
 #define ANY_DEVICE INT32_MIN
 
-struct candidate {
-	uint64_t idle;
-	uint32_t slot;
-};
-
 static int by_idle(const void *a, const void *b)
 {
-	uint64_t x = ((const struct candidate *)a)->idle, y = ((const struct candidate *)b)->idle;
+	const struct sl_candidate *x = a, *y = b;
 
-	return x < y ? 1 : x > y ? -1 : 0;
+	if (x->idle != y->idle)
+		return x->idle < y->idle ? 1 : -1;
+	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
+}
+
+void sl_candidates_sort(struct sl_candidate *candidates, size_t count)
+{
+	if (count)
+		qsort(candidates, count, sizeof(*candidates), by_idle);
 }
 
 static unsigned find_candidates(struct sl_server *server, const struct sl_list *list,
-                                int32_t device, struct candidate *out)
+                                int32_t device, struct sl_candidate *out)
 {
 	unsigned count = 0;
 
@@ -463,13 +466,15 @@ static unsigned find_candidates(struct sl_server *server, const struct sl_list *
 		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, loose);
 		uint32_t slot = (uint32_t)(blob - server->blobs);
 
-		if ((device != ANY_DEVICE && blob->region->device != device) ||
-		    sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED ||
-		    sl_catalogue_held(server->catalogue, slot) != SL_HELD_NOT)
-			continue;
-		out[count++] = (struct candidate){sl_catalogue_idle(server->catalogue, slot), slot};
+		if ((device == ANY_DEVICE || blob->region->device == device) &&
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
+		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT)
+			out[count++] = (struct sl_candidate){
+				.slot = slot,
+				.region = blob->region,
+				.idle = sl_catalogue_idle(server->catalogue, slot)};
 	}
-	qsort(out, count, sizeof(*out), by_idle);
+	sl_candidates_sort(out, count);
 	return count;
 }
 
@@ -480,14 +485,14 @@ static unsigned find_candidates(struct sl_server *server, const struct sl_list *
 static unsigned delete_unheld(struct sl_server *server, const struct sl_list *list, int32_t device,
                               uint64_t bytes)
 {
-	struct candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
+	struct sl_candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
 	unsigned count = 0, chosen = 0, gone = 0;
 	uint64_t asked = 0;
 
 	if (candidates)
 		count = find_candidates(server, list, device, candidates);
 	for (; chosen < count && asked < bytes; chosen++) {
-		asked += sl_region_range_bytes(server->blobs[candidates[chosen].slot].region);
+		asked += sl_region_range_bytes(candidates[chosen].region);
 		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
 	}
 	if (chosen) {

@@ -148,6 +148,14 @@ struct sl_blob {
 	uint64_t id;          /* 0: the slot is free */
 };
 
+/* A blob, or a region with all that is in it, that may go when memory is short. */
+struct sl_candidate {
+	struct sl_region *region;
+	uint32_t slot; /* of the blob */
+	uint64_t idle,
+		stamp; /* since when nobody has used it; of two that are equal, the smaller one goes first */
+};
+
 /* What somebody waits to read from us. */
 struct sl_pending {
 	struct sl_list link;
@@ -515,6 +523,8 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot);
 void sl_blob_sweep(struct sl_server *server);
 /* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
+/* The one that was used least recently comes first. */
+void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
 uint64_t sl_blob_creator(pid_t pid);
 
 /* --------------------------------------------------------------------------------------- get */

@@ -8,22 +8,8 @@
 
 #include "sluiced/spill.h"
 
+/* Without writing anything, after a failure. */
 #define REST_NS INT64_C(1000000000)
-static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *region)
-{
-	struct sl_copy *copy = calloc(1, sizeof(*copy));
-
-	if (!copy)
-		return NULL;
-	copy->region = region;
-	copy->ranges = region->used;
-	copy->bytes = sl_region_used_bytes(region);
-	copy->row = SL_NO_ROW;
-	copy->file = -1;
-	region->copy = copy;
-	server->spill->bytes += copy->bytes;
-	return copy;
-}
 
 static void settle(struct sl_server *server, struct sl_copy *copy)
 {
@@ -133,17 +119,26 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	    (spill->narrow && (ahead || spill->writing)) ||
 	    !has_place(server, sl_region_used_bytes(region), ahead))
 		return false;
-	copy = copy_new(server, region);
+	copy = malloc(sizeof(*copy));
 	if (!copy)
 		return false;
-	copy->state = SL_COPY_WRITING;
-	copy->ahead = ahead;
-	copy->freed = spill->freed;
-	copy->range_bytes = sl_region_range_bytes(region);
-	copy->moving = copy->ranges;
-	/* The region may go before the job ends. */
-	copy->memory =
-		fcntl(sl_descriptors_fd(server->descriptors, region->row), F_DUPFD_CLOEXEC, 0);
+	*copy = (struct sl_copy){
+		.region = region,
+		.state = SL_COPY_WRITING,
+		.ranges = region->used,
+		.moving = region->used,
+		.range_bytes = sl_region_range_bytes(region),
+		.bytes = sl_region_used_bytes(region),
+		.row = SL_NO_ROW,
+		.file = -1,
+		.freed = spill->freed,
+		.ahead = ahead,
+		/* The region may go before the job ends. */
+		.memory = fcntl(sl_descriptors_fd(server->descriptors, region->row),
+	                        F_DUPFD_CLOEXEC, 0),
+	};
+	region->copy = copy;
+	spill->bytes += copy->bytes;
 	if (copy->memory < 0) {
 		trouble(server, "no descriptor is left");
 		sl_copy_free(server, copy);
@@ -328,28 +323,25 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 
 /* --------------------------------------------------------------------------------------- end */
 
-static void closed(struct sl_server *server, struct sl_copy *copy)
-{
-	server->spill->closing--;
-	server->spill->freed++;
-	server->spill->full = false;
-	server->spill->rest_until = 0;
-	forget(server, copy);
-}
-
 void sl_copy_ended(struct sl_server *server, struct sl_copy *copy)
 {
+	struct sl_spill *spill = server->spill;
+
 	if (copy->error)
 		sl_fail(copy->error, "%s", copy->text);
 	if (copy->state == SL_COPY_CLOSING) {
-		closed(server, copy);
+		spill->closing--;
+		spill->freed++;
+		spill->full = false;
+		spill->rest_until = 0;
+		forget(server, copy);
 	} else if (copy->state == SL_COPY_WRITING) {
 		written(server, copy, copy->error);
 	} else {
 		settle(server, copy);
 		returned(server, copy, copy->error);
 	}
-	server->spill->look = true;
+	spill->look = true;
 }
 
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size)
