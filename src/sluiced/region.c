@@ -21,6 +21,7 @@
 
 #include "sluiced/spill.h"
 
+#define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ROWS_LEFT_PART 16
 
 bool sl_wanted_small(const struct sl_wanted *wanted)
@@ -175,13 +176,13 @@ int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t
 	return 0;
 }
 
-static bool is_sealed_memfd(int fd, uint64_t bytes)
+bool sl_memfd_is(int fd, uint64_t least, uint64_t most)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
 	struct stat st;
 
-	return !fstat(fd, &st) && (uint64_t)st.st_size == bytes && seals >= 0 &&
-	       (seals & SL_MEMORY_SEALS) == SL_MEMORY_SEALS;
+	return !fstat(fd, &st) && (uint64_t)st.st_size >= least && (uint64_t)st.st_size <= most &&
+	       seals >= 0 && (seals & SEALS) == SEALS;
 }
 
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
@@ -189,7 +190,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
 	int fd = sl_descriptors_fd(server->descriptors, row), rc;
 
-	if (kept->device < 0 ? !is_sealed_memfd(fd, kept->bytes)
+	if (kept->device < 0 ? !sl_memfd_is(fd, kept->bytes, kept->bytes)
 	                     : !sl_device_known(server, kept->device))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	rc = sl_region_add(server, kept, kept->id, out);

@@ -15,7 +15,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
@@ -166,21 +165,18 @@ int sl_device_check_seal(const struct sl_region *region)
  * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
 static int check_offered(const struct sl_region *region, int fd)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
-	uint64_t least = 1, most = SL_PAGE_BYTES;
-	struct stat st;
+	bool device = region->kind == SLUICE_BLOB_ON_DEVICE;
+	uint64_t least = device ? region->bytes : 1;
+	uint64_t most = device ? region->bytes : SL_PAGE_BYTES;
 
-	if (seals < 0)
+	if (fcntl(fd, F_GET_SEALS) < 0)
 		return sl_stray_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
-	if (region->kind == SLUICE_BLOB_ON_DEVICE)
-		least = most = region->bytes;
-	if (fstat(fd, &st) || (uint64_t)st.st_size < least || (uint64_t)st.st_size > most)
-		return sl_fail(-EPROTO,
-		               "an offer of a memfd of %" PRId64 " bytes for memory of %" PRIu64,
-		               (int64_t)st.st_size, most);
-	return (seals & SL_MEMORY_SEALS) == SL_MEMORY_SEALS
-	               ? 0
-	               : sl_fail(-EPROTO, "an offer of a memfd that could shrink or grow");
+	if (sl_memfd_is(fd, least, most))
+		return 0;
+	return sl_fail(-EPROTO,
+	               "an offer of a memfd that has not from %" PRIu64 " to %" PRIu64
+	               " bytes, or could shrink or grow",
+	               least, most);
 }
 
 void sl_device_offer(struct sl_server *server, struct sl_peer *peer)

@@ -13,7 +13,6 @@
 #ifndef SL_SLUICED_SERVER_H
 #define SL_SLUICED_SERVER_H
 
-#include <fcntl.h>
 #include <limits.h>
 #include <sys/types.h>
 
@@ -24,7 +23,6 @@
 #define SL_CLASSES      5 /* of small blobs of the host: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
 #define SL_PAGE_BYTES   UINT64_C(4096)
-#define SL_MEMORY_SEALS (F_SEAL_SHRINK | F_SEAL_GROW) /* of memory that is a memfd */
 #define SL_RANGES_MOST  64
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   128  /* of a peer, of all kinds */
@@ -388,6 +386,8 @@ int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t
                   struct sl_region **out);
 /* Of a descriptor that is in the descriptor table. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Whether it is a memfd of so many bytes, and keeps its size. */
+bool sl_memfd_is(int fd, uint64_t least, uint64_t most);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 /* The same for what is counted in memory of the host; of a device it is nothing. */

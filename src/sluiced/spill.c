@@ -17,14 +17,16 @@ struct candidates {
 	uint64_t bytes, held_here; /* of those; of others, which the server holds for a moment */
 };
 
-/* Whether it may go by what is known of its blobs; and since when nobody has used any of them. */
-static bool may_leave(const struct sl_server *server, const struct sl_region *region,
-                      uint64_t *idle, bool *held_here)
+/* A candidate is a region with blobs that are all sealed, of which none is pinned, held or waited for. */
+static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
 {
 	const struct sl_catalogue *catalogue = server->catalogue;
+	struct sl_candidate found = {.region = region, .idle = UINT64_MAX, .stamp = region->stamp};
+	bool held_here = false;
 
-	*idle = UINT64_MAX;
-	*held_here = false;
+	if (region->device >= 0 || region->away || !region->used ||
+	    region->wanted == server->spill->last_mark)
+		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
 		struct sl_blob_record record;
@@ -34,35 +36,19 @@ static bool may_leave(const struct sl_server *server, const struct sl_region *re
 		if (!(region->used >> i & 1))
 			continue;
 		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
-			return false;
+			return;
 		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
 		if (held == SL_HELD_THERE ||
 		    record.flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
-			return false;
-		*held_here = *held_here || held == SL_HELD_HERE;
+			return;
+		held_here = held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);
-		*idle = SL_MIN(*idle, since);
+		found.idle = SL_MIN(found.idle, since);
 	}
-	return true;
-}
-
-static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
-{
-	bool held_here;
-	uint64_t idle;
-
-	if (region->device >= 0 || region->away || !region->used ||
-	    region->wanted == server->spill->last_mark ||
-	    !may_leave(server, region, &idle, &held_here))
-		return;
-	if (held_here) {
-		c->held_here += sl_region_counted(region);
-		return;
-	}
-	c->v[c->count++] =
-		(struct sl_candidate){.region = region, .idle = idle, .stamp = region->stamp};
-	c->bytes += sl_region_counted(region);
+	*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
+	if (!held_here)
+		c->v[c->count++] = found;
 }
 
 /* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
