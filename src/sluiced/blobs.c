@@ -15,7 +15,7 @@
 
 /* Who made it, and when, in milliseconds since 1970, so that both outlive the server; as the clock stood at the
  * kernel's last tick, which is the cheaper one. */
-uint64_t sl_blob_creator(pid_t pid)
+static uint64_t creator_of(pid_t pid)
 {
 	struct timespec now;
 
@@ -73,7 +73,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	                  .offset = lease.place.offset + start,
 	                  .device = lease.place.device,
 	                  .kind = lease.place.kind},
-		.creator = sl_blob_creator(ticket->peer->pid),
+		.creator = creator_of(ticket->peer->pid),
 		.uid = ticket->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
 		.metadata = metadata,

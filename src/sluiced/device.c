@@ -43,7 +43,8 @@ static void set_limit(struct sl_server *server, int32_t number)
 			server->device_limits[number] = settings->budgets[i].bytes;
 }
 
-int sl_device_number(struct sl_server *server, const char *place, int32_t *out)
+/* A place is known from then on. -EDQUOT: there are too many. */
+static int number_of(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
 	int32_t count = device_count(server);
@@ -73,7 +74,7 @@ void sl_devices_begin(struct sl_server *server)
 	for (int32_t i = 0; i < device_count(server); i++)
 		set_limit(server, i);
 	for (unsigned i = 0; i < settings->budget_count; i++)
-		sl_device_number(server, settings->budgets[i].place, &number);
+		number_of(server, settings->budgets[i].place, &number);
 }
 
 void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
@@ -85,7 +86,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	if (number < 0)
-		rc = sl_device_number(server, request->place, &number);
+		rc = number_of(server, request->place, &number);
 	else if (!sl_device_known(server, number))
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc) {

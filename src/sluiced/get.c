@@ -116,19 +116,15 @@ static int try_get(struct sl_server *server, struct sl_peer *peer, const struct 
 	return 0;
 }
 
-static uint64_t hash_of(const char *name, size_t length, uint64_t id)
+static struct sl_list *bucket_of(struct sl_server *server, const char *name, size_t length,
+                                 uint64_t id)
 {
 	uint64_t hash = id;
 
 	for (size_t i = 0; !id && i < length; i++)
 		hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
-	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
-}
-
-static struct sl_list *bucket_of(struct sl_server *server, const char *name, size_t length,
-                                 uint64_t id)
-{
-	return &server->waits[hash_of(name, length, id) % SL_WAIT_BUCKETS];
+	hash = hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+	return &server->waits[hash % SL_WAIT_BUCKETS];
 }
 
 static const struct sl_key *missing_of(const struct sl_wait *wait)

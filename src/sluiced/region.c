@@ -246,7 +246,8 @@ static bool rows_are_short(const struct sl_descriptors *descriptors)
 	return descriptors->most - descriptors->count <= descriptors->most / ROWS_LEFT_PART;
 }
 
-int sl_region_admit(struct sl_server *server)
+/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
+static int admit(struct sl_server *server)
 {
 	uint64_t bytes = 1;
 
@@ -254,10 +255,10 @@ int sl_region_admit(struct sl_server *server)
 	while (rows_are_short(server->descriptors) &&
 	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
-	return rows_are_short(server->descriptors)
-	               ? sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the "
-	                                  "daemon's limit of open files)")
-	               : 0;
+	if (!rows_are_short(server->descriptors))
+		return 0;
+	return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the daemon's "
+	                        "limit of open files)");
 }
 
 /* A memfd that is in the descriptor table. */
@@ -300,7 +301,7 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	else if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
 		rc = sl_device_make_room(server, wanted->device, kept.bytes);
 	if (!rc)
-		rc = sl_region_admit(server);
+		rc = admit(server);
 	if (!rc && host)
 		rc = new_of_host(server, &kept, out);
 	else if (!rc)

@@ -32,24 +32,16 @@ static void count_memfd(struct sl_server *server, struct sl_region *region, int 
 	server->memfd_bytes += region->memfd_bytes;
 }
 
-static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
+void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
+	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
-		if (peer->session == session)
-			return peer;
+		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
+		    !region->writer)
+			sl_region_written_by(region, peer);
 	}
-	return NULL;
-}
-
-void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
-{
-	struct sl_peer *peer = find_session(server, session);
-
-	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
-	if (peer && region->kind == SLUICE_BLOB_OF_PROCESS)
-		sl_region_written_by(region, peer);
 }
 
 /* -------------------------------------------------------------------------------------- leave */

@@ -79,13 +79,11 @@ struct sl_told {
 };
 
 struct sl_region {
-	struct sl_list bucket; /* server->regions, by id */
-	struct sl_list link;   /* writer->slabs of its class, if it has free ranges */
-	struct sl_list left;   /* of the host: server->kept, if it has nothing in it; of a device:
-	                        * server->leaving */
-	int64_t empty_since;   /* if it is in server->kept */
-	struct sl_list
-		written; /* writer->regions; if it is the writer's own memory, writer->published */
+	struct sl_list bucket;  /* server->regions, by id */
+	struct sl_list link;    /* writer->slabs of its class, if it has free ranges */
+	struct sl_list left;    /* server->kept, if it is empty; of a device: server->leaving */
+	int64_t empty_since;    /* if it is in server->kept */
+	struct sl_list written; /* writer->regions, or writer->published */
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
 	uint64_t id, bytes;
 	uint32_t row;
@@ -101,12 +99,11 @@ struct sl_region {
 	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker;       /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
-	bool away; /* there is no memory, and no row: its bytes are in its copy */
-	struct sl_copy
-		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
-	uint64_t origin; /* the number of the region that its blobs were made in */
-	uint64_t stamp;  /* larger: something was sealed in it, or came back, later */
-	uint64_t wanted; /* the last look at who waits that has found it wanted */
+	bool away;            /* there is no memory, and no row: its bytes are in its copy */
+	struct sl_copy *copy; /* whole or not; no new blob is made in the region then. NULL */
+	uint64_t origin;      /* the number of the region that its blobs were made in */
+	uint64_t stamp;       /* larger: something was sealed in it, or came back, later */
+	uint64_t wanted;      /* the last look at who waits that has found it wanted */
 	/* Both. */
 	uint32_t slots[]; /* of the entry in each range, or SL_NO_SLOT */
 };
@@ -149,9 +146,9 @@ struct sl_blob {
 /* A blob, or a region with all that is in it, that may go when memory is short. */
 struct sl_candidate {
 	struct sl_region *region;
-	uint32_t slot; /* of the blob */
-	uint64_t idle,
-		stamp; /* since when nobody has used it; of two that are equal, the smaller one goes first */
+	uint32_t slot;  /* of the blob */
+	uint64_t idle;  /* since when nobody has used it */
+	uint64_t stamp; /* of two that are equal, the smaller one goes first */
 };
 
 /* What somebody waits to read from us. */
@@ -265,8 +262,7 @@ struct sl_server {
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
 	struct sl_list transients;       /* blobs that go when nobody holds them */
 	unsigned loose_count;            /* in both lists */
-	struct sl_list
-		kept; /* regions of the host with nothing in them, in the order in which they became so */
+	struct sl_list kept; /* regions of the host without a blob, the oldest of them first */
 	unsigned kept_count;
 	uint64_t kept_bytes;
 	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
@@ -402,8 +398,6 @@ void sl_region_leave(struct sl_server *server, struct sl_region *region);
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
-/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
-int sl_region_admit(struct sl_server *server);
 /* What of it counts in memory of the host, or of its device. */
 uint64_t sl_region_counted(const struct sl_region *region);
 /* Gives up what is free in it if nobody will use that again. */
@@ -434,8 +428,6 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
 
 /* Numbers the devices that the options name; before anything else is done with devices. */
 void sl_devices_begin(struct sl_server *server);
-/* The number of a place, which is known from then on. -EDQUOT: there are too many. */
-int sl_device_number(struct sl_server *server, const char *place, int32_t *out);
 bool sl_device_known(const struct sl_server *server, int32_t number);
 /* "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
@@ -525,7 +517,6 @@ void sl_blob_sweep(struct sl_server *server);
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
 /* The one that was used least recently comes first. */
 void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
-uint64_t sl_blob_creator(pid_t pid);
 
 /* --------------------------------------------------------------------------------------- get */
 

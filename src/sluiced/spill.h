@@ -101,8 +101,6 @@ struct sl_spill {
 bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* The movers have ended its job. */
 void sl_copy_ended(struct sl_server *server, struct sl_copy *copy);
-/* Its file is closed by a mover. */
-void sl_copy_free(struct sl_server *server, struct sl_copy *copy);
 
 /* ------------------------------------------------------------------------------------- spill */
 

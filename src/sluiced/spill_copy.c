@@ -23,7 +23,8 @@ static void forget(struct sl_server *server, struct sl_copy *copy)
 	free(copy);
 }
 
-void sl_copy_free(struct sl_server *server, struct sl_copy *copy)
+/* Its file is closed by a mover. */
+static void copy_free(struct sl_server *server, struct sl_copy *copy)
 {
 	if (copy->region)
 		copy->region->copy = NULL;
@@ -56,7 +57,7 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 	copy->region = NULL;
 	/* What the movers are at they bring to its end. */
 	if (copy->state == SL_COPY_WHOLE)
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 }
 
 /* Gives up copies of what is in memory, until there is place for so many bytes; how many it gave up. */
@@ -75,7 +76,7 @@ static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 			continue;
 		region = copy->region;
 		dropped += copy->bytes;
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		sl_region_place(server, region);
 	}
 	return dropped;
@@ -141,7 +142,7 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	spill->bytes += copy->bytes;
 	if (copy->memory < 0) {
 		trouble(server, "no descriptor is left");
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		return false;
 	}
 	sl_movers_give(spill, copy);
@@ -195,7 +196,7 @@ static void written(struct sl_server *server, struct sl_copy *copy, int error)
 		error = 0;
 	if (error)
 		trouble(server, sluice_last_message());
-	sl_copy_free(server, copy);
+	copy_free(server, copy);
 	if (region)
 		sl_region_place(server, region);
 }
@@ -298,7 +299,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	server->memory_bytes -= copy->taken;
 	if (!region) {
 		close(fd);
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		return;
 	}
 	if (!error)
@@ -317,7 +318,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	sl_store_step("server: returned");
 	if (server->memory_bytes <= server->settings->memory_bytes)
 		return;
-	sl_copy_free(server, copy);
+	copy_free(server, copy);
 	sl_region_place(server, region);
 }
 

@@ -95,30 +95,30 @@ static void wait_at(struct sl_server *server, struct sl_wait *wait, int32_t devi
 	sl_spill_look(server);
 }
 
-int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
+static int enqueue(struct sl_server *server, struct sl_peer *peer, struct sl_region *region,
+                   int32_t device)
 {
 	int rc;
-	struct sl_wait *wait = sl_wait_new(peer, &server->in.head, 0, &rc);
-
-	if (!wait)
-		return rc;
-	sl_list_append(&server->room.queue, &wait->link);
-	wait_at(server, wait, server->room.error ? server->room.device : -1);
-	return 0;
-}
-
-int sl_wait_return(struct sl_server *server, struct sl_region *region)
-{
-	int rc;
-	struct sl_wait *wait = sl_wait_new(NULL, NULL, 0, &rc);
+	struct sl_wait *wait = sl_wait_new(peer, peer ? &server->in.head : NULL, 0, &rc);
 
 	if (!wait)
 		return rc;
 	wait->region = region;
-	region->copy->wait = wait;
+	if (region)
+		region->copy->wait = wait;
 	sl_list_append(&server->room.queue, &wait->link);
-	wait_at(server, wait, -1);
+	wait_at(server, wait, device);
 	return 0;
+}
+
+int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
+{
+	return enqueue(server, peer, NULL, server->room.error ? server->room.device : -1);
+}
+
+int sl_wait_return(struct sl_server *server, struct sl_region *region)
+{
+	return enqueue(server, NULL, region, -1);
 }
 
 void sl_wait_drop(struct sl_server *server, struct sl_region *region)
