@@ -171,18 +171,18 @@ static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy
 static void written(struct sl_server *server, struct sl_copy *copy, int error)
 {
 	struct sl_region *region = copy->region;
-	struct sl_kept kept = {.kind = SL_KIND_COPY};
 
 	server->spill->writing--;
 	close(copy->memory);
-	if (region) {
-		kept.bytes = region->bytes;
-		kept.range_bytes = region->range_bytes;
-		kept.region = region->id;
-		kept.origin = region->origin;
-	}
-	if (!error && region)
+	if (!error && region) {
+		struct sl_kept kept = {.kind = SL_KIND_COPY,
+		                       .bytes = region->bytes,
+		                       .range_bytes = region->range_bytes,
+		                       .region = region->id,
+		                       .origin = region->origin};
+
 		error = sl_descriptors_put(server->descriptors, &kept, copy->file, &copy->row);
+	}
 	if (!error && region) {
 		settle(server, copy);
 		server->spill->narrow = false;

@@ -149,7 +149,6 @@ bool sl_wait_is_before(const struct sl_server *server)
 bool sl_wait_has_time(const struct sl_server *server)
 {
 	const struct sl_wait *turn = server->room.turn;
-
 	bool over = server->memory_bytes > server->settings->memory_bytes;
 
 	/* Without a turn it has just come. What is beyond the limit has to be written first. */
