@@ -90,11 +90,9 @@ static struct sl_peer *peer_new(void)
 	peer->death = (struct sl_source){SL_SOURCE_DEATH, peer};
 	peer->fd = peer->pidfd = -1;
 	peer->process = SL_NO_ROW;
-	for (unsigned i = 0; i < SL_CLASSES; i++)
+	for (unsigned i = 0; i < SL_CLASSES + SL_DEVICE_CLASSES; i++)
 		sl_list_init(&peer->slabs[i]);
 	sl_list_init(&peer->tickets);
-	for (unsigned i = 0; i < SL_DEVICE_CLASSES; i++)
-		sl_list_init(&peer->device_slabs[i]);
 	sl_list_init(&peer->regions);
 	sl_list_init(&peer->published);
 	sl_list_init(&peer->imports);
