@@ -121,8 +121,6 @@ struct sl_segment {
 	bool writable;
 };
 
-/* A memfd as of sl_memory_new() that begins with n bytes of head. */
-int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, int *out);
 /* Maps such a one, of whole pages and at most so many bytes. -EBADMSG: it is another kind of file. */
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out);
 

@@ -386,9 +386,8 @@ static bool goes_together(const union sl_message *m, unsigned item)
 	case SL_DEVICE:
 		return (m->device.number == -1) == !!m->device.place[0];
 	case SL_LEASES:
-		return is_in_region(&m->leases.items[item].place);
 	case SL_FOUND:
-		return is_in_region(&m->found.items[item].lease.place);
+		return is_in_region(&sl_message_lease(m, item)->place);
 	case SL_REFUSAL:
 		return memchr(m->refusal.text, 0, sizeof(m->refusal.text));
 	default:

@@ -321,6 +321,12 @@ union sl_message {
 	struct sl_event event;
 };
 
+/* Lease i of SL_LEASES or SL_FOUND. */
+static inline const struct sl_lease *sl_message_lease(const union sl_message *m, unsigned i)
+{
+	return m->head.type == SL_FOUND ? &m->found.items[i].lease : &m->leases.items[i];
+}
+
 /* Sets the header of a message of count items, and zeros its body and items; the length. */
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
                         unsigned count);

@@ -225,6 +225,11 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 {
 	return &store->mappings[region % SL_MAPPING_BUCKETS];
 }
+/* The mapping that is not doomed: by the processor if by is NULL and the region is the host's. With the mutex, as the next. */
+struct sl_mapping *sl_mapping_find(sluice_store *store, uint64_t region, bool writable,
+                                   const struct sl_device *by);
+/* One user more; idle_bytes: of the list of idle ones that it may be in. */
+void sl_mapping_use(struct sl_mapping *mapping, size_t *idle_bytes);
 /* Asks for a region's descriptor, which is in *out then, as *m says how large the region is. */
 int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
                   union sl_message *m, struct sl_reply *out);

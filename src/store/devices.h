@@ -108,8 +108,9 @@ struct sl_far {
 int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
                    struct sl_mapping **out);
 void sl_far_release(sluice_store *store, struct sl_mapping *mapping);
-/* Memory of this process, which is published. It is there until the server has it forgotten. */
-int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes);
+/* Memory of this process, which is published. It is there until the server has it forgotten. Release it as any other. */
+int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
+                   struct sl_mapping **out);
 /*
  * Leases for regions that are to be made, in an answer: whoever first wants one will make it. With the mutex, by who reads,
  * so that no thread has a later answer with a place in the same region before that is known.

@@ -25,20 +25,6 @@
 
 /* ----------------------------------------------------------------------------------- the table */
 
-/* With the mutex. */
-static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable,
-                               const struct sl_device *by)
-{
-	sl_list_each (link, sl_mapping_bucket(store, region)) {
-		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
-		if (mapping->far && !mapping->doomed && mapping->region == region &&
-		    mapping->writable == writable && mapping->by == by)
-			return mapping;
-	}
-	return NULL;
-}
-
 /* With the mutex. NULL: no memory. */
 static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapping_state state)
 {
@@ -83,14 +69,13 @@ static void doom(sluice_store *store, struct sl_mapping *mapping)
 
 void sl_far_expect(sluice_store *store, const union sl_message *m)
 {
-	bool found = m->head.type == SL_FOUND, any = found || m->head.type == SL_LEASES;
+	bool any = m->head.type == SL_FOUND || m->head.type == SL_LEASES;
 
 	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
-		const struct sl_lease *lease =
-			found ? &m->found.items[i].lease : &m->leases.items[i];
+		const struct sl_lease *lease = sl_message_lease(m, i);
 		struct sl_mapping *mapping;
 
-		if (!lease->make || find(store, lease->place.region, true, NULL))
+		if (!lease->make || sl_mapping_find(store, lease->place.region, true, NULL))
 			continue;
 		mapping = add(store, lease->place.region, SL_EXPECTED);
 		/* Without memory a thread that wants to use it is told that it is not there. */
@@ -107,12 +92,12 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 	struct sl_mapping *mapping;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = find(store, region, true, NULL);
+	mapping = sl_mapping_find(store, region, true, NULL);
 	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
 		sl_list_remove(&mapping->bucket);
 		free(mapping);
 	}
-	mapping = find(store, region, false, NULL);
+	mapping = sl_mapping_find(store, region, false, NULL);
 	if (mapping && mapping->own)
 		doom(store, mapping);
 	pthread_mutex_unlock(&store->mutex);
@@ -248,17 +233,14 @@ static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, i
 	struct sl_mapping *mapping;
 
 	for (;;) {
-		mapping = find(store, far->region, far->writable, far->by);
+		mapping = sl_mapping_find(store, far->region, far->writable, far->by);
 		if (!sl_is_current(store, far->turn, far->writable) ||
 		    (!mapping && far->writable)) {
 			*rc = sl_fail(-ESTALE, "there is no such memory any more");
 			return NULL;
 		}
 		if (mapping && mapping->state == SL_MAPPED) {
-			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
-				sl_list_remove(&mapping->idle);
-				mapping->post->idle_bytes -= mapping->bytes;
-			}
+			sl_mapping_use(mapping, &mapping->post->idle_bytes);
 			return mapping;
 		}
 		if (!mapping && devices->mapped.telling != far->region)
@@ -313,7 +295,8 @@ int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadli
 	return rc;
 }
 
-int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
+int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
+                   struct sl_mapping **out)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
@@ -329,6 +312,8 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->kind = far->kind;
 		mapping->base = start;
 		mapping->bytes = bytes;
+		mapping->users = 1;
+		*out = mapping;
 	}
 	pthread_mutex_unlock(&store->mutex);
 	return rc;

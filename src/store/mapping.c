@@ -8,21 +8,25 @@
 
 #include "store/devices.h"
 
-/* Takes it, if it is there. With the mutex. */
-static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable)
+struct sl_mapping *sl_mapping_find(sluice_store *store, uint64_t region, bool writable,
+                                   const struct sl_device *by)
 {
 	sl_list_each (link, sl_mapping_bucket(store, region)) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
-		if (mapping->region != region || mapping->writable != writable || mapping->far)
-			continue;
-		if (!mapping->users++) {
-			sl_list_remove(&mapping->idle);
-			store->idle_bytes -= mapping->bytes;
-		}
-		return mapping;
+		if (!mapping->doomed && mapping->region == region &&
+		    mapping->writable == writable && mapping->by == by)
+			return mapping;
 	}
 	return NULL;
+}
+
+void sl_mapping_use(struct sl_mapping *mapping, size_t *idle_bytes)
+{
+	if (mapping->users++ || !sl_list_linked(&mapping->idle))
+		return;
+	sl_list_remove(&mapping->idle);
+	*idle_bytes -= mapping->bytes;
 }
 
 static void mapping_free(struct sl_mapping *mapping)
@@ -138,7 +142,9 @@ int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool
 		pthread_mutex_lock(&store->mutex);
 		if (!sl_is_current(store, turn, writable)) {
 			rc = sl_fail(-ESTALE, "there is no such memory any more");
-		} else if (!(found = find(store, region, writable)) && made) {
+		} else if ((found = sl_mapping_find(store, region, writable, NULL))) {
+			sl_mapping_use(found, &store->idle_bytes);
+		} else if (made) {
 			sl_list_append(sl_mapping_bucket(store, region), &made->bucket);
 			found = made;
 		}

@@ -75,17 +75,15 @@ int sluice_watch_fd(const sluice_watch *watch)
 /* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
 static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
+	int fds[2];
 	ssize_t n;
 
-	while ((n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT)) < 0 &&
-	       (errno == EAGAIN || errno == EINTR)) {
+	while ((n = sl_socket_receive(watch->fd, m, fds, MSG_DONTWAIT)) == -EAGAIN) {
 		if (sl_now() >= deadline)
 			return -EAGAIN;
 		sl_socket_wait(watch->fd, POLLIN, deadline);
 	}
-	return n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT
-	               ? -ECONNRESET
-	               : 0;
+	return n <= 0 || m->head.type != SL_EVENT ? -ECONNRESET : 0;
 }
 
 static void fill(struct sluice_watch_event *out, const struct sl_event *event)

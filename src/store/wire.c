@@ -562,9 +562,7 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
 	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
-	pthread_mutex_lock(&store->mutex);
-	unref(wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_wire_release(store, wire);
 	return rc ? -ESTALE : 0;
 }
 
