@@ -52,19 +52,17 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	if (!watch)
 		return sl_fail(-ENOMEM, "no memory");
 	watch->store = store;
+	watch->fd = -1;
+	atomic_fetch_add(&store->handles, 1);
 	strcpy(watch->prefix, prefix ? prefix : "");
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
 	                      : connect_watch(watch);
-	if (rc) {
-		if (watch->epoll >= 0)
-			close(watch->epoll);
-		free(watch);
-		return rc;
-	}
-	atomic_fetch_add(&store->handles, 1);
-	*out = watch;
-	return 0;
+	if (rc)
+		sluice_watch_close(watch);
+	else
+		*out = watch;
+	return rc;
 }
 
 int sluice_watch_fd(const sluice_watch *watch)
@@ -132,7 +130,8 @@ void sluice_watch_close(sluice_watch *watch)
 		return;
 	if (watch->fd >= 0)
 		close(watch->fd);
-	close(watch->epoll);
+	if (watch->epoll >= 0)
+		close(watch->epoll);
 	atomic_fetch_sub(&watch->store->handles, 1);
 	free(watch);
 }
