@@ -40,6 +40,7 @@ static void store_free(sluice_store *store)
 	pthread_mutex_destroy(&store->mutex);
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
+	pthread_cond_destroy(&store->mapped);
 	free(store);
 	sl_fork_leave();
 }
@@ -72,6 +73,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	pthread_mutex_init(&store->mutex, NULL);
 	pthread_cond_init(&store->connected, NULL);
 	pthread_cond_init(&store->sent, NULL);
+	pthread_cond_init(&store->mapped, NULL);
 	sl_list_init(&store->idle);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_init(&store->mappings[i]);

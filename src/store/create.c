@@ -232,19 +232,18 @@ static int map_blob(sluice_blob *blob)
 {
 	const struct sl_place *place = &blob->lease.place;
 	struct sl_far far = {.region = place->region,
-	                     .kind = SLUICE_BLOB_ON_DEVICE,
+	                     .kind = blob->kind,
 	                     .writable = true,
 	                     .post = blob->post,
 	                     .turn = blob->turn};
-	int rc;
+	int rc = 0;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	rc = blob->post ? sl_words_open(blob->store, blob->post)
-	                : sl_mapping_acquire(blob->store, place->region, blob->turn, true,
-	                                     SL_FOREVER, &blob->mapping);
-	if (blob->post && (!rc || rc == -ENOTSUP))
-		rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
+	if (blob->post)
+		rc = sl_words_open(blob->store, blob->post);
+	if (!rc || rc == -ENOTSUP)
+		rc = sl_mapping_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)
