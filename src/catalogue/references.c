@@ -23,7 +23,8 @@ int sl_references_new(uint32_t count, int *out)
 
 	if (count < SL_REFERENCES_LEAST || count > SL_REFERENCES_MOST || (count & (count - 1)))
 		return -EINVAL;
-	return sl_memory_begin("sluice-references", bytes_for(count), &magic, sizeof(magic), out);
+	return sl_memory_begin("sluice-references", bytes_for(count), &magic, sizeof(magic), false,
+	                       out);
 }
 
 int sl_references_map(int fd, bool writable, struct sl_references **out)

@@ -19,15 +19,24 @@
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 
-int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, int *out)
+int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, bool fixed,
+                    int *out)
 {
-	int fd, err = sl_memory_new(name, bytes, &fd);
+	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC), err;
+	int seals = SEALS | (fixed ? F_SEAL_WRITE : 0);
 
-	if (err)
-		return err;
-	if (pwrite(fd, head, n, 0) != (ssize_t)n) {
+	/* Linux before 6.3 does not know the last flag. */
+	if (fd < 0 && errno == EINVAL)
+		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0)
+		return -errno;
+	errno = EIO; /* of a write that is short */
+	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
+	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) ||
+	    (n && pwrite(fd, head, n, 0) != (ssize_t)n) || fcntl(fd, F_ADD_SEALS, seals)) {
+		err = -errno;
 		close(fd);
-		return -EIO;
+		return err;
 	}
 	*out = fd;
 	return 0;
@@ -35,21 +44,7 @@ int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n
 
 int sl_memory_new(const char *name, uint64_t bytes, int *out)
 {
-	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC), err;
-
-	/* Linux before 6.3 does not know the last flag. */
-	if (fd < 0 && errno == EINVAL)
-		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-	if (fd < 0)
-		return -errno;
-	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
-	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
-		err = -errno;
-		close(fd);
-		return err;
-	}
-	*out = fd;
-	return 0;
+	return sl_memory_begin(name, bytes, NULL, 0, false, out);
 }
 
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out)
@@ -119,7 +114,8 @@ int sl_segment_new(uint32_t slots, int *out)
 		return -EIO;
 	lay_out(&segment, slots);
 	header.bytes = segment.bytes;
-	return sl_memory_begin("sluice-catalogue", segment.bytes, &header, sizeof(header), out);
+	return sl_memory_begin("sluice-catalogue", segment.bytes, &header, sizeof(header), false,
+	                       out);
 }
 
 static bool header_is_right(struct sl_segment *segment, uint64_t bytes)

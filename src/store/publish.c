@@ -89,7 +89,8 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		blob->kind = SLUICE_BLOB_OF_PROCESS;
 		atomic_init(&blob->data, (char *)(uintptr_t)memory);
 		blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent.start);
-		rc = sl_memory_begin("sluice-lent", sizeof(lent), &lent, sizeof(lent), &letter);
+		rc = sl_memory_begin("sluice-lent", sizeof(lent), &lent, sizeof(lent), true,
+		                     &letter);
 		if (rc)
 			sl_fail(rc, "cannot make a memfd: %s", sl_error_text(rc));
 	}
