@@ -297,7 +297,7 @@ struct sl_server {
 	} room;
 	struct sl_closer closer;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
-	struct sl_counts counts; /* what only grows; the rest is filled in when somebody asks */
+	struct sluice_store_stats counts; /* what only grows; the rest: when somebody asks */
 	union sl_message in, out, event;
 };
 

@@ -80,14 +80,14 @@ static unsigned holders_of(struct sl_server *server, uint32_t slot)
 	return count;
 }
 
-static void describe(const struct sl_server *server, uint32_t slot, struct sl_info_item *out)
+static void describe(const struct sl_server *server, uint32_t slot, struct sluice_blob_info *out)
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
 	const struct sl_region *region = server->blobs[slot].region;
 	struct sl_blob_record record;
 
 	sl_catalogue_record(server->catalogue, slot, &record);
-	*out = (struct sl_info_item){
+	*out = (struct sluice_blob_info){
 		.id = record.key.id,
 		.bytes = record.size,
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
@@ -156,15 +156,15 @@ void sl_list(struct sl_server *server, struct sl_peer *peer)
 
 void sl_stats(struct sl_server *server, struct sl_peer *peer)
 {
-	struct sl_counts *out = &server->out.counts;
+	struct sluice_store_stats *out = &server->out.counts.stats;
+	uint64_t trimmed = 0;
 
-	server->counts.trimmed = 0;
 	if (server->in.head.type == SL_TRIM) {
 		sl_blob_sweep(server);
-		server->counts.trimmed = sl_regions_reclaim(server, UINT64_MAX);
+		trimmed = sl_regions_reclaim(server, UINT64_MAX);
 	}
 	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
-	server->counts.head = out->head;
+	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
 	out->memory_bytes = server->memory_bytes;

@@ -16,8 +16,6 @@
 #include "store/devices.h"
 
 #define HELLO_SECONDS 10
-/* How long after a deadline the client asks whether the server is there, and then waits for a sign of it. */
-#define GRACE_NS INT64_C(1000000000)
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
@@ -402,14 +400,14 @@ static void probe(sluice_store *store, const struct sl_call *call)
 }
 
 /*
- * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for GRACE_NS
+ * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for SL_GRACE_NS
  * after the deadline, and nothing for as long after a probe, the call ends with -ETIMEDOUT. With the mutex.
  */
 static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t deadline)
 {
 	struct sl_wire *wire = call->wire;
 	uint64_t heard = UINT64_MAX;
-	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + GRACE_NS;
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + SL_GRACE_NS;
 
 	/* The thread that reads ends this wait with the answer, or with the end of the connection. */
 	while (!call->done) {
@@ -422,7 +420,7 @@ static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t d
 			finish(call, -ETIMEDOUT);
 		} else {
 			heard = wire->heard;
-			until = sl_now() + GRACE_NS;
+			until = sl_now() + SL_GRACE_NS;
 			probe(store, call);
 		}
 	}
@@ -490,7 +488,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	pthread_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
 	rc = sl_socket_send(call->wire->fd, m, -1,
-	                    deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * GRACE_NS);
+	                    deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS);
 	sl_store_step("client: asked");
 	pthread_mutex_lock(&store->mutex);
 	call->sent = true;
@@ -562,9 +560,7 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
 	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
-	pthread_mutex_lock(&store->mutex);
-	unref(wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_wire_release(store, wire);
 	return rc ? -ESTALE : 0;
 }
 
