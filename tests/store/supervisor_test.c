@@ -13,7 +13,6 @@
 
 #include "store/daemon.h"
 
-#define NOBODY  65534
 #define WRITERS 2
 #define BLOBS   150
 
@@ -395,7 +394,7 @@ static void processes_do_not_grow_with_those_before_them(void **state)
 /* ----------------------------------------------------------------- descriptors in flight, namespaces */
 
 /* A process of that user that does not receive what it was sent. */
-static pid_t hog_start(unsigned count)
+static pid_t hog_start(unsigned user, unsigned count)
 {
 	int ready[2];
 	char byte;
@@ -418,7 +417,7 @@ static pid_t hog_start(unsigned count)
 		h->cmsg_type = SCM_RIGHTS;
 		h->cmsg_len = CMSG_LEN(100 * sizeof(int));
 		/* In this order: another user clears the signal. */
-		if (setuid(NOBODY) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+		if (setuid(user) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
 		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
 			_exit(1);
 		for (int i = 0; i < 100; i++)
@@ -441,6 +440,8 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	struct daemon *d;
 	sluice_store *store;
 	sluice_blob *blob;
+	unsigned user = user_apart();
+	char number[20];
 	pid_t hog;
 
 	if (geteuid()) {
@@ -449,13 +450,14 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	}
 	copy_program();
 	daemon_files = 300;
-	setenv("SLUICE_STORE_OWNER", "65534", 1);
-	daemon_user = 65534;
+	snprintf(number, sizeof(number), "%u", user);
+	setenv("SLUICE_STORE_OWNER", number, 1);
+	daemon_user = user;
 	assert_int_equal(begin(state), 0);
 	daemon_user = 0;
 	daemon_files = 0;
 	d = *state;
-	hog = hog_start(600);
+	hog = hog_start(user, 600);
 	assert_refused(sluice_blob_create(d->store, "precious", 3 * MIB, -1, NULL, &blob), EAGAIN,
 	               "in flight");
 	assert_refused(sluice_store_open(d->path, NULL, &store), EAGAIN, "in flight");
