@@ -633,7 +633,8 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	busy = median_put(d->store);
 	print_message("put and delete: %.0f us, and %.0f us beside %u waits\n", quiet * 1e6,
 	              busy * 1e6, (CLIENTS - 1) * WAITS + MOST);
-	assert_true(busy < 2 * quiet + 60e-6);
+	/* It is not the waits when the server is woken on another processor; to pass over them all takes milliseconds. */
+	assert_true(busy < 2 * quiet + 200e-6);
 	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
 	assert_true(raw_receive(fds[7], &m, NULL) > 0);
 	assert_int_equal(m.head.serial, 10);
