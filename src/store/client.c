@@ -77,7 +77,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
 	if (!rc)
-		rc = sl_wire_open(store, true);
+		rc = sl_wire_open(store, true, SL_FOREVER);
 	if (rc) {
 		store_free(store);
 		return rc;

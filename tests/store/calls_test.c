@@ -485,6 +485,35 @@ static void a_time_out_needs_no_server(void **state)
 	assert_idle(d->store);
 }
 
+/* Calls connect again to a socket at which nobody answers: the server is dead, and the supervisor stopped. */
+static void a_time_out_needs_no_welcome(void **state)
+{
+	struct daemon *d = *state;
+	struct getter getter = {
+		.store = d->store, .name = "missing", .count = 1, .after = 1, .before = 20};
+	pid_t supervisor = daemon_supervisor(d, 0);
+	double begun = seconds_now();
+	sluice_store *other;
+	pthread_t thread;
+	sluice_blob *blob;
+
+	kill(supervisor, SIGSTOP);
+	kill(daemon_server(d, 0), SIGKILL);
+	assert_int_equal(pthread_create(&thread, NULL, get_by_time, &getter), 0);
+	assert_refused(sluice_blob_get(d->store, "missing", 10, &blob), ETIMEDOUT, "in time");
+	assert_true(seconds_now() - begun < 8);
+	kill(supervisor, SIGCONT);
+	other = daemon_connect(d);
+	assert_ok(sluice_blob_release(put(other, "missing", 100, 0)));
+	pthread_join(thread, NULL);
+	assert_int_equal(getter.rc[0], -ETIMEDOUT);
+	assert_ok(getter.rc[1]);
+	assert_ok(sluice_blob_release(getter.blob));
+	assert_ok(sluice_blob_delete(other, "missing"));
+	assert_ok(sluice_store_close(other));
+	assert_idle(d->store);
+}
+
 /* Bytes of blobs that are mapped for reading. */
 static size_t mapped_bytes(void)
 {
@@ -551,6 +580,7 @@ int main(int argc, char **argv)
 		daemon_test(a_child_must_not_use_the_store),
 		daemon_test(threads_share_one_store),
 		daemon_test(a_time_out_needs_no_server),
+		daemon_test(a_time_out_needs_no_welcome),
 		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),
 	};
 
