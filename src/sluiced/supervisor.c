@@ -222,6 +222,8 @@ static void upgrade(const struct supervisor *s)
 		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
 	if (!rc)
 		rc = check_layout(s->descriptors, path, program);
+	if (!rc && s->descriptors->over)
+		rc = sl_fail(-EAGAIN, "the daemon stops");
 	if (!rc)
 		state = sl_state_new(s->descriptors, s->settings, SL_BEGIN_UPGRADE);
 	if (state) {
@@ -266,7 +268,8 @@ static void serve(struct supervisor *s)
 			return;
 		if (fds[1].revents)
 			told_to_stop(s);
-		if (descriptors->upgrade)
+		/* The program after an upgrade would not know that the daemon is to stop. */
+		if (descriptors->upgrade && s->kill_at == SL_FOREVER)
 			upgrade(s);
 		/* It is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)

@@ -49,6 +49,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 {
 	struct sluice_store_options options = {0};
 	sluice_store *store;
+	int64_t deadline;
 	int rc;
 
 	if (!out)
@@ -78,8 +79,12 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
+	deadline = sl_deadline((int)store->patience_ms);
+	/* A server that is being replaced hangs up on those that it has let in last. */
 	if (!rc)
-		rc = sl_wire_open(store, true);
+		do
+			rc = sl_wire_open(store, true, SL_FOREVER);
+		while (rc == -ECONNRESET && sl_now() < deadline);
 	if (rc) {
 		store_free(store);
 		return rc;

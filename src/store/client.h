@@ -161,11 +161,11 @@ int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadli
 ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
 /* Those of them that are not -1. */
 void sl_close_both(int fds[2]);
-/* Says hello on a new socket and reads the welcome, with its descriptors. */
-int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
+/* Says hello on a new socket and reads the welcome, with its descriptors, until that time, or for ten seconds. */
+int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
                   struct sl_welcome *out, int fds[2]);
-/* A new connection. Without the mutex, by one thread at a time. once: as above. */
-int sl_wire_open(sluice_store *store, bool once);
+/* A new connection. Without the mutex, by one thread at a time. once and until: as above. */
+int sl_wire_open(sluice_store *store, bool once, int64_t until);
 void sl_wire_close(sluice_store *store);
 /* Looks whether the server has gone meanwhile; false: what we had of it is worth nothing. */
 bool sl_wire_alive(sluice_store *store);

@@ -26,7 +26,7 @@ static int connect_watch(sluice_watch *watch)
 	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
-	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, &welcome, fds);
+	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, SL_FOREVER, &welcome, fds);
 	if (!rc && epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event))
 		rc = sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno));
 	if (rc) {
