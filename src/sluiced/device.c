@@ -145,74 +145,18 @@ static const struct sl_peer *find_late(struct sl_server *server, int32_t device)
 	return late;
 }
 
-static uint64_t mapped_by(const struct sl_peer *peer, int32_t device)
-{
-	uint64_t bytes = 0;
-
-	sl_list_each (link, &peer->imports) {
-		const struct sl_region *region =
-			SL_CONTAINER(link, struct sl_import, peer_link)->region;
-
-		if (region->device == device && region->writer != peer)
-			bytes += counted(region);
-	}
-	sl_list_each (link, &peer->regions) {
-		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
-
-		if (region->device == device)
-			bytes += counted(region);
-	}
-	return bytes;
-}
-
-/* The client that has most of the memory mapped; NULL: nobody has any. */
-static const struct sl_peer *find_largest(struct sl_server *server, int32_t device, uint64_t *bytes)
-{
-	const struct sl_peer *largest = NULL;
-
-	*bytes = 0;
-	sl_list_each (link, &server->peers) {
-		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-		uint64_t mapped = mapped_by(peer, device);
-
-		if (mapped <= *bytes)
-			continue;
-		*bytes = mapped;
-		largest = peer;
-	}
-	return largest;
-}
-
-/* One of those who have not unmapped yet what they are to; else the one who has most. */
-static const struct sl_told *find_holder(struct sl_server *server, int32_t device)
-{
-	bool late = server->devices[device].leaving > 0;
-	const struct sl_peer *peer;
-	struct sl_told *told;
-
-	if (sl_told_still(server, device, late, &told))
-		return told;
-	peer = late ? find_late(server, device) : find_largest(server, device, &told->bytes);
-	told->pid = peer ? peer->pid : 0;
-	return told;
-}
-
-/* Who has the memory of a device, for a sentence. */
-static void tell_holders(struct sl_server *server, int32_t device, char *text, size_t size)
+/* How much of the memory of a device is used, for a sentence, and a client that has not unmapped yet what it is to. */
+static void tell_use(struct sl_server *server, int32_t device, char *text, size_t size)
 {
 	const struct sl_device_use *use = &server->devices[device];
-	const struct sl_told *holder = find_holder(server, device);
+	const struct sl_peer *late = find_late(server, device);
 	int used = snprintf(text, size, "%" PRIu64 " are in use", use->bytes);
 
 	if (use->leaving)
 		used += snprintf(text + used, size - (size_t)used,
 		                 ", %" PRIu64 " of them deleted and still mapped", use->leaving);
-	if (holder->pid && holder->late)
-		snprintf(text + used, size - (size_t)used, ", by process %d", (int)holder->pid);
-	else if (holder->pid)
-		snprintf(text + used, size - (size_t)used,
-		         ", %" PRIu64 " of them mapped by process %d", holder->bytes,
-		         (int)holder->pid);
+	if (late)
+		snprintf(text + used, size - (size_t)used, ", by process %d", (int)late->pid);
 }
 
 /* By how much that is too much. */
@@ -262,7 +206,7 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 {
 	const struct sl_device_use *use = &server->devices[device];
 	uint64_t limit = server->device_limits[device];
-	char holders[SL_TEXT_BYTES / 2];
+	char use_text[SL_TEXT_BYTES / 2];
 	int rc;
 
 	if (!beyond(use->bytes, bytes, limit))
@@ -272,10 +216,10 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 	evict_enough(server, device, bytes);
 	if (!beyond(use->bytes, bytes, limit))
 		return 0;
-	tell_holders(server, device, holders, sizeof(holders));
+	tell_use(server, device, use_text, sizeof(use_text));
 	rc = sl_fail(-ENOSPC,
 	             "%" PRIu64 " bytes of %s are needed, of %" PRIu64 " (--device-memory) %s",
-	             bytes, sl_server_place(server, device), limit, holders);
+	             bytes, sl_server_place(server, device), limit, use_text);
 	if (beyond(use->bytes - find_coming(server, device), bytes, limit))
 		return rc;
 	server->room.error = rc;

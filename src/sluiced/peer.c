@@ -21,8 +21,6 @@
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
-#define PEER_PIDFD 77 /* SO_PEERPIDFD, of Linux 6.5 */
-
 int sl_reopen(int fd)
 {
 	char path[64];
@@ -50,12 +48,9 @@ static bool is_pidfd(int fd)
 	return strstr(text, "\nPid:") != NULL;
 }
 
-/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0.
- * Without it the kernel may have one, since Linux 6.5. */
+/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0. */
 static int find_process(struct sl_server *server, struct sl_peer *peer)
 {
-	socklen_t size = sizeof(int);
-
 	if (server->offered >= 0) {
 		if (!is_pidfd(server->offered))
 			return sl_fail(-EPROTO,
@@ -64,9 +59,6 @@ static int find_process(struct sl_server *server, struct sl_peer *peer)
 		server->offered = -1;
 		return 0;
 	}
-	if (!getsockopt(peer->fd, SOL_SOCKET, PEER_PIDFD, &peer->pidfd, &size))
-		return 0;
-	peer->pidfd = -1;
 	if (!peer->pid)
 		return sl_fail(-EPERM,
 		               "a process of another PID namespace cannot be watched without "
@@ -86,8 +78,7 @@ static struct sl_peer *peer_new(void)
 
 	if (!peer)
 		return NULL;
-	peer->socket = (struct sl_source){SL_SOURCE_PEER, peer};
-	peer->death = (struct sl_source){SL_SOURCE_DEATH, peer};
+	peer->socket.peer = peer->death.peer = peer;
 	peer->fd = peer->pidfd = -1;
 	peer->process = SL_NO_ROW;
 	for (unsigned i = 0; i < SL_CLASSES; i++)
@@ -103,19 +94,9 @@ static struct sl_peer *peer_new(void)
 	return peer;
 }
 
-/* The one who has said nothing for the longest time makes room. */
-static void close_stranger(struct sl_server *server)
+/* No descriptor is left: new connections wait in the listening socket, and the loop is not woken for them. */
+static void rest(struct sl_server *server)
 {
-	sl_peer_close(server, SL_CONTAINER(server->strangers.next, struct sl_peer, link), true);
-}
-
-/* No descriptor is left. Without strangers those who come wait for a while, and the loop is not woken for them. */
-static void make_descriptors(struct sl_server *server)
-{
-	if (server->stranger_count) {
-		close_stranger(server);
-		return;
-	}
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->listener, NULL);
 	server->listen_at = server->now + REST_NS;
 	sl_server_at(server, server->listen_at);
@@ -144,7 +125,7 @@ void sl_peer_accept(struct sl_server *server)
 
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			make_descriptors(server);
+			rest(server);
 		return;
 	}
 	/* Who the kernel lets connect, by the owner, group and mode of the socket, may do everything: one rule in one
@@ -153,8 +134,6 @@ void sl_peer_accept(struct sl_server *server)
 		close(fd);
 		return;
 	}
-	if (server->stranger_count >= SL_STRANGERS)
-		close_stranger(server);
 	peer = peer_new();
 	if (!peer) {
 		close(fd);
@@ -170,8 +149,7 @@ void sl_peer_accept(struct sl_server *server)
 		free(peer);
 		return;
 	}
-	sl_list_append(&server->strangers, &peer->link);
-	server->stranger_count++;
+	sl_list_append(&server->peers, &peer->link);
 	sl_server_at(server, peer->hello_by);
 }
 
@@ -222,10 +200,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	if (!clean && peer->role == SL_ROLE_CLIENT && has_anything(peer))
 		return; /* until it is dead */
 	give_all(server, peer);
-	if (peer->role)
-		server->peer_count--;
-	else
-		server->stranger_count--;
+	server->peer_count -= peer->role != 0;
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
@@ -239,11 +214,6 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	sl_list_append(&server->dead, &peer->link);
 }
 
-void sl_peer_died(struct sl_server *server, struct sl_peer *peer)
-{
-	sl_peer_close(server, peer, true);
-}
-
 void sl_peer_free_dead(struct sl_server *server)
 {
 	struct sl_list *link;
@@ -255,14 +225,17 @@ void sl_peer_free_dead(struct sl_server *server)
 void sl_peer_expire(struct sl_server *server, int64_t now)
 {
 	listen_again(server, now);
-	while (!sl_list_empty(&server->strangers)) {
-		struct sl_peer *peer = SL_CONTAINER(server->strangers.next, struct sl_peer, link);
+	for (struct sl_list *link = server->peers.next, *next; link != &server->peers;
+	     link = next) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
-		if (peer->hello_by > now) {
+		next = link->next;
+		if (peer->role)
+			sl_peer_settle(server, peer, 0, now);
+		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
-			break;
-		}
-		sl_peer_close(server, peer, true);
+		else
+			sl_peer_close(server, peer, true);
 	}
 }
 
@@ -436,9 +409,6 @@ void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 	}
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
-	sl_list_remove(&peer->link);
-	sl_list_append(&server->peers, &peer->link);
-	server->stranger_count--;
 	server->peer_count++;
 	if (peer->role == SL_ROLE_WATCH)
 		server->watchers++;

@@ -138,7 +138,7 @@ void sl_region_written_by(struct sl_region *region, struct sl_peer *peer)
 int sl_room_make(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t all = server->settings->memory_bytes;
-	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
+	char trouble[SL_TEXT_BYTES / 2];
 	int rc = bytes <= all; /* for what can never be nobody's memory has to go */
 
 	if (sl_wait_is_before(server))
@@ -157,11 +157,10 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	if (server->memory_bytes + bytes <= all)
 		return 0;
 	sl_spill_trouble(server, trouble, sizeof(trouble));
-	sl_holders(server, holders, sizeof(holders));
 	return sl_fail(-ENOSPC,
 	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
-	               " (--memory) are in use%s%s",
-	               bytes, server->memory_bytes, all, holders, trouble);
+	               " (--memory) are in use%s",
+	               bytes, server->memory_bytes, all, trouble);
 }
 
 /* Rows that are left for clients, copies, and what comes back. */

@@ -81,11 +81,6 @@ static void timers(struct sl_server *server)
 	sl_get_expire(server, now);
 	sl_peer_expire(server, now);
 	sl_regions_expire(server, now);
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
-		sl_peer_settle(server, peer, 0, now);
-	}
 	look_again(server, now);
 	sweep(server);
 }
@@ -191,31 +186,12 @@ static void signal_event(struct sl_server *server)
 
 static void dispatch(struct sl_server *server, struct sl_source *source, uint32_t events)
 {
-	switch (source->kind) {
-	case SL_SOURCE_LISTENER:
-		sl_peer_accept(server);
-		break;
-	case SL_SOURCE_SUPERVISOR:
-		supervisor_event(server);
-		break;
-	case SL_SOURCE_SIGNALS:
-		signal_event(server);
-		break;
-	case SL_SOURCE_ALARM:
-		alarm_event(server);
-		break;
-	case SL_SOURCE_MOVERS:
-		sl_movers_event(server);
-		break;
-	case SL_SOURCE_PEER:
-		if (!source->peer->gone)
-			sl_peer_event(server, source->peer, events);
-		break;
-	case SL_SOURCE_DEATH:
-		if (!source->peer->gone)
-			sl_peer_died(server, source->peer);
-		break;
-	}
+	if (source->event)
+		source->event(server);
+	else if (source == &source->peer->death)
+		sl_peer_close(server, source->peer, true);
+	else
+		sl_peer_event(server, source->peer, events);
 }
 
 static int loop(struct sl_server *server)
@@ -299,15 +275,14 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 	prctl(PR_SET_NAME, "sluiced-server");
 	server->descriptors = descriptors;
 	server->settings = settings;
-	server->listener.kind = SL_SOURCE_LISTENER;
-	server->supervisor.kind = SL_SOURCE_SUPERVISOR;
-	server->signal.kind = SL_SOURCE_SIGNALS;
-	server->alarm.kind = SL_SOURCE_ALARM;
+	server->listener.event = sl_peer_accept;
+	server->supervisor.event = supervisor_event;
+	server->signal.event = signal_event;
+	server->alarm.event = alarm_event;
 	sl_list_init(&server->caches);
 	sl_list_init(&server->transients);
 	sl_list_init(&server->kept);
 	sl_list_init(&server->peers);
-	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
 	sl_list_init(&server->leaving);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {

@@ -20,6 +20,8 @@
 #include "protocol/protocol.h"
 #include "sluiced/descriptors.h"
 
+struct sl_server;
+
 #define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
 #define SL_PAGE_BYTES   4096
@@ -29,7 +31,6 @@
 #define SL_WAIT_BUCKETS 1024
 #define SL_PINS_MOST    256 /* of a peer */
 #define SL_KEPT_MOST    256 /* regions that are kept for the next blobs */
-#define SL_STRANGERS    64  /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
 #define SL_NO_ROW       UINT32_MAX
@@ -67,14 +68,6 @@ struct sl_server_settings {
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
 struct sl_device_use {
 	uint64_t bytes, leaving;
-};
-
-/* Who has most of some memory, for sentences: as it was at most a tenth of a second ago. */
-struct sl_told {
-	int64_t until;
-	bool late; /* of what is to be unmapped */
-	pid_t pid; /* 0: nobody */
-	uint64_t bytes;
 };
 
 struct sl_region {
@@ -170,23 +163,14 @@ struct sl_wait {
 	_Alignas(8) struct sl_head request; /* as it came, with all that follows */
 };
 
-enum sl_source_kind {
-	SL_SOURCE_LISTENER,
-	SL_SOURCE_SUPERVISOR,
-	SL_SOURCE_SIGNALS,
-	SL_SOURCE_ALARM,
-	SL_SOURCE_MOVERS,
-	SL_SOURCE_PEER,
-	SL_SOURCE_DEATH
-};
-/* What epoll knows. */
+/* What epoll knows: a function for its events, or a peer, whose socket or pidfd it is. */
 struct sl_source {
-	enum sl_source_kind kind;
+	void (*event)(struct sl_server *server);
 	struct sl_peer *peer;
 };
 
 struct sl_peer {
-	struct sl_list link; /* server->peers, ->strangers or ->dead */
+	struct sl_list link; /* server->peers or ->dead */
 	struct sl_source socket, death;
 	int fd; /* -1: it has closed its end, but its process lives; or it has not come back */
 	int pidfd;
@@ -195,7 +179,7 @@ struct sl_peer {
 	bool gone;     /* freed at the end of the turn */
 	bool waiting;  /* for the socket to become writable; then nothing is read from it */
 	uint32_t role; /* of enum sl_role; 0: it has not said */
-	int64_t hello_by;
+	int64_t hello_by; /* without a role: it is closed then */
 
 	uint64_t session;
 	uint32_t row; /* of the descriptor table, of its references */
@@ -229,7 +213,7 @@ struct sl_peer {
 
 /* What closes descriptors, and gives memory back; ends with the process. */
 struct sl_closer {
-	struct sl_pool *memory, *strays;
+	struct sl_pool *pool;
 	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
 };
 
@@ -243,8 +227,8 @@ struct sl_server {
 	struct sl_peer *upgrader;
 	uint32_t upgrade_serial;
 	struct sl_source listener, supervisor, signal, alarm;
-	struct sl_list peers, strangers, dead;
-	unsigned stranger_count, peer_count;
+	struct sl_list peers, dead;
+	unsigned peer_count; /* that have a role */
 	/* The catalogue, its row of the descriptor table, and what is known of its entries besides. */
 	uint32_t row;
 	struct sl_segment *segment;
@@ -261,7 +245,6 @@ struct sl_server {
 		kept; /* regions of the host with nothing in them, in the order in which they became so */
 	unsigned kept_count;
 	uint64_t kept_bytes;
-	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
 	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
 	struct sl_list regions[SL_BUCKETS], tickets[SL_BUCKETS];
 	uint64_t last_ticket;
@@ -334,7 +317,6 @@ void sl_peer_expect_process(struct sl_server *server, uint32_t row);
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
 /* It is readable or writable, or has hung up. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
-void sl_peer_died(struct sl_server *server, struct sl_peer *peer);
 /* Ends the connection; what it holds stays until the process is dead, if clean is false. */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
@@ -354,7 +336,7 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 /* SL_NUDGE. */
 void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
-/* Strangers who have not said what they are in time; and lets others in again. */
+/* Closes connections that have not said their role in time, ends pins, and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 /* A second descriptor for the same memory, that can only be read. -errno. */
@@ -455,7 +437,7 @@ int sl_closer_start(struct sl_closer *closer);
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
-/* Closes one without waiting for whatever that may wait for. */
+/* A thread closes it, as a close may wait for somebody. */
 void sl_stray_close(struct sl_server *server, int fd);
 
 /* --------------------------------------------------------------------------------------- wait */
@@ -553,10 +535,5 @@ void sl_list(struct sl_server *server, struct sl_peer *peer);
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
-/* What was found the last time; NULL: it is to be found again, and written into *out. */
-const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
-                                    struct sl_told **out);
-/* Who holds what, for a sentence. */
-void sl_holders(struct sl_server *server, char *text, size_t size);
 
 #endif

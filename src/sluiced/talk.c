@@ -323,7 +323,7 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events)
 {
-	if (peer->fd < 0)
+	if (peer->gone || peer->fd < 0)
 		return;
 	if (peer->waiting && events & EPOLLOUT)
 		writable(server, peer);

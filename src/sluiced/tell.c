@@ -10,8 +10,6 @@
 
 /* At entries, for one answer of a list. */
 #define LOOKS 4096
-/* To find who has most takes a look at everything, and whoever is refused may ask again at once. */
-#define TOLD_NS INT64_C(100000000)
 
 static int find(const struct sl_server *server, uint32_t *slot)
 {
@@ -193,50 +191,6 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;
 	snprintf(out->version, sizeof(out->version), "%s", SLUICE_VERSION);
 	sl_peer_send(server, peer, &server->out, -1);
-}
-
-const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
-                                    struct sl_told **out)
-{
-	struct sl_told *told = &server->told[1 + device];
-
-	*out = told;
-	if (server->now < told->until && told->late == late)
-		return told;
-	*told = (struct sl_told){.until = server->now + TOLD_NS, .late = late};
-	return NULL;
-}
-
-/* The process that may write to the largest piece. */
-static const struct sl_told *find_largest(struct sl_server *server)
-{
-	struct sl_told *told;
-	const struct sl_region *most = NULL;
-
-	if (sl_told_still(server, -1, false, &told))
-		return told;
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			const struct sl_region *region =
-				SL_CONTAINER(link, struct sl_region, bucket);
-
-			if (!region->away && region->device < 0 &&
-			    (!most || sl_region_counted(region) > sl_region_counted(most)))
-				most = region;
-		}
-	told->bytes = most ? sl_region_counted(most) : 0;
-	told->pid = most && most->writer ? most->writer->pid : 0;
-	return told;
-}
-
-void sl_holders(struct sl_server *server, char *text, size_t size)
-{
-	const struct sl_told *largest = find_largest(server);
-
-	text[0] = '\0';
-	if (largest->pid)
-		snprintf(text, size, ", %" PRIu64 " of it by process %d", largest->bytes,
-		         (int)largest->pid);
 }
 
 /* --------------------------------------------------------------------------------------- watch */

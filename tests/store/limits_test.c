@@ -22,7 +22,7 @@ static void memory_that_is_short_is_named(void **state)
 
 	blobs[0] = put(d->store, "a", 20 * MIB, 0);
 	blobs[1] = put(d->store, "b", 20 * MIB, 0);
-	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC, "process");
+	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC, "are in use");
 	/* What is deleted and held still counts. */
 	assert_ok(sluice_blob_delete(d->store, "a"));
 	assert_refused(try_put(d->store, "c", 30 * MIB, 0, &more), ENOSPC, "in use");
