@@ -97,7 +97,7 @@ static struct sl_peer *peer_new(void)
 /* No descriptor is left: new connections wait in the listening socket, and the loop is not woken for them. */
 static void rest(struct sl_server *server)
 {
-	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->listener, NULL);
+	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->ledger->listener, NULL);
 	server->listen_at = server->now + REST_NS;
 	sl_server_at(server, server->listen_at);
 }
@@ -109,7 +109,7 @@ static void listen_again(struct sl_server *server, int64_t now)
 	if (!server->listen_at)
 		return;
 	if (now >= server->listen_at &&
-	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->listener, &event))
+	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->ledger->listener, &event))
 		server->listen_at = 0;
 	else
 		sl_server_at(server, SL_MAX(server->listen_at, now + REST_NS));
@@ -117,7 +117,7 @@ static void listen_again(struct sl_server *server, int64_t now)
 
 void sl_peer_accept(struct sl_server *server)
 {
-	int fd = accept4(server->descriptors->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(server->descriptors->ledger->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ucred who;
 	socklen_t size = sizeof(who);

@@ -134,7 +134,7 @@ static void replace_supervisor(struct sl_server *server)
 		end_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
 	if (server->now >= server->supervise_at) {
 		server->supervise_at = server->now + REPLACE_NS;
-		server->alone = sl_supervisor_replace(server->descriptors, server->settings) != 0;
+		server->alone = sl_supervisor_replace(server->descriptors) != 0;
 	}
 	if (server->alone)
 		sl_server_at(server, server->supervise_at);
@@ -172,7 +172,7 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer)
 	} else {
 		server->upgrader = peer;
 		server->upgrade_serial = serial;
-		sl_descriptors_upgrade(server->descriptors);
+		sl_descriptors_say(server->descriptors, SL_SAY_UPGRADE);
 	}
 }
 
@@ -263,7 +263,7 @@ static void be_prompt(void)
 	syscall(SYS_sched_setattr, 0, &wish, 0);
 }
 
-int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings)
+int sl_server_run(struct sl_descriptors *descriptors)
 {
 	/* Ends with the process, and is found there by a search for leaks. */
 	static struct sl_server *server;
@@ -274,7 +274,7 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 		return sl_fail(-ENOMEM, "no memory");
 	prctl(PR_SET_NAME, "sluiced-server");
 	server->descriptors = descriptors;
-	server->settings = settings;
+	server->settings = &descriptors->ledger->settings;
 	server->listener.event = sl_peer_accept;
 	server->supervisor.event = supervisor_event;
 	server->signal.event = signal_event;
@@ -305,12 +305,12 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
 	if (!rc)
-		rc = watch(server, descriptors->listener, &server->listener);
+		rc = watch(server, descriptors->ledger->listener, &server->listener);
 	if (!rc) {
-		sl_descriptors_ready(descriptors);
+		sl_descriptors_say(descriptors, SL_SAY_READY);
 		rc = loop(server);
 	}
 	if (!rc)
-		sl_descriptors_bye(descriptors);
+		sl_descriptors_say(descriptors, SL_SAY_BYE);
 	return rc;
 }

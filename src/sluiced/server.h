@@ -13,9 +13,6 @@
 #ifndef SL_SLUICED_SERVER_H
 #define SL_SLUICED_SERVER_H
 
-#include <limits.h>
-#include <sys/types.h>
-
 #include "catalogue/catalogue.h"
 #include "protocol/protocol.h"
 #include "sluiced/descriptors.h"
@@ -40,30 +37,7 @@ struct sl_server;
 #define SL_DEVICE_SMALL   UINT64_C(1048576)
 #define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
 #define SL_IMPORTS_MOST   4096              /* of a peer */
-#define SL_BUDGETS_MOST   16
-#define SL_NO_GROUP       ((gid_t)-1)
 #define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
-
-/* What the memory of a device is limited to. */
-struct sl_budget {
-	char place[SLUICE_BLOB_PLACE_BYTES];
-	uint64_t bytes;
-};
-
-struct sl_server_settings {
-	char path[108]; /* of the socket; "": it is systemd's */
-	uint64_t memory_bytes;
-	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
-	int64_t keep_ns;     /* for so long */
-	uint32_t blobs;      /* a power of two */
-	uint32_t clients;    /* connections */
-	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
-	struct sl_budget budgets[SL_BUDGETS_MOST];
-	unsigned budget_count;
-	char program[PATH_MAX]; /* of the daemon, as it was begun: what an upgrade goes on with */
-	char spill[PATH_MAX];   /* the folder for what leaves memory; "": nothing does */
-	uint64_t spill_bytes;   /* in it at most */
-};
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
 struct sl_device_use {
@@ -219,7 +193,7 @@ struct sl_closer {
 
 struct sl_server {
 	struct sl_descriptors *descriptors;
-	const struct sl_server_settings *settings;
+	const struct sl_server_settings *settings; /* in the ledger */
 	int epoll, signals, alarm_fd;
 	bool stopping, alone; /* alone: there is no supervisor */
 	int64_t supervise_at; /* the next one is not made before */
@@ -283,7 +257,7 @@ struct sl_server {
 /* ------------------------------------------------------------------------------------ server */
 
 /* Runs until it is told to stop (0), or cannot go on. Once in a process. */
-int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings);
+int sl_server_run(struct sl_descriptors *descriptors);
 /* The loop comes back by this time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
@@ -322,8 +296,6 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
-/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */

@@ -15,7 +15,6 @@
 
 #include "device/device.h"
 #include "sluiced/listen.h"
-#include "sluiced/state.h"
 #include "sluiced/supervisor.h"
 
 #define NVIDIA 0x10de /* vendor */
@@ -304,14 +303,14 @@ int main(int argc, char **argv)
 	                                             .spill_bytes = UINT64_MAX};
 	static struct sl_descriptors descriptors;
 	bool own;
-	int listener, lock = -1, rc = 0, state, null;
+	int listener, lock = -1, rc = 0, null;
 
 	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
 	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
 		;
 	close(null);
-	if (sl_state_is_given(&state))
-		return sl_supervisor_resume(state, argv);
+	if (sl_descriptors_are_given())
+		return sl_supervisor_resume(argv);
 	argp_err_exit_status = EXIT_USAGE;
 	argp_program_version_hook = print_version;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);
@@ -329,14 +328,14 @@ int main(int argc, char **argv)
 		choose_path(&settings);
 		rc = sl_listen_at(settings.path, settings.group, &listener, &lock);
 	}
-	if (!rc)
-		rc = sl_descriptors_new(listener, lock, &descriptors);
-	if (rc)
-		errx(EXIT_FAILURE, "%s", sluice_last_message());
 	if (!own)
 		settings.path[0] = '\0';
 	if (readlink("/proc/self/exe", settings.program, sizeof(settings.program) - 1) < 0)
 		err(EXIT_FAILURE, "cannot read /proc/self/exe");
+	if (!rc)
+		rc = sl_descriptors_new(listener, lock, &settings, &descriptors);
+	if (rc)
+		errx(EXIT_FAILURE, "%s", sluice_last_message());
 	sl_listen_notify("READY=1");
-	return sl_supervisor_run(&descriptors, &settings, argv);
+	return sl_supervisor_run(&descriptors, argv);
 }

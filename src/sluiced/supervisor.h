@@ -17,13 +17,11 @@
  * Makes the first server and stays as the supervisor until it is told to stop (SIGTERM, SIGINT), or the server has
  * stopped; then removes the socket. arguments is that of main(), and stays. The result is the process's exit status.
  */
-int sl_supervisor_run(struct sl_descriptors *descriptors, struct sl_server_settings *settings,
-                      char **arguments);
-/* In a process that was begun by the other one, with its state in a memfd: is what it was begun as. */
-int sl_supervisor_resume(int state, char **arguments);
+int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
+/* In a process that was begun by the other one: is what it was begun as. */
+int sl_supervisor_resume(char **arguments);
 /* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
-int sl_supervisor_replace(struct sl_descriptors *descriptors,
-                          const struct sl_server_settings *settings);
+int sl_supervisor_replace(struct sl_descriptors *descriptors);
 /* The signals that stop both processes: not SIGINT if whoever began the daemon had that ignored, as shells do in the
  * background. */
 void sl_stop_signals(sigset_t *out);

@@ -24,28 +24,6 @@ static void listen_to(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
-{
-	struct iovec io = {(void *)data, bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-	ssize_t n;
-
-	if (count) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-	}
-	do
-		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
-}
-
 static int send_now(const struct sl_peer *peer, const void *data, size_t bytes, int fd)
 {
 	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
