@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
@@ -31,21 +32,12 @@ int sl_reopen(int fd)
 	return opened < 0 ? -errno : opened;
 }
 
-/* Only a pidfd has such a line. */
+/* For another descriptor it is EBADF, and for a process that is no child of this one ECHILD. */
 static bool is_pidfd(int fd)
 {
-	char path[64], text[512];
-	ssize_t n = -1;
-	int info;
+	siginfo_t about;
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	info = open(path, O_RDONLY | O_CLOEXEC);
-	if (info >= 0) {
-		n = read(info, text, sizeof(text) - 1);
-		close(info);
-	}
-	text[n > 0 ? n : 0] = '\0';
-	return strstr(text, "\nPid:") != NULL;
+	return !waitid(P_PIDFD, (id_t)fd, &about, WEXITED | WNOHANG | WNOWAIT) || errno == ECHILD;
 }
 
 /* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0. */
@@ -117,7 +109,8 @@ static void listen_again(struct sl_server *server, int64_t now)
 
 void sl_peer_accept(struct sl_server *server)
 {
-	int fd = accept4(server->descriptors->ledger->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(server->descriptors->ledger->listener, NULL, NULL,
+	                 SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ucred who;
 	socklen_t size = sizeof(who);
@@ -391,42 +384,38 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+/* It is a client, or a watcher, from here on. */
+static int let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
 {
-	const struct sl_hello *hello = &server->in.hello;
 	struct sl_welcome *answer = &server->out.welcome;
-	int rc;
 
-	if (peer->role) {
-		sl_peer_close(server, peer, false);
-		return;
-	}
-	rc = welcome(server, peer, hello);
-	if (rc) {
-		sl_peer_refuse(server, peer, hello->head.serial, rc);
-		sl_peer_close(server, peer, true);
-		return;
-	}
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
 	server->peer_count++;
-	if (peer->role == SL_ROLE_WATCH)
-		server->watchers++;
+	server->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
 	answer->turn = atomic_load(&server->descriptors->ledger->turns);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
-	if (peer->role == SL_ROLE_WATCH) {
-		sl_peer_send(server, peer, &server->out, -1);
+	if (peer->role == SL_ROLE_CLIENT)
+		return send_welcome(server, peer);
+	sl_peer_send(server, peer, &server->out, -1);
+	return 0;
+}
+
+void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_hello *hello = &server->in.hello;
+	int rc = welcome(server, peer, hello);
+
+	if (!rc)
+		rc = let_in(server, peer, hello);
+	if (!rc)
 		return;
-	}
-	rc = send_welcome(server, peer);
-	if (rc) {
-		sl_peer_refuse(server, peer, hello->head.serial, rc);
-		sl_peer_close(server, peer, true);
-	}
+	sl_peer_refuse(server, peer, hello->head.serial, rc);
+	sl_peer_close(server, peer, true);
 }
 
 /* -------------------------------------------------------------------------------------- pins */

@@ -166,7 +166,8 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 /* Rows that are left for clients, copies, and what comes back. */
 static bool rows_are_short(const struct sl_descriptors *descriptors)
 {
-	return descriptors->ledger->most - descriptors->count <= descriptors->ledger->most / ROWS_LEFT_PART;
+	return descriptors->ledger->most - descriptors->count <=
+	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
 int sl_region_admit(struct sl_server *server)

@@ -2,7 +2,6 @@
 /* The loop of the server. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -221,14 +220,10 @@ static int loop(struct sl_server *server)
 
 static int prepare(struct sl_server *server)
 {
-	sigset_t signals;
 	int rc;
 
-	sl_stop_signals(&signals);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	server->signals = sl_stop_signals();
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
-	server->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	server->alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (server->epoll < 0 || server->signals < 0 || server->alarm_fd < 0)
 		return sl_fail(-errno, "cannot begin: %s", sl_error_text(-errno));

@@ -35,14 +35,18 @@ struct supervisor {
 /* Of main(). */
 static char **command_line;
 
-void sl_stop_signals(sigset_t *out)
+int sl_stop_signals(void)
 {
 	struct sigaction interrupt;
+	sigset_t stop;
 
-	sigemptyset(out);
-	sigaddset(out, SIGTERM);
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
 	if (sigaction(SIGINT, NULL, &interrupt) || interrupt.sa_handler != SIG_IGN)
-		sigaddset(out, SIGINT);
+		sigaddset(&stop, SIGINT);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	return signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static int milliseconds_until(int64_t when)
@@ -313,15 +317,11 @@ static int supervise(struct sl_descriptors *descriptors)
 {
 	struct supervisor s = {.descriptors = descriptors, .kill_at = SL_FOREVER};
 	int lock = descriptors->ledger->lock;
-	sigset_t stop;
 	int rc = 0;
 
 	prctl(PR_SET_NAME, "sluiced");
 	signal(SIGHUP, SIG_IGN);
-	signal(SIGPIPE, SIG_IGN);
-	sl_stop_signals(&stop);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	s.signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+	s.signals = sl_stop_signals();
 	if (s.signals < 0)
 		rc = sl_fail(-errno, "cannot wait for signals: %s", sl_error_text(-errno));
 	if (lock >= 0 && !ftruncate(lock, 0)) {

@@ -9,8 +9,6 @@
 #ifndef SL_SLUICED_SUPERVISOR_H
 #define SL_SLUICED_SUPERVISOR_H
 
-#include <signal.h>
-
 #include "sluiced/server.h"
 
 /*
@@ -22,8 +20,8 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
 int sl_supervisor_resume(char **arguments);
 /* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
 int sl_supervisor_replace(struct sl_descriptors *descriptors);
-/* The signals that stop both processes: not SIGINT if whoever began the daemon had that ignored, as shells do in the
+/* A signalfd of the signals that stop both processes, which it blocks, or -1: not SIGINT if whoever began the daemon had that ignored, as shells do in the
  * background. */
-void sl_stop_signals(sigset_t *out);
+int sl_stop_signals(void);
 
 #endif
