@@ -27,11 +27,6 @@ struct piece {
 	uint64_t range_bytes, ranges; /* to be taken out of it before it is closed */
 };
 
-int sl_closer_start(struct sl_closer *closer)
-{
-	return sl_pool_start("closer", 1, 1, &closer->pool);
-}
-
 static uint64_t bytes_of(uint64_t range_bytes, uint64_t ranges)
 {
 	return (unsigned)__builtin_popcountll(ranges) * range_bytes;

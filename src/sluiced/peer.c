@@ -123,25 +123,19 @@ void sl_peer_accept(struct sl_server *server)
 	}
 	/* Who the kernel lets connect, by the owner, group and mode of the socket, may do everything: one rule in one
 	 * place, which systemd's SocketMode= and user namespaces keep to as well. */
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
-		close(fd);
-		return;
-	}
 	peer = peer_new();
-	if (!peer) {
+	if (peer)
+		event.data.ptr = &peer->socket;
+	if (!peer || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) ||
+	    epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event)) {
 		close(fd);
+		free(peer);
 		return;
 	}
 	peer->fd = fd;
 	peer->pid = who.pid;
 	peer->uid = who.uid;
 	peer->hello_by = server->now + HELLO_NS;
-	event.data.ptr = &peer->socket;
-	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event)) {
-		close(fd);
-		free(peer);
-		return;
-	}
 	sl_list_append(&server->peers, &peer->link);
 	sl_server_at(server, peer->hello_by);
 }

@@ -291,7 +291,7 @@ int sl_server_run(struct sl_descriptors *descriptors)
 	be_prompt();
 	rc = prepare(server);
 	if (!rc)
-		rc = sl_closer_start(&server->closer);
+		rc = sl_pool_start("closer", 1, 1, &server->closer.pool);
 	if (!rc)
 		rc = sl_spill_start(server);
 	if (!rc && server->spill)

@@ -35,8 +35,8 @@ struct sl_server;
 /* On devices. */
 #define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
 #define SL_DEVICE_SMALL   UINT64_C(1048576)
-#define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
-#define SL_IMPORTS_MOST   4096              /* of a peer */
+#define SL_DEVICE_UNIT    UINT64_C(2097152)            /* what memory is made in */
+#define SL_IMPORTS_MOST   4096                         /* of a peer */
 #define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
@@ -150,15 +150,14 @@ struct sl_peer {
 	int pidfd;
 	pid_t pid;
 	uid_t uid;
-	bool gone;     /* freed at the end of the turn */
-	bool waiting;  /* for the socket to become writable; then nothing is read from it */
-	uint32_t role; /* of enum sl_role; 0: it has not said */
+	bool gone;        /* freed at the end of the turn */
+	bool waiting;     /* for the socket to become writable; then nothing is read from it */
+	uint32_t role;    /* of enum sl_role; 0: it has not said */
 	int64_t hello_by; /* without a role: it is closed then */
 
 	uint64_t session;
-	uint32_t row; /* of the descriptor table, of its references */
-	uint32_t
-		process; /* of the descriptor table, of its pidfd; SL_NO_ROW: the peer has it alone */
+	uint32_t row;     /* of the descriptor table, of its references */
+	uint32_t process; /* the same, of its pidfd; SL_NO_ROW: the peer has it alone */
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
@@ -185,7 +184,7 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
-/* What closes descriptors, and gives memory back; ends with the process. */
+/* A thread that closes descriptors, and gives memory back; ends with the process. */
 struct sl_closer {
 	struct sl_pool *pool;
 	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
@@ -215,8 +214,7 @@ struct sl_server {
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
 	struct sl_list transients;       /* blobs that go when nobody holds them */
 	unsigned loose_count;            /* in both lists */
-	struct sl_list
-		kept; /* regions of the host with nothing in them, in the order in which they became so */
+	struct sl_list kept; /* regions of the host with nothing in them, longest so first */
 	unsigned kept_count;
 	uint64_t kept_bytes;
 	unsigned awaited; /* peers of the server before that may have memory of devices mapped */
@@ -262,14 +260,12 @@ int sl_server_run(struct sl_descriptors *descriptors);
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
-/* SL_DAEMON: an upgrade, or the end. */
 void sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
 /* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
 int sl_entries_open(struct sl_server *server, uint32_t row);
-/* An empty one. */
 int sl_entries_new(struct sl_server *server);
 /* Blobs by id: the catalogue finds those so that have no name. */
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
@@ -278,7 +274,6 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 /* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
-/* It is on its way out. */
 void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
@@ -306,7 +301,6 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
-/* SL_NUDGE. */
 void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
 /* Closes connections that have not said their role in time, ends pins, and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
@@ -402,8 +396,6 @@ void sl_device_count_leaving(struct sl_server *server, const struct sl_region *r
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
 /* -------------------------------------------------------------------------------------- closer */
-
-int sl_closer_start(struct sl_closer *closer);
 
 /* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
@@ -503,7 +495,6 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer);
 void sl_pin(struct sl_server *server, struct sl_peer *peer);
 void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
-/* SL_STATS and SL_TRIM. */
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);

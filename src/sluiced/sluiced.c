@@ -80,22 +80,21 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	static const char units[] = "KMGT";
 	unsigned long long n;
 	const char *unit;
+	unsigned shift;
 	char *end;
 
 	errno = 0;
 	n = strtoull(text, &end, 10);
-	if (text[0] < '0' || text[0] > '9' || errno)
-		end = (char *)text;
-	if (end != text && !strcmp(end, "%") && n <= 100)
+	unit = *end ? strchr(units, *end) : NULL;
+	shift = unit ? 10 * (unsigned)(unit - units + 1) : 0;
+	if (*end == '%' && n <= 100)
 		n = whole / 100 * n;
-	else if (end != text && *end && (unit = strchr(units, *end)) && !end[1])
-		for (const char *u = units; u <= unit; u++)
-			n = n > UINT64_MAX / 1024 ? UINT64_MAX : n * 1024;
-	else if (end == text || *end)
+	else if (*end && !unit)
 		n = 0;
-	if (n < 4096 || n > INT64_MAX / 4)
+	if (text[0] < '0' || text[0] > '9' || errno || (*end && end[1]) || n << shift < 4096 ||
+	    n > UINT64_MAX / 8 >> shift)
 		argp_error(state, "--%s: '%s' is no size of at least 4K", option, text);
-	return n;
+	return n << shift;
 }
 
 static uint32_t parse_number(struct argp_state *state, const char *option, const char *text,

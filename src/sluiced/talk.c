@@ -234,22 +234,19 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 /* Descriptors that came with a message: how many. The first one is kept. */
 static unsigned take_descriptors(struct sl_server *server, struct msghdr *message)
 {
-	unsigned count = 0;
+	const struct cmsghdr *h = CMSG_FIRSTHDR(message);
+	unsigned count;
+	int fds[2];
 
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = 0; at + sizeof(int) <= h->cmsg_len - CMSG_LEN(0);
-		     at += sizeof(int)) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(h) + at, sizeof(fd));
-			if (count++)
-				sl_stray_close(server, fd);
-			else
-				server->offered = fd;
-		}
-	}
+	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+		return 0;
+	/* There is room for one header, and by its alignment for two descriptors. */
+	count = SL_MIN((unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int)), 2);
+	memcpy(fds, CMSG_DATA(h), count * sizeof(int));
+	if (count)
+		server->offered = fds[0];
+	if (count > 1)
+		sl_stray_close(server, fds[1]);
 	return count;
 }
 
