@@ -270,11 +270,6 @@ void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row)
 	let_go(descriptors, row);
 }
 
-void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region)
-{
-	atomic_store(&descriptors->ledger->rows[row].region, region);
-}
-
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
 {
 	return descriptors->held[row].fd;

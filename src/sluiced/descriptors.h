@@ -158,8 +158,6 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept 
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
 int sl_descriptors_in_flight(void);
-/* A copy is that of another region from here on. */
-void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region);
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);

@@ -47,11 +47,10 @@ struct sl_device_use {
 struct sl_region {
 	struct sl_list bucket; /* server->regions, by id */
 	struct sl_list link;   /* writer->slabs of its class, if it has free ranges */
-	struct sl_list left;   /* of the host: server->kept, if it has nothing in it; of a device:
-	                        * server->leaving */
-	int64_t empty_since;   /* if it is in server->kept */
 	struct sl_list
-		written; /* writer->regions; if it is the writer's own memory, writer->published */
+		left; /* of the host: server->kept if it is empty; of a device: server->leaving */
+	int64_t empty_since;    /* if it is in server->kept */
+	struct sl_list written; /* writer->regions; the writer's own memory: writer->published */
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
 	uint64_t id, bytes;
 	uint32_t row;
