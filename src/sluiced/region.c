@@ -243,7 +243,8 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 /* Rows that are left for clients, copies, and what comes back. */
 static bool rows_are_short(const struct sl_descriptors *descriptors)
 {
-	return descriptors->most - descriptors->count <= descriptors->most / ROWS_LEFT_PART;
+	return descriptors->ledger->most - descriptors->count <=
+	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
 /* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */

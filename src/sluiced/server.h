@@ -13,12 +13,11 @@
 #ifndef SL_SLUICED_SERVER_H
 #define SL_SLUICED_SERVER_H
 
-#include <limits.h>
-#include <sys/types.h>
-
 #include "catalogue/catalogue.h"
 #include "protocol/protocol.h"
 #include "sluiced/descriptors.h"
+
+struct sl_server;
 
 #define SL_CLASSES      5 /* of small blobs of the host: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
@@ -29,7 +28,6 @@
 #define SL_WAIT_BUCKETS 1024
 #define SL_PINS_MOST    256 /* of a peer */
 #define SL_KEPT_MOST    256 /* regions that are kept for the next blobs */
-#define SL_STRANGERS    64  /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
 #define SL_NO_ROW       UINT32_MAX
@@ -38,32 +36,9 @@
 #define SL_DEVICE_CLASSES  6 /* of small blobs: 32 KiB to 1 MiB */
 #define SL_DEVICE_SMALLEST UINT64_C(32768)
 #define SL_DEVICE_SMALL    UINT64_C(1048576)
-#define SL_DEVICE_UNIT     UINT64_C(2097152) /* what memory is made in */
-#define SL_IMPORTS_MOST    4096              /* of a peer */
-#define SL_BUDGETS_MOST    16
-#define SL_NO_GROUP        ((gid_t)-1)
+#define SL_DEVICE_UNIT     UINT64_C(2097152)            /* what memory is made in */
+#define SL_IMPORTS_MOST    4096                         /* of a peer */
 #define SL_NO_LIMIT        UINT64_C(0x7fffffffffffffff) /* of bytes */
-
-/* What the memory of a device is limited to. */
-struct sl_budget {
-	char place[SLUICE_BLOB_PLACE_BYTES];
-	uint64_t bytes;
-};
-
-struct sl_server_settings {
-	char path[108]; /* of the socket; "": it is systemd's */
-	uint64_t memory_bytes;
-	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
-	int64_t keep_ns;     /* for so long */
-	uint32_t blobs;      /* a power of two */
-	uint32_t clients;    /* connections */
-	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
-	struct sl_budget budgets[SL_BUDGETS_MOST];
-	unsigned budget_count;
-	char program[PATH_MAX]; /* of the daemon, as it was begun: what an upgrade goes on with */
-	char spill[PATH_MAX];   /* the folder for what leaves memory; "": nothing does */
-	uint64_t spill_bytes;   /* in it at most */
-};
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
 struct sl_device_use {
@@ -175,37 +150,27 @@ struct sl_wait {
 	_Alignas(8) struct sl_head request; /* as it came, with all that follows */
 };
 
-enum sl_source_kind {
-	SL_SOURCE_LISTENER,
-	SL_SOURCE_SUPERVISOR,
-	SL_SOURCE_SIGNALS,
-	SL_SOURCE_ALARM,
-	SL_SOURCE_MOVERS,
-	SL_SOURCE_PEER,
-	SL_SOURCE_DEATH
-};
-/* What epoll knows. */
+/* What epoll knows: a function for its events, or a peer, whose socket or pidfd it is. */
 struct sl_source {
-	enum sl_source_kind kind;
+	void (*event)(struct sl_server *server);
 	struct sl_peer *peer;
 };
 
 struct sl_peer {
-	struct sl_list link; /* server->peers, ->strangers or ->dead */
+	struct sl_list link; /* server->peers or ->dead */
 	struct sl_source socket, death;
 	int fd; /* -1: it has closed its end, but its process lives; or it has not come back */
 	int pidfd;
 	pid_t pid;
 	uid_t uid;
-	bool gone;     /* freed at the end of the turn */
-	bool waiting;  /* for the socket to become writable; then nothing is read from it */
-	uint32_t role; /* of enum sl_role; 0: it has not said */
-	int64_t hello_by;
+	bool gone;        /* freed at the end of the turn */
+	bool waiting;     /* for the socket to become writable; then nothing is read from it */
+	uint32_t role;    /* of enum sl_role; 0: it has not said */
+	int64_t hello_by; /* without a role: it is closed then */
 
 	uint64_t session;
-	uint32_t row; /* of the descriptor table, of its references */
-	uint32_t
-		process; /* of the descriptor table, of its pidfd; SL_NO_ROW: the peer has it alone */
+	uint32_t row;     /* of the descriptor table, of its references */
+	uint32_t process; /* the same, of its pidfd; SL_NO_ROW: the peer has it alone */
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
@@ -232,15 +197,15 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
-/* What closes descriptors, and gives memory back; ends with the process. */
+/* A thread that closes descriptors, and gives memory back; ends with the process. */
 struct sl_closer {
-	struct sl_pool *memory, *strays;
+	struct sl_pool *pool;
 	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
 };
 
 struct sl_server {
 	struct sl_descriptors *descriptors;
-	const struct sl_server_settings *settings;
+	const struct sl_server_settings *settings; /* in the ledger */
 	int epoll, signals, alarm_fd;
 	bool stopping, alone; /* alone: there is no supervisor */
 	int64_t supervise_at; /* the next one is not made before */
@@ -248,8 +213,8 @@ struct sl_server {
 	struct sl_peer *upgrader;
 	uint32_t upgrade_serial;
 	struct sl_source listener, supervisor, signal, alarm;
-	struct sl_list peers, strangers, dead;
-	unsigned stranger_count, peer_count;
+	struct sl_list peers, dead;
+	unsigned peer_count; /* that have a role */
 	/* The catalogue, its row of the descriptor table, and what is known of its entries besides. */
 	uint32_t row;
 	struct sl_segment *segment;
@@ -304,19 +269,17 @@ struct sl_server {
 /* ------------------------------------------------------------------------------------ server */
 
 /* Runs until it is told to stop (0), or cannot go on. Once in a process. */
-int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings);
+int sl_server_run(struct sl_descriptors *descriptors);
 /* The loop comes back by this time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
-/* SL_DAEMON: an upgrade, or the end. */
 void sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
 /* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
 int sl_entries_open(struct sl_server *server, uint32_t row);
-/* An empty one. */
 int sl_entries_new(struct sl_server *server);
 /* Blobs by id: the catalogue finds those so that have no name. */
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
@@ -325,7 +288,6 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 /* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
-/* It is on its way out. */
 void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
@@ -338,14 +300,11 @@ void sl_peer_expect_process(struct sl_server *server, uint32_t row);
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
 /* It is readable or writable, or has hung up. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
-void sl_peer_died(struct sl_server *server, struct sl_peer *peer);
 /* Ends the connection; what it holds stays until the process is dead, if clean is false. */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
-/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
@@ -356,9 +315,8 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
-/* SL_NUDGE. */
 void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
-/* Strangers who have not said what they are in time; and lets others in again. */
+/* Closes connections that have not said their role in time, ends pins, and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 /* A second descriptor for the same memory, that can only be read. -errno. */
@@ -442,13 +400,11 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 
 /* -------------------------------------------------------------------------------------- closer */
 
-int sl_closer_start(struct sl_closer *closer);
-
 /* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
-/* Closes one without waiting for whatever that may wait for. */
+/* A thread closes it, as a close may wait for somebody. */
 void sl_stray_close(struct sl_server *server, int fd);
 
 /* --------------------------------------------------------------------------------------- wait */
@@ -541,7 +497,6 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer);
 void sl_pin(struct sl_server *server, struct sl_peer *peer);
 void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
-/* SL_STATS and SL_TRIM. */
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);

@@ -220,7 +220,7 @@ int sl_spill_start(struct sl_server *server)
 	spill = calloc(1, sizeof(*spill));
 	if (!spill)
 		return sl_fail(-ENOMEM, "no memory");
-	spill->source.kind = SL_SOURCE_MOVERS;
+	spill->source.event = sl_movers_event;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
 	server->spill = spill;

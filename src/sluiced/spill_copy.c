@@ -314,7 +314,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	region->stamp = ++server->spill->last_stamp;
 	server->spill->moved_at = sl_now();
 	unveil(server, region);
-	sl_descriptors_retarget(server->descriptors, copy->row, region->id);
+	atomic_store(&server->descriptors->ledger->rows[copy->row].region, region->id);
 	sl_store_step("server: returned");
 	if (server->memory_bytes <= server->settings->memory_bytes)
 		return;

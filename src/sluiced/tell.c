@@ -53,10 +53,8 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 		return;
 	}
 	sl_catalogue_record(server->catalogue, slot, &record);
-	if (server->in.one.on)
-		record.flags |= SLUICE_BLOB_PIN;
-	else
-		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
+	record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
+	record.flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
 	sl_catalogue_set_flags(server->catalogue, slot, record.flags);
 	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
 		sl_blob_mark(server, slot);
