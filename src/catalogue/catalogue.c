@@ -176,34 +176,26 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 	return 0;
 }
 
-static void seal_entry(struct sl_catalogue *catalogue, uint32_t slot)
-{
-	sl_entry_commit(catalogue, slot,
-	                sl_word_with(sl_entry_word(catalogue, slot), SL_ENTRY_SEALED));
-}
-
-static void seal_batch(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
-{
-	struct sl_segment_header *header = catalogue->segment->header;
-	uint64_t batch = next_number(&header->last_batch);
-
-	for (size_t i = 0; i < count; i++)
-		sl_entry_of(catalogue, slots[i])->batch = batch;
-	atomic_store_explicit(&header->publishing, batch, memory_order_release);
-	for (size_t i = 0; i < count; i++)
-		seal_entry(catalogue, slots[i]);
-	atomic_store_explicit(&header->publishing, 0, memory_order_release);
-}
-
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
 {
+	struct sl_segment_header *header = catalogue->segment->header;
+	/* A single one needs no batch. */
+	uint64_t batch = 0;
+
 	for (size_t i = 0; i < count; i++)
 		if (sl_catalogue_state(catalogue, slots[i]) != SL_ENTRY_OPEN)
 			return -EINVAL;
-	if (count == 1)
-		seal_entry(catalogue, slots[0]);
-	else if (count)
-		seal_batch(catalogue, slots, count);
+	if (count > 1) {
+		batch = next_number(&header->last_batch);
+		for (size_t i = 0; i < count; i++)
+			sl_entry_of(catalogue, slots[i])->batch = batch;
+		atomic_store_explicit(&header->publishing, batch, memory_order_release);
+	}
+	for (size_t i = 0; i < count; i++)
+		sl_entry_commit(catalogue, slots[i],
+		                sl_word_with(sl_entry_word(catalogue, slots[i]), SL_ENTRY_SEALED));
+	if (batch)
+		atomic_store_explicit(&header->publishing, 0, memory_order_release);
 	return 0;
 }
 

@@ -137,6 +137,9 @@ static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
 
 /* A memfd of so many bytes, which keeps that size, its seals and the mode 0600, whoever has it. */
 int sl_memory_new(const char *name, uint64_t bytes, int *fd);
+/* Such a one that begins with n bytes of head; fixed: nobody can write to it. */
+int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, bool fixed,
+                    int *fd);
 /* A mapping of a segment. */
 struct sl_segment;
 

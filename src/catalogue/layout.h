@@ -59,7 +59,7 @@ static inline uint64_t sl_reference_generation(uint64_t reference)
 #define SL_PAGE          4096
 
 struct sl_segment_header {
-	/* Written before `magic`, and never again. */
+	/* Written when it is made, and never again. */
 	uint32_t version;
 	uint32_t entry_bytes;
 	uint32_t slots;

@@ -12,6 +12,7 @@ struct sl_slot_notes {
 	uint64_t scan; /* the last one that found it held */
 	uint64_t used; /* the tick at which it was last known to be */
 	uint32_t pins;
+	bool indexed; /* the index has it; of use while the segment is taken over */
 };
 
 /* Numbers, taken from the end. */

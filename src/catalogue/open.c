@@ -12,7 +12,6 @@ struct takeover {
 	uint64_t publishing;
 	uint32_t touched; /* slots; no others are looked at, which would give them memory */
 	bool *page_is_used;
-	bool *is_indexed;
 	unsigned broken;
 };
 
@@ -96,7 +95,7 @@ static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, 
 	uint32_t slot = (uint32_t)word - 1;
 	struct sl_index_line *lines[2];
 
-	if (slot >= t->touched || t->is_indexed[slot] ||
+	if (slot >= t->touched || t->catalogue->notes[slot].indexed ||
 	    !sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
 		return false;
 	sl_index_lines(segment, segment->entries[slot].hash, lines);
@@ -117,7 +116,7 @@ static void clean_index(struct takeover *t)
 			if (word == 0)
 				continue;
 			if (index_word_is_right(t, line, word))
-				t->is_indexed[(uint32_t)word - 1] = true;
+				t->catalogue->notes[(uint32_t)word - 1].indexed = true;
 			else
 				atomic_store_explicit(&line->words[j], 0, memory_order_release);
 		}
@@ -184,7 +183,6 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 	struct takeover t = {
 		.catalogue = catalogue,
 		.page_is_used = calloc(segment->pages, sizeof(bool)),
-		.is_indexed = calloc(segment->slots, sizeof(bool)),
 	};
 	int err = segment->writable ? 0 : -EINVAL;
 
@@ -195,9 +193,8 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 		catalogue->free_pages.numbers = calloc(segment->pages, sizeof(uint32_t));
 		catalogue->leaving.numbers = calloc(segment->slots, sizeof(uint32_t));
 	}
-	if (!catalogue || !t.page_is_used || !t.is_indexed || !catalogue->notes ||
-	    !catalogue->free_slots.numbers || !catalogue->free_pages.numbers ||
-	    !catalogue->leaving.numbers)
+	if (!catalogue || !t.page_is_used || !catalogue->notes || !catalogue->free_slots.numbers ||
+	    !catalogue->free_pages.numbers || !catalogue->leaving.numbers)
 		err = -ENOMEM;
 	if (err) {
 		sl_catalogue_close(catalogue);
@@ -208,7 +205,6 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 		*out = catalogue;
 	}
 	free(t.page_is_used);
-	free(t.is_indexed);
 	return err;
 }
 

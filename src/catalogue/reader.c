@@ -7,8 +7,7 @@
 /* After so many changes under its eyes a get asks the server. */
 #define TRIES 8
 
-/* True: the server waits for this. */
-static bool let_go(const struct sl_reader *reader, const struct sl_held_blob *held)
+bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held)
 {
 	const struct sl_segment *segment = reader->segment;
 	uint32_t tick = atomic_load_explicit(&segment->header->tick, memory_order_relaxed);
@@ -29,10 +28,10 @@ static bool is_coming(const struct sl_segment *segment, const struct sl_entry *e
 	return batch && entry->batch == batch;
 }
 
-/* From g2 on; -ESTALE: the word has changed. A scan may have seen the reference in vain, so -EAGAIN if it is DYING
- * by now: then the server hears of it. */
+/* From g2 on; -ESTALE: the word has changed; -ENOENT: it has another key than that, if key is not NULL. A scan may have seen
+ * the reference in vain, so -EAGAIN if it is DYING by now: then the server hears of it. */
 static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
-                struct sl_held_blob *out)
+                const struct sl_blob_key *key, struct sl_held_blob *out)
 {
 	const struct sl_segment *segment = reader->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
@@ -50,37 +49,30 @@ static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
 		err = -EPROTO;
 	else if (is_coming(segment, entry))
 		err = -EAGAIN;
+	else if (key && !sl_record_is(&held.record, key))
+		err = -ENOENT;
 	if (err)
-		return let_go(reader, &held) ? -EAGAIN : err;
+		return sl_reader_release(reader, &held) ? -EAGAIN : err;
 	*out = held;
 	return 0;
 }
 
-/* An entry that the index shows; -ENOENT: it is not, or not any more, the one. */
+/* An entry that the index shows, with that key; -ENOENT: it is not, or not any more, the one. */
 static int hold_if(const struct sl_reader *reader, uint32_t slot, const struct sl_blob_key *key,
                    struct sl_held_blob *out)
 {
 	const struct sl_entry *entry = &reader->segment->entries[slot];
 	uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
-	struct sl_held_blob held;
-	int err;
 
 	switch (sl_word_state(word)) {
 	case SL_ENTRY_SEALED:
-		break;
+		return hold(reader, slot, word, key, out);
 	case SL_ENTRY_FREE:
 	case SL_ENTRY_DYING:
 		return -ENOENT;
 	default:
 		return -EAGAIN;
 	}
-	err = hold(reader, slot, word, &held);
-	if (err)
-		return err;
-	if (!sl_record_is(&held.record, key))
-		return let_go(reader, &held) ? -EAGAIN : -ENOENT;
-	*out = held;
-	return 0;
 }
 
 static int look(const struct sl_reader *reader, uint64_t hash, const struct sl_blob_key *key,
@@ -137,14 +129,9 @@ int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t gener
 		if (sl_word_generation(word) != generation ||
 		    sl_word_state(word) != SL_ENTRY_SEALED)
 			return -EAGAIN;
-		err = hold(reader, slot, word, out);
+		err = hold(reader, slot, word, NULL, out);
 		if (err != -ESTALE)
 			return err;
 	}
 	return -EAGAIN;
-}
-
-bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held)
-{
-	return let_go(reader, held);
 }

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 /* References that a client uses before it needs more of them. */
 #define FIRST_WINDOW 64u
@@ -21,19 +20,11 @@ static uint64_t bytes_for(uint32_t count)
 int sl_references_new(uint32_t count, int *out)
 {
 	const uint64_t magic = SL_REFERENCES_MAGIC;
-	int fd, err;
 
 	if (count < SL_REFERENCES_LEAST || count > SL_REFERENCES_MOST || (count & (count - 1)))
 		return -EINVAL;
-	err = sl_memory_new("sluice-references", bytes_for(count), &fd);
-	if (err)
-		return err;
-	if (pwrite(fd, &magic, sizeof(magic), 0) != sizeof(magic)) {
-		close(fd);
-		return -EIO;
-	}
-	*out = fd;
-	return 0;
+	return sl_memory_begin("sluice-references", bytes_for(count), &magic, sizeof(magic), false,
+	                       out);
 }
 
 int sl_references_map(int fd, bool writable, struct sl_references **out)

@@ -19,23 +19,32 @@
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 
-int sl_memory_new(const char *name, uint64_t bytes, int *out)
+int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, bool fixed,
+                    int *out)
 {
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC), err;
+	int seals = SEALS | (fixed ? F_SEAL_WRITE : 0);
 
 	/* Linux before 6.3 does not know the last flag. */
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
+	errno = EIO; /* of a write that is short */
 	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
-	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) || fcntl(fd, F_ADD_SEALS, SEALS)) {
+	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) ||
+	    (n && pwrite(fd, head, n, 0) != (ssize_t)n) || fcntl(fd, F_ADD_SEALS, seals)) {
 		err = -errno;
 		close(fd);
 		return err;
 	}
 	*out = fd;
 	return 0;
+}
+
+int sl_memory_new(const char *name, uint64_t bytes, int *out)
+{
+	return sl_memory_begin(name, bytes, NULL, 0, false, out);
 }
 
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out)
@@ -89,45 +98,24 @@ static bool slots_are_right(uint32_t slots)
 	return slots >= SL_SLOTS_LEAST && slots <= SL_SLOTS_MOST && !(slots & (slots - 1));
 }
 
-static void write_header(struct sl_segment *segment, uint64_t seed)
-{
-	struct sl_segment_header *header = segment->header;
-
-	header->version = SL_SEGMENT_VERSION;
-	header->entry_bytes = sizeof(struct sl_entry);
-	header->slots = segment->slots;
-	header->seed = seed;
-	header->bytes = segment->bytes;
-	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
-	atomic_store_explicit(&header->magic, SL_SEGMENT_MAGIC, memory_order_release);
-}
-
 int sl_segment_new(uint32_t slots, int *out)
 {
+	struct sl_segment_header header = {.version = SL_SEGMENT_VERSION,
+	                                   .entry_bytes = sizeof(struct sl_entry),
+	                                   .slots = slots,
+	                                   .magic = SL_SEGMENT_MAGIC,
+	                                   .tick = 1};
 	struct sl_segment segment = {0};
-	uint64_t seed, bytes;
-	void *memory;
-	int fd = -1, err;
 
 	if (!slots_are_right(slots))
 		return -EINVAL;
 	/* Secret enough: names that all want the same place in the index cannot be made without it. */
-	if (getrandom(&seed, sizeof(seed), 0) != sizeof(seed))
+	if (getrandom(&header.seed, sizeof(header.seed), 0) != sizeof(header.seed))
 		return -EIO;
 	lay_out(&segment, slots);
-	err = sl_memory_new("sluice-catalogue", segment.bytes, &fd);
-	if (err)
-		return err;
-	err = sl_memory_map(fd, true, segment.bytes, &bytes, &memory);
-	if (err) {
-		close(fd);
-		return err;
-	}
-	segment.header = memory;
-	write_header(&segment, seed);
-	munmap(memory, bytes);
-	*out = fd;
-	return 0;
+	header.bytes = segment.bytes;
+	return sl_memory_begin("sluice-catalogue", segment.bytes, &header, sizeof(header), false,
+	                       out);
 }
 
 static bool header_is_right(struct sl_segment *segment, uint64_t bytes)

@@ -145,10 +145,7 @@ int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *refe
 
 void sl_catalogue_part(struct sl_catalogue *catalogue, struct sl_references *references)
 {
-	for (size_t i = 0; i < catalogue->client_count; i++) {
-		if (catalogue->clients[i] != references)
-			continue;
-		catalogue->clients[i] = catalogue->clients[--catalogue->client_count];
-		return;
-	}
+	for (size_t i = 0; i < catalogue->client_count; i++)
+		if (catalogue->clients[i] == references)
+			catalogue->clients[i--] = catalogue->clients[--catalogue->client_count];
 }

@@ -1,60 +1,97 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "protocol/protocol.h"
 
-#define FROM_CLIENT  true
-#define FROM_SERVER  false
 #define HEAD         sizeof(struct sl_head)
 #define ROUND(bytes) (((bytes) + 7) & ~(size_t)7)
-#define NO_VALUE     "no value that there is"
-#define NO_PLACE     "no place that there is"
+/* Of a shape: from a client, with a serial number. */
+#define ASKED    true, true
+#define TOLD     true, false
+#define ANSWERED false, true
+#define SENT     false, false
 
-/* What a message of each type is made of. */
+/* The parts of a message of each type. */
 static const struct shape {
+	bool from_client;
+	bool replied;  /* a request with a serial number, or its reply */
 	uint32_t body; /* with the header */
 	uint32_t item;
 	uint32_t least, most; /* items */
 	uint32_t behind;      /* bytes that may follow the items */
-	bool from_client;
-	bool replied; /* a request with a serial number */
 } shapes[SL_TYPES] = {
-	[SL_HELLO] = {sizeof(struct sl_hello), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_CREATE] = {HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, true},
-	[SL_SEAL] = {HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST, SL_RECORD_MOST,
-                     FROM_CLIENT, true},
-	[SL_ANNOTATE] = {sizeof(struct sl_annotate), 0, 0, 0, SL_RECORD_MOST, FROM_CLIENT, false},
-	[SL_ABORT] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_GET] = {sizeof(struct sl_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST, 0, FROM_CLIENT,
-                    true},
-	[SL_REGION] = {sizeof(struct sl_region_request), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_LOCATE] = {sizeof(struct sl_locate), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_DROP] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_NUDGE] = {HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_DELETE] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_PIN] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_STAT] = {sizeof(struct sl_one), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_LIST] = {sizeof(struct sl_list_request), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_STATS] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_TRIM] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_DEVICE] = {sizeof(struct sl_device_request), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_OFFER] = {sizeof(struct sl_offer), 0, 0, 0, 0, FROM_CLIENT, false},
-	[SL_HAVE] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_CLIENT, false},
-	[SL_DAEMON] = {sizeof(struct sl_daemon_request), 0, 0, 0, 0, FROM_CLIENT, true},
-	[SL_BYE] = {HEAD, 0, 0, 0, 0, FROM_CLIENT, false},
-	[SL_WELCOME] = {sizeof(struct sl_welcome), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_LEASES] = {HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST, 0, FROM_SERVER, true},
-	[SL_FOUND] = {HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST, 0, FROM_SERVER, true},
-	[SL_MEMORY] = {sizeof(struct sl_memory), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_DONE] = {HEAD, 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_INFO] = {sizeof(struct sl_info), sizeof(struct sl_info_item), 0, SL_ITEMS_MOST, 0,
-                     FROM_SERVER, true},
-	[SL_COUNTS] = {sizeof(struct sl_counts), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_REFUSAL] = {sizeof(struct sl_refusal), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_DEVICE_IS] = {sizeof(struct sl_device_is), 0, 0, 0, 0, FROM_SERVER, true},
-	[SL_FORGET] = {HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST, 0, FROM_SERVER, false},
-	[SL_EVENT] = {sizeof(struct sl_event), 0, 0, 0, 0, FROM_SERVER, false},
+	[SL_HELLO] = {ASKED, sizeof(struct sl_hello)},
+	[SL_CREATE] = {ASKED, HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST},
+	[SL_SEAL] = {ASKED, HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST, SL_RECORD_MOST},
+	[SL_ANNOTATE] = {TOLD, sizeof(struct sl_annotate), .behind = SL_RECORD_MOST},
+	[SL_ABORT] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_GET] = {ASKED, sizeof(struct sl_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST},
+	[SL_REGION] = {ASKED, sizeof(struct sl_region_request)},
+	[SL_LOCATE] = {ASKED, sizeof(struct sl_locate)},
+	[SL_DROP] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_NUDGE] = {TOLD, HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST},
+	[SL_DELETE] = {ASKED, sizeof(struct sl_one)},
+	[SL_PIN] = {ASKED, sizeof(struct sl_one)},
+	[SL_STAT] = {ASKED, sizeof(struct sl_one)},
+	[SL_LIST] = {ASKED, sizeof(struct sl_list_request)},
+	[SL_STATS] = {ASKED, HEAD},
+	[SL_TRIM] = {ASKED, HEAD},
+	[SL_DEVICE] = {ASKED, sizeof(struct sl_device_request)},
+	[SL_OFFER] = {TOLD, sizeof(struct sl_offer)},
+	[SL_HAVE] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_DAEMON] = {ASKED, sizeof(struct sl_daemon_request)},
+	[SL_BYE] = {TOLD, HEAD},
+	[SL_WELCOME] = {ANSWERED, sizeof(struct sl_welcome)},
+	[SL_LEASES] = {ANSWERED, HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST},
+	[SL_FOUND] = {ANSWERED, HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST},
+	[SL_MEMORY] = {ANSWERED, sizeof(struct sl_memory)},
+	[SL_DONE] = {ANSWERED, HEAD},
+	[SL_INFO] = {ANSWERED, sizeof(struct sl_info), sizeof(struct sluice_blob_info), 0,
+                     SL_ITEMS_MOST},
+	[SL_COUNTS] = {ANSWERED, sizeof(struct sl_counts)},
+	[SL_REFUSAL] = {ANSWERED, sizeof(struct sl_refusal)},
+	[SL_DEVICE_IS] = {ANSWERED, sizeof(struct sl_device_is)},
+	[SL_FORGET] = {SENT, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_EVENT] = {SENT, sizeof(struct sl_event)},
+};
+
+/*
+ * The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field
+ * is a string, of at least so many bytes. A field behind the body is one of each item.
+ */
+#define FIELD(member) offsetof(union sl_message, member), sizeof(((union sl_message *)0)->member)
+static const struct field {
+	uint16_t type, at, bytes;
+	int64_t least, most;
+} fields[] = {
+	{SL_HELLO, FIELD(hello.role), SL_ROLE_CLIENT, SL_ROLE_WATCH},
+	{SL_HELLO, FIELD(hello.prefix), 0, 0},
+	{SL_CREATE, FIELD(create.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_CREATE, FIELD(create.items[0].device), -1, INT32_MAX},
+	{SL_CREATE, FIELD(create.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_CREATE, FIELD(create.items[0].kind), SLUICE_BLOB_ON_HOST, SLUICE_BLOB_OF_PROCESS},
+	{SL_CREATE, FIELD(create.items[0].name), 0, 0},
+	{SL_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
+	{SL_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_SEAL, FIELD(seal.items[0].name), 0, 0},
+	{SL_GET, FIELD(get.items[0].name), 0, 0},
+	{SL_DELETE, FIELD(one.key.name), 0, 0},
+	{SL_PIN, FIELD(one.key.name), 0, 0},
+	{SL_STAT, FIELD(one.key.name), 0, 0},
+	{SL_LIST, FIELD(list.most), 1, INT32_MAX},
+	{SL_LIST, FIELD(list.prefix), 0, 0},
+	{SL_DEVICE, FIELD(device.number), -1, INT32_MAX},
+	{SL_DEVICE, FIELD(device.place), 0, 0},
+	{SL_DAEMON, FIELD(daemon.act), SL_DAEMON_UPGRADE, SL_DAEMON_STOP},
+	{SL_INFO, FIELD(info.items[0].name), 0, 0},
+	{SL_INFO, FIELD(info.items[0].place), 0, 0},
+	{SL_REFUSAL, FIELD(head.error), -4095, -1},
+	{SL_DEVICE_IS, FIELD(device_is.number), 0, INT32_MAX},
+	{SL_DEVICE_IS, FIELD(device_is.place), 1, 0},
+	{SL_EVENT, FIELD(event.name), 0, 0},
 };
 
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
@@ -144,18 +181,6 @@ int sl_name_check(const char *name, size_t size, bool empty)
 			               "a name is no UTF-8, or has control characters in it");
 	}
 	return 0;
-}
-
-/* A string of a message: a name, and nothing behind it. */
-static int check_string(const char text[SL_NAME_BYTES], bool empty)
-{
-	static const char zeros[SL_NAME_BYTES];
-	int rc = sl_name_check(text, SL_NAME_BYTES, empty);
-	size_t length = strnlen(text, SL_NAME_BYTES);
-
-	if (!rc && memcmp(text + length, zeros, SL_NAME_BYTES - length))
-		rc = sl_fail(-EPROTO, "there is something behind the end of a name");
-	return rc;
 }
 
 /* ------------------------------------------------------------------------------------ records */
@@ -273,204 +298,116 @@ void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata 
 
 /* ----------------------------------------------------------------------------------- messages */
 
-/* The record behind the items: all there, and nothing behind it but zeros up to a multiple of 8. */
+/* The record behind the items, which fills the message but for a few bytes. */
 static int check_record(const union sl_message *m, bool needed, uint64_t blob_bytes)
 {
-	size_t start = end_of_items(m), rest = m->head.bytes - start, bytes;
+	size_t start = end_of_items(m), rest = m->head.bytes - start;
 	const struct sl_record *record = (const struct sl_record *)(m->bytes + start);
 
 	if (!rest && !needed)
 		return 0;
-	if (rest < sizeof(*record) || record->rank > SLUICE_BLOB_RANK_MOST ||
-	    record->note_bytes > SLUICE_BLOB_NOTE_MOST)
-		return sl_fail(-EPROTO, "half a record");
-	bytes = sl_record_bytes(record);
-	if (ROUND(bytes) != rest)
+	if (rest < sizeof(*record) || ROUND(sl_record_bytes(record)) != rest)
 		return sl_fail(-EPROTO, "a record is not as long as it says");
-	for (size_t i = bytes; i < rest; i++)
-		if (m->bytes[start + i])
-			return sl_fail(-EPROTO, "there is something behind a record");
-	return sl_record_check(record, bytes, blob_bytes);
+	return sl_record_check(record, sl_record_bytes(record), blob_bytes);
 }
 
-/* What a message has to be beyond its shape. */
-static int expect(bool right, const char *wrong)
+/* A name, and nothing behind its end. */
+static bool is_string(const char *text, size_t size, size_t least)
 {
-	return right ? 0 : sl_fail(-EPROTO, "%s", wrong);
+	size_t length = strnlen(text, size);
+
+	for (size_t i = length; i < size; i++)
+		if (text[i])
+			return false;
+	return length >= least && !sl_name_check(text, size, true);
 }
 
-/* A device, or the host, and what kind of memory is there. */
-static bool is_memory(int32_t device, uint32_t kind)
+static bool field_is_right(const struct field *field, const unsigned char *at)
 {
-	return kind >= SLUICE_BLOB_ON_HOST && kind <= SLUICE_BLOB_OF_PROCESS && device >= -1 &&
-	       (device == -1) == (kind == SLUICE_BLOB_ON_HOST);
+	int64_t large;
+	int32_t small;
+
+	if (field->bytes > sizeof(large))
+		return is_string((const char *)at, field->bytes, (size_t)field->least);
+	memcpy(&large, at, field->bytes);
+	memcpy(&small, at, sizeof(small));
+	if (field->bytes == sizeof(small))
+		large = small;
+	return large >= field->least && large <= field->most;
 }
 
-static int check_blob(const char *name, uint64_t bytes, uint32_t flags)
+static int check_fields(const union sl_message *m)
 {
-	int rc = check_string(name, true);
+	const struct shape *shape = &shapes[m->head.type];
 
-	return rc ? rc
-	          : expect(bytes && bytes <= INT64_MAX / 2 && !(flags & ~SL_BLOB_FLAGS),
-	                   "a size or flags that cannot be");
-}
+	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
+		const struct field *field = &fields[i];
+		unsigned count = field->at < shape->body ? 1 : m->head.count;
 
-static int check_create(const union sl_message *m)
-{
-	int rc = 0;
-
-	for (unsigned i = 0; !rc && i < m->head.count; i++) {
-		const struct sl_create_item *item = &m->create.items[i];
-
-		rc = check_blob(item->name, item->bytes, item->flags);
-		if (!rc)
-			rc = expect(is_memory(item->device, item->kind) && !item->zero, NO_PLACE);
+		if (field->type != m->head.type)
+			continue;
+		for (unsigned j = 0; j < count; j++)
+			if (!field_is_right(field, m->bytes + field->at + (size_t)j * shape->item))
+				return sl_fail(
+					-EPROTO,
+					"a message of type %u: a value that cannot be, at byte %u",
+					m->head.type, field->at);
 	}
-	return rc;
-}
-
-static int check_seal(const union sl_message *m)
-{
-	int rc = expect(m->head.count == 1 || !sl_message_record(m),
-	                "a record behind several items");
-
-	for (unsigned i = 0; !rc && i < m->head.count; i++) {
-		const struct sl_seal_item *item = &m->seal.items[i];
-
-		rc = check_blob(item->name, item->bytes, item->flags);
-		if (!rc)
-			rc = expect(item->start <= INT64_MAX / 2 && !item->zero, NO_VALUE);
-	}
-	return rc ? rc : check_record(m, false, m->seal.items[0].bytes);
+	return 0;
 }
 
 /* An id without a name, or a name without an id. */
-static int check_key(const struct sl_key *key)
+static bool is_key(const struct sl_key *key)
 {
-	int rc = check_string(key->name, true);
-
-	return rc ? rc : expect(!key->id == !!key->name[0], "neither a name nor an id, or both");
+	return !key->id == !!key->name[0];
 }
 
-/* One that is none has no ticket, and is all zeros. */
-static int check_lease(const struct sl_lease *lease)
+static bool is_in_region(const struct sl_place *place)
 {
-	static const struct sl_lease none;
-	const struct sl_place *place = &lease->place;
-
-	if (!lease->ticket)
-		return expect(!memcmp(lease, &none, sizeof(none)), "half a lease");
-	if (lease->make > 1 || lease->zero)
-		return expect(false, NO_VALUE);
-	return expect(place->offset <= place->region_bytes &&
-	                      place->capacity <= place->region_bytes - place->offset &&
-	                      is_memory(place->device, place->kind),
-	              "a place beyond its region");
+	return place->offset <= place->region_bytes &&
+	       place->capacity <= place->region_bytes - place->offset;
 }
 
-static int check_leases(const union sl_message *m)
+/* Whether the fields of an item, or of a message without items, go together. */
+static bool goes_together(const union sl_message *m, unsigned item)
 {
-	int rc = 0;
-
-	for (unsigned i = 0; !rc && i < m->head.count; i++)
-		rc = check_lease(m->head.type == SL_FOUND ? &m->found.items[i].lease
-		                                          : &m->leases.items[i]);
-	return rc;
-}
-
-/* The name of a device; "" if there is to be none. */
-static int check_device(const char place[SLUICE_BLOB_PLACE_BYTES], bool none)
-{
-	int rc = sl_name_check(place, SLUICE_BLOB_PLACE_BYTES, none);
-
-	if (!rc)
-		rc = expect(!none || !place[0], "a number and a place");
-	for (size_t i = strnlen(place, SLUICE_BLOB_PLACE_BYTES); !rc && i < SLUICE_BLOB_PLACE_BYTES;
-	     i++)
-		rc = expect(!place[i], "there is something behind the end of a name");
-	return rc;
-}
-
-static int check_get(const union sl_message *m)
-{
-	int rc = expect(!m->get.zero, NO_VALUE);
-
-	for (unsigned i = 0; !rc && i < m->head.count; i++)
-		rc = check_key(&m->get.items[i]);
-	return rc;
-}
-
-static int check_info(const union sl_message *m)
-{
-	int rc = 0;
-
-	for (unsigned i = 0; !rc && i < m->head.count; i++) {
-		const struct sl_info_item *item = &m->info.items[i];
-
-		rc = check_string(item->name, true);
-		if (!rc)
-			rc = expect(is_memory(item->device, item->kind) && !item->zero, NO_PLACE);
-		if (!rc)
-			rc = check_device(item->place, item->device == -1);
+	switch (m->head.type) {
+	case SL_CREATE:
+		return (m->create.items[item].device == -1) ==
+		       (m->create.items[item].kind == SLUICE_BLOB_ON_HOST);
+	case SL_SEAL:
+		return m->head.count == 1 || !sl_message_record(m);
+	case SL_GET:
+		return is_key(&m->get.items[item]);
+	case SL_DELETE:
+	case SL_PIN:
+	case SL_STAT:
+		return is_key(&m->one.key);
+	case SL_DEVICE:
+		return (m->device.number == -1) == !!m->device.place[0];
+	case SL_LEASES:
+	case SL_FOUND:
+		return is_in_region(&sl_message_lease(m, item)->place);
+	case SL_REFUSAL:
+		return memchr(m->refusal.text, 0, sizeof(m->refusal.text));
+	default:
+		return true;
 	}
-	return rc;
 }
 
 static int check_body(const union sl_message *m)
 {
-	int rc;
+	int rc = check_fields(m);
 
-	switch (m->head.type) {
-	case SL_HELLO:
-		rc = expect((m->hello.role == SL_ROLE_CLIENT || m->hello.role == SL_ROLE_WATCH) &&
-		                    !m->hello.zero,
-		            "no role that there is");
-		return rc ? rc : check_string(m->hello.prefix, true);
-	case SL_CREATE:
-		return check_create(m);
-	case SL_SEAL:
-		return check_seal(m);
-	case SL_ANNOTATE:
-		return check_record(m, true, UINT64_MAX);
-	case SL_GET:
-		return check_get(m);
-	case SL_DAEMON:
-		if (m->daemon.act < SL_DAEMON_UPGRADE || m->daemon.act > SL_DAEMON_STOP ||
-		    m->daemon.zero)
-			return sl_fail(-EPROTO, "no act that there is");
-		return 0;
-	case SL_DELETE:
-	case SL_PIN:
-	case SL_STAT:
-		rc = expect(m->one.on <= 1 && !m->one.zero, NO_VALUE);
-		return rc ? rc : check_key(&m->one.key);
-	case SL_LIST:
-		rc = expect(!m->list.zero && m->list.most, "a list of nothing");
-		return rc ? rc : check_string(m->list.prefix, true);
-	case SL_LEASES:
-	case SL_FOUND:
-		return check_leases(m);
-	case SL_REGION:
-		return expect(m->region.writable <= 1 && !m->region.zero, NO_VALUE);
-	case SL_MEMORY:
-		return expect(is_memory(m->memory.device, m->memory.kind), NO_PLACE);
-	case SL_DEVICE:
-		rc = expect(m->device.number >= -1 && !m->device.zero, NO_VALUE);
-		return rc ? rc : check_device(m->device.place, m->device.number != -1);
-	case SL_DEVICE_IS:
-		rc = expect(m->device_is.number >= 0 && !m->device_is.zero, NO_VALUE);
-		return rc ? rc : check_device(m->device_is.place, false);
-	case SL_INFO:
-		return check_info(m);
-	case SL_REFUSAL:
-		return expect(m->head.error < 0 && m->head.error > -4096 &&
-		                      memchr(m->refusal.text, 0, sizeof(m->refusal.text)),
-		              "a refusal without an error");
-	case SL_EVENT:
-		return check_string(m->event.name, true);
-	default:
-		return 0;
-	}
+	for (unsigned i = 0; !rc && i < SL_MAX(m->head.count, 1); i++)
+		if (!goes_together(m, i))
+			rc = sl_fail(-EPROTO, "a message of type %u: its values do not go together",
+			             m->head.type);
+	if (!rc && m->head.type == SL_SEAL)
+		rc = check_record(m, false, m->seal.items[0].bytes);
+	if (!rc && m->head.type == SL_ANNOTATE)
+		rc = check_record(m, true, UINT64_MAX);
+	return rc;
 }
 
 int sl_message_check(const union sl_message *m, size_t n, bool from_client)
@@ -492,7 +429,7 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 	if (m->head.count < shape->least || m->head.count > shape->most)
 		return sl_fail(-EPROTO, "a message of %u items", m->head.count);
 	least = shape->body + (size_t)m->head.count * shape->item;
-	if (n < least || n - least > shape->behind || m->head.zero)
+	if (n < least || n - least > shape->behind)
 		return sl_fail(-EPROTO, "a message of %zu bytes with %u items", n, m->head.count);
 	if (shape->replied != (m->head.serial != 0))
 		return sl_fail(-EPROTO, "a serial number that is not to be, or is missing");

@@ -3,7 +3,8 @@
  * What clients and the server say to each other: messages over a Unix socket that keeps their ends
  * (SOCK_SEQPACKET), each a header, a body of fixed size and so many items of fixed size. Numbers are
  * little-endian, strings end with NUL and are zero behind it. A message whose length is not exactly what its
- * header and count make it, or that says what cannot be, breaks the connection.
+ * header and count make it, or with a value that cannot be, breaks the connection. Nobody looks at a field named zero,
+ * which fills a struct up.
  *
  * A client's request has a serial number, and its reply the same; replies may come in another order. Requests
  * without a reply, and what the server sends to watchers, have the serial number 0. A reply with an error is
@@ -262,32 +263,16 @@ struct sl_list_request {
 	uint32_t zero;
 	char prefix[SL_NAME_BYTES];
 };
-struct sl_info_item {
-	uint64_t id, bytes, memory;
-	int64_t made_ns;
-	int32_t device;
-	uint32_t state, flags, holders, user;
-	int32_t process;
-	uint32_t kind;
-	uint32_t zero;
-	char place[SLUICE_BLOB_PLACE_BYTES];
-	char name[SL_NAME_BYTES];
-};
 struct sl_info {
 	struct sl_head head;
 	uint64_t next; /* SL_LIST: the cursor to go on with; 0: that was all */
-	struct sl_info_item items[];
+	struct sluice_blob_info
+		items[]; /* with the server's numbers of devices, and without sizes */
 };
 struct sl_counts {
 	struct sl_head head;
-	uint64_t memory_limit, memory_bytes, blob_bytes, leased_bytes, warm_bytes;
-	uint64_t sealed, created, dying, clients, waiting;
-	uint64_t seals, gets, deletes, dropped, requests, refused, replacements, up_ns;
-	uint64_t spilled, spilled_bytes, spill_limit, spills, returns, spill_failures;
 	uint64_t trimmed; /* bytes, by this request */
-	uint64_t upgrades, supervisor,
-		server; /* the last two: processes, as the daemon sees them */
-	char version[24];
+	struct sluice_store_counts stats;
 };
 /* The answer to SL_DAEMON_STOP has the supervisor's pidfd with it, if the daemon has one. */
 enum sl_daemon_act { SL_DAEMON_UPGRADE = 1, SL_DAEMON_STOP };
@@ -335,6 +320,12 @@ union sl_message {
 	struct sl_refusal refusal;
 	struct sl_event event;
 };
+
+/* Lease i of SL_LEASES or SL_FOUND. */
+static inline const struct sl_lease *sl_message_lease(const union sl_message *m, unsigned i)
+{
+	return m->head.type == SL_FOUND ? &m->found.items[i].lease : &m->leases.items[i];
+}
 
 /* Sets the header of a message of count items, and zeros its body and items; the length. */
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,

@@ -15,7 +15,7 @@
 
 /* Who made it, and when, in milliseconds since 1970, so that both outlive the server; as the clock stood at the
  * kernel's last tick, which is the cheaper one. */
-uint64_t sl_blob_creator(pid_t pid)
+static uint64_t creator_of(pid_t pid)
 {
 	struct timespec now;
 
@@ -73,7 +73,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	                  .offset = lease.place.offset + start,
 	                  .device = lease.place.device,
 	                  .kind = lease.place.kind},
-		.creator = sl_blob_creator(ticket->peer->pid),
+		.creator = creator_of(ticket->peer->pid),
 		.uid = ticket->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
 		.metadata = metadata,
@@ -125,29 +125,6 @@ static struct sl_wanted wanted_by(const struct sl_create_item *item)
 	return (struct sl_wanted){item->bytes, item->flags, item->device, item->kind};
 }
 
-static int take_memory(struct sl_server *server, struct sl_peer *peer,
-                       const struct sl_create_item *item, struct sl_ticket **out)
-{
-	struct sl_wanted wanted = wanted_by(item);
-	int rc = check_device(server, item);
-
-	return rc ? rc : sl_ticket_new(server, peer, &wanted, true, out);
-}
-
-/* Names come when there is memory for all of them: what waits for that is not seen. */
-static int take_name(struct sl_server *server, struct sl_ticket *ticket,
-                     const struct sl_create_item *item)
-{
-	int rc;
-
-	if (!item->name[0])
-		return 0;
-	rc = enter(server, ticket, item->name, item->bytes, 0, item->flags, NULL, false);
-	if (!rc)
-		sl_watch_tell(server, ticket->slot, SLUICE_WATCH_CREATED);
-	return rc;
-}
-
 void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 {
 	int rc = sl_blob_try_create(server, peer);
@@ -167,11 +144,24 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 
 	server->room.error = 0;
 	while (!rc && count < asked) {
-		rc = take_memory(server, peer, &request->items[count], &tickets[count]);
+		struct sl_wanted wanted = wanted_by(&request->items[count]);
+
+		rc = check_device(server, &request->items[count]);
+		if (!rc)
+			rc = sl_ticket_new(server, peer, &wanted, true, &tickets[count]);
 		count += !rc;
 	}
-	for (unsigned i = 0; !rc && i < asked; i++)
-		rc = take_name(server, tickets[i], &request->items[i]);
+	/* Names come when there is memory for all of them: what waits for that is not seen. */
+	for (unsigned i = 0; !rc && i < asked; i++) {
+		const struct sl_create_item *item = &request->items[i];
+
+		if (!item->name[0])
+			continue;
+		rc = enter(server, tickets[i], item->name, item->bytes, 0, item->flags, NULL,
+		           false);
+		if (!rc)
+			sl_watch_tell(server, tickets[i]->slot, SLUICE_WATCH_CREATED);
+	}
 	if (rc) {
 		/* The sentence is that of the first that failed. */
 		while (count--)
@@ -214,12 +204,18 @@ void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
 	ticket->record = copy;
 }
 
+/* Its memory is not its own any more. */
+static void forget_nowhere(struct sl_server *server, uint32_t slot)
+{
+	server->blobs[slot].region = NULL;
+	sl_blob_forget(server, slot);
+}
+
 void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket)
 {
 	if (ticket->slot != SL_NO_SLOT) {
 		sl_watch_tell(server, ticket->slot, SLUICE_WATCH_DELETED);
-		server->blobs[ticket->slot].region = NULL;
-		sl_blob_forget(server, ticket->slot);
+		forget_nowhere(server, ticket->slot);
 	}
 	sl_ticket_free(server, ticket, false);
 }
@@ -321,20 +317,20 @@ static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsign
 		server->created -= count;
 		server->sealed += count;
 	}
-	for (unsigned i = 0; !rc && i < count; i++)
-		sl_blob_mark(server, slots[i]);
-	for (unsigned i = 0; rc && i < count; i++) {
-		if (!(fresh >> i & 1) || tickets[i]->slot == SL_NO_SLOT)
+	for (unsigned i = 0; i < count; i++) {
+		bool is_fresh = fresh >> i & 1;
+
+		if (!rc)
+			sl_blob_mark(server, slots[i]);
+		if (!rc && is_fresh)
+			sl_watch_tell(server, slots[i], SLUICE_WATCH_CREATED);
+		if (!rc || !is_fresh || tickets[i]->slot == SL_NO_SLOT)
 			continue;
 		/* Back to what it was: memory without a name. */
-		server->blobs[tickets[i]->slot].region = NULL;
-		sl_blob_forget(server, tickets[i]->slot);
+		forget_nowhere(server, tickets[i]->slot);
 		tickets[i]->region->slots[tickets[i]->range] = SL_NO_SLOT;
 		tickets[i]->slot = SL_NO_SLOT;
 	}
-	for (unsigned i = 0; !rc && i < count; i++)
-		if (fresh >> i & 1)
-			sl_watch_tell(server, slots[i], SLUICE_WATCH_CREATED);
 	return rc;
 }
 
@@ -442,20 +438,23 @@ static void left(void *argument, uint32_t slot, enum sl_left what)
 
 #define ANY_DEVICE INT32_MIN
 
-struct candidate {
-	uint64_t idle;
-	uint32_t slot;
-};
-
 static int by_idle(const void *a, const void *b)
 {
-	uint64_t x = ((const struct candidate *)a)->idle, y = ((const struct candidate *)b)->idle;
+	const struct sl_candidate *x = a, *y = b;
 
-	return x < y ? 1 : x > y ? -1 : 0;
+	if (x->idle != y->idle)
+		return x->idle < y->idle ? 1 : -1;
+	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
+}
+
+void sl_candidates_sort(struct sl_candidate *candidates, size_t count)
+{
+	if (count)
+		qsort(candidates, count, sizeof(*candidates), by_idle);
 }
 
 static unsigned find_candidates(struct sl_server *server, const struct sl_list *list,
-                                int32_t device, struct candidate *out)
+                                int32_t device, struct sl_candidate *out)
 {
 	unsigned count = 0;
 
@@ -463,13 +462,15 @@ static unsigned find_candidates(struct sl_server *server, const struct sl_list *
 		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, loose);
 		uint32_t slot = (uint32_t)(blob - server->blobs);
 
-		if ((device != ANY_DEVICE && blob->region->device != device) ||
-		    sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED ||
-		    sl_catalogue_held(server->catalogue, slot) != SL_HELD_NOT)
-			continue;
-		out[count++] = (struct candidate){sl_catalogue_idle(server->catalogue, slot), slot};
+		if ((device == ANY_DEVICE || blob->region->device == device) &&
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
+		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT)
+			out[count++] = (struct sl_candidate){
+				.slot = slot,
+				.region = blob->region,
+				.idle = sl_catalogue_idle(server->catalogue, slot)};
 	}
-	qsort(out, count, sizeof(*out), by_idle);
+	sl_candidates_sort(out, count);
 	return count;
 }
 
@@ -480,14 +481,14 @@ static unsigned find_candidates(struct sl_server *server, const struct sl_list *
 static unsigned delete_unheld(struct sl_server *server, const struct sl_list *list, int32_t device,
                               uint64_t bytes)
 {
-	struct candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
+	struct sl_candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
 	unsigned count = 0, chosen = 0, gone = 0;
 	uint64_t asked = 0;
 
 	if (candidates)
 		count = find_candidates(server, list, device, candidates);
 	for (; chosen < count && asked < bytes; chosen++) {
-		asked += sl_region_range_bytes(server->blobs[candidates[chosen].slot].region);
+		asked += sl_region_range_bytes(candidates[chosen].region);
 		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
 	}
 	if (chosen) {

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Descriptors that take their time to be closed, and memory that is given back to the kernel, which for a gigabyte
- * takes a third of a second. Threads do both, a pool for each:
- *
- *   memory   one thread. The account says at once that the memory is free. If the server dies before, the memory is free
- *            when the last process has unmapped it.
- *   strays   a client's descriptor may be a file whose close waits for somebody: a connection that lingers, or a file
- *            of a file system that the client itself serves. The server never looks into such a file. If all threads
- *            wait already the descriptor waits with them, and costs nobody's time.
+ * Memory that is given back to the kernel, which for a gigabyte takes a third of a second, and descriptors of clients, whose
+ * close may wait for somebody. One thread does both. The account says at once that the memory is free. If the server dies
+ * before, the memory is free when the last process has unmapped it. While a close hangs, the loop gives back what is more
+ * than a part of all memory.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -16,7 +12,6 @@
 
 #include "sluiced/server.h"
 
-#define STRAY_THREADS 64
 /* What is not larger costs less than to tell a thread. */
 #define AT_ONCE (UINT64_C(1) << 20)
 /* Of all memory: while so much is to be given back, the server does it itself. */
@@ -31,13 +26,6 @@ struct piece {
 	int fd;
 	uint64_t range_bytes, ranges; /* to be taken out of it before it is closed */
 };
-
-int sl_closer_start(struct sl_closer *closer)
-{
-	int rc = sl_pool_start("memory", 1, 1, &closer->memory);
-
-	return rc ? rc : sl_pool_start("strays", 1, STRAY_THREADS, &closer->strays);
-}
 
 static uint64_t bytes_of(uint64_t range_bytes, uint64_t ranges)
 {
@@ -67,9 +55,8 @@ static void close_piece(struct sl_task *task)
 	free(piece);
 }
 
-/* A thread of the pool has the descriptor then. */
-static bool hand_over(struct sl_closer *closer, struct sl_pool *pool, int fd, uint64_t range_bytes,
-                      uint64_t ranges)
+/* The thread has the descriptor then. */
+static bool hand_over(struct sl_closer *closer, int fd, uint64_t range_bytes, uint64_t ranges)
 {
 	struct piece *piece = malloc(sizeof(*piece));
 
@@ -81,7 +68,7 @@ static bool hand_over(struct sl_closer *closer, struct sl_pool *pool, int fd, ui
 	                        .range_bytes = range_bytes,
 	                        .ranges = ranges};
 	atomic_fetch_add(&closer->bytes, bytes_of(range_bytes, ranges));
-	sl_pool_submit(pool, &piece->task);
+	sl_pool_submit(closer->pool, &piece->task);
 	return true;
 }
 
@@ -94,7 +81,7 @@ void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, u
 	if (bytes_of(range_bytes, ranges) > AT_ONCE &&
 	    atomic_load(&closer->bytes) <= server->settings->memory_bytes / MUCH_PART)
 		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (own >= 0 && hand_over(closer, closer->memory, own, range_bytes, ranges))
+	if (own >= 0 && hand_over(closer, own, range_bytes, ranges))
 		return;
 	if (own >= 0)
 		close(own);
@@ -114,10 +101,6 @@ bool sl_stray_is_memory(int fd)
 
 void sl_stray_close(struct sl_server *server, int fd)
 {
-	struct sl_closer *closer = &server->closer;
-	bool memory = sl_stray_is_memory(fd);
-
-	/* Without memory for a task a stray stays open: that costs a descriptor, and nobody's time. */
-	if (!hand_over(closer, memory ? closer->memory : closer->strays, fd, 0, 0) && memory)
+	if (!hand_over(&server->closer, fd, 0, 0))
 		close(fd);
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <poll.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <syslog.h>
 #include <unistd.h>
@@ -20,11 +23,6 @@
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
-/* Instead of a row. */
-#define BYE     UINT32_MAX
-#define READY   (UINT32_MAX - 1)
-#define UPGRADE (UINT32_MAX - 2)
-
 /* A supervisor that has not received anything for so long while the server waited for that is taken for dead. */
 #define DEAF_NS INT64_C(1000000000)
 
@@ -34,6 +32,18 @@ struct keep {
 	uint32_t zero;
 	uint64_t id; /* 0: give up the row */
 };
+
+_Static_assert(sizeof(struct sl_kept) == 72 && sizeof(struct sl_kept_device) == 32 &&
+                       sizeof(struct sl_owned) == 16 && sizeof(struct sl_budget) == 40 &&
+                       sizeof(struct sl_server_settings) == 9000 &&
+                       sizeof(struct sl_ledger) == 11112,
+               "increase SL_STATE_LAYOUT");
+_Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
+
+/* In the environment of this process, as what and by which descriptors a program begins that is being executed; else empty. */
+#define VARIABLE "SLUICED_STATE"
+static char variable[96] = VARIABLE "=";
+static char given[80]; /* it had this value when this process began */
 
 static uint32_t rows_possible(void)
 {
@@ -51,61 +61,111 @@ static uint32_t rows_possible(void)
 
 static size_t ledger_bytes(uint32_t most)
 {
-	return sizeof(struct sl_ledger) + most * sizeof(struct sl_kept);
+	return sizeof(struct sl_ledger) +
+	       most * (sizeof(struct sl_kept) + 2 * sizeof(struct sl_owned));
 }
 
-int sl_descriptors_open(int ledger, uint32_t most, struct sl_descriptors *out)
+static struct sl_owned *column(struct sl_ledger *ledger, enum sl_begin begin)
 {
-	struct sl_descriptors descriptors = {.ledger_fd = ledger,
-	                                     .most = most,
-	                                     .listener = -1,
-	                                     .lock = -1,
-	                                     .peer = -1,
-	                                     .other_fd = -1};
-	void *memory =
-		mmap(NULL, ledger_bytes(most), PROT_READ | PROT_WRITE, MAP_SHARED, ledger, 0);
+	struct sl_owned *first = (struct sl_owned *)&ledger->rows[ledger->most];
 
-	descriptors.held = malloc(most * sizeof(descriptors.held[0]));
-	if (memory == MAP_FAILED || !descriptors.held) {
-		if (memory != MAP_FAILED)
-			munmap(memory, ledger_bytes(most));
-		free(descriptors.held);
-		return sl_fail(-ENOMEM, "no memory");
-	}
-	descriptors.ledger = memory;
-	for (uint32_t i = 0; i < most; i++)
-		descriptors.held[i].fd = -1;
-	*out = descriptors;
-	return 0;
+	return begin == SL_BEGIN_SERVER ? first : first + ledger->most;
 }
 
-int sl_descriptors_new(int listener, int lock, struct sl_descriptors *out)
+int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
+                       struct sl_descriptors *out)
 {
 	uint32_t most = rows_possible();
-	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC), rc;
+	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC);
+	struct sl_ledger *ledger = MAP_FAILED;
 
-	if (fd < 0 || ftruncate(fd, (off_t)ledger_bytes(most))) {
-		rc = sl_fail(-errno, "cannot make a ledger: %s", sl_error_text(-errno));
-		if (fd >= 0)
-			close(fd);
-		return rc;
-	}
-	rc = sl_descriptors_open(fd, most, out);
-	if (rc) {
-		close(fd);
-		return rc;
-	}
-	out->listener = listener;
-	out->lock = lock;
-	if (getrandom(&out->ledger->store, sizeof(out->ledger->store), 0) < 0)
-		out->ledger->store = (uint64_t)sl_now();
+	if (fd >= 0 && !ftruncate(fd, (off_t)ledger_bytes(most)))
+		ledger = mmap(NULL, ledger_bytes(most), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	if (ledger == MAP_FAILED)
+		return sl_fail(-errno, "cannot make a ledger: %s", sl_error_text(-errno));
+	ledger->layout = SL_LAYOUT;
+	ledger->most = most;
+	ledger->listener = listener;
+	ledger->lock = lock;
+	ledger->settings = *settings;
+	if (getrandom(&ledger->store, sizeof(ledger->store), 0) < 0)
+		ledger->store = (uint64_t)sl_now();
+	*out = (struct sl_descriptors){.ledger = ledger,
+	                               .held = column(ledger, SL_BEGIN_SUPERVISOR),
+	                               .ledger_fd = fd,
+	                               .peer = -1,
+	                               .other_fd = -1};
+	for (uint32_t i = 0; i < most; i++)
+		out->held[i].fd = -1;
 	return 0;
 }
 
-void sl_descriptors_free(struct sl_descriptors *descriptors)
+/* ------------------------------------------------------------------------------ the next process */
+
+void sl_descriptors_copy(const struct sl_descriptors *descriptors, enum sl_begin begin)
 {
-	munmap(descriptors->ledger, ledger_bytes(descriptors->most));
-	free(descriptors->held);
+	memcpy(column(descriptors->ledger, begin), descriptors->held,
+	       descriptors->ledger->most * sizeof(descriptors->held[0]));
+}
+
+static void leave_open(int fd)
+{
+	if (fd >= 0)
+		fcntl(fd, F_SETFD, 0);
+}
+
+void sl_descriptors_exec(const struct sl_descriptors *descriptors, enum sl_begin begin,
+                         const char *program, char **arguments)
+{
+	snprintf(variable, sizeof(variable), VARIABLE "=%d %d %d %d %d", (int)begin,
+	         descriptors->ledger_fd, descriptors->peer, descriptors->other_fd,
+	         (int)descriptors->other);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	leave_open(descriptors->ledger->listener);
+	leave_open(descriptors->ledger->lock);
+	leave_open(descriptors->ledger_fd);
+	leave_open(descriptors->peer);
+	leave_open(descriptors->other_fd);
+	for (uint32_t i = 0; i < descriptors->ledger->most; i++)
+		leave_open(column(descriptors->ledger, begin)[i].fd);
+	execv(program, arguments);
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	strcpy(variable, VARIABLE "=");
+}
+
+bool sl_descriptors_are_given(void)
+{
+	const char *text = getenv(VARIABLE);
+
+	snprintf(given, sizeof(given), "%s", text ? text : "");
+	putenv(variable);
+	return given[0];
+}
+
+int sl_descriptors_open(struct sl_descriptors *out, enum sl_begin *begin)
+{
+	struct sl_descriptors descriptors = {.ledger_fd = -1};
+	struct sl_ledger *ledger;
+	struct stat stat;
+	int as;
+
+	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
+	if (sscanf(given, "%d %d %d %d %d", &as, &descriptors.ledger_fd, &descriptors.peer,
+	           &descriptors.other_fd, &descriptors.other) != 5 ||
+	    fstat(descriptors.ledger_fd, &stat) || stat.st_size < (off_t)sizeof(*ledger))
+		return sl_fail(-EPROTO, VARIABLE " names no ledger");
+	ledger = mmap(NULL, (size_t)stat.st_size, PROT_READ | PROT_WRITE, MAP_SHARED,
+	              descriptors.ledger_fd, 0);
+	if (ledger == MAP_FAILED)
+		return sl_fail(-errno, "cannot map the ledger: %s", sl_error_text(-errno));
+	if (ledger->layout != SL_LAYOUT || (size_t)stat.st_size != ledger_bytes(ledger->most))
+		return sl_fail(-EPROTO, VARIABLE " names no ledger of this program's layout, %d",
+		               SL_LAYOUT);
+	descriptors.ledger = ledger;
+	descriptors.held = column(ledger, (enum sl_begin)as);
+	*out = descriptors;
+	*begin = (enum sl_begin)as;
+	return 0;
 }
 
 /* --------------------------------------------------------------------------------- the server */
@@ -120,18 +180,16 @@ static void end_deaf(const struct sl_descriptors *descriptors)
 	shutdown(descriptors->peer, SHUT_RDWR);
 }
 
-static int send_patiently(const struct sl_descriptors *descriptors, const struct msghdr *message)
+/* id 0: without a descriptor. */
+static int tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id, int fd)
 {
+	struct keep keep = {.row = row, .id = id};
 	int64_t until = 0, now;
+	int rc;
 
-	while (sendmsg(descriptors->peer, message, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-		if (errno == EINTR)
-			continue;
-		/* It is gone, and the next one inherits all that this process has. */
-		if (errno == EPIPE || errno == ECONNRESET || errno == ENOTCONN)
-			return 0;
-		if (errno != EAGAIN)
-			return -errno;
+	if (descriptors->peer < 0)
+		return 0;
+	while ((rc = sl_send(descriptors->peer, &keep, sizeof(keep), &fd, id != 0)) == -EAGAIN) {
 		now = sl_now();
 		until = until ? until : SL_MAX(now + DEAF_NS, descriptors->patient_until);
 		if (now >= until) {
@@ -141,29 +199,13 @@ static int send_patiently(const struct sl_descriptors *descriptors, const struct
 		poll(&(struct pollfd){.fd = descriptors->peer, .events = POLLOUT}, 1,
 		     (int)((until - now) / 1000000) + 1);
 	}
-	return 0;
+	/* If it is gone the next one inherits all that this process has. */
+	return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN ? 0 : rc;
 }
 
-static int tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id, int fd)
+void sl_descriptors_say(const struct sl_descriptors *descriptors, uint32_t what)
 {
-	struct keep keep = {.row = row, .id = id};
-	struct iovec io = {&keep, sizeof(keep)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-
-	if (descriptors->peer < 0)
-		return 0;
-	if (id) {
-		struct cmsghdr *header = (struct cmsghdr *)control;
-
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &fd, sizeof(fd));
-	}
-	return send_patiently(descriptors, &message);
+	tell(descriptors, what, 0, -1);
 }
 
 int sl_descriptors_in_flight(void)
@@ -180,14 +222,14 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors)
 int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept *kept, int fd,
                        uint32_t *out)
 {
-	struct sl_kept *row = NULL;
+	struct sl_kept *row, copy = *kept;
 	uint32_t index = descriptors->full;
 	uint64_t id;
 	int rc;
 
 	while (index < descriptors->used && descriptors->held[index].fd >= 0)
 		index++;
-	if (index == descriptors->most)
+	if (index == descriptors->ledger->most)
 		return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory");
 	if (index == descriptors->used)
 		descriptors->used++;
@@ -199,18 +241,9 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept 
 	if (rc)
 		return sl_fail(rc, "cannot give a descriptor to the supervisor: %s",
 		               sl_error_text(rc));
-	row->kind = kept->kind;
-	row->uid = kept->uid;
-	row->bytes = kept->bytes;
-	row->session = kept->session;
-	row->pid = kept->pid;
-	row->process = kept->process;
-	row->range_bytes = kept->range_bytes;
-	row->device = kept->device;
-	row->memory = kept->memory;
-	atomic_store_explicit(&row->maps, 0, memory_order_relaxed);
-	row->origin = kept->origin ? kept->origin : id;
-	atomic_store_explicit(&row->region, kept->region, memory_order_relaxed);
+	copy.id = copy.maps = 0;
+	copy.origin = kept->origin ? kept->origin : id;
+	*row = copy;
 	descriptors->held[index].fd = fd;
 	descriptors->held[index].id = id;
 	descriptors->full = index + 1;
@@ -237,26 +270,6 @@ void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row)
 	let_go(descriptors, row);
 }
 
-void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region)
-{
-	atomic_store(&descriptors->ledger->rows[row].region, region);
-}
-
-void sl_descriptors_ready(struct sl_descriptors *descriptors)
-{
-	tell(descriptors, READY, 0, -1);
-}
-
-void sl_descriptors_bye(struct sl_descriptors *descriptors)
-{
-	tell(descriptors, BYE, 0, -1);
-}
-
-void sl_descriptors_upgrade(struct sl_descriptors *descriptors)
-{
-	tell(descriptors, UPGRADE, 0, -1);
-}
-
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
 {
 	return descriptors->held[row].fd;
@@ -265,7 +278,7 @@ int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors)
 {
 	descriptors->used = descriptors->full = descriptors->count = 0;
-	for (uint32_t i = 0; i < descriptors->most; i++) {
+	for (uint32_t i = 0; i < descriptors->ledger->most; i++) {
 		uint64_t id = atomic_load(&descriptors->ledger->rows[i].id);
 		bool whole = id && descriptors->held[i].fd >= 0 && descriptors->held[i].id == id;
 
@@ -308,13 +321,13 @@ bool sl_descriptors_take(struct sl_descriptors *descriptors)
 	int fd;
 
 	while ((n = receive(descriptors->peer, &keep, &fd)) > 0) {
-		if (n == sizeof(keep) && keep.row == BYE)
+		if (n == sizeof(keep) && keep.row == SL_SAY_BYE)
 			descriptors->over = true;
-		if (n == sizeof(keep) && keep.row == READY)
+		if (n == sizeof(keep) && keep.row == SL_SAY_READY)
 			descriptors->ready = true;
-		if (n == sizeof(keep) && keep.row == UPGRADE)
+		if (n == sizeof(keep) && keep.row == SL_SAY_UPGRADE)
 			descriptors->upgrade = true;
-		if (n != sizeof(keep) || keep.row >= descriptors->most) {
+		if (n != sizeof(keep) || keep.row >= descriptors->ledger->most) {
 			if (fd >= 0)
 				close(fd);
 			continue;
@@ -328,11 +341,26 @@ bool sl_descriptors_take(struct sl_descriptors *descriptors)
 
 /* ------------------------------------------------------------------------------------ both */
 
-int sl_descriptors_pair(int pair[2])
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
 {
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
-		return sl_fail(-errno, "cannot make a pair of sockets: %s", sl_error_text(-errno));
-	return 0;
+	struct iovec io = {(void *)data, bytes};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	struct cmsghdr *header = (struct cmsghdr *)control;
+	ssize_t n;
+
+	if (count) {
+		message.msg_control = control;
+		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(count * sizeof(int));
+		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
+	}
+	do
+		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? -errno : 0;
 }
 
 void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number)

@@ -11,13 +11,55 @@
 #ifndef SL_SLUICED_DESCRIPTORS_H
 #define SL_SLUICED_DESCRIPTORS_H
 
+#include <limits.h>
 #include <sys/types.h>
 
+#include "catalogue/catalogue.h"
 #include "core/core.h"
+#include "protocol/protocol.h"
 #include "sluice/store.h"
+
+/*
+ * A program may take over from another one if both have the same number. It is made of that of the catalogue's segment, that
+ * of the protocol, and this one, which is to be increased when struct sl_kept, struct sl_ledger or struct
+ * sl_server_settings change, in their members or in what these mean. The asserts in descriptors.c and in
+ * catalogue/layout.h fail when the size of one of the structs has changed.
+ */
+#define SL_STATE_LAYOUT 2
+#define SL_LAYOUT       (SL_STATE_LAYOUT * 1000000 + SL_SEGMENT_VERSION * 1000 + SL_PROTOCOL_VERSION)
+#define SL_BUDGETS_MOST 16
+#define SL_NO_GROUP     ((gid_t)-1)
 
 /* Places of devices that are known. */
 #define SL_PLACES_MOST 64
+
+/* As what a process is begun by the other one, or anew by itself. */
+enum sl_begin {
+	SL_BEGIN_SERVER = 1,
+	SL_BEGIN_SUPERVISOR,
+	SL_BEGIN_UPGRADE /* a supervisor that is to replace the server, too */
+};
+
+/* What the memory of a device is limited to. */
+struct sl_budget {
+	char place[SLUICE_BLOB_PLACE_BYTES];
+	uint64_t bytes;
+};
+
+struct sl_server_settings {
+	char path[108]; /* of the socket; "": it is systemd's */
+	uint64_t memory_bytes;
+	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
+	int64_t keep_ns;     /* for so long */
+	uint32_t blobs;      /* a power of two */
+	uint32_t clients;    /* connections */
+	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
+	struct sl_budget budgets[SL_BUDGETS_MOST];
+	unsigned budget_count;
+	char program[PATH_MAX]; /* of the daemon, as it was begun: what an upgrade goes on with */
+	char spill[PATH_MAX];   /* the folder for what leaves memory; "": nothing does */
+	uint64_t spill_bytes;   /* in it at most */
+};
 
 enum sl_kind {
 	SL_KIND_CATALOGUE = 1,
@@ -50,13 +92,25 @@ struct sl_kept {
 struct sl_kept_device {
 	char place[SLUICE_BLOB_PLACE_BYTES];
 };
+/* What a process has for a row. The columns of both processes are behind the rows: each is written by its process, and before
+ * that begins by the one that forks it. */
+struct sl_owned {
+	int32_t fd; /* -1: none */
+	uint32_t zero;
+	uint64_t id;
+};
 struct sl_ledger {
-	uint64_t store;                /* a random number */
-	_Atomic uint64_t turns;        /* servers so far */
-	_Atomic uint64_t upgrades;     /* of these, those that a newer program began with */
-	_Atomic uint64_t last_id;      /* of rows; each is taken before it is used */
-	_Atomic uint64_t sessions;     /* the same */
-	_Atomic uint32_t device_count; /* counted when their rows are written */
+	uint32_t layout; /* SL_LAYOUT */
+	uint32_t most;   /* rows */
+	int32_t listener,
+		lock; /* with these numbers in both processes; lock: of the socket's path; -1 */
+	struct sl_server_settings settings; /* do not change */
+	uint64_t store;                     /* a random number */
+	_Atomic uint64_t turns;             /* servers so far */
+	_Atomic uint64_t upgrades;          /* of these, those that a newer program began with */
+	_Atomic uint64_t last_id;           /* of rows; each is taken before it is used */
+	_Atomic uint64_t sessions;          /* the same */
+	_Atomic uint32_t device_count;      /* counted when their rows are written */
 	struct sl_kept_device devices[SL_PLACES_MOST];
 	struct sl_kept rows[];
 };
@@ -64,34 +118,34 @@ struct sl_ledger {
 /* One process's side. Only its main thread uses it. */
 struct sl_descriptors {
 	struct sl_ledger *ledger;
+	struct sl_owned *held; /* by row */
 	int ledger_fd;
-	uint32_t most;  /* rows */
 	uint32_t used;  /* rows behind this one are not used, */
 	uint32_t full;  /* and those before this one are */
 	uint32_t count; /* in use; in the server only */
-	int listener;
-	int lock;     /* of the socket's path, as long as one of the two processes lives; -1 */
-	int peer;     /* the socket to the other process; -1: there is none */
-	pid_t other;  /* that process, */
-	int other_fd; /* and its pidfd; -1: this machine has none */
+	int peer;       /* the socket to the other process; -1: there is none */
+	pid_t other;    /* that process, */
+	int other_fd;   /* and its pidfd; -1: this machine has none */
 	/* In the server: how long the supervisor has to begin to receive. */
 	int64_t patient_until;
 	/* In the supervisor: the server has taken over what there was; it has stopped, and wants no other one; it wants the
 	 * program that is at its path now. */
 	bool ready, over, upgrade;
-	struct {
-		int fd; /* -1: none */
-		uint64_t id;
-	} * held; /* by row */
 };
 
-/* For descriptors up to the limit of the process, which is raised as far as it goes. listener and
- * lock are the descriptor table's. 0, or a negative errno with a sentence. */
-int sl_descriptors_new(int listener, int lock, struct sl_descriptors *out);
-/* The same for a ledger that there is. */
-int sl_descriptors_open(int ledger, uint32_t most, struct sl_descriptors *out);
-/* At the end of the process, which closes them. */
-void sl_descriptors_free(struct sl_descriptors *descriptors);
+/* The supervisor's side of a new ledger, with rows up to the process's limit of open files, which is raised as far as it
+ * goes. 0, or a negative errno with a sentence. */
+int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
+                       struct sl_descriptors *out);
+/* Before a fork: the other process is to begin with what this one has. */
+void sl_descriptors_copy(const struct sl_descriptors *descriptors, enum sl_begin begin);
+/* Executes a program, which inherits what the descriptors say and 0 to 2, as the end of peer. Returns if it cannot. */
+void sl_descriptors_exec(const struct sl_descriptors *descriptors, enum sl_begin begin,
+                         const char *program, char **arguments);
+/* Whether this process was begun so. Comes first in main(). */
+bool sl_descriptors_are_given(void);
+/* In such a process. 0, or a negative errno with a sentence. */
+int sl_descriptors_open(struct sl_descriptors *out, enum sl_begin *begin);
 /* A number that no row has had, for one to come. */
 uint64_t sl_descriptors_number(struct sl_descriptors *descriptors);
 /*
@@ -104,16 +158,16 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept 
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
 int sl_descriptors_in_flight(void);
-/* A copy is that of another region from here on. */
-void sl_descriptors_retarget(struct sl_descriptors *descriptors, uint32_t row, uint64_t region);
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
-/* In a server that has taken over; that stops, and does not want another one to come; that is asked for an upgrade. */
-void sl_descriptors_ready(struct sl_descriptors *descriptors);
-void sl_descriptors_bye(struct sl_descriptors *descriptors);
-void sl_descriptors_upgrade(struct sl_descriptors *descriptors);
+/* What the server says instead of a row: it has taken over; it stops, and wants no other one to come; it is asked for an
+ * upgrade. */
+#define SL_SAY_BYE     UINT32_MAX
+#define SL_SAY_READY   (UINT32_MAX - 1)
+#define SL_SAY_UPGRADE (UINT32_MAX - 2)
+void sl_descriptors_say(const struct sl_descriptors *descriptors, uint32_t what);
 /* In the server: why there was no upgrade, which the supervisor says in one message. */
 struct sl_no_upgrade {
 	int32_t error;
@@ -124,8 +178,8 @@ struct sl_no_upgrade {
  * no room for a descriptor: a supervisor that the server makes inherits it. */
 bool sl_descriptors_take(struct sl_descriptors *descriptors);
 
-/* A pair of connected sockets for the two processes. */
-int sl_descriptors_pair(int pair[2]);
+/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
+int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* To the other process. */
 void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number);
 

@@ -11,6 +11,9 @@
 
 #include "sluiced/server.h"
 
+/* To find a holder takes a look at all regions, and a client that is refused may ask again at once. */
+#define TOLD_NS INT64_C(100000000)
+
 /* -------------------------------------------------------------------------------------- places */
 
 static int32_t device_count(const struct sl_server *server)
@@ -40,7 +43,8 @@ static void set_limit(struct sl_server *server, int32_t number)
 			server->device_limits[number] = settings->budgets[i].bytes;
 }
 
-int sl_device_number(struct sl_server *server, const char *place, int32_t *out)
+/* A place is known from then on. -EDQUOT: there are too many. */
+static int number_of(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
 	int32_t count = device_count(server);
@@ -70,7 +74,7 @@ void sl_devices_begin(struct sl_server *server)
 	for (int32_t i = 0; i < device_count(server); i++)
 		set_limit(server, i);
 	for (unsigned i = 0; i < settings->budget_count; i++)
-		sl_device_number(server, settings->budgets[i].place, &number);
+		number_of(server, settings->budgets[i].place, &number);
 }
 
 void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
@@ -82,7 +86,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	if (number < 0)
-		rc = sl_device_number(server, request->place, &number);
+		rc = number_of(server, request->place, &number);
 	else if (!sl_device_known(server, number))
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc) {
@@ -101,118 +105,48 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
-/* ------------------------------------------------------------------------------------ accounts */
+/* ---------------------------------------------------------------------------------------- room */
 
-/* What a process has allocated for itself is not the store's to limit. */
-static uint64_t counted(const struct sl_region *region)
+/* A process that has one of the largest pieces of that memory mapped: of those that are to be unmapped, if there are any. */
+static void find_holder(const struct sl_server *server, int32_t device, struct sl_told *told)
 {
-	return region->kind == SLUICE_BLOB_ON_DEVICE ? region->bytes : 0;
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each (link, &server->regions[i]) {
+			const struct sl_region *region =
+				SL_CONTAINER(link, struct sl_region, bucket);
+			const struct sl_peer *peer = region->writer;
+
+			if (!peer && !sl_list_empty(&region->imports))
+				peer = SL_CONTAINER(region->imports.next, struct sl_import, link)
+				               ->peer;
+			if (!peer || region->device != device || region->leaving < told->late ||
+			    sl_region_counted(region) <= told->bytes)
+				continue;
+			told->bytes = sl_region_counted(region);
+			told->pid = peer->pid;
+		}
 }
 
-void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there)
+void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size)
 {
-	uint64_t bytes = counted(region);
+	uint64_t leaving = device < 0 ? 0 : server->devices[device].leaving;
+	struct sl_told *told = &server->told[1 + device];
+	char amount[64];
 
-	server->devices[region->device].bytes += there ? bytes : -bytes;
-	server->room.look = server->room.look || !there;
-}
-
-void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is)
-{
-	uint64_t bytes = counted(region);
-
-	server->devices[region->device].leaving += is ? bytes : -bytes;
-}
-
-/* One of those who still have mapped what is leaving, and how much that is. */
-static const struct sl_peer *find_late(struct sl_server *server, int32_t device)
-{
-	const struct sl_peer *late = NULL;
-	uint64_t most = 0;
-
-	sl_list_each (link, &server->leaving) {
-		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
-
-		if (region->device != device || counted(region) <= most)
-			continue;
-		if (!region->writer && sl_list_empty(&region->imports))
-			continue;
-		most = counted(region);
-		late = region->writer
-		               ? region->writer
-		               : SL_CONTAINER(region->imports.next, struct sl_import, link)->peer;
+	if (server->now >= told->until || told->late != (leaving > 0)) {
+		*told = (struct sl_told){.until = server->now + TOLD_NS, .late = leaving > 0};
+		find_holder(server, device, told);
 	}
-	return late;
-}
-
-static uint64_t mapped_by(const struct sl_peer *peer, int32_t device)
-{
-	uint64_t bytes = 0;
-
-	sl_list_each (link, &peer->imports) {
-		const struct sl_region *region =
-			SL_CONTAINER(link, struct sl_import, peer_link)->region;
-
-		if (region->device == device && region->writer != peer)
-			bytes += counted(region);
-	}
-	sl_list_each (link, &peer->regions) {
-		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
-
-		if (region->device == device)
-			bytes += counted(region);
-	}
-	return bytes;
-}
-
-/* The client that has most of the memory mapped; NULL: nobody has any. */
-static const struct sl_peer *find_largest(struct sl_server *server, int32_t device, uint64_t *bytes)
-{
-	const struct sl_peer *largest = NULL;
-
-	*bytes = 0;
-	sl_list_each (link, &server->peers) {
-		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-		uint64_t mapped = mapped_by(peer, device);
-
-		if (mapped <= *bytes)
-			continue;
-		*bytes = mapped;
-		largest = peer;
-	}
-	return largest;
-}
-
-/* One of those who have not unmapped yet what they are to; else the one who has most. */
-static const struct sl_told *find_holder(struct sl_server *server, int32_t device)
-{
-	bool late = server->devices[device].leaving > 0;
-	const struct sl_peer *peer;
-	struct sl_told *told;
-
-	if (sl_told_still(server, device, late, &told))
-		return told;
-	peer = late ? find_late(server, device) : find_largest(server, device, &told->bytes);
-	told->pid = peer ? peer->pid : 0;
-	return told;
-}
-
-/* Who has the memory of a device, for a sentence. */
-static void tell_holders(struct sl_server *server, int32_t device, char *text, size_t size)
-{
-	const struct sl_device_use *use = &server->devices[device];
-	const struct sl_told *holder = find_holder(server, device);
-	int used = snprintf(text, size, "%" PRIu64 " are in use", use->bytes);
-
-	if (use->leaving)
-		used += snprintf(text + used, size - (size_t)used,
-		                 ", %" PRIu64 " of them deleted and still mapped", use->leaving);
-	if (holder->pid && holder->late)
-		snprintf(text + used, size - (size_t)used, ", by process %d", (int)holder->pid);
-	else if (holder->pid)
-		snprintf(text + used, size - (size_t)used,
-		         ", %" PRIu64 " of them mapped by process %d", holder->bytes,
-		         (int)holder->pid);
+	text[0] = '\0';
+	if (leaving)
+		snprintf(amount, sizeof(amount), "%" PRIu64 " of them deleted and still mapped",
+		         leaving);
+	else
+		snprintf(amount, sizeof(amount), "%" PRIu64 " of them mapped", told->bytes);
+	if (told->pid)
+		snprintf(text, size, ", %s, by process %d", amount, (int)told->pid);
+	else if (leaving)
+		snprintf(text, size, ", %s", amount);
 }
 
 /* By how much that is too much. */
@@ -240,28 +174,15 @@ static uint64_t find_coming(const struct sl_server *server, int32_t device)
 		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
 		if (region->device == device && is_coming(region))
-			coming += counted(region);
+			coming += sl_region_counted(region);
 	}
 	return coming;
-}
-
-/* What is leaving already is on its way: nothing else has to go for it. */
-static void evict_enough(struct sl_server *server, int32_t device, uint64_t bytes)
-{
-	const struct sl_device_use *use = &server->devices[device];
-	uint64_t limit = server->device_limits[device], over;
-
-	if (bytes > limit)
-		return;
-	do
-		over = beyond(use->bytes - use->leaving, bytes, limit);
-	while (over && sl_blob_evict(server, device, over));
 }
 
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes)
 {
 	const struct sl_device_use *use = &server->devices[device];
-	uint64_t limit = server->device_limits[device];
+	uint64_t limit = server->device_limits[device], over;
 	char holders[SL_TEXT_BYTES / 2];
 	int rc;
 
@@ -269,13 +190,17 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 		return 0;
 	if (server->sweep)
 		sl_blob_sweep(server);
-	evict_enough(server, device, bytes);
+	/* What is leaving already is on its way: nothing else has to go for it. */
+	do
+		over = bytes <= limit ? beyond(use->bytes - use->leaving, bytes, limit) : 0;
+	while (over && sl_blob_evict(server, device, over));
 	if (!beyond(use->bytes, bytes, limit))
 		return 0;
-	tell_holders(server, device, holders, sizeof(holders));
+	sl_holders(server, device, holders, sizeof(holders));
 	rc = sl_fail(-ENOSPC,
-	             "%" PRIu64 " bytes of %s are needed, of %" PRIu64 " (--device-memory) %s",
-	             bytes, sl_server_place(server, device), limit, holders);
+	             "%" PRIu64 " bytes of %s are needed, of %" PRIu64 " (--device-memory) %" PRIu64
+	             " are in use%s",
+	             bytes, sl_server_place(server, device), limit, use->bytes, holders);
 	if (beyond(use->bytes - find_coming(server, device), bytes, limit))
 		return rc;
 	server->room.error = rc;

@@ -33,97 +33,105 @@ int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32
 
 /* ----------------------------------------------------------------------------------------- get */
 
-enum outcome { ALL_THERE, NOT_THERE, ON_DISK, REFUSED };
+/* Of a get, or of a pin, which is of one blob. */
+static const struct sl_key *keys_of(const struct sl_head *message, unsigned *count)
+{
+	*count = message->type == SL_PIN ? 1 : message->count;
+	return message->type == SL_PIN ? &((const struct sl_one *)message)->key
+	                               : ((const struct sl_get *)message)->items;
+}
 
 /* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
-static int want_all(struct sl_server *server, const struct sl_key *keys, unsigned count)
+static int want_all(struct sl_server *server, const uint32_t *slots, unsigned count)
 {
 	int rc = 0;
 
-	for (unsigned i = 0; !rc && i < count; i++) {
-		uint32_t slot;
-
-		if (!sl_key_find(server, &keys[i], &slot) &&
-		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
-			rc = sl_spill_want(server, server->blobs[slot].region);
-	}
+	for (unsigned i = 0; !rc && i < count; i++)
+		if (sl_catalogue_state(server->catalogue, slots[i]) == SL_ENTRY_AWAY)
+			rc = sl_spill_want(server, server->blobs[slots[i]].region);
 	return rc;
 }
 
-/* Answers if all are there, or what is away cannot come back; else which is missing. */
-static enum outcome try_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                            const struct sl_key *keys, unsigned count, unsigned *missing)
+static void answer_get(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                       const uint32_t *slots, unsigned count)
 {
-	struct sl_found_item items[SL_ITEMS_MOST];
-	enum outcome outcome = ALL_THERE;
 	bool pin = server->spill;
 
-	for (unsigned i = 0; i < count; i++) {
-		struct sl_blob_record record;
-		uint32_t slot;
-
-		if (sl_key_find(server, &keys[i], &slot) ||
-		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN) {
-			*missing = i;
-			return NOT_THERE;
-		}
-		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_SEALED) {
-			*missing = i;
-			outcome = ON_DISK;
-			continue;
-		}
-		sl_catalogue_record(server->catalogue, slot, &record);
-		items[i] = (struct sl_found_item){
-			.id = record.key.id,
-			.generation = sl_catalogue_generation(server->catalogue, slot),
-			.slot = slot};
-		pin = pin || record.flags & SLUICE_BLOB_TRANSIENT;
-	}
-	if (outcome == ON_DISK) {
-		int rc = want_all(server, keys, count);
-
-		if (!rc)
-			return ON_DISK;
-		sl_peer_refuse(server, peer, serial, rc);
-		return REFUSED;
-	}
 	server->counts.gets++;
 	sl_message_begin(&server->out, SL_FOUND, serial, count);
-	memcpy(server->out.found.items, items, count * sizeof(items[0]));
+	for (unsigned i = 0; i < count; i++) {
+		server->out.found.items[i] = (struct sl_found_item){
+			.id = server->blobs[slots[i]].id,
+			.generation = sl_catalogue_generation(server->catalogue, slots[i]),
+			.slot = slots[i]};
+		pin = pin || sl_blob_is_transient(server, slots[i]);
+	}
 	/* It is not to leave before the client has taken it. */
 	for (unsigned i = 0; pin && i < count; i++)
-		sl_peer_pin(server, peer, serial, items[i].slot);
+		sl_peer_pin(server, peer, serial, slots[i]);
 	sl_peer_send(server, peer, &server->out, -1);
-	return ALL_THERE;
 }
 
-static uint64_t hash_of(const char *name, size_t length, uint64_t id)
+static void answer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
+                       uint32_t slot)
 {
-	uint64_t hash = id;
+	struct sl_blob_record record;
 
-	for (size_t i = 0; !id && i < length; i++)
-		hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
-	return hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+	sl_catalogue_record(server->catalogue, slot, &record);
+	sl_catalogue_set_flags(server->catalogue, slot, record.flags | SLUICE_BLOB_PIN);
+	sl_blob_mark(server, slot);
+	sl_peer_done(server, peer, serial);
+}
+
+/* 0: it was answered. -ENOENT: the key *missing is not there; -EINPROGRESS: its blob is being read; else it cannot be. */
+static int try_get(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message,
+                   unsigned *missing)
+{
+	uint32_t slots[SL_ITEMS_MOST];
+	unsigned count;
+	const struct sl_key *keys = keys_of(message, &count);
+	bool away = false;
+	int rc;
+
+	for (unsigned i = 0; i < count; i++) {
+		enum sl_entry_state state = SL_ENTRY_OPEN;
+
+		if (!sl_key_find(server, &keys[i], &slots[i]))
+			state = sl_catalogue_state(server->catalogue, slots[i]);
+		if (state == SL_ENTRY_SEALED)
+			continue;
+		*missing = i;
+		if (state == SL_ENTRY_OPEN)
+			return -ENOENT;
+		away = true;
+	}
+	if (away) {
+		rc = want_all(server, slots, count);
+		return rc ? rc : -EINPROGRESS;
+	}
+	if (message->type == SL_PIN)
+		answer_pin(server, peer, message->serial, slots[0]);
+	else
+		answer_get(server, peer, message->serial, slots, count);
+	return 0;
 }
 
 static struct sl_list *bucket_of(struct sl_server *server, const char *name, size_t length,
                                  uint64_t id)
 {
-	return &server->waits[hash_of(name, length, id) % SL_WAIT_BUCKETS];
-}
+	uint64_t hash = id;
 
-static const struct sl_key *keys_of(const struct sl_wait *wait, unsigned *count)
-{
-	*count = wait->request.type == SL_PIN ? 1 : wait->request.count;
-	return wait->request.type == SL_PIN ? &((const struct sl_one *)&wait->request)->key
-	                                    : ((const struct sl_get *)&wait->request)->items;
+	for (size_t i = 0; !id && i < length; i++)
+		hash = (hash ^ (unsigned char)name[i]) * UINT64_C(0x100000001b3);
+	hash = hash * UINT64_C(0x9e3779b97f4a7c15) >> 32;
+	return &server->waits[hash % SL_WAIT_BUCKETS];
 }
 
 static const struct sl_key *missing_of(const struct sl_wait *wait)
 {
 	unsigned count;
 
-	return keys_of(wait, &count) + wait->missing;
+	return keys_of(&wait->request, &count) + wait->missing;
 }
 
 /* Into the bucket of what it misses now. */
@@ -140,62 +148,48 @@ static void place(struct sl_server *server, struct sl_wait *wait)
 	sl_server_at(server, wait->deadline);
 }
 
-static int wait_for(struct sl_server *server, struct sl_peer *peer, const void *message,
-                    const struct sl_wait *how)
+static int refuse_key(const struct sl_key *key, int error, const char *why)
 {
-	struct sl_wait *wait = sl_wait_new(peer, message, how->deadline);
+	if (key->id)
+		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id, why);
+	return sl_fail(error, "'%s' %s", key->name, why);
+}
 
+/* Answers a get or a pin, now or later. It always waits for the disk, and for a seal if it is patient. */
+static void begin(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message,
+                  int64_t deadline, bool patient)
+{
+	unsigned count, missing = 0;
+	struct sl_wait *wait = NULL;
+	int rc = try_get(server, peer, message, &missing);
+	bool disk = rc == -EINPROGRESS;
+
+	if (disk || (rc == -ENOENT && patient))
+		wait = sl_wait_new(peer, message, deadline, &rc);
+	else if (rc == -ENOENT)
+		refuse_key(keys_of(message, &count) + missing, rc, "is not there");
+	if (rc)
+		sl_peer_refuse(server, peer, message->serial, rc);
 	if (!wait)
-		return peer->wait_count >= SL_WAITS_MOST ? -EAGAIN : -ENOMEM;
-	wait->patient = how->patient;
-	wait->disk = how->disk;
-	wait->missing = how->missing;
+		return;
+	wait->patient = patient;
+	wait->disk = disk;
+	wait->missing = missing;
 	wait->for_blob = true;
 	server->waiting++;
 	place(server, wait);
-	return 0;
-}
-
-static int refuse_missing(const struct sl_key *key, int error)
-{
-	const char *what = error == -ETIMEDOUT ? "was not sealed in time" : "is not there";
-
-	if (key->id)
-		return sl_fail(error, "the blob with id %llu %s", (unsigned long long)key->id,
-		               what);
-	return sl_fail(error, "'%s' %s", key->name, what);
 }
 
 void sl_get(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_get *request = &server->in.get;
-	struct sl_wait how = {.deadline = sl_deadline(request->timeout_ms),
-	                      .patient = request->timeout_ms != 0};
-	enum outcome outcome = try_get(server, peer, request->head.serial, request->items,
-	                               request->head.count, &how.missing);
-	int rc;
+	uint32_t timeout_ms = server->in.get.timeout_ms;
 
-	if (outcome == ALL_THERE || outcome == REFUSED)
-		return;
-	how.disk = outcome == ON_DISK;
-	rc = how.patient || how.disk ? wait_for(server, peer, request, &how)
-	                             : refuse_missing(&request->items[how.missing], -ENOENT);
-	if (rc)
-		sl_peer_refuse(server, peer, request->head.serial, rc);
+	begin(server, peer, &server->in.head, sl_deadline(timeout_ms), timeout_ms != 0);
 }
 
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, const void *message)
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message)
 {
-	struct sl_wait how = {.deadline = sl_now(), .disk = true};
-	const struct sl_head *head = message;
-	const struct sl_key *key = head->type == SL_PIN ? &((const struct sl_one *)message)->key
-	                                                : ((const struct sl_get *)message)->items;
-	int rc = want_all(server, key, 1);
-
-	if (!rc)
-		rc = wait_for(server, peer, message, &how);
-	if (rc)
-		sl_peer_refuse(server, peer, head->serial, rc);
+	begin(server, peer, message, sl_now(), false);
 }
 
 static bool is_key(const struct sl_key *key, const struct sl_blob_record *record)
@@ -209,32 +203,17 @@ static bool is_key(const struct sl_key *key, const struct sl_blob_record *record
 /* Once more: it is answered, or waits for what it misses now. */
 static void try_again(struct sl_server *server, struct sl_wait *wait)
 {
-	uint32_t slot, serial = wait->request.serial;
-	enum outcome outcome;
-	unsigned count;
-	const struct sl_key *keys = keys_of(wait, &count);
+	int rc = try_get(server, wait->peer, &wait->request, &wait->missing);
 
-	if (wait->request.type != SL_PIN) {
-		outcome = try_get(server, wait->peer, serial, keys, count, &wait->missing);
-	} else if (sl_key_find(server, keys, &slot)) {
-		outcome = NOT_THERE;
-	} else if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED) {
-		struct sl_blob_record record;
-
-		sl_catalogue_record(server->catalogue, slot, &record);
-		sl_catalogue_set_flags(server->catalogue, slot, record.flags | SLUICE_BLOB_PIN);
-		sl_blob_mark(server, slot);
-		sl_peer_done(server, wait->peer, serial);
-		outcome = ALL_THERE;
-	} else {
-		outcome = ON_DISK;
-	}
-	wait->disk = outcome == ON_DISK;
+	wait->disk = rc == -EINPROGRESS;
 	/* If its time is over, it is told so at the end of this turn. */
-	if (outcome == NOT_THERE || outcome == ON_DISK)
+	if (rc == -ENOENT || rc == -EINPROGRESS) {
 		place(server, wait);
-	else
-		sl_wait_free(server, wait);
+		return;
+	}
+	if (rc)
+		sl_peer_refuse(server, wait->peer, wait->request.serial, rc);
+	sl_wait_free(server, wait);
 }
 
 /* Calls act for each wait in the bucket, which may free it or move it. */
@@ -284,18 +263,14 @@ void sl_get_wake(struct sl_server *server, uint32_t slot)
 static void fail_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
 {
 	const struct sl_key *key = missing_of(wait);
-	char text[SL_TEXT_BYTES];
+	char text[SL_TEXT_BYTES + 40];
 	uint32_t found;
 	int error = server->spill->error;
 
 	if (!wait->disk || sl_key_find(server, key, &found) || found != slot)
 		return;
-	snprintf(text, sizeof(text), "%s", server->spill->text);
-	if (key->id)
-		sl_fail(error, "the blob with id %llu is spilled and cannot be read: %s",
-		        (unsigned long long)key->id, text);
-	else
-		sl_fail(error, "'%s' is spilled and cannot be read: %s", key->name, text);
+	snprintf(text, sizeof(text), "is spilled and cannot be read: %s", server->spill->text);
+	refuse_key(key, error, text);
 	sl_peer_refuse(server, wait->peer, wait->request.serial, error);
 	sl_wait_free(server, wait);
 }
@@ -311,7 +286,7 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 		sl_list_each (link, &server->waits[b]) {
 			const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
 			unsigned count;
-			const struct sl_key *keys = keys_of(wait, &count);
+			const struct sl_key *keys = keys_of(&wait->request, &count);
 			uint32_t slot;
 
 			for (unsigned i = 0; wait->disk && i < count; i++)
@@ -323,6 +298,8 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 
 static void expire_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
 {
+	int rc;
+
 	(void)slot;
 	/* The disk is waited for, whatever was said. */
 	if (wait->disk)
@@ -331,8 +308,9 @@ static void expire_one(struct sl_server *server, struct sl_wait *wait, uint32_t 
 		server->waits_due = SL_MIN(server->waits_due, wait->deadline);
 		return;
 	}
-	sl_peer_refuse(server, wait->peer, wait->request.serial,
-	               refuse_missing(missing_of(wait), wait->patient ? -ETIMEDOUT : -ENOENT));
+	rc = wait->patient ? refuse_key(missing_of(wait), -ETIMEDOUT, "was not sealed in time")
+	                   : refuse_key(missing_of(wait), -ENOENT, "is not there");
+	sl_peer_refuse(server, wait->peer, wait->request.serial, rc);
 	sl_wait_free(server, wait);
 }
 
@@ -356,34 +334,26 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	const struct sl_region_request *request = &server->in.region;
 	struct sl_region *region = sl_region_find(server, request->region);
 	uint32_t serial = request->head.serial;
-	int fd, own, rc;
+	int fd = -1, own, rc = sl_peer_admit_descriptor(peer);
 
-	if (!region || region->away || (request->writable && region->writer != peer)) {
-		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
-		return;
-	}
-	if (region->device >= 0 && region->offered != 1) {
-		sl_peer_refuse(server, peer, serial, sl_fail(-ESTALE, "there is no such memory"));
-		return;
-	}
-	rc = sl_peer_admit_descriptor(peer);
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
-	own = sl_descriptors_fd(server->descriptors, region->row);
-	/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
-	fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
-	                                              : sl_reopen(own);
-	if (fd < 0) {
-		rc = fd == -1 ? -errno : fd;
-		sl_peer_refuse(server, peer, serial,
-		               sl_fail(rc, "cannot open memory: %s", sl_error_text(rc)));
-		return;
+	if (!region || region->away || region->offered != 1 ||
+	    (request->writable && region->writer != peer))
+		rc = sl_fail(-ESTALE, "there is no such memory");
+	if (!rc) {
+		own = sl_descriptors_fd(server->descriptors, region->row);
+		/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
+		fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
+		                                              : sl_reopen(own);
+		rc = fd == -1 ? -errno : SL_MIN(fd, 0);
+		if (rc)
+			sl_fail(rc, "cannot open memory: %s", sl_error_text(rc));
 	}
 	/* When it has one: it may have one from before, and what that stands for is mapped. */
-	if (region->device >= 0 && (rc = sl_device_import(server, peer, region))) {
-		close(fd);
+	if (!rc && region->device >= 0)
+		rc = sl_device_import(server, peer, region);
+	if (rc) {
+		if (fd >= 0)
+			close(fd);
 		sl_peer_refuse(server, peer, serial, rc);
 		return;
 	}
@@ -418,21 +388,13 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		sl_catalogue_record(server->catalogue, slot, &record);
 		if (record.place.offset != request->offset)
 			continue;
-		if (state == SL_ENTRY_AWAY) {
-			/* From here on it is a get by its id. */
-			sl_message_begin(&server->out, SL_GET, serial, 1);
-			server->out.get.items[0].id = record.key.id;
-			memcpy(&server->in, &server->out, server->out.head.bytes);
-			sl_get_await(server, peer, &server->in);
-			return;
-		}
-		sl_message_begin(&server->out, SL_FOUND, serial, 1);
-		server->out.found.items[0] = (struct sl_found_item){
-			.id = record.key.id,
-			.generation = sl_catalogue_generation(server->catalogue, slot),
-			.slot = slot};
-		sl_peer_pin(server, peer, serial, slot);
-		sl_peer_send(server, peer, &server->out, -1);
+		if (state == SL_ENTRY_SEALED)
+			sl_peer_pin(server, peer, serial, slot);
+		/* From here on it is a get by its id. */
+		sl_message_begin(&server->out, SL_GET, serial, 1);
+		server->out.get.items[0].id = record.key.id;
+		memcpy(&server->in, &server->out, server->out.head.bytes);
+		sl_get_await(server, peer, &server->in.head);
 		return;
 	}
 	sl_peer_refuse(server, peer, serial, sl_fail(-ENOENT, "no blob lies there"));

@@ -90,12 +90,8 @@ static int bind_to(const char *path, gid_t group, int *out)
 
 int sl_listen_at(const char *path, gid_t group, int *out, int *lock)
 {
-	struct sockaddr_un address;
-	int rc;
+	int rc = check_path(path);
 
-	if (strlen(path) >= sizeof(address.sun_path))
-		return sl_fail(-EINVAL, "'%s' is too long for the path of a socket", path);
-	rc = check_path(path);
 	if (!rc)
 		rc = take_lock(path, lock);
 	if (rc)

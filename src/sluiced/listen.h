@@ -9,7 +9,7 @@
 /* The socket that systemd has made; -1: it has made none. */
 int sl_listen_inherited(void);
 /*
- * A listening socket at path, for our user and root alone, or for the members of a group too; (gid_t)-1: none. A
+ * A listening socket at path, of 107 bytes at most, for our user and root alone, or for the members of a group too; (gid_t)-1: none. A
  * socket that a dead daemon has left is replaced; lock is a descriptor that is to stay open as long as this one
  * may be in use. -EADDRINUSE with a sentence: a daemon is there.
  */

@@ -11,6 +11,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
@@ -20,8 +21,6 @@
 #define PIN_NS     INT64_C(1000000000)
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
-
-#define PEER_PIDFD 77 /* SO_PEERPIDFD, of Linux 6.5 */
 
 int sl_reopen(int fd)
 {
@@ -33,29 +32,17 @@ int sl_reopen(int fd)
 	return opened < 0 ? -errno : opened;
 }
 
-/* Only a pidfd has such a line. */
+/* For another descriptor it is EBADF, and for a process that is no child of this one ECHILD. */
 static bool is_pidfd(int fd)
 {
-	char path[64], text[512];
-	ssize_t n = -1;
-	int info;
+	siginfo_t about;
 
-	snprintf(path, sizeof(path), "/proc/self/fdinfo/%d", fd);
-	info = open(path, O_RDONLY | O_CLOEXEC);
-	if (info >= 0) {
-		n = read(info, text, sizeof(text) - 1);
-		close(info);
-	}
-	text[n > 0 ? n : 0] = '\0';
-	return strstr(text, "\nPid:") != NULL;
+	return !waitid(P_PIDFD, (id_t)fd, &about, WEXITED | WNOHANG | WNOWAIT) || errno == ECHILD;
 }
 
-/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0.
- * Without it the kernel may have one, since Linux 6.5. */
+/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0. */
 static int find_process(struct sl_server *server, struct sl_peer *peer)
 {
-	socklen_t size = sizeof(int);
-
 	if (server->offered >= 0) {
 		if (!is_pidfd(server->offered))
 			return sl_fail(-EPROTO,
@@ -64,9 +51,6 @@ static int find_process(struct sl_server *server, struct sl_peer *peer)
 		server->offered = -1;
 		return 0;
 	}
-	if (!getsockopt(peer->fd, SOL_SOCKET, PEER_PIDFD, &peer->pidfd, &size))
-		return 0;
-	peer->pidfd = -1;
 	if (!peer->pid)
 		return sl_fail(-EPERM,
 		               "a process of another PID namespace cannot be watched without "
@@ -86,15 +70,12 @@ static struct sl_peer *peer_new(void)
 
 	if (!peer)
 		return NULL;
-	peer->socket = (struct sl_source){SL_SOURCE_PEER, peer};
-	peer->death = (struct sl_source){SL_SOURCE_DEATH, peer};
+	peer->socket.peer = peer->death.peer = peer;
 	peer->fd = peer->pidfd = -1;
 	peer->process = SL_NO_ROW;
-	for (unsigned i = 0; i < SL_CLASSES; i++)
+	for (unsigned i = 0; i < SL_CLASSES + SL_DEVICE_CLASSES; i++)
 		sl_list_init(&peer->slabs[i]);
 	sl_list_init(&peer->tickets);
-	for (unsigned i = 0; i < SL_DEVICE_CLASSES; i++)
-		sl_list_init(&peer->device_slabs[i]);
 	sl_list_init(&peer->regions);
 	sl_list_init(&peer->published);
 	sl_list_init(&peer->imports);
@@ -103,20 +84,10 @@ static struct sl_peer *peer_new(void)
 	return peer;
 }
 
-/* The one who has said nothing for the longest time makes room. */
-static void close_stranger(struct sl_server *server)
+/* No descriptor is left: new connections wait in the listening socket, and the loop is not woken for them. */
+static void rest(struct sl_server *server)
 {
-	sl_peer_close(server, SL_CONTAINER(server->strangers.next, struct sl_peer, link), true);
-}
-
-/* No descriptor is left. Without strangers those who come wait for a while, and the loop is not woken for them. */
-static void make_descriptors(struct sl_server *server)
-{
-	if (server->stranger_count) {
-		close_stranger(server);
-		return;
-	}
-	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->listener, NULL);
+	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->ledger->listener, NULL);
 	server->listen_at = server->now + REST_NS;
 	sl_server_at(server, server->listen_at);
 }
@@ -128,7 +99,7 @@ static void listen_again(struct sl_server *server, int64_t now)
 	if (!server->listen_at)
 		return;
 	if (now >= server->listen_at &&
-	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->listener, &event))
+	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->ledger->listener, &event))
 		server->listen_at = 0;
 	else
 		sl_server_at(server, SL_MAX(server->listen_at, now + REST_NS));
@@ -136,7 +107,8 @@ static void listen_again(struct sl_server *server, int64_t now)
 
 void sl_peer_accept(struct sl_server *server)
 {
-	int fd = accept4(server->descriptors->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = accept4(server->descriptors->ledger->listener, NULL, NULL,
+	                 SOCK_CLOEXEC | SOCK_NONBLOCK);
 	struct epoll_event event = {.events = EPOLLIN};
 	struct ucred who;
 	socklen_t size = sizeof(who);
@@ -144,34 +116,25 @@ void sl_peer_accept(struct sl_server *server)
 
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			make_descriptors(server);
+			rest(server);
 		return;
 	}
 	/* Who the kernel lets connect, by the owner, group and mode of the socket, may do everything: one rule in one
 	 * place, which systemd's SocketMode= and user namespaces keep to as well. */
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size)) {
-		close(fd);
-		return;
-	}
-	if (server->stranger_count >= SL_STRANGERS)
-		close_stranger(server);
 	peer = peer_new();
-	if (!peer) {
+	if (peer)
+		event.data.ptr = &peer->socket;
+	if (!peer || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) ||
+	    epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event)) {
 		close(fd);
+		free(peer);
 		return;
 	}
 	peer->fd = fd;
 	peer->pid = who.pid;
 	peer->uid = who.uid;
 	peer->hello_by = server->now + HELLO_NS;
-	event.data.ptr = &peer->socket;
-	if (epoll_ctl(server->epoll, EPOLL_CTL_ADD, fd, &event)) {
-		close(fd);
-		free(peer);
-		return;
-	}
-	sl_list_append(&server->strangers, &peer->link);
-	server->stranger_count++;
+	sl_list_append(&server->peers, &peer->link);
 	sl_server_at(server, peer->hello_by);
 }
 
@@ -222,10 +185,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	if (!clean && peer->role == SL_ROLE_CLIENT && has_anything(peer))
 		return; /* until it is dead */
 	give_all(server, peer);
-	if (peer->role)
-		server->peer_count--;
-	else
-		server->stranger_count--;
+	server->peer_count -= peer->role != 0;
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
@@ -239,11 +199,6 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	sl_list_append(&server->dead, &peer->link);
 }
 
-void sl_peer_died(struct sl_server *server, struct sl_peer *peer)
-{
-	sl_peer_close(server, peer, true);
-}
-
 void sl_peer_free_dead(struct sl_server *server)
 {
 	struct sl_list *link;
@@ -255,14 +210,17 @@ void sl_peer_free_dead(struct sl_server *server)
 void sl_peer_expire(struct sl_server *server, int64_t now)
 {
 	listen_again(server, now);
-	while (!sl_list_empty(&server->strangers)) {
-		struct sl_peer *peer = SL_CONTAINER(server->strangers.next, struct sl_peer, link);
+	for (struct sl_list *link = server->peers.next, *next; link != &server->peers;
+	     link = next) {
+		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
-		if (peer->hello_by > now) {
+		next = link->next;
+		if (peer->role)
+			sl_peer_settle(server, peer, 0, now);
+		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
-			break;
-		}
-		sl_peer_close(server, peer, true);
+		else
+			sl_peer_close(server, peer, true);
 	}
 }
 
@@ -418,45 +376,38 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+/* It is a client, or a watcher, from here on. */
+static int let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
 {
-	const struct sl_hello *hello = &server->in.hello;
 	struct sl_welcome *answer = &server->out.welcome;
-	int rc;
 
-	if (peer->role) {
-		sl_peer_close(server, peer, false);
-		return;
-	}
-	rc = welcome(server, peer, hello);
-	if (rc) {
-		sl_peer_refuse(server, peer, hello->head.serial, rc);
-		sl_peer_close(server, peer, true);
-		return;
-	}
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
-	sl_list_remove(&peer->link);
-	sl_list_append(&server->peers, &peer->link);
-	server->stranger_count--;
 	server->peer_count++;
-	if (peer->role == SL_ROLE_WATCH)
-		server->watchers++;
+	server->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
 	answer->turn = atomic_load(&server->descriptors->ledger->turns);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
-	if (peer->role == SL_ROLE_WATCH) {
-		sl_peer_send(server, peer, &server->out, -1);
+	if (peer->role == SL_ROLE_CLIENT)
+		return send_welcome(server, peer);
+	sl_peer_send(server, peer, &server->out, -1);
+	return 0;
+}
+
+void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+{
+	const struct sl_hello *hello = &server->in.hello;
+	int rc = welcome(server, peer, hello);
+
+	if (!rc)
+		rc = let_in(server, peer, hello);
+	if (!rc)
 		return;
-	}
-	rc = send_welcome(server, peer);
-	if (rc) {
-		sl_peer_refuse(server, peer, hello->head.serial, rc);
-		sl_peer_close(server, peer, true);
-	}
+	sl_peer_refuse(server, peer, hello->head.serial, rc);
+	sl_peer_close(server, peer, true);
 }
 
 /* -------------------------------------------------------------------------------------- pins */

@@ -4,6 +4,11 @@
  * order of magnitude faster than new memory. The client that has it mapped for writing uses it again, or
  * any other client after that one has unmapped it, or is dead. server->kept has all such regions, in the order in which
  * they became empty; those that nobody has used for --keep-time, or that are more than --keep, are given back.
+ *
+ * All memory of a region counts while a client makes blobs in it. In a slab of the host without a writer nothing is
+ * made any more: its free ranges are given back, and only the used ones count.
+ *
+ * A region of a device takes the same way up to its last blob; region_device.c has the rest.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,20 +26,39 @@
 
 bool sl_wanted_small(const struct sl_wanted *wanted)
 {
-	if (wanted->device >= 0)
-		return sl_device_small(wanted);
-	return wanted->bytes <= SL_SMALL_BYTES && !(wanted->flags & SLUICE_BLOB_ALONE);
+	uint64_t most = wanted->device < 0 ? SL_SMALL_BYTES : SL_DEVICE_SMALL;
+
+	return wanted->bytes <= most && wanted->kind != SLUICE_BLOB_OF_PROCESS &&
+	       !(wanted->flags & SLUICE_BLOB_ALONE);
 }
 
-/* What a blob of the host takes. */
+/* The sizes of small blobs: from the smallest on, each is twice the one before. */
+static unsigned class_of(int32_t device, uint64_t bytes)
+{
+	uint64_t smallest = device < 0 ? SL_PAGE_BYTES : SL_DEVICE_SMALLEST;
+
+	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
+}
+
+static struct sl_list *slabs_of(struct sl_peer *peer, int32_t device, uint64_t range_bytes)
+{
+	return &peer->slabs[(device < 0 ? 0 : SL_CLASSES) + class_of(device, range_bytes)];
+}
+
+/* The bytes that a blob takes. */
 static uint64_t range_bytes_of(const struct sl_wanted *wanted)
 {
 	uint64_t step = sl_page_size(), n = wanted->bytes;
 
 	if (sl_wanted_small(wanted))
-		return (uint64_t)SL_PAGE_BYTES << sl_class_of(n, SL_PAGE_BYTES);
+		return (wanted->device < 0 ? SL_PAGE_BYTES : SL_DEVICE_SMALLEST)
+		       << class_of(wanted->device, n);
+	if (wanted->kind == SLUICE_BLOB_OF_PROCESS)
+		return n;
+	if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
+		step = SL_DEVICE_UNIT;
 	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
-	while (step * 16 <= n)
+	while (wanted->device < 0 && step * 16 <= n)
 		step *= 2;
 	return (n + step - 1) / step * step;
 }
@@ -58,6 +82,63 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 			return region;
 	}
 	return NULL;
+}
+
+/* ------------------------------------------------------------------------------------ accounts */
+
+/* Each range that there is. */
+static uint64_t all_of(const struct sl_region *region)
+{
+	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
+}
+
+static bool is_full(const struct sl_region *region)
+{
+	return region->used == all_of(region);
+}
+
+uint64_t sl_region_counted(const struct sl_region *region)
+{
+	return (unsigned)__builtin_popcountll(region->there) * sl_region_range_bytes(region);
+}
+
+uint64_t sl_region_used_bytes(const struct sl_region *region)
+{
+	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
+}
+
+static uint64_t *account_of(struct sl_server *server, const struct sl_region *region)
+{
+	return region->device < 0 ? &server->memory_bytes : &server->devices[region->device].bytes;
+}
+
+/* All of it counts from here on. The store does not limit memory that a process has allocated for itself. */
+static void count(struct sl_server *server, struct sl_region *region)
+{
+	region->there = region->kind == SLUICE_BLOB_OF_PROCESS ? 0 : all_of(region);
+	*account_of(server, region) += sl_region_counted(region);
+}
+
+/* These of its ranges are not there any more. */
+static void uncount(struct sl_server *server, struct sl_region *region, uint64_t ranges)
+{
+	uint64_t before = sl_region_counted(region);
+
+	region->there &= ~ranges;
+	*account_of(server, region) -= before - sl_region_counted(region);
+	server->room.look = server->room.look || region->device >= 0;
+	sl_spill_look(server);
+}
+
+void sl_region_trim(struct sl_server *server, struct sl_region *region)
+{
+	uint64_t vain = region->there & ~region->used;
+
+	if (region->device >= 0 || region->away || !region->range_bytes || region->writer || !vain)
+		return;
+	sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
+	                  region->range_bytes, vain);
+	uncount(server, region, vain);
 }
 
 /* -------------------------------------------------------------------------------- make, free */
@@ -95,44 +176,39 @@ int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t
 	return 0;
 }
 
+bool sl_memfd_is(int fd, uint64_t least, uint64_t most)
+{
+	int seals = fcntl(fd, F_GET_SEALS);
+	struct stat st;
+
+	return !fstat(fd, &st) && (uint64_t)st.st_size >= least && (uint64_t)st.st_size <= most &&
+	       seals >= 0 && (seals & SEALS) == SEALS;
+}
+
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
 	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
-	int fd = sl_descriptors_fd(server->descriptors, row), seals = fcntl(fd, F_GET_SEALS), rc;
-	struct stat st;
+	int fd = sl_descriptors_fd(server->descriptors, row), rc;
 
-	if (kept->memory > SLUICE_BLOB_ON_HOST)
-		return sl_device_region_open(server, row, out);
-	if (fstat(fd, &st) || (uint64_t)st.st_size != kept->bytes || seals < 0 ||
-	    (seals & SEALS) != SEALS)
+	if (kept->device < 0 ? !sl_memfd_is(fd, kept->bytes, kept->bytes)
+	                     : !sl_device_known(server, kept->device))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	rc = sl_region_add(server, kept, kept->id, out);
-	if (!rc) {
-		(*out)->row = row;
-		sl_region_count(server, *out);
-	}
-	return rc;
-}
-
-int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out)
-{
-	const struct sl_kept *copy = &server->descriptors->ledger->rows[row];
-	struct sl_kept kept = {.bytes = copy->bytes,
-	                       .range_bytes = copy->range_bytes,
-	                       .device = -1,
-	                       .memory = SLUICE_BLOB_ON_HOST,
-	                       .origin = copy->origin};
-	int rc = sl_region_add(server, &kept, copy->region, out);
-
-	if (!rc)
-		(*out)->away = true;
-	return rc;
+	if (rc)
+		return rc;
+	(*out)->row = row;
+	(*out)->offered = 1;
+	count(server, *out);
+	if (kept->device >= 0)
+		sl_device_found(server, *out, kept->session);
+	return 0;
 }
 
 void sl_region_written_by(struct sl_region *region, struct sl_peer *peer)
 {
 	region->writer = peer;
-	sl_list_append(&peer->regions, &region->written);
+	sl_list_append(region->kind == SLUICE_BLOB_OF_PROCESS ? &peer->published : &peer->regions,
+	               &region->written);
 }
 
 int sl_room_make(struct sl_server *server, uint64_t bytes)
@@ -157,7 +233,7 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	if (server->memory_bytes + bytes <= all)
 		return 0;
 	sl_spill_trouble(server, trouble, sizeof(trouble));
-	sl_holders(server, holders, sizeof(holders));
+	sl_holders(server, -1, holders, sizeof(holders));
 	return sl_fail(-ENOSPC,
 	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
 	               " (--memory) are in use%s%s",
@@ -167,10 +243,12 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 /* Rows that are left for clients, copies, and what comes back. */
 static bool rows_are_short(const struct sl_descriptors *descriptors)
 {
-	return descriptors->most - descriptors->count <= descriptors->most / ROWS_LEFT_PART;
+	return descriptors->ledger->most - descriptors->count <=
+	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
-int sl_region_admit(struct sl_server *server)
+/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
+static int admit(struct sl_server *server)
 {
 	uint64_t bytes = 1;
 
@@ -178,33 +256,21 @@ int sl_region_admit(struct sl_server *server)
 	while (rows_are_short(server->descriptors) &&
 	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
-	return rows_are_short(server->descriptors)
-	               ? sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the "
-	                                  "daemon's limit of open files)")
-	               : 0;
+	if (!rows_are_short(server->descriptors))
+		return 0;
+	return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the daemon's "
+	                        "limit of open files)");
 }
 
-int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
-                  struct sl_region **out)
+/* A memfd that is in the descriptor table. */
+static int new_of_host(struct sl_server *server, const struct sl_kept *kept, struct sl_region **out)
 {
-	bool small = sl_wanted_small(wanted);
-	uint64_t range = range_bytes_of(wanted), bytes = small ? range * SL_RANGES_MOST : range;
-	struct sl_kept kept = {.kind = SL_KIND_REGION,
-	                       .bytes = bytes,
-	                       .session = peer->session,
-	                       .range_bytes = small ? (uint32_t)range : 0,
-	                       .device = -1,
-	                       .memory = SLUICE_BLOB_ON_HOST};
 	uint32_t row;
-	int fd = -1, rc = sl_room_make(server, bytes);
+	int fd, rc = sl_region_memory(kept->bytes, &fd);
 
-	if (!rc)
-		rc = sl_region_admit(server);
-	if (!rc)
-		rc = sl_region_memory(bytes, &fd);
 	if (rc)
 		return rc;
-	rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
+	rc = sl_descriptors_put(server->descriptors, kept, fd, &row);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -213,10 +279,44 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	rc = sl_region_open(server, row, out);
 	if (rc)
 		sl_descriptors_drop(server->descriptors, row);
-	else
-		sl_region_written_by(*out, peer);
-	sl_spill_ahead(server);
 	return rc;
+}
+
+int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                  struct sl_region **out)
+{
+	bool small = sl_wanted_small(wanted), host = wanted->device < 0;
+	uint64_t range = range_bytes_of(wanted);
+	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	                       .bytes = range,
+	                       .session = peer->session,
+	                       .range_bytes = small ? (uint32_t)range : 0,
+	                       .device = wanted->device,
+	                       .memory = wanted->kind};
+	int rc = 0;
+
+	if (small)
+		kept.bytes = host ? range * SL_RANGES_MOST : SL_DEVICE_UNIT;
+	if (host)
+		rc = sl_room_make(server, kept.bytes);
+	else if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
+		rc = sl_device_make_room(server, wanted->device, kept.bytes);
+	if (!rc)
+		rc = admit(server);
+	if (!rc && host)
+		rc = new_of_host(server, &kept, out);
+	else if (!rc)
+		rc = sl_region_add(server, &kept, sl_descriptors_number(server->descriptors), out);
+	if (rc)
+		return rc;
+	sl_region_written_by(*out, peer);
+	if (host) {
+		sl_spill_ahead(server);
+	} else {
+		count(server, *out);
+		sl_device_may_map(server, peer);
+	}
+	return 0;
 }
 
 /* Nobody finds free memory in it any more. */
@@ -224,16 +324,11 @@ static void unlink_free(struct sl_server *server, struct sl_region *region)
 {
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
-	if (region->device >= 0 || !sl_list_linked(&region->left))
+	if (region->leaving || !sl_list_linked(&region->left))
 		return;
 	sl_list_remove(&region->left);
 	server->kept_count--;
 	server->kept_bytes -= region->bytes;
-}
-
-uint64_t sl_region_used_bytes(const struct sl_region *region)
-{
-	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
 }
 
 static void give_memory(struct sl_server *server, struct sl_region *region)
@@ -242,16 +337,26 @@ static void give_memory(struct sl_server *server, struct sl_region *region)
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
-	/* Whoever still has it mapped shall not keep the memory. */
-	sl_region_give_memory(server, region);
-	sl_descriptors_drop(server->descriptors, region->row);
+	/* Whoever still has it mapped shall not keep the memory. All, because a client that is unknown to this
+	 * server may have written to ranges that were given back before. */
+	if (region->device < 0)
+		sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
+		                  sl_region_range_bytes(region), all_of(region));
+	uncount(server, region, region->there);
+	if (region->offered == 1)
+		sl_descriptors_drop(server->descriptors, region->row);
 }
 
 void sl_region_free(struct sl_server *server, struct sl_region *region)
 {
 	sl_spill_forget(server, region);
+	if (region->leaving) {
+		sl_list_remove(&region->left);
+		server->devices[region->device].leaving -= sl_region_counted(region);
+	}
 	if (!region->away)
 		give_memory(server, region);
+	server->memfd_bytes -= region->memfd_bytes;
 	sl_list_remove(&region->bucket);
 	free(region);
 }
@@ -280,7 +385,8 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 	region->id = server->descriptors->ledger->rows[row].id;
 	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
 	region->row = row;
-	sl_region_count(server, region);
+	region->offered = 1;
+	count(server, region);
 	server->blob_bytes += sl_region_used_bytes(region);
 	region->away = region->frozen = false;
 	sl_region_trim(server, region);
@@ -323,8 +429,8 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 
 	sl_spill_look(server);
 	unlink_free(server, region);
-	if (region->device >= 0) {
-		sl_device_region_place(server, region);
+	if (region->device >= 0 && !region->used) {
+		sl_device_leave(server, region);
 		return;
 	}
 	if (!region->used && !region->away)
@@ -336,10 +442,9 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 		else
 			sl_region_trim(server, region);
 	} else {
-		if (region->range_bytes && !sl_region_full(region))
-			sl_list_append(
-				&writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)],
-				&region->link);
+		if (region->range_bytes && !is_full(region))
+			sl_list_append(slabs_of(writer, region->device, region->range_bytes),
+			               &region->link);
 		if (!region->used)
 			keep(server, region);
 	}
@@ -359,7 +464,7 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 		return;
 	}
 	/* One of a size without anything in it is enough for a client. */
-	slabs = &region->writer->slabs[sl_class_of(region->range_bytes, SL_PAGE_BYTES)];
+	slabs = slabs_of(region->writer, -1, region->range_bytes);
 	sl_region_place(server, region);
 	if (sl_list_empty(slabs))
 		return;
@@ -391,18 +496,21 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
                                       const struct sl_wanted *wanted)
 {
 	uint64_t bytes = range_bytes_of(wanted);
-	struct sl_list *slabs;
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		slabs = &peer->slabs[sl_class_of(bytes, SL_PAGE_BYTES)];
-		return sl_list_empty(slabs) ? NULL
-		                            : SL_CONTAINER(slabs->next, struct sl_region, link);
+		sl_list_each (link, slabs_of(peer, wanted->device, bytes)) {
+			struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
+
+			if (region->device == wanted->device)
+				return region;
+		}
+		return NULL;
 	}
 	sl_list_each (link, &server->kept) {
 		struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
 
-		if (region->bytes != bytes || region->range_bytes ||
+		if (wanted->device >= 0 || region->bytes != bytes || region->range_bytes ||
 		    (region->writer && region->writer != peer))
 			continue;
 		if (region->writer == peer)

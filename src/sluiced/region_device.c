@@ -15,28 +15,14 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sluiced/server.h"
 
-#define SMALLEST UINT64_C(32768)
-#define SEALS    (F_SEAL_SHRINK | F_SEAL_GROW)
-
-bool sl_device_small(const struct sl_wanted *wanted)
-{
-	return wanted->kind == SLUICE_BLOB_ON_DEVICE && wanted->bytes <= SL_DEVICE_SMALL &&
-	       !(wanted->flags & SLUICE_BLOB_ALONE);
-}
-
-/* It may have something mapped from now on: so a server to come waits for it. */
-static void may_map(struct sl_server *server, const struct sl_peer *peer)
+void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer)
 {
 	atomic_store(&server->descriptors->ledger->rows[peer->row].maps, 1);
 }
-
-/* --------------------------------------------------------------------------------- make, free */
 
 /* A descriptor that is no driver's stands for memory of the host. */
 static void count_memfd(struct sl_server *server, struct sl_region *region, int fd)
@@ -46,97 +32,16 @@ static void count_memfd(struct sl_server *server, struct sl_region *region, int 
 	server->memfd_bytes += region->memfd_bytes;
 }
 
-static void written_by(struct sl_region *region, struct sl_peer *peer)
+void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
-	region->writer = peer;
-	sl_list_append(region->kind == SLUICE_BLOB_OF_PROCESS ? &peer->published : &peer->regions,
-	               &region->written);
-}
-
-struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted)
-{
-	if (!sl_device_small(wanted))
-		return NULL;
-	sl_list_each (link, &peer->device_slabs[sl_class_of(wanted->bytes, SMALLEST)]) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
-
-		if (region->device == wanted->device)
-			return region;
-	}
-	return NULL;
-}
-
-int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
-                         const struct sl_wanted *wanted, struct sl_region **out)
-{
-	struct sl_kept kept = {
-		.bytes = wanted->bytes, .device = wanted->device, .memory = wanted->kind};
-	int rc = sl_region_admit(server);
-
-	if (!rc && wanted->kind == SLUICE_BLOB_ON_DEVICE) {
-		kept.bytes = (kept.bytes + SL_DEVICE_UNIT - 1) / SL_DEVICE_UNIT * SL_DEVICE_UNIT;
-		rc = sl_device_make_room(server, wanted->device, kept.bytes);
-	}
-	if (!rc && sl_device_small(wanted))
-		kept.range_bytes = (uint32_t)(SMALLEST << sl_class_of(wanted->bytes, SMALLEST));
-	if (!rc)
-		rc = sl_region_add(server, &kept, sl_descriptors_number(server->descriptors), out);
-	if (rc)
-		return rc;
-	may_map(server, peer);
-	written_by(*out, peer);
-	sl_device_count(server, *out, true);
-	return 0;
-}
-
-static struct sl_peer *find_session(struct sl_server *server, uint64_t session)
-{
+	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
 	sl_list_each (link, &server->peers) {
 		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
 
-		if (peer->session == session)
-			return peer;
+		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
+		    !region->writer)
+			sl_region_written_by(region, peer);
 	}
-	return NULL;
-}
-
-int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
-{
-	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
-	struct sl_peer *peer = find_session(server, kept->session);
-	int rc = sl_device_known(server, kept->device)
-	                 ? sl_region_add(server, kept, kept->id, out)
-	                 : sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-
-	if (rc)
-		return rc;
-	(*out)->row = row;
-	(*out)->offered = 1;
-	count_memfd(server, *out, sl_descriptors_fd(server->descriptors, row));
-	(*out)->before = true;
-	if (peer && (*out)->kind == SLUICE_BLOB_OF_PROCESS)
-		written_by(*out, peer);
-	sl_device_count(server, *out, true);
-	return 0;
-}
-
-static void region_free(struct sl_server *server, struct sl_region *region)
-{
-	if (region->leaving) {
-		sl_list_remove(&region->left);
-		sl_device_count_leaving(server, region, false);
-	}
-	sl_device_count(server, region, false);
-	server->memfd_bytes -= region->memfd_bytes;
-	sl_list_remove(&region->bucket);
-	if (sl_list_linked(&region->link))
-		sl_list_remove(&region->link);
-	if (region->writer)
-		sl_list_remove(&region->written);
-	if (region->offered == 1)
-		sl_descriptors_drop(server->descriptors, region->row);
-	free(region);
-	sl_store_step("server: memory of a device gone");
 }
 
 /* -------------------------------------------------------------------------------------- leave */
@@ -155,13 +60,15 @@ static void tell_forget(struct sl_server *server, struct sl_peer *peer,
 static bool is_mapped(const struct sl_server *server, const struct sl_region *region)
 {
 	return region->writer || !sl_list_empty(&region->imports) ||
-	       (region->before && server->awaited);
+	       (region->frozen && server->awaited);
 }
 
 static void end_if_left(struct sl_server *server, struct sl_region *region)
 {
-	if (region->leaving && !region->used && !is_mapped(server, region))
-		region_free(server, region);
+	if (!region->leaving || region->used || is_mapped(server, region))
+		return;
+	sl_region_free(server, region);
+	sl_store_step("server: memory of a device gone");
 }
 
 static void begin_leaving(struct sl_server *server, struct sl_region *region)
@@ -170,7 +77,7 @@ static void begin_leaving(struct sl_server *server, struct sl_region *region)
 		return;
 	region->leaving = true;
 	sl_list_append(&server->leaving, &region->left);
-	sl_device_count_leaving(server, region, true);
+	server->devices[region->device].leaving += sl_region_counted(region);
 	if (region->writer)
 		tell_forget(server, region->writer, region);
 	sl_list_each (link, &region->imports)
@@ -178,19 +85,15 @@ static void begin_leaving(struct sl_server *server, struct sl_region *region)
 	sl_store_step("server: forget");
 }
 
-void sl_device_region_place(struct sl_server *server, struct sl_region *region)
+void sl_device_leave(struct sl_server *server, struct sl_region *region)
 {
-	if (!region->used && !region->offered) {
-		/* Nobody has anything of it. */
-		region_free(server, region);
-	} else if (!region->used) {
-		begin_leaving(server, region);
-		end_if_left(server, region);
-	} else if (region->range_bytes && region->writer && !sl_region_full(region)) {
-		sl_list_append(
-			&region->writer->device_slabs[sl_class_of(region->range_bytes, SMALLEST)],
-			&region->link);
+	/* Without an offer nobody has anything of it. */
+	if (!region->offered) {
+		sl_region_free(server, region);
+		return;
 	}
+	begin_leaving(server, region);
+	end_if_left(server, region);
 }
 
 /* The process that it belongs to has gone: what is in it cannot be reached. */
@@ -219,7 +122,7 @@ void sl_device_settle(struct sl_server *server, struct sl_region *region)
 	if (region->kind == SLUICE_BLOB_OF_PROCESS && !region->writer)
 		vanish(server, region);
 	else if (!region->used)
-		sl_device_region_place(server, region);
+		sl_device_leave(server, region);
 }
 
 void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
@@ -229,7 +132,7 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
 	while ((link = sl_list_take(&before->published))) {
 		struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
 
-		written_by(region, peer);
+		sl_region_written_by(region, peer);
 	}
 }
 
@@ -254,21 +157,18 @@ int sl_device_check_seal(const struct sl_region *region)
  * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
 static int check_offered(const struct sl_region *region, int fd)
 {
-	int seals = fcntl(fd, F_GET_SEALS);
-	uint64_t least = 1, most = SL_PAGE_BYTES;
-	struct stat st;
+	bool device = region->kind == SLUICE_BLOB_ON_DEVICE;
+	uint64_t least = device ? region->bytes : 1;
+	uint64_t most = device ? region->bytes : SL_PAGE_BYTES;
 
-	if (seals < 0)
+	if (fcntl(fd, F_GET_SEALS) < 0)
 		return sl_stray_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
-	if (region->kind == SLUICE_BLOB_ON_DEVICE)
-		least = most = region->bytes;
-	if (fstat(fd, &st) || (uint64_t)st.st_size < least || (uint64_t)st.st_size > most)
-		return sl_fail(-EPROTO,
-		               "an offer of a memfd of %" PRId64 " bytes for memory of %" PRIu64,
-		               (int64_t)st.st_size, most);
-	return (seals & SEALS) == SEALS
-	               ? 0
-	               : sl_fail(-EPROTO, "an offer of a memfd that could shrink or grow");
+	if (sl_memfd_is(fd, least, most))
+		return 0;
+	return sl_fail(-EPROTO,
+	               "an offer of a memfd that has not from %" PRIu64 " to %" PRIu64
+	               " bytes, or could shrink or grow",
+	               least, most);
 }
 
 void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
@@ -331,7 +231,7 @@ static int add_import(struct sl_server *server, struct sl_peer *peer, struct sl_
 	import = malloc(sizeof(*import));
 	if (!import)
 		return sl_fail(-ENOMEM, "no memory");
-	may_map(server, peer);
+	sl_device_may_map(server, peer);
 	import->region = region;
 	import->peer = peer;
 	sl_list_append(&region->imports, &import->link);
@@ -359,7 +259,7 @@ void sl_device_have(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, unknown = 0;
 
-	may_map(server, peer);
+	sl_device_may_map(server, peer);
 	sl_message_begin(&server->out, SL_FORGET, 0, count);
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t id = server->in.ids.items[i].id;
@@ -399,20 +299,6 @@ void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_re
 		sl_region_part(server, region);
 }
 
-/* Those that only the server before knew everything of, and that nobody can have mapped any more. */
-static void end_all_left(struct sl_server *server)
-{
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		for (struct sl_list *link = server->regions[i].next, *next;
-		     link != &server->regions[i]; link = next) {
-			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
-
-			next = link->next;
-			if (region->device >= 0)
-				end_if_left(server, region);
-		}
-}
-
 void sl_device_part(struct sl_server *server, struct sl_peer *peer)
 {
 	sl_device_vanish(server, peer);
@@ -424,9 +310,12 @@ void sl_device_part(struct sl_server *server, struct sl_peer *peer)
 		end_import(import);
 		end_if_left(server, region);
 	}
-	if (!peer->awaited)
-		return;
+	server->awaited -= peer->awaited;
 	peer->awaited = false;
-	if (!--server->awaited)
-		end_all_left(server);
+	/* When the last one has gone, nobody can have mapped what only the server before knew. */
+	for (struct sl_list *link = server->leaving.next, *next; link != &server->leaving;
+	     link = next) {
+		next = link->next;
+		end_if_left(server, SL_CONTAINER(link, struct sl_region, left));
+	}
 }

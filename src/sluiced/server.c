@@ -2,7 +2,6 @@
 /* The loop of the server. */
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -81,11 +80,6 @@ static void timers(struct sl_server *server)
 	sl_get_expire(server, now);
 	sl_peer_expire(server, now);
 	sl_regions_expire(server, now);
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
-		sl_peer_settle(server, peer, 0, now);
-	}
 	look_again(server, now);
 	sweep(server);
 }
@@ -139,7 +133,7 @@ static void replace_supervisor(struct sl_server *server)
 		end_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
 	if (server->now >= server->supervise_at) {
 		server->supervise_at = server->now + REPLACE_NS;
-		server->alone = sl_supervisor_replace(server->descriptors, server->settings) != 0;
+		server->alone = sl_supervisor_replace(server->descriptors) != 0;
 	}
 	if (server->alone)
 		sl_server_at(server, server->supervise_at);
@@ -177,7 +171,7 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer)
 	} else {
 		server->upgrader = peer;
 		server->upgrade_serial = serial;
-		sl_descriptors_upgrade(server->descriptors);
+		sl_descriptors_say(server->descriptors, SL_SAY_UPGRADE);
 	}
 }
 
@@ -191,31 +185,12 @@ static void signal_event(struct sl_server *server)
 
 static void dispatch(struct sl_server *server, struct sl_source *source, uint32_t events)
 {
-	switch (source->kind) {
-	case SL_SOURCE_LISTENER:
-		sl_peer_accept(server);
-		break;
-	case SL_SOURCE_SUPERVISOR:
-		supervisor_event(server);
-		break;
-	case SL_SOURCE_SIGNALS:
-		signal_event(server);
-		break;
-	case SL_SOURCE_ALARM:
-		alarm_event(server);
-		break;
-	case SL_SOURCE_MOVERS:
-		sl_movers_event(server);
-		break;
-	case SL_SOURCE_PEER:
-		if (!source->peer->gone)
-			sl_peer_event(server, source->peer, events);
-		break;
-	case SL_SOURCE_DEATH:
-		if (!source->peer->gone)
-			sl_peer_died(server, source->peer);
-		break;
-	}
+	if (source->event)
+		source->event(server);
+	else if (source == &source->peer->death)
+		sl_peer_close(server, source->peer, true);
+	else
+		sl_peer_event(server, source->peer, events);
 }
 
 static int loop(struct sl_server *server)
@@ -245,14 +220,10 @@ static int loop(struct sl_server *server)
 
 static int prepare(struct sl_server *server)
 {
-	sigset_t signals;
 	int rc;
 
-	sl_stop_signals(&signals);
-	sigprocmask(SIG_BLOCK, &signals, NULL);
-	signal(SIGPIPE, SIG_IGN);
+	server->signals = sl_stop_signals();
 	server->epoll = epoll_create1(EPOLL_CLOEXEC);
-	server->signals = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	server->alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (server->epoll < 0 || server->signals < 0 || server->alarm_fd < 0)
 		return sl_fail(-errno, "cannot begin: %s", sl_error_text(-errno));
@@ -287,7 +258,7 @@ static void be_prompt(void)
 	syscall(SYS_sched_setattr, 0, &wish, 0);
 }
 
-int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings)
+int sl_server_run(struct sl_descriptors *descriptors)
 {
 	/* Ends with the process, and is found there by a search for leaks. */
 	static struct sl_server *server;
@@ -298,16 +269,15 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 		return sl_fail(-ENOMEM, "no memory");
 	prctl(PR_SET_NAME, "sluiced-server");
 	server->descriptors = descriptors;
-	server->settings = settings;
-	server->listener.kind = SL_SOURCE_LISTENER;
-	server->supervisor.kind = SL_SOURCE_SUPERVISOR;
-	server->signal.kind = SL_SOURCE_SIGNALS;
-	server->alarm.kind = SL_SOURCE_ALARM;
+	server->settings = &descriptors->ledger->settings;
+	server->listener.event = sl_peer_accept;
+	server->supervisor.event = supervisor_event;
+	server->signal.event = signal_event;
+	server->alarm.event = alarm_event;
 	sl_list_init(&server->caches);
 	sl_list_init(&server->transients);
 	sl_list_init(&server->kept);
 	sl_list_init(&server->peers);
-	sl_list_init(&server->strangers);
 	sl_list_init(&server->dead);
 	sl_list_init(&server->leaving);
 	for (unsigned i = 0; i < SL_BUCKETS; i++) {
@@ -321,7 +291,7 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 	be_prompt();
 	rc = prepare(server);
 	if (!rc)
-		rc = sl_closer_start(&server->closer);
+		rc = sl_pool_start("closer", 1, 1, &server->closer.pool);
 	if (!rc)
 		rc = sl_spill_start(server);
 	if (!rc && server->spill)
@@ -330,12 +300,12 @@ int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_set
 		rc = sl_server_take_over(server);
 	/* Nobody is let in before it is known what there is. */
 	if (!rc)
-		rc = watch(server, descriptors->listener, &server->listener);
+		rc = watch(server, descriptors->ledger->listener, &server->listener);
 	if (!rc) {
-		sl_descriptors_ready(descriptors);
+		sl_descriptors_say(descriptors, SL_SAY_READY);
 		rc = loop(server);
 	}
 	if (!rc)
-		sl_descriptors_bye(descriptors);
+		sl_descriptors_say(descriptors, SL_SAY_BYE);
 	return rc;
 }

@@ -13,63 +13,39 @@
 #ifndef SL_SLUICED_SERVER_H
 #define SL_SLUICED_SERVER_H
 
-#include <limits.h>
-#include <sys/types.h>
-
 #include "catalogue/catalogue.h"
 #include "protocol/protocol.h"
 #include "sluiced/descriptors.h"
 
-#define SL_CLASSES      5 /* of small blobs: 4, 8, 16, 32 and 64 KiB */
+struct sl_server;
+
+#define SL_CLASSES      5 /* of small blobs of the host: 4, 8, 16, 32 and 64 KiB */
 #define SL_SMALL_BYTES  65536
-#define SL_PAGE_BYTES   4096
+#define SL_PAGE_BYTES   UINT64_C(4096)
 #define SL_RANGES_MOST  64
 #define SL_TICKETS_MOST 1024 /* of a peer */
 #define SL_WAITS_MOST   128  /* of a peer, of all kinds */
 #define SL_WAIT_BUCKETS 1024
 #define SL_PINS_MOST    256 /* of a peer */
 #define SL_KEPT_MOST    256 /* regions that are kept for the next blobs */
-#define SL_STRANGERS    64  /* connections that have not said what they are */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
 #define SL_NO_ROW       UINT32_MAX
 
 /* On devices. */
-#define SL_DEVICE_CLASSES 6 /* of small blobs: 32 KiB to 1 MiB */
-#define SL_DEVICE_SMALL   UINT64_C(1048576)
-#define SL_DEVICE_UNIT    UINT64_C(2097152) /* what memory is made in */
-#define SL_IMPORTS_MOST   4096              /* of a peer */
-#define SL_BUDGETS_MOST   16
-#define SL_NO_GROUP       ((gid_t)-1)
-#define SL_NO_LIMIT       UINT64_C(0x7fffffffffffffff) /* of bytes */
-
-/* What the memory of a device is limited to. */
-struct sl_budget {
-	char place[SLUICE_BLOB_PLACE_BYTES];
-	uint64_t bytes;
-};
-
-struct sl_server_settings {
-	char path[108]; /* of the socket; "": it is systemd's */
-	uint64_t memory_bytes;
-	uint64_t keep_bytes; /* of memory with nothing in it that is kept for the next blobs */
-	int64_t keep_ns;     /* for so long */
-	uint32_t blobs;      /* a power of two */
-	uint32_t clients;    /* connections */
-	gid_t group;         /* whose members may connect, too; SL_NO_GROUP */
-	struct sl_budget budgets[SL_BUDGETS_MOST];
-	unsigned budget_count;
-	char program[PATH_MAX]; /* of the daemon, as it was begun: what an upgrade goes on with */
-	char spill[PATH_MAX];   /* the folder for what leaves memory; "": nothing does */
-	uint64_t spill_bytes;   /* in it at most */
-};
+#define SL_DEVICE_CLASSES  6 /* of small blobs: 32 KiB to 1 MiB */
+#define SL_DEVICE_SMALLEST UINT64_C(32768)
+#define SL_DEVICE_SMALL    UINT64_C(1048576)
+#define SL_DEVICE_UNIT     UINT64_C(2097152)            /* what memory is made in */
+#define SL_IMPORTS_MOST    4096                         /* of a peer */
+#define SL_NO_LIMIT        UINT64_C(0x7fffffffffffffff) /* of bytes */
 
 /* Of the memory of a device: in regions, and in those of them that are deleted and still mapped by somebody. */
 struct sl_device_use {
 	uint64_t bytes, leaving;
 };
 
-/* Who has most of some memory, for sentences: as it was at most a tenth of a second ago. */
+/* A process that has a large piece of some memory, for sentences: as it was at most a tenth of a second ago. */
 struct sl_told {
 	int64_t until;
 	bool late; /* of what is to be unmapped */
@@ -78,35 +54,31 @@ struct sl_told {
 };
 
 struct sl_region {
-	struct sl_list bucket; /* server->regions, by id */
-	struct sl_list link;   /* writer->slabs of its class, if it has free ranges */
-	struct sl_list left;   /* of the host: server->kept, if it has nothing in it; of a device:
-	                        * server->leaving */
-	int64_t empty_since;   /* if it is in server->kept */
-	struct sl_list
-		written; /* writer->regions; if it is the writer's own memory, writer->published */
+	struct sl_list bucket;  /* server->regions, by id */
+	struct sl_list link;    /* writer->slabs of its class, if it has free ranges */
+	struct sl_list left;    /* server->kept, if it is empty; of a device: server->leaving */
+	int64_t empty_since;    /* if it is in server->kept */
+	struct sl_list written; /* writer->regions, or writer->published */
 	struct sl_peer *writer; /* may have it mapped for writing; NULL: nobody has */
 	uint64_t id, bytes;
 	uint32_t row;
 	uint32_t range_bytes; /* 0: it is one range */
 	unsigned ranges;
 	uint64_t used;  /* by range: with a ticket, or a blob */
-	uint64_t there; /* of the host, by range: has memory, which counts */
-	bool frozen;    /* somebody unknown may write to it: not to be used again */
+	uint64_t there; /* by range: has memory, which counts */
+	bool frozen; /* only a server before this one knew who has it mapped: not to be used again */
 	int32_t device; /* -1: the host; what follows is for devices */
 	uint32_t kind;  /* of enum sluice_blob_kinds */
 	int offered; /* 1: the descriptor table has its descriptor, in `row`; 0: not yet; or why it could not be kept */
 	uint64_t memfd_bytes; /* in server->memfd_bytes: it is no device's driver that made it */
-	bool before;          /* a server before this one knew who has it mapped */
 	bool leaving;         /* no blob will ever be in it again, and who has it mapped was told */
 	uint64_t maker;       /* the ticket whose lease says that it is to be made; 0 */
 	struct sl_list imports;
-	bool away; /* there is no memory, and no row: its bytes are in its copy */
-	struct sl_copy
-		*copy;   /* in a file, or on its way there; no new blob is made in it then. NULL */
-	uint64_t origin; /* the number of the region that its blobs were made in */
-	uint64_t stamp;  /* larger: something was sealed in it, or came back, later */
-	uint64_t wanted; /* the last look at who waits that has found it wanted */
+	bool away;            /* there is no memory, and no row: its bytes are in its copy */
+	struct sl_copy *copy; /* whole or not; no new blob is made in the region then. NULL */
+	uint64_t origin;      /* the number of the region that its blobs were made in */
+	uint64_t stamp;       /* larger: something was sealed in it, or came back, later */
+	uint64_t wanted;      /* the last look at who waits that has found it wanted */
 	/* Both. */
 	uint32_t slots[]; /* of the entry in each range, or SL_NO_SLOT */
 };
@@ -146,6 +118,14 @@ struct sl_blob {
 	uint64_t id;          /* 0: the slot is free */
 };
 
+/* A blob, or a region with all that is in it, that may go when memory is short. */
+struct sl_candidate {
+	struct sl_region *region;
+	uint32_t slot;  /* of the blob */
+	uint64_t idle;  /* since when nobody has used it */
+	uint64_t stamp; /* of two that are equal, the smaller one goes first */
+};
+
 /* What somebody waits to read from us. */
 struct sl_pending {
 	struct sl_list link;
@@ -170,45 +150,35 @@ struct sl_wait {
 	_Alignas(8) struct sl_head request; /* as it came, with all that follows */
 };
 
-enum sl_source_kind {
-	SL_SOURCE_LISTENER,
-	SL_SOURCE_SUPERVISOR,
-	SL_SOURCE_SIGNALS,
-	SL_SOURCE_ALARM,
-	SL_SOURCE_MOVERS,
-	SL_SOURCE_PEER,
-	SL_SOURCE_DEATH
-};
-/* What epoll knows. */
+/* What epoll knows: a function for its events, or a peer, whose socket or pidfd it is. */
 struct sl_source {
-	enum sl_source_kind kind;
+	void (*event)(struct sl_server *server);
 	struct sl_peer *peer;
 };
 
 struct sl_peer {
-	struct sl_list link; /* server->peers, ->strangers or ->dead */
+	struct sl_list link; /* server->peers or ->dead */
 	struct sl_source socket, death;
 	int fd; /* -1: it has closed its end, but its process lives; or it has not come back */
 	int pidfd;
 	pid_t pid;
 	uid_t uid;
-	bool gone;     /* freed at the end of the turn */
-	bool waiting;  /* for the socket to become writable; then nothing is read from it */
-	uint32_t role; /* of enum sl_role; 0: it has not said */
-	int64_t hello_by;
+	bool gone;        /* freed at the end of the turn */
+	bool waiting;     /* for the socket to become writable; then nothing is read from it */
+	uint32_t role;    /* of enum sl_role; 0: it has not said */
+	int64_t hello_by; /* without a role: it is closed then */
 
 	uint64_t session;
-	uint32_t row; /* of the descriptor table, of its references */
-	uint32_t
-		process; /* of the descriptor table, of its pidfd; SL_NO_ROW: the peer has it alone */
+	uint32_t row;     /* of the descriptor table, of its references */
+	uint32_t process; /* the same, of its pidfd; SL_NO_ROW: the peer has it alone */
 	struct sl_references *references;
 	struct sl_list tickets;
 	unsigned ticket_count;
-	uint64_t leased_bytes;            /* of them */
-	struct sl_list slabs[SL_CLASSES]; /* regions with free ranges that it may write to */
-	struct sl_list regions;           /* that it may have mapped for writing */
-	struct sl_list device_slabs[SL_DEVICE_CLASSES]; /* as slabs */
-	struct sl_list published;                       /* regions of its own memory */
+	uint64_t leased_bytes; /* of them */
+	/* Regions with free ranges that it may write to, by their size: of the host, then of devices. */
+	struct sl_list slabs[SL_CLASSES + SL_DEVICE_CLASSES];
+	struct sl_list regions;   /* that it may have mapped for writing */
+	struct sl_list published; /* regions of its own memory */
 	struct sl_list imports;
 	unsigned import_count;
 	bool awaited; /* counted in server->awaited */
@@ -227,15 +197,15 @@ struct sl_peer {
 	bool lost;                  /* events could not be sent */
 };
 
-/* What closes descriptors, and gives memory back; ends with the process. */
+/* A thread that closes descriptors, and gives memory back; ends with the process. */
 struct sl_closer {
-	struct sl_pool *memory, *strays;
+	struct sl_pool *pool;
 	_Atomic uint64_t bytes; /* that threads are to give back, or are giving back */
 };
 
 struct sl_server {
 	struct sl_descriptors *descriptors;
-	const struct sl_server_settings *settings;
+	const struct sl_server_settings *settings; /* in the ledger */
 	int epoll, signals, alarm_fd;
 	bool stopping, alone; /* alone: there is no supervisor */
 	int64_t supervise_at; /* the next one is not made before */
@@ -243,8 +213,8 @@ struct sl_server {
 	struct sl_peer *upgrader;
 	uint32_t upgrade_serial;
 	struct sl_source listener, supervisor, signal, alarm;
-	struct sl_list peers, strangers, dead;
-	unsigned stranger_count, peer_count;
+	struct sl_list peers, dead;
+	unsigned peer_count; /* that have a role */
 	/* The catalogue, its row of the descriptor table, and what is known of its entries besides. */
 	uint32_t row;
 	struct sl_segment *segment;
@@ -257,8 +227,7 @@ struct sl_server {
 	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
 	struct sl_list transients;       /* blobs that go when nobody holds them */
 	unsigned loose_count;            /* in both lists */
-	struct sl_list
-		kept; /* regions of the host with nothing in them, in the order in which they became so */
+	struct sl_list kept; /* regions of the host without a blob, the oldest of them first */
 	unsigned kept_count;
 	uint64_t kept_bytes;
 	struct sl_told told[1 + SL_PLACES_MOST]; /* of the host, then of devices */
@@ -293,26 +262,24 @@ struct sl_server {
 	} room;
 	struct sl_closer closer;
 	int offered; /* the descriptor that came with the message; -1: none. Who keeps it sets it to that */
-	struct sl_counts counts; /* what only grows; the rest is filled in when somebody asks */
+	struct sluice_store_counts counts; /* what only grows; the rest: when somebody asks */
 	union sl_message in, out, event;
 };
 
 /* ------------------------------------------------------------------------------------ server */
 
 /* Runs until it is told to stop (0), or cannot go on. Once in a process. */
-int sl_server_run(struct sl_descriptors *descriptors, const struct sl_server_settings *settings);
+int sl_server_run(struct sl_descriptors *descriptors);
 /* The loop comes back by this time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
-/* SL_DAEMON: an upgrade, or the end. */
 void sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
 /* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
 int sl_entries_open(struct sl_server *server, uint32_t row);
-/* An empty one. */
 int sl_entries_new(struct sl_server *server);
 /* Blobs by id: the catalogue finds those so that have no name. */
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
@@ -321,7 +288,6 @@ uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 /* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
-/* It is on its way out. */
 void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
@@ -334,14 +300,11 @@ void sl_peer_expect_process(struct sl_server *server, uint32_t row);
 void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
 /* It is readable or writable, or has hung up. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
-void sl_peer_died(struct sl_server *server, struct sl_peer *peer);
 /* Ends the connection; what it holds stays until the process is dead, if clean is false. */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
 void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
-/* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count);
 /* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
 /* An event to a watcher, or nothing: then it has lost some, and is told so when it reads again. */
@@ -352,9 +315,8 @@ void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t seria
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
-/* SL_NUDGE. */
 void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
-/* Strangers who have not said what they are in time; and lets others in again. */
+/* Closes connections that have not said their role in time, ends pins, and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
 /* A second descriptor for the same memory, that can only be read. -errno. */
@@ -362,14 +324,10 @@ int sl_reopen(int fd);
 
 /* ------------------------------------------------------------------------------------ region */
 
-/* Which of the sizes from the smallest on, each twice the one before, is the first that holds so many bytes. */
-static inline unsigned sl_class_of(uint64_t bytes, uint64_t smallest)
-{
-	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
-}
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
-/* Memory for that, which the peer may write to. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
+/* Memory for that, which the peer may write to; of a device the peer is to make and offer it. -ENOSPC, -ENFILE,
+ * -EINPROGRESS: there will be room. */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
 /* The one with a free range of that size that costs nothing; NULL: there is none. */
@@ -382,29 +340,24 @@ int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t
                   struct sl_region **out);
 /* Of a descriptor that is in the descriptor table. */
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
+/* Whether it is a memfd of so many bytes, and keeps its size. */
+bool sl_memfd_is(int fd, uint64_t least, uint64_t most);
 /* Bytes of one of its ranges. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 /* The same for what is counted in memory of the host; of a device it is nothing. */
 uint64_t sl_region_host_bytes(const struct sl_region *region);
-bool sl_region_full(const struct sl_region *region);
 void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range);
 void sl_region_free(struct sl_server *server, struct sl_region *region);
 /* A memfd for so many bytes that stays as long as it is. */
 int sl_region_memory(uint64_t bytes, int *fd);
-/* One whose bytes are in a copy only, which is in the descriptor table, in that row. */
-int sl_region_open_away(struct sl_server *server, uint32_t row, struct sl_region **out);
 /* Its copy is whole, and no get finds what is in it: its memory is given up. */
 void sl_region_leave(struct sl_server *server, struct sl_region *region);
 /* It is there again, in new memory, by another number. On failure nothing has changed. */
 int sl_region_return(struct sl_server *server, struct sl_region *region, int fd);
 /* Bytes of its ranges that are in use. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
-/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
-int sl_region_admit(struct sl_server *server);
-/* What of it counts in memory of the host; it counts from here on, all of it; it is given up, and does not any more. */
+/* What of it counts in memory of the host, or of its device. */
 uint64_t sl_region_counted(const struct sl_region *region);
-void sl_region_count(struct sl_server *server, struct sl_region *region);
-void sl_region_give_memory(struct sl_server *server, struct sl_region *region);
 /* Gives up what is free in it if nobody will use that again. */
 void sl_region_trim(struct sl_server *server, struct sl_region *region);
 /* Makes room for so many bytes. -EINPROGRESS: there will be room; -ENOSPC with a sentence. */
@@ -433,36 +386,33 @@ void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
 
 /* Numbers the devices that the options name; before anything else is done with devices. */
 void sl_devices_begin(struct sl_server *server);
-/* The number of a place, which is known from then on. -EDQUOT: there are too many. */
-int sl_device_number(struct sl_server *server, const char *place, int32_t *out);
 bool sl_device_known(const struct sl_server *server, int32_t number);
 /* "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
 /* Answers SL_DEVICE. */
 void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
-/* Counts a region, or no longer; and that it is leaving. */
-void sl_device_count(struct sl_server *server, const struct sl_region *region, bool there);
-void sl_device_count_leaving(struct sl_server *server, const struct sl_region *region, bool is);
+/* How much of the memory of a device, or of the host (-1), is mapped, and by a process of those that have it: for a
+ * sentence. "", or it begins with a comma. */
+void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size);
 /* Lets blobs go that may be, if need be. -ENOSPC: it was of no use. -EINPROGRESS: there will be room when
  * those have unmapped it who were told to. */
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
 /* -------------------------------------------------------------------------------------- closer */
 
-int sl_closer_start(struct sl_closer *closer);
-
 /* Takes these ranges of memory from whoever may have them mapped still, soon. Does not keep fd. */
 void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges);
 /* Whether a descriptor from a client can be memory of a device: so that to keep it does no harm. */
 bool sl_stray_is_memory(int fd);
-/* Closes one without waiting for whatever that may wait for. */
+/* A thread closes it, as a close may wait for somebody. */
 void sl_stray_close(struct sl_server *server, int fd);
 
 /* --------------------------------------------------------------------------------------- wait */
 
 void sl_waits_init(struct sl_server *server);
-/* To be linked by the caller. NULL with a sentence: -EAGAIN, -ENOMEM. */
-struct sl_wait *sl_wait_new(struct sl_peer *peer, const void *message, int64_t deadline);
+/* To be linked by the caller. NULL with *error and a sentence: -EAGAIN, -ENOMEM. message: NULL without a peer. */
+struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
+                            int *error);
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* The connection has ended. */
 void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
@@ -470,6 +420,7 @@ void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
 int sl_wait_create(struct sl_server *server, struct sl_peer *peer);
 /* The region's return does. -ENOMEM. */
 int sl_wait_return(struct sl_server *server, struct sl_region *region);
+/* It is of no use any more. */
 void sl_wait_drop(struct sl_server *server, struct sl_region *region);
 /* Whether others wait for room of the host, and it is not their turn. */
 bool sl_wait_is_before(const struct sl_server *server);
@@ -480,16 +431,12 @@ void sl_room_run(struct sl_server *server);
 
 /* ------------------------------------------------------------------------------ region_device */
 
-bool sl_device_small(const struct sl_wanted *wanted);
-/* One of this peer with a free range of that size; NULL: there is none. */
-struct sl_region *sl_device_region_find(struct sl_peer *peer, const struct sl_wanted *wanted);
-/* One that the peer is to make and offer. */
-int sl_device_region_new(struct sl_server *server, struct sl_peer *peer,
-                         const struct sl_wanted *wanted, struct sl_region **out);
-/* Of a descriptor that is in the descriptor table. */
-int sl_device_region_open(struct sl_server *server, uint32_t row, struct sl_region **out);
-/* Finds its place after its use has changed; or it leaves, and may be freed. */
-void sl_device_region_place(struct sl_server *server, struct sl_region *region);
+/* The peer may have memory of devices mapped from now on: so a server to come waits for it. */
+void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer);
+/* A region of a device that a server before has left: that session may write to it. */
+void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session);
+/* It has no blob and no lease any more: it leaves, and is freed now or when nobody has it mapped. */
+void sl_device_leave(struct sl_server *server, struct sl_region *region);
 /* Whether a blob in it may be sealed. */
 int sl_device_check_seal(const struct sl_region *region);
 /* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
@@ -524,7 +471,8 @@ void sl_blob_forget(struct sl_server *server, uint32_t slot);
 void sl_blob_sweep(struct sl_server *server);
 /* Lets blobs of a device, or of the host, go that may be, until so many bytes are free; whether anything went. */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
-uint64_t sl_blob_creator(pid_t pid);
+/* The one that was used least recently comes first. */
+void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
 
 /* --------------------------------------------------------------------------------------- get */
 
@@ -534,7 +482,7 @@ void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* It cannot be brought back, for spill->error: refuses those who wait for that. */
 void sl_get_fail(struct sl_server *server, uint32_t slot);
 /* The pin or get waits until a blob that is away is there. */
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, const void *message);
+void sl_get_await(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message);
 /* Marks the regions of blobs that gets wait for while others are being read: with that number. */
 void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);
@@ -549,14 +497,8 @@ void sl_delete(struct sl_server *server, struct sl_peer *peer);
 void sl_pin(struct sl_server *server, struct sl_peer *peer);
 void sl_stat(struct sl_server *server, struct sl_peer *peer);
 void sl_list(struct sl_server *server, struct sl_peer *peer);
-/* SL_STATS and SL_TRIM. */
 void sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
-/* What was found the last time; NULL: it is to be found again, and written into *out. */
-const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
-                                    struct sl_told **out);
-/* Who holds what, for a sentence. */
-void sl_holders(struct sl_server *server, char *text, size_t size);
 
 #endif

@@ -15,7 +15,6 @@
 
 #include "device/device.h"
 #include "sluiced/listen.h"
-#include "sluiced/state.h"
 #include "sluiced/supervisor.h"
 
 #define NVIDIA 0x10de /* vendor */
@@ -106,24 +105,6 @@ static uint32_t parse_number(struct argp_state *state, const char *option, const
 	return (uint32_t)n;
 }
 
-static uint32_t power_of_two(uint32_t n)
-{
-	uint32_t power = SL_SLOTS_LEAST;
-
-	while (power < n)
-		power *= 2;
-	return power;
-}
-
-/* As in emulated:0. */
-static bool is_kind_and_number(const char *text)
-{
-	int end = 0;
-
-	sscanf(text, "%*[a-z]:%*[0-9]%n", &end);
-	return end && !text[end];
-}
-
 /* Of a device that is named by its number or its place. */
 static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
 {
@@ -141,7 +122,9 @@ static void find_device(struct argp_state *state, const char *name, size_t lengt
 		snprintf(place, SLUICE_BLOB_PLACE_BYTES, "%04x:%02x:%02x.%x", domain, bus, slot,
 		         function);
 	} else if (strspn(text, "0123456789") < length) {
-		if (!is_kind_and_number(text))
+		end = 0;
+		sscanf(text, "%*[a-z]:%*[0-9]%n", &end);
+		if ((size_t)end != length)
 			argp_error(state,
 			           "--device-memory: '%s' is no device: neither a number, nor an "
 			           "address as 0000:65:00.0, nor a name as emulated:0",
@@ -205,6 +188,7 @@ static gid_t find_group(struct argp_state *state, const char *text)
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
 	struct sl_server_settings *settings = state->input;
+	uint32_t n;
 
 	if (key == KEY_LAYOUT) {
 		printf("%d\n", SL_LAYOUT);
@@ -235,7 +219,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		settings->spill_bytes = parse_size(state, "spill-limit", arg, 0);
 		return 0;
 	case KEY_BLOBS:
-		settings->blobs = power_of_two(parse_number(state, "blobs", arg, 1, SL_SLOTS_MOST));
+		n = parse_number(state, "blobs", arg, 1, SL_SLOTS_MOST);
+		for (settings->blobs = SL_SLOTS_LEAST; settings->blobs < n;)
+			settings->blobs *= 2;
 		return 0;
 	case KEY_CLIENTS:
 		settings->clients = parse_number(state, "clients", arg, 1, 65536);
@@ -272,12 +258,6 @@ static void choose_path(struct sl_server_settings *settings)
 		errx(EXIT_USAGE, "'%s...' is too long for the path of a socket", settings->path);
 }
 
-static void print_version(FILE *to, struct argp_state *state)
-{
-	(void)state;
-	fprintf(to, "sluiced %s\n", SLUICE_VERSION);
-}
-
 int main(int argc, char **argv)
 {
 	static const struct argp argp = {
@@ -297,16 +277,16 @@ int main(int argc, char **argv)
 	                                             .spill_bytes = UINT64_MAX};
 	static struct sl_descriptors descriptors;
 	bool own;
-	int listener, lock = -1, rc = 0, state, null;
+	int listener, lock = -1, rc = 0, null;
 
 	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
 	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
 		;
 	close(null);
-	if (sl_state_is_given(&state))
-		return sl_supervisor_resume(state, argv);
+	if (sl_descriptors_are_given())
+		return sl_supervisor_resume(argv);
 	argp_err_exit_status = EXIT_USAGE;
-	argp_program_version_hook = print_version;
+	argp_program_version = "sluiced " SLUICE_VERSION;
 	argp_parse(&argp, argc, argv, 0, NULL, &settings);
 	if (settings.spill_bytes < UINT64_MAX && !settings.spill[0])
 		errx(EXIT_USAGE, "--spill-limit: without --spill nothing is spilled");
@@ -322,14 +302,14 @@ int main(int argc, char **argv)
 		choose_path(&settings);
 		rc = sl_listen_at(settings.path, settings.group, &listener, &lock);
 	}
-	if (!rc)
-		rc = sl_descriptors_new(listener, lock, &descriptors);
-	if (rc)
-		errx(EXIT_FAILURE, "%s", sluice_last_message());
 	if (!own)
 		settings.path[0] = '\0';
 	if (readlink("/proc/self/exe", settings.program, sizeof(settings.program) - 1) < 0)
 		err(EXIT_FAILURE, "cannot read /proc/self/exe");
+	if (!rc)
+		rc = sl_descriptors_new(listener, lock, &settings, &descriptors);
+	if (rc)
+		errx(EXIT_FAILURE, "%s", sluice_last_message());
 	sl_listen_notify("READY=1");
-	return sl_supervisor_run(&descriptors, &settings, argv);
+	return sl_supervisor_run(&descriptors, argv);
 }

@@ -11,33 +11,22 @@
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
 
-struct candidate {
-	struct sl_region *region;
-	uint64_t idle, stamp;
-};
 struct candidates {
-	struct candidate *v;
-	size_t count, room;
+	struct sl_candidate *v;
+	size_t count;
 	uint64_t bytes, held_here; /* of those; of others, which the server holds for a moment */
 };
 
-static int by_idle(const void *a, const void *b)
-{
-	const struct candidate *x = a, *y = b;
-
-	if (x->idle != y->idle)
-		return x->idle < y->idle ? 1 : -1;
-	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
-}
-
-/* Whether it may go by what is known of its blobs; and since when nobody has used any of them. */
-static bool may_leave(const struct sl_server *server, const struct sl_region *region,
-                      uint64_t *idle, bool *held_here)
+/* A candidate is a region with blobs that are all sealed, of which none is pinned, held or waited for. */
+static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
 {
 	const struct sl_catalogue *catalogue = server->catalogue;
+	struct sl_candidate found = {.region = region, .idle = UINT64_MAX, .stamp = region->stamp};
+	bool held_here = false;
 
-	*idle = UINT64_MAX;
-	*held_here = false;
+	if (region->device >= 0 || region->away || !region->used ||
+	    region->wanted == server->spill->last_mark)
+		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
 		struct sl_blob_record record;
@@ -47,56 +36,32 @@ static bool may_leave(const struct sl_server *server, const struct sl_region *re
 		if (!(region->used >> i & 1))
 			continue;
 		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
-			return false;
+			return;
 		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
 		if (held == SL_HELD_THERE ||
 		    record.flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
-			return false;
-		*held_here = *held_here || held == SL_HELD_HERE;
-		since = sl_catalogue_idle(catalogue, slot);
-		*idle = SL_MIN(*idle, since);
-	}
-	return true;
-}
-
-static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
-{
-	bool held_here;
-	uint64_t idle;
-
-	if (region->device >= 0 || region->away || !region->used ||
-	    region->wanted == server->spill->last_mark ||
-	    !may_leave(server, region, &idle, &held_here))
-		return;
-	if (held_here) {
-		c->held_here += sl_region_counted(region);
-		return;
-	}
-	if (c->count == c->room) {
-		size_t room = c->room ? 2 * c->room : 256;
-		struct candidate *grown = reallocarray(c->v, room, sizeof(*grown));
-
-		if (!grown)
 			return;
-		c->v = grown;
-		c->room = room;
+		held_here = held_here || held == SL_HELD_HERE;
+		since = sl_catalogue_idle(catalogue, slot);
+		found.idle = SL_MIN(found.idle, since);
 	}
-	c->v[c->count++] = (struct candidate){region, idle, region->stamp};
-	c->bytes += sl_region_counted(region);
+	*(held_here ? &c->held_here : &c->bytes) += sl_region_counted(region);
+	if (!held_here)
+		c->v[c->count++] = found;
 }
 
 /* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
 static void find_candidates(struct sl_server *server, struct candidates *c)
 {
-	*c = (struct candidates){0};
 	sl_blob_sweep(server);
 	sl_get_mark(server, ++server->spill->last_mark);
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
+	/* Each region in memory has a row. */
+	*c = (struct candidates){.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
+	for (unsigned i = 0; c->v && i < SL_BUCKETS; i++)
 		sl_list_each (link, &server->regions[i])
 			consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
-	if (c->count)
-		qsort(c->v, c->count, sizeof(*c->v), by_idle);
+	sl_candidates_sort(c->v, c->count);
 }
 
 static bool is_whole(const struct sl_region *region)
@@ -104,13 +69,6 @@ static bool is_whole(const struct sl_region *region)
 	const struct sl_copy *copy = region->copy;
 
 	return copy && copy->state == SL_COPY_WHOLE && !(region->used & ~copy->ranges);
-}
-
-static void withdraw(struct sl_server *server, struct sl_region *region)
-{
-	for (unsigned i = 0; i < region->ranges; i++)
-		if (region->used >> i & 1)
-			sl_catalogue_withdraw(server->catalogue, region->slots[i]);
 }
 
 static uint64_t in_state(const struct sl_server *server, const struct sl_region *region,
@@ -137,30 +95,21 @@ static void keep(struct sl_server *server, struct sl_region *region, uint64_t aw
 		}
 }
 
-/* After the sweep: whether nobody holds anything in it. Else all of it stays. */
-static bool is_left(struct sl_server *server, struct sl_region *region)
-{
-	uint64_t away = in_state(server, region, SL_ENTRY_AWAY);
-
-	if (away == region->used)
-		return true;
-	sl_store_step("server: stays");
-	keep(server, region, away);
-	return false;
-}
-
 /* Those of the first so many bytes that have a copy; how many bytes went. */
 static uint64_t leave(struct sl_server *server, const struct candidates *c, uint64_t bytes,
                       bool *stayed)
 {
-	uint64_t seen = 0, left = 0;
+	uint64_t seen = 0, left = 0, away;
 	size_t end = 0;
 
 	sl_store_step("server: chosen");
 	for (; end < c->count && seen < bytes; end++) {
-		seen += sl_region_counted(c->v[end].region);
-		if (is_whole(c->v[end].region))
-			withdraw(server, c->v[end].region);
+		struct sl_region *region = c->v[end].region;
+
+		seen += sl_region_counted(region);
+		for (unsigned i = 0; is_whole(region) && i < region->ranges; i++)
+			if (region->used >> i & 1)
+				sl_catalogue_withdraw(server->catalogue, region->slots[i]);
 	}
 	sl_store_step("server: withdrawn");
 	sl_blob_sweep(server);
@@ -169,7 +118,11 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 
 		if (!is_whole(region))
 			continue;
-		if (!is_left(server, region)) {
+		away = in_state(server, region, SL_ENTRY_AWAY);
+		if (away != region->used) {
+			/* Somebody has got hold of a part of it: all of it stays. */
+			sl_store_step("server: stays");
+			keep(server, region, away);
 			*stayed = true;
 			continue;
 		}
@@ -267,7 +220,7 @@ int sl_spill_start(struct sl_server *server)
 	spill = calloc(1, sizeof(*spill));
 	if (!spill)
 		return sl_fail(-ENOMEM, "no memory");
-	spill->source.kind = SL_SOURCE_MOVERS;
+	spill->source.event = sl_movers_event;
 	spill->look_at = SL_FOREVER;
 	sl_list_init(&spill->copies);
 	server->spill = spill;
@@ -276,20 +229,26 @@ int sl_spill_start(struct sl_server *server)
 
 int sl_spill_adopt(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
-	struct sl_region *region = sl_region_find(server, kept->region);
+	struct sl_kept kept = server->descriptors->ledger->rows[row];
+	struct sl_region *region = sl_region_find(server, kept.region);
 	struct sl_copy *copy;
-	int rc;
+	int rc = 0;
 
 	if (!server->spill || (region && region->copy))
 		return sl_fail(-EBADMSG, "a copy too many");
 	copy = calloc(1, sizeof(*copy));
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = region ? 0 : sl_region_open_away(server, row, &region);
-	if (rc) {
-		free(copy);
-		return rc;
+	if (!region) {
+		/* The ledger does not say these of a copy. */
+		kept.device = -1;
+		kept.memory = SLUICE_BLOB_ON_HOST;
+		rc = sl_region_add(server, &kept, kept.region, &region);
+		if (rc) {
+			free(copy);
+			return rc;
+		}
+		region->away = true;
 	}
 	copy->region = region;
 	copy->row = row;

@@ -48,13 +48,13 @@ struct sl_copy {
 		link; /* spill->copies if it is whole; spill->ended when the movers have done */
 	struct sl_region *region; /* NULL: it went while the movers were at work */
 	enum sl_copy_state state;
-	uint64_t ranges; /* of the region, that are in it */
-	uint64_t bytes;  /* in the folder */
-	uint32_t row;    /* of the descriptor table; SL_NO_ROW: it is not whole yet */
-	uint64_t taken;  /* bytes of memory that are counted for its return */
-	uint64_t freed;  /* spill->freed when its job began */
-	bool parked;     /* its return waits for room */
-	bool ahead;      /* nobody waits for it to be written */
+	uint64_t ranges;      /* of the region, that are in it */
+	uint64_t bytes;       /* in the folder */
+	uint32_t row;         /* of the descriptor table; SL_NO_ROW: it is not whole yet */
+	uint64_t taken;       /* bytes of memory that are counted for its return */
+	uint64_t freed;       /* spill->freed when its job began */
+	struct sl_wait *wait; /* of its return, for room; NULL */
+	bool ahead;           /* nobody waits for it to be written */
 	/* The job. */
 	struct sl_spill *spill;
 	int file;   /* written and closed: of the job; read: of the descriptor table */
@@ -101,8 +101,6 @@ struct sl_spill {
 bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* The movers have ended its job. */
 void sl_copy_ended(struct sl_server *server, struct sl_copy *copy);
-/* Its file is closed by a mover. */
-void sl_copy_free(struct sl_server *server, struct sl_copy *copy);
 
 /* ------------------------------------------------------------------------------------- spill */
 

@@ -8,22 +8,8 @@
 
 #include "sluiced/spill.h"
 
+/* Without writing anything, after a failure. */
 #define REST_NS INT64_C(1000000000)
-static struct sl_copy *copy_new(struct sl_server *server, struct sl_region *region)
-{
-	struct sl_copy *copy = calloc(1, sizeof(*copy));
-
-	if (!copy)
-		return NULL;
-	copy->region = region;
-	copy->ranges = region->used;
-	copy->bytes = sl_region_used_bytes(region);
-	copy->row = SL_NO_ROW;
-	copy->file = -1;
-	region->copy = copy;
-	server->spill->bytes += copy->bytes;
-	return copy;
-}
 
 static void settle(struct sl_server *server, struct sl_copy *copy)
 {
@@ -37,7 +23,8 @@ static void forget(struct sl_server *server, struct sl_copy *copy)
 	free(copy);
 }
 
-void sl_copy_free(struct sl_server *server, struct sl_copy *copy)
+/* Its file is closed by a mover. */
+static void copy_free(struct sl_server *server, struct sl_copy *copy)
 {
 	if (copy->region)
 		copy->region->copy = NULL;
@@ -70,7 +57,7 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 	copy->region = NULL;
 	/* What the movers are at they bring to its end. */
 	if (copy->state == SL_COPY_WHOLE)
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 }
 
 /* Gives up copies of what is in memory, until there is place for so many bytes; how many it gave up. */
@@ -89,7 +76,7 @@ static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 			continue;
 		region = copy->region;
 		dropped += copy->bytes;
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		sl_region_place(server, region);
 	}
 	return dropped;
@@ -133,20 +120,29 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 	    (spill->narrow && (ahead || spill->writing)) ||
 	    !has_place(server, sl_region_used_bytes(region), ahead))
 		return false;
-	copy = copy_new(server, region);
+	copy = malloc(sizeof(*copy));
 	if (!copy)
 		return false;
-	copy->state = SL_COPY_WRITING;
-	copy->ahead = ahead;
-	copy->freed = spill->freed;
-	copy->range_bytes = sl_region_range_bytes(region);
-	copy->moving = copy->ranges;
-	/* The region may go before the job ends. */
-	copy->memory =
-		fcntl(sl_descriptors_fd(server->descriptors, region->row), F_DUPFD_CLOEXEC, 0);
+	*copy = (struct sl_copy){
+		.region = region,
+		.state = SL_COPY_WRITING,
+		.ranges = region->used,
+		.moving = region->used,
+		.range_bytes = sl_region_range_bytes(region),
+		.bytes = sl_region_used_bytes(region),
+		.row = SL_NO_ROW,
+		.file = -1,
+		.freed = spill->freed,
+		.ahead = ahead,
+		/* The region may go before the job ends. */
+		.memory = fcntl(sl_descriptors_fd(server->descriptors, region->row),
+	                        F_DUPFD_CLOEXEC, 0),
+	};
+	region->copy = copy;
+	spill->bytes += copy->bytes;
 	if (copy->memory < 0) {
 		trouble(server, "no descriptor is left");
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		return false;
 	}
 	sl_movers_give(spill, copy);
@@ -175,18 +171,18 @@ static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy
 static void written(struct sl_server *server, struct sl_copy *copy, int error)
 {
 	struct sl_region *region = copy->region;
-	struct sl_kept kept = {.kind = SL_KIND_COPY};
 
 	server->spill->writing--;
 	close(copy->memory);
-	if (region) {
-		kept.bytes = region->bytes;
-		kept.range_bytes = region->range_bytes;
-		kept.region = region->id;
-		kept.origin = region->origin;
-	}
-	if (!error && region)
+	if (!error && region) {
+		struct sl_kept kept = {.kind = SL_KIND_COPY,
+		                       .bytes = region->bytes,
+		                       .range_bytes = region->range_bytes,
+		                       .region = region->id,
+		                       .origin = region->origin};
+
 		error = sl_descriptors_put(server->descriptors, &kept, copy->file, &copy->row);
+	}
 	if (!error && region) {
 		settle(server, copy);
 		server->spill->narrow = false;
@@ -200,7 +196,7 @@ static void written(struct sl_server *server, struct sl_copy *copy, int error)
 		error = 0;
 	if (error)
 		trouble(server, sluice_last_message());
-	sl_copy_free(server, copy);
+	copy_free(server, copy);
 	if (region)
 		sl_region_place(server, region);
 }
@@ -211,7 +207,7 @@ int sl_spill_want(struct sl_server *server, struct sl_region *region)
 {
 	const struct sl_copy *copy = region->copy;
 
-	return copy->state == SL_COPY_WHOLE && !copy->parked ? sl_wait_return(server, region) : 0;
+	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_return(server, region) : 0;
 }
 
 static void fail_all(struct sl_server *server, struct sl_region *region, int error)
@@ -303,7 +299,7 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	server->memory_bytes -= copy->taken;
 	if (!region) {
 		close(fd);
-		sl_copy_free(server, copy);
+		copy_free(server, copy);
 		return;
 	}
 	if (!error)
@@ -318,38 +314,35 @@ static void returned(struct sl_server *server, struct sl_copy *copy, int error)
 	region->stamp = ++server->spill->last_stamp;
 	server->spill->moved_at = sl_now();
 	unveil(server, region);
-	sl_descriptors_retarget(server->descriptors, copy->row, region->id);
+	atomic_store(&server->descriptors->ledger->rows[copy->row].region, region->id);
 	sl_store_step("server: returned");
 	if (server->memory_bytes <= server->settings->memory_bytes)
 		return;
-	sl_copy_free(server, copy);
+	copy_free(server, copy);
 	sl_region_place(server, region);
 }
 
 /* --------------------------------------------------------------------------------------- end */
 
-static void closed(struct sl_server *server, struct sl_copy *copy)
-{
-	server->spill->closing--;
-	server->spill->freed++;
-	server->spill->full = false;
-	server->spill->rest_until = 0;
-	forget(server, copy);
-}
-
 void sl_copy_ended(struct sl_server *server, struct sl_copy *copy)
 {
+	struct sl_spill *spill = server->spill;
+
 	if (copy->error)
 		sl_fail(copy->error, "%s", copy->text);
 	if (copy->state == SL_COPY_CLOSING) {
-		closed(server, copy);
+		spill->closing--;
+		spill->freed++;
+		spill->full = false;
+		spill->rest_until = 0;
+		forget(server, copy);
 	} else if (copy->state == SL_COPY_WRITING) {
 		written(server, copy, copy->error);
 	} else {
 		settle(server, copy);
 		returned(server, copy, copy->error);
 	}
-	server->spill->look = true;
+	spill->look = true;
 }
 
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size)

@@ -18,9 +18,12 @@
 #define PIECE (UINT64_C(8) << 20)
 
 /* Without a name, or with one for a moment where the file system has no such files. Past the page cache if the file
- * system can do that: its pages would take the memory that is to become free. */
-static int make_file(const char *folder, int *out)
+ * system can do that: its pages would take the memory that is to become free. A disk that is full says so before
+ * anything is moved. */
+static int make_file(struct sl_copy *copy)
 {
+	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
+	const char *folder = copy->spill->folder;
 	char path[PATH_MAX + 32];
 	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
@@ -34,16 +37,8 @@ static int make_file(const char *folder, int *out)
 		return sl_fail(-errno, "cannot make a file in '%s': %s", folder,
 		               sl_error_text(-errno));
 	(void)!fcntl(fd, F_SETFL, O_DIRECT);
-	*out = fd;
-	return 0;
-}
-
-/* A disk that is full says so before anything is moved. */
-static int reserve(struct sl_copy *copy)
-{
-	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
-
-	if (!fallocate(copy->file, 0, 0, (off_t)bytes) || errno == EOPNOTSUPP || errno == ENOSYS)
+	copy->file = fd;
+	if (!fallocate(fd, 0, 0, (off_t)bytes) || errno == EOPNOTSUPP || errno == ENOSYS)
 		return 0;
 	return sl_fail(-errno, "no place for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
 }
@@ -166,9 +161,7 @@ static void begin(struct sl_task *task)
 		return;
 	}
 	if (copy->state == SL_COPY_WRITING)
-		rc = make_file(spill->folder, &copy->file);
-	if (!rc && copy->state == SL_COPY_WRITING)
-		rc = reserve(copy);
+		rc = make_file(copy);
 	if (rc) {
 		leave_job(copy, rc);
 		return;

@@ -17,17 +17,17 @@
 #include <unistd.h>
 
 #include "sluiced/listen.h"
-#include "sluiced/state.h"
 
 /* After so many servers in a row that have not got anywhere there is no use in another one. */
 #define TRIES 10
 /* How long a server may take to stop, and a program to say its layout. */
 #define STOP_NS   INT64_C(5000000000)
 #define ANSWER_NS INT64_C(5000000000)
+/* How long the server waits for the death of a supervisor that it has killed. */
+#define DYING_MS 100
 
 struct supervisor {
 	struct sl_descriptors *descriptors;
-	struct sl_server_settings *settings;
 	int signals;
 	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
 };
@@ -35,14 +35,18 @@ struct supervisor {
 /* Of main(). */
 static char **command_line;
 
-void sl_stop_signals(sigset_t *out)
+int sl_stop_signals(void)
 {
 	struct sigaction interrupt;
+	sigset_t stop;
 
-	sigemptyset(out);
-	sigaddset(out, SIGTERM);
+	signal(SIGPIPE, SIG_IGN);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
 	if (sigaction(SIGINT, NULL, &interrupt) || interrupt.sa_handler != SIG_IGN)
-		sigaddset(out, SIGINT);
+		sigaddset(&stop, SIGINT);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	return signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
 static int milliseconds_until(int64_t when)
@@ -56,37 +60,31 @@ static int milliseconds_until(int64_t when)
 
 /* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
  * run in the child, which calls nothing that needs what they may have locked. */
-static int start_other(struct sl_descriptors *descriptors,
-                       const struct sl_server_settings *settings, enum sl_begin begin)
+static int start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 {
 	struct sl_descriptors its = *descriptors;
-	struct sl_state *state;
-	int pair[2], rc = sl_descriptors_pair(pair);
-	pid_t child = -1;
+	int pair[2], error;
+	pid_t child;
 
-	if (rc)
-		return rc;
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair))
+		return sl_fail(-errno, "cannot make a pair of sockets: %s", sl_error_text(-errno));
 	its.peer = pair[1];
 	its.other = getpid();
 	its.other_fd = (int)syscall(SYS_pidfd_open, its.other, 0);
-	state = sl_state_new(&its, settings, begin);
-	if (state)
-		child = fork();
+	sl_descriptors_copy(descriptors, begin);
+	child = fork();
 	if (!child) {
 		prctl(PR_SET_NAME, "sluiced-begins");
-		sl_state_exec(state, "/proc/self/exe", command_line);
+		sl_descriptors_exec(&its, begin, "/proc/self/exe", command_line);
 		_exit(127);
 	}
-	if (child < 0)
-		rc = state ? sl_fail(-errno, "cannot make a process: %s", sl_error_text(-errno))
-		           : -ENOMEM;
-	sl_state_free(state);
+	error = child < 0 ? -errno : 0;
 	close(pair[1]);
 	if (its.other_fd >= 0)
 		close(its.other_fd);
-	if (rc) {
+	if (error) {
 		close(pair[0]);
-		return rc;
+		return sl_fail(error, "cannot make a process: %s", sl_error_text(error));
 	}
 	descriptors->peer = pair[0];
 	descriptors->other = child;
@@ -110,8 +108,7 @@ static bool bury(struct sl_descriptors *descriptors, int *status)
 	return known;
 }
 
-int sl_supervisor_replace(struct sl_descriptors *descriptors,
-                          const struct sl_server_settings *settings)
+int sl_supervisor_replace(struct sl_descriptors *descriptors)
 {
 	int rc;
 
@@ -119,14 +116,17 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors,
 	sl_descriptors_signal(descriptors, SIGKILL);
 	if (descriptors->peer >= 0)
 		close(descriptors->peer);
-	if (descriptors->other_fd >= 0)
+	/* It writes into its column until it is dead. One that hangs in the kernel does not. */
+	if (descriptors->other_fd >= 0) {
+		poll(&(struct pollfd){.fd = descriptors->other_fd, .events = POLLIN}, 1, DYING_MS);
 		close(descriptors->other_fd);
+	}
 	descriptors->peer = descriptors->other_fd = -1;
 	/* Those before it that were children of this process, but for one that is still dying. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	descriptors->other = 0;
-	rc = start_other(descriptors, settings, SL_BEGIN_SUPERVISOR);
+	rc = start_other(descriptors, SL_BEGIN_SUPERVISOR);
 	descriptors->patient_until = sl_now() + 10 * INT64_C(1000000000);
 	if (rc)
 		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
@@ -211,10 +211,9 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
  * file is opened once, so that what was asked is what is executed. */
 static void upgrade(const struct supervisor *s)
 {
-	const char *path = s->settings->program;
+	const char *path = s->descriptors->ledger->settings.program;
 	int program = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
 	struct sl_no_upgrade no = {0};
-	struct sl_state *state = NULL;
 	char name[40];
 
 	s->descriptors->upgrade = false;
@@ -222,17 +221,16 @@ static void upgrade(const struct supervisor *s)
 		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
 	if (!rc)
 		rc = check_layout(s->descriptors, path, program);
-	if (!rc)
-		state = sl_state_new(s->descriptors, s->settings, SL_BEGIN_UPGRADE);
-	if (state) {
+	if (!rc && s->descriptors->over)
+		rc = sl_fail(-EAGAIN, "the daemon stops");
+	if (!rc) {
 		snprintf(name, sizeof(name), "/proc/self/fd/%d", program);
-		sl_state_exec(state, name, command_line);
-		sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
+		sl_descriptors_exec(s->descriptors, SL_BEGIN_UPGRADE, name, command_line);
+		rc = sl_fail(-EIO, "cannot run '%s': %s", path, sl_error_text(-errno));
 	}
-	sl_state_free(state);
 	if (program >= 0)
 		close(program);
-	no.error = rc ? rc : -EIO;
+	no.error = rc;
 	snprintf(no.text, sizeof(no.text), "%s", sluice_last_message());
 	sl_report(LOG_WARNING, "no upgrade: %s", no.text);
 	send(s->descriptors->peer, &no, sizeof(no), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -266,7 +264,8 @@ static void serve(struct supervisor *s)
 			return;
 		if (fds[1].revents)
 			told_to_stop(s);
-		if (descriptors->upgrade)
+		/* The program after an upgrade would not know that the daemon is to stop. */
+		if (descriptors->upgrade && s->kill_at == SL_FOREVER)
 			upgrade(s);
 		/* It is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
@@ -283,7 +282,7 @@ static int keep_one(struct supervisor *s)
 
 	if (descriptors->peer < 0) {
 		descriptors->ready = false;
-		rc = start_other(descriptors, s->settings, SL_BEGIN_SERVER);
+		rc = start_other(descriptors, SL_BEGIN_SERVER);
 		if (rc)
 			return rc;
 		sl_report(LOG_INFO, "process %d is the server", (int)descriptors->other);
@@ -317,26 +316,22 @@ static int keep(struct supervisor *s)
 }
 
 /* The process's life as the supervisor. */
-static int supervise(struct sl_descriptors *descriptors, struct sl_server_settings *settings)
+static int supervise(struct sl_descriptors *descriptors)
 {
-	struct supervisor s = {
-		.descriptors = descriptors, .settings = settings, .kill_at = SL_FOREVER};
-	sigset_t stop;
+	struct supervisor s = {.descriptors = descriptors, .kill_at = SL_FOREVER};
+	int lock = descriptors->ledger->lock;
 	int rc = 0;
 
 	prctl(PR_SET_NAME, "sluiced");
 	signal(SIGHUP, SIG_IGN);
-	signal(SIGPIPE, SIG_IGN);
-	sl_stop_signals(&stop);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	s.signals = signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
+	s.signals = sl_stop_signals();
 	if (s.signals < 0)
 		rc = sl_fail(-errno, "cannot wait for signals: %s", sl_error_text(-errno));
-	if (descriptors->lock >= 0 && !ftruncate(descriptors->lock, 0)) {
+	if (lock >= 0 && !ftruncate(lock, 0)) {
 		char text[16];
 		int n = snprintf(text, sizeof(text), "%d\n", (int)getpid());
 
-		(void)!pwrite(descriptors->lock, text, (size_t)n, 0);
+		(void)!pwrite(lock, text, (size_t)n, 0);
 	}
 	if (!rc)
 		rc = keep(&s);
@@ -345,15 +340,13 @@ static int supervise(struct sl_descriptors *descriptors, struct sl_server_settin
 	else
 		sl_report(LOG_INFO, "has stopped, and all blobs are gone");
 	sl_listen_notify("STOPPING=1");
-	if (settings->path[0])
-		unlink(settings->path);
-	sl_descriptors_free(descriptors);
+	unlink(descriptors->ledger->settings.path);
 	return rc ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-int sl_supervisor_run(struct sl_descriptors *descriptors, struct sl_server_settings *settings,
-                      char **arguments)
+int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments)
 {
+	const struct sl_server_settings *settings = &descriptors->ledger->settings;
 	char more[PATH_MAX + 20] = "";
 
 	command_line = arguments;
@@ -363,32 +356,27 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, struct sl_server_setti
 	          SLUICE_VERSION, settings->path[0] ? settings->path : "the socket of its unit",
 	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
 	          settings->clients, more);
-	return supervise(descriptors, settings);
+	return supervise(descriptors);
 }
 
-int sl_supervisor_resume(int state, char **arguments)
+int sl_supervisor_resume(char **arguments)
 {
 	static struct sl_descriptors descriptors;
-	static struct sl_server_settings settings;
-	enum sl_begin begin;
-	int rc = sl_state_load(state, &descriptors, &settings, &begin);
+	enum sl_begin begin = SL_BEGIN_SERVER;
+	int rc = sl_descriptors_open(&descriptors, &begin);
 
 	command_line = arguments;
-	if (rc) {
+	if (!rc && begin == SL_BEGIN_SERVER)
+		rc = sl_server_run(&descriptors);
+	if (rc)
 		sl_report(LOG_ERR, "%s", sluice_last_message());
-		return EXIT_FAILURE;
-	}
-	if (begin == SL_BEGIN_SERVER) {
-		rc = sl_server_run(&descriptors, &settings);
-		if (rc)
-			sl_report(LOG_ERR, "%s", sluice_last_message());
+	if (rc || begin == SL_BEGIN_SERVER)
 		return rc ? EXIT_FAILURE : EXIT_SUCCESS;
-	}
 	descriptors.ready = true;
 	if (begin == SL_BEGIN_UPGRADE) {
 		sl_report(LOG_NOTICE, "upgrades to %s", SLUICE_VERSION);
 		atomic_fetch_add(&descriptors.ledger->upgrades, 1);
 		sl_descriptors_signal(&descriptors, SIGKILL);
 	}
-	return supervise(&descriptors, &settings);
+	return supervise(&descriptors);
 }

@@ -9,23 +9,19 @@
 #ifndef SL_SLUICED_SUPERVISOR_H
 #define SL_SLUICED_SUPERVISOR_H
 
-#include <signal.h>
-
 #include "sluiced/server.h"
 
 /*
  * Makes the first server and stays as the supervisor until it is told to stop (SIGTERM, SIGINT), or the server has
  * stopped; then removes the socket. arguments is that of main(), and stays. The result is the process's exit status.
  */
-int sl_supervisor_run(struct sl_descriptors *descriptors, struct sl_server_settings *settings,
-                      char **arguments);
-/* In a process that was begun by the other one, with its state in a memfd: is what it was begun as. */
-int sl_supervisor_resume(int state, char **arguments);
+int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
+/* In a process that was begun by the other one: is what it was begun as. */
+int sl_supervisor_resume(char **arguments);
 /* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
-int sl_supervisor_replace(struct sl_descriptors *descriptors,
-                          const struct sl_server_settings *settings);
-/* The signals that stop both processes: not SIGINT if whoever began the daemon had that ignored, as shells do in the
+int sl_supervisor_replace(struct sl_descriptors *descriptors);
+/* A signalfd of the signals that stop both processes, which it blocks, or -1: not SIGINT if whoever began the daemon had that ignored, as shells do in the
  * background. */
-void sl_stop_signals(sigset_t *out);
+int sl_stop_signals(void);
 
 #endif

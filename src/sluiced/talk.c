@@ -24,28 +24,6 @@ static void listen_to(struct sl_server *server, struct sl_peer *peer)
 	epoll_ctl(server->epoll, EPOLL_CTL_MOD, peer->fd, &event);
 }
 
-int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
-{
-	struct iovec io = {(void *)data, bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-	ssize_t n;
-
-	if (count) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-	}
-	do
-		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
-}
-
 static int send_now(const struct sl_peer *peer, const void *data, size_t bytes, int fd)
 {
 	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
@@ -256,22 +234,19 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 /* Descriptors that came with a message: how many. The first one is kept. */
 static unsigned take_descriptors(struct sl_server *server, struct msghdr *message)
 {
-	unsigned count = 0;
+	const struct cmsghdr *h = CMSG_FIRSTHDR(message);
+	unsigned count;
+	int fds[2];
 
-	for (struct cmsghdr *h = CMSG_FIRSTHDR(message); h; h = CMSG_NXTHDR(message, h)) {
-		if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t at = 0; at + sizeof(int) <= h->cmsg_len - CMSG_LEN(0);
-		     at += sizeof(int)) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(h) + at, sizeof(fd));
-			if (count++)
-				sl_stray_close(server, fd);
-			else
-				server->offered = fd;
-		}
-	}
+	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
+		return 0;
+	/* There is room for one header, and by its alignment for two descriptors. */
+	count = SL_MIN((unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int)), 2);
+	memcpy(fds, CMSG_DATA(h), count * sizeof(int));
+	if (count)
+		server->offered = fds[0];
+	if (count > 1)
+		sl_stray_close(server, fds[1]);
 	return count;
 }
 
@@ -323,7 +298,7 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events)
 {
-	if (peer->fd < 0)
+	if (peer->gone || peer->fd < 0)
 		return;
 	if (peer->waiting && events & EPOLLOUT)
 		writable(server, peer);

@@ -10,8 +10,6 @@
 
 /* At entries, for one answer of a list. */
 #define LOOKS 4096
-/* To find who has most takes a look at everything, and whoever is refused may ask again at once. */
-#define TOLD_NS INT64_C(100000000)
 
 static int find(const struct sl_server *server, uint32_t *slot)
 {
@@ -51,14 +49,12 @@ void sl_pin(struct sl_server *server, struct sl_peer *peer)
 	}
 	/* It is pinned when it is there. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
-		sl_get_await(server, peer, &server->in);
+		sl_get_await(server, peer, &server->in.head);
 		return;
 	}
 	sl_catalogue_record(server->catalogue, slot, &record);
-	if (server->in.one.on)
-		record.flags |= SLUICE_BLOB_PIN;
-	else
-		record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
+	record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
+	record.flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
 	sl_catalogue_set_flags(server->catalogue, slot, record.flags);
 	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
 		sl_blob_mark(server, slot);
@@ -82,14 +78,14 @@ static unsigned holders_of(struct sl_server *server, uint32_t slot)
 	return count;
 }
 
-static void describe(const struct sl_server *server, uint32_t slot, struct sl_info_item *out)
+static void describe(const struct sl_server *server, uint32_t slot, struct sluice_blob_info *out)
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
 	const struct sl_region *region = server->blobs[slot].region;
 	struct sl_blob_record record;
 
 	sl_catalogue_record(server->catalogue, slot, &record);
-	*out = (struct sl_info_item){
+	*out = (struct sluice_blob_info){
 		.id = record.key.id,
 		.bytes = record.size,
 		.memory = region && !region->away ? sl_region_range_bytes(region) : 0,
@@ -158,15 +154,15 @@ void sl_list(struct sl_server *server, struct sl_peer *peer)
 
 void sl_stats(struct sl_server *server, struct sl_peer *peer)
 {
-	struct sl_counts *out = &server->out.counts;
+	struct sluice_store_counts *out = &server->out.counts.stats;
+	uint64_t trimmed = 0;
 
-	server->counts.trimmed = 0;
 	if (server->in.head.type == SL_TRIM) {
 		sl_blob_sweep(server);
-		server->counts.trimmed = sl_regions_reclaim(server, UINT64_MAX);
+		trimmed = sl_regions_reclaim(server, UINT64_MAX);
 	}
 	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
-	server->counts.head = out->head;
+	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
 	out->memory_bytes = server->memory_bytes;
@@ -193,50 +189,6 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;
 	snprintf(out->version, sizeof(out->version), "%s", SLUICE_VERSION);
 	sl_peer_send(server, peer, &server->out, -1);
-}
-
-const struct sl_told *sl_told_still(struct sl_server *server, int32_t device, bool late,
-                                    struct sl_told **out)
-{
-	struct sl_told *told = &server->told[1 + device];
-
-	*out = told;
-	if (server->now < told->until && told->late == late)
-		return told;
-	*told = (struct sl_told){.until = server->now + TOLD_NS, .late = late};
-	return NULL;
-}
-
-/* The process that may write to the largest piece. */
-static const struct sl_told *find_largest(struct sl_server *server)
-{
-	struct sl_told *told;
-	const struct sl_region *most = NULL;
-
-	if (sl_told_still(server, -1, false, &told))
-		return told;
-	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			const struct sl_region *region =
-				SL_CONTAINER(link, struct sl_region, bucket);
-
-			if (!region->away && region->device < 0 &&
-			    (!most || sl_region_counted(region) > sl_region_counted(most)))
-				most = region;
-		}
-	told->bytes = most ? sl_region_counted(most) : 0;
-	told->pid = most && most->writer ? most->writer->pid : 0;
-	return told;
-}
-
-void sl_holders(struct sl_server *server, char *text, size_t size)
-{
-	const struct sl_told *largest = find_largest(server);
-
-	text[0] = '\0';
-	if (largest->pid)
-		snprintf(text, size, ", %" PRIu64 " of it by process %d", largest->bytes,
-		         (int)largest->pid);
 }
 
 /* --------------------------------------------------------------------------------------- watch */

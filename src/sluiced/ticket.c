@@ -33,8 +33,7 @@ static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
 int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   bool make, struct sl_ticket **out)
 {
-	struct sl_region *region = wanted->device >= 0 ? sl_device_region_find(peer, wanted)
-	                                               : sl_region_find_free(server, peer, wanted);
+	struct sl_region *region = sl_region_find_free(server, peer, wanted);
 	struct sl_ticket *ticket;
 	int rc = 0;
 
@@ -51,9 +50,7 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	ticket = calloc(1, sizeof(*ticket));
 	if (!ticket)
 		return sl_fail(-ENOMEM, "no memory");
-	if (!region && wanted->device >= 0)
-		rc = sl_device_region_new(server, peer, wanted, &region);
-	else if (!region)
+	if (!region)
 		rc = sl_region_new(server, peer, wanted, &region);
 	if (rc) {
 		free(ticket);
@@ -61,7 +58,7 @@ int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	}
 	*out = take(server, peer, region, ticket);
 	(*out)->flags = wanted->flags;
-	if (region->device >= 0 && !region->offered && !region->maker)
+	if (!region->offered && !region->maker)
 		region->maker = (*out)->number;
 	return 0;
 }

@@ -36,15 +36,19 @@ void sl_waits_init(struct sl_server *server)
 	server->waits_due = server->room.due = SL_FOREVER;
 }
 
-struct sl_wait *sl_wait_new(struct sl_peer *peer, const void *message, int64_t deadline)
+struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
+                            int *error)
 {
-	size_t bytes = message ? ((const struct sl_head *)message)->bytes : 0;
-	struct sl_wait *wait = NULL;
+	bool too_many = peer && peer->wait_count >= SL_WAITS_MOST;
+	size_t bytes = message ? message->bytes : 0;
+	struct sl_wait *wait = too_many ? NULL : malloc(sizeof(*wait) + bytes);
 
-	if (peer && peer->wait_count >= SL_WAITS_MOST)
-		sl_fail(-EAGAIN, "a client may wait for %d things at a time", SL_WAITS_MOST);
-	else if (!(wait = malloc(sizeof(*wait) + bytes)))
-		sl_fail(-ENOMEM, "no memory");
+	*error = 0;
+	if (too_many)
+		*error = sl_fail(-EAGAIN, "a client may wait for %d things at a time",
+		                 SL_WAITS_MOST);
+	else if (!wait)
+		*error = sl_fail(-ENOMEM, "no memory");
 	if (!wait)
 		return NULL;
 	*wait = (struct sl_wait){
@@ -64,7 +68,7 @@ void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
 		sl_list_remove(&wait->peer_link);
 		wait->peer->wait_count--;
 	} else if (wait->region) {
-		wait->region->copy->parked = false;
+		wait->region->copy->wait = NULL;
 	}
 	server->waiting -= wait->for_blob;
 	server->room.host -= !wait->for_blob && wait->device < 0;
@@ -91,43 +95,41 @@ static void wait_at(struct sl_server *server, struct sl_wait *wait, int32_t devi
 	sl_spill_look(server);
 }
 
-int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
+static int enqueue(struct sl_server *server, struct sl_peer *peer, struct sl_region *region,
+                   int32_t device)
 {
-	struct sl_wait *wait = sl_wait_new(peer, &server->in, 0);
+	int rc;
+	struct sl_wait *wait = sl_wait_new(peer, peer ? &server->in.head : NULL, 0, &rc);
 
 	if (!wait)
-		return peer->wait_count >= SL_WAITS_MOST ? -EAGAIN : -ENOMEM;
+		return rc;
+	wait->region = region;
+	if (region)
+		region->copy->wait = wait;
 	sl_list_append(&server->room.queue, &wait->link);
-	wait_at(server, wait, server->room.error ? server->room.device : -1);
+	wait_at(server, wait, device);
 	return 0;
+}
+
+int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
+{
+	return enqueue(server, peer, NULL, server->room.error ? server->room.device : -1);
 }
 
 int sl_wait_return(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_wait *wait = sl_wait_new(NULL, NULL, 0);
-
-	if (!wait)
-		return -ENOMEM;
-	wait->region = region;
-	region->copy->parked = true;
-	sl_list_append(&server->room.queue, &wait->link);
-	wait_at(server, wait, -1);
-	return 0;
+	return enqueue(server, NULL, region, -1);
 }
 
 void sl_wait_drop(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_list *queue = &server->room.queue;
+	struct sl_wait *wait = region->copy->wait;
 
-	for (struct sl_list *link = queue->next, *next; link != queue; link = next) {
-		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-
-		next = link->next;
-		if (wait->region == region && wait == server->room.turn)
-			wait->region = NULL;
-		else if (wait->region == region)
-			sl_wait_free(server, wait);
-	}
+	/* In its turn it is freed at the end of that. */
+	if (wait && wait == server->room.turn)
+		wait->region = NULL;
+	else if (wait)
+		sl_wait_free(server, wait);
 	sl_spill_look(server);
 }
 
@@ -147,7 +149,6 @@ bool sl_wait_is_before(const struct sl_server *server)
 bool sl_wait_has_time(const struct sl_server *server)
 {
 	const struct sl_wait *turn = server->room.turn;
-
 	bool over = server->memory_bytes > server->settings->memory_bytes;
 
 	/* Without a turn it has just come. What is beyond the limit has to be written first. */

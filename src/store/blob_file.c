@@ -330,10 +330,7 @@ static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 		sl_blob_mover_submit(file->mover, piece, at(file, piece->offset));
 		return;
 	}
-	piece->task.home = (uintptr_t)piece->data / piece->length;
-	piece->task.urgent = piece->urgent;
-	piece->task.run = piece_run;
-	sl_pool_submit(file->host.core->pool, &piece->task);
+	sl_host_file_submit(backend, piece);
 }
 
 /* Of a blob on a device. */

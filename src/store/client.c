@@ -40,6 +40,7 @@ static void store_free(sluice_store *store)
 	pthread_mutex_destroy(&store->mutex);
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
+	pthread_cond_destroy(&store->mapped);
 	free(store);
 	sl_fork_leave();
 }
@@ -48,6 +49,7 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 {
 	struct sluice_store_options options = {0};
 	sluice_store *store;
+	int64_t deadline;
 	int rc;
 
 	if (!out)
@@ -72,12 +74,17 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	pthread_mutex_init(&store->mutex, NULL);
 	pthread_cond_init(&store->connected, NULL);
 	pthread_cond_init(&store->sent, NULL);
+	pthread_cond_init(&store->mapped, NULL);
 	sl_list_init(&store->idle);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
 		sl_list_init(&store->mappings[i]);
 	rc = sl_store_path(path, store->path);
+	deadline = sl_deadline((int)store->patience_ms);
+	/* A server that is being replaced hangs up on those that it has let in last. */
 	if (!rc)
-		rc = sl_wire_open(store, true);
+		do
+			rc = sl_wire_open(store, true, SL_FOREVER);
+		while (rc == -ECONNRESET && sl_now() < deadline);
 	if (rc) {
 		store_free(store);
 		return rc;
@@ -173,24 +180,14 @@ int sluice_blob_exists(sluice_store *store, const char *name)
 	       m.info.items[0].state == SLUICE_BLOB_IS_SPILLED;
 }
 
-static void tell_info(const struct sl_info_item *item, struct sluice_blob_info *out, size_t size)
+/* As the server has told it, by the number that the device has here. */
+static void tell_info(const struct sluice_blob_info *item, struct sluice_blob_info *out,
+                      size_t size)
 {
-	struct sluice_blob_info info = {.size = size,
-	                                .id = item->id,
-	                                .bytes = item->bytes,
-	                                .memory = item->memory,
-	                                .device =
-	                                        item->device < 0 ? -1 : sl_place_find(item->place),
-	                                .state = (int)item->state,
-	                                .flags = item->flags,
-	                                .holders = item->holders,
-	                                .user = item->user,
-	                                .process = item->process,
-	                                .made_ns = item->made_ns,
-	                                .kind = (int)item->kind};
+	struct sluice_blob_info info = *item;
 
-	memcpy(info.name, item->name, sizeof(info.name));
-	memcpy(info.place, item->place, sizeof(info.place));
+	info.size = size;
+	info.device = item->device < 0 ? -1 : sl_place_find(item->place);
 	memcpy(out, &info, SL_MIN(size, sizeof(info)));
 }
 
@@ -273,38 +270,9 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
 	if (rc)
 		return rc;
-	stats = (struct sluice_store_counts){
-		.size = out->size,
-		.memory_limit = m.counts.memory_limit,
-		.memory_bytes = m.counts.memory_bytes,
-		.blob_bytes = m.counts.blob_bytes,
-		.leased_bytes = m.counts.leased_bytes,
-		.warm_bytes = m.counts.warm_bytes,
-		.sealed = m.counts.sealed,
-		.created = m.counts.created,
-		.dying = m.counts.dying,
-		.clients = m.counts.clients,
-		.waiting = m.counts.waiting,
-		.seals = m.counts.seals,
-		.gets = m.counts.gets,
-		.deletes = m.counts.deletes,
-		.dropped = m.counts.dropped,
-		.requests = m.counts.requests,
-		.refused = m.counts.refused,
-		.replacements = m.counts.replacements,
-		.up_ns = m.counts.up_ns,
-		.spilled = m.counts.spilled,
-		.spilled_bytes = m.counts.spilled_bytes,
-		.spill_limit = m.counts.spill_limit,
-		.spills = m.counts.spills,
-		.returns = m.counts.returns,
-		.spill_failures = m.counts.spill_failures,
-		.upgrades = m.counts.upgrades,
-		.supervisor = m.counts.supervisor,
-		.server = m.counts.server,
-	};
-	snprintf(stats.version, sizeof(stats.version), "%.*s", (int)sizeof(m.counts.version) - 1,
-	         m.counts.version);
+	stats = m.counts.stats;
+	stats.size = out->size;
+	stats.version[sizeof(stats.version) - 1] = '\0';
 	memcpy(out, &stats, SL_MIN(out->size, sizeof(stats)));
 	return 0;
 }

@@ -18,6 +18,8 @@
 #define SL_STOCK_MOST      128
 #define SL_MAPPING_BUCKETS 256
 #define SL_HUGE_PAGE       ((size_t)2 << 20)
+/* How long after a deadline the client asks whether the server is there, and then waits for a sign of it. */
+#define SL_GRACE_NS INT64_C(1000000000)
 
 struct sl_device;
 struct sl_post;
@@ -53,16 +55,15 @@ struct sl_mapping {
 	/* Nobody had touched it when it was mapped for writing: of whoever has a lease of all of it. */
 	bool fresh;
 	bool writable;
-	bool stale; /* in no list: for its users only */
-	/* Mapped by the driver of a device: far.c has to do with it. The rest is for that. */
-	bool far;
-	bool alone;  /* the region is for one blob */
+	bool stale;  /* in no list: for its users only */
 	bool doomed; /* nobody new gets it, and it goes with its last user */
+	bool far;    /* mapped by the driver of a device: far.c has to do with it */
+	bool alone;  /* the region is for one blob */
 	bool own;    /* memory that this process has published: nobody maps or unmaps it */
 	enum sl_mapping_state { SL_MAPPED, SL_EXPECTED, SL_COMING } state;
 	uint64_t told;        /* the turn of the last server that was told of it when it came */
 	uint32_t kind;        /* of enum sluice_blob_kinds */
-	struct sl_post *post; /* NULL while it is expected */
+	struct sl_post *post; /* NULL while it is expected, and of ours */
 	const struct sl_device *by; /* as in struct sl_far */
 };
 
@@ -75,6 +76,7 @@ struct sluice_store {
 	_Atomic(struct sl_devices *) devices; /* NULL: none. Set once, with opening */
 	pthread_mutex_t mutex;
 	pthread_cond_t connected, sent; /* a thread has connected; has sent a request */
+	pthread_cond_t mapped;          /* a mapping has come, or has not; a region was told of */
 	/* Guarded by mutex, as are the rest. */
 	struct sl_wire *wire;
 	struct sl_view *view;
@@ -159,11 +161,11 @@ int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadli
 ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
 /* Those of them that are not -1. */
 void sl_close_both(int fds[2]);
-/* Says hello on a new socket and reads the welcome, with its descriptors. */
-int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
+/* Says hello on a new socket and reads the welcome, with its descriptors, until that time, or for ten seconds. */
+int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
                   struct sl_welcome *out, int fds[2]);
-/* A new connection. Without the mutex, by one thread at a time. once: as above. */
-int sl_wire_open(sluice_store *store, bool once);
+/* A new connection. Without the mutex, by one thread at a time. once and until: as above. */
+int sl_wire_open(sluice_store *store, bool once, int64_t until);
 void sl_wire_close(sluice_store *store);
 /* Looks whether the server has gone meanwhile; false: what we had of it is worth nothing. */
 bool sl_wire_alive(sluice_store *store);
@@ -225,12 +227,35 @@ static inline struct sl_list *sl_mapping_bucket(sluice_store *store, uint64_t re
 {
 	return &store->mappings[region % SL_MAPPING_BUCKETS];
 }
+/* A region that is to be mapped: where it is, and for whom. */
+struct sl_far {
+	uint64_t region;
+	uint32_t kind; /* of enum sluice_blob_kinds */
+	bool writable; /* of a device: that we make */
+	uint64_t turn; /* of the server that has leased it, or has told of it */
+	/* The post of the device that has it; and another device that is to use it, or NULL. Both: of the one that host memory
+	 * is registered with. Neither: the host's, for the processor. */
+	struct sl_post *post;
+	const struct sl_device *by;
+};
+/* The mapping that is not doomed. With the mutex, as the next three. */
+struct sl_mapping *sl_mapping_find(sluice_store *store, uint64_t region, bool writable,
+                                   const struct sl_device *by);
+/* NULL: no memory. */
+struct sl_mapping *sl_mapping_add(sluice_store *store, uint64_t region, bool far,
+                                  enum sl_mapping_state state);
+/* One without users: to the mapper, who has it from here on, or, of ours, to gone, which is NULL if it is far. */
+void sl_mapping_leave(sluice_store *store, struct sl_mapping *mapping, struct sl_list *gone);
+/* Not for anybody new, and gone with the last user. */
+void sl_mapping_doom(sluice_store *store, struct sl_mapping *mapping, struct sl_list *gone);
+/* Maps the host's memory, for the processor. */
+int sl_mapping_map(struct sl_mapping *mapping, int fd);
 /* Asks for a region's descriptor, which is in *out then, as *m says how large the region is. */
 int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
                   union sl_message *m, struct sl_reply *out);
-/* A region of the host's memory, mapped; as the server of that turn knows it. -ESTALE: the one there is now does not. */
-int sl_mapping_acquire(sluice_store *store, uint64_t region, uint64_t turn, bool writable,
-                       int64_t deadline, struct sl_mapping **out);
+/* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
+int sl_mapping_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+                       struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Those of a server that is gone; all: of a store that is gone. With the mutex. */
 void sl_mappings_forget(sluice_store *store, bool all);

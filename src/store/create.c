@@ -34,27 +34,20 @@ void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *lea
 
 void sl_stock_give_back(sluice_store *store)
 {
-	union sl_message m;
-	unsigned n, left;
-	uint64_t turn;
+	uint64_t tickets[SL_STOCK_MOST], turn;
+	unsigned n = 0, left = 0;
 
-	do {
-		n = left = 0;
-		sl_message_begin(&m, SL_ABORT, 0, SL_ITEMS_MOST);
-		pthread_mutex_lock(&store->mutex);
-		turn = store->turn;
-		for (unsigned i = 0; i < store->stock_count; i++)
-			if (store->stock[i].place.device < 0 && n < SL_ITEMS_MOST)
-				m.ids.items[n++].id = store->stock[i].ticket;
-			else
-				store->stock[left++] = store->stock[i];
-		store->stock_count = left;
-		pthread_mutex_unlock(&store->mutex);
-		m.head.count = n;
-		m.head.bytes = (uint32_t)(sizeof(m.ids) + n * sizeof(m.ids.items[0]));
-		if (n)
-			sl_tell(store, &m, turn, -1);
-	} while (n == SL_ITEMS_MOST);
+	pthread_mutex_lock(&store->mutex);
+	turn = store->turn;
+	for (unsigned i = 0; i < store->stock_count; i++)
+		if (store->stock[i].place.device < 0)
+			tickets[n++] = store->stock[i].ticket;
+		else
+			store->stock[left++] = store->stock[i];
+	store->stock_count = left;
+	pthread_mutex_unlock(&store->mutex);
+	while (n--)
+		sl_tell_id(store, SL_ABORT, tickets[n], turn);
 }
 
 /* Whether it fits, and is not much too large. */
@@ -239,19 +232,18 @@ static int map_blob(sluice_blob *blob)
 {
 	const struct sl_place *place = &blob->lease.place;
 	struct sl_far far = {.region = place->region,
-	                     .kind = SLUICE_BLOB_ON_DEVICE,
+	                     .kind = blob->kind,
 	                     .writable = true,
 	                     .post = blob->post,
 	                     .turn = blob->turn};
-	int rc;
+	int rc = 0;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	rc = blob->post ? sl_words_open(blob->store, blob->post)
-	                : sl_mapping_acquire(blob->store, place->region, blob->turn, true,
-	                                     SL_FOREVER, &blob->mapping);
-	if (blob->post && (!rc || rc == -ENOTSUP))
-		rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
+	if (blob->post)
+		rc = sl_words_open(blob->store, blob->post);
+	if (!rc || rc == -ENOTSUP)
+		rc = sl_mapping_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)
@@ -341,7 +333,7 @@ void *sluice_blob_mutable_data(sluice_blob *blob)
 int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadata *m)
 {
 	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
-	struct sl_record *record = (struct sl_record *)bytes, *copy;
+	struct sl_record *record = (struct sl_record *)bytes;
 	int rc;
 
 	if (!blob || !m)
@@ -357,13 +349,12 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 		rc = sl_record_check(record, sl_record_bytes(record), blob->bytes);
 	if (rc)
 		return rc;
-	copy = malloc(sl_record_bytes(record));
-	if (!copy)
+	record = malloc(sl_record_bytes(record));
+	if (!record)
 		return sl_fail(-ENOMEM, "no memory");
-	memcpy(copy, record, sl_record_bytes(record));
+	memcpy(record, bytes, sl_record_bytes((struct sl_record *)bytes));
 	free(blob->own_record);
-	blob->own_record = copy;
-	blob->record = copy;
+	blob->record = blob->own_record = record;
 	return 0;
 }
 

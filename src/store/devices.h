@@ -46,7 +46,6 @@ struct sl_devices {
 	struct {
 		struct sl_list leaving; /* mappings for the mapper, by their link `idle` */
 		pthread_cond_t work;    /* there is some, or a first promise, or the end */
-		pthread_cond_t changed; /* a mapping has come, or has not; a region was told of */
 		uint64_t telling;       /* the region that SL_DROP is being sent for; 0 */
 	} mapped;
 	pthread_mutex_t mutex;
@@ -93,23 +92,11 @@ void sl_devices_free(sluice_store *store);
 
 /* --------------------------------------------------------------------------------------- far.c */
 
-/* A region that is mapped by a driver: where it is, and for whom. */
-struct sl_far {
-	uint64_t region;
-	uint32_t kind; /* of enum sluice_blob_kinds */
-	bool writable; /* that we make */
-	uint64_t turn; /* of the server that has leased it, or has told of it */
-	/* The post of the device that has it; and another device that is to use it, or NULL. Both: of the one that host memory
-	 * is registered with. */
-	struct sl_post *post;
-	const struct sl_device *by;
-};
-/* May call the driver. -ESTALE: the server, or whoever makes blobs there, knows nothing of the region. */
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+/* Makes or maps one that is COMING, without the mutex. May call the driver. */
+int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn, int64_t deadline);
+/* Memory of this process, which is published. It is there until the server has it forgotten. Release it as any other. */
+int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
                    struct sl_mapping **out);
-void sl_far_release(sluice_store *store, struct sl_mapping *mapping);
-/* Memory of this process, which is published. It is there until the server has it forgotten. */
-int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes);
 /*
  * Leases for regions that are to be made, in an answer: whoever first wants one will make it. With the mutex, by who reads,
  * so that no thread has a later answer with a place in the same region before that is known.
@@ -119,8 +106,6 @@ void sl_far_expect(sluice_store *store, const union sl_message *m);
 void sl_far_cancel(sluice_store *store, uint64_t region);
 /* SL_FORGET. With the mutex, by whoever reads. */
 void sl_far_forget(sluice_store *store, const union sl_message *m);
-/* Of a mapping when there is a new server, with the same blobs, or, if all is set, others; or none. With the mutex. */
-void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all);
 /* There is a new server, with the same blobs, or others. With the mutex. */
 void sl_far_adopt(sluice_store *store, bool same);
 /* At most SL_ITEMS_MOST regions that are mapped and that the server of that turn was not told of; how many. With the mutex. */

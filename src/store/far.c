@@ -1,15 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions that drivers have mapped: the memory of devices, and the host's where it is registered with one. Each is
- * mapped at most once for reading by a device, and once for writing.
- *
- *   EXPECTED  the server has leased a place in it, and it is to be made by us; or somebody begins to map it
- *   COMING    a thread is in the driver, or asks the server. Others who want it wait for that thread
- *   MAPPED    there
- *
- * A mapping without users is kept for a while (post->idle), but for those that are of no more use: those that are
- * doomed, and those for writing of a region for one blob. They go to the mapper. A slab's stays until
- * the server wants it forgotten: if it leases a place there we cannot map it for writing again.
+ * Regions that drivers map: the memory of devices, and the host's where it is registered with one. A device's slab that we
+ * make blobs in stays until the server wants it forgotten: if it leases a place there we cannot map it for writing again.
  *
  * The server hears (SL_DROP) when the last mapping of a region is gone. It hears by the mapper, never
  * by who reads: a reader that waits to send could wait for itself. While SL_DROP is on its way nobody begins to map that
@@ -23,76 +15,19 @@
 
 #include "store/devices.h"
 
-/* ----------------------------------------------------------------------------------- the table */
-
-/* With the mutex. */
-static struct sl_mapping *find(sluice_store *store, uint64_t region, bool writable,
-                               const struct sl_device *by)
-{
-	sl_list_each (link, sl_mapping_bucket(store, region)) {
-		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
-		if (mapping->far && !mapping->doomed && mapping->region == region &&
-		    mapping->writable == writable && mapping->by == by)
-			return mapping;
-	}
-	return NULL;
-}
-
-/* With the mutex. NULL: no memory. */
-static struct sl_mapping *add(sluice_store *store, uint64_t region, enum sl_mapping_state state)
-{
-	struct sl_mapping *mapping = calloc(1, sizeof(*mapping));
-
-	if (!mapping)
-		return NULL;
-	mapping->far = true;
-	mapping->region = region;
-	mapping->state = state;
-	mapping->kind = SLUICE_BLOB_ON_DEVICE;
-	sl_list_append(sl_mapping_bucket(store, region), &mapping->bucket);
-	return mapping;
-}
-
-/* Without users: to the mapper, who has it from here on. With the mutex. */
-static void leave(sluice_store *store, struct sl_mapping *mapping)
-{
-	struct sl_devices *devices = sl_devices_of(store);
-
-	mapping->doomed = true;
-	sl_list_append(&devices->mapped.leaving, &mapping->idle);
-	pthread_cond_signal(&devices->mapped.work);
-}
-
-/* Not for anybody new, and gone with the last user. With the mutex. */
-static void doom(sluice_store *store, struct sl_mapping *mapping)
-{
-	if (mapping->doomed)
-		return;
-	mapping->doomed = true;
-	if (mapping->users)
-		return;
-	if (sl_list_linked(&mapping->idle)) {
-		sl_list_remove(&mapping->idle);
-		mapping->post->idle_bytes -= mapping->bytes;
-	}
-	leave(store, mapping);
-}
-
 /* ------------------------------------------------------------------------------------- leases */
 
 void sl_far_expect(sluice_store *store, const union sl_message *m)
 {
-	bool found = m->head.type == SL_FOUND, any = found || m->head.type == SL_LEASES;
+	bool any = m->head.type == SL_FOUND || m->head.type == SL_LEASES;
 
 	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
-		const struct sl_lease *lease =
-			found ? &m->found.items[i].lease : &m->leases.items[i];
+		const struct sl_lease *lease = sl_message_lease(m, i);
 		struct sl_mapping *mapping;
 
-		if (!lease->make || find(store, lease->place.region, true, NULL))
+		if (!lease->make || sl_mapping_find(store, lease->place.region, true, NULL))
 			continue;
-		mapping = add(store, lease->place.region, SL_EXPECTED);
+		mapping = sl_mapping_add(store, lease->place.region, true, SL_EXPECTED);
 		/* Without memory a thread that wants to use it is told that it is not there. */
 		if (!mapping)
 			continue;
@@ -107,14 +42,14 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 	struct sl_mapping *mapping;
 
 	pthread_mutex_lock(&store->mutex);
-	mapping = find(store, region, true, NULL);
+	mapping = sl_mapping_find(store, region, true, NULL);
 	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
 		sl_list_remove(&mapping->bucket);
 		free(mapping);
 	}
-	mapping = find(store, region, false, NULL);
+	mapping = sl_mapping_find(store, region, false, NULL);
 	if (mapping && mapping->own)
-		doom(store, mapping);
+		sl_mapping_doom(store, mapping, NULL);
 	pthread_mutex_unlock(&store->mutex);
 }
 
@@ -187,28 +122,26 @@ static int borrow(struct sl_mapping *mapping, int fd)
 static int pin(struct sl_mapping *mapping, int fd)
 {
 	struct sl_device *device = mapping->post->device;
-	void *base = mmap(NULL, mapping->bytes, PROT_READ, MAP_SHARED, fd, 0);
-	int rc;
+	int rc = sl_mapping_map(mapping, fd);
 
-	if (base == MAP_FAILED)
-		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
-		               sl_error_text(-errno));
+	if (rc)
+		return rc;
 	rc = device->ops->register_to_read
-	             ? device->ops->register_to_read(device, base, mapping->bytes)
-	             : device->ops->register_memory(device, base, mapping->bytes);
+	             ? device->ops->register_to_read(device, mapping->base, mapping->bytes)
+	             : device->ops->register_memory(device, mapping->base, mapping->bytes);
 	if (rc) {
-		munmap(base, mapping->bytes);
+		munmap(mapping->base, mapping->bytes);
+		mapping->base = NULL;
 		return sl_fail(rc == -ENOMEM ? rc : -ENOTSUP,
 		               "%s cannot use a blob in the host's memory: %s", device->name,
 		               sl_error_text(rc));
 	}
-	mapping->base = base;
 	return 0;
 }
 
 static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
 {
-	struct sl_device *device = mapping->post->device;
+	struct sl_device *device = mapping->far ? mapping->post->device : NULL;
 	/* Only looked at by the device itself. */
 	struct sl_device *by = mapping->by ? (struct sl_device *)mapping->by : device;
 	struct sl_reply reply;
@@ -216,7 +149,7 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	void *base;
 	int rc;
 
-	rc = sl_region_ask(store, mapping->region, false, deadline, &m, &reply);
+	rc = sl_region_ask(store, mapping->region, mapping->writable, deadline, &m, &reply);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
@@ -224,7 +157,7 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	if (m.memory.kind != mapping->kind) {
 		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
 	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
-		rc = pin(mapping, reply.fd);
+		rc = mapping->far ? pin(mapping, reply.fd) : sl_mapping_map(mapping, reply.fd);
 	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
 		rc = borrow(mapping, reply.fd);
 	} else {
@@ -240,81 +173,14 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------------- acquire */
-
-/* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
-static struct sl_mapping *claim(sluice_store *store, const struct sl_far *far, int *rc)
+int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn, int64_t deadline)
 {
-	struct sl_devices *devices = sl_devices_of(store);
-	struct sl_mapping *mapping;
-
-	for (;;) {
-		mapping = find(store, far->region, far->writable, far->by);
-		if (!sl_is_current(store, far->turn, far->writable) ||
-		    (!mapping && far->writable)) {
-			*rc = sl_fail(-ESTALE, "there is no such memory any more");
-			return NULL;
-		}
-		if (mapping && mapping->state == SL_MAPPED) {
-			if (!mapping->users++ && sl_list_linked(&mapping->idle)) {
-				sl_list_remove(&mapping->idle);
-				mapping->post->idle_bytes -= mapping->bytes;
-			}
-			return mapping;
-		}
-		if (!mapping && devices->mapped.telling != far->region)
-			mapping = add(store, far->region, SL_EXPECTED);
-		else if (!mapping || mapping->state == SL_COMING) {
-			/* Ended by the thread that brings it, or has told of the region. */
-			pthread_cond_wait(&devices->mapped.changed, &store->mutex);
-			continue;
-		}
-		if (!mapping) {
-			*rc = sl_fail(-ENOMEM, "no memory");
-			return NULL;
-		}
-		mapping->post = far->post;
-		mapping->by = far->by;
-		mapping->kind = far->kind;
-		mapping->state = SL_COMING;
-		mapping->users = 1;
-		return mapping;
-	}
+	return mapping->far && mapping->writable ? make(store, mapping, turn)
+	                                         : import(store, mapping, deadline);
 }
 
-int sl_far_acquire(sluice_store *store, const struct sl_far *far, int64_t deadline,
+int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
                    struct sl_mapping **out)
-{
-	struct sl_mapping *mapping;
-	int rc = 0;
-
-	pthread_mutex_lock(&store->mutex);
-	*out = mapping = claim(store, far, &rc);
-	pthread_mutex_unlock(&store->mutex);
-	if (!mapping || mapping->state == SL_MAPPED)
-		return rc;
-	rc = far->writable ? make(store, mapping, far->turn) : import(store, mapping, deadline);
-	pthread_mutex_lock(&store->mutex);
-	mapping->state = SL_MAPPED;
-	/* What was made for a server that is gone is of no use; what another daemon's calls so is something else. */
-	if (!rc && (mapping->stale || (far->writable && mapping->doomed)))
-		rc = sl_fail(-ESTALE, "there is no such memory any more");
-	if (rc) {
-		mapping->users = 0;
-		if (rc == -ESTALE || !far->writable || mapping->doomed)
-			leave(store, mapping);
-		else
-			mapping->state =
-				SL_EXPECTED; /* there was no memory; another time, perhaps */
-	}
-	pthread_cond_broadcast(&sl_devices_of(store)->mapped.changed);
-	pthread_mutex_unlock(&store->mutex);
-	if (rc)
-		*out = NULL;
-	return rc;
-}
-
-int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
@@ -322,7 +188,7 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 	pthread_mutex_lock(&store->mutex);
 	if (store->turn != far->turn) {
 		rc = sl_fail(-ESTALE, "the server was replaced");
-	} else if (!(mapping = add(store, far->region, SL_MAPPED))) {
+	} else if (!(mapping = sl_mapping_add(store, far->region, true, SL_MAPPED))) {
 		rc = sl_fail(-ENOMEM, "no memory");
 	} else {
 		mapping->own = true;
@@ -330,34 +196,11 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->kind = far->kind;
 		mapping->base = start;
 		mapping->bytes = bytes;
+		mapping->users = 1;
+		*out = mapping;
 	}
 	pthread_mutex_unlock(&store->mutex);
 	return rc;
-}
-
-/* ------------------------------------------------------------------------------------- release */
-
-/* For the next get, as far as the limit goes. With the mutex. */
-static void keep(sluice_store *store, struct sl_mapping *mapping)
-{
-	struct sl_post *post = mapping->post;
-
-	sl_list_append(&post->idle, &mapping->idle);
-	post->idle_bytes += mapping->bytes;
-	while (post->idle_bytes > store->device_cache_bytes)
-		doom(store, SL_CONTAINER(post->idle.next, struct sl_mapping, idle));
-}
-
-void sl_far_release(sluice_store *store, struct sl_mapping *mapping)
-{
-	pthread_mutex_lock(&store->mutex);
-	if (!--mapping->users) {
-		if (mapping->doomed || (mapping->writable && mapping->alone))
-			leave(store, mapping);
-		else if (!mapping->writable && !mapping->own)
-			keep(store, mapping);
-	}
-	pthread_mutex_unlock(&store->mutex);
 }
 
 /* -------------------------------------------------------------------------------------- forget */
@@ -378,26 +221,14 @@ void sl_far_forget(sluice_store *store, const union sl_message *m)
 			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 			if (!mapping->far || mapping->region != region)
 				continue;
-			doom(store, mapping);
+			sl_mapping_doom(store, mapping, NULL);
 			any = true;
 		}
 		/* Nothing of it is mapped, and the server waits to hear that. */
-		mapping = any ? NULL : add(store, region, SL_MAPPED);
+		mapping = any ? NULL : sl_mapping_add(store, region, true, SL_MAPPED);
 		if (mapping)
-			leave(store, mapping);
+			sl_mapping_leave(store, mapping, NULL);
 	}
-}
-
-/* No server leases us a place in what an earlier server had us make. */
-void sl_far_lapse(sluice_store *store, struct sl_mapping *mapping, bool all)
-{
-	if (!all && !mapping->writable)
-		return;
-	if (all) {
-		sl_list_remove(&mapping->bucket);
-		mapping->stale = true;
-	}
-	doom(store, mapping);
 }
 
 void sl_far_adopt(sluice_store *store, bool same)

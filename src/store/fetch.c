@@ -15,17 +15,17 @@ struct want {
 	int64_t deadline;
 };
 
-/* What the driver of a device has to map: the blob is on one, or is to be used by one. */
-static int map_far(sluice_blob *blob, const struct sl_blob_place *place, const struct want *want)
+/* By the driver of a device, if the blob is on one, or is to be used by one. */
+static int map_blob(sluice_blob *blob, const struct sl_blob_place *place, const struct want *want)
 {
 	struct sl_device *by = want->by;
 	struct sl_far far = {
 		.region = place->memory, .kind = place->kind, .by = by, .turn = blob->view->turn};
-	int rc;
+	int rc = 0;
 
-	if (place->device < 0) {
+	if (place->device < 0 && by) {
 		rc = sl_post_open(blob->store, by, &far.post);
-	} else {
+	} else if (place->device >= 0) {
 		rc = sl_post_of_place(blob->store, place->device, want->deadline, &far.post);
 		if (!rc && far.post->device == by)
 			far.by = NULL;
@@ -35,7 +35,7 @@ static int map_far(sluice_blob *blob, const struct sl_blob_place *place, const s
 			blob->kind = place->kind;
 		}
 	}
-	return rc ? rc : sl_far_acquire(blob->store, &far, want->deadline, &blob->mapping);
+	return rc ? rc : sl_mapping_acquire(blob->store, &far, want->deadline, &blob->mapping);
 }
 
 /* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. Takes over the hold, and
@@ -63,10 +63,7 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	if (record->metadata_size &&
 	    !sl_record_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
-	rc = record->place.device >= 0 || want->by
-	             ? map_far(blob, &record->place, want)
-	             : sl_mapping_acquire(store, record->place.memory, view->turn, false,
-	                                  want->deadline, &blob->mapping);
+	rc = map_blob(blob, &record->place, want);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");

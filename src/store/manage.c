@@ -38,11 +38,14 @@ int sluice_store_stop(sluice_store *store)
 {
 	int rc = sl_store_check(store, "sluice_store_stop"), n = 1;
 	struct sl_call call;
+	bool again = false;
 
+	/* A server that is replaced meanwhile has not stopped the daemon; or another client has. */
 	if (!rc)
-		rc = ask(store, SL_DAEMON_STOP, &call);
+		while ((rc = ask(store, SL_DAEMON_STOP, &call)) == -ECONNRESET)
+			again = true;
 	if (rc)
-		return rc;
+		return again && rc == -ECONNREFUSED ? 0 : rc;
 	/* Ended by the end of the supervisor. */
 	if (call.fds[0] >= 0)
 		n = poll(&(struct pollfd){.fd = call.fds[0], .events = POLLIN}, 1, STOP_MS);

@@ -48,7 +48,7 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 	sl_tell_id(store, SL_DROP, region, turn);
 	pthread_mutex_lock(&store->mutex);
 	devices->mapped.telling = 0;
-	pthread_cond_broadcast(&devices->mapped.changed);
+	pthread_cond_broadcast(&store->mapped);
 }
 
 void *sl_mapper_run(void *argument)

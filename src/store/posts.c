@@ -27,7 +27,6 @@ static void devices_free(struct sl_devices *devices)
 	if (!devices)
 		return;
 	pthread_cond_destroy(&devices->mapped.work);
-	pthread_cond_destroy(&devices->mapped.changed);
 	pthread_cond_destroy(&devices->promises.changed);
 	pthread_mutex_destroy(&devices->mutex);
 	if (devices->bell >= 0)
@@ -50,7 +49,6 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	sl_list_init(&devices->promises.list);
 	pthread_cond_init(&devices->mapped.work, NULL);
 	pthread_cond_init(&devices->promises.changed, NULL);
-	pthread_cond_init(&devices->mapped.changed, NULL);
 	pthread_mutex_init(&devices->mutex, NULL);
 	devices->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (devices->bell < 0) {

@@ -4,28 +4,10 @@
  * its driver tells of it, which travels in a sealed memfd, as if that were the memory.
  */
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "store/devices.h"
-
-#define SEALS (F_SEAL_SEAL | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE)
-
-static int make_letter(const struct sl_lent_memory *lent, int *out)
-{
-	int fd = memfd_create("sluice-lent", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-	if (fd < 0)
-		return sl_fail(-errno, "cannot make a memfd: %s", sl_error_text(-errno));
-	if (write(fd, lent, sizeof(*lent)) != sizeof(*lent) || fcntl(fd, F_ADD_SEALS, SEALS)) {
-		close(fd);
-		return sl_fail(-EIO, "cannot write into a memfd");
-	}
-	*out = fd;
-	return 0;
-}
 
 /* The device, and what it tells of the memory. */
 static int ask_device(sluice_store *store, const void *memory, size_t n, struct sl_post **post,
@@ -72,10 +54,8 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
 	far.region = blob->lease.place.region;
 	far.turn = blob->turn;
-	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length);
-	if (rc)
-		return rc;
-	rc = sl_far_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
+	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length,
+	                    &blob->mapping);
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_OFFER, 0, 0);
@@ -109,7 +89,10 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		blob->kind = SLUICE_BLOB_OF_PROCESS;
 		atomic_init(&blob->data, (char *)(uintptr_t)memory);
 		blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent.start);
-		rc = make_letter(&lent, &letter);
+		rc = sl_memory_begin("sluice-lent", sizeof(lent), &lent, sizeof(lent), true,
+		                     &letter);
+		if (rc)
+			sl_fail(rc, "cannot make a memfd: %s", sl_error_text(rc));
 	}
 	if (!rc) {
 		rc = offer(blob, &lent, letter);

@@ -26,7 +26,7 @@ static int connect_watch(sluice_watch *watch)
 	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
-	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, &welcome, fds);
+	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, SL_FOREVER, &welcome, fds);
 	if (!rc && epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event))
 		rc = sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno));
 	if (rc) {
@@ -52,19 +52,17 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	if (!watch)
 		return sl_fail(-ENOMEM, "no memory");
 	watch->store = store;
+	watch->fd = -1;
+	atomic_fetch_add(&store->handles, 1);
 	strcpy(watch->prefix, prefix ? prefix : "");
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
 	                      : connect_watch(watch);
-	if (rc) {
-		if (watch->epoll >= 0)
-			close(watch->epoll);
-		free(watch);
-		return rc;
-	}
-	atomic_fetch_add(&store->handles, 1);
-	*out = watch;
-	return 0;
+	if (rc)
+		sluice_watch_close(watch);
+	else
+		*out = watch;
+	return rc;
 }
 
 int sluice_watch_fd(const sluice_watch *watch)
@@ -75,17 +73,15 @@ int sluice_watch_fd(const sluice_watch *watch)
 /* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
 static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
+	int fds[2];
 	ssize_t n;
 
-	while ((n = recv(watch->fd, m, sizeof(*m), MSG_DONTWAIT)) < 0 &&
-	       (errno == EAGAIN || errno == EINTR)) {
+	while ((n = sl_socket_receive(watch->fd, m, fds, MSG_DONTWAIT)) == -EAGAIN) {
 		if (sl_now() >= deadline)
 			return -EAGAIN;
 		sl_socket_wait(watch->fd, POLLIN, deadline);
 	}
-	return n <= 0 || sl_message_check(m, (size_t)n, false) || m->head.type != SL_EVENT
-	               ? -ECONNRESET
-	               : 0;
+	return n <= 0 || m->head.type != SL_EVENT ? -ECONNRESET : 0;
 }
 
 static void fill(struct sluice_watch_event *out, const struct sl_event *event)
@@ -134,7 +130,8 @@ void sluice_watch_close(sluice_watch *watch)
 		return;
 	if (watch->fd >= 0)
 		close(watch->fd);
-	close(watch->epoll);
+	if (watch->epoll >= 0)
+		close(watch->epoll);
 	atomic_fetch_sub(&watch->store->handles, 1);
 	free(watch);
 }

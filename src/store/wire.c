@@ -15,9 +15,7 @@
 #include "io/io.h"
 #include "store/devices.h"
 
-#define HELLO_SECONDS 10
-/* How long after a deadline the client asks whether the server is there, and then waits for a sign of it. */
-#define GRACE_NS INT64_C(1000000000)
+#define HELLO_NS INT64_C(10000000000)
 
 int sl_store_check(const sluice_store *store, const char *call)
 {
@@ -26,10 +24,11 @@ int sl_store_check(const sluice_store *store, const char *call)
 	return store ? 0 : sl_fail(-EINVAL, "%s: the store is NULL", call);
 }
 
-int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix,
+int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
                   struct sl_welcome *out, int fds[2])
 {
-	struct timeval limit = {HELLO_SECONDS, 0}, none = {0, 0};
+	int64_t rest = SL_MAX(SL_MIN(until - sl_now(), HELLO_NS), 1000);
+	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
 	/* By it the server sees the end of this process, also from another PID namespace; -1 where there is none. */
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	union sl_message m;
@@ -164,7 +163,7 @@ static void tell_mappings(sluice_store *store, const struct sl_wire *wire)
 	}
 }
 
-int sl_wire_open(sluice_store *store, bool once)
+int sl_wire_open(sluice_store *store, bool once, int64_t until)
 {
 	struct sl_view *view = NULL, *before = store->view;
 	struct sl_wire *wire = calloc(1, sizeof(*wire));
@@ -179,7 +178,7 @@ int sl_wire_open(sluice_store *store, bool once)
 	rc = sl_wire_connect(store->path, store->patience_ms, once, &wire->fd);
 	if (!rc)
 		rc = sl_wire_hello(wire->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
-		                   &welcome, fds);
+		                   until, &welcome, fds);
 	if (!rc) {
 		/* Our references, and the catalogue they belong to, are where they were. */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
@@ -200,31 +199,39 @@ int sl_wire_open(sluice_store *store, bool once)
 }
 
 /* With the mutex, which is let go meanwhile. */
-static int connect_alone(sluice_store *store, bool once)
+static int connect_alone(sluice_store *store, bool once, int64_t until)
 {
 	int rc;
 
 	store->connecting = true;
 	pthread_mutex_unlock(&store->mutex);
-	rc = sl_wire_open(store, once);
+	rc = sl_wire_open(store, once, until);
 	pthread_mutex_lock(&store->mutex);
 	store->connecting = false;
 	pthread_cond_broadcast(&store->connected);
 	return rc;
 }
 
-/* With the mutex, which is let go meanwhile. One thread connects, which ends the wait of the others. */
-static int connected(sluice_store *store)
+static int late(void)
+{
+	return sl_fail(-ETIMEDOUT, "the server did not answer in time");
+}
+
+/* With the mutex, which is let go meanwhile. One thread connects, which ends the wait of the others. -ETIMEDOUT: a server
+ * that lets clients in has not answered until then. */
+static int connected(sluice_store *store, int64_t until)
 {
 	int64_t deadline = store->wire ? 0 : sl_deadline((int)store->patience_ms);
 	int rc = 0;
 
-	while (!store->wire && (!rc || (rc == -ECONNRESET && sl_now() <= deadline)))
+	while (!store->wire && (!rc || (rc == -ECONNRESET && sl_now() <= SL_MIN(deadline, until))))
 		if (store->connecting)
-			pthread_cond_wait(&store->connected, &store->mutex);
+			rc = sl_cond_wait(&store->connected, &store->mutex, until);
 		else
-			rc = connect_alone(store, false);
-	return store->wire ? 0 : rc;
+			rc = connect_alone(store, false, until);
+	if (store->wire)
+		return 0;
+	return rc == -ETIMEDOUT || (rc == -ECONNRESET && sl_now() >= until) ? late() : rc;
 }
 
 /* With the mutex. */
@@ -402,14 +409,14 @@ static void probe(sluice_store *store, const struct sl_call *call)
 }
 
 /*
- * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for GRACE_NS
+ * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for SL_GRACE_NS
  * after the deadline, and nothing for as long after a probe, the call ends with -ETIMEDOUT. With the mutex.
  */
 static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t deadline)
 {
 	struct sl_wire *wire = call->wire;
 	uint64_t heard = UINT64_MAX;
-	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + GRACE_NS;
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + SL_GRACE_NS;
 
 	/* The thread that reads ends this wait with the answer, or with the end of the connection. */
 	while (!call->done) {
@@ -422,7 +429,7 @@ static void wait_for_answer(sluice_store *store, struct sl_call *call, int64_t d
 			finish(call, -ETIMEDOUT);
 		} else {
 			heard = wire->heard;
-			until = sl_now() + GRACE_NS;
+			until = sl_now() + SL_GRACE_NS;
 			probe(store, call);
 		}
 	}
@@ -451,7 +458,7 @@ struct sl_wire *sl_wire_acquire(sluice_store *store)
 
 	pthread_mutex_lock(&store->mutex);
 	if (!store->wire && !store->connecting)
-		connect_alone(store, true);
+		connect_alone(store, true, SL_FOREVER);
 	wire = store->wire;
 	if (wire)
 		wire->references++;
@@ -469,11 +476,12 @@ void sl_wire_release(sluice_store *store, struct sl_wire *wire)
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
                   uint64_t turn, int64_t deadline, struct sl_call *call)
 {
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
 	int rc;
 
 	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
 	pthread_mutex_lock(&store->mutex);
-	rc = connected(store);
+	rc = connected(store, until);
 	if (!rc && turn && store->turn != turn)
 		rc = sl_fail(-ECONNRESET, "the server was replaced");
 	if (rc) {
@@ -489,8 +497,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	sl_list_append(&call->wire->calls, &call->link);
 	pthread_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
-	rc = sl_socket_send(call->wire->fd, m, -1,
-	                    deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * GRACE_NS);
+	rc = sl_socket_send(call->wire->fd, m, -1, until);
 	sl_store_step("client: asked");
 	pthread_mutex_lock(&store->mutex);
 	call->sent = true;
@@ -504,8 +511,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	pthread_mutex_unlock(&store->mutex);
 	sl_store_step("client: answered");
 	if (rc)
-		rc = sl_fail(rc, rc == -ETIMEDOUT ? "the server did not answer in time"
-		                                  : "the server was replaced");
+		rc = rc == -ETIMEDOUT ? late() : sl_fail(rc, "the server was replaced");
 	else if (m->head.type == SL_REFUSAL)
 		rc = sl_fail(m->head.error, "%s", m->refusal.text);
 	else if (m->head.type != answer)
@@ -562,9 +568,7 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	wire->references++;
 	pthread_mutex_unlock(&store->mutex);
 	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
-	pthread_mutex_lock(&store->mutex);
-	unref(wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_wire_release(store, wire);
 	return rc ? -ESTALE : 0;
 }
 

@@ -417,7 +417,7 @@ struct getter {
 	sluice_store *store;
 	const char *name;
 	unsigned count, before,
-		after; /* names; gets with a time-out of 20 ms to be done first; after that for ever */
+		after; /* names; the time-out of the first get, milliseconds; a second one without */
 	int rc[2];
 	sluice_blob *blob;
 };
@@ -459,7 +459,7 @@ static void a_time_out_needs_no_server(void **state)
 		getters[i] = (struct getter){.store = other,
 		                             .name = i % 4 ? "missing" : "there",
 		                             .count = i % 4 ? SLUICE_BLOB_BATCH : 1,
-		                             .before = i % 2 ? 20 : 0,
+		                             .before = i < 5 ? 0 : 300,
 		                             .after = i < 5};
 		assert_int_equal(pthread_create(&threads[i], NULL, get_by_time, &getters[i]), 0);
 	}
@@ -482,6 +482,34 @@ static void a_time_out_needs_no_server(void **state)
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_delete(d->store, "there"));
 	assert_ok(sluice_blob_delete(d->store, "missing"));
+	assert_idle(d->store);
+}
+
+/* Calls connect again to a socket at which nobody answers: the server is dead, and the supervisor stopped. */
+static void a_time_out_needs_no_welcome(void **state)
+{
+	struct daemon *d = *state;
+	struct getter getter = {.store = d->store, .name = "missing", .count = 1, .after = 1};
+	pid_t supervisor = daemon_supervisor(d, 0);
+	double begun = seconds_now();
+	sluice_store *other;
+	pthread_t thread;
+	sluice_blob *blob;
+
+	kill(supervisor, SIGSTOP);
+	kill(daemon_server(d, 0), SIGKILL);
+	assert_int_equal(pthread_create(&thread, NULL, get_by_time, &getter), 0);
+	assert_refused(sluice_blob_get(d->store, "missing", 300, &blob), ETIMEDOUT, "in time");
+	assert_true(seconds_now() - begun < 8);
+	kill(supervisor, SIGCONT);
+	other = daemon_connect(d);
+	assert_ok(sluice_blob_release(put(other, "missing", 100, 0)));
+	pthread_join(thread, NULL);
+	assert_int_equal(getter.rc[0], -ETIMEDOUT);
+	assert_ok(getter.rc[1]);
+	assert_ok(sluice_blob_release(getter.blob));
+	assert_ok(sluice_blob_delete(other, "missing"));
+	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
 
@@ -551,6 +579,7 @@ int main(int argc, char **argv)
 		daemon_test(a_child_must_not_use_the_store),
 		daemon_test(threads_share_one_store),
 		daemon_test(a_time_out_needs_no_server),
+		daemon_test(a_time_out_needs_no_welcome),
 		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),
 	};
 

@@ -15,6 +15,11 @@
 const char *const *daemon_options;
 unsigned daemon_files, daemon_user;
 
+unsigned user_apart(void)
+{
+	return 20000 + (unsigned)getpid() % 40000;
+}
+
 int place(void)
 {
 	const char *name = getenv("SLUICE_TEST_PLACE");

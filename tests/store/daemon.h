@@ -28,6 +28,8 @@ extern const char *const *daemon_options;
 extern unsigned daemon_files;
 /* Whose it is then; 0: our own user's. */
 extern unsigned daemon_user;
+/* A user that no other test has at the same time, because the kernel counts the descriptors on their way by user. */
+unsigned user_apart(void);
 /* Starts one and connects. */
 int daemon_setup(void **state);
 /* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */

@@ -573,7 +573,7 @@ static void stat_and_list_tell_the_place(void **state)
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).number;
 	struct sl_lease lease;
-	struct sl_info_item item;
+	struct sluice_blob_info item;
 
 	raw_put_ok(c, device, "x", 3 * MIB, 0, &lease);
 	for (int list = 0; list < 2; list++) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define SILENT  1000
+#define WAITED  128 /* requests of a client that may wait */
 #define FLOODED 20000
 
 static void expect(struct intruder *i, bool right, const char *what)
@@ -202,7 +203,7 @@ static void wait_in_vain(struct intruder *i)
 	int fd = raw_client(i->d);
 	unsigned refused = 0;
 
-	for (unsigned k = 0; k < 100; k++) {
+	for (unsigned k = 0; k < WAITED + 36; k++) {
 		sl_message_begin(&m, SL_GET, 2 + k, 1);
 		m.get.timeout_ms = -1;
 		strcpy(m.get.items[0].name, "never");

@@ -369,10 +369,11 @@ static pid_t fill(unsigned user)
 	assert_int_equal(pipe(said), 0);
 	pid = fork();
 	if (!pid) {
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
 		for (size_t i = 0; i < COUNT_OF(fds); i++)
 			fds[i] = said[0];
-		if ((user && setuid(user)) || socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) ||
+		/* In this order: another user clears the signal. */
+		if ((user && setuid(user)) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) ||
 		    !raw_send_with(sockets[0], &byte, 1, fds, COUNT_OF(fds)) ||
 		    write(said[1], &byte, 1) != 1)
 			_exit(1);
@@ -387,7 +388,7 @@ static pid_t fill(unsigned user)
 
 static void who_is_short_of_descriptors_because_of_others_is_told_so(void **state)
 {
-	unsigned user = getuid() ? 0 : 65534;
+	unsigned user = getuid() ? 0 : user_apart();
 	const char *program = getenv("SLUICED");
 	struct daemon *d;
 	sluice_store *other;
@@ -416,8 +417,8 @@ static void who_is_short_of_descriptors_because_of_others_is_told_so(void **stat
 	/* It is not cut off. */
 	assert_int_equal(stats_of(d->store).clients, 2);
 	assert_int_equal(sluice_blob_exists(other, "x"), 1);
-	assert_refused(sluice_store_open(d->path, NULL, &(sluice_store *){NULL}), ENFILE,
-	               "cannot send the catalogue");
+	assert_refused(sluice_store_open(d->path, NULL, &(sluice_store *){NULL}), EAGAIN,
+	               "in flight");
 	kill(filler, SIGKILL);
 	child_status(filler);
 	assert_ok(sluice_blob_get(other, "x", 0, &blob));
@@ -632,7 +633,8 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	busy = median_put(d->store);
 	print_message("put and delete: %.0f us, and %.0f us beside %u waits\n", quiet * 1e6,
 	              busy * 1e6, (CLIENTS - 1) * WAITS + MOST);
-	assert_true(busy < 2 * quiet + 60e-6);
+	/* It is not the waits when the server is woken on another processor; to pass over them all takes milliseconds. */
+	assert_true(busy < 2 * quiet + 200e-6);
 	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
 	assert_true(raw_receive(fds[7], &m, NULL) > 0);
 	assert_int_equal(m.head.serial, 10);

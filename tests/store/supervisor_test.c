@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The daemon's two processes: the supervisor that hangs, signals, upgrades, the end; clients of another PID namespace. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -13,7 +14,6 @@
 
 #include "store/daemon.h"
 
-#define NOBODY  65534
 #define WRITERS 2
 #define BLOBS   150
 
@@ -392,10 +392,47 @@ static void processes_do_not_grow_with_those_before_them(void **state)
 	stop(d);
 }
 
+static void *open_many(void *argument)
+{
+	const struct daemon *d = argument;
+
+	while (!atomic_load(&shared->over)) {
+		sluice_store *store;
+
+		if (sluice_store_open(d->path, NULL, &store)) {
+			print_message("%s\n", sluice_last_message());
+			return argument;
+		}
+		sluice_store_close(store);
+	}
+	return NULL;
+}
+
+static void whoever_comes_during_an_upgrade_is_let_in(void **state)
+{
+	struct daemon *d = *state;
+	pthread_t threads[3];
+	unsigned failed = 0;
+	void *result;
+
+	atomic_store(&shared->over, 0);
+	for (unsigned i = 0; i < COUNT_OF(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, open_many, d), 0);
+	for (unsigned i = 0; i < 20; i++)
+		assert_ok(sluice_store_upgrade(d->store));
+	atomic_store(&shared->over, 1);
+	for (unsigned i = 0; i < COUNT_OF(threads); i++) {
+		pthread_join(threads[i], &result);
+		failed += result != NULL;
+	}
+	assert_int_equal(failed, 0);
+	stop(d);
+}
+
 /* ----------------------------------------------------------------- descriptors in flight, namespaces */
 
 /* A process of that user that does not receive what it was sent. */
-static pid_t hog_start(unsigned count)
+static pid_t hog_start(unsigned user, unsigned count)
 {
 	int ready[2];
 	char byte;
@@ -418,7 +455,7 @@ static pid_t hog_start(unsigned count)
 		h->cmsg_type = SCM_RIGHTS;
 		h->cmsg_len = CMSG_LEN(100 * sizeof(int));
 		/* In this order: another user clears the signal. */
-		if (setuid(NOBODY) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
+		if (setuid(user) || prctl(PR_SET_PDEATHSIG, SIGKILL) ||
 		    socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair))
 			_exit(1);
 		for (int i = 0; i < 100; i++)
@@ -441,6 +478,8 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	struct daemon *d;
 	sluice_store *store;
 	sluice_blob *blob;
+	unsigned user = user_apart();
+	char number[20];
 	pid_t hog;
 
 	if (geteuid()) {
@@ -449,13 +488,14 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	}
 	copy_program();
 	daemon_files = 300;
-	setenv("SLUICE_STORE_OWNER", "65534", 1);
-	daemon_user = 65534;
+	snprintf(number, sizeof(number), "%u", user);
+	setenv("SLUICE_STORE_OWNER", number, 1);
+	daemon_user = user;
 	assert_int_equal(begin(state), 0);
 	daemon_user = 0;
 	daemon_files = 0;
 	d = *state;
-	hog = hog_start(600);
+	hog = hog_start(user, 600);
 	assert_refused(sluice_blob_create(d->store, "precious", 3 * MIB, -1, NULL, &blob), EAGAIN,
 	               "in flight");
 	assert_refused(sluice_store_open(d->path, NULL, &store), EAGAIN, "in flight");
@@ -517,6 +557,7 @@ int main(int argc, char **argv)
 		of_real(a_supervisor_without_room_for_a_descriptor_is_replaced),
 		cmocka_unit_test(signals_that_were_ignored_and_hangups_end_nothing),
 		of_real(a_stop_is_waited_for),
+		of_real(whoever_comes_during_an_upgrade_is_let_in),
 		of_real(processes_do_not_grow_with_those_before_them),
 		cmocka_unit_test(a_descriptor_that_cannot_be_handed_over_is_told_at_once),
 		cmocka_unit_test(what_is_held_in_another_pid_namespace_outlives_the_server),

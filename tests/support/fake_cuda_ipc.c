@@ -46,6 +46,8 @@ static CUresult open_error(int rc)
 	case -ENOENT:
 	case -EBADMSG:
 		return CUDA_ERROR_INVALID_VALUE;
+	case -EACCES: /* of another user's process */
+		return CUDA_ERROR_NOT_SUPPORTED;
 	default:
 		return fake_error(rc);
 	}
