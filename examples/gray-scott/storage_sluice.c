@@ -102,6 +102,8 @@ static int writer_open(const struct storage_options *options, struct storage **o
 	writer.flags = SLUICE_WRITER_REPLACE | SLUICE_WRITER_ONLY_HDF5;
 	/* Each image stays in the file once it is there, whatever happens to the disk or to us. */
 	writer.checkpoint_frames = 1;
+	/* Without this a run on a full disk would wait for ten minutes until somebody makes room. */
+	writer.full_disk_ms = 0;
 	rc = sluice_context_new(NULL, &s->context);
 	if (!rc)
 		rc = sluice_writer_open(s->context, options->path, &writer, &s->writer);

@@ -314,8 +314,10 @@ static int check_record(const union sl_message *m, bool needed, uint64_t blob_by
 /* A name, and nothing behind its end. */
 static bool is_string(const char *text, size_t size, size_t least)
 {
-	size_t length = strnlen(text, size);
+	size_t length = 0;
 
+	while (length < size && text[length])
+		length++;
 	for (size_t i = length; i < size; i++)
 		if (text[i])
 			return false;

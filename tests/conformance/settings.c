@@ -26,19 +26,10 @@ struct sluice_setting setting_of(const sluice_context *ctx, const char *variable
 /* A number as a setting shows it, with or without a unit. */
 static uint64_t number_of(const char *value)
 {
-	char *unit;
-	uint64_t n = strtoull(value, &unit, 10);
+	uint64_t n = 0;
 
-	switch (*unit) {
-	case 'G':
-		return n << 30;
-	case 'M':
-		return n << 20;
-	case 'K':
-		return n << 10;
-	default:
-		return n;
-	}
+	assert_ok(sluice_size_parse(value, &n));
+	return n;
 }
 
 void check_setting(const sluice_context *ctx, const char *variable, uint64_t value,
