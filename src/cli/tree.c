@@ -154,22 +154,33 @@ static void *work(void *argument)
 
 /* ---------------------------------------------------------------------------------------- walk */
 
-/* A link at target takes the name of what is there, with -f, at once. */
+/* With -f a link takes the name of a file or a link that is there, at once; not of what it leads to. */
 static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
                      const char *target)
 {
-	char text[PATH_MAX], *beside = cli_format("%s.%ld.sluice", target, (long)getpid());
+	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+	char text[PATH_MAX], *beside = cli_format("%.*s.%ld.sluice", (int)(name - target), target,
+	                                          (long)getpid());
+	bool replaces = tree->o->flags & CLI_END_FORCE;
 	ssize_t n = readlink(path, text, sizeof text - 1);
-	bool force = tree->o->flags & CLI_END_FORCE;
-	int rc = 0;
+	struct stat there, behind;
+	int rc = n < 0 ? -errno : 0;
 
 	text[n < 0 ? 0 : n] = '\0';
-	if (n < 0 || symlink(text, force ? beside : target) || (force && rename(beside, target))) {
-		rc = -errno;
-		if (force)
+	replaces = replaces && lstat(target, &there) == 0;
+	if (rc == 0 && replaces && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
+		rc = cli_fail(-EEXIST, "'%s' is neither a file nor a link, and is not replaced",
+		              target);
+	else if (rc == 0 && replaces && stat(path, &behind) == 0 && behind.st_dev == there.st_dev &&
+	         behind.st_ino == there.st_ino)
+		rc = cli_fail(-EINVAL, "'%s' and '%s' are the same file", path, target);
+	else if (rc || symlink(text, replaces ? beside : target) ||
+	         (replaces && rename(beside, target))) {
+		rc = rc ? rc : -errno;
+		warnx(rc == -EEXIST && !replaces ? "'%s' exists; use -f to overwrite" : "'%s': %s",
+		      target, strerror(-rc));
+		if (replaces)
 			unlink(beside);
-		warnx(rc == -EEXIST ? "'%s' exists; use -f to overwrite" : "'%s': %s", target,
-		      strerror(-rc));
 	}
 	free(beside);
 	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);

@@ -77,6 +77,27 @@ folders_that_are_there_are_merged() {
 	same from/a/3 to/from/a/3
 }
 
+a_link_replaces_neither_its_file_nor_a_device() {
+	local long
+	long=$(printf '%0255d' 0)
+	mkdir from
+	echo text > file
+	ln -s ../file from/link
+	ln -s nowhere "from/$long"
+	ln file other
+	status 1 "$sluice" cp -rf from/link file
+	says "are the same file"
+	status 1 "$sluice" cp -rf from/link other
+	[ "$(cat file other)" = "$(printf 'text\ntext')" ] || fail "the file is lost"
+	mkfifo fifo
+	status 1 "$sluice" cp -rf from/link fifo
+	says "'fifo' is neither a file nor a link"
+	[ -p fifo ] || fail "it was replaced"
+	status 0 "$sluice" cp -r from to
+	status 0 "$sluice" cp -rf from/. to
+	holds to "$long" link
+}
+
 errors_of_one_do_not_stop_the_others() {
 	mkdir -p from/sub to
 	echo text > from/one
