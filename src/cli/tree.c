@@ -227,6 +227,9 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	case FTS_SL:
 	case FTS_SLNONE:
 		return copy_link(tree, entry->fts_path, st, target);
+	case FTS_DC:
+		return cli_fail(-ELOOP, "'%s' is a directory that it is in, which has no end",
+		                entry->fts_path);
 	case FTS_DEFAULT:
 		return cli_fail(-EINVAL, "'%s' is %s, which -r does not copy", entry->fts_path,
 		                S_ISFIFO(st->st_mode)   ? "a FIFO"
@@ -246,7 +249,7 @@ static void walk(struct tree *tree, char *path, const char *target)
 
 	if (!fts)
 		err(CLI_FAILED, "'%s'", path);
-	while (!cli_interrupted() && (entry = fts_read(fts))) {
+	while (errno = 0, !cli_interrupted() && (entry = fts_read(fts))) {
 		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
 		int rc = visit(tree, entry, to, &root);
 
@@ -257,6 +260,8 @@ static void walk(struct tree *tree, char *path, const char *target)
 		tree->rc = tree->rc ? tree->rc : rc;
 		free(to);
 	}
+	if (errno)
+		tree->rc = cli_fail(-errno, "'%s': %s", path, strerror(errno));
 	fts_close(fts);
 }
 

@@ -143,6 +143,16 @@ a_folder_is_not_copied_into_itself() {
 	says "are the same file"
 }
 
+a_folder_that_is_in_itself_has_no_end() {
+	mkdir -p from/sub
+	echo text > from/file
+	unshare -m mount --bind from from/sub 2> /dev/null || skip "nothing can be mounted here"
+	# shellcheck disable=SC2016 # the shell within expands it
+	status 1 unshare -m bash -c 'mount --bind from from/sub && "$1" cp -r from to' - "$sluice"
+	says "'from/sub' is a directory that it is in"
+	holds to file
+}
+
 what_p_keeps() {
 	tree
 	touch -d 2001-02-03T04:05:06.789 from/a/b/large from/a/2
