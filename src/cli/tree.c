@@ -53,6 +53,10 @@ struct tree {
 
 static int copy_attributes(const char *source, const char *path)
 {
+	/* A default list of the folder gave the copy lists that source need not have. */
+	(void)!removexattr(path, "system.posix_acl_access");
+	(void)!removexattr(path, "system.posix_acl_default");
+
 	char *names = malloc(2 * XATTR_LIST_MAX), *value = names + XATTR_LIST_MAX;
 	ssize_t n = names ? listxattr(source, names, XATTR_LIST_MAX) : 0;
 	int rc = names ? 0 : -ENOMEM;

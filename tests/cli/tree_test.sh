@@ -179,6 +179,22 @@ what_p_keeps() {
 	says "-p: 'standard output' is no local file"
 }
 
+# A list that gives the user 4321 all, and is the default of what is made in the directory.
+p_keeps_no_access_lists_of_the_directory() {
+	mkdir -m 755 to from
+	echo text > from/file
+	chmod 640 from/file
+	python3 -c 'import os, struct
+entries = (1, 7, -1), (2, 7, 4321), (4, 5, -1), (16, 7, -1), (32, 5, -1)
+os.setxattr("to", "system.posix_acl_default", struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in entries))' \
+		2> /dev/null || skip "no access control lists here"
+	status 0 "$sluice" cp -p from/file to
+	status 0 "$sluice" cp -rp from to
+	python3 -c 'import os, sys; sys.exit(any(os.listxattr(f) for f in ("to/file", "to/from", "to/from/file")))' ||
+		fail "another user has access"
+	[ "$(listed to/from '%m')" = "$(listed from '%m')" ] || fail "$(listed to/from '%m')"
+}
+
 what_p_keeps_may_be_another_users() {
 	[ "$(id -u)" = 0 ] || skip "only root may become another user"
 	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
