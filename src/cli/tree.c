@@ -86,7 +86,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
 		failed = errno == EPERM ? 0 : errno;
 		(void)!fchownat(AT_FDCWD, path, (uid_t)-1, st->st_gid, flags);
-		mode &= 0777;
+		mode &= 01777;
 	}
 	if (source && !flags && chmod(path, mode))
 		failed = errno;
@@ -194,7 +194,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 static int copy_folder(struct tree *tree, const char *path, const struct stat *st,
                        const char *target)
 {
-	mode_t mode = st->st_mode & 0777 & ~tree->o->mask;
+	mode_t mode = st->st_mode & 01777 & ~tree->o->mask;
 	bool made = mkdir(target, mode | S_IRWXU) == 0;
 	struct stat there;
 
@@ -320,7 +320,7 @@ static void finish_folders(struct tree *tree)
 
 		if (tree->o->preserve)
 			rc = cli_preserve(folder->source, &folder->st, folder->path);
-		else if (chmod(folder->path, folder->st.st_mode & 0777 & ~tree->o->mask))
+		else if (chmod(folder->path, folder->st.st_mode & 01777 & ~tree->o->mask))
 			rc = cli_fail(-errno, "'%s': %s", folder->path, strerror(errno));
 		tree->rc = tree->rc ? tree->rc : rc;
 		free(folder->source);

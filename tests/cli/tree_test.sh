@@ -206,6 +206,12 @@ what_p_keeps_may_be_another_users() {
 	touch -d 2001-01-01 from
 	status 0 "${as[@]}" "$sluice" cp -p from to
 	[ "$(stat -c '%U %a %Y' to)" = "UNKNOWN 755 $(stat -c %Y from)" ] || fail "$(stat -c '%U %a %Y' to)"
+	mkdir sticky
+	chmod 3777 sticky
+	status 0 "${as[@]}" "$sluice" cp -rp sticky kept
+	status 0 "${as[@]}" "$sluice" cp -r sticky made
+	[ "$(stat -c %a kept made | tr '\n' ' ')" = "1777 $(printf '1%o' $((0777 & ~$(umask)))) " ] ||
+		fail "$(stat -c %a kept made)"
 }
 
 an_interrupt_leaves_no_half_file() {
