@@ -10,6 +10,7 @@
 #include <linux/limits.h>
 #include <pthread.h>
 #include <search.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,11 +39,14 @@ struct tree {
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
-		bool ended; /* no more come */
-		int rc;     /* of the first copy that failed, or 0 */
+		bool ended;       /* no more come */
+		unsigned working; /* threads that have not ended */
+		int rc;           /* of the first copy that failed, or 0 */
 		struct cli_moved moved;
 	} locked; /* guarded by mutex */
 	/* The rest is the main thread's. */
+	pthread_t threads[THREADS];
+	unsigned count; /* of threads */
 	struct folder *folders;
 	size_t folder_count;
 	void *names; /* of the sources so far, for tsearch() */
@@ -97,11 +101,17 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /* ------------------------------------------------------------------------------------- threads */
 
-/* Until the threads have taken jobs, or any have come; the mutex is held. */
+/* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
+ * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
 static void await_change(struct tree *tree)
 {
 	struct timespec until;
 
+	cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	if (cli_interrupted())
+		cli_interrupt_tick();
+	for (unsigned i = 0; cli_interrupted() && i < tree->count; i++)
+		pthread_kill(tree->threads[i], SIGALRM);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
 	until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
@@ -111,10 +121,8 @@ static void await_change(struct tree *tree)
 static void push(struct tree *tree, const char *source, const char *target, bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE) {
-		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	while (tree->locked.head - tree->locked.tail == QUEUE)
 		await_change(tree);
-	}
 	tree->locked.jobs[tree->locked.head++ % QUEUE] =
 		(struct job){cli_format("%s", source), cli_format("%s", target), exact};
 	pthread_cond_broadcast(&tree->changed);
@@ -153,6 +161,10 @@ static void *work(void *argument)
 	}
 	pthread_mutex_unlock(&tree->mutex);
 	sluice_context_free(ctx);
+	pthread_mutex_lock(&tree->mutex);
+	tree->locked.working--;
+	pthread_cond_broadcast(&tree->changed);
+	pthread_mutex_unlock(&tree->mutex);
 	return NULL;
 }
 
@@ -333,8 +345,6 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
 	char *path = cli_local_path(o->target);
-	pthread_t threads[THREADS];
-	unsigned count = 0;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = 0;
@@ -352,9 +362,12 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_cond_init(&tree->changed, NULL);
 	cli_progress_start(&tree->progress, o->target, 0, !o->quiet && !o->no_progress);
 	cli_interrupt_catch();
-	while (count < THREADS && !pthread_create(&threads[count], NULL, work, tree))
-		count++;
-	if (!count)
+	pthread_mutex_lock(&tree->mutex);
+	while (tree->count < THREADS &&
+	       !pthread_create(&tree->threads[tree->count], NULL, work, tree))
+		tree->locked.working = ++tree->count;
+	pthread_mutex_unlock(&tree->mutex);
+	if (!tree->count)
 		errx(CLI_FAILED, "cannot start a thread");
 	for (size_t i = 0; i < o->count && !cli_interrupted(); i++) {
 		rc = start_source(tree, o->sources[i], into);
@@ -363,13 +376,11 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
 	pthread_cond_broadcast(&tree->changed);
-	while (tree->locked.head != tree->locked.tail) {
-		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	while (tree->locked.working)
 		await_change(tree);
-	}
 	pthread_mutex_unlock(&tree->mutex);
-	while (count)
-		pthread_join(threads[--count], NULL);
+	while (tree->count)
+		pthread_join(tree->threads[--tree->count], NULL);
 	cli_progress_end(&tree->progress);
 	finish_folders(tree);
 	tdestroy(tree->names, free);

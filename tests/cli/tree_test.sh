@@ -227,6 +227,22 @@ an_interrupt_leaves_no_half_file() {
 	holds to/from
 }
 
+an_interrupt_ends_waits_for_fifos() {
+	local i
+	mkdir to
+	for i in 1 2 3 4 5 6; do mkfifo $i; done
+	echo text > 7
+	"$sluice" cp 7 1 2 3 4 5 6 to 2> err &
+	until [ -e to/7 ]; do sleep 0.02; done
+	kill -TERM $!
+	for ((i = 0; i < 500; i++)); do
+		kill -0 $! 2> /dev/null || break
+		sleep 0.02
+	done
+	kill -KILL $! 2> /dev/null && fail "it still runs"
+	holds to 7
+}
+
 # Of many small files one thread cannot do as many as several: see docs/performance.md for how many.
 many_small_files_are_copied() {
 	mkdir -p from
