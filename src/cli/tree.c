@@ -302,7 +302,10 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	bool named = *name && strcmp(name, ".") && strcmp(name, "..");
 
 	if (named && into && *(char **)tsearch(name, &tree->names, by_text) != name) {
-		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", source);
+		char *shown = cli_uri_name(source);
+
+		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", shown);
+		free(shown);
 		free(name);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
@@ -344,7 +347,8 @@ static void finish_folders(struct tree *tree)
 int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
-	char *path = cli_local_path(o->target);
+	/* A directory of that name is ./- for the user. */
+	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = 0;
@@ -352,9 +356,14 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	bool local = path && (into || o->count == 1);
 
 	free(path);
-	if (!local)
-		return cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
-		                o->target);
+	if (!local) {
+		path = cli_uri_name(o->target);
+		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
+		              path);
+		free(path);
+		free(tree);
+		return rc;
+	}
 	if (!tree)
 		err(CLI_FAILED, "cp");
 	tree->o = o;

@@ -116,6 +116,21 @@ errors_of_one_do_not_stop_the_others() {
 	status 1 "$sluice" cp -r from/one from/two store://x
 	says "no directory"
 	[ ! -e new ] || fail "there is something"
+	status 1 "$sluice" cp -r from -
+	says "'-' is no directory"
+	[ ! -e ./- ] || fail "standard output became a directory"
+}
+
+# Port 1 refuses connections.
+messages_about_several_do_not_show_passwords() {
+	local to remote=http://user:SECRET@127.0.0.1:1/x
+	mkdir to
+	echo text > x
+	for to in to "$remote" - new; do
+		status 1 env SLUICE_HTTP_ATTEMPTS=1 SLUICE_LOG=debug "$sluice" cp x "$remote?sig=SECRET" "$remote" "$to"
+		says "sluice cp: "
+		! grep SECRET err out > shown || fail "$(cat shown)"
+	done
 }
 
 sources_of_one_name_are_refused() {
