@@ -224,7 +224,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_m
 int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, const char *to,
                struct cli_moved *moved)
 {
-	struct cli_end source, target;
+	struct cli_end source, target = {.fd = -1, .holes = -1};
 	struct cli_copy copy = {
 		.ctx = ctx, .source = &source, .target = &target, .device = o->through};
 	const char *uri = o->uri ? o->uri : to;
@@ -246,7 +246,9 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 			err(CLI_FAILED, "checksum");
 		XXH3_128bits_reset(copy.hash);
 	}
-	rc = cli_end_open_target(ctx, o, uri, &source, &target);
+	if (!cli_interrupt_hold())
+		rc = -ECANCELED;
+	rc = rc ? rc : cli_end_open_target(ctx, o, uri, &source, &target);
 	/* What is shown of the target is what was typed. */
 	if (rc == 0 && o->uri) {
 		free(target.name);
@@ -255,6 +257,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 	if (rc == 0)
 		rc = copy_ends(&copy, o, moved);
 	cli_end_discard(&target);
+	cli_interrupt_unhold();
 	cli_end_discard(&source);
 	XXH3_freeState(copy.hash);
 	return rc;

@@ -101,6 +101,12 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /* ------------------------------------------------------------------------------------- threads */
 
+/* After an interrupt the program does not wait for threads that wait for servers, and have nothing to clean up. */
+static bool may_end(void)
+{
+	return cli_interrupted() && !cli_interrupt_held();
+}
+
 /* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
  * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
 static void await_change(struct tree *tree)
@@ -121,10 +127,11 @@ static void await_change(struct tree *tree)
 static void push(struct tree *tree, const char *source, const char *target, bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE)
+	while (tree->locked.head - tree->locked.tail == QUEUE && !may_end())
 		await_change(tree);
-	tree->locked.jobs[tree->locked.head++ % QUEUE] =
-		(struct job){cli_format("%s", source), cli_format("%s", target), exact};
+	if (tree->locked.head - tree->locked.tail < QUEUE)
+		tree->locked.jobs[tree->locked.head++ % QUEUE] =
+			(struct job){cli_format("%s", source), cli_format("%s", target), exact};
 	pthread_cond_broadcast(&tree->changed);
 	pthread_mutex_unlock(&tree->mutex);
 }
@@ -385,9 +392,15 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
 	pthread_cond_broadcast(&tree->changed);
-	while (tree->locked.working)
+	while (tree->locked.working && !may_end())
 		await_change(tree);
+	bool ends = tree->locked.working;
 	pthread_mutex_unlock(&tree->mutex);
+	if (ends) {
+		cli_progress_end(&tree->progress);
+		finish_folders(tree);
+		cli_interrupt_obey();
+	}
 	while (tree->count)
 		pthread_join(tree->threads[--tree->count], NULL);
 	cli_progress_end(&tree->progress);

@@ -258,6 +258,33 @@ an_interrupt_ends_waits_for_fifos() {
 	holds to 7
 }
 
+# The server takes connections and answers none; a source whose copy has begun leaves nothing.
+an_interrupt_ends_waits_for_servers() {
+	local i port server copy
+	mkdir to
+	: > port
+	echo text > x
+	python3 -c 'import socket, sys, time
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+time.sleep(60)' > port &
+	server=$!
+	until read -r port < port; do sleep 0.02; done
+	env -u http_proxy -u all_proxy "$sluice" cp x "http://127.0.0.1:$port/1" "http://127.0.0.1:$port/2" to 2> err &
+	copy=$!
+	until [ -e to/x ]; do sleep 0.02; done
+	kill -TERM $copy
+	for ((i = 0; i < 250; i++)); do
+		kill -0 $copy 2> /dev/null || break
+		sleep 0.02
+	done
+	kill $server
+	kill -KILL $copy 2> /dev/null && fail "it still runs"
+	wait $copy
+	[ $? = 143 ] || fail "it did not end by the signal"
+	holds to x
+}
+
 # Of many small files one thread cannot do as many as several: see docs/performance.md for how many.
 many_small_files_are_copied() {
 	mkdir -p from
