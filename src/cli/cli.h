@@ -108,7 +108,7 @@ uint64_t cli_random(uint64_t *state);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 
-/* From here on SIGINT, SIGTERM and SIGHUP do not end the program but are seen by
+/* From here on SIGINT, SIGTERM, SIGHUP and SIGPIPE do not end the program but are seen by
  * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);

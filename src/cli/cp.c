@@ -3,6 +3,7 @@
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -160,6 +161,9 @@ static void print_failure(const struct cli_copy *copy, int rc)
 {
 	const struct cli_end *target = copy->target;
 
+	/* Of a pipe that nobody reads any more nothing is said. */
+	if (cli_interrupted() == SIGPIPE)
+		return;
 	if (rc != -ECANCELED || !cli_interrupted())
 		warnx("%s", copy->error);
 	else if (target->file)

@@ -32,7 +32,7 @@ static void handle(int signal, void (*handler)(int))
 
 static void handle_all(void (*handler)(int))
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;

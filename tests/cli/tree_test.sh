@@ -258,6 +258,24 @@ an_interrupt_ends_waits_for_fifos() {
 	holds to 7
 }
 
+# The copy of fifo fails when it is opened, and says so to nobody.
+a_reader_of_messages_that_goes_leaves_no_half_file() {
+	local copy
+	mkdir to
+	mkfifo fifo messages
+	echo old > to/fifo
+	truncate -s 1T large
+	"$sluice" cp --checksum large fifo to 2> messages > out &
+	copy=$!
+	exec 3< messages
+	until [ "$(ls -A to)" != fifo ]; do sleep 0.02; done
+	exec 3<&-
+	: > fifo
+	wait $copy
+	[ $? = 141 ] || fail "it did not end by SIGPIPE"
+	holds to fifo
+}
+
 # The server takes connections and answers none; a source whose copy has begun leaves nothing.
 an_interrupt_ends_waits_for_servers() {
 	local i port server copy
