@@ -136,9 +136,12 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	XXH128_canonical_t value;
 
 	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(hash));
+	/* Other threads print the lines of other files. */
+	flockfile(to);
 	for (size_t i = 0; i < sizeof value.digest; i++)
 		fprintf(to, "%02x", value.digest[i]);
 	fprintf(to, "  %s\n", name);
+	funlockfile(to);
 }
 
 static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
