@@ -108,10 +108,15 @@ uint64_t cli_random(uint64_t *state);
 
 /* ---------------------------------------------------------------------------------- interrupt */
 
-/* From here on SIGINT, SIGTERM and SIGHUP do not end the program but are seen by
+/* From here on SIGINT, SIGTERM, SIGHUP and SIGPIPE do not end the program but are seen by
  * cli_interrupted(), which is 0 or the signal. Those that were ignored stay so. */
 void cli_interrupt_catch(void);
 int cli_interrupted(void);
+/* Any thread: there is something to clean up until unhold, or false: an interrupt came before. While nothing is held,
+ * the program may end at an interrupt. */
+bool cli_interrupt_hold(void);
+void cli_interrupt_unhold(void);
+bool cli_interrupt_held(void);
 /* From here on they end the program again. */
 void cli_interrupt_release(void);
 /* Has blocking system calls of this thread return with EINTR ten times a second. */

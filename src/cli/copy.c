@@ -131,6 +131,8 @@ static uint64_t next_data(const struct cli_end *source, uint64_t at)
 	return (uint64_t)data < source->length ? (uint64_t)data : source->length;
 }
 
+/* Where the next large hole begins, or a place behind `at` that none begins before: a multiple of ALIGNED, or the
+ * length. */
 static uint64_t next_hole(struct pipeline *p, uint64_t at)
 {
 	const struct cli_end *source = p->copy->source;
@@ -148,7 +150,8 @@ static uint64_t next_hole(struct pipeline *p, uint64_t at)
 			return ((uint64_t)hole + ALIGNED - 1) / ALIGNED * ALIGNED;
 		at = data;
 	}
-	return at;
+	/* The blocks of --continue are as large: a chunk that ended within one would make the rest of it count as there. */
+	return at / ALIGNED * ALIGNED;
 }
 
 /*

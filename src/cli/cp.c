@@ -3,6 +3,7 @@
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,9 +136,12 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	XXH128_canonical_t value;
 
 	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(hash));
+	/* Other threads print the lines of other files. */
+	flockfile(to);
 	for (size_t i = 0; i < sizeof value.digest; i++)
 		fprintf(to, "%02x", value.digest[i]);
 	fprintf(to, "  %s\n", name);
+	funlockfile(to);
 }
 
 static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
@@ -160,6 +164,9 @@ static void print_failure(const struct cli_copy *copy, int rc)
 {
 	const struct cli_end *target = copy->target;
 
+	/* Of a pipe that nobody reads any more nothing is said. */
+	if (cli_interrupted() == SIGPIPE)
+		return;
 	if (rc != -ECANCELED || !cli_interrupted())
 		warnx("%s", copy->error);
 	else if (target->file)
@@ -224,7 +231,7 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_m
 int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, const char *to,
                struct cli_moved *moved)
 {
-	struct cli_end source, target;
+	struct cli_end source, target = {.fd = -1, .holes = -1};
 	struct cli_copy copy = {
 		.ctx = ctx, .source = &source, .target = &target, .device = o->through};
 	const char *uri = o->uri ? o->uri : to;
@@ -246,7 +253,9 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 			err(CLI_FAILED, "checksum");
 		XXH3_128bits_reset(copy.hash);
 	}
-	rc = cli_end_open_target(ctx, o, uri, &source, &target);
+	if (!cli_interrupt_hold())
+		rc = -ECANCELED;
+	rc = rc ? rc : cli_end_open_target(ctx, o, uri, &source, &target);
 	/* What is shown of the target is what was typed. */
 	if (rc == 0 && o->uri) {
 		free(target.name);
@@ -255,6 +264,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 	if (rc == 0)
 		rc = copy_ends(&copy, o, moved);
 	cli_end_discard(&target);
+	cli_interrupt_unhold();
 	cli_end_discard(&source);
 	XXH3_freeState(copy.hash);
 	return rc;

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Signals that ask the program to end, so that it can clean up first. */
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <sys/time.h>
 
 #include "cli.h"
 
-static volatile sig_atomic_t interrupted;
+static atomic_int interrupted;
+static atomic_uint held;
 
 static void remember(int signal)
 {
@@ -30,7 +32,7 @@ static void handle(int signal, void (*handler)(int))
 
 static void handle_all(void (*handler)(int))
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
@@ -55,6 +57,22 @@ void cli_interrupt_release(void)
 int cli_interrupted(void)
 {
 	return interrupted;
+}
+
+bool cli_interrupt_hold(void)
+{
+	atomic_fetch_add(&held, 1);
+	return !interrupted;
+}
+
+void cli_interrupt_unhold(void)
+{
+	atomic_fetch_sub(&held, 1);
+}
+
+bool cli_interrupt_held(void)
+{
+	return held;
 }
 
 void cli_interrupt_tick(void)

@@ -10,6 +10,7 @@
 #include <linux/limits.h>
 #include <pthread.h>
 #include <search.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -38,11 +39,14 @@ struct tree {
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
-		bool ended; /* no more come */
-		int rc;     /* of the first copy that failed, or 0 */
+		bool ended;       /* no more come */
+		unsigned working; /* threads that have not ended */
+		int rc;           /* of the first copy that failed, or 0 */
 		struct cli_moved moved;
 	} locked; /* guarded by mutex */
 	/* The rest is the main thread's. */
+	pthread_t threads[THREADS];
+	unsigned count; /* of threads */
 	struct folder *folders;
 	size_t folder_count;
 	void *names; /* of the sources so far, for tsearch() */
@@ -53,6 +57,10 @@ struct tree {
 
 static int copy_attributes(const char *source, const char *path)
 {
+	/* A default list of the folder gave the copy lists that source need not have. */
+	(void)!removexattr(path, "system.posix_acl_access");
+	(void)!removexattr(path, "system.posix_acl_default");
+
 	char *names = malloc(2 * XATTR_LIST_MAX), *value = names + XATTR_LIST_MAX;
 	ssize_t n = names ? listxattr(source, names, XATTR_LIST_MAX) : 0;
 	int rc = names ? 0 : -ENOMEM;
@@ -82,7 +90,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
 		failed = errno == EPERM ? 0 : errno;
 		(void)!fchownat(AT_FDCWD, path, (uid_t)-1, st->st_gid, flags);
-		mode &= 0777;
+		mode &= 01777;
 	}
 	if (source && !flags && chmod(path, mode))
 		failed = errno;
@@ -93,11 +101,23 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /* ------------------------------------------------------------------------------------- threads */
 
-/* Until the threads have taken jobs, or any have come; the mutex is held. */
+/* After an interrupt the program does not wait for threads that wait for servers, and have nothing to clean up. */
+static bool may_end(void)
+{
+	return cli_interrupted() && !cli_interrupt_held();
+}
+
+/* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
+ * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
 static void await_change(struct tree *tree)
 {
 	struct timespec until;
 
+	cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	if (cli_interrupted())
+		cli_interrupt_tick();
+	for (unsigned i = 0; cli_interrupted() && i < tree->count; i++)
+		pthread_kill(tree->threads[i], SIGALRM);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += (until.tv_nsec + 100000000) / 1000000000;
 	until.tv_nsec = (until.tv_nsec + 100000000) % 1000000000;
@@ -107,12 +127,11 @@ static void await_change(struct tree *tree)
 static void push(struct tree *tree, const char *source, const char *target, bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE) {
-		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	while (tree->locked.head - tree->locked.tail == QUEUE && !may_end())
 		await_change(tree);
-	}
-	tree->locked.jobs[tree->locked.head++ % QUEUE] =
-		(struct job){cli_format("%s", source), cli_format("%s", target), exact};
+	if (tree->locked.head - tree->locked.tail < QUEUE)
+		tree->locked.jobs[tree->locked.head++ % QUEUE] =
+			(struct job){cli_format("%s", source), cli_format("%s", target), exact};
 	pthread_cond_broadcast(&tree->changed);
 	pthread_mutex_unlock(&tree->mutex);
 }
@@ -149,27 +168,42 @@ static void *work(void *argument)
 	}
 	pthread_mutex_unlock(&tree->mutex);
 	sluice_context_free(ctx);
+	pthread_mutex_lock(&tree->mutex);
+	tree->locked.working--;
+	pthread_cond_broadcast(&tree->changed);
+	pthread_mutex_unlock(&tree->mutex);
 	return NULL;
 }
 
 /* ---------------------------------------------------------------------------------------- walk */
 
-/* A link at target takes the name of what is there, with -f, at once. */
+/* With -f a link takes the name of a file or a link that is there, at once; not of what it leads to. */
 static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
                      const char *target)
 {
-	char text[PATH_MAX], *beside = cli_format("%s.%ld.sluice", target, (long)getpid());
+	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
+	char text[PATH_MAX], *beside = cli_format("%.*s.%ld.sluice", (int)(name - target), target,
+	                                          (long)getpid());
+	bool replaces = tree->o->flags & CLI_END_FORCE;
 	ssize_t n = readlink(path, text, sizeof text - 1);
-	bool force = tree->o->flags & CLI_END_FORCE;
-	int rc = 0;
+	struct stat there, behind;
+	int rc = n < 0 ? -errno : 0;
 
 	text[n < 0 ? 0 : n] = '\0';
-	if (n < 0 || symlink(text, force ? beside : target) || (force && rename(beside, target))) {
-		rc = -errno;
-		if (force)
+	replaces = replaces && lstat(target, &there) == 0;
+	if (rc == 0 && replaces && !S_ISREG(there.st_mode) && !S_ISLNK(there.st_mode))
+		rc = cli_fail(-EEXIST, "'%s' is neither a file nor a link, and is not replaced",
+		              target);
+	else if (rc == 0 && replaces && stat(path, &behind) == 0 && behind.st_dev == there.st_dev &&
+	         behind.st_ino == there.st_ino)
+		rc = cli_fail(-EINVAL, "'%s' and '%s' are the same file", path, target);
+	else if (rc || symlink(text, replaces ? beside : target) ||
+	         (replaces && rename(beside, target))) {
+		rc = rc ? rc : -errno;
+		warnx(rc == -EEXIST && !replaces ? "'%s' exists; use -f to overwrite" : "'%s': %s",
+		      target, strerror(-rc));
+		if (replaces)
 			unlink(beside);
-		warnx(rc == -EEXIST ? "'%s' exists; use -f to overwrite" : "'%s': %s", target,
-		      strerror(-rc));
 	}
 	free(beside);
 	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);
@@ -179,7 +213,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 static int copy_folder(struct tree *tree, const char *path, const struct stat *st,
                        const char *target)
 {
-	mode_t mode = st->st_mode & 0777 & ~tree->o->mask;
+	mode_t mode = st->st_mode & 01777 & ~tree->o->mask;
 	bool made = mkdir(target, mode | S_IRWXU) == 0;
 	struct stat there;
 
@@ -216,6 +250,9 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	case FTS_SL:
 	case FTS_SLNONE:
 		return copy_link(tree, entry->fts_path, st, target);
+	case FTS_DC:
+		return cli_fail(-ELOOP, "'%s' is a directory that it is in, which has no end",
+		                entry->fts_path);
 	case FTS_DEFAULT:
 		return cli_fail(-EINVAL, "'%s' is %s, which -r does not copy", entry->fts_path,
 		                S_ISFIFO(st->st_mode)   ? "a FIFO"
@@ -235,7 +272,7 @@ static void walk(struct tree *tree, char *path, const char *target)
 
 	if (!fts)
 		err(CLI_FAILED, "'%s'", path);
-	while (!cli_interrupted() && (entry = fts_read(fts))) {
+	while (errno = 0, !cli_interrupted() && (entry = fts_read(fts))) {
 		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
 		int rc = visit(tree, entry, to, &root);
 
@@ -246,6 +283,8 @@ static void walk(struct tree *tree, char *path, const char *target)
 		tree->rc = tree->rc ? tree->rc : rc;
 		free(to);
 	}
+	if (errno)
+		tree->rc = cli_fail(-errno, "'%s': %s", path, strerror(errno));
 	fts_close(fts);
 }
 
@@ -270,7 +309,10 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	bool named = *name && strcmp(name, ".") && strcmp(name, "..");
 
 	if (named && into && *(char **)tsearch(name, &tree->names, by_text) != name) {
-		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", source);
+		char *shown = cli_uri_name(source);
+
+		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", shown);
+		free(shown);
 		free(name);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
@@ -300,7 +342,7 @@ static void finish_folders(struct tree *tree)
 
 		if (tree->o->preserve)
 			rc = cli_preserve(folder->source, &folder->st, folder->path);
-		else if (chmod(folder->path, folder->st.st_mode & 0777 & ~tree->o->mask))
+		else if (chmod(folder->path, folder->st.st_mode & 01777 & ~tree->o->mask))
 			rc = cli_fail(-errno, "'%s': %s", folder->path, strerror(errno));
 		tree->rc = tree->rc ? tree->rc : rc;
 		free(folder->source);
@@ -312,9 +354,8 @@ static void finish_folders(struct tree *tree)
 int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
-	char *path = cli_local_path(o->target);
-	pthread_t threads[THREADS];
-	unsigned count = 0;
+	/* A directory of that name is ./- for the user. */
+	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 	int rc = 0;
@@ -322,9 +363,14 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	bool local = path && (into || o->count == 1);
 
 	free(path);
-	if (!local)
-		return cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
-		                o->target);
+	if (!local) {
+		path = cli_uri_name(o->target);
+		rc = cli_fail(-ENOTDIR, "'%s' is no directory, as several SRC, and -r, need it",
+		              path);
+		free(path);
+		free(tree);
+		return rc;
+	}
 	if (!tree)
 		err(CLI_FAILED, "cp");
 	tree->o = o;
@@ -332,9 +378,12 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_cond_init(&tree->changed, NULL);
 	cli_progress_start(&tree->progress, o->target, 0, !o->quiet && !o->no_progress);
 	cli_interrupt_catch();
-	while (count < THREADS && !pthread_create(&threads[count], NULL, work, tree))
-		count++;
-	if (!count)
+	pthread_mutex_lock(&tree->mutex);
+	while (tree->count < THREADS &&
+	       !pthread_create(&tree->threads[tree->count], NULL, work, tree))
+		tree->locked.working = ++tree->count;
+	pthread_mutex_unlock(&tree->mutex);
+	if (!tree->count)
 		errx(CLI_FAILED, "cannot start a thread");
 	for (size_t i = 0; i < o->count && !cli_interrupted(); i++) {
 		rc = start_source(tree, o->sources[i], into);
@@ -343,13 +392,17 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
 	pthread_cond_broadcast(&tree->changed);
-	while (tree->locked.head != tree->locked.tail) {
-		cli_progress_update(&tree->progress, tree->locked.moved.bytes);
+	while (tree->locked.working && !may_end())
 		await_change(tree);
-	}
+	bool ends = tree->locked.working;
 	pthread_mutex_unlock(&tree->mutex);
-	while (count)
-		pthread_join(threads[--count], NULL);
+	if (ends) {
+		cli_progress_end(&tree->progress);
+		finish_folders(tree);
+		cli_interrupt_obey();
+	}
+	while (tree->count)
+		pthread_join(tree->threads[--tree->count], NULL);
 	cli_progress_end(&tree->progress);
 	finish_folders(tree);
 	tdestroy(tree->names, free);

@@ -314,6 +314,15 @@ what_is_no_file_is_refused_and_what_others_laid_out() {
 	says "--checksum"
 }
 
+# Holes that are too small to be left out, for longer than one chunk.
+many_small_holes_are_copied() {
+	local i
+	noise 102400 > piece
+	for ((i = 0; i < 64; i++)); do dd if=piece of=from bs=4k seek=$((i * 34)) conv=notrunc status=none; done
+	status 0 "$sluice" cp --continue from to
+	same from to
+}
+
 # Killed at random moments until it is done; the object changes now and then.
 random_kills_never_give_a_wrong_byte() {
 	local round version=0 pid tries

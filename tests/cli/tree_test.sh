@@ -77,6 +77,27 @@ folders_that_are_there_are_merged() {
 	same from/a/3 to/from/a/3
 }
 
+a_link_replaces_neither_its_file_nor_a_device() {
+	local long
+	long=$(printf '%0255d' 0)
+	mkdir from
+	echo text > file
+	ln -s ../file from/link
+	ln -s nowhere "from/$long"
+	ln file other
+	status 1 "$sluice" cp -rf from/link file
+	says "are the same file"
+	status 1 "$sluice" cp -rf from/link other
+	[ "$(cat file other)" = "$(printf 'text\ntext')" ] || fail "the file is lost"
+	mkfifo fifo
+	status 1 "$sluice" cp -rf from/link fifo
+	says "'fifo' is neither a file nor a link"
+	[ -p fifo ] || fail "it was replaced"
+	status 0 "$sluice" cp -r from to
+	status 0 "$sluice" cp -rf from/. to
+	holds to "$long" link
+}
+
 errors_of_one_do_not_stop_the_others() {
 	mkdir -p from/sub to
 	echo text > from/one
@@ -95,6 +116,21 @@ errors_of_one_do_not_stop_the_others() {
 	status 1 "$sluice" cp -r from/one from/two store://x
 	says "no directory"
 	[ ! -e new ] || fail "there is something"
+	status 1 "$sluice" cp -r from -
+	says "'-' is no directory"
+	[ ! -e ./- ] || fail "standard output became a directory"
+}
+
+# Port 1 refuses connections.
+messages_about_several_do_not_show_passwords() {
+	local to remote=http://user:SECRET@127.0.0.1:1/x
+	mkdir to
+	echo text > x
+	for to in to "$remote" - new; do
+		status 1 env SLUICE_HTTP_ATTEMPTS=1 SLUICE_LOG=debug "$sluice" cp x "$remote?sig=SECRET" "$remote" "$to"
+		says "sluice cp: "
+		! grep SECRET err out > shown || fail "$(cat shown)"
+	done
 }
 
 sources_of_one_name_are_refused() {
@@ -120,6 +156,16 @@ a_folder_is_not_copied_into_itself() {
 	says "not copied into itself"
 	status 1 "$sluice" cp -rf from/sub/file from/sub
 	says "are the same file"
+}
+
+a_folder_that_is_in_itself_has_no_end() {
+	mkdir -p from/sub
+	echo text > from/file
+	unshare -m mount --bind from from/sub 2> /dev/null || skip "nothing can be mounted here"
+	# shellcheck disable=SC2016 # the shell within expands it
+	status 1 unshare -m bash -c 'mount --bind from from/sub && "$1" cp -r from to' - "$sluice"
+	says "'from/sub' is a directory that it is in"
+	holds to file
 }
 
 what_p_keeps() {
@@ -148,6 +194,22 @@ what_p_keeps() {
 	says "-p: 'standard output' is no local file"
 }
 
+# A list that gives the user 4321 all, and is the default of what is made in the directory.
+p_keeps_no_access_lists_of_the_directory() {
+	mkdir -m 755 to from
+	echo text > from/file
+	chmod 640 from/file
+	python3 -c 'import os, struct
+entries = (1, 7, -1), (2, 7, 4321), (4, 5, -1), (16, 7, -1), (32, 5, -1)
+os.setxattr("to", "system.posix_acl_default", struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *e) for e in entries))' \
+		2> /dev/null || skip "no access control lists here"
+	status 0 "$sluice" cp -p from/file to
+	status 0 "$sluice" cp -rp from to
+	python3 -c 'import os, sys; sys.exit(any(os.listxattr(f) for f in ("to/file", "to/from", "to/from/file")))' ||
+		fail "another user has access"
+	[ "$(listed to/from '%m')" = "$(listed from '%m')" ] || fail "$(listed to/from '%m')"
+}
+
 what_p_keeps_may_be_another_users() {
 	[ "$(id -u)" = 0 ] || skip "only root may become another user"
 	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
@@ -159,6 +221,12 @@ what_p_keeps_may_be_another_users() {
 	touch -d 2001-01-01 from
 	status 0 "${as[@]}" "$sluice" cp -p from to
 	[ "$(stat -c '%U %a %Y' to)" = "UNKNOWN 755 $(stat -c %Y from)" ] || fail "$(stat -c '%U %a %Y' to)"
+	mkdir sticky
+	chmod 3777 sticky
+	status 0 "${as[@]}" "$sluice" cp -rp sticky kept
+	status 0 "${as[@]}" "$sluice" cp -r sticky made
+	[ "$(stat -c %a kept made | tr '\n' ' ')" = "1777 $(printf '1%o' $((0777 & ~$(umask)))) " ] ||
+		fail "$(stat -c %a kept made)"
 }
 
 an_interrupt_leaves_no_half_file() {
@@ -174,12 +242,78 @@ an_interrupt_leaves_no_half_file() {
 	holds to/from
 }
 
+an_interrupt_ends_waits_for_fifos() {
+	local i
+	mkdir to
+	for i in 1 2 3 4 5 6; do mkfifo $i; done
+	echo text > 7
+	"$sluice" cp 7 1 2 3 4 5 6 to 2> err &
+	until [ -e to/7 ]; do sleep 0.02; done
+	kill -TERM $!
+	for ((i = 0; i < 500; i++)); do
+		kill -0 $! 2> /dev/null || break
+		sleep 0.02
+	done
+	kill -KILL $! 2> /dev/null && fail "it still runs"
+	holds to 7
+}
+
+# The copy of fifo fails when it is opened, and says so to nobody.
+a_reader_of_messages_that_goes_leaves_no_half_file() {
+	local copy
+	mkdir to
+	mkfifo fifo messages
+	echo old > to/fifo
+	truncate -s 1T large
+	"$sluice" cp --checksum large fifo to 2> messages > out &
+	copy=$!
+	exec 3< messages
+	until [ "$(ls -A to)" != fifo ]; do sleep 0.02; done
+	exec 3<&-
+	: > fifo
+	wait $copy
+	[ $? = 141 ] || fail "it did not end by SIGPIPE"
+	holds to fifo
+}
+
+# The server takes connections and answers none; a source whose copy has begun leaves nothing.
+an_interrupt_ends_waits_for_servers() {
+	local i port server copy
+	mkdir to
+	: > port
+	echo text > x
+	python3 -c 'import socket, sys, time
+s = socket.create_server(("127.0.0.1", 0))
+print(s.getsockname()[1], flush=True)
+time.sleep(60)' > port &
+	server=$!
+	until read -r port < port; do sleep 0.02; done
+	env -u http_proxy -u all_proxy "$sluice" cp x "http://127.0.0.1:$port/1" "http://127.0.0.1:$port/2" to 2> err &
+	copy=$!
+	until [ -e to/x ]; do sleep 0.02; done
+	kill -TERM $copy
+	for ((i = 0; i < 250; i++)); do
+		kill -0 $copy 2> /dev/null || break
+		sleep 0.02
+	done
+	kill $server
+	kill -KILL $copy 2> /dev/null && fail "it still runs"
+	wait $copy
+	[ $? = 143 ] || fail "it did not end by the signal"
+	holds to x
+}
+
 # Of many small files one thread cannot do as many as several: see docs/performance.md for how many.
 many_small_files_are_copied() {
 	mkdir -p from
 	(cd from && head -c 4096000 /dev/urandom | split -b 4096 -a 4)
 	status 0 "$sluice" cp -rq from to
 	diff -r from to > diff || fail "$(head -3 diff)"
+	rm -r to
+	# stdbuf loads a library before that of the sanitizer.
+	ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}verify_asan_link_order=0 status 0 \
+		stdbuf -o0 "$sluice" cp -rq --checksum from to
+	! grep -vE '^[0-9a-f]{32}  to/x[a-z]{4}$' out > diff || fail "lines of several files are mixed: $(head -3 diff)"
 	mkdir flat
 	find from -type f -exec sh -c 'exec "$0" cp -q "$@" flat' "$sluice" {} + || fail "many arguments"
 	diff -r from flat > diff || fail "$(head -3 diff)"
