@@ -75,9 +75,7 @@ uint64_t sl_region_host_bytes(const struct sl_region *region)
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 {
-	sl_list_each (link, &server->regions[id % SL_BUCKETS]) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
-
+	sl_list_each_of (region, &server->regions[id % SL_BUCKETS], struct sl_region, bucket) {
 		if (region->id == id)
 			return region;
 	}
@@ -337,8 +335,7 @@ static void give_memory(struct sl_server *server, struct sl_region *region)
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
-	/* Whoever still has it mapped shall not keep the memory. All, because a client that is unknown to this
-	 * server may have written to ranges that were given back before. */
+	/* No process keeps it by a mapping. All ranges: a client of a server before may have written to any. */
 	if (region->device < 0)
 		sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
 		                  sl_region_range_bytes(region), all_of(region));
@@ -499,17 +496,14 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		sl_list_each (link, slabs_of(peer, wanted->device, bytes)) {
-			struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
-
+		sl_list_each_of (region, slabs_of(peer, wanted->device, bytes), struct sl_region,
+		                 link) {
 			if (region->device == wanted->device)
 				return region;
 		}
 		return NULL;
 	}
-	sl_list_each (link, &server->kept) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
-
+	sl_list_each_of (region, &server->kept, struct sl_region, left) {
 		if (wanted->device >= 0 || region->bytes != bytes || region->range_bytes ||
 		    (region->writer && region->writer != peer))
 			continue;

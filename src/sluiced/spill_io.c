@@ -157,12 +157,10 @@ static void begin(struct sl_task *task)
 		/* The supervisor may close it later: what the file takes goes now. */
 		(void)!ftruncate(copy->file, 0);
 		close(copy->file);
-		leave_job(copy, 0);
-		return;
-	}
-	if (copy->state == SL_COPY_WRITING)
+	} else if (copy->state == SL_COPY_WRITING) {
 		rc = make_file(copy);
-	if (rc) {
+	}
+	if (rc || copy->state == SL_COPY_CLOSING) {
 		leave_job(copy, rc);
 		return;
 	}
