@@ -68,7 +68,6 @@ static int new_ticket(struct sl_server *server, struct sl_peer *peer,
 		return rc;
 	}
 	*out = take(server, peer, region, ticket);
-	(*out)->flags = wanted->flags;
 	if (!region->offered && !region->maker)
 		region->maker = (*out)->number;
 	return 0;
@@ -77,10 +76,9 @@ static int new_ticket(struct sl_server *server, struct sl_peer *peer,
 static struct sl_ticket *find_ticket(struct sl_server *server, const struct sl_peer *peer,
                                      uint64_t number)
 {
-	sl_list_each_of (ticket, &server->tickets[number % SL_BUCKETS], struct sl_ticket, bucket) {
+	sl_list_each_of (ticket, &server->tickets[number % SL_BUCKETS], struct sl_ticket, bucket)
 		if (ticket->number == number)
 			return ticket->peer == peer ? ticket : NULL;
-	}
 	return NULL;
 }
 

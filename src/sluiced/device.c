@@ -161,10 +161,9 @@ static uint64_t find_coming(const struct sl_server *server, int32_t device)
 {
 	uint64_t coming = 0;
 
-	sl_list_each_of (region, &server->leaving, const struct sl_region, left) {
+	sl_list_each_of (region, &server->leaving, const struct sl_region, left)
 		if (region->device == device && is_coming(region))
 			coming += sl_region_counted(region);
-	}
 	return coming;
 }
 

@@ -75,10 +75,9 @@ uint64_t sl_region_host_bytes(const struct sl_region *region)
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 {
-	sl_list_each_of (region, &server->regions[id % SL_BUCKETS], struct sl_region, bucket) {
+	sl_list_each_of (region, &server->regions[id % SL_BUCKETS], struct sl_region, bucket)
 		if (region->id == id)
 			return region;
-	}
 	return NULL;
 }
 
@@ -88,11 +87,6 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 static uint64_t all_of(const struct sl_region *region)
 {
 	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
-}
-
-static bool is_full(const struct sl_region *region)
-{
-	return region->used == all_of(region);
 }
 
 uint64_t sl_region_counted(const struct sl_region *region)
@@ -439,7 +433,7 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 		else
 			sl_region_trim(server, region);
 	} else {
-		if (region->range_bytes && !is_full(region))
+		if (region->range_bytes && region->used != all_of(region))
 			sl_list_append(slabs_of(writer, region->device, region->range_bytes),
 			               &region->link);
 		if (!region->used)

@@ -35,11 +35,10 @@ static void count_memfd(struct sl_server *server, struct sl_region *region, int 
 void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
 	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
-	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
+	sl_list_each_of (peer, &server->peers, struct sl_peer, link)
 		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
 		    !region->writer)
 			sl_region_written_by(region, peer);
-	}
 }
 
 /* -------------------------------------------------------------------------------------- leave */
@@ -208,10 +207,9 @@ int sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 
 static struct sl_import *find_import(const struct sl_region *region, const struct sl_peer *peer)
 {
-	sl_list_each_of (import, &region->imports, struct sl_import, link) {
+	sl_list_each_of (import, &region->imports, struct sl_import, link)
 		if (import->peer == peer)
 			return import;
-	}
 	return NULL;
 }
 

@@ -105,7 +105,6 @@ struct sl_ticket {
 	struct sl_region *region;
 	unsigned range;
 	uint32_t slot;            /* of the entry that has its name, or SL_NO_SLOT */
-	uint32_t flags;           /* of the blob to be made */
 	struct sl_record *record; /* that came before the seal, or NULL */
 };
 

@@ -60,11 +60,10 @@ static unsigned holders_of(struct sl_server *server, uint32_t slot)
 {
 	unsigned count = 0;
 
-	sl_list_each_of (peer, &server->peers, const struct sl_peer, link) {
+	sl_list_each_of (peer, &server->peers, const struct sl_peer, link)
 		if (peer->references &&
 		    sl_catalogue_holds(server->catalogue, slot, peer->references))
 			count++;
-	}
 	return count;
 }
 

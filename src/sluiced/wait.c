@@ -122,10 +122,9 @@ bool sl_wait_is_before(const struct sl_server *server)
 {
 	if (!server->room.host)
 		return false;
-	sl_list_each_of (wait, &server->room.queue, const struct sl_wait, link) {
+	sl_list_each_of (wait, &server->room.queue, const struct sl_wait, link)
 		if (wait->device < 0)
 			return wait != server->room.turn;
-	}
 	return false;
 }
 
