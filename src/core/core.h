@@ -107,6 +107,13 @@ static inline struct sl_list *sl_list_take(struct sl_list *list)
 }
 #define sl_list_each(link, list) \
 	for (struct sl_list *link = (list)->next; link != (list); link = link->next)
+/* Each element of the list, by its member `member`; the body may take the element out of the list. */
+#define sl_list_each_of(item, list, type, member)                                               \
+	for (type *item = sl_list_item((list)->next, list, type, member), *item##_next;         \
+	     item && (item##_next = sl_list_item(item->member.next, list, type, member), true); \
+	     item = item##_next)
+#define sl_list_item(link, list, type, member) \
+	((link) == (list) ? NULL : SL_CONTAINER(link, type, member))
 
 /* ------------------------------------------------------------------------------------- queue */
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The life of blobs in the server: tickets, seal, delete, and what is not held any more. */
+/* How blobs are made: tickets, which are ranges of memory that a client may make blobs in, and their seal. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -13,8 +13,108 @@
 /* With so much a client is left, when it gets more in advance, as a part of all memory. */
 #define ADVANCE_PART 16
 
-/* Who made it, and when, in milliseconds since 1970, so that both outlive the server; as the clock stood at the
- * kernel's last tick, which is the cheaper one. */
+/* New memory of this size takes longer to be touched than any sweep does. */
+#define LARGE (UINT64_C(1) << 20)
+
+/* ------------------------------------------------------------------------------------- ticket */
+
+static struct sl_ticket *take(struct sl_server *server, struct sl_peer *peer,
+                              struct sl_region *region, struct sl_ticket *ticket)
+{
+	unsigned range = (unsigned)__builtin_ctzll(~region->used);
+
+	region->used |= UINT64_C(1) << range;
+	if (!region->writer)
+		sl_region_written_by(region, peer);
+	sl_region_place(server, region);
+	ticket->number = ++server->last_ticket;
+	ticket->peer = peer;
+	ticket->region = region;
+	ticket->range = range;
+	ticket->slot = SL_NO_SLOT;
+	sl_list_append(&server->tickets[ticket->number % SL_BUCKETS], &ticket->bucket);
+	sl_list_append(&peer->tickets, &ticket->link);
+	peer->ticket_count++;
+	peer->leased_bytes += sl_region_host_bytes(region);
+	server->leased_bytes += sl_region_host_bytes(region);
+	return ticket;
+}
+
+/* For a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
+static int new_ticket(struct sl_server *server, struct sl_peer *peer,
+                      const struct sl_wanted *wanted, bool make, struct sl_ticket **out)
+{
+	struct sl_region *region = sl_region_find_free(server, peer, wanted);
+	struct sl_ticket *ticket;
+	int rc = 0;
+
+	*out = NULL;
+	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
+	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && server->sweep) {
+		sl_blob_sweep(server);
+		region = sl_region_find_free(server, peer, wanted);
+	}
+	if (!make && (!region || peer->ticket_count >= SL_TICKETS_MOST))
+		return 0;
+	if (peer->ticket_count >= SL_TICKETS_MOST)
+		return sl_fail(-EDQUOT, "a client may make %d blobs at a time", SL_TICKETS_MOST);
+	ticket = calloc(1, sizeof(*ticket));
+	if (!ticket)
+		return sl_fail(-ENOMEM, "no memory");
+	if (!region)
+		rc = sl_region_new(server, peer, wanted, &region);
+	if (rc) {
+		free(ticket);
+		return rc;
+	}
+	*out = take(server, peer, region, ticket);
+	if (!region->offered && !region->maker)
+		region->maker = (*out)->number;
+	return 0;
+}
+
+static struct sl_ticket *find_ticket(struct sl_server *server, const struct sl_peer *peer,
+                                     uint64_t number)
+{
+	sl_list_each_of (ticket, &server->tickets[number % SL_BUCKETS], struct sl_ticket, bucket)
+		if (ticket->number == number)
+			return ticket->peer == peer ? ticket : NULL;
+	return NULL;
+}
+
+/* keep: a blob has its range now. */
+static void free_ticket(struct sl_server *server, struct sl_ticket *ticket, bool keep)
+{
+	ticket->peer->leased_bytes -= sl_region_host_bytes(ticket->region);
+	server->leased_bytes -= sl_region_host_bytes(ticket->region);
+	if (ticket->region->maker == ticket->number)
+		ticket->region->maker = 0;
+	sl_list_remove(&ticket->bucket);
+	sl_list_remove(&ticket->link);
+	ticket->peer->ticket_count--;
+	if (!keep)
+		sl_range_give(server, ticket->region, ticket->range);
+	free(ticket->record);
+	free(ticket);
+}
+
+static void tell_ticket(const struct sl_ticket *ticket, struct sl_lease *out)
+{
+	*out = (struct sl_lease){
+		.ticket = ticket->number,
+		.make = ticket->region->maker == ticket->number,
+		.place = {.region = ticket->region->id,
+	                  .region_bytes = ticket->region->bytes,
+	                  .offset = (uint64_t)ticket->range * ticket->region->range_bytes,
+	                  .capacity = sl_region_range_bytes(ticket->region),
+	                  .device = ticket->region->device,
+	                  .kind = ticket->region->kind},
+	};
+}
+
+/* ------------------------------------------------------------------------------------- create */
+
+/* The process, and milliseconds since 1970, by the clock of the kernel's last tick, which is cheap to read. */
 static uint64_t creator_of(pid_t pid)
 {
 	struct timespec now;
@@ -23,8 +123,6 @@ static uint64_t creator_of(pid_t pid)
 	return (uint64_t)pid << 42 |
 	       ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
-
-/* ------------------------------------------------------------------------------------- create */
 
 /* The blob whose name a seal takes, or SL_NO_SLOT. One that is being made keeps its name. */
 static uint32_t find_replaced(const struct sl_server *server, const char *name, uint32_t flags)
@@ -60,12 +158,12 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
                  uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *metadata,
                  bool sealed)
 {
-	struct sl_blob_record record, made;
+	struct sl_blob_record record;
 	struct sl_lease lease;
 	uint32_t slot, replaced;
 	int rc;
 
-	sl_ticket_tell(ticket, &lease);
+	tell_ticket(ticket, &lease);
 	record = (struct sl_blob_record){
 		.key = {.name = name, .length = strlen(name)},
 		.size = bytes,
@@ -101,8 +199,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 	*(sealed ? &server->sealed : &server->created) += 1;
 	server->blobs[slot] = (struct sl_blob){.region = ticket->region, .range = ticket->range};
 	ticket->region->slots[ticket->range] = slot;
-	sl_catalogue_record(server->catalogue, slot, &made);
-	sl_blob_add(server, slot, made.key.id);
+	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
 		sl_blob_delete(server, replaced);
 	return 0;
@@ -125,14 +222,11 @@ static struct sl_wanted wanted_by(const struct sl_create_item *item)
 	return (struct sl_wanted){item->bytes, item->flags, item->device, item->kind};
 }
 
-void sl_blob_create(struct sl_server *server, struct sl_peer *peer)
+int sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 {
 	int rc = sl_blob_try_create(server, peer);
 
-	if (rc == -EINPROGRESS)
-		rc = sl_wait_create(server, peer);
-	if (rc)
-		sl_peer_refuse(server, peer, server->in.head.serial, rc);
+	return rc == -EINPROGRESS ? sl_wait_for_room(server, peer, NULL) : rc;
 }
 
 int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
@@ -148,7 +242,7 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 
 		rc = check_device(server, &request->items[count]);
 		if (!rc)
-			rc = sl_ticket_new(server, peer, &wanted, true, &tickets[count]);
+			rc = new_ticket(server, peer, &wanted, true, &tickets[count]);
 		count += !rc;
 	}
 	/* Names come when there is memory for all of them: what waits for that is not seen. */
@@ -162,14 +256,11 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 		if (!rc)
 			sl_watch_tell(server, tickets[i]->slot, SLUICE_WATCH_CREATED);
 	}
-	if (rc) {
-		/* The sentence is that of the first that failed. */
-		while (count--)
-			sl_blob_undo(server, tickets[count]);
-		if (rc != -EINPROGRESS)
-			sl_peer_refuse(server, peer, request->head.serial, rc);
-		return rc == -EINPROGRESS ? rc : 0;
-	}
+	/* The sentence is that of the first that failed. */
+	while (rc && count--)
+		sl_blob_undo(server, tickets[count]);
+	if (rc)
+		return rc;
 	for (unsigned i = 0; asked == 1 && i < IN_ADVANCE; i++) {
 		struct sl_wanted wanted = wanted_by(&request->items[0]);
 
@@ -177,31 +268,31 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 		    peer->leased_bytes > server->settings->memory_bytes / ADVANCE_PART)
 			break;
 		wanted.flags = 0;
-		if (sl_ticket_new(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
+		if (new_ticket(server, peer, &wanted, false, &tickets[count]) || !tickets[count])
 			break;
 		count++;
 	}
 	sl_message_begin(&server->out, SL_LEASES, request->head.serial, count);
 	for (unsigned i = 0; i < count; i++)
-		sl_ticket_tell(tickets[i], &server->out.leases.items[i]);
+		tell_ticket(tickets[i], &server->out.leases.items[i]);
 	sl_store_step("server: created");
-	sl_peer_send(server, peer, &server->out, -1);
-	return 0;
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
-void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
+int sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_record *record = sl_message_record(&server->in);
-	struct sl_ticket *ticket = sl_ticket_find(server, peer, server->in.annotate.ticket);
+	struct sl_ticket *ticket = find_ticket(server, peer, server->in.annotate.ticket);
 	struct sl_record *copy;
 
 	if (!ticket)
-		return;
+		return 0;
 	copy = malloc(sl_record_bytes(record));
 	if (copy)
 		memcpy(copy, record, sl_record_bytes(record));
 	free(ticket->record);
 	ticket->record = copy;
+	return 0;
 }
 
 /* Its memory is not its own any more. */
@@ -217,17 +308,18 @@ void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket)
 		sl_watch_tell(server, ticket->slot, SLUICE_WATCH_DELETED);
 		forget_nowhere(server, ticket->slot);
 	}
-	sl_ticket_free(server, ticket, false);
+	free_ticket(server, ticket, false);
 }
 
-void sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
+int sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {
-		struct sl_ticket *ticket = sl_ticket_find(server, peer, server->in.ids.items[i].id);
+		struct sl_ticket *ticket = find_ticket(server, peer, server->in.ids.items[i].id);
 
 		if (ticket)
 			sl_blob_undo(server, ticket);
 	}
+	return 0;
 }
 
 /* -------------------------------------------------------------------------------------- seal */
@@ -235,7 +327,7 @@ void sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
 static int check_item(struct sl_server *server, struct sl_peer *peer,
                       const struct sl_seal_item *item, struct sl_ticket **out)
 {
-	struct sl_ticket *ticket = sl_ticket_find(server, peer, item->ticket);
+	struct sl_ticket *ticket = find_ticket(server, peer, item->ticket);
 	struct sl_blob_record record;
 	int rc;
 
@@ -257,7 +349,7 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 	    sl_record_check(ticket->record, sl_record_bytes(ticket->record), item->bytes))
 		return -EINVAL;
 	if (ticket->slot != SL_NO_SLOT) {
-		sl_catalogue_record(server->catalogue, ticket->slot, &record);
+		record = sl_blob_record(server, ticket->slot);
 		if (record.key.length != strlen(item->name) ||
 		    memcmp(record.key.name, item->name, record.key.length) ||
 		    record.size != item->bytes)
@@ -273,7 +365,6 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
                    const struct sl_seal_item *item, const struct sl_record *record, bool seal)
 {
 	struct sl_catalogue *catalogue = server->catalogue;
-	struct sl_blob_record made;
 	int rc;
 
 	if (!record)
@@ -288,10 +379,10 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 			return refuse_entry(server, rc);
 	}
 	/* It may have been pinned, or unpinned, by its name. */
-	sl_catalogue_record(catalogue, ticket->slot, &made);
-	sl_catalogue_set_flags(catalogue, ticket->slot,
-	                       (item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
-	                               (made.flags & SLUICE_BLOB_PIN));
+	sl_catalogue_set_flags(
+		catalogue, ticket->slot,
+		(item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
+			(sl_blob_record(server, ticket->slot).flags & SLUICE_BLOB_PIN));
 	return 0;
 }
 
@@ -348,7 +439,7 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	sl_peer_pin(server, peer, serial, slot);
 	if (server->spill)
 		ticket->region->stamp = ++server->spill->last_stamp;
-	sl_ticket_free(server, ticket, true);
+	free_ticket(server, ticket, true);
 	*out = (struct sl_found_item){.id = server->blobs[slot].id,
 	                              .generation =
 	                                      sl_catalogue_generation(server->catalogue, slot),
@@ -357,11 +448,11 @@ static void tell_sealed(struct sl_server *server, struct sl_peer *peer, struct s
 	server->counts.seals++;
 	if ((!host ||
 	     peer->leased_bytes + bytes <= server->settings->memory_bytes / ADVANCE_PART) &&
-	    !sl_ticket_new(server, peer, &wanted, false, &next) && next)
-		sl_ticket_tell(next, &out->lease);
+	    !new_ticket(server, peer, &wanted, false, &next) && next)
+		tell_ticket(next, &out->lease);
 }
 
-void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
+int sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count;
 	uint32_t serial = server->in.head.serial, slots[SL_ITEMS_MOST];
@@ -377,10 +468,8 @@ void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 	}
 	if (!rc)
 		rc = seal_all(server, tickets, count);
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	sl_store_step("server: sealed");
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = tickets[i]->slot;
@@ -392,141 +481,5 @@ void sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 		sl_get_wake(server, slots[i]);
 		sl_watch_tell(server, slots[i], SLUICE_WATCH_SEALED);
 	}
-	sl_peer_send(server, peer, &answer, -1);
-}
-
-/* ------------------------------------------------------------------------------------ delete */
-
-void sl_blob_forget(struct sl_server *server, uint32_t slot)
-{
-	bool open = sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN;
-
-	if (sl_catalogue_delete(server->catalogue, slot))
-		return;
-	sl_blob_unmark(server, slot);
-	*(open ? &server->created : &server->sealed) -= 1;
-	server->dying++;
-	server->sweep = true;
-}
-
-void sl_blob_delete(struct sl_server *server, uint32_t slot)
-{
-	sl_watch_tell(server, slot, SLUICE_WATCH_DELETED);
-	sl_blob_forget(server, slot);
-	server->counts.deletes++;
-	/* Whoever waits until it is back. */
-	sl_get_wake(server, slot);
-}
-
-static void left(void *argument, uint32_t slot, enum sl_left what)
-{
-	struct sl_server *server = argument;
-	struct sl_blob *blob = &server->blobs[slot];
-
-	if (what != SL_LEFT_GONE)
-		return;
-	server->dying--;
-	if (blob->region) {
-		if (!blob->region->away)
-			server->blob_bytes -= sl_region_host_bytes(blob->region);
-		sl_range_give(server, blob->region, blob->range);
-	}
-	sl_blob_remove(server, slot);
-}
-
-/* ------------------------------------------------------------------------------------- evict */
-
-#define ANY_DEVICE INT32_MIN
-
-static int by_idle(const void *a, const void *b)
-{
-	const struct sl_candidate *x = a, *y = b;
-
-	if (x->idle != y->idle)
-		return x->idle < y->idle ? 1 : -1;
-	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
-}
-
-void sl_candidates_sort(struct sl_candidate *candidates, size_t count)
-{
-	if (count)
-		qsort(candidates, count, sizeof(*candidates), by_idle);
-}
-
-static unsigned find_candidates(struct sl_server *server, const struct sl_list *list,
-                                int32_t device, struct sl_candidate *out)
-{
-	unsigned count = 0;
-
-	sl_list_each (link, list) {
-		const struct sl_blob *blob = SL_CONTAINER(link, struct sl_blob, loose);
-		uint32_t slot = (uint32_t)(blob - server->blobs);
-
-		if ((device == ANY_DEVICE || blob->region->device == device) &&
-		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
-		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT)
-			out[count++] = (struct sl_candidate){
-				.slot = slot,
-				.region = blob->region,
-				.idle = sl_catalogue_idle(server->catalogue, slot)};
-	}
-	sl_candidates_sort(out, count);
-	return count;
-}
-
-/*
- * After a sweep: deletes those blobs of the list that nobody holds, the ones used least recently first, until so many bytes
- * are free; how many blobs. No get succeeds from the withdrawal on, and the sweep makes those SEALED again that it finds held.
- */
-static unsigned delete_unheld(struct sl_server *server, const struct sl_list *list, int32_t device,
-                              uint64_t bytes)
-{
-	struct sl_candidate *candidates = malloc((server->loose_count + 1) * sizeof(*candidates));
-	unsigned count = 0, chosen = 0, gone = 0;
-	uint64_t asked = 0;
-
-	if (candidates)
-		count = find_candidates(server, list, device, candidates);
-	for (; chosen < count && asked < bytes; chosen++) {
-		asked += sl_region_range_bytes(candidates[chosen].region);
-		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
-	}
-	if (chosen) {
-		sl_store_step("server: unheld are withdrawn");
-		sl_catalogue_sweep(server->catalogue, left, server);
-		sl_store_step("server: nobody holds them");
-	}
-	for (unsigned i = 0; i < chosen; i++) {
-		if (sl_catalogue_state(server->catalogue, candidates[i].slot) != SL_ENTRY_AWAY)
-			continue;
-		sl_watch_tell(server, candidates[i].slot, SLUICE_WATCH_DELETED);
-		sl_blob_forget(server, candidates[i].slot);
-		gone++;
-	}
-	if (gone) {
-		sl_store_step("server: unheld are deleted");
-		sl_catalogue_sweep(server->catalogue, left, server);
-	}
-	free(candidates);
-	return gone;
-}
-
-void sl_blob_sweep(struct sl_server *server)
-{
-	sl_catalogue_sweep(server->catalogue, left, server);
-	if (!sl_list_empty(&server->transients))
-		server->counts.deletes +=
-			delete_unheld(server, &server->transients, ANY_DEVICE, UINT64_MAX);
-	server->sweep = false;
-}
-
-bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
-{
-	unsigned gone;
-
-	/* What was used last is known only when somebody has looked. */
-	sl_blob_sweep(server);
-	gone = delete_unheld(server, &server->caches, device, bytes);
-	server->counts.dropped += gone;
-	return gone > 0;
+	return sl_peer_send(server, peer, &answer, -1);
 }

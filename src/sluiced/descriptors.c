@@ -321,13 +321,12 @@ bool sl_descriptors_take(struct sl_descriptors *descriptors)
 	int fd;
 
 	while ((n = receive(descriptors->peer, &keep, &fd)) > 0) {
-		if (n == sizeof(keep) && keep.row == SL_SAY_BYE)
-			descriptors->over = true;
-		if (n == sizeof(keep) && keep.row == SL_SAY_READY)
-			descriptors->ready = true;
-		if (n == sizeof(keep) && keep.row == SL_SAY_UPGRADE)
-			descriptors->upgrade = true;
-		if (n != sizeof(keep) || keep.row >= descriptors->ledger->most) {
+		bool whole = n == sizeof(keep);
+
+		descriptors->over |= whole && keep.row == SL_SAY_BYE;
+		descriptors->ready |= whole && keep.row == SL_SAY_READY;
+		descriptors->upgrade |= whole && keep.row == SL_SAY_UPGRADE;
+		if (!whole || keep.row >= descriptors->ledger->most) {
 			if (fd >= 0)
 				close(fd);
 			continue;

@@ -92,8 +92,7 @@ struct sl_kept {
 struct sl_kept_device {
 	char place[SLUICE_BLOB_PLACE_BYTES];
 };
-/* What a process has for a row. The columns of both processes are behind the rows: each is written by its process, and before
- * that begins by the one that forks it. */
+/* What a process has for a row. Each process writes its column behind the rows; before it begins, its parent does. */
 struct sl_owned {
 	int32_t fd; /* -1: none */
 	uint32_t zero;
@@ -128,13 +127,11 @@ struct sl_descriptors {
 	int other_fd;   /* and its pidfd; -1: this machine has none */
 	/* In the server: how long the supervisor has to begin to receive. */
 	int64_t patient_until;
-	/* In the supervisor: the server has taken over what there was; it has stopped, and wants no other one; it wants the
-	 * program that is at its path now. */
+	/* In the supervisor, which the server has said: SL_SAY_READY, SL_SAY_BYE, SL_SAY_UPGRADE. */
 	bool ready, over, upgrade;
 };
 
-/* The supervisor's side of a new ledger, with rows up to the process's limit of open files, which is raised as far as it
- * goes. 0, or a negative errno with a sentence. */
+/* The supervisor's side of a new ledger; raises the limit of open files. 0, or a negative errno with a sentence. */
 int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
                        struct sl_descriptors *out);
 /* Before a fork: the other process is to begin with what this one has. */
@@ -162,8 +159,7 @@ int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
 /* In a server that comes into the place of another: gives up what only one of ledger and process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
-/* What the server says instead of a row: it has taken over; it stops, and wants no other one to come; it is asked for an
- * upgrade. */
+/* What the server says instead of a row: it stops, and wants no successor; it has taken over; it is to be upgraded. */
 #define SL_SAY_BYE     UINT32_MAX
 #define SL_SAY_READY   (UINT32_MAX - 1)
 #define SL_SAY_UPGRADE (UINT32_MAX - 2)
@@ -174,8 +170,7 @@ struct sl_no_upgrade {
 	char text[1020];
 };
 
-/* In the supervisor: takes what the server has sent. False: the server has closed its end. Ends the process if there was
- * no room for a descriptor: a supervisor that the server makes inherits it. */
+/* In the supervisor: takes what the server has sent; false: it has closed its end. No room for a descriptor: exits. */
 bool sl_descriptors_take(struct sl_descriptors *descriptors);
 
 /* One message, with so many descriptors, 2 at most; does not wait: 0 or -errno. */

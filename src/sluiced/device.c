@@ -32,15 +32,16 @@ const char *sl_server_place(const struct sl_server *server, int32_t number)
 	                                       : "";
 }
 
-static void set_limit(struct sl_server *server, int32_t number)
+/* Of the memory of that device, in bytes. */
+static uint64_t limit_of(const struct sl_server *server, int32_t number)
 {
 	const struct sl_server_settings *settings = server->settings;
 	const char *place = server->descriptors->ledger->devices[number].place;
 
-	server->device_limits[number] = SL_NO_LIMIT;
 	for (unsigned i = 0; i < settings->budget_count; i++)
 		if (!strcmp(settings->budgets[i].place, place))
-			server->device_limits[number] = settings->budgets[i].bytes;
+			return settings->budgets[i].bytes;
+	return SL_NO_LIMIT;
 }
 
 /* A place is known from then on. -EDQUOT: there are too many. */
@@ -49,20 +50,17 @@ static int number_of(struct sl_server *server, const char *place, int32_t *out)
 	struct sl_ledger *ledger = server->descriptors->ledger;
 	int32_t count = device_count(server);
 
-	for (int32_t i = 0; i < count; i++) {
-		if (strcmp(ledger->devices[i].place, place) != 0)
-			continue;
-		*out = i;
+	*out = 0;
+	while (*out < count && strcmp(ledger->devices[*out].place, place) != 0)
+		++*out;
+	if (*out < count)
 		return 0;
-	}
 	if (count == SL_PLACES_MOST)
 		return sl_fail(-EDQUOT, "no more devices can be made known than %d",
 		               SL_PLACES_MOST);
 	snprintf(ledger->devices[count].place, sizeof(ledger->devices[count].place), "%s", place);
 	sl_store_step("server: place of a device");
 	atomic_store(&ledger->device_count, (uint32_t)count + 1);
-	set_limit(server, count);
-	*out = count;
 	return 0;
 }
 
@@ -71,16 +69,13 @@ void sl_devices_begin(struct sl_server *server)
 	const struct sl_server_settings *settings = server->settings;
 	int32_t number;
 
-	for (int32_t i = 0; i < device_count(server); i++)
-		set_limit(server, i);
 	for (unsigned i = 0; i < settings->budget_count; i++)
 		number_of(server, settings->budgets[i].place, &number);
 }
 
-void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
+int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_device_request *request = &server->in.device;
-	uint32_t serial = request->head.serial;
 	struct sl_device_is *out = &server->out.device_is;
 	int32_t number = request->number;
 	int rc = 0;
@@ -89,20 +84,18 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 		rc = number_of(server, request->place, &number);
 	else if (!sl_device_known(server, number))
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
-	sl_message_begin(&server->out, SL_DEVICE_IS, serial, 0);
+	if (rc)
+		return rc;
+	sl_message_begin(&server->out, SL_DEVICE_IS, request->head.serial, 0);
 	out->number = number;
-	out->memory_limit = server->device_limits[number];
+	out->memory_limit = limit_of(server, number);
 	if (out->memory_limit == SL_NO_LIMIT)
 		out->memory_limit = UINT64_MAX;
 	out->memory_bytes = server->devices[number].bytes;
 	out->leaving_bytes = server->devices[number].leaving;
 	strcpy(out->place, sl_server_place(server, number));
 	sl_store_step("server: device");
-	sl_peer_send(server, peer, &server->out, -1);
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
 /* ---------------------------------------------------------------------------------------- room */
@@ -111,9 +104,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 static void find_holder(const struct sl_server *server, int32_t device, struct sl_told *told)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i]) {
-			const struct sl_region *region =
-				SL_CONTAINER(link, struct sl_region, bucket);
+		sl_list_each_of (region, &server->regions[i], const struct sl_region, bucket) {
 			const struct sl_peer *peer = region->writer;
 
 			if (!peer && !sl_list_empty(&region->imports))
@@ -170,19 +161,16 @@ static uint64_t find_coming(const struct sl_server *server, int32_t device)
 {
 	uint64_t coming = 0;
 
-	sl_list_each (link, &server->leaving) {
-		const struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
-
+	sl_list_each_of (region, &server->leaving, const struct sl_region, left)
 		if (region->device == device && is_coming(region))
 			coming += sl_region_counted(region);
-	}
 	return coming;
 }
 
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes)
 {
 	const struct sl_device_use *use = &server->devices[device];
-	uint64_t limit = server->device_limits[device], over;
+	uint64_t limit = limit_of(server, device), over;
 	char holders[SL_TEXT_BYTES / 2];
 	int rc;
 

@@ -75,10 +75,8 @@ static void answer_get(struct sl_server *server, struct sl_peer *peer, uint32_t 
 static void answer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
                        uint32_t slot)
 {
-	struct sl_blob_record record;
-
-	sl_catalogue_record(server->catalogue, slot, &record);
-	sl_catalogue_set_flags(server->catalogue, slot, record.flags | SLUICE_BLOB_PIN);
+	sl_catalogue_set_flags(server->catalogue, slot,
+	                       sl_blob_record(server, slot).flags | SLUICE_BLOB_PIN);
 	sl_blob_mark(server, slot);
 	sl_peer_done(server, peer, serial);
 }
@@ -156,40 +154,39 @@ static int refuse_key(const struct sl_key *key, int error, const char *why)
 }
 
 /* Answers a get or a pin, now or later. It always waits for the disk, and for a seal if it is patient. */
-static void begin(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message,
-                  int64_t deadline, bool patient)
+static int begin(struct sl_server *server, struct sl_peer *peer, int64_t deadline, bool patient)
 {
+	const struct sl_head *message = &server->in.head;
 	unsigned count, missing = 0;
 	struct sl_wait *wait = NULL;
 	int rc = try_get(server, peer, message, &missing);
 	bool disk = rc == -EINPROGRESS;
 
 	if (disk || (rc == -ENOENT && patient))
-		wait = sl_wait_new(peer, message, deadline, &rc);
+		rc = sl_wait_new(peer, message, deadline, &wait);
 	else if (rc == -ENOENT)
 		refuse_key(keys_of(message, &count) + missing, rc, "is not there");
-	if (rc)
-		sl_peer_refuse(server, peer, message->serial, rc);
 	if (!wait)
-		return;
+		return rc;
 	wait->patient = patient;
 	wait->disk = disk;
 	wait->missing = missing;
 	wait->for_blob = true;
 	server->waiting++;
 	place(server, wait);
+	return 0;
 }
 
-void sl_get(struct sl_server *server, struct sl_peer *peer)
+int sl_get(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t timeout_ms = server->in.get.timeout_ms;
 
-	begin(server, peer, &server->in.head, sl_deadline(timeout_ms), timeout_ms != 0);
+	return begin(server, peer, sl_deadline(timeout_ms), timeout_ms != 0);
 }
 
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message)
+int sl_get_await(struct sl_server *server, struct sl_peer *peer)
 {
-	begin(server, peer, message, sl_now(), false);
+	return begin(server, peer, sl_now(), false);
 }
 
 static bool is_key(const struct sl_key *key, const struct sl_blob_record *record)
@@ -216,75 +213,68 @@ static void try_again(struct sl_server *server, struct sl_wait *wait)
 	sl_wait_free(server, wait);
 }
 
-/* Calls act for each wait in the bucket, which may free it or move it. */
-static void each_in(struct sl_server *server, struct sl_list *bucket, uint32_t slot,
-                    void (*act)(struct sl_server *, struct sl_wait *, uint32_t slot))
+/* Calls act, which may free it or move it, for each wait in the bucket that misses that blob; NULL: for all. */
+static void each_in(struct sl_server *server, struct sl_list *bucket,
+                    const struct sl_blob_record *record,
+                    void (*act)(struct sl_server *, struct sl_wait *))
 {
 	struct sl_list *last = bucket->previous;
 	bool more = !sl_list_empty(bucket);
 
 	for (struct sl_list *link = bucket->next, *next; more; link = next) {
+		struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+
 		next = link->next;
 		more = link != last;
-		act(server, SL_CONTAINER(link, struct sl_wait, link), slot);
+		if (!record || is_key(missing_of(wait), record))
+			act(server, wait);
 	}
 }
 
 static void each_for(struct sl_server *server, uint32_t slot,
-                     void (*act)(struct sl_server *, struct sl_wait *, uint32_t slot))
+                     void (*act)(struct sl_server *, struct sl_wait *))
 {
 	struct sl_list *by_name, *by_id;
 	struct sl_blob_record record;
 
 	if (!server->waiting)
 		return;
-	sl_catalogue_record(server->catalogue, slot, &record);
+	record = sl_blob_record(server, slot);
 	by_id = bucket_of(server, NULL, 0, record.key.id);
 	by_name = bucket_of(server, record.key.name, record.key.length, 0);
-	each_in(server, by_id, slot, act);
+	each_in(server, by_id, &record, act);
 	if (by_name != by_id)
-		each_in(server, by_name, slot, act);
-}
-
-static void wake_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
-{
-	struct sl_blob_record record;
-
-	sl_catalogue_record(server->catalogue, slot, &record);
-	if (is_key(missing_of(wait), &record))
-		try_again(server, wait);
+		each_in(server, by_name, &record, act);
 }
 
 void sl_get_wake(struct sl_server *server, uint32_t slot)
 {
-	each_for(server, slot, wake_one);
+	each_for(server, slot, try_again);
 }
 
-static void fail_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
+static void fail_one(struct sl_server *server, struct sl_wait *wait)
 {
-	const struct sl_key *key = missing_of(wait);
 	char text[SL_TEXT_BYTES + 40];
-	uint32_t found;
 	int error = server->spill->error;
 
-	if (!wait->disk || sl_key_find(server, key, &found) || found != slot)
+	if (!wait->disk)
 		return;
 	snprintf(text, sizeof(text), "is spilled and cannot be read: %s", server->spill->text);
-	refuse_key(key, error, text);
+	refuse_key(missing_of(wait), error, text);
 	sl_peer_refuse(server, wait->peer, wait->request.serial, error);
 	sl_wait_free(server, wait);
 }
 
 void sl_get_fail(struct sl_server *server, uint32_t slot)
 {
-	each_for(server, slot, fail_one);
+	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
+		each_for(server, slot, fail_one);
 }
 
 void sl_get_mark(struct sl_server *server, uint64_t number)
 {
 	for (unsigned b = 0; server->waiting && b < SL_WAIT_BUCKETS; b++)
-		sl_list_each (link, &server->waits[b]) {
-			const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
+		sl_list_each_of (wait, &server->waits[b], const struct sl_wait, link) {
 			unsigned count;
 			const struct sl_key *keys = keys_of(&wait->request, &count);
 			uint32_t slot;
@@ -296,11 +286,10 @@ void sl_get_mark(struct sl_server *server, uint64_t number)
 		}
 }
 
-static void expire_one(struct sl_server *server, struct sl_wait *wait, uint32_t slot)
+static void expire_one(struct sl_server *server, struct sl_wait *wait)
 {
 	int rc;
 
-	(void)slot;
 	/* The disk is waited for, whatever was said. */
 	if (wait->disk)
 		return;
@@ -319,7 +308,7 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 	if (now >= server->waits_due) {
 		server->waits_due = SL_FOREVER;
 		for (unsigned b = 0; b < SL_WAIT_BUCKETS; b++)
-			each_in(server, &server->waits[b], 0, expire_one);
+			each_in(server, &server->waits[b], NULL, expire_one);
 		/* A pass looks at all: the next one comes so much later. */
 		server->waits_due =
 			SL_MAX(server->waits_due, sl_now() + (sl_now() - now) * EXPIRE_REST);
@@ -329,16 +318,15 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 
 /* -------------------------------------------------------------------------------------- memory */
 
-void sl_region_request(struct sl_server *server, struct sl_peer *peer)
+int sl_region_request(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_region_request *request = &server->in.region;
 	struct sl_region *region = sl_region_find(server, request->region);
-	uint32_t serial = request->head.serial;
 	int fd = -1, own, rc = sl_peer_admit_descriptor(peer);
 
-	if (!region || region->away || region->offered != 1 ||
+	if (!region || region->away || region->offered != 1 || region->leaving ||
 	    (request->writable && region->writer != peer))
-		rc = sl_fail(-ESTALE, "there is no such memory");
+		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (!rc) {
 		own = sl_descriptors_fd(server->descriptors, region->row);
 		/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
@@ -354,23 +342,19 @@ void sl_region_request(struct sl_server *server, struct sl_peer *peer)
 	if (rc) {
 		if (fd >= 0)
 			close(fd);
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
+		return rc;
 	}
 	sl_store_step("server: memory");
-	sl_message_begin(&server->out, SL_MEMORY, serial, 0);
+	sl_message_begin(&server->out, SL_MEMORY, request->head.serial, 0);
 	server->out.memory.region = region->id;
 	server->out.memory.bytes = region->bytes;
 	server->out.memory.device = region->device;
 	server->out.memory.kind = region->kind;
-	sl_peer_send(server, peer, &server->out, fd);
+	return sl_peer_send(server, peer, &server->out, fd);
 }
 
-/*
- * The sealed blob that was made there. Asked after a server has died, so it may take its time; the blob
- * may have been away meanwhile, and be in other memory by now.
- */
-void sl_locate(struct sl_server *server, struct sl_peer *peer)
+/* The sealed blob that was made there, and may have moved since. Slow: clients ask after a server has died. */
+int sl_locate(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_locate *request = &server->in.locate;
 	uint32_t serial = request->head.serial;
@@ -385,7 +369,7 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		state = sl_catalogue_state(server->catalogue, slot);
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
-		sl_catalogue_record(server->catalogue, slot, &record);
+		record = sl_blob_record(server, slot);
 		if (record.place.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)
@@ -394,8 +378,7 @@ void sl_locate(struct sl_server *server, struct sl_peer *peer)
 		sl_message_begin(&server->out, SL_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;
 		memcpy(&server->in, &server->out, server->out.head.bytes);
-		sl_get_await(server, peer, &server->in.head);
-		return;
+		return sl_get_await(server, peer);
 	}
-	sl_peer_refuse(server, peer, serial, sl_fail(-ENOENT, "no blob lies there"));
+	return sl_fail(-ENOENT, "no blob lies there");
 }

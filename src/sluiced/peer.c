@@ -119,8 +119,7 @@ void sl_peer_accept(struct sl_server *server)
 			rest(server);
 		return;
 	}
-	/* Who the kernel lets connect, by the owner, group and mode of the socket, may do everything: one rule in one
-	 * place, which systemd's SocketMode= and user namespaces keep to as well. */
+	/* Whoever the kernel lets connect, by the owner, group and mode of the socket, may do everything. */
 	peer = peer_new();
 	if (peer)
 		event.data.ptr = &peer->socket;
@@ -210,11 +209,7 @@ void sl_peer_free_dead(struct sl_server *server)
 void sl_peer_expire(struct sl_server *server, int64_t now)
 {
 	listen_again(server, now);
-	for (struct sl_list *link = server->peers.next, *next; link != &server->peers;
-	     link = next) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
-		next = link->next;
+	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
 		if (peer->role)
 			sl_peer_settle(server, peer, 0, now);
 		else if (peer->hello_by > now)
@@ -310,8 +305,8 @@ void sl_peer_expect(struct sl_server *server, uint32_t row)
 
 void sl_peer_expect_process(struct sl_server *server, uint32_t row)
 {
-	sl_list_each (link, &server->peers)
-		if (SL_CONTAINER(link, struct sl_peer, link)->process == row)
+	sl_list_each_of (peer, &server->peers, struct sl_peer, link)
+		if (peer->process == row)
 			return;
 	sl_descriptors_drop(server->descriptors, row);
 }
@@ -319,8 +314,7 @@ void sl_peer_expect_process(struct sl_server *server, uint32_t row)
 /* It was a client of the server before: its references are here already. */
 static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t session)
 {
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *before = SL_CONTAINER(link, struct sl_peer, link);
+	sl_list_each_of (before, &server->peers, struct sl_peer, link) {
 		int fd;
 
 		if (before->session != session || before->fd >= 0 || before->pid != peer->pid ||
@@ -393,21 +387,15 @@ static int let_in(struct sl_server *server, struct sl_peer *peer, const struct s
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_CLIENT)
 		return send_welcome(server, peer);
-	sl_peer_send(server, peer, &server->out, -1);
-	return 0;
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
-void sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+int sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_hello *hello = &server->in.hello;
 	int rc = welcome(server, peer, hello);
 
-	if (!rc)
-		rc = let_in(server, peer, hello);
-	if (!rc)
-		return;
-	sl_peer_refuse(server, peer, hello->head.serial, rc);
-	sl_peer_close(server, peer, true);
+	return rc ? rc : let_in(server, peer, hello);
 }
 
 /* -------------------------------------------------------------------------------------- pins */
@@ -445,7 +433,7 @@ void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 }
 
 /* Whoever has released a blob has taken it before, also if the answer to an earlier request is still to come. */
-void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
+int sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		uint32_t slot = sl_blob_by_id(server, server->in.ids.items[i].id);
@@ -456,4 +444,5 @@ void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
 	}
 	sl_peer_settle(server, peer, server->in.head.settled, 0);
 	server->sweep = true;
+	return 0;
 }

@@ -75,12 +75,9 @@ uint64_t sl_region_host_bytes(const struct sl_region *region)
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 {
-	sl_list_each (link, &server->regions[id % SL_BUCKETS]) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
-
+	sl_list_each_of (region, &server->regions[id % SL_BUCKETS], struct sl_region, bucket)
 		if (region->id == id)
 			return region;
-	}
 	return NULL;
 }
 
@@ -90,11 +87,6 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 static uint64_t all_of(const struct sl_region *region)
 {
 	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
-}
-
-static bool is_full(const struct sl_region *region)
-{
-	return region->used == all_of(region);
 }
 
 uint64_t sl_region_counted(const struct sl_region *region)
@@ -337,8 +329,7 @@ static void give_memory(struct sl_server *server, struct sl_region *region)
 	if (region->writer)
 		sl_list_remove(&region->written);
 	region->writer = NULL;
-	/* Whoever still has it mapped shall not keep the memory. All, because a client that is unknown to this
-	 * server may have written to ranges that were given back before. */
+	/* No process keeps it by a mapping. All ranges: a client of a server before may have written to any. */
 	if (region->device < 0)
 		sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
 		                  sl_region_range_bytes(region), all_of(region));
@@ -442,7 +433,7 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 		else
 			sl_region_trim(server, region);
 	} else {
-		if (region->range_bytes && !is_full(region))
+		if (region->range_bytes && region->used != all_of(region))
 			sl_list_append(slabs_of(writer, region->device, region->range_bytes),
 			               &region->link);
 		if (!region->used)
@@ -499,17 +490,14 @@ struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		sl_list_each (link, slabs_of(peer, wanted->device, bytes)) {
-			struct sl_region *region = SL_CONTAINER(link, struct sl_region, link);
-
+		sl_list_each_of (region, slabs_of(peer, wanted->device, bytes), struct sl_region,
+		                 link) {
 			if (region->device == wanted->device)
 				return region;
 		}
 		return NULL;
 	}
-	sl_list_each (link, &server->kept) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, left);
-
+	sl_list_each_of (region, &server->kept, struct sl_region, left) {
 		if (wanted->device >= 0 || region->bytes != bytes || region->range_bytes ||
 		    (region->writer && region->writer != peer))
 			continue;

@@ -35,13 +35,10 @@ static void count_memfd(struct sl_server *server, struct sl_region *region, int 
 void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
 	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
+	sl_list_each_of (peer, &server->peers, struct sl_peer, link)
 		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
 		    !region->writer)
 			sl_region_written_by(region, peer);
-	}
 }
 
 /* -------------------------------------------------------------------------------------- leave */
@@ -171,7 +168,7 @@ static int check_offered(const struct sl_region *region, int fd)
 	               least, most);
 }
 
-void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
+int sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_region *region = sl_region_find(server, server->in.offer.region);
 	struct sl_kept kept = {.kind = SL_KIND_REGION, .session = peer->session};
@@ -184,7 +181,7 @@ void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 	if (rc) {
 		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
 		sl_peer_close(server, peer, false);
-		return;
+		return 0;
 	}
 	kept.id = region->id;
 	kept.bytes = region->bytes;
@@ -203,27 +200,24 @@ void sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 	}
 	region->offered = rc ? rc : 1;
 	sl_store_step("server: offered");
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------- import */
 
 static struct sl_import *find_import(const struct sl_region *region, const struct sl_peer *peer)
 {
-	sl_list_each (link, &region->imports) {
-		struct sl_import *import = SL_CONTAINER(link, struct sl_import, link);
-
+	sl_list_each_of (import, &region->imports, struct sl_import, link)
 		if (import->peer == peer)
 			return import;
-	}
 	return NULL;
 }
 
-/* Once, however often it asks. */
-static int add_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
+int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
 {
-	struct sl_import *import = find_import(region, peer);
+	struct sl_import *import;
 
-	if (import)
+	if (find_import(region, peer))
 		return 0;
 	if (peer->import_count >= SL_IMPORTS_MOST)
 		return sl_fail(-EDQUOT, "a client may have %d pieces of memory of devices mapped",
@@ -248,14 +242,7 @@ static void end_import(struct sl_import *import)
 	free(import);
 }
 
-int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
-{
-	if (region->offered != 1 || region->leaving)
-		return sl_fail(-ESTALE, "there is no such memory any more");
-	return add_import(server, peer, region);
-}
-
-void sl_device_have(struct sl_server *server, struct sl_peer *peer)
+int sl_device_have(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, unknown = 0;
 
@@ -267,7 +254,7 @@ void sl_device_have(struct sl_server *server, struct sl_peer *peer)
 
 		if (region && region->device < 0)
 			region = NULL;
-		if (!region || add_import(server, peer, region) || region->leaving)
+		if (!region || sl_device_import(server, peer, region) || region->leaving)
 			server->out.ids.items[unknown++].id = id;
 	}
 	server->out.head.count = unknown;
@@ -275,6 +262,7 @@ void sl_device_have(struct sl_server *server, struct sl_peer *peer)
 		(uint32_t)(sizeof(server->out.ids) + unknown * sizeof(server->out.ids.items[0]));
 	if (unknown)
 		sl_peer_send(server, peer, &server->out, -1);
+	return 0;
 }
 
 static bool has_tickets(const struct sl_peer *peer, const struct sl_region *region)
@@ -313,9 +301,6 @@ void sl_device_part(struct sl_server *server, struct sl_peer *peer)
 	server->awaited -= peer->awaited;
 	peer->awaited = false;
 	/* When the last one has gone, nobody can have mapped what only the server before knew. */
-	for (struct sl_list *link = server->leaving.next, *next; link != &server->leaving;
-	     link = next) {
-		next = link->next;
-		end_if_left(server, SL_CONTAINER(link, struct sl_region, left));
-	}
+	sl_list_each_of (region, &server->leaving, struct sl_region, left)
+		end_if_left(server, region);
 }

@@ -122,8 +122,7 @@ static void end_upgrade(struct sl_server *server, int error)
 	server->upgrader = NULL;
 }
 
-/* The supervisor is dead: another one inherits all from this process. One that dies as soon as it has begun is not to keep
- * the server from its work. */
+/* The supervisor is dead: another one inherits all from this process. REPLACE_NS bounds the work for them. */
 static void replace_supervisor(struct sl_server *server)
 {
 	if (!server->alone)
@@ -153,7 +152,7 @@ static void supervisor_event(struct sl_server *server)
 }
 
 /* An upgrade is answered when there is none; if there is one, this server ends. */
-void sl_daemon(struct sl_server *server, struct sl_peer *peer)
+int sl_daemon(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial;
 	int fd;
@@ -165,14 +164,14 @@ void sl_daemon(struct sl_server *server, struct sl_peer *peer)
 		sl_message_begin(&server->out, SL_DONE, serial, 0);
 		sl_peer_send(server, peer, &server->out, fd);
 	} else if (server->upgrader || server->alone) {
-		sl_peer_refuse(server, peer, serial,
-		               sl_fail(-EBUSY, "another upgrade, or the start of a supervisor, is "
-		                               "under way: try again"));
+		return sl_fail(-EBUSY, "another upgrade, or the start of a supervisor, is under "
+		                       "way: try again");
 	} else {
 		server->upgrader = peer;
 		server->upgrade_serial = serial;
 		sl_descriptors_say(server->descriptors, SL_SAY_UPGRADE);
 	}
+	return 0;
 }
 
 static void signal_event(struct sl_server *server)

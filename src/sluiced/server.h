@@ -79,8 +79,7 @@ struct sl_region {
 	uint64_t origin;      /* the number of the region that its blobs were made in */
 	uint64_t stamp;       /* larger: something was sealed in it, or came back, later */
 	uint64_t wanted;      /* the last look at who waits that has found it wanted */
-	/* Both. */
-	uint32_t slots[]; /* of the entry in each range, or SL_NO_SLOT */
+	uint32_t slots[];     /* of the entry in each range, or SL_NO_SLOT */
 };
 
 struct sl_import {
@@ -106,7 +105,6 @@ struct sl_ticket {
 	struct sl_region *region;
 	unsigned range;
 	uint32_t slot;            /* of the entry that has its name, or SL_NO_SLOT */
-	uint32_t flags;           /* of the blob to be made */
 	struct sl_record *record; /* that came before the seal, or NULL */
 };
 
@@ -243,9 +241,8 @@ struct sl_server {
 	struct sl_spill *spill;                          /* NULL: nothing is spilled */
 	uint64_t memory_bytes, blob_bytes, leased_bytes; /* of the host */
 	struct sl_device_use devices[SL_PLACES_MOST];
-	uint64_t memfd_bytes;   /* of devices, and yet the host's memory */
-	struct sl_list leaving; /* regions of devices */
-	uint64_t device_limits[SL_PLACES_MOST];
+	uint64_t memfd_bytes;                  /* of devices, and yet the host's memory */
+	struct sl_list leaving;                /* regions of devices */
 	struct sl_list waits[SL_WAIT_BUCKETS]; /* for blobs, by the key that is missing */
 	unsigned waiting;                      /* of these */
 	int64_t waits_due;                     /* no deadline of theirs is before */
@@ -255,8 +252,7 @@ struct sl_server {
 		struct sl_wait *turn; /* is being tried */
 		int64_t due;          /* no deadline is before */
 		bool look;            /* there is more room on a device than before */
-		/* With which the last request would have been refused if it did not wait for that device; the sentence
-		 * is there too. 0: it does not. */
+		/* Of the last request, which waits for that device: its refusal otherwise; 0: it does not. */
 		int error;
 		int32_t device;
 	} room;
@@ -274,21 +270,24 @@ int sl_server_run(struct sl_descriptors *descriptors);
 void sl_server_at(struct sl_server *server, int64_t when);
 /* Takes what a server before has left. */
 int sl_server_take_over(struct sl_server *server);
-void sl_daemon(struct sl_server *server, struct sl_peer *peer);
+int sl_daemon(struct sl_server *server, struct sl_peer *peer);
 
 /* ----------------------------------------------------------------------------------- entries */
 
-/* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
-int sl_entries_open(struct sl_server *server, uint32_t row);
-int sl_entries_new(struct sl_server *server);
+/* What the catalogue says of it. */
+static inline struct sl_blob_record sl_blob_record(const struct sl_server *server, uint32_t slot)
+{
+	struct sl_blob_record record;
+
+	sl_catalogue_record(server->catalogue, slot, &record);
+	return record;
+}
 /* Blobs by id: the catalogue finds those so that have no name. */
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
-void sl_blob_remove(struct sl_server *server, uint32_t slot);
 uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
 /* A blob was sealed, or has other flags: whether it may go when memory is short, or nobody holds it. */
 void sl_blob_mark(struct sl_server *server, uint32_t slot);
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
-void sl_blob_unmark(struct sl_server *server, uint32_t slot);
 
 /* -------------------------------------------------------------------------------------- peer */
 
@@ -297,13 +296,13 @@ void sl_peer_accept(struct sl_server *server);
 void sl_peer_expect(struct sl_server *server, uint32_t row);
 /* After that: gives up the row of a pidfd that is no client's. */
 void sl_peer_expect_process(struct sl_server *server, uint32_t row);
-void sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
+int sl_peer_hello(struct sl_server *server, struct sl_peer *peer);
 /* It is readable or writable, or has hung up. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
 /* Ends the connection; what it holds stays until the process is dead, if clean is false. */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
-/* Sends a message, now or when it can be taken. fd: goes with it and is closed; -1. */
-void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
+/* Sends a message, now or when it can be taken; 0. fd: goes with it and is closed; -1. */
+int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 void sl_peer_drop_pending(struct sl_peer *peer);
 /* Before it is sent a descriptor: 0, or -EAGAIN with a sentence: it does not read those that it has. */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
@@ -311,11 +310,11 @@ int sl_peer_admit_descriptor(struct sl_peer *peer);
 void sl_peer_tell(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
 /* The sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
-void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
+int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
 /* The server holds a blob for it until it has settled the serial number. */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
 void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
-void sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
+int sl_peer_nudge(struct sl_server *server, struct sl_peer *peer);
 /* Closes connections that have not said their role in time, ends pins, and lets others in again. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
 void sl_peer_free_dead(struct sl_server *server);
@@ -326,8 +325,7 @@ int sl_reopen(int fd);
 
 /* Whether it is to lie in memory that it shares with others. */
 bool sl_wanted_small(const struct sl_wanted *wanted);
-/* Memory for that, which the peer may write to; of a device the peer is to make and offer it. -ENOSPC, -ENFILE,
- * -EINPROGRESS: there will be room. */
+/* Memory that the peer may write to, and of a device is to make. -ENOSPC, -ENFILE, -EINPROGRESS: there will be room. */
 int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                   struct sl_region **out);
 /* The one with a free range of that size that costs nothing; NULL: there is none. */
@@ -371,17 +369,6 @@ void sl_regions_expire(struct sl_server *server, int64_t now);
 /* Where others find it, after its use has changed. May free it. */
 void sl_region_place(struct sl_server *server, struct sl_region *region);
 
-/* ------------------------------------------------------------------------------------ ticket */
-
-/* A ticket for a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
-int sl_ticket_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
-                  bool make, struct sl_ticket **out);
-struct sl_ticket *sl_ticket_find(struct sl_server *server, const struct sl_peer *peer,
-                                 uint64_t number);
-/* keep: a blob has its range now. */
-void sl_ticket_free(struct sl_server *server, struct sl_ticket *ticket, bool keep);
-void sl_ticket_tell(const struct sl_ticket *ticket, struct sl_lease *out);
-
 /* ------------------------------------------------------------------------------------- device */
 
 /* Numbers the devices that the options name; before anything else is done with devices. */
@@ -390,12 +377,10 @@ bool sl_device_known(const struct sl_server *server, int32_t number);
 /* "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
 /* Answers SL_DEVICE. */
-void sl_device_ask(struct sl_server *server, struct sl_peer *peer);
-/* How much of the memory of a device, or of the host (-1), is mapped, and by a process of those that have it: for a
- * sentence. "", or it begins with a comma. */
+int sl_device_ask(struct sl_server *server, struct sl_peer *peer);
+/* For a sentence: how much memory of a device, or of the host (-1), which process has mapped. "", or ", ...". */
 void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size);
-/* Lets blobs go that may be, if need be. -ENOSPC: it was of no use. -EINPROGRESS: there will be room when
- * those have unmapped it who were told to. */
+/* Evicts blobs if need be. -ENOSPC; -EINPROGRESS: there will be room when clients have unmapped what is leaving. */
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes);
 
 /* -------------------------------------------------------------------------------------- closer */
@@ -410,16 +395,14 @@ void sl_stray_close(struct sl_server *server, int fd);
 /* --------------------------------------------------------------------------------------- wait */
 
 void sl_waits_init(struct sl_server *server);
-/* To be linked by the caller. NULL with *error and a sentence: -EAGAIN, -ENOMEM. message: NULL without a peer. */
-struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
-                            int *error);
+/* To be linked by the caller. -EAGAIN, -ENOMEM with a sentence. message: NULL without a peer. */
+int sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
+                struct sl_wait **out);
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* The connection has ended. */
 void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
-/* The create in server->in waits for room. -EAGAIN, -ENOMEM with a sentence. */
-int sl_wait_create(struct sl_server *server, struct sl_peer *peer);
-/* The region's return does. -ENOMEM. */
-int sl_wait_return(struct sl_server *server, struct sl_region *region);
+/* The create of the peer in server->in waits for room, or the return of the region. -EAGAIN, -ENOMEM with a sentence. */
+int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* It is of no use any more. */
 void sl_wait_drop(struct sl_server *server, struct sl_region *region);
 /* Whether others wait for room of the host, and it is not their turn. */
@@ -440,10 +423,10 @@ void sl_device_leave(struct sl_server *server, struct sl_region *region);
 /* Whether a blob in it may be sealed. */
 int sl_device_check_seal(const struct sl_region *region);
 /* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
-void sl_device_offer(struct sl_server *server, struct sl_peer *peer);
-void sl_device_have(struct sl_server *server, struct sl_peer *peer);
+int sl_device_offer(struct sl_server *server, struct sl_peer *peer);
+int sl_device_have(struct sl_server *server, struct sl_peer *peer);
 void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
-/* The peer is to have its descriptor. -ESTALE, -EDQUOT, -ENOMEM. */
+/* The peer may have it mapped; once, however often it asks. -EDQUOT, -ENOMEM. */
 int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* The peer has nothing of devices mapped any more. */
 void sl_device_part(struct sl_server *server, struct sl_peer *peer);
@@ -456,12 +439,12 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer);
 
 /* -------------------------------------------------------------------------------------- blob */
 
-void sl_blob_create(struct sl_server *server, struct sl_peer *peer);
-/* The same; -EINPROGRESS: there was no room yet, and nothing has happened. Anything else: it was answered. */
+int sl_blob_create(struct sl_server *server, struct sl_peer *peer);
+/* The same; -EINPROGRESS: there was no room yet, and nothing has happened. */
 int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer);
-void sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
-void sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
-void sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
+int sl_blob_annotate(struct sl_server *server, struct sl_peer *peer);
+int sl_blob_abort(struct sl_server *server, struct sl_peer *peer);
+int sl_blob_seal(struct sl_server *server, struct sl_peer *peer);
 /* Takes back what a ticket has begun. */
 void sl_blob_undo(struct sl_server *server, struct sl_ticket *ticket);
 void sl_blob_delete(struct sl_server *server, uint32_t slot);
@@ -476,28 +459,28 @@ void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
 
 /* --------------------------------------------------------------------------------------- get */
 
-void sl_get(struct sl_server *server, struct sl_peer *peer);
+int sl_get(struct sl_server *server, struct sl_peer *peer);
 /* A blob was sealed, is back in memory, or is gone: who waits for it. */
 void sl_get_wake(struct sl_server *server, uint32_t slot);
 /* It cannot be brought back, for spill->error: refuses those who wait for that. */
 void sl_get_fail(struct sl_server *server, uint32_t slot);
 /* The pin or get waits until a blob that is away is there. */
-void sl_get_await(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message);
+int sl_get_await(struct sl_server *server, struct sl_peer *peer);
 /* Marks the regions of blobs that gets wait for while others are being read: with that number. */
 void sl_get_mark(struct sl_server *server, uint64_t number);
 void sl_get_expire(struct sl_server *server, int64_t now);
-void sl_region_request(struct sl_server *server, struct sl_peer *peer);
-void sl_locate(struct sl_server *server, struct sl_peer *peer);
+int sl_region_request(struct sl_server *server, struct sl_peer *peer);
+int sl_locate(struct sl_server *server, struct sl_peer *peer);
 /* Which blob a key means, of those that are not deleted. -ENOENT. */
 int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32_t *slot);
 
 /* -------------------------------------------------------------------------------------- tell */
 
-void sl_delete(struct sl_server *server, struct sl_peer *peer);
-void sl_pin(struct sl_server *server, struct sl_peer *peer);
-void sl_stat(struct sl_server *server, struct sl_peer *peer);
-void sl_list(struct sl_server *server, struct sl_peer *peer);
-void sl_stats(struct sl_server *server, struct sl_peer *peer);
+int sl_delete(struct sl_server *server, struct sl_peer *peer);
+int sl_pin(struct sl_server *server, struct sl_peer *peer);
+int sl_stat(struct sl_server *server, struct sl_peer *peer);
+int sl_list(struct sl_server *server, struct sl_peer *peer);
+int sl_stats(struct sl_server *server, struct sl_peer *peer);
 /* Tells watchers of a blob that has a name. */
 void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
 

@@ -5,8 +5,7 @@
 
 #include "sluiced/spill.h"
 
-/* Parts of all memory: below so much of it free, copies are made ahead, as much as this; and with what has to
- * go, so much more goes, so that not each create looks at everything. */
+/* Parts of all memory: what copies made ahead keep free; and what goes besides, so that not each create looks. */
 #define AHEAD_PART 8
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
@@ -29,7 +28,6 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
-		struct sl_blob_record record;
 		enum sl_held held;
 		uint64_t since;
 
@@ -37,10 +35,9 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 			continue;
 		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
 			return;
-		sl_catalogue_record(catalogue, slot, &record);
 		held = sl_catalogue_held(catalogue, slot);
 		if (held == SL_HELD_THERE ||
-		    record.flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
+		    sl_blob_record(server, slot).flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
 			return;
 		held_here = held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);
@@ -90,7 +87,7 @@ static void keep(struct sl_server *server, struct sl_region *region, uint64_t aw
 
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
-			sl_catalogue_record(server->catalogue, region->slots[i], &record);
+			record = sl_blob_record(server, region->slots[i]);
 			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
 		}
 }

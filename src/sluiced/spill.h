@@ -44,8 +44,7 @@ struct sl_help {
 	struct sl_copy *copy;
 };
 struct sl_copy {
-	struct sl_list
-		link; /* spill->copies if it is whole; spill->ended when the movers have done */
+	struct sl_list link;      /* spill->copies if it is whole; spill->ended after a job */
 	struct sl_region *region; /* NULL: it went while the movers were at work */
 	enum sl_copy_state state;
 	uint64_t ranges;      /* of the region, that are in it */
@@ -106,10 +105,7 @@ void sl_copy_ended(struct sl_server *server, struct sl_copy *copy);
 
 /* With the folder of the settings; 0, and server->spill is NULL, if there is none. */
 int sl_spill_start(struct sl_server *server);
-/*
- * Lets regions go, those first that were used least recently: 1: something went;
- * -EINPROGRESS: something will; 0: nothing can.
- */
+/* Lets regions go, least recently used first: 1: something went; -EINPROGRESS: something will; 0: nothing can. */
 int sl_spill_room(struct sl_server *server, uint64_t bytes);
 /* What came back beyond the limit has to leave, or others: whether that is still to be. */
 bool sl_spill_shrink(struct sl_server *server);
@@ -141,8 +137,7 @@ void sl_movers_event(struct sl_server *server);
 
 /* ----------------------------------------------------------------------------------- return */
 
-/* It is the turn of a region's return: starts to read it. -EINPROGRESS: not yet; else it is over. *where
- * becomes NULL if the region goes meanwhile. late: it does not wait for room any more. */
+/* Starts to read a region; -EINPROGRESS: not yet. *where becomes NULL if it goes. late: it waits for no room. */
 int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late);
 
 #endif

@@ -63,18 +63,15 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 /* Gives up copies of what is in memory, until there is place for so many bytes; how many it gave up. */
 static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 {
-	struct sl_list *copies = &server->spill->copies;
 	uint64_t dropped = 0;
 
-	for (struct sl_list *link = copies->next, *next; link != copies && dropped < bytes;
-	     link = next) {
-		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
-		struct sl_region *region;
+	sl_list_each_of (copy, &server->spill->copies, struct sl_copy, link) {
+		struct sl_region *region = copy->region;
 
-		next = link->next;
-		if (copy->region->away)
+		if (dropped >= bytes)
+			break;
+		if (region->away)
 			continue;
-		region = copy->region;
 		dropped += copy->bytes;
 		copy_free(server, copy);
 		sl_region_place(server, region);
@@ -207,7 +204,8 @@ int sl_spill_want(struct sl_server *server, struct sl_region *region)
 {
 	const struct sl_copy *copy = region->copy;
 
-	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_return(server, region) : 0;
+	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_for_room(server, NULL, region)
+	                                                   : 0;
 }
 
 static void fail_all(struct sl_server *server, struct sl_region *region, int error)
@@ -280,7 +278,7 @@ static void unveil(struct sl_server *server, struct sl_region *region)
 		if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_AWAY)
 			continue;
 		server->spill->returned++;
-		sl_catalogue_record(catalogue, slot, &record);
+		record = sl_blob_record(server, slot);
 		record.place.memory = region->id;
 		sl_catalogue_move(catalogue, slot, &record.place, true);
 		sl_store_step("server: a blob is back");

@@ -17,9 +17,8 @@
 
 #define PIECE (UINT64_C(8) << 20)
 
-/* Without a name, or with one for a moment where the file system has no such files. Past the page cache if the file
- * system can do that: its pages would take the memory that is to become free. A disk that is full says so before
- * anything is moved. */
+/* Without a name, or with one for a moment. Past the page cache where that can be: its pages would take the memory that
+ * is to become free. A disk that is full says so before anything is moved. */
 static int make_file(struct sl_copy *copy)
 {
 	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
@@ -157,12 +156,10 @@ static void begin(struct sl_task *task)
 		/* The supervisor may close it later: what the file takes goes now. */
 		(void)!ftruncate(copy->file, 0);
 		close(copy->file);
-		leave_job(copy, 0);
-		return;
-	}
-	if (copy->state == SL_COPY_WRITING)
+	} else if (copy->state == SL_COPY_WRITING) {
 		rc = make_file(copy);
-	if (rc) {
+	}
+	if (rc || copy->state == SL_COPY_CLOSING) {
 		leave_job(copy, rc);
 		return;
 	}

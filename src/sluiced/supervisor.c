@@ -207,8 +207,7 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
 	return 0;
 }
 
-/* Becomes the program at the path, which ends the server when it is there; or comes back, and tells the server why not. The
- * file is opened once, so that what was asked is what is executed. */
+/* Executes the program at the path, opened once, which ends the server; or comes back, and tells the server why not. */
 static void upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;

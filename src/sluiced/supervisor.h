@@ -20,8 +20,7 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
 int sl_supervisor_resume(char **arguments);
 /* In the server, whose supervisor is dead: starts another one. 0, or a negative errno. */
 int sl_supervisor_replace(struct sl_descriptors *descriptors);
-/* A signalfd of the signals that stop both processes, which it blocks, or -1: not SIGINT if whoever began the daemon had that ignored, as shells do in the
- * background. */
+/* Blocks the signals that stop both processes; their signalfd, or -1. Without SIGINT where that was ignored. */
 int sl_stop_signals(void);
 
 #endif

@@ -5,8 +5,63 @@
  * that knew who was making them. Memory that somebody may still have mapped for writing is not used for new blobs.
  */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "sluiced/spill.h"
+
+/* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
+static int open_catalogue(struct sl_server *server, uint32_t row)
+{
+	unsigned broken = 0;
+	size_t slots;
+	int rc =
+		sl_segment_map(sl_descriptors_fd(server->descriptors, row), true, &server->segment);
+
+	if (!rc)
+		rc = sl_catalogue_open(server->segment, &broken, &server->catalogue);
+	if (!rc) {
+		slots = sl_segment_slots(server->segment);
+		server->blobs = calloc(slots, sizeof(*server->blobs));
+		server->by_id = malloc(slots * sizeof(*server->by_id));
+		if (!server->blobs || !server->by_id)
+			rc = -ENOMEM;
+	}
+	if (rc) {
+		sl_catalogue_close(server->catalogue);
+		sl_segment_unmap(server->segment);
+		free(server->blobs);
+		free(server->by_id);
+		server->catalogue = NULL;
+		server->segment = NULL;
+		server->blobs = NULL;
+		server->by_id = NULL;
+		return sl_fail(rc, "cannot open the catalogue: %s", sl_error_text(rc));
+	}
+	memset(server->by_id, 0xff, slots * sizeof(*server->by_id));
+	server->row = row;
+	return 0;
+}
+
+static int new_catalogue(struct sl_server *server)
+{
+	struct sl_kept kept = {.kind = SL_KIND_CATALOGUE};
+	uint32_t row;
+	int fd, rc = sl_segment_new(server->settings->blobs, &fd);
+
+	if (rc)
+		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
+	rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	rc = open_catalogue(server, row);
+	if (rc)
+		sl_descriptors_drop(server->descriptors, row);
+	return rc;
+}
 
 static void open_rows(struct sl_server *server, enum sl_kind kind)
 {
@@ -23,7 +78,7 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 		} else if (kind == SL_KIND_PROCESS) {
 			sl_peer_expect_process(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
-			if (server->catalogue || sl_entries_open(server, row))
+			if (server->catalogue || open_catalogue(server, row))
 				sl_descriptors_drop(descriptors, row);
 		} else if (kind == SL_KIND_COPY) {
 			if (sl_spill_adopt(server, row))
@@ -40,12 +95,10 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 static bool find_place(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob *blob = &server->blobs[slot];
-	struct sl_blob_record record;
-	struct sl_region *region;
+	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_region *region = sl_region_find(server, record.place.memory);
 	uint64_t range, at;
 
-	sl_catalogue_record(server->catalogue, slot, &record);
-	region = sl_region_find(server, record.place.memory);
 	if (!region || record.size > sl_region_range_bytes(region))
 		return false;
 	range = record.place.offset / sl_region_range_bytes(region);
@@ -67,12 +120,9 @@ static bool find_place(struct sl_server *server, uint32_t slot)
 /* What becomes of an entry; and counts it. */
 static void settle_slot(struct sl_server *server, uint32_t slot)
 {
-	struct sl_blob_record record;
-
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return;
-	sl_catalogue_record(server->catalogue, slot, &record);
-	sl_blob_add(server, slot, record.key.id);
+	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
 	server->top = SL_MAX(server->top, slot + 1);
 	switch (sl_catalogue_state(server->catalogue, slot)) {
 	case SL_ENTRY_SEALED:
@@ -120,7 +170,7 @@ int sl_server_take_over(struct sl_server *server)
 	sl_descriptors_reconcile(server->descriptors);
 	sl_devices_begin(server);
 	open_rows(server, SL_KIND_CATALOGUE);
-	rc = server->catalogue ? 0 : sl_entries_new(server);
+	rc = server->catalogue ? 0 : new_catalogue(server);
 	if (rc)
 		return rc;
 	open_rows(server, SL_KIND_REFERENCES);
@@ -130,11 +180,7 @@ int sl_server_take_over(struct sl_server *server)
 	settle(server);
 	sl_spill_settle(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		for (struct sl_list *link = server->regions[i].next, *next;
-		     link != &server->regions[i]; link = next) {
-			struct sl_region *region = SL_CONTAINER(link, struct sl_region, bucket);
-
-			next = link->next;
+		sl_list_each_of (region, &server->regions[i], struct sl_region, bucket) {
 			if (region->device >= 0)
 				sl_device_settle(server, region);
 			else if (!region->used)

@@ -29,8 +29,7 @@ static int send_now(const struct sl_peer *peer, const void *data, size_t bytes, 
 	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
 }
 
-/* It cannot be told what it waits for: if it has not gone, it connects again. Its end is seen later: whoever tells
- * somebody something goes on with what it was at. */
+/* The client cannot be told what it waits for, and connects again. The loop sees the end of this connection later. */
 static void give_up(struct sl_peer *peer)
 {
 	shutdown(peer->fd, SHUT_RDWR);
@@ -58,43 +57,34 @@ static int refuse_descriptor(void)
 	               "them as the daemon's limit of open files allows");
 }
 
-void sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
+int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
-	struct sl_pending *pending;
 	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_refusal));
+	struct sl_pending *pending = NULL;
+	bool open = !peer->gone && peer->fd >= 0;
+	int rc = open ? -EAGAIN : 0;
 
-	if (peer->gone || peer->fd < 0) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
 	peer->descriptors += fd >= 0;
-	if (!peer->waiting) {
-		int rc = send_now(peer, m, m->head.bytes, fd);
-
-		if (rc != -EAGAIN) {
-			if (fd >= 0)
-				close(fd);
-			if (rc == -ETOOMANYREFS)
-				sl_peer_refuse(server, peer, m->head.serial, refuse_descriptor());
-			else if (rc)
-				give_up(peer);
-			return;
-		}
+	if (open && !peer->waiting)
+		rc = send_now(peer, m, m->head.bytes, fd);
+	if (rc == -EAGAIN)
+		pending = malloc(sizeof(*pending) + room);
+	if (pending) {
+		pending->fd = fd;
+		pending->bytes = m->head.bytes;
+		memcpy(pending->data, m, m->head.bytes);
+		sl_list_append(&peer->out, &pending->link);
+		peer->waiting = true;
+		listen_to(server, peer);
+		return 0;
 	}
-	pending = malloc(sizeof(*pending) + room);
-	if (!pending) {
-		if (fd >= 0)
-			close(fd);
+	if (fd >= 0)
+		close(fd);
+	if (rc == -ETOOMANYREFS)
+		sl_peer_refuse(server, peer, m->head.serial, refuse_descriptor());
+	else if (rc)
 		give_up(peer);
-		return;
-	}
-	pending->fd = fd;
-	pending->bytes = m->head.bytes;
-	memcpy(pending->data, m, m->head.bytes);
-	sl_list_append(&peer->out, &pending->link);
-	peer->waiting = true;
-	listen_to(server, peer);
+	return 0;
 }
 
 static void drop_one(struct sl_list *link)
@@ -170,15 +160,15 @@ void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 	sl_peer_send(server, peer, &server->out, -1);
 }
 
-void sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial)
+int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial)
 {
 	sl_message_begin(&server->out, SL_DONE, serial, 0);
-	sl_peer_send(server, peer, &server->out, -1);
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
 /* ---------------------------------------------------------------------------------- receiving */
 
-static void dropped(struct sl_server *server, struct sl_peer *peer)
+static int dropped(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
@@ -189,9 +179,11 @@ static void dropped(struct sl_server *server, struct sl_peer *peer)
 		else if (region && region->writer == peer && !region->used)
 			sl_region_part(server, region);
 	}
+	return 0;
 }
 
-static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
+/* Each has answered, now or later, or returns -errno with a sentence. */
+static int (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
 	[SL_HELLO] = sl_peer_hello,
 	[SL_CREATE] = sl_blob_create,
 	[SL_SEAL] = sl_blob_seal,
@@ -217,6 +209,8 @@ static void (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = 
 static void handle(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned type = server->in.head.type;
+	uint32_t serial = server->in.head.serial;
+	int rc = 0;
 
 	server->counts.requests++;
 	if (peer->role != (type == SL_HELLO ? 0 : SL_ROLE_CLIENT)) {
@@ -228,7 +222,11 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 	if (type == SL_BYE)
 		sl_peer_close(server, peer, true);
 	else
-		handlers[type](server, peer);
+		rc = handlers[type](server, peer);
+	if (rc)
+		sl_peer_refuse(server, peer, serial, rc);
+	if (rc && type == SL_HELLO)
+		sl_peer_close(server, peer, true);
 }
 
 /* Descriptors that came with a message: how many. The first one is kept. */
@@ -277,8 +275,7 @@ static void readable(struct sl_server *server, struct sl_peer *peer)
 	ssize_t n = recvmsg(peer->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	unsigned descriptors;
 
-	/* One that closes without having read all that it was told makes the kernel say ECONNRESET, once, before what it
-	 * has said itself, which may be that it has nothing mapped any more. */
+	/* ECONNRESET comes once, before the last words of a client that has closed without reading all. */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
 	/* With a message of no bytes, too, which looks like the end. */

@@ -21,45 +21,37 @@ static int find(const struct sl_server *server, uint32_t *slot)
 	               : sl_fail(-ENOENT, "'%s' is not there", key->name);
 }
 
-void sl_delete(struct sl_server *server, struct sl_peer *peer)
+int sl_delete(struct sl_server *server, struct sl_peer *peer)
 {
-	uint32_t serial = server->in.head.serial, slot;
+	uint32_t slot;
 	int rc = find(server, &slot);
 
 	if (!rc && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN)
 		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	sl_blob_delete(server, slot);
 	sl_store_step("server: deleted");
-	sl_peer_done(server, peer, serial);
+	return sl_peer_done(server, peer, server->in.head.serial);
 }
 
-void sl_pin(struct sl_server *server, struct sl_peer *peer)
+int sl_pin(struct sl_server *server, struct sl_peer *peer)
 {
-	uint32_t serial = server->in.head.serial, slot;
-	struct sl_blob_record record;
+	uint32_t slot, flags;
 	int rc = find(server, &slot);
 
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
+	if (rc)
+		return rc;
 	/* It is pinned when it is there. */
-	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY) {
-		sl_get_await(server, peer, &server->in.head);
-		return;
-	}
-	sl_catalogue_record(server->catalogue, slot, &record);
-	record.flags &= ~(uint32_t)SLUICE_BLOB_PIN;
-	record.flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
-	sl_catalogue_set_flags(server->catalogue, slot, record.flags);
+	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
+		return sl_get_await(server, peer);
+	flags = sl_blob_record(server, slot).flags & ~(uint32_t)SLUICE_BLOB_PIN;
+	flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
+	sl_catalogue_set_flags(server->catalogue, slot, flags);
 	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
 		sl_blob_mark(server, slot);
 	sl_spill_look(server);
-	sl_peer_done(server, peer, serial);
+	return sl_peer_done(server, peer, server->in.head.serial);
 }
 
 /* --------------------------------------------------------------------------------- stat, list */
@@ -68,13 +60,10 @@ static unsigned holders_of(struct sl_server *server, uint32_t slot)
 {
 	unsigned count = 0;
 
-	sl_list_each (link, &server->peers) {
-		const struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
-
+	sl_list_each_of (peer, &server->peers, const struct sl_peer, link)
 		if (peer->references &&
 		    sl_catalogue_holds(server->catalogue, slot, peer->references))
 			count++;
-	}
 	return count;
 }
 
@@ -82,9 +71,8 @@ static void describe(const struct sl_server *server, uint32_t slot, struct sluic
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
 	const struct sl_region *region = server->blobs[slot].region;
-	struct sl_blob_record record;
+	struct sl_blob_record record = sl_blob_record(server, slot);
 
-	sl_catalogue_record(server->catalogue, slot, &record);
 	*out = (struct sluice_blob_info){
 		.id = record.key.id,
 		.bytes = record.size,
@@ -103,19 +91,17 @@ static void describe(const struct sl_server *server, uint32_t slot, struct sluic
 	strcpy(out->place, sl_server_place(server, record.place.device));
 }
 
-void sl_stat(struct sl_server *server, struct sl_peer *peer)
+int sl_stat(struct sl_server *server, struct sl_peer *peer)
 {
-	uint32_t serial = server->in.head.serial, slot;
+	uint32_t slot;
 	int rc = find(server, &slot);
 
-	if (rc) {
-		sl_peer_refuse(server, peer, serial, rc);
-		return;
-	}
-	sl_message_begin(&server->out, SL_INFO, serial, 1);
+	if (rc)
+		return rc;
+	sl_message_begin(&server->out, SL_INFO, server->in.head.serial, 1);
 	describe(server, slot, &server->out.info.items[0]);
 	server->out.info.items[0].holders = holders_of(server, slot);
-	sl_peer_send(server, peer, &server->out, -1);
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
 static bool is_listed(const struct sl_server *server, uint32_t slot, const char *prefix)
@@ -125,12 +111,12 @@ static bool is_listed(const struct sl_server *server, uint32_t slot, const char 
 
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return false;
-	sl_catalogue_record(server->catalogue, slot, &record);
+	record = sl_blob_record(server, slot);
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
 
 /* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
-void sl_list(struct sl_server *server, struct sl_peer *peer)
+int sl_list(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_list_request *request = &server->in.list;
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
@@ -147,12 +133,12 @@ void sl_list(struct sl_server *server, struct sl_peer *peer)
 	server->out.head.count = count;
 	server->out.head.bytes =
 		(uint32_t)(sizeof(server->out.info) + count * sizeof(server->out.info.items[0]));
-	sl_peer_send(server, peer, &server->out, -1);
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
 /* --------------------------------------------------------------------------------------- stats */
 
-void sl_stats(struct sl_server *server, struct sl_peer *peer)
+int sl_stats(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sluice_store_counts *out = &server->out.counts.stats;
 	uint64_t trimmed = 0;
@@ -188,7 +174,7 @@ void sl_stats(struct sl_server *server, struct sl_peer *peer)
 	out->server = (uint64_t)getpid();
 	out->supervisor = server->alone ? 0 : (uint64_t)server->descriptors->other;
 	snprintf(out->version, sizeof(out->version), "%s", SLUICE_VERSION);
-	sl_peer_send(server, peer, &server->out, -1);
+	return sl_peer_send(server, peer, &server->out, -1);
 }
 
 /* --------------------------------------------------------------------------------------- watch */
@@ -200,7 +186,7 @@ void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_ki
 
 	if (!server->watchers)
 		return;
-	sl_catalogue_record(server->catalogue, slot, &record);
+	record = sl_blob_record(server, slot);
 	if (!record.key.length)
 		return;
 	sl_message_begin(m, SL_EVENT, 0, 0);
@@ -208,8 +194,7 @@ void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_ki
 	m->event.id = record.key.id;
 	m->event.bytes = record.size;
 	memcpy(m->event.name, record.key.name, record.key.length);
-	sl_list_each (link, &server->peers) {
-		struct sl_peer *peer = SL_CONTAINER(link, struct sl_peer, link);
+	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
 		size_t length = strlen(peer->prefix);
 
 		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 || record.key.length < length ||

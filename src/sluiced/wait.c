@@ -22,8 +22,7 @@
 #define OVER_NS INT64_C(10000000000)
 /* After a look in vain, because releases are not told. */
 #define LOOK_NS INT64_C(10000000)
-/* How much longer than a look took it is until the next: a look passes over everything there is, and whatever any
- * client does may be worth one. */
+/* How much longer than a look took it is until the next, because a look passes over everything there is. */
 #define LOOK_REST 8
 
 /* ---------------------------------------------------------------------------------------- both */
@@ -36,21 +35,17 @@ void sl_waits_init(struct sl_server *server)
 	server->waits_due = server->room.due = SL_FOREVER;
 }
 
-struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
-                            int *error)
+int sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
+                struct sl_wait **out)
 {
-	bool too_many = peer && peer->wait_count >= SL_WAITS_MOST;
 	size_t bytes = message ? message->bytes : 0;
-	struct sl_wait *wait = too_many ? NULL : malloc(sizeof(*wait) + bytes);
+	struct sl_wait *wait;
 
-	*error = 0;
-	if (too_many)
-		*error = sl_fail(-EAGAIN, "a client may wait for %d things at a time",
-		                 SL_WAITS_MOST);
-	else if (!wait)
-		*error = sl_fail(-ENOMEM, "no memory");
+	if (peer && peer->wait_count >= SL_WAITS_MOST)
+		return sl_fail(-EAGAIN, "a client may wait for %d things at a time", SL_WAITS_MOST);
+	wait = *out = malloc(sizeof(*wait) + bytes);
 	if (!wait)
-		return NULL;
+		return sl_fail(-ENOMEM, "no memory");
 	*wait = (struct sl_wait){
 		.peer = peer, .device = -1, .since = sl_now(), .deadline = deadline};
 	if (peer) {
@@ -58,7 +53,7 @@ struct sl_wait *sl_wait_new(struct sl_peer *peer, const struct sl_head *message,
 		sl_list_append(&peer->waits, &wait->peer_link);
 		peer->wait_count++;
 	}
-	return wait;
+	return 0;
 }
 
 void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
@@ -95,13 +90,13 @@ static void wait_at(struct sl_server *server, struct sl_wait *wait, int32_t devi
 	sl_spill_look(server);
 }
 
-static int enqueue(struct sl_server *server, struct sl_peer *peer, struct sl_region *region,
-                   int32_t device)
+int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
 {
-	int rc;
-	struct sl_wait *wait = sl_wait_new(peer, peer ? &server->in.head : NULL, 0, &rc);
+	int32_t device = peer && server->room.error ? server->room.device : -1;
+	struct sl_wait *wait;
+	int rc = sl_wait_new(peer, peer ? &server->in.head : NULL, 0, &wait);
 
-	if (!wait)
+	if (rc)
 		return rc;
 	wait->region = region;
 	if (region)
@@ -109,16 +104,6 @@ static int enqueue(struct sl_server *server, struct sl_peer *peer, struct sl_reg
 	sl_list_append(&server->room.queue, &wait->link);
 	wait_at(server, wait, device);
 	return 0;
-}
-
-int sl_wait_create(struct sl_server *server, struct sl_peer *peer)
-{
-	return enqueue(server, peer, NULL, server->room.error ? server->room.device : -1);
-}
-
-int sl_wait_return(struct sl_server *server, struct sl_region *region)
-{
-	return enqueue(server, NULL, region, -1);
 }
 
 void sl_wait_drop(struct sl_server *server, struct sl_region *region)
@@ -137,12 +122,9 @@ bool sl_wait_is_before(const struct sl_server *server)
 {
 	if (!server->room.host)
 		return false;
-	sl_list_each (link, &server->room.queue) {
-		const struct sl_wait *wait = SL_CONTAINER(link, struct sl_wait, link);
-
+	sl_list_each_of (wait, &server->room.queue, const struct sl_wait, link)
 		if (wait->device < 0)
 			return wait != server->room.turn;
-	}
 	return false;
 }
 
@@ -170,12 +152,12 @@ static int try_one(struct sl_server *server, struct sl_wait *wait, bool late, in
 	rc = sl_blob_try_create(server, wait->peer);
 	if (rc == -EINPROGRESS && server->room.error)
 		*device = server->room.device;
-	if (rc != -EINPROGRESS || !late || *device != wait->device)
-		return rc;
-	rc = *device < 0 ? sl_fail(-ENOSPC, "there was not room enough within a minute")
-	                 : server->room.error;
-	sl_peer_refuse(server, wait->peer, server->in.head.serial, rc);
-	return 0;
+	if (rc == -EINPROGRESS && late && *device == wait->device)
+		rc = *device < 0 ? sl_fail(-ENOSPC, "there was not room enough within a minute")
+		                 : server->room.error;
+	if (rc && rc != -EINPROGRESS)
+		sl_peer_refuse(server, wait->peer, server->in.head.serial, rc);
+	return rc;
 }
 
 /* True: it was answered. */

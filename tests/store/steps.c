@@ -31,18 +31,21 @@ void __wrap_sl_store_step(const char *step)
 		kill(getpid(), SIGKILL);
 }
 
-int __real_sl_wait_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region);
-int __wrap_sl_wait_return(struct sl_server *server, struct sl_region *region)
+int __real_sl_wait_for_room(struct sl_server *server, struct sl_peer *peer,
+                            struct sl_region *region);
+int __wrap_sl_wait_for_room(struct sl_server *server, struct sl_peer *peer,
+                            struct sl_region *region);
+int __wrap_sl_wait_for_room(struct sl_server *server, struct sl_peer *peer,
+                            struct sl_region *region)
 {
 	static int failed;
 	const char *most = getenv("SLUICE_TEST_NO_MEMORY");
 
-	if (most && failed < atoi(most)) {
+	if (region && most && failed < atoi(most)) {
 		failed++;
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	return __real_sl_wait_return(server, region);
+	return __real_sl_wait_for_room(server, peer, region);
 }
 
 static void wait_for_disk(void)
