@@ -60,11 +60,13 @@ static void sweep(struct sl_server *server)
 /* Whoever lets go of what was deleted says so; this is for those who could not. */
 static void look_again(struct sl_server *server, int64_t now)
 {
-	if (now < server->look_at)
-		return;
-	server->look_at = now + LOOK_NS;
-	sl_catalogue_tick(server->catalogue);
-	server->sweep = server->sweep || server->dying || !sl_list_empty(&server->transients);
+	if (now >= server->look_at) {
+		server->look_at = now + LOOK_NS;
+		sl_catalogue_tick(server->catalogue);
+		server->sweep =
+			server->sweep || server->dying || !sl_list_empty(&server->transients);
+	}
+	/* Also when the alarm came for something else: it is to come for this as well. */
 	if (!sl_list_empty(&server->peers))
 		sl_server_at(server, server->look_at);
 }
