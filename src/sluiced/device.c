@@ -81,7 +81,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_device_request *request = &server->in.device;
 	uint32_t serial = request->head.serial;
-	struct sl_device_is *out = &server->out.device_is;
+	struct sluice_store_device *out = &server->out.device_is.item;
 	int32_t number = request->number;
 	int rc = 0;
 
@@ -94,7 +94,7 @@ void sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 		return;
 	}
 	sl_message_begin(&server->out, SL_DEVICE_IS, serial, 0);
-	out->number = number;
+	out->device = number;
 	out->memory_limit = server->device_limits[number];
 	if (out->memory_limit == SL_NO_LIMIT)
 		out->memory_limit = UINT64_MAX;
