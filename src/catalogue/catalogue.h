@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The catalogue of the store: the records of all blobs, in memory that the server alone
- * writes and its clients read. A client finds a sealed blob and keeps it from being recycled without
- * asking anybody, and without a system call.
+ * The catalogue of the store: the records of all blobs, in memory that the server alone writes and its clients read. A client
+ * finds a sealed blob and keeps it from being recycled without asking anybody, and without a system call.
  *
  *   segment      the shared memory: header, index of names, one entry for each slot, pages for large
  *                metadata. Written by one server at a time; clients map it read-only
@@ -10,10 +9,9 @@
  *   catalogue    the server's side of a segment; private to its one thread
  *   reader       a client's side: a segment and the client's references. Any thread
  *
- * The word of an entry holds its generation and its state, and is what commits each change: it is
- * written last, by one store. A generation belongs to one blob in one place of memory: it is taken when the
- * slot is filled, and again when the bytes come back to memory from elsewhere. So whoever has mapped the
- * bytes of (slot, generation) may keep that mapping for as long as he sees this generation.
+ * The word of an entry holds its generation and its state, and commits each change: it is written last, by one store. A
+ * generation belongs to one blob in one place of memory: the slot gets a new one when it is filled, and when the bytes come
+ * back to memory from elsewhere. So a mapping of the bytes of (slot, generation) is right while this generation is seen.
  *
  *   state     who reads the record         what may follow
  *   FREE      nobody                       OPEN, SEALED, with a new generation
@@ -30,46 +28,39 @@
  *       take the reference back, again         d4  none is (slot, generation): word := FREE
  *   g4  read the record, compare the name          else: scan again, some time later
  *
- * Memory order. g2, g3, d1 and d3 are sequentially consistent, so there is one order of all four that
- * everybody agrees on. If g3 does not see d1, it comes before d1 in that order, hence g2 before d3: the scan
- * sees the reference, and the slot stays. If g3 sees d1 the client does not read the record. On x86 that is
- * one locked instruction in g2 and one in d1, which are the two full fences of the protocol. Letting go of a
- * reference is the third, so that sl_reader_release() can say whether the server waits for it. The rest:
- *   - the word is stored with release after what it commits, and g1 acquires: so the record that g4 reads
- *     is whole. What is read between g3 and the release of the reference is not being written, so that it
- *     needs no atomics;
- *   - the scan acquires what took a reference back: so whatever the client has read of the
- *     record and of the blob's bytes, it has read before the slot or its memory is used again;
- *   - LEAVING is DYING with a way back. The scan that finds nobody comes before AWAY, and nothing of the
- *     blob is touched before that; while the word is LEAVING no get succeeds; a get that began before and
- *     looks again after SEALED was restored, under the same generation, holds what nobody has moved;
+ * Memory order. g2, g3, d1 and d3 are sequentially consistent: all threads agree on their order. If g3 does not see d1, it
+ * comes before d1, hence g2 before d3: the scan sees the reference, and the slot stays. If g3 sees d1 the client does not read
+ * the record. On x86 that is one locked instruction in g2 and one in d1. Letting go of a reference is the third full fence, so
+ * that sl_reader_release() can say whether the server waits for it. The rest:
+ *   - the word is stored with release after the record, and g1 acquires: so the record that g4 reads is whole. Nobody writes
+ *     it between g3 and the release of the reference, so that it needs no atomics;
+ *   - the scan acquires the store that took a reference back: so the client has read the record and the blob's bytes before
+ *     the slot or its memory is used again;
+ *   - LEAVING is DYING with a way back. The scan that finds nobody comes before AWAY, and nothing of the blob is touched
+ *     before that; while the word is LEAVING no get succeeds; a get that began before and looks again after SEALED was
+ *     restored, under the same generation, holds a blob that nobody has moved;
  *   - the window of a client's references is read by d3 as the references are, and written before them.
- * tests/model/catalogue.pml has this protocol for Spin, with each of these steps left out in turn. What happens to
- * the bytes while a blob is AWAY is said in spill.h; it may also become SEALED again where it was.
+ * tests/model/catalogue.pml has this protocol for Spin, with each of these steps left out in turn. spill.h says what happens
+ * to the bytes while a blob is AWAY; it may also become SEALED again where it was.
  *
- * A reader trusts nothing that it finds in the index or in a segment: what is missing, unfinished, changing
- * or not plausible means "ask the server", which knows. So the index may be wrong for a moment, in one
- * direction: names may be missing in it.
+ * A reader trusts nothing that it finds in the index or in a segment: a value that is missing, unfinished, changing or not
+ * plausible means "ask the server", which knows. So names may be missing in the index for a moment.
  *
- * Several blobs are sealed at once like this: the number of the batch is written into all their entries,
- * then into `publishing` of the header, then they become SEALED one by one, then `publishing` is cleared.
- * A reader that holds an entry of the batch that is being published lets go and asks the server. So no two
- * readers, and no reader twice, can see some sealed and the others not. A server that finds `publishing` set
- * seals the rest of the batch.
+ * Several blobs are sealed at once like this: the number of the batch is written into all their entries, then into
+ * `publishing` of the header, then they become SEALED one by one, then `publishing` is cleared. A reader that holds an entry
+ * of the batch that is being published lets go and asks the server. So no two readers, and no reader twice, can see some
+ * sealed and the others not. A server that finds `publishing` set seals the rest of the batch.
  *
- * The memory has mode 0600, so that no process of another user that has it to read can open it for writing. One of the
- * server's own user can, and write what it likes: what readers then find is their loss, and the server, which goes by
- * its own notes of states, generations and pages, and bounds all else that it reads, stays as it was.
+ * The memory has mode 0600: no process of another user that has it to read can open it for writing. A process of the server's
+ * own user can, and write anything: readers then find that, and the server, which goes by its own notes of states,
+ * generations and pages, and bounds all else that it reads, stays as it was.
  *
- * Death of the server. A process that is killed has made all its stores up to some instruction and none after
- * it; and the compiler keeps releasing stores behind earlier ones. So the words tell a new server how far each
- * change had come: see sl_catalogue_open(). Clients go on reading meanwhile. Generations, ids and batches
- * are counted in the segment, and a number is stored as used before it is used.
+ * Death of the server. A process that is killed has made all its stores up to some instruction and none after it; and the
+ * compiler keeps releasing stores behind earlier ones. So the words tell a new server how far each change had come: see
+ * sl_catalogue_open(). Clients go on reading meanwhile. Generations, ids and batches are counted in the segment.
  *
- * Death of a client. Its references go with it, by sl_catalogue_part(). A client may write into its
- * references what it likes: the server takes from them what they hold, within bounds that it keeps itself.
- * So a client can hold what it could hold anyway, or give up what it holds, and then reads what it should not
- * complain of.
+ * Death of a client. Its references go with it, by sl_catalogue_part(). A client may write anything into its references: the
+ * server bounds what it reads there, so that a client can only hold blobs that it could get, or give up its own.
  *
  * Results are 0 or a negative errno without a sentence, if nothing else is said.
  */
@@ -99,8 +90,7 @@ enum sl_entry_state {
 	SL_ENTRY_STATES,
 };
 
-/* Where the bytes of a blob are. The catalogue carries it and does not know what it means; a client checks
- * it against the descriptor that it has. */
+/* Where the bytes of a blob are. The catalogue carries it; a client checks it against the descriptor that it has. */
 struct sl_blob_place {
 	uint64_t memory; /* which descriptor, by the server's number for it */
 	uint64_t offset; /* of the first byte in it */
@@ -135,23 +125,18 @@ static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
 
 /* ----------------------------------------------------------------------------------- segment */
 
-/* A memfd of so many bytes, which keeps that size, its seals and the mode 0600, whoever has it. */
-int sl_memory_new(const char *name, uint64_t bytes, int *fd);
-/* Such a one that begins with n bytes of head; fixed: nobody can write to it. */
+/* A memfd of so many bytes, which keeps that size, its seals and the mode 0600, whoever has it. It begins with n bytes of
+ * head; fixed: nobody can write to it. */
 int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n, bool fixed,
                     int *fd);
 /* A mapping of a segment. */
 struct sl_segment;
 
-/*
- * A memfd with an empty catalogue, which cannot shrink or grow. slots: a power of two from SL_SLOTS_LEAST to
- * SL_SLOTS_MOST. It takes memory as slots come into use, at most 1.1 KiB each. -EINVAL, -ENOMEM, -EMFILE ...
- */
+/* A memfd with an empty catalogue. slots: a power of two from SL_SLOTS_LEAST to SL_SLOTS_MOST. It takes memory as slots come
+ * into use, at most 1.1 KiB each. -EINVAL, -ENOMEM, -EMFILE ... */
 int sl_segment_new(uint32_t slots, int *fd);
-/*
- * Maps it, for writing in the one server, read-only in clients. -EBADMSG: not a whole segment of this version,
- * or one that could shrink under the mapping. Does not keep fd.
- */
+/* Maps it, for writing in the one server, read-only in clients. -EBADMSG: not a whole segment of this version, or one that
+ * could shrink under the mapping. Does not keep fd. */
 int sl_segment_map(int fd, bool writable, struct sl_segment **out);
 /* NULL is allowed, here and in all that free or close below. */
 void sl_segment_unmap(struct sl_segment *segment);
@@ -164,10 +149,8 @@ struct sl_references;
 
 /* A memfd for count references, a power of two, which cannot shrink or grow. */
 int sl_references_new(uint32_t count, int *fd);
-/*
- * Maps it: for writing in the client, where children do not get the mapping, read-only in the server. -EBADMSG:
- * not what sl_references_new() makes; whoever made it is not trusted. Does not keep fd.
- */
+/* Maps it: for writing in the client, where children do not get the mapping, read-only in the server. -EBADMSG: not what
+ * sl_references_new() makes. Does not keep fd. */
 int sl_references_map(int fd, bool writable, struct sl_references **out);
 void sl_references_unmap(struct sl_references *references);
 /* Whether anything is held by them, as far as can be told while their client goes on. In the server. */
@@ -199,10 +182,8 @@ struct sl_held_blob {
  */
 int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
                   struct sl_held_blob *out);
-/*
- * The same for what the server has named, which keeps it from going meanwhile (sl_catalogue_pin()).
- * -EAGAIN: it is another generation by now, or not sealed.
- */
+/* The same for a slot that the server has named, and keeps meanwhile (sl_catalogue_pin()). -EAGAIN: it is another generation
+ * by now, or not sealed. */
 int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t generation,
                    struct sl_held_blob *out);
 /*
@@ -261,12 +242,9 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 /* Seals OPEN entries, all at once. -EINVAL, and nothing is changed: one is not OPEN. */
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count);
 
-/*
- * The name is free again at once; the slot after a sweep has found that nobody holds it. -EINVAL: FREE, or DYING.
- */
+/* The name is free again at once; the slot after a sweep has found that nobody holds it. -EINVAL: FREE, or DYING. */
 int sl_catalogue_delete(struct sl_catalogue *catalogue, uint32_t slot);
-/* No get succeeds until the next sweep, which either makes it AWAY or, if it is held, SEALED again. -EINVAL:
- * not SEALED. */
+/* No get succeeds until the next sweep makes it AWAY or, if it is held, SEALED again. -EINVAL: not SEALED. */
 int sl_catalogue_withdraw(struct sl_catalogue *catalogue, uint32_t slot);
 /* Where the bytes of an AWAY entry are now; sealed: in memory, and everybody may get them. */
 int sl_catalogue_move(struct sl_catalogue *catalogue, uint32_t slot,
@@ -275,11 +253,10 @@ int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32
 
 enum sl_left { SL_LEFT_GONE, SL_LEFT_AWAY, SL_LEFT_STAYS };
 /*
- * Scans the references of all clients once, and settles what can be settled: `left` is called for each such
- * slot. GONE: a DYING one that nobody holds; its record, and with that its place, is still there during the
- * call, and the slot is free after it. AWAY and STAYS: what became of a LEAVING one. The call must not change
- * the catalogue. Returns how many DYING ones are still held. It takes 1 us, and 2 to 3 ns for each reference that
- * the clients have or had: 0.25 ms for 100 of them with 1000 each. So it is made for many deletes at a time.
+ * Scans the references of all clients once, and calls `left` for each slot that is settled. GONE: a DYING one that nobody
+ * holds; its record is still there during the call, and the slot is free after it. AWAY and STAYS: what became of a LEAVING
+ * one. The call must not change the catalogue. Returns how many DYING ones are still held. It takes 1 us, and 2 to 3 ns for
+ * each reference that the clients have or had: 0.25 ms for 100 of them with 1000 each. So one call serves many deletes.
  */
 unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
                             void (*left)(void *argument, uint32_t slot, enum sl_left what),
@@ -294,11 +271,8 @@ void sl_catalogue_unpin(struct sl_catalogue *catalogue, uint32_t slot);
 enum sl_held { SL_HELD_NOT, SL_HELD_HERE, SL_HELD_THERE };
 enum sl_held sl_catalogue_held(const struct sl_catalogue *catalogue, uint32_t slot);
 
-/*
- * What was used when, for choosing what leaves: a clock of the caller's, in any unit, which he sets now and then,
- * and the time at which a slot was last known to be held. Clients note it on release, in one byte, so that times
- * are right within the last 254 ticks if a sweep was made since then; what a client held many blobs ago is lost.
- */
+/* A clock of the caller's, in any unit, for choosing which blobs leave. Clients note on release when a slot was held, in one
+ * byte, so that times are right within the last 254 ticks if a sweep was made since then. */
 void sl_catalogue_tick(struct sl_catalogue *catalogue);
 /* Ticks since then; at most those since this server came. */
 uint64_t sl_catalogue_idle(const struct sl_catalogue *catalogue, uint32_t slot);

@@ -85,10 +85,8 @@ struct sl_index_line {
 	_Alignas(64) _Atomic uint64_t words[SL_LINE_WORDS];
 };
 
-/*
- * What the word commits: written while it is FREE; `batch` and the metadata while it is OPEN, too; and while it is
- * AWAY the place that is not the word's.
- */
+/* What the word commits: written while it is FREE; `batch` and the metadata while it is OPEN, too; and while it is AWAY the
+ * place that is not the word's. */
 struct sl_entry {
 	_Alignas(64) _Atomic uint64_t word;
 	uint64_t hash;
@@ -102,8 +100,7 @@ struct sl_entry {
 	uint32_t page;          /* 0, or the page of the metadata plus 1 */
 	uint32_t metadata_size; /* written after the metadata */
 	uint32_t name_length;
-	_Alignas(8) uint8_t
-		metadata[SL_METADATA_INLINE]; /* what the store puts there has numbers in it */
+	_Alignas(8) uint8_t metadata[SL_METADATA_INLINE]; /* of the store; has numbers in it */
 	char name[SL_NAME_MOST + 1];
 };
 
@@ -132,10 +129,8 @@ static inline uint64_t sl_index_word(uint64_t hash, uint32_t slot)
 {
 	return (hash & ~UINT64_C(0xffffffff)) | (slot + 1);
 }
-/*
- * Fills out with what an entry says under that word, by copies that are checked: false if no server writes that.
- * Nobody may be writing the record, or the result is false or worthless.
- */
+/* Fills out with what an entry says under that word, by copies that are checked: false if no server writes that, or if the
+ * record is being written. */
 bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entry, uint64_t word,
                    struct sl_blob_record *out);
 /* Whether an entry, read so, is the one with this key. */

@@ -23,6 +23,7 @@ struct sl_stack {
 
 struct sl_catalogue {
 	struct sl_segment *segment;
+	/* This and the stacks are behind it, in the same memory. */
 	struct sl_slot_notes *notes; /* of each slot */
 	struct sl_stack free_slots;
 	struct sl_stack free_pages;

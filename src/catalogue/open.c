@@ -179,26 +179,26 @@ static void take_over(struct takeover *t)
 
 int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_catalogue **out)
 {
-	struct sl_catalogue *catalogue = calloc(1, sizeof(*catalogue));
+	size_t slots = segment->slots, pages = segment->pages;
+	struct sl_catalogue *catalogue =
+		calloc(1, sizeof(*catalogue) + slots * sizeof(struct sl_slot_notes) +
+	                          (2 * slots + pages) * sizeof(uint32_t));
 	struct takeover t = {
 		.catalogue = catalogue,
-		.page_is_used = calloc(segment->pages, sizeof(bool)),
+		.page_is_used = calloc(pages, sizeof(bool)),
 	};
 	int err = segment->writable ? 0 : -EINVAL;
 
-	if (catalogue) {
-		catalogue->segment = segment;
-		catalogue->notes = calloc(segment->slots, sizeof(*catalogue->notes));
-		catalogue->free_slots.numbers = calloc(segment->slots, sizeof(uint32_t));
-		catalogue->free_pages.numbers = calloc(segment->pages, sizeof(uint32_t));
-		catalogue->leaving.numbers = calloc(segment->slots, sizeof(uint32_t));
-	}
-	if (!catalogue || !t.page_is_used || !catalogue->notes || !catalogue->free_slots.numbers ||
-	    !catalogue->free_pages.numbers || !catalogue->leaving.numbers)
+	if (!catalogue || !t.page_is_used)
 		err = -ENOMEM;
 	if (err) {
-		sl_catalogue_close(catalogue);
+		free(catalogue);
 	} else {
+		catalogue->segment = segment;
+		catalogue->notes = (struct sl_slot_notes *)(catalogue + 1);
+		catalogue->free_slots.numbers = (uint32_t *)(catalogue->notes + slots);
+		catalogue->leaving.numbers = catalogue->free_slots.numbers + slots;
+		catalogue->free_pages.numbers = catalogue->leaving.numbers + slots;
 		take_over(&t);
 		if (broken)
 			*broken = t.broken;
@@ -212,10 +212,6 @@ void sl_catalogue_close(struct sl_catalogue *catalogue)
 {
 	if (!catalogue)
 		return;
-	free(catalogue->notes);
-	free(catalogue->free_slots.numbers);
-	free(catalogue->free_pages.numbers);
-	free(catalogue->leaving.numbers);
 	free(catalogue->clients);
 	free(catalogue);
 }

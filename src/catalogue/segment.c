@@ -42,11 +42,6 @@ int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n
 	return 0;
 }
 
-int sl_memory_new(const char *name, uint64_t bytes, int *out)
-{
-	return sl_memory_begin(name, bytes, NULL, 0, false, out);
-}
-
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out)
 {
 	int seals = fcntl(fd, F_GET_SEALS);

@@ -57,10 +57,8 @@ static const struct shape {
 	[SL_EVENT] = {SENT, sizeof(struct sl_event)},
 };
 
-/*
- * The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field
- * is a string, of at least so many bytes. A field behind the body is one of each item.
- */
+/* The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field is
+ * a string, of at least so many bytes. A field behind the body is in each item. */
 #define FIELD(member) offsetof(union sl_message, member), sizeof(((union sl_message *)0)->member)
 static const struct field {
 	uint16_t type, at, bytes;
@@ -89,9 +87,9 @@ static const struct field {
 	{SL_INFO, FIELD(info.items[0].name), 0, 0},
 	{SL_INFO, FIELD(info.items[0].place), 0, 0},
 	{SL_REFUSAL, FIELD(head.error), -4095, -1},
-	{SL_DEVICE_IS, FIELD(device_is.number), 0, INT32_MAX},
-	{SL_DEVICE_IS, FIELD(device_is.place), 1, 0},
-	{SL_EVENT, FIELD(event.name), 0, 0},
+	{SL_DEVICE_IS, FIELD(device_is.item.device), 0, INT32_MAX},
+	{SL_DEVICE_IS, FIELD(device_is.item.place), 1, 0},
+	{SL_EVENT, FIELD(event.item.name), 0, 0},
 };
 
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,

@@ -1,20 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What clients and the server say to each other: messages over a Unix socket that keeps their ends
- * (SOCK_SEQPACKET), each a header, a body of fixed size and so many items of fixed size. Numbers are
- * little-endian, strings end with NUL and are zero behind it. A message whose length is not exactly what its
- * header and count make it, or with a value that cannot be, breaks the connection. Nobody looks at a field named zero,
- * which fills a struct up.
+ * Clients and the server exchange messages over a Unix socket that keeps their ends (SOCK_SEQPACKET), each a header, a body of
+ * fixed size and so many items of fixed size. Numbers are little-endian, strings end with NUL and are zero behind it. A message
+ * whose length is not exactly what its header and count make it, or with a value that cannot be, breaks the connection. A field
+ * named zero only fills a struct up.
  *
- * A client's request has a serial number, and its reply the same; replies may come in another order. Requests
- * without a reply, and what the server sends to watchers, have the serial number 0. A reply with an error is
- * a struct sl_refusal. Descriptors go from the server to clients; to the server exactly one with SL_OFFER, and with SL_HELLO
- * the client's pidfd if the client can open it.
+ * A client's request has a serial number, and its reply the same; replies may come in another order. Requests without a reply,
+ * and what the server sends to watchers, have the serial number 0. A reply with an error is a struct sl_refusal. Descriptors go
+ * from the server to clients; to the server one with SL_OFFER, and with SL_HELLO the client's pidfd if it can open it.
  *
- * Memory of a device is made by the client: the server leases a range of a region that does not exist yet
- * (lease.make), the client makes it, and offers its descriptor before it seals anything in it. Whoever maps such
- * a region for reading asks for its descriptor as for any other. When it is to go, all who had it
- * are told (SL_FORGET), and its bytes count until each has answered (SL_DROP), or is dead.
+ * The client makes memory of a device: the server leases a range of a region that does not exist yet (lease.make), the client
+ * makes it, and offers its descriptor before it seals anything in it. Readers ask for its descriptor as for any other. When it
+ * is to go, all who had it are told (SL_FORGET), and its bytes count until each has answered (SL_DROP), or is dead.
  */
 #ifndef SL_PROTOCOL_H
 #define SL_PROTOCOL_H
@@ -29,7 +26,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "messages are structs as they lie in memory");
 
 #define SL_PROTOCOL_MAGIC   UINT32_C(0x53554c53) /* "SLUS" */
-#define SL_PROTOCOL_VERSION 4
+#define SL_PROTOCOL_VERSION 5
 /* No message is longer. */
 #define SL_MESSAGE_MOST 32768
 #define SL_NAME_BYTES   (SLUICE_BLOB_NAME_MOST + 1)
@@ -50,17 +47,16 @@ enum sl_message_type {
 	SL_GET,       /* answered by SL_FOUND */
 	SL_REGION,    /* answered by SL_MEMORY, with a descriptor */
 	SL_LOCATE,    /* what became of a seal whose answer was lost; answered by SL_FOUND */
-	SL_DROP, /* regions of the host that are not mapped for writing any more; those of devices: not
-	               * at all any more; no reply */
-	SL_NUDGE,  /* these, deleted or transient, were released here; no reply */
-	SL_DELETE, /* answered by SL_DONE */
-	SL_PIN,    /* answered by SL_DONE */
-	SL_STAT,   /* answered by SL_INFO, one item */
-	SL_LIST,   /* answered by SL_INFO */
-	SL_STATS,  /* answered by SL_COUNTS */
-	SL_TRIM,   /* gives back what is kept for the next blobs; answered by SL_COUNTS */
-	SL_DEVICE, /* answered by SL_DEVICE_IS */
-	SL_OFFER,  /* the descriptor of a region that was to be made; no reply */
+	SL_DROP,      /* regions not mapped any more, those of the host: for writing; no reply */
+	SL_NUDGE,     /* these, deleted or transient, were released here; no reply */
+	SL_DELETE,    /* answered by SL_DONE */
+	SL_PIN,       /* answered by SL_DONE */
+	SL_STAT,      /* answered by SL_INFO, one item */
+	SL_LIST,      /* answered by SL_INFO */
+	SL_STATS,     /* answered by SL_COUNTS */
+	SL_TRIM,      /* gives back what is kept for the next blobs; answered by SL_COUNTS */
+	SL_DEVICE,    /* answered by SL_DEVICE_IS */
+	SL_OFFER,     /* the descriptor of a region that was to be made; no reply */
 	SL_HAVE, /* regions of devices that are mapped here, to a server that cannot know; no reply */
 	SL_DAEMON, /* to go on as another program, or to stop; answered by SL_DONE, or by the end of the server */
 	SL_BYE, /* everything is unmapped; no reply */
@@ -102,11 +98,10 @@ struct sl_hello {
 };
 struct sl_welcome {
 	struct sl_head head;
-	uint64_t store;   /* the same for all servers of one daemon */
-	uint64_t turn;    /* of this server; each new one has a larger number */
-	uint64_t session; /* of this client */
-	uint32_t
-		descriptors; /* that come with it: the catalogue's, and that of this client's references; or 0 */
+	uint64_t store;       /* the same for all servers of one daemon */
+	uint64_t turn;        /* of this server; each new one has a larger number */
+	uint64_t session;     /* of this client */
+	uint32_t descriptors; /* with it: the catalogue's, and of this client's references; or 0 */
 	uint32_t zero;
 };
 
@@ -120,10 +115,7 @@ struct sl_device_request {
 };
 struct sl_device_is {
 	struct sl_head head;
-	int32_t number;
-	uint32_t zero;
-	uint64_t memory_limit, memory_bytes, leaving_bytes;
-	char place[SLUICE_BLOB_PLACE_BYTES];
+	struct sluice_store_device_info item; /* with the server's number, and without a size */
 };
 
 struct sl_create_item {
@@ -173,10 +165,7 @@ struct sl_offer {
 	uint64_t region;
 };
 
-/*
- * Metadata as it travels and as the catalogue keeps it. Behind it come rank lengths and rank strides of 8 bytes,
- * then the note.
- */
+/* Metadata, in messages and in the catalogue. Behind it come rank lengths and rank strides of 8 bytes, then the note. */
 struct sl_record {
 	uint32_t type; /* of enum sluice_type; 0: no tensor */
 	uint32_t rank;
@@ -209,8 +198,7 @@ struct sl_annotate {
 };
 
 struct sl_id_item {
-	uint64_t
-		id; /* SL_ABORT: ticket; SL_NUDGE: of a blob; SL_DROP, SL_HAVE, SL_FORGET: of a region */
+	uint64_t id; /* SL_ABORT: ticket; SL_NUDGE: of a blob; else: of a region */
 };
 struct sl_ids {
 	struct sl_head head;
@@ -265,9 +253,8 @@ struct sl_list_request {
 };
 struct sl_info {
 	struct sl_head head;
-	uint64_t next; /* SL_LIST: the cursor to go on with; 0: that was all */
-	struct sluice_blob_info
-		items[]; /* with the server's numbers of devices, and without sizes */
+	uint64_t next;                   /* SL_LIST: the cursor to go on with; 0: that was all */
+	struct sluice_blob_info items[]; /* with the server's numbers of devices, without sizes */
 };
 struct sl_counts {
 	struct sl_head head;
@@ -287,10 +274,7 @@ struct sl_refusal {
 };
 struct sl_event {
 	struct sl_head head;
-	uint32_t kind; /* of enum sluice_watch_kind */
-	uint32_t zero;
-	uint64_t id, bytes;
-	char name[SL_NAME_BYTES];
+	struct sluice_watch_event item; /* without a size */
 };
 
 /* Memory for any message, aligned for its structs. */
@@ -339,10 +323,8 @@ static inline size_t sl_record_bytes(const struct sl_record *record)
 void sl_message_add_record(union sl_message *m, const struct sl_record *record);
 void sl_message_refuse(union sl_message *m, uint32_t serial, int error, const char *text);
 
-/*
- * Whether n bytes that were received are a message that a client, or the server, may send: 0, or -EPROTO with
- * a sentence. Only then may they be looked at as one. Reads nothing beyond n.
- */
+/* Whether n received bytes are a message that a client, or the server, may send: 0, or -EPROTO with a sentence. Reads nothing
+ * beyond n. */
 int sl_message_check(const union sl_message *m, size_t n, bool from_client);
 /* The record at the end of a message that was checked; NULL: it has none. */
 const struct sl_record *sl_message_record(const union sl_message *m);

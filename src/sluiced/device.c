@@ -76,7 +76,7 @@ void sl_devices_begin(struct sl_server *server)
 int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_device_request *request = &server->in.device;
-	struct sl_device_is *out = &server->out.device_is;
+	struct sluice_store_device_info *out = &server->out.device_is.item;
 	int32_t number = request->number;
 	int rc = 0;
 
@@ -87,7 +87,7 @@ int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	if (rc)
 		return rc;
 	sl_message_begin(&server->out, SL_DEVICE_IS, request->head.serial, 0);
-	out->number = number;
+	out->device = number;
 	out->memory_limit = limit_of(server, number);
 	if (out->memory_limit == SL_NO_LIMIT)
 		out->memory_limit = UINT64_MAX;

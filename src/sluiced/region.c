@@ -137,7 +137,7 @@ void sl_region_trim(struct sl_server *server, struct sl_region *region)
 
 int sl_region_memory(uint64_t bytes, int *out)
 {
-	int rc = sl_memory_new("sluice-blob", bytes, out);
+	int rc = sl_memory_begin("sluice-blob", bytes, NULL, 0, false, out);
 
 	return rc ? sl_fail(rc, "cannot make memory: %s", sl_error_text(rc)) : 0;
 }

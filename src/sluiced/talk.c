@@ -106,7 +106,7 @@ void sl_peer_drop_pending(struct sl_peer *peer)
 static void send_lost(struct sl_server *server, struct sl_peer *peer)
 {
 	sl_message_begin(&server->out, SL_EVENT, 0, 0);
-	server->out.event.kind = SLUICE_WATCH_LOST;
+	server->out.event.item.kind = SLUICE_WATCH_LOST;
 	if (!send_now(peer, &server->out, server->out.head.bytes, -1))
 		peer->lost = false;
 }

@@ -190,10 +190,10 @@ void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_ki
 	if (!record.key.length)
 		return;
 	sl_message_begin(m, SL_EVENT, 0, 0);
-	m->event.kind = kind;
-	m->event.id = record.key.id;
-	m->event.bytes = record.size;
-	memcpy(m->event.name, record.key.name, record.key.length);
+	m->event.item.kind = kind;
+	m->event.item.id = record.key.id;
+	m->event.item.bytes = record.size;
+	memcpy(m->event.item.name, record.key.name, record.key.length);
 	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
 		size_t length = strlen(peer->prefix);
 

@@ -115,12 +115,18 @@ static void end(struct move *move, int error, const char *message)
 
 static void step_over(struct sluice_op *op);
 
-/* Between memory of a device and the host's. */
-static void start_step(struct move *move, struct sl_device *device, char *memory, char *host,
-                       bool to_device)
+/* The only step between memory of a device and the host's; or the first of two, from where the bytes are, or the second, to
+ * where they go. */
+static void start(struct move *move)
 {
-	struct sluice_extent extent = {memory, move->piece->length, (uintptr_t)host};
+	struct sl_piece *piece = move->piece;
+	bool in_blob = !move->bounce || move->arrived == piece->write;
+	bool to_device = move->bounce ? move->arrived : piece->write;
+	char *host = move->bounce ? move->bounce : piece->data;
+	struct sluice_extent extent = {in_blob ? move->place : piece->data, piece->length,
+	                               (uintptr_t)host};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
+	struct sl_device *device = in_blob ? move->mover->device : piece->device;
 	struct sluice_context *ctx = move->mover->ctx;
 	int rc;
 
@@ -132,17 +138,6 @@ static void start_step(struct move *move, struct sl_device *device, char *memory
 	                         step_over);
 	if (rc)
 		end(move, rc, sluice_last_message());
-}
-
-/* The only step; or the first of two, from where the bytes are, or the second, to where they go. */
-static void start(struct move *move)
-{
-	struct sl_piece *piece = move->piece;
-	bool in_blob = !move->bounce || move->arrived == piece->write;
-
-	start_step(move, in_blob ? move->mover->device : piece->device,
-	           in_blob ? move->place : piece->data, move->bounce ? move->bounce : piece->data,
-	           move->bounce ? move->arrived : piece->write);
 }
 
 static void step_over(struct sluice_op *op)

@@ -34,20 +34,6 @@ struct shared {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_list connections = {&connections, &connections};
 
-/* With the mutex. */
-static struct shared *find_shared(const char *path)
-{
-	sl_list_each (link, &connections) {
-		struct shared *shared = SL_CONTAINER(link, struct shared, link);
-
-		if (strcmp(shared->path, path))
-			continue;
-		shared->files++;
-		return shared;
-	}
-	return NULL;
-}
-
 static int shared_acquire(const char *socket, struct shared **out)
 {
 	struct shared *made = calloc(1, sizeof(*made)), *found = NULL;
@@ -55,13 +41,16 @@ static int shared_acquire(const char *socket, struct shared **out)
 
 	while (!rc && !found) {
 		pthread_mutex_lock(&mutex);
-		found = find_shared(made->path);
+		sl_list_each (link, &connections)
+			if (!strcmp(SL_CONTAINER(link, struct shared, link)->path, made->path))
+				found = SL_CONTAINER(link, struct shared, link);
 		/* Another thread may have been faster to connect. */
 		if (!found && made->store) {
 			sl_list_append(&connections, &made->link);
-			made->files = 1;
 			found = made;
 		}
+		if (found)
+			found->files++;
 		pthread_mutex_unlock(&mutex);
 		if (!found)
 			rc = sluice_store_open(made->path, NULL, &made->store);

@@ -129,14 +129,17 @@ int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 	return rc;
 }
 
+/* m: for the answer; NULL: nobody looks at it. */
 static int ask(sluice_store *store, enum sl_message_type type, const char *name, uint64_t id,
                unsigned on, union sl_message *m)
 {
 	int rc = sl_store_check(store, "the store");
+	union sl_message own;
 	struct sl_reply reply;
 
 	if (rc)
 		return rc;
+	m = m ? m : &own;
 	sl_message_begin(m, type, 0, 0);
 	m->one.on = on;
 	rc = sl_key_set(&m->one.key, name, id);
@@ -148,23 +151,17 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
 
 int sluice_blob_delete(sluice_store *store, const char *name)
 {
-	union sl_message m;
-
-	return ask(store, SL_DELETE, name, 0, 0, &m);
+	return ask(store, SL_DELETE, name, 0, 0, NULL);
 }
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
 {
-	union sl_message m;
-
-	return ask(store, SL_DELETE, NULL, id, 0, &m);
+	return ask(store, SL_DELETE, NULL, id, 0, NULL);
 }
 
 int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
 {
-	union sl_message m;
-
-	return ask(store, SL_PIN, name, 0, pinned != 0, &m);
+	return ask(store, SL_PIN, name, 0, pinned != 0, NULL);
 }
 
 int sluice_blob_exists(sluice_store *store, const char *name)
@@ -241,6 +238,12 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 	return 0;
 }
 
+static int ask_counts(sluice_store *store, enum sl_message_type type, union sl_message *m)
+{
+	sl_message_begin(m, type, 0, 0);
+	return sl_call(store, m, SL_COUNTS, SL_FOREVER, NULL);
+}
+
 int sluice_store_trim(sluice_store *store, uint64_t *freed)
 {
 	int rc = sl_store_check(store, "sluice_store_trim");
@@ -249,8 +252,7 @@ int sluice_store_trim(sluice_store *store, uint64_t *freed)
 	if (rc)
 		return rc;
 	sl_stock_give_back(store);
-	sl_message_begin(&m, SL_TRIM, 0, 0);
-	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
+	rc = ask_counts(store, SL_TRIM, &m);
 	if (!rc && freed)
 		*freed = m.counts.trimmed;
 	return rc;
@@ -259,20 +261,16 @@ int sluice_store_trim(sluice_store *store, uint64_t *freed)
 int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 {
 	int rc = sl_store_check(store, "sluice_store_stats");
-	struct sluice_store_counts stats;
 	union sl_message m;
 
 	if (!rc && (!out || out->size < sizeof(out->size)))
 		rc = sl_fail(-EINVAL, "sluice_store_stats: out->size is not set");
+	if (!rc)
+		rc = ask_counts(store, SL_STATS, &m);
 	if (rc)
 		return rc;
-	sl_message_begin(&m, SL_STATS, 0, 0);
-	rc = sl_call(store, &m, SL_COUNTS, SL_FOREVER, NULL);
-	if (rc)
-		return rc;
-	stats = m.counts.stats;
-	stats.size = out->size;
-	stats.version[sizeof(stats.version) - 1] = '\0';
-	memcpy(out, &stats, SL_MIN(out->size, sizeof(stats)));
+	m.counts.stats.size = out->size;
+	m.counts.stats.version[sizeof(out->version) - 1] = '\0';
+	memcpy(out, &m.counts.stats, SL_MIN(out->size, sizeof(*out)));
 	return 0;
 }

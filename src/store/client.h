@@ -6,8 +6,6 @@
  *   view      a catalogue, and our references to what is in it: both stay when the server is replaced
  *   mapping   a region, mapped for reading or for writing; kept for a while when nothing in it is held
  *   lease     memory that the server has given us for a blob to come
- *
- * What there is of devices is in devices.h.
  */
 #ifndef SL_STORE_CLIENT_H
 #define SL_STORE_CLIENT_H
@@ -170,13 +168,10 @@ void sl_wire_close(sluice_store *store);
 /* Looks whether the server has gone meanwhile; false: what we had of it is worth nothing. */
 bool sl_wire_alive(sluice_store *store);
 
-/*
- * Sends m as a request, to the server of that turn (0: whichever) or to none, and waits for the answer, which then is
- * in m. 0: it is of that type. -ECONNRESET: the server was replaced before or under way, so that the request may have
- * been fulfilled or not; m still is the request. -ETIMEDOUT, with a deadline only: the server says nothing any more; a late
- * answer is thrown away. Other errors are the server's, with its sentence. After 0 the caller takes what the answer names,
- * then calls sl_call_end().
- */
+/* Sends m as a request, to the server of that turn (0: whichever) or to none, and waits for the answer, which then is in m.
+ * 0: it is of that type; the caller takes the things that it names, then calls sl_call_end(). -ECONNRESET: the server was
+ * replaced, so that the request may have been fulfilled or not; m still is the request. -ETIMEDOUT, with a deadline only: the
+ * server says nothing any more; a late answer is thrown away. Other errors are the server's, with its sentence. */
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
                   uint64_t turn, int64_t deadline, struct sl_call *call);
 void sl_call_end(sluice_store *store, struct sl_call *call);
@@ -189,17 +184,12 @@ struct sl_reply {
 /* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MEMORY. */
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply);
-/*
- * A request without an answer, to this server (0: to any) or to none; with a descriptor, which stays the caller's, or -1. -ESTALE, without
- * a sentence, so that callers which do not mind keep theirs: that server is gone.
- */
+/* A request without an answer, to this server (0: to any) or to none; with a descriptor, which stays the caller's, or -1.
+ * -ESTALE, without a sentence, so that callers which do not mind keep theirs: that server is gone. */
 int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd);
 /* The same with a single id. */
 void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t turn);
-/*
- * For a thread that does not wait for an answer: reads a message, if there is one. False: other threads read, or, if
- * polite, are about to. Does not wait.
- */
+/* For a thread that waits for no answer: reads a message, if there is one. False: others read, or, if polite, are about to. */
 bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite);
 /* The wire, with a reference; connects if there is none, without patience. NULL: nobody listens. */
 struct sl_wire *sl_wire_acquire(sluice_store *store);

@@ -72,19 +72,17 @@ void *sl_courier_run(void *argument)
 	bool polite = true;
 
 	while (!atomic_load(&devices->stop)) {
-		struct sl_promise *promise = sl_promise_due(devices);
+		bool any = sl_promise_keep(devices);
 		unsigned promised = atomic_load(&devices->promised);
 		struct sl_wire *wire;
 
-		if (promise)
-			sl_promise_keep(devices, promise);
 		/* Those that are young are watched without a pause. */
-		if (promise || promised > before) {
+		if (any || promised > before) {
 			kept = sl_now();
 			pause = LEAST_NAP;
 		}
 		before = promised;
-		if (promise)
+		if (any)
 			continue;
 		wire = sl_wire_acquire(devices->store);
 		if (!wire) {
@@ -107,11 +105,4 @@ void sl_courier_ring(struct sl_devices *devices)
 	/* It cannot fail: the count is far from its end. */
 	while (write(devices->bell, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
-}
-
-void sl_courier_stop(struct sl_devices *devices)
-{
-	atomic_store(&devices->stop, true);
-	sl_courier_ring(devices);
-	pthread_join(devices->courier, NULL);
 }

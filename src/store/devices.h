@@ -7,14 +7,12 @@
  *   courier   a thread that reads the wire when nobody else does, and sees what streams write. It never calls a driver
  *   promise   a seal that a stream is to bring about, or a release
  *
- * What is made or mapped is so by the thread that calls, inside a public function; what is unmapped, by the mapper. So
- * a thread that a wait of a device depends on is held up by the driver only in calls that say so, and never by
- * what other clients delete.
+ * The thread that calls a public function makes and maps; the mapper unmaps. So the driver holds up a thread that a wait of a
+ * device depends on only in calls that say so, and never because of what other clients delete.
  *
- * Locks. store->mutex guards the mappings, and the mapper's list; devices->mutex the promises and the words. Neither is
- * held together with the other, while a driver is called, or while something is sent, and only to look
- * around: every wait for a condition lets go of its lock. store->opening is held while a post is opened, which calls
- * the driver; neither thread takes it.
+ * Locks. store->mutex guards the mappings, and the mapper's list; devices->mutex the promises and the words. Neither is held
+ * together with the other, while a driver is called, or while something is sent. store->opening is held while a post is
+ * opened, which calls the driver; neither thread takes it.
  */
 #ifndef SL_STORE_DEVICES_H
 #define SL_STORE_DEVICES_H
@@ -85,7 +83,7 @@ int sl_post_numbered(sluice_store *store, int number, struct sl_post **out);
 int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out);
 /* What the server of that turn calls it. */
 int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint64_t *turn);
-/* Ends the threads; what is mapped stays. False: the process ends, and they may still be there. */
+/* Ends the threads, which there are; what is mapped stays. False: the process ends, and they may still be there. */
 bool sl_devices_stop(sluice_store *store);
 /* What is left; the threads are gone. Calls drivers. */
 void sl_devices_free(sluice_store *store);
@@ -97,10 +95,8 @@ int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn,
 /* Memory of this process, which is published. It is there until the server has it forgotten. Release it as any other. */
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
                    struct sl_mapping **out);
-/*
- * Leases for regions that are to be made, in an answer: whoever first wants one will make it. With the mutex, by who reads,
- * so that no thread has a later answer with a place in the same region before that is known.
- */
+/* Leases for regions that are to be made, in an answer: the first thread that wants one makes it. With the mutex, by the
+ * reader, so that no thread has a later answer with a place in the same region before that is known. */
 void sl_far_expect(sluice_store *store, const union sl_message *m);
 /* A lease for a region of its own was given back: it will not be made, if it was not, nor be published. */
 void sl_far_cancel(sluice_store *store, uint64_t region);
@@ -118,20 +114,21 @@ void sl_far_unmap(struct sl_mapping *mapping);
 /* ------------------------------------------------------------------------------------ threads */
 
 void *sl_mapper_run(void *devices);
-void sl_mapper_stop(struct sl_devices *devices);
+void *sl_courier_run(void *devices);
+/* Ends a sleep of the courier; of both. Without the mutex. */
+void sl_courier_ring(struct sl_devices *devices);
+void sl_devices_wake(struct sl_devices *devices);
+/* Has both end, soon. */
+void sl_devices_end(struct sl_devices *devices);
 /* Has both threads end before the driver does, when the process ends without closing the store. */
 void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device);
 /* False: that has happened. */
 bool sl_devices_forget_exit(struct sl_devices *devices);
-void *sl_courier_run(void *devices);
-void sl_courier_stop(struct sl_devices *devices);
-void sl_courier_ring(struct sl_devices *devices);
 
 /* ----------------------------------------------------------------------------------- promises */
 
-/* What the courier does: the next whose word has come, taken; NULL. */
-struct sl_promise *sl_promise_due(struct sl_devices *devices);
-void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise);
+/* What the courier does: seals or releases by the next word that has come; false: none has. */
+bool sl_promise_keep(struct sl_devices *devices);
 /* What the mapper does now and then. Calls drivers. */
 void sl_promises_doubt(struct sl_devices *devices);
 /* -EPERM, with a sentence: it is to be sealed already. */

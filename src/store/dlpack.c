@@ -52,7 +52,7 @@ static const uint8_t codes[] = {
 /* One of the two, and what it points to. */
 struct holder {
 	sluice_blob *blob;
-	int64_t shape[SLUICE_BLOB_RANK_MOST], strides[SLUICE_BLOB_RANK_MOST];
+	struct sluice_blob_metadata m;
 	union {
 		struct managed plain;
 		struct managed_versioned versioned;
@@ -80,14 +80,11 @@ static void delete_versioned(struct managed_versioned *managed)
 		give_up(managed->context);
 }
 
-static void fill(struct tensor *tensor, struct holder *holder, const struct sluice_blob_metadata *m)
+static void fill(struct tensor *tensor, struct holder *holder)
 {
+	struct sluice_blob_metadata *m = &holder->m;
 	const struct sl_type *type = sl_type_find(m->type);
 
-	for (unsigned i = 0; i < m->rank; i++) {
-		holder->shape[i] = m->shape[i];
-		holder->strides[i] = m->strides[i];
-	}
 	tensor->data = holder->blob->data;
 	tensor->device.type = CPU;
 	if (holder->blob->post) {
@@ -102,8 +99,8 @@ static void fill(struct tensor *tensor, struct holder *holder, const struct slui
 	tensor->dtype.code = codes[type->number];
 	tensor->dtype.bits = (uint8_t)(8 * type->bytes);
 	tensor->dtype.lanes = 1;
-	tensor->shape = holder->shape;
-	tensor->strides = holder->strides;
+	tensor->shape = m->shape;
+	tensor->strides = m->strides;
 	tensor->byte_offset = m->offset;
 }
 
@@ -128,15 +125,16 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 	if (!holder)
 		return sl_fail(-ENOMEM, "no memory");
 	holder->blob = blob;
+	holder->m = m;
 	atomic_fetch_add(&blob->references, 1);
 	atomic_fetch_add(&blob->store->handles, 1);
 	if (version == 0) {
-		fill(&holder->plain.tensor, holder, &m);
+		fill(&holder->plain.tensor, holder);
 		holder->plain.context = holder;
 		holder->plain.deleter = delete_plain;
 		*out = &holder->plain;
 	} else {
-		fill(&holder->versioned.tensor, holder, &m);
+		fill(&holder->versioned.tensor, holder);
 		holder->versioned.version.major = 1;
 		holder->versioned.context = holder;
 		holder->versioned.deleter = delete_versioned;

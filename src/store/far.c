@@ -139,7 +139,7 @@ static int pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadline)
+int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn, int64_t deadline)
 {
 	struct sl_device *device = mapping->far ? mapping->post->device : NULL;
 	/* Only looked at by the device itself. */
@@ -149,6 +149,8 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	void *base;
 	int rc;
 
+	if (mapping->far && mapping->writable)
+		return make(store, mapping, turn);
 	rc = sl_region_ask(store, mapping->region, mapping->writable, deadline, &m, &reply);
 	if (rc)
 		return rc;
@@ -171,12 +173,6 @@ static int import(sluice_store *store, struct sl_mapping *mapping, int64_t deadl
 	close(reply.fd);
 	sl_store_step("client: imported");
 	return rc;
-}
-
-int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn, int64_t deadline)
-{
-	return mapping->far && mapping->writable ? make(store, mapping, turn)
-	                                         : import(store, mapping, deadline);
 }
 
 int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
@@ -262,15 +258,6 @@ unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out)
 
 /* --------------------------------------------------------------------------------------- unmap */
 
-static void unpin(struct sl_device *device, struct sl_mapping *mapping)
-{
-	int rc = device->ops->unregister_memory(device, mapping->base);
-
-	/* Memory that the device may still use must stay. */
-	if (!rc || !device->ops->registered(device, mapping->base, mapping->bytes))
-		munmap(mapping->base, mapping->bytes);
-}
-
 /* That it cannot be unmapped happens to devices that are gone: then there is nothing to be done. */
 void sl_far_unmap(struct sl_mapping *mapping)
 {
@@ -278,12 +265,16 @@ void sl_far_unmap(struct sl_mapping *mapping)
 
 	if (!mapping->base || mapping->own)
 		return;
-	if (mapping->kind == SLUICE_BLOB_ON_HOST)
-		unpin(device, mapping);
-	else if (mapping->kind == SLUICE_BLOB_OF_PROCESS)
+	if (mapping->kind == SLUICE_BLOB_ON_HOST) {
+		/* Memory that the device may still use must stay. */
+		if (!device->ops->unregister_memory(device, mapping->base) ||
+		    !device->ops->registered(device, mapping->base, mapping->bytes))
+			munmap(mapping->base, mapping->bytes);
+	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
 		device->sharing->give_back(device, mapping->base);
-	else
+	} else {
 		device->sharing->unmap(device, mapping->base, mapping->bytes);
+	}
 }
 
 void sl_far_free(sluice_store *store)

@@ -88,9 +88,9 @@ static int get_here(sluice_store *store, const struct sl_key *key, const struct 
 	if (!view)
 		return -EAGAIN;
 	if (key) {
-		struct sl_blob_key wanted = {.id = key->id, .name = key->name};
+		size_t length = key->id ? 0 : strlen(key->name);
+		struct sl_blob_key wanted = {key->name, length, key->id};
 
-		wanted.length = key->id ? 0 : strlen(key->name);
 		rc = sl_reader_get(&view->reader, &wanted, &held);
 	} else {
 		rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);

@@ -80,20 +80,20 @@ void *sl_mapper_run(void *argument)
 	return NULL;
 }
 
-/* --------------------------------------------------------------------------------- start, stop */
+/* ---------------------------------------------------------------------------------- wake, end */
 
-static void stop(struct sl_devices *devices)
+void sl_devices_wake(struct sl_devices *devices)
 {
 	pthread_mutex_lock(&devices->store->mutex);
-	atomic_store(&devices->stop, true);
 	pthread_cond_signal(&devices->mapped.work);
 	pthread_mutex_unlock(&devices->store->mutex);
+	sl_courier_ring(devices);
 }
 
-void sl_mapper_stop(struct sl_devices *devices)
+void sl_devices_end(struct sl_devices *devices)
 {
-	stop(devices);
-	pthread_join(devices->mapper, NULL);
+	atomic_store(&devices->stop, true);
+	sl_devices_wake(devices);
 }
 
 /* ----------------------------------------------------------------------------- end of a process */
@@ -113,8 +113,7 @@ static void abandon(struct sl_devices *devices)
 {
 	struct timespec until;
 
-	stop(devices);
-	sl_courier_ring(devices);
+	sl_devices_end(devices);
 	/* For handlers of exit() that run after this one, and close the store. */
 	pthread_mutex_lock(&devices->mutex);
 	pthread_cond_broadcast(&devices->promises.changed);

@@ -72,8 +72,10 @@ static int devices_open(sluice_store *store)
 		/* The courier hears of mappings to forget, so it finds what it needs for that. */
 		atomic_store_explicit(&store->devices, devices, memory_order_release);
 		rc = sl_thread_start(&devices->courier, "sluice-courier", sl_courier_run, devices);
-		if (rc)
-			sl_mapper_stop(devices);
+		if (rc) {
+			sl_devices_end(devices);
+			pthread_join(devices->mapper, NULL);
+		}
 	}
 	if (rc) {
 		atomic_store(&store->devices, NULL);
@@ -86,12 +88,11 @@ bool sl_devices_stop(sluice_store *store)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 
-	if (!devices)
-		return true;
 	if (!sl_devices_forget_exit(devices))
 		return false;
-	sl_courier_stop(devices);
-	sl_mapper_stop(devices);
+	sl_devices_end(devices);
+	pthread_join(devices->courier, NULL);
+	pthread_join(devices->mapper, NULL);
 	return true;
 }
 
@@ -152,19 +153,6 @@ int sl_post_numbered(sluice_store *store, int number, struct sl_post **out)
 	return rc;
 }
 
-static struct sl_post *post_known(sluice_store *store, int32_t number)
-{
-	struct sl_devices *devices = sl_devices_of(store);
-	struct sl_post *post = NULL;
-
-	pthread_mutex_lock(&store->mutex);
-	for (unsigned i = 0; devices && !post && i < SL_DEVICES_MOST; i++)
-		if (devices->posts[i].number == number)
-			post = &devices->posts[i];
-	pthread_mutex_unlock(&store->mutex);
-	return post;
-}
-
 /* Numbers are of one daemon's servers. */
 static void note_number(sluice_store *store, struct sl_post *post, int32_t number, uint64_t turn)
 {
@@ -185,21 +173,27 @@ static int ask(sluice_store *store, int32_t number, const char *place, int64_t d
 
 int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out)
 {
+	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_reply reply;
 	union sl_message m;
 	int rc, here;
 
-	*out = post_known(store, number);
+	*out = NULL;
+	pthread_mutex_lock(&store->mutex);
+	for (unsigned i = 0; devices && i < SL_DEVICES_MOST; i++)
+		if (devices->posts[i].number == number)
+			*out = &devices->posts[i];
+	pthread_mutex_unlock(&store->mutex);
 	if (*out)
 		return 0;
 	rc = ask(store, number, "", deadline, &m, &reply);
 	if (rc)
 		return rc;
-	here = sl_place_find(m.device_is.place);
+	here = sl_place_find(m.device_is.item.place);
 	if (here < 0)
 		return sl_fail(-ENOTSUP,
 		               "the blob is on %s, a device that this process does not have",
-		               m.device_is.place);
+		               m.device_is.item.place);
 	rc = sl_post_numbered(store, here, out);
 	if (!rc)
 		note_number(store, *out, number, reply.turn);
@@ -221,7 +215,7 @@ int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint
 	rc = ask(store, -1, sl_device_place(post->device), SL_FOREVER, &m, &reply);
 	if (rc)
 		return rc;
-	*out = m.device_is.number;
+	*out = m.device_is.item.device;
 	*turn = reply.turn;
 	note_number(store, post, *out, *turn);
 	return 0;
@@ -232,7 +226,6 @@ int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint
 int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store_device_info *out)
 {
 	int rc = sl_store_check(store, "sluice_store_device");
-	struct sluice_store_device_info device;
 	union sl_message m;
 
 	if (!rc && (!out || out->size < sizeof(out->size)))
@@ -243,12 +236,8 @@ int sluice_store_device(sluice_store *store, unsigned index, struct sluice_store
 		rc = ask(store, (int32_t)index, "", SL_FOREVER, &m, NULL);
 	if (rc)
 		return rc;
-	device = (struct sluice_store_device_info){.size = out->size,
-	                                           .device = sl_place_find(m.device_is.place),
-	                                           .memory_limit = m.device_is.memory_limit,
-	                                           .memory_bytes = m.device_is.memory_bytes,
-	                                           .leaving_bytes = m.device_is.leaving_bytes};
-	memcpy(device.place, m.device_is.place, sizeof(device.place));
-	memcpy(out, &device, SL_MIN(out->size, sizeof(device)));
+	m.device_is.item.size = out->size;
+	m.device_is.item.device = sl_place_find(m.device_is.item.place);
+	memcpy(out, &m.device_is.item, SL_MIN(out->size, sizeof(*out)));
 	return 0;
 }

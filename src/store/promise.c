@@ -12,17 +12,16 @@
 
 #include "store/devices.h"
 
-#define WORDS       4096
-#define WORD_STEP   4 /* so that a line of the cache has few of them */
-#define WORDS_BYTES ((size_t)WORDS * WORD_STEP * sizeof(uint32_t))
-#define OLD_NS      INT64_C(500000000)
+#define WORDS     4096
+#define WORD_STEP 4 /* so that a line of the cache has few of them */
+#define OLD_NS    INT64_C(500000000)
 
 /* --------------------------------------------------------------------------------------- words */
 
 /* Words that the device writes, each to the value after its last. */
 struct sl_words {
-	_Atomic uint32_t *memory; /* registered */
-	uint16_t unused[WORDS];   /* guarded by devices->mutex, as is the count */
+	_Atomic uint32_t memory[WORDS * WORD_STEP]; /* whole pages, registered */
+	uint16_t unused[WORDS];                     /* guarded by devices->mutex, as is the count */
 	unsigned count;
 };
 
@@ -37,20 +36,14 @@ static int words_new(struct sl_device *device, struct sl_words **out)
 		               description.stream_order_detail);
 	if (rc)
 		return sl_fail(rc, "%s: cannot describe it: %s", device->name, sl_error_text(rc));
-	words = calloc(1, sizeof(*words));
-	if (!words)
+	words = mmap(NULL, sizeof(*words), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+	             0);
+	if (words == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory");
-	words->memory =
-		mmap(NULL, WORDS_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (words->memory == MAP_FAILED) {
-		free(words);
-		return sl_fail(-ENOMEM, "no memory");
-	}
-	madvise(words->memory, WORDS_BYTES, MADV_DONTFORK);
-	rc = device->ops->register_memory(device, words->memory, WORDS_BYTES);
+	madvise(words, sizeof(*words), MADV_DONTFORK);
+	rc = device->ops->register_memory(device, words->memory, sizeof(words->memory));
 	if (rc) {
-		munmap(words->memory, WORDS_BYTES);
-		free(words);
+		munmap(words, sizeof(*words));
 		return sl_fail(rc, "%s: cannot pin memory: %s", device->name, sl_error_text(rc));
 	}
 	for (unsigned i = 0; i < WORDS; i++)
@@ -86,9 +79,8 @@ void sl_words_free(struct sl_post *post)
 		return;
 	rc = device->ops->unregister_memory(device, words->memory);
 	/* Memory that the device may still write to must stay. */
-	if (!rc || !device->ops->registered(device, words->memory, WORDS_BYTES))
-		munmap(words->memory, WORDS_BYTES);
-	free(words);
+	if (!rc || !device->ops->registered(device, words->memory, sizeof(words->memory)))
+		munmap(words, sizeof(*words));
 }
 
 /* With devices->mutex. */
@@ -140,11 +132,6 @@ static struct sl_promise *find(struct sl_devices *devices, const struct sl_post 
 	return found;
 }
 
-struct sl_promise *sl_promise_due(struct sl_devices *devices)
-{
-	return atomic_load(&devices->promised) ? find(devices, NULL, true) : NULL;
-}
-
 /* False, and nothing happens: it is the last one. */
 static bool drop_a_reference(sluice_blob *blob)
 {
@@ -194,14 +181,19 @@ static void conclude(struct sl_devices *devices, struct sl_promise *promise, int
 	free(promise);
 }
 
-void sl_promise_keep(struct sl_devices *devices, struct sl_promise *promise)
+bool sl_promise_keep(struct sl_devices *devices)
 {
+	struct sl_promise *promise =
+		atomic_load(&devices->promised) ? find(devices, NULL, true) : NULL;
 	int rc = 0;
 
+	if (!promise)
+		return false;
 	sl_store_step("client: due");
 	if (!promise->releases)
 		rc = sl_blobs_seal(devices->store, promise->blobs, promise->count);
 	conclude(devices, promise, rc);
+	return true;
 }
 
 void sl_promises_doubt(struct sl_devices *devices)
@@ -254,34 +246,40 @@ static struct sl_device *device_of(sluice_blob *const *v, size_t count, sluice_s
 	                           device ? (struct sl_device *)device : sl_device_current());
 }
 
+/* Its first n blobs are not to be sealed by it. With devices->mutex. */
+static void take_back(struct sl_promise *promise, unsigned n)
+{
+	while (!promise->releases && n--) {
+		promise->blobs[n]->promise.waits = promise->blobs[n]->promise.asked = false;
+		atomic_fetch_sub(&promise->blobs[n]->references, 1);
+	}
+}
+
 /* All of the blobs are to be sealed by this, and by nothing else; or the handle's reference to one is the promise's, once
  * the stream knows of it. */
 static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
                        sluice_blob *const *v)
 {
+	unsigned n = 0;
 	int rc = 0;
 
 	pthread_mutex_lock(&devices->mutex);
-	for (unsigned i = 0; !rc && i < promise->count; i++) {
-		if (!promise->releases && v[i]->promise.waits)
-			rc = sl_fail(-EPERM, "the blob is to be sealed already, or is there twice");
-		else
-			promise->blobs[i] = v[i];
-		if (!promise->releases)
-			v[i]->promise.waits = true;
+	for (; n < promise->count && (promise->releases || !v[n]->promise.waits); n++) {
+		promise->blobs[n] = v[n];
+		if (promise->releases)
+			continue;
+		free(v[n]->promise.text);
+		v[n]->promise.text = NULL;
+		v[n]->promise.asked = v[n]->promise.waits = true;
+		atomic_fetch_add(&v[n]->references, 1);
 	}
-	if (!rc && !take_word(promise))
+	if (n < promise->count)
+		rc = sl_fail(-EPERM, "the blob is to be sealed already, or is there twice");
+	else if (!take_word(promise))
 		rc = sl_fail(-ENOMEM, "%d seals and releases are under way on %s", WORDS,
 		             promise->post->device->name);
-	for (unsigned i = 0; !promise->releases && i < promise->count && promise->blobs[i]; i++) {
-		v[i]->promise.waits = !rc;
-		if (rc)
-			continue;
-		free(v[i]->promise.text);
-		v[i]->promise.text = NULL;
-		v[i]->promise.asked = true;
-		atomic_fetch_add(&v[i]->references, 1);
-	}
+	if (rc)
+		take_back(promise, n);
 	pthread_mutex_unlock(&devices->mutex);
 	return rc;
 }
@@ -297,10 +295,7 @@ static void publish(struct sl_devices *devices, struct sl_promise *promise)
 	sl_list_append(&devices->promises.list, &promise->link);
 	atomic_fetch_add(&devices->promised, 1);
 	pthread_mutex_unlock(&devices->mutex);
-	pthread_mutex_lock(&devices->store->mutex);
-	pthread_cond_signal(&devices->mapped.work);
-	pthread_mutex_unlock(&devices->store->mutex);
-	sl_courier_ring(devices);
+	sl_devices_wake(devices);
 }
 
 static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v, size_t count,
@@ -335,10 +330,7 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 	pthread_mutex_lock(&devices->mutex);
 	/* The stream does not know of it. */
 	give_word(promise);
-	for (size_t i = 0; !releases && i < count; i++) {
-		v[i]->promise.waits = v[i]->promise.asked = false;
-		atomic_fetch_sub(&v[i]->references, 1);
-	}
+	take_back(promise, promise->count);
 	pthread_mutex_unlock(&devices->mutex);
 	free(promise);
 	return sl_fail(rc, "%s: cannot %s in stream order: %s", device->name,
@@ -399,19 +391,9 @@ int sl_promised(sluice_blob *blob)
 	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
 }
 
-/* With devices->mutex. */
-static bool wait_until(struct sl_devices *devices, const sluice_blob *blob, int64_t deadline)
-{
-	int rc = 0;
-
-	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
-	while (blob->promise.waits && !rc && !atomic_load(&devices->stop))
-		rc = sl_cond_wait(&devices->promises.changed, &devices->mutex, deadline);
-	return !blob->promise.waits;
-}
-
 int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 {
+	int64_t deadline = sl_deadline(timeout_ms);
 	struct sl_devices *devices;
 	int rc;
 
@@ -427,11 +409,13 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 		               "nobody has asked for the blob to be sealed in stream order");
 	devices = sl_devices_of(blob->store);
 	pthread_mutex_lock(&devices->mutex);
-	if (!wait_until(devices, blob, sl_deadline(timeout_ms)))
-		rc = sl_fail(-ETIMEDOUT, "the stream has not come to the seal yet");
-	else if (blob->promise.rc)
-		rc = sl_fail(blob->promise.rc, "%s",
-		             blob->promise.text ? blob->promise.text : "no memory");
+	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
+	while (blob->promise.waits && !rc && !atomic_load(&devices->stop))
+		rc = sl_cond_wait(&devices->promises.changed, &devices->mutex, deadline);
+	rc = blob->promise.waits ? sl_fail(-ETIMEDOUT, "the stream has not come to the seal yet")
+	                         : blob->promise.rc;
+	if (!blob->promise.waits && rc)
+		sl_fail(rc, "%s", blob->promise.text ? blob->promise.text : "no memory");
 	pthread_mutex_unlock(&devices->mutex);
 	return rc;
 }

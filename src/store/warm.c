@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that nobody has touched costs ten times what a copy does: the kernel takes and clears it page by page. In
- * pages of 2 MiB it costs about as much as the copy. MADV_COLLAPSE (Linux 6.1) makes such pages of a shared mapping
- * whatever the system's settings for huge pages are, if there is something in each of them; so one small page is
- * touched first. Where the kernel will not, because it does not know how, or has no memory in one piece, or the
- * group of processes may not have more, that small page is all that is left behind, and the rest is touched by
- * whoever writes it, as ever.
+ * Memory that nobody has touched costs ten times what a copy does: the kernel takes and clears it page by page. In pages of
+ * 2 MiB it costs about as much as the copy. MADV_COLLAPSE (Linux 6.1) makes such pages of a shared mapping whatever the
+ * system's settings for huge pages are, if there is something in each of them; so one small page is touched first. Where the
+ * kernel will not, that small page is all that is left behind, and whoever writes the rest touches it.
  *
- * Each call of it first waits for all processors to put their lists of pages in order: nothing if they are idle,
- * some milliseconds if they are not. So there are as few calls as threads.
+ * Each call of it waits for all processors to put their lists of pages in order, for some milliseconds if they are busy. So
+ * there are as few calls as threads.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -62,8 +60,8 @@ static void warm_pages(char *base, size_t bytes, unsigned threads)
 	for (unsigned i = 0; i < threads; i++) {
 		size_t first = pages * i / threads, end = pages * (i + 1) / threads;
 
-		parts[i].base = base + first * SL_HUGE_PAGE;
-		parts[i].bytes = (end - first) * SL_HUGE_PAGE;
+		parts[i] = (struct part){.base = base + first * SL_HUGE_PAGE,
+		                         .bytes = (end - first) * SL_HUGE_PAGE};
 	}
 	/* The last part is ours, and so are those that no thread could be had for. */
 	while (started + 1 < threads &&

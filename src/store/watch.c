@@ -84,22 +84,10 @@ static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_messag
 	return n <= 0 || m->head.type != SL_EVENT ? -ECONNRESET : 0;
 }
 
-static void fill(struct sluice_watch_event *out, const struct sl_event *event)
-{
-	struct sluice_watch_event e = {.size = out->size, .kind = SLUICE_WATCH_LOST};
-
-	if (event) {
-		e.kind = (int)event->kind;
-		e.id = event->id;
-		e.bytes = event->bytes;
-		memcpy(e.name, event->name, sizeof(e.name));
-	}
-	memcpy(out, &e, SL_MIN(out->size, sizeof(e)));
-}
-
 int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)
 {
 	int64_t deadline = sl_deadline(timeout_ms);
+	struct sluice_watch_event event = {.kind = SLUICE_WATCH_LOST};
 	union sl_message m;
 	int rc;
 
@@ -111,17 +99,19 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	rc = watch->fd < 0 ? -ECONNRESET : wait_for_event(watch, deadline, &m);
 	if (rc == -EAGAIN)
 		return sl_fail(rc, "nothing happened in time");
-	if (!rc) {
-		fill(out, &m.event);
-		return 0;
+	if (rc) {
+		if (watch->fd >= 0)
+			close(watch->fd);
+		watch->fd = -1;
+		rc = connect_watch(watch);
+	} else {
+		event = m.event.item;
 	}
-	if (watch->fd >= 0)
-		close(watch->fd);
-	watch->fd = -1;
-	rc = connect_watch(watch);
-	if (!rc)
-		fill(out, NULL);
-	return rc;
+	if (rc)
+		return rc;
+	event.size = out->size;
+	memcpy(out, &event, SL_MIN(out->size, sizeof(event)));
+	return 0;
 }
 
 void sluice_watch_close(sluice_watch *watch)

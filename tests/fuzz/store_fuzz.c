@@ -133,7 +133,7 @@ static void make(union sl_message *m)
 	if (type == SL_DEVICE && m->device.number < 0)
 		strcpy(m->device.place, "emulated:0");
 	if (type == SL_DEVICE_IS)
-		strcpy(m->device_is.place, "emulated:1");
+		strcpy(m->device_is.item.place, "emulated:1");
 	if (type == SL_MEMORY) {
 		m->memory.device = (int32_t)draw(2) - 1;
 		m->memory.kind = m->memory.device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
@@ -257,13 +257,14 @@ static void read_message(const union sl_message *m)
 	if (m->head.type == SL_HELLO)
 		read_name(m, m->hello.prefix);
 	if (m->head.type == SL_DEVICE || m->head.type == SL_DEVICE_IS)
-		require(memchr(m->head.type == SL_DEVICE ? m->device.place : m->device_is.place, 0,
-		               SLUICE_BLOB_PLACE_BYTES),
+		require(memchr(m->head.type == SL_DEVICE ? m->device.place
+		                                         : m->device_is.item.place,
+		               0, SLUICE_BLOB_PLACE_BYTES),
 		        "the name of a device has no end", m);
 	if (m->head.type == SL_LIST)
 		read_name(m, m->list.prefix);
 	if (m->head.type == SL_EVENT)
-		read_name(m, m->event.name);
+		read_name(m, m->event.item.name);
 	if (m->head.type == SL_SEAL && m->head.count == 1)
 		read_record(m, m->seal.items[0].bytes);
 	if (m->head.type == SL_ANNOTATE)

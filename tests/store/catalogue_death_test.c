@@ -123,7 +123,7 @@ static void leave(const uint8_t *bytes, struct shop *left)
 {
 	*left = shop;
 	left->catalogue = NULL;
-	assert_int_equal(sl_memory_new("left", snapshots.each, &left->fd), 0);
+	assert_int_equal(sl_memory_begin("left", snapshots.each, NULL, 0, false, &left->fd), 0);
 	assert_int_equal(pwrite(left->fd, bytes, snapshots.each, 0), snapshots.each);
 	assert_int_equal(sl_segment_map(left->fd, true, &left->segment), 0);
 	assert_int_equal(sl_segment_map(left->fd, false, &left->read), 0);

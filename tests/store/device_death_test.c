@@ -18,7 +18,7 @@ static void nothing_is_lost_with_a_server(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *other = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease kept, gone, mine, advance[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
 	struct sl_held_blob held;
@@ -98,7 +98,7 @@ static void publish_and_wait(const struct daemon *d, int say)
 	struct raw *c = raw_new(d);
 	struct sl_lease lease;
 
-	publish(c, raw_device(c, PLACE).number, "x", &lease);
+	publish(c, raw_device(c, PLACE).device, "x", &lease);
 	raw_other_says(say);
 }
 
@@ -152,15 +152,15 @@ static void memory_of_a_process_vanishes_with_it(void **state)
 	struct raw_other other;
 
 	a = raw_new(d);
-	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	check_published(d, c, end_by_bye, a);
 	a = raw_new(d);
-	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	check_published(d, c, end_by_hanging_up, a);
 	other = raw_other_start(d, publish_and_wait);
 	check_published(d, c, end_by_kill, &other);
 	a = raw_new(d);
-	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	assert_int_equal(raw_delete(a, "x"), 0);
 	assert_true(raw_is_told(a, lease.place.region));
 	raw_tell(a, SL_DROP, lease.place.region);
@@ -177,7 +177,7 @@ static void memory_of_a_process_outlives_servers_but_not_the_process(void **stat
 	struct raw_other other;
 	uint64_t session = a->session;
 
-	publish(a, raw_device(a, PLACE).number, "x", &lease);
+	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	daemon_replace_server(d);
 	raw_hang_up(a);
 	raw_open_again(a, d, session);
@@ -306,7 +306,7 @@ static void an_offer_that_is_none_breaks_the_connection(void **state)
 	};
 	struct daemon *d = *state;
 	struct raw *victim = raw_new(d);
-	int32_t device = raw_device(victim, PLACE).number;
+	int32_t device = raw_device(victim, PLACE).device;
 	struct sl_lease theirs[2 * SL_ITEMS_MOST], mine[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
 
@@ -336,7 +336,7 @@ static void memfds_of_devices_are_not_more_than_memory(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
 	struct sl_found_item found;
 
@@ -355,7 +355,7 @@ static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
-	int32_t device = raw_device(a, PLACE).number;
+	int32_t device = raw_device(a, PLACE).device;
 	pid_t server = daemon_server(d, 0);
 	struct rlimit before, few = {3, 0};
 	struct sl_lease lease;

@@ -50,7 +50,7 @@ static int32_t number_of(struct client *c)
 		c->raw.m.device.number = -1;
 		strcpy(c->raw.m.device.place, PLACE);
 		if (!raw_ask(&c->raw))
-			return c->raw.m.device_is.number;
+			return c->raw.m.device_is.item.device;
 		assert_int_not_equal(c->raw.m.head.error, -EDQUOT);
 		come_again(c);
 	}
@@ -174,12 +174,12 @@ static void wait_until_free(struct client *a, struct client *b)
 		obey(a);
 		number_of(b);
 		obey(b);
-		if (a->raw.m.head.type == SL_DEVICE_IS && !a->raw.m.device_is.memory_bytes)
+		if (a->raw.m.head.type == SL_DEVICE_IS && !a->raw.m.device_is.item.memory_bytes)
 			return;
 		if (seconds_now() > until)
 			fail_msg("%llu bytes are in use, %llu of them leave",
-			         (unsigned long long)a->raw.m.device_is.memory_bytes,
-			         (unsigned long long)a->raw.m.device_is.leaving_bytes);
+			         (unsigned long long)a->raw.m.device_is.item.memory_bytes,
+			         (unsigned long long)a->raw.m.device_is.item.leaving_bytes);
 		sleep_ms(1);
 	}
 }

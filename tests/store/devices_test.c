@@ -19,22 +19,22 @@ static void a_device_has_one_number_for_all_also_after_the_server_died(void **st
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
-	int32_t first = raw_device(a, "0000:65:00.0").number;
-	int32_t second = raw_device(b, PLACE).number;
+	int32_t first = raw_device(a, "0000:65:00.0").device;
+	int32_t second = raw_device(b, PLACE).device;
 
 	assert_int_not_equal(first, second);
-	assert_int_equal(raw_device(b, "0000:65:00.0").number, first);
+	assert_int_equal(raw_device(b, "0000:65:00.0").device, first);
 	daemon_replace_server(d);
 	raw_end(a);
 	raw_end(b);
 	a = malloc(sizeof(*a));
 	raw_open_again(a, d, 0);
-	assert_int_equal(raw_device(a, PLACE).number, second);
-	assert_int_equal(raw_device(a, "0000:65:00.0").number, first);
+	assert_int_equal(raw_device(a, PLACE).device, second);
+	assert_int_equal(raw_device(a, "0000:65:00.0").device, first);
 	raw_begin(a, SL_DEVICE, 0);
 	a->m.device.number = second;
 	assert_int_equal(raw_ask(a), 0);
-	assert_string_equal(a->m.device_is.place, PLACE);
+	assert_string_equal(a->m.device_is.item.place, PLACE);
 	raw_begin(a, SL_DEVICE, 0);
 	a->m.device.number = 2;
 	assert_int_equal(raw_ask(a), -ENOENT);
@@ -56,7 +56,7 @@ static void so_many_places_are_made_known(void **state)
 		assert_true(i < known || c->m.head.error == -EDQUOT);
 	}
 	assert_int_equal(known, 64);
-	assert_int_equal(raw_device(c, "emulated:15").number, 15);
+	assert_int_equal(raw_device(c, "emulated:15").device, 15);
 	raw_end(c);
 }
 
@@ -66,7 +66,7 @@ static void a_blob_is_on_a_device_that_is_known(void **state)
 	struct sl_lease leases[2 * SL_ITEMS_MOST];
 
 	assert_int_equal(raw_create(c, 0, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
-	assert_int_equal(raw_device(c, PLACE).number, 0);
+	assert_int_equal(raw_device(c, PLACE).device, 0);
 	assert_int_equal(raw_create(c, 1, ON_DEV, 100, 0, "x", leases), -ENOTSUP);
 	assert_int_equal(raw_create(c, 0, SLUICE_BLOB_OF_PROCESS, 100, 0, "x", leases), -EINVAL);
 	raw_await(c, PLACE, 0, 0);
@@ -81,7 +81,7 @@ static void memory_counts_until_everybody_has_unmapped_it(void **state)
 	struct sl_lease lease;
 	struct sl_found_item found;
 	struct sl_held_blob held;
-	int32_t device = raw_device(a, PLACE).number;
+	int32_t device = raw_device(a, PLACE).device;
 	int fd;
 
 	raw_put_ok(a, device, "x", 3 * MIB, 0, &lease);
@@ -120,7 +120,7 @@ static void make_and_wait(const struct daemon *d, int say)
 {
 	struct raw *c = raw_new(d);
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 
 	raw_put_ok(c, device, "sealed", 3 * MIB, 0, &lease);
 	raw_create(c, device, ON_DEV, 100, SLUICE_BLOB_RESERVE, "offered", leases);
@@ -176,7 +176,7 @@ static void a_reader_that_dies_lets_go(void **state)
 	struct sl_lease lease;
 	struct raw_other other;
 
-	raw_put_ok(c, raw_device(c, PLACE).number, "x", UNIT, SLUICE_BLOB_ALONE, &lease);
+	raw_put_ok(c, raw_device(c, PLACE).device, "x", UNIT, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_wait);
 	assert_int_equal(raw_delete(c, "x"), 0);
 	raw_tell(c, SL_DROP, lease.place.region);
@@ -193,7 +193,7 @@ static void hang_up_and_wait(const struct daemon *d, int say)
 	struct raw *c = raw_new(d);
 	struct sl_lease lease;
 
-	raw_put_ok(c, raw_device(c, PLACE).number, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
+	raw_put_ok(c, raw_device(c, PLACE).device, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
 	raw_hang_up(c);
 	raw_other_says(say);
 }
@@ -231,7 +231,7 @@ static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **stat
 	struct sl_lease lease;
 	struct raw_other other;
 
-	raw_put_ok(c, raw_device(c, PLACE).number, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
+	raw_put_ok(c, raw_device(c, PLACE).device, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_hang_up);
 	assert_int_equal(raw_delete(c, "x"), 0);
 	raw_tell(c, SL_DROP, lease.place.region);
@@ -268,7 +268,7 @@ static void who_hangs_up_and_lives_is_named_until_it_is_dead(void **state)
 static void small_blobs_lie_side_by_side(void **state)
 {
 	struct raw *c = raw_new(*state);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
 	char name[20];
 
@@ -288,7 +288,7 @@ static void small_blobs_lie_side_by_side(void **state)
 	assert_int_equal(lease.place.offset, MIB);
 	raw_put_ok(c, device, "alone", 10, SLUICE_BLOB_ALONE, &lease);
 	assert_int_equal(lease.place.capacity, UNIT);
-	raw_put_ok(c, raw_device(c, "emulated:1").number, "elsewhere", 10, 0, &lease);
+	raw_put_ok(c, raw_device(c, "emulated:1").device, "elsewhere", 10, 0, &lease);
 	assert_int_equal(lease.make, 1);
 	assert_int_equal(raw_create(c, device, ON_DEV, MIB + 1, 0, "", leases), 1);
 	assert_int_equal(leases[0].place.capacity, UNIT);
@@ -298,7 +298,7 @@ static void small_blobs_lie_side_by_side(void **state)
 static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
 {
 	struct raw *c = raw_new(*state);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease leases[2 * SL_ITEMS_MOST], again[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
 	int count = raw_create(c, device, ON_DEV, 50000, 0, "", leases);
@@ -351,7 +351,7 @@ static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
 	for (int i = 0; i < 2; i++) {
 		char name[2] = {(char)('x' + i), 0};
 
-		devices[i] = raw_device(a, i ? "emulated:1" : PLACE).number;
+		devices[i] = raw_device(a, i ? "emulated:1" : PLACE).device;
 		raw_put_ok(a, devices[i], name, 6 * MIB, SLUICE_BLOB_ALONE, &leases[i]);
 		assert_int_equal(raw_delete(a, name), 0);
 	}
@@ -376,7 +376,7 @@ static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
 static void make_slab_and_wait(const struct daemon *d, int say)
 {
 	struct raw *c = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease first, second, third;
 
 	raw_put_ok(c, device, "first", 100, 0, &first);
@@ -416,7 +416,7 @@ static void a_range_is_used_again_by_its_owner_only(void **state)
 static void a_device_has_a_budget(void **state)
 {
 	struct raw *c = raw_new(*state);
-	int32_t device = raw_device(c, PLACE).number, other = raw_device(c, "emulated:1").number;
+	int32_t device = raw_device(c, PLACE).device, other = raw_device(c, "emulated:1").device;
 	struct sl_lease lease, leases[2 * SL_ITEMS_MOST];
 	struct sl_found_item found;
 
@@ -438,7 +438,7 @@ static void cached_blobs_of_that_device_make_room(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number, other = raw_device(c, "emulated:1").number;
+	int32_t device = raw_device(c, PLACE).device, other = raw_device(c, "emulated:1").device;
 	struct sl_lease leases[4], lease;
 	struct sl_found_item found;
 	struct sl_held_blob held;
@@ -485,7 +485,7 @@ static void create_waits_for_what_is_being_unmapped(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *reader = raw_new(d), *maker = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
 	double begun;
 	int fd;
@@ -536,7 +536,7 @@ static void host_and_device_parts_are_sealed_together(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease leases[2];
 	int rc;
 
@@ -571,7 +571,7 @@ static void host_and_device_parts_are_sealed_together(void **state)
 static void stat_and_list_tell_the_place(void **state)
 {
 	struct raw *c = raw_new(*state);
-	int32_t device = raw_device(c, PLACE).number;
+	int32_t device = raw_device(c, PLACE).device;
 	struct sl_lease lease;
 	struct sluice_blob_info item;
 

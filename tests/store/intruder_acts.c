@@ -337,8 +337,9 @@ static int32_t device_number(int fd, const char *place)
 	m.device.number = -1;
 	snprintf(m.device.place, sizeof(m.device.place), "%s", place);
 	raw_send(fd, &m, m.head.bytes);
-	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_DEVICE_IS ? m.device_is.number
-	                                                                    : -1;
+	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_DEVICE_IS
+	               ? m.device_is.item.device
+	               : -1;
 }
 
 static void say_bye(int fd)

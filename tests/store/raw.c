@@ -242,13 +242,13 @@ void raw_tell(struct raw *c, enum sl_message_type type, uint64_t id)
 
 /* -------------------------------------------------------------------------- memory of devices */
 
-struct sl_device_is raw_device(struct raw *c, const char *place)
+struct sluice_store_device_info raw_device(struct raw *c, const char *place)
 {
 	raw_begin(c, SL_DEVICE, 0);
 	c->m.device.number = -1;
 	strcpy(c->m.device.place, place);
 	assert_int_equal(raw_ask(c), 0);
-	return c->m.device_is;
+	return c->m.device_is.item;
 }
 
 int raw_create(struct raw *c, int32_t device, uint32_t kind, uint64_t bytes, uint32_t flags,
@@ -404,7 +404,7 @@ int raw_delete(struct raw *c, const char *name)
 void raw_await(struct raw *c, const char *place, uint64_t bytes, uint64_t leaving)
 {
 	double until = seconds_now() + 10;
-	struct sl_device_is is;
+	struct sluice_store_device_info is;
 
 	for (;;) {
 		is = raw_device(c, place);

@@ -49,7 +49,7 @@ int raw_ask(struct raw *c);
 /* Reads what is there until that region is to be forgotten. */
 bool raw_is_told(struct raw *c, uint64_t region);
 
-struct sl_device_is raw_device(struct raw *c, const char *place);
+struct sluice_store_device_info raw_device(struct raw *c, const char *place);
 /* What was asked for; with what comes in advance in leases[1] and on. How many; or an error. */
 int raw_create(struct raw *c, int32_t device, uint32_t kind, uint64_t bytes, uint32_t flags,
                const char *name, struct sl_lease leases[2 * SL_ITEMS_MOST]);
