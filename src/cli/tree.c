@@ -306,14 +306,14 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	const char *last = path ? path : source, *slash = memrchr(last, '/', n);
 	char *name = cli_format("%.*s", (int)(last + n - (slash ? slash + 1 : last)),
 	                        slash ? slash + 1 : last);
-	bool named = *name && strcmp(name, ".") && strcmp(name, "..");
+	bool named = into && *name && strcmp(name, ".") && strcmp(name, "..");
+	bool kept = named && *(char **)tsearch(name, &tree->names, by_text) == name;
 
-	if (named && into && *(char **)tsearch(name, &tree->names, by_text) != name) {
+	if (named && !kept) {
 		char *shown = cli_uri_name(source);
 
 		rc = cli_fail(-EEXIST, "'%s': there was a SRC of that name already", shown);
 		free(shown);
-		free(name);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
 		push(tree, source, tree->o->target, false);
@@ -322,12 +322,13 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	} else {
 		char *folder = cli_local_path(tree->o->target);
 
-		named = named && into;
 		target =
 			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
 		free(folder);
 		walk(tree, path, target);
 	}
+	if (!kept)
+		free(name);
 	free(target);
 	free(path);
 	return rc;
