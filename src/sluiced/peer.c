@@ -119,6 +119,11 @@ void sl_peer_accept(struct sl_server *server)
 			rest(server);
 		return;
 	}
+	/* The connection that has said nothing for the longest time makes room. */
+	if (server->stranger_count == SL_STRANGERS)
+		sl_list_each_of (other, &server->peers, struct sl_peer, link)
+			if (server->stranger_count == SL_STRANGERS && !other->role)
+				sl_peer_close(server, other, true);
 	/* Whoever the kernel lets connect, by the owner, group and mode of the socket, may do everything. */
 	peer = peer_new();
 	if (peer)
@@ -134,6 +139,7 @@ void sl_peer_accept(struct sl_server *server)
 	peer->uid = who.uid;
 	peer->hello_by = server->now + HELLO_NS;
 	sl_list_append(&server->peers, &peer->link);
+	server->stranger_count++;
 	sl_server_at(server, peer->hello_by);
 }
 
@@ -184,7 +190,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 	if (!clean && peer->role == SL_ROLE_CLIENT && has_anything(peer))
 		return; /* until it is dead */
 	give_all(server, peer);
-	server->peer_count -= peer->role != 0;
+	*(peer->role ? &server->peer_count : &server->stranger_count) -= 1;
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
@@ -377,6 +383,7 @@ static int let_in(struct sl_server *server, struct sl_peer *peer, const struct s
 
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
+	server->stranger_count--;
 	server->peer_count++;
 	server->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");

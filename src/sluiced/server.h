@@ -27,6 +27,7 @@ struct sl_server;
 #define SL_WAITS_MOST   128  /* of a peer, of all kinds */
 #define SL_WAIT_BUCKETS 1024
 #define SL_PINS_MOST    256 /* of a peer */
+#define SL_STRANGERS    64  /* connections that have not said their role */
 #define SL_KEPT_MOST    256 /* regions that are kept for the next blobs */
 #define SL_BUCKETS      4096
 #define SL_NO_SLOT      UINT32_MAX
@@ -212,7 +213,7 @@ struct sl_server {
 	uint32_t upgrade_serial;
 	struct sl_source listener, supervisor, signal, alarm;
 	struct sl_list peers, dead;
-	unsigned peer_count; /* that have a role */
+	unsigned peer_count, stranger_count; /* that have a role; that have not */
 	/* The catalogue, its row of the descriptor table, and what is known of its entries besides. */
 	uint32_t row;
 	struct sl_segment *segment;

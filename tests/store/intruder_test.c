@@ -138,8 +138,7 @@ static void withstand(struct daemon *d, const struct intruder_act *act)
 	assert_int_equal(daemon_server(d, 0), server);
 	if (!under_sanitizer()) {
 		assert_true(during <= 2 * before || during <= before + 200e-6);
-		/* A thousand connections that say nothing have some kilobytes each for five seconds. */
-		assert_true(memory_of(server) <= memory + 16 * MIB);
+		assert_true(memory_of(server) <= memory + 4 * MIB);
 	}
 	until = seconds_now() + 10;
 	while (descriptors_of(server) > descriptors + MORE && seconds_now() < until)
