@@ -11,7 +11,8 @@
 
 #include "frames/pipeline.h"
 
-struct sl_frame *sl_series_beginning(struct sluice_series *s)
+/* With the mutex. The first frame of a line whose chunks are not all begun; NULL: there is none. */
+static struct sl_frame *beginning(struct sluice_series *s)
 {
 	sl_list_each (link, &s->locked.line) {
 		struct sl_frame *frame = SL_CONTAINER(link, struct sl_frame, locked.link);
@@ -33,7 +34,7 @@ static struct sl_frame *next_frame(struct sluice_writer *w)
 
 		if (!s->tools || sl_list_empty(&s->tools->locked.free))
 			continue;
-		frame = sl_series_beginning(s);
+		frame = beginning(s);
 		if (!frame || !frame->locked.ready)
 			continue;
 		if (!oldest || frame->locked.sequence < oldest->locked.sequence)

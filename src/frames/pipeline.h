@@ -99,7 +99,7 @@ struct sl_output {
  */
 #define SL_OUTPUTS 3
 struct sl_tools {
-	struct sl_list link; /* of the writer; only sl_series_add() looks, with its mutex */
+	struct sl_list link; /* of the writer; only sluice_series_add() looks, with its mutex */
 	const struct sl_codec *codec;
 	int level;
 	size_t chunk_bytes;
@@ -308,8 +308,6 @@ void *sl_keeper_run(void *writer);
 /* With the mutex: compressors without work get what there is. */
 void sl_compress_kick(struct sluice_writer *w);
 int sl_compress_start(struct sluice_writer *w);
-/* With the mutex. The first frame of a line whose chunks are not all begun; NULL: there is none. */
-struct sl_frame *sl_series_beginning(struct sluice_series *s);
 /* Makes a chunk what it will be in the file. Without the mutex; on a thread of the pool. */
 int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_output *output,
                   double *max_error);

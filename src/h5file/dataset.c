@@ -224,7 +224,8 @@ static int reserve(struct sl_frame_dataset *dataset)
 	                     sl_error_text(err));
 }
 
-int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+/* With its attributes; the companions are there. */
+static int dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
 {
 	int err = create_frames(dataset, layout);
 
@@ -331,7 +332,7 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 	if (!err)
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)
-		            : sl_frame_dataset_make(dataset, layout);
+		            : dataset_make(dataset, layout);
 	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
 	if (!err && found)
 		err = sl_frame_dataset_flush(dataset);

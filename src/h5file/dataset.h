@@ -94,8 +94,6 @@ int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_lay
 /* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
 int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64_t extent,
                  uint64_t frames);
-/* Makes one with its attributes; the companions are there. */
-int sl_frame_dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
 /* Of the space at the end of the file: what a companion may take in a flush. */
 #define SL_FRAME_AHEAD ((uint64_t)24 << 10)

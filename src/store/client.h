@@ -276,10 +276,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of a blob that was not sealed back; again: it may come in useful. */
 void sl_lease_end(sluice_blob *blob, bool again);
-/* Leases that came with an answer of that server. */
-void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
-                  unsigned count);
-/* Gives those of the host's memory back. */
+/* Gives leases of the host's memory that are kept for blobs to come back. */
 void sl_stock_give_back(sluice_store *store);
 
 #endif

@@ -15,7 +15,9 @@
 
 /* ------------------------------------------------------------------------------------- leases */
 
-void sl_stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases, unsigned count)
+/* Leases that came with an answer of that server. */
+static void stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
+                      unsigned count)
 {
 	for (unsigned i = 0; i < count; i++) {
 		bool full;
@@ -165,7 +167,7 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	if (!blob->lease.ticket)
 		return;
 	if (stock)
-		sl_stock_add(blob->store, blob->turn, &blob->lease, 1);
+		stock_add(blob->store, blob->turn, &blob->lease, 1);
 	else
 		sl_tell_id(blob->store, SL_ABORT, blob->lease.ticket, blob->turn);
 	if (blob->lease.make && !stock)
@@ -222,7 +224,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 		without[i]->entered =
 			without[i]->flags & SLUICE_BLOB_RESERVE && without[i]->name[0];
 	}
-	sl_stock_add(store, call.turn, m.leases.items + n, m.head.count - n);
+	stock_add(store, call.turn, m.leases.items + n, m.head.count - n);
 	sl_call_end(store, &call);
 	sl_store_step("client: leased");
 	return 0;
@@ -455,7 +457,7 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		int held = settle(v[i], &m.found.items[i], call.turn);
 
 		rc = rc ? rc : held;
-		sl_stock_add(store, call.turn, &m.found.items[i].lease, 1);
+		stock_add(store, call.turn, &m.found.items[i].lease, 1);
 	}
 	sl_call_end(store, &call);
 	return rc;
