@@ -162,8 +162,8 @@ struct sluice_series_options {
 	 * than the program holds at a time is never too little. A frame that is compressed counts no more:
 	 * what it has become is bounded by itself. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". Readers need a
-	 * plugin for zstd and lz4: see docs/writer.md. */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004), "bitshuffle-lz4" (32008, which shuffles by
+	 * itself) or "none"; NULL: "deflate". Readers need a plugin for the three with numbers: see docs/writer.md. */
 	const char *codec;
 	int level;   /* of the codec; 0: 1, the fastest */
 	int shuffle; /* of enum sluice_shuffle */
