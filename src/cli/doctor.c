@@ -78,7 +78,7 @@ static const char *plugin_of(const struct sluice_codec *codec)
 {
 	switch (codec->filter) {
 	case 32004:
-		return "; readers need HDF5's plugin 32004, as Debian's hdf5-filter-plugin and hdf5plugin have it";
+		return "; readers need HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it";
 	case 32008:
 		return "; readers need HDF5's plugin 32008, as Debian's bitshuffle and hdf5plugin "
 		       "have it";
