@@ -77,7 +77,7 @@ int sl_frame_companions_flush(struct sl_frame_dataset *dataset)
 
 /* -------------------------------------------------------------------------------- make and open */
 
-static int make(struct sl_frame_dataset *dataset, struct sl_frame_companion *companion)
+int sl_frame_companion_make(struct sl_frame_dataset *dataset, struct sl_frame_companion *companion)
 {
 	struct sl_frame_file *file = dataset->file;
 	int err = 0;
@@ -85,8 +85,10 @@ static int make(struct sl_frame_dataset *dataset, struct sl_frame_companion *com
 	companion->id = sl_frame_column(file, companion->name, H5T_NATIVE_DOUBLE, 0);
 	if (companion->id < 0)
 		err = sl_frame_fail(file, -EIO, "'%s' cannot be made", companion->name);
-	if (!err && dataset->scales[0] && !strcmp(companion->name, dataset->scales[0]))
-		err = sl_frame_scale_mark(file, companion->id, companion->name);
+	if (!err && dataset->scales[0])
+		err = strcmp(companion->name, dataset->scales[0])
+		              ? sl_frame_scales_attach(dataset, companion->id, 1)
+		              : sl_frame_scale_mark(file, companion->id, companion->name);
 	return err ? err : sl_frame_added(file);
 }
 
@@ -171,7 +173,7 @@ int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 		struct sl_frame_companion *companion = &dataset->companions[i];
 
 		if (companion->id < 0)
-			err = make(dataset, companion);
+			err = sl_frame_companion_make(dataset, companion);
 		if (!err)
 			err = fill(dataset->file, companion, first);
 	}

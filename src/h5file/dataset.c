@@ -349,9 +349,9 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 	if (!err && !found)
 		err = sl_frame_name_groups(file, dataset->name);
 	if (!err)
-		err = sl_frame_companions_make(dataset, dataset->frames);
-	if (!err)
 		err = sl_frame_scales_make(dataset, layout);
+	if (!err)
+		err = sl_frame_companions_make(dataset, dataset->frames);
 	if (!err)
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)

@@ -123,7 +123,8 @@ int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const
                              size_t count);
 /* Gives the numbers of frames from there on up. */
 int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames);
-/* Makes the others, without numbers for the first frames. */
+/* Makes the others, without numbers for the first frames. A companion is the scale of the frames, or has it. */
+int sl_frame_companion_make(struct sl_frame_dataset *dataset, struct sl_frame_companion *companion);
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first);
 void sl_frame_companions_close(struct sl_frame_dataset *dataset);
 /* The numbers of the next frame. */
@@ -139,7 +140,7 @@ int sl_frame_scales_check(struct sl_frame_dataset *dataset, const struct sl_fram
 int sl_frame_scales_agree(const struct sl_frame_dataset *dataset);
 /* Makes a companion a scale. */
 int sl_frame_scale_mark(struct sl_frame_file *file, hid_t id, const char *path);
-/* Makes the others, and gives them to the other companions; to one dataset, for its first so many dimensions. */
+/* Makes those that are not there, before all that has them; gives a dataset those of its first dimensions. */
 int sl_frame_scales_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 int sl_frame_scales_attach(struct sl_frame_dataset *dataset, hid_t id, unsigned rank);
 /* Gives scales of a dataset that have none the references to all datasets of the list. */

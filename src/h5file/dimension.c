@@ -199,31 +199,25 @@ int sl_frame_scales_attach(struct sl_frame_dataset *dataset, hid_t id, unsigned 
 	                            dataset->name);
 }
 
+static int need_scale(struct sl_frame_dataset *dataset, unsigned i, uint64_t length)
+{
+	const char *path = dataset->scales[i];
+	int found = sl_frame_name_find(dataset->file, path);
+
+	if (found)
+		return SL_MIN(found, 0);
+	for (size_t c = 0; c < dataset->companion_count; c++)
+		if (!strcmp(dataset->companions[c].name, path))
+			return sl_frame_companion_make(dataset, &dataset->companions[c]);
+	return make_scale(dataset->file, path, length);
+}
+
 int sl_frame_scales_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
 {
-	struct sl_frame_file *file = dataset->file;
 	int err = 0;
 
-	if (!dataset->scales[0])
-		return 0;
-	for (unsigned i = 0; !err && i < dataset->rank; i++) {
-		int found = sl_frame_name_find(file, dataset->scales[i]);
-
-		err = SL_MIN(found, 0);
-		if (!found)
-			err = make_scale(file, dataset->scales[i],
-			                 i ? layout->shape[i - 1] : layout->frames);
-	}
-	for (size_t i = 0; !err && i < dataset->companion_count; i++) {
-		struct sl_frame_companion *companion = &dataset->companions[i];
-
-		if (!strcmp(companion->name, dataset->scales[0]) ||
-		    H5Aexists(companion->id, "DIMENSION_LIST"))
-			continue;
-		err = sl_frame_scales_attach(dataset, companion->id, 1);
-		if (!err)
-			err = sl_frame_added(file);
-	}
+	for (unsigned i = 0; !err && dataset->scales[0] && i < dataset->rank; i++)
+		err = need_scale(dataset, i, i ? layout->shape[i - 1] : layout->frames);
 	return err;
 }
 
