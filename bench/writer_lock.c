@@ -24,13 +24,14 @@ static void *run(void *unused)
 	const struct timespec pause = {0, 1000000};
 	hid_t space = H5Screate(H5S_SCALAR);
 
-	while (!stopping && calls < CALLS_MOST) {
+	/* Once, however soon the frames are stored. */
+	do {
 		double start = seconds_of(CLOCK_MONOTONIC);
 
 		H5Iget_ref(space);
 		times[calls++] = seconds_of(CLOCK_MONOTONIC) - start;
 		nanosleep(&pause, NULL);
-	}
+	} while (!stopping && calls < CALLS_MOST);
 	H5Sclose(space);
 	return unused;
 }
@@ -57,8 +58,6 @@ void lock_stop(void)
 {
 	stopping = true;
 	pthread_join(thread, NULL);
-	if (!calls)
-		errx(1, "no call of HDF5 came back");
 	qsort(times, calls, sizeof(*times), compare);
 	found.lock_longest = times[calls - 1];
 	found.lock_p99 = times[calls * 99 / 100];
