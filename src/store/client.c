@@ -36,8 +36,8 @@ int sl_store_path(const char *path, char out[108])
 
 static void store_free(sluice_store *store)
 {
-	pthread_mutex_destroy(&store->opening);
-	pthread_mutex_destroy(&store->mutex);
+	sl_mutex_destroy(&store->opening);
+	sl_mutex_destroy(&store->mutex);
 	pthread_cond_destroy(&store->connected);
 	pthread_cond_destroy(&store->sent);
 	pthread_cond_destroy(&store->mapped);
@@ -70,8 +70,8 @@ int sluice_store_open(const char *path, const struct sluice_store_options *o, sl
 	store->cache_bytes = options.cache_bytes ? options.cache_bytes : CACHE_BYTES;
 	store->device_cache_bytes =
 		options.device_cache_bytes ? options.device_cache_bytes : CACHE_BYTES;
-	pthread_mutex_init(&store->opening, NULL);
-	pthread_mutex_init(&store->mutex, NULL);
+	sl_mutex_init(&store->opening);
+	sl_mutex_init(&store->mutex);
 	pthread_cond_init(&store->connected, NULL);
 	pthread_cond_init(&store->sent, NULL);
 	pthread_cond_init(&store->mapped, NULL);

@@ -70,9 +70,9 @@ struct sluice_store {
 	unsigned patience_ms;
 	size_t cache_bytes, device_cache_bytes;
 	_Atomic unsigned handles; /* the caller's: of blobs, tensors and watches */
-	pthread_mutex_t opening;
+	struct sl_mutex opening;
 	_Atomic(struct sl_devices *) devices; /* NULL: none. Set once, with opening */
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t connected, sent; /* a thread has connected; has sent a request */
 	pthread_cond_t mapped;          /* a mapping has come, or has not; a region was told of */
 	/* Guarded by mutex, as are the rest. */

@@ -24,11 +24,11 @@ static void stock_add(sluice_store *store, uint64_t turn, const struct sl_lease 
 
 		if (!leases[i].ticket)
 			continue;
-		pthread_mutex_lock(&store->mutex);
+		sl_mutex_lock(&store->mutex);
 		full = store->stock_count == SL_STOCK_MOST;
 		if (!full && store->turn == turn)
 			store->stock[store->stock_count++] = leases[i];
-		pthread_mutex_unlock(&store->mutex);
+		sl_mutex_unlock(&store->mutex);
 		if (full)
 			sl_tell_id(store, SL_ABORT, leases[i].ticket, turn);
 	}
@@ -39,7 +39,7 @@ void sl_stock_give_back(sluice_store *store)
 	uint64_t tickets[SL_STOCK_MOST], turn;
 	unsigned n = 0, left = 0;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	turn = store->turn;
 	for (unsigned i = 0; i < store->stock_count; i++)
 		if (store->stock[i].place.device < 0)
@@ -47,7 +47,7 @@ void sl_stock_give_back(sluice_store *store)
 		else
 			store->stock[left++] = store->stock[i];
 	store->stock_count = left;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	while (n--)
 		sl_tell_id(store, SL_ABORT, tickets[n], turn);
 }
@@ -70,7 +70,7 @@ static void lease_from_stock(sluice_store *store, sluice_blob *blob)
 	if (blob->flags & SLUICE_BLOB_ALONE ||
 	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_wire_alive(store))
 		return;
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	for (unsigned i = store->stock_count; !blob->lease.ticket && store->wire && i-- > 0;) {
 		if (!fits(&store->stock[i].place, blob))
 			continue;
@@ -79,7 +79,7 @@ static void lease_from_stock(sluice_store *store, sluice_blob *blob)
 		memmove(&store->stock[i], &store->stock[i + 1],
 		        (--store->stock_count - i) * sizeof(store->stock[0]));
 	}
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 }
 
 /* ------------------------------------------------------------------------------------- create */

@@ -46,7 +46,7 @@ struct sl_devices {
 		pthread_cond_t work;    /* there is some, or a first promise, or the end */
 		uint64_t telling;       /* the region that SL_DROP is being sent for; 0 */
 	} mapped;
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	/* Guarded by mutex. */
 	struct {
 		struct sl_list list;

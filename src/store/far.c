@@ -41,7 +41,7 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 {
 	struct sl_mapping *mapping;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	mapping = sl_mapping_find(store, region, true, NULL);
 	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
 		sl_list_remove(&mapping->bucket);
@@ -50,7 +50,7 @@ void sl_far_cancel(sluice_store *store, uint64_t region)
 	mapping = sl_mapping_find(store, region, false, NULL);
 	if (mapping && mapping->own)
 		sl_mapping_doom(store, mapping, NULL);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 }
 
 /* ---------------------------------------------------------------------------------- make, map */
@@ -181,7 +181,7 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 	struct sl_mapping *mapping;
 	int rc = 0;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (store->turn != far->turn) {
 		rc = sl_fail(-ESTALE, "the server was replaced");
 	} else if (!(mapping = sl_mapping_add(store, far->region, true, SL_MAPPED))) {
@@ -195,7 +195,7 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 		mapping->users = 1;
 		*out = mapping;
 	}
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return rc;
 }
 

@@ -88,10 +88,10 @@ struct sl_view *sl_view_acquire(sluice_store *store)
 {
 	struct sl_view *view;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	view = store->view;
 	atomic_fetch_add(&view->references, 1);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return view;
 }
 
@@ -156,10 +156,10 @@ static void tell_mappings(sluice_store *store, const struct sl_wire *wire)
 	while ((n = sl_far_list(store, store->turn + 1, regions))) {
 		sl_message_begin(&m, SL_HAVE, 0, n);
 		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
-		pthread_mutex_unlock(&store->mutex);
+		sl_mutex_unlock(&store->mutex);
 		if (sl_socket_send(wire->fd, &m, -1, SL_FOREVER))
 			shutdown(wire->fd, SHUT_RDWR);
-		pthread_mutex_lock(&store->mutex);
+		sl_mutex_lock(&store->mutex);
 	}
 }
 
@@ -190,11 +190,11 @@ int sl_wire_open(sluice_store *store, bool once, int64_t until)
 		return rc;
 	}
 	sl_store_step("client: connected");
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (before && before->store == welcome.store)
 		tell_mappings(store, wire);
 	adopt(store, wire, &welcome, view);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return 0;
 }
 
@@ -204,9 +204,9 @@ static int connect_alone(sluice_store *store, bool once, int64_t until)
 	int rc;
 
 	store->connecting = true;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	rc = sl_wire_open(store, once, until);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	store->connecting = false;
 	pthread_cond_broadcast(&store->connected);
 	return rc;
@@ -283,12 +283,12 @@ bool sl_wire_alive(sluice_store *store)
 {
 	bool alive;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	/* Who was heard of in this tick is taken to be alive. */
 	if (store->wire && store->heard_at != tick() && has_hung_up(store->wire->fd))
 		break_wire(store, store->wire, -ECONNRESET);
 	alive = store->wire;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return alive;
 }
 
@@ -349,7 +349,7 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, int fds[2])
 	/* The answer may be there before the thread that sends the request has returned from the kernel, which
 	 * reads the same memory. That thread ends this wait. */
 	while (m->head.type != SL_FORGET && (call = find_call(wire, m->head.serial)) && !call->sent)
-		pthread_cond_wait(&store->sent, &store->mutex);
+		sl_cond_wait(&store->sent, &store->mutex, SL_FOREVER);
 	/* The call was given up: its answer is late. */
 	if (!call) {
 		sl_close_both(fds);
@@ -368,10 +368,10 @@ static void read_one(sluice_store *store, struct sl_wire *wire, int64_t deadline
 	ssize_t n = -EAGAIN;
 
 	wire->reading = true;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	if (!flags || sl_socket_wait(wire->fd, POLLIN, deadline))
 		n = sl_socket_receive(wire->fd, &wire->in, fds, flags);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (n > 0 && wire->in.head.serial != SL_SERIAL_ANY) {
 		wire->heard++;
 		hand_over(store, wire, fds);
@@ -403,9 +403,9 @@ static void probe(sluice_store *store, const struct sl_call *call)
 
 	sl_message_begin(&m, SL_STATS, next_serial(store), 0);
 	m.head.settled = settled(store, call->wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	sl_socket_send(call->wire->fd, &m, -1, 0);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 }
 
 /*
@@ -441,14 +441,14 @@ bool sl_wire_look(sluice_store *store, struct sl_wire *wire, bool polite)
 {
 	bool reads;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	reads = !wire->reading && (!polite || sl_list_empty(&wire->calls)) && !wire->broken;
 	if (reads) {
 		read_one(store, wire, 0);
 		pass_on(wire);
 	}
 	reads = reads || wire->broken;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return reads;
 }
 
@@ -456,21 +456,21 @@ struct sl_wire *sl_wire_acquire(sluice_store *store)
 {
 	struct sl_wire *wire;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (!store->wire && !store->connecting)
 		connect_alone(store, true, SL_FOREVER);
 	wire = store->wire;
 	if (wire)
 		wire->references++;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return wire;
 }
 
 void sl_wire_release(sluice_store *store, struct sl_wire *wire)
 {
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	unref(wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 }
 
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
@@ -480,12 +480,12 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	int rc;
 
 	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	rc = connected(store, until);
 	if (!rc && turn && store->turn != turn)
 		rc = sl_fail(-ECONNRESET, "the server was replaced");
 	if (rc) {
-		pthread_mutex_unlock(&store->mutex);
+		sl_mutex_unlock(&store->mutex);
 		return rc;
 	}
 	pthread_cond_init(&call->changed, NULL);
@@ -495,11 +495,11 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	m->head.settled = settled(store, call->wire);
 	m->head.serial = call->serial = next_serial(store);
 	sl_list_append(&call->wire->calls, &call->link);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
 	rc = sl_socket_send(call->wire->fd, m, -1, until);
 	sl_store_step("client: asked");
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	call->sent = true;
 	pthread_cond_broadcast(&store->sent);
 	if (rc == -EAGAIN)
@@ -508,7 +508,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 		break_wire(store, call->wire, -ECONNRESET);
 	wait_for_answer(store, call, deadline);
 	rc = call->rc;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	sl_store_step("client: answered");
 	if (rc)
 		rc = rc == -ETIMEDOUT ? late() : sl_fail(rc, "the server was replaced");
@@ -523,10 +523,10 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 
 void sl_call_end(sluice_store *store, struct sl_call *call)
 {
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	sl_list_remove(&call->link);
 	unref(call->wire);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	pthread_cond_destroy(&call->changed);
 	sl_close_both(call->fds);
 }
@@ -558,15 +558,15 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t turn, int fd)
 	int rc;
 
 	sl_store_step("client: tells");
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	wire = !turn || store->turn == turn ? store->wire : NULL;
 	if (!wire) {
-		pthread_mutex_unlock(&store->mutex);
+		sl_mutex_unlock(&store->mutex);
 		return -ESTALE;
 	}
 	m->head.settled = settled(store, wire);
 	wire->references++;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	rc = sl_socket_send(wire->fd, m, fd, SL_FOREVER);
 	sl_wire_release(store, wire);
 	return rc ? -ESTALE : 0;
