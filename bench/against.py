@@ -60,7 +60,7 @@ def table():
         out = sum(sum(comb(n, i) for i in range(k + 1)) <= 0.025 * 2**n for k in range(n // 2))
         low, high = ratios[max(out - 1, 0)], ratios[min(n - out, n - 1)]
         lines.append([name, str(n), f"{statistics.median(ratios):.3f}", f"{low:.3f} to {high:.3f}",
-                      "SLOWER" if high < 0.97 else ""])
+                      "SLOWER" if out and high < 0.97 else ""])
     share = "95 %" if lines and int(lines[0][1]) > 5 else "all rounds, too few for 95 %"
     return (f"Speed of this build, of that in {builds[-1] if builds else ''}",
             ["", "rounds", "median", share, ""], lines)

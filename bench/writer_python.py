@@ -3,8 +3,8 @@
 """
 Stores frames as bench_writer does, with its options and its answer, by libraries of Python:
   writer_python.py                   what there is: {"tables": VERSION or why not, "zarr": ...}
-  writer_python.py OPTION=VALUE...   sink=tables|zarr codec= level= shuffle=byte|bit, and frames= to cores= as there
-A chunk is a frame, which Blosc compresses with as many threads as there are cores; both are the fastest there is.
+  writer_python.py OPTION=VALUE...   sink=tables|zarr codec= level= shuffle=byte|bit, and the others as there
+Blosc compresses with as many threads as there are cores.
 """
 
 import importlib
@@ -26,6 +26,10 @@ def cpu_seconds():
     return usage.ru_utime + usage.ru_stime
 
 
+def chunk_of(o):
+    return (1, int(o["chunk_rows"]), int(o["chunk_columns"]))
+
+
 def open_tables(o, cores):
     import tables
 
@@ -35,7 +39,7 @@ def open_tables(o, cores):
                              shuffle=o["shuffle"] == "byte", bitshuffle=o["shuffle"] == "bit")
     file = tables.open_file(o["output"], "w")
     array = file.create_earray("/", "v", tables.Float32Atom(), (0, *shape), filters=filters,
-                               chunkshape=(1, *shape))
+                               chunkshape=chunk_of(o))
     return lambda i, frame: array.append(frame), file.close
 
 
@@ -46,8 +50,8 @@ def open_zarr(o, cores):
     blosc.set_nthreads(cores)
     shape = (int(o["rows"]), int(o["columns"]))
     codec = Blosc(o["codec"], int(o["level"]), {"byte": Blosc.SHUFFLE, "bit": Blosc.BITSHUFFLE}[o["shuffle"]])
-    array = zarr.open(o["output"], mode="w", shape=(int(o["frames"]), *shape), chunks=(1, *shape), dtype="f4",
-                      compressor=codec)
+    array = zarr.open(o["output"], mode="w", shape=(int(o["frames"]), *shape), chunks=chunk_of(o),
+                      dtype="f4", compressor=codec)
 
     def put(i, frame):
         array[i] = frame[0]
