@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-static unsigned words_in_use(const struct sl_index_line *line)
+static unsigned index_words_in_use(const struct sl_index_line *line)
 {
 	unsigned used = 0;
 
@@ -20,7 +20,7 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 
 	sl_index_lines(catalogue->segment, hash, lines);
 	/* The emptier one first: so neither fills up before nearly all are full. */
-	if (words_in_use(lines[1]) < words_in_use(lines[0])) {
+	if (index_words_in_use(lines[1]) < index_words_in_use(lines[0])) {
 		line = lines[0];
 		lines[0] = lines[1];
 		lines[1] = line;
@@ -34,8 +34,8 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 	return NULL;
 }
 
-static bool is_the_one(const struct sl_catalogue *catalogue, uint32_t slot,
-                       const struct sl_blob_key *key)
+static bool index_entry_matches(const struct sl_catalogue *catalogue, uint32_t slot,
+                                const struct sl_blob_key *key)
 {
 	struct sl_blob_record record;
 
@@ -61,7 +61,8 @@ int sl_catalogue_find(const struct sl_catalogue *catalogue, const struct sl_blob
 			&lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS], memory_order_relaxed);
 		uint32_t found = (uint32_t)word - 1;
 
-		if (word && word >> 32 == hash >> 32 && is_the_one(catalogue, found, key)) {
+		if (word && word >> 32 == hash >> 32 &&
+		    index_entry_matches(catalogue, found, key)) {
 			*slot = found;
 			return 0;
 		}

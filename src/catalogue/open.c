@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* What is known while a segment is taken over. */
-struct takeover {
+struct catalogue_takeover {
 	struct sl_catalogue *catalogue;
 	uint64_t last_id;
 	uint64_t publishing;
@@ -16,7 +16,7 @@ struct takeover {
 };
 
 /* Whether a server may have written what the word commits; and the page of its metadata plus 1, or 0. */
-static bool is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
+static bool takeover_is_plausible(struct catalogue_takeover *t, uint32_t slot, uint32_t *page)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
@@ -34,14 +34,14 @@ static bool is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
 	return !t->page_is_used[*page - 1];
 }
 
-static void doom(struct takeover *t, uint32_t slot)
+static void takeover_doom(struct catalogue_takeover *t, uint32_t slot)
 {
 	sl_entry_doom(t->catalogue, slot);
 	t->broken++;
 }
 
 /* The slot keeps its generation, so that whoever holds what it was is still seen. */
-static void doom_broken(struct takeover *t, uint32_t slot)
+static void takeover_doom_broken(struct catalogue_takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	uint64_t generation = sl_catalogue_generation(t->catalogue, slot);
@@ -50,10 +50,10 @@ static void doom_broken(struct takeover *t, uint32_t slot)
 	                sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
 	entry->metadata_size = 0;
 	entry->page = 0;
-	doom(t, slot);
+	takeover_doom(t, slot);
 }
 
-static void take_entry(struct takeover *t, uint32_t slot)
+static void takeover_entry(struct catalogue_takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	struct sl_slot_notes *notes = &t->catalogue->notes[slot];
@@ -63,8 +63,8 @@ static void take_entry(struct takeover *t, uint32_t slot)
 	notes->word = word;
 	if (sl_word_state(word) == SL_ENTRY_FREE)
 		return;
-	if (!is_plausible(t, slot, &page)) {
-		doom_broken(t, slot);
+	if (!takeover_is_plausible(t, slot, &page)) {
+		takeover_doom_broken(t, slot);
 		return;
 	}
 	notes->page = page;
@@ -89,7 +89,8 @@ static void take_entry(struct takeover *t, uint32_t slot)
 }
 
 /* A word of the index is right if it is the one of a live entry, in one of that entry's lines, and the first. */
-static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, uint64_t word)
+static bool takeover_index_word_is_valid(struct catalogue_takeover *t, struct sl_index_line *line,
+                                         uint64_t word)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	uint32_t slot = (uint32_t)word - 1;
@@ -103,7 +104,7 @@ static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, 
 	       word == sl_index_word(segment->entries[slot].hash, slot);
 }
 
-static void clean_index(struct takeover *t)
+static void takeover_clean_index(struct catalogue_takeover *t)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 
@@ -115,7 +116,7 @@ static void clean_index(struct takeover *t)
 
 			if (word == 0)
 				continue;
-			if (index_word_is_right(t, line, word))
+			if (takeover_index_word_is_valid(t, line, word))
 				t->catalogue->notes[(uint32_t)word - 1].indexed = true;
 			else
 				atomic_store_explicit(&line->words[j], 0, memory_order_release);
@@ -124,7 +125,7 @@ static void clean_index(struct takeover *t)
 }
 
 /* Every live entry is in the index, and is what its own key leads to. */
-static void complete_index(struct takeover *t, uint32_t slot)
+static void takeover_complete_index(struct catalogue_takeover *t, uint32_t slot)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	uint64_t hash = sl_entry_of(catalogue, slot)->hash;
@@ -135,17 +136,17 @@ static void complete_index(struct takeover *t, uint32_t slot)
 	sl_catalogue_record(catalogue, slot, &record);
 	if (sl_catalogue_find(catalogue, &record.key, &other) == 0) {
 		if (other != slot)
-			doom(t, slot);
+			takeover_doom(t, slot);
 		return;
 	}
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
 	if (index)
 		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	else
-		doom(t, slot);
+		takeover_doom(t, slot);
 }
 
-static void count_what_is_free(struct takeover *t)
+static void takeover_count_free(struct catalogue_takeover *t)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	const struct sl_segment *segment = catalogue->segment;
@@ -158,7 +159,7 @@ static void count_what_is_free(struct takeover *t)
 			catalogue->free_pages.numbers[catalogue->free_pages.count++] = page;
 }
 
-static void take_over(struct takeover *t)
+static void takeover_run(struct catalogue_takeover *t)
 {
 	struct sl_segment_header *header = t->catalogue->segment->header;
 
@@ -166,13 +167,13 @@ static void take_over(struct takeover *t)
 	t->last_id = atomic_load_explicit(&header->last_id, memory_order_relaxed);
 	t->publishing = atomic_load_explicit(&header->publishing, memory_order_relaxed);
 	for (uint32_t slot = 0; slot < t->touched; slot++)
-		take_entry(t, slot);
+		takeover_entry(t, slot);
 	atomic_store_explicit(&header->publishing, 0, memory_order_release);
-	clean_index(t);
+	takeover_clean_index(t);
 	for (uint32_t slot = 0; slot < t->touched; slot++)
 		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
-			complete_index(t, slot);
-	count_what_is_free(t);
+			takeover_complete_index(t, slot);
+	takeover_count_free(t);
 	/* The clock begins anew: what clients noted before is no time of it. */
 	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
 }
@@ -183,7 +184,7 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 	struct sl_catalogue *catalogue =
 		calloc(1, sizeof(*catalogue) + slots * sizeof(struct sl_slot_notes) +
 	                          (2 * slots + pages) * sizeof(uint32_t));
-	struct takeover t = {
+	struct catalogue_takeover t = {
 		.catalogue = catalogue,
 		.page_is_used = calloc(pages, sizeof(bool)),
 	};
@@ -199,7 +200,7 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 		catalogue->free_slots.numbers = (uint32_t *)(catalogue->notes + slots);
 		catalogue->leaving.numbers = catalogue->free_slots.numbers + slots;
 		catalogue->free_pages.numbers = catalogue->leaving.numbers + slots;
-		take_over(&t);
+		takeover_run(&t);
 		if (broken)
 			*broken = t.broken;
 		*out = catalogue;

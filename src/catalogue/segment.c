@@ -66,13 +66,13 @@ int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **
 
 /* ------------------------------------------------------------------------------------ layout */
 
-static uint64_t whole_pages(uint64_t bytes)
+static uint64_t segment_whole_pages(uint64_t bytes)
 {
 	return (bytes + SL_PAGE - 1) / SL_PAGE * SL_PAGE;
 }
 
 /* Everything of a segment follows from the number of its slots: header, index, entries, pages. */
-static void lay_out(struct sl_segment *segment, uint32_t slots)
+static void segment_lay_out(struct sl_segment *segment, uint32_t slots)
 {
 	char *base = (char *)segment->header;
 	uint64_t at = SL_PAGE;
@@ -81,14 +81,14 @@ static void lay_out(struct sl_segment *segment, uint32_t slots)
 	segment->lines = slots / 2; /* four places for each slot */
 	segment->pages = slots / SL_SLOTS_FOR_PAGE;
 	segment->index = (struct sl_index_line *)(base + at);
-	at += whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
+	at += segment_whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
 	segment->entries = (struct sl_entry *)(base + at);
-	at += whole_pages((uint64_t)slots * sizeof(struct sl_entry));
+	at += segment_whole_pages((uint64_t)slots * sizeof(struct sl_entry));
 	segment->metadata = (uint8_t(*)[SL_PAGE])(base + at);
 	segment->bytes = at + (uint64_t)segment->pages * SL_PAGE;
 }
 
-static bool slots_are_right(uint32_t slots)
+static bool segment_slots_are_valid(uint32_t slots)
 {
 	return slots >= SL_SLOTS_LEAST && slots <= SL_SLOTS_MOST && !(slots & (slots - 1));
 }
@@ -102,18 +102,18 @@ int sl_segment_new(uint32_t slots, int *out)
 	                                   .tick = 1};
 	struct sl_segment segment = {0};
 
-	if (!slots_are_right(slots))
+	if (!segment_slots_are_valid(slots))
 		return -EINVAL;
 	/* Secret enough: names that all want the same place in the index cannot be made without it. */
 	if (getrandom(&header.seed, sizeof(header.seed), 0) != sizeof(header.seed))
 		return -EIO;
-	lay_out(&segment, slots);
+	segment_lay_out(&segment, slots);
 	header.bytes = segment.bytes;
 	return sl_memory_begin("sluice-catalogue", segment.bytes, &header, sizeof(header), false,
 	                       out);
 }
 
-static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
+static bool segment_header_is_valid(struct sl_segment *segment, uint64_t bytes)
 {
 	struct sl_segment_header *header = segment->header;
 	uint32_t slots;
@@ -124,9 +124,9 @@ static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
 		return false;
 	slots = header->slots;
 	atomic_signal_fence(memory_order_seq_cst); /* what is checked is what is used */
-	if (!slots_are_right(slots))
+	if (!segment_slots_are_valid(slots))
 		return false;
-	lay_out(segment, slots);
+	segment_lay_out(segment, slots);
 	segment->seed = header->seed;
 	return segment->bytes == bytes;
 }
@@ -147,7 +147,7 @@ int sl_segment_map(int fd, bool writable, struct sl_segment **out)
 	}
 	segment->header = memory;
 	segment->writable = writable;
-	if (!header_is_right(segment, bytes)) {
+	if (!segment_header_is_valid(segment, bytes)) {
 		munmap(memory, bytes);
 		free(segment);
 		return -EBADMSG;

@@ -314,12 +314,12 @@ static inline const struct sl_lease *sl_message_lease(const union sl_message *m,
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
                         unsigned count);
 /* Bytes of a record with what is behind it. */
-static inline size_t sl_metadata_bytes(const struct sl_metadata *record)
+static inline size_t sl_metadata_bytes(const struct sl_metadata *metadata)
 {
-	return sizeof(*record) + (size_t)record->rank * 16 + record->note_bytes;
+	return sizeof(*metadata) + (size_t)metadata->rank * 16 + metadata->note_bytes;
 }
 /* Appends a record with what is behind it, and fills up to a multiple of 8. */
-void sl_message_add_metadata(union sl_message *m, const struct sl_metadata *record);
+void sl_message_add_metadata(union sl_message *m, const struct sl_metadata *metadata);
 void sl_message_refuse(union sl_message *m, uint32_t serial, int error, const char *text);
 
 /* Whether n received bytes are a message that a client, or the server, may send: 0, or -EPROTO with a sentence. Reads nothing
@@ -331,10 +331,10 @@ const struct sl_metadata *sl_message_metadata(const union sl_message *m);
 /* A name: 0, or -EINVAL with a sentence. "" is one if empty is allowed. Looks at size bytes at most. */
 int sl_name_check(const char *name, size_t size, bool empty);
 /* A record of so many bytes, by itself, and against the size of its blob: 0, or -EINVAL with a sentence. */
-int sl_metadata_check(const struct sl_metadata *record, size_t n, uint64_t blob_bytes);
+int sl_metadata_check(const struct sl_metadata *metadata, size_t n, uint64_t blob_bytes);
 /* Makes one of what the caller says, in SL_METADATA_MOST bytes; 0, or -EINVAL with a sentence. */
 int sl_metadata_make(const struct sluice_blob_metadata *from, struct sl_metadata *to);
 /* The other way; the note is pointed to. */
-void sl_metadata_read(const struct sl_metadata *record, struct sluice_blob_metadata *to);
+void sl_metadata_read(const struct sl_metadata *metadata, struct sluice_blob_metadata *to);
 
 #endif

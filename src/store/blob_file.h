@@ -3,8 +3,8 @@
 #ifndef SL_STORE_BLOB_FILE_H
 #define SL_STORE_BLOB_FILE_H
 
-#include "store/client.h"
 #include "store/store.h"
+#include "store/store_internal.h"
 
 struct sl_blob_uri {
 	char *text;         /* the name and what follows it, decoded; owned */

@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
-#include "store/client.h"
+#include "store/mapping.h"
 
 /* What create makes ready. Smaller ones are touched in 5 ms, and on a busy machine that is what this may take. */
 #define LEAST (4 * SL_HUGE_PAGE)
@@ -25,7 +25,7 @@
 /* For less than this another thread is not worth its start. */
 #define PART ((size_t)32 << 20)
 
-struct part {
+struct warm_part {
 	pthread_t thread;
 	char *base;
 	size_t bytes;
@@ -33,7 +33,7 @@ struct part {
 
 /* By a call, which fails where a write would end the program; and all of it before the first huge page is made, since
  * it is for small pages, not for huge ones, that the kernel kills when a group has reached its limit. */
-static bool touch(char *base, size_t bytes)
+static bool warm_touch(char *base, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += SL_HUGE_PAGE)
 		if (madvise(base + at, SMALL_PAGE, MADV_POPULATE_WRITE))
@@ -41,9 +41,9 @@ static bool touch(char *base, size_t bytes)
 	return true;
 }
 
-static void *collapse(void *argument)
+static void *warm_collapse(void *argument)
 {
-	const struct part *part = argument;
+	const struct warm_part *part = argument;
 
 	madvise(part->base, part->bytes, COLLAPSE);
 	return NULL;
@@ -52,23 +52,23 @@ static void *collapse(void *argument)
 static void warm_pages(char *base, size_t bytes, unsigned threads)
 {
 	size_t pages = bytes / SL_HUGE_PAGE;
-	struct part parts[THREADS_MOST];
+	struct warm_part parts[THREADS_MOST];
 	unsigned started = 0;
 
-	if (!touch(base, bytes))
+	if (!warm_touch(base, bytes))
 		return;
 	for (unsigned i = 0; i < threads; i++) {
 		size_t first = pages * i / threads, end = pages * (i + 1) / threads;
 
-		parts[i] = (struct part){.base = base + first * SL_HUGE_PAGE,
-		                         .bytes = (end - first) * SL_HUGE_PAGE};
+		parts[i] = (struct warm_part){.base = base + first * SL_HUGE_PAGE,
+		                              .bytes = (end - first) * SL_HUGE_PAGE};
 	}
 	/* The last part is ours, and so are those that no thread could be had for. */
-	while (started + 1 < threads &&
-	       !sl_thread_start(&parts[started].thread, "sluice-warm", collapse, &parts[started]))
+	while (started + 1 < threads && !sl_thread_start(&parts[started].thread, "sluice-warm",
+	                                                 warm_collapse, &parts[started]))
 		started++;
 	for (unsigned i = started; i < threads; i++)
-		collapse(&parts[i]);
+		warm_collapse(&parts[i]);
 	while (started--)
 		pthread_join(parts[started].thread, NULL);
 }
@@ -79,7 +79,7 @@ static size_t next_huge_page(size_t offset)
 }
 
 /* Whole pages; one belongs to the part that it begins in. False: there is none. */
-static bool warm(sluice_blob *blob, size_t offset, size_t n, unsigned most)
+static bool warm_range(sluice_blob *blob, size_t offset, size_t n, unsigned most)
 {
 	size_t first = next_huge_page(offset), end = next_huge_page(offset + n);
 
@@ -95,7 +95,7 @@ static bool warm(sluice_blob *blob, size_t offset, size_t n, unsigned most)
 static void warm_all(sluice_blob *blob)
 {
 	if (atomic_exchange(&blob->cold, false))
-		warm(blob, 0, blob->bytes, THREADS_MOST);
+		warm_range(blob, 0, blob->bytes, THREADS_MOST);
 }
 
 void sl_blob_warm(sluice_blob *blob)
@@ -117,7 +117,7 @@ int sluice_blob_warm(sluice_blob *blob, size_t offset, size_t n)
 	if (rc || !atomic_load(&blob->cold))
 		return rc;
 	begun = sl_now();
-	if (warm(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
+	if (warm_range(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
 		warm_all(blob);
 	return rc;
 }

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/client.h"
+#include "store/mapping.h"
 #include "store/daemon.h"
 
 #define COLLAPSE 25

@@ -1,23 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Regions that drivers map: the memory of devices, and the host's where it is registered with one. A device's slab that we
- * make blobs in stays until the server wants it forgotten: if it leases a place there we cannot map it for writing again.
- *
- * The server hears (SL_MSG_DROP) when the last mapping of a region is gone. It hears by the mapper, never
- * by who reads: a reader that waits to send could wait for itself. While SL_MSG_DROP is on its way nobody begins to map that
- * region (mapped.telling), or the server would think that it was dropped after that.
- */
+/* TITLE */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "store/devices.h"
+#include "store/device/devices.h"
 
-/* ------------------------------------------------------------------------------------- leases */
+/* --------------------------------------------------------------------------------------- leases */
 
-void sl_far_expect(sluice_store *store, const union sl_message *m)
+void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
 {
 	bool any = m->head.type == SL_MSG_FOUND || m->head.type == SL_MSG_LEASES;
 
@@ -25,9 +18,10 @@ void sl_far_expect(sluice_store *store, const union sl_message *m)
 		const struct sl_lease *lease = sl_message_lease(m, i);
 		struct sl_mapping *mapping;
 
-		if (!lease->make || sl_mapping_find(store, lease->place.region, true, NULL))
+		if (!lease->make || sl_mapping_find_locked(store, lease->place.region, true, NULL))
 			continue;
-		mapping = sl_mapping_add(store, lease->place.region, true, SL_EXPECTED);
+		mapping = sl_mapping_add_locked(store, lease->place.region, true,
+		                                SL_MAPPING_EXPECTED);
 		/* Without memory a thread that wants to use it is told that it is not there. */
 		if (!mapping)
 			continue;
@@ -37,27 +31,27 @@ void sl_far_expect(sluice_store *store, const union sl_message *m)
 	}
 }
 
-void sl_far_cancel(sluice_store *store, uint64_t region)
+void sl_mapping_cancel(sluice_store *store, uint64_t region)
 {
 	struct sl_mapping *mapping;
 
 	sl_mutex_lock(&store->mutex);
-	mapping = sl_mapping_find(store, region, true, NULL);
-	if (mapping && mapping->state == SL_EXPECTED && !mapping->users && mapping->alone) {
+	mapping = sl_mapping_find_locked(store, region, true, NULL);
+	if (mapping && mapping->state == SL_MAPPING_EXPECTED && !mapping->users && mapping->alone) {
 		sl_list_remove(&mapping->bucket);
 		free(mapping);
 	}
-	mapping = sl_mapping_find(store, region, false, NULL);
-	if (mapping && mapping->own)
-		sl_mapping_doom(store, mapping, NULL);
+	mapping = sl_mapping_find_locked(store, region, false, NULL);
+	if (mapping && mapping->published)
+		sl_mapping_doom_locked(store, mapping, NULL);
 	sl_mutex_unlock(&store->mutex);
 }
 
-/* ---------------------------------------------------------------------------------- make, map */
+/* ------------------------------------------------------------------------------------ make, map */
 
-static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
+static int mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
 {
-	struct sl_device *device = mapping->post->device;
+	struct sl_device *device = mapping->sdev->device;
 	size_t whole = device->sharing->granularity;
 	union sl_message m;
 	void *base;
@@ -74,21 +68,21 @@ static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
 	sl_store_step("client: made");
 	sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
 	m.offer.region = mapping->region;
-	rc = sl_tell(store, &m, turn, fd);
+	rc = sl_tell(store, &m, epoch, fd);
 	close(fd);
 	sl_store_step("client: offered");
 	return rc;
 }
 
 /* An allocation of a process that has published a part of it, maybe of this one. */
-static int borrow(struct sl_mapping *mapping, int fd)
+static int mapping_borrow(struct sl_mapping *mapping, int fd)
 {
-	struct sl_device *device = mapping->post->device;
+	struct sl_device *device = mapping->sdev->device;
 	struct sl_lent_memory lent;
 	void *start;
 	int rc;
 
-	if (mapping->by)
+	if (mapping->for_device)
 		return sl_fail(-ENOTSUP,
 		               "memory that a process has published can be used by %s only",
 		               device->name);
@@ -101,7 +95,7 @@ static int borrow(struct sl_mapping *mapping, int fd)
 	rc = device->sharing->borrow(device, &lent, &start);
 	/* Another store of this process has published it. */
 	if (rc == -EINVAL && sl_device_of_memory(lent.start) == device) {
-		mapping->own = true;
+		mapping->published = true;
 		mapping->base = (char *)(uintptr_t)lent.start;
 		return 0;
 	}
@@ -119,9 +113,9 @@ static int borrow(struct sl_mapping *mapping, int fd)
 }
 
 /* The host's memory, for a device. */
-static int pin(struct sl_mapping *mapping, int fd)
+static int mapping_pin(struct sl_mapping *mapping, int fd)
 {
-	struct sl_device *device = mapping->post->device;
+	struct sl_device *device = mapping->sdev->device;
 	int rc = sl_mapping_map(mapping, fd);
 
 	if (rc)
@@ -139,18 +133,20 @@ static int pin(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn, int64_t deadline)
+int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
+                         int64_t deadline)
 {
-	struct sl_device *device = mapping->far ? mapping->post->device : NULL;
+	struct sl_device *device = mapping->by_driver ? mapping->sdev->device : NULL;
 	/* Only looked at by the device itself. */
-	struct sl_device *by = mapping->by ? (struct sl_device *)mapping->by : device;
+	struct sl_device *for_device =
+		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
 	struct sl_reply reply;
 	union sl_message m;
 	void *base;
 	int rc;
 
-	if (mapping->far && mapping->writable)
-		return make(store, mapping, turn);
+	if (mapping->by_driver && mapping->writable)
+		return mapping_make(store, mapping, epoch);
 	rc = sl_region_ask(store, mapping->region, mapping->writable, deadline, &m, &reply);
 	if (rc)
 		return rc;
@@ -159,14 +155,15 @@ int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn,
 	if (m.memory.kind != mapping->kind) {
 		rc = sl_fail(-EPROTO, "memory of another kind than the blob's");
 	} else if (mapping->kind == SLUICE_BLOB_ON_HOST) {
-		rc = mapping->far ? pin(mapping, reply.fd) : sl_mapping_map(mapping, reply.fd);
+		rc = mapping->by_driver ? mapping_pin(mapping, reply.fd)
+		                        : sl_mapping_map(mapping, reply.fd);
 	} else if (mapping->kind == SLUICE_BLOB_OF_PROCESS) {
-		rc = borrow(mapping, reply.fd);
+		rc = mapping_borrow(mapping, reply.fd);
 	} else {
-		rc = device->sharing->map(device, reply.fd, mapping->bytes, by, &base);
+		rc = device->sharing->map(device, reply.fd, mapping->bytes, for_device, &base);
 		if (rc)
-			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", by->name, device->name,
-			             sl_error_text(rc));
+			rc = sl_fail(rc, "%s: cannot map a blob on %s: %s", for_device->name,
+			             device->name, sl_error_text(rc));
 		else
 			mapping->base = base;
 	}
@@ -175,21 +172,22 @@ int sl_far_bring(sluice_store *store, struct sl_mapping *mapping, uint64_t turn,
 	return rc;
 }
 
-int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, uint64_t bytes,
-                   struct sl_mapping **out)
+int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *request, void *start,
+                             uint64_t bytes, struct sl_mapping **out)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
 
 	sl_mutex_lock(&store->mutex);
-	if (store->turn != far->turn) {
+	if (store->epoch != request->epoch) {
 		rc = sl_fail(-ESTALE, "the server was replaced");
-	} else if (!(mapping = sl_mapping_add(store, far->region, true, SL_MAPPED))) {
+	} else if (!(mapping = sl_mapping_add_locked(store, request->region, true,
+	                                             SL_MAPPING_READY))) {
 		rc = sl_fail(-ENOMEM, "no memory");
 	} else {
-		mapping->own = true;
-		mapping->post = far->post;
-		mapping->kind = far->kind;
+		mapping->published = true;
+		mapping->sdev = request->sdev;
+		mapping->kind = request->kind;
 		mapping->base = start;
 		mapping->bytes = bytes;
 		mapping->users = 1;
@@ -199,9 +197,9 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 	return rc;
 }
 
-/* -------------------------------------------------------------------------------------- forget */
+/* --------------------------------------------------------------------------------------- forget */
 
-void sl_far_forget(sluice_store *store, const union sl_message *m)
+void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m)
 {
 	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
 		uint64_t region = m->ids.items[i].id;
@@ -209,37 +207,25 @@ void sl_far_forget(sluice_store *store, const union sl_message *m)
 		unsigned left = 0;
 		bool any = false;
 
-		for (unsigned j = 0; j < store->stock_count; j++)
-			if (store->stock[j].place.region != region)
-				store->stock[left++] = store->stock[j];
-		store->stock_count = left;
+		for (unsigned j = 0; j < store->lease_cache_count; j++)
+			if (store->lease_cache[j].place.region != region)
+				store->lease_cache[left++] = store->lease_cache[j];
+		store->lease_cache_count = left;
 		sl_list_each (link, sl_mapping_bucket(store, region)) {
 			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-			if (!mapping->far || mapping->region != region)
+			if (!mapping->by_driver || mapping->region != region)
 				continue;
-			sl_mapping_doom(store, mapping, NULL);
+			sl_mapping_doom_locked(store, mapping, NULL);
 			any = true;
 		}
 		/* Nothing of it is mapped, and the server waits to hear that. */
-		mapping = any ? NULL : sl_mapping_add(store, region, true, SL_MAPPED);
+		mapping = any ? NULL : sl_mapping_add_locked(store, region, true, SL_MAPPING_READY);
 		if (mapping)
-			sl_mapping_leave(store, mapping, NULL);
+			sl_mapping_leave_locked(store, mapping, NULL);
 	}
 }
 
-void sl_far_adopt(sluice_store *store, bool same)
-{
-	struct sl_devices *devices = sl_devices_of(store);
-
-	if (!devices)
-		return;
-	/* The numbers of devices were the other daemon's. */
-	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
-		devices->posts[i].number = -1;
-	sl_courier_ring(devices);
-}
-
-unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out)
+unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, struct sl_id_item *out)
 {
 	unsigned n = 0;
 
@@ -247,23 +233,25 @@ unsigned sl_far_list(sluice_store *store, uint64_t turn, struct sl_id_item *out)
 		sl_list_each (link, &store->mappings[i]) {
 			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
 
-			if (n == SL_ITEMS_MOST || !mapping->far || mapping->told == turn ||
-			    mapping->kind == SLUICE_BLOB_ON_HOST || mapping->state == SL_EXPECTED)
+			if (n == SL_ITEMS_MOST || !mapping->by_driver ||
+			    mapping->reported_epoch == epoch ||
+			    mapping->kind == SLUICE_BLOB_ON_HOST ||
+			    mapping->state == SL_MAPPING_EXPECTED)
 				continue;
-			mapping->told = turn;
+			mapping->reported_epoch = epoch;
 			out[n++].id = mapping->region;
 		}
 	return n;
 }
 
-/* --------------------------------------------------------------------------------------- unmap */
+/* ---------------------------------------------------------------------------------------- unmap */
 
 /* That it cannot be unmapped happens to devices that are gone: then there is nothing to be done. */
-void sl_far_unmap(struct sl_mapping *mapping)
+void sl_mapping_unmap(struct sl_mapping *mapping)
 {
-	struct sl_device *device = mapping->post ? mapping->post->device : NULL;
+	struct sl_device *device = mapping->sdev ? mapping->sdev->device : NULL;
 
-	if (!mapping->base || mapping->own)
+	if (!mapping->base || mapping->published)
 		return;
 	if (mapping->kind == SLUICE_BLOB_ON_HOST) {
 		/* Memory that the device may still use must stay. */
@@ -277,15 +265,15 @@ void sl_far_unmap(struct sl_mapping *mapping)
 	}
 }
 
-void sl_far_free(sluice_store *store)
+void sl_mappings_free_leaving(sluice_store *store)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	struct sl_list *link;
 
-	while (devices && (link = sl_list_take(&devices->mapped.leaving))) {
+	while (devices && (link = sl_list_take(&devices->unmap.leaving))) {
 		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, idle);
 
-		sl_far_unmap(mapping);
+		sl_mapping_unmap(mapping);
 		free(mapping);
 	}
 }
