@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: entries made, sealed, deleted. */
+/*
+ * Entries of the catalogue, for the server
+ *
+ * Makes, describes, seals, moves and deletes entries. The order of the stores is the protocol of
+ * catalogue.h. Only the server's thread.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
@@ -20,7 +25,7 @@ uint64_t sl_catalogue_generation(const struct sl_catalogue *catalogue, uint32_t 
 void sl_catalogue_record(const struct sl_catalogue *catalogue, uint32_t slot,
                          struct sl_blob_record *out)
 {
-	/* What is broken is so since this server came, and nobody can get it. */
+	/* An entry that cannot be read was broken when this server came; no client can get it. */
 	if (!sl_entry_read(catalogue->segment, sl_entry_of(catalogue, slot),
 	                   sl_entry_word(catalogue, slot), out))
 		*out = (struct sl_blob_record){0};
@@ -64,8 +69,10 @@ static bool entry_has_page_for(const struct sl_catalogue *catalogue, size_t meta
 	return metadata_size <= SL_METADATA_INLINE || catalogue->free_pages.count;
 }
 
-/* The size is written last: whoever finds the entry OPEN after the death of this process finds none of the
- * metadata, or all of it. */
+/*
+ * The size is written last: if this process dies, the next server finds the OPEN entry with all of
+ * the metadata or with none.
+ */
 static void entry_write_metadata(struct sl_catalogue *catalogue, uint32_t slot, const void *from,
                                  size_t size)
 {
@@ -102,7 +109,7 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 
 /* -------------------------------------------------------------------------------------- life */
 
-/* A number is stored as used before it is used. */
+/* Returns the next number; stores it as used before it is used. */
 static uint64_t catalogue_next_number(_Atomic uint64_t *last)
 {
 	uint64_t number = atomic_load_explicit(last, memory_order_relaxed) + 1;
@@ -111,7 +118,7 @@ static uint64_t catalogue_next_number(_Atomic uint64_t *last)
 	return number;
 }
 
-/* The free slots with low numbers are taken first. */
+/* Takes the free slot with the lowest number. */
 static uint32_t catalogue_take_slot(struct sl_catalogue *catalogue)
 {
 	_Atomic uint32_t *touched = &catalogue->segment->header->touched;
@@ -156,7 +163,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 		return -EINVAL;
 	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
 		return -EEXIST;
-	/* The id that the entry will have. */
+	/* The entry will have this id. */
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
 	hash = sl_key_hash(catalogue->segment, &key);
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
@@ -179,7 +186,7 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
 {
 	struct sl_segment_header *header = catalogue->segment->header;
-	/* A single one needs no batch. */
+	/* A single entry needs no batch. */
 	uint64_t batch = 0;
 
 	for (size_t i = 0; i < count; i++)

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: which slot has a name. */
+/*
+ * The index of names and ids, for the server
+ *
+ * Maps the hash of a key to slots. Only the server's thread; clients read the index meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
@@ -19,7 +23,7 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 	struct sl_index_line *lines[2], *line;
 
 	sl_index_lines(catalogue->segment, hash, lines);
-	/* The emptier one first: so neither fills up before nearly all are full. */
+	/* The emptier line first, so that neither fills up before nearly all lines are full. */
 	if (index_words_in_use(lines[1]) < index_words_in_use(lines[0])) {
 		line = lines[0];
 		lines[0] = lines[1];

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a new server takes a segment over, whatever the one before was doing. Each step can be done again. */
+/*
+ * Takeover of a segment by a new server
+ *
+ * Repairs a segment, in whatever state the last server has left it. Every step can be repeated,
+ * because this server may die as well. Only the server's thread; clients read meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* What is known while a segment is taken over. */
+/* State of a takeover. */
 struct catalogue_takeover {
 	struct sl_catalogue *catalogue;
 	uint64_t last_id;
 	uint64_t publishing;
-	uint32_t touched; /* slots; no others are looked at, which would give them memory */
+	uint32_t touched; /* slots; reading others would allocate memory for them */
 	bool *page_is_used;
 	unsigned broken;
 };
 
-/* Whether a server may have written what the word commits; and the page of its metadata plus 1, or 0. */
+/*
+ * Returns whether a server may have written the entry that the word commits; *page: the page of its
+ * metadata plus 1, or 0.
+ */
 static bool takeover_is_plausible(struct catalogue_takeover *t, uint32_t slot, uint32_t *page)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
@@ -40,7 +48,7 @@ static void takeover_doom(struct catalogue_takeover *t, uint32_t slot)
 	t->broken++;
 }
 
-/* The slot keeps its generation, so that whoever holds what it was is still seen. */
+/* The slot keeps its generation, so that a client that holds the blob is still seen. */
 static void takeover_doom_broken(struct catalogue_takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
@@ -71,7 +79,7 @@ static void takeover_entry(struct catalogue_takeover *t, uint32_t slot)
 	if (page)
 		t->page_is_used[page - 1] = true;
 	else if (sl_word_state(word) == SL_ENTRY_OPEN)
-		entry->page = 0; /* of one that was being described */
+		entry->page = 0; /* it was being described */
 	switch (sl_word_state(word)) {
 	case SL_ENTRY_LEAVING:
 		sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
@@ -81,14 +89,17 @@ static void takeover_entry(struct catalogue_takeover *t, uint32_t slot)
 			sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
 		break;
 	case SL_ENTRY_DYING:
-		sl_entry_doom(t->catalogue, slot); /* the index may know it still */
+		sl_entry_doom(t->catalogue, slot); /* it may still be in the index */
 		break;
 	default:
 		break;
 	}
 }
 
-/* A word of the index is right if it is the one of a live entry, in one of that entry's lines, and the first. */
+/*
+ * Returns whether a word of the index is that of a live entry, in a line of that entry, and the
+ * first.
+ */
 static bool takeover_index_word_is_valid(struct catalogue_takeover *t, struct sl_index_line *line,
                                          uint64_t word)
 {
@@ -124,7 +135,7 @@ static void takeover_clean_index(struct catalogue_takeover *t)
 	}
 }
 
-/* Every live entry is in the index, and is what its own key leads to. */
+/* Puts a live entry into the index, unless its key leads to another entry: then it is broken. */
 static void takeover_complete_index(struct catalogue_takeover *t, uint32_t slot)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
@@ -174,7 +185,7 @@ static void takeover_run(struct catalogue_takeover *t)
 		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
 			takeover_complete_index(t, slot);
 	takeover_count_free(t);
-	/* The clock begins anew: what clients noted before is no time of it. */
+	/* The clock begins again, so earlier ticks mean nothing. */
 	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
 }
 

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's side: g1 to g4 of catalogue.h. */
+/*
+ * Getting and releasing blobs, in a client
+ *
+ * Steps g1 to g4 of catalogue.h. Any thread; no lock and no system call.
+ */
 #include "catalogue/layout.h"
 
 #include <errno.h>
 
-/* After so many changes under its eyes a get asks the server. */
+/* A get asks the server if the entry changes more often than this. */
 #define TRIES 8
 
 bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held)
@@ -20,7 +24,7 @@ bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob
 	       sl_word_state(word) == SL_ENTRY_DYING;
 }
 
-/* Whether the batch that it was sealed in is still being published. */
+/* Returns whether the batch of the entry is still being published. */
 static bool reader_is_publishing(const struct sl_segment *segment, const struct sl_entry *entry)
 {
 	uint64_t batch = atomic_load_explicit(&segment->header->publishing, memory_order_acquire);
@@ -28,8 +32,15 @@ static bool reader_is_publishing(const struct sl_segment *segment, const struct 
 	return batch && entry->batch == batch;
 }
 
-/* From g2 on; -ESTALE: the word has changed; -ENOENT: it has another key than that, if key is not NULL. A scan may have seen
- * the reference in vain, so -EAGAIN if it is DYING by now: then the server hears of it. */
+/*
+ * Takes a reference to the entry, from g2 on.
+ *
+ * Returns 0, or
+ *   -ESTALE  the word has changed
+ *   -ENOENT  the entry has another key (if key is not NULL)
+ *   -EAGAIN  being published; or DYING by now: a scan may have counted the reference, so the
+ *            server must be told
+ */
 static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
                        const struct sl_blob_key *key, struct sl_held_blob *out)
 {
@@ -57,7 +68,10 @@ static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t w
 	return 0;
 }
 
-/* An entry that the index shows, with that key; -ENOENT: it is not, or not any more, the one. */
+/*
+ * Holds an entry that the index leads to, if it is SEALED and has the key; -ENOENT: it is not the
+ * entry, or not any more.
+ */
 static int reader_hold_if_sealed(const struct sl_reader *reader, uint32_t slot,
                                  const struct sl_blob_key *key, struct sl_held_blob *out)
 {

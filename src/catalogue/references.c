@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * References: shared memory with the blobs that a client holds
+ *
+ * Any thread of a client takes and drops references; the server's thread scans them.
+ */
 #include "catalogue/layout.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* References that a client uses before it needs more of them. */
+/* References that a client uses at first. */
 #define FIRST_WINDOW 64u
-/* Looks before the window grows: better to make all scans longer than each get. */
+/* Tries before the window grows: a longer scan is better than slower gets. */
 #define LOOKS 16u
 
 static uint64_t references_bytes(uint32_t count)
@@ -46,7 +51,7 @@ int sl_references_map(int fd, bool writable, struct sl_references **out)
 	references->count = SL_REFERENCES_LEAST;
 	while (references_bytes(references->count * 2) <= bytes)
 		references->count *= 2;
-	/* A child that releases what its parent holds would pull it from under the parent. */
+	/* A child of fork() that releases a blob would release its parent's hold. */
 	if (references->page->magic != SL_REFERENCES_MAGIC ||
 	    (writable && madvise(memory, bytes, MADV_DONTFORK))) {
 		sl_references_unmap(references);
@@ -71,7 +76,7 @@ static uint32_t references_bounded_window(uint32_t window, uint32_t count)
 	return window < FIRST_WINDOW ? FIRST_WINDOW : SL_MIN(window, count);
 }
 
-/* Into the same place as the last time, if that is free: then others' ticks stay. */
+/* Tries the place of the slot's last reference first, so that the ticks of other slots stay. */
 static bool references_claim_within(struct sl_references *references, uint32_t window,
                                     uint64_t reference, uint32_t *position)
 {
@@ -106,7 +111,7 @@ int sl_references_claim(struct sl_references *references, uint64_t reference, ui
 			return 0;
 		if (seen >= references->count)
 			return -ENOSPC;
-		/* Whoever fails sees what another thread has made of it. */
+		/* If this fails, `seen` has the value that another thread has stored. */
 		if (atomic_compare_exchange_strong_explicit(
 			    shared, &seen, seen < FIRST_WINDOW ? FIRST_WINDOW : window * 2,
 			    memory_order_seq_cst, memory_order_seq_cst))

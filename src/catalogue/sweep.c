@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: who holds what, and what becomes of that which is to leave. */
+/*
+ * Sweeps: which blobs are held
+ *
+ * Scans the references of all clients, and then frees deleted entries and completes withdrawals.
+ * Only the server's thread; clients take and drop references meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
@@ -7,7 +12,7 @@
 
 #define TICKS 255 /* values of a reference that is not held */
 
-/* A reference to what the slot is now. */
+/* Returns whether a reference is to the present generation of its slot. */
 static bool sweep_is_current(const struct sl_catalogue *catalogue, uint64_t reference)
 {
 	uint32_t slot = sl_reference_slot(reference);

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages: their layout, and checks of everything that was received
+ *
+ * Two tables describe each type of message: its parts, and the values of its fields. Used by the
+ * server and by clients; any thread.
+ */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -7,19 +13,19 @@
 
 #define HEAD         sizeof(struct sl_head)
 #define ROUND(bytes) (((bytes) + 7) & ~(size_t)7)
-/* Of a shape: from a client, with a serial number. */
+/* Whether a client sends a message, and whether it has a serial number. */
 #define ASKED    true, true
 #define TOLD     true, false
 #define ANSWERED false, true
 #define SENT     false, false
 
-/* The parts of a message of each type. */
+/* The parts of each type of message. */
 static const struct message_shape {
 	bool from_client;
-	bool replied;  /* a request with a serial number, or its reply */
-	uint32_t body; /* with the header */
+	bool replied;  /* has a serial number: a request, or the reply to it */
+	uint32_t body; /* size, including the header */
 	uint32_t item;
-	uint32_t least, most; /* items */
+	uint32_t least, most; /* number of items */
 	uint32_t behind;      /* bytes that may follow the items */
 } shapes[SL_MSG_TYPES] = {
 	[SL_MSG_HELLO] = {ASKED, sizeof(struct sl_msg_hello)},
@@ -58,8 +64,11 @@ static const struct message_shape {
 	[SL_MSG_EVENT] = {SENT, sizeof(struct sl_msg_event)},
 };
 
-/* The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field is
- * a string, of at least so many bytes. A field behind the body is in each item. */
+/*
+ * Fields with restricted values. A number has 4 or 8 bytes, is signed, and is checked against least
+ * and most; a longer field is a string of at least `least` bytes. A field at an offset beyond the
+ * body is in each item.
+ */
 #define FIELD(member) offsetof(union sl_message, member), sizeof(((union sl_message *)0)->member)
 static const struct message_field {
 	uint16_t type, at, bytes;
@@ -141,8 +150,11 @@ const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 
 /* -------------------------------------------------------------------------------- what is said */
 
-/* The length of the UTF-8 sequence at s, of at most n bytes; 0: there is none, or a control character. */
-static size_t utf8_length(const unsigned char *s, size_t n)
+/*
+ * Returns the length of the UTF-8 sequence at s, of at most n bytes; 0: none, or a control
+ * character.
+ */
+static size_t utf8_sequence_length(const unsigned char *s, size_t n)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t length = s[0] < 0x80             ? 1
@@ -174,7 +186,7 @@ int sl_name_check(const char *name, size_t size, bool empty)
 	if (!length && !empty)
 		return sl_fail(-EINVAL, "a name is empty");
 	for (size_t at = 0, n; at < length; at += n) {
-		n = utf8_length((const unsigned char *)name + at, length - at);
+		n = utf8_sequence_length((const unsigned char *)name + at, length - at);
 		if (!n)
 			return sl_fail(-EINVAL,
 			               "a name is no UTF-8, or has control characters in it");
@@ -184,7 +196,7 @@ int sl_name_check(const char *name, size_t size, bool empty)
 
 /* ------------------------------------------------------------------------------------ records */
 
-/* What is behind the record; it may lie anywhere. */
+/* Returns a number that follows the record, at any alignment. */
 static int64_t metadata_number(const struct sl_metadata *metadata, unsigned index)
 {
 	int64_t number;
@@ -193,7 +205,10 @@ static int64_t metadata_number(const struct sl_metadata *metadata, unsigned inde
 	return number;
 }
 
-/* Bytes from the first element of a tensor to the end of its last one; -1: too many. */
+/*
+ * Returns the number of bytes from the first element of a tensor to the end of its last; -1: too
+ * many.
+ */
 static int64_t metadata_extent(const struct sl_metadata *metadata)
 {
 	uint64_t element = sl_type_find((int)metadata->type)->bytes, last = 0;
@@ -239,7 +254,7 @@ int sl_metadata_check(const struct sl_metadata *metadata, size_t n, uint64_t blo
 	return 0;
 }
 
-/* Compact strides where none were given. */
+/* Fills in compact strides where none were given. */
 static int metadata_fill_strides(struct sluice_blob_metadata *m)
 {
 	int64_t next = 1;
@@ -298,7 +313,7 @@ void sl_metadata_read(const struct sl_metadata *metadata, struct sluice_blob_met
 
 /* ----------------------------------------------------------------------------------- messages */
 
-/* The record behind the items, which fills the message but for a few bytes. */
+/* Checks the metadata behind the items, which must end with the message, up to padding. */
 static int message_check_metadata(const union sl_message *m, bool needed, uint64_t blob_bytes)
 {
 	size_t start = message_items_end(m), rest = m->head.bytes - start;
@@ -311,7 +326,7 @@ static int message_check_metadata(const union sl_message *m, bool needed, uint64
 	return sl_metadata_check(metadata, sl_metadata_bytes(metadata), blob_bytes);
 }
 
-/* A name, and nothing behind its end. */
+/* Checks a name, and that only zeros follow it. */
 static bool string_is_valid(const char *text, size_t size, size_t least)
 {
 	size_t length = 0;
@@ -359,7 +374,7 @@ static int message_check_fields(const union sl_message *m)
 	return 0;
 }
 
-/* An id without a name, or a name without an id. */
+/* Checks that a key has either an id or a name. */
 static bool key_is_valid(const struct sl_key *key)
 {
 	return !key->id == !!key->name[0];
@@ -371,7 +386,7 @@ static bool place_is_in_region(const struct sl_place *place)
 	       place->capacity <= place->region_bytes - place->offset;
 }
 
-/* Whether the fields of an item, or of a message without items, go together. */
+/* Checks whether the fields of an item, or of a message without items, are consistent. */
 static bool message_is_consistent(const union sl_message *m, unsigned item)
 {
 	switch (m->head.type) {
@@ -438,6 +453,6 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 		return sl_fail(-EPROTO, "a serial number that is not to be, or is missing");
 	if ((m->head.error != 0) != (m->head.type == SL_MSG_REFUSAL))
 		return sl_fail(-EPROTO, "an error where there is none");
-	/* A name that is wrong is a mistake of the protocol as well: the library does not send it. */
+	/* A wrong name breaks the protocol as well, because the library does not send it. */
 	return message_check_body(m) ? -EPROTO : 0;
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Handles of blobs
+ *
+ * Allocates, counts and frees handles, and answers for their properties. A handle belongs to the
+ * caller; tensors and seals in stream order have references to it as well. Any thread.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +25,10 @@ sluice_blob *sl_blob_new(sluice_store *store)
 	return blob;
 }
 
-/* The blob may go now; the server, if it is of the same daemon, is to look. */
+/*
+ * Asks the server to look whether a deleted or transient blob is still held, if it belongs to the
+ * same daemon.
+ */
 static void blob_nudge(sluice_store *store, const struct sl_catalogue_view *view, uint64_t id)
 {
 	uint64_t epoch;
@@ -36,7 +44,7 @@ void sl_blob_unref(sluice_blob *blob)
 {
 	if (atomic_fetch_sub(&blob->references, 1) != 1)
 		return;
-	/* The bytes go before the hold on them does. */
+	/* The mapping goes before the hold on its bytes. */
 	if (blob->mapping)
 		sl_mapping_release(blob->store, blob->mapping);
 	if (blob->state == SLUICE_BLOB_IS_CREATED)
@@ -45,7 +53,7 @@ void sl_blob_unref(sluice_blob *blob)
 		if (sl_reader_release(&blob->view->reader, &blob->held) ||
 		    blob->flags & SLUICE_BLOB_TRANSIENT)
 			blob_nudge(blob->store, blob->view, blob->id);
-		sl_catalogue_view_release(blob->view);
+		sl_view_release(blob->view);
 	}
 	free(blob->stream_seal.message);
 	free(blob->own_metadata);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs as files. The bytes are memory: what the engine reads and writes here are copies by its workers, or by
- * blob_device.c, and who has another file at the other end spares the copy, as that reads and writes the memory
- * itself.
+ * Blobs as files (store://)
+ *
+ * The backend of blob URIs. The bytes are memory: workers of the engine copy them;
+ * device/blob_mover.c moves those of a blob on a device. A copy between a blob and another file
+ * needs no such copy, because the other backend reads or writes the blob's memory. Runs on the
+ * threads that a backend runs on (backend/backend.h).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,16 +16,19 @@
 #include "device/device.h"
 #include "store/blob_file.h"
 
-/* A single copy is shared among the workers, down to what is worth waking one for. */
+/*
+ * A copy is shared among workers, in pieces of at least this size: a smaller piece is not worth
+ * waking a worker.
+ */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
-/* A blob on a device is moved by so many pieces at once, and so many of these at a time. */
+/* A piece of a blob on a device is larger by this factor, and so many are under way at a time. */
 #define DEVICE_PIECES 8
 #define DEVICE_DEPTH  4u
 
 /* ------------------------------------------------------------------------------ the connection */
 
-/* The connection that all files of one daemon share. */
+/* A connection, which all files of one daemon share. */
 struct shared_store {
 	struct sl_list link;
 	sluice_store *store;
@@ -30,7 +36,7 @@ struct shared_store {
 	char path[108];
 };
 
-/* Guards the list and the counts. Nobody waits for a daemon while holding it. */
+/* Guards the list and the counts. Not held while connecting. */
 static struct sl_mutex connections_mutex = SL_MUTEX_INIT;
 static struct sl_list connections = {&connections, &connections};
 
@@ -41,11 +47,10 @@ static int shared_store_acquire(const char *socket, struct shared_store **out)
 
 	while (!rc && !found) {
 		sl_mutex_lock(&connections_mutex);
-		sl_list_each (link, &connections)
-			if (!strcmp(SL_CONTAINER(link, struct shared_store, link)->path,
-			            made->path))
-				found = SL_CONTAINER(link, struct shared_store, link);
-		/* Another thread may have been faster to connect. */
+		sl_list_each_of (shared, &connections, struct shared_store, link)
+			if (!strcmp(shared->path, made->path))
+				found = shared;
+		/* Another thread may have connected meanwhile. */
 		if (!found && made->store) {
 			sl_list_append(&connections, &made->link);
 			found = made;
@@ -82,13 +87,13 @@ static void shared_store_release(struct shared_store *shared)
 /* -------------------------------------------------------------------------------- open, close */
 
 struct blob_file {
-	struct sl_host_file host; /* or, with a mover, a device's memory */
+	struct sl_host_file host; /* with a mover: of memory of a device */
 	struct shared_store *shared;
 	sluice_blob *blob;
 	uint64_t bytes;
-	int device;                  /* whose memory data is; -1: the host's */
-	struct sl_blob_mover *mover; /* of a device's */
-	bool made;                   /* here, and sealed by the commit */
+	int device;                  /* that has the memory; -1: the host */
+	struct sl_blob_mover *mover; /* NULL: host memory */
+	bool made;                   /* created here, and sealed by commit */
 };
 
 static struct blob_file *blob_file_of(struct sl_backend *backend)
@@ -133,7 +138,7 @@ static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
 	bool replaces = o->flags & SLUICE_OPEN_REPLACE && !(o->flags & SLUICE_OPEN_EXCLUSIVE);
 	int rc;
 
-	/* That the name is taken is said before anything is moved. */
+	/* RESERVE reports a name that is taken before any byte is moved. */
 	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
 	rc = sluice_blob_create(file->shared->store, b->name, o->expected_size, b->device, &options,
 	                        &file->blob);
@@ -155,7 +160,7 @@ static int blob_file_get(struct blob_file *file, const struct sl_blob_uri *b)
 	return rc;
 }
 
-/* A blob that was not sealed is aborted by its release. */
+/* Releases the blob, which aborts it if it was not sealed. */
 static void blob_close(struct sl_backend *backend)
 {
 	struct blob_file *file = blob_file_of(backend);
@@ -222,13 +227,15 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	                          .touches = true};
 	if (!file->mover)
 		return;
-	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
+	/*
+	 * The mover makes an operation of each piece, cuts it, and takes the next piece meanwhile.
+	 */
 	out->device = sl_device_find((unsigned)file->device);
 	out->piece_bytes *= DEVICE_PIECES;
 	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);
 }
 
-/* Whoever has the same blob by the same connection has it at the same place. */
+/* Two files of the same blob by the same connection have its memory at the same address. */
 static char *blob_identity(struct sl_backend *backend)
 {
 	struct blob_file *file = blob_file_of(backend);
@@ -275,7 +282,7 @@ static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t leng
 {
 	struct blob_file *file = blob_file_of(backend);
 
-	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
+	/* Reads beyond the end, and of devices, take the usual path. */
 	if (file->mover || blob_file_ends_before(file, offset, length))
 		return -EAGAIN;
 	memcpy(data, blob_file_at(file, offset), length);
@@ -323,7 +330,7 @@ static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 	sl_host_file_submit(backend, piece);
 }
 
-/* Of a blob on a device. */
+/* Only called for a blob on a device. */
 static int blob_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
                         struct sl_transfer *transfer, bool write)
 {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store://NAME?KEY=VALUE&...: the name and what is to be done with it (RFC 3986, sections 2.1 and 3.4). */
+/*
+ * URIs of blobs
+ *
+ * Parses store://NAME?KEY=VALUE&... (RFC 3986, sections 2.1 and 3.4). Any thread.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -48,7 +52,7 @@ static int blob_uri_option(const char *uri, const char *key, const char *value,
 		b->socket = value;
 	} else if (value && !strcmp(key, "device")) {
 		b->to_write = true;
-		/* A number, or a name as "emulated:0". */
+		/* An index, or a name such as "emulated:0". */
 		if (*value < '0' || *value > '9')
 			return sluice_device_find(value, &b->device);
 		rc = blob_uri_number(uri, key, value, INT_MAX, &small);
@@ -76,7 +80,7 @@ static int blob_uri_options(const char *uri, char *text, struct sl_blob_uri *b)
 		value = strchr(part, '=');
 		if (value)
 			*value++ = '\0';
-		/* What is decoded may hold separators. */
+		/* Decoded after the split, because a value may contain encoded separators. */
 		rc = value ? sl_uri_unescape(uri, value) : 0;
 		if (!rc)
 			rc = blob_uri_option(uri, part, value, b);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Calls over the connection
+ *
+ * Sends requests and delivers replies. Of the threads that wait for a reply a single thread reads:
+ * it hands the others their replies and, when it has its own, wakes the next reader. The client
+ * thread of a store with devices reads as well, but only when no other thread does.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -8,7 +14,7 @@
 
 #include "store/device/devices.h"
 
-/* With the mutex. */
+/* Ends a call. Caller holds store->mutex. */
 static void call_finish_locked(struct sl_call *call, int rc)
 {
 	call->done = true;
@@ -16,7 +22,7 @@ static void call_finish_locked(struct sl_call *call, int rc)
 	pthread_cond_signal(&call->changed);
 }
 
-/* Calls that wait for an answer by it get none. With the mutex. */
+/* Breaks a connection: its calls without a reply end with the error. */
 static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int error)
 	SL_REQUIRES(&store->mutex)
 {
@@ -24,9 +30,7 @@ static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int err
 		return;
 	conn->broken = true;
 	shutdown(conn->fd, SHUT_RDWR);
-	sl_list_each (link, &conn->calls) {
-		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
-
+	sl_list_each_of (call, &conn->calls, struct sl_call, link) {
 		if (!call->done)
 			call_finish_locked(call, error);
 	}
@@ -36,7 +40,7 @@ static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int err
 	}
 }
 
-/* Of the kernel's clock, some milliseconds long; cheaper to read than the time. */
+/* Returns the kernel's tick, which lasts some milliseconds and is cheaper to read than the time. */
 static int64_t call_tick(void)
 {
 	struct timespec t;
@@ -45,7 +49,10 @@ static int64_t call_tick(void)
 	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-/* Having read all that we had sent, or not: then there is an error before the end. */
+/*
+ * Returns whether the server has closed the connection. If it had not read all that we sent, an
+ * error comes before the end of the stream.
+ */
 static bool conn_has_hung_up(int fd)
 {
 	char byte;
@@ -59,7 +66,7 @@ bool sl_conn_alive(sluice_store *store)
 	bool alive;
 
 	sl_mutex_lock(&store->mutex);
-	/* Who was heard of in this tick is taken to be alive. */
+	/* A server that has replied in this tick is taken to be alive. */
 	if (store->conn && store->heard_at != call_tick() && conn_has_hung_up(store->conn->fd))
 		conn_break_locked(store, store->conn, -ECONNRESET);
 	alive = store->conn;
@@ -71,9 +78,7 @@ bool sl_conn_alive(sluice_store *store)
 
 static struct sl_call *call_find_locked(struct sl_conn *conn, uint32_t serial)
 {
-	sl_list_each (link, &conn->calls) {
-		struct sl_call *call = SL_CONTAINER(link, struct sl_call, link);
-
+	sl_list_each_of (call, &conn->calls, struct sl_call, link) {
 		if (call->serial == serial && !call->done)
 			return call;
 	}
@@ -88,7 +93,10 @@ static uint32_t call_next_serial_locked(sluice_store *store) SL_REQUIRES(&store-
 	return store->serial;
 }
 
-/* Everything before the oldest call that is under way. With the mutex. */
+/*
+ * Returns the serial number before the oldest call under way: the server need not hold anything for
+ * replies up to it.
+ */
 static uint32_t call_settled_locked(const sluice_store *store, const struct sl_conn *conn)
 	SL_REQUIRES(&store->mutex)
 {
@@ -98,24 +106,26 @@ static uint32_t call_settled_locked(const sluice_store *store, const struct sl_c
 	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
 }
 
-/* Gives the answer in wire->in to its call, or obeys a message that nobody asked for. With the mutex. */
+/* Delivers the message in conn->in: a reply to its call, SL_MSG_FORGET to the mappings. */
 static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int fds[2])
 	SL_REQUIRES(&store->mutex)
 {
 	const union sl_message *m = &conn->in;
 	struct sl_call *call = NULL;
 
-	/* A message of an earlier server about regions goes for none of a new server's. */
+	/* Regions in a message of an earlier server mean nothing to a new server. */
 	if (store->conn == conn && m->head.type != SL_MSG_FORGET)
 		sl_mappings_expect_locked(store, m);
 	else if (store->conn == conn)
 		sl_mappings_on_forget_locked(store, m);
-	/* The answer may be there before the thread that sends the request has returned from the kernel, which
-	 * reads the same memory. That thread ends this wait. */
+	/*
+	 * The reply may arrive before the thread that sends the request has returned from the
+	 * kernel, which still reads the same memory. That thread ends this wait.
+	 */
 	while (m->head.type != SL_MSG_FORGET && (call = call_find_locked(conn, m->head.serial)) &&
 	       !call->sent)
 		sl_cond_wait(&store->sent, &store->mutex, SL_FOREVER);
-	/* The call was given up: its answer is late. */
+	/* The call has timed out, and its reply is late. */
 	if (!call) {
 		sl_close_both(fds);
 		return;
@@ -126,7 +136,9 @@ static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int
 	call_finish_locked(call, 0);
 }
 
-/* Reads one message, for any call, if it comes before the deadline. With the mutex, which is let go meanwhile. */
+/*
+ * Reads a message, for any call, if it arrives before the deadline. Releases the mutex meanwhile.
+ */
 static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t deadline)
 	SL_REQUIRES(&store->mutex)
 {
@@ -148,13 +160,14 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 	conn->reading = false;
 }
 
-/* Nobody reads now: one of those that wait for an answer is to. With the mutex. */
+/* Wakes a thread that waits for a reply, to read: no thread reads now. */
 static void call_pass_reading_on_locked(struct sl_conn *conn)
 {
-	sl_list_each (link, &conn->calls) {
-		struct sl_call *next = SL_CONTAINER(link, struct sl_call, link);
-
-		/* Who still sends may wait for the server, which waits for somebody to read; he looks later. */
+	sl_list_each_of (next, &conn->calls, struct sl_call, link) {
+		/*
+		 * A thread that still sends may be blocked until the server is read from; it looks
+		 * for replies after that.
+		 */
 		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);
 			break;
@@ -162,7 +175,10 @@ static void call_pass_reading_on_locked(struct sl_conn *conn)
 	}
 }
 
-/* A request whose answer no call waits for: any message shows that the server runs. With the mutex. */
+/*
+ * Sends a request with a reply that no call waits for: any message shows that the server runs.
+ * Releases the mutex meanwhile.
+ */
 static void call_probe_locked(sluice_store *store, const struct sl_call *call)
 	SL_REQUIRES(&store->mutex)
 {
@@ -176,8 +192,9 @@ static void call_probe_locked(sluice_store *store, const struct sl_call *call)
 }
 
 /*
- * The server keeps to a get's time-out itself, and may wait for its disk beyond it. Only if it says nothing for SL_GRACE_NS
- * after the deadline, and nothing for as long after a probe, the call ends with -ETIMEDOUT. With the mutex.
+ * Waits for the reply. The server itself applies the timeout of a get, and may wait for its disk
+ * beyond that. So the call times out only if no message comes for SL_GRACE_NS after the deadline,
+ * and then none for as long after a probe. Releases the mutex meanwhile.
  */
 static void call_wait_locked(sluice_store *store, struct sl_call *call, int64_t deadline)
 	SL_REQUIRES(&store->mutex)
@@ -186,7 +203,7 @@ static void call_wait_locked(sluice_store *store, struct sl_call *call, int64_t 
 	uint64_t heard = UINT64_MAX;
 	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + SL_GRACE_NS;
 
-	/* The thread that reads ends this wait with the answer, or with the end of the connection. */
+	/* Ended by the reading thread, with the reply or with the end of the connection. */
 	while (!call->done) {
 		if (until == SL_FOREVER || sl_now() < until) {
 			if (conn->reading)
@@ -245,7 +262,9 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	m->head.serial = call->serial = call_next_serial_locked(store);
 	sl_list_append(&call->conn->calls, &call->link);
 	sl_mutex_unlock(&store->mutex);
-	/* Not with the mutex: while the server does not read, somebody has to read what it sends. */
+	/*
+	 * Without the mutex: while the server does not read, another thread must read its messages.
+	 */
 	rc = sl_socket_send(call->conn->fd, m, -1, until);
 	sl_store_step("client: asked");
 	sl_mutex_lock(&store->mutex);

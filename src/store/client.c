@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Opening and closing a store
+ *
+ * sluice_store_open() connects and maps the catalogue. sluice_store_close() ends everything in this
+ * order: seals in stream order, the two threads of devices, mappings, the connection. Both may be
+ * called on any thread; close must be the last call.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +15,6 @@
 #include "store/device/devices.h"
 
 #define PATIENCE_MS 5000
-#define END         UINT64_MAX /* of a list */
 #define CACHE_BYTES ((size_t)1 << 30)
 
 int sl_store_path(const char *path, char out[108])
@@ -112,9 +117,9 @@ int sluice_store_close(sluice_store *store)
 	if (sl_devices_of(store)) {
 		sl_stream_ops_wait(sl_devices_of(store));
 		if (!sl_devices_stop(store))
-			return 0; /* the process ends */
+			return 0; /* the process ends, and its threads with it */
 	}
-	/* Before the server hears that we have nothing mapped. */
+	/* Before the server hears that nothing is mapped here. */
 	sl_mappings_free(store);
 	sl_devices_free(store);
 	sl_conn_close(store);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * The connection to the server
+ *
+ * Connects to the socket, says hello, maps the catalogue, and adapts the store to each new server.
+ * Also sends and receives single messages, for call.c and watch.c. Any thread; a single thread
+ * connects, and the others wait for it.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <pwd.h>
@@ -18,7 +24,7 @@
 
 /* --------------------------------------------------------------------------------------- socket */
 
-/* The user that SLUICE_STORE_OWNER names. */
+/* Finds the user that SLUICE_STORE_OWNER names. */
 static int socket_find_owner(const char *name, uid_t *out)
 {
 	char buffer[4096], *end;
@@ -37,7 +43,10 @@ static int socket_find_owner(const char *name, uid_t *out)
 	return 0;
 }
 
-/* A path in a folder that others may write to may be anybody's: so the server is our user's, root's, or named. */
+/*
+ * Checks the user of the server. Others may be able to write to the folder of the socket, so the
+ * server must run as our user, as root, or as the user in SLUICE_STORE_OWNER.
+ */
 static int socket_check_server(const char *path, int fd)
 {
 	const char *name = getenv("SLUICE_STORE_OWNER");
@@ -166,8 +175,8 @@ int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadli
 
 /* ------------------------------------------------------------------------------------ catalogue */
 
-static int catalogue_view_new(const struct sl_msg_welcome *welcome, const int fds[2],
-                              struct sl_catalogue_view **out)
+static int view_new(const struct sl_msg_welcome *welcome, const int fds[2],
+                    struct sl_catalogue_view **out)
 {
 	struct sl_catalogue_view *view = calloc(1, sizeof(*view));
 	int rc;
@@ -181,7 +190,7 @@ static int catalogue_view_new(const struct sl_msg_welcome *welcome, const int fd
 	if (!rc)
 		rc = sl_references_map(fds[1], true, &view->own_references);
 	if (rc) {
-		sl_catalogue_view_release(view);
+		sl_view_release(view);
 		return sl_fail(rc, "cannot map the catalogue: %s", sl_error_text(rc));
 	}
 	view->reader = (struct sl_reader){view->segment, view->own_references};
@@ -189,7 +198,7 @@ static int catalogue_view_new(const struct sl_msg_welcome *welcome, const int fd
 	return 0;
 }
 
-struct sl_catalogue_view *sl_catalogue_view_acquire(sluice_store *store)
+struct sl_catalogue_view *sl_view_acquire(sluice_store *store)
 {
 	struct sl_catalogue_view *view;
 
@@ -200,17 +209,17 @@ struct sl_catalogue_view *sl_catalogue_view_acquire(sluice_store *store)
 	return view;
 }
 
-struct sl_catalogue_view *sl_catalogue_view_acquire_of(sluice_store *store, uint64_t epoch)
+struct sl_catalogue_view *sl_view_acquire_of(sluice_store *store, uint64_t epoch)
 {
-	struct sl_catalogue_view *view = sl_catalogue_view_acquire(store);
+	struct sl_catalogue_view *view = sl_view_acquire(store);
 
 	if (sl_same_daemon(view->epoch, epoch))
 		return view;
-	sl_catalogue_view_release(view);
+	sl_view_release(view);
 	return NULL;
 }
 
-void sl_catalogue_view_release(struct sl_catalogue_view *view)
+void sl_view_release(struct sl_catalogue_view *view)
 {
 	if (atomic_fetch_sub(&view->references, 1) != 1)
 		return;
@@ -226,7 +235,10 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 {
 	int64_t rest = SL_MAX(SL_MIN(until - sl_now(), HELLO_NS), 1000);
 	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
-	/* By it the server sees the end of this process, also from another PID namespace; -1 where there is none. */
+	/*
+	 * With this descriptor the server sees the end of this process even from another PID
+	 * namespace. It is -1 where the kernel has no pidfd.
+	 */
 	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
 	union sl_message m;
 	ssize_t n;
@@ -239,7 +251,7 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 	n = sl_socket_send(fd, &m, self, SL_FOREVER);
 	if (self >= 0)
 		close(self);
-	/* If the other end is closed already, why may be there to be read. */
+	/* If the server has closed the connection already, its reason may be there to be read. */
 	if (n && n != -EPIPE && n != -ECONNRESET)
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
 	n = sl_socket_receive(fd, &m, fds, 0);
@@ -257,7 +269,6 @@ int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 	             : sl_fail(-ECONNRESET, "the store has hung up");
 }
 
-/* With the mutex, if other threads have it. */
 void sl_conn_unref_locked(struct sl_conn *conn)
 {
 	if (--conn->references)
@@ -267,7 +278,7 @@ void sl_conn_unref_locked(struct sl_conn *conn)
 	free(conn);
 }
 
-/* What is true of the new server, and of the one before not. With the mutex. */
+/* Adopts a new server: its epoch, and only those mappings and leases that are valid with it. */
 static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
                               const struct sl_msg_welcome *welcome, struct sl_catalogue_view *view)
 	SL_REQUIRES(&store->mutex)
@@ -281,14 +292,17 @@ static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
 	if (view) {
 		view->epoch = store->epoch;
 		if (store->view)
-			sl_catalogue_view_release(store->view);
+			sl_view_release(store->view);
 		store->view = view;
 	}
 	store->conn = conn;
 }
 
-/* What of devices is mapped here, before anything else: a new server cannot know. With the mutex, which is let go. That it
- * cannot be told ends the wire, soon. */
+/*
+ * Reports the device memory that is mapped here, before any other message, because a new server
+ * cannot know it. Releases the mutex meanwhile. A report that cannot be sent ends the connection
+ * soon.
+ */
 static void conn_report_mappings_locked(sluice_store *store, const struct sl_conn *conn)
 	SL_REQUIRES(&store->mutex)
 {
@@ -325,9 +339,11 @@ int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
 		rc = sl_conn_hello(conn->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
 		                   until, &welcome, fds);
 	if (!rc) {
-		/* Our references, and the catalogue they belong to, are where they were. */
+		/*
+		 * With the same daemon and session, the catalogue and our references stay mapped.
+		 */
 		if (!before || before->store != welcome.store || before->session != welcome.session)
-			rc = catalogue_view_new(&welcome, fds, &view);
+			rc = view_new(&welcome, fds, &view);
 		sl_close_both(fds);
 	}
 	if (!rc)
@@ -349,8 +365,6 @@ int sl_call_timed_out(void)
 	return sl_fail(-ETIMEDOUT, "the server did not answer in time");
 }
 
-/* With the mutex, which is let go meanwhile. One thread connects, which ends the wait of the others. -ETIMEDOUT: a server
- * that lets clients in has not answered until then. */
 int sl_conn_get_locked(sluice_store *store, int64_t until)
 {
 	int64_t deadline = store->conn ? 0 : sl_deadline((int)store->patience_ms);
@@ -398,5 +412,5 @@ void sl_conn_close(sluice_store *store) SL_UNCHECKED
 		sl_conn_unref_locked(store->conn);
 	}
 	if (store->view)
-		sl_catalogue_view_release(store->view);
+		sl_view_release(store->view);
 }

@@ -2,10 +2,10 @@
 /*
  * The connection of a store to its server, calls over it, and the mapped catalogue.
  *
- * No thread belongs to a connection. Of the threads that wait for a reply one reads at a time; it
- * hands the others their replies, and when it has its own, the next one reads. When the server is
- * replaced, the next call connects again; the catalogue and the references to its entries stay, if
- * the daemon is the same.
+ * No thread belongs to a connection. Of the threads that wait for a reply a single thread reads; it
+ * hands the others their replies, and when it has its own, the next thread reads. When the server
+ * is replaced, the next call connects again; the catalogue and the references to its entries stay,
+ * if the daemon is the same.
  */
 #ifndef SL_STORE_CONN_H
 #define SL_STORE_CONN_H
@@ -53,8 +53,10 @@ struct sl_call {
 
 /* ------------------------------------------------------------------------------------- epochs */
 
-/* Returns whether two servers belong to one daemon: then they agree on regions, blobs and slots, but
- * not on leases. */
+/*
+ * Returns whether two servers belong to the same daemon: then they agree on regions, blobs and
+ * slots, but not on leases.
+ */
 static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 {
 	return epoch >> 32 == other >> 32;
@@ -69,8 +71,10 @@ static inline bool sl_is_current_locked(const sluice_store *store, uint64_t epoc
 
 /* ------------------------------------------------------------------------------------- socket */
 
-/* Connects to the socket and checks whose server listens there; tries for patience_ms unless once.
- * Returns 0 or -errno with a message. */
+/*
+ * Connects to the socket and checks the user of the server there; tries for patience_ms unless
+ * once. Returns 0 or -errno with a message.
+ */
 int sl_socket_connect(const char *path, unsigned patience_ms, bool once, int *out);
 /* Returns whether the socket is ready before the deadline; a signal makes it return false early. */
 bool sl_socket_wait(int socket, short events, int64_t deadline);
@@ -97,7 +101,9 @@ void sl_conn_close(sluice_store *store);
 /* Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile.
  * -ETIMEDOUT: the server has accepted the connection, but has not answered by `until`. */
 int sl_conn_get_locked(sluice_store *store, int64_t until) SL_REQUIRES(&store->mutex);
-/* Returns the connection with a reference; tries once to connect if there is none. NULL: no server. */
+/*
+ * Returns the connection with a reference; tries once to connect if there is none. NULL: no server.
+ */
 struct sl_conn *sl_conn_acquire(sluice_store *store);
 void sl_conn_release(sluice_store *store, struct sl_conn *conn);
 /* Under store->mutex, if other threads know the connection. */
@@ -109,20 +115,20 @@ bool sl_conn_alive(sluice_store *store);
 bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite);
 
 /* Returns the catalogue with a reference. */
-struct sl_catalogue_view *sl_catalogue_view_acquire(sluice_store *store);
+struct sl_catalogue_view *sl_view_acquire(sluice_store *store);
 /* The same; NULL: the server of that epoch belonged to another daemon. */
-struct sl_catalogue_view *sl_catalogue_view_acquire_of(sluice_store *store, uint64_t epoch);
-void sl_catalogue_view_release(struct sl_catalogue_view *view);
+struct sl_catalogue_view *sl_view_acquire_of(sluice_store *store, uint64_t epoch);
+void sl_view_release(struct sl_catalogue_view *view);
 
 /* -------------------------------------------------------------------------------------- calls */
 
 /*
- * Sends request m and waits for the reply, which overwrites m. epoch: the server that it is for; 0: any
- * server. If it succeeds, the caller uses the reply and then calls sl_call_end().
+ * Sends request m and waits for the reply, which overwrites m. epoch: the server that it is for; 0:
+ * any server. If it succeeds, the caller uses the reply and then calls sl_call_end().
  *
  * Returns 0 if the reply has type `answer`, or
- *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is still
- *                the request
+ *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is
+ *                still the request
  *   -ETIMEDOUT   only with a deadline: the server has stopped answering; a late reply is discarded
  *   other        the server's error, with its message
  */

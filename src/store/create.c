@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Creating blobs
+ *
+ * Leases memory and maps it. The server gives more small leases than requested; the lease cache
+ * keeps them, so that most creates of small blobs need no call. Any thread; store->mutex guards the
+ * cache.
+ */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "store/device/devices.h"
 
-/* What the server gives a place among others. */
+/* The server puts blobs up to this size into a region with others. */
 #define SMALL_BYTES     65536
 #define SMALL_ON_DEVICE (1 << 20)
 #define LEAST_ON_DEVICE (32 << 10)
 
 /* ---------------------------------------------------------------------------------- lease cache */
 
-/* Leases that came with an answer of that server. */
 void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *leases,
                         unsigned count)
 {
@@ -34,23 +38,23 @@ void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lea
 
 void sl_lease_cache_return(sluice_store *store)
 {
-	uint64_t tickets[SL_LEASE_CACHE_MOST], epoch;
+	uint64_t ids[SL_LEASE_CACHE_MOST], epoch;
 	unsigned n = 0, left = 0;
 
 	sl_mutex_lock(&store->mutex);
 	epoch = store->epoch;
 	for (unsigned i = 0; i < store->lease_cache_count; i++)
 		if (store->lease_cache[i].place.device < 0)
-			tickets[n++] = store->lease_cache[i].id;
+			ids[n++] = store->lease_cache[i].id;
 		else
 			store->lease_cache[left++] = store->lease_cache[i];
 	store->lease_cache_count = left;
 	sl_mutex_unlock(&store->mutex);
 	while (n--)
-		sl_tell_id(store, SL_MSG_ABORT, tickets[n], epoch);
+		sl_tell_id(store, SL_MSG_ABORT, ids[n], epoch);
 }
 
-/* Whether it fits, and is not much too large. */
+/* Returns whether a place is large enough for a blob, but not much larger. */
 static bool lease_fits(const struct sl_place *place, const sluice_blob *blob)
 {
 	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
@@ -61,10 +65,16 @@ static bool lease_fits(const struct sl_place *place, const sluice_blob *blob)
 	       place->device == (blob->sdev ? blob->sdev->number : -1);
 }
 
-/* A lease in advance, if one fits; the one that came last is in the caches. */
+/*
+ * Takes a fitting lease from the cache, if there is any. The newest lease is most likely in the
+ * processor's caches.
+ */
 static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 {
-	/* The look is a system call that does not wait; so only work under way when a server dies is lost. */
+	/*
+	 * sl_conn_alive() is a system call that does not wait. Without it a blob whose server has
+	 * died would be written in vain.
+	 */
 	if (blob->flags & SLUICE_BLOB_ALONE ||
 	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_conn_alive(store))
 		return;
@@ -85,7 +95,7 @@ static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 void sl_lease_end(sluice_blob *blob, bool again)
 {
 	const struct sl_place *place = &blob->lease.place;
-	/* A large one is others' again at once. */
+	/* A large lease goes back to the server at once. */
 	bool cached = again && !blob->entered && !blob->own_metadata &&
 	              (blob->sdev ? place->capacity < place->region_bytes
 	                          : place->capacity <= SMALL_BYTES);
@@ -204,7 +214,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 		blob->kind = SLUICE_BLOB_ON_DEVICE;
 	}
 	blob->bytes = request->bytes;
-	/* That one is none of the server's business. */
+	/* COLD is no flag of the server's. */
 	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
 	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;
 	strcpy(blob->name, name);
@@ -223,8 +233,8 @@ static int create_map(sluice_blob *blob)
 	struct sl_map_request request = {.region = place->region,
 	                                 .kind = blob->kind,
 	                                 .writable = true,
-	                                 .sdev = blob->sdev,
-	                                 .epoch = blob->epoch};
+	                                 .epoch = blob->epoch,
+	                                 .sdev = blob->sdev};
 	int rc = 0;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
@@ -245,7 +255,7 @@ static int create_map(sluice_blob *blob)
 	return 0;
 }
 
-/* The server may have been replaced between the lease and the mapping: then once more. */
+/* Leases and maps memory; starts again if the server is replaced between the two. */
 static int blobs_give_memory(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	int rc;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs as tensors, in the two structs of DLPack (https://dmlc.github.io/dlpack, version 1.0). They are declared
- * here as that says, because a header for them is not everywhere.
+ * Blobs as tensors
+ *
+ * Exports a sealed blob in either struct of DLPack (https://dmlc.github.io/dlpack, version 1.0),
+ * without a copy; the tensor holds the blob. The structs are declared here because few systems have
+ * a header for them. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,8 +14,8 @@
 #include "store/device/devices.h"
 
 #define CPU       1  /* kDLCPU */
-#define CUDA      2  /* kDLCUDA: what dlpack.h calls a GPU by the number that CUDA has for it */
-#define OTHER     12 /* kDLExtDev: what it has no name for */
+#define CUDA      2  /* kDLCUDA: a GPU, by CUDA's number */
+#define OTHER     12 /* kDLExtDev: a device that DLPack has no name for */
 #define READ_ONLY 1  /* DLPACK_FLAG_BITMASK_READ_ONLY */
 
 struct dlpack_tensor {
@@ -43,13 +46,13 @@ struct dlpack_managed_versioned {
 	struct dlpack_tensor tensor;
 };
 
-/* enum DLDataTypeCode */
+/* Values of enum DLDataTypeCode. */
 static const uint8_t codes[] = {
 	[SL_SIGNED] = 0, [SL_UNSIGNED] = 1, [SL_REAL] = 2,
 	[SL_BFLOAT] = 4, [SL_COMPLEX] = 5,  [SL_BOOL] = 6,
 };
 
-/* One of the two, and what it points to. */
+/* A tensor with all that it points to. */
 struct dlpack_holder {
 	sluice_blob *blob;
 	struct sluice_blob_metadata m;
@@ -59,7 +62,7 @@ struct dlpack_holder {
 	};
 };
 
-/* A child of fork() gives up what its parent holds as little as any other call does. */
+/* Releases the blob, but not in a child of fork(), which may not use sluice. */
 static void dlpack_release(struct dlpack_holder *holder)
 {
 	if (sl_forked())
@@ -88,7 +91,7 @@ static void dlpack_fill(struct dlpack_tensor *tensor, struct dlpack_holder *hold
 	tensor->data = holder->blob->data;
 	tensor->device.type = CPU;
 	if (holder->blob->sdev) {
-		/* As "cuda:1": of which kind, and its number among those. */
+		/* The name is that of the kind and a number, such as "cuda:1". */
 		const struct sl_device *device = holder->blob->sdev->device;
 		const char *colon = strchr(device->name, ':');
 

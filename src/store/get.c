@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Getting blobs
+ *
+ * Finds a sealed blob in the mapped catalogue and holds it, without a call; only if it is not
+ * there, the server is asked, which waits until all blobs of the call are sealed. Then the blob's
+ * region is mapped, unless it is mapped already. Any thread.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "store/device/devices.h"
 
-/* How blobs are to be got. */
 struct get_options {
-	struct sl_device *for_device; /* that will use them; NULL */
+	struct sl_device *for_device; /* that is to access the blobs; NULL */
 	int64_t deadline;
 };
 
-/* By the driver of a device, if the blob is on one, or is to be used by one. */
+/* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
 static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
                    const struct get_options *options)
 {
@@ -39,8 +44,10 @@ static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
 	          : sl_mapping_acquire(blob->store, &request, options->deadline, &blob->mapping);
 }
 
-/* One that is sealed and that we may hold: slot and generation in the view. -EAGAIN: not any more. Takes over the hold, and
- * the view's reference, in any case. */
+/*
+ * Makes a handle of a held blob. Consumes the hold and the reference to the view, even if it fails.
+ * -EAGAIN: its region is gone.
+ */
 static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
                     const struct sl_held_blob *held, const struct get_options *options,
                     sluice_blob **out)
@@ -52,7 +59,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 
 	if (!blob) {
 		sl_reader_release(&view->reader, held);
-		sl_catalogue_view_release(view);
+		sl_view_release(view);
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	atomic_init(&blob->state, SLUICE_BLOB_IS_SEALED);
@@ -78,14 +85,20 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	return 0;
 }
 
-/* By a key from the catalogue alone, or, if key is NULL, as the server of that turn has found it. -ENOENT: ask the server;
- * -EAGAIN: it has gone meanwhile; or another error, with a sentence. */
+/*
+ * Gets a blob from the catalogue, by key or, if key is NULL, from the slot in the server's reply.
+ *
+ * Returns 0, or
+ *   -ENOENT  the server must be asked
+ *   -EAGAIN  the blob has been deleted meanwhile, or the daemon is another
+ *   other    an error with a message
+ */
 static int get_from_catalogue(sluice_store *store, const struct sl_key *key,
                               const struct sl_found_item *item, uint64_t epoch,
                               const struct get_options *options, sluice_blob **out)
 {
 	struct sl_catalogue_view *view =
-		key ? sl_catalogue_view_acquire(store) : sl_catalogue_view_acquire_of(store, epoch);
+		key ? sl_view_acquire(store) : sl_view_acquire_of(store, epoch);
 	struct sl_held_blob held;
 	int rc;
 
@@ -101,14 +114,14 @@ static int get_from_catalogue(sluice_store *store, const struct sl_key *key,
 	}
 	if (!rc)
 		return get_hold(store, view, &held, options, out);
-	sl_catalogue_view_release(view);
+	sl_view_release(view);
 	if (rc == -ENOSPC)
 		return sl_fail(-ENOBUFS, "this store holds %d blobs, which is all it may",
 		               SLUICE_STORE_HOLDS_MOST);
 	return key ? -ENOENT : -EAGAIN;
 }
 
-/* Those that are not there yet, by the server, which waits until all of them are sealed. */
+/* Gets the blobs that are missing from the server, which waits until all of them are sealed. */
 static int get_from_server(sluice_store *store, const struct sl_key *keys, size_t count,
                            const struct get_options *options, sluice_blob **blobs)
 {
@@ -134,7 +147,7 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 	for (unsigned i = 0; !rc && i < n; i++)
 		rc = get_from_catalogue(store, NULL, &m.found.items[i], call.epoch, options,
 		                        &blobs[asked[i]]);
-	/* Not before: until then the server holds them for us. */
+	/* Only now: until the call ends the server holds the blobs for us. */
 	sl_call_end(store, &call);
 	return rc;
 }
@@ -154,7 +167,9 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 				                        &blobs[i]);
 		if (rc == -ENOENT)
 			rc = get_from_server(store, keys, count, &options, blobs);
-		/* -EAGAIN: it went while we took it; another one of that name may be there. */
+		/*
+		 * -EAGAIN: the blob was deleted meanwhile; there may be another blob of that name.
+		 */
 	} while (rc == -EAGAIN);
 	if (rc == -ENOENT && timeout_ms)
 		rc = -ETIMEDOUT;

@@ -1,14 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Regions in our address space: each at most once for reading, by the processor or by a device, and once for writing.
+ * Mappings of regions
  *
- *   EXPECTED  the server has leased a place in it, and it is to be made by us; or somebody begins to map it
- *   COMING    a thread is in the kernel or in the driver, or asks the server. Others who want it wait for that thread
- *   MAPPED    there
+ * The table of regions that are mapped in this process: each at most once for writing, and at most
+ * once for reading by the processor and by each device. Any thread; store->mutex guards the table,
+ * and is not held while the kernel or a driver maps.
  *
- * A mapping without users is kept for a while (store->idle, post->idle), but for those that are of no more use: those that
- * are doomed, and those for writing of a device's region for one blob. Who drops the last use of one of ours unmaps it;
- * those of drivers go to the mapper.
+ *   EXPECTED     the server has leased a place in the region, and this client is to make it; or the
+ *                thread that has added the mapping has not begun
+ *   IN_PROGRESS  a thread asks the server, or is in the kernel or the driver; others wait for it
+ *   READY        mapped
+ *
+ * A mapping without users is kept in a list (store->idle, sdev->idle) up to a limit, except if it
+ * is doomed, or if it is a device's region for a single blob that was mapped for writing. The
+ * thread that drops the last use unmaps host memory; mappings by drivers go to the unmap thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -23,9 +28,7 @@
 struct sl_mapping *sl_mapping_find_locked(sluice_store *store, uint64_t region, bool writable,
                                           const struct sl_device *for_device)
 {
-	sl_list_each (link, sl_mapping_bucket(store, region)) {
-		struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
+	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket) {
 		if (!mapping->doomed && mapping->region == region &&
 		    mapping->writable == writable && mapping->for_device == for_device)
 			return mapping;
@@ -88,8 +91,10 @@ void sl_mapping_doom_locked(sluice_store *store, struct sl_mapping *mapping, str
 	sl_mapping_leave_locked(store, mapping, gone);
 }
 
-/* The server may give memory to others for writing that we do not have mapped so any more. turn: of the server that is to
- * hear that, or 0. */
+/*
+ * Unmaps and frees a list of mappings. Tells the server of that epoch (0: none) of those for
+ * writing, because it may then lease their memory to other clients.
+ */
 static void mappings_unmap(sluice_store *store, struct sl_list *gone, uint64_t epoch)
 {
 	struct sl_list *link;
@@ -107,7 +112,10 @@ static void mappings_unmap(sluice_store *store, struct sl_list *gone, uint64_t e
 
 /* ----------------------------------------------------------------------------------------- map */
 
-/* Large ones at multiples of a huge page, or none of these can be mapped as one. */
+/*
+ * Maps at a multiple of a huge page, if bytes is that large: otherwise no huge page can be mapped
+ * as one.
+ */
 static void *mapping_map_aligned(int fd, size_t bytes, int protection)
 {
 	size_t whole = sl_whole_pages(bytes), room = whole + SL_HUGE_PAGE, before;
@@ -150,7 +158,10 @@ int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t d
 		m->region.region = region;
 		m->region.writable = writable;
 		rc = sl_call(store, m, SL_MSG_MEMORY, deadline, out);
-		/* -EAGAIN: many threads have asked at once; this thread has read their answers meanwhile. */
+		/*
+		 * -EAGAIN: too many requests are waiting; meanwhile this thread has read the
+		 * replies to some.
+		 */
 	} while (rc == -EAGAIN);
 	return rc;
 }
@@ -163,7 +174,10 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map %zu bytes: %s", mapping->bytes,
 		               sl_error_text(-errno));
-	/* A child that outlives us shall not write into what is others' by then. */
+	/*
+	 * A child that outlives this process must not write to memory that belongs to others by
+	 * then.
+	 */
 	if (mapping->writable)
 		madvise(base, mapping->bytes, MADV_DONTFORK);
 	mapping->fresh =
@@ -172,7 +186,10 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-/* With the mutex: one that is there, or that is now the caller's to bring about (COMING); NULL with an error. */
+/*
+ * Returns a mapping that is READY, or IN_PROGRESS and then the caller's to establish; NULL with an
+ * error in *rc.
+ */
 static struct sl_mapping *mapping_claim_locked(sluice_store *store,
                                                const struct sl_map_request *request,
                                                int64_t deadline, int *rc) SL_REQUIRES(&store->mutex)
@@ -198,7 +215,10 @@ static struct sl_mapping *mapping_claim_locked(sluice_store *store,
 			mapping = sl_mapping_add_locked(store, request->region, request->sdev,
 			                                SL_MAPPING_EXPECTED);
 		else if (!mapping || mapping->state == SL_MAPPING_IN_PROGRESS) {
-			/* Ended by the thread that brings it, or has told of the region; or by the time. */
+			/*
+			 * Ended by the thread that maps the region or has sent SL_MSG_DROP for it,
+			 * or by the deadline.
+			 */
 			*rc = sl_cond_wait(&store->mapped, &store->mutex, until);
 			if (!*rc)
 				continue;
@@ -235,13 +255,16 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request
 	rc = sl_mapping_establish(store, mapping, request->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPING_READY;
-	/* What was made for a server that is gone is of no use; what another daemon's calls so is something else. */
+	/*
+	 * The region was made for a server that is gone, or its number means another region in the
+	 * new daemon.
+	 */
 	if (!rc && (mapping->stale || (request->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {
 		*out = NULL;
 		mapping->users = 0;
-		/* Else there was no memory to make it of; another time, perhaps. */
+		/* Otherwise there was no memory to make it of; a later try may succeed. */
 		if (rc == -ESTALE || !request->writable || !request->sdev || mapping->doomed)
 			sl_mapping_leave_locked(store, mapping, &gone);
 		else
@@ -255,7 +278,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request
 
 /* ------------------------------------------------------------------------------------- release */
 
-/* For the next get, as far as the limit goes. With the mutex. */
+/* Keeps a mapping for the next get, and dooms the oldest mappings above the limit. */
 static void mapping_keep_locked(sluice_store *store, struct sl_mapping *mapping,
                                 struct sl_list *gone) SL_REQUIRES(&store->mutex)
 {
@@ -294,12 +317,11 @@ void sl_mappings_forget_locked(sluice_store *store, bool all)
 
 	sl_list_init(&gone);
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		for (struct sl_list *link = store->mappings[i].next, *next;
-		     link != &store->mappings[i]; link = next) {
-			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
-			next = link->next;
-			/* No server leases us a place in what an earlier server had us make or map. */
+		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
+			/*
+			 * A new server leases nothing in regions that an earlier server had us make
+			 * or map for writing.
+			 */
 			if (!all && !mapping->writable)
 				continue;
 			if (all || !mapping->by_driver) {

@@ -9,6 +9,7 @@
 
 struct sl_device;
 
+enum sl_mapping_state { SL_MAPPING_READY, SL_MAPPING_EXPECTED, SL_MAPPING_IN_PROGRESS };
 /* Guarded by store->mutex; base, bytes and kind do not change while the state is READY. */
 struct sl_mapping {
 	struct sl_list bucket; /* store->mappings */
@@ -20,15 +21,11 @@ struct sl_mapping {
 	bool fresh; /* for writing, and no page had been touched when it was mapped */
 	bool writable;
 	bool stale;     /* of another daemon: in no table, for its present users only */
-	bool doomed;    /* gets no new users, and goes with the last one */
+	bool doomed;    /* gets no new users, and goes with the last user */
 	bool by_driver; /* mapped by the driver of a device: see device/device_mapping.c */
-	bool alone;     /* the region holds one blob */
+	bool alone;     /* the region holds a single blob */
 	bool published; /* memory of this process, which is neither mapped nor unmapped here */
-	enum sl_mapping_state {
-		SL_MAPPING_READY,
-		SL_MAPPING_EXPECTED,
-		SL_MAPPING_IN_PROGRESS
-	} state;
+	enum sl_mapping_state state;
 	uint64_t reported_epoch;      /* of the last server that SL_MSG_HAVE was sent to */
 	uint32_t kind;                /* enum sluice_blob_kinds */
 	struct sl_store_device *sdev; /* as in struct sl_map_request; NULL while EXPECTED */
@@ -41,8 +38,10 @@ struct sl_map_request {
 	uint32_t kind;  /* enum sluice_blob_kinds */
 	bool writable;  /* on a device: made by us */
 	uint64_t epoch; /* of the server that has named it */
-	/* The device that has the memory, or that host memory is to be registered with; NULL: host memory
-	 * for the processor. */
+	/*
+	 * The device that has the memory, or that host memory is to be registered with; NULL: host
+	 * memory for the processor.
+	 */
 	struct sl_store_device *sdev;
 	const struct sl_device *for_device; /* another device that is to access the memory; NULL */
 };
@@ -58,7 +57,9 @@ struct sl_mapping *sl_mapping_find_locked(sluice_store *store, uint64_t region, 
 /* Adds a mapping to the table; NULL: no memory. */
 struct sl_mapping *sl_mapping_add_locked(sluice_store *store, uint64_t region, bool by_driver,
                                          enum sl_mapping_state state) SL_REQUIRES(&store->mutex);
-/* Moves a mapping without users to the unmap thread's list or, if no driver has mapped it, to gone. */
+/*
+ * Moves a mapping without users to the unmap thread's list or, if no driver has mapped it, to gone.
+ */
 void sl_mapping_leave_locked(sluice_store *store, struct sl_mapping *mapping, struct sl_list *gone)
 	SL_REQUIRES(&store->mutex);
 /* Makes a mapping doomed; without users, it leaves at once. */

@@ -1,15 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Requests about blobs and about the daemon
+ *
+ * Everything that is asked of the server without getting a blob: stat, list, delete, pin,
+ * statistics, upgrade, stop. Each call waits for its reply; any thread.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 
 #include "store/device/devices.h"
 
-#define END     UINT64_MAX /* of a list */
+#define END     UINT64_MAX /* the cursor behind the last blob */
 #define STOP_MS 30000
 
-/* ------------------------------------------------------------------------------------- one blob */
+/* --------------------------------------------------------------------------------- single blobs */
 
 int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 {
@@ -23,7 +28,7 @@ int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 	return rc;
 }
 
-/* m: for the answer; NULL: nobody looks at it. */
+/* Sends a request about a blob. m: receives the reply; may be NULL. */
 static int query_ask(sluice_store *store, enum sl_message_type type, const char *name, uint64_t id,
                      unsigned on, union sl_message *m)
 {
@@ -71,7 +76,7 @@ int sluice_blob_exists(sluice_store *store, const char *name)
 	       m.info.items[0].state == SLUICE_BLOB_IS_SPILLED;
 }
 
-/* As the server has told it, by the number that the device has here. */
+/* Copies an item of a reply, with the index that the device has in this process. */
 static void query_info_out(const struct sluice_blob_info *item, struct sluice_blob_info *out,
                            size_t size)
 {
@@ -180,7 +185,10 @@ static int daemon_ask(sluice_store *store, enum sl_daemon_act act, struct sl_cal
 	return sl_call_begin(store, &m, SL_MSG_DONE, 0, SL_FOREVER, call);
 }
 
-/* The server that is asked ends; the next one counts the upgrade. If it does not, that one has died of something else. */
+/*
+ * The server that gets the request ends, and the next one counts the upgrade. If the count has not
+ * changed, the server has ended for another reason, so the request is sent again.
+ */
 int sluice_store_upgrade(sluice_store *store)
 {
 	struct sluice_store_counts stats = {.size = sizeof(stats)};
@@ -204,7 +212,10 @@ int sluice_store_stop(sluice_store *store)
 	struct sl_call call;
 	bool again = false;
 
-	/* A server that is replaced meanwhile has not stopped the daemon; or another client has. */
+	/*
+	 * If the server is replaced meanwhile, it has not stopped the daemon; or another client's
+	 * request has.
+	 */
 	if (!rc)
 		while ((rc = daemon_ask(store, SL_DAEMON_STOP, &call)) == -ECONNRESET)
 			again = true;

@@ -1,23 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Sealing blobs
+ *
+ * Turns leases into blobs of the catalogue, all or none of a call. If the reply is lost with its
+ * server, the next server says whether the seal has happened. Any thread; for seals in stream
+ * order, the client thread.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "store/device/devices.h"
 
-/* Holds what the server of that turn says is sealed; -ENOBUFS: it is sealed, and we cannot. */
+/*
+ * Holds a blob that the server of that epoch has sealed. Returns 0, or -ENOBUFS: it is sealed, but
+ * this client cannot hold it.
+ */
 static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64_t epoch)
 {
-	struct sl_catalogue_view *view = sl_catalogue_view_acquire_of(blob->store, epoch);
+	struct sl_catalogue_view *view = sl_view_acquire_of(blob->store, epoch);
 	int rc = view ? sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)
 	              : -EAGAIN;
 
 	blob->lease.id = 0;
 	blob->id = item->id;
 	if (rc) {
-		/* Or it was deleted before we could hold it. Nothing of it may be looked at any more. */
+		/*
+		 * Or the blob was deleted before it could be held. Its bytes must not be read any
+		 * more.
+		 */
 		if (view)
-			sl_catalogue_view_release(view);
+			sl_view_release(view);
 		blob->data = NULL;
 	} else {
 		blob->view = view;
@@ -31,7 +43,7 @@ static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64
 	               : 0;
 }
 
-/* Whether a seal, whose answer was lost with its server, has happened. */
+/* Finds out whether a seal happened, after its reply was lost with the server. */
 static int seal_locate(sluice_blob *blob)
 {
 	struct sl_call call;
@@ -46,7 +58,7 @@ static int seal_locate(sluice_blob *blob)
 		rc = sl_call_begin(blob->store, &m, SL_MSG_FOUND, 0, SL_FOREVER, &call);
 	while (rc == -ECONNRESET);
 	if (!rc) {
-		/* What another daemon's server has at that place is not this one. */
+		/* Another daemon may have another blob at this place. */
 		found = sl_same_daemon(call.epoch, blob->epoch);
 		if (found)
 			rc = seal_hold(blob, &m.found.items[0], call.epoch);
@@ -71,10 +83,16 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		item->start = v[i]->start;
 		item->flags = v[i]->flags;
 		strcpy(item->name, v[i]->name);
-		/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
+		/*
+		 * Leases are numbered by each server, so the same number may be another client's
+		 * lease.
+		 */
 		if (v[i]->epoch != v[0]->epoch)
 			rc = -ECONNRESET;
-		/* One record travels with the seal, several before it. */
+		/*
+		 * A single blob's metadata travels with the seal; metadata of several blobs is sent
+		 * before it.
+		 */
 		if (!v[i]->own_metadata)
 			continue;
 		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);

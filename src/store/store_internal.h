@@ -40,7 +40,10 @@ struct sluice_store {
 	struct sl_catalogue_view *view SL_GUARDED_BY(&mutex);
 	bool connecting SL_GUARDED_BY(&mutex); /* a thread connects */
 	uint32_t serial SL_GUARDED_BY(&mutex); /* of the last request */
-	/* Number of the server: the lower half counts servers of one daemon, the upper half daemons. */
+	/*
+	 * Number of the server: the lower half counts servers of a daemon, the upper half
+	 * daemons.
+	 */
 	uint64_t epoch SL_GUARDED_BY(&mutex);
 	int64_t heard_at SL_GUARDED_BY(&mutex); /* kernel tick of the last reply */
 	struct sl_list mappings[SL_MAPPING_BUCKETS] SL_GUARDED_BY(&mutex);
@@ -61,13 +64,12 @@ struct sluice_blob {
 	struct sl_lease lease;
 	uint64_t epoch; /* of the server that gave the lease */
 	bool entered;   /* the catalogue has an entry for its name already */
-	uint64_t
-		start; /* offset in the lease's range; other than 0 only in a published allocation */
+	uint64_t start; /* offset in the range; other than 0 only in a published allocation */
 	/* A seal in stream order. Guarded by devices->mutex, except for `requested`. */
 	struct {
 		bool requested; /* ever; written and read by the caller's thread */
 		bool pending;
-		int rc;        /* of the last one, */
+		int rc;        /* of the last seal, */
 		char *message; /* and its error message, or NULL */
 	} stream_seal;
 	/* Valid after the seal: the hold on the catalogue's entry. */
@@ -92,16 +94,18 @@ struct sluice_blob {
 
 /* Finds the path of the socket as sluice_store_open() does. Returns 0 or -EINVAL with a message. */
 int sl_store_path(const char *path, char out[108]);
-/* Checks the store at the beginning of a public call. Returns 0, -ECHILD or -EINVAL with a message. */
+/*
+ * Checks the store at the beginning of a public call. Returns 0, -ECHILD or -EINVAL with a message.
+ */
 int sl_store_check(const sluice_store *store, const char *call);
 /* Sets a key to a name or, if name is NULL, to an id. Returns 0 or -EINVAL with a message. */
 int sl_key_set(struct sl_key *key, const char *name, uint64_t id);
 
 /* -------------------------------------------------------------------------------------- blob */
 
-/* Returns a handle with one reference and without memory; NULL: no memory. */
+/* Returns a handle with a reference and without memory; NULL: no memory. */
 sluice_blob *sl_blob_new(sluice_store *store);
-/* Gives a reference back. The last one unmaps the blob and releases its lease or its hold. */
+/* Gives a reference back. The last reference unmaps the blob and releases its lease or its hold. */
 void sl_blob_unref(sluice_blob *blob);
 /* The same for the reference of a handle or of a tensor, which a store waits for in its close. */
 void sl_blob_release_handle(sluice_blob *blob);
@@ -113,7 +117,7 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 /* Touches the memory of a new large blob, unless it was created COLD. */
 void sl_blob_warm(sluice_blob *blob);
 
-/* Leases memory for all blobs that have no lease, in one call. */
+/* Leases memory for all blobs that have no lease, by a single call. */
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count);
 /* Gives the lease of an unsealed blob back; again: to the lease cache, if the lease is small. */
 void sl_lease_end(sluice_blob *blob, bool again);
@@ -122,9 +126,9 @@ void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lea
                         unsigned count);
 /* Gives the cached leases of host memory back to the server. */
 void sl_lease_cache_return(sluice_store *store);
-/* Checks whether blobs may be sealed by one call. Errors have a message that names the call. */
+/* Checks whether blobs may be sealed together. Errors have a message that names the call. */
 int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count);
-/* Seals blobs of one store. */
+/* Seals blobs of a store. */
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count);
 
 #endif

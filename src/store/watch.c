@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching a prefix: a connection of its own, on which events come. */
+/*
+ * Watching a prefix
+ *
+ * A connection of its own, on which the server sends an event for each blob of that prefix.
+ * Connects again when the server is replaced. The caller's thread receives; one thread at a time.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -12,7 +17,7 @@
 
 struct sluice_watch {
 	sluice_store *store;
-	int epoll; /* what the caller polls: has the socket in it, whichever that is */
+	int epoll; /* for the caller to poll: contains the present socket */
 	int fd;
 	char prefix[SL_NAME_BYTES];
 };
@@ -70,7 +75,7 @@ int sluice_watch_fd(const sluice_watch *watch)
 	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
 }
 
-/* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
+/* Waits for an event. Returns 0, -EAGAIN at the deadline, or -ECONNRESET: the server is gone. */
 static int watch_wait(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
 	int fds[2];

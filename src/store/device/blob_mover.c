@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving bytes to and from a blob that is memory of a device. For host memory the engine has all that is needed,
- * seen from the other side: what is read from the blob is written from its memory to a file, which here is the
- * host's memory, an address being an offset. So slots, copier and workers do what they do for any file. Memory of
- * the same device is copied by the copier at once, and that of another one in two such steps.
+ * Moving bytes to and from a blob on a device
+ *
+ * Between the device and host memory, the engine's staged operations do the work, with host memory
+ * as the file: offset = address, and a read of the blob is a write to this file. So slots, copiers
+ * and workers do what they do for any file. Memory of the same device is copied by its copier, and
+ * memory of another device through a host buffer in two such steps. Each step ends on a thread of
+ * the engine, which starts the next.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +49,7 @@ static const struct sl_backend_ops host_memory_ops = {
 
 struct sl_blob_mover {
 	struct sluice_context *ctx;
-	struct sl_device *device; /* that has the blob */
+	struct sl_device *device; /* has the blob */
 	struct sluice_file *host_memory;
 };
 
@@ -64,7 +66,8 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 {
 	struct sluice_context *ctx = SL_CONTAINER(core, struct sluice_context, core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
-	struct sl_host_file *host_memory = calloc(1, sizeof(*host_memory)); /* from address 0 on */
+	/* begins at address 0 */
+	struct sl_host_file *host_memory = calloc(1, sizeof(*host_memory));
 	int rc;
 
 	if (!mover || !host_memory) {
@@ -82,7 +85,7 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 		free(mover);
 		return rc;
 	}
-	/* It is part of the blob's file, and not one more that a program has open. */
+	/* This file is a part of the blob's file, and not counted as another open file. */
 	sl_context_leave(ctx);
 	*out = mover;
 	return 0;
@@ -90,14 +93,14 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 
 /* -------------------------------------------------------------------------------------- moves */
 
-/* A piece on its way. Whoever ends the step that it is at has it alone. */
+/* A piece under way. Only the thread that ends a step accesses it until the next step has begun. */
 struct blob_move {
 	struct sl_blob_mover *mover;
 	struct sl_piece *piece;
-	char *place;  /* in the blob */
-	char *bounce; /* between two devices: where the bytes are; or NULL */
-	bool arrived; /* they are there */
-	bool given;   /* the one copy, to the copier */
+	char *place;  /* address in the blob */
+	char *bounce; /* a host buffer between two devices; or NULL */
+	bool arrived; /* the bytes are in the bounce buffer */
+	bool given;   /* the copier has the only copy */
 	struct sl_copy copy;
 };
 
@@ -115,8 +118,10 @@ static void move_end(struct blob_move *move, int error, const char *message)
 
 static void move_step_done(struct sluice_op *op);
 
-/* The only step between memory of a device and the host's; or the first of two, from where the bytes are, or the second, to
- * where they go. */
+/*
+ * Starts a step: the only step between device and host; or, between two devices, the first (from
+ * the source) or the second (to the destination).
+ */
 static void move_start(struct blob_move *move)
 {
 	struct sl_piece *piece = move->piece;

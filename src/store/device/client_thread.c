@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * The client thread of a store with devices
+ *
+ * Reads messages that no call waits for, and connects again when the server was replaced, so that
+ * memory that other clients have deleted is released even if the program is idle. Also polls the
+ * words that streams write, and then seals or releases. It never calls a driver, so no device can
+ * block it. sl_client_thread_wake() ends its sleep.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -8,16 +15,19 @@
 
 #include "store/device/devices.h"
 
-#define SPIN_NS   1000000 /* longer than a copy takes; naps take longer than they say */
+#define SPIN_NS   1000000 /* longer than a copy takes; sleeps last longer than requested */
 #define LEAST_NAP 20000
 #define MOST_NAP  1000000
-/* While others read: they will be through with what there is. */
+/* Time for the reading thread to read all that is there. */
 #define POLITE_NS 1000000
-/* Between two tries to connect. */
+/* Times between two tries to connect. */
 #define LEAST_ALONE 20000000
 #define MOST_ALONE  1000000000
 
-/* Ended by the bell, by the time, and, if wire is not NULL, by what comes on it. */
+/*
+ * Sleeps. Returns true if there is something to read from conn. Ended by wake_fd, by the time and,
+ * if conn is not NULL, by a message.
+ */
 static bool client_thread_sleep(struct sl_devices *devices, struct sl_conn *conn, int64_t length)
 {
 	struct pollfd p[2] = {{.fd = devices->wake_fd, .events = POLLIN},
@@ -32,7 +42,7 @@ static bool client_thread_sleep(struct sl_devices *devices, struct sl_conn *conn
 	return p[1].revents;
 }
 
-/* How long to sleep before the next look at the words; pause is for the one after that. */
+/* Returns how long to sleep before the words are polled again; doubles *pause for the next time. */
 static int64_t client_thread_nap(struct sl_devices *devices, int64_t kept, int64_t *pause)
 {
 	int64_t nap;
@@ -50,8 +60,10 @@ static int64_t client_thread_nap(struct sl_devices *devices, int64_t kept, int64
 	return nap;
 }
 
-/* There is something on the wire: takes it, unless somebody else will. False: the next look is not to be polite: who sends
- * a request does not read yet, and may wait for somebody to read. */
+/*
+ * Reads a message unless another thread reads. Returns false if the next try must not be polite: a
+ * thread that sends a request does not read yet, and may be blocked until another thread reads.
+ */
 static bool client_thread_read(struct sl_devices *devices, struct sl_conn *conn, bool polite)
 {
 	if (sl_conn_try_read(devices->store, conn, polite))
@@ -73,7 +85,7 @@ void *sl_client_thread_run(void *argument)
 		unsigned count = atomic_load(&devices->stream_op_count);
 		struct sl_conn *conn;
 
-		/* Those that are young are watched without a pause. */
+		/* After a new operation the words are polled without a pause. */
 		if (any || count > before) {
 			kept = sl_now();
 			pause = LEAST_NAP;
@@ -100,7 +112,7 @@ void sl_client_thread_wake(struct sl_devices *devices)
 {
 	uint64_t one = 1;
 
-	/* It cannot fail: the count is far from its end. */
+	/* EAGAIN is impossible: the counter is far from its limit. */
 	while (write(devices->wake_fd, &one, sizeof(one)) < 0 && errno == EINTR)
 		;
 }

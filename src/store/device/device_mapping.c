@@ -1,8 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Mappings that drivers make
+ *
+ * Memory of devices, and host memory that is registered with a device. A device's region in which
+ * this client makes blobs stays mapped until the server sends SL_MSG_FORGET: a region cannot be
+ * mapped for writing twice.
+ *
+ * The server is told (SL_MSG_DROP) when the last mapping of a region is gone. The unmap thread
+ * tells it, never a thread that reads, because a reader that waits to send could wait for itself.
+ * Until SL_MSG_DROP has been sent (unmap.reporting) no thread may map that region, or the server
+ * would see the two in the wrong order.
+ *
+ * The thread of the public call makes and maps; the reading thread notes and forgets regions; the
+ * unmap thread unmaps.
+ */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +35,7 @@ void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
 			continue;
 		mapping = sl_mapping_add_locked(store, lease->place.region, true,
 		                                SL_MAPPING_EXPECTED);
-		/* Without memory a thread that wants to use it is told that it is not there. */
+		/* Without memory, the thread that needs the region finds no mapping and fails. */
 		if (!mapping)
 			continue;
 		mapping->writable = true;
@@ -74,7 +87,7 @@ static int mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_
 	return rc;
 }
 
-/* An allocation of a process that has published a part of it, maybe of this one. */
+/* Opens an allocation that a process has published a part of, maybe this process. */
 static int mapping_borrow(struct sl_mapping *mapping, int fd)
 {
 	struct sl_device *device = mapping->sdev->device;
@@ -99,7 +112,7 @@ static int mapping_borrow(struct sl_mapping *mapping, int fd)
 		mapping->base = (char *)(uintptr_t)lent.start;
 		return 0;
 	}
-	/* Of another user, or of a process that this one's namespaces do not show. */
+	/* It belongs to another user, or to a process that our namespaces do not show. */
 	if (rc == -EACCES || rc == -EPERM || rc == -ENOENT || rc == -ESRCH)
 		return sl_fail(-ENOTSUP,
 		               "%s: what a process of another user, or of another container, has "
@@ -112,7 +125,7 @@ static int mapping_borrow(struct sl_mapping *mapping, int fd)
 	return 0;
 }
 
-/* The host's memory, for a device. */
+/* Maps host memory and registers it with a device. */
 static int mapping_pin(struct sl_mapping *mapping, int fd)
 {
 	struct sl_device *device = mapping->sdev->device;
@@ -137,7 +150,7 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
                          int64_t deadline)
 {
 	struct sl_device *device = mapping->by_driver ? mapping->sdev->device : NULL;
-	/* Only looked at by the device itself. */
+	/* Not const because the driver's function is not; the device itself does not change. */
 	struct sl_device *for_device =
 		mapping->for_device ? (struct sl_device *)mapping->for_device : device;
 	struct sl_reply reply;
@@ -203,7 +216,7 @@ void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m
 {
 	for (unsigned i = 0; sl_devices_of(store) && i < m->head.count; i++) {
 		uint64_t region = m->ids.items[i].id;
-		struct sl_mapping *mapping;
+		struct sl_mapping *added;
 		unsigned left = 0;
 		bool any = false;
 
@@ -211,17 +224,16 @@ void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m
 			if (store->lease_cache[j].place.region != region)
 				store->lease_cache[left++] = store->lease_cache[j];
 		store->lease_cache_count = left;
-		sl_list_each (link, sl_mapping_bucket(store, region)) {
-			mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-			if (!mapping->by_driver || mapping->region != region)
-				continue;
-			sl_mapping_doom_locked(store, mapping, NULL);
-			any = true;
-		}
-		/* Nothing of it is mapped, and the server waits to hear that. */
-		mapping = any ? NULL : sl_mapping_add_locked(store, region, true, SL_MAPPING_READY);
-		if (mapping)
-			sl_mapping_leave_locked(store, mapping, NULL);
+		sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping,
+		                 bucket)
+			if (mapping->by_driver && mapping->region == region) {
+				sl_mapping_doom_locked(store, mapping, NULL);
+				any = true;
+			}
+		/* Nothing of the region is mapped, and the server waits to be told. */
+		added = any ? NULL : sl_mapping_add_locked(store, region, true, SL_MAPPING_READY);
+		if (added)
+			sl_mapping_leave_locked(store, added, NULL);
 	}
 }
 
@@ -230,9 +242,7 @@ unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, stru
 	unsigned n = 0;
 
 	for (unsigned i = 0; i < SL_MAPPING_BUCKETS; i++)
-		sl_list_each (link, &store->mappings[i]) {
-			struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
+		sl_list_each_of (mapping, &store->mappings[i], struct sl_mapping, bucket) {
 			if (n == SL_ITEMS_MOST || !mapping->by_driver ||
 			    mapping->reported_epoch == epoch ||
 			    mapping->kind == SLUICE_BLOB_ON_HOST ||
@@ -246,7 +256,7 @@ unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, stru
 
 /* ---------------------------------------------------------------------------------------- unmap */
 
-/* That it cannot be unmapped happens to devices that are gone: then there is nothing to be done. */
+/* Unmapping fails only if the device is gone, and then nothing can be done. */
 void sl_mapping_unmap(struct sl_mapping *mapping)
 {
 	struct sl_device *device = mapping->sdev ? mapping->sdev->device : NULL;
@@ -254,7 +264,7 @@ void sl_mapping_unmap(struct sl_mapping *mapping)
 	if (!mapping->base || mapping->published)
 		return;
 	if (mapping->kind == SLUICE_BLOB_ON_HOST) {
-		/* Memory that the device may still use must stay. */
+		/* The device may still access the memory, so it must stay. */
 		if (!device->ops->unregister_memory(device, mapping->base) ||
 		    !device->ops->registered(device, mapping->base, mapping->bytes))
 			munmap(mapping->base, mapping->bytes);

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * The devices of a store, and their two threads
+ *
+ * Starts the client thread and the unmap thread with the first device, and ends them when the store
+ * is closed or the process exits.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
@@ -29,7 +34,7 @@ void sl_devices_reconnected_locked(sluice_store *store, bool same)
 
 	if (!devices)
 		return;
-	/* The numbers of devices were the other daemon's. */
+	/* Device numbers are the daemon's. */
 	for (unsigned i = 0; !same && i < SL_DEVICES_MOST; i++)
 		devices->by_index[i].number = -1;
 	sl_client_thread_wake(devices);
@@ -38,8 +43,9 @@ void sl_devices_reconnected_locked(sluice_store *store, bool same)
 /* ----------------------------------------------------------------------------- end of a process */
 
 /*
- * A driver's handlers of exit() run after ours if it was started before ours were registered: so they are, once more with
- * each device. Stores that are not closed by then have their threads ended.
+ * exit() runs handlers in reverse order, and a driver may have registered its own after ours. So
+ * ours are registered again with each device. They end the threads of all stores that are not
+ * closed by then.
  */
 static struct {
 	struct sl_mutex mutex;
@@ -47,13 +53,13 @@ static struct {
 	bool registered[SL_DEVICES_MOST];
 } leaving = {.mutex = SL_MUTEX_INIT};
 
-/* The driver may have the mapper for longer than a program that ends is to wait. */
+/* Ends the threads, but waits no longer than a second: a driver may block the unmap thread. */
 static void devices_abandon(struct sl_devices *devices)
 {
 	struct timespec until;
 
 	devices_end(devices);
-	/* For handlers of exit() that run after this one, and close the store. */
+	/* Wakes handlers of exit() that run later and close the store. */
 	sl_mutex_lock(&devices->mutex);
 	pthread_cond_broadcast(&devices->stream_ops.changed);
 	sl_mutex_unlock(&devices->mutex);
@@ -138,7 +144,6 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	return 0;
 }
 
-/* With store->opening, which orders the threads that would be first. */
 int sl_devices_open(sluice_store *store)
 {
 	struct sl_devices *devices = NULL;
@@ -148,7 +153,9 @@ int sl_devices_open(sluice_store *store)
 		return rc;
 	rc = sl_thread_start(&devices->unmapper, "sluice-unmapper", sl_unmapper_run, devices);
 	if (!rc) {
-		/* The courier hears of mappings to forget, so it finds what it needs for that. */
+		/*
+		 * The client thread may have to forget mappings, for which it needs store->devices.
+		 */
 		atomic_store_explicit(&store->devices, devices, memory_order_release);
 		rc = sl_thread_start(&devices->client_thread, "sluice-client", sl_client_thread_run,
 		                     devices);

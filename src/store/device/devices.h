@@ -2,20 +2,20 @@
 /*
  * A store's share in devices. A process that has no blob on a device has none of it.
  *
- *   sl_store_device   the state of a store on one device
+ *   sl_store_device   the state of a store on a device
  *   client thread     reads from the connection when no other thread does, and polls the words that
  *                     streams write. It never calls a driver
  *   unmap thread      unmaps, and checks whether devices still work; a driver may block it
  *   sl_stream_op      a seal or a release that a stream triggers
  *
  * Memory is made and mapped by the thread that calls the public function, and unmapped by the unmap
- * thread. So a driver blocks a thread of the program only in calls whose documentation says so, and
+ * thread. So a driver blocks a thread of the program only in calls that are documented to wait, and
  * never because another client has deleted a blob.
  *
- * Locks: store->mutex guards mappings and the list of the unmap thread, devices->mutex guards stream
- * operations and words. No thread holds both, nor one of them while it calls a driver or sends a
- * message. store->opening is held while a device is opened, which calls its driver; neither the client
- * thread nor the unmap thread takes it.
+ * Locks: store->mutex guards mappings and the list of the unmap thread, devices->mutex guards
+ * stream operations and words. No thread holds both, nor either of them while it calls a driver or
+ * sends a message. store->opening is held while a device is opened, which calls its driver; neither
+ * the client thread nor the unmap thread takes it.
  */
 #ifndef SL_STORE_DEVICES_H
 #define SL_STORE_DEVICES_H
@@ -33,8 +33,10 @@ struct sl_store_device {
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
 	size_t idle_bytes;
-	/* Set once, under store->opening; NULL: no blob was made or sealed there. Its contents are guarded
-	 * by devices->mutex. */
+	/*
+	 * Set once, under store->opening; NULL: no blob was made or sealed there. Its contents are
+	 * guarded by devices->mutex.
+	 */
 	_Atomic(struct sl_stream_words *) words;
 };
 
@@ -48,8 +50,9 @@ struct sl_devices {
 	/* Guarded by store->mutex. */
 	struct {
 		struct sl_list leaving; /* mappings to be unmapped, by their link `idle` */
-		pthread_cond_t work;    /* one was added, or the first stream operation, or stop */
-		uint64_t reporting;     /* the region that SL_MSG_DROP is being sent for; 0: none */
+		pthread_cond_t
+			work; /* a mapping was added, or the first stream operation, or stop */
+		uint64_t reporting; /* the region that SL_MSG_DROP is being sent for; 0: none */
 	} unmap;
 	struct sl_mutex mutex;
 	struct {
@@ -80,7 +83,9 @@ static inline struct sl_devices *sl_devices_of(const sluice_store *store)
 }
 /* Makes the devices of a store and starts the two threads, if that has not happened. */
 int sl_devices_open(sluice_store *store) SL_REQUIRES(&store->opening);
-/* Joins the two threads; mappings stay. Returns false if the process ends and has abandoned them. */
+/*
+ * Joins the two threads; mappings stay. Returns false if the process ends and has abandoned them.
+ */
 bool sl_devices_stop(sluice_store *store);
 /* Frees the rest after sl_devices_stop(). Calls drivers. */
 void sl_devices_free(sluice_store *store);
@@ -116,12 +121,17 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
 /* Adds memory of this process that is being published; it stays until the server forgets it. */
 int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *request, void *start,
                              uint64_t bytes, struct sl_mapping **out);
-/* Notes the regions in a reply that this client is to make: the first thread that needs such a region
- * makes it. Called by the reading thread, so that no later reply with a lease in the same region reaches
- * a thread before that. */
+/*
+ * Notes the regions in a reply that this client is to make: the first thread that needs such a
+ * region makes it. Called by the reading thread, so that no later reply with a lease in the same
+ * region reaches a thread before that.
+ */
 void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
 	SL_REQUIRES(&store->mutex);
-/* Forgets a region that was leased for one blob and given back: it is not to be made or published. */
+/*
+ * Forgets a region that was leased for a single blob and given back: it is not to be made or
+ * published.
+ */
 void sl_mapping_cancel(sluice_store *store, uint64_t region);
 /* Handles SL_MSG_FORGET; called by the reading thread. */
 void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m)

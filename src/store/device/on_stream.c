@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Seals and releases in stream order
+ *
+ * The stream gets a single command: the write of a word in host memory that is registered with its
+ * device. The client thread polls the word, and then seals or releases as any thread does. Once the
+ * command is enqueued, it depends on the device alone: no thread of the store can block the stream.
+ *
+ * devices->mutex guards the words and all operations.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,15 +16,15 @@
 #include "store/device/devices.h"
 
 #define WORDS     4096
-#define WORD_STEP 4 /* so that a line of the cache has few of them */
+#define WORD_STEP 4 /* so that few words share a cache line */
 #define OLD_NS    INT64_C(500000000)
 
 /* ---------------------------------------------------------------------------------------- words */
 
-/* Words that the device writes, each to the value after its last. */
+/* Words that streams of a device write to. Each operation sets its word to the next value. */
 struct sl_stream_words {
 	_Atomic uint32_t memory[WORDS * WORD_STEP]; /* whole pages, registered */
-	uint16_t unused[WORDS];                     /* guarded by devices->mutex, as is the count */
+	uint16_t unused[WORDS];                     /* guarded by devices->mutex, and so is count */
 	unsigned count;
 };
 
@@ -73,12 +81,12 @@ void sl_stream_words_free(struct sl_store_device *sdev)
 	if (!words)
 		return;
 	rc = device->ops->unregister_memory(device, words->memory);
-	/* Memory that the device may still write to must stay. */
+	/* The device may still write to the memory, so it must stay. */
 	if (!rc || !device->ops->registered(device, words->memory, sizeof(words->memory)))
 		munmap(words, sizeof(*words));
 }
 
-/* With devices->mutex. */
+/* Takes a word for an operation. Caller holds devices->mutex. */
 static bool stream_word_take_locked(struct sl_stream_op *op)
 {
 	struct sl_stream_words *words = atomic_load(&op->sdev->words);
@@ -90,7 +98,7 @@ static bool stream_word_take_locked(struct sl_stream_op *op)
 	return true;
 }
 
-/* With devices->mutex. One that the device may yet write to is not used again. */
+/* Gives a word back that the device will not write to any more. Caller holds devices->mutex. */
 static void stream_word_give_locked(const struct sl_stream_op *op)
 {
 	struct sl_stream_words *words = atomic_load(&op->sdev->words);
@@ -105,17 +113,17 @@ static bool stream_word_has_come(const struct sl_stream_op *op)
 
 /* ------------------------------------------------------------------------------------------ end */
 
-/* One that no thread has taken: whose word has come, or, of that post, which is old; if take is set it is the caller's
- * then. NULL: there is none. */
+/*
+ * Finds an operation that no thread has taken: with a word that was written or, if old_of is set,
+ * an old operation of that device with a word that was not. take: takes it for the caller.
+ */
 static struct sl_stream_op *stream_op_find(struct sl_devices *devices,
                                            const struct sl_store_device *old_of, bool take)
 {
 	struct sl_stream_op *found = NULL;
 
 	sl_mutex_lock(&devices->mutex);
-	sl_list_each (link, &devices->stream_ops.list) {
-		struct sl_stream_op *op = SL_CONTAINER(link, struct sl_stream_op, link);
-
+	sl_list_each_of (op, &devices->stream_ops.list, struct sl_stream_op, link) {
 		if (op->taken || stream_word_has_come(op) == !!old_of ||
 		    (old_of && (op->sdev != old_of || sl_now() - op->begun < OLD_NS)))
 			continue;
@@ -127,7 +135,7 @@ static struct sl_stream_op *stream_op_find(struct sl_devices *devices,
 	return found;
 }
 
-/* False, and nothing happens: it is the last one. */
+/* Drops a reference; returns false, and drops nothing, if it is the last. */
 static bool blob_drop_reference(sluice_blob *blob)
 {
 	unsigned references = atomic_load(&blob->references);
@@ -138,7 +146,10 @@ static bool blob_drop_reference(sluice_blob *blob)
 	return false;
 }
 
-/* With the mutex. A blob whose handle was not given up has no reference of the promise's from here on. */
+/*
+ * Reports the end of a seal to its blobs, and drops the references to blobs with a handle. Caller
+ * holds devices->mutex.
+ */
 static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 {
 	for (unsigned i = 0; i < op->count; i++) {
@@ -153,7 +164,10 @@ static void stream_op_report_locked(struct sl_stream_op *op, int rc)
 	}
 }
 
-/* It is over, for who waits; then its blobs are let go; then it is gone, for who closes the store. */
+/*
+ * Ends an operation: wakes its waiters, then releases its blobs, then removes it, which a thread
+ * that closes the store waits for.
+ */
 static void stream_op_end(struct sl_devices *devices, struct sl_stream_op *op, int rc)
 {
 	bool come = stream_word_has_come(op);
@@ -202,7 +216,7 @@ void sl_stream_ops_check_devices(struct sl_devices *devices)
 		    !stream_op_find(devices, sdev, false))
 			continue;
 		device = sdev->device;
-		/* A call that failed once for another reason says nothing. */
+		/* A single failure may have another reason. */
 		if (!device->ops->status(device) || !device->ops->status(device))
 			continue;
 		while ((op = stream_op_find(devices, sdev, true)))
@@ -215,7 +229,10 @@ void sl_stream_ops_check_devices(struct sl_devices *devices)
 void sl_stream_ops_wait(struct sl_devices *devices)
 {
 	sl_mutex_lock(&devices->mutex);
-	/* Ended by the courier, or, if the device is gone, by the mapper; or because the process ends, and both with it. */
+	/*
+	 * Ended by the client thread or, if the device has failed, by the unmap thread; or by the
+	 * end of the process, which ends both threads.
+	 */
 	while (!sl_list_empty(&devices->stream_ops.list) && !atomic_load(&devices->stop))
 		sl_cond_wait(&devices->stream_ops.changed, &devices->mutex, SL_FOREVER);
 	sl_mutex_unlock(&devices->mutex);
@@ -223,8 +240,10 @@ void sl_stream_ops_wait(struct sl_devices *devices)
 
 /* -------------------------------------------------------------------------- seal_on, release_on */
 
-/* The stream's device. A stream that all devices have is that of the first blob's device, which it was got for or is on, or of
- * the thread's. */
+/*
+ * Returns the stream's device. A default stream is taken to be that of the first blob's device (the
+ * device that it was got for, or that it is on), or else of the thread's current device.
+ */
 static struct sl_device *stream_op_device(sluice_blob *const *v, size_t count, sluice_stream stream)
 {
 	const struct sl_device *device = NULL;
@@ -241,7 +260,7 @@ static struct sl_device *stream_op_device(sluice_blob *const *v, size_t count, s
 	                           device ? (struct sl_device *)device : sl_device_current());
 }
 
-/* Its first n blobs are not to be sealed by it. With devices->mutex. */
+/* Undoes stream_op_fill() for the first n blobs. Caller holds devices->mutex. */
 static void stream_op_take_back_locked(struct sl_stream_op *op, unsigned n)
 {
 	while (!op->releases && n--) {
@@ -250,8 +269,10 @@ static void stream_op_take_back_locked(struct sl_stream_op *op, unsigned n)
 	}
 }
 
-/* All of the blobs are to be sealed by this, and by nothing else; or the handle's reference to one is the promise's, once
- * the stream knows of it. */
+/*
+ * Fills in the blobs and the word. For a seal each blob gets a reference, and no other seal is
+ * possible meanwhile; for a release the operation takes over the handle's reference.
+ */
 static int stream_op_fill(struct sl_devices *devices, struct sl_stream_op *op,
                           sluice_blob *const *v)
 {
@@ -279,10 +300,10 @@ static int stream_op_fill(struct sl_devices *devices, struct sl_stream_op *op,
 	return rc;
 }
 
-/* From here on the word may come, and the threads see it. */
+/* Publishes an operation: from here on both threads see it. */
 static void stream_op_publish(struct sl_devices *devices, struct sl_stream_op *op)
 {
-	/* Who closes the store waits for the promise instead. */
+	/* A thread that closes the store waits for the operation instead of the handle. */
 	if (op->releases)
 		atomic_fetch_sub(&devices->store->handles, 1);
 	sl_mutex_lock(&devices->mutex);
@@ -317,14 +338,17 @@ static int stream_op_enqueue(sluice_store *store, struct sl_store_device *sdev,
 	command.word.at = op->word;
 	command.word.value = op->value;
 	rc = device->ops->enqueue(device, stream, &command, 1, &taken);
-	/* What the stream has taken it will do, or the device is lost, which the mapper finds out. */
+	/*
+	 * The stream will execute a command that it has taken, unless the device fails, which the
+	 * unmap thread notices.
+	 */
 	if (taken) {
 		sl_store_step("client: promised");
 		stream_op_publish(devices, op);
 		return 0;
 	}
 	sl_mutex_lock(&devices->mutex);
-	/* The stream does not know of it. */
+	/* The stream does not know the word. */
 	stream_word_give_locked(op);
 	stream_op_take_back_locked(op, op->count);
 	sl_mutex_unlock(&devices->mutex);
@@ -406,7 +430,10 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 		               "nobody has asked for the blob to be sealed in stream order");
 	devices = sl_devices_of(blob->store);
 	sl_mutex_lock(&devices->mutex);
-	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
+	/*
+	 * Ended by the client thread, by the unmap thread, by the deadline, or by the end of the
+	 * process.
+	 */
 	while (blob->stream_seal.pending && !rc && !atomic_load(&devices->stop))
 		rc = sl_cond_wait(&devices->stream_ops.changed, &devices->mutex, deadline);
 	rc = blob->stream_seal.pending

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * Publishing device memory that the program has allocated
+ *
+ * Makes a blob of a part of any allocation of a device. Other processes open the allocation by a
+ * description from its driver, which travels in a sealed memfd as if that were the memory. The
+ * thread of the caller does all of it.
+ */
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "store/device/devices.h"
 
-/* The device, and what it tells of the memory. */
+/* Finds the device of the memory, and describes the allocation. */
 static int publish_ask_device(sluice_store *store, const void *memory, size_t n,
                               struct sl_store_device **sdev, struct sl_lent_memory *lent)
 {
@@ -33,7 +38,7 @@ static int publish_ask_device(sluice_store *store, const void *memory, size_t n,
 	return 0;
 }
 
-/* The lease of a region that is there already; what is offered for it is the letter. */
+/* Leases a region for the allocation, and offers the description as its descriptor. */
 static int publish_offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
 {
 	struct sl_map_request request = {.kind = SLUICE_BLOB_OF_PROCESS, .sdev = blob->sdev};

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * A device of a store
+ *
+ * Starts a device's driver for a store, and translates between three names of a device: its index
+ * in this process, the server's number, and its machine-wide name (place). Any thread;
+ * store->opening orders threads that open.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -36,7 +42,7 @@ int sl_store_device_open(sluice_store *store, struct sl_device *device,
 	if (!rc) {
 		devices = sl_devices_of(store);
 		sdev = &devices->by_index[device->index];
-		/* Unless another thread was faster, after which it is not written any more. */
+		/* Another thread may have opened it meanwhile; it is never written again. */
 		if (!atomic_load(&sdev->open)) {
 			sdev->device = device;
 			sl_devices_expect_exit(devices, device);
@@ -54,14 +60,14 @@ int sl_store_device_by_index(sluice_store *store, int number, struct sl_store_de
 	int rc = device ? sl_store_device_open(store, device, out)
 	                : sl_fail(-ENOTSUP, "there is no device %d", number);
 
-	/* What can be shared is known when the driver runs. */
+	/* Whether memory can be shared is known when the driver runs. */
 	if (!rc && !device->sharing)
 		rc = sl_fail(-ENOTSUP, "the memory of %s cannot be shared between processes",
 		             device->name);
 	return rc;
 }
 
-/* Numbers are of one daemon's servers. */
+/* Keeps the number, unless the server belongs to another daemon by now. */
 static void store_device_note_number(sluice_store *store, struct sl_store_device *sdev,
                                      int32_t number, uint64_t epoch)
 {

@@ -1,23 +1,31 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* TITLE */
+/*
+ * The unmap thread
+ *
+ * Unmaps what drivers have mapped, which may take as long as the device has work, and tells the
+ * server. While seals or releases in stream order are under way, it also checks whether their
+ * devices have failed. No thread waits for it, except to close the store; but the server counts the
+ * memory until it is unmapped.
+ */
 #include <stdlib.h>
 
 #include "store/device/devices.h"
 
-#define DOUBT_NS INT64_C(500000000) /* between two looks whether devices are still there */
+#define DOUBT_NS INT64_C(500000000) /* between two checks of devices */
 
 static bool unmapper_has_region(sluice_store *store, uint64_t region)
 {
-	sl_list_each (link, sl_mapping_bucket(store, region)) {
-		const struct sl_mapping *mapping = SL_CONTAINER(link, struct sl_mapping, bucket);
-
+	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket) {
 		if (mapping->by_driver && mapping->region == region)
 			return true;
 	}
 	return false;
 }
 
-/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_MSG_HAVE. */
+/*
+ * Unmaps and frees a mapping; releases the mutex meanwhile. The mapping stays in the table until it
+ * is unmapped, so that it is reported to a new server (SL_MSG_HAVE).
+ */
 static void unmapper_unmap_locked(sluice_store *store, struct sl_devices *devices,
                                   struct sl_mapping *mapping) SL_REQUIRES(&store->mutex)
 {
@@ -65,7 +73,10 @@ void *sl_unmapper_run(void *argument)
 			unmapper_unmap_locked(store, devices,
 			                      SL_CONTAINER(link, struct sl_mapping, idle));
 		else
-			/* Ended by work, by a first promise, by stop; with promises by the time. */
+			/*
+			 * Ended by a mapping to unmap, by the first stream operation or by stop;
+			 * with stream operations also by the time.
+			 */
 			sl_cond_wait(&devices->unmap.work, &store->mutex,
 			             atomic_load(&devices->stream_op_count) ? sl_now() + DOUBT_NS
 			                                                    : SL_FOREVER);
