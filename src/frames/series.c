@@ -67,7 +67,7 @@ static int make_frames(struct sluice_series *s)
 
 	s->bytes = (uint64_t)s->stride * s->depth;
 	if (s->writer->memory_bytes)
-		s->bytes += SL_FRAME_HELD + scalars * SL_FRAME_HELD_SCALAR;
+		s->bytes += sl_frame_held(&s->layout);
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;
@@ -116,7 +116,8 @@ static struct sl_tools *find_tools(struct sluice_writer *w, const struct sl_tool
 		struct sl_tools *tools = SL_CONTAINER(link, struct sl_tools, link);
 
 		if (tools->codec == kind->codec && tools->level == kind->level &&
-		    tools->chunk_bytes == kind->chunk_bytes && tools->bare == kind->bare)
+		    tools->element == kind->element && tools->chunk_bytes == kind->chunk_bytes &&
+		    tools->bare == kind->bare)
 			return tools;
 	}
 	return NULL;
@@ -174,6 +175,7 @@ static int take_tools(struct sluice_series *s)
 {
 	struct sl_tools kind = {.codec = s->layout.codec,
 	                        .level = s->layout.level,
+	                        .element = s->geometry.element,
 	                        .chunk_bytes = s->geometry.chunk_bytes,
 	                        .count = s->writer->threads};
 	size_t proof = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
@@ -242,7 +244,7 @@ static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
 	struct adding adding = {.errand = {.run = add_dataset}, .series = s, .set = set};
 	int rc = sl_writer_ask(s->writer, &adding.errand);
 
-	s->layout.scalars = NULL;
+	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
 	if (rc || is_same(&asked, &s->layout))
 		return rc;

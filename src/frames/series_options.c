@@ -62,7 +62,7 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_layout *layout,
                         struct sl_frame_set *set)
 {
-	bool codec = layout->codec->filter;
+	bool codec = layout->codec->filter && !layout->codec->shuffles;
 
 	set->shuffle = o->shuffle != SLUICE_SHUFFLE_DEFAULT;
 	switch (o->shuffle) {
@@ -76,7 +76,8 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_l
 		layout->shuffle = true;
 		if (!codec)
 			return sl_fail(-EINVAL,
-			               "series options: codec 'none' has no use for a shuffle");
+			               "series options: codec '%s' has no use for a shuffle",
+			               layout->codec->name);
 		return 0;
 	default:
 		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);
@@ -113,7 +114,9 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	if (!rc)
 		rc = read_chunk(o, threads, layout, set);
 	if (!rc)
-		rc = sl_frame_scalars_check(o->scalars, o->scalar_count);
+		rc = sl_frame_names_check("scalar", o->scalars, o->scalar_count);
+	if (!rc && o->dimensions)
+		rc = sl_frame_names_check("dimension", o->dimensions, o->rank + 1);
 	if (!rc)
 		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
 	if (!rc && o->flags & ~FLAGS)
@@ -124,6 +127,7 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	set->frame = o->continue_at;
 	layout->scalars = o->scalars;
 	layout->scalar_count = o->scalar_count;
+	layout->dimensions = o->dimensions;
 	layout->attributes = o->attributes;
 	layout->attribute_count = o->attribute_count;
 	return 0;

@@ -15,16 +15,14 @@
 /* The client waits this long after a deadline before it probes the server, and then once more. */
 #define SL_GRACE_NS INT64_C(1000000000)
 
-/* All fields but fd, which never changes, and `in`, which the reading thread has, are guarded by
- * store->mutex. */
+/* Guarded by store->mutex, except for fd, which never changes, and `in`, for the reading thread. */
 struct sl_conn {
 	int fd;
-	unsigned references; /* of the store, and of each call under way */
-	bool reading;        /* a thread reads from it */
-	bool broken;         /* not to be used again */
-	uint64_t heard;      /* messages read from it */
-	struct sl_list
-		calls; /* under way, oldest first; a call ends when its reply has been used */
+	unsigned references;  /* of the store, and of each call under way */
+	bool reading;         /* a thread reads from it */
+	bool broken;          /* not to be used again */
+	uint64_t heard;       /* messages read from it */
+	struct sl_list calls; /* under way, oldest first, until the reply has been used */
 	union sl_message in;
 };
 

@@ -210,6 +210,13 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return 0;
 }
 
+int sl_frame_file_coordinate(struct sl_frame_file *f, const char *name,
+                             const struct sl_frame_coordinate *c)
+{
+	(void)f, (void)name, (void)c;
+	return enter(FAKE_ADD);
+}
+
 int sl_frame_file_attributes(struct sl_frame_file *f, struct sl_frame_dataset *dataset,
                              const struct sluice_attribute *list, size_t count)
 {
@@ -269,7 +276,7 @@ static bool decode(const struct sl_frame_layout *l, const struct fake_chunk *chu
 		good = chunk->length == n;
 		memcpy(packed, chunk->bytes, good ? n : 0);
 	} else {
-		l->codec->state_new(l->level, n, &state);
+		l->codec->state_new(l->level, l->element, n, &state);
 		good = !l->codec->decompress(state, chunk->bytes, chunk->length, packed, n);
 		l->codec->state_free(state);
 	}

@@ -26,9 +26,8 @@
 struct sl_stream_words;
 
 struct sl_store_device {
-	_Atomic bool
-		open; /* set once, under store->opening, after `device`, which then never changes */
-	struct sl_device *device; /* its driver has been started */
+	_Atomic bool open;        /* set once, under store->opening, after `device`, */
+	struct sl_device *device; /* which then never changes; its driver has been started */
 	/* Guarded by store->mutex. */
 	int32_t number;      /* by which the server knows the device; -1: not asked yet */
 	struct sl_list idle; /* mappings, least recently used first */
