@@ -150,7 +150,7 @@ struct sluice_series_options {
 	unsigned rank; /* dimensions of a frame; 1 to SLUICE_RANK_MOST */
 	uint64_t shape
 		[SLUICE_RANK_MOST]; /* elements, the slowest dimension first; as C has arrays */
-	/* Elements of a chunk, what is compressed as one; a larger one than the frame is cut to it.
+	/* Elements of a frame in a chunk, which is what is compressed as one; a larger one than the frame is cut to it.
 	 * All 0: chosen so that every core has one of a frame, of 256 KiB to 1 MiB. */
 	uint64_t chunk[SLUICE_RANK_MOST];
 	/* Frames that the series will have at most. 0: it grows. With codec "none" the frames of a fixed
@@ -182,17 +182,21 @@ struct sluice_series_options {
 	 * are given up when the series is added; -EINVAL if it has fewer. A reader, and a file after a death,
 	 * have either all of them or those that are kept, and new ones after their flush. */
 	uint64_t continue_at;
+	/* Frames of a chunk. With more than one the frames of a fixed number are in chunks, too, and `depth` does not
+	 * count those that are gathered for a chunk. 0: one; but where `chunk` is not set and a frame has less
+	 * than 64 KiB, as many as have 64 KiB together, 1024 at most. */
+	uint64_t chunk_frames;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0                                                   \
+			NULL, 0, NULL, 0, 0, 0                                                \
 	}
 
 /*
  * Adds a dataset of frames, with the groups on its way ("fields/u"), and takes all the memory that it will
  * need. In a file opened with APPEND a dataset of that name is continued: type and shape must be those
- * that it has, and chunk, codec, level and shuffle are its own (those that are set must agree); attributes
+ * that it has, and chunk, chunk_frames, codec, level and shuffle are its own (those that are set must agree); attributes
  * that are there stay as they are. The series lives until its writer is closed. May wait for frames of other series to be stored.
  *
  * -EINVAL: an option is wrong. -EEXIST: the name is taken in this writer, or by something else than such a
