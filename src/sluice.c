@@ -2,6 +2,8 @@
 /* The one place that knows every room: what a URI's scheme leads to, and which devices there are. */
 #include "backend/backend.h"
 #include "device/device.h"
+#include "http/http.h"
+#include "local/local.h"
 #include "store/store.h"
 
 const struct sl_scheme sl_schemes[] = {

@@ -44,6 +44,54 @@ int64_t sl_now(void);
 /* When a public timeout_ms that starts now ends; SL_FOREVER if negative. */
 int64_t sl_deadline(int timeout_ms);
 
+/* ------------------------------------------------------------------------------------- mutex */
+
+/*
+ * clang's thread-safety attributes, which scripts/check clang checks (-Wthread-safety). SL_GUARDED_BY(&mutex) stands behind a
+ * field of the struct that contains the mutex, the other two behind the declaration of a function. Older compilers see nothing.
+ */
+#if defined(__clang_major__) && __clang_major__ >= 19
+#define SL_THREAD_SAFETY(attribute) __attribute__((attribute))
+#else
+#define SL_THREAD_SAFETY(attribute)
+#endif
+#define SL_GUARDED_BY(mutex) SL_THREAD_SAFETY(guarded_by(mutex))
+#define SL_REQUIRES(...) \
+	SL_THREAD_SAFETY(requires_capability(__VA_ARGS__))                 /* the caller holds it */
+#define SL_ACQUIRES(...) SL_THREAD_SAFETY(acquire_capability(__VA_ARGS__)) /* returns with it */
+#define SL_RELEASES(...)  \
+	SL_THREAD_SAFETY( \
+		release_capability(__VA_ARGS__)) /* the caller holds it, and not afterwards */
+#define SL_UNCHECKED SL_THREAD_SAFETY(no_thread_safety_analysis) /* a comment says why */
+
+struct SL_THREAD_SAFETY(capability("mutex")) sl_mutex {
+	pthread_mutex_t pthread;
+};
+#define SL_MUTEX_INIT                     \
+	{                                 \
+		PTHREAD_MUTEX_INITIALIZER \
+	}
+
+static inline void sl_mutex_init(struct sl_mutex *mutex)
+{
+	pthread_mutex_init(&mutex->pthread, NULL);
+}
+static inline void sl_mutex_destroy(struct sl_mutex *mutex)
+{
+	pthread_mutex_destroy(&mutex->pthread);
+}
+static inline void sl_mutex_lock(struct sl_mutex *mutex) SL_ACQUIRES(mutex) SL_UNCHECKED
+{
+	pthread_mutex_lock(&mutex->pthread);
+}
+static inline void sl_mutex_unlock(struct sl_mutex *mutex) SL_RELEASES(mutex) SL_UNCHECKED
+{
+	pthread_mutex_unlock(&mutex->pthread);
+}
+/* Waits for the condition until the deadline, a time of sl_now(). Returns 0 or -ETIMEDOUT. */
+int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
+	SL_REQUIRES(mutex);
+
 /* -------------------------------------------------------------------------------------- wait */
 
 /*
@@ -53,7 +101,7 @@ int64_t sl_deadline(int timeout_ms);
 int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
 void sl_word_wake(_Atomic uint32_t *word, int count);
 /* Waits for the condition until the deadline, of sl_now(). 0 or -ETIMEDOUT. */
-int sl_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t deadline);
+int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline);
 /*
  * Looks for something for a moment before the caller sleeps, because to fall asleep and be woken
  * takes longer than the next event of a running operation. Looks more rarely after it was in vain.
@@ -126,7 +174,7 @@ struct sl_sleeper {
 	void (*wake)(struct sl_sleeper *); /* any thread, no lock held */
 };
 struct sl_queue {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_list urgent; /* taken before what is ready, */
 		struct sl_list ready;

@@ -21,7 +21,7 @@ struct sl_pool {
 	struct sl_spin spin;   /* that worker's */
 	char name[12];
 	unsigned most;
-	pthread_mutex_t growing;
+	struct sl_mutex growing;
 	_Atomic unsigned count; /* of workers; written under growing */
 	unsigned joined;        /* of them; the stopping thread's */
 	/* Workers whose task may still wait. A worker counts itself in under the queue's mutex, before its task leaves
@@ -60,7 +60,7 @@ static struct sl_task *take_task(struct worker *worker)
 
 	if (!atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return NULL;
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	from = sl_queue_next(queue);
 	for (struct sl_list *link = from ? from->next : NULL; link != from; link = link->next) {
 		struct sl_task *task = SL_CONTAINER(link, struct sl_task, link);
@@ -80,7 +80,7 @@ static struct sl_task *take_task(struct worker *worker)
 		atomic_fetch_add(&pool->busy, 1);
 		atomic_fetch_sub(&queue->count, 1);
 	}
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	return taken;
 }
 
@@ -144,7 +144,7 @@ int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_p
 	if (!pool)
 		return sl_fail(-ENOMEM, "no memory for %u workers", most);
 	sl_queue_init(&pool->queue);
-	pthread_mutex_init(&pool->growing, NULL);
+	sl_mutex_init(&pool->growing);
 	snprintf(pool->name, sizeof(pool->name), "%s", name);
 	pool->most = most;
 	while (pool->count < workers) {
@@ -180,7 +180,7 @@ void sl_pool_free(struct sl_pool *pool)
 	/* The thread that submitted last may have been starting a worker while the others were joined. */
 	join_workers(pool);
 	sl_queue_destroy(&pool->queue);
-	pthread_mutex_destroy(&pool->growing);
+	sl_mutex_destroy(&pool->growing);
 	free(pool);
 }
 
@@ -199,8 +199,8 @@ void sl_pool_submit(struct sl_pool *pool, struct sl_task *task)
 	if (!is_short(pool))
 		return;
 	/* Where no thread can be had, those that there are have to do. */
-	pthread_mutex_lock(&pool->growing);
+	sl_mutex_lock(&pool->growing);
 	while (is_short(pool) && !add_worker(pool))
 		;
-	pthread_mutex_unlock(&pool->growing);
+	sl_mutex_unlock(&pool->growing);
 }

@@ -6,7 +6,7 @@
 
 void sl_queue_init(struct sl_queue *queue)
 {
-	pthread_mutex_init(&queue->mutex, NULL);
+	sl_mutex_init(&queue->mutex);
 	sl_list_init(&queue->locked.urgent);
 	sl_list_init(&queue->locked.ready);
 	queue->locked.passed = 0;
@@ -17,7 +17,7 @@ void sl_queue_init(struct sl_queue *queue)
 
 void sl_queue_destroy(struct sl_queue *queue)
 {
-	pthread_mutex_destroy(&queue->mutex);
+	sl_mutex_destroy(&queue->mutex);
 }
 
 /* The sleeper that fell asleep last: its caches are the warmest. */
@@ -35,11 +35,11 @@ void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent)
 {
 	struct sl_sleeper *sleeper;
 
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	sl_list_append(urgent ? &queue->locked.urgent : &queue->locked.ready, link);
 	atomic_fetch_add_explicit(&queue->count, 1, memory_order_relaxed);
 	sleeper = take_sleeper(queue);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	if (sleeper)
 		sleeper->wake(sleeper);
 }
@@ -65,13 +65,13 @@ unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max
 
 	if (!max || !atomic_load_explicit(&queue->count, memory_order_relaxed))
 		return 0;
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	while (taken < max && (from = sl_queue_next(queue))) {
 		sl_list_append(out, sl_list_take(from));
 		taken++;
 	}
 	atomic_fetch_sub_explicit(&queue->count, taken, memory_order_relaxed);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	return taken;
 }
 
@@ -84,20 +84,20 @@ bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper)
 {
 	bool sleep;
 
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	sleep = is_empty(queue) && !queue->locked.closed;
 	if (sleep)
 		sl_list_append(&queue->locked.sleepers, &sleeper->link);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	return sleep;
 }
 
 void sl_queue_awake(struct sl_queue *queue, struct sl_sleeper *sleeper)
 {
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	if (sl_list_linked(&sleeper->link))
 		sl_list_remove(&sleeper->link);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 }
 
 /*
@@ -114,10 +114,10 @@ static void wake_all(struct sl_queue *queue)
 
 void sl_queue_close(struct sl_queue *queue)
 {
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	queue->locked.closed = true;
 	wake_all(queue);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 }
 
 bool sl_queue_has_work(void *argument)
@@ -154,15 +154,15 @@ bool sl_queue_closed(struct sl_queue *queue)
 {
 	bool closed;
 
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	closed = queue->locked.closed && is_empty(queue);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 	return closed;
 }
 
 void sl_queue_nudge(struct sl_queue *queue)
 {
-	pthread_mutex_lock(&queue->mutex);
+	sl_mutex_lock(&queue->mutex);
 	wake_all(queue);
-	pthread_mutex_unlock(&queue->mutex);
+	sl_mutex_unlock(&queue->mutex);
 }

@@ -40,13 +40,13 @@ void sl_word_wake(_Atomic uint32_t *word, int count)
 	syscall(SYS_futex, word, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, count, NULL, NULL, 0);
 }
 
-int sl_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, int64_t deadline)
+int sl_cond_wait(pthread_cond_t *condition, struct sl_mutex *mutex, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 
 	if (deadline == SL_FOREVER)
-		return -pthread_cond_wait(condition, mutex);
-	return -pthread_cond_clockwait(condition, mutex, CLOCK_MONOTONIC, &until);
+		return -pthread_cond_wait(condition, &mutex->pthread);
+	return -pthread_cond_clockwait(condition, &mutex->pthread, CLOCK_MONOTONIC, &until);
 }
 
 bool sl_spin(struct sl_spin *spin, bool (*found)(void *), void *argument)

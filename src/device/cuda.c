@@ -97,12 +97,12 @@ static int open_device(struct sl_device *device)
 
 	if (atomic_load(&cuda->is_open))
 		return 0;
-	pthread_mutex_lock(&cuda->opening);
+	sl_mutex_lock(&cuda->opening);
 	if (!atomic_load(&cuda->is_open)) {
 		rc = make_primary(cuda, &call);
 		atomic_store(&cuda->is_open, !rc);
 	}
-	pthread_mutex_unlock(&cuda->opening);
+	sl_mutex_unlock(&cuda->opening);
 	return rc ? sl_fail(sl_cuda_error(rc), "%s cannot be used: %s() says %d", device->name,
 	                    call, rc)
 	          : 0;
@@ -151,7 +151,7 @@ static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda
 
 	cuda->base.ops = &cuda_ops;
 	snprintf(cuda->base.name, sizeof(cuda->base.name), "cuda:%d", number);
-	pthread_mutex_init(&cuda->opening, NULL);
+	sl_mutex_init(&cuda->opening);
 	api->cuDeviceGetAttribute(
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;

@@ -17,7 +17,7 @@ struct cuda {
 	bool direct; /* memory that is shared may be reached by others on the bus, too */
 
 	/* Made at the first call that works on the device, never changed after that. */
-	pthread_mutex_t opening;
+	struct sl_mutex opening;
 	_Atomic bool is_open;
 	CUcontext primary;   /* retained for good */
 	sluice_stream probe; /* never given anything: its query tells of errors that stay */

@@ -11,7 +11,7 @@
 		.base = {.ops = &sl_emulated_ops,                                           \
 		         .sharing = &sl_emulated_sharing,                                   \
 		         .name = "emulated:" #number},                                      \
-		.mutex = PTHREAD_MUTEX_INITIALIZER, .work = PTHREAD_COND_INITIALIZER,       \
+		.mutex = SL_MUTEX_INIT, .work = PTHREAD_COND_INITIALIZER,                   \
 		.function = PTHREAD_COND_INITIALIZER, .progress = PTHREAD_COND_INITIALIZER, \
 		.reached = PTHREAD_COND_INITIALIZER,                                        \
 	}
@@ -78,7 +78,7 @@ int sl_emulated_start(struct emulated *device)
 
 	if (sl_emulated_started(device))
 		return 0;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	if (!device->started) {
 		rc = start_locked(device);
 		if (!rc) {
@@ -86,7 +86,7 @@ int sl_emulated_start(struct emulated *device)
 			atomic_fetch_add(&all.started, 1);
 		}
 	}
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	return rc;
 }
 
@@ -134,9 +134,9 @@ static struct sl_device *owner(owns *whether, const void *pointer)
 
 		if (!sl_emulated_started(device))
 			continue;
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_lock(&device->mutex);
 		found = whether(device, pointer);
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 		if (found)
 			return &device->base;
 	}
@@ -191,9 +191,9 @@ static int describe(struct sl_device *base, struct sluice_device *out)
 
 	out->detail = "threads and host memory that behave as a GPU does";
 	out->memory_bytes = EMULATED_MEMORY_BYTES;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	out->free_bytes = EMULATED_MEMORY_BYTES - device->used;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	out->stream_order = 1;
 	out->stream_order_detail = "it awaits and writes words as a GPU does";
 	out->numa_node = -1;

@@ -117,7 +117,7 @@ struct held {
 
 struct emulated {
 	struct sl_device base;
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t work;     /* ends the engine's sleep: a command, a function's end */
 	pthread_cond_t function; /* ends that of the other thread */
 	pthread_cond_t progress; /* a command ended, or what held a call up */

@@ -104,9 +104,9 @@ static void preempt(struct emulated *device)
 	us = 1 + sl_emulated_random(device, device->options.preempt_us);
 	pause.tv_sec = us / 1000000;
 	pause.tv_nsec = us % 1000000 * 1000;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	nanosleep(&pause, NULL);
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 }
 
 static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool release)
@@ -117,11 +117,11 @@ static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool r
 		rc = sl_emulated_start(device);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	preempt(device);
 	rc = release ? 0 : device->error;
 	if (rc)
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 	return rc;
 }
 
@@ -138,7 +138,7 @@ int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_k
 void sl_emulated_leave(struct emulated *device)
 {
 	preempt(device);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 }
 
 void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *call,
@@ -150,7 +150,7 @@ void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *
 	pthread_getname_np(pthread_self(), held.thread, sizeof(held.thread));
 	sl_list_append(&device->held, &held.link);
 	device->sleepers += progress;
-	pthread_cond_wait(on, &device->mutex);
+	sl_cond_wait(on, &device->mutex, SL_FOREVER);
 	device->sleepers -= progress;
 	sl_list_remove(&held.link);
 	/* Who restores the device waits for all that slept. */
@@ -186,10 +186,10 @@ int sluice_emulated_configure(int device, const struct sluice_emulated_options *
 	if (!o || o->size < sizeof(o->size))
 		return sl_fail(-EINVAL, "sluice_emulated_configure: o->size is not set");
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	pthread_mutex_lock(&found->mutex);
+	sl_mutex_lock(&found->mutex);
 	found->options = options;
 	found->random = options.seed;
-	pthread_mutex_unlock(&found->mutex);
+	sl_mutex_unlock(&found->mutex);
 	return 0;
 }
 
@@ -199,7 +199,7 @@ static void drop_commands(struct emulated *device)
 	/* What runs is not to be stopped, and the calls that slept are on their way out. */
 	device->sleepers++;
 	while (device->executing || device->calling || !sl_list_empty(&device->held))
-		pthread_cond_wait(&device->progress, &device->mutex);
+		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);
 	device->sleepers--;
 	device->handed = NULL;
 	while (!sl_list_empty(&device->commands))
@@ -213,12 +213,12 @@ void sluice_emulated_lose(int device, int lost)
 
 	if (!found || sl_emulated_start(found))
 		return;
-	pthread_mutex_lock(&found->mutex);
+	sl_mutex_lock(&found->mutex);
 	if (lost) {
 		sl_emulated_fault(found, -EIO);
 	} else if (found->error) {
 		drop_commands(found);
 		found->error = 0;
 	}
-	pthread_mutex_unlock(&found->mutex);
+	sl_mutex_unlock(&found->mutex);
 }

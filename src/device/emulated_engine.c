@@ -192,12 +192,12 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
 static void execute(struct emulated *device, struct command *command)
 {
 	device->executing = true;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	if (command->kind == COPY && command->copy.length)
 		memcpy(command->copy.to_bytes, command->copy.from_bytes, command->copy.length);
 	if (command->kind == KERNEL)
 		command->call.function(command->call.argument);
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	device->executing = false;
 	sl_emulated_retire(device, command);
 }
@@ -237,7 +237,7 @@ static void pause_until(struct emulated *device, int64_t when)
 {
 	struct timespec at = {when / 1000000000, when % 1000000000};
 
-	pthread_cond_clockwait(&device->work, &device->mutex, CLOCK_MONOTONIC, &at);
+	pthread_cond_clockwait(&device->work, &device->mutex.pthread, CLOCK_MONOTONIC, &at);
 }
 
 /* Nothing can run: until a command comes, a delay is over, or for a moment if a word is awaited. */
@@ -247,11 +247,11 @@ static void rest(struct emulated *device, const struct look *look, unsigned idle
 	int64_t wake = look->wake;
 
 	if (!look->polls && wake == SL_FOREVER) {
-		pthread_cond_wait(&device->work, &device->mutex);
+		sl_cond_wait(&device->work, &device->mutex, SL_FOREVER);
 	} else if (look->polls && idle < SPINS) {
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 		sched_yield();
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_lock(&device->mutex);
 	} else {
 		if (look->polls)
 			wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
@@ -264,7 +264,7 @@ void *sl_emulated_engine(void *argument)
 	struct emulated *device = argument;
 	unsigned idle = 0; /* looks in a row that found nothing */
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	for (;;) {
 		struct look look = look_around(device);
 
@@ -283,15 +283,15 @@ void *sl_emulated_functions(void *argument)
 	struct emulated *device = argument;
 	struct command *command;
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	for (;;) {
 		while (!device->handed || device->error)
-			pthread_cond_wait(&device->function, &device->mutex);
+			sl_cond_wait(&device->function, &device->mutex, SL_FOREVER);
 		command = device->handed;
 		device->calling = true;
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 		command->call.function(command->call.argument);
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_lock(&device->mutex);
 		device->calling = false;
 		device->handed = NULL;
 		sl_emulated_retire(device, command);

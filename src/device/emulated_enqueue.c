@@ -237,9 +237,9 @@ static int place_of(struct emulated *device, const void *memory, size_t length)
 	enum place place;
 	char *bytes;
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	place = sl_emulated_place(device, memory, length, &bytes);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	return place;
 }
 
@@ -297,9 +297,9 @@ static int give_event(struct sl_device *base, sluice_event handle, sluice_stream
 {
 	struct emulated *device = sl_emulated_of(base);
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	order->command.event = sl_emulated_event(device, handle);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	if (!order->command.event)
 		return -EINVAL;
 	return give_one(device, stream, SLUICE_EMULATED_RECORD, order);

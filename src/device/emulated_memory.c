@@ -74,11 +74,11 @@ void *sluice_emulated_memory(const void *memory)
 	for (unsigned i = 0; (device = sl_emulated_each(i)) && !bytes; i++) {
 		if (!sl_emulated_started(device) || !in_arena(device, memory))
 			continue;
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_lock(&device->mutex);
 		range = range_at(&device->allocations, memory);
 		if (range)
 			bytes = range->bytes + ((uintptr_t)memory - range->at.start);
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 	}
 	return bytes;
 }
@@ -341,8 +341,8 @@ bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t l
 
 	if (sl_emulated_count(SLUICE_EMULATED_CLASSIFY) || !sl_emulated_started(device))
 		return false;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	found = covers(range_at(&device->registrations, memory), memory, length);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	return found;
 }

@@ -82,9 +82,9 @@ void sluice_emulated_report(int device, void (*line)(void *, const char *), void
 	file = open_memstream(&text, &size);
 	if (!file)
 		return;
-	pthread_mutex_lock(&found->mutex);
+	sl_mutex_lock(&found->mutex);
 	write_device(file, found);
-	pthread_mutex_unlock(&found->mutex);
+	sl_mutex_unlock(&found->mutex);
 	/* The caller's function runs without the mutex. */
 	if (!fclose(file))
 		for (char *each = strtok_r(text, "\n", &rest); each;

@@ -148,11 +148,11 @@ static int end(struct emulated *device, struct range *range)
 
 	range->leaving = true;
 	if (there) {
-		pthread_mutex_unlock(&device->mutex);
-		pthread_mutex_lock(&there->mutex);
+		sl_mutex_unlock(&device->mutex);
+		sl_mutex_lock(&there->mutex);
 		rc = sl_emulated_range_remove(there, "unmap", range->also);
-		pthread_mutex_unlock(&there->mutex);
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_unlock(&there->mutex);
+		sl_mutex_lock(&device->mutex);
 	}
 	own = sl_emulated_range_remove(device, "unmap", range);
 	return rc ? rc : own;
@@ -175,11 +175,11 @@ static int add_there(struct emulated *there, struct range *range)
 	also->kind = range->kind;
 	also->read_only = range->read_only;
 	also->lent = -1;
-	pthread_mutex_lock(&there->mutex);
+	sl_mutex_lock(&there->mutex);
 	rc = sl_emulated_pass(there, "map");
 	if (!rc)
 		sl_intervals_insert(&there->allocations, &also->at);
-	pthread_mutex_unlock(&there->mutex);
+	sl_mutex_unlock(&there->mutex);
 	if (rc) {
 		free(also);
 		return rc;
@@ -215,9 +215,9 @@ static int map(struct sl_device *base, int fd, size_t length, struct sl_device *
 		return rc;
 	rc = by == base ? 0 : add_there(sl_emulated_of(by), range);
 	if (rc) {
-		pthread_mutex_lock(&device->mutex);
+		sl_mutex_lock(&device->mutex);
 		(void)end(device, range);
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 		range_free(range);
 		return rc;
 	}

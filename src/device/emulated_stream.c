@@ -44,7 +44,7 @@ static int begin(struct emulated *device, enum sluice_emulated_kind kind, const 
 		return rc;
 	rc = sl_emulated_pass(device, call);
 	if (rc)
-		pthread_mutex_unlock(&device->mutex);
+		sl_mutex_unlock(&device->mutex);
 	return rc;
 }
 

@@ -170,7 +170,7 @@ static int decode(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 	if (mask & dataset->mask_codec || !layout->codec->filter) {
 		memcpy(out, packed, n);
 	} else {
-		err = layout->codec->state_new(layout->level, n, &state);
+		err = layout->codec->state_new(layout->level, layout->element, n, &state);
 		if (err)
 			return err;
 		err = layout->codec->decompress(state, packed, length, out, n);

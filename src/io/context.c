@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/http.h"
 #include "io/io.h"
+#include "local/local.h"
 
 int sl_context_check(const struct sluice_context *ctx)
 {
@@ -17,24 +19,24 @@ int sl_context_check(const struct sluice_context *ctx)
 
 void sl_context_enter(struct sluice_context *ctx)
 {
-	pthread_mutex_lock(&ctx->files.mutex);
+	sl_mutex_lock(&ctx->files.mutex);
 	ctx->files.count++;
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_mutex_unlock(&ctx->files.mutex);
 }
 
 void sl_context_leave(struct sluice_context *ctx)
 {
-	pthread_mutex_lock(&ctx->files.mutex);
+	sl_mutex_lock(&ctx->files.mutex);
 	ctx->files.count--;
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_mutex_unlock(&ctx->files.mutex);
 }
 
 static void context_destroy(struct sluice_context *ctx)
 {
 	sl_done_destroy(&ctx->done);
-	pthread_mutex_destroy(&ctx->files.mutex);
-	pthread_mutex_destroy(&ctx->devices.mutex);
-	pthread_mutex_destroy(&ctx->submission);
+	sl_mutex_destroy(&ctx->files.mutex);
+	sl_mutex_destroy(&ctx->devices.mutex);
+	sl_mutex_destroy(&ctx->submission);
 	free(ctx);
 }
 
@@ -74,10 +76,10 @@ static int check_staging(struct sl_settings *s)
  * each, and has what is in flight fail and joins the threads that would call it.
  */
 static struct {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct sl_list contexts; /* guarded by mutex, as is the next */
 	bool registered[SL_EXITS];
-} leaving = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} leaving = {.mutex = SL_MUTEX_INIT};
 
 static void at_exit(void)
 {
@@ -85,7 +87,7 @@ static void at_exit(void)
 
 	if (sl_forked())
 		return;
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	/* Who was registered last runs first, and does it all. */
 	while ((link = sl_list_take(&leaving.contexts))) {
 		struct sluice_context *ctx =
@@ -95,27 +97,27 @@ static void at_exit(void)
 		for (unsigned i = 0; i < SL_DEVICES_MOST; i++)
 			sl_staging_abandon(ctx->devices.staging[i]);
 	}
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 }
 
 void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 {
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	if (!leaving.contexts.next)
 		sl_list_init(&leaving.contexts);
 	if (!leaving.registered[what])
 		leaving.registered[what] = !atexit(at_exit);
 	if (!sl_list_linked(&ctx->devices.link))
 		sl_list_append(&leaving.contexts, &ctx->devices.link);
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 }
 
 static void forget_exit(struct sluice_context *ctx)
 {
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	if (sl_list_linked(&ctx->devices.link))
 		sl_list_remove(&ctx->devices.link);
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 }
 
 int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
@@ -125,11 +127,11 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 	int rc = 0;
 
 	/* Nothing that ends a wait of a device needs this lock. */
-	pthread_mutex_lock(&ctx->devices.mutex);
+	sl_mutex_lock(&ctx->devices.mutex);
 	if (!*staging)
 		rc = sl_staging_start(device, &ctx->core.settings, NULL, 0, staging);
 	*out = *staging;
-	pthread_mutex_unlock(&ctx->devices.mutex);
+	sl_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
 		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
 	return rc;
@@ -165,12 +167,12 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 	rc = n ? check_staging(&settings) : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&ctx->devices.mutex);
+	sl_mutex_lock(&ctx->devices.mutex);
 	if (ctx->devices.staging[device])
 		rc = sl_fail(-EBUSY, "the context has used %s already", found->name);
 	else
 		rc = sl_staging_start(found, &settings, memory, n, &ctx->devices.staging[device]);
-	pthread_mutex_unlock(&ctx->devices.mutex);
+	sl_mutex_unlock(&ctx->devices.mutex);
 	if (!rc)
 		sl_context_expect_exit(ctx, SL_EXIT_DEVICE);
 	return rc;
@@ -292,9 +294,9 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	atomic_init(&ctx->references, 1);
-	pthread_mutex_init(&ctx->files.mutex, NULL);
-	pthread_mutex_init(&ctx->devices.mutex, NULL);
-	pthread_mutex_init(&ctx->submission, NULL);
+	sl_mutex_init(&ctx->files.mutex);
+	sl_mutex_init(&ctx->devices.mutex);
+	sl_mutex_init(&ctx->submission);
 	for (size_t i = 0; i < SL_OBJECT_BUCKETS; i++)
 		sl_list_init(&ctx->files.objects[i]);
 	sl_done_init(&ctx->done);
@@ -326,9 +328,9 @@ int sluice_context_free(sluice_context *ctx)
 		return 0;
 	if (sl_forked())
 		return sl_context_check(ctx);
-	pthread_mutex_lock(&ctx->files.mutex);
+	sl_mutex_lock(&ctx->files.mutex);
 	files = ctx->files.count;
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
 	forget_exit(ctx);
@@ -366,7 +368,10 @@ int sluice_context_feature(const sluice_context *ctx, size_t index, struct sluic
 		return rc;
 	if (!out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_context_feature: out->size is not set");
-	rc = sl_kernel_feature(&ctx->core, index, &feature);
+	if (index < SL_LOCAL_FEATURES)
+		sl_local_feature(&ctx->core, index, &feature);
+	else
+		rc = sl_http_feature(&ctx->core, index - SL_LOCAL_FEATURES, &feature);
 	if (rc)
 		return sl_fail(rc, "there is no feature %zu", index);
 	feature.size = out->size;

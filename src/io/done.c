@@ -16,7 +16,7 @@ void sl_done_init(struct sl_done *done)
 	pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
 	pthread_cond_init(&done->arrived, &attributes);
 	pthread_condattr_destroy(&attributes);
-	pthread_mutex_init(&done->mutex, NULL);
+	sl_mutex_init(&done->mutex);
 	sl_list_init(&done->list);
 	done->fd = -1;
 }
@@ -28,7 +28,7 @@ void sl_done_destroy(struct sl_done *done)
 	if (done->fd >= 0)
 		close(done->fd);
 	pthread_cond_destroy(&done->arrived);
-	pthread_mutex_destroy(&done->mutex);
+	sl_mutex_destroy(&done->mutex);
 }
 
 /* The descriptor is readable exactly while the list holds something; the mutex is held. */
@@ -65,11 +65,11 @@ uint32_t sl_done_publish(struct sluice_op *op)
 
 	if (op->detached)
 		return atomic_fetch_or(&op->state, SL_OP_DONE);
-	pthread_mutex_lock(&done->mutex);
+	sl_mutex_lock(&done->mutex);
 	if (!op->done.reported)
 		append(done, op);
 	before = atomic_fetch_or(&op->state, SL_OP_DONE);
-	pthread_mutex_unlock(&done->mutex);
+	sl_mutex_unlock(&done->mutex);
 	return before;
 }
 
@@ -80,7 +80,7 @@ bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op
 	struct sl_done *done = &ctx->done;
 	struct sluice_op *op = NULL;
 
-	pthread_mutex_lock(&done->mutex);
+	sl_mutex_lock(&done->mutex);
 	if (done->kept_count) {
 		op = done->kept[--done->kept_count];
 		atomic_fetch_add(&ctx->references, 1);
@@ -96,7 +96,7 @@ bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op
 		*out = op;
 		append(done, op);
 	}
-	pthread_mutex_unlock(&done->mutex);
+	sl_mutex_unlock(&done->mutex);
 	return op;
 }
 
@@ -106,11 +106,11 @@ bool sl_done_keep(struct sluice_op *op)
 	struct sl_done *done = &ctx->done;
 	bool keep;
 
-	pthread_mutex_lock(&done->mutex);
+	sl_mutex_lock(&done->mutex);
 	keep = done->kept_count < sizeof(done->kept) / sizeof(done->kept[0]);
 	if (keep)
 		done->kept[done->kept_count++] = op;
-	pthread_mutex_unlock(&done->mutex);
+	sl_mutex_unlock(&done->mutex);
 	if (keep)
 		sl_context_unref(ctx);
 	return keep;
@@ -122,11 +122,11 @@ void sl_done_forget(struct sluice_op *op)
 
 	if (atomic_load_explicit(&op->done.reported, memory_order_acquire))
 		return;
-	pthread_mutex_lock(&done->mutex);
+	sl_mutex_lock(&done->mutex);
 	if (sl_list_linked(&op->done.link))
 		unlink_op(done, op);
 	atomic_store_explicit(&op->done.reported, true, memory_order_release);
-	pthread_mutex_unlock(&done->mutex);
+	sl_mutex_unlock(&done->mutex);
 }
 
 static struct sluice_op *take(struct sl_done *done)
@@ -154,17 +154,18 @@ int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)
 		return sl_fail(-EINVAL, "sluice_next_done: out is NULL");
 	deadline = timeout_ms ? sl_deadline(timeout_ms) : 0;
 	until = (struct timespec){deadline / 1000000000, deadline % 1000000000};
-	pthread_mutex_lock(&ctx->done.mutex);
+	sl_mutex_lock(&ctx->done.mutex);
 	/* Ended by sl_done_publish(), or by the deadline. */
 	while (!(op = take(&ctx->done)) && timeout_ms && rc != ETIMEDOUT) {
 		ctx->done.waiters++;
 		if (deadline == SL_FOREVER)
-			rc = pthread_cond_wait(&ctx->done.arrived, &ctx->done.mutex);
+			rc = sl_cond_wait(&ctx->done.arrived, &ctx->done.mutex, SL_FOREVER);
 		else
-			rc = pthread_cond_timedwait(&ctx->done.arrived, &ctx->done.mutex, &until);
+			rc = pthread_cond_timedwait(&ctx->done.arrived, &ctx->done.mutex.pthread,
+			                            &until);
 		ctx->done.waiters--;
 	}
-	pthread_mutex_unlock(&ctx->done.mutex);
+	sl_mutex_unlock(&ctx->done.mutex);
 	if (!op)
 		return sl_fail(-EAGAIN, "no operation finished in time");
 	*out = op;
@@ -177,7 +178,7 @@ int sluice_done_fd(sluice_context *ctx)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&ctx->done.mutex);
+	sl_mutex_lock(&ctx->done.mutex);
 	if (ctx->done.fd < 0) {
 		ctx->done.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 		if (ctx->done.fd >= 0 && !sl_list_empty(&ctx->done.list))
@@ -186,6 +187,6 @@ int sluice_done_fd(sluice_context *ctx)
 	rc = ctx->done.fd >= 0
 	             ? ctx->done.fd
 	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
-	pthread_mutex_unlock(&ctx->done.mutex);
+	sl_mutex_unlock(&ctx->done.mutex);
 	return rc;
 }

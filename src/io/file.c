@@ -37,7 +37,7 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 	if (!identity)
 		return NULL;
 	bucket = bucket_of(ctx, identity);
-	pthread_mutex_lock(&ctx->files.mutex);
+	sl_mutex_lock(&ctx->files.mutex);
 	object = find_object(bucket, identity);
 	if (object) {
 		object->references++;
@@ -52,7 +52,7 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 			free(identity);
 		}
 	}
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_mutex_unlock(&ctx->files.mutex);
 	return object;
 }
 
@@ -62,11 +62,11 @@ static void object_release(struct sluice_context *ctx, struct sl_object *object)
 
 	if (!object)
 		return;
-	pthread_mutex_lock(&ctx->files.mutex);
+	sl_mutex_lock(&ctx->files.mutex);
 	last = !--object->references;
 	if (last)
 		sl_list_remove(&object->link);
-	pthread_mutex_unlock(&ctx->files.mutex);
+	sl_mutex_unlock(&ctx->files.mutex);
 	if (last) {
 		sl_object_destroy(object);
 		free(object);
@@ -162,7 +162,7 @@ static void file_free(struct sluice_file *file)
 	object_release(file->ctx, file->object);
 	if (file->backend)
 		file->backend->ops->close(file->backend);
-	pthread_mutex_destroy(&file->mutex);
+	sl_mutex_destroy(&file->mutex);
 	free(file->locked.untold.message);
 	free(file->locked.failed.message);
 	free(file->uri);
@@ -178,7 +178,7 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
 		backend->ops->close(backend);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	pthread_mutex_init(&file->mutex, NULL);
+	sl_mutex_init(&file->mutex);
 	sl_list_init(&file->locked.waiting);
 	sl_list_init(&file->locked.asked);
 	file->ctx = ctx;
@@ -232,12 +232,12 @@ static bool is_refused(const struct sluice_op *op)
 
 void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op)
 {
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	if (op->detached)
 		keep(&file->locked.untold, op);
 	if (op->kind != SL_READ && !is_refused(op))
 		keep(&file->locked.failed, op);
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 }
 
 /* The kept error, once, as the thread's message. */
@@ -245,13 +245,13 @@ static int take_error(struct sluice_file *file, struct sl_kept *kept)
 {
 	int error;
 
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	error = kept->error;
 	if (error)
 		sl_fail(error, "%s", kept->message ? kept->message : sl_error_text(error));
 	free(kept->message);
 	*kept = (struct sl_kept){0};
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 	return error;
 }
 

@@ -224,7 +224,7 @@ struct sl_object {
 	char *identity;
 	unsigned references; /* files */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_intervals spans[SL_EFFECTS][2]; /* [1]: of operations that are late */
 		uint64_t sequence;                        /* of the last operation that entered */
@@ -321,7 +321,7 @@ struct sluice_op {
 
 	struct sl_task task; /* what has to be done on a worker before, or instead of, pieces */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_plan plan;
 		unsigned in_flight;
@@ -386,7 +386,7 @@ int sl_op_admit(struct sluice_file *file);
 /* -------------------------------------------------------------------------------------- done */
 
 struct sl_done {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t arrived; /* of CLOCK_MONOTONIC */
 	struct sl_list list;    /* guarded by mutex, as are the others */
 	unsigned waiters;
@@ -430,7 +430,7 @@ struct sluice_file {
 	_Atomic uint32_t in_flight; /* operations, and SL_FILE_CLOSING */
 	_Atomic uint32_t drained;   /* 1: closing, and nothing in flight; ends close's wait */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_kept untold; /* of operations without a handle; told once */
 		/* Of all that change the file, told or not: it lacks something. */
@@ -465,19 +465,19 @@ struct sluice_context {
 
 	/* Held while an operation in stream order takes its place among others and its commands are
 	 * enqueued. No worker, reactor, doorbell or copier takes it. */
-	pthread_mutex_t submission;
+	struct sl_mutex submission;
 	_Atomic uint32_t late_left;   /* counts operations that are over or late no more, */
 	_Atomic uint32_t late_waited; /* while so many submissions wait for one */
 
 	struct {
-		pthread_mutex_t mutex;
+		struct sl_mutex mutex;
 		struct sl_staging *staging[SL_DEVICES_MOST]; /* by device; never changed once set */
 		struct sl_list
 			link; /* of contexts that use devices; guarded by the mutex of that list */
 	} devices;            /* guarded by its mutex */
 
 	struct {
-		pthread_mutex_t mutex;
+		struct sl_mutex mutex;
 		unsigned count;
 		struct sl_list objects[SL_OBJECT_BUCKETS];
 	} files; /* guarded by its mutex */

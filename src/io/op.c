@@ -26,7 +26,7 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
 	/* The copier has to do with all of them, or a stream alone. */
 	op->order.late = file->limits.device;
-	pthread_mutex_init(&op->mutex, NULL);
+	sl_mutex_init(&op->mutex);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);
 	op->locked.fd = -1;
@@ -50,7 +50,7 @@ static void op_free(struct sluice_op *op)
 		free(op->order.spans);
 	sl_staged_free(op->staged);
 	free(op->message);
-	pthread_mutex_destroy(&op->mutex);
+	sl_mutex_destroy(&op->mutex);
 	sl_context_unref(op->ctx);
 	free(op);
 }
@@ -82,11 +82,11 @@ static void publish(struct sluice_op *op)
 	uint64_t one = 1;
 	uint32_t before;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	before = sl_done_publish(op);
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
 }
@@ -99,11 +99,11 @@ void sl_op_end(struct sluice_op *op)
 	bool stored;
 
 	sl_list_init(&ready);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.ended = true;
 	stored = op->locked.stored;
 	op->result = op->locked.error ? op->locked.error : (int64_t)op->locked.moved;
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (op->result < 0)
 		sl_file_keep_error(file, op);
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
@@ -127,7 +127,7 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 	struct sluice_file *file = op->file;
 	bool wake;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.stopped = true;
 	if (op->staged && !op->locked.over)
 		sl_staged_stop(op);
@@ -145,7 +145,7 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
 	if (wake)
 		atomic_fetch_add(&file->in_flight, 1);
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (wake) {
 		file->backend->ops->cancel(file->backend);
 		sl_file_release(file);

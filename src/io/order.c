@@ -23,12 +23,12 @@
 void sl_object_init(struct sl_object *object, char *identity)
 {
 	object->identity = identity;
-	pthread_mutex_init(&object->mutex, NULL);
+	sl_mutex_init(&object->mutex);
 }
 
 void sl_object_destroy(struct sl_object *object)
 {
-	pthread_mutex_destroy(&object->mutex);
+	sl_mutex_destroy(&object->mutex);
 	free(object->identity);
 }
 
@@ -141,7 +141,7 @@ int sl_order_enter(struct sluice_op *op)
 
 	if (!op->order.count)
 		return 0;
-	pthread_mutex_lock(&object->mutex);
+	sl_mutex_lock(&object->mutex);
 	sl_list_init(&op->order.waiters);
 	op->order.follows = false;
 	op->order.passed = 0;
@@ -162,7 +162,7 @@ int sl_order_enter(struct sluice_op *op)
 		op->order.late = own;
 	if (rc >= 0 && op->order.effect == SL_WRITES)
 		atomic_fetch_add(&object->writes, ONE_ENTERED + 1);
-	pthread_mutex_unlock(&object->mutex);
+	sl_mutex_unlock(&object->mutex);
 	return rc;
 }
 
@@ -173,7 +173,7 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 
 	if (!op->order.count)
 		return;
-	pthread_mutex_lock(&object->mutex);
+	sl_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
 	if (op->order.effect == SL_WRITES)
 		atomic_fetch_sub(&object->writes, 1);
@@ -187,7 +187,7 @@ void sl_order_leave(struct sluice_op *op, struct sl_list *ready)
 		else
 			sl_list_append(ready, link);
 	}
-	pthread_mutex_unlock(&object->mutex);
+	sl_mutex_unlock(&object->mutex);
 }
 
 uint64_t sl_order_mark(struct sl_object *object)
@@ -203,11 +203,11 @@ void sl_order_enqueued(struct sluice_op *op)
 	struct sl_object *object = op->order.object;
 
 	/* It has not left: its submission is not over. */
-	pthread_mutex_lock(&object->mutex);
+	sl_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
 	op->order.late = false;
 	insert_spans(op);
-	pthread_mutex_unlock(&object->mutex);
+	sl_mutex_unlock(&object->mutex);
 }
 
 bool sl_order_withdraw(struct sluice_op *op)
@@ -217,11 +217,11 @@ bool sl_order_withdraw(struct sluice_op *op)
 
 	if (!op->order.count)
 		return false;
-	pthread_mutex_lock(&object->mutex);
+	sl_mutex_lock(&object->mutex);
 	waiting = op->order.waits;
 	op->order.waits = false;
 	if (waiting)
 		sl_list_remove(&op->order.link);
-	pthread_mutex_unlock(&object->mutex);
+	sl_mutex_unlock(&object->mutex);
 	return waiting;
 }

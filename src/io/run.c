@@ -60,7 +60,7 @@ static void part_done(struct sl_piece *piece)
 		sl_staged_got(op, piece);
 	if (piece->error)
 		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.in_flight--;
 	op->locked.moved += piece->moved;
 	sl_list_remove(&part->link);
@@ -189,23 +189,23 @@ void sl_op_pump_locked(struct sluice_op *op)
 
 	if (op->locked.pumping || op->locked.over) {
 		op->locked.again = true;
-		pthread_mutex_unlock(&op->mutex);
+		sl_mutex_unlock(&op->mutex);
 		return;
 	}
 	op->locked.pumping = true;
 	do {
 		op->locked.again = false;
 		while ((part = next_part(op))) {
-			pthread_mutex_unlock(&op->mutex);
+			sl_mutex_unlock(&op->mutex);
 			part->piece.backend->ops->submit(part->piece.backend, &part->piece);
-			pthread_mutex_lock(&op->mutex);
+			sl_mutex_lock(&op->mutex);
 		}
 	} while (op->locked.again);
 	op->locked.pumping = false;
 	over = is_over(op);
 	op->locked.over = over;
 	leaves = !over && leaves_object(op);
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (leaves)
 		leave_object(op);
 	if (!over)
@@ -223,7 +223,7 @@ static void proceed(struct sluice_op *op)
 		sl_staged_start(op);
 		return;
 	}
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	sl_op_pump_locked(op);
 }
 
@@ -240,9 +240,9 @@ static bool is_stopped(struct sluice_op *op)
 {
 	bool stopped;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	stopped = op->locked.stopped;
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	return stopped;
 }
 
@@ -356,7 +356,7 @@ static void plan(struct sluice_op *op, int64_t size)
 	if (size < 0 || op->kind != SL_READ)
 		size = INT64_MAX;
 	/* In stream order the doorbell may be looking already. */
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.plan = (struct sl_plan){
 		.extents = op->extents,
 		.count = op->staged ? 0 : op->count, /* sl_staged_next() says what is cut */
@@ -369,7 +369,7 @@ static void plan(struct sluice_op *op, int64_t size)
 		op->locked.plan.direct_bytes = UINT64_MAX;
 		op->locked.plan.piece_bytes = DEVICE_PIECE;
 	}
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 }
 
 /* Of those that the size was asked for; NULL: there is none left. */
@@ -378,13 +378,13 @@ static struct sluice_op *take_asked(struct sluice_file *file)
 	struct sluice_op *op = NULL;
 	struct sl_list *link;
 
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	link = sl_list_take(&file->locked.asked);
 	if (link) {
 		op = SL_CONTAINER(link, struct sluice_op, order.link);
 		op->preparing = false;
 	}
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 	return op;
 }
 
@@ -394,11 +394,11 @@ static bool take_batch(struct sluice_file *file)
 	struct sl_list *link;
 	bool some;
 
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	while ((link = sl_list_take(&file->locked.waiting)))
 		sl_list_append(&file->locked.asked, link);
 	some = file->locked.asks = !sl_list_empty(&file->locked.asked);
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 	return some;
 }
 
@@ -435,10 +435,10 @@ static void prepare(struct sluice_op *op)
 	struct sluice_file *file = op->file;
 	bool submit;
 
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	/* A cancel stops the operation before it looks for `preparing`: it is seen here, or finds it there. */
 	if (is_stopped(op)) {
-		pthread_mutex_unlock(&file->mutex);
+		sl_mutex_unlock(&file->mutex);
 		plan(op, -1);
 		proceed(op);
 		return;
@@ -450,7 +450,7 @@ static void prepare(struct sluice_op *op)
 	/* With the mutex: afterwards the operation may be over, and the file closed. */
 	if (submit)
 		atomic_fetch_add(&file->in_flight, 1);
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 	if (!submit)
 		return;
 	file->prepare.run = run_prepare;
@@ -466,12 +466,12 @@ void sl_op_withdraw(struct sluice_op *op)
 		proceed(op);
 		return;
 	}
-	pthread_mutex_lock(&file->mutex);
+	sl_mutex_lock(&file->mutex);
 	prepares = op->preparing;
 	op->preparing = false;
 	if (prepares)
 		sl_list_remove(&op->order.link);
-	pthread_mutex_unlock(&file->mutex);
+	sl_mutex_unlock(&file->mutex);
 	if (prepares) {
 		plan(op, -1);
 		proceed(op);

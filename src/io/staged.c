@@ -187,7 +187,7 @@ static void copy_done(struct sl_copy *copy, int error)
 
 	if (error)
 		sl_op_fail(op, error, NULL);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	staged->locked.copies--;
 	seat->ready = true;
 	sl_op_pump_locked(op);
@@ -202,7 +202,7 @@ static void begin(struct sl_staged *staged)
 
 	if (staged->ask.refused)
 		sl_op_fail(op, -EIO, strdup("no pinned memory is left"));
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
 	for (unsigned i = 0; i < staged->count; i++) {
 		staged->seats[i].ready = op->kind == SL_READ;
@@ -246,7 +246,7 @@ void sl_staged_start(struct sluice_op *op)
 	bool ask, now;
 
 	expect(op, op->bytes);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	staged->shape.file_size = op->locked.plan.file_size;
 	staged->locked.chunks.file_size = op->locked.plan.file_size;
 	staged->locked.copied.file_size = op->locked.plan.file_size;
@@ -265,7 +265,7 @@ void sl_staged_start(struct sluice_op *op)
 	/* With the mutex, so that a cancel finds the ask, or keeps it from being made. Then nobody ends the
 	 * operation while it asks, unless the ask is withdrawn. */
 	now = sl_slots_take(staged->staging, &staged->ask, true);
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (now)
 		begin(staged);
 }
@@ -290,7 +290,7 @@ void sl_staged_filled(struct sluice_op *op, const char *place, uint64_t moved)
 
 	sl_slots_expect(staged->staging, moved);
 	sl_slots_got(staged->staging, moved, place, moved);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.moved = moved;
 	staged->locked.started = true;
 	staged->locked.exhausted = true;
@@ -305,7 +305,7 @@ void sl_staged_cancel(struct sluice_op *op)
 
 	if (staged->way != SL_WAY_HOST || !sl_slots_withdraw(staged->staging, &staged->ask))
 		return;
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	staged->locked.asking = false;
 	sl_op_pump_locked(op);
 }
@@ -477,7 +477,7 @@ static void drained(struct sl_copy *drain, int error)
 {
 	struct sluice_op *op = SL_CONTAINER(drain, struct sl_staged, drain)->op;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->staged->locked.torn = false;
 	/* What the stream does not tell nobody can know. */
 	op->staged->locked.ran_out = !error;
@@ -552,11 +552,11 @@ static void lose(struct sluice_op *op)
 	char *message = strdup("the device is lost");
 
 	sl_op_fail(op, -EIO, message);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	if (!op->locked.over)
 		for (unsigned i = 0; i < staged->count; i++)
 			staged->slots[i].lost = true;
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 }
 
 /* The doorbell's. */
@@ -568,11 +568,11 @@ static void ring_moved(struct sl_ring *ring)
 
 	if (sl_staging_lost(staged->staging))
 		lose(op);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	if (!op->locked.over)
 		commands = passed_commands(staged);
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	sl_commands_give(staged->staging, commands);
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	sl_op_pump_locked(op);
 }

@@ -219,13 +219,13 @@ static bool enter_window(struct sluice_op *op, const struct window *window)
 	struct sl_staged *staged = op->staged;
 	bool enter;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	enter = !op->locked.stopped;
 	if (enter) {
 		sl_ring_enter(&staged->ring, window->chunks);
 		staged->locked.commands += window->commands;
 	}
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	return enter;
 }
 
@@ -238,13 +238,13 @@ static void fail_submission(struct batch *batch, int rc)
 	if (asprintf(&message, "%s did not take the commands: %s",
 	             sl_staging_device(op->staged->staging)->name, sl_error_text(rc)) < 0)
 		message = NULL;
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	sl_ring_retreat(&op->staged->ring, batch->enqueued);
 	if (batch->torn) {
 		batch->torn->lost = true;
 		op->staged->locked.torn = true;
 	}
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	sl_op_fail(op, rc, message);
 	if (batch->torn)
 		sl_staged_drain(op);
@@ -279,13 +279,13 @@ static int take_place(struct sluice_op *op, const struct window *window)
 			return sl_fail(-EAGAIN, "the device's queue is full");
 		atomic_fetch_add(&ctx->late_waited, 1);
 		seen = atomic_load(&ctx->late_left);
-		pthread_mutex_lock(&ctx->submission);
+		sl_mutex_lock(&ctx->submission);
 		rc = sl_order_enter(op);
 		if (rc >= 0) {
 			atomic_fetch_sub(&ctx->late_waited, 1);
 			return rc; /* with the lock */
 		}
-		pthread_mutex_unlock(&ctx->submission);
+		sl_mutex_unlock(&ctx->submission);
 		sl_commands_give(staging, window->commands);
 		/* Ended by any operation that is over, or late no more, which needs none of what this one
 		 * has. */
@@ -310,16 +310,16 @@ static void enter_rest(struct sluice_op *op, struct batch *batch)
 	while (!rc && staged->way == SL_WAY_STREAM &&
 	       (window = next_window(staged, LATER_WINDOW, false)).chunks) {
 		sl_commands_take(staged->staging, window.commands, true);
-		pthread_mutex_lock(&ctx->submission);
+		sl_mutex_lock(&ctx->submission);
 		if (!enter_window(op, &window)) {
-			pthread_mutex_unlock(&ctx->submission);
+			sl_mutex_unlock(&ctx->submission);
 			sl_commands_give(staged->staging, window.commands);
 			return;
 		}
-		pthread_mutex_lock(&op->mutex);
+		sl_mutex_lock(&op->mutex);
 		sl_op_pump_locked(op);
 		rc = enqueue_window(batch, &window);
-		pthread_mutex_unlock(&ctx->submission);
+		sl_mutex_unlock(&ctx->submission);
 		if (rc)
 			fail_submission(batch, rc);
 	}
@@ -370,7 +370,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 		sl_op_start(op);
 	rc = staged->way == SL_WAY_DEVICE ? enqueue_transfers(&batch)
 	                                  : enqueue_window(&batch, &window);
-	pthread_mutex_unlock(&ctx->submission);
+	sl_mutex_unlock(&ctx->submission);
 	if (rc)
 		fail_submission(&batch, rc);
 	else
@@ -379,7 +379,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 		sl_order_enqueued(op);
 		sl_late_left(ctx);
 	}
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	staged->locked.submitting = false;
 	sl_op_pump_locked(op);
 	sl_op_unref(op);

@@ -110,8 +110,8 @@ static int enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out
 	}
 	/* It may wait for one that is just being enqueued: then nothing that the caller does next may
 	 * come before those commands. */
-	pthread_mutex_lock(&ctx->submission);
-	pthread_mutex_unlock(&ctx->submission);
+	sl_mutex_lock(&ctx->submission);
+	sl_mutex_unlock(&ctx->submission);
 	return 0;
 }
 
@@ -341,10 +341,10 @@ static void settle(struct sluice_op *op)
 
 	if (!op->on_stream || atomic_load(&op->state) & SL_OP_DONE)
 		return;
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	over = op->locked.over || sl_staged_over(op);
 	if (!over) {
-		pthread_mutex_unlock(&op->mutex);
+		sl_mutex_unlock(&op->mutex);
 		return;
 	}
 	/* What this thread starts may be over before it has finished waking somebody for it: the file
@@ -395,14 +395,14 @@ int sluice_op_fd(sluice_op *op)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	if (op->locked.fd < 0)
 		op->locked.fd = eventfd(atomic_load(&op->state) & SL_OP_DONE ? 1 : 0,
 		                        EFD_CLOEXEC | EFD_NONBLOCK);
 	rc = op->locked.fd >= 0
 	             ? op->locked.fd
 	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	return rc;
 }
 
@@ -433,11 +433,11 @@ int sluice_cancel(sluice_op *op)
 		return rc;
 	settle(op);
 	/* While it is not over the file is there to be held, which holds what this looks at. */
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	over = op->locked.ended;
 	if (!over)
 		atomic_fetch_add(&op->file->in_flight, 1);
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	if (over)
 		return sl_fail(-EALREADY, "the operation is over");
 	sl_op_fail(op, -ECANCELED, NULL);
@@ -453,10 +453,10 @@ void sluice_op_free(sluice_op *op)
 	sl_done_forget(op);
 	/* Only calls with the handle write it. */
 	if (op->locked.fd >= 0) {
-		pthread_mutex_lock(&op->mutex);
+		sl_mutex_lock(&op->mutex);
 		close(op->locked.fd);
 		op->locked.fd = -1;
-		pthread_mutex_unlock(&op->mutex);
+		sl_mutex_unlock(&op->mutex);
 	}
 	if (!op->at_once || !sl_done_keep(op))
 		sl_op_unref(op);

@@ -55,9 +55,9 @@ void sl_transfers_enqueue(struct sl_staged *staged)
 	bool stopped;
 	int rc = 0;
 
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	stopped = op->locked.stopped;
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 	while (!stopped && !rc && given < count) {
 		rc = backend->ops->enqueue(backend, op->device, staged->stream,
 		                           &staged->transfers[given], op->kind == SL_WRITE);
@@ -84,7 +84,7 @@ void sl_transfers_passed(struct sl_staged *staged)
 		else
 			moved += staged->transfers[i].length;
 	}
-	pthread_mutex_lock(&op->mutex);
+	sl_mutex_lock(&op->mutex);
 	op->locked.moved = moved;
-	pthread_mutex_unlock(&op->mutex);
+	sl_mutex_unlock(&op->mutex);
 }

@@ -90,7 +90,7 @@ struct sl_spill {
 	const char *folder;
 	struct sl_pool *movers;
 	int event; /* an eventfd: the movers have done something */
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct sl_list ended; /* copies whose job is done; guarded by mutex */
 };
 

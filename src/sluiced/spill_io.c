@@ -87,13 +87,13 @@ static uint64_t take_piece(struct sl_copy *copy, uint64_t *from)
 {
 	uint64_t at, end, step = copy->range_bytes;
 
-	pthread_mutex_lock(&copy->spill->mutex);
+	sl_mutex_lock(&copy->spill->mutex);
 	for (at = copy->at; at < 64 * step && !(copy->moving >> at / step & 1);)
 		at += step;
 	for (end = at; end - at < PIECE && end < 64 * step && copy->moving >> end / step & 1;)
 		end = SL_MIN(end + step - end % step, at + PIECE);
 	copy->at = end;
-	pthread_mutex_unlock(&copy->spill->mutex);
+	sl_mutex_unlock(&copy->spill->mutex);
 	*from = at;
 	return end - at;
 }
@@ -112,11 +112,11 @@ static void leave_job(struct sl_copy *copy, int error)
 	uint64_t one = 1;
 	bool last;
 
-	pthread_mutex_lock(&spill->mutex);
+	sl_mutex_lock(&spill->mutex);
 	if (error && !copy->error)
 		fail(copy, error);
 	last = !--copy->movers;
-	pthread_mutex_unlock(&spill->mutex);
+	sl_mutex_unlock(&spill->mutex);
 	if (!last)
 		return;
 	/* Bytes that lie in the page cache are on the disk before memory goes: the kernel drops what it cannot write. */
@@ -129,9 +129,9 @@ static void leave_job(struct sl_copy *copy, int error)
 		close(copy->file);
 		copy->file = -1;
 	}
-	pthread_mutex_lock(&spill->mutex);
+	sl_mutex_lock(&spill->mutex);
 	sl_list_append(&spill->ended, &copy->link);
-	pthread_mutex_unlock(&spill->mutex);
+	sl_mutex_unlock(&spill->mutex);
 	(void)!write(spill->event, &one, sizeof(one));
 }
 
@@ -165,9 +165,9 @@ static void begin(struct sl_task *task)
 	}
 	for (unsigned i = 1; i < SL_MOVERS && i * PIECE < copy->range_bytes; i++) {
 		copy->help[i] = (struct sl_help){.task.run = help, .copy = copy};
-		pthread_mutex_lock(&spill->mutex);
+		sl_mutex_lock(&spill->mutex);
 		copy->movers++;
-		pthread_mutex_unlock(&spill->mutex);
+		sl_mutex_unlock(&spill->mutex);
 		sl_pool_submit(spill->movers, &copy->help[i].task);
 	}
 	help(task);
@@ -179,7 +179,7 @@ int sl_movers_start(struct sl_spill *spill, const char *folder)
 	spill->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (spill->event < 0)
 		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
-	pthread_mutex_init(&spill->mutex, NULL);
+	sl_mutex_init(&spill->mutex);
 	sl_list_init(&spill->ended);
 	return sl_pool_start("mover", 1, SL_MOVERS, &spill->movers);
 }
@@ -202,9 +202,9 @@ void sl_movers_event(struct sl_server *server)
 
 	(void)!read(spill->event, &times, sizeof(times));
 	for (;;) {
-		pthread_mutex_lock(&spill->mutex);
+		sl_mutex_lock(&spill->mutex);
 		link = sl_list_take(&spill->ended);
-		pthread_mutex_unlock(&spill->mutex);
+		sl_mutex_unlock(&spill->mutex);
 		if (!link)
 			return;
 		sl_copy_ended(server, SL_CONTAINER(link, struct sl_copy, link));

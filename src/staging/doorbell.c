@@ -34,14 +34,14 @@ void sl_bell_watch(struct sl_ring *ring)
 	struct sl_bell *bell = &ring->staging->bell;
 	bool first;
 
-	pthread_mutex_lock(&bell->mutex);
+	sl_mutex_lock(&bell->mutex);
 	first = sl_list_empty(&bell->locked.rings);
 	/* What moved before is seen at the first look. */
 	ring->seen = 0;
 	for (unsigned i = 0; i < ring->count; i++)
 		ring->seen += ring->slots[i].base;
 	sl_list_append(&bell->locked.rings, &ring->link);
-	pthread_mutex_unlock(&bell->mutex);
+	sl_mutex_unlock(&bell->mutex);
 	if (first)
 		pthread_cond_signal(&bell->watched);
 	atomic_fetch_add(&bell->rung, 1);
@@ -53,10 +53,10 @@ void sl_bell_leave(struct sl_ring *ring)
 {
 	struct sl_bell *bell = &ring->staging->bell;
 
-	pthread_mutex_lock(&bell->mutex);
+	sl_mutex_lock(&bell->mutex);
 	if (sl_list_linked(&ring->link))
 		sl_list_remove(&ring->link);
-	pthread_mutex_unlock(&bell->mutex);
+	sl_mutex_unlock(&bell->mutex);
 }
 
 /* The rings whose words have moved, and those that are to be told that the device is lost, which is done once: what
@@ -107,7 +107,7 @@ static void *bell_run(void *argument)
 	int64_t last = sl_now(), suspected = 0, pause = LEAST_NAP;
 	int64_t fresh = last; /* the last move, or new ring */
 
-	pthread_mutex_lock(&bell->mutex);
+	sl_mutex_lock(&bell->mutex);
 	while (!bell->locked.stop) {
 		uint32_t rung = atomic_load(&bell->rung);
 		unsigned count;
@@ -115,13 +115,13 @@ static void *bell_run(void *argument)
 
 		if (sl_list_empty(&bell->locked.rings)) {
 			/* Ended by sl_bell_watch() and sl_bell_stop(). */
-			pthread_cond_wait(&bell->watched, &bell->mutex);
+			sl_cond_wait(&bell->watched, &bell->mutex, SL_FOREVER);
 			last = fresh = sl_now();
 			pause = LEAST_NAP;
 			continue;
 		}
 		count = collect(bell, sl_staging_lost(staging), moved);
-		pthread_mutex_unlock(&bell->mutex);
+		sl_mutex_unlock(&bell->mutex);
 		for (unsigned i = 0; i < count; i++) {
 			moved[i]->moved(moved[i]);
 			moved[i]->release(moved[i]);
@@ -148,9 +148,9 @@ static void *bell_run(void *argument)
 				pause = SL_MIN(pause * 2, idle > LONG_NS ? LONG_NAP : MOST_NAP);
 			}
 		}
-		pthread_mutex_lock(&bell->mutex);
+		sl_mutex_lock(&bell->mutex);
 	}
-	pthread_mutex_unlock(&bell->mutex);
+	sl_mutex_unlock(&bell->mutex);
 	return NULL;
 }
 
@@ -159,7 +159,7 @@ int sl_bell_start(struct sl_staging *staging)
 	struct sl_bell *bell = &staging->bell;
 	int rc;
 
-	pthread_mutex_init(&bell->mutex, NULL);
+	sl_mutex_init(&bell->mutex);
 	pthread_cond_init(&bell->watched, NULL);
 	sl_list_init(&bell->locked.rings);
 	rc = sl_thread_start(&bell->thread, "sluice-bell", bell_run, staging);
@@ -174,9 +174,9 @@ void sl_bell_empty(struct sl_staging *staging, int64_t deadline)
 	bool empty = false;
 
 	while (!empty && sl_now() < deadline) {
-		pthread_mutex_lock(&bell->mutex);
+		sl_mutex_lock(&bell->mutex);
 		empty = sl_list_empty(&bell->locked.rings);
-		pthread_mutex_unlock(&bell->mutex);
+		sl_mutex_unlock(&bell->mutex);
 		if (!empty)
 			nanosleep(&moment, NULL);
 	}
@@ -188,9 +188,9 @@ void sl_bell_stop(struct sl_staging *staging)
 
 	if (!bell->started)
 		return;
-	pthread_mutex_lock(&bell->mutex);
+	sl_mutex_lock(&bell->mutex);
 	bell->locked.stop = true;
-	pthread_mutex_unlock(&bell->mutex);
+	sl_mutex_unlock(&bell->mutex);
 	pthread_cond_signal(&bell->watched);
 	atomic_fetch_add(&bell->rung, 1);
 	sl_word_wake(&bell->rung, 1);

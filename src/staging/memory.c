@@ -147,7 +147,7 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	if (!staging)
 		return sl_fail(-ENOMEM, "no memory");
 	staging->device = device;
-	pthread_mutex_init(&staging->mutex, NULL);
+	sl_mutex_init(&staging->mutex);
 	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
 	for (unsigned part = 0; part < SL_PARTS_OF; part++)
 		sl_list_init(&staging->locked.asks[part]);
@@ -195,6 +195,6 @@ void sl_staging_free(struct sl_staging *staging)
 	for (unsigned part = 0; part < SL_PARTS_OF; part++)
 		sl_buddy_destroy(&staging->locked.parts[part]);
 	free(staging->locked.words);
-	pthread_mutex_destroy(&staging->mutex);
+	sl_mutex_destroy(&staging->mutex);
 	free(staging);
 }

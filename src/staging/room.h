@@ -35,7 +35,7 @@ void sl_slots_refuse(struct sl_staging *staging);
 
 /* Watches the words of the device. */
 struct sl_bell {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t watched; /* a ring to watch, or stop */
 	struct {
 		struct sl_list rings;
@@ -81,7 +81,7 @@ struct sl_staging {
 	bool own; /* the memory is ours, and registered by us */
 	size_t part_length[SL_PARTS_OF];
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_buddy parts[SL_PARTS_OF];
 		struct sl_words **words; /* a stack of those that are free */

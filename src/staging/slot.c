@@ -56,13 +56,13 @@ bool sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool wait)
 	struct sl_list *asks = &staging->locked.asks[ask->part];
 	bool granted;
 
-	pthread_mutex_lock(&staging->mutex);
+	sl_mutex_lock(&staging->mutex);
 	ask->refused = ask->part == SL_PART_STREAM && sl_staging_lost(staging);
 	granted = ask->refused || (sl_list_empty(asks) && grant(staging, ask));
 	ask->waiting = !granted && wait;
 	if (ask->waiting)
 		sl_list_append(asks, &ask->link);
-	pthread_mutex_unlock(&staging->mutex);
+	sl_mutex_unlock(&staging->mutex);
 	return granted;
 }
 
@@ -111,7 +111,7 @@ void sl_slots_refuse(struct sl_staging *staging)
 	struct sl_list *link;
 
 	sl_list_init(&refused);
-	pthread_mutex_lock(&staging->mutex);
+	sl_mutex_lock(&staging->mutex);
 	while ((link = sl_list_take(&staging->locked.asks[SL_PART_STREAM]))) {
 		struct sl_ask *ask = SL_CONTAINER(link, struct sl_ask, link);
 
@@ -119,7 +119,7 @@ void sl_slots_refuse(struct sl_staging *staging)
 		ask->refused = true;
 		sl_list_append(&refused, link);
 	}
-	pthread_mutex_unlock(&staging->mutex);
+	sl_mutex_unlock(&staging->mutex);
 	tell(&refused);
 }
 
@@ -129,14 +129,14 @@ bool sl_slots_withdraw(struct sl_staging *staging, struct sl_ask *ask)
 	bool waiting;
 
 	sl_list_init(&granted);
-	pthread_mutex_lock(&staging->mutex);
+	sl_mutex_lock(&staging->mutex);
 	waiting = ask->waiting;
 	if (waiting) {
 		ask->waiting = false;
 		sl_list_remove(&ask->link);
 		grant_waiting(staging, &granted);
 	}
-	pthread_mutex_unlock(&staging->mutex);
+	sl_mutex_unlock(&staging->mutex);
 	tell(&granted);
 	return waiting;
 }
@@ -147,7 +147,7 @@ void sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_s
 	struct sl_list granted;
 
 	sl_list_init(&granted);
-	pthread_mutex_lock(&staging->mutex);
+	sl_mutex_lock(&staging->mutex);
 	for (unsigned i = 0; i < count; i++) {
 		struct sl_slot *slot = &slots[i];
 
@@ -165,6 +165,6 @@ void sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_s
 		return_slot(staging, part, slot);
 	}
 	grant_waiting(staging, &granted);
-	pthread_mutex_unlock(&staging->mutex);
+	sl_mutex_unlock(&staging->mutex);
 	tell(&granted);
 }

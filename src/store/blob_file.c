@@ -31,7 +31,7 @@ struct shared {
 };
 
 /* Guards the list and the counts. Nobody waits for a daemon while holding it. */
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static struct sl_mutex mutex = SL_MUTEX_INIT;
 static struct sl_list connections = {&connections, &connections};
 
 static int shared_acquire(const char *socket, struct shared **out)
@@ -40,7 +40,7 @@ static int shared_acquire(const char *socket, struct shared **out)
 	int rc = made ? sl_store_path(socket, made->path) : sl_fail(-ENOMEM, "no memory");
 
 	while (!rc && !found) {
-		pthread_mutex_lock(&mutex);
+		sl_mutex_lock(&mutex);
 		sl_list_each (link, &connections)
 			if (!strcmp(SL_CONTAINER(link, struct shared, link)->path, made->path))
 				found = SL_CONTAINER(link, struct shared, link);
@@ -51,7 +51,7 @@ static int shared_acquire(const char *socket, struct shared **out)
 		}
 		if (found)
 			found->files++;
-		pthread_mutex_unlock(&mutex);
+		sl_mutex_unlock(&mutex);
 		if (!found)
 			rc = sluice_store_open(made->path, NULL, &made->store);
 	}
@@ -67,11 +67,11 @@ static void shared_release(struct shared *shared)
 {
 	bool last;
 
-	pthread_mutex_lock(&mutex);
+	sl_mutex_lock(&mutex);
 	last = !--shared->files;
 	if (last)
 		sl_list_remove(&shared->link);
-	pthread_mutex_unlock(&mutex);
+	sl_mutex_unlock(&mutex);
 	if (!last)
 		return;
 	sluice_store_close(shared->store);

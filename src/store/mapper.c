@@ -25,17 +25,17 @@ static bool any_of(sluice_store *store, uint64_t region)
 	return false;
 }
 
-/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_HAVE. */
+/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_MSG_HAVE. */
 static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 {
 	sluice_store *store = devices->store;
 	uint64_t region = mapping->region, turn;
 	bool told;
 
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	sl_far_unmap(mapping);
 	sl_store_step("client: unmapped");
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (sl_list_linked(&mapping->bucket))
 		sl_list_remove(&mapping->bucket);
 	told = !mapping->stale && mapping->kind != SLUICE_BLOB_ON_HOST && !any_of(store, region);
@@ -44,9 +44,9 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 	if (!told)
 		return;
 	devices->mapped.telling = region;
-	pthread_mutex_unlock(&store->mutex);
-	sl_tell_id(store, SL_DROP, region, turn);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
+	sl_tell_id(store, SL_MSG_DROP, region, turn);
+	sl_mutex_lock(&store->mutex);
 	devices->mapped.telling = 0;
 	pthread_cond_broadcast(&store->mapped);
 }
@@ -58,13 +58,13 @@ void *sl_mapper_run(void *argument)
 	int64_t doubted = sl_now();
 	struct sl_list *link;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	while (!atomic_load(&devices->stop)) {
 		if (atomic_load(&devices->promised) && sl_now() - doubted >= DOUBT_NS) {
-			pthread_mutex_unlock(&store->mutex);
+			sl_mutex_unlock(&store->mutex);
 			sl_promises_doubt(devices);
 			doubted = sl_now();
-			pthread_mutex_lock(&store->mutex);
+			sl_mutex_lock(&store->mutex);
 			continue;
 		}
 		link = sl_list_take(&devices->mapped.leaving);
@@ -76,7 +76,7 @@ void *sl_mapper_run(void *argument)
 			             atomic_load(&devices->promised) ? sl_now() + DOUBT_NS
 			                                             : SL_FOREVER);
 	}
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	return NULL;
 }
 
@@ -84,9 +84,9 @@ void *sl_mapper_run(void *argument)
 
 void sl_devices_wake(struct sl_devices *devices)
 {
-	pthread_mutex_lock(&devices->store->mutex);
+	sl_mutex_lock(&devices->store->mutex);
 	pthread_cond_signal(&devices->mapped.work);
-	pthread_mutex_unlock(&devices->store->mutex);
+	sl_mutex_unlock(&devices->store->mutex);
 	sl_courier_ring(devices);
 }
 
@@ -103,10 +103,10 @@ void sl_devices_end(struct sl_devices *devices)
  * each device. Stores that are not closed by then have their threads ended.
  */
 static struct {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct sl_list stores; /* guarded by mutex, as is the next */
 	bool registered[SL_DEVICES_MOST];
-} leaving = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+} leaving = {.mutex = SL_MUTEX_INIT};
 
 /* The driver may have the mapper for longer than a program that ends is to wait. */
 static void abandon(struct sl_devices *devices)
@@ -115,9 +115,9 @@ static void abandon(struct sl_devices *devices)
 
 	sl_devices_end(devices);
 	/* For handlers of exit() that run after this one, and close the store. */
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	pthread_cond_broadcast(&devices->promises.changed);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += 1;
 	pthread_timedjoin_np(devices->courier, NULL, &until);
@@ -130,32 +130,32 @@ static void at_exit(void)
 
 	if (sl_forked())
 		return;
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	while ((link = sl_list_take(&leaving.stores)))
 		abandon(SL_CONTAINER(link, struct sl_devices, exit));
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 }
 
 void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *device)
 {
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	if (!leaving.stores.next)
 		sl_list_init(&leaving.stores);
 	if (!leaving.registered[device->index])
 		leaving.registered[device->index] = !atexit(at_exit);
 	if (!sl_list_linked(&devices->exit))
 		sl_list_append(&leaving.stores, &devices->exit);
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 }
 
 bool sl_devices_forget_exit(struct sl_devices *devices)
 {
 	bool there;
 
-	pthread_mutex_lock(&leaving.mutex);
+	sl_mutex_lock(&leaving.mutex);
 	there = sl_list_linked(&devices->exit);
 	if (there)
 		sl_list_remove(&devices->exit);
-	pthread_mutex_unlock(&leaving.mutex);
+	sl_mutex_unlock(&leaving.mutex);
 	return there;
 }

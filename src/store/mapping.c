@@ -99,7 +99,7 @@ static void free_gone(sluice_store *store, struct sl_list *gone, uint64_t turn)
 		if (mapping->base)
 			munmap(mapping->base, mapping->bytes);
 		if (mapping->base && mapping->writable && turn)
-			sl_tell_id(store, SL_DROP, mapping->region, turn);
+			sl_tell_id(store, SL_MSG_DROP, mapping->region, turn);
 		free(mapping);
 	}
 }
@@ -145,10 +145,10 @@ int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t d
 	int rc;
 
 	do {
-		sl_message_begin(m, SL_REGION, 0, 0);
+		sl_message_begin(m, SL_MSG_REGION, 0, 0);
 		m->region.region = region;
 		m->region.writable = writable;
-		rc = sl_call(store, m, SL_MEMORY, deadline, out);
+		rc = sl_call(store, m, SL_MSG_MEMORY, deadline, out);
 		/* -EAGAIN: many threads have asked at once; this thread has read their answers meanwhile. */
 	} while (rc == -EAGAIN);
 	return rc;
@@ -222,13 +222,13 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_far *far, int64_t de
 	int rc = 0;
 
 	sl_list_init(&gone);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	*out = mapping = claim(store, far, deadline, &rc);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	if (!mapping || mapping->state == SL_MAPPED)
 		return rc;
 	rc = sl_far_bring(store, mapping, far->turn, deadline);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPED;
 	/* What was made for a server that is gone is of no use; what another daemon's calls so is something else. */
 	if (!rc && (mapping->stale || (far->writable && mapping->doomed)))
@@ -243,7 +243,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_far *far, int64_t de
 			mapping->state = SL_EXPECTED;
 	}
 	pthread_cond_broadcast(&store->mapped);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	free_gone(store, &gone, 0);
 	return rc;
 }
@@ -269,7 +269,7 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 	uint64_t turn;
 
 	sl_list_init(&gone);
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	turn = mapping->stale ? 0 : store->turn;
 	if (!--mapping->users) {
 		if (mapping->doomed || (mapping->far && mapping->writable && mapping->alone))
@@ -277,7 +277,7 @@ void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping)
 		else if (!mapping->far || (!mapping->writable && !mapping->own))
 			keep(store, mapping, &gone);
 	}
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	free_gone(store, &gone, turn);
 }
 
@@ -306,8 +306,8 @@ void sl_mappings_forget(sluice_store *store, bool all)
 
 void sl_mappings_free(sluice_store *store)
 {
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	sl_mappings_forget(store, true);
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	sl_far_free(store);
 }

@@ -28,7 +28,7 @@ static void devices_free(struct sl_devices *devices)
 		return;
 	pthread_cond_destroy(&devices->mapped.work);
 	pthread_cond_destroy(&devices->promises.changed);
-	pthread_mutex_destroy(&devices->mutex);
+	sl_mutex_destroy(&devices->mutex);
 	if (devices->bell >= 0)
 		close(devices->bell);
 	free(devices);
@@ -49,7 +49,7 @@ static int devices_new(sluice_store *store, struct sl_devices **out)
 	sl_list_init(&devices->promises.list);
 	pthread_cond_init(&devices->mapped.work, NULL);
 	pthread_cond_init(&devices->promises.changed, NULL);
-	pthread_mutex_init(&devices->mutex, NULL);
+	sl_mutex_init(&devices->mutex);
 	devices->bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (devices->bell < 0) {
 		devices_free(devices);
@@ -118,7 +118,7 @@ int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post *
 		*out = post;
 		return 0;
 	}
-	pthread_mutex_lock(&store->opening);
+	sl_mutex_lock(&store->opening);
 	rc = device->ops->open ? device->ops->open(device) : 0;
 	if (rc)
 		rc = sl_fail(-ENOTSUP, "%s cannot be used: %s", device->name,
@@ -136,7 +136,7 @@ int sl_post_open(sluice_store *store, struct sl_device *device, struct sl_post *
 		}
 		*out = post;
 	}
-	pthread_mutex_unlock(&store->opening);
+	sl_mutex_unlock(&store->opening);
 	return rc;
 }
 
@@ -156,19 +156,19 @@ int sl_post_numbered(sluice_store *store, int number, struct sl_post **out)
 /* Numbers are of one daemon's servers. */
 static void note_number(sluice_store *store, struct sl_post *post, int32_t number, uint64_t turn)
 {
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	if (store->turn == turn)
 		post->number = number;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 }
 
 static int ask(sluice_store *store, int32_t number, const char *place, int64_t deadline,
                union sl_message *m, struct sl_reply *reply)
 {
-	sl_message_begin(m, SL_DEVICE, 0, 0);
+	sl_message_begin(m, SL_MSG_DEVICE, 0, 0);
 	m->device.number = number;
 	strcpy(m->device.place, place);
-	return sl_call(store, m, SL_DEVICE_IS, deadline, reply);
+	return sl_call(store, m, SL_MSG_DEVICE_IS, deadline, reply);
 }
 
 int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out)
@@ -179,11 +179,11 @@ int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, stru
 	int rc, here;
 
 	*out = NULL;
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	for (unsigned i = 0; devices && i < SL_DEVICES_MOST; i++)
 		if (devices->posts[i].number == number)
 			*out = &devices->posts[i];
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	if (*out)
 		return 0;
 	rc = ask(store, number, "", deadline, &m, &reply);
@@ -206,10 +206,10 @@ int sl_post_number(sluice_store *store, struct sl_post *post, int32_t *out, uint
 	union sl_message m;
 	int rc;
 
-	pthread_mutex_lock(&store->mutex);
+	sl_mutex_lock(&store->mutex);
 	*out = post->number;
 	*turn = store->turn;
-	pthread_mutex_unlock(&store->mutex);
+	sl_mutex_unlock(&store->mutex);
 	if (*out >= 0)
 		return 0;
 	rc = ask(store, -1, sl_device_place(post->device), SL_FOREVER, &m, &reply);

@@ -59,13 +59,13 @@ int sl_words_open(sluice_store *store, struct sl_post *post)
 
 	if (atomic_load_explicit(&post->words, memory_order_acquire))
 		return 0;
-	pthread_mutex_lock(&store->opening);
+	sl_mutex_lock(&store->opening);
 	if (!atomic_load(&post->words)) {
 		rc = words_new(post->device, &words);
 		if (!rc)
 			atomic_store_explicit(&post->words, words, memory_order_release);
 	}
-	pthread_mutex_unlock(&store->opening);
+	sl_mutex_unlock(&store->opening);
 	return rc;
 }
 
@@ -117,7 +117,7 @@ static struct sl_promise *find(struct sl_devices *devices, const struct sl_post 
 {
 	struct sl_promise *found = NULL;
 
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	sl_list_each (link, &devices->promises.list) {
 		struct sl_promise *promise = SL_CONTAINER(link, struct sl_promise, link);
 
@@ -128,7 +128,7 @@ static struct sl_promise *find(struct sl_devices *devices, const struct sl_post 
 		found = promise;
 		break;
 	}
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	return found;
 }
 
@@ -163,21 +163,21 @@ static void conclude(struct sl_devices *devices, struct sl_promise *promise, int
 {
 	bool come = has_come(promise);
 
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	if (!promise->releases)
 		tell_of_seal(promise, rc);
 	if (come)
 		give_word(promise);
 	atomic_fetch_sub(&devices->promised, 1);
 	pthread_cond_broadcast(&devices->promises.changed);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	for (unsigned i = 0; i < promise->count; i++)
 		if (promise->blobs[i])
 			sl_blob_unref(promise->blobs[i]);
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	sl_list_remove(&promise->link);
 	pthread_cond_broadcast(&devices->promises.changed);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	free(promise);
 }
 
@@ -219,11 +219,11 @@ void sl_promises_doubt(struct sl_devices *devices)
 
 void sl_promises_wait(struct sl_devices *devices)
 {
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	/* Ended by the courier, or, if the device is gone, by the mapper; or because the process ends, and both with it. */
 	while (!sl_list_empty(&devices->promises.list) && !atomic_load(&devices->stop))
-		pthread_cond_wait(&devices->promises.changed, &devices->mutex);
-	pthread_mutex_unlock(&devices->mutex);
+		sl_cond_wait(&devices->promises.changed, &devices->mutex, SL_FOREVER);
+	sl_mutex_unlock(&devices->mutex);
 }
 
 /* ----------------------------------------------------------------------------- seal_on, release_on */
@@ -263,7 +263,7 @@ static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
 	unsigned n = 0;
 	int rc = 0;
 
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	for (; n < promise->count && (promise->releases || !v[n]->promise.waits); n++) {
 		promise->blobs[n] = v[n];
 		if (promise->releases)
@@ -280,7 +280,7 @@ static int promise_all(struct sl_devices *devices, struct sl_promise *promise,
 		             promise->post->device->name);
 	if (rc)
 		take_back(promise, n);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	return rc;
 }
 
@@ -290,11 +290,11 @@ static void publish(struct sl_devices *devices, struct sl_promise *promise)
 	/* Who closes the store waits for the promise instead. */
 	if (promise->releases)
 		atomic_fetch_sub(&devices->store->handles, 1);
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	promise->begun = sl_now();
 	sl_list_append(&devices->promises.list, &promise->link);
 	atomic_fetch_add(&devices->promised, 1);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	sl_devices_wake(devices);
 }
 
@@ -327,11 +327,11 @@ static int give(sluice_store *store, struct sl_post *post, sluice_blob *const *v
 		publish(devices, promise);
 		return 0;
 	}
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	/* The stream does not know of it. */
 	give_word(promise);
 	take_back(promise, promise->count);
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	free(promise);
 	return sl_fail(rc, "%s: cannot %s in stream order: %s", device->name,
 	               releases ? "release" : "seal", sl_error_text(rc));
@@ -384,9 +384,9 @@ int sl_promised(sluice_blob *blob)
 	bool waits = false;
 
 	if (devices) {
-		pthread_mutex_lock(&devices->mutex);
+		sl_mutex_lock(&devices->mutex);
 		waits = blob->promise.waits;
-		pthread_mutex_unlock(&devices->mutex);
+		sl_mutex_unlock(&devices->mutex);
 	}
 	return waits ? sl_fail(-EPERM, "the blob is to be sealed already") : 0;
 }
@@ -408,7 +408,7 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 		return sl_fail(-EINVAL,
 		               "nobody has asked for the blob to be sealed in stream order");
 	devices = sl_devices_of(blob->store);
-	pthread_mutex_lock(&devices->mutex);
+	sl_mutex_lock(&devices->mutex);
 	/* Ended by the courier, by the mapper, by the time, or by the end of the process. */
 	while (blob->promise.waits && !rc && !atomic_load(&devices->stop))
 		rc = sl_cond_wait(&devices->promises.changed, &devices->mutex, deadline);
@@ -416,6 +416,6 @@ int sluice_blob_wait_sealed(sluice_blob *blob, int timeout_ms)
 	                         : blob->promise.rc;
 	if (!blob->promise.waits && rc)
 		sl_fail(rc, "%s", blob->promise.text ? blob->promise.text : "no memory");
-	pthread_mutex_unlock(&devices->mutex);
+	sl_mutex_unlock(&devices->mutex);
 	return rc;
 }

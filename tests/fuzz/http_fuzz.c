@@ -3,7 +3,7 @@
  * Throws mutated texts at what is parsed of a server's answers and of URIs, and checks what must hold
  * of anything that is accepted. Arguments: seconds, and a seed to repeat a run.
  */
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 #include <ctype.h>
 #include <inttypes.h>

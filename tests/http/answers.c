@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Answers that are right in any form give the bytes; those that are not, an error. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static void every_byte_of_an_object_is_read(void **state)
 {

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 enum { READS = 12, OBEYED_MS = 300 };
 

@@ -3,7 +3,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 static void many_reads_run_side_by_side(void **state)
 {

@@ -2,7 +2,7 @@
 /* Cancel, close and discard find an operation in each phase of its requests, held still there. */
 #include <sys/mman.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 /* Long enough that a test which waited for the phase to end by itself would fail. */
 static void patient(struct fixture *f)

@@ -9,7 +9,7 @@
 #include <stdatomic.h>
 #include <sys/epoll.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 static _Atomic unsigned actions_left, waits_left;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "http/http.h"
+#include "http/cases.h"
 
 #include <signal.h>
 

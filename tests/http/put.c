@@ -2,7 +2,7 @@
 /* Writing a whole object: what a good server gets, and what is refused before it gets anything. */
 #include <unistd.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 #define REPLACE SLUICE_OPEN_REPLACE
 #define CREATE  (SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A reactor that meets an internal error fails what it has, begins anew, and the context lives. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static void need_reactors(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Redirects: followed alike for size and data, within limits, and never with somebody's password. */
-#include "http/http.h"
+#include "http/cases.h"
 
 /* user:password of the tests, as in a URI and as in the header. */
 #define USER     "me:s3cret%21"

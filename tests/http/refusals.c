@@ -2,7 +2,7 @@
 /* What a server refuses is told at once, in its own words. */
 #include <ctype.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 static void a_status_that_means_no_is_an_error_at_once(void **state)
 {

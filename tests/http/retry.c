@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may pass is tried again, from the byte that was reached, and not for ever. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static void a_status_that_may_pass_is_tried_again(void **state)
 {

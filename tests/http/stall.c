@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Time: what stands still is given up, what moves is not. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static void a_stall_in_mid_body_is_given_up_and_continued(void **state)
 {

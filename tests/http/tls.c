@@ -2,7 +2,7 @@
 /* Certificates are verified unless somebody says not to. */
 #include <unistd.h>
 
-#include "http/http.h"
+#include "http/cases.h"
 
 static void a_good_certificate_is_taken(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Writing to a server that goes wrong: close says so, and nothing hangs. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static sluice_file *open_put(struct fixture *f, const char *uri, uint64_t expected_size)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* URIs: what is no URI is refused, and what is one means what it says. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static void a_malformed_uri_is_refused(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bytes of two versions of an object never become one: an answer proves that it is of the one that was opened. */
-#include "http/http.h"
+#include "http/cases.h"
 
 #define RANGE  "HTTP/1.1 206 Fine|Content-Range: bytes {first}-{last}/{size}|"
 #define PART   RANGE "Content-Length: {n}|"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Servers without ranges: the whole object in one go, or an error that says why. */
-#include "http/http.h"
+#include "http/cases.h"
 
 static struct sluice_file_info stat_of(sluice_file *file)
 {

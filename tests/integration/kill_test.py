@@ -136,5 +136,4 @@ with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folde
     at_points(folder, "checkpoints", 30)
     at_points(folder, "continued", 30)
     at_points(folder, "gathered", 30)
-    at_points(folder, "gathered_checkpoints", 30)
     at_moments(folder, 200 if STRESS else 20)

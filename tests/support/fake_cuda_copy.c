@@ -36,15 +36,15 @@ void *fake_bytes(struct sl_device *device, const void *memory, size_t length, bo
 	enum place place;
 	char *bytes;
 
-	pthread_mutex_lock(&at->mutex);
+	sl_mutex_lock(&at->mutex);
 	place = sl_emulated_place(at, memory, length, &bytes);
-	pthread_mutex_unlock(&at->mutex);
+	sl_mutex_unlock(&at->mutex);
 	if (place == PLACE_DEVICE || place == PLACE_REGISTERED ||
 	    (place == PLACE_READ_ONLY && !write))
 		return bytes;
-	pthread_mutex_lock(&self->mutex);
+	sl_mutex_lock(&self->mutex);
 	sl_emulated_fault(self, -EFAULT);
-	pthread_mutex_unlock(&self->mutex);
+	sl_mutex_unlock(&self->mutex);
 	return NULL;
 }
 
@@ -87,9 +87,9 @@ static bool is_read_only(const void *memory, size_t length)
 
 	if (!device)
 		return false;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	place = sl_emulated_place(device, memory, length, &bytes);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	return place == PLACE_READ_ONLY;
 }
 

@@ -13,9 +13,9 @@ static void set_blocking(struct CUstream_st *stream, bool blocking)
 	struct emulated *device = stream->ctx->device;
 
 	stream->blocking = blocking;
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	sl_emulated_stream(device, stream->emulated)->blocking = blocking;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 }
 
 static CUresult create(CUcontext ctx, unsigned flags, sluice_stream *out)

@@ -218,12 +218,12 @@ static void set_range(const struct reservation *reservation, char *bytes, int ac
 	struct emulated *device = fake_device(reservation->ordinal);
 	struct range *range;
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	range = range_of(reservation);
 	range->bytes = bytes;
 	range->leaving = !access;
 	range->read_only = access == CU_MEM_ACCESS_FLAGS_PROT_READ;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 }
 
 /* Addresses take nothing of the device's memory, and what is mapped there counts otherwise. */
@@ -232,12 +232,12 @@ static char *make_hollow(const struct reservation *reservation)
 	struct emulated *device = fake_device(reservation->ordinal);
 	struct range *range;
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	range = range_of(reservation);
 	device->used -= range->taken;
 	range->taken = 0;
 	range->leaving = true;
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	return range->bytes;
 }
 
@@ -291,10 +291,10 @@ static void free_range(const struct reservation *reservation)
 	struct emulated *device = fake_device(reservation->ordinal);
 	struct range *range;
 
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	range = range_of(reservation);
 	sl_intervals_remove(&device->allocations, &range->at);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 	sl_emulated_range_free(range);
 }
 
@@ -407,9 +407,9 @@ static void wait_for_users(const struct reservation *reservation)
 	struct emulated *device = fake_device(reservation->ordinal);
 
 	set_range(reservation, reservation->bytes, 0);
-	pthread_mutex_lock(&device->mutex);
+	sl_mutex_lock(&device->mutex);
 	(void)sl_emulated_drain(device, "cuMemUnmap", true);
-	pthread_mutex_unlock(&device->mutex);
+	sl_mutex_unlock(&device->mutex);
 }
 
 CUresult cuMemUnmap(CUdeviceptr memory, size_t length)

@@ -24,7 +24,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "backend/cufile_api.h"
+#include "local/cufile_api.h"
 
 #define API   __attribute__((visibility("default")))
 #define BLOCK 4096

@@ -44,7 +44,7 @@ static void print_ring(const struct sl_ring *ring)
 
 static void print_op(struct sluice_op *op)
 {
-	bool locked = !pthread_mutex_trylock(&op->mutex);
+	bool locked = !pthread_mutex_trylock(&op->mutex.pthread);
 	struct sl_staged *staged = op->staged;
 
 	printf("    %s%zu bytes moved, %u pieces in flight%s%s%s, error %d%s\n",
@@ -63,7 +63,7 @@ static void print_op(struct sluice_op *op)
 	if (staged && op->on_stream && !op->locked.over)
 		print_ring(&staged->ring);
 	if (locked)
-		pthread_mutex_unlock(&op->mutex);
+		sl_mutex_unlock(&op->mutex);
 }
 
 static void print_action(unsigned number, struct action *action)

@@ -131,8 +131,8 @@ static void check_deflate(const struct sl_codec *codec, int level, size_t size, 
 	struct file f;
 	void *state;
 
-	assert_int_equal(codec->state_new(level, n, &state), 0);
-	assert_int_equal(codec->client_data(level, values), 1);
+	assert_int_equal(codec->state_new(level, 1, n, &state), 0);
+	assert_int_equal(codec->client_data(level, 1, values), 1);
 	file_new(&f, size);
 	assert_true(H5Pset_shuffle(f.properties) >= 0);
 	assert_true(H5Pset_filter(f.properties, codec->filter, H5Z_FLAG_OPTIONAL, 1, values) >= 0);

@@ -83,7 +83,7 @@ static void no_memory_is_taken_for_a_chunk(void **state)
 			void *memory = NULL;
 			unsigned long before;
 
-			assert_int_equal(codec->state_new(level, MIB, &memory), 0);
+			assert_int_equal(codec->state_new(level, 1, MIB, &memory), 0);
 			before = taken;
 			for (int round = 0; round < rounds; round++) {
 				enum field f = round < rounds / 2 ? FIELD_NOISE : round % FIELDS;

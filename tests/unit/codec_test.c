@@ -6,6 +6,21 @@
 
 #define MIB ((size_t)1 << 20)
 
+#ifdef BUILT_WITH_LZ4
+#include <lz4.h>
+
+static void unpack_lz4(const unsigned char *in, size_t n, unsigned char *out, size_t length)
+{
+	assert_int_equal(LZ4_decompress_safe((const char *)in, (char *)out, n, length), length);
+}
+#else
+static void unpack_lz4(const unsigned char *in, size_t n, unsigned char *out, size_t length)
+{
+	(void)in, (void)n, (void)out, (void)length;
+	fail();
+}
+#endif
+
 static const struct sl_codec *built_in(size_t i)
 {
 	const struct sl_codec *codec = sl_codec_at(i);
@@ -22,7 +37,7 @@ static void *state_of(const struct sl_codec *codec, int level, size_t n)
 {
 	void *state = NULL;
 
-	assert_int_equal(codec->state_new(level, n, &state), 0);
+	assert_int_equal(codec->state_new(level, 1, n, &state), 0);
 	return state;
 }
 
@@ -36,7 +51,8 @@ static void a_codec_is_found_by_its_name_and_level(void **state)
 	} rows[] = {{"none", 0, -5, 100},
 	            {"deflate", 1, 1, 9},
 	            {"zstd", 32015, 1, 19},
-	            {"lz4", 32004, 1, 1}};
+	            {"lz4", 32004, 1, 1},
+	            {"bitshuffle-lz4", 32008, 1, 1}};
 	const struct sl_codec *codec, *untouched = (void *)&codec;
 
 	(void)state;
@@ -81,6 +97,7 @@ static void what_the_build_found_is_built_in(void **state)
 #endif
 #ifdef BUILT_WITH_LZ4
 	assert_null(sl_codec_lz4.missing);
+	assert_null(sl_codec_bitshuffle.missing);
 #else
 	assert_non_null(sl_codec_lz4.missing);
 #endif
@@ -108,14 +125,80 @@ static void client_data_is_what_the_filters_document(void **state)
 	(void)state;
 	each_codec(codec)
 	{
-		unsigned count = codec->client_data(codec->most, values);
+		unsigned count = codec->client_data(codec->most, 1, values);
 
-		assert_int_equal(count, codec->filter ? 1 : 0);
+		assert_int_equal(count, codec->filter == 32008 ? 5 : codec->filter ? 1 : 0);
+		if (codec->filter == 32008)
+			assert_memory_equal(values, ((unsigned[]){0, 2, 1, 0, 2}), sizeof(values));
 		if (codec->filter == 1 || codec->filter == 32015)
 			assert_int_equal(values[0], codec->most);
 		if (codec->filter == 32004)
 			assert_int_equal(values[0], MIB);
 	}
+}
+
+/* ------------------------------------------------------------------------------- bit shuffle */
+
+/* Each bit of a block by itself; the room is exact, and nothing is left of it. */
+static void decode_bits(const unsigned char *in, size_t n, size_t size, unsigned char *out,
+                        size_t length)
+{
+	unsigned char *bits = malloc(8192);
+	size_t at = 12, most = 8192 / size / 8 * 8;
+
+	assert_in_range(n, 12, SIZE_MAX);
+	for (unsigned i = 0; i < 8; i++)
+		assert_int_equal(in[i], (uint64_t)length >> (56 - 8 * i) & 0xff);
+	assert_int_equal(in[8] << 24 | in[9] << 16 | in[10] << 8 | in[11], most * size);
+	for (size_t left = length / size / 8 * 8, here; left; left -= here, out += here * size) {
+		size_t packed = in[at] << 24 | in[at + 1] << 16 | in[at + 2] << 8 | in[at + 3];
+
+		here = left < most ? left : most;
+		assert_in_range(packed, 1, n - at - 4);
+		unpack_lz4(in + at + 4, packed, bits, here * size);
+		at += 4 + packed;
+		memset(out, 0, here * size);
+		for (size_t bit = 0; bit < here * size * 8; bit++)
+			if (bits[bit / 8] >> bit % 8 & 1)
+				out[bit % here * size + bit / here / 8] |= 1 << bit / here % 8;
+	}
+	assert_int_equal(n - at, length % (8 * size));
+	memcpy(out, in + at, n - at);
+	free(bits);
+}
+
+static void what_bitshuffle_writes_is_in_the_format_of_its_filter(void **state)
+{
+	static const size_t sizes[] = {1, 2, 4, 8}, counts[] = {0, 1, 7, 8, 2047, 8192, 30001};
+	const struct sl_codec *codec = &sl_codec_bitshuffle;
+	uint64_t seed = unit_seed();
+
+	(void)state;
+	if (codec->missing) {
+		print_message("skipped: %s\n", codec->missing);
+		skip();
+	}
+	for (unsigned i = 0; i < 4 * 7 * FIELDS * SL_SIMD_WAYS; i++) {
+		size_t size = sizes[i % 4], n = counts[i / 4 % 7] * size, length;
+		unsigned char *in = malloc(n + 1), *back = malloc(n + 1);
+		unsigned char *packed = malloc(codec->bound(n));
+		void *memory;
+
+		sl_simd_limit((enum sl_simd)(i / 28 / FIELDS));
+		field_fill((enum field)(i / 28 % FIELDS), &seed, in, n);
+		assert_int_equal(codec->state_new(1, size, n, &memory), 0);
+		length = codec->compress(memory, in, n, packed, codec->bound(n));
+		decode_bits(packed, length, size, back, n);
+		assert_memory_equal(back, in, n);
+		memset(back, 0x5a, n);
+		assert_int_equal(codec->decompress(memory, packed, length, back, n), 0);
+		assert_memory_equal(back, in, n);
+		codec->state_free(memory);
+		free(packed);
+		free(back);
+		free(in);
+	}
+	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
 /* -------------------------------------------------------------------------------- round trips */
@@ -509,6 +592,7 @@ int main(void)
 		cmocka_unit_test(what_the_build_found_is_built_in),
 		cmocka_unit_test(deflate_at_level_1_is_done_by_isal_where_it_is),
 		cmocka_unit_test(client_data_is_what_the_filters_document),
+		cmocka_unit_test(what_bitshuffle_writes_is_in_the_format_of_its_filter),
 		cmocka_unit_test(short_chunks_come_back_at_every_level),
 		cmocka_unit_test(long_chunks_come_back),
 		cmocka_unit_test(a_state_serves_any_sequence_of_chunks),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The number of transfers against servers that are only simulated: their time is counted, not spent. */
-#include "backend/http.h"
+#include "http/http_internal.h"
 #include "unit.h"
 
 #define PIECE   ((uint64_t)4 << 20)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/http.h"
+#include "http/http_internal.h"
 #include "unit.h"
 
 static void a_range_is_read(void **unused)

@@ -8,9 +8,9 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "backend/local.h"
 #include "device/device.h"
 #include "frames/pipeline.h"
+#include "local/local_internal.h"
 #include "sluice/device.h"
 #include "support/support.h"
 
@@ -98,7 +98,7 @@ static void residency_is_counted_in_pages_of_the_machine(void **state)
 	struct sl_core core = {.kernel.cachestat = true};
 	struct sl_local local = {.core = &core};
 
-	pthread_mutex_init(&local.map.mutex, NULL);
+	sl_mutex_init(&local.map.mutex);
 	file_make(path, 4 * MIB, 1);
 	local.descriptor = open(path, O_RDWR);
 	assert_true(local.descriptor >= 0);

@@ -4,7 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 #include "unit.h"
 
 #define PIECES 3

@@ -6,7 +6,7 @@
 #ifndef SL_HTTP_PUT_H
 #define SL_HTTP_PUT_H
 
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *options,
                     struct sl_http_put **out);

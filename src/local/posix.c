@@ -5,7 +5,7 @@
 #include <sys/uio.h>
 #include <time.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 #define LARGEST_CALL ((size_t)1 << 30)
 

@@ -2,7 +2,7 @@
 /* In the place of the other http files where the build has no libcurl. */
 #include <errno.h>
 
-#include "backend/backend.h"
+#include "http/http.h"
 
 static int none_open(struct sl_core *core, const struct sl_uri *uri,
                      const struct sluice_open_options *options, struct sl_backend **out)

@@ -10,7 +10,7 @@
 #include <strings.h>
 #include <time.h>
 
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 #define MOST_FIELD_BYTES    ((size_t)64 << 10)
 #define MOST_SAID_BYTES     4096

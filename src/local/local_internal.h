@@ -1,15 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of this room share about local files. */
-#ifndef SL_LOCAL_H
-#define SL_LOCAL_H
+#ifndef SL_LOCAL_INTERNAL_H
+#define SL_LOCAL_INTERNAL_H
 
-#include "backend/backend.h"
+#include "local/local.h"
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x8
+/*
+ * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
+ * negative errno. True: the piece is over. False: another call is to be made for the rest.
+ */
+int sl_transfer_step(struct sl_piece *piece, ssize_t result);
+
 #endif
 #ifndef RWF_DONTCACHE
 #define RWF_DONTCACHE 0x80 /* Linux 6.14 */
+/*
+ * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
+ * negative errno. True: the piece is over. False: another call is to be made for the rest.
+ */
+int sl_transfer_step(struct sl_piece *piece, ssize_t result);
+
 #endif
 
 /*
@@ -17,7 +29,7 @@
  * leaves threads and requests to the others.
  */
 struct sl_turns {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	unsigned most;          /* fixed */
 	unsigned count;         /* guarded by mutex, as is the next: pieces that have a turn */
 	struct sl_list waiting; /* for one */
@@ -54,7 +66,7 @@ struct sl_local {
 	struct sl_turns turns[SL_TURN_KINDS];
 	/* What cuFile knows of it. */
 	struct {
-		pthread_mutex_t mutex;  /* held while the file is registered */
+		struct sl_mutex mutex;  /* held while the file is registered */
 		_Atomic(void *) handle; /* NULL: not yet */
 		int descriptor;         /* of its own, once there is a handle */
 		_Atomic bool left; /* it refused the file, and nobody had asked for it by name */
@@ -62,7 +74,7 @@ struct sl_local {
 	} cufile;
 	/* The whole file as it was at the first look without cachestat, never touched. */
 	struct {
-		pthread_mutex_t mutex;
+		struct sl_mutex mutex;
 		unsigned char *base;
 		size_t length;
 	} map; /* base and length guarded by mutex */
@@ -134,5 +146,11 @@ void sl_replace_abandon(struct sl_local *local);
 /* Whether at least half of the range is in the page cache. No waiting. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
+
+/*
+ * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
+ * negative errno. True: the piece is over. False: another call is to be made for the rest.
+ */
+int sl_transfer_step(struct sl_piece *piece, ssize_t result);
 
 #endif

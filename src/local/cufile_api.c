@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "backend/cufile_api.h"
+#include "local/cufile_api.h"
 
 #define LIBRARY "libcufile.so.0"
 #define CUDA    "libcuda.so.1"

@@ -3,7 +3,7 @@
  * Bytes between local files and the memory of NVIDIA's GPUs, by cuFile: on threads of its own, because it
  * calls the driver, or on the caller's streams.
  */
-#include "backend/cufile.h"
+#include "local/cufile.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/cufile_api.h"
 #include "device/device.h"
+#include "local/cufile_api.h"
 
 /* Blocks that cuFile reads and writes back whole where it goes around the page cache. */
 #define BLOCK 4096
@@ -36,7 +36,7 @@ int sl_cufile_new(struct sl_core *core, struct sl_cufile **out)
 		return sl_fail(-ENOMEM, "no memory");
 	cufile->core = core;
 	cufile->module = sl_cufile_has_module();
-	pthread_mutex_init(&cufile->mutex, NULL);
+	sl_mutex_init(&cufile->mutex);
 	*out = cufile;
 	return 0;
 }
@@ -158,14 +158,14 @@ static int get_handle(struct sl_local *local, struct sl_device *device, bool nam
 
 	if (atomic_load_explicit(&local->cufile.handle, memory_order_acquire))
 		return 0;
-	pthread_mutex_lock(&local->cufile.mutex);
+	sl_mutex_lock(&local->cufile.mutex);
 	if (!atomic_load(&local->cufile.handle))
 		rc = register_file(local, device);
 	if (rc && !named) {
 		sl_log(&local->core->settings, SL_LOG_INFO, "%s", sluice_last_message());
 		atomic_store(&local->cufile.left, true);
 	}
-	pthread_mutex_unlock(&local->cufile.mutex);
+	sl_mutex_unlock(&local->cufile.mutex);
 	return rc;
 }
 
@@ -179,7 +179,7 @@ void sl_cufile_close(struct sl_local *local)
 			sl_cufile_open()->cuFileHandleDeregister(handle);
 		close(local->cufile.descriptor);
 	}
-	pthread_mutex_destroy(&local->cufile.mutex);
+	sl_mutex_destroy(&local->cufile.mutex);
 }
 
 static int start_threads(struct sl_cufile *cufile)
@@ -189,7 +189,7 @@ static int start_threads(struct sl_cufile *cufile)
 
 	if (atomic_load_explicit(&cufile->pool, memory_order_acquire))
 		return 0;
-	pthread_mutex_lock(&cufile->mutex);
+	sl_mutex_lock(&cufile->mutex);
 	if (!atomic_load(&cufile->pool)) {
 		unsigned threads = (unsigned)cufile->core->settings.cufile_threads;
 
@@ -197,7 +197,7 @@ static int start_threads(struct sl_cufile *cufile)
 		if (!rc)
 			atomic_store_explicit(&cufile->pool, pool, memory_order_release);
 	}
-	pthread_mutex_unlock(&cufile->mutex);
+	sl_mutex_unlock(&cufile->mutex);
 	return rc ? sl_fail(rc, "cannot start cuFile's threads: %s", sl_error_text(rc)) : 0;
 }
 
@@ -418,6 +418,6 @@ void sl_cufile_free(struct sl_cufile *cufile)
 		sl_cufile_unregister_all(cufile);
 	free(cufile->locked.buffers);
 	sl_pool_free(atomic_load(&cufile->pool));
-	pthread_mutex_destroy(&cufile->mutex);
+	sl_mutex_destroy(&cufile->mutex);
 	free(cufile);
 }

@@ -3,9 +3,9 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "backend/cufile.h"
-#include "backend/cufile_api.h"
 #include "device/device.h"
+#include "local/cufile.h"
+#include "local/cufile_api.h"
 
 /* The registered memory that all of the range is in. The mutex is held. */
 static struct sl_cufile_buffer *find_buffer(struct sl_cufile *cufile, const char *memory,
@@ -26,11 +26,11 @@ char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_
 	struct sl_cufile_buffer *buffer;
 	char *base = memory;
 
-	pthread_mutex_lock(&cufile->mutex);
+	sl_mutex_lock(&cufile->mutex);
 	buffer = find_buffer(cufile, memory, length);
 	if (buffer)
 		base = buffer->memory;
-	pthread_mutex_unlock(&cufile->mutex);
+	sl_mutex_unlock(&cufile->mutex);
 	*offset = memory - base;
 	return base;
 }
@@ -77,13 +77,13 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 			rc.err == CU_FILE_MEMORY_ALREADY_REGISTERED ? -EEXIST : -EIO,
 			"cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
 			length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
-	pthread_mutex_lock(&cufile->mutex);
+	sl_mutex_lock(&cufile->mutex);
 	if (make_room(cufile))
 		cufile->locked.buffers[cufile->locked.count++] =
 			(struct sl_cufile_buffer){memory, length, device};
 	else
 		error = -ENOMEM;
-	pthread_mutex_unlock(&cufile->mutex);
+	sl_mutex_unlock(&cufile->mutex);
 	if (error) {
 		api->cuFileBufDeregister(memory);
 		return sl_fail(error, "no memory");
@@ -111,14 +111,14 @@ int sl_cufile_unregister(struct sl_cufile *cufile, void *memory)
 {
 	struct sl_cufile_buffer found = {NULL, 0, NULL};
 
-	pthread_mutex_lock(&cufile->mutex);
+	sl_mutex_lock(&cufile->mutex);
 	for (size_t i = 0; i < cufile->locked.count && !found.memory; i++) {
 		if (cufile->locked.buffers[i].memory != memory)
 			continue;
 		found = cufile->locked.buffers[i];
 		cufile->locked.buffers[i] = cufile->locked.buffers[--cufile->locked.count];
 	}
-	pthread_mutex_unlock(&cufile->mutex);
+	sl_mutex_unlock(&cufile->mutex);
 	return found.memory ? deregister(&found)
 	                    : sl_fail(-EINVAL, "no registered buffer begins at %p", memory);
 }

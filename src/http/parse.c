@@ -4,7 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 /* Digits from *text on, which is moved behind them. */
 static bool parse_digits(const char **text, uint64_t *out)

@@ -9,7 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 #ifndef SYS_cachestat
 #define SYS_cachestat 451
@@ -77,7 +77,8 @@ static const struct told {
          "direct I/O is tried with an alignment of 4 KiB", "run Linux 6.1 or newer"},
 };
 
-#define FEATURES (1 + sizeof(table) / sizeof(table[0])) /* of the kernel */
+_Static_assert(SL_LOCAL_FEATURES == 2 + sizeof(table) / sizeof(table[0]),
+               "io_uring, the table, cuFile");
 
 static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
 {
@@ -102,7 +103,7 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 		out->remedy = "run Linux 5.10 or newer";
 }
 
-int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
+void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
 {
 	const struct told *told;
 	bool masked;
@@ -110,14 +111,12 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 	out->remedy = NULL;
 	if (index == 0) {
 		describe_uring(core, out);
-		return 0;
+		return;
 	}
-	if (index == FEATURES) {
+	if (index == SL_LOCAL_FEATURES - 1) {
 		sl_cufile_feature(core, out);
-		return 0;
+		return;
 	}
-	if (index > FEATURES)
-		return sl_http_feature(core, index - 1 - FEATURES, out);
 	told = &table[index - 1];
 	masked = core->settings.disable & told->disable;
 	out->name = told->name;
@@ -127,5 +126,4 @@ int sl_kernel_feature(const struct sl_core *core, size_t index, struct sluice_fe
 	                          : "not on this kernel and file system";
 	out->effect = out->usable ? told->with : told->without;
 	out->remedy = out->usable || masked ? NULL : told->remedy;
-	return 0;
 }

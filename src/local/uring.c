@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 #define LARGEST_REQUEST ((size_t)1 << 30)
 #define REAPED_AT_ONCE  32
@@ -269,9 +269,9 @@ static void retreat(struct reactor *reactor)
 	       "io_uring_enter: %s: from now on the workers do what io_uring did",
 	       sl_error_text(reactor->refused));
 	/* Under the mutex: whoever pushes later sees the error, and what was pushed before is taken here. */
-	pthread_mutex_lock(&uring->queue.mutex);
+	sl_mutex_lock(&uring->queue.mutex);
 	atomic_store(&uring->core->kernel.uring_error, reactor->refused);
-	pthread_mutex_unlock(&uring->queue.mutex);
+	sl_mutex_unlock(&uring->queue.mutex);
 	here = NULL;
 	forward(uring);
 	give_to_workers(&reactor->own);

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 #define PAGES_ASKED 4096 /* of mincore at a time */
 
@@ -64,7 +64,7 @@ static int64_t count_by_mincore(struct sl_local *local, uint64_t offset, size_t 
 	int64_t cached = 0;
 	int rc;
 
-	pthread_mutex_lock(&local->map.mutex);
+	sl_mutex_lock(&local->map.mutex);
 	rc = map_until(local, end);
 	while (!rc && start < end) {
 		size_t pages = SL_MIN((end - start + page - 1) / page, PAGES_ASKED);
@@ -75,7 +75,7 @@ static int64_t count_by_mincore(struct sl_local *local, uint64_t offset, size_t 
 			cached += vector[i] & 1;
 		start += pages * page;
 	}
-	pthread_mutex_unlock(&local->map.mutex);
+	sl_mutex_unlock(&local->map.mutex);
 	return rc ? rc : cached;
 }
 
@@ -98,5 +98,5 @@ void sl_residency_close(struct sl_local *local)
 {
 	if (local->map.base)
 		munmap(local->map.base, local->map.length);
-	pthread_mutex_destroy(&local->map.mutex);
+	sl_mutex_destroy(&local->map.mutex);
 }

@@ -3,7 +3,7 @@
 #ifndef SL_CUFILE_H
 #define SL_CUFILE_H
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 /* Memory that the caller has registered: transfers within it are given as offsets from its start. */
 struct sl_cufile_buffer {
@@ -20,7 +20,7 @@ struct sl_cufile {
 	_Atomic(struct sl_pool *) pool; /* NULL until the first use */
 	bool stopped;
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_cufile_buffer *buffers;
 		size_t count, room;

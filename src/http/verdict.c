@@ -9,8 +9,8 @@
 #include <strings.h>
 #include <sys/ioctl.h>
 
-#include "backend/http.h"
-#include "backend/http_put.h"
+#include "http/http_internal.h"
+#include "http/put.h"
 
 #define MOST_HOPS 10
 /* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 int sl_uring_start(struct sl_core *core, struct sl_uring **out)
 {

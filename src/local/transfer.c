@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 /* Whether the rest of the piece can still go around the page cache. */
 static bool rest_is_aligned(const struct sl_piece *piece)

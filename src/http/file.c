@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/http.h"
-#include "backend/http_put.h"
+#include "http/http_internal.h"
+#include "http/put.h"
 
 #define LEAST_PIECE   ((size_t)1 << 20)
 #define LARGEST_PIECE ((size_t)16 << 20)
@@ -27,7 +27,7 @@ int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
 	if (!engine)
 		return sl_fail(-ENOMEM, "no memory");
 	engine->core = core;
-	pthread_mutex_init(&engine->mutex, NULL);
+	sl_mutex_init(&engine->mutex);
 	sl_list_init(&engine->locked.transfers);
 	sl_http_limits_init(&engine->limits, (unsigned)core->settings.max_connections);
 	*out = engine;
@@ -56,7 +56,7 @@ void sl_http_free(struct sl_http_engine *engine)
 		sl_http_transfer_free(transfer);
 	}
 	sl_http_limits_destroy(&engine->limits);
-	pthread_mutex_destroy(&engine->mutex);
+	sl_mutex_destroy(&engine->mutex);
 	free(engine);
 }
 
@@ -66,12 +66,12 @@ static int start_reactors(struct sl_http *http)
 	struct sl_http_engine *engine = http->engine;
 	int rc = 0;
 
-	pthread_mutex_lock(&engine->mutex);
+	sl_mutex_lock(&engine->mutex);
 	http->multi = engine->locked.multi[http->remote];
 	if (!http->multi)
 		rc = sl_http_multi_start(engine, http->remote, &http->multi);
 	engine->locked.multi[http->remote] = http->multi;
-	pthread_mutex_unlock(&engine->mutex);
+	sl_mutex_unlock(&engine->mutex);
 	return rc;
 }
 

@@ -14,8 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "backend/http.h"
-#include "backend/http_put.h"
+#include "http/http_internal.h"
+#include "http/put.h"
 
 #define EVENTS_AT_ONCE 64
 #define MOST_THREADS   64 /* of easy */
@@ -38,7 +38,7 @@ struct sl_http_reactor {
 struct sl_http_multi {
 	struct sl_http_engine *engine;
 	unsigned parts;         /* reactors that there may be */
-	pthread_mutex_t mutex;  /* held while one is started */
+	struct sl_mutex mutex;  /* held while one is started */
 	_Atomic unsigned count; /* that there are; grows under mutex */
 	struct sl_http_reactor reactors[];
 };
@@ -392,10 +392,10 @@ static int grow(struct sl_http_multi *multi, unsigned count)
 {
 	int rc = 0;
 
-	pthread_mutex_lock(&multi->mutex);
+	sl_mutex_lock(&multi->mutex);
 	if (multi->count == count && !(rc = reactor_start(multi, count)))
 		multi->count++;
-	pthread_mutex_unlock(&multi->mutex);
+	sl_mutex_unlock(&multi->mutex);
 	return rc;
 }
 
@@ -416,7 +416,7 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 	/* Together they keep as many as there may be. */
 	for (unsigned i = 0; i < parts; i++)
 		multi->reactors[i].share = (int)(connections / parts + (i < connections % parts));
-	pthread_mutex_init(&multi->mutex, NULL);
+	sl_mutex_init(&multi->mutex);
 	rc = grow(multi, 0);
 	if (rc)
 		sl_http_multi_free(multi);
@@ -441,7 +441,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 		return;
 	for (unsigned i = 0; i < multi->count; i++)
 		reactor_free(&multi->reactors[i]);
-	pthread_mutex_destroy(&multi->mutex);
+	sl_mutex_destroy(&multi->mutex);
 	free(multi);
 }
 

@@ -9,12 +9,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 struct sl_bounce {
 	size_t buffer_bytes;
 	unsigned count;
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		char *memory; /* NULL until the first use */
 		bool failed;  /* there was no memory for it */
@@ -35,7 +35,7 @@ int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out)
 		return sl_fail(-ENOMEM, "no memory");
 	bounce->buffer_bytes = settings->piece_bytes;
 	bounce->count = count;
-	pthread_mutex_init(&bounce->mutex, NULL);
+	sl_mutex_init(&bounce->mutex);
 	sl_list_init(&bounce->locked.waiting);
 	*out = bounce;
 	return 0;
@@ -47,7 +47,7 @@ void sl_bounce_free(struct sl_bounce *bounce)
 		return;
 	if (bounce->locked.memory)
 		munmap(bounce->locked.memory, bounce->count * bounce->buffer_bytes);
-	pthread_mutex_destroy(&bounce->mutex);
+	sl_mutex_destroy(&bounce->mutex);
 	free(bounce);
 }
 
@@ -116,7 +116,7 @@ bool sl_bounce_submit(struct sl_piece *piece)
 	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
 	bool usable, now, cancelled = false;
 
-	pthread_mutex_lock(&bounce->mutex);
+	sl_mutex_lock(&bounce->mutex);
 	usable = ensure_memory(bounce);
 	now = usable && bounce->locked.free && may_have(bounce, piece);
 	if (now)
@@ -127,7 +127,7 @@ bool sl_bounce_submit(struct sl_piece *piece)
 	if (usable && !now && !cancelled)
 		sl_list_append(&bounce->locked.waiting, &piece->link);
 	/* A piece that waits is another thread's from here on. */
-	pthread_mutex_unlock(&bounce->mutex);
+	sl_mutex_unlock(&bounce->mutex);
 	if (now)
 		launch(piece);
 	else if (cancelled)
@@ -139,9 +139,9 @@ void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out)
 {
 	struct sl_bounce *bounce = sl_local(backend)->core->bounce;
 
-	pthread_mutex_lock(&bounce->mutex);
+	sl_mutex_lock(&bounce->mutex);
 	sl_local_take_cancelled(backend, &bounce->locked.waiting, out);
-	pthread_mutex_unlock(&bounce->mutex);
+	sl_mutex_unlock(&bounce->mutex);
 }
 
 /* Hands the buffer to the piece that has waited longest of those that may have it. */
@@ -150,7 +150,7 @@ static void release(struct sl_piece *piece)
 	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
 	struct sl_piece *next = NULL;
 
-	pthread_mutex_lock(&bounce->mutex);
+	sl_mutex_lock(&bounce->mutex);
 	bounce->locked.blocked -= sl_local(piece->backend)->blocks;
 	sl_list_each (link, &bounce->locked.waiting) {
 		next = SL_CONTAINER(link, struct sl_piece, link);
@@ -164,7 +164,7 @@ static void release(struct sl_piece *piece)
 	} else {
 		bounce->locked.buffers[bounce->locked.free++] = piece->bounce;
 	}
-	pthread_mutex_unlock(&bounce->mutex);
+	sl_mutex_unlock(&bounce->mutex);
 	piece->bounce = NULL;
 	if (next)
 		launch(next);

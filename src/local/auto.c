@@ -4,7 +4,7 @@
  * goes around it if it is large and aligned, and through the reactors if there are any. On write,
  * large aligned pieces go around the page cache, the rest through it.
  */
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 void sl_auto_execute(struct sl_piece *piece)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/http_put.h"
+#include "http/put.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -26,7 +26,7 @@ struct sl_http_put {
 	bool exclusive;
 	bool unexpected; /* Expect is not sent; of the thread that moves the request */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t ended; /* over became true */
 	struct {
 		struct sl_list parts; /* by offset; they do not overlap */
@@ -185,9 +185,9 @@ static size_t on_read(char *to, size_t size, size_t count, void *argument)
 	struct part *part;
 
 	sl_list_init(&ended);
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	if (put->locked.dropped) {
-		pthread_mutex_unlock(&put->mutex);
+		sl_mutex_unlock(&put->mutex);
 		return CURL_READFUNC_ABORT;
 	}
 	if (put->locked.kept) {
@@ -227,7 +227,7 @@ static size_t on_read(char *to, size_t size, size_t count, void *argument)
 	put->locked.paused = !taken && !put->locked.complete;
 	if (put->locked.paused)
 		taken = CURL_READFUNC_PAUSE;
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	end_pieces(&ended, 0, NULL);
 	return taken;
 }
@@ -246,11 +246,11 @@ void sl_http_put_prepare(struct sl_http_put *put, CURL *easy)
 	uint64_t stall = put->http->core->settings.http_stall_ms;
 	bool empty;
 
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	put->locked.resent = 0;
 	empty = !put->locked.position && is_whole(put);
 	put->locked.paused = false;
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	/* A server that knows nothing of Expect is silent meanwhile, which is to be no stall. */
 	curl_easy_setopt(easy, CURLOPT_EXPECT_100_TIMEOUT_MS, (long)SL_MIN(1000, stall / 2));
 	curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
@@ -266,11 +266,11 @@ unsigned sl_http_put_state(struct sl_http_put *put)
 {
 	unsigned state;
 
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	state = (is_repeatable(put) ? 0 : SL_HTTP_PUT_BEGUN) |
 	        (put->locked.paused ? SL_HTTP_PUT_IDLE : 0) |
 	        (put->locked.dropped ? SL_HTTP_PUT_DROPPED : 0);
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	return state;
 }
 
@@ -281,7 +281,7 @@ bool sl_http_put_look(struct sl_http_put *put, CURL *easy)
 	bool go_on;
 
 	sl_list_init(&cancelled);
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	take_pieces(put, is_cancelled, &cancelled);
 	/* The operation may have sent its beginning: the object would lack the rest. */
 	if (!sl_list_empty(&cancelled))
@@ -291,7 +291,7 @@ bool sl_http_put_look(struct sl_http_put *put, CURL *easy)
 	                               (part && part->offset == put->locked.position));
 	if (go_on)
 		put->locked.paused = false;
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	end_pieces(&cancelled, -ECANCELED, NULL);
 	if (go_on && easy)
 		curl_easy_pause(easy, CURLPAUSE_CONT);
@@ -302,9 +302,9 @@ bool sl_http_put_is_whole(struct sl_http_put *put)
 {
 	bool whole;
 
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	whole = is_whole(put);
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	return whole;
 }
 
@@ -321,17 +321,17 @@ void sl_http_put_over(struct sl_http_put *put, int error, char *sentence)
 	struct sl_list pieces;
 
 	sl_list_init(&pieces);
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	put->locked.error = error;
 	put->locked.sentence = sentence;
 	take_pieces(put, any, &pieces);
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	end_pieces(&pieces, error ? error : -EIO, sentence);
 	/* Whoever waits may free it from here on. */
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	put->locked.over = true;
 	pthread_cond_broadcast(&put->ended);
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 }
 
 /* -------------------------------------------------------------------------------------- write */
@@ -396,7 +396,7 @@ void sl_http_put_submit(struct sl_http_put *put, struct sl_piece *piece)
 	int error = 0;
 	bool waits = false;
 
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	why = refusal(put, piece, &error);
 	if (!why) {
 		part = start(put) ? part_new(put, piece) : NULL;
@@ -415,7 +415,7 @@ void sl_http_put_submit(struct sl_http_put *put, struct sl_piece *piece)
 	if (part)
 		sl_http_reactor_wake(put->locked.reactor);
 	/* From here on a part that waits is the reactor's. */
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	if (waits)
 		return;
 	piece->error = error;
@@ -449,7 +449,7 @@ int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *opti
 	put->locked.over = true;
 	/* Without it nothing is sent again. */
 	put->locked.kept = malloc(KEPT_BYTES);
-	pthread_mutex_init(&put->mutex, NULL);
+	sl_mutex_init(&put->mutex);
 	pthread_cond_init(&put->ended, NULL);
 	sl_list_init(&put->locked.parts);
 	put->fields = curl_slist_append(NULL, "Content-Type: application/octet-stream");
@@ -465,12 +465,12 @@ int sl_http_put_new(struct sl_http *http, const struct sluice_open_options *opti
 /* Ended by the reactor, with the transfer. */
 static void wait_until_over(struct sl_http_put *put)
 {
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	if (put->locked.reactor)
 		sl_http_reactor_wake(put->locked.reactor);
 	while (!put->locked.over)
-		pthread_cond_wait(&put->ended, &put->mutex);
-	pthread_mutex_unlock(&put->mutex);
+		sl_cond_wait(&put->ended, &put->mutex, SL_FOREVER);
+	sl_mutex_unlock(&put->mutex);
 }
 
 int sl_http_put_commit(struct sl_http_put *put)
@@ -480,7 +480,7 @@ int sl_http_put_commit(struct sl_http_put *put)
 	bool gap;
 	int rc = 0;
 
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	end = chain_end(put);
 	gap = !sl_list_empty(&put->locked.parts) &&
 	      SL_CONTAINER(put->locked.parts.previous, struct part, link)->offset >= end;
@@ -498,7 +498,7 @@ int sl_http_put_commit(struct sl_http_put *put)
 	put->locked.dropped = rc;
 	if (!rc && !start(put))
 		rc = sl_fail(-ENOMEM, "no memory");
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	wait_until_over(put);
 	if (put->locked.error && (!rc || rc == put->locked.error))
 		rc = sl_fail(put->locked.error, "%s",
@@ -513,9 +513,9 @@ void sl_http_put_free(struct sl_http_put *put)
 
 	if (!put)
 		return;
-	pthread_mutex_lock(&put->mutex);
+	sl_mutex_lock(&put->mutex);
 	put->locked.dropped = true;
-	pthread_mutex_unlock(&put->mutex);
+	sl_mutex_unlock(&put->mutex);
 	wait_until_over(put);
 	sl_list_init(&none);
 	take_pieces(put, any, &none);
@@ -523,6 +523,6 @@ void sl_http_put_free(struct sl_http_put *put)
 	free(put->locked.kept);
 	free(put->locked.sentence);
 	pthread_cond_destroy(&put->ended);
-	pthread_mutex_destroy(&put->mutex);
+	sl_mutex_destroy(&put->mutex);
 	free(put);
 }

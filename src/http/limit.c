@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@ void sl_http_limits_init(struct sl_http_limits *limits, unsigned most)
 {
 	limits->most = most;
 	limits->reserved = (most + 3) / 4;
-	pthread_mutex_init(&limits->mutex, NULL);
+	sl_mutex_init(&limits->mutex);
 	sl_list_init(&limits->locked.origins);
 	limits->locked.active = 0;
 }
@@ -32,14 +32,14 @@ void sl_http_limits_destroy(struct sl_http_limits *limits)
 
 	while ((link = sl_list_take(&limits->locked.origins)))
 		free(of_link(link));
-	pthread_mutex_destroy(&limits->mutex);
+	sl_mutex_destroy(&limits->mutex);
 }
 
 struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const char *origin)
 {
 	struct sl_http_limit *limit = NULL;
 
-	pthread_mutex_lock(&limits->mutex);
+	sl_mutex_lock(&limits->mutex);
 	sl_list_each (link, &limits->locked.origins)
 		if (!strcasecmp(of_link(link)->origin, origin))
 			limit = of_link(link);
@@ -53,7 +53,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 	}
 	if (limit)
 		limit->locked.files++;
-	pthread_mutex_unlock(&limits->mutex);
+	sl_mutex_unlock(&limits->mutex);
 	return limit;
 }
 
@@ -64,7 +64,7 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 	struct sl_http_limit *oldest = NULL;
 	unsigned unused = 0;
 
-	pthread_mutex_lock(&limits->mutex);
+	sl_mutex_lock(&limits->mutex);
 	limit->locked.files--;
 	sl_list_remove(&limit->locked.link);
 	sl_list_append(&limits->locked.origins, &limit->locked.link);
@@ -75,7 +75,7 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 		sl_list_remove(&oldest->locked.link);
 		free(oldest);
 	}
-	pthread_mutex_unlock(&limits->mutex);
+	sl_mutex_unlock(&limits->mutex);
 }
 
 /* Whether one more transfer to the origin may begin. The mutex is held. */
@@ -98,7 +98,7 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 {
 	bool enters;
 
-	pthread_mutex_lock(&limit->limits->mutex);
+	sl_mutex_lock(&limit->limits->mutex);
 	/* One that was cancelled on its way here would be found by no sweep. */
 	enters = has_room(limit) || sl_http_request_is_unwanted(request);
 	if (enters)
@@ -107,7 +107,7 @@ bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *re
 		sl_list_append(&limit->locked.waiting, &request->link);
 	else /* An open is short, and somebody waits for it: before the first. */
 		sl_list_append(limit->locked.waiting.next, &request->link);
-	pthread_mutex_unlock(&limit->limits->mutex);
+	sl_mutex_unlock(&limit->limits->mutex);
 	return enters;
 }
 
@@ -175,7 +175,7 @@ void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_lis
 	struct sl_http_limits *limits = limit->limits;
 	struct sl_http_limit *next;
 
-	pthread_mutex_lock(&limits->mutex);
+	sl_mutex_lock(&limits->mutex);
 	limit->locked.active--;
 	limits->locked.active--;
 	limit->locked.ends++;
@@ -184,12 +184,12 @@ void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_lis
 		begin(next);
 		sl_list_append(out, sl_list_take(&next->locked.waiting));
 	}
-	pthread_mutex_unlock(&limits->mutex);
+	sl_mutex_unlock(&limits->mutex);
 }
 
 void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
 {
-	pthread_mutex_lock(&limit->limits->mutex);
+	sl_mutex_lock(&limit->limits->mutex);
 	/* Of many refusals that come together one counts. */
 	if (now - limit->locked.halved >= LEAST_LOOK_NS) {
 		limit->locked.allowed = SL_MAX(limit->locked.allowed / 2, 1);
@@ -199,12 +199,12 @@ void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now)
 		limit->locked.halved = now;
 		forget_rate(limit, now);
 	}
-	pthread_mutex_unlock(&limit->limits->mutex);
+	sl_mutex_unlock(&limit->limits->mutex);
 }
 
 void sl_http_limits_sweep(struct sl_http_limits *limits, struct sl_list *out)
 {
-	pthread_mutex_lock(&limits->mutex);
+	sl_mutex_lock(&limits->mutex);
 	sl_list_each (origin, &limits->locked.origins) {
 		struct sl_http_limit *limit = of_link(origin);
 		struct sl_list *link, *next;
@@ -220,5 +220,5 @@ void sl_http_limits_sweep(struct sl_http_limits *limits, struct sl_list *out)
 			sl_list_append(out, link);
 		}
 	}
-	pthread_mutex_unlock(&limits->mutex);
+	sl_mutex_unlock(&limits->mutex);
 }

@@ -8,13 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/http.h"
+#include "http/http_internal.h"
 
 struct sl_http_body {
 	struct sl_http *http;
 	bool versioned; /* another attempt can tell that it is about the same bytes */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	pthread_cond_t ended; /* reactor became NULL */
 	struct {
 		struct sl_list pieces; /* that wait: each begins where the one before ends, */
@@ -83,11 +83,11 @@ size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t byt
 	char *rest;
 
 	sl_list_init(&done);
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	body->locked.paused = body->locked.rest_bytes;
 	if (body->locked.dropped || body->locked.paused) {
 		result = body->locked.dropped ? 0 : CURL_WRITEFUNC_PAUSE;
-		pthread_mutex_unlock(&body->mutex);
+		sl_mutex_unlock(&body->mutex);
 		return result;
 	}
 	skipped = SL_MIN(bytes, body->locked.skip);
@@ -102,7 +102,7 @@ size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t byt
 			result = 0;
 		}
 	}
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	end_pieces(&done, 0, NULL);
 	return result;
 }
@@ -149,7 +149,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	int error = 0;
 
 	sl_list_init(&done);
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
 		/* Once more. sl_http_body_over() starts it where the old request is still there. */
 		rewind_body(body);
@@ -168,7 +168,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 		if (body->locked.reactor)
 			sl_http_reactor_wake(body->locked.reactor);
 	}
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	if (error == -ENOTSUP && asprintf(&sentence,
 	                                  "'%s': the server has no ranges, so it is read from "
 	                                  "front to back",
@@ -182,14 +182,14 @@ bool sl_http_body_look(struct sl_http_body *body, CURL *easy)
 {
 	bool go_on;
 
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	sl_list_each (link, &body->locked.pieces)
 		if (atomic_load_explicit(&SL_CONTAINER(link, struct sl_piece, link)->cancelled,
 		                         memory_order_relaxed))
 			body->locked.dropped = true;
 	go_on = body->locked.paused && !body->locked.rest_bytes;
 	body->locked.paused &= !go_on;
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	if (go_on && easy)
 		curl_easy_pause(easy, CURLPAUSE_CONT);
 	return go_on;
@@ -200,14 +200,14 @@ void sl_http_body_prepare(struct sl_http_body *body)
 {
 	struct sl_piece *first;
 
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	first = first_piece(body);
 	if (first && !first->offset && !body->versioned)
 		first->moved = body->locked.position = 0;
 	body->locked.skip = body->locked.position;
 	body->locked.rest_bytes = 0;
 	body->locked.paused = false;
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 }
 
 unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
@@ -215,7 +215,7 @@ unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
 	struct sl_piece *first;
 	unsigned state;
 
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	first = first_piece(body);
 	*position = body->locked.position + body->locked.rest_bytes;
 	state = (body->locked.dropped ? SL_HTTP_BODY_DROPPED : 0) |
@@ -223,7 +223,7 @@ unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
 	        (!body->versioned && body->locked.position && (!first || first->offset)
 	                 ? SL_HTTP_BODY_BEGUN
 	                 : 0);
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	return state;
 }
 
@@ -232,7 +232,7 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	struct sl_list done, *link;
 
 	sl_list_init(&done);
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
 		body->locked.whole = true;
 		settle(body, &done);
@@ -241,11 +241,11 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 			sl_list_append(&done, link);
 		rewind_body(body);
 	}
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	end_pieces(&done, error, sentence);
 	free(sentence);
 	/* Whoever waits may free it from here on. */
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	body->locked.reactor = NULL;
 	body->locked.renewed = false;
 	/* Pieces that have come meanwhile are of another request. */
@@ -253,7 +253,7 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 		while ((link = sl_list_take(&body->locked.pieces)))
 			sl_list_append(&done, link);
 	pthread_cond_broadcast(&body->ended);
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	end_pieces(&done, -ENOMEM, NULL);
 }
 
@@ -266,7 +266,7 @@ int sl_http_body_new(struct sl_http *http, struct sl_http_body **out)
 		return sl_fail(-ENOMEM, "no memory");
 	body->http = http;
 	body->versioned = (etag && sl_http_strong_etag(etag)) || http->modified_ns;
-	pthread_mutex_init(&body->mutex, NULL);
+	sl_mutex_init(&body->mutex);
 	pthread_cond_init(&body->ended, NULL);
 	sl_list_init(&body->locked.pieces);
 	*out = body;
@@ -277,16 +277,16 @@ void sl_http_body_free(struct sl_http_body *body)
 {
 	if (!body)
 		return;
-	pthread_mutex_lock(&body->mutex);
+	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
 	/* Ended by the reactor, which ends the transfer. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);
-		pthread_cond_wait(&body->ended, &body->mutex);
+		sl_cond_wait(&body->ended, &body->mutex, SL_FOREVER);
 	}
-	pthread_mutex_unlock(&body->mutex);
+	sl_mutex_unlock(&body->mutex);
 	free(body->locked.rest);
 	pthread_cond_destroy(&body->ended);
-	pthread_mutex_destroy(&body->mutex);
+	sl_mutex_destroy(&body->mutex);
 	free(body);
 }

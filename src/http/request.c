@@ -10,8 +10,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
-#include "backend/http.h"
-#include "backend/http_put.h"
+#include "http/http_internal.h"
+#include "http/put.h"
 
 #define BUFFER_BYTES (256L << 10) /* per transfer; more does not stay in the cache */
 
@@ -79,14 +79,14 @@ struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
 	struct sl_http_transfer *transfer = NULL;
 	struct sl_list *link;
 
-	pthread_mutex_lock(&engine->mutex);
+	sl_mutex_lock(&engine->mutex);
 	/* The one that was used last: its connections are the freshest. */
 	link = engine->locked.transfers.previous;
 	if (link != &engine->locked.transfers) {
 		sl_list_remove(link);
 		transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
 	}
-	pthread_mutex_unlock(&engine->mutex);
+	sl_mutex_unlock(&engine->mutex);
 	if (transfer)
 		return transfer;
 	transfer = calloc(1, sizeof(*transfer));
@@ -101,9 +101,9 @@ struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
 
 void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer)
 {
-	pthread_mutex_lock(&engine->mutex);
+	sl_mutex_lock(&engine->mutex);
 	sl_list_append(&engine->locked.transfers, &transfer->link);
-	pthread_mutex_unlock(&engine->mutex);
+	sl_mutex_unlock(&engine->mutex);
 }
 
 void sl_http_transfer_free(struct sl_http_transfer *transfer)

@@ -17,8 +17,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "backend/cufile.h"
-#include "backend/local.h"
+#include "local/cufile.h"
+#include "local/local_internal.h"
 
 #ifndef FUSE_SUPER_MAGIC
 #define FUSE_SUPER_MAGIC 0x65735546
@@ -328,8 +328,8 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->core = core;
 	local->flags = options->flags;
 	local->descriptor = local->direct = -1;
-	pthread_mutex_init(&local->map.mutex, NULL);
-	pthread_mutex_init(&local->cufile.mutex, NULL);
+	sl_mutex_init(&local->map.mutex);
+	sl_mutex_init(&local->cufile.mutex);
 	sl_turns_init(local);
 	local->path = strdup(uri->path);
 	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");

@@ -2,7 +2,7 @@
 /* Turns: how many pieces of one local file are with threads, or in the kernel, at a time. */
 #include <errno.h>
 
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 /* Writes into the page cache of one file take one lock, and more threads would only wait for it, awake. */
 #define WRITES_MOST 4
@@ -11,7 +11,7 @@ void sl_turns_init(struct sl_local *local)
 {
 	const struct sl_settings *settings = &local->core->settings;
 	for (unsigned kind = 0; kind < SL_TURN_KINDS; kind++) {
-		pthread_mutex_init(&local->turns[kind].mutex, NULL);
+		sl_mutex_init(&local->turns[kind].mutex);
 		sl_list_init(&local->turns[kind].waiting);
 		local->turns[kind].start = sl_posix_start;
 	}
@@ -24,7 +24,7 @@ void sl_turns_init(struct sl_local *local)
 void sl_turns_destroy(struct sl_local *local)
 {
 	for (unsigned kind = 0; kind < SL_TURN_KINDS; kind++)
-		pthread_mutex_destroy(&local->turns[kind].mutex);
+		sl_mutex_destroy(&local->turns[kind].mutex);
 }
 
 void sl_local_end_cancelled(struct sl_piece *piece)
@@ -40,7 +40,7 @@ void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind)
 	bool now, cancelled;
 
 	piece->turns = turns;
-	pthread_mutex_lock(&turns->mutex);
+	sl_mutex_lock(&turns->mutex);
 	now = turns->count < turns->most;
 	/* sl_turns_cancel() comes later, and finds it, or has been, and is not heard of again. */
 	cancelled = !now && atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
@@ -48,7 +48,7 @@ void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind)
 		turns->count++;
 	else if (!cancelled)
 		sl_list_append(&turns->waiting, &piece->link);
-	pthread_mutex_unlock(&turns->mutex);
+	sl_mutex_unlock(&turns->mutex);
 	if (now)
 		turns->start(piece);
 	else if (cancelled)
@@ -64,11 +64,11 @@ void sl_turn_give(struct sl_piece *piece)
 		return;
 	piece->turns = NULL;
 	sl_pool_task_waits_no_more();
-	pthread_mutex_lock(&turns->mutex);
+	sl_mutex_lock(&turns->mutex);
 	next = sl_list_take(&turns->waiting);
 	if (!next)
 		turns->count--;
-	pthread_mutex_unlock(&turns->mutex);
+	sl_mutex_unlock(&turns->mutex);
 	if (next)
 		turns->start(SL_CONTAINER(next, struct sl_piece, link));
 }
@@ -98,9 +98,9 @@ void sl_turns_cancel(struct sl_backend *backend)
 	for (unsigned kind = 0; kind < SL_TURN_KINDS; kind++) {
 		struct sl_turns *turns = &sl_local(backend)->turns[kind];
 
-		pthread_mutex_lock(&turns->mutex);
+		sl_mutex_lock(&turns->mutex);
 		sl_local_take_cancelled(backend, &turns->waiting, &cancelled);
-		pthread_mutex_unlock(&turns->mutex);
+		sl_mutex_unlock(&turns->mutex);
 	}
 	sl_bounce_cancel(backend, &cancelled);
 	while ((link = sl_list_take(&cancelled)))

@@ -4,12 +4,12 @@
  * its turn (http_limit.c), is moved by a reactor (http_multi.c) with one transfer of libcurl after the
  * other (http_request.c), and ends its piece once.
  */
-#ifndef SL_HTTP_H
-#define SL_HTTP_H
+#ifndef SL_HTTP_INTERNAL_H
+#define SL_HTTP_INTERNAL_H
 
 #include <curl/curl.h>
 
-#include "backend/backend.h"
+#include "http/http.h"
 
 #define SL_HTTP_ETAG 128 /* of struct sluice_file_info */
 
@@ -69,7 +69,7 @@ struct sl_http_limit {
  */
 struct sl_http_limits {
 	unsigned most, reserved;
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_list origins; /* the one that was opened or closed last at the end */
 		unsigned active;        /* turns of all */
@@ -101,7 +101,7 @@ struct sl_http_engine {
 	struct sl_http_limits limits;
 	_Atomic bool sweeping; /* something was cancelled since the last sweep */
 
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct {
 		struct sl_http_multi *multi[2]; /* by enum sl_remote; NULL until the first file */
 		struct sl_list transfers;       /* handles of libcurl that nobody uses */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "backend/local.h"
+#include "local/local_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
