@@ -16,8 +16,8 @@
 #include "frames/hdf5_read.h"
 #include "frames/points.h"
 #include "h5file/h5file.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 enum {
 	ROWS = 9,

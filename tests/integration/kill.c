@@ -37,10 +37,8 @@ static const struct way {
 	const char *backend;
 	unsigned gather; /* frames of a chunk */
 } ways[] = {
-	{"flushed", 5, 0, 0, "posix"},
-	{"checkpoints", 0, 3, 0, "posix"},
-	{"continued", 6, 0, 60, "posix"},
-	{"any", 4, 0, 0, "auto"},
+	{"flushed", 5, 0, 0, "posix"},      {"checkpoints", 0, 3, 0, "posix"},
+	{"continued", 6, 0, 60, "posix"},   {"any", 4, 0, 0, "auto"},
 	{"gathered", 5, 0, 60, "posix", 7},
 };
 
