@@ -580,23 +580,20 @@ static void the_server_is_scheduled_in_short_slices(void **state)
 	assert_true(other.nice >= server.nice);
 }
 
-/* Puts and deletes a small blob; the median, in seconds. */
-static double median_put(sluice_store *store)
+/* Puts and deletes a small blob many times; returns the fastest round in seconds, which other programs disturb least. */
+static double fastest_put(sluice_store *store)
 {
-	enum { ROUNDS = 201 };
-	double took[ROUNDS];
+	double fastest = 1e9;
 
-	for (int i = 0; i < ROUNDS; i++) {
-		double start = seconds_now();
-		int k = i;
+	for (int i = 0; i < 201; i++) {
+		double took, start = seconds_now();
 
 		assert_ok(sluice_blob_release(put(store, "small", 100, 0)));
 		assert_ok(sluice_blob_delete(store, "small"));
-		for (start = seconds_now() - start; k && took[k - 1] > start; k--)
-			took[k] = took[k - 1];
-		took[k] = start;
+		took = seconds_now() - start;
+		fastest = SL_MIN(fastest, took);
 	}
-	return took[ROUNDS / 2];
+	return fastest;
 }
 
 /* So many clients wait for so many blobs each. */
@@ -613,7 +610,7 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	(void)state;
 	daemon_options = options;
 	daemon_setup((void **)&d);
-	quiet = median_put(d->store);
+	quiet = fastest_put(d->store);
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		fds[i] = raw_client(d);
 		assert_true(fds[i] >= 0);
@@ -630,11 +627,11 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	assert_int_equal(m.head.error, -EAGAIN);
 	while (stats_of(d->store).waiting < (CLIENTS - 1) * WAITS + MOST)
 		sleep_ms(1);
-	busy = median_put(d->store);
+	busy = fastest_put(d->store);
 	print_message("put and delete: %.0f us, and %.0f us beside %u waits\n", quiet * 1e6,
 	              busy * 1e6, (CLIENTS - 1) * WAITS + MOST);
-	/* It is not the waits when the server is woken on another processor; to pass over them all takes milliseconds. */
-	assert_true(busy < 2 * quiet + 200e-6);
+	/* To pass over all waits takes milliseconds. */
+	assert_true(busy < 2 * quiet + 60e-6);
 	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
 	assert_true(raw_receive(fds[7], &m, NULL) > 0);
 	assert_int_equal(m.head.serial, 10);
