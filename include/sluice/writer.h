@@ -224,7 +224,7 @@ struct sluice_series_options {
 	const char *const *dimensions;
 	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous, and
 	 * frames that wait for their chunk to be full are no part of `depth`. Default (0): 1; but if
-	 * `chunk` is not set and a frame has less than 64 KiB, as many frames as have 64 KiB
+	 * `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
 	 * together, at most 1024. */
 	uint64_t chunk_frames;
 };

@@ -7,7 +7,7 @@
 #include "frames/pipeline.h"
 
 #define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
-/* Frames of fewer bytes share chunks of about as many. */
+/* Bytes of a chunk that small frames share. */
 #define SMALL       ((uint64_t)64 << 10)
 #define GATHER_MOST ((uint64_t)1024)
 
@@ -61,7 +61,7 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 	set->gather = o->chunk_frames;
 	layout->gather = SL_MAX(o->chunk_frames, 1);
 	if (!o->chunk_frames && !given && !layout->contiguous && g.frame_bytes < SMALL)
-		layout->gather = SL_MAX(SL_MIN(SMALL / g.frame_bytes, GATHER_MOST), 2);
+		layout->gather = SL_MAX(SL_MIN(SMALL / g.frame_bytes, GATHER_MOST), 1);
 	if (layout->frames)
 		layout->gather = SL_MIN(layout->gather, layout->frames);
 	memcpy(layout->chunk, g.chunk, sizeof(layout->chunk));
