@@ -40,7 +40,6 @@ enum { BLOBS = 48 };
 /* More than twice what there is memory for: all of it leaves, and comes back. */
 static void live(struct daemon *d)
 {
-	sluice_blob *blob;
 	char name[20];
 
 	for (unsigned i = 0; i < BLOBS; i++) {
@@ -344,7 +343,6 @@ TEST(spilled_blobs_outlive_servers)
 		         shared->text);
 	for (unsigned i = 0; i < BLOBS; i++) {
 		char name[20];
-		sluice_blob *blob;
 
 		snprintf(name, sizeof(name), "kept/%u", i);
 		assert_there(d->store, name, size_of(i));
@@ -386,8 +384,6 @@ TEST(a_new_supervisor_has_the_files_too)
 		kill(server, SIGKILL);
 		server = daemon_server(d, server);
 		for (unsigned k = 0; k < BLOBS; k++) {
-			sluice_blob *blob;
-
 			snprintf(name, sizeof(name), "b/%u", k);
 			assert_there(d->store, name, size_of(k));
 		}
@@ -439,7 +435,6 @@ TEST(a_create_that_waits_holds_nobody_up)
 	struct daemon *d;
 	double slowest = 0;
 	char name[20];
-	sluice_blob *blob;
 	pthread_t thread;
 
 	daemon_setup((void **)&d);
@@ -521,8 +516,6 @@ TEST(client_that_dies_while_waiting_leaves_nothing)
 		child_status(clients[i]);
 	hang_disk(false);
 	for (unsigned i = 0; i < BLOBS; i++) {
-		sluice_blob *blob;
-
 		snprintf(name, sizeof(name), "b/%u", i);
 		assert_there(d->store, name, size_of(i));
 		assert_ok(sluice_blob_delete(d->store, name));

@@ -32,7 +32,7 @@ static void seal_two(sluice_store *store)
 /* The one is there, or the other, and who has the old one keeps it. */
 static void replace(sluice_store *store)
 {
-	sluice_blob *old = put_at_last(store, "over", 5000, 0), *made, *read;
+	sluice_blob *old = put_at_last(store, "over", 5000, 0), *made;
 	int rc;
 
 	do {

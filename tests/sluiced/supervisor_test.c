@@ -291,7 +291,6 @@ TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 	daemon_replace_server(d);
 	for (unsigned i = 0; i < count; i++) {
 		char name[20];
-		sluice_blob *blob;
 
 		snprintf(name, sizeof(name), "%u", i);
 		assert_there(d->store, name, 70000);

@@ -317,7 +317,7 @@ DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 DAEMON_TEST(a_new_server_learns_who_has_memory_mapped)
 {
 	struct daemon *d = *state;
-	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0), *read;
+	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0);
 	pid_t sleeping = start_sleeper(d, "idle"), server = daemon_server(d, 0);
 
 	assert_ok(sluice_blob_release(blob));
