@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -12,7 +12,7 @@
 #endif
 
 /* So that no frame waits for pages later, and too little memory is known now. */
-static int touch(char *memory, size_t length)
+static int area_touch(char *memory, size_t length)
 {
 	if (!madvise(memory, length, MADV_POPULATE_WRITE))
 		return 0;
@@ -48,7 +48,7 @@ int sl_area_take(struct sl_area *area, size_t length)
 	if (align == HUGE_PAGE)
 		madvise(start, rounded, MADV_HUGEPAGE);
 	madvise(start, rounded, MADV_DONTFORK);
-	if (touch(start, rounded)) {
+	if (area_touch(start, rounded)) {
 		munmap(start, rounded);
 		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
 	}

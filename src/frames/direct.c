@@ -6,13 +6,13 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 int sl_direct_open(struct sluice_series *s)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	char path[64];
-	int fd, rc = sl_frame_file_place(s->dataset, &s->place, &fd);
+	int fd, rc = sl_h5_dataset_offset(s->dataset, &s->place, &fd);
 
 	if (rc)
 		return rc;
@@ -23,26 +23,26 @@ int sl_direct_open(struct sluice_series *s)
 }
 
 /* The engine knows the file by its descriptor only. */
-static void fail(struct sl_frame *frame, int error)
+static void direct_fail_locked(struct sl_frame *frame, int error) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 
 	sl_fail(error, "'%s' cannot be written at byte %" PRIu64 ": %s", s->writer->path,
 	        s->place + frame->locked.number * s->geometry.frame_bytes, sl_error_text(error));
-	sl_writer_fail(s->writer, error, "store", frame);
+	sl_writer_fail_locked(s->writer, error, "store", frame);
 }
 
 /* By the thread that ends the operation. */
-static void over(struct sluice_op *op)
+static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
 
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
 	if (op->result < 0) {
-		fail(frame, (int)op->result);
+		direct_fail_locked(frame, (int)op->result);
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;
@@ -53,10 +53,10 @@ static void over(struct sluice_op *op)
 	/* Who closes the writer waits for it himself if the keeper has died. */
 	pthread_cond_broadcast(&w->told);
 	/* Behind this nothing of the writer is touched. */
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
-void sl_direct_start(struct sl_frame *frame)
+void sl_direct_start_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
@@ -74,11 +74,11 @@ void sl_direct_start(struct sl_frame *frame)
 	frame->locked.writing = true;
 	frame->locked.write_begun = sl_now();
 	w->locked.writes++;
-	pthread_mutex_unlock(&w->mutex);
-	rc = sl_op_submit(s->file, &r, over);
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
+	rc = sl_op_submit(s->file, &r, direct_done);
+	sl_mutex_lock(&w->mutex);
 	if (rc) {
 		w->locked.writes--;
-		sl_writer_fail(w, rc, "store", frame);
+		sl_writer_fail_locked(w, rc, "store", frame);
 	}
 }

@@ -2,7 +2,7 @@
 /* How frames are cut into chunks, and where the bytes of a chunk lie in its frame. */
 #include <errno.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define LEAST ((uint64_t)256 << 10)
 #define MOST  ((uint64_t)1 << 20)

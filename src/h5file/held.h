@@ -21,7 +21,7 @@ struct sl_held {
 int sl_held_put(struct sl_held *held, uint64_t start, size_t size, int type, int rank,
                 const void *bytes);
 /* Forgets a range. */
-int sl_held_cut(struct sl_held *held, uint64_t start, uint64_t end);
+int sl_held_forget(struct sl_held *held, uint64_t start, uint64_t end);
 /* Copies what is held of a range to its place in bytes, and leaves the rest of bytes alone. */
 void sl_held_get(const struct sl_held *held, uint64_t start, size_t size, void *bytes);
 /* All blocks, by rank, then by start; the caller frees the array, NULL if there are none. */

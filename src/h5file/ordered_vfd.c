@@ -122,7 +122,7 @@ static int keep_error(struct ordered_file *file, int error, uint64_t offset)
 }
 
 /* HDF5 hears of the first error. Without the mutex, as it may wait for HDF5's lock. */
-static herr_t tell(int error, uint64_t offset, const char *what)
+static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 {
 	if (!error)
 		return 0;
@@ -136,23 +136,23 @@ static herr_t tell(int error, uint64_t offset, const char *what)
  * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
  * nothing is changed while settle has it, which leaves what is held to the next call.
  */
-static void enter(struct ordered_file *file)
+static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->process != getpid() && file->ours) {
 		file->ours = false;
 		file->vfd->error = file->vfd->error ? file->vfd->error : -ECHILD;
 	}
 	if (file->ours)
-		pthread_mutex_lock(&file->vfd->mutex);
+		sl_mutex_lock(&file->vfd->mutex);
 	if (file->written)
 		sl_held_clear(&file->held);
 	file->written = false;
 }
 
-static void leave(struct ordered_file *file)
+static void ordered_leave(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->ours)
-		pthread_mutex_unlock(&file->vfd->mutex);
+		sl_mutex_unlock(&file->vfd->mutex);
 }
 
 static void count_held(struct ordered_file *file)
@@ -178,7 +178,7 @@ static int check_length(const struct ordered_file *file)
 }
 
 /* The word says whether it is the file that the last flush left. */
-static int check_file(const struct ordered_file *file)
+static int ordered_check_file(const struct ordered_file *file)
 {
 	uint64_t word = 0;
 	/* A new file has it with the first flush. */
@@ -192,7 +192,7 @@ static int check_file(const struct ordered_file *file)
 /* ---------------------------------------------------------------------------- open and close */
 
 /* As open(2). */
-static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
+static int ordered_open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
 {
 	int mode = flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY, fd;
 
@@ -239,7 +239,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 		return NULL;
 	}
 	file->vfd = info->vfd;
-	file->fd = open_file(file->vfd, name, flags);
+	file->fd = ordered_open_file(file->vfd, name, flags);
 	err = file->fd < 0 || fstat(file->fd, &status) < 0 ? -errno : take_word(file, flags);
 	if (err) {
 		info->vfd->error = err;
@@ -262,7 +262,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 }
 
 /* Space that was taken behind the end of the file; a part of it may have been before there was no more. */
-static void give_back(struct ordered_file *file)
+static void ordered_give_back(struct ordered_file *file)
 {
 	struct stat status;
 
@@ -275,8 +275,8 @@ static herr_t ordered_close(H5FD_t *base)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 
-	enter(file);
-	give_back(file);
+	ordered_enter(file);
+	ordered_give_back(file);
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
@@ -286,7 +286,7 @@ static herr_t ordered_close(H5FD_t *base)
 		file->vfd->error = -errno;
 	if (file->vfd->file == file)
 		file->vfd->file = NULL;
-	leave(file);
+	ordered_leave(file);
 	free(file);
 	return 0;
 }
@@ -352,7 +352,7 @@ static void begin_change(struct ordered_file *file)
 }
 
 /* One that nothing in the file refers to any more; 0: there is none of that size. */
-static haddr_t take_place(struct ordered_file *file, hsize_t size)
+static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
 {
 	for (struct place **at = &file->places; *at; at = &(*at)->next) {
 		struct place *place = *at;
@@ -375,7 +375,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	(void)dxpl;
 	begin_change(file);
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
-		place = take_place(file, size);
+		place = ordered_take_place(file, size);
 	if (place)
 		return place;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
@@ -460,13 +460,14 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	}
 	/* HDF5 expects zeroes beyond the end of the file. */
 	memset((char *)buffer + done, 0, size - done);
-	enter(file);
+	ordered_enter(file);
 	sl_held_get(&file->held, start, size, buffer);
-	leave(file);
+	ordered_leave(file);
 	return 0;
 }
 
-static int write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
+static int ordered_write_all(struct ordered_file *file, uint64_t start, size_t size,
+                             const void *bytes)
 {
 	size_t done = 0;
 
@@ -484,7 +485,7 @@ static int write_all(struct ordered_file *file, uint64_t start, size_t size, con
 }
 
 /* So that no write of metadata that follows finds the disk full. */
-static int reserve(struct ordered_file *file, uint64_t end)
+static int ordered_reserve(struct ordered_file *file, uint64_t end)
 {
 	int done;
 
@@ -516,7 +517,7 @@ static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
 }
 
 /* From max(eof, taken) on, behind the end of the file; -errno. */
-static int take(struct ordered_file *file, haddr_t end)
+static int ordered_take_space(struct ordered_file *file, haddr_t end)
 {
 	haddr_t from = SL_MAX(file->eof, file->taken);
 	int done;
@@ -534,19 +535,19 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 	haddr_t end;
 	int err = 0;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
 	end = file ? file->eoa + bytes + AHEAD + vfd->ahead : 0;
 	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
 	    !has_plenty(file, bytes)) {
-		err = take(file, end + STEP);
+		err = ordered_take_space(file, end + STEP);
 		if (err)
-			err = take(file, end);
+			err = ordered_take_space(file, end);
 		/* Where the file system cannot, it is not asked again, and the write sees. */
 		if (err && !sl_is_full(err))
 			file->taken = LAST_ADDRESS;
 	}
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	return sl_is_full(err) ? err : 0;
 }
 
@@ -581,49 +582,49 @@ static int write_new(struct ordered_file *file)
 	for (size_t i = 0; !err && i < count && blocks[i]->rank == RANK_NEW; i++) {
 		uint64_t start = blocks[i]->range.start, end = blocks[i]->range.end;
 
-		err = write_all(file, start, end - start, blocks[i]->bytes);
+		err = ordered_write_all(file, start, end - start, blocks[i]->bytes);
 		if (!err)
-			err = sl_held_cut(&file->held, start, end);
+			err = sl_held_forget(&file->held, start, end);
 		file->vfd->early_bytes += err ? 0 : end - start;
 	}
 	free(blocks);
 	return err;
 }
 
-static bool full(const struct ordered_file *file, size_t size)
+static bool held_is_full(const struct ordered_file *file, size_t size)
 {
 	return file->vfd->held_limit && !file->vfd->error &&
 	       file->held.bytes + size > file->vfd->held_limit;
 }
 
-static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
-                const void *bytes)
+static int ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                        const void *bytes)
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
 	enum rank rank = new ? RANK_NEW : rank_of(type, bytes, size);
 	int err = 0;
 
-	if (full(file, size))
-		err = sl_held_cut(&file->held, start, start + size);
-	if (!err && full(file, size))
+	if (held_is_full(file, size))
+		err = sl_held_forget(&file->held, start, start + size);
+	if (!err && held_is_full(file, size))
 		err = write_new(file);
 	/* Over the limit while the disk is full, which is waited for in the next settle. */
 	if (sl_is_full(err))
 		err = 0;
-	else if (!err && full(file, size))
+	else if (!err && held_is_full(file, size))
 		err = -ENOBUFS;
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
 
 /* HDF5 writes the head of a heap together with its names until these move. */
-static int hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
-                      const char *bytes)
+static int ordered_hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start,
+                              size_t size, const char *bytes)
 {
 	bool heap = type == H5FD_MEM_LHEAP && size > HEAP_HEAD && !memcmp(bytes, "HEAP", 4);
 	size_t head = heap ? HEAP_HEAD : 0;
-	int err = heap ? hold(file, type, start, head, bytes) : 0;
+	int err = heap ? ordered_hold(file, type, start, head, bytes) : 0;
 
-	return err ? err : hold(file, type, start + head, size - head, bytes + head);
+	return err ? err : ordered_hold(file, type, start + head, size - head, bytes + head);
 }
 
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
@@ -632,9 +633,9 @@ static int write_raw(struct ordered_file *file, haddr_t start, size_t size, cons
 
 	/* What lies between is of blocks that are held back, and of datasets in one piece. */
 	if (!err)
-		err = reserve(file, start);
+		err = ordered_reserve(file, start);
 	if (!err)
-		err = write_all(file, start, size, bytes);
+		err = ordered_write_all(file, start, size, bytes);
 	file->vfd->raw_bytes += err ? 0 : size;
 	return err;
 }
@@ -648,7 +649,7 @@ static bool is_lent(const struct ordered_file *file, const void *bytes, size_t s
 
 static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
-	int err = sl_held_cut(&file->held, start, start + size);
+	int err = sl_held_forget(&file->held, start, start + size);
 
 	if (err || !is_lent(file, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
@@ -673,10 +674,10 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	int err = 0;
 
 	(void)dxpl;
-	enter(file);
+	ordered_enter(file);
 	begin_change(file);
 	if (!raw) {
-		err = hold_parts(file, type, start, size, bytes);
+		err = ordered_hold_parts(file, type, start, size, bytes);
 		file->superblock |= type == H5FD_MEM_SUPER;
 		count_held(file);
 	} else if (!file->vfd->error) {
@@ -684,13 +685,13 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 		err = take_raw(file, start, size, bytes);
 	}
 	keep_error(file, err, start);
-	leave(file);
-	return tell(err, start, raw ? "writing" : "holding metadata back");
+	ordered_leave(file);
+	return ordered_tell(err, start, raw ? "writing" : "holding metadata back");
 }
 
 /* ------------------------------------------------------------------------------------- flush */
 
-static int barrier(struct ordered_file *file)
+static int ordered_barrier(struct ordered_file *file)
 {
 	/* Raw data may be lost by it, too: not to be tried again. */
 	return file->vfd->durable && fdatasync(file->fd) < 0 ? keep_error(file, -errno, 0) : 0;
@@ -728,8 +729,8 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	int err = 0;
 
 	if (cut)
-		err = write_all(file, cut, end - cut, block->bytes + (cut - start));
-	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
+		err = ordered_write_all(file, cut, end - cut, block->bytes + (cut - start));
+	return err ? err : ordered_write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
 static int step_word(struct ordered_file *file, unsigned step)
@@ -765,21 +766,21 @@ static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
 
 		if (blocks[i]->rank == RANK_HEAP_HEAD &&
 		    pread(file->fd, signature, 4, start) == 4 && !memcmp(signature, "HEAP", 4))
-			err = write_all(file, start + HEAP_FREE, sizeof(none), none);
+			err = ordered_write_all(file, start + HEAP_FREE, sizeof(none), none);
 	}
-	return err ? err : barrier(file);
+	return err ? err : ordered_barrier(file);
 }
 
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
-	int err = check_file(file);
+	int err = ordered_check_file(file);
 	unsigned sealed = 0;
 
 	/* This is tried again; readers may have been there in between. */
 	if (!err && file->word % 2 && !sl_word_lock(file->fd, F_WRLCK))
 		err = step_word(file, 2);
 	if (!err)
-		err = reserve(file, file->flush_eoa);
+		err = ordered_reserve(file, file->flush_eoa);
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {
 		struct sl_interval *range = &blocks[i]->range;
@@ -788,7 +789,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 		/* What came before the first one is raw data. */
 		if (blocks[i]->rank != RANK_NEW &&
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
-			err = barrier(file);
+			err = ordered_barrier(file);
 		if (!err && blocks[i]->rank != RANK_NEW)
 			err = turn_word(file, true);
 		if (!err && blocks[i]->rank == RANK_HEAP && !sealed++)
@@ -797,7 +798,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 			err = write_block(file, blocks[i]);
 	}
 	if (!err)
-		err = barrier(file);
+		err = ordered_barrier(file);
 	if (!err)
 		err = turn_word(file, false);
 	/* Nothing is written any more: to readers, without the lock the file stands still. */
@@ -807,7 +808,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 }
 
 /* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
-static bool complete(const struct ordered_file *file)
+static bool flush_is_complete(const struct ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
@@ -840,17 +841,18 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	int err = 0;
 
 	(void)dxpl;
-	enter(file);
+	ordered_enter(file);
 	/* At the end all is flushed already, but where HDF5 is closed without that. */
-	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
+	if (file->changed && !vfd->sealed && flush_is_complete(file) &&
+	    (file->held.count || !closing)) {
 		file->leaving = vfd->apart;
 		file->flush_eoa = file->eoa;
 		err = vfd->error || vfd->apart ? vfd->error : flush_held(file, &offset);
 		keep_error(file, err, offset);
 	}
-	leave(file);
+	ordered_leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
-	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
+	return closing ? 0 : ordered_tell(err, vfd->error_offset, "flushing");
 }
 
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n)
@@ -858,17 +860,17 @@ int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void
 	struct ordered_file *file;
 	int err = -EIO;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
 	if (file && !vfd->error)
 		err = turn_word(file, true);
 	if (!err)
-		err = write_all(file, place, n, bytes);
+		err = ordered_write_all(file, place, n, bytes);
 	if (!err)
-		err = barrier(file);
+		err = ordered_barrier(file);
 	if (!err)
 		err = turn_word(file, false);
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	return err;
 }
 
@@ -897,15 +899,15 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 	bool before = vfd->error;
 	int err;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	if (!vfd->file && !vfd->error)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
 	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
 	vfd->lent = NULL;
 	vfd->lent_from = vfd->lent_to = 0;
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	if (!before)
-		tell(vfd->error, vfd->error_offset, "writing");
+		ordered_tell(vfd->error, vfd->error_offset, "writing");
 	return err;
 }
 
@@ -962,7 +964,7 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 		.durable = vfd->durable,
 		.held_limit = vfd->held_limit,
 		.fd = vfd->fd,
-		.mutex = PTHREAD_MUTEX_INITIALIZER,
+		.mutex = SL_MUTEX_INIT,
 	};
 	return 0;
 }

@@ -49,7 +49,7 @@ struct sl_ordered_vfd {
 
 	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
 	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct ordered_file *file; /* NULL: closed */
 
 	/* What the driver tells. On the thread that is in HDF5, or holds its lock, or in settle. */

@@ -106,9 +106,9 @@ static int at_each_write(unsigned point)
 	return 0;
 }
 
-static struct sl_frame_layout small_layout(void)
+static struct sl_h5_layout small_layout(void)
 {
-	return (struct sl_frame_layout){
+	return (struct sl_h5_layout){
 		.type = SLUICE_FLOAT32,
 		.element = 4,
 		.rank = 1,
@@ -118,7 +118,7 @@ static struct sl_frame_layout small_layout(void)
 	};
 }
 
-static int put(struct sl_frame_dataset *set, uint64_t frame)
+static int put(struct sl_h5_dataset *set, uint64_t frame)
 {
 	uint64_t offset[] = {0};
 	float values[ELEMENTS];
@@ -126,11 +126,11 @@ static int put(struct sl_frame_dataset *set, uint64_t frame)
 
 	for (unsigned i = 0; i < ELEMENTS; i++)
 		values[i] = value(frame, i);
-	err = sl_frame_file_store(set, frame, offset, 0, values, sizeof(values));
-	return err ? err : sl_frame_file_frames(set, frame, 1, NULL, 0);
+	err = sl_h5_chunk_store(set, frame, offset, 0, values, sizeof(values));
+	return err ? err : sl_h5_frames_stored(set, frame, 1, NULL, 0);
 }
 
-static void read_beside(struct sl_frame_file *file, unsigned at)
+static void read_beside(struct sl_h5_file *file, unsigned at)
 {
 	begin_at = at;
 	points_hook = at_each_write;
@@ -144,9 +144,9 @@ static void read_beside(struct sl_frame_file *file, unsigned at)
 
 static void write_and_read(unsigned at)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file = frame_open(SLUICE_WRITER_REPLACE);
-	struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file = frame_open(SLUICE_WRITER_REPLACE);
+	struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 	assert_int_equal(put(set, 0), 0);
 	frame_flush(file);
@@ -177,9 +177,9 @@ static void a_reader_that_follows_the_rule_sees_whole_frames(void **state)
 static void write_for_ever(void)
 {
 	for (;;) {
-		struct sl_frame_layout layout = small_layout();
-		struct sl_frame_file *file = frame_open(SLUICE_WRITER_REPLACE);
-		struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+		struct sl_h5_layout layout = small_layout();
+		struct sl_h5_file *file = frame_open(SLUICE_WRITER_REPLACE);
+		struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 		for (uint64_t frame = 0; frame < 4000; frame++) {
 			assert_int_equal(put(set, frame), 0);
@@ -247,9 +247,9 @@ static int die_in_the_flush(unsigned point)
 
 static void write_frames(unsigned flags, uint64_t first, uint64_t frames)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file = frame_open(flags);
-	struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file = frame_open(flags);
+	struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 	for (uint64_t i = first; i < first + frames; i++)
 		assert_int_equal(put(set, i), 0);
@@ -262,8 +262,8 @@ static void write_frames(unsigned flags, uint64_t first, uint64_t frames)
 
 static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file;
 	struct reader *r;
 	int status;
 	pid_t child;
@@ -292,8 +292,8 @@ static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 
 static void a_file_of_another_program_is_read_while_nobody_writes_it(void **state)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file;
 	struct reader *r;
 	struct timespec when[2] = {{0, UTIME_OMIT}, {1, 0}};
 

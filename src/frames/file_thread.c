@@ -8,9 +8,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
-static struct sl_frame *first_of(struct sluice_series *s)
+static struct sl_frame *series_first(struct sluice_series *s)
 {
 	struct sl_list *line = &s->locked.line;
 
@@ -18,12 +18,13 @@ static struct sl_frame *first_of(struct sluice_series *s)
 }
 
 /* Whether the file has some of it, and not all. */
-static bool is_torn(const struct sl_frame *frame)
+static bool is_partial(const struct sl_frame *frame)
 {
 	return frame->locked.stored || frame->locked.writing;
 }
 
-static bool any(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
+static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
+	SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
@@ -37,21 +38,21 @@ static bool any(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
 }
 
 /* What is stored next: a frame, or a slab, be it the open one; NULL: there is none. */
-static struct sl_frame *current(struct sluice_series *s)
+static struct sl_frame *series_current(struct sluice_series *s)
 {
-	struct sl_frame *first = first_of(s);
+	struct sl_frame *first = series_first(s);
 
 	return first ? first : s->locked.open;
 }
 
 /* The last frame up to which all are stored, or will be in a flush. */
-static uint64_t stored_through(struct sluice_writer *w)
+static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	uint64_t through = w->locked.sequence;
 
 	sl_list_each (link, &w->locked.series) {
 		struct sl_frame *frame =
-			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
 		size_t there = frame ? frame->locked.there : 0;
 
 		if (!frame)
@@ -65,22 +66,23 @@ static uint64_t stored_through(struct sluice_writer *w)
 }
 
 /* Without the mutex from here on: the keeper calls its file. */
-static void unlock(struct sluice_writer *w, const char *stage, const struct sl_frame *frame)
+static void file_thread_unlock(struct sluice_writer *w, const char *stage,
+                               const struct sl_frame *frame) SL_RELEASES(&w->mutex)
 {
 	w->locked.doing.stage = stage;
 	w->locked.doing.frame = frame;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
-static void lock(struct sluice_writer *w)
+static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_UNCHECKED
 {
-	uint64_t held = w->file ? sl_frame_file_held(w->file) : 0;
+	uint64_t held = w->file ? sl_h5_file_held(w->file) : 0;
 	int64_t full_ns = w->locked.full ? sl_now() - w->locked.full_since : 0;
 
 	if (w->locked.full)
 		sl_log(&w->ctx->core.settings, SL_LOG_ERROR,
 		       "'%s': it was waited for %" PRId64 " ms", w->path, full_ns / 1000000);
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	w->locked.held = held;
 	w->locked.full = 0;
 	w->locked.full_ns += (uint64_t)full_ns;
@@ -89,7 +91,7 @@ static void lock(struct sluice_writer *w)
 #define FULL_NS ((int64_t)1000000000) /* until a full disk is tried again */
 
 /* The keeper alone changes what it reads here without the mutex. */
-bool sl_keeper_full(void *writer, int error)
+bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 {
 	struct sluice_writer *w = writer;
 	int64_t now = sl_now(), until, last;
@@ -100,7 +102,7 @@ bool sl_keeper_full(void *writer, int error)
 	if (!w->locked.full)
 		sl_log(&w->ctx->core.settings, SL_LOG_ERROR, "'%s': %s: the writer waits for room",
 		       w->path, sl_error_text(error));
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	if (!w->locked.full) {
 		w->locked.full_since = now;
 		w->locked.full_waits++;
@@ -110,9 +112,9 @@ bool sl_keeper_full(void *writer, int error)
 	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
 	/* Ended by the time, or by sluice_writer_discard(). */
 	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
-		sl_writer_wait(w, &w->work, until);
+		sl_writer_wait_locked(w, &w->work, until);
 	again = now < last && w->locked.closing != SL_DISCARDING;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	return again;
 }
 
@@ -125,8 +127,8 @@ static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, doubl
 
 	if (scalars)
 		scalars += from * s->layout.scalar_count;
-	return sl_frame_file_frames(s->dataset, frame->locked.number + from, to - from, scalars,
-	                            max_error);
+	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from, scalars,
+	                           max_error);
 }
 
 static void count_frames(struct sluice_series *s, uint64_t frames)
@@ -136,7 +138,7 @@ static void count_frames(struct sluice_series *s, uint64_t frames)
 }
 
 /* A frame, or what a flush has left of a slab. */
-static void frame_stored(struct sl_frame *frame)
+static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
@@ -145,12 +147,12 @@ static void frame_stored(struct sl_frame *frame)
 	int64_t begun = sl_now();
 	int rc;
 
-	unlock(w, "store", frame);
+	file_thread_unlock(w, "store", frame);
 	rc = tell_frames(frame, from, to, max_error);
-	lock(w);
+	file_thread_lock(w);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	if (rc) {
-		sl_writer_fail(w, rc, "store", frame);
+		sl_writer_fail_locked(w, rc, "store", frame);
 		return;
 	}
 	sl_list_remove(&frame->locked.link);
@@ -159,38 +161,38 @@ static void frame_stored(struct sl_frame *frame)
 	w->locked.dirty = true;
 	if (w->locked.dirty_since == SL_FOREVER)
 		w->locked.dirty_since = sl_now();
-	sl_frame_recycle(frame);
+	sl_frame_recycle_locked(frame);
 }
 
 /* A chunk of a series without tools, as it lies in the frame. */
-static struct sl_output *plain_output(struct sl_frame *frame)
+static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
-	struct sl_output *output = &s->plain;
+	struct sl_packed_chunk *packed = &s->plain;
 
 	s->locked.queued -= !frame->locked.begun;
-	output->frame = frame;
-	output->number = frame->locked.begun++;
-	sl_geometry_block(&s->geometry, output->number, &output->block);
-	output->bytes = frame->data + output->block.start;
-	output->length = s->geometry.chunk_bytes;
-	return output;
+	packed->frame = frame;
+	packed->number = frame->locked.begun++;
+	sl_geometry_block(&s->geometry, packed->number, &packed->block);
+	packed->bytes = frame->data + packed->block.start;
+	packed->length = s->geometry.chunk_bytes;
+	return packed;
 }
 
-static void count_chunk(const struct sl_output *output, int64_t took)
+static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 {
-	struct sl_counts *counts = &output->frame->series->locked.counts;
+	struct sl_counts *counts = &packed->frame->series->locked.counts;
 
-	counts->store.bytes += output->length;
+	counts->store.bytes += packed->length;
 	counts->store.busy_ns += (uint64_t)took;
-	counts->stored_bytes += output->length;
+	counts->stored_bytes += packed->length;
 	counts->chunks++;
-	counts->raw_chunks += (output->mask & output->frame->series->mask_codec) != 0;
+	counts->raw_chunks += (packed->mask & packed->frame->series->mask_codec) != 0;
 }
 
-static void store_chunk(struct sl_output *output)
+static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 {
-	struct sl_frame *frame = output->frame;
+	struct sl_frame *frame = packed->frame;
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
 	int64_t begun = sl_now();
@@ -198,95 +200,99 @@ static void store_chunk(struct sl_output *output)
 
 	/* From here on it is stored in part, whatever comes of it. */
 	frame->locked.stored++;
-	unlock(w, "store", frame);
-	rc = sl_frame_file_store(s->dataset, frame->locked.number,
-	                         output->block.offset + (s->slabs ? 1 : 0), output->mask,
-	                         output->bytes, output->length);
-	lock(w);
+	file_thread_unlock(w, "store", frame);
+	rc = sl_h5_chunk_store(s->dataset, frame->locked.number,
+	                       packed->block.offset + (s->slabs ? 1 : 0), packed->mask,
+	                       packed->bytes, packed->length);
+	file_thread_lock(w);
 	if (rc) {
-		sl_writer_fail(w, rc, "store", frame);
+		sl_writer_fail_locked(w, rc, "store", frame);
 		return;
 	}
-	count_chunk(output, sl_now() - begun);
-	if (s->tools) {
+	count_chunk(packed, sl_now() - begun);
+	if (s->packer) {
 		/* Of the last chunk the frame itself is free at once. */
-		if (output->bytes != output->room && frame->locked.stored < s->geometry.chunks)
-			sl_frame_used(frame, 1);
-		sl_list_append(&s->tools->locked.free, &output->link);
-		sl_compress_kick(w);
+		if (packed->bytes != packed->room && frame->locked.stored < s->geometry.chunks)
+			sl_frame_used_locked(frame, 1);
+		sl_list_append(&s->packer->locked.free, &packed->link);
+		sl_compress_kick_locked(w);
 	}
 	if (frame->locked.stored == s->geometry.chunks)
-		frame_stored(frame);
+		frame_stored_locked(frame);
 }
 
 /*
  * While a cut is awaited a frame is begun only if one that is torn wants an output, and there is none: some
  * may be with frames that are not begun. See pipeline.h.
  */
-static bool begin_one(struct sluice_writer *w, const struct sluice_series *of)
+static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series *of)
+	SL_REQUIRES(&w->mutex)
 {
-	if (!of->tools || !sl_list_empty(&of->tools->locked.free))
+	if (!of->packer || !sl_list_empty(&of->packer->locked.free))
 		return false;
 	sl_list_each (link, &w->locked.series) {
 		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
-		struct sl_frame *frame = first_of(s);
+		struct sl_frame *frame = series_first(s);
 
-		if (s->tools == of->tools && frame && is_torn(frame) &&
+		if (s->packer == of->packer && frame && is_partial(frame) &&
 		    frame->locked.begun < s->geometry.chunks)
 			return true;
 	}
 	return false;
 }
 
-static bool has_output(const struct sl_frame *frame)
+static bool has_packed(const struct sl_frame *frame)
 {
-	if (frame->series->tools)
+	if (frame->series->packer)
 		return !sl_list_empty(&frame->locked.finished);
 	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks;
 }
 
 /* A chunk that may be stored now. The series take turns: one goes to the end of the list. */
-static struct sl_output *next_output(struct sluice_writer *w, bool cut)
+static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
+	SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
-		struct sl_frame *frame = first_of(s);
+		struct sl_frame *frame = series_first(s);
 
-		if (!frame || !has_output(frame) || (cut && !is_torn(frame) && !begin_one(w, s)))
+		if (!frame || !has_packed(frame) ||
+		    (cut && !is_partial(frame) && !begin_one_locked(w, s)))
 			continue;
 		sl_list_remove(link);
 		sl_list_append(&w->locked.series, link);
-		if (!s->tools)
-			return plain_output(frame);
+		if (!s->packer)
+			return plain_chunk(frame);
 		w->locked.finished--;
-		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_output, link);
+		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_packed_chunk,
+		                    link);
 	}
 	return NULL;
 }
 
 /* -------------------------------------------------------------------------------------- slabs */
 
-int sl_keeper_rows(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error)
+int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error)
 {
 	struct sluice_series *s = slab->series;
-	struct sl_output *output = &s->plain;
+	struct sl_packed_chunk *packed = &s->plain;
 	int rc = 0;
 
 	*max_error = 0;
-	output->frame = slab;
-	for (output->number = 0; !rc && output->number < s->geometry.chunks; output->number++) {
-		double error = sl_chunk_rows(s, output, from, to);
+	packed->frame = slab;
+	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
+		double error = sl_chunk_make_plain(s, packed, from, to);
 
 		*max_error = SL_MAX(*max_error, error);
-		rc = sl_frame_file_rows(s->dataset, slab->locked.number, from, to,
-		                        output->block.offset + 1, output->bytes,
-		                        s->geometry.chunk_bytes);
+		rc = sl_h5_chunk_store_frames(s->dataset, slab->locked.number, from, to,
+		                              packed->block.offset + 1, packed->bytes,
+		                              s->geometry.chunk_bytes);
 	}
 	return rc;
 }
 
 /* What is there of a slab that is not ready. */
-static void store_rows(struct sl_frame *slab)
+static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
 {
 	struct sluice_series *s = slab->series;
 	struct sluice_writer *w = s->writer;
@@ -299,14 +305,14 @@ static void store_rows(struct sl_frame *slab)
 		return;
 	/* Compressors round it. */
 	slab->locked.flushing = true;
-	unlock(w, "store", slab);
-	rc = sl_keeper_rows(slab, from, to, &error);
+	file_thread_unlock(w, "store", slab);
+	rc = sl_file_thread_store_slab(slab, from, to, &error);
 	if (!rc)
 		rc = tell_frames(slab, from, to, SL_MAX(before, error));
-	lock(w);
+	file_thread_lock(w);
 	slab->locked.flushing = false;
 	if (rc) {
-		sl_writer_fail(w, rc, "store", slab);
+		sl_writer_fail_locked(w, rc, "store", slab);
 		return;
 	}
 	slab->locked.rows = to;
@@ -316,28 +322,28 @@ static void store_rows(struct sl_frame *slab)
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	count_frames(s, to - from);
 	if (slab->locked.there == s->layout.gather)
-		sl_frame_ready(slab);
+		sl_frame_ready_locked(slab);
 }
 
-static void store_slabs(struct sluice_writer *w)
+static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		struct sl_frame *frame =
-			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
 
 		if (frame && frame->slots && !frame->locked.ready && !w->locked.failure.error)
-			store_rows(frame);
+			store_rows_locked(frame);
 	}
 }
 
 /* -------------------------------------------------------------------------------- contiguous */
 
 /* A frame of a contiguous series that is written: of each line the first one counts. */
-static struct sl_frame *next_written(struct sluice_writer *w)
+static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		struct sl_frame *frame =
-			first_of(SL_CONTAINER(link, struct sluice_series, locked.link));
+			series_first(SL_CONTAINER(link, struct sluice_series, locked.link));
 
 		if (frame && frame->locked.written)
 			return frame;
@@ -346,7 +352,7 @@ static struct sl_frame *next_written(struct sluice_writer *w)
 }
 
 /* One that may be given to the engine: they are written side by side. */
-static struct sl_frame *next_to_write(struct sluice_writer *w)
+static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
@@ -365,31 +371,31 @@ static struct sl_frame *next_to_write(struct sluice_writer *w)
 	return NULL;
 }
 
-static bool store_something(struct sluice_writer *w, bool cut)
+static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRES(&w->mutex)
 {
-	struct sl_frame *frame = cut ? NULL : next_to_write(w);
-	struct sl_output *output;
+	struct sl_frame *frame = cut ? NULL : next_to_write_locked(w);
+	struct sl_packed_chunk *packed;
 
 	if (frame) {
-		sl_direct_start(frame);
+		sl_direct_start_locked(frame);
 		return true;
 	}
-	frame = next_written(w);
+	frame = next_written_locked(w);
 	if (frame) {
-		frame_stored(frame);
+		frame_stored_locked(frame);
 		return true;
 	}
-	output = next_output(w, cut);
-	if (output)
-		store_chunk(output);
-	return output;
+	packed = packed_next_locked(w, cut);
+	if (packed)
+		store_chunk_locked(packed);
+	return packed;
 }
 
 /* -------------------------------------------------------------------------------------- cuts */
 
-static bool flush_is_due(struct sluice_writer *w)
+static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	if (w->locked.flush_wanted && stored_through(w) >= w->locked.flush_cut)
+	if (w->locked.flush_wanted && stored_through_locked(w) >= w->locked.flush_cut)
 		return true;
 	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
 		return true;
@@ -397,7 +403,8 @@ static bool flush_is_due(struct sluice_writer *w)
 	       sl_now() - w->locked.dirty_since >= w->checkpoint_ns;
 }
 
-static void count_flush(struct sluice_writer *w, uint64_t through, int64_t took)
+static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
+	SL_REQUIRES(&w->mutex)
 {
 	w->locked.flushes++;
 	w->locked.flush.busy_ns += (uint64_t)took;
@@ -417,20 +424,20 @@ static void count_flush(struct sluice_writer *w, uint64_t through, int64_t took)
 	}
 }
 
-static void flush(struct sluice_writer *w)
+static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	uint64_t through = stored_through(w);
+	uint64_t through = stored_through_locked(w);
 	int64_t begun = sl_now();
 	int rc;
 
-	store_slabs(w);
+	store_slabs_locked(w);
 	if (w->locked.failure.error)
 		return;
-	unlock(w, "flush", NULL);
-	rc = sl_frame_file_flush(w->file);
-	lock(w);
+	file_thread_unlock(w, "flush", NULL);
+	rc = sl_h5_file_flush(w->file);
+	file_thread_lock(w);
 	if (rc) {
-		sl_writer_fail(w, rc, "flush", NULL);
+		sl_writer_fail_locked(w, rc, "flush", NULL);
 		return;
 	}
 	w->locked.dirty = false;
@@ -439,7 +446,7 @@ static void flush(struct sluice_writer *w)
 	/* Frames that came to slabs meanwhile. */
 	sl_list_each (link, &w->locked.series) {
 		struct sl_frame *frame =
-			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
 
 		if (!frame || !frame->slots || frame->locked.ready ||
 		    frame->locked.there == frame->locked.rows)
@@ -452,49 +459,49 @@ static void flush(struct sluice_writer *w)
 		w->locked.flush_cut = w->locked.flush_last;
 		w->locked.flush_wanted = through < w->locked.flush_last;
 	}
-	count_flush(w, through, sl_now() - begun);
+	count_flush_locked(w, through, sl_now() - begun);
 	pthread_cond_broadcast(&w->told);
 }
 
-static void run_errand(struct sluice_writer *w)
+static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	struct sl_errand *errand =
-		SL_CONTAINER(sl_list_take(&w->locked.errands), struct sl_errand, link);
+	struct sl_file_command *command =
+		SL_CONTAINER(sl_list_take(&w->locked.commands), struct sl_file_command, link);
 	int rc;
 
-	unlock(w, "store", NULL);
-	rc = errand->run(errand);
-	lock(w);
-	errand->result = rc;
+	file_thread_unlock(w, "store", NULL);
+	rc = command->run(command);
+	file_thread_lock(w);
+	command->result = rc;
 	if (rc)
-		snprintf(errand->message, sizeof(errand->message), "%s", sluice_last_message());
-	errand->done = true;
+		snprintf(command->message, sizeof(command->message), "%s", sluice_last_message());
+	command->done = true;
 	pthread_cond_broadcast(&w->told);
 }
 
 /* What needs that no frame is torn. True: it was done. */
-static bool cut(struct sluice_writer *w, bool *wanted)
+static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_REQUIRES(&w->mutex)
 {
-	bool asked = !sl_list_empty(&w->locked.errands), due = flush_is_due(w);
+	bool asked = !sl_list_empty(&w->locked.commands), due = flush_is_due_locked(w);
 
 	*wanted = asked || due;
-	if (!*wanted || any(w, is_torn))
+	if (!*wanted || any_frame_locked(w, is_partial))
 		return false;
 	if (due)
-		flush(w);
+		file_thread_flush_locked(w);
 	else
-		run_errand(w);
+		command_run_locked(w);
 	return true;
 }
 
 /* --------------------------------------------------------------------------------------- life */
 
-static bool is_drained(struct sluice_writer *w)
+static bool is_drained_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	return stored_through(w) == w->locked.sequence;
+	return stored_through_locked(w) == w->locked.sequence;
 }
 
-static int64_t wake_at(const struct sluice_writer *w)
+static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
 		return SL_FOREVER;
@@ -502,7 +509,7 @@ static int64_t wake_at(const struct sluice_writer *w)
 }
 
 /* Until the writer is closed and all is stored, or nothing more will be. With the mutex. */
-static void serve(struct sluice_writer *w)
+static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool wanted = false;
 
@@ -511,18 +518,20 @@ static void serve(struct sluice_writer *w)
 
 		if (w->locked.closing == SL_DISCARDING || (failed && w->locked.closing))
 			return;
-		if (!failed && (cut(w, &wanted) || store_something(w, wanted)))
+		if (!failed &&
+		    (run_between_frames_locked(w, &wanted) || store_something_locked(w, wanted)))
 			continue;
-		if (!failed && w->locked.closing && is_drained(w))
+		if (!failed && w->locked.closing && is_drained_locked(w))
 			return;
 		/* Ended by a chunk, a frame, a cut that is asked for, the end; or by the time. A cut that
 		 * is wanted waits for chunks. */
-		sl_writer_wait(w, &w->work, failed || wanted ? SL_FOREVER : wake_at(w));
+		sl_writer_wait_locked(w, &w->work,
+		                      failed || wanted ? SL_FOREVER : wake_at_locked(w));
 	}
 }
 
 /* With the mutex. */
-static void end(struct sluice_writer *w)
+static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool keep;
 	int rc;
@@ -530,49 +539,49 @@ static void end(struct sluice_writer *w)
 		return;
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
-		sl_writer_wait(w, &w->work, SL_FOREVER);
+		sl_writer_wait_locked(w, &w->work, SL_FOREVER);
 	/* After an error, too: what is stored in part is left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
-		store_slabs(w);
-	unlock(w, "flush", NULL);
-	rc = sl_frame_file_close(w->file, keep);
-	pthread_mutex_lock(&w->mutex);
+		store_slabs_locked(w);
+	file_thread_unlock(w, "flush", NULL);
+	rc = sl_h5_file_close(w->file, keep);
+	sl_mutex_lock(&w->mutex);
 	w->file = NULL;
 	if (rc)
-		sl_writer_fail(w, rc, "flush", NULL);
+		sl_writer_fail_locked(w, rc, "flush", NULL);
 }
 
-static void tell_end(struct sluice_writer *w)
+static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w->mutex)
 {
 	w->locked.ended = true;
 	pthread_cond_broadcast(&w->told);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
 /*
  * The thread ends in a call of HDF5, by pthread_exit() or a cancellation of somebody else's. The file cannot
  * be closed any more, as HDF5 is locked by nobody; it stays as its last flush left it.
  */
-static void died(void *argument)
+static void file_thread_died(void *argument)
 {
 	struct sluice_writer *w = argument;
 
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	sl_fail(-EIO, "the thread that has the file has died");
-	sl_writer_fail(w, -EIO, w->locked.doing.stage, w->locked.doing.frame);
-	tell_end(w);
+	sl_writer_fail_locked(w, -EIO, w->locked.doing.stage, w->locked.doing.frame);
+	file_thread_tell_end_unlock(w);
 }
 
-void *sl_keeper_run(void *argument)
+void *sl_file_thread_run(void *argument)
 {
 	struct sluice_writer *w = argument;
 
-	pthread_cleanup_push(died, w);
-	pthread_mutex_lock(&w->mutex);
-	serve(w);
-	end(w);
-	tell_end(w);
+	pthread_cleanup_push(file_thread_died, w);
+	sl_mutex_lock(&w->mutex);
+	file_thread_serve_locked(w);
+	file_thread_end_locked(w);
+	file_thread_tell_end_unlock(w);
 	pthread_cleanup_pop(0);
 	return NULL;
 }

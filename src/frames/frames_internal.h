@@ -11,7 +11,7 @@
  * system call that waits, no call of HDF5 and no copy of a frame is made under it.
  *
  * No deadlock. Chunks wait for three things: an output, their turn to be stored, a cut.
- *  - Outputs are given to chunks of a series in the order of its frames (sl_compress_kick). So when one
+ *  - Outputs are given to chunks of a series in the order of its frames (sl_compress_kick_locked). So when one
  *    of a later frame has an output, those of the frames before all have one or are stored, and the
  *    first frame of the line can always be stored whole. A frame whose bytes are not there yet (in the
  *    order of a stream) gets none, and nor does what is behind it in its line; other series go on.
@@ -19,12 +19,12 @@
  *    tools need no output.
  *  - Before a cut (flush, add) the frames that are stored in part are stored whole and no other is begun.
  *    Outputs that one of them needs may be with frames that are not begun, of another series; then these
- *    are begun too (begin_one in keeper.c). They are finite: what is submitted later comes later.
+ *    are begun too (begin_one_locked in keeper.c). They are finite: what is submitted later comes later.
  * And the pool's threads wait for nothing: a compressor without work goes away, and is handed in again by
  * whoever makes work (a frame, an output).
  */
-#ifndef SL_PIPELINE_H
-#define SL_PIPELINE_H
+#ifndef SL_FRAMES_INTERNAL_H
+#define SL_FRAMES_INTERNAL_H
 
 #include <sluice/writer.h>
 
@@ -83,7 +83,7 @@ struct sl_frame;
 
 /* A chunk as it will be in the file. The compressor's, then in frame->locked.finished, then the
  * keeper's, then free again. */
-struct sl_output {
+struct sl_packed_chunk {
 	struct sl_list link; /* guarded by writer->mutex */
 	char *room;          /* a chunk's bytes; changes hands with compressors' scratch */
 	struct sl_frame *frame;
@@ -99,18 +99,18 @@ struct sl_output {
  * of one kind share it. Outputs are three times the compressors: one that each of them fills, and two
  * that wait while the file is flushed.
  */
-#define SL_OUTPUTS 3
-struct sl_tools {
+#define SL_PACKED_PER_COMPRESSOR 3
+struct sl_packer {
 	struct sl_list link; /* of the writer; only sluice_series_add() looks, with its mutex */
 	const struct sl_codec *codec;
 	int level;
 	size_t element, chunk_bytes;
-	bool bare; /* no chunk needs room: they are rounded, and stored from where they are */
+	bool in_place; /* no chunk needs room: they are rounded, and stored from where they are */
 	unsigned users;
 	unsigned count; /* of compressors */
 	void **states;  /* by compressor */
 	char **scratch; /* by compressor, which alone changes it */
-	struct sl_output *outputs;
+	struct sl_packed_chunk *packed;
 	struct sl_area area;
 	uint64_t bytes;
 	struct {
@@ -119,9 +119,9 @@ struct sl_tools {
 };
 /* Only what tells their bytes is there until they are filled. kind: codec, level, element,
  * chunk_bytes, bare and count. */
-int sl_tools_new(const struct sl_tools *kind, struct sl_tools **out);
-int sl_tools_fill(struct sl_tools *tools);
-void sl_tools_free(struct sl_tools *tools);
+int sl_packer_new(const struct sl_packer *kind, struct sl_packer **out);
+int sl_packer_fill(struct sl_packer *packer);
+void sl_packer_free(struct sl_packer *packer);
 
 /* ----------------------------------------------------------------------------------- frames */
 
@@ -195,8 +195,8 @@ struct sl_counts {
 struct sluice_series {
 	struct sluice_writer *writer;
 	char *name;
-	struct sl_frame_layout layout; /* without what only adding needs */
-	struct sl_geometry geometry;   /* of slabs, where there are some */
+	struct sl_h5_layout layout;  /* without what only adding needs */
+	struct sl_geometry geometry; /* of slabs, where there are some */
 	size_t frame_bytes;
 	unsigned depth, flags;
 	size_t stride;  /* from frame to frame in memory */
@@ -204,7 +204,7 @@ struct sluice_series {
 	struct sl_area area;
 	struct sl_frame *frames; /* depth of them have memory; see sl_frame */
 	size_t frame_count;
-	struct sl_frame **owners;
+	struct sl_frame **frame_of;
 	/* by place in the area; guarded by writer->mutex */
 	struct sl_frame *slabs; /* NULL: chunks have one frame */
 	size_t slab_count;
@@ -213,17 +213,17 @@ struct sluice_series {
 	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
 	/* NULL: nothing is done to chunks. They are stored from where they are, as plain, which is the
 	 * keeper's; or the frame is written whole. */
-	struct sl_tools *tools;
-	struct sl_output plain;
+	struct sl_packer *packer;
+	struct sl_packed_chunk plain;
 	uint32_t mask_codec, mask_shuffle;
-	_Atomic bool verified; /* a chunk was decoded and compared, */
-	struct sl_area proof;  /* in this; empty afterwards */
-	uint64_t bytes;        /* of memory, less those of tools */
+	_Atomic bool verified;  /* a chunk was decoded and compared, */
+	struct sl_area decoded; /* in this; empty afterwards */
+	uint64_t bytes;         /* of memory, less those of tools */
 
-	struct sl_frame_dataset *dataset; /* the keeper's */
-	struct sluice_file *file;         /* contiguous: the file, from outside HDF5 */
-	uint64_t place;                   /* and where in it the dataset is */
-	struct sluice_file *mirror;       /* of the frames' memory; of submit_on() */
+	struct sl_h5_dataset *dataset;   /* the keeper's */
+	struct sluice_file *file;        /* contiguous: the file, from outside HDF5 */
+	uint64_t place;                  /* and where in it the dataset is */
+	struct sluice_file *memory_file; /* of the frames' memory; of submit_on() */
 
 	pthread_cond_t freed; /* a frame is free, or the writer has failed */
 	struct {
@@ -232,7 +232,7 @@ struct sluice_series {
 		struct sl_frame *open;                   /* the slab with free slots */
 		uint64_t room;                           /* free slots */
 		unsigned held;                           /* by the program */
-		unsigned promised; /* of push and submit_on: they will be in the line */
+		unsigned incoming; /* of push and submit_on: they will be in the line */
 		unsigned queued;   /* in the line, no chunk begun */
 		uint64_t next;     /* number of the next frame */
 		struct sl_counts counts;
@@ -242,12 +242,12 @@ struct sluice_series {
 /* ----------------------------------------------------------------------------------- writer */
 
 /* What the keeper is asked to do between two frames. */
-struct sl_errand {
+struct sl_file_command {
 	struct sl_list link; /* guarded by writer->mutex, as are the next four; in no list: taken */
 	bool done;
 	int result;
 	char message[1024];
-	int (*run)(struct sl_errand *errand); /* on the keeper, without the mutex */
+	int (*run)(struct sl_file_command *command); /* on the keeper, without the mutex */
 	struct sluice_writer *writer;
 };
 
@@ -272,15 +272,15 @@ struct sluice_writer {
 	struct sl_pool *pool;
 	unsigned threads;
 	struct sl_compressor *compressors;
-	pthread_t keeper;
-	struct sl_frame_file *file; /* the keeper's */
+	pthread_t file_thread;
+	struct sl_h5_file *file; /* the keeper's */
 
-	pthread_mutex_t adding; /* held while a series is added; around the other one */
-	pthread_mutex_t mutex;
+	struct sl_mutex adding; /* held while a series is added; around the other one */
+	struct sl_mutex mutex;
 	pthread_cond_t work; /* for the keeper */
 	pthread_cond_t told; /* for who waits for an errand, a flush or the end */
 	struct {
-		struct sl_list series, tools, errands;
+		struct sl_list series, packer, commands;
 		unsigned compressing; /* compressors that are busy */
 		unsigned finished;    /* outputs that wait to be stored */
 		enum sl_closing closing;
@@ -316,43 +316,45 @@ struct sluice_writer {
 			const char *stage;
 			char *message;
 		} failure;
-	} locked;
+	} locked SL_GUARDED_BY(&mutex);
 };
 
 /* 0, or the writer's first error, or -EINVAL for one that is closed, with a sentence. With the mutex. */
-int sl_writer_check(const struct sluice_writer *w);
+int sl_writer_check_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 /* Keeps the first error with the thread's sentence, and wakes everybody. frame: NULL: of none. With the
  * mutex. */
-void sl_writer_fail(struct sluice_writer *w, int error, const char *stage,
-                    const struct sl_frame *frame);
+void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
+                           const struct sl_frame *frame) SL_REQUIRES(&w->mutex);
 /* Gives the keeper an errand and waits for it. */
-int sl_writer_ask(struct sluice_writer *w, struct sl_errand *errand);
+int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command);
 void sl_condition_init(pthread_cond_t *condition);
 /* Waits on a condition with the mutex; false: the deadline has passed. */
-bool sl_writer_wait(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline);
+bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+	SL_REQUIRES(&w->mutex);
 
-/* The file's question whether a full disk is tried again; see sl_frame_file_options. */
-bool sl_keeper_full(void *writer, int error);
+/* The file's question whether a full disk is tried again; see sl_h5_file_options. */
+bool sl_file_thread_full(void *writer, int error);
 /* The keeper; the thread of a writer. */
-void *sl_keeper_run(void *writer);
+void *sl_file_thread_run(void *writer);
 
 /* With the mutex: compressors without work get what there is. */
-void sl_compress_kick(struct sluice_writer *w);
+void sl_compress_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 int sl_compress_start(struct sluice_writer *w);
 /* Makes a chunk what it will be in the file. Without the mutex; on a thread of the pool. */
-int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_output *output,
+int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed_chunk *packed,
                   double *max_error);
 /* The same of a slab that goes on, for the keeper: unfiltered, where frames from..to are new. Returns the largest error. */
-double sl_chunk_rows(struct sluice_series *s, struct sl_output *output, uint64_t from, uint64_t to);
+double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,
+                           uint64_t to);
 /* Stores what is there of a slab that goes on. On the keeper, without the mutex. */
-int sl_keeper_rows(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
+int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
 
 /* The file that is the series' frames, for submit_on(). */
-int sl_mirror_open(struct sluice_series *s);
+int sl_memory_file_open(struct sluice_series *s);
 /* Contiguous series, on the keeper: opens the file for the engine; gives it a frame, with the mutex, which
  * is released meanwhile. */
 int sl_direct_open(struct sluice_series *s);
-void sl_direct_start(struct sl_frame *frame);
+void sl_direct_start_locked(struct sl_frame *frame);
 
 /* A free frame, for the program (ACQUIRED) or for push and submit_on (FILLING). -EAGAIN is counted. */
 int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state state,
@@ -360,18 +362,18 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 /* A FILLING frame takes its place in the line; on failure it is free again. Not ready: its bytes come. */
 int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready);
 /* With the mutex: its bytes are there; so many of its chunks are not read in them any more; it is free again. */
-void sl_frame_ready(struct sl_frame *frame);
-void sl_frame_used(struct sl_frame *frame, size_t chunks);
-void sl_frame_recycle(struct sl_frame *frame);
+void sl_frame_ready_locked(struct sl_frame *frame);
+void sl_frame_used_locked(struct sl_frame *frame, size_t chunks);
+void sl_frame_recycle_locked(struct sl_frame *frame);
 /* With the mutex: a free slab becomes the open one. */
-struct sl_frame *sl_slab_open(struct sluice_series *s, uint64_t number);
+struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number);
 /* What the calls that hand in a frame have to look at first. */
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);
 
 /* What o asks for, checked, with defaults. The names in it are the caller's. */
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
-                      struct sl_frame_layout *layout, struct sl_frame_set *set);
+                      struct sl_h5_layout *layout, struct sl_h5_set_options *set);
 /* When nothing of it is in flight: its files; the rest, when the pool has nothing of it either. */
 void sl_series_close(struct sluice_series *s);
 void sl_series_free(struct sluice_series *s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* HDF5 while the writer is in it: who may be, what it prints, and what it says of an error. */
-#ifndef SL_HDF5_ERROR_H
-#define SL_HDF5_ERROR_H
+#ifndef SL_HDF5_CALL_H
+#define SL_HDF5_CALL_H
 
 #include <hdf5.h>
 
