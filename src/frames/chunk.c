@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A chunk of a frame becomes what it will be in the file: rounded, shuffled, compressed. */
+/*
+ * Makes the chunk of a frame that goes to the file: rounds, shuffles and compresses its
+ * elements. Runs on the threads of the writer's pool; chunks that a flush stores in part are
+ * made by the file thread.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -31,7 +35,7 @@ static double chunk_round(struct sluice_series *s, const struct sl_packed_chunk 
 	return most;
 }
 
-/* What the frame does not have of a chunk becomes 0, HDF5's fill value. */
+/* Copies a chunk out of its frame. Elements beyond the frame become 0, HDF5's fill value. */
 static void chunk_gather(const struct sluice_series *s, const struct sl_packed_chunk *packed,
                          bool shuffle, char *to)
 {
@@ -71,8 +75,8 @@ static bool chunk_run_equals(const struct sl_geometry *g, const char *planes,
 	return true;
 }
 
-/* The first chunk of a series that is compressed is decoded, and has to be what the frame has: so a
- * library that does not do what it says is known before anything is lost. */
+/* Decodes the first compressed chunk of a series and compares it with the frame, so that a
+ * codec library that is broken is noticed before any data is lost. */
 static int chunk_verify(struct sluice_series *s, void *state, const struct sl_packed_chunk *packed)
 {
 	const struct sl_geometry *g = &s->geometry;
@@ -161,7 +165,8 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed
 	*max_error = s->layout.precision ? chunk_round(s, packed) : 0;
 	if (s->layout.codec->filter)
 		return chunk_compress(s, compressor, packed);
-	/* A dataset of somebody else may have a shuffle and no codec; what is gathered is shuffled. */
+	/* A dataset of another program may have a shuffle and no codec; a gathered chunk is
+	 * then shuffled. */
 	packed->mask = s->mask_shuffle;
 	packed->length = s->geometry.chunk_bytes;
 	packed->bytes = packed->frame->data + packed->block.start;

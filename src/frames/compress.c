@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compressors: as many tasks of the writer's pool as chunks may be compressed at a time. One that has
- * no chunk, or no output for it, is over, and is handed in again by sl_compress_kick_locked().
+ * The compressors: tasks of the writer's pool, as many as chunks may be compressed at a time. A
+ * compressor that finds no chunk, or no free buffer for a packed chunk, ends;
+ * sl_compress_kick_locked() submits it again.
  *
- * The pool is the writer's own, and not that of the context: the workers there make blocking calls, of
- * files and of slow servers, and a chunk would wait behind them, or they behind it; and their number is
- * chosen for that.
+ * The pool belongs to the writer and not to the context. Workers of the context make blocking
+ * calls to files and slow servers; chunks would wait behind these calls, and the number of
+ * workers is chosen for them.
  */
 #include <stdlib.h>
 
 #include "frames/frames_internal.h"
 
-/* With the mutex. The first frame of a line whose chunks are not all begun; NULL: there is none. */
+/* Returns the first frame of the queue that has chunks to begin, or NULL. */
 static struct sl_frame *first_unbegun_locked(struct sluice_series *s)
 {
 	sl_list_each (link, &s->locked.line) {
@@ -23,7 +24,7 @@ static struct sl_frame *first_unbegun_locked(struct sluice_series *s)
 	return NULL;
 }
 
-/* The oldest frame of which a chunk can be begun, with what it needs. */
+/* Returns the oldest frame with a chunk to begin and a buffer for it, or NULL. */
 static struct sl_frame *next_frame_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	struct sl_frame *oldest = NULL;
@@ -59,8 +60,9 @@ static bool any_queued_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mut
 }
 
 /*
- * How many may be busy. If chunks wait to be stored and frames to be compressed, the keeper is what all wait
- * for, and it has to have a core: one compressor less. Whoever stores a chunk looks again.
+ * Returns how many compressors may run. If packed chunks wait to be stored while frames wait to
+ * be compressed, the file thread is the bottleneck and needs a core: one compressor less.
+ * Storing a chunk checks again.
  */
 static unsigned compressors_allowed_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
@@ -69,7 +71,7 @@ static unsigned compressors_allowed_locked(const struct sluice_writer *w) SL_REQ
 	return w->threads - less;
 }
 
-/* For one that is busy. NULL: there is no chunk now. */
+/* Takes the next chunk for a running compressor, or returns NULL. */
 static struct sl_packed_chunk *next_chunk_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool may = !packing_is_over_locked(w) &&
@@ -88,7 +90,7 @@ static struct sl_packed_chunk *next_chunk_locked(struct sluice_writer *w) SL_REQ
 	return packed;
 }
 
-/* A chunk is what it will be. Of contiguous series only the whole frame matters. */
+/* Hands a packed chunk to the file thread. A contiguous series only counts its rounded chunks. */
 static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max_error,
                                       int64_t took) SL_UNCHECKED
 {
@@ -139,16 +141,14 @@ static void compressor_run(struct sl_task *task)
 	sl_mutex_unlock(&w->mutex);
 }
 
-/* Whether a chunk could be begun now. */
+/* Returns whether a chunk can be begun now. */
 static bool chunk_waits_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	return !packing_is_over_locked(w) && next_frame_locked(w);
 }
 
-/*
- * One at most: it hands in the next one itself. So a program that submits a frame wakes one thread, and is
- * not held up by a wake for each core.
- */
+/* Submits at most one compressor, which submits the next. So a program that submits a frame
+ * wakes one thread and does not wait for a wake-up of each core. */
 void sl_compress_kick_locked(struct sluice_writer *w)
 {
 	if (w->locked.compressing >= compressors_allowed_locked(w) || !chunk_waits_locked(w))

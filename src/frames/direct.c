@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of contiguous series go to their places by the engine, side by side, beside HDF5, which knows where
- * the dataset is and nothing of what is written there.
+ * Contiguous series: the engine writes their frames to the file, several at a time and without
+ * HDF5, which only knows where the dataset lies. Writes are started by the file thread and
+ * ended by the engine's threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -32,7 +33,7 @@ static void direct_fail_locked(struct sl_frame *frame, int error) SL_UNCHECKED
 	sl_writer_fail_locked(s->writer, error, "store", frame);
 }
 
-/* By the thread that ends the operation. */
+/* Ends a write. Called by the engine's thread that ends the operation. */
 static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
@@ -50,7 +51,7 @@ static void direct_done(struct sluice_op *op)
 	}
 	w->locked.writes--;
 	pthread_cond_signal(&w->work);
-	/* Who closes the writer waits for it himself if the keeper has died. */
+	/* A thread that closes the writer waits for this write if the file thread has died. */
 	pthread_cond_broadcast(&w->told);
 	/* Behind this nothing of the writer is touched. */
 	sl_mutex_unlock(&w->mutex);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The keeper: the thread of a writer that has its file. It stores chunks as they come, those of a series in
- * the order of its frames; between two frames it flushes, or adds a series. It sleeps while there is nothing
- * to do, and wakes by time only if there is something to flush.
+ * The file thread: the thread of a writer that makes all calls to its HDF5 file. It stores
+ * chunks as they come, those of a series in the order of its frames; between two frames it
+ * flushes or runs a command, such as adding a series. It sleeps while there is nothing to do,
+ * and sets a timeout only if something is to be flushed.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -17,7 +18,7 @@ static struct sl_frame *series_first(struct sluice_series *s)
 	return sl_list_empty(line) ? NULL : SL_CONTAINER(line->next, struct sl_frame, locked.link);
 }
 
-/* Whether the file has some of it, and not all. */
+/* Returns whether the file has a part of the frame. */
 static bool is_partial(const struct sl_frame *frame)
 {
 	return frame->locked.stored || frame->locked.writing;
@@ -37,7 +38,7 @@ static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl
 	return false;
 }
 
-/* What is stored next: a frame, or a slab, be it the open one; NULL: there is none. */
+/* Returns the next frame or slab to be stored, which may be the open slab, or NULL. */
 static struct sl_frame *series_current(struct sluice_series *s)
 {
 	struct sl_frame *first = series_first(s);
@@ -45,7 +46,7 @@ static struct sl_frame *series_current(struct sluice_series *s)
 	return first ? first : s->locked.open;
 }
 
-/* The last frame up to which all are stored, or will be in a flush. */
+/* Returns the sequence number up to which all frames are stored, or will be by a flush. */
 static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	uint64_t through = w->locked.sequence;
@@ -65,7 +66,7 @@ static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->m
 	return through;
 }
 
-/* Without the mutex from here on: the keeper calls its file. */
+/* Releases the mutex for a call to the file, and notes the stage for an error report. */
 static void file_thread_unlock(struct sluice_writer *w, const char *stage,
                                const struct sl_frame *frame) SL_RELEASES(&w->mutex)
 {
@@ -90,7 +91,7 @@ static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_
 
 #define FULL_NS ((int64_t)1000000000) /* until a full disk is tried again */
 
-/* The keeper alone changes what it reads here without the mutex. */
+/* Reads without the mutex: these fields are changed by this thread alone. */
 bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 {
 	struct sluice_writer *w = writer;
@@ -137,7 +138,8 @@ static void count_frames(struct sluice_series *s, uint64_t frames)
 	s->locked.counts.raw_bytes += frames * s->frame_bytes;
 }
 
-/* A frame, or what a flush has left of a slab. */
+/* Completes a stored frame, or the rest of a slab that a flush has stored in part. Releases the
+ * mutex meanwhile. */
 static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
@@ -164,7 +166,7 @@ static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
 	sl_frame_recycle_locked(frame);
 }
 
-/* A chunk of a series without tools, as it lies in the frame. */
+/* Returns a chunk of a series without a packer, as it lies in the frame. */
 static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
@@ -221,10 +223,8 @@ static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
 		frame_stored_locked(frame);
 }
 
-/*
- * While a cut is awaited a frame is begun only if one that is torn wants an output, and there is none: some
- * may be with frames that are not begun. See pipeline.h.
- */
+/* Before a flush or a command a frame is begun only if a partly stored frame needs a buffer and
+ * none is free, because frames that are not begun may have them. See frames_internal.h. */
 static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series *of)
 	SL_REQUIRES(&w->mutex)
 {
@@ -248,7 +248,8 @@ static bool has_packed(const struct sl_frame *frame)
 	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks;
 }
 
-/* A chunk that may be stored now. The series take turns: one goes to the end of the list. */
+/* Takes a packed chunk that may be stored now, or returns NULL. The series is moved to the end
+ * of the list, so that all are served in turn. */
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
@@ -291,7 +292,7 @@ int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to,
 	return rc;
 }
 
-/* What is there of a slab that is not ready. */
+/* Stores the frames of a slab that is not full. Releases the mutex meanwhile. */
 static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
 {
 	struct sluice_series *s = slab->series;
@@ -338,7 +339,7 @@ static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 
 /* -------------------------------------------------------------------------------- contiguous */
 
-/* A frame of a contiguous series that is written: of each line the first one counts. */
+/* Returns the first frame of a queue if it is written, or NULL: frames of a contiguous series. */
 static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
@@ -351,7 +352,8 @@ static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES
 	return NULL;
 }
 
-/* One that may be given to the engine: they are written side by side. */
+/* Returns a frame that can be given to the engine, or NULL. The engine writes several at a
+ * time. */
 static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
@@ -391,7 +393,7 @@ static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRE
 	return packed;
 }
 
-/* -------------------------------------------------------------------------------------- cuts */
+/* ----------------------------------------------------------------------------- between frames */
 
 static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
@@ -413,7 +415,7 @@ static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_
 		struct sl_counts *counts =
 			&SL_CONTAINER(link, struct sluice_series, locked.link)->locked.counts;
 
-		/* The keeper alone stores: these are those that were stored before. */
+		/* No other thread stores, so these frames were stored before the flush. */
 		w->locked.flush.bytes += counts->stored_bytes - counts->flush.bytes;
 		counts->flush.bytes = counts->stored_bytes;
 		counts->flush.busy_ns += (uint64_t)took;
@@ -479,7 +481,8 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	pthread_cond_broadcast(&w->told);
 }
 
-/* What needs that no frame is torn. True: it was done. */
+/* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
+ * did. */
 static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_REQUIRES(&w->mutex)
 {
 	bool asked = !sl_list_empty(&w->locked.commands), due = flush_is_due_locked(w);
@@ -508,7 +511,8 @@ static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mut
 	return w->locked.dirty_since + w->checkpoint_ns;
 }
 
-/* Until the writer is closed and all is stored, or nothing more will be. With the mutex. */
+/* Stores until the writer is closed and everything is stored, or until it fails or is
+ * discarded. */
 static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool wanted = false;
@@ -523,14 +527,13 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 			continue;
 		if (!failed && w->locked.closing && is_drained_locked(w))
 			return;
-		/* Ended by a chunk, a frame, a cut that is asked for, the end; or by the time. A cut that
-		 * is wanted waits for chunks. */
+		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
+		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
 		sl_writer_wait_locked(w, &w->work,
 		                      failed || wanted ? SL_FOREVER : wake_at_locked(w));
 	}
 }
 
-/* With the mutex. */
 static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	bool keep;
@@ -540,7 +543,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
 		sl_writer_wait_locked(w, &w->work, SL_FOREVER);
-	/* After an error, too: what is stored in part is left out. */
+	/* After an error, too: frames that are partly stored are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)
 		store_slabs_locked(w);
@@ -559,10 +562,8 @@ static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w-
 	sl_mutex_unlock(&w->mutex);
 }
 
-/*
- * The thread ends in a call of HDF5, by pthread_exit() or a cancellation of somebody else's. The file cannot
- * be closed any more, as HDF5 is locked by nobody; it stays as its last flush left it.
- */
+/* Called when the thread ends inside HDF5, by pthread_exit() or a cancellation by other code.
+ * The file cannot be closed, because HDF5 stays locked; it is left as of its last flush. */
 static void file_thread_died(void *argument)
 {
 	struct sluice_writer *w = argument;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frames of a series: recycled buffers that go to the program and back. */
+/*
+ * Frames of a series: buffers that go to the program and come back through the queue. Called by
+ * the program's threads, and by the file thread and compressors when a frame is free again.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -30,7 +33,7 @@ int sl_series_check(const struct sluice_series *s, const char *what, const void 
 	return 0;
 }
 
-/* Whether the series may have one frame more. With the mutex. */
+/* Returns 0, or -ENOSPC if a series of fixed length has all its frames. */
 static int series_check_room_locked(const struct sluice_series *s)
 {
 	if (s->layout.frames && s->locked.next + s->locked.incoming >= s->layout.frames)
@@ -39,7 +42,7 @@ static int series_check_room_locked(const struct sluice_series *s)
 	return 0;
 }
 
-/* The frame that the program means, which it has acquired. With the mutex. */
+/* Finds the acquired frame at an address. */
 static int frame_find_locked(const struct sluice_series *s, const void *data, struct sl_frame **out)
 {
 	uintptr_t start = (uintptr_t)s->area.memory, at = (uintptr_t)data;
@@ -84,7 +87,8 @@ static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 	               s->name);
 }
 
-/* With the mutex. Ended by a frame that is free again, the writer's failure or end, or the deadline. */
+/* Waits for a free frame. Ended by a free frame, the failure or end of the writer, or the
+ * deadline. */
 static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNCHECKED
 {
 	struct sluice_writer *w = s->writer;
@@ -132,7 +136,7 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 		s->locked.incoming += state == SL_FRAME_FILLING;
 		*out = frame;
 	} else if (!sl_list_empty(&s->locked.free)) {
-		/* Whoever else waits was not told of the one that is not taken. */
+		/* Wakes another thread for the free frame that this call did not take. */
 		pthread_cond_signal(&s->freed);
 	}
 	sl_mutex_unlock(&s->writer->mutex);
@@ -246,7 +250,7 @@ static void frame_append_locked(struct sl_frame *frame, const double *scalars,
 		sl_frame_ready_locked(frame);
 }
 
-/* Wakes the keeper only where it has to do something. */
+/* Wakes the file thread only if it has something to do. */
 static void slab_arrive_locked(struct sl_frame *slab, size_t slot) SL_UNCHECKED
 {
 	struct sluice_series *s = slab->series;
@@ -266,7 +270,7 @@ static void slab_arrive_locked(struct sl_frame *slab, size_t slot) SL_UNCHECKED
 		sl_frame_ready_locked(slab);
 }
 
-/* To its slot, without the mutex. */
+/* Copies a frame to its slot of the slab. Releases the mutex meanwhile. */
 static void copy_to_slab_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;

@@ -1,27 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Within the room: a writer, its series, and their frames on the way to the file. Who does what:
+ * A writer, its series, and their frames on the way to the file: shared by the files of this
+ * room.
  *
- *  the program's threads   take frames and hand them in (frame.c, submit_on.c), wait for a flush
- *                          or the end (writer.c); all memory is taken and given back here
- *  the writer's pool       compresses chunks (compress.c) and copies frames of devices (submit_on.c); never waits
- *  the writer's thread     calls everything in h5file.h (keeper.c)
+ * Threads:
+ *  - The program's threads take frames and submit them (frame.c, submit_on.c), and wait for a
+ *    flush or the end (writer.c). They allocate and free all memory.
+ *  - The writer's pool compresses chunks (compress.c) and copies frames from devices
+ *    (submit_on.c). Its tasks never wait.
+ *  - The file thread makes all calls of h5file.h (file_thread.c).
  *
- * Everything in a group called locked is guarded by writer->mutex, which is held for moments only: no
- * system call that waits, no call of HDF5 and no copy of a frame is made under it.
+ * Groups called `locked` are guarded by writer->mutex. It is held briefly: no blocking system
+ * call, no call of HDF5 and no copy of a frame is made under it. Functions with the suffix
+ * _locked are called with this mutex.
  *
- * No deadlock. Chunks wait for three things: an output, their turn to be stored, a cut.
- *  - Outputs are given to chunks of a series in the order of its frames (sl_compress_kick_locked). So when one
- *    of a later frame has an output, those of the frames before all have one or are stored, and the
- *    first frame of the line can always be stored whole. A frame whose bytes are not there yet (in the
- *    order of a stream) gets none, and nor does what is behind it in its line; other series go on.
- *  - To be stored, a chunk's frame has to be the first in its line: see above. Chunks of series without
- *    tools need no output.
- *  - Before a cut (flush, add) the frames that are stored in part are stored whole and no other is begun.
- *    Outputs that one of them needs may be with frames that are not begun, of another series; then these
- *    are begun too (begin_one_locked in keeper.c). They are finite: what is submitted later comes later.
- * And the pool's threads wait for nothing: a compressor without work goes away, and is handed in again by
- * whoever makes work (a frame, an output).
+ * No deadlock. A chunk waits for three things: a buffer for the packed chunk, its turn to be
+ * stored, and a pause between frames.
+ *  - Buffers are given to chunks of a series in the order of its frames
+ *    (sl_compress_kick_locked). If a chunk of a later frame has a buffer, all chunks of earlier
+ *    frames have a buffer or are stored, so the first frame of a queue can always be stored
+ *    completely. A frame whose bytes have not arrived (in the order of a stream) gets no
+ *    buffer, and neither do the frames behind it in the queue; other series continue.
+ *  - A chunk is stored when its frame is the first of its queue: see above. Chunks of series
+ *    without a packer need no buffer.
+ *  - Before a flush or a command, partly stored frames are stored completely and no other frame
+ *    is begun. Buffers that such a frame needs may belong to frames of another series that are
+ *    not begun; these are then begun, too (begin_one_locked in file_thread.c). Their number is
+ *    finite, because frames that are submitted later come later.
+ * Threads of the pool never wait: a compressor without work ends, and is submitted again by the
+ * thread that provides a frame or a buffer.
  */
 #ifndef SL_FRAMES_INTERNAL_H
 #define SL_FRAMES_INTERNAL_H
@@ -44,8 +51,8 @@ void sl_area_release(struct sl_area *area);
 
 /* --------------------------------------------------------------------------------- geometry */
 
-/* How a frame is cut; or a slab, whose first dimension is that of its frames. Chunks are numbered as C numbers the
- * elements of an array. */
+/* How a frame is divided into chunks; or a slab, whose first dimension is that of its frames.
+ * Chunks are numbered in C order. */
 #define SL_GEOMETRY_MOST (SLUICE_RANK_MOST + 1)
 struct sl_geometry {
 	size_t element;
@@ -55,10 +62,10 @@ struct sl_geometry {
 	size_t chunks;                     /* of a frame */
 	size_t chunk_bytes, frame_bytes;
 };
-/* One chunk of it. */
+/* A chunk of it. */
 struct sl_block {
 	uint64_t offset[SL_GEOMETRY_MOST]; /* in the frame, in elements */
-	uint64_t extent[SL_GEOMETRY_MOST]; /* of what the frame has of it */
+	uint64_t extent[SL_GEOMETRY_MOST]; /* of the part that lies in the frame */
 	bool edge;                         /* which is not all of it */
 	bool whole;   /* it is not an edge, and lies in one piece in the frame */
 	size_t start; /* bytes to its first element */
@@ -68,7 +75,7 @@ struct sl_run {
 	size_t frame, chunk; /* in elements from the start of each */
 	size_t elements;
 };
-/* The runs of a block one by one; at is 0 for the first. False: there is no further one. */
+/* Returns the runs of a block in turn; at is 0 for the first. False: there are no more runs. */
 bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uint64_t *at,
                   struct sl_run *out);
 /* -EINVAL with a sentence: too large. shape, chunk, element and rank are set. */
@@ -77,12 +84,12 @@ int sl_geometry_init(struct sl_geometry *g);
 void sl_geometry_choose(struct sl_geometry *g, unsigned threads);
 void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_block *out);
 
-/* ---------------------------------------------------------------------------------- outputs */
+/* ---------------------------------------------------------------------------- packed chunks */
 
 struct sl_frame;
 
-/* A chunk as it will be in the file. The compressor's, then in frame->locked.finished, then the
- * keeper's, then free again. */
+/* A chunk as it will be stored. It belongs to a compressor, then to frame->locked.finished,
+ * then to the file thread, and is free again. */
 struct sl_packed_chunk {
 	struct sl_list link; /* guarded by writer->mutex */
 	char *room;          /* a chunk's bytes; changes hands with compressors' scratch */
@@ -95,9 +102,9 @@ struct sl_packed_chunk {
 };
 
 /*
- * What compressors need for chunks of one kind: a state and scratch for each of them, and outputs. Series
- * of one kind share it. Outputs are three times the compressors: one that each of them fills, and two
- * that wait while the file is flushed.
+ * Compressor states, scratch memory and packed chunks for chunks of one kind. Series with equal
+ * chunks share a packer. It has three packed chunks for each compressor: one is being filled,
+ * two wait during a flush.
  */
 #define SL_PACKED_PER_COMPRESSOR 3
 struct sl_packer {
@@ -114,11 +121,11 @@ struct sl_packer {
 	struct sl_area area;
 	uint64_t bytes;
 	struct {
-		struct sl_list free; /* outputs */
+		struct sl_list free; /* packed chunks */
 	} locked;
 };
-/* Only what tells their bytes is there until they are filled. kind: codec, level, element,
- * chunk_bytes, bare and count. */
+/* sl_packer_new() allocates the fields that are needed to compute `bytes`, sl_packer_fill() the
+ * rest. kind: codec, level, element, chunk_bytes, in_place and count. */
 int sl_packer_new(const struct sl_packer *kind, struct sl_packer **out);
 int sl_packer_fill(struct sl_packer *packer);
 void sl_packer_free(struct sl_packer *packer);
@@ -129,18 +136,18 @@ enum sl_frame_state {
 	SL_FRAME_FREE,
 	SL_FRAME_ACQUIRED, /* by the program */
 	SL_FRAME_FILLING,  /* by push or submit_on */
-	SL_FRAME_QUEUED,   /* in the line of its series */
+	SL_FRAME_QUEUED,   /* in the queue of its series */
 };
 
 /*
- * A frame, and, until its last chunk is compressed, the memory that it is in: that goes to a spare one then, and
- * round again, before all of it is stored. So there are as many more frames than memory for them as there
- * are outputs, of which each frame in the line without memory has one at least; and one more, for the frame
- * whose last output the keeper has given back and which is about to be whole.
+ * A frame. It owns a buffer until its last chunk has been compressed; the buffer is then handed
+ * to a spare frame, while packed chunks of this frame are still being stored. Each such frame
+ * has at least one packed chunk, and one more frame may be about to be completed: so there are
+ * depth + packed chunks + 1 frames.
  */
 struct sl_frame {
 	struct sluice_series *series;
-	char *data; /* guarded by writer->mutex where it changes; NULL: of a spare one, or given on */
+	char *data; /* changed under writer->mutex; NULL: it has no buffer */
 	double *scalars;
 	/* Of a slab; NULL: it is a frame. */
 	struct sl_slab_slot {
@@ -149,35 +156,37 @@ struct sl_frame {
 	} * slots;
 
 	struct {
-		struct sl_list link; /* in the free ones or in the line of the series */
+		struct sl_list link; /* in the free frames or in the queue of the series */
 		enum sl_frame_state state;
 		uint64_t number;   /* in the dataset */
 		uint64_t sequence; /* among all frames of the writer, from 1 */
-		bool filled;       /* by submit_on, maybe before it was in the line */
-		bool ready;        /* in the line, and its bytes are there */
+		bool filled;       /* by submit_on, maybe before it was in the queue */
+		bool ready;        /* in the queue, with all its bytes */
 		bool writing;      /* contiguous: the engine stores it, */
 		bool written;      /* and has */
 		int64_t write_begun;
-		size_t begun;            /* chunks that have an output, or had */
+		size_t begun;            /* chunks that were given a packed chunk */
 		size_t uses;             /* chunks that are yet to be read in data */
 		size_t rounded;          /* contiguous: chunks that are done */
 		size_t stored;           /* chunks */
-		struct sl_list finished; /* outputs to be stored */
+		struct sl_list finished; /* packed chunks to be stored */
 
 		/* Of a frame that goes to a slab. */
 		struct sl_frame *slab;
 		size_t slot;
-		/* Of a slab, in frames: that have a slot, whose bytes are there, and that are in the file. */
+		/* Of a slab, in frames: slots taken, slots whose bytes are there, and frames in
+		 * the file. */
 		size_t taken, there, rows;
-		bool flushing; /* the keeper reads it */
+		bool flushing; /* the file thread reads it */
 	} locked;
 };
 
 /*
- * Frames of a series whose chunks have several of them. A slab has those of one row of chunks: a frame that is handed in
- * gets the next slot of the slab that is open, is copied to it, and is free again. When all slots are taken the
- * slab goes through the line, as other frames do. Before that, in a flush, the keeper stores the frames that
- * are there, unfiltered. A frame is given to the program only if there will be a slot for it.
+ * Slabs: memory of a series whose chunks have several frames. A slab holds the frames of one
+ * row of chunks. A submitted frame gets the next slot of the open slab, is copied to it and is
+ * free again. When all slots are taken, the slab goes through the queue as a frame does. A
+ * flush before that stores the frames that are there, without filters. A frame is given to the
+ * program only if a slot will be free for it.
  */
 #define SL_SLABS 4 /* at least */
 
@@ -195,7 +204,7 @@ struct sl_counts {
 struct sluice_series {
 	struct sluice_writer *writer;
 	char *name;
-	struct sl_h5_layout layout;  /* without what only adding needs */
+	struct sl_h5_layout layout;  /* without fields that only sluice_series_add() needs */
 	struct sl_geometry geometry; /* of slabs, where there are some */
 	size_t frame_bytes;
 	unsigned depth, flags;
@@ -206,21 +215,21 @@ struct sluice_series {
 	size_t frame_count;
 	struct sl_frame **frame_of;
 	/* by place in the area; guarded by writer->mutex */
-	struct sl_frame *slabs; /* NULL: chunks have one frame */
+	struct sl_frame *slabs; /* NULL: a chunk has a single frame */
 	size_t slab_count;
 	uint64_t slab_bytes; /* of memory */
 	struct sl_area slab_area;
 	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
-	/* NULL: nothing is done to chunks. They are stored from where they are, as plain, which is the
-	 * keeper's; or the frame is written whole. */
+	/* NULL: chunks are stored as they are, through `plain`, which is the file thread's; or
+	 * the frame is written whole. */
 	struct sl_packer *packer;
 	struct sl_packed_chunk plain;
 	uint32_t mask_codec, mask_shuffle;
 	_Atomic bool verified;  /* a chunk was decoded and compared, */
 	struct sl_area decoded; /* in this; empty afterwards */
-	uint64_t bytes;         /* of memory, less those of tools */
+	uint64_t bytes;         /* of memory, without the packer's */
 
-	struct sl_h5_dataset *dataset;   /* the keeper's */
+	struct sl_h5_dataset *dataset;   /* the file thread's */
 	struct sluice_file *file;        /* contiguous: the file, from outside HDF5 */
 	uint64_t place;                  /* and where in it the dataset is */
 	struct sluice_file *memory_file; /* of the frames' memory; of submit_on() */
@@ -228,12 +237,12 @@ struct sluice_series {
 	pthread_cond_t freed; /* a frame is free, or the writer has failed */
 	struct {
 		struct sl_list link;                     /* of the writer's series */
-		struct sl_list free, spare, line, slabs; /* slabs: free ones */
+		struct sl_list free, spare, line, slabs; /* slabs: free slabs */
 		struct sl_frame *open;                   /* the slab with free slots */
 		uint64_t room;                           /* free slots */
 		unsigned held;                           /* by the program */
-		unsigned incoming; /* of push and submit_on: they will be in the line */
-		unsigned queued;   /* in the line, no chunk begun */
+		unsigned incoming; /* of push and submit_on: they will be in the queue */
+		unsigned queued;   /* in the queue, no chunk begun */
 		uint64_t next;     /* number of the next frame */
 		struct sl_counts counts;
 	} locked;
@@ -241,19 +250,19 @@ struct sluice_series {
 
 /* ----------------------------------------------------------------------------------- writer */
 
-/* What the keeper is asked to do between two frames. */
+/* A command for the file thread, which it runs between two frames. */
 struct sl_file_command {
 	struct sl_list link; /* guarded by writer->mutex, as are the next four; in no list: taken */
 	bool done;
 	int result;
 	char message[1024];
-	int (*run)(struct sl_file_command *command); /* on the keeper, without the mutex */
+	int (*run)(struct sl_file_command *command); /* on the file thread, without the mutex */
 	struct sluice_writer *writer;
 };
 
 enum sl_closing { SL_OPEN, SL_CLOSING, SL_DISCARDING };
 
-/* One of the chunks that are compressed at a time. */
+/* A task that compresses chunks. */
 struct sl_compressor {
 	struct sl_task task;
 	struct sluice_writer *writer;
@@ -275,40 +284,40 @@ struct sluice_writer {
 	pthread_t file_thread;
 	struct sl_h5_file *file; /* the keeper's */
 
-	struct sl_mutex adding; /* held while a series is added; around the other one */
+	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
 	struct sl_mutex mutex;
-	pthread_cond_t work; /* for the keeper */
-	pthread_cond_t told; /* for who waits for an errand, a flush or the end */
+	pthread_cond_t work; /* for the file thread */
+	pthread_cond_t told; /* for threads that wait for a command, a flush or the end */
 	struct {
 		struct sl_list series, packer, commands;
 		unsigned compressing; /* compressors that are busy */
-		unsigned finished;    /* outputs that wait to be stored */
+		unsigned finished;    /* packed chunks that wait to be stored */
 		enum sl_closing closing;
-		bool ended;        /* the keeper does nothing any more */
+		bool ended;        /* the file thread does nothing any more */
 		unsigned writes;   /* operations of the engine in flight: frames to their places, */
 		unsigned copies;   /* frames from devices */
 		uint64_t sequence; /* of the last frame */
 		bool flush_wanted; /* by somebody */
-		/* The last frames that were there when it was asked for: by the first who was not served
-		 * yet, so that those who come later do not hold him up, and by the last. */
+		/* The last frame at the time of the request: of the first request that is not
+		 * served yet, so that later requests do not delay it, and of the last. */
 		uint64_t flush_cut, flush_last;
 		uint64_t flushed;      /* up to that frame */
 		bool dirty;            /* there is something to flush */
 		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */
 		uint64_t frames_since; /* the last flush */
-		uint64_t
-			bytes; /* of memory; with a limit, what is held back until a flush included */
-		uint64_t held; /* that is held back now */
+		uint64_t bytes;        /* of memory; with a limit, including held-back metadata */
+		uint64_t held;         /* that is held back now */
 		struct sluice_stage flush;
 		uint64_t flushes;
-		/* A full disk is waited for: its error, 0: it is not, since when, and what that took before. */
+		/* Waiting for room on a full disk: the error (0: not waiting), since when, and
+		 * the time of earlier waits. */
 		int full;
 		int64_t full_since;
 		uint64_t full_ns, full_waits;
 		struct {
 			const char *stage;
 			const struct sl_frame *frame;
-		} doing; /* what the keeper was last at, for when it dies */
+		} doing; /* stage of the file thread, reported if it dies */
 		struct {
 			int error; /* 0: none */
 			const struct sluice_series *series;
@@ -319,62 +328,66 @@ struct sluice_writer {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-/* 0, or the writer's first error, or -EINVAL for one that is closed, with a sentence. With the mutex. */
+/* Returns 0, the writer's first error, or -EINVAL if it is being closed, with a sentence. */
 int sl_writer_check_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex);
-/* Keeps the first error with the thread's sentence, and wakes everybody. frame: NULL: of none. With the
- * mutex. */
+/* Keeps the first error with the thread's sentence, and wakes all threads. frame: NULL if it is
+ * about no frame. */
 void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
                            const struct sl_frame *frame) SL_REQUIRES(&w->mutex);
-/* Gives the keeper an errand and waits for it. */
+/* Gives the file thread a command and waits for its result. */
 int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command);
 void sl_condition_init(pthread_cond_t *condition);
-/* Waits on a condition with the mutex; false: the deadline has passed. */
+/* Waits on a condition. Returns false when the deadline has passed. */
 bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
 	SL_REQUIRES(&w->mutex);
 
-/* The file's question whether a full disk is tried again; see sl_h5_file_options. */
+/* Asks whether to try again on a full disk; see sl_h5_file_options. */
 bool sl_file_thread_full(void *writer, int error);
-/* The keeper; the thread of a writer. */
+/* The file thread. */
 void *sl_file_thread_run(void *writer);
 
-/* With the mutex: compressors without work get what there is. */
+/* Starts a compressor if there is a chunk for it. */
 void sl_compress_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
 int sl_compress_start(struct sluice_writer *w);
-/* Makes a chunk what it will be in the file. Without the mutex; on a thread of the pool. */
+/* Makes a packed chunk. Called without the mutex, on a thread of the pool. */
 int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed_chunk *packed,
                   double *max_error);
-/* The same of a slab that goes on, for the keeper: unfiltered, where frames from..to are new. Returns the largest error. */
+/* Makes a chunk of a slab that is not full, without filters; frames from..to are new. Called by
+ * the file thread. Returns the largest rounding error. */
 double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,
                            uint64_t to);
-/* Stores what is there of a slab that goes on. On the keeper, without the mutex. */
+/* Stores frames of a slab that is not full. Called by the file thread, without the mutex. */
 int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
 
 /* The file that is the series' frames, for submit_on(). */
 int sl_memory_file_open(struct sluice_series *s);
-/* Contiguous series, on the keeper: opens the file for the engine; gives it a frame, with the mutex, which
- * is released meanwhile. */
+/* Contiguous series, called by the file thread: opens the file for the engine; gives the engine
+ * a frame, which releases the mutex meanwhile. */
 int sl_direct_open(struct sluice_series *s);
 void sl_direct_start_locked(struct sl_frame *frame);
 
-/* A free frame, for the program (ACQUIRED) or for push and submit_on (FILLING). -EAGAIN is counted. */
+/* Takes a free frame, for the program (ACQUIRED) or for push and submit_on (FILLING). -EAGAIN
+ * is counted. */
 int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state state,
                   struct sl_frame **out);
-/* A FILLING frame takes its place in the line; on failure it is free again. Not ready: its bytes come. */
+/* Appends a FILLING frame to the queue; on failure it is free again. ready: its bytes are
+ * there. */
 int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready);
-/* With the mutex: its bytes are there; so many of its chunks are not read in them any more; it is free again. */
+/* Its bytes are there; chunks that no longer need its buffer; the frame is free again. */
 void sl_frame_ready_locked(struct sl_frame *frame);
 void sl_frame_used_locked(struct sl_frame *frame, size_t chunks);
 void sl_frame_recycle_locked(struct sl_frame *frame);
-/* With the mutex: a free slab becomes the open one. */
+/* Opens a free slab. */
 struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number);
-/* What the calls that hand in a frame have to look at first. */
+/* Checks the arguments of calls that submit a frame. */
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);
 
-/* What o asks for, checked, with defaults. The names in it are the caller's. */
+/* Checks options and fills in defaults. Names stay the caller's. */
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
                       struct sl_h5_layout *layout, struct sl_h5_set_options *set);
-/* When nothing of it is in flight: its files; the rest, when the pool has nothing of it either. */
+/* Closes its files when nothing is in flight; frees the rest when the pool has none of its
+ * tasks either. */
 void sl_series_close(struct sluice_series *s);
 void sl_series_free(struct sluice_series *s);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What compressors need for chunks of one kind. */
+/* Packers: states, scratch and packed chunks for compressors. Made and freed by the program's
+ * threads. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A series is added: its dataset, and all the memory that it will need. */
+/* Adding a series: its dataset, and all the memory that it will need. Called by the program's
+ * threads; functions that run as commands are called by the file thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -182,7 +183,7 @@ static bool needs_no_room(const struct sluice_series *s)
 	return !s->layout.codec->filter && lies_whole(g);
 }
 
-/* The tools of another series, if there are some of this kind. */
+/* Returns the packer of a series with equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
 	sl_list_each (link, &w->locked.packer) {
@@ -278,7 +279,7 @@ struct adding {
 	const struct sl_h5_set_options *set;
 };
 
-/* On the keeper. */
+/* Called by the file thread. */
 static int add_dataset(struct sl_file_command *command)
 {
 	struct adding *adding = SL_CONTAINER(command, struct adding, command);
@@ -299,7 +300,7 @@ static int add_dataset(struct sl_file_command *command)
 	return rc;
 }
 
-/* On the keeper. */
+/* Called by the file thread. */
 static int drop_dataset(struct sl_file_command *command)
 {
 	sl_h5_dataset_forget(SL_CONTAINER(command, struct adding, command)->series->dataset);
@@ -313,7 +314,7 @@ static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layo
 	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
 }
 
-/* What the dataset has may be other than what was asked for: then it is continued as it is. */
+/* An existing dataset may differ from the options; it is then continued as it is. */
 static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
 	struct sl_h5_layout asked = s->layout;
@@ -355,7 +356,8 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 	return rc;
 }
 
-/* The last chunk has only a part of its frames: it comes to lie in the file as those do that are gathered. On the keeper. */
+/* Continues a last chunk that is not full: stores it again without filters, as chunks of an
+ * open slab are. Called by the file thread. */
 static int slab_resume(struct sl_file_command *command)
 {
 	struct sluice_series *s = SL_CONTAINER(command, struct adding, command)->series;
@@ -393,7 +395,7 @@ static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *s
 
 void sl_series_close(struct sluice_series *s)
 {
-	/* The keeper knows of errors already. */
+	/* The file thread knows of errors already. */
 	sluice_discard(s->file);
 	sluice_discard(s->memory_file);
 	s->file = s->memory_file = NULL;

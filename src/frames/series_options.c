@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program asks of a series: checked, with what it left open. */
+/* Options of a series: checked, and completed with defaults. Any thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of writers, series and codecs. */
+/* Statistics of writers and series, errors of writers, and the list of codecs. Called by the
+ * program's threads. */
 #include <errno.h>
 #include <string.h>
 
@@ -11,7 +12,6 @@ static void stats_add_stage(struct sluice_stage *sum, const struct sluice_stage 
 	sum->busy_ns += one->busy_ns;
 }
 
-/* With the mutex. */
 static void stats_add_series_locked(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sl_counts *c = &s->locked.counts;
@@ -85,7 +85,7 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	sl_list_each (link, &w->locked.series)
 		stats_add_series_locked(&stats,
 		                        SL_CONTAINER(link, struct sluice_series, locked.link));
-	/* Of all series at once, and of what they share. */
+	/* Counters of the writer: of all series at once, and of shared memory. */
 	stats.flush = w->locked.flush;
 	stats.flushes = w->locked.flushes;
 	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);

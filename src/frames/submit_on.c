@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames from memory of a device, in the order of a stream: a write to a file that is the series' own frames.
- * So all that the engine knows of rings, streams and devices holds here too; its pieces are copied by the
- * writer's pool.
+ * Frames from device memory, in stream order: a write to a file that is the memory of the
+ * series' frames. So the engine's rules for rings, streams and devices apply; its pieces are
+ * copied by the writer's pool.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -61,7 +61,7 @@ static void memory_file_piece_run(struct sl_task *task)
 
 static void memory_file_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
-	/* A stream waits for it: before what is to be compressed. */
+	/* A stream waits for it, so it runs before compression. */
 	piece->task.home = piece->offset / PIECE;
 	piece->task.urgent = true;
 	piece->task.run = memory_file_piece_run;

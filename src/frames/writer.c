@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A writer from its opening to its end, and what waits for its thread. */
+/* A writer from its opening to its end, and the calls that wait for its file thread. Called by
+ * the program's threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,14 +10,14 @@
 #include "frames/frames_internal.h"
 
 #define CHECKPOINT_MS 1000
-/* Of memory_bytes, for what of the file is held back until a flush, beside that of each series; see
- * sl_h5_file_options. */
+/* The part of memory_bytes for metadata that is held back until a flush, besides that of each
+ * series; see sl_h5_file_options. */
 #define HELD_PART  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
 
-/* All writers of the process, so that a handle that is gone can be told, unless another one has its
- * address. */
+/* All writers of the process, so that a closed handle can be recognised, unless another writer
+ * has its address. */
 static struct {
 	struct sl_mutex mutex;
 	struct sl_list list; /* guarded by mutex */
@@ -65,7 +66,7 @@ int sl_writer_check_locked(const struct sluice_writer *w)
 	return 0;
 }
 
-/* The thread's sentence, and what it is about. */
+/* Returns the thread's sentence with its stage and frame. */
 static char *failure_describe_locked(const struct sluice_writer *w, const char *stage,
                                      const struct sl_frame *frame) SL_REQUIRES(&w->mutex)
 {
@@ -104,7 +105,8 @@ int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command)
 	sl_mutex_lock(&w->mutex);
 	sl_list_append(&w->locked.commands, &command->link);
 	pthread_cond_signal(&w->work);
-	/* Ended by the keeper, or its end; one that has begun is not left alone, as it is on our stack. */
+	/* Ended by the file thread or its end. A command that has begun is awaited, because it
+	 * is on this thread's stack. */
 	while (!command->done && !w->locked.ended &&
 	       !(sl_list_linked(&command->link) && sl_writer_check_locked(w)))
 		sl_writer_wait_locked(w, &w->told, SL_FOREVER);
@@ -161,7 +163,7 @@ struct opening {
 	const struct sl_h5_file_options *options;
 };
 
-/* On the keeper. */
+/* Called by the file thread. */
 static int file_open_run(struct sl_file_command *command)
 {
 	struct opening *opening = SL_CONTAINER(command, struct opening, command);
@@ -258,7 +260,7 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	return 0;
 }
 
-/* The keeper has ended, and nothing of the writer is in flight. */
+/* Frees the writer after its file thread has ended and nothing is in flight. */
 static void writer_retire(struct sluice_writer *w)
 {
 	struct sluice_context *ctx = w->ctx;
@@ -279,7 +281,8 @@ static void ask_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	pthread_cond_signal(&w->work);
 }
 
-/* One that began before is as good, if it has those frames: what else there was to flush was there then. */
+/* A flush that began before the request counts if it has those frames: everything else was
+ * there before it. */
 static bool is_flushed_locked(const struct sluice_writer *w, uint64_t cut, uint64_t flushes)
 	SL_REQUIRES(&w->mutex)
 {
@@ -327,7 +330,8 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
 }
 
-/* With the mutex: until the keeper has ended and nothing is in flight. False: not in time. */
+/* Waits until the file thread has ended and nothing is in flight. Returns false if the deadline
+ * passes first. */
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
@@ -428,7 +432,7 @@ struct giving {
 	size_t count;
 };
 
-/* On the keeper. */
+/* Called by the file thread. */
 static int attributes_run(struct sl_file_command *command)
 {
 	struct giving *giving = SL_CONTAINER(command, struct giving, command);
@@ -473,7 +477,7 @@ struct placing {
 	struct sl_h5_coordinate coordinate;
 };
 
-/* On the keeper. */
+/* Called by the file thread. */
 static int place_coordinate(struct sl_file_command *command)
 {
 	struct placing *placing = SL_CONTAINER(command, struct placing, command);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes: texts and numbers beside a dataset, or of the file. */
+/* Attributes: texts and numbers of a dataset or of the file. Called by the file thread. */
 #include <errno.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 /* --------------------------------------------------------------------------------------- write */
 
-/* Of any length: h5py then gives back a str, and of a fixed one bytes. */
+/* Texts of variable length: h5py returns them as str, and texts of fixed length as bytes. */
 static hid_t text_type(void)
 {
 	hid_t type = H5Tcopy(H5T_C_S1);

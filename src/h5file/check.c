@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program asks to have beside its frames, checked without HDF5. */
+/* Checks of attributes and names, without HDF5. Any thread. */
 #include <errno.h>
 #include <string.h>
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of frames, and the numbers that come with them. */
+/* Storing chunks of frames and their scalars, and reading the last chunk of a dataset that is
+ * continued. Called by the file thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@ static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 	return 0;
 }
 
-/* The place of a chunk of which not all frames have come; NULL: chunks have one frame. */
+/* Returns the place of a chunk that is stored in part, or NULL if a chunk has a single frame. */
 static struct sl_h5_partial_chunk *part_of(struct sl_h5_dataset *dataset, uint64_t frame,
                                            const uint64_t *offset)
 {
@@ -135,8 +136,8 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &place, &size) < 0)
 			err = sl_hdf5_fail(-EIO, "the last chunk of '%s' is not found",
 			                   dataset->name);
-		/* HDF5 does not say in each version whether the place has the user's block in it; and
-		 * what has the size of all its bytes would be changed in its place. */
+		/* Whether this offset includes the user block differs between versions of HDF5.
+		 * A chunk of the full size would be overwritten in place. */
 		else if (base ||
 		         (size == bytes && mask != (dataset->mask_codec | dataset->mask_shuffle)))
 			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
@@ -155,7 +156,7 @@ int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_
 	return err;
 }
 
-/* By our own decoder: HDF5 need not have one for zstd and lz4. packed: of part->bytes. */
+/* Decodes with our own codec, because HDF5 may lack zstd and lz4. packed: part->bytes of them. */
 static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         const hsize_t *at, void *packed, size_t length, void *out, size_t n)
 {
@@ -191,7 +192,7 @@ static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout
 	return 0;
 }
 
-/* As HDF5 reads what was never written. */
+/* Fills a chunk as HDF5 reads a chunk that was never written. */
 static void chunk_fill(struct sl_h5_dataset *dataset, size_t element, char *out, size_t n)
 {
 	hid_t list = H5Dget_create_plist(dataset->id), type = H5Dget_type(dataset->id);
@@ -263,13 +264,14 @@ int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t 
 
 	if (err)
 		return err;
-	/* Frames in one piece have their space, and scalars have not. */
+	/* Contiguous frames have their space, scalars do not. */
 	err = dataset->contiguous && dataset->scalar_count ? sl_h5_room(dataset->file, 0) : 0;
 	if (err)
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
 	sl_hdf5_enter(&stay);
-	/* Not with their first chunk: HDF5 would fill what lies behind a smaller extent in a chunk, in its place. */
+	/* Not with their first chunk: HDF5 would overwrite the part of a chunk behind a smaller
+	 * extent, in place. */
 	err = dataset_grow(dataset, frame + count);
 	for (uint64_t i = 0; !err && i < count && dataset->scalar_count; i++)
 		err = sl_h5_scalars_add(dataset, scalars + i * dataset->scalar_count);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets that are there: whether frames can go on in them, and how. */
+/* Continuing existing datasets: checks whether frames can be added, and takes over their
+ * layout. Called by the file thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -133,7 +134,7 @@ static bool is_other(const struct sl_codec *codec, const unsigned *values, size_
 	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
-/* In the order in which HDF5 applies them: the shuffle, if there is one, then a codec. */
+/* Reads the filters in the order in which HDF5 applies them: an optional shuffle, then a codec. */
 static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
 {
 	int count = H5Pget_nfilters(list);
@@ -189,7 +190,8 @@ static int check_set(const struct sl_h5_dataset *dataset, const struct filters *
 	return 0;
 }
 
-/* A level that the codec has not, as "0" of zstd: its parameters say nothing of what a chunk is. */
+/* A level that the codec does not have, such as "0" of zstd, is ignored: the format of a chunk
+ * does not depend on it. */
 static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
                          struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
@@ -223,7 +225,8 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 
 /* -------------------------------------------------------------------------------------- format */
 
-/* What ordered_vfd.h asks for: the default format, and nodes of the index that are a page at most. */
+/* Checks the requirements of ordered_vfd.h: the default format, and index nodes of at most a
+ * page. */
 static int check_format(const struct sl_h5_dataset *dataset)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
@@ -285,7 +288,7 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 		H5Aclose(attribute);
 	if (err < 0)
 		return err;
-	/* Whoever has given it to other numbers: they have no mantissa. */
+	/* Another program may have given it to integers, which have no mantissa. */
 	if (bits && sl_type_find(layout->type)->number != SL_REAL)
 		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
 		               dataset->name, sl_type_find(layout->type)->name, bits);

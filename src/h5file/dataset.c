@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New datasets: what they are made of, and that HDF5 made them so. */
+/* New datasets: creates them and checks that HDF5 made them as asked. Called by the file
+ * thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -99,7 +100,7 @@ static hid_t creation_list(const struct sl_h5_layout *layout)
 	return H5I_INVALID_HID;
 }
 
-/* Chunks are written whole, and values of companions in their place: nothing is to be kept. */
+/* Needs no cache of chunks: chunks are written whole, and scalars in place. */
 hid_t sl_h5_access_list(void)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
@@ -153,7 +154,7 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
 	for (unsigned i = 0; i < layout->rank; i++)
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
-	/* Whoever writes to it directly does so in pages. */
+	/* Direct writers write whole pages. */
 	dataset->file->vfd.pages = layout->contiguous;
 	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
 	                             dataset->extent, most, list);
@@ -228,7 +229,8 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
 		return 0;
-	/* Some take what there is before they say no; a file that stays is not to fill the disk. */
+	/* Some file systems allocate all free space before they fail; a file that stays must
+	 * not fill the disk. */
 	if (ftruncate(fd, before.st_size) < 0)
 		err = -errno;
 	return sl_h5_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
@@ -236,7 +238,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 	                  sl_error_text(err));
 }
 
-/* With its attributes; the companions are there. */
+/* Makes the dataset with its attributes. Its scalars exist already. */
 static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	int err = create_frames(dataset, layout);
@@ -320,10 +322,8 @@ static int check_new(const struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/*
- * First all that can be refused, then what is made. The companions come before the frames: one that is
- * seen has its numbers.
- */
+/* Does all checks first, then creates. Scalars are created before the frames, so that a visible
+ * frame has its numbers. */
 static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                        const struct sl_h5_set_options *set)
 {
@@ -358,7 +358,8 @@ static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layou
 	set_masks(dataset, layout);
 	if (!err && layout->gather > 1)
 		err = sl_h5_partial_chunks_init(dataset, layout);
-	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
+	/* Scalars got numbers for existing frames, attributes are new, or fewer frames are
+	 * visible. */
 	if (!err && found)
 		err = sl_h5_dataset_flush(dataset);
 	if (!err && found)

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dimension scales, as HDF5's specification of them has it and as netCDF-4 and xarray read them: datasets of one
- * dimension in the group of the frames, with the attribute CLASS. The attribute DIMENSION_LIST of a dataset refers
- * to the scale of each of its dimensions, and REFERENCE_LIST of a scale to these datasets.
+ * Dimension scales, in the form of HDF5's specification that netCDF-4 and xarray read: datasets
+ * of one dimension in the group of the frames, with the attribute CLASS. The attribute
+ * DIMENSION_LIST of a dataset refers to the scale of each of its dimensions, and REFERENCE_LIST
+ * of a scale refers to these datasets. Called by the file thread.
  *
- * A longer REFERENCE_LIST would be a new attribute in the place of another, which is not valid after each write. So a
- * scale gets the attribute when the file gets its name, or with its first dataset after that, and it stays as it is.
- * Readers follow DIMENSION_LIST; the other is for the length of dimensions that several datasets share and that grow.
+ * A longer REFERENCE_LIST would replace an attribute by another, which is not valid after each
+ * write. So a scale gets it when the file gets its name, or with its first dataset after that,
+ * and it never changes. Readers follow DIMENSION_LIST; REFERENCE_LIST gives the length of
+ * growing dimensions that several datasets share.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -15,9 +17,10 @@
 
 #include "h5file/h5file_internal.h"
 
-/* What netCDF-4 has in the attribute NAME of a dimension without a coordinate; its length follows. */
+/* netCDF-4's text in the attribute NAME of a dimension without a coordinate; the length
+ * follows. */
 #define NO_COORDINATE "This is a netCDF dimension but not a netCDF variable."
-/* Entries of REFERENCE_LIST: what fits into an attribute. */
+/* Entries of REFERENCE_LIST that fit into an attribute. */
 #define REFERENCES_MOST 4000
 
 /* An entry of REFERENCE_LIST, as HDF5 has it. */
@@ -286,7 +289,7 @@ int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *data
 
 /* -------------------------------------------------------------------------------- coordinates */
 
-/* One that is there has to have the same values. */
+/* An existing coordinate must have the same values. */
 static int check_coordinate(struct sl_h5_file *file, const char *path,
                             const struct sl_h5_coordinate *c, hid_t wanted)
 {

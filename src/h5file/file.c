@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a writer: its name, its opening, its flush and its end. */
+/* The HDF5 file of a writer: its name, opening, flush and end. Called by the file thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -11,10 +11,8 @@
 
 #include "h5file/h5file_internal.h"
 
-/*
- * Half the children of a node of the index of chunks. With HDF5's 32 a node for frames of rank 4 has 4176
- * bytes; a page at most is written as one.
- */
+/* Half the children of an index node. With HDF5's default of 32, a node for frames of rank 4
+ * has 4176 bytes; only blocks of at most a page are written in one piece. */
 #define NODE 31
 
 /* ---------------------------------------------------------------------------------- all of them */
@@ -76,7 +74,7 @@ int sl_h5_fail(struct sl_h5_file *file, int error, const char *format, ...)
 	file->error = file->vfd.error ? file->vfd.error : error;
 	sl_hdf5_fail(file->error, "'%s': %s", file->own.path, sentence);
 	snprintf(file->message, sizeof(file->message), "%s", sluice_last_message());
-	/* What HDF5 has in memory now must not come to the file. */
+	/* HDF5's cached changes must not reach the file. */
 	if (!file->vfd.error)
 		file->vfd.error = file->error;
 	return file->error;
@@ -106,7 +104,7 @@ static hid_t new_file_list(void)
 	return list;
 }
 
-/* The driver's error, or what HDF5's refusal means. */
+/* Returns the driver's error, or `otherwise` if HDF5 itself refused. */
 static int file_error(const struct sl_h5_file *file, int otherwise)
 {
 	return file->vfd.error ? file->vfd.error : otherwise;
@@ -284,7 +282,7 @@ int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct
 
 /* -------------------------------------------------------------------------------------- flush */
 
-/* What is written to a file without any name is gone with its last descriptor. */
+/* Data in a file without a name is lost when its last descriptor is closed. */
 static int file_check_name(struct sl_h5_file *file)
 {
 	struct stat status;
@@ -394,7 +392,7 @@ int sl_h5_file_flush(struct sl_h5_file *file)
 
 /* -------------------------------------------------------------------------------------- close */
 
-/* Nothing is held any more after a flush; without one it is dropped. */
+/* A flush leaves no held metadata; without a flush it is dropped. */
 static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 {
 	int err = 0;
@@ -423,8 +421,8 @@ int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 		file_flush(file, true);
 	sl_hdf5_enter(&stay);
 	err = close_with_hdf5(file, keep);
-	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that
-	 * it does not know, even if all is well. */
+	/* Clears HDF5's error stack, which may have messages about unknown filters even after
+	 * success. HDF5 would leak them if the thread ends. */
 	H5Eclear2(H5E_DEFAULT);
 	sl_hdf5_leave(&stay);
 	/* If HDF5 has not let go of it, it may come back to the driver. */

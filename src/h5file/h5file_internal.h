@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files that implement h5file.h share. */
+/* Shared by the files that implement h5file.h. */
 #ifndef SL_H5FILE_INTERNAL_H
 #define SL_H5FILE_INTERNAL_H
 
@@ -8,14 +8,14 @@
 #include "h5file/new_file.h"
 #include "h5file/ordered_vfd.h"
 
-/* Values of a companion that wait for its next write. */
+/* Values of a scalar that wait for its next write. */
 #define SL_H5_PENDING 512
-#define SL_H5_COLUMN  1024 /* elements of a chunk of a dataset of one dimension: 8 KiB of doubles */
+#define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
 #define SL_H5_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
 /* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
 #define SL_H5_NAMES 4000
 
-/* The calls are made by one thread at a time, which all fields belong to. */
+/* All fields belong to the file thread. */
 struct sl_h5_file {
 	struct sl_ordered_vfd vfd;
 	hid_t id;
@@ -26,7 +26,7 @@ struct sl_h5_file {
 	uint64_t device, inode;
 	bool (*full)(void *argument, int error); /* of the options */
 	void *argument;
-	int error; /* the first one; the file is left alone after it */
+	int error; /* the first error; the file is left alone after it */
 	char message[1024];
 };
 
@@ -54,10 +54,10 @@ struct sl_h5_dataset {
 		uint64_t place, bytes; /* 0: it is not there */
 	} * parts;
 	size_t part_count;
-	uint64_t place;         /* of a contiguous one in the file */
-	uint64_t frames;        /* whole ones */
+	uint64_t place;         /* offset of a contiguous dataset in the file */
+	uint64_t frames;        /* complete frames */
 	uint64_t told;          /* of these, those that the attribute has */
-	hid_t frames_attribute; /* of contiguous ones */
+	hid_t frames_attribute; /* of contiguous datasets */
 	hid_t error_attribute;  /* with a precision */
 	double max_error, error_reported;
 	uint32_t mask_codec, mask_shuffle;
@@ -74,8 +74,8 @@ __attribute__((format(printf, 3, 4))) int sl_h5_fail(struct sl_h5_file *file, in
                                                      const char *format, ...);
 /* The first error once more; 0: there was none. */
 int sl_h5_error(const struct sl_h5_file *file);
-/* Inside of enter and leave: what HDF5's calls have left to be written is written, without HDF5's lock and
- * ours. Returns the driver's error; there is no sentence yet. */
+/* Between enter and leave: writes the data that HDF5's calls have left to the driver, without
+ * HDF5's lock and ours. Returns the driver's error, without a sentence. */
 int sl_h5_settle(struct sl_h5_file *file);
 /* Outside of them: waits until there is room for so many bytes of raw data and the flush behind them. The error of a
  * full disk, without a sentence: nothing has changed. */
@@ -90,29 +90,29 @@ int sl_h5_added(struct sl_h5_file *file);
 /* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
 hid_t sl_h5_type(enum sluice_type type);
 
-/* Makes a dataset of one dimension, of fixed length or, with 0, one that grows. */
+/* Makes a one-dimensional dataset of this length, or with 0 a growing dataset. */
 hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length);
-/* What datasets are opened with: no cache of chunks. */
+/* Access properties of all datasets: no cache of chunks. */
 hid_t sl_h5_access_list(void);
 
-/* Where a contiguous one lies. */
+/* Finds the offset of a contiguous dataset. */
 int sl_h5_offset_find(struct sl_h5_dataset *dataset);
 /* Whether the filters of a list are those of the layout. */
 int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
-/* Opens one that is there; what layout says of it becomes true. */
+/* Opens an existing dataset; the layout becomes that of the dataset. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
 /* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
-/* Of the space at the end of the file: what a companion may take in a flush. */
+/* Bytes at the end of the file that a scalar may take in a flush. */
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
 /* Frames of which only a part is stored are not to be seen. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
 /* For chunks with several frames: room for their places, and those of the chunks that are there in part. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* What is told at a flush: companions and attributes. */
+/* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
 
 /* -------------------------------------------------------------------------------------- names */
@@ -124,13 +124,14 @@ int sl_h5_name_find(struct sl_h5_file *file, const char *path);
 /* Makes the groups on the way. */
 int sl_h5_name_groups(struct sl_h5_file *file, const char *path);
 
-/* --------------------------------------------------------------------------------- companions */
+/* ------------------------------------------------------------------------------------ scalars */
 
-/* Opens those that are there; nothing is made, so that nothing is in vain if one is refused. */
+/* Opens existing scalars. Creates nothing, so that a refusal leaves no traces. */
 int sl_h5_scalars_open(struct sl_h5_dataset *dataset, const char *const *names, size_t count);
 /* Gives the numbers of frames from there on up. */
 int sl_h5_scalars_truncate(struct sl_h5_dataset *dataset, uint64_t frames);
-/* Makes the others, without numbers for the first frames. A companion is the scale of the frames, or has it. */
+/* Makes the missing scalars, without numbers for the first frames. A scalar is the dimension
+ * scale of the frames, or refers to it. */
 int sl_h5_scalar_make(struct sl_h5_dataset *dataset, struct sl_h5_scalar *scalar);
 int sl_h5_scalars_make(struct sl_h5_dataset *dataset, uint64_t first);
 void sl_h5_scalars_close(struct sl_h5_dataset *dataset);
@@ -140,12 +141,13 @@ int sl_h5_scalars_flush(struct sl_h5_dataset *dataset);
 
 /* --------------------------------------------------------------------------------- dimensions */
 
-/* The names of scales, of which that of the frames may be a companion's; without names all below does nothing. */
+/* Sets the names of the scales; a scalar may have that of the frames. Without names the
+ * functions below do nothing. */
 int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 /* Whether those that are there are fit for a new dataset; whether those of a dataset that is there are these. */
 int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
-/* Makes a companion a scale. */
+/* Makes a scalar a dimension scale. */
 int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);
 /* Makes those that are not there, before all that has them; gives a dataset those of its first dimensions. */
 int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
@@ -156,9 +158,10 @@ int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *data
 /* -------------------------------------------------------------------------------- attributes */
 
 /*
- * Gives an object, called name for people, its attributes; one that is there stays as it is. Between two
- * flushes this comes once, and after an object was made: HDF5 fills the block of texts up before it takes
- * another, in one write that has to be of one page, and makes it longer where it is the last of the file.
+ * Gives an object its attributes; existing attributes stay. name: for sentences. Called once
+ * between two flushes, after an object was created: HDF5 fills a block of texts before it takes
+ * another, in a single write that must not cross a page, and extends the block if it is the
+ * last of the file.
  */
 int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,
                          const struct sluice_attribute *list, size_t count);

@@ -12,11 +12,12 @@ static hbool_t has_lock; /* written once */
 /* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have it locked by a
  * thread that it has not. */
 static struct sl_mutex lock = SL_MUTEX_INIT;
-/* As long as fork() waits for it: who forks inside of HDF5 has what the lock's holder waits for. */
+/* How long fork() waits for the lock: a thread that forks inside HDF5 holds HDF5's lock, which
+ * the owner of this lock waits for. */
 #define FORK_SECONDS 1
 
 struct words {
-	char outer[160], inner[240]; /* of the call that was made, and of what failed in it */
+	char outer[160], inner[240]; /* of the call, and of the failure inside it */
 };
 static _Thread_local struct words noted;
 static _Thread_local bool forking; /* with the lock */

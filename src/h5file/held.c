@@ -52,7 +52,7 @@ static void held_drop(struct sl_held *held, struct sl_held_block *block)
 	free(block);
 }
 
-/* What is left of block on both sides of [start, end). */
+/* Keeps the rest of a block on both sides of [start, end). */
 static int held_trim(struct sl_held *held, struct sl_held_block *block, uint64_t start,
                      uint64_t end)
 {

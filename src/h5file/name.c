@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the file: which of them are allowed, and the groups on their way. */
+/* Names in the file: checks them and creates the groups on their path. Called by the file
+ * thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,7 +42,7 @@ int sl_h5_name_new(const char *name, char **out)
 	return err;
 }
 
-/* What kind of object it is; H5I_BADID: there is none. Every part before the last is there. */
+/* Returns the kind of the object, or H5I_BADID if there is none. All groups on its path exist. */
 static H5I_type_t object_kind(const struct sl_h5_file *file, const char *path)
 {
 	H5I_type_t kind = H5I_FILE; /* none of the file: a link that leads nowhere */
@@ -83,7 +84,7 @@ static int need_group(struct sl_h5_file *file, const char *path, bool make)
 	return make ? make_group(file, path) : -ENOENT;
 }
 
-/* Each group before the last part; -ENOENT without a sentence if one is not there. */
+/* Walks the groups before the last part; -ENOENT without a sentence if a group is missing. */
 static int groups_walk(struct sl_h5_file *file, const char *path, bool make)
 {
 	char *part = strdup(path);

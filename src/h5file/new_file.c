@@ -93,7 +93,7 @@ static int link_to(int fd, const char *name)
 	return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
 }
 
-/* No link replaces a name: so there is a temporary one in between. */
+/* A link cannot replace a name, so the file gets a temporary name first. */
 static int name_to_replace(struct sl_new_file *file)
 {
 	int err = 0;

@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Raw data goes straight out, to places that nothing in the file refers to. Metadata is held back,
- * and a flush writes it in this order:
+ * The ordered file driver: HDF5's writes, in an order in which the file is valid after each of
+ * them. Called by the thread that is in HDF5, and by the file thread for settle and room.
  *
- *   new blocks      Beyond the end of what was flushed: nothing refers to them.
- *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
- *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to, see seal_heaps(), and the texts of attributes.
- *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
- *                   first the parent sends readers there, then the node gives them up. A root stays
- *                   where it is, and what it held before is a new block.
+ * Raw data is written at once, to places that nothing in the file refers to. Metadata is held
+ * back, and a flush writes it in this order:
+ *
+ *   new blocks      Beyond the end at the last flush: nothing refers to them.
+ *   superblock      It has the end of the file. Readers refuse addresses beyond it and shorter
+ *                   files, so the file is extended before, and blocks with references come
+ *                   later.
+ *   heaps           Names that groups will refer to, see seal_heaps(), and texts of attributes.
+ *   B-tree nodes    From the root down. A split node gives half its entries to a new node:
+ *   first the parent sends readers there, then the node loses them. A root stays in place, and
+ *   its previous contents become a new block.
  *   symbol tables   The leaves of the B-trees of groups.
- *   object headers  They have the extents: frames are seen when their chunks can be reached.
+ *   object headers  They have the extents: frames become visible when their chunks can be
+ *   reached.
  *
- * Between all but the first, readers beside us may see some blocks of before and others of after: they are
- * told by the word of the file (word.h), which is odd from the first of these to the last.
+ * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
+ * the file (word.h) tells them: it is odd from the first of these writes to the last.
  *
- * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
- * are placed inside of one page. And the file gets its space before the first of these writes.
- * Where another program has placed them across two, leaves that grow are written in an order; the rest
- * stays open to a kill inside of the one call that writes it.
+ * A write that crosses a page may be cut there when the process is killed. So metadata blocks
+ * are placed inside a page, and the file gets its space before the first of these writes. If
+ * another program has placed a leaf across two pages, it is written in two steps if it only
+ * grows; all other such blocks are exposed to a kill inside the call that writes them.
  *
- * HDF5's lock is not needed for any of these writes. A chunk is the caller's memory, and its place in the file
- * is HDF5's to give, not to fill: nothing reads it before the flush. A flush writes blocks that are the
- * driver's, copies of what HDF5 has told it; HDF5 takes them for written, and what it reads comes from them
- * until they are. They change only by calls of the driver, which the mutex keeps out.
+ * None of these writes needs HDF5's lock. A chunk is in the caller's memory, HDF5 only gives it
+ * a place, and nothing reads it before the flush. A flush writes the driver's copies of the
+ * blocks; HDF5 takes them for written, and reads are served from the copies until they are.
+ * Only calls of the driver change them, which the mutex excludes.
  */
 #include "h5file/ordered_vfd.h"
 
@@ -47,7 +52,7 @@
 /* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
 #define HEAP_HEAD 32
 #define HEAP_FREE 16
-/* Of offsets: what off_t takes. */
+/* Largest offset: that of off_t. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 /* Of space that is taken for chunks before they come, so that not each of them asks for some. */
 #define STEP ((haddr_t)2 << 20)
@@ -82,12 +87,12 @@ struct ordered_file {
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
+	haddr_t eoa, flush_eoa; /* end of HDF5's allocations, now and at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
 	haddr_t eof;            /* end of the file itself */
 	haddr_t taken;          /* end of the space that is taken for it */
 	bool changed;           /* flushed_eoa is known: the superblock has been read */
-	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
+	haddr_t flushed_eoa;    /* nothing in the file refers beyond it */
 	struct sl_held held;
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
@@ -100,7 +105,7 @@ struct ordered_file {
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
-/* What a property list carries. */
+/* The contents of the property list. */
 struct ordered_info {
 	struct sl_ordered_vfd *vfd;
 };
@@ -133,8 +138,9 @@ static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 }
 
 /*
- * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
- * nothing is changed while settle has it, which leaves what is held to the next call.
+ * Around each call to the driver. A child of fork() has no thread that would unlock the mutex,
+ * and needs none: nothing changes while settle holds it, which leaves the held blocks to the
+ * next call.
  */
 static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
@@ -209,7 +215,7 @@ static int ordered_open_file(const struct sl_ordered_vfd *vfd, const char *name,
 	return fd;
 }
 
-/* With the lock nobody else is in the middle of a flush: one that was has died there. */
+/* The lock excludes other writers, so a flush that is not over belongs to a dead writer. */
 static int take_word(struct ordered_file *file, unsigned flags)
 {
 	int err = flags & H5F_ACC_RDWR ? sl_word_lock(file->fd, F_WRLCK) : 0;
@@ -277,7 +283,7 @@ static herr_t ordered_close(H5FD_t *base)
 
 	ordered_enter(file);
 	ordered_give_back(file);
-	/* A flush has been before, or has failed: what is still held is never written. */
+	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
 	for (struct place *place; (place = file->places); free(place))
@@ -302,9 +308,9 @@ static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 }
 
 /*
- * HDF5 shall neither gather metadata into larger writes nor allocate ahead: each block comes as one
- * write with its own type, and the end of what is allocated is the end of what is used. Nor shall
- * it look the name up, which a file may not have yet.
+ * HDF5 must not gather metadata into larger writes nor allocate ahead: each block comes as a
+ * write of its own with its type, and the end of the allocations is the end of the used bytes.
+ * HDF5 must not look up the name, which a file may not have yet.
  */
 static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 {
@@ -343,7 +349,7 @@ static herr_t ordered_unlock(H5FD_t *base)
 
 /* --------------------------------------------------------------------------------- addresses */
 
-/* Before the first change: what HDF5 has read of the superblock by now is what is in the file. */
+/* Before the first change HDF5's superblock is that of the file. */
 static void begin_change(struct ordered_file *file)
 {
 	if (!file->changed)
@@ -351,7 +357,7 @@ static void begin_change(struct ordered_file *file)
 	file->changed = true;
 }
 
-/* One that nothing in the file refers to any more; 0: there is none of that size. */
+/* Takes a free place of this size that the file does not refer to, or returns 0. */
 static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
 {
 	for (struct place **at = &file->places; *at; at = &(*at)->next) {
@@ -410,8 +416,9 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 }
 
 /*
- * HDF5 keeps a list of freed space of its own, and gives it away at once; only what lies at the end of the file
- * goes to the driver. So, of raw data, the file ends with the chunk that is about to move, until that is freed.
+ * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
+ * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
+ * the file until the chunk is freed.
  */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
@@ -557,7 +564,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 	case H5FD_MEM_SUPER:
 		return RANK_SUPERBLOCK;
 	case H5FD_MEM_BTREE:
-		/* After the signature: what kind of node it is, and its level; leaves are 0. */
+		/* After the signature: the kind of the node and its level; leaves are 0. */
 		if (size > 5 && memcmp(bytes, "TREE", 4) == 0)
 			return RANK_TREE + 255 - bytes[5];
 		return RANK_SYMBOLS;
@@ -631,7 +638,7 @@ static int write_raw(struct ordered_file *file, haddr_t start, size_t size, cons
 {
 	int err = check_length(file);
 
-	/* What lies between is of blocks that are held back, and of datasets in one piece. */
+	/* The range between belongs to held blocks and contiguous datasets. */
 	if (!err)
 		err = ordered_reserve(file, start);
 	if (!err)
@@ -704,9 +711,9 @@ static unsigned entries_of(const uint8_t *node)
 }
 
 /*
- * Where to cut a block that another program has placed across two pages; 0: nowhere. A leaf that grows has
- * what is new at its end, and its number of entries at its start: written from behind, it has either all of
- * them or those that it had.
+ * Returns where to divide a block that another program has placed across two pages; 0: nowhere.
+ * A leaf that grows has its new entries at its end and their number at its start: written from
+ * its end, it has either all entries or the old entries.
  */
 static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
 {
@@ -714,7 +721,7 @@ static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_blo
 	uint64_t boundary = (start / PAGE + 1) * PAGE;
 	uint8_t head[8];
 
-	/* Kind 1: of chunks, whose entries that are seen come before what is new. */
+	/* Kind 1: an index of chunks, where visible entries come before new entries. */
 	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
 		return 0;
 	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
@@ -741,7 +748,7 @@ static int step_word(struct ordered_file *file, unsigned step)
 	return err;
 }
 
-/* Odd: readers wait from here on, or do again what they have done. */
+/* Makes the word odd or even. While it is odd readers wait, or repeat their reads. */
 static int turn_word(struct ordered_file *file, bool odd)
 {
 	if (!file->word || file->word % 2 == odd)
@@ -786,7 +793,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 		struct sl_interval *range = &blocks[i]->range;
 
 		*offset = range->start;
-		/* What came before the first one is raw data. */
+		/* The first rank follows raw data. */
 		if (blocks[i]->rank != RANK_NEW &&
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
 			err = ordered_barrier(file);
@@ -807,7 +814,8 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 	return err;
 }
 
-/* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
+/* Returns whether HDF5 has written everything: then the superblock has the end of its
+ * allocations, too. */
 static bool flush_is_complete(const struct ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;
@@ -874,7 +882,7 @@ int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void
 	return err;
 }
 
-/* What is noted, and the flush that was left behind, of which all is written again. */
+/* Writes the noted raw data and the deferred flush. A repeated call writes all of it again. */
 static int write_left(struct ordered_file *file, bool again)
 {
 	int err = file->vfd->error;

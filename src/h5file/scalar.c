@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Companions: datasets of one number for each frame, beside that of the frames. */
+/* Scalars: datasets of a number for each frame, beside the dataset of the frames. Called by the
+ * file thread. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -48,7 +49,7 @@ static int scalar_add(struct sl_h5_file *file, struct sl_h5_scalar *scalar, doub
 	uint64_t next = scalar->start + scalar->count;
 	int err = 0;
 
-	/* In one piece: what is of two chunks HDF5 writes by two writes. */
+	/* HDF5 would split a write to two chunks. */
 	if (scalar->count == SL_H5_PENDING || (scalar->count && next % SL_H5_COLUMN == 0))
 		err = scalar_flush(file, scalar);
 	if (!err)
@@ -91,7 +92,7 @@ int sl_h5_scalar_make(struct sl_h5_dataset *dataset, struct sl_h5_scalar *scalar
 	return err ? err : sl_h5_added(file);
 }
 
-/* A value is written again in its place: so the chunks are of one size, and not compressed. */
+/* Values are rewritten in place, so chunks must have a fixed size and no compression. */
 static bool scalar_fits(hid_t id)
 {
 	hid_t type = H5Dget_type(id), space = H5Dget_space(id), list = H5Dget_create_plist(id);
@@ -137,7 +138,7 @@ static int scalar_find(struct sl_h5_dataset *dataset, struct sl_h5_scalar *scala
 	return found > 0 ? scalar_open_old(dataset, scalar) : found;
 }
 
-/* What it lacks for the first frames is not a number. */
+/* Missing values of the first frames are NaN. */
 static int scalar_fill(struct sl_h5_file *file, struct sl_h5_scalar *scalar, uint64_t first)
 {
 	int err = 0;

@@ -14,7 +14,7 @@
 /* A header of version 1: the bytes of its messages are said at 8, and the first of them is at 16. */
 #define BLOCK_BYTES 8
 #define FIRST       16
-/* A message: its type and length, and then, at 8, what it says. */
+/* A message: its type and length, and at 8 its contents. */
 #define MESSAGE      8
 #define DATASPACE    1
 #define CONTINUATION 16
@@ -24,7 +24,8 @@ static bool header_read(int fd, uint64_t at, void *out, size_t n)
 	return pread(fd, out, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Where the extent is that is said to be `extent` now; 0: not found. base: what addresses count from. */
+/* Returns the offset of the extent, which must have this value; 0: not found. base: offset of
+ * address 0. */
 static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t extent)
 {
 	uint64_t at = base + header + FIRST, more[2] = {0}, there;
@@ -54,7 +55,8 @@ static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t ext
 	return 0;
 }
 
-/* Nothing is to be flushed, and the file was opened so that what is closed leaves HDF5's memory. */
+/* Called with nothing to flush, on a file that was opened so that closed objects leave HDF5's
+ * memory. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames)
 {
