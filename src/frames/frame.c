@@ -228,7 +228,7 @@ static void slab_take_slot_locked(struct sl_frame *frame, const double *scalars)
 	append_to_queue_locked(slab);
 }
 
-/* The frame takes its place in the line, or in a slab; then the mutex is released meanwhile. */
+/* Appends the frame to the queue, or to a slab, which releases the mutex meanwhile. */
 static void frame_append_locked(struct sl_frame *frame, const double *scalars,
                                 bool ready) SL_UNCHECKED
 {

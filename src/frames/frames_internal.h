@@ -282,7 +282,7 @@ struct sluice_writer {
 	unsigned threads;
 	struct sl_compressor *compressors;
 	pthread_t file_thread;
-	struct sl_h5_file *file; /* the keeper's */
+	struct sl_h5_file *file; /* the file thread's */
 
 	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
 	struct sl_mutex mutex;

@@ -7,7 +7,7 @@
 
 #include "frames/frames_internal.h"
 
-/* Outputs, and scratch for each compressor, which may change places. */
+/* Buffers of packed chunks, and scratch for each compressor; they may be exchanged. */
 static size_t rooms_of(const struct sl_packer *packer)
 {
 	return packer->in_place ? 0 : (size_t)packer->count * (SL_PACKED_PER_COMPRESSOR + 1);

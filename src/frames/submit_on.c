@@ -102,7 +102,8 @@ int sl_memory_file_open(struct sluice_series *s)
 
 /* ------------------------------------------------------------------------------------- frames */
 
-/* By the thread that ends the operation, which may be before the frame is in its line. */
+/* Ends a copy. Called by the thread that ends the operation, maybe before the frame is in its
+ * queue. */
 static void device_copy_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
