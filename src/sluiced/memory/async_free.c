@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sluiced/server.h"
+#include "sluiced/memory/devices.h"
 
 /* What is not larger costs less than to tell a thread. */
 #define AT_ONCE (UINT64_C(1) << 20)
@@ -20,19 +20,19 @@
 /* Of NVIDIA's devices, in the kernel's list: what stands for their memory is a file of one of them. */
 #define NVIDIA_MAJOR 195
 
-struct piece {
+struct free_job {
 	struct sl_task task;
-	struct sl_closer *closer;
+	struct sl_async_free *freeing;
 	int fd;
 	uint64_t range_bytes, ranges; /* to be taken out of it before it is closed */
 };
 
-static uint64_t bytes_of(uint64_t range_bytes, uint64_t ranges)
+static uint64_t free_job_bytes(uint64_t range_bytes, uint64_t ranges)
 {
 	return (unsigned)__builtin_popcountll(ranges) * range_bytes;
 }
 
-static void punch(int fd, uint64_t range_bytes, uint64_t ranges)
+static void memory_punch(int fd, uint64_t range_bytes, uint64_t ranges)
 {
 	for (unsigned from = 0, to; from < 64; from = to + 1) {
 		for (to = from; to < 64 && ranges >> to & 1; to++)
@@ -45,50 +45,50 @@ static void punch(int fd, uint64_t range_bytes, uint64_t ranges)
 	}
 }
 
-static void close_piece(struct sl_task *task)
+static void free_job_run(struct sl_task *task)
 {
-	struct piece *piece = SL_CONTAINER(task, struct piece, task);
+	struct free_job *job = SL_CONTAINER(task, struct free_job, task);
 
-	punch(piece->fd, piece->range_bytes, piece->ranges);
-	close(piece->fd);
-	atomic_fetch_sub(&piece->closer->bytes, bytes_of(piece->range_bytes, piece->ranges));
-	free(piece);
+	memory_punch(job->fd, job->range_bytes, job->ranges);
+	close(job->fd);
+	atomic_fetch_sub(&job->freeing->bytes, free_job_bytes(job->range_bytes, job->ranges));
+	free(job);
 }
 
 /* The thread has the descriptor then. */
-static bool hand_over(struct sl_closer *closer, int fd, uint64_t range_bytes, uint64_t ranges)
+static bool free_job_submit(struct sl_async_free *freeing, int fd, uint64_t range_bytes, uint64_t ranges)
 {
-	struct piece *piece = malloc(sizeof(*piece));
+	struct free_job *job = malloc(sizeof(*job));
 
-	if (!piece)
+	if (!job)
 		return false;
-	*piece = (struct piece){.task.run = close_piece,
-	                        .closer = closer,
+	*job = (struct free_job){.task.run = free_job_run,
+	                        .freeing = freeing,
 	                        .fd = fd,
 	                        .range_bytes = range_bytes,
 	                        .ranges = ranges};
-	atomic_fetch_add(&closer->bytes, bytes_of(range_bytes, ranges));
-	sl_pool_submit(closer->pool, &piece->task);
+	atomic_fetch_add(&freeing->bytes, free_job_bytes(range_bytes, ranges));
+	sl_pool_submit(freeing->pool, &job->task);
 	return true;
 }
 
-void sl_memory_release(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges)
+void sl_async_free_memory(struct sl_server *server, int fd, uint64_t range_bytes, uint64_t ranges)
 {
-	struct sl_closer *closer = &server->closer;
+	struct sl_async_free *freeing = &server->memory->freeing;
 	int own = -1;
 
 	/* So that what counts as free and is not stays within bounds: one piece, or a part of all. */
-	if (bytes_of(range_bytes, ranges) > AT_ONCE &&
-	    atomic_load(&closer->bytes) <= server->settings->memory_bytes / MUCH_PART)
+	if (free_job_bytes(range_bytes, ranges) > AT_ONCE &&
+	    atomic_load(&freeing->bytes) <= server->settings->memory_bytes / MUCH_PART)
 		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-	if (own >= 0 && hand_over(closer, own, range_bytes, ranges))
+	if (own >= 0 && free_job_submit(freeing, own, range_bytes, ranges))
 		return;
 	if (own >= 0)
 		close(own);
-	punch(fd, range_bytes, ranges);
+	memory_punch(fd, range_bytes, ranges);
 }
 
-bool sl_stray_is_memory(int fd)
+bool sl_fd_is_memory(int fd)
 {
 	struct statx about;
 
@@ -99,8 +99,8 @@ bool sl_stray_is_memory(int fd)
 	       S_ISCHR(about.stx_mode) && about.stx_rdev_major == NVIDIA_MAJOR;
 }
 
-void sl_stray_close(struct sl_server *server, int fd)
+void sl_async_close(struct sl_server *server, int fd)
 {
-	if (!hand_over(&server->closer, fd, 0, 0))
+	if (!free_job_submit(&server->memory->freeing, fd, 0, 0))
 		close(fd);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sluiced/listen.h"
+#include "sluiced/supervisor/listen.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -32,7 +32,7 @@ int sl_listen_inherited(void)
 }
 
 /* What is no socket is somebody's file, which was named by mistake. */
-static int check_path(const char *path)
+static int listen_check_path(const char *path)
 {
 	struct stat at;
 
@@ -44,7 +44,7 @@ static int check_path(const char *path)
 }
 
 /* Whoever has the lock may replace the socket. */
-static int take_lock(const char *path, int *out)
+static int listen_take_lock(const char *path, int *out)
 {
 	char name[128];
 	int fd;
@@ -61,7 +61,7 @@ static int take_lock(const char *path, int *out)
 	return 0;
 }
 
-static int bind_to(const char *path, gid_t group, int *out)
+static int listen_bind(const char *path, gid_t group, int *out)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -90,13 +90,13 @@ static int bind_to(const char *path, gid_t group, int *out)
 
 int sl_listen_at(const char *path, gid_t group, int *out, int *lock)
 {
-	int rc = check_path(path);
+	int rc = listen_check_path(path);
 
 	if (!rc)
-		rc = take_lock(path, lock);
+		rc = listen_take_lock(path, lock);
 	if (rc)
 		return rc;
-	rc = bind_to(path, group, out);
+	rc = listen_bind(path, group, out);
 	if (rc) {
 		close(*lock);
 		return sl_fail(rc, "cannot listen at '%s': %s", path, sl_error_text(rc));
@@ -126,7 +126,7 @@ void sl_listen_notify(const char *state)
 }
 
 /* systemd says so, and which file that is: somebody may have redirected it since. */
-static bool is_journal(void)
+static bool report_is_journal(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");
 	unsigned long long device, inode;
@@ -142,7 +142,7 @@ void sl_report(int priority, const char *format, ...)
 	va_list arguments;
 	int n;
 
-	if (is_journal())
+	if (report_is_journal())
 		snprintf(prefix, sizeof(prefix), "<%d>", priority);
 	n = snprintf(line, sizeof(line), "%s", prefix);
 	va_start(arguments, format);

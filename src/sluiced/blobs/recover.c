@@ -9,79 +9,82 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/spill/spill.h"
 
 /* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
-static int open_catalogue(struct sl_server *server, uint32_t row)
+static int recover_catalogue(struct sl_server *server, uint32_t row)
 {
 	unsigned broken = 0;
 	size_t slots;
 	int rc =
-		sl_segment_map(sl_descriptors_fd(server->descriptors, row), true, &server->segment);
+		sl_segment_map(sl_descriptors_fd(server->descriptors, row), true, &server->blobs->segment);
 
 	if (!rc)
-		rc = sl_catalogue_open(server->segment, &broken, &server->catalogue);
+		rc = sl_catalogue_open(server->blobs->segment, &broken, &server->catalogue);
 	if (!rc) {
-		slots = sl_segment_slots(server->segment);
-		server->blobs = calloc(slots, sizeof(*server->blobs));
-		server->by_id = malloc(slots * sizeof(*server->by_id));
-		if (!server->blobs || !server->by_id)
+		slots = sl_segment_slots(server->blobs->segment);
+		server->blobs->by_slot = calloc(slots, sizeof(*server->blobs->by_slot));
+		server->blobs->by_id = malloc(slots * sizeof(*server->blobs->by_id));
+		if (!server->blobs->by_slot || !server->blobs->by_id)
 			rc = -ENOMEM;
 	}
 	if (rc) {
 		sl_catalogue_close(server->catalogue);
-		sl_segment_unmap(server->segment);
-		free(server->blobs);
-		free(server->by_id);
+		sl_segment_unmap(server->blobs->segment);
+		free(server->blobs->by_slot);
+		free(server->blobs->by_id);
 		server->catalogue = NULL;
-		server->segment = NULL;
-		server->blobs = NULL;
-		server->by_id = NULL;
+		server->blobs->segment = NULL;
+		server->blobs->by_slot = NULL;
+		server->blobs->by_id = NULL;
 		return sl_fail(rc, "cannot open the catalogue: %s", sl_error_text(rc));
 	}
-	memset(server->by_id, 0xff, slots * sizeof(*server->by_id));
-	server->row = row;
+	memset(server->blobs->by_id, 0xff, slots * sizeof(*server->blobs->by_id));
+	server->blobs->row = row;
 	return 0;
 }
 
-static int new_catalogue(struct sl_server *server)
+static int recover_new_catalogue(struct sl_server *server)
 {
-	struct sl_kept kept = {.kind = SL_KIND_CATALOGUE};
+	struct sl_ledger_row saved = {.kind = SL_KIND_CATALOGUE};
 	uint32_t row;
 	int fd, rc = sl_segment_new(server->settings->blobs, &fd);
 
 	if (rc)
 		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
-	rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
+	rc = sl_descriptors_put(server->descriptors, &saved, fd, &row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
-	rc = open_catalogue(server, row);
+	rc = recover_catalogue(server, row);
 	if (rc)
 		sl_descriptors_drop(server->descriptors, row);
 	return rc;
 }
 
-static void open_rows(struct sl_server *server, enum sl_kind kind)
+static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 {
 	struct sl_descriptors *descriptors = server->descriptors;
 
 	for (uint32_t row = 0; row < descriptors->used; row++) {
-		const struct sl_kept *kept = &descriptors->ledger->rows[row];
+		const struct sl_ledger_row *saved = &descriptors->ledger->rows[row];
 		struct sl_region *region;
 
-		if (!kept->id || kept->kind != kind)
+		if (!saved->id || saved->kind != kind)
 			continue;
 		if (kind == SL_KIND_REFERENCES) {
-			sl_peer_expect(server, row);
+			sl_peer_recover(server, row);
 		} else if (kind == SL_KIND_PROCESS) {
-			sl_peer_expect_process(server, row);
+			sl_peer_recover_process(server, row);
 		} else if (kind == SL_KIND_CATALOGUE) {
-			if (server->catalogue || open_catalogue(server, row))
+			if (server->catalogue || recover_catalogue(server, row))
 				sl_descriptors_drop(descriptors, row);
 		} else if (kind == SL_KIND_COPY) {
-			if (sl_spill_adopt(server, row))
+			if (sl_spill_recover_copy(server, row))
 				sl_descriptors_drop(descriptors, row);
 		} else if (sl_region_open(server, row, &region)) {
 			sl_descriptors_drop(descriptors, row);
@@ -92,9 +95,9 @@ static void open_rows(struct sl_server *server, enum sl_kind kind)
 }
 
 /* Where the bytes of an entry are; false: nowhere that could be. */
-static bool find_place(struct sl_server *server, uint32_t slot)
+static bool recover_place(struct sl_server *server, uint32_t slot)
 {
-	struct sl_blob *blob = &server->blobs[slot];
+	struct sl_blob *blob = &server->blobs->by_slot[slot];
 	struct sl_blob_record record = sl_blob_record(server, slot);
 	struct sl_region *region = sl_region_find(server, record.place.memory);
 	uint64_t range, at;
@@ -113,33 +116,33 @@ static bool find_place(struct sl_server *server, uint32_t slot)
 	blob->region = region;
 	blob->range = (unsigned)range;
 	if (!region->away)
-		server->blob_bytes += sl_region_host_bytes(region);
+		server->blobs->bytes += sl_region_host_bytes(region);
 	return true;
 }
 
 /* What becomes of an entry; and counts it. */
-static void settle_slot(struct sl_server *server, uint32_t slot)
+static void recover_slot(struct sl_server *server, uint32_t slot)
 {
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return;
 	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
-	server->top = SL_MAX(server->top, slot + 1);
+	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	switch (sl_catalogue_state(server->catalogue, slot)) {
 	case SL_ENTRY_SEALED:
 	case SL_ENTRY_AWAY:
-		server->sealed++;
-		if (find_place(server, slot))
-			sl_blob_mark(server, slot);
+		server->blobs->sealed++;
+		if (recover_place(server, slot))
+			sl_blob_relist(server, slot);
 		else
 			sl_blob_forget(server, slot);
 		break;
 	case SL_ENTRY_DYING:
-		server->dying++;
-		find_place(server, slot);
+		server->blobs->dying++;
+		recover_place(server, slot);
 		break;
 	case SL_ENTRY_OPEN:
 		/* Whoever was making it has a ticket of the server before. */
-		server->created++;
+		server->blobs->created++;
 		sl_blob_forget(server, slot);
 		break;
 	default:
@@ -147,42 +150,42 @@ static void settle_slot(struct sl_server *server, uint32_t slot)
 	}
 }
 
-static void settle(struct sl_server *server)
+static void recover_slots(struct sl_server *server)
 {
-	uint32_t slots = sl_segment_slots(server->segment);
+	uint32_t slots = sl_segment_slots(server->blobs->segment);
 
 	for (uint32_t slot = 0; slot < slots; slot++)
 		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
-			settle_slot(server, slot);
+			recover_slot(server, slot);
 	/* Then what is on its way out: something else may lie in the place of what was given up before its seal. */
 	for (uint32_t slot = 0; slot < slots; slot++)
-		if (!server->blobs[slot].id)
-			settle_slot(server, slot);
-	server->sweep = true;
+		if (!server->blobs->by_slot[slot].id)
+			recover_slot(server, slot);
+	server->blobs->sweep_due = true;
 }
 
-int sl_server_take_over(struct sl_server *server)
+int sl_server_recover(struct sl_server *server)
 {
 	int rc;
 
 	/* No ticket of this server has the number of one of a server before. */
-	server->last_ticket = (atomic_fetch_add(&server->descriptors->ledger->turns, 1) + 1) << 32;
+	server->blobs->last_lease = (atomic_fetch_add(&server->descriptors->ledger->epoch, 1) + 1) << 32;
 	sl_descriptors_reconcile(server->descriptors);
 	sl_devices_begin(server);
-	open_rows(server, SL_KIND_CATALOGUE);
-	rc = server->catalogue ? 0 : new_catalogue(server);
+	recover_rows(server, SL_KIND_CATALOGUE);
+	rc = server->catalogue ? 0 : recover_new_catalogue(server);
 	if (rc)
 		return rc;
-	open_rows(server, SL_KIND_REFERENCES);
-	open_rows(server, SL_KIND_PROCESS);
-	open_rows(server, SL_KIND_REGION);
-	open_rows(server, SL_KIND_COPY);
-	settle(server);
-	sl_spill_settle(server);
+	recover_rows(server, SL_KIND_REFERENCES);
+	recover_rows(server, SL_KIND_PROCESS);
+	recover_rows(server, SL_KIND_REGION);
+	recover_rows(server, SL_KIND_COPY);
+	recover_slots(server);
+	sl_spill_recover(server);
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each_of (region, &server->regions[i], struct sl_region, bucket) {
+		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket) {
 			if (region->device >= 0)
-				sl_device_settle(server, region);
+				sl_device_recover(server, region);
 			else if (!region->used)
 				sl_region_free(server, region);
 			else

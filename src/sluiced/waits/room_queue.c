@@ -13,7 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
 #define HOST_NS   INT64_C(60000000000)
 #define DEVICE_NS INT64_C(3000000000)
@@ -25,74 +28,20 @@
 /* How much longer than a look took it is until the next, because a look passes over everything there is. */
 #define LOOK_REST 8
 
-/* ---------------------------------------------------------------------------------------- both */
-
-void sl_waits_init(struct sl_server *server)
-{
-	for (unsigned i = 0; i < SL_WAIT_BUCKETS; i++)
-		sl_list_init(&server->waits[i]);
-	sl_list_init(&server->room.queue);
-	server->waits_due = server->room.due = SL_FOREVER;
-}
-
-int sl_wait_new(struct sl_peer *peer, const struct sl_head *message, int64_t deadline,
-                struct sl_wait **out)
-{
-	size_t bytes = message ? message->bytes : 0;
-	struct sl_wait *wait;
-
-	if (peer && peer->wait_count >= SL_WAITS_MOST)
-		return sl_fail(-EAGAIN, "a client may wait for %d things at a time", SL_WAITS_MOST);
-	wait = *out = malloc(sizeof(*wait) + bytes);
-	if (!wait)
-		return sl_fail(-ENOMEM, "no memory");
-	*wait = (struct sl_wait){
-		.peer = peer, .device = -1, .since = sl_now(), .deadline = deadline};
-	if (peer) {
-		memcpy(&wait->request, message, bytes);
-		sl_list_append(&peer->waits, &wait->peer_link);
-		peer->wait_count++;
-	}
-	return 0;
-}
-
-void sl_wait_free(struct sl_server *server, struct sl_wait *wait)
-{
-	sl_list_remove(&wait->link);
-	if (wait->peer) {
-		sl_list_remove(&wait->peer_link);
-		wait->peer->wait_count--;
-	} else if (wait->region) {
-		wait->region->copy->wait = NULL;
-	}
-	server->waiting -= wait->for_blob;
-	server->room.host -= !wait->for_blob && wait->device < 0;
-	free(wait);
-}
-
-void sl_waits_end(struct sl_server *server, struct sl_peer *peer)
-{
-	while (!sl_list_empty(&peer->waits))
-		sl_wait_free(server, SL_CONTAINER(peer->waits.next, struct sl_wait, peer_link));
-	sl_spill_look(server);
-}
-
-/* ---------------------------------------------------------------------------------------- room */
-
 /* For that place from now on. */
-static void wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device)
+static void room_wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device)
 {
-	server->room.host += device < 0;
+	server->room->host += device < 0;
 	wait->device = device;
 	wait->deadline = sl_now() + (device < 0 ? HOST_NS : DEVICE_NS);
-	server->room.due = SL_MIN(server->room.due, wait->deadline);
+	server->room->due = SL_MIN(server->room->due, wait->deadline);
 	sl_server_at(server, wait->deadline);
 	sl_spill_look(server);
 }
 
 int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
 {
-	int32_t device = peer && server->room.error ? server->room.device : -1;
+	int32_t device = peer && server->room->error ? server->room->device : -1;
 	struct sl_wait *wait;
 	int rc = sl_wait_new(peer, peer ? &server->in.head : NULL, 0, &wait);
 
@@ -101,37 +50,37 @@ int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_r
 	wait->region = region;
 	if (region)
 		region->copy->wait = wait;
-	sl_list_append(&server->room.queue, &wait->link);
-	wait_at(server, wait, device);
+	sl_list_append(&server->room->queue, &wait->link);
+	room_wait_at(server, wait, device);
 	return 0;
 }
 
-void sl_wait_drop(struct sl_server *server, struct sl_region *region)
+void sl_room_drop(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_wait *wait = region->copy->wait;
 
 	/* In its turn it is freed at the end of that. */
-	if (wait && wait == server->room.turn)
+	if (wait && wait == server->room->current)
 		wait->region = NULL;
 	else if (wait)
 		sl_wait_free(server, wait);
 	sl_spill_look(server);
 }
 
-bool sl_wait_is_before(const struct sl_server *server)
+bool sl_room_must_queue(const struct sl_server *server)
 {
-	if (!server->room.host)
+	if (!server->room->host)
 		return false;
-	sl_list_each_of (wait, &server->room.queue, const struct sl_wait, link)
+	sl_list_each_of (wait, &server->room->queue, const struct sl_wait, link)
 		if (wait->device < 0)
-			return wait != server->room.turn;
+			return wait != server->room->current;
 	return false;
 }
 
-bool sl_wait_has_time(const struct sl_server *server)
+bool sl_room_has_time(const struct sl_server *server)
 {
-	const struct sl_wait *turn = server->room.turn;
-	bool over = server->memory_bytes > server->settings->memory_bytes;
+	const struct sl_wait *turn = server->room->current;
+	bool over = server->memory->bytes > server->settings->memory_bytes;
 
 	/* Without a turn it has just come. What is beyond the limit has to be written first. */
 	return !turn ||
@@ -139,43 +88,43 @@ bool sl_wait_has_time(const struct sl_server *server)
 }
 
 /* -EINPROGRESS: it goes on waiting, for room of *device. */
-static int try_one(struct sl_server *server, struct sl_wait *wait, bool late, int32_t *device)
+static int room_try(struct sl_server *server, struct sl_wait *wait, bool expired, int32_t *device)
 {
 	int rc;
 
 	*device = -1;
 	if (!wait->peer) {
-		rc = sl_spill_return(server, &wait->region, late);
+		rc = sl_spill_restore(server, &wait->region, expired);
 		return wait->region ? rc : 0;
 	}
 	memcpy(&server->in, &wait->request, wait->request.bytes);
-	rc = sl_blob_try_create(server, wait->peer);
-	if (rc == -EINPROGRESS && server->room.error)
-		*device = server->room.device;
-	if (rc == -EINPROGRESS && late && *device == wait->device)
+	rc = sl_create_try(server, wait->peer);
+	if (rc == -EINPROGRESS && server->room->error)
+		*device = server->room->device;
+	if (rc == -EINPROGRESS && expired && *device == wait->device)
 		rc = *device < 0 ? sl_fail(-ENOSPC, "there was not room enough within a minute")
-		                 : server->room.error;
+		                 : server->room->error;
 	if (rc && rc != -EINPROGRESS)
 		sl_peer_refuse(server, wait->peer, server->in.head.serial, rc);
 	return rc;
 }
 
 /* True: it was answered. */
-static bool give_turn(struct sl_server *server, struct sl_wait *wait, int64_t now)
+static bool room_run_one(struct sl_server *server, struct sl_wait *wait, int64_t now)
 {
 	int32_t device;
 	int rc;
 
-	server->room.turn = wait;
-	rc = try_one(server, wait, now >= wait->deadline, &device);
-	server->room.turn = NULL;
+	server->room->current = wait;
+	rc = room_try(server, wait, now >= wait->deadline, &device);
+	server->room->current = NULL;
 	if (rc != -EINPROGRESS) {
 		sl_wait_free(server, wait);
 		return true;
 	}
 	if (device != wait->device) {
-		server->room.host -= wait->device < 0;
-		wait_at(server, wait, device);
+		server->room->host -= wait->device < 0;
+		room_wait_at(server, wait, device);
 	} else if (now >= wait->deadline) {
 		/* The disk has too much to do. */
 		wait->deadline = now + VAIN_NS;
@@ -184,12 +133,12 @@ static bool give_turn(struct sl_server *server, struct sl_wait *wait, int64_t no
 }
 
 /* Each of them that is the first one for its place, or whose time is over. */
-static void run_queue(struct sl_server *server, int64_t now, bool host, bool devices)
+static void room_run_queue(struct sl_server *server, int64_t now, bool host, bool devices)
 {
-	struct sl_list *queue = &server->room.queue;
+	struct sl_list *queue = &server->room->queue;
 	bool held_up[1 + SL_PLACES_MOST]; /* the host, then devices */
 
-	server->room.due = SL_FOREVER;
+	server->room->due = SL_FOREVER;
 	held_up[0] = !host;
 	memset(held_up + 1, !devices, SL_PLACES_MOST);
 	for (struct sl_list *link = queue->next, *next; link != queue; link = next) {
@@ -197,13 +146,13 @@ static void run_queue(struct sl_server *server, int64_t now, bool host, bool dev
 		bool answered = false;
 
 		if (!held_up[1 + wait->device] || now >= wait->deadline)
-			answered = give_turn(server, wait, now);
+			answered = room_run_one(server, wait, now);
 		/* Whoever went during the turn is behind it no more. */
 		next = answered ? queue->next : link->next;
 		if (answered)
 			continue;
 		held_up[1 + wait->device] = true;
-		server->room.due = SL_MIN(server->room.due, wait->deadline);
+		server->room->due = SL_MIN(server->room->due, wait->deadline);
 	}
 }
 
@@ -211,7 +160,7 @@ void sl_room_run(struct sl_server *server)
 {
 	struct sl_spill *spill = server->spill;
 	int64_t now = sl_now();
-	bool devices = server->room.look, host = false, over = false;
+	bool devices = server->room->look, host = false, over = false;
 
 	if (spill && now >= spill->rest_look && (spill->look || now >= spill->look_at)) {
 		host = true;
@@ -221,13 +170,13 @@ void sl_room_run(struct sl_server *server)
 	} else if (spill && (spill->look || spill->look_at != SL_FOREVER)) {
 		sl_server_at(server, SL_MAX(spill->rest_look, spill->look ? now : spill->look_at));
 	}
-	if (host || devices || now >= server->room.due)
-		run_queue(server, now, host, devices);
-	sl_server_at(server, server->room.due);
+	if (host || devices || now >= server->room->due)
+		room_run_queue(server, now, host, devices);
+	sl_server_at(server, server->room->due);
 	/* Not what was taken and given back meanwhile. */
 	if (devices)
-		server->room.look = false;
-	if (!over && (!host || !server->room.host))
+		server->room->look = false;
+	if (!over && (!host || !server->room->host))
 		return;
 	spill->rest_look = sl_now() + (sl_now() - now) * LOOK_REST;
 	spill->look_at =

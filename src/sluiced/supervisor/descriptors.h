@@ -61,7 +61,7 @@ struct sl_server_settings {
 	uint64_t spill_bytes;   /* in it at most */
 };
 
-enum sl_kind {
+enum sl_row_kind {
 	SL_KIND_CATALOGUE = 1,
 	SL_KIND_REFERENCES,
 	SL_KIND_REGION,
@@ -70,7 +70,7 @@ enum sl_kind {
 };
 
 /* A row of the ledger. */
-struct sl_kept {
+struct sl_ledger_row {
 	_Atomic uint64_t id; /* 0: nothing; written last, and first when it is given up */
 	uint32_t kind;       /* of enum sl_kind */
 	uint32_t uid;        /* references: of the client */
@@ -89,11 +89,11 @@ struct sl_kept {
 	uint64_t origin; /* region, copy: the number of the region that its blobs were made in */
 };
 /* A device; its number is that of its row. */
-struct sl_kept_device {
+struct sl_ledger_device {
 	char place[SLUICE_BLOB_PLACE_BYTES];
 };
 /* What a process has for a row. Each process writes its column behind the rows; before it begins, its parent does. */
-struct sl_owned {
+struct sl_ledger_cell {
 	int32_t fd; /* -1: none */
 	uint32_t zero;
 	uint64_t id;
@@ -105,19 +105,19 @@ struct sl_ledger {
 		lock; /* with these numbers in both processes; lock: of the socket's path; -1 */
 	struct sl_server_settings settings; /* do not change */
 	uint64_t store;                     /* a random number */
-	_Atomic uint64_t turns;             /* servers so far */
+	_Atomic uint64_t epoch;             /* servers so far */
 	_Atomic uint64_t upgrades;          /* of these, those that a newer program began with */
 	_Atomic uint64_t last_id;           /* of rows; each is taken before it is used */
 	_Atomic uint64_t sessions;          /* the same */
 	_Atomic uint32_t device_count;      /* counted when their rows are written */
-	struct sl_kept_device devices[SL_PLACES_MOST];
-	struct sl_kept rows[];
+	struct sl_ledger_device devices[SL_PLACES_MOST];
+	struct sl_ledger_row rows[];
 };
 
 /* One process's side. Only its main thread uses it. */
 struct sl_descriptors {
 	struct sl_ledger *ledger;
-	struct sl_owned *held; /* by row */
+	struct sl_ledger_cell *held; /* by row */
 	int ledger_fd;
 	uint32_t used;  /* rows behind this one are not used, */
 	uint32_t full;  /* and those before this one are */
@@ -150,7 +150,7 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors);
  * number, or one that was taken before. -ENFILE: there is no row left. -EAGAIN: too many descriptors are in flight. If the
  * supervisor is gone it is put there all the same, as the next one inherits it.
  */
-int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept *kept, int fd,
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved, int fd,
                        uint32_t *row);
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */

@@ -9,21 +9,24 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "sluiced/server.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/waits/waits.h"
 
 /* To find a holder takes a look at all regions, and a client that is refused may ask again at once. */
-#define TOLD_NS INT64_C(100000000)
+#define HOLDER_NS INT64_C(100000000)
 
 /* -------------------------------------------------------------------------------------- places */
 
-static int32_t device_count(const struct sl_server *server)
+static int32_t device_known_count(const struct sl_server *server)
 {
 	return (int32_t)atomic_load(&server->descriptors->ledger->device_count);
 }
 
 bool sl_device_known(const struct sl_server *server, int32_t number)
 {
-	return number >= 0 && number < device_count(server);
+	return number >= 0 && number < device_known_count(server);
 }
 
 const char *sl_server_place(const struct sl_server *server, int32_t number)
@@ -33,7 +36,7 @@ const char *sl_server_place(const struct sl_server *server, int32_t number)
 }
 
 /* Of the memory of that device, in bytes. */
-static uint64_t limit_of(const struct sl_server *server, int32_t number)
+static uint64_t device_limit(const struct sl_server *server, int32_t number)
 {
 	const struct sl_server_settings *settings = server->settings;
 	const char *place = server->descriptors->ledger->devices[number].place;
@@ -45,10 +48,10 @@ static uint64_t limit_of(const struct sl_server *server, int32_t number)
 }
 
 /* A place is known from then on. -EDQUOT: there are too many. */
-static int number_of(struct sl_server *server, const char *place, int32_t *out)
+static int device_number(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
-	int32_t count = device_count(server);
+	int32_t count = device_known_count(server);
 
 	*out = 0;
 	while (*out < count && strcmp(ledger->devices[*out].place, place) != 0)
@@ -70,10 +73,10 @@ void sl_devices_begin(struct sl_server *server)
 	int32_t number;
 
 	for (unsigned i = 0; i < settings->budget_count; i++)
-		number_of(server, settings->budgets[i].place, &number);
+		device_number(server, settings->budgets[i].place, &number);
 }
 
-int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_device_request *request = &server->in.device;
 	struct sluice_store_device_info *out = &server->out.device_is.item;
@@ -81,18 +84,18 @@ int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	if (number < 0)
-		rc = number_of(server, request->place, &number);
+		rc = device_number(server, request->place, &number);
 	else if (!sl_device_known(server, number))
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc)
 		return rc;
 	sl_message_begin(&server->out, SL_DEVICE_IS, request->head.serial, 0);
 	out->device = number;
-	out->memory_limit = limit_of(server, number);
+	out->memory_limit = device_limit(server, number);
 	if (out->memory_limit == SL_NO_LIMIT)
 		out->memory_limit = UINT64_MAX;
-	out->memory_bytes = server->devices[number].bytes;
-	out->leaving_bytes = server->devices[number].leaving;
+	out->memory_bytes = server->memory->devices[number].bytes;
+	out->leaving_bytes = server->memory->devices[number].leaving;
 	strcpy(out->place, sl_server_place(server, number));
 	sl_store_step("server: device");
 	return sl_peer_send(server, peer, &server->out, -1);
@@ -101,53 +104,53 @@ int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 /* ---------------------------------------------------------------------------------------- room */
 
 /* A process that has one of the largest pieces of that memory mapped: of those that are to be unmapped, if there are any. */
-static void find_holder(const struct sl_server *server, int32_t device, struct sl_told *told)
+static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each_of (region, &server->regions[i], const struct sl_region, bucket) {
+		sl_list_each_of (region, &server->memory->regions[i], const struct sl_region, bucket) {
 			const struct sl_peer *peer = region->writer;
 
 			if (!peer && !sl_list_empty(&region->imports))
 				peer = SL_CONTAINER(region->imports.next, struct sl_import, link)
 				               ->peer;
-			if (!peer || region->device != device || region->leaving < told->late ||
-			    sl_region_counted(region) <= told->bytes)
+			if (!peer || region->device != device || region->leaving < holder->leaving ||
+			    sl_region_counted(region) <= holder->bytes)
 				continue;
-			told->bytes = sl_region_counted(region);
-			told->pid = peer->pid;
+			holder->bytes = sl_region_counted(region);
+			holder->pid = peer->pid;
 		}
 }
 
-void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size)
+void sl_holders_text(struct sl_server *server, int32_t device, char *text, size_t size)
 {
-	uint64_t leaving = device < 0 ? 0 : server->devices[device].leaving;
-	struct sl_told *told = &server->told[1 + device];
+	uint64_t leaving = device < 0 ? 0 : server->memory->devices[device].leaving;
+	struct sl_holder *holder = &server->memory->holders[1 + device];
 	char amount[64];
 
-	if (server->now >= told->until || told->late != (leaving > 0)) {
-		*told = (struct sl_told){.until = server->now + TOLD_NS, .late = leaving > 0};
-		find_holder(server, device, told);
+	if (server->now >= holder->until || holder->leaving != (leaving > 0)) {
+		*holder = (struct sl_holder){.until = server->now + HOLDER_NS, .leaving = leaving > 0};
+		holder_find(server, device, holder);
 	}
 	text[0] = '\0';
 	if (leaving)
 		snprintf(amount, sizeof(amount), "%" PRIu64 " of them deleted and still mapped",
 		         leaving);
 	else
-		snprintf(amount, sizeof(amount), "%" PRIu64 " of them mapped", told->bytes);
-	if (told->pid)
-		snprintf(text, size, ", %s, by process %d", amount, (int)told->pid);
+		snprintf(amount, sizeof(amount), "%" PRIu64 " of them mapped", holder->bytes);
+	if (holder->pid)
+		snprintf(text, size, ", %s, by process %d", amount, (int)holder->pid);
 	else if (leaving)
 		snprintf(text, size, ", %s", amount);
 }
 
 /* By how much that is too much. */
-static uint64_t beyond(uint64_t used, uint64_t more, uint64_t limit)
+static uint64_t bytes_beyond(uint64_t used, uint64_t more, uint64_t limit)
 {
 	return used + more > limit ? used + more - limit : 0;
 }
 
 /* Whether all who have it mapped can hear that they are to unmap it. */
-static bool is_coming(const struct sl_region *region)
+static bool region_unmap_expected(const struct sl_region *region)
 {
 	bool coming = !region->writer || region->writer->fd >= 0;
 
@@ -157,41 +160,41 @@ static bool is_coming(const struct sl_region *region)
 }
 
 /* Of what is leaving a device, what need not wait for the end of a process. */
-static uint64_t find_coming(const struct sl_server *server, int32_t device)
+static uint64_t device_coming_bytes(const struct sl_server *server, int32_t device)
 {
 	uint64_t coming = 0;
 
-	sl_list_each_of (region, &server->leaving, const struct sl_region, left)
-		if (region->device == device && is_coming(region))
+	sl_list_each_of (region, &server->memory->leaving, const struct sl_region, empty_link)
+		if (region->device == device && region_unmap_expected(region))
 			coming += sl_region_counted(region);
 	return coming;
 }
 
 int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes)
 {
-	const struct sl_device_use *use = &server->devices[device];
-	uint64_t limit = limit_of(server, device), over;
+	const struct sl_device_use *use = &server->memory->devices[device];
+	uint64_t limit = device_limit(server, device), over;
 	char holders[SL_TEXT_BYTES / 2];
 	int rc;
 
-	if (!beyond(use->bytes, bytes, limit))
+	if (!bytes_beyond(use->bytes, bytes, limit))
 		return 0;
-	if (server->sweep)
+	if (server->blobs->sweep_due)
 		sl_blob_sweep(server);
 	/* What is leaving already is on its way: nothing else has to go for it. */
 	do
-		over = bytes <= limit ? beyond(use->bytes - use->leaving, bytes, limit) : 0;
+		over = bytes <= limit ? bytes_beyond(use->bytes - use->leaving, bytes, limit) : 0;
 	while (over && sl_blob_evict(server, device, over));
-	if (!beyond(use->bytes, bytes, limit))
+	if (!bytes_beyond(use->bytes, bytes, limit))
 		return 0;
-	sl_holders(server, device, holders, sizeof(holders));
+	sl_holders_text(server, device, holders, sizeof(holders));
 	rc = sl_fail(-ENOSPC,
 	             "%" PRIu64 " bytes of %s are needed, of %" PRIu64 " (--device-memory) %" PRIu64
 	             " are in use%s",
 	             bytes, sl_server_place(server, device), limit, use->bytes, holders);
-	if (beyond(use->bytes - find_coming(server, device), bytes, limit))
+	if (bytes_beyond(use->bytes - device_coming_bytes(server, device), bytes, limit))
 		return rc;
-	server->room.error = rc;
-	server->room.device = device;
+	server->room->error = rc;
+	server->room->device = device;
 	return -EINPROGRESS;
 }

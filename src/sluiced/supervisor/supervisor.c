@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sluiced/supervisor.h"
+#include "sluiced/supervisor/supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +16,8 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/listen.h"
+#include "sluiced/server.h"
+#include "sluiced/supervisor/listen.h"
 
 /* After so many servers in a row that have not got anywhere there is no use in another one. */
 #define TRIES 10
@@ -49,7 +50,7 @@ int sl_stop_signals(void)
 	return signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int milliseconds_until(int64_t when)
+static int supervisor_poll_ms(int64_t when)
 {
 	int64_t rest = when - sl_now();
 
@@ -60,7 +61,7 @@ static int milliseconds_until(int64_t when)
 
 /* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
  * run in the child, which calls nothing that needs what they may have locked. */
-static int start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
+static int process_start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 {
 	struct sl_descriptors its = *descriptors;
 	int pair[2], error;
@@ -93,7 +94,7 @@ static int start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 }
 
 /* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
-static bool bury(struct sl_descriptors *descriptors, int *status)
+static bool process_bury(struct sl_descriptors *descriptors, int *status)
 {
 	bool known;
 
@@ -126,7 +127,7 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	descriptors->other = 0;
-	rc = start_other(descriptors, SL_BEGIN_SUPERVISOR);
+	rc = process_start_other(descriptors, SL_BEGIN_SUPERVISOR);
 	descriptors->patient_until = sl_now() + 10 * INT64_C(1000000000);
 	if (rc)
 		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
@@ -139,7 +140,7 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 /* ------------------------------------------------------------------------------------- upgrade */
 
 /* In a child. What it cannot do it says where its answer is read. */
-_Noreturn static void say_layout(int program, int answer)
+_Noreturn static void upgrade_say_layout(int program, int answer)
 {
 	char path[40];
 	sigset_t none;
@@ -157,7 +158,7 @@ _Noreturn static void say_layout(int program, int answer)
 }
 
 /* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
-static void read_layout(struct sl_descriptors *descriptors, int answer, char *text, size_t size)
+static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text, size_t size)
 {
 	int64_t until = sl_now() + ANSWER_NS;
 	size_t length = 0;
@@ -167,7 +168,7 @@ static void read_layout(struct sl_descriptors *descriptors, int answer, char *te
 		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = answer, .events = POLLIN}};
 
-		poll(fds, 2, milliseconds_until(until));
+		poll(fds, 2, supervisor_poll_ms(until));
 		n = read(answer, text + length, size - 1 - length);
 		length += n > 0 ? (size_t)n : 0;
 	}
@@ -175,7 +176,7 @@ static void read_layout(struct sl_descriptors *descriptors, int answer, char *te
 }
 
 /* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
-static int check_layout(struct sl_descriptors *descriptors, const char *path, int program)
+static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *path, int program)
 {
 	unsigned long layout;
 	char text[32], *end;
@@ -186,9 +187,9 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
 		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
 	child = fork();
 	if (!child)
-		say_layout(program, fds[1]);
+		upgrade_say_layout(program, fds[1]);
 	close(fds[1]);
-	read_layout(descriptors, fds[0], text, sizeof(text));
+	upgrade_read_layout(descriptors, fds[0], text, sizeof(text));
 	close(fds[0]);
 	if (child < 0)
 		return sl_fail(-EAGAIN, "cannot make a process");
@@ -208,7 +209,7 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
 }
 
 /* Executes the program at the path, opened once, which ends the server; or comes back, and tells the server why not. */
-static void upgrade(const struct supervisor *s)
+static void supervisor_upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;
 	int program = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
@@ -219,7 +220,7 @@ static void upgrade(const struct supervisor *s)
 	if (program < 0 || access(path, X_OK))
 		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
 	if (!rc)
-		rc = check_layout(s->descriptors, path, program);
+		rc = upgrade_check_layout(s->descriptors, path, program);
 	if (!rc && s->descriptors->over)
 		rc = sl_fail(-EAGAIN, "the daemon stops");
 	if (!rc) {
@@ -237,7 +238,7 @@ static void upgrade(const struct supervisor *s)
 
 /* --------------------------------------------------------------------------------- the supervisor */
 
-static void told_to_stop(struct supervisor *s)
+static void supervisor_stop_asked(struct supervisor *s)
 {
 	struct signalfd_siginfo signal;
 
@@ -250,7 +251,7 @@ static void told_to_stop(struct supervisor *s)
 }
 
 /* Until the server's end of the socket is closed. */
-static void serve(struct supervisor *s)
+static void supervisor_serve(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
 
@@ -258,14 +259,14 @@ static void serve(struct supervisor *s)
 		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = s->signals, .events = POLLIN}};
 
-		poll(fds, 2, milliseconds_until(s->kill_at));
+		poll(fds, 2, supervisor_poll_ms(s->kill_at));
 		if (!sl_descriptors_take(descriptors))
 			return;
 		if (fds[1].revents)
-			told_to_stop(s);
+			supervisor_stop_asked(s);
 		/* The program after an upgrade would not know that the daemon is to stop. */
 		if (descriptors->upgrade && s->kill_at == SL_FOREVER)
-			upgrade(s);
+			supervisor_upgrade(s);
 		/* It is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
 			sl_descriptors_signal(descriptors, SIGKILL);
@@ -273,7 +274,7 @@ static void serve(struct supervisor *s)
 }
 
 /* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
-static int keep_one(struct supervisor *s)
+static int supervisor_keep_one(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
 	int status, signal = 0, rc;
@@ -281,16 +282,16 @@ static int keep_one(struct supervisor *s)
 
 	if (descriptors->peer < 0) {
 		descriptors->ready = false;
-		rc = start_other(descriptors, SL_BEGIN_SERVER);
+		rc = process_start_other(descriptors, SL_BEGIN_SERVER);
 		if (rc)
 			return rc;
 		sl_report(LOG_INFO, "process %d is the server", (int)descriptors->other);
 	}
 	server = descriptors->other;
-	serve(s);
+	supervisor_serve(s);
 	/* Whatever has closed its end of the socket is to be gone. */
 	sl_descriptors_signal(descriptors, SIGKILL);
-	if (bury(descriptors, &status) && WIFSIGNALED(status))
+	if (process_bury(descriptors, &status) && WIFSIGNALED(status))
 		signal = WTERMSIG(status);
 	if (!descriptors->over && s->kill_at == SL_FOREVER)
 		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
@@ -298,13 +299,13 @@ static int keep_one(struct supervisor *s)
 	return 0;
 }
 
-static int keep(struct supervisor *s)
+static int supervisor_keep(struct supervisor *s)
 {
 	unsigned in_vain = 0;
 	int rc;
 
 	do {
-		rc = keep_one(s);
+		rc = supervisor_keep_one(s);
 		in_vain = !rc && s->descriptors->ready ? 0 : in_vain + 1;
 		if (in_vain)
 			usleep(1000 << in_vain);
@@ -315,7 +316,7 @@ static int keep(struct supervisor *s)
 }
 
 /* The process's life as the supervisor. */
-static int supervise(struct sl_descriptors *descriptors)
+static int supervisor_main(struct sl_descriptors *descriptors)
 {
 	struct supervisor s = {.descriptors = descriptors, .kill_at = SL_FOREVER};
 	int lock = descriptors->ledger->lock;
@@ -333,7 +334,7 @@ static int supervise(struct sl_descriptors *descriptors)
 		(void)!pwrite(lock, text, (size_t)n, 0);
 	}
 	if (!rc)
-		rc = keep(&s);
+		rc = supervisor_keep(&s);
 	if (rc)
 		sl_report(LOG_ERR, "%s", sluice_last_message());
 	else
@@ -355,7 +356,7 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments)
 	          SLUICE_VERSION, settings->path[0] ? settings->path : "the socket of its unit",
 	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
 	          settings->clients, more);
-	return supervise(descriptors);
+	return supervisor_main(descriptors);
 }
 
 int sl_supervisor_resume(char **arguments)
@@ -377,5 +378,5 @@ int sl_supervisor_resume(char **arguments)
 		atomic_fetch_add(&descriptors.ledger->upgrades, 1);
 		sl_descriptors_signal(&descriptors, SIGKILL);
 	}
-	return supervise(&descriptors);
+	return supervisor_main(&descriptors);
 }

@@ -9,7 +9,7 @@
 #ifndef SL_SLUICED_SUPERVISOR_H
 #define SL_SLUICED_SUPERVISOR_H
 
-#include "sluiced/server.h"
+#include "sluiced/supervisor/descriptors.h"
 
 /*
  * Makes the first server and stays as the supervisor until it is told to stop (SIGTERM, SIGINT), or the server has

@@ -2,7 +2,7 @@
 /*
  * Memory for blobs. A region that has no blob in it any more is kept for a while, because memory that was touched is an
  * order of magnitude faster than new memory. The client that has it mapped for writing uses it again, or
- * any other client after that one has unmapped it, or is dead. server->kept has all such regions, in the order in which
+ * any other client after that one has unmapped it, or is dead. server->memory->kept has all such regions, in the order in which
  * they became empty; those that nobody has used for --keep-time, or that are more than --keep, are given back.
  *
  * All memory of a region counts while a client makes blobs in it. In a slab of the host without a writer nothing is
@@ -19,7 +19,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
 #define SEALS          (F_SEAL_SHRINK | F_SEAL_GROW)
 #define ROWS_LEFT_PART 16
@@ -33,26 +37,26 @@ bool sl_wanted_small(const struct sl_wanted *wanted)
 }
 
 /* The sizes of small blobs: from the smallest on, each is twice the one before. */
-static unsigned class_of(int32_t device, uint64_t bytes)
+static unsigned slab_class(int32_t device, uint64_t bytes)
 {
 	uint64_t smallest = device < 0 ? SL_PAGE_BYTES : SL_DEVICE_SMALLEST;
 
 	return bytes > smallest ? 64 - (unsigned)__builtin_clzll((bytes - 1) / smallest) : 0;
 }
 
-static struct sl_list *slabs_of(struct sl_peer *peer, int32_t device, uint64_t range_bytes)
+static struct sl_list *slab_list(struct sl_peer *peer, int32_t device, uint64_t range_bytes)
 {
-	return &peer->slabs[(device < 0 ? 0 : SL_CLASSES) + class_of(device, range_bytes)];
+	return &peer->slabs[(device < 0 ? 0 : SL_CLASSES) + slab_class(device, range_bytes)];
 }
 
 /* The bytes that a blob takes. */
-static uint64_t range_bytes_of(const struct sl_wanted *wanted)
+static uint64_t wanted_range_bytes(const struct sl_wanted *wanted)
 {
 	uint64_t step = sl_page_size(), n = wanted->bytes;
 
 	if (sl_wanted_small(wanted))
 		return (wanted->device < 0 ? SL_PAGE_BYTES : SL_DEVICE_SMALLEST)
-		       << class_of(wanted->device, n);
+		       << slab_class(wanted->device, n);
 	if (wanted->kind == SLUICE_BLOB_OF_PROCESS)
 		return n;
 	if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
@@ -75,7 +79,7 @@ uint64_t sl_region_host_bytes(const struct sl_region *region)
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 {
-	sl_list_each_of (region, &server->regions[id % SL_BUCKETS], struct sl_region, bucket)
+	sl_list_each_of (region, &server->memory->regions[id % SL_BUCKETS], struct sl_region, bucket)
 		if (region->id == id)
 			return region;
 	return NULL;
@@ -84,14 +88,14 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 /* ------------------------------------------------------------------------------------ accounts */
 
 /* Each range that there is. */
-static uint64_t all_of(const struct sl_region *region)
+static uint64_t region_all_ranges(const struct sl_region *region)
 {
 	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
 }
 
 uint64_t sl_region_counted(const struct sl_region *region)
 {
-	return (unsigned)__builtin_popcountll(region->there) * sl_region_range_bytes(region);
+	return (unsigned)__builtin_popcountll(region->backed) * sl_region_range_bytes(region);
 }
 
 uint64_t sl_region_used_bytes(const struct sl_region *region)
@@ -99,71 +103,71 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 	return (unsigned)__builtin_popcountll(region->used) * sl_region_range_bytes(region);
 }
 
-static uint64_t *account_of(struct sl_server *server, const struct sl_region *region)
+static uint64_t *region_account(struct sl_server *server, const struct sl_region *region)
 {
-	return region->device < 0 ? &server->memory_bytes : &server->devices[region->device].bytes;
+	return region->device < 0 ? &server->memory->bytes : &server->memory->devices[region->device].bytes;
 }
 
 /* All of it counts from here on. The store does not limit memory that a process has allocated for itself. */
-static void count(struct sl_server *server, struct sl_region *region)
+static void region_count(struct sl_server *server, struct sl_region *region)
 {
-	region->there = region->kind == SLUICE_BLOB_OF_PROCESS ? 0 : all_of(region);
-	*account_of(server, region) += sl_region_counted(region);
+	region->backed = region->kind == SLUICE_BLOB_OF_PROCESS ? 0 : region_all_ranges(region);
+	*region_account(server, region) += sl_region_counted(region);
 }
 
 /* These of its ranges are not there any more. */
-static void uncount(struct sl_server *server, struct sl_region *region, uint64_t ranges)
+static void region_uncount(struct sl_server *server, struct sl_region *region, uint64_t ranges)
 {
 	uint64_t before = sl_region_counted(region);
 
-	region->there &= ~ranges;
-	*account_of(server, region) -= before - sl_region_counted(region);
-	server->room.look = server->room.look || region->device >= 0;
+	region->backed &= ~ranges;
+	*region_account(server, region) -= before - sl_region_counted(region);
+	server->room->look = server->room->look || region->device >= 0;
 	sl_spill_look(server);
 }
 
 void sl_region_trim(struct sl_server *server, struct sl_region *region)
 {
-	uint64_t vain = region->there & ~region->used;
+	uint64_t vain = region->backed & ~region->used;
 
 	if (region->device >= 0 || region->away || !region->range_bytes || region->writer || !vain)
 		return;
-	sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
+	sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
 	                  region->range_bytes, vain);
-	uncount(server, region, vain);
+	region_uncount(server, region, vain);
 }
 
 /* -------------------------------------------------------------------------------- make, free */
 
-int sl_region_memory(uint64_t bytes, int *out)
+int sl_region_memfd(uint64_t bytes, int *out)
 {
 	int rc = sl_memory_begin("sluice-blob", bytes, NULL, 0, false, out);
 
 	return rc ? sl_fail(rc, "cannot make memory: %s", sl_error_text(rc)) : 0;
 }
 
-int sl_region_add(struct sl_server *server, const struct sl_kept *kept, uint64_t id,
+int sl_region_add(struct sl_server *server, const struct sl_ledger_row *saved, uint64_t id,
                   struct sl_region **out)
 {
-	uint64_t ranges = kept->range_bytes ? kept->bytes / kept->range_bytes : 1;
+	uint64_t ranges = saved->range_bytes ? saved->bytes / saved->range_bytes : 1;
 	struct sl_region *region;
 
-	if (!kept->bytes || ranges > SL_RANGES_MOST ||
-	    (kept->range_bytes && kept->bytes % kept->range_bytes))
+	if (!saved->bytes || ranges > SL_RANGES_MOST ||
+	    (saved->range_bytes && saved->bytes % saved->range_bytes))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	region = calloc(1, sizeof(*region) + ranges * sizeof(region->slots[0]));
 	if (!region)
 		return sl_fail(-ENOMEM, "no memory");
 	memset(region->slots, 0xff, ranges * sizeof(region->slots[0]));
 	region->id = id;
-	region->origin = kept->origin ? kept->origin : id;
-	region->bytes = kept->bytes;
-	region->range_bytes = kept->range_bytes;
+	region->origin = saved->origin ? saved->origin : id;
+	region->bytes = saved->bytes;
+	region->range_bytes = saved->range_bytes;
 	region->ranges = (unsigned)ranges;
-	region->device = kept->device;
-	region->kind = kept->memory;
+	region->device = saved->device;
+	region->kind = saved->memory;
 	sl_list_init(&region->imports);
-	sl_list_append(&server->regions[id % SL_BUCKETS], &region->bucket);
+	sl_list_append(&server->memory->regions[id % SL_BUCKETS], &region->bucket);
 	*out = region;
 	return 0;
 }
@@ -179,28 +183,28 @@ bool sl_memfd_is(int fd, uint64_t least, uint64_t most)
 
 int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **out)
 {
-	const struct sl_kept *kept = &server->descriptors->ledger->rows[row];
+	const struct sl_ledger_row *saved = &server->descriptors->ledger->rows[row];
 	int fd = sl_descriptors_fd(server->descriptors, row), rc;
 
-	if (kept->device < 0 ? !sl_memfd_is(fd, kept->bytes, kept->bytes)
-	                     : !sl_device_known(server, kept->device))
+	if (saved->device < 0 ? !sl_memfd_is(fd, saved->bytes, saved->bytes)
+	                     : !sl_device_known(server, saved->device))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
-	rc = sl_region_add(server, kept, kept->id, out);
+	rc = sl_region_add(server, saved, saved->id, out);
 	if (rc)
 		return rc;
 	(*out)->row = row;
 	(*out)->offered = 1;
-	count(server, *out);
-	if (kept->device >= 0)
-		sl_device_found(server, *out, kept->session);
+	region_count(server, *out);
+	if (saved->device >= 0)
+		sl_device_region_found(server, *out, saved->session);
 	return 0;
 }
 
-void sl_region_written_by(struct sl_region *region, struct sl_peer *peer)
+void sl_region_set_writer(struct sl_region *region, struct sl_peer *peer)
 {
 	region->writer = peer;
 	sl_list_append(region->kind == SLUICE_BLOB_OF_PROCESS ? &peer->published : &peer->regions,
-	               &region->written);
+	               &region->writer_link);
 }
 
 int sl_room_make(struct sl_server *server, uint64_t bytes)
@@ -209,60 +213,60 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
 	int rc = bytes <= all; /* for what can never be nobody's memory has to go */
 
-	if (sl_wait_is_before(server))
+	if (sl_room_must_queue(server))
 		return -EINPROGRESS;
 	/* What was deleted or let go shall not cost others their place. */
-	if (server->memory_bytes + bytes > all && server->sweep)
+	if (server->memory->bytes + bytes > all && server->blobs->sweep_due)
 		sl_blob_sweep(server);
-	while (rc > 0 && server->memory_bytes + bytes > all) {
-		uint64_t over = server->memory_bytes + bytes - all;
+	while (rc > 0 && server->memory->bytes + bytes > all) {
+		uint64_t over = server->memory->bytes + bytes - all;
 
 		if (!sl_regions_reclaim(server, over) && !sl_blob_evict(server, -1, over))
 			rc = sl_spill_room(server, over);
 	}
 	if (rc < 0)
 		return rc;
-	if (server->memory_bytes + bytes <= all)
+	if (server->memory->bytes + bytes <= all)
 		return 0;
 	sl_spill_trouble(server, trouble, sizeof(trouble));
-	sl_holders(server, -1, holders, sizeof(holders));
+	sl_holders_text(server, -1, holders, sizeof(holders));
 	return sl_fail(-ENOSPC,
 	               "%" PRIu64 " bytes are needed, %" PRIu64 " of %" PRIu64
 	               " (--memory) are in use%s%s",
-	               bytes, server->memory_bytes, all, holders, trouble);
+	               bytes, server->memory->bytes, all, holders, trouble);
 }
 
 /* Rows that are left for clients, copies, and what comes back. */
-static bool rows_are_short(const struct sl_descriptors *descriptors)
+static bool region_rows_are_short(const struct sl_descriptors *descriptors)
 {
 	return descriptors->ledger->most - descriptors->count <=
 	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
 /* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
-static int admit(struct sl_server *server)
+static int region_admit(struct sl_server *server)
 {
 	uint64_t bytes = 1;
 
 	/* Caches lie in memory with others, perhaps: more of them each time. */
-	while (rows_are_short(server->descriptors) &&
+	while (region_rows_are_short(server->descriptors) &&
 	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
-	if (!rows_are_short(server->descriptors))
+	if (!region_rows_are_short(server->descriptors))
 		return 0;
 	return sl_fail(-ENFILE, "no descriptor is left for one more piece of memory (the daemon's "
 	                        "limit of open files)");
 }
 
 /* A memfd that is in the descriptor table. */
-static int new_of_host(struct sl_server *server, const struct sl_kept *kept, struct sl_region **out)
+static int region_new_of_host(struct sl_server *server, const struct sl_ledger_row *saved, struct sl_region **out)
 {
 	uint32_t row;
-	int fd, rc = sl_region_memory(kept->bytes, &fd);
+	int fd, rc = sl_region_memfd(saved->bytes, &fd);
 
 	if (rc)
 		return rc;
-	rc = sl_descriptors_put(server->descriptors, kept, fd, &row);
+	rc = sl_descriptors_put(server->descriptors, saved, fd, &row);
 	if (rc) {
 		close(fd);
 		return rc;
@@ -278,8 +282,8 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
                   struct sl_region **out)
 {
 	bool small = sl_wanted_small(wanted), host = wanted->device < 0;
-	uint64_t range = range_bytes_of(wanted);
-	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	uint64_t range = wanted_range_bytes(wanted);
+	struct sl_ledger_row saved = {.kind = SL_KIND_REGION,
 	                       .bytes = range,
 	                       .session = peer->session,
 	                       .range_bytes = small ? (uint32_t)range : 0,
@@ -288,52 +292,52 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	int rc = 0;
 
 	if (small)
-		kept.bytes = host ? range * SL_RANGES_MOST : SL_DEVICE_UNIT;
+		saved.bytes = host ? range * SL_RANGES_MOST : SL_DEVICE_UNIT;
 	if (host)
-		rc = sl_room_make(server, kept.bytes);
+		rc = sl_room_make(server, saved.bytes);
 	else if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
-		rc = sl_device_make_room(server, wanted->device, kept.bytes);
+		rc = sl_device_make_room(server, wanted->device, saved.bytes);
 	if (!rc)
-		rc = admit(server);
+		rc = region_admit(server);
 	if (!rc && host)
-		rc = new_of_host(server, &kept, out);
+		rc = region_new_of_host(server, &saved, out);
 	else if (!rc)
-		rc = sl_region_add(server, &kept, sl_descriptors_number(server->descriptors), out);
+		rc = sl_region_add(server, &saved, sl_descriptors_number(server->descriptors), out);
 	if (rc)
 		return rc;
-	sl_region_written_by(*out, peer);
+	sl_region_set_writer(*out, peer);
 	if (host) {
 		sl_spill_ahead(server);
 	} else {
-		count(server, *out);
+		region_count(server, *out);
 		sl_device_may_map(server, peer);
 	}
 	return 0;
 }
 
 /* Nobody finds free memory in it any more. */
-static void unlink_free(struct sl_server *server, struct sl_region *region)
+static void region_unlink(struct sl_server *server, struct sl_region *region)
 {
 	if (sl_list_linked(&region->link))
 		sl_list_remove(&region->link);
-	if (region->leaving || !sl_list_linked(&region->left))
+	if (region->leaving || !sl_list_linked(&region->empty_link))
 		return;
-	sl_list_remove(&region->left);
-	server->kept_count--;
-	server->kept_bytes -= region->bytes;
+	sl_list_remove(&region->empty_link);
+	server->memory->kept_count--;
+	server->memory->kept_bytes -= region->bytes;
 }
 
-static void give_memory(struct sl_server *server, struct sl_region *region)
+static void region_give_memory(struct sl_server *server, struct sl_region *region)
 {
-	unlink_free(server, region);
+	region_unlink(server, region);
 	if (region->writer)
-		sl_list_remove(&region->written);
+		sl_list_remove(&region->writer_link);
 	region->writer = NULL;
 	/* No process keeps it by a mapping. All ranges: a client of a server before may have written to any. */
 	if (region->device < 0)
-		sl_memory_release(server, sl_descriptors_fd(server->descriptors, region->row),
-		                  sl_region_range_bytes(region), all_of(region));
-	uncount(server, region, region->there);
+		sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
+		                  sl_region_range_bytes(region), region_all_ranges(region));
+	region_uncount(server, region, region->backed);
 	if (region->offered == 1)
 		sl_descriptors_drop(server->descriptors, region->row);
 }
@@ -342,43 +346,43 @@ void sl_region_free(struct sl_server *server, struct sl_region *region)
 {
 	sl_spill_forget(server, region);
 	if (region->leaving) {
-		sl_list_remove(&region->left);
-		server->devices[region->device].leaving -= sl_region_counted(region);
+		sl_list_remove(&region->empty_link);
+		server->memory->devices[region->device].leaving -= sl_region_counted(region);
 	}
 	if (!region->away)
-		give_memory(server, region);
-	server->memfd_bytes -= region->memfd_bytes;
+		region_give_memory(server, region);
+	server->memory->memfd_bytes -= region->memfd_bytes;
 	sl_list_remove(&region->bucket);
 	free(region);
 }
 
-void sl_region_leave(struct sl_server *server, struct sl_region *region)
+void sl_region_spilled(struct sl_server *server, struct sl_region *region)
 {
-	give_memory(server, region);
-	server->blob_bytes -= sl_region_used_bytes(region);
+	region_give_memory(server, region);
+	server->blobs->bytes -= sl_region_used_bytes(region);
 	region->away = true;
 }
 
-int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
+int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd)
 {
-	struct sl_kept kept = {.kind = SL_KIND_REGION,
+	struct sl_ledger_row saved = {.kind = SL_KIND_REGION,
 	                       .bytes = region->bytes,
 	                       .range_bytes = region->range_bytes,
 	                       .device = -1,
 	                       .memory = SLUICE_BLOB_ON_HOST,
 	                       .origin = region->origin};
 	uint32_t row;
-	int rc = sl_descriptors_put(server->descriptors, &kept, fd, &row);
+	int rc = sl_descriptors_put(server->descriptors, &saved, fd, &row);
 
 	if (rc)
 		return rc;
 	sl_list_remove(&region->bucket);
 	region->id = server->descriptors->ledger->rows[row].id;
-	sl_list_append(&server->regions[region->id % SL_BUCKETS], &region->bucket);
+	sl_list_append(&server->memory->regions[region->id % SL_BUCKETS], &region->bucket);
 	region->row = row;
 	region->offered = 1;
-	count(server, region);
-	server->blob_bytes += sl_region_used_bytes(region);
+	region_count(server, region);
+	server->blobs->bytes += sl_region_used_bytes(region);
 	region->away = region->frozen = false;
 	sl_region_trim(server, region);
 	return 0;
@@ -386,40 +390,40 @@ int sl_region_return(struct sl_server *server, struct sl_region *region, int fd)
 
 /* ----------------------------------------------------------------------------------- use, keep */
 
-static struct sl_region *first_kept(struct sl_server *server)
+static struct sl_region *kept_first(struct sl_server *server)
 {
-	return SL_CONTAINER(server->kept.next, struct sl_region, left);
+	return SL_CONTAINER(server->memory->kept.next, struct sl_region, empty_link);
 }
 
 /* There is nothing in it; it may be given up at once. */
-static void keep(struct sl_server *server, struct sl_region *region)
+static void kept_add(struct sl_server *server, struct sl_region *region)
 {
 	region->empty_since = server->now;
-	sl_list_append(&server->kept, &region->left);
-	server->kept_count++;
-	server->kept_bytes += region->bytes;
+	sl_list_append(&server->memory->kept, &region->empty_link);
+	server->memory->kept_count++;
+	server->memory->kept_bytes += region->bytes;
 	sl_server_at(server, server->now + server->settings->keep_ns);
-	while (server->kept_count > SL_KEPT_MOST ||
-	       server->kept_bytes > server->settings->keep_bytes)
-		sl_region_free(server, first_kept(server));
+	while (server->memory->kept_count > SL_KEPT_MOST ||
+	       server->memory->kept_bytes > server->settings->keep_bytes)
+		sl_region_free(server, kept_first(server));
 }
 
 void sl_regions_expire(struct sl_server *server, int64_t now)
 {
 	int64_t keep_ns = server->settings->keep_ns;
 
-	while (!sl_list_empty(&server->kept) && first_kept(server)->empty_since <= now - keep_ns)
-		sl_region_free(server, first_kept(server));
-	if (!sl_list_empty(&server->kept))
-		sl_server_at(server, first_kept(server)->empty_since + keep_ns);
+	while (!sl_list_empty(&server->memory->kept) && kept_first(server)->empty_since <= now - keep_ns)
+		sl_region_free(server, kept_first(server));
+	if (!sl_list_empty(&server->memory->kept))
+		sl_server_at(server, kept_first(server)->empty_since + keep_ns);
 }
 
-void sl_region_place(struct sl_server *server, struct sl_region *region)
+void sl_region_relist(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_peer *writer = region->writer;
 
 	sl_spill_look(server);
-	unlink_free(server, region);
+	region_unlink(server, region);
 	if (region->device >= 0 && !region->used) {
 		sl_device_leave(server, region);
 		return;
@@ -433,15 +437,15 @@ void sl_region_place(struct sl_server *server, struct sl_region *region)
 		else
 			sl_region_trim(server, region);
 	} else {
-		if (region->range_bytes && region->used != all_of(region))
-			sl_list_append(slabs_of(writer, region->device, region->range_bytes),
+		if (region->range_bytes && region->used != region_all_ranges(region))
+			sl_list_append(slab_list(writer, region->device, region->range_bytes),
 			               &region->link);
 		if (!region->used)
-			keep(server, region);
+			kept_add(server, region);
 	}
 }
 
-void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned range)
+void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned range)
 {
 	struct sl_list *slabs;
 	struct sl_region *other;
@@ -451,12 +455,12 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 	if (region->away)
 		server->spill->blobs--;
 	if (region->used || !region->range_bytes || !region->writer || region->device >= 0) {
-		sl_region_place(server, region);
+		sl_region_relist(server, region);
 		return;
 	}
 	/* One of a size without anything in it is enough for a client. */
-	slabs = slabs_of(region->writer, -1, region->range_bytes);
-	sl_region_place(server, region);
+	slabs = slab_list(region->writer, -1, region->range_bytes);
+	sl_region_relist(server, region);
 	if (sl_list_empty(slabs))
 		return;
 	other = SL_CONTAINER(slabs->next, struct sl_region, link);
@@ -464,21 +468,21 @@ void sl_range_give(struct sl_server *server, struct sl_region *region, unsigned 
 		sl_region_free(server, other);
 }
 
-void sl_region_part(struct sl_server *server, struct sl_region *region)
+void sl_region_writer_gone(struct sl_server *server, struct sl_region *region)
 {
-	sl_list_remove(&region->written);
-	unlink_free(server, region);
+	sl_list_remove(&region->writer_link);
+	region_unlink(server, region);
 	region->writer = NULL;
-	sl_region_place(server, region);
+	sl_region_relist(server, region);
 }
 
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t freed = 0;
 
-	while (!sl_list_empty(&server->kept) && freed < bytes) {
-		freed += first_kept(server)->bytes;
-		sl_region_free(server, first_kept(server));
+	while (!sl_list_empty(&server->memory->kept) && freed < bytes) {
+		freed += kept_first(server)->bytes;
+		sl_region_free(server, kept_first(server));
 	}
 	return freed;
 }
@@ -486,18 +490,18 @@ uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes)
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted)
 {
-	uint64_t bytes = range_bytes_of(wanted);
+	uint64_t bytes = wanted_range_bytes(wanted);
 	struct sl_region *other = NULL;
 
 	if (sl_wanted_small(wanted)) {
-		sl_list_each_of (region, slabs_of(peer, wanted->device, bytes), struct sl_region,
+		sl_list_each_of (region, slab_list(peer, wanted->device, bytes), struct sl_region,
 		                 link) {
 			if (region->device == wanted->device)
 				return region;
 		}
 		return NULL;
 	}
-	sl_list_each_of (region, &server->kept, struct sl_region, left) {
+	sl_list_each_of (region, &server->memory->kept, struct sl_region, empty_link) {
 		if (wanted->device >= 0 || region->bytes != bytes || region->range_bytes ||
 		    (region->writer && region->writer != peer))
 			continue;
