@@ -179,7 +179,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 		.uid = lease->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
 		.metadata = metadata,
-		.metadata_size = metadata ? sl_record_bytes(metadata) : 0,
+		.metadata_size = metadata ? sl_metadata_bytes(metadata) : 0,
 	};
 	for (;;) {
 		replaced = sealed ? blob_find_replaced(server, name, flags) : SL_NO_SLOT;
@@ -235,7 +235,7 @@ int sl_handle_create(struct sl_server *server, struct sl_peer *peer)
 
 int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_create *request = &server->in.create;
+	const struct sl_msg_create *request = &server->in.create;
 	unsigned asked = request->head.count, count = 0;
 	struct sl_range_lease *leases[2 * SL_ITEMS_MOST];
 	int rc = 0;
@@ -276,7 +276,7 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 			break;
 		count++;
 	}
-	sl_message_begin(&server->out, SL_LEASES, request->head.serial, count);
+	sl_message_begin(&server->out, SL_MSG_LEASES, request->head.serial, count);
 	for (unsigned i = 0; i < count; i++)
 		lease_describe(leases[i], &server->out.leases.items[i]);
 	sl_store_step("server: created");
@@ -291,7 +291,7 @@ int sl_handle_annotate(struct sl_server *server, struct sl_peer *peer)
 
 	if (!lease)
 		return 0;
-	copy = malloc(sl_record_bytes(record));
+	copy = malloc(sl_metadata_bytes(record));
 	if (copy)
 		memcpy(copy, record, sl_record_bytes(record));
 	free(lease->record);
@@ -393,8 +393,8 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 /* All of them, or none: what was entered for this seal is taken back. */
 static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
-	const struct sl_seal *request = &server->in.seal;
-	const struct sl_record *record = sl_message_record(&server->in);
+	const struct sl_msg_seal *request = &server->in.seal;
+	const struct sl_metadata *record = sl_message_metadata(&server->in);
 	uint64_t fresh = 0;
 	uint32_t slots[SL_ITEMS_MOST];
 	bool sealed = count == 1 && leases[0]->slot == SL_NO_SLOT;

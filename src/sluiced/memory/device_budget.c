@@ -78,7 +78,7 @@ void sl_devices_begin(struct sl_server *server)
 
 int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_device_request *request = &server->in.device;
+	const struct sl_msg_device *request = &server->in.device;
 	struct sluice_store_device_info *out = &server->out.device_is.item;
 	int32_t number = request->number;
 	int rc = 0;
@@ -89,7 +89,7 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc)
 		return rc;
-	sl_message_begin(&server->out, SL_DEVICE_IS, request->head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_DEVICE_IS, request->head.serial, 0);
 	out->device = number;
 	out->memory_limit = device_limit(server, number);
 	if (out->memory_limit == SL_NO_LIMIT)

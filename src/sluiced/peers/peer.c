@@ -381,7 +381,7 @@ static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 /* It is a client, or a watcher, from here on. */
 static int peer_let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
 {
-	struct sl_welcome *answer = &server->out.welcome;
+	struct sl_msg_welcome *answer = &server->out.welcome;
 
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
@@ -389,7 +389,7 @@ static int peer_let_in(struct sl_server *server, struct sl_peer *peer, const str
 	server->peers->count++;
 	server->peers->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
-	sl_message_begin(&server->out, SL_WELCOME, hello->head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
 	answer->turn = atomic_load(&server->descriptors->ledger->epoch);
 	answer->session = peer->session;

@@ -61,7 +61,7 @@ static int peer_refuse_descriptor(void)
 
 int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
-	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_refusal));
+	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_msg_refusal));
 	struct sl_pending *pending = NULL;
 	bool open = !peer->gone && peer->fd >= 0;
 	int rc = open ? -EAGAIN : 0;
@@ -107,7 +107,7 @@ void sl_peer_drop_pending(struct sl_peer *peer)
 
 static void peer_send_lost(struct sl_server *server, struct sl_peer *peer)
 {
-	sl_message_begin(&server->out, SL_EVENT, 0, 0);
+	sl_message_begin(&server->out, SL_MSG_EVENT, 0, 0);
 	server->out.event.item.kind = SLUICE_WATCH_LOST;
 	if (!peer_send_now(peer, &server->out, server->out.head.bytes, -1))
 		peer->lost = false;
@@ -164,7 +164,7 @@ void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 
 int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial)
 {
-	sl_message_begin(&server->out, SL_DONE, serial, 0);
+	sl_message_begin(&server->out, SL_MSG_DONE, serial, 0);
 	return sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -215,7 +215,7 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	server->counts.requests++;
-	if (peer->role != (type == SL_HELLO ? 0 : SL_ROLE_CLIENT)) {
+	if (peer->role != (type == SL_MSG_HELLO ? 0 : SL_ROLE_CLIENT)) {
 		sl_peer_close(server, peer, false);
 		return;
 	}
@@ -227,7 +227,7 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 		rc = request_handlers[type](server, peer);
 	if (rc)
 		sl_peer_refuse(server, peer, serial, rc);
-	if (rc && type == SL_HELLO)
+	if (rc && type == SL_MSG_HELLO)
 		sl_peer_close(server, peer, true);
 }
 
@@ -259,8 +259,8 @@ static int peer_check_received(struct sl_server *server, const struct msghdr *me
 	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
 	rc = sl_message_check(&server->in, n, true);
-	if (!rc && descriptors != (server->in.head.type == SL_OFFER) &&
-	    (server->in.head.type != SL_HELLO || descriptors > 1))
+	if (!rc && descriptors != (server->in.head.type == SL_MSG_OFFER) &&
+	    (server->in.head.type != SL_MSG_HELLO || descriptors > 1))
 		rc = sl_fail(-EPROTO, "a message with a descriptor that it should not have, or "
 		                      "without one");
 	return rc;

@@ -122,7 +122,7 @@ static bool query_is_listed(const struct sl_server *server, uint32_t slot, const
 /* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
 int sl_handle_list(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_list_request *request = &server->in.list;
+	const struct sl_msg_list *request = &server->in.list;
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
 	uint64_t next = 0;
 
@@ -147,11 +147,11 @@ int sl_handle_stats(struct sl_server *server, struct sl_peer *peer)
 	struct sluice_store_counts *out = &server->out.counts.stats;
 	uint64_t trimmed = 0;
 
-	if (server->in.head.type == SL_TRIM) {
+	if (server->in.head.type == SL_MSG_TRIM) {
 		sl_blob_sweep(server);
 		trimmed = sl_regions_reclaim(server, UINT64_MAX);
 	}
-	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_COUNTS, server->in.head.serial, 0);
 	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
@@ -193,7 +193,7 @@ void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_wat
 	record = sl_blob_record(server, slot);
 	if (!record.key.length)
 		return;
-	sl_message_begin(m, SL_EVENT, 0, 0);
+	sl_message_begin(m, SL_MSG_EVENT, 0, 0);
 	m->event.item.kind = kind;
 	m->event.item.id = record.key.id;
 	m->event.item.bytes = record.size;
