@@ -68,8 +68,8 @@ static void server_look_again(struct sl_server *server, int64_t now)
 	if (now >= server->look_at) {
 		server->look_at = now + LOOK_NS;
 		sl_catalogue_tick(server->catalogue);
-		server->blobs->sweep_due =
-			server->blobs->sweep_due || server->blobs->dying || !sl_list_empty(&server->blobs->transients);
+		server->blobs->sweep_due = server->blobs->sweep_due || server->blobs->dying ||
+		                           !sl_list_empty(&server->blobs->transients);
 	}
 	/* Also when the alarm came for something else: it is to come for this as well. */
 	if (!sl_list_empty(&server->peers->live))
@@ -136,7 +136,8 @@ static void server_replace_supervisor(struct sl_server *server)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->peer, NULL);
 	server->alone = true;
 	if (server->upgrader)
-		server_refuse_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
+		server_refuse_upgrade(server,
+		                      sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
 	if (server->now >= server->supervise_at) {
 		server->supervise_at = server->now + REPLACE_NS;
 		server->alone = sl_supervisor_replace(server->descriptors) != 0;

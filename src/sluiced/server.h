@@ -48,10 +48,11 @@ struct sl_server {
 	int64_t timer; /* when something is due; SL_FOREVER */
 	/* The descriptor that came with the message; -1: none. A handler that keeps it sets it to -1. */
 	int offered;
-	union sl_message in;  /* the request that is being handled */
-	union sl_message out; /* its answer */
+	union sl_message in;    /* the request that is being handled */
+	union sl_message out;   /* its answer */
 	union sl_message event; /* a message to other peers meanwhile */
-	struct sluice_store_counts counts; /* those that only grow; the rest is filled in for an answer */
+	struct sluice_store_counts
+		counts; /* those that only grow; the rest is filled in for an answer */
 
 	/* Of the loop alone (server.c). */
 	int signals, alarm_fd;
@@ -70,7 +71,7 @@ struct sl_server {
 int sl_server_run(struct sl_descriptors *descriptors);
 /* Makes the loop run again at that time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
-/* Handles SL_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise this server ends. */
+/* Handles SL_MSG_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise this server ends. */
 int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer);
 
 #endif

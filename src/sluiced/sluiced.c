@@ -75,7 +75,7 @@ static uint64_t option_machine_memory(void)
 
 /* whole: what '%' is of; 0: of nothing. */
 static uint64_t option_size(struct argp_state *state, const char *option, const char *text,
-                           uint64_t whole)
+                            uint64_t whole)
 {
 	uint64_t n = 0;
 	char *end;
@@ -92,7 +92,7 @@ static uint64_t option_size(struct argp_state *state, const char *option, const 
 }
 
 static uint32_t option_number(struct argp_state *state, const char *option, const char *text,
-                             uint32_t least, uint32_t most)
+                              uint32_t least, uint32_t most)
 {
 	unsigned long long n;
 	char *end;
@@ -138,7 +138,7 @@ static void option_device(struct argp_state *state, const char *name, size_t len
 }
 
 static void option_budget(struct argp_state *state, struct sl_server_settings *settings,
-                       const char *text)
+                          const char *text)
 {
 	struct sl_budget *budget = &settings->budgets[settings->budget_count];
 	const char *equals = strchr(text, '=');

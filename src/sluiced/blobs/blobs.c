@@ -152,10 +152,11 @@ static unsigned blob_candidates(struct sl_server *server, const struct sl_list *
  * After a sweep: deletes those blobs of the list that nobody holds, the ones used least recently first, until so many bytes
  * are free; how many blobs. No get succeeds from the withdrawal on, and the sweep makes those SEALED again that it finds held.
  */
-static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_list *list, int32_t device,
-                              uint64_t bytes)
+static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_list *list,
+                                   int32_t device, uint64_t bytes)
 {
-	struct sl_candidate *candidates = malloc((server->blobs->loose_count + 1) * sizeof(*candidates));
+	struct sl_candidate *candidates =
+		malloc((server->blobs->loose_count + 1) * sizeof(*candidates));
 	unsigned count = 0, chosen = 0, gone = 0;
 	uint64_t asked = 0;
 
@@ -189,8 +190,8 @@ void sl_blob_sweep(struct sl_server *server)
 {
 	sl_catalogue_sweep(server->catalogue, blob_left, server);
 	if (!sl_list_empty(&server->blobs->transients))
-		server->counts.deletes +=
-			blob_delete_unheld(server, &server->blobs->transients, ANY_DEVICE, UINT64_MAX);
+		server->counts.deletes += blob_delete_unheld(server, &server->blobs->transients,
+		                                             ANY_DEVICE, UINT64_MAX);
 	server->blobs->sweep_due = false;
 }
 

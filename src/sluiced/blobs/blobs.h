@@ -22,8 +22,8 @@ struct sl_range_lease {
 	struct sl_peer *peer;
 	struct sl_region *region;
 	unsigned range;
-	uint32_t slot;            /* of the entry that has the name, or SL_NO_SLOT */
-	struct sl_record *record; /* metadata that came before the seal, or NULL */
+	uint32_t slot;              /* of the entry that has the name, or SL_NO_SLOT */
+	struct sl_metadata *record; /* metadata that came before the seal, or NULL */
 };
 
 struct sl_blob {
@@ -41,10 +41,10 @@ struct sl_blobs {
 	uint32_t *by_id;                 /* heads of chains, by the id modulo slots; SL_NO_SLOT */
 	uint32_t top;                    /* this slot and those behind it were never used */
 	uint64_t created, sealed, dying; /* entries in these states */
-	bool sweep_due;                  /* something was deleted or released since the last sweep */
-	struct sl_list caches;           /* blobs that may go when memory is short, held or not */
-	struct sl_list transients;       /* blobs that go when nobody holds them */
-	unsigned loose_count;            /* in both lists */
+	bool sweep_due;            /* something was deleted or released since the last sweep */
+	struct sl_list caches;     /* blobs that may go when memory is short, held or not */
+	struct sl_list transients; /* blobs that go when nobody holds them */
+	unsigned loose_count;      /* in both lists */
 	struct sl_list leases[SL_BUCKETS];
 	uint64_t last_lease;
 	uint64_t bytes, leased_bytes; /* memory of the host with blobs in it, and leased */

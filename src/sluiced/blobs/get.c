@@ -77,7 +77,7 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 }
 
 static void get_answer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial,
-                       uint32_t slot)
+                           uint32_t slot)
 {
 	sl_catalogue_set_flags(server->catalogue, slot,
 	                       sl_blob_record(server, slot).flags | SLUICE_BLOB_PIN);
@@ -111,7 +111,7 @@ static int get_try(struct sl_server *server, struct sl_peer *peer, const struct 
 		rc = get_request_spilled(server, slots, count);
 		return rc ? rc : -EINPROGRESS;
 	}
-	if (message->type == SL_PIN)
+	if (message->type == SL_MSG_PIN)
 		get_answer_pin(server, peer, message->serial, slots[0]);
 	else
 		get_answer(server, peer, message->serial, slots, count);
@@ -119,7 +119,7 @@ static int get_try(struct sl_server *server, struct sl_peer *peer, const struct 
 }
 
 static struct sl_list *get_bucket(struct sl_server *server, const char *name, size_t length,
-                                 uint64_t id)
+                                  uint64_t id)
 {
 	uint64_t hash = id;
 
@@ -219,8 +219,8 @@ static void get_retry(struct sl_server *server, struct sl_wait *wait)
 
 /* Calls act, which may free it or move it, for each wait in the bucket that misses that blob; NULL: for all. */
 static void get_each_in(struct sl_server *server, struct sl_list *bucket,
-                    const struct sl_blob_record *record,
-                    void (*act)(struct sl_server *, struct sl_wait *))
+                        const struct sl_blob_record *record,
+                        void (*act)(struct sl_server *, struct sl_wait *))
 {
 	struct sl_list *last = bucket->previous;
 	bool more = !sl_list_empty(bucket);
@@ -236,7 +236,7 @@ static void get_each_in(struct sl_server *server, struct sl_list *bucket,
 }
 
 static void get_each_for(struct sl_server *server, uint32_t slot,
-                     void (*act)(struct sl_server *, struct sl_wait *))
+                         void (*act)(struct sl_server *, struct sl_wait *))
 {
 	struct sl_list *by_name, *by_id;
 	struct sl_blob_record record;
@@ -301,8 +301,9 @@ static void get_expire_one(struct sl_server *server, struct sl_wait *wait)
 		server->waits->due = SL_MIN(server->waits->due, wait->deadline);
 		return;
 	}
-	rc = wait->patient ? get_refuse_key(get_missing_key(wait), -ETIMEDOUT, "was not sealed in time")
-	                   : get_refuse_key(get_missing_key(wait), -ENOENT, "is not there");
+	rc = wait->patient
+	             ? get_refuse_key(get_missing_key(wait), -ETIMEDOUT, "was not sealed in time")
+	             : get_refuse_key(get_missing_key(wait), -ENOENT, "is not there");
 	sl_peer_refuse(server, wait->peer, wait->request.serial, rc);
 	sl_wait_free(server, wait);
 }

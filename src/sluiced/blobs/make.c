@@ -23,7 +23,7 @@
 /* ------------------------------------------------------------------------------------- ticket */
 
 static struct sl_range_lease *lease_take(struct sl_server *server, struct sl_peer *peer,
-                              struct sl_region *region, struct sl_range_lease *lease)
+                                         struct sl_region *region, struct sl_range_lease *lease)
 {
 	unsigned range = (unsigned)__builtin_ctzll(~region->used);
 
@@ -45,8 +45,8 @@ static struct sl_range_lease *lease_take(struct sl_server *server, struct sl_pee
 }
 
 /* For a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
-static int lease_new(struct sl_server *server, struct sl_peer *peer,
-                      const struct sl_wanted *wanted, bool make, struct sl_range_lease **out)
+static int lease_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
+                     bool make, struct sl_range_lease **out)
 {
 	struct sl_region *region = sl_region_find_free(server, peer, wanted);
 	struct sl_range_lease *lease;
@@ -54,7 +54,8 @@ static int lease_new(struct sl_server *server, struct sl_peer *peer,
 
 	*out = NULL;
 	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
-	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE && server->blobs->sweep_due) {
+	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE &&
+	    server->blobs->sweep_due) {
 		sl_blob_sweep(server);
 		region = sl_region_find_free(server, peer, wanted);
 	}
@@ -78,9 +79,10 @@ static int lease_new(struct sl_server *server, struct sl_peer *peer,
 }
 
 static struct sl_range_lease *lease_find(struct sl_server *server, const struct sl_peer *peer,
-                                     uint64_t number)
+                                         uint64_t number)
 {
-	sl_list_each_of (lease, &server->blobs->leases[number % SL_BUCKETS], struct sl_range_lease, bucket)
+	sl_list_each_of (lease, &server->blobs->leases[number % SL_BUCKETS], struct sl_range_lease,
+	                 bucket)
 		if (lease->number == number)
 			return lease->peer == peer ? lease : NULL;
 	return NULL;
@@ -105,7 +107,7 @@ static void lease_free(struct sl_server *server, struct sl_range_lease *lease, b
 static void lease_describe(const struct sl_range_lease *lease, struct sl_lease *out)
 {
 	*out = (struct sl_lease){
-		.ticket = lease->number,
+		.id = lease->number,
 		.make = lease->region->maker == lease->number,
 		.place = {.region = lease->region->id,
 	                  .region_bytes = lease->region->bytes,
@@ -159,8 +161,8 @@ static int blob_refuse_entry(const struct sl_server *server, int error)
 
 /* Makes the entry of a ticket, which has a name from then on. */
 static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, const char *name,
-                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *metadata,
-                 bool sealed)
+                      uint64_t bytes, uint64_t start, uint32_t flags,
+                      const struct sl_metadata *metadata, bool sealed)
 {
 	struct sl_blob_record record;
 	struct sl_lease where;
@@ -201,7 +203,8 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	lease->slot = slot;
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	*(sealed ? &server->blobs->sealed : &server->blobs->created) += 1;
-	server->blobs->by_slot[slot] = (struct sl_blob){.region = lease->region, .range = lease->range};
+	server->blobs->by_slot[slot] =
+		(struct sl_blob){.region = lease->region, .range = lease->range};
 	lease->region->slots[lease->range] = slot;
 	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
@@ -256,7 +259,7 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 		if (!item->name[0])
 			continue;
 		rc = blob_enter(server, leases[i], item->name, item->bytes, 0, item->flags, NULL,
-		           false);
+		                false);
 		if (!rc)
 			sl_watchers_notify(server, leases[i]->slot, SLUICE_WATCH_CREATED);
 	}
@@ -285,15 +288,15 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 
 int sl_handle_annotate(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_record *record = sl_message_record(&server->in);
-	struct sl_range_lease *lease = lease_find(server, peer, server->in.annotate.ticket);
-	struct sl_record *copy;
+	const struct sl_metadata *record = sl_message_metadata(&server->in);
+	struct sl_range_lease *lease = lease_find(server, peer, server->in.annotate.lease);
+	struct sl_metadata *copy;
 
 	if (!lease)
 		return 0;
 	copy = malloc(sl_metadata_bytes(record));
 	if (copy)
-		memcpy(copy, record, sl_record_bytes(record));
+		memcpy(copy, record, sl_metadata_bytes(record));
 	free(lease->record);
 	lease->record = copy;
 	return 0;
@@ -329,9 +332,9 @@ int sl_handle_abort(struct sl_server *server, struct sl_peer *peer)
 /* -------------------------------------------------------------------------------------- seal */
 
 static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
-                      const struct sl_seal_item *item, struct sl_range_lease **out)
+                           const struct sl_seal_item *item, struct sl_range_lease **out)
 {
-	struct sl_range_lease *lease = lease_find(server, peer, item->ticket);
+	struct sl_range_lease *lease = lease_find(server, peer, item->lease);
 	struct sl_blob_record record;
 	int rc;
 
@@ -350,7 +353,7 @@ static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
 	if (rc)
 		return rc;
 	if (lease->record &&
-	    sl_record_check(lease->record, sl_record_bytes(lease->record), item->bytes))
+	    sl_metadata_check(lease->record, sl_metadata_bytes(lease->record), item->bytes))
 		return -EINVAL;
 	if (lease->slot != SL_NO_SLOT) {
 		record = sl_blob_record(server, lease->slot);
@@ -366,7 +369,8 @@ static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
 
 /* Gives the ticket's blob an entry if it has none, and the entry its metadata. */
 static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
-                   const struct sl_seal_item *item, const struct sl_record *record, bool seal)
+                        const struct sl_seal_item *item, const struct sl_metadata *record,
+                        bool seal)
 {
 	struct sl_catalogue *catalogue = server->catalogue;
 	int rc;
@@ -375,10 +379,10 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 		record = lease->record;
 	if (lease->slot == SL_NO_SLOT)
 		return blob_enter(server, lease, item->name, item->bytes, item->start, item->flags,
-		             record, seal);
+		                  record, seal);
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, lease->slot, record,
-		                           sl_record_bytes(record));
+		                           sl_metadata_bytes(record));
 		if (rc)
 			return blob_refuse_entry(server, rc);
 	}
@@ -429,8 +433,8 @@ static int seal_all(struct sl_server *server, struct sl_range_lease **leases, un
 	return rc;
 }
 
-static void seal_answer(struct sl_server *server, struct sl_peer *peer, struct sl_range_lease *lease,
-                        uint32_t serial, struct sl_found_item *out)
+static void seal_answer(struct sl_server *server, struct sl_peer *peer,
+                        struct sl_range_lease *lease, uint32_t serial, struct sl_found_item *out)
 {
 	uint64_t bytes = sl_region_range_bytes(lease->region);
 	bool host = lease->region->device < 0;
@@ -477,7 +481,7 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_store_step("server: sealed");
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = leases[i]->slot;
-	sl_message_begin(&answer, SL_FOUND, serial, count);
+	sl_message_begin(&answer, SL_MSG_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++)
 		seal_answer(server, peer, leases[i], serial, &answer.found.items[i]);
 	/* Clients that wait for the blobs come first: the client that sealed them may take this processor when it hears. */

@@ -19,8 +19,8 @@ static int recover_catalogue(struct sl_server *server, uint32_t row)
 {
 	unsigned broken = 0;
 	size_t slots;
-	int rc =
-		sl_segment_map(sl_descriptors_fd(server->descriptors, row), true, &server->blobs->segment);
+	int rc = sl_segment_map(sl_descriptors_fd(server->descriptors, row), true,
+	                        &server->blobs->segment);
 
 	if (!rc)
 		rc = sl_catalogue_open(server->blobs->segment, &broken, &server->catalogue);
@@ -169,7 +169,8 @@ int sl_server_recover(struct sl_server *server)
 	int rc;
 
 	/* No ticket of this server has the number of one of a server before. */
-	server->blobs->last_lease = (atomic_fetch_add(&server->descriptors->ledger->epoch, 1) + 1) << 32;
+	server->blobs->last_lease = (atomic_fetch_add(&server->descriptors->ledger->epoch, 1) + 1)
+	                            << 32;
 	sl_descriptors_reconcile(server->descriptors);
 	sl_devices_begin(server);
 	recover_rows(server, SL_KIND_CATALOGUE);

@@ -56,17 +56,18 @@ static void free_job_run(struct sl_task *task)
 }
 
 /* The thread has the descriptor then. */
-static bool free_job_submit(struct sl_async_free *freeing, int fd, uint64_t range_bytes, uint64_t ranges)
+static bool free_job_submit(struct sl_async_free *freeing, int fd, uint64_t range_bytes,
+                            uint64_t ranges)
 {
 	struct free_job *job = malloc(sizeof(*job));
 
 	if (!job)
 		return false;
 	*job = (struct free_job){.task.run = free_job_run,
-	                        .freeing = freeing,
-	                        .fd = fd,
-	                        .range_bytes = range_bytes,
-	                        .ranges = ranges};
+	                         .freeing = freeing,
+	                         .fd = fd,
+	                         .range_bytes = range_bytes,
+	                         .ranges = ranges};
 	atomic_fetch_add(&freeing->bytes, free_job_bytes(range_bytes, ranges));
 	sl_pool_submit(freeing->pool, &job->task);
 	return true;

@@ -107,13 +107,15 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each_of (region, &server->memory->regions[i], const struct sl_region, bucket) {
+		sl_list_each_of (region, &server->memory->regions[i], const struct sl_region,
+		                 bucket) {
 			const struct sl_peer *peer = region->writer;
 
 			if (!peer && !sl_list_empty(&region->imports))
 				peer = SL_CONTAINER(region->imports.next, struct sl_import, link)
 				               ->peer;
-			if (!peer || region->device != device || region->leaving < holder->leaving ||
+			if (!peer || region->device != device ||
+			    region->leaving < holder->leaving ||
 			    sl_region_counted(region) <= holder->bytes)
 				continue;
 			holder->bytes = sl_region_counted(region);
@@ -128,7 +130,8 @@ void sl_holders_text(struct sl_server *server, int32_t device, char *text, size_
 	char amount[64];
 
 	if (server->now >= holder->until || holder->leaving != (leaving > 0)) {
-		*holder = (struct sl_holder){.until = server->now + HOLDER_NS, .leaving = leaving > 0};
+		*holder = (struct sl_holder){.until = server->now + HOLDER_NS,
+		                             .leaving = leaving > 0};
 		holder_find(server, device, holder);
 	}
 	text[0] = '\0';

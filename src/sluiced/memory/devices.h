@@ -36,7 +36,7 @@ void sl_device_leave(struct sl_server *server, struct sl_region *region);
 int sl_device_check_seal(const struct sl_region *region);
 int sl_handle_offer(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_have(struct sl_server *server, struct sl_peer *peer);
-/* Handles SL_DROP of one region. */
+/* Handles SL_MSG_DROP of one region. */
 void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* Notes that the peer may have the region mapped, once. Returns 0, -EDQUOT or -ENOMEM with a sentence. */
 int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);

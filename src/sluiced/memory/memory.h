@@ -22,20 +22,22 @@
 #define SL_DEVICE_CLASSES  6 /* sizes of small blobs of devices: 32 KiB to 1 MiB */
 #define SL_DEVICE_SMALLEST UINT64_C(32768)
 #define SL_DEVICE_SMALL    UINT64_C(1048576)
-#define SL_DEVICE_UNIT     UINT64_C(2097152)            /* memory of a device is made in multiples */
-#define SL_IMPORTS_MOST    4096                         /* of a peer */
+#define SL_DEVICE_UNIT     UINT64_C(2097152) /* memory of a device is made in multiples */
+#define SL_IMPORTS_MOST    4096              /* of a peer */
 #define SL_NO_LIMIT        UINT64_C(0x7fffffffffffffff) /* of bytes */
 
 struct sl_region {
-	struct sl_list bucket;      /* in sl_memory.regions, by id */
-	struct sl_list link;        /* in writer->slabs of its size, if it has free ranges */
-	struct sl_list empty_link;  /* in sl_memory.kept while it is empty; of a device: in sl_memory.leaving */
+	struct sl_list bucket; /* in sl_memory.regions, by id */
+	struct sl_list link;   /* in writer->slabs of its size, if it has free ranges */
+	struct sl_list
+		empty_link; /* in sl_memory.kept while it is empty; of a device: in sl_memory.leaving */
 	struct sl_list writer_link; /* in writer->regions or writer->published */
 	struct sl_peer *writer;     /* NULL: nobody has it mapped for writing */
 	int64_t empty_since;        /* while it is in sl_memory.kept */
 	uint64_t id, bytes;
-	uint64_t origin; /* the id that it had when its blobs were made: a return from a file changes id */
-	uint32_t row;    /* of the descriptor table */
+	uint64_t
+		origin; /* the id that it had when its blobs were made: a return from a file changes id */
+	uint32_t row;         /* of the descriptor table */
 	uint32_t range_bytes; /* 0: it is one range */
 	unsigned ranges;
 	uint64_t used;   /* by range: leased, or a blob */
@@ -49,9 +51,10 @@ struct sl_region {
 
 	/* Of regions of devices. */
 	struct sl_list imports;
-	uint64_t memfd_bytes; /* counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's */
-	bool leaving;         /* nothing is made in it any more, and its users were told to unmap it */
-	uint64_t maker;       /* the lease that says that the region is to be made; 0 */
+	uint64_t
+		memfd_bytes; /* counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's */
+	bool leaving;   /* nothing is made in it any more, and its users were told to unmap it */
+	uint64_t maker; /* the lease that says that the region is to be made; 0 */
 
 	/* Of regions that are spilled. */
 	bool away;                  /* it has no memory and no row: its bytes are in its copy */
@@ -100,11 +103,12 @@ struct sl_memory_pool {
 	struct sl_list kept; /* regions of the host without a blob, the oldest first */
 	unsigned kept_count;
 	uint64_t kept_bytes;
-	uint64_t bytes;                          /* of the host, in regions */
-	uint64_t memfd_bytes;                    /* of devices, and yet the host's memory */
+	uint64_t bytes;       /* of the host, in regions */
+	uint64_t memfd_bytes; /* of devices, and yet the host's memory */
 	struct sl_device_use devices[SL_PLACES_MOST];
-	struct sl_list leaving;                  /* regions of devices */
-	unsigned awaited;                        /* clients of the previous server that may have memory of devices mapped */
+	struct sl_list leaving; /* regions of devices */
+	unsigned
+		awaited; /* clients of the previous server that may have memory of devices mapped */
 	struct sl_holder holders[1 + SL_PLACES_MOST]; /* of the host, then of devices */
 	struct sl_async_free freeing;
 };

@@ -79,7 +79,8 @@ uint64_t sl_region_host_bytes(const struct sl_region *region)
 
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 {
-	sl_list_each_of (region, &server->memory->regions[id % SL_BUCKETS], struct sl_region, bucket)
+	sl_list_each_of (region, &server->memory->regions[id % SL_BUCKETS], struct sl_region,
+	                 bucket)
 		if (region->id == id)
 			return region;
 	return NULL;
@@ -105,7 +106,8 @@ uint64_t sl_region_used_bytes(const struct sl_region *region)
 
 static uint64_t *region_account(struct sl_server *server, const struct sl_region *region)
 {
-	return region->device < 0 ? &server->memory->bytes : &server->memory->devices[region->device].bytes;
+	return region->device < 0 ? &server->memory->bytes
+	                          : &server->memory->devices[region->device].bytes;
 }
 
 /* All of it counts from here on. The store does not limit memory that a process has allocated for itself. */
@@ -133,7 +135,7 @@ void sl_region_trim(struct sl_server *server, struct sl_region *region)
 	if (region->device >= 0 || region->away || !region->range_bytes || region->writer || !vain)
 		return;
 	sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
-	                  region->range_bytes, vain);
+	                     region->range_bytes, vain);
 	region_uncount(server, region, vain);
 }
 
@@ -187,7 +189,7 @@ int sl_region_open(struct sl_server *server, uint32_t row, struct sl_region **ou
 	int fd = sl_descriptors_fd(server->descriptors, row), rc;
 
 	if (saved->device < 0 ? !sl_memfd_is(fd, saved->bytes, saved->bytes)
-	                     : !sl_device_known(server, saved->device))
+	                      : !sl_device_known(server, saved->device))
 		return sl_fail(-EBADMSG, "a descriptor is not what the ledger says");
 	rc = sl_region_add(server, saved, saved->id, out);
 	if (rc)
@@ -259,7 +261,8 @@ static int region_admit(struct sl_server *server)
 }
 
 /* A memfd that is in the descriptor table. */
-static int region_new_of_host(struct sl_server *server, const struct sl_ledger_row *saved, struct sl_region **out)
+static int region_new_of_host(struct sl_server *server, const struct sl_ledger_row *saved,
+                              struct sl_region **out)
 {
 	uint32_t row;
 	int fd, rc = sl_region_memfd(saved->bytes, &fd);
@@ -284,11 +287,11 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	bool small = sl_wanted_small(wanted), host = wanted->device < 0;
 	uint64_t range = wanted_range_bytes(wanted);
 	struct sl_ledger_row saved = {.kind = SL_KIND_REGION,
-	                       .bytes = range,
-	                       .session = peer->session,
-	                       .range_bytes = small ? (uint32_t)range : 0,
-	                       .device = wanted->device,
-	                       .memory = wanted->kind};
+	                              .bytes = range,
+	                              .session = peer->session,
+	                              .range_bytes = small ? (uint32_t)range : 0,
+	                              .device = wanted->device,
+	                              .memory = wanted->kind};
 	int rc = 0;
 
 	if (small)
@@ -336,7 +339,7 @@ static void region_give_memory(struct sl_server *server, struct sl_region *regio
 	/* No process keeps it by a mapping. All ranges: a client of a server before may have written to any. */
 	if (region->device < 0)
 		sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
-		                  sl_region_range_bytes(region), region_all_ranges(region));
+		                     sl_region_range_bytes(region), region_all_ranges(region));
 	region_uncount(server, region, region->backed);
 	if (region->offered == 1)
 		sl_descriptors_drop(server->descriptors, region->row);
@@ -366,11 +369,11 @@ void sl_region_spilled(struct sl_server *server, struct sl_region *region)
 int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd)
 {
 	struct sl_ledger_row saved = {.kind = SL_KIND_REGION,
-	                       .bytes = region->bytes,
-	                       .range_bytes = region->range_bytes,
-	                       .device = -1,
-	                       .memory = SLUICE_BLOB_ON_HOST,
-	                       .origin = region->origin};
+	                              .bytes = region->bytes,
+	                              .range_bytes = region->range_bytes,
+	                              .device = -1,
+	                              .memory = SLUICE_BLOB_ON_HOST,
+	                              .origin = region->origin};
 	uint32_t row;
 	int rc = sl_descriptors_put(server->descriptors, &saved, fd, &row);
 
@@ -412,7 +415,8 @@ void sl_regions_expire(struct sl_server *server, int64_t now)
 {
 	int64_t keep_ns = server->settings->keep_ns;
 
-	while (!sl_list_empty(&server->memory->kept) && kept_first(server)->empty_since <= now - keep_ns)
+	while (!sl_list_empty(&server->memory->kept) &&
+	       kept_first(server)->empty_since <= now - keep_ns)
 		sl_region_free(server, kept_first(server));
 	if (!sl_list_empty(&server->memory->kept))
 		sl_server_at(server, kept_first(server)->empty_since + keep_ns);

@@ -47,7 +47,7 @@ void sl_device_region_found(struct sl_server *server, struct sl_region *region, 
 
 /* Not in the memory of answers: one of these may be under way. */
 static void region_send_forget(struct sl_server *server, struct sl_peer *peer,
-                        const struct sl_region *region)
+                               const struct sl_region *region)
 {
 	union sl_message *m = &server->event;
 
@@ -80,7 +80,8 @@ static void region_begin_leaving(struct sl_server *server, struct sl_region *reg
 	if (region->writer)
 		region_send_forget(server, region->writer, region);
 	sl_list_each (link, &region->imports)
-		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer, region);
+		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer,
+		                   region);
 	sl_store_step("server: forget");
 }
 
@@ -113,7 +114,8 @@ static void region_unpublish(struct sl_server *server, struct sl_region *region)
 void sl_device_unpublish(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->published))
-		region_unpublish(server, SL_CONTAINER(peer->published.next, struct sl_region, writer_link));
+		region_unpublish(server,
+		                 SL_CONTAINER(peer->published.next, struct sl_region, writer_link));
 }
 
 void sl_device_recover(struct sl_server *server, struct sl_region *region)

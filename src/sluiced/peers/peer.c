@@ -163,9 +163,11 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->leases))
-		sl_lease_undo(server, SL_CONTAINER(peer->leases.next, struct sl_range_lease, peer_link));
+		sl_lease_undo(server,
+		              SL_CONTAINER(peer->leases.next, struct sl_range_lease, peer_link));
 	while (!sl_list_empty(&peer->regions))
-		sl_region_writer_gone(server, SL_CONTAINER(peer->regions.next, struct sl_region, writer_link));
+		sl_region_writer_gone(
+			server, SL_CONTAINER(peer->regions.next, struct sl_region, writer_link));
 	sl_device_peer_gone(server, peer);
 	if (peer->pin_count)
 		sl_peer_unpin(server, peer, 0, SL_FOREVER);
@@ -346,7 +348,8 @@ static bool peer_come_back(struct sl_server *server, struct sl_peer *peer, uint6
 	return false;
 }
 
-static int peer_welcome(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
+static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
+                        const struct sl_msg_hello *hello)
 {
 	int rc;
 
@@ -364,8 +367,9 @@ static int peer_welcome(struct sl_server *server, struct sl_peer *peer, const st
 /* The catalogue to be read, and the references to be written, in one message. */
 static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
-	int fds[2] = {sl_reopen_read_only(sl_descriptors_fd(server->descriptors, server->blobs->row)),
-	              sl_descriptors_fd(server->descriptors, peer->row)};
+	int fds[2] = {
+		sl_reopen_read_only(sl_descriptors_fd(server->descriptors, server->blobs->row)),
+		sl_descriptors_fd(server->descriptors, peer->row)};
 	int rc;
 
 	if (fds[0] < 0)
@@ -379,7 +383,8 @@ static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* It is a client, or a watcher, from here on. */
-static int peer_let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
+static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
+                       const struct sl_msg_hello *hello)
 {
 	struct sl_msg_welcome *answer = &server->out.welcome;
 
@@ -391,7 +396,7 @@ static int peer_let_in(struct sl_server *server, struct sl_peer *peer, const str
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
-	answer->turn = atomic_load(&server->descriptors->ledger->epoch);
+	answer->epoch = atomic_load(&server->descriptors->ledger->epoch);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_CLIENT)
@@ -401,7 +406,7 @@ static int peer_let_in(struct sl_server *server, struct sl_peer *peer, const str
 
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_hello *hello = &server->in.hello;
+	const struct sl_msg_hello *hello = &server->in.hello;
 	int rc = peer_welcome(server, peer, hello);
 
 	return rc ? rc : peer_let_in(server, peer, hello);
@@ -435,8 +440,9 @@ void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t seri
 			continue;
 		}
 		sl_catalogue_unpin(server->catalogue, slot);
-		server->blobs->sweep_due = server->blobs->sweep_due || sl_blob_is_transient(server, slot) ||
-		                sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
+		server->blobs->sweep_due =
+			server->blobs->sweep_due || sl_blob_is_transient(server, slot) ||
+			sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
 	}
 	peer->pin_count = left;
 }

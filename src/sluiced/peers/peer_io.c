@@ -185,27 +185,17 @@ static int peer_handle_drop(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* Each has answered, now or later, or returns -errno with a sentence. */
-static int (*const request_handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
-	[SL_HELLO] = sl_handle_hello,
-	[SL_CREATE] = sl_handle_create,
-	[SL_SEAL] = sl_handle_seal,
-	[SL_ANNOTATE] = sl_handle_annotate,
-	[SL_ABORT] = sl_handle_abort,
-	[SL_NUDGE] = sl_handle_nudge,
-	[SL_DROP] = peer_handle_drop,
-	[SL_GET] = sl_handle_get,
-	[SL_REGION] = sl_handle_region,
-	[SL_LOCATE] = sl_handle_locate,
-	[SL_DELETE] = sl_handle_delete,
-	[SL_PIN] = sl_handle_pin,
-	[SL_STAT] = sl_handle_stat,
-	[SL_LIST] = sl_handle_list,
-	[SL_STATS] = sl_handle_stats,
-	[SL_TRIM] = sl_handle_stats,
-	[SL_DEVICE] = sl_handle_device,
-	[SL_OFFER] = sl_handle_offer,
-	[SL_HAVE] = sl_handle_have,
-	[SL_DAEMON] = sl_handle_daemon,
+static int (*const request_handlers[SL_MSG_TYPES])(struct sl_server *, struct sl_peer *) = {
+	[SL_MSG_HELLO] = sl_handle_hello,   [SL_MSG_CREATE] = sl_handle_create,
+	[SL_MSG_SEAL] = sl_handle_seal,     [SL_MSG_ANNOTATE] = sl_handle_annotate,
+	[SL_MSG_ABORT] = sl_handle_abort,   [SL_MSG_NUDGE] = sl_handle_nudge,
+	[SL_MSG_DROP] = peer_handle_drop,   [SL_MSG_GET] = sl_handle_get,
+	[SL_MSG_REGION] = sl_handle_region, [SL_MSG_LOCATE] = sl_handle_locate,
+	[SL_MSG_DELETE] = sl_handle_delete, [SL_MSG_PIN] = sl_handle_pin,
+	[SL_MSG_STAT] = sl_handle_stat,     [SL_MSG_LIST] = sl_handle_list,
+	[SL_MSG_STATS] = sl_handle_stats,   [SL_MSG_TRIM] = sl_handle_stats,
+	[SL_MSG_DEVICE] = sl_handle_device, [SL_MSG_OFFER] = sl_handle_offer,
+	[SL_MSG_HAVE] = sl_handle_have,     [SL_MSG_DAEMON] = sl_handle_daemon,
 };
 
 static void peer_handle(struct sl_server *server, struct sl_peer *peer)
@@ -221,7 +211,7 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 	}
 	if (peer->pin_count)
 		sl_peer_unpin(server, peer, server->in.head.settled, 0);
-	if (type == SL_BYE)
+	if (type == SL_MSG_BYE)
 		sl_peer_close(server, peer, true);
 	else
 		rc = request_handlers[type](server, peer);
@@ -252,7 +242,7 @@ static unsigned peer_take_descriptors(struct sl_server *server, struct msghdr *m
 
 /* Exactly one with an offer, at most one with a hello, none with anything else. */
 static int peer_check_received(struct sl_server *server, const struct msghdr *message, size_t n,
-                          unsigned descriptors)
+                               unsigned descriptors)
 {
 	int rc;
 

@@ -111,7 +111,7 @@ int sl_peer_admit_descriptor(struct sl_peer *peer);
 void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
 /* Answers with an error; the sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
-/* Answers SL_DONE. Always returns 0. */
+/* Answers SL_MSG_DONE. Always returns 0. */
 int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
 
 /* ------------------------------------------------------------------------------------ queries */

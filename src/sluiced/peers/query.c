@@ -71,7 +71,8 @@ static unsigned query_holders(struct sl_server *server, uint32_t slot)
 	return count;
 }
 
-static void query_describe(const struct sl_server *server, uint32_t slot, struct sluice_blob_info *out)
+static void query_describe(const struct sl_server *server, uint32_t slot,
+                           struct sluice_blob_info *out)
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
 	const struct sl_region *region = server->blobs->by_slot[slot].region;
@@ -102,7 +103,7 @@ int sl_handle_stat(struct sl_server *server, struct sl_peer *peer)
 
 	if (rc)
 		return rc;
-	sl_message_begin(&server->out, SL_INFO, server->in.head.serial, 1);
+	sl_message_begin(&server->out, SL_MSG_INFO, server->in.head.serial, 1);
 	query_describe(server, slot, &server->out.info.items[0]);
 	server->out.info.items[0].holders = query_holders(server, slot);
 	return sl_peer_send(server, peer, &server->out, -1);
@@ -126,7 +127,7 @@ int sl_handle_list(struct sl_server *server, struct sl_peer *peer)
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
 	uint64_t next = 0;
 
-	sl_message_begin(&server->out, SL_INFO, request->head.serial, most);
+	sl_message_begin(&server->out, SL_MSG_INFO, request->head.serial, most);
 	for (uint64_t at = request->cursor; !next && at < server->blobs->top; at++) {
 		if (looks++ == LOOKS || count == most)
 			next = at;
@@ -158,7 +159,8 @@ int sl_handle_stats(struct sl_server *server, struct sl_peer *peer)
 	out->memory_bytes = server->memory->bytes;
 	out->blob_bytes = server->blobs->bytes;
 	out->leased_bytes = server->blobs->leased_bytes;
-	out->warm_bytes = server->memory->bytes - server->blobs->bytes - server->blobs->leased_bytes;
+	out->warm_bytes =
+		server->memory->bytes - server->blobs->bytes - server->blobs->leased_bytes;
 	out->created = server->blobs->created;
 	out->sealed = server->blobs->sealed;
 	out->dying = server->blobs->dying;

@@ -20,7 +20,8 @@ struct spill_candidates {
 };
 
 /* A candidate is a region with blobs that are all sealed, of which none is pinned, held or waited for. */
-static void spill_consider(struct sl_server *server, struct spill_candidates *c, struct sl_region *region)
+static void spill_consider(struct sl_server *server, struct spill_candidates *c,
+                           struct sl_region *region)
 {
 	const struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_candidate found = {.region = region, .idle = UINT64_MAX, .stamp = region->stamp};
@@ -57,7 +58,8 @@ static void spill_find_candidates(struct sl_server *server, struct spill_candida
 	sl_blob_sweep(server);
 	sl_get_mark(server, ++server->spill->last_mark);
 	/* Each region in memory has a row. */
-	*c = (struct spill_candidates){.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
+	*c = (struct spill_candidates){
+		.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
 	for (unsigned i = 0; c->v && i < SL_BUCKETS; i++)
 		sl_list_each (link, &server->memory->regions[i])
 			spill_consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
@@ -72,7 +74,7 @@ static bool spill_copy_is_whole(const struct sl_region *region)
 }
 
 static uint64_t spill_in_state(const struct sl_server *server, const struct sl_region *region,
-                         enum sl_entry_state state)
+                               enum sl_entry_state state)
 {
 	uint64_t found = 0;
 
@@ -96,8 +98,8 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 }
 
 /* Those of the first so many bytes that have a copy; how many bytes went. */
-static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c, uint64_t bytes,
-                      bool *stayed)
+static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c,
+                            uint64_t bytes, bool *stayed)
 {
 	uint64_t seen = 0, left = 0, away;
 	size_t end = 0;
@@ -138,8 +140,8 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 }
 
 /* Copies those of the first so many bytes, and so many ahead, that have no copy. */
-static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c, uint64_t bytes,
-                       uint64_t ahead)
+static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c,
+                             uint64_t bytes, uint64_t ahead)
 {
 	uint64_t seen = 0;
 

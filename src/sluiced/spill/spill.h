@@ -77,18 +77,18 @@ struct sl_spill {
 	int64_t rest_look;       /* waits are not tried before */
 	int64_t moved_at;        /* when a region left or returned the last time */
 	int64_t rest_until;      /* nothing is written before, after a failure */
-	bool full;         /* the disk is full: nothing is written until a file is closed */
+	bool full;               /* the disk is full: nothing is written until a file is closed */
 	bool narrow;       /* several writes ran out of place together: one at a time, none ahead */
 	int64_t ahead_at;  /* the next search for regions to write ahead */
 	char trouble[256]; /* the last failure, for sentences; "" */
 	uint64_t last_stamp, last_mark;
 	unsigned writing, reading, closing;
-	uint64_t freed;                    /* files that were closed */
-	uint64_t bytes;                    /* in the folder */
-	uint64_t blobs;                    /* AWAY */
-	uint64_t spills, returns, failed;  /* so far */
-	int error;                         /* of the last return that failed, */
-	char text[SL_TEXT_BYTES];          /* and its sentence */
+	uint64_t freed;                   /* files that were closed */
+	uint64_t bytes;                   /* in the folder */
+	uint64_t blobs;                   /* AWAY */
+	uint64_t spills, returns, failed; /* so far */
+	int error;                        /* of the last return that failed, */
+	char text[SL_TEXT_BYTES];         /* and its sentence */
 	const char *folder;
 	struct sl_pool *movers;
 	int event; /* an eventfd, written by a mover after it has appended to `ended` */

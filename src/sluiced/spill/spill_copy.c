@@ -176,10 +176,10 @@ static void spill_copy_written(struct sl_server *server, struct sl_spill_copy *c
 	close(copy->memory);
 	if (!error && region) {
 		struct sl_ledger_row saved = {.kind = SL_KIND_COPY,
-		                       .bytes = region->bytes,
-		                       .range_bytes = region->range_bytes,
-		                       .region = region->id,
-		                       .origin = region->origin};
+		                              .bytes = region->bytes,
+		                              .range_bytes = region->range_bytes,
+		                              .region = region->id,
+		                              .origin = region->origin};
 
 		error = sl_descriptors_put(server->descriptors, &saved, copy->file, &copy->row);
 	}

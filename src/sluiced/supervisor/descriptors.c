@@ -181,7 +181,8 @@ static void descriptors_end_deaf(const struct sl_descriptors *descriptors)
 }
 
 /* id 0: without a descriptor. */
-static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id, int fd)
+static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id,
+                            int fd)
 {
 	struct descriptors_message m = {.row = row, .id = id};
 	int64_t until = 0, now;
@@ -219,8 +220,8 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors)
 	return atomic_fetch_add(&descriptors->ledger->last_id, 1) + 1;
 }
 
-int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved, int fd,
-                       uint32_t *out)
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved,
+                       int fd, uint32_t *out)
 {
 	struct sl_ledger_row *row, copy = *saved;
 	uint32_t index = descriptors->full;

@@ -150,8 +150,8 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors);
  * number, or one that was taken before. -ENFILE: there is no row left. -EAGAIN: too many descriptors are in flight. If the
  * supervisor is gone it is put there all the same, as the next one inherits it.
  */
-int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved, int fd,
-                       uint32_t *row);
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved,
+                       int fd, uint32_t *row);
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
 /* Says why a descriptor was not sent when that gave ETOOMANYREFS: no fault of whoever was to have it. -EAGAIN. */
 int sl_descriptors_in_flight(void);

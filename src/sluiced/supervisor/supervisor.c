@@ -158,7 +158,8 @@ _Noreturn static void upgrade_say_layout(int program, int answer)
 }
 
 /* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
-static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text, size_t size)
+static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text,
+                                size_t size)
 {
 	int64_t until = sl_now() + ANSWER_NS;
 	size_t length = 0;
