@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop of the server. */
+/*
+ * The server: its loop, its timers, and its relation to the supervisor.
+ *
+ * The loop waits for events with epoll, handles them, runs the timers that are due, and tries the
+ * requests that wait for room. A single thread, which waits only in epoll_wait(), which a
+ * descriptor or the alarm ends.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -24,21 +30,24 @@
 #include "sluiced/waits/waits.h"
 
 #define EVENTS 64
-/* The least between two sweeps, and how much longer than a sweep took. */
+/* The least time between two sweeps, also as a multiple of a sweep's duration. */
 #define SWEEP_NS      INT64_C(200000)
 #define SWEEP_REST    8
 #define SWEEP_LATE_NS INT64_C(1000000)
-/* How often what was deleted and is held is looked at though nobody has said anything. */
+/* How often deleted blobs that are still held are looked at without a request. */
 #define LOOK_NS INT64_C(1000000000)
-/* How the kernel schedules the server: in slices of this length (Linux 6.12), and so nice where that is permitted. */
+/*
+ * Scheduling by the kernel: slices of this length (Linux 6.12), and this niceness where it is
+ * permitted.
+ */
 #define SLICE_NS 100000
 #define NICE     (-19)
-/* The least between two supervisors. */
+/* The least time between two starts of a supervisor. */
 #define REPLACE_NS INT64_C(50000000)
 
 void sl_server_at(struct sl_server *server, int64_t when)
 {
-	/* 0 would silence the alarm. */
+	/* 0 would disarm the alarm. */
 	server->timer = SL_MIN(server->timer, SL_MAX(when, 1));
 }
 
@@ -51,7 +60,7 @@ static void server_sweep(struct sl_server *server)
 	if (!server->blobs->sweep_due)
 		return;
 	if (now < server->sweep_at) {
-		/* Any request that comes by then does it on its way. */
+		/* A request that comes earlier sweeps on its way. */
 		sl_server_at(server, server->sweep_at + SWEEP_LATE_NS);
 		return;
 	}
@@ -62,7 +71,10 @@ static void server_sweep(struct sl_server *server)
 	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
 }
 
-/* Whoever lets go of what was deleted says so; this is for those who could not. */
+/*
+ * Looks at deleted blobs again. A client reports the release of a deleted blob; this is for clients
+ * that could not.
+ */
 static void server_look_again(struct sl_server *server, int64_t now)
 {
 	if (now >= server->look_at) {
@@ -71,7 +83,7 @@ static void server_look_again(struct sl_server *server, int64_t now)
 		server->blobs->sweep_due = server->blobs->sweep_due || server->blobs->dying ||
 		                           !sl_list_empty(&server->blobs->transients);
 	}
-	/* Also when the alarm came for something else: it is to come for this as well. */
+	/* Also when another timer ran: the alarm is to come for this as well. */
 	if (!sl_list_empty(&server->peers->live))
 		sl_server_at(server, server->look_at);
 }
@@ -91,7 +103,10 @@ static void server_run_timers(struct sl_server *server)
 	server_sweep(server);
 }
 
-/* Not by a time-out of each wait, which costs a tenth of a request. When it comes too early that does no harm. */
+/*
+ * Sets a timerfd, because a timeout of each epoll_wait() costs a tenth of a request. An early alarm
+ * is harmless.
+ */
 static void server_set_alarm(struct sl_server *server)
 {
 	struct itimerspec when = {.it_value = {.tv_sec = server->timer / 1000000000,
@@ -122,14 +137,17 @@ static int server_watch(struct sl_server *server, int fd, struct sl_source *sour
 	return 0;
 }
 
-/* There is none. The sentence is sluice_last_message(). */
+/* Answers that there is no upgrade. The sentence is sluice_last_message(). */
 static void server_refuse_upgrade(struct sl_server *server, int error)
 {
 	sl_peer_refuse(server, server->upgrader, server->upgrade_serial, error);
 	server->upgrader = NULL;
 }
 
-/* The supervisor is dead: another one inherits all from this process. REPLACE_NS bounds the work for them. */
+/*
+ * Starts another supervisor, which inherits everything from this process, after the old one has
+ * died. At most once per REPLACE_NS.
+ */
 static void server_replace_supervisor(struct sl_server *server)
 {
 	if (!server->alone)
@@ -159,7 +177,6 @@ static void server_supervisor_event(struct sl_server *server)
 		server_replace_supervisor(server);
 }
 
-/* An upgrade is answered when there is none; if there is one, this server ends. */
 int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial;
@@ -243,17 +260,18 @@ static int server_prepare(struct sl_server *server)
 }
 
 /*
- * Each request of each client waits for this thread, which does some microseconds of work for it: among busy processors it
- * is not to wait for the slices of others. Threads and processes that it starts are scheduled as any other. A niceness
- * that somebody has chosen stays.
+ * Asks for prompt scheduling. Each request of each client waits for this thread, which works on it
+ * for microseconds: on busy processors it should not wait for the slices of other threads. Threads
+ * and processes that it starts are scheduled normally. A niceness that the user has chosen stays.
  */
 static void server_be_prompt(void)
 {
 	int nice = getpriority(PRIO_PROCESS, 0);
-	/* Some C libraries do not have struct sched_attr, and its header is at odds with <sched.h>. */
+	/* Some C libraries lack struct sched_attr, and the kernel's header conflicts with
+	 * <sched.h>. */
 	struct {
 		uint32_t size, policy;
-		uint64_t flags; /* 1: SCHED_FLAG_RESET_ON_FORK */
+		uint64_t flags; /* SCHED_FLAG_RESET_ON_FORK */
 		int32_t nice;
 		uint32_t priority;
 		uint64_t slice, deadline, period;
@@ -265,7 +283,7 @@ static void server_be_prompt(void)
 	syscall(SYS_sched_setattr, 0, &wish, 0);
 }
 
-/* Puts a server together, with nothing in it. Its parts live until the process ends. */
+/* Makes an empty server, which lives until the process ends. */
 static struct sl_server *server_new(struct sl_descriptors *descriptors)
 {
 	static struct sl_blobs blobs;
@@ -318,7 +336,7 @@ int sl_server_run(struct sl_descriptors *descriptors)
 		rc = server_watch(server, server->spill->event, &server->spill->source);
 	if (!rc)
 		rc = sl_server_recover(server);
-	/* Nobody is let in before it is known what there is. */
+	/* Connections are accepted only after recovery. */
 	if (!rc)
 		rc = server_watch(server, descriptors->ledger->listener, &server->listener);
 	if (!rc) {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The server of the store: one loop on one thread, which never waits for a client.
+ * The server of the store: a loop on a single thread, which never waits for a client.
  *
  * Each folder has a header with its part of the state, of which struct sl_server has the address:
  *
- *   supervisor/  the processes: the descriptors that outlive a server, the socket, the start of the other process
+ *   supervisor/  the processes: descriptors that outlive a server, the socket, starting each other
  *   peers/       connections: hello, messages in and out, simple requests
  *   memory/      regions of memory of the host and of devices, their accounts and limits
  *   waits/       requests that are answered later, and the queue for room
- *   blobs/       the entries of the catalogue: create, seal, get, delete, evict, and recovery after a server's death
+ *   blobs/       the entries of the catalogue: create, seal, get, delete, evict; recovery
  *   spill/       regions that leave memory for files, and return
  *
  * Everything belongs to the server's thread, except where a comment names a mutex or an atomic.
@@ -27,7 +27,10 @@
 struct sl_peer;
 struct sl_server;
 
-/* The address that epoll returns: a function for the events of a descriptor, or a peer, for its socket or its pidfd. */
+/*
+ * The address that epoll returns: a function for the events of a descriptor, or a peer, for its
+ * socket or its pidfd.
+ */
 struct sl_source {
 	void (*event)(struct sl_server *server);
 	struct sl_peer *peer;
@@ -46,7 +49,8 @@ struct sl_server {
 	int epoll;
 	int64_t now;   /* when this iteration of the loop began */
 	int64_t timer; /* when something is due; SL_FOREVER */
-	/* The descriptor that came with the message; -1: none. A handler that keeps it sets it to -1. */
+	/* The descriptor that came with the message; -1: none. A handler that keeps it sets it
+	 * to -1. */
 	int offered;
 	union sl_message in;    /* the request that is being handled */
 	union sl_message out;   /* its answer */
@@ -67,11 +71,17 @@ struct sl_server {
 	int64_t sweep_at, look_at;
 };
 
-/* Runs the server, once in a process. Returns 0 when it was told to stop, or a negative errno with a sentence. */
+/*
+ * Runs the server, once in a process. Returns 0 when it was told to stop, or a negative errno with
+ * a sentence.
+ */
 int sl_server_run(struct sl_descriptors *descriptors);
 /* Makes the loop run again at that time at the latest. */
 void sl_server_at(struct sl_server *server, int64_t when);
-/* Handles SL_MSG_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise this server ends. */
+/*
+ * Handles SL_MSG_DAEMON: an upgrade or a stop. An upgrade is answered only if it fails; otherwise
+ * this server ends.
+ */
 int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer);
 
 #endif

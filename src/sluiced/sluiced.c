@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon: reads its options, listens, and becomes the supervisor; or what the state says that it was begun with. */
+/*
+ * The daemon's main(): reads the options, listens, and becomes the supervisor.
+ *
+ * A process that was started by the other process of the daemon, or by an upgrade, has no options
+ * to read: the environment names the ledger, which says everything.
+ */
 #include <argp.h>
 #include <err.h>
 #include <errno.h>
@@ -17,7 +22,7 @@
 #include "sluiced/supervisor/listen.h"
 #include "sluiced/supervisor/supervisor.h"
 
-#define NVIDIA 0x10de /* vendor */
+#define NVIDIA 0x10de /* PCI vendor */
 
 enum { EXIT_USAGE = 2 };
 enum {
@@ -73,7 +78,7 @@ static uint64_t option_machine_memory(void)
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* whole: what '%' is of; 0: of nothing. */
+/* whole: the size that 100% stands for; 0: percentages are refused. */
 static uint64_t option_size(struct argp_state *state, const char *option, const char *text,
                             uint64_t whole)
 {
@@ -105,7 +110,7 @@ static uint32_t option_number(struct argp_state *state, const char *option, cons
 	return (uint32_t)n;
 }
 
-/* Of a device that is named by its number or its place. */
+/* Writes the place of a device that is given by its number or its place. */
 static void option_device(struct argp_state *state, const char *name, size_t length, char *place)
 {
 	char text[SLUICE_BLOB_PLACE_BYTES];
@@ -116,7 +121,7 @@ static void option_device(struct argp_state *state, const char *name, size_t len
 		argp_error(state, "--device-memory: '%.*s' is no device", (int)length, name);
 	memcpy(text, name, length);
 	text[length] = '\0';
-	/* As other tools write such an address, with capitals or more zeros. */
+	/* Other tools write such an address with capitals or more zeros. */
 	if (sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end) == 4 &&
 	    (size_t)end == length) {
 		snprintf(place, SLUICE_BLOB_PLACE_BYTES, "%04x:%02x:%02x.%x", domain, bus, slot,
@@ -155,7 +160,7 @@ static void option_budget(struct argp_state *state, struct sl_server_settings *s
 	settings->budget_count++;
 }
 
-/* A folder in which files can be made; one that is full now may have place later. */
+/* Checks that files can be made in a folder. A full disk is accepted: it may have place later. */
 static void option_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
 	char path[PATH_MAX + 32];
@@ -279,7 +284,8 @@ int main(int argc, char **argv)
 	bool own;
 	int listener, lock = -1, rc = 0, null;
 
-	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
+	/* Takes the numbers of the standard streams if they are closed, so that no descriptor of
+	 * ours gets them. */
 	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
 		;
 	close(null);

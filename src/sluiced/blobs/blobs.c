@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server knows of the entries of the catalogue besides; how they go, and what is not held any more. */
+/*
+ * Blobs: the entries of the catalogue, as the server knows them.
+ *
+ * Finds blobs by id, deletes them, and evicts those that may go: transient blobs when nobody holds
+ * them, caches when memory is short. A sweep over the references of all clients says which blobs
+ * are held. On the server's thread.
+ */
 #include <stdlib.h>
 
 #include "sluiced/blobs/blobs.h"
@@ -89,7 +95,7 @@ void sl_blob_delete(struct sl_server *server, uint32_t slot)
 	sl_watchers_notify(server, slot, SLUICE_WATCH_DELETED);
 	sl_blob_forget(server, slot);
 	server->counts.deletes++;
-	/* Whoever waits until it is back. */
+	/* For gets that wait until it is back in memory. */
 	sl_get_wake(server, slot);
 }
 
@@ -149,8 +155,10 @@ static unsigned blob_candidates(struct sl_server *server, const struct sl_list *
 }
 
 /*
- * After a sweep: deletes those blobs of the list that nobody holds, the ones used least recently first, until so many bytes
- * are free; how many blobs. No get succeeds from the withdrawal on, and the sweep makes those SEALED again that it finds held.
+ * Deletes those blobs of the list that nobody holds, the least recently used first, until so many
+ * bytes are free. Called after a sweep. Returns how many were deleted.
+ *
+ * No get succeeds after the withdrawal; the sweep makes those SEALED again that are held.
  */
 static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_list *list,
                                    int32_t device, uint64_t bytes)
@@ -199,7 +207,7 @@ bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
 {
 	unsigned gone;
 
-	/* What was used last is known only when somebody has looked. */
+	/* Clients note the time of their last use; the sweep reads it. */
 	sl_blob_sweep(server);
 	gone = blob_delete_unheld(server, &server->blobs->caches, device, bytes);
 	server->counts.dropped += gone;

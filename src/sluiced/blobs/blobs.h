@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs: the server's side of the entries of the catalogue. make.c makes them, get.c finds them for clients, blobs.c
- * deletes and evicts them, recover.c rebuilds all of this from the state that a dead server has left.
+ * Blobs: the server's side of the entries of the catalogue. make.c makes them, get.c finds them for
+ * clients, blobs.c deletes and evicts them, recover.c rebuilds all of this from the state that a
+ * dead server has left.
  *
  *   blob    the server's knowledge of an entry besides the catalogue's record
  *   lease   a client's right to make a blob in a range of a region; ends with its seal or abort
@@ -73,7 +74,10 @@ static inline struct sl_blob_record sl_blob_record(const struct sl_server *serve
 void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id);
 /* Returns its slot, or SL_NO_SLOT. */
 uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id);
-/* Puts a blob that was sealed, or whose flags changed, into the list of caches or of transients, or into neither. */
+/*
+ * After a seal or a change of flags: puts a blob into the list of caches or of transients, or
+ * into neither.
+ */
 void sl_blob_relist(struct sl_server *server, uint32_t slot);
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 
@@ -83,9 +87,15 @@ bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot);
 void sl_blob_delete(struct sl_server *server, uint32_t slot);
 /* Makes the entry DYING; a sweep frees it. */
 void sl_blob_forget(struct sl_server *server, uint32_t slot);
-/* Scans the references of all clients: frees entries that nobody holds, and deletes transient blobs that nobody holds. */
+/*
+ * Scans the references of all clients: frees entries that nobody holds, and deletes transient blobs
+ * that nobody holds.
+ */
 void sl_blob_sweep(struct sl_server *server);
-/* Deletes unheld caches on a device (-1: the host) until that many bytes are free. Returns true if any went. */
+/*
+ * Deletes unheld caches on a device (-1: the host) until that many bytes are free. Returns true if
+ * any went.
+ */
 bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes);
 /* Sorts candidates, the least recently used first. */
 void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
@@ -93,7 +103,10 @@ void sl_candidates_sort(struct sl_candidate *candidates, size_t count);
 /* ---------------------------------------------------------------------------------------- make */
 
 int sl_handle_create(struct sl_server *server, struct sl_peer *peer);
-/* Tries the create in server->in. Returns -EINPROGRESS if there is no room yet; nothing has changed then. */
+/*
+ * Tries the create in server->in. Returns -EINPROGRESS if there is no room yet; nothing has changed
+ * then.
+ */
 int sl_create_try(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_annotate(struct sl_server *server, struct sl_peer *peer);
 int sl_handle_abort(struct sl_server *server, struct sl_peer *peer);

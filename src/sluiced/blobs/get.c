@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whoever wants a blob: finding it, waiting for it, and its memory. */
+/*
+ * Get: how a client that does not find a blob in the catalogue obtains it from the server.
+ *
+ * Finds a blob by its key, keeps requests that wait for its seal or for its return from a file, and
+ * sends the memory of its region. On the server's thread.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,7 +18,7 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-/* How much longer than a pass over all deadlines took it is until the next. */
+/* After a pass over all deadlines the next comes later by this many times its duration. */
 #define EXPIRE_REST 8
 
 /* ---------------------------------------------------------------------------------------- find */
@@ -37,7 +42,7 @@ int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32
 
 /* ----------------------------------------------------------------------------------------- get */
 
-/* Of a get, or of a pin, which is of one blob. */
+/* Returns the keys of a get, or the only key of a pin. */
 static const struct sl_key *get_keys(const struct sl_head *message, unsigned *count)
 {
 	*count = message->type == SL_MSG_PIN ? 1 : message->count;
@@ -45,7 +50,10 @@ static const struct sl_key *get_keys(const struct sl_head *message, unsigned *co
 	                                   : ((const struct sl_msg_get *)message)->items;
 }
 
-/* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
+/*
+ * Requests the return of spilled blobs only when all blobs that were asked for are sealed, so that
+ * no memory is kept for a seal that may never come.
+ */
 static int get_request_spilled(struct sl_server *server, const uint32_t *slots, unsigned count)
 {
 	int rc = 0;
@@ -70,7 +78,7 @@ static void get_answer(struct sl_server *server, struct sl_peer *peer, uint32_t 
 			.slot = slots[i]};
 		pin = pin || sl_blob_is_transient(server, slots[i]);
 	}
-	/* It is not to leave before the client has taken it. */
+	/* So that it does not leave memory before the client has taken it. */
 	for (unsigned i = 0; pin && i < count; i++)
 		sl_peer_pin(server, peer, serial, slots[i]);
 	sl_peer_send(server, peer, &server->out, -1);
@@ -85,7 +93,15 @@ static void get_answer_pin(struct sl_server *server, struct sl_peer *peer, uint3
 	sl_peer_done(server, peer, serial);
 }
 
-/* 0: it was answered. -ENOENT: the key *missing is not there; -EINPROGRESS: its blob is being read; else it cannot be. */
+/*
+ * Answers a get or pin if all its blobs are in memory.
+ *
+ * Returns
+ *   0             it was answered
+ *   -ENOENT       the key *missing is not there
+ *   -EINPROGRESS  a blob is being read back
+ *   another error with a sentence: it cannot be read back
+ */
 static int get_try(struct sl_server *server, struct sl_peer *peer, const struct sl_head *message,
                    unsigned *missing)
 {
@@ -136,7 +152,7 @@ static const struct sl_key *get_missing_key(const struct sl_wait *wait)
 	return get_keys(&wait->request, &count) + wait->missing;
 }
 
-/* Into the bucket of what it misses now. */
+/* Puts a wait into the bucket of the key that is missing now. */
 static void get_wait_place(struct sl_server *server, struct sl_wait *wait)
 {
 	const struct sl_key *key = get_missing_key(wait);
@@ -157,7 +173,10 @@ static int get_refuse_key(const struct sl_key *key, int error, const char *why)
 	return sl_fail(error, "'%s' %s", key->name, why);
 }
 
-/* Answers a get or a pin, now or later. It always waits for the disk, and for a seal if it is patient. */
+/*
+ * Answers a get or pin, now or later. It waits for the disk in any case, and for a seal if it is
+ * patient.
+ */
 static int get_begin(struct sl_server *server, struct sl_peer *peer, int64_t deadline, bool patient)
 {
 	const struct sl_head *message = &server->in.head;
@@ -201,13 +220,13 @@ static bool get_key_matches(const struct sl_key *key, const struct sl_blob_recor
 	       !memcmp(key->name, record->key.name, record->key.length);
 }
 
-/* Once more: it is answered, or waits for what it misses now. */
+/* Tries a wait again: it is answered, or waits for the key that is missing now. */
 static void get_retry(struct sl_server *server, struct sl_wait *wait)
 {
 	int rc = get_try(server, wait->peer, &wait->request, &wait->missing);
 
 	wait->disk = rc == -EINPROGRESS;
-	/* If its time is over, it is told so at the end of this turn. */
+	/* If its deadline has passed, it is refused at the end of this iteration. */
 	if (rc == -ENOENT || rc == -EINPROGRESS) {
 		get_wait_place(server, wait);
 		return;
@@ -217,7 +236,10 @@ static void get_retry(struct sl_server *server, struct sl_wait *wait)
 	sl_wait_free(server, wait);
 }
 
-/* Calls act, which may free it or move it, for each wait in the bucket that misses that blob; NULL: for all. */
+/*
+ * Calls act for each wait in the bucket that misses that blob; record NULL: for all. act may free
+ * or move the wait.
+ */
 static void get_each_in(struct sl_server *server, struct sl_list *bucket,
                         const struct sl_blob_record *record,
                         void (*act)(struct sl_server *, struct sl_wait *))
@@ -294,7 +316,7 @@ static void get_expire_one(struct sl_server *server, struct sl_wait *wait)
 {
 	int rc;
 
-	/* The disk is waited for, whatever was said. */
+	/* A wait for the disk has no deadline. */
 	if (wait->disk)
 		return;
 	if (wait->deadline > server->now) {
@@ -314,7 +336,8 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 		server->waits->due = SL_FOREVER;
 		for (unsigned b = 0; b < SL_WAIT_BUCKETS; b++)
 			get_each_in(server, &server->waits->by_key[b], NULL, get_expire_one);
-		/* A pass looks at all: the next one comes so much later. */
+		/* The pass looks at all waits, so the next comes later by a multiple of its
+		 * duration. */
 		server->waits->due =
 			SL_MAX(server->waits->due, sl_now() + (sl_now() - now) * EXPIRE_REST);
 	}
@@ -334,14 +357,16 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (!rc) {
 		own = sl_descriptors_fd(server->descriptors, region->row);
-		/* A copy, because it is closed when it is sent. How a device is mapped its driver is told. */
+		/* A duplicate, because it is closed after it was sent. Whether memory of a
+		 * device is mapped read-only, the client tells its driver. */
 		fd = request->writable || region->device >= 0 ? fcntl(own, F_DUPFD_CLOEXEC, 0)
 		                                              : sl_reopen_read_only(own);
 		rc = fd == -1 ? -errno : SL_MIN(fd, 0);
 		if (rc)
 			sl_fail(rc, "cannot open memory: %s", sl_error_text(rc));
 	}
-	/* When it has one: it may have one from before, and what that stands for is mapped. */
+	/* Also if the client has an import already: it may have asked before, and have mapped
+	 * that descriptor. */
 	if (!rc && region->device >= 0)
 		rc = sl_device_import(server, peer, region);
 	if (rc) {
@@ -358,7 +383,10 @@ int sl_handle_region(struct sl_server *server, struct sl_peer *peer)
 	return sl_peer_send(server, peer, &server->out, fd);
 }
 
-/* The sealed blob that was made there, and may have moved since. Slow: clients ask after a server has died. */
+/*
+ * Handles SL_MSG_LOCATE: finds the sealed blob that was made at that place and may have moved
+ * since. Slow; a client asks after its server has died.
+ */
 int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_locate *request = &server->in.locate;
@@ -379,7 +407,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 			continue;
 		if (state == SL_ENTRY_SEALED)
 			sl_peer_pin(server, peer, serial, slot);
-		/* From here on it is a get by its id. */
+		/* From here on it is a get by id. */
 		sl_message_begin(&server->out, SL_MSG_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;
 		memcpy(&server->in, &server->out, server->out.head.bytes);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How blobs are made: tickets, which are ranges of memory that a client may make blobs in, and their seal. */
+/*
+ * Making blobs: leases, create, and seal.
+ *
+ * A lease is a client's right to make a blob in a range of a region. Create grants leases, also
+ * some in advance; seal turns them into entries of the catalogue; abort, or the client's death,
+ * gives them back. On the server's thread.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,12 +18,12 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-/* Leases of small blobs that a client gets besides the one it asked for. */
+/* Leases of small blobs that a create grants besides those requested. */
 #define IN_ADVANCE 15
-/* With so much a client is left, when it gets more in advance, as a part of all memory. */
+/* Leases in advance stop when the client has leased this part of all memory. */
 #define ADVANCE_PART 16
 
-/* New memory of this size takes longer to be touched than any sweep does. */
+/* Touching new memory of this size takes longer than any sweep. */
 #define LARGE (UINT64_C(1) << 20)
 
 /* ------------------------------------------------------------------------------------- ticket */
@@ -44,7 +50,9 @@ static struct sl_range_lease *lease_take(struct sl_server *server, struct sl_pee
 	return lease;
 }
 
-/* For a new blob. With make false only if it costs nothing: NULL and 0 if it would. */
+/*
+ * Grants a lease. make false: only if it needs no new memory; otherwise returns 0 with *out NULL.
+ */
 static int lease_new(struct sl_server *server, struct sl_peer *peer, const struct sl_wanted *wanted,
                      bool make, struct sl_range_lease **out)
 {
@@ -53,7 +61,8 @@ static int lease_new(struct sl_server *server, struct sl_peer *peer, const struc
 	int rc = 0;
 
 	*out = NULL;
-	/* What was deleted a moment ago may not have been looked at yet, and is worth more than new memory. */
+	/* Memory of a blob that was deleted a moment ago is better than new memory, and a sweep
+	 * finds it. */
 	if (!region && make && wanted->device < 0 && wanted->bytes >= LARGE &&
 	    server->blobs->sweep_due) {
 		sl_blob_sweep(server);
@@ -88,7 +97,7 @@ static struct sl_range_lease *lease_find(struct sl_server *server, const struct 
 	return NULL;
 }
 
-/* keep: a blob has its range now. */
+/* keep: the range stays in use, by a blob. */
 static void lease_free(struct sl_server *server, struct sl_range_lease *lease, bool keep)
 {
 	lease->peer->leased_bytes -= sl_region_host_bytes(lease->region);
@@ -120,7 +129,10 @@ static void lease_describe(const struct sl_range_lease *lease, struct sl_lease *
 
 /* ------------------------------------------------------------------------------------- create */
 
-/* The process, and milliseconds since 1970, by the clock of the kernel's last tick, which is cheap to read. */
+/*
+ * Returns the process and the time in ms since 1970, by the clock of the kernel's last tick, which
+ * is cheap to read.
+ */
 static uint64_t blob_creator(pid_t pid)
 {
 	struct timespec now;
@@ -130,7 +142,10 @@ static uint64_t blob_creator(pid_t pid)
 	       ((uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000);
 }
 
-/* The blob whose name a seal takes, or SL_NO_SLOT. One that is being made keeps its name. */
+/*
+ * Returns the blob that has the name and is replaced by the seal, or SL_NO_SLOT. A blob that is
+ * being made keeps its name.
+ */
 static uint32_t blob_find_replaced(const struct sl_server *server, const char *name, uint32_t flags)
 {
 	struct sl_blob_key key = {.name = name, .length = strlen(name)};
@@ -159,7 +174,7 @@ static int blob_refuse_entry(const struct sl_server *server, int error)
 	               : sl_fail(error, "the catalogue refuses the blob: %s", sl_error_text(error));
 }
 
-/* Makes the entry of a ticket, which has a name from then on. */
+/* Makes the entry of a lease, which has a name from then on. */
 static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, const char *name,
                       uint64_t bytes, uint64_t start, uint32_t flags,
                       const struct sl_metadata *metadata, bool sealed)
@@ -190,7 +205,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 		                         : sealed               ? SL_INSERT_SEALED
 		                                                : SL_INSERT_OPEN,
 		                         &slot);
-		/* What was released or deleted may not have been looked at yet. */
+		/* A sweep may free entries that were deleted or released since the last sweep. */
 		if (!rc || !server->blobs->sweep_due)
 			break;
 		sl_blob_sweep(server);
@@ -218,7 +233,7 @@ static int create_check_device(const struct sl_server *server, const struct sl_c
 		return 0;
 	if (!sl_device_known(server, item->device))
 		return sl_fail(-ENOTSUP, "nobody has told the server of device %d", item->device);
-	/* Where in it the blob begins is known at its seal. */
+	/* The offset of the blob is known only at its seal. */
 	if (item->kind == SLUICE_BLOB_OF_PROCESS && item->name[0])
 		return sl_fail(-EINVAL, "the name of a process's own memory comes with its seal");
 	return 0;
@@ -252,7 +267,8 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 			rc = lease_new(server, peer, &wanted, true, &leases[count]);
 		count += !rc;
 	}
-	/* Names come when there is memory for all of them: what waits for that is not seen. */
+	/* Names are entered when all leases have memory: a create that waits for memory is not
+	 * visible. */
 	for (unsigned i = 0; !rc && i < asked; i++) {
 		const struct sl_create_item *item = &request->items[i];
 
@@ -263,7 +279,7 @@ int sl_create_try(struct sl_server *server, struct sl_peer *peer)
 		if (!rc)
 			sl_watchers_notify(server, leases[i]->slot, SLUICE_WATCH_CREATED);
 	}
-	/* The sentence is that of the first that failed. */
+	/* The sentence of the first failure stays. */
 	while (rc && count--)
 		sl_lease_undo(server, leases[count]);
 	if (rc)
@@ -302,7 +318,7 @@ int sl_handle_annotate(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-/* Its memory is not its own any more. */
+/* Retires an entry without its range, which the lease keeps. */
 static void blob_forget_nowhere(struct sl_server *server, uint32_t slot)
 {
 	server->blobs->by_slot[slot].region = NULL;
@@ -367,7 +383,7 @@ static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
 	return 0;
 }
 
-/* Gives the ticket's blob an entry if it has none, and the entry its metadata. */
+/* Gives the blob of the lease an entry if it has none, and the entry its metadata. */
 static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
                         const struct sl_seal_item *item, const struct sl_metadata *record,
                         bool seal)
@@ -386,7 +402,7 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 		if (rc)
 			return blob_refuse_entry(server, rc);
 	}
-	/* It may have been pinned, or unpinned, by its name. */
+	/* The pin may have been changed by name since create. */
 	sl_catalogue_set_flags(
 		catalogue, lease->slot,
 		(item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
@@ -394,7 +410,7 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 	return 0;
 }
 
-/* All of them, or none: what was entered for this seal is taken back. */
+/* Seals all blobs or none: on failure, entries that were made for this seal are taken back. */
 static int seal_all(struct sl_server *server, struct sl_range_lease **leases, unsigned count)
 {
 	const struct sl_msg_seal *request = &server->in.seal;
@@ -425,7 +441,7 @@ static int seal_all(struct sl_server *server, struct sl_range_lease **leases, un
 			sl_watchers_notify(server, slots[i], SLUICE_WATCH_CREATED);
 		if (!rc || !is_fresh || leases[i]->slot == SL_NO_SLOT)
 			continue;
-		/* Back to what it was: memory without a name. */
+		/* It becomes memory without a name again. */
 		blob_forget_nowhere(server, leases[i]->slot);
 		leases[i]->region->slots[leases[i]->range] = SL_NO_SLOT;
 		leases[i]->slot = SL_NO_SLOT;
@@ -484,7 +500,8 @@ int sl_handle_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_message_begin(&answer, SL_MSG_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++)
 		seal_answer(server, peer, leases[i], serial, &answer.found.items[i]);
-	/* Clients that wait for the blobs come first: the client that sealed them may take this processor when it hears. */
+	/* The answer comes last, because the client that sealed the blobs may take this
+	 * processor when it arrives. */
 	for (unsigned i = 0; i < count; i++) {
 		sl_get_wake(server, slots[i]);
 		sl_watchers_notify(server, slots[i], SLUICE_WATCH_SEALED);

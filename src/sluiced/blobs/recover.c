@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What a server finds that another one has left: by the ledger, which descriptors; by the catalogue, which
- * blobs; spill.h says what of those that were on their way to a file, or back. Unsealed blobs go with the server
- * that knew who was making them. Memory that somebody may still have mapped for writing is not used for new blobs.
+ * Recovery: a new server takes over the state of a dead server.
+ *
+ * The ledger says which descriptors there are, the catalogue which blobs; spill/spill.h says how
+ * blobs are treated that were on their way to a file or back. Unsealed blobs are deleted, because
+ * only the dead server knew their makers. Memory that a client may still have mapped for writing is
+ * not used for new blobs. Runs before the first connection is accepted.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -14,7 +17,9 @@
 #include "sluiced/peers/peers.h"
 #include "sluiced/spill/spill.h"
 
-/* The catalogue that is in the descriptor table, in that row; -errno with a sentence. */
+/*
+ * Opens the catalogue in that row of the descriptor table. Returns 0 or an error with a sentence.
+ */
 static int recover_catalogue(struct sl_server *server, uint32_t row)
 {
 	unsigned broken = 0;
@@ -94,7 +99,7 @@ static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 	}
 }
 
-/* Where the bytes of an entry are; false: nowhere that could be. */
+/* Finds the region and range of an entry. Returns false if its place cannot be right. */
 static bool recover_place(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob *blob = &server->blobs->by_slot[slot];
@@ -120,7 +125,7 @@ static bool recover_place(struct sl_server *server, uint32_t slot)
 	return true;
 }
 
-/* What becomes of an entry; and counts it. */
+/* Recovers an entry, or deletes it, and counts it. */
 static void recover_slot(struct sl_server *server, uint32_t slot)
 {
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
@@ -141,7 +146,7 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 		recover_place(server, slot);
 		break;
 	case SL_ENTRY_OPEN:
-		/* Whoever was making it has a ticket of the server before. */
+		/* Its lease died with the previous server. */
 		server->blobs->created++;
 		sl_blob_forget(server, slot);
 		break;
@@ -157,7 +162,8 @@ static void recover_slots(struct sl_server *server)
 	for (uint32_t slot = 0; slot < slots; slot++)
 		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
 			recover_slot(server, slot);
-	/* Then what is on its way out: something else may lie in the place of what was given up before its seal. */
+	/* DYING entries come last: another blob may lie in a range that was given up before its
+	 * seal. */
 	for (uint32_t slot = 0; slot < slots; slot++)
 		if (!server->blobs->by_slot[slot].id)
 			recover_slot(server, slot);
@@ -168,7 +174,7 @@ int sl_server_recover(struct sl_server *server)
 {
 	int rc;
 
-	/* No ticket of this server has the number of one of a server before. */
+	/* Numbers of leases differ from those of all previous servers. */
 	server->blobs->last_lease = (atomic_fetch_add(&server->descriptors->ledger->epoch, 1) + 1)
 	                            << 32;
 	sl_descriptors_reconcile(server->descriptors);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that is given back to the kernel, which for a gigabyte takes a third of a second, and descriptors of clients, whose
- * close may wait for somebody. One thread does both. The account says at once that the memory is free. If the server dies
- * before, the memory is free when the last process has unmapped it. While a close hangs, the loop gives back what is more
- * than a part of all memory.
+ * Freeing without waiting: a thread gives memory back to the kernel and closes descriptors of
+ * clients.
+ *
+ * Giving back a gigabyte takes a third of a second, and a close may wait for another process. The
+ * account counts the memory as free at once. If the server dies first, the memory is free when the
+ * last process has unmapped it. While a close hangs, the server's thread itself gives back memory
+ * beyond a part of the total.
  */
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,19 +15,21 @@
 
 #include "sluiced/memory/devices.h"
 
-/* What is not larger costs less than to tell a thread. */
+/* Freeing less costs less than waking a thread. */
 #define AT_ONCE (UINT64_C(1) << 20)
-/* Of all memory: while so much is to be given back, the server does it itself. */
+/* While this part of all memory is queued, the server's thread frees memory itself. */
 #define MUCH_PART 8
 
-/* Of NVIDIA's devices, in the kernel's list: what stands for their memory is a file of one of them. */
+/*
+ * The major number of NVIDIA's devices: a descriptor for their memory is a file of such a device.
+ */
 #define NVIDIA_MAJOR 195
 
 struct free_job {
 	struct sl_task task;
 	struct sl_async_free *freeing;
 	int fd;
-	uint64_t range_bytes, ranges; /* to be taken out of it before it is closed */
+	uint64_t range_bytes, ranges; /* removed from it before the close */
 };
 
 static uint64_t free_job_bytes(uint64_t range_bytes, uint64_t ranges)
@@ -37,7 +42,8 @@ static void memory_punch(int fd, uint64_t range_bytes, uint64_t ranges)
 	for (unsigned from = 0, to; from < 64; from = to + 1) {
 		for (to = from; to < 64 && ranges >> to & 1; to++)
 			;
-		/* What is sealed against writing stays with those who have it mapped. */
+		/* Memory that is sealed against writing stays with the processes that have it
+		 * mapped. */
 		if (to > from)
 			(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
 			                 (off_t)(from * range_bytes),
@@ -55,7 +61,7 @@ static void free_job_run(struct sl_task *task)
 	free(job);
 }
 
-/* The thread has the descriptor then. */
+/* Queues a job. On success the thread owns the descriptor. */
 static bool free_job_submit(struct sl_async_free *freeing, int fd, uint64_t range_bytes,
                             uint64_t ranges)
 {
@@ -78,7 +84,8 @@ void sl_async_free_memory(struct sl_server *server, int fd, uint64_t range_bytes
 	struct sl_async_free *freeing = &server->memory->freeing;
 	int own = -1;
 
-	/* So that what counts as free and is not stays within bounds: one piece, or a part of all. */
+	/* This bounds the memory that counts as free and is not: a job, or a part of the
+	 * total. */
 	if (free_job_bytes(range_bytes, ranges) > AT_ONCE &&
 	    atomic_load(&freeing->bytes) <= server->settings->memory_bytes / MUCH_PART)
 		own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
@@ -95,7 +102,7 @@ bool sl_fd_is_memory(int fd)
 
 	if (fcntl(fd, F_GET_SEALS) >= 0)
 		return true;
-	/* As it is known here: whoever serves the file is not asked. */
+	/* From the kernel's cache: a server of that file, as of FUSE, is not asked. */
 	return !statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &about) &&
 	       S_ISCHR(about.stx_mode) && about.stx_rdev_major == NVIDIA_MAJOR;
 }

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices as the server knows them: a place, to which it gives a number for all its clients, and how much of the
- * memory there blobs take. It has no driver: all of that is what clients say, and a limit holds for those who keep to
- * it. Places and their numbers are in the ledger, because the catalogue refers to them.
+ * Devices: their numbers, their limits, and the room that blobs have on them.
+ *
+ * A device has a place, the same in every process, to which the server gives a number for its
+ * clients; both are in the ledger, because the catalogue refers to them. The server has no driver:
+ * it counts the bytes that clients tell it, so a limit holds for clients that keep to it. On the
+ * server's thread.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,7 +17,10 @@
 #include "sluiced/peers/peers.h"
 #include "sluiced/waits/waits.h"
 
-/* To find a holder takes a look at all regions, and a client that is refused may ask again at once. */
+/*
+ * Finding a holder takes a pass over all regions, and a client that is refused may ask again at
+ * once.
+ */
 #define HOLDER_NS INT64_C(100000000)
 
 /* -------------------------------------------------------------------------------------- places */
@@ -35,7 +41,7 @@ const char *sl_server_place(const struct sl_server *server, int32_t number)
 	                                       : "";
 }
 
-/* Of the memory of that device, in bytes. */
+/* Returns the limit for memory of that device in bytes. */
 static uint64_t device_limit(const struct sl_server *server, int32_t number)
 {
 	const struct sl_server_settings *settings = server->settings;
@@ -47,7 +53,10 @@ static uint64_t device_limit(const struct sl_server *server, int32_t number)
 	return SL_NO_LIMIT;
 }
 
-/* A place is known from then on. -EDQUOT: there are too many. */
+/*
+ * Returns the number of a place, which is known from then on. Returns 0, or -EDQUOT with a
+ * sentence: there are too many.
+ */
 static int device_number(struct sl_server *server, const char *place, int32_t *out)
 {
 	struct sl_ledger *ledger = server->descriptors->ledger;
@@ -103,7 +112,10 @@ int sl_handle_device(struct sl_server *server, struct sl_peer *peer)
 
 /* ---------------------------------------------------------------------------------------- room */
 
-/* A process that has one of the largest pieces of that memory mapped: of those that are to be unmapped, if there are any. */
+/*
+ * Finds a process that has a large region of that memory mapped; holder->leaving: only
+ * of regions to be unmapped.
+ */
 static void holder_find(const struct sl_server *server, int32_t device, struct sl_holder *holder)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
@@ -146,13 +158,16 @@ void sl_holders_text(struct sl_server *server, int32_t device, char *text, size_
 		snprintf(text, size, ", %s", amount);
 }
 
-/* By how much that is too much. */
+/* Returns how many bytes are above the limit. */
 static uint64_t bytes_beyond(uint64_t used, uint64_t more, uint64_t limit)
 {
 	return used + more > limit ? used + more - limit : 0;
 }
 
-/* Whether all who have it mapped can hear that they are to unmap it. */
+/*
+ * Returns true if every process that has it mapped is connected, so that it has been told to unmap
+ * it.
+ */
 static bool region_unmap_expected(const struct sl_region *region)
 {
 	bool coming = !region->writer || region->writer->fd >= 0;
@@ -162,7 +177,7 @@ static bool region_unmap_expected(const struct sl_region *region)
 	return coming;
 }
 
-/* Of what is leaving a device, what need not wait for the end of a process. */
+/* Returns the bytes leaving a device that do not wait for the end of a process. */
 static uint64_t device_coming_bytes(const struct sl_server *server, int32_t device)
 {
 	uint64_t coming = 0;
@@ -184,7 +199,7 @@ int sl_device_make_room(struct sl_server *server, int32_t device, uint64_t bytes
 		return 0;
 	if (server->blobs->sweep_due)
 		sl_blob_sweep(server);
-	/* What is leaving already is on its way: nothing else has to go for it. */
+	/* Regions that are leaving already free their memory soon: no others go for that. */
 	do
 		over = bytes <= limit ? bytes_beyond(use->bytes - use->leaving, bytes, limit) : 0;
 	while (over && sl_blob_evict(server, device, over));

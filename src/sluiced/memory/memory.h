@@ -2,9 +2,10 @@
 /*
  * Memory: regions of the host and of devices, their accounts, limits and reuse.
  *
- *   region   memory behind one descriptor: one range, or up to 64 ranges of one size for small blobs (a slab). A region of
- *            the host is made here; one of a device is made by the client that makes blobs in it, which sends a descriptor
- *   range    memory of one blob
+ *   region   memory behind a descriptor: a single range, or up to 64 equal ranges for small blobs (a
+ *            slab). The server makes regions of the host; clients make regions of devices, and
+ *            send their descriptors
+ *   range    memory of a blob
  *   import   a client that may have the memory of a device mapped
  *   writer   the client that may have a region mapped for writing
  */
@@ -30,29 +31,33 @@ struct sl_region {
 	struct sl_list bucket; /* in sl_memory.regions, by id */
 	struct sl_list link;   /* in writer->slabs of its size, if it has free ranges */
 	struct sl_list
-		empty_link; /* in sl_memory.kept while it is empty; of a device: in sl_memory.leaving */
+		/* in sl_memory.kept while it is empty; of a device: in sl_memory.leaving */
+		empty_link;
 	struct sl_list writer_link; /* in writer->regions or writer->published */
 	struct sl_peer *writer;     /* NULL: nobody has it mapped for writing */
 	int64_t empty_since;        /* while it is in sl_memory.kept */
 	uint64_t id, bytes;
 	uint64_t
-		origin; /* the id that it had when its blobs were made: a return from a file changes id */
+		/* the id that it had when its blobs were made: a return from a file changes id */
+		origin;
 	uint32_t row;         /* of the descriptor table */
-	uint32_t range_bytes; /* 0: it is one range */
+	uint32_t range_bytes; /* 0: not divided */
 	unsigned ranges;
 	uint64_t used;   /* by range: leased, or a blob */
 	uint64_t backed; /* by range: has memory, which counts */
 	bool frozen;     /* only the previous server knew its writer: not used for new blobs */
 	int32_t device;  /* -1: the host */
 	uint32_t kind;   /* of enum sluice_blob_kinds */
-	/* 1: `row` has its descriptor; 0: not offered yet; or a negative errno: it could not be kept. */
+	/* 1: `row` has its descriptor; 0: not offered yet; or a negative errno: it could not be
+	 * kept. */
 	int offered;
-	uint64_t wait_mark; /* the last scan of waiting gets that has found one for this region */
+	uint64_t wait_mark; /* the last scan of waiting gets that has found this region needed */
 
 	/* Of regions of devices. */
 	struct sl_list imports;
 	uint64_t
-		memfd_bytes; /* counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's */
+		/* counted in sl_memory.memfd_bytes: its memory is a memfd, not a driver's */
+		memfd_bytes;
 	bool leaving;   /* nothing is made in it any more, and its users were told to unmap it */
 	uint64_t maker; /* the lease that says that the region is to be made; 0 */
 
@@ -79,7 +84,10 @@ struct sl_wanted {
 	uint32_t kind;
 };
 
-/* A process that has much of some memory mapped, for sentences; found again after a tenth of a second. */
+/*
+ * A process that has much of some memory mapped, for sentences; found again after a tenth of a
+ * second.
+ */
 struct sl_holder {
 	int64_t until;
 	bool leaving; /* of memory that is to be unmapped */
@@ -128,7 +136,10 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 struct sl_region *sl_region_find_free(struct sl_server *server, struct sl_peer *peer,
                                       const struct sl_wanted *wanted);
 struct sl_region *sl_region_find(struct sl_server *server, uint64_t id);
-/* Adds a region without memory, as the row says. Returns 0, -EBADMSG (the row is wrong) or -ENOMEM with a sentence. */
+/*
+ * Adds a region without memory, as the row says. Returns 0, -EBADMSG (the row is wrong) or -ENOMEM
+ * with a sentence.
+ */
 int sl_region_add(struct sl_server *server, const struct sl_ledger_row *saved, uint64_t id,
                   struct sl_region **out);
 /* Adds the region of a descriptor that is in the descriptor table. */
@@ -145,20 +156,25 @@ void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned 
 void sl_region_trim(struct sl_server *server, struct sl_region *region);
 /* Gives up its memory: its copy is whole and all its blobs are AWAY. */
 void sl_region_spilled(struct sl_server *server, struct sl_region *region);
-/* Gives it new memory and a new id after its bytes were read back. On failure nothing has changed. */
+/*
+ * Gives it new memory and a new id after its bytes were read back. On failure nothing has changed.
+ */
 int sl_region_restore(struct sl_server *server, struct sl_region *region, int fd);
 /* Makes a memfd that keeps its size. */
 int sl_region_memfd(uint64_t bytes, int *fd);
 /* Returns true for a memfd of so many bytes that cannot shrink or grow. */
 bool sl_memfd_is(int fd, uint64_t least, uint64_t most);
-/* Bytes of one of its ranges; the same for the host's account, 0 for a region of a device. */
+/* Bytes of a range of it; the same for the host's account, 0 for a region of a device. */
 uint64_t sl_region_range_bytes(const struct sl_region *region);
 uint64_t sl_region_host_bytes(const struct sl_region *region);
 /* Bytes of its ranges that are in use; and that count for the host or for its device. */
 uint64_t sl_region_used_bytes(const struct sl_region *region);
 uint64_t sl_region_counted(const struct sl_region *region);
 
-/* Makes room for so many bytes of the host. Returns 0, -EINPROGRESS (there will be room), or -ENOSPC with a sentence. */
+/*
+ * Makes room for so many bytes of the host. Returns 0, -EINPROGRESS (there will be room), or
+ * -ENOSPC with a sentence.
+ */
 int sl_room_make(struct sl_server *server, uint64_t bytes);
 /* Frees kept regions until that many bytes are free. Returns how many were. */
 uint64_t sl_regions_reclaim(struct sl_server *server, uint64_t bytes);

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory for blobs. A region that has no blob in it any more is kept for a while, because memory that was touched is an
- * order of magnitude faster than new memory. The client that has it mapped for writing uses it again, or
- * any other client after that one has unmapped it, or is dead. server->memory->kept has all such regions, in the order in which
- * they became empty; those that nobody has used for --keep-time, or that are more than --keep, are given back.
+ * Regions: memory for blobs, its accounts, and its reuse.
  *
- * All memory of a region counts while a client makes blobs in it. In a slab of the host without a writer nothing is
- * made any more: its free ranges are given back, and only the used ones count.
+ * A region without blobs is kept for a while, because memory that was touched is ten times faster
+ * than new memory. The client that has it mapped for writing uses it again; any other client does
+ * after that client has unmapped it, or is dead. server->memory->kept has all such regions in the
+ * order in which they became empty. Regions that were not used for --keep-time, or exceed --keep,
+ * are given back.
  *
- * A region of a device takes the same way up to its last blob; region_device.c has the rest.
+ * While a client makes blobs in a region, all its memory counts. In a slab of the host without a
+ * writer nothing is made any more: its free ranges are given back, and only the used ranges count.
+ *
+ * Regions of devices share this until their last blob; region_device.c has the rest. On the
+ * server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -36,7 +40,7 @@ bool sl_wanted_small(const struct sl_wanted *wanted)
 	       !(wanted->flags & SLUICE_BLOB_ALONE);
 }
 
-/* The sizes of small blobs: from the smallest on, each is twice the one before. */
+/* Sizes of small blobs double from the smallest on. Returns the index of the size. */
 static unsigned slab_class(int32_t device, uint64_t bytes)
 {
 	uint64_t smallest = device < 0 ? SL_PAGE_BYTES : SL_DEVICE_SMALLEST;
@@ -49,7 +53,7 @@ static struct sl_list *slab_list(struct sl_peer *peer, int32_t device, uint64_t 
 	return &peer->slabs[(device < 0 ? 0 : SL_CLASSES) + slab_class(device, range_bytes)];
 }
 
-/* The bytes that a blob takes. */
+/* Returns the bytes that a blob takes. */
 static uint64_t wanted_range_bytes(const struct sl_wanted *wanted)
 {
 	uint64_t step = sl_page_size(), n = wanted->bytes;
@@ -61,7 +65,7 @@ static uint64_t wanted_range_bytes(const struct sl_wanted *wanted)
 		return n;
 	if (wanted->kind == SLUICE_BLOB_ON_DEVICE)
 		step = SL_DEVICE_UNIT;
-	/* Eight sizes to each power of two: at most an eighth is in vain, and sizes come again. */
+	/* Eight sizes for each power of two: at most an eighth is wasted, and sizes recur. */
 	while (wanted->device < 0 && step * 16 <= n)
 		step *= 2;
 	return (n + step - 1) / step * step;
@@ -88,7 +92,7 @@ struct sl_region *sl_region_find(struct sl_server *server, uint64_t id)
 
 /* ------------------------------------------------------------------------------------ accounts */
 
-/* Each range that there is. */
+/* Returns a mask of all its ranges. */
 static uint64_t region_all_ranges(const struct sl_region *region)
 {
 	return region->ranges == 64 ? UINT64_MAX : (UINT64_C(1) << region->ranges) - 1;
@@ -110,14 +114,16 @@ static uint64_t *region_account(struct sl_server *server, const struct sl_region
 	                          : &server->memory->devices[region->device].bytes;
 }
 
-/* All of it counts from here on. The store does not limit memory that a process has allocated for itself. */
+/*
+ * Counts all its memory. The store does not limit memory that a process has allocated for itself.
+ */
 static void region_count(struct sl_server *server, struct sl_region *region)
 {
 	region->backed = region->kind == SLUICE_BLOB_OF_PROCESS ? 0 : region_all_ranges(region);
 	*region_account(server, region) += sl_region_counted(region);
 }
 
-/* These of its ranges are not there any more. */
+/* Uncounts ranges after their memory was given up. */
 static void region_uncount(struct sl_server *server, struct sl_region *region, uint64_t ranges)
 {
 	uint64_t before = sl_region_counted(region);
@@ -213,11 +219,11 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t all = server->settings->memory_bytes;
 	char holders[SL_TEXT_BYTES / 4], trouble[SL_TEXT_BYTES / 2];
-	int rc = bytes <= all; /* for what can never be nobody's memory has to go */
+	int rc = bytes <= all; /* nothing is evicted for a request that can never be met */
 
 	if (sl_room_must_queue(server))
 		return -EINPROGRESS;
-	/* What was deleted or let go shall not cost others their place. */
+	/* A sweep frees deleted and released blobs before anything else is evicted. */
 	if (server->memory->bytes + bytes > all && server->blobs->sweep_due)
 		sl_blob_sweep(server);
 	while (rc > 0 && server->memory->bytes + bytes > all) {
@@ -238,19 +244,22 @@ int sl_room_make(struct sl_server *server, uint64_t bytes)
 	               bytes, server->memory->bytes, all, holders, trouble);
 }
 
-/* Rows that are left for clients, copies, and what comes back. */
+/* Some rows are reserved for clients, copies and returning regions. */
 static bool region_rows_are_short(const struct sl_descriptors *descriptors)
 {
 	return descriptors->ledger->most - descriptors->count <=
 	       descriptors->ledger->most / ROWS_LEFT_PART;
 }
 
-/* There is a row for one more: -ENFILE with a sentence. Gives up for that what is kept, and caches. */
+/*
+ * Returns 0 if there is a row for another region, after freeing kept regions and caches, or
+ * -ENFILE with a sentence.
+ */
 static int region_admit(struct sl_server *server)
 {
 	uint64_t bytes = 1;
 
-	/* Caches lie in memory with others, perhaps: more of them each time. */
+	/* Caches may share regions with other blobs: each pass evicts more of them. */
 	while (region_rows_are_short(server->descriptors) &&
 	       (sl_regions_reclaim(server, 1) || sl_blob_evict(server, -1, bytes)))
 		bytes *= 2;
@@ -260,7 +269,7 @@ static int region_admit(struct sl_server *server)
 	                        "limit of open files)");
 }
 
-/* A memfd that is in the descriptor table. */
+/* Makes a memfd in the descriptor table and opens it as a region. */
 static int region_new_of_host(struct sl_server *server, const struct sl_ledger_row *saved,
                               struct sl_region **out)
 {
@@ -318,7 +327,7 @@ int sl_region_new(struct sl_server *server, struct sl_peer *peer, const struct s
 	return 0;
 }
 
-/* Nobody finds free memory in it any more. */
+/* Takes it out of the lists in which free memory is found. */
 static void region_unlink(struct sl_server *server, struct sl_region *region)
 {
 	if (sl_list_linked(&region->link))
@@ -336,7 +345,8 @@ static void region_give_memory(struct sl_server *server, struct sl_region *regio
 	if (region->writer)
 		sl_list_remove(&region->writer_link);
 	region->writer = NULL;
-	/* No process keeps it by a mapping. All ranges: a client of a server before may have written to any. */
+	/* Punching takes the memory from processes that still map it. All ranges: a client of an
+	 * earlier server may have written to any. */
 	if (region->device < 0)
 		sl_async_free_memory(server, sl_descriptors_fd(server->descriptors, region->row),
 		                     sl_region_range_bytes(region), region_all_ranges(region));
@@ -398,7 +408,7 @@ static struct sl_region *kept_first(struct sl_server *server)
 	return SL_CONTAINER(server->memory->kept.next, struct sl_region, empty_link);
 }
 
-/* There is nothing in it; it may be given up at once. */
+/* Keeps an empty region for the next blobs. May free it at once, or older regions. */
 static void kept_add(struct sl_server *server, struct sl_region *region)
 {
 	region->empty_since = server->now;
@@ -434,7 +444,7 @@ void sl_region_relist(struct sl_server *server, struct sl_region *region)
 	}
 	if (!region->used && !region->away)
 		sl_spill_forget(server, region);
-	/* A copy would not have what is made in it now. */
+	/* A copy would lack the blobs that were made in it afterwards. */
 	if (region->frozen || (region->range_bytes && !writer) || region->away || region->copy) {
 		if (!region->used)
 			sl_region_free(server, region);
@@ -462,7 +472,7 @@ void sl_range_free(struct sl_server *server, struct sl_region *region, unsigned 
 		sl_region_relist(server, region);
 		return;
 	}
-	/* One of a size without anything in it is enough for a client. */
+	/* A client keeps a single empty slab of a size. */
 	slabs = slab_list(region->writer, -1, region->range_bytes);
 	sl_region_relist(server, region);
 	if (sl_list_empty(slabs))

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of devices. The client that makes blobs in it has made it, and offered a descriptor for it, which the
- * server neither maps nor understands. Nothing of it is kept for later: with the last blob and lease in it a region
- * leaves. Who has it mapped is told, and when each of them has unmapped it, or is dead, the descriptor goes, and with it
- * the memory.
+ * Regions of devices: memory that clients make, and of which the server has descriptors only.
  *
- * A range is used again by the peer that it was made by, and by nobody else: after that one has unmapped it, or is
- * dead, blobs only leave the region.
+ * The client that makes blobs in a region has made its memory, and offered a descriptor, which the
+ * server neither maps nor understands. Such memory is not kept for later: a region leaves with its
+ * last blob and lease. Every process that has it mapped is told, and when each has unmapped it, or
+ * is dead, the descriptor goes, and with it the memory.
  *
- * Memory that a process has allocated for itself (OF_PROCESS) leaves when the connection of that process ends,
- * whatever is in it.
+ * A range is used again only by the peer that made the region; after that peer has unmapped it, or
+ * is dead, no blob is made in it. Memory that a process has allocated for itself (OF_PROCESS)
+ * leaves when the connection of that process ends, whatever blobs are in it. On the server's
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -26,7 +27,7 @@ void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer)
 	atomic_store(&server->descriptors->ledger->rows[peer->row].maps, 1);
 }
 
-/* A descriptor that is no driver's stands for memory of the host. */
+/* A descriptor that does not come from a driver stands for memory of the host. */
 static void region_count_memfd(struct sl_server *server, struct sl_region *region, int fd)
 {
 	if (fcntl(fd, F_GET_SEALS) >= 0 && region->kind == SLUICE_BLOB_ON_DEVICE)
@@ -45,7 +46,7 @@ void sl_device_region_found(struct sl_server *server, struct sl_region *region, 
 
 /* -------------------------------------------------------------------------------------- leave */
 
-/* Not in the memory of answers: one of these may be under way. */
+/* Uses server->event, because an answer in server->out may be under way. */
 static void region_send_forget(struct sl_server *server, struct sl_peer *peer,
                                const struct sl_region *region)
 {
@@ -87,7 +88,7 @@ static void region_begin_leaving(struct sl_server *server, struct sl_region *reg
 
 void sl_device_leave(struct sl_server *server, struct sl_region *region)
 {
-	/* Without an offer nobody has anything of it. */
+	/* Before the offer nobody has a mapping. */
 	if (!region->offered) {
 		sl_region_free(server, region);
 		return;
@@ -96,7 +97,7 @@ void sl_device_leave(struct sl_server *server, struct sl_region *region)
 	region_free_if_unmapped(server, region);
 }
 
-/* The process that it belongs to has gone: what is in it cannot be reached. */
+/* Withdraws memory after its process has gone: its blob cannot be reached. */
 static void region_unpublish(struct sl_server *server, struct sl_region *region)
 {
 	if (region->writer)
@@ -154,8 +155,11 @@ int sl_device_check_seal(const struct sl_region *region)
 			: sl_error_text(region->offered));
 }
 
-/* What a driver makes has the size that the driver says, and the server cannot ask for it. A memfd is measured: one page for
- * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
+/*
+ * Checks the size of an offered memfd: at most a page for the handle of a process's memory, else
+ * exactly the region's size; and it must keep that size. Memory of a driver has the size that the
+ * driver says, which the server cannot ask.
+ */
 static int offer_check(const struct sl_region *region, int fd)
 {
 	bool device = region->kind == SLUICE_BLOB_ON_DEVICE;
@@ -304,7 +308,8 @@ void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer)
 	}
 	server->memory->awaited -= peer->awaited;
 	peer->awaited = false;
-	/* When the last one has gone, nobody can have mapped what only the server before knew. */
+	/* When the last client of the previous server has gone, nobody maps regions that only
+	 * that server knew. */
 	sl_list_each_of (region, &server->memory->leaving, struct sl_region, empty_link)
 		region_free_if_unmapped(server, region);
 }

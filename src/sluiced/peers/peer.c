@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections. Whether a client lives its pidfd tells, not its socket, which its children may keep open. A
- * client that hangs up without saying that it has unmapped everything keeps what it holds until it is dead.
+ * Connections: accept, hello, pins, and the end of a client.
+ *
+ * Whether a client lives its pidfd says, not its socket, which its children may keep open. A client
+ * that hangs up without saying that it has unmapped everything keeps its blobs and memory until it
+ * is dead. On the server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -34,7 +37,10 @@ int sl_reopen_read_only(int fd)
 	return opened < 0 ? -errno : opened;
 }
 
-/* For another descriptor it is EBADF, and for a process that is no child of this one ECHILD. */
+/*
+ * waitid() fails with EBADF for other descriptors, and with ECHILD for a process that is no child
+ * of this process.
+ */
 static bool fd_is_pidfd(int fd)
 {
 	siginfo_t about;
@@ -42,7 +48,10 @@ static bool fd_is_pidfd(int fd)
 	return !waitid(P_PIDFD, (id_t)fd, &about, WEXITED | WNOHANG | WNOWAIT) || errno == ECHILD;
 }
 
-/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0. */
+/*
+ * Gets a pidfd of the client. A client sends its own with its hello, because its process id is 0
+ * here if it is in another PID namespace.
+ */
 static int peer_find_process(struct sl_server *server, struct sl_peer *peer)
 {
 	if (server->offered >= 0) {
@@ -86,7 +95,10 @@ static struct sl_peer *peer_new(void)
 	return peer;
 }
 
-/* No descriptor is left: new connections wait in the listening socket, and the loop is not woken for them. */
+/*
+ * Stops accepting when no descriptor is left: new connections wait in the listening socket, and the
+ * loop is not woken for them.
+ */
 static void listener_rest(struct sl_server *server)
 {
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->ledger->listener, NULL);
@@ -121,12 +133,13 @@ void sl_peer_accept(struct sl_server *server)
 			listener_rest(server);
 		return;
 	}
-	/* The connection that has said nothing for the longest time makes room. */
+	/* The stranger that has been silent for the longest time makes room. */
 	if (server->peers->strangers == SL_STRANGERS)
 		sl_list_each_of (other, &server->peers->live, struct sl_peer, link)
 			if (server->peers->strangers == SL_STRANGERS && !other->role)
 				sl_peer_close(server, other, true);
-	/* Whoever the kernel lets connect, by the owner, group and mode of the socket, may do everything. */
+	/* The kernel checks owner, group and mode of the socket; every process that may connect
+	 * may do everything. */
 	peer = peer_new();
 	if (peer)
 		event.data.ptr = &peer->socket;
@@ -159,7 +172,9 @@ static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 		server->peers->watchers--;
 }
 
-/* Its process is dead, or has said that it has nothing of ours mapped any more. */
+/*
+ * Frees everything of a peer: its process is dead, or has said that it has unmapped all our memory.
+ */
 static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->leases))
@@ -179,7 +194,7 @@ static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 	}
 }
 
-/* Memory of ours that its process may still read or write. */
+/* Returns true if its process may still read or write memory of ours. */
 static bool peer_holds_anything(const struct sl_peer *peer)
 {
 	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->imports) ||
@@ -192,7 +207,7 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 		return;
 	peer_hang_up(server, peer);
 	if (!clean && peer->role == SL_ROLE_CLIENT && peer_holds_anything(peer))
-		return; /* until it is dead */
+		return; /* until its process is dead */
 	peer_give_all(server, peer);
 	*(peer->role ? &server->peers->count : &server->peers->strangers) -= 1;
 	if (peer->pidfd >= 0)
@@ -321,7 +336,10 @@ void sl_peer_recover_process(struct sl_server *server, uint32_t row)
 	sl_descriptors_drop(server->descriptors, row);
 }
 
-/* It was a client of the server before: its references are here already. */
+/*
+ * Reconnects a client of the previous server to its references. Returns false if
+ * it is none.
+ */
 static bool peer_come_back(struct sl_server *server, struct sl_peer *peer, uint64_t session)
 {
 	sl_list_each_of (before, &server->peers->live, struct sl_peer, link) {
@@ -335,7 +353,8 @@ static bool peer_come_back(struct sl_server *server, struct sl_peer *peer, uint6
 		peer->references = before->references;
 		before->references = NULL;
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, before->pidfd, NULL);
-		/* Both are of that process; the descriptor table's is watched on. */
+		/* Both pidfds are of that process; that in the descriptor table is watched
+		 * already. */
 		peer->process = before->process;
 		before->process = SL_NO_ROW;
 		fd = peer->pidfd;
@@ -364,7 +383,7 @@ static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
 	return rc ? rc : peer_watch_death(server, peer);
 }
 
-/* The catalogue to be read, and the references to be written, in one message. */
+/* Sends the catalogue (to be read) and the references (to be written) in a single message. */
 static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
 	int fds[2] = {
@@ -374,7 +393,7 @@ static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
-	/* Nothing was sent to it before, so there is room. */
+	/* This is the first message to the peer, so the socket has room. */
 	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
 	if (rc == -ETOOMANYREFS)
@@ -382,7 +401,7 @@ static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-/* It is a client, or a watcher, from here on. */
+/* Makes it a client or a watcher, and answers its hello. */
 static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
                        const struct sl_msg_hello *hello)
 {
@@ -447,7 +466,10 @@ void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t seri
 	peer->pin_count = left;
 }
 
-/* Whoever has released a blob has taken it before, also if the answer to an earlier request is still to come. */
+/*
+ * Handles SL_MSG_NUDGE. A client that has released a blob has taken it before, even if an earlier
+ * answer is still to come.
+ */
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {

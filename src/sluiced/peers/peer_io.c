@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said to and by peers: nothing here waits for one. */
+/*
+ * Messages to and from peers.
+ *
+ * Sends messages, or keeps them until the socket takes them; receives requests, checks them and
+ * calls their handlers. No call waits for a peer. On the server's thread.
+ */
 #include <errno.h>
 #include <linux/sockios.h>
 #include <stdlib.h>
@@ -13,7 +18,7 @@
 #include "sluiced/memory/devices.h"
 #include "sluiced/peers/peers.h"
 
-/* Descriptors that were sent to a client, or wait to be, and that it has not read. */
+/* Descriptors that a client was sent, or that wait for it, and that it has not read. */
 #define DESCRIPTORS_MOST 16
 
 /* ------------------------------------------------------------------------------------ sending */
@@ -31,14 +36,19 @@ static int peer_send_now(const struct sl_peer *peer, const void *data, size_t by
 	return sl_send(peer->fd, data, bytes, &fd, fd >= 0);
 }
 
-/* The client cannot be told what it waits for, and connects again. The loop sees the end of this connection later. */
+/*
+ * The answer cannot be sent, so the client has to reconnect. The loop sees the end of this
+ * connection later.
+ */
 static void peer_shut_down(struct sl_peer *peer)
 {
 	shutdown(peer->fd, SHUT_RDWR);
 }
 
-/* The kernel counts descriptors that nobody has read against the limit of open files of the server's user, whoever is
- * to read them; so the server bounds them for each client. */
+/*
+ * Bounds the unread descriptors of each client: the kernel counts them against the limit of open
+ * files of the server's user.
+ */
 int sl_peer_admit_descriptor(struct sl_peer *peer)
 {
 	int unread = 1;
@@ -121,7 +131,7 @@ void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union 
 	peer_poll(server, peer);
 }
 
-/* The answer with a descriptor becomes a refusal. */
+/* Turns an answer with a descriptor into a refusal. */
 static void pending_refuse(struct sl_pending *pending)
 {
 	union sl_message *m = (union sl_message *)pending->data;
@@ -175,7 +185,7 @@ static int peer_handle_drop(struct sl_server *server, struct sl_peer *peer)
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		struct sl_region *region = sl_region_find(server, server->in.ids.items[i].id);
 
-		/* One with leases in it is mapped, whatever is said. */
+		/* A region with leases in it is mapped, even if the client denies it. */
 		if (region && region->device >= 0)
 			sl_device_drop(server, peer, region);
 		else if (region && region->writer == peer && !region->used)
@@ -184,7 +194,9 @@ static int peer_handle_drop(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-/* Each has answered, now or later, or returns -errno with a sentence. */
+/*
+ * Each handler answers, now or later, and returns 0; or returns a negative errno with a sentence.
+ */
 static int (*const request_handlers[SL_MSG_TYPES])(struct sl_server *, struct sl_peer *) = {
 	[SL_MSG_HELLO] = sl_handle_hello,   [SL_MSG_CREATE] = sl_handle_create,
 	[SL_MSG_SEAL] = sl_handle_seal,     [SL_MSG_ANNOTATE] = sl_handle_annotate,
@@ -221,7 +233,10 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_close(server, peer, true);
 }
 
-/* Descriptors that came with a message: how many. The first one is kept. */
+/*
+ * Takes the descriptors that came with a message; the first goes to server->offered. Returns how
+ * many came.
+ */
 static unsigned peer_take_descriptors(struct sl_server *server, struct msghdr *message)
 {
 	const struct cmsghdr *h = CMSG_FIRSTHDR(message);
@@ -230,7 +245,7 @@ static unsigned peer_take_descriptors(struct sl_server *server, struct msghdr *m
 
 	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
 		return 0;
-	/* There is room for one header, and by its alignment for two descriptors. */
+	/* There is room for a header and, because of its alignment, two descriptors. */
 	count = SL_MIN((unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int)), 2);
 	memcpy(fds, CMSG_DATA(h), count * sizeof(int));
 	if (count)
@@ -240,7 +255,7 @@ static unsigned peer_take_descriptors(struct sl_server *server, struct msghdr *m
 	return count;
 }
 
-/* Exactly one with an offer, at most one with a hello, none with anything else. */
+/* An offer has one descriptor, a hello may have one, other messages have none. */
 static int peer_check_received(struct sl_server *server, const struct msghdr *message, size_t n,
                                unsigned descriptors)
 {
@@ -267,13 +282,14 @@ static void peer_readable(struct sl_server *server, struct sl_peer *peer)
 	ssize_t n = recvmsg(peer->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	unsigned descriptors;
 
-	/* ECONNRESET comes once, before the last words of a client that has closed without reading all. */
+	/* ECONNRESET comes once, before the last messages of a client that has closed without
+	 * reading everything. */
 	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
 		return;
-	/* With a message of no bytes, too, which looks like the end. */
+	/* Also with a message of no bytes, which looks like the end. */
 	descriptors = n >= 0 ? peer_take_descriptors(server, &message) : 0;
 	if (n <= 0 || peer_check_received(server, &message, (size_t)n, descriptors)) {
-		/* What it says is no request, so that there is nothing to answer but this. */
+		/* The message is no request with a serial number to be answered. */
 		if (n > 0)
 			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
 		sl_peer_close(server, peer, !peer->role);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Peers: the connections of clients and watchers, messages to them, and the handlers of requests that concern several
- * folders.
+ * Peers: the connections of clients and watchers, messages to them, and the handlers of requests
+ * that concern several folders.
  *
- * A peer is a connection, or a client of the previous server that has not reconnected yet. Whether a client lives its
- * pidfd says, not its socket, which its children may keep open.
+ * A peer is a connection, or a client of the previous server that has not reconnected yet. Whether
+ * a client lives its pidfd says, not its socket, which its children may keep open.
  */
 #ifndef SL_SLUICED_PEERS_H
 #define SL_SLUICED_PEERS_H
@@ -42,7 +42,8 @@ struct sl_peer {
 	struct sl_list leases;
 	unsigned lease_count;
 	uint64_t leased_bytes; /* of the host */
-	/* Regions with free ranges that it may write to, by the size of a range: of the host, then of devices. */
+	/* Regions with free ranges that it may write to, by the size of a range: of the host,
+	 * then of devices. */
 	struct sl_list slabs[SL_CLASSES + SL_DEVICE_CLASSES];
 	struct sl_list regions;   /* that it may have mapped for writing */
 	struct sl_list published; /* regions of its own memory */
@@ -53,7 +54,8 @@ struct sl_peer {
 	unsigned wait_count;
 	struct sl_list out;   /* of struct sl_pending */
 	unsigned descriptors; /* sent since the client had last read all */
-	/* Blobs that the server holds until the client has taken them, in the order of its requests. */
+	/* Blobs that the server holds until the client has taken them, in the order of its
+	 * requests. */
 	struct {
 		uint32_t serial, slot;
 		int64_t until;
@@ -76,12 +78,17 @@ struct sl_peers {
 
 /* Accepts a connection. Closes the oldest stranger if there are SL_STRANGERS. */
 void sl_peer_accept(struct sl_server *server);
-/* Adds a client of the previous server, by the row of its references, unless its process is dead. */
+/*
+ * Adds a client of the previous server, by the row of its references, unless its process is dead.
+ */
 void sl_peer_recover(struct sl_server *server, uint32_t row);
 /* Called afterwards: drops the row of a pidfd that belongs to no client. */
 void sl_peer_recover_process(struct sl_server *server, uint32_t row);
 int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
-/* Ends the connection. clean: the process has unmapped everything; otherwise the peer keeps what it holds until it dies. */
+/*
+ * Ends the connection. clean: the process has unmapped everything; otherwise the peer keeps its
+ * blobs and memory until it dies.
+ */
 void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
 /* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
 void sl_peer_expire(struct sl_server *server, int64_t now);
@@ -91,9 +98,12 @@ int sl_reopen_read_only(int fd);
 
 /* --------------------------------------------------------------------------------------- pins */
 
-/* Holds a blob for the peer until it has taken the answer with that serial number, a second at most. */
+/*
+ * Holds a blob for the peer until it has taken the answer with that serial number, a second at
+ * most.
+ */
 void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
-/* Ends the pins of answers up to that serial number, and those whose time is over. */
+/* Ends the pins of answers up to that serial number, and expired pins. */
 void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
 int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
 
@@ -101,13 +111,22 @@ int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
 
 /* Handles events of its socket. */
 void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
-/* Sends a message, now or when the socket takes it. Takes fd, which goes with it; -1: none. Always returns 0. */
+/*
+ * Sends a message, now or when the socket takes it. Takes fd, which goes with it; -1: none. Always
+ * returns 0.
+ */
 int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
 /* Drops the messages that were not sent yet. */
 void sl_peer_drop_pending(struct sl_peer *peer);
-/* Returns 0 if the peer may be sent a descriptor, or -EAGAIN with a sentence: it does not read those that it has. */
+/*
+ * Returns 0 if the peer may be sent a descriptor, or -EAGAIN with a sentence: it does not read
+ * those that it has.
+ */
 int sl_peer_admit_descriptor(struct sl_peer *peer);
-/* Sends an event to a watcher if its socket takes it; otherwise the watcher is told later that it has lost some. */
+/*
+ * Sends an event to a watcher if its socket takes it; otherwise the watcher is told later that it
+ * has lost some.
+ */
 void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
 /* Answers with an error; the sentence is sluice_last_message(). */
 void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server tells about blobs and about itself, and to watchers. */
+/*
+ * Queries: stat, list, statistics, watches, and the requests that change a blob (delete, pin).
+ *
+ * On the server's thread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,7 +16,7 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-/* At entries, for one answer of a list. */
+/* Entries examined for an answer to a list. */
 #define LOOKS 4096
 
 static int query_find(const struct sl_server *server, uint32_t *slot)
@@ -46,7 +50,7 @@ int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)
 
 	if (rc)
 		return rc;
-	/* It is pinned when it is there. */
+	/* It is pinned as soon as it is back in memory. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
 		return sl_get_await(server, peer);
 	flags = sl_blob_record(server, slot).flags & ~(uint32_t)SLUICE_BLOB_PIN;
@@ -120,7 +124,10 @@ static bool query_is_listed(const struct sl_server *server, uint32_t slot, const
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
 
-/* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
+/*
+ * Handles SL_MSG_LIST. The cursor is the next slot. Examines only some entries at a time, so that
+ * other requests need not wait.
+ */
 int sl_handle_list(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_list *request = &server->in.list;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves memory, and when; and what a server finds of it that another one has left. */
+/*
+ * Spilling: chooses the regions that leave memory, and when.
+ *
+ * Candidates are regions in which all blobs are sealed and none is held; the least recently used
+ * leaves first. Regions without a copy are copied first (spill_copy.c), some of them ahead of need.
+ * The end of the file recovers copies that a previous server has left. On the server's thread.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -8,7 +14,10 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-/* Parts of all memory: what copies made ahead keep free; and what goes besides, so that not each create looks. */
+/*
+ * Parts of all memory: copies ahead of need keep the first free; the second leaves in addition, so
+ * that not each create looks.
+ */
 #define AHEAD_PART 8
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
@@ -16,10 +25,12 @@
 struct spill_candidates {
 	struct sl_candidate *v;
 	size_t count;
-	uint64_t bytes, held_here; /* of those; of others, which the server holds for a moment */
+	uint64_t bytes,
+		/* of the candidates; of regions that only the server holds, for a moment */
+		held_here;
 };
 
-/* A candidate is a region with blobs that are all sealed, of which none is pinned, held or waited for. */
+/* Adds a region if its blobs are all sealed, and none is pinned, held or waited for. */
 static void spill_consider(struct sl_server *server, struct spill_candidates *c,
                            struct sl_region *region)
 {
@@ -52,12 +63,15 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 		c->v[c->count++] = found;
 }
 
-/* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
+/*
+ * Finds the candidates, the least recently used first. Its sweep is also needed before a
+ * withdrawal.
+ */
 static void spill_find_candidates(struct sl_server *server, struct spill_candidates *c)
 {
 	sl_blob_sweep(server);
 	sl_get_mark(server, ++server->spill->last_mark);
-	/* Each region in memory has a row. */
+	/* Each region in memory has a row, so that this is enough. */
 	*c = (struct spill_candidates){
 		.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
 	for (unsigned i = 0; c->v && i < SL_BUCKETS; i++)
@@ -85,7 +99,7 @@ static uint64_t spill_in_state(const struct sl_server *server, const struct sl_r
 	return found;
 }
 
-/* They were on their way out, and nothing of the memory was given up. */
+/* Makes withdrawn blobs SEALED again where they are: their memory was not given up. */
 static void spill_keep(struct sl_server *server, struct sl_region *region, uint64_t away)
 {
 	struct sl_blob_record record;
@@ -97,7 +111,7 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 		}
 }
 
-/* Those of the first so many bytes that have a copy; how many bytes went. */
+/* Lets those of the first so many bytes leave that have a copy. Returns how many bytes left. */
 static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c,
                             uint64_t bytes, bool *stayed)
 {
@@ -122,7 +136,7 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 			continue;
 		away = spill_in_state(server, region, SL_ENTRY_AWAY);
 		if (away != region->used) {
-			/* Somebody has got hold of a part of it: all of it stays. */
+			/* A client holds a blob of it, so the whole region stays. */
 			sl_store_step("server: stays");
 			spill_keep(server, region, away);
 			*stayed = true;
@@ -139,7 +153,10 @@ static uint64_t spill_leave(struct sl_server *server, const struct spill_candida
 	return left;
 }
 
-/* Copies those of the first so many bytes, and so many ahead, that have no copy. */
+/*
+ * Copies those of the first `bytes + ahead` bytes that have no copy; those beyond `bytes` are ahead
+ * of need.
+ */
 static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c,
                              uint64_t bytes, uint64_t ahead)
 {
@@ -168,7 +185,7 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 	if (!spill)
 		return 0;
 	spill_find_candidates(server, &c);
-	/* Nothing goes in vain. */
+	/* If all candidates together are not enough, none leaves. */
 	if (c.bytes + c.held_here >= bytes) {
 		left = spill_leave(server, &c, bytes + all / SLACK_PART, &stayed);
 		if (left < bytes)
@@ -181,7 +198,7 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 			rc = left > 0 || stayed;
 	}
 	free(c.v);
-	/* Others may be about to let go, or to seal. */
+	/* Clients may be about to release or seal blobs. */
 	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_room_has_time(server))
 		rc = -EINPROGRESS;
 	return rc;
@@ -242,7 +259,7 @@ int sl_spill_recover_copy(struct sl_server *server, uint32_t row)
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory");
 	if (!region) {
-		/* The ledger does not say these of a copy. */
+		/* Rows of copies leave these empty. */
 		saved.device = -1;
 		saved.memory = SLUICE_BLOB_ON_HOST;
 		rc = sl_region_add(server, &saved, saved.region, &region);

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Spilling: regions leave memory for files when memory is short, and return when a client gets a blob of them.
+ * Spilling: regions leave memory for files when memory is short, and return when a client gets a
+ * blob of them.
  *
  *   copy    a file without a name that has the bytes of a region; only the descriptor table keeps it
  *   mover   a thread that writes, reads and closes such files (spill_io.c); the server's loop waits for none of them
  *
- * A whole region leaves and returns, so that offsets in it stay. First it is copied, while it is sealed and every client
- * may get and hold its blobs: nothing changes them. When the copy is in the descriptor table, the memory is needed, and no
- * client holds a blob of the region, all its blobs go through LEAVING to AWAY in one step of the server; then the memory is
- * given up. A get that finds a blob AWAY brings the region back into new memory, which goes to the descriptor table when it
- * is whole; then its blobs become SEALED one by one, under new generations. The copy stays while there is place for it, so
- * that leaving once more costs nothing.
+ * A whole region leaves and returns, so that offsets in it stay. First it is copied, while it is
+ * sealed and every client may get and hold its blobs: nothing changes them. When the copy is in the
+ * descriptor table, the memory is needed, and no client holds a blob of the region, all its blobs
+ * go through LEAVING to AWAY in a single step of the server; then the memory is given up. A get
+ * that finds a blob AWAY brings the region back into new memory, which goes to the descriptor table
+ * when it is whole; then its blobs become SEALED one by one, under new generations. The copy stays
+ * while there is place for it, so that leaving once more costs nothing.
  *
- * Death of the server. A copy in the descriptor table is whole. Memory is given up only when all blobs of the region are
- * AWAY, so memory with a SEALED blob in it is whole: then the AWAY ones become SEALED again. Memory in which all blobs are
- * AWAY is worthless if there is a copy. During a return each blob is either in the new memory or in the copy. Movers die
- * with the server; a file that is not in the descriptor table is closed.
+ * Death of the server. A copy in the descriptor table is whole. Memory is given up only when all
+ * blobs of the region are AWAY, so memory with a SEALED blob in it is whole: then those that are
+ * AWAY become SEALED again. Memory in which all blobs are AWAY is worthless if there is a copy.
+ * During a return each blob is either in the new memory or in the copy. Movers die with the server;
+ * a file that is not in the descriptor table is closed.
  *
  * tests/model/spill.pml has this for Spin.
  *
@@ -40,7 +43,7 @@ enum sl_spill_copy_state {
 	SL_COPY_READING,
 	SL_COPY_CLOSING
 };
-/* The work of one mover for a copy. */
+/* The work of a mover for a copy. */
 struct sl_move_task {
 	struct sl_task task;
 	struct sl_spill_copy *copy;
@@ -71,7 +74,7 @@ struct sl_spill_copy {
 
 struct sl_spill {
 	struct sl_source source; /* of `event` */
-	struct sl_list copies;   /* whole ones, the most recently returned last */
+	struct sl_list copies;   /* the whole copies, the most recently returned last */
 	bool look;               /* there may be room for waits */
 	int64_t look_at;         /* or there may be by then */
 	int64_t rest_look;       /* waits are not tried before */
@@ -93,12 +96,15 @@ struct sl_spill {
 	struct sl_pool *movers;
 	int event; /* an eventfd, written by a mover after it has appended to `ended` */
 	struct sl_mutex mutex;
-	struct sl_list ended SL_GUARDED_BY(&mutex); /* copies whose job is done */
+	struct sl_list ended SL_GUARDED_BY(&mutex); /* copies with their job done */
 };
 
 /* --------------------------------------------------------------------------------------- spill */
 
-/* Begins spilling to the folder of the settings; without a folder server->spill stays NULL. Returns 0 or an error. */
+/*
+ * Begins spilling to the folder of the settings; without a folder server->spill stays NULL. Returns
+ * 0 or an error.
+ */
 int sl_spill_start(struct sl_server *server);
 /*
  * Lets regions leave memory, the least recently used first, until so many bytes are free.
@@ -107,23 +113,29 @@ int sl_spill_start(struct sl_server *server);
 int sl_spill_room(struct sl_server *server, uint64_t bytes);
 /* Lets regions leave while memory is over its limit, after returns. Returns true if it still is. */
 bool sl_spill_shrink(struct sl_server *server);
-/* Copies the regions that would leave next, if little memory is left. Called when memory was taken. */
+/*
+ * Copies the regions that would leave next, if little memory is left. Called when memory was taken.
+ */
 void sl_spill_ahead(struct sl_server *server);
 /*
- * Queues the return of a region, which ends with sl_get_wake() or sl_get_fail() for each of its blobs.
- * Returns 0, -EAGAIN or -ENOMEM.
+ * Queues the return of a region, which ends with sl_get_wake() or sl_get_fail() for each of its
+ * blobs. Returns 0, -EAGAIN or -ENOMEM.
  */
 int sl_spill_request(struct sl_server *server, struct sl_region *region);
 /*
- * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the region goes meanwhile.
- * Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
+ * Starts to read a region back. expired: its wait for room is over. *where becomes NULL if the
+ * region goes meanwhile. Returns 0, -EINPROGRESS (not yet), or an error, which its blobs were told.
  */
 int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, bool expired);
-/* Gives up the copy of a region that is freed, or whose copy is no longer right. */
+/* Gives up the copy of a region that is freed, or was changed. */
 void sl_spill_forget(struct sl_server *server, struct sl_region *region);
-/* Adds a copy that a previous server has left; if its region is not there, adds that as well, AWAY. */
+/*
+ * Adds a copy that a previous server has left; if its region is not there, adds that as well, AWAY.
+ */
 int sl_spill_recover_copy(struct sl_server *server, uint32_t row);
-/* Decides for each region between its memory and its copy, when the blobs of all regions are known. */
+/*
+ * Decides for each region between its memory and its copy, when the blobs of all regions are known.
+ */
 void sl_spill_recover(struct sl_server *server);
 /* Writes why nothing was spilled, for the end of a sentence: begins with "; ", or is "". */
 void sl_spill_trouble(const struct sl_server *server, char *text, size_t size);
@@ -136,7 +148,10 @@ static inline void sl_spill_look(struct sl_server *server)
 
 /* --------------------------------------------------------------------------------------- copies */
 
-/* Has the movers write a region to a file; ahead: nobody needs its memory yet. Returns false if that is not possible now. */
+/*
+ * Has the movers write a region to a file; ahead: nobody needs its memory yet. Returns false if
+ * that is not possible now.
+ */
 bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, bool ahead);
 /* Continues after the movers have ended a copy's job. */
 void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy);

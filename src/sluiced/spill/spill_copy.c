@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies: how they are made and read, and what they take of the folder. */
+/*
+ * Copies: how a region is written to a file and read back, and how the folder's limit is kept.
+ *
+ * The movers (spill_io.c) do the reading and writing; the functions here begin their jobs and
+ * continue after them. On the server's thread.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -11,7 +16,7 @@
 #include "sluiced/spill/spill.h"
 #include "sluiced/waits/waits.h"
 
-/* Without writing anything, after a failure. */
+/* Nothing is written for this time after a failure. */
 #define REST_NS INT64_C(1000000000)
 
 static void spill_copy_settle(struct sl_server *server, struct sl_spill_copy *copy)
@@ -26,7 +31,7 @@ static void spill_copy_forget(struct sl_server *server, struct sl_spill_copy *co
 	free(copy);
 }
 
-/* Its file is closed by a mover. */
+/* Gives up a copy. A mover closes its file. */
 static void spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	if (copy->region)
@@ -39,7 +44,7 @@ static void spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy
 		                   F_DUPFD_CLOEXEC, 0);
 		sl_descriptors_drop(server->descriptors, copy->row);
 	}
-	/* It counts until it is closed. */
+	/* It counts in the folder until its file is closed. */
 	copy->state = SL_COPY_CLOSING;
 	if (copy->file >= 0) {
 		server->spill->closing++;
@@ -58,12 +63,15 @@ void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 	sl_room_drop(server, region);
 	region->copy = NULL;
 	copy->region = NULL;
-	/* What the movers are at they bring to its end. */
+	/* Movers finish a job that they have begun. */
 	if (copy->state == SL_COPY_WHOLE)
 		spill_copy_free(server, copy);
 }
 
-/* Gives up copies of what is in memory, until there is place for so many bytes; how many it gave up. */
+/*
+ * Gives up copies of regions that are in memory, until so many bytes are free in the folder.
+ * Returns how many bytes it gave up.
+ */
 static uint64_t spill_copy_drop_spare(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t dropped = 0;
@@ -134,7 +142,7 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 		.file = -1,
 		.freed = spill->freed,
 		.ahead = ahead,
-		/* The region may go before the job ends. */
+		/* A duplicate, because the region may go before the job ends. */
 		.memory = fcntl(sl_descriptors_fd(server->descriptors, region->row),
 	                        F_DUPFD_CLOEXEC, 0),
 	};
@@ -146,15 +154,17 @@ bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, boo
 		return false;
 	}
 	sl_movers_submit(spill, copy);
-	/* Nothing more is made in it. */
+	/* Takes the region out of the lists for new blobs. */
 	sl_region_relist(server, region);
 	spill->writing++;
 	sl_store_step("server: copying");
 	return true;
 }
 
-/* The disk is full: whether it is worth a second try. Files go, or went meanwhile; or others that were written at the
- * same time took the place, of which each may have had a part: then the next one is written alone. */
+/*
+ * Decides whether a write to a full disk is worth a second try: files are being closed, or were
+ * meanwhile, or several writes together ran out of place; then the next region is written alone.
+ */
 static bool spill_place_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
@@ -186,7 +196,7 @@ static void spill_copy_written(struct sl_server *server, struct sl_spill_copy *c
 	if (!error && region) {
 		spill_copy_settle(server, copy);
 		server->spill->narrow = false;
-		/* Others of the same time may have failed. */
+		/* A write that began at the same time may have failed since. */
 		if (sl_now() > server->spill->rest_until)
 			server->spill->trouble[0] = '\0';
 		sl_store_step("server: copied");
@@ -246,17 +256,18 @@ int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, b
 
 	if (server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_room_make(server, sl_region_used_bytes(*where));
-	/* What is deleted may go while room is made. */
+	/* Making room may delete its last blob. */
 	if (!*where)
 		return 0;
-	/* The folder is full: one region at a time comes back beyond --memory, and its file goes for another region. */
+	/* If the folder is full, a single region at a time returns beyond --memory, so that its
+	 * file makes place for another region. */
 	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
 		if (server->memory->bytes <= server->settings->memory_bytes)
 			rc = 0;
 		else if (sl_room_has_time(server))
 			rc = -EINPROGRESS;
 	}
-	/* For the disk it waits as long as that takes. */
+	/* It may wait for the disk as long as that takes, but not for room. */
 	if (rc == -EINPROGRESS && expired && server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
 	if (!rc)
@@ -266,7 +277,7 @@ int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, b
 	return rc;
 }
 
-/* Its blobs can be got again, one by one. */
+/* Makes its blobs SEALED again, one by one, and wakes the gets that wait for them. */
 static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_catalogue *catalogue = server->catalogue;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The movers: threads of the server that write regions to files, read them back, and close files that were given up.
- * A job is a copy. The first mover of a job makes its file; up to MOVERS of them then move pieces of it. The last one puts
- * the copy into spill->ended and tells the server's loop by an eventfd. A mover touches nothing else of the server.
+ * Movers: threads that write regions to files, read them back, and close files that were given up.
+ *
+ * A job is a copy. The first mover of a job makes its file; up to SL_MOVERS threads then move
+ * pieces of it. The last of them appends the copy to spill->ended and wakes the server's loop by an
+ * eventfd. Movers touch nothing else of the server.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,8 +19,11 @@
 
 #define PIECE (UINT64_C(8) << 20)
 
-/* Without a name, or with one for a moment. Past the page cache where that can be: its pages would take the memory that
- * is to become free. A disk that is full says so before anything is moved. */
+/*
+ * Makes a file without a name, or with a name for a moment only. Uses direct I/O where possible:
+ * pages of the page cache would take the memory that is to become free. A full disk is found before
+ * any byte is moved.
+ */
 static int mover_make_file(struct sl_spill_copy *copy)
 {
 	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
@@ -82,7 +87,7 @@ static int mover_move_piece(struct sl_spill_copy *copy, uint64_t at, uint64_t by
 	return rc;
 }
 
-/* The next bytes that no mover has begun; 0: there are none. */
+/* Takes the next bytes that no mover has begun. Returns how many; 0: none are left. */
 static uint64_t mover_take_piece(struct sl_spill_copy *copy, uint64_t *from)
 {
 	uint64_t at, end, step = copy->range_bytes;
@@ -105,7 +110,7 @@ static void mover_note_error(struct sl_spill_copy *copy, int error)
 	snprintf(copy->text, sizeof(copy->text), "%s", sluice_last_message());
 }
 
-/* With what this mover has found; the last mover of the copy ends the job. */
+/* Leaves a job with this mover's result. The last mover of the copy ends the job. */
 static void mover_leave_job(struct sl_spill_copy *copy, int error)
 {
 	struct sl_spill *spill = copy->spill;
@@ -119,7 +124,8 @@ static void mover_leave_job(struct sl_spill_copy *copy, int error)
 	sl_mutex_unlock(&spill->mutex);
 	if (!last)
 		return;
-	/* Bytes that lie in the page cache are on the disk before memory goes: the kernel drops what it cannot write. */
+	/* Bytes in the page cache must reach the disk before the memory goes: the kernel drops
+	 * pages that it cannot write. */
 	if (copy->state == SL_COPY_WRITING && !copy->error &&
 	    !(fcntl(copy->file, F_GETFL) & O_DIRECT) && fdatasync(copy->file)) {
 		sl_fail(-errno, "cannot write a file: %s", sl_error_text(-errno));
@@ -153,7 +159,7 @@ static void mover_begin(struct sl_task *task)
 	int rc = 0;
 
 	if (copy->state == SL_COPY_CLOSING) {
-		/* The supervisor may close it later: what the file takes goes now. */
+		/* The supervisor may close its descriptor later; the space is free now. */
 		(void)!ftruncate(copy->file, 0);
 		close(copy->file);
 	} else if (copy->state == SL_COPY_WRITING) {

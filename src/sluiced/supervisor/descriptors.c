@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The descriptor table: puts descriptors into it, hands it to the next process, and rebuilds it in
+ * a new server.
+ *
+ * descriptors.h describes the ledger. Each process uses its side on its main thread only; the two
+ * meet in the socket between them and in the atomic words of the ledger.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -19,14 +26,16 @@
 #include "sluiced/supervisor/descriptors.h"
 #include "sluiced/supervisor/listen.h"
 
-/* Descriptors of the server that are not in the descriptor table: clients, and its own. */
+/* Descriptors of the server that are not in the descriptor table: connections, and its own. */
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
-/* A supervisor that has not received anything for so long while the server waited for that is taken for dead. */
+/*
+ * A supervisor that receives nothing for this time while the server waits for it is taken for dead.
+ */
 #define DEAF_NS INT64_C(1000000000)
 
-/* What the server sends; with a descriptor if id is not 0. */
+/* A message from the server, with a descriptor if id is not 0. */
 struct descriptors_message {
 	uint32_t row;
 	uint32_t zero;
@@ -40,10 +49,13 @@ _Static_assert(sizeof(struct sl_ledger_row) == 72 && sizeof(struct sl_ledger_dev
                "increase SL_STATE_LAYOUT");
 _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
 
-/* In the environment of this process, as what and by which descriptors a program begins that is being executed; else empty. */
+/*
+ * In the environment of a process that executes a program: its role and the descriptors with which
+ * it begins. Empty otherwise.
+ */
 #define VARIABLE "SLUICED_STATE"
 static char variable[96] = VARIABLE "=";
-static char given[80]; /* it had this value when this process began */
+static char given[80]; /* the value that it had when this process began */
 
 static uint32_t ledger_rows_possible(void)
 {
@@ -170,7 +182,7 @@ int sl_descriptors_open(struct sl_descriptors *out, enum sl_begin *begin)
 
 /* --------------------------------------------------------------------------------- the server */
 
-/* The supervisor is stopped, or hangs: it is ended, and the server's loop makes another one. */
+/* Ends a supervisor that is stopped or hangs; the server's loop then starts another. */
 static void descriptors_end_deaf(const struct sl_descriptors *descriptors)
 {
 	sl_report(LOG_WARNING,
@@ -180,7 +192,10 @@ static void descriptors_end_deaf(const struct sl_descriptors *descriptors)
 	shutdown(descriptors->peer, SHUT_RDWR);
 }
 
-/* id 0: without a descriptor. */
+/*
+ * Sends a message to the supervisor, and waits while its socket is full. id 0: without a
+ * descriptor.
+ */
 static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id,
                             int fd)
 {
@@ -200,7 +215,7 @@ static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t r
 		poll(&(struct pollfd){.fd = descriptors->peer, .events = POLLOUT}, 1,
 		     (int)((until - now) / 1000000) + 1);
 	}
-	/* If it is gone the next one inherits all that this process has. */
+	/* If the supervisor is gone, the next inherits every descriptor of this process. */
 	return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN ? 0 : rc;
 }
 

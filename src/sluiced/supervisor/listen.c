@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The daemon's socket, its messages to systemd, and its log. */
 #include "sluiced/supervisor/listen.h"
 
 #include <errno.h>
@@ -31,7 +32,7 @@ int sl_listen_inherited(void)
 	return FIRST_SOCKET;
 }
 
-/* What is no socket is somebody's file, which was named by mistake. */
+/* Refuses a path where something other than a socket is: it was named by mistake. */
 static int listen_check_path(const char *path)
 {
 	struct stat at;
@@ -43,7 +44,7 @@ static int listen_check_path(const char *path)
 	return 0;
 }
 
-/* Whoever has the lock may replace the socket. */
+/* Takes the lock that permits replacing the socket. */
 static int listen_take_lock(const char *path, int *out)
 {
 	char name[128];
@@ -72,7 +73,7 @@ static int listen_bind(const char *path, gid_t group, int *out)
 		return -errno;
 	strcpy(address.sun_path, path);
 	unlink(path);
-	/* Nobody else gets in between; and before it listens nobody gets in at all. */
+	/* Until its group is set nobody else may connect, and before listen() nobody can. */
 	before = umask(0177);
 	error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
 	umask(before);
@@ -125,7 +126,10 @@ void sl_listen_notify(const char *state)
 	close(fd);
 }
 
-/* systemd says so, and which file that is: somebody may have redirected it since. */
+/*
+ * Returns true if stderr is the journal: systemd names its file, as it may have been redirected
+ * since.
+ */
 static bool report_is_journal(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");
@@ -149,6 +153,6 @@ void sl_report(int priority, const char *format, ...)
 	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, arguments);
 	va_end(arguments);
 	strcat(line, "\n");
-	/* In one piece, as two processes write. */
+	/* In a single write, because two processes write. */
 	(void)!write(STDERR_FILENO, line, strlen(line));
 }

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The supervisor: starts the server, receives its descriptors, starts it again after its death, and
+ * upgrades the daemon.
+ *
+ * Each process of the daemon has functions here: the server starts a new supervisor with
+ * sl_supervisor_replace(). The supervisor has a single thread, which waits in poll() for messages
+ * of the server, for signals, and for the time at which a server that stops is killed.
+ */
 #include "sluiced/supervisor/supervisor.h"
 
 #include <errno.h>
@@ -19,21 +27,21 @@
 #include "sluiced/server.h"
 #include "sluiced/supervisor/listen.h"
 
-/* After so many servers in a row that have not got anywhere there is no use in another one. */
+/* The supervisor stops after this many servers in a row that died before they were ready. */
 #define TRIES 10
-/* How long a server may take to stop, and a program to say its layout. */
+/* The time that a server has to stop, and a program to print its layout. */
 #define STOP_NS   INT64_C(5000000000)
 #define ANSWER_NS INT64_C(5000000000)
-/* How long the server waits for the death of a supervisor that it has killed. */
+/* The time that the server waits for the death of a supervisor that it has killed. */
 #define DYING_MS 100
 
 struct supervisor {
 	struct sl_descriptors *descriptors;
 	int signals;
-	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
+	int64_t kill_at; /* SL_FOREVER: it was not told to stop */
 };
 
-/* Of main(). */
+/* The arguments of main(). */
 static char **command_line;
 
 int sl_stop_signals(void)
@@ -59,8 +67,11 @@ static int supervisor_poll_ms(int64_t when)
 
 /* ---------------------------------------------------------------------------- the other process */
 
-/* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
- * run in the child, which calls nothing that needs what they may have locked. */
+/*
+ * Starts the other process, which inherits our descriptors and an end of a new pair of sockets. The
+ * child calls only functions that need no lock, because other threads of the parent do not run in
+ * it.
+ */
 static int process_start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 {
 	struct sl_descriptors its = *descriptors;
@@ -93,7 +104,10 @@ static int process_start_other(struct sl_descriptors *descriptors, enum sl_begin
 	return 0;
 }
 
-/* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
+/*
+ * Takes the last messages of a dead process. Returns true if its status is known: it may be a child
+ * of another process.
+ */
 static bool process_bury(struct sl_descriptors *descriptors, int *status)
 {
 	bool known;
@@ -113,17 +127,17 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 {
 	int rc;
 
-	/* It may live, and has to let go of the lock. */
+	/* The old supervisor may live, and has to release the lock. */
 	sl_descriptors_signal(descriptors, SIGKILL);
 	if (descriptors->peer >= 0)
 		close(descriptors->peer);
-	/* It writes into its column until it is dead. One that hangs in the kernel does not. */
+	/* It writes into its column until it is dead, unless it hangs in the kernel. */
 	if (descriptors->other_fd >= 0) {
 		poll(&(struct pollfd){.fd = descriptors->other_fd, .events = POLLIN}, 1, DYING_MS);
 		close(descriptors->other_fd);
 	}
 	descriptors->peer = descriptors->other_fd = -1;
-	/* Those before it that were children of this process, but for one that is still dying. */
+	/* Reaps earlier supervisors that were children of this process. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	descriptors->other = 0;
@@ -139,7 +153,7 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 
 /* ------------------------------------------------------------------------------------- upgrade */
 
-/* In a child. What it cannot do it says where its answer is read. */
+/* Executes the program in a child. Failures are written to where its answer is read. */
 _Noreturn static void upgrade_say_layout(int program, int answer)
 {
 	char path[40];
@@ -148,7 +162,7 @@ _Noreturn static void upgrade_say_layout(int program, int answer)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	/* A script is read by its interpreter, by this descriptor. */
+	/* An interpreter opens a script by this descriptor. */
 	fcntl(program, F_SETFD, 0);
 	dup2(answer, STDOUT_FILENO);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", program);
@@ -157,7 +171,10 @@ _Noreturn static void upgrade_say_layout(int program, int answer)
 	_exit(127);
 }
 
-/* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
+/*
+ * Reads the program's answer until it ends or its time is over, and takes descriptors from the
+ * server meanwhile.
+ */
 static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text,
                                 size_t size)
 {
@@ -176,7 +193,7 @@ static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, 
 	text[length] = '\0';
 }
 
-/* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
+/* Checks that the opened program can take over. Returns 0 or an error with a sentence. */
 static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *path, int program)
 {
 	unsigned long layout;
@@ -209,7 +226,10 @@ static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *
 	return 0;
 }
 
-/* Executes the program at the path, opened once, which ends the server; or comes back, and tells the server why not. */
+/*
+ * Executes the program of the settings, which then ends the server; on failure returns, and tells
+ * the server the reason.
+ */
 static void supervisor_upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;
@@ -251,7 +271,7 @@ static void supervisor_stop_asked(struct supervisor *s)
 	sl_descriptors_signal(s->descriptors, SIGTERM);
 }
 
-/* Until the server's end of the socket is closed. */
+/* Serves a server until its end of the socket is closed. */
 static void supervisor_serve(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
@@ -265,16 +285,19 @@ static void supervisor_serve(struct supervisor *s)
 			return;
 		if (fds[1].revents)
 			supervisor_stop_asked(s);
-		/* The program after an upgrade would not know that the daemon is to stop. */
+		/* Not after a request to stop, of which the new program would not know. */
 		if (descriptors->upgrade && s->kill_at == SL_FOREVER)
 			supervisor_upgrade(s);
-		/* It is stopped, or hangs. */
+		/* The server is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
 			sl_descriptors_signal(descriptors, SIGKILL);
 	}
 }
 
-/* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
+/*
+ * Looks after a server until it is dead: the current server, or a new server. Returns 0, or an
+ * error if none could be started.
+ */
 static int supervisor_keep_one(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
@@ -290,7 +313,7 @@ static int supervisor_keep_one(struct supervisor *s)
 	}
 	server = descriptors->other;
 	supervisor_serve(s);
-	/* Whatever has closed its end of the socket is to be gone. */
+	/* A server that has closed its end of the socket is to be gone. */
 	sl_descriptors_signal(descriptors, SIGKILL);
 	if (process_bury(descriptors, &status) && WIFSIGNALED(status))
 		signal = WTERMSIG(status);
@@ -316,7 +339,7 @@ static int supervisor_keep(struct supervisor *s)
 	return rc;
 }
 
-/* The process's life as the supervisor. */
+/* Runs this process as the supervisor. Returns its exit status. */
 static int supervisor_main(struct sl_descriptors *descriptors)
 {
 	struct supervisor s = {.descriptors = descriptors, .kill_at = SL_FOREVER};

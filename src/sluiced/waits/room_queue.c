@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Requests that are answered later. A wait for a blob (get.c) lies in the bucket of the key that it misses, so that a seal
- * touches only those who wait for it. Waits for room lie in one queue, in the order in which they came: creates,
- * for the host's memory or for a device's, and returns of regions, for the host's. The first one for each place takes the
- * memory there is, and holds up only those that wait for the same place.
+ * The queue for room: creates and returns of regions that wait until memory is free.
  *
- * A wait is ended by what it waits for, by its deadline, by the end of its connection, or of its region. Room of the host
- * comes from the movers and from whoever lets go of memory; room of a device from the clients that unmap what they were
- * told to, or die.
+ * Creates wait for room of the host or of a device, returns of regions from files for room of the
+ * host, in the order in which they came. The first wait for each place takes the memory there is,
+ * and holds up only the waits for the same place.
+ *
+ * Room of the host comes from the movers and from clients that release or delete; room of a device
+ * from clients that unmap it when they are told to, or die. Each wait also ends with its
+ * deadline, its connection, or its region. On the server's thread.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -20,15 +21,18 @@
 
 #define HOST_NS   INT64_C(60000000000)
 #define DEVICE_NS INT64_C(3000000000)
-/* While everything is held or being made: the server itself holds what it has named for a second. */
+/*
+ * The time for which a wait goes on while everything is held: the server itself holds answered
+ * blobs for a second.
+ */
 #define VAIN_NS INT64_C(1000000000)
 #define OVER_NS INT64_C(10000000000)
-/* After a look in vain, because releases are not told. */
+/* The time after a vain look, because releases are not reported. */
 #define LOOK_NS INT64_C(10000000)
-/* How much longer than a look took it is until the next, because a look passes over everything there is. */
+/* A look passes over all regions, so the next comes later by this many times its duration. */
 #define LOOK_REST 8
 
-/* For that place from now on. */
+/* Makes it wait for room of that device from now on. */
 static void room_wait_at(struct sl_server *server, struct sl_wait *wait, int32_t device)
 {
 	server->room->host += device < 0;
@@ -59,7 +63,7 @@ void sl_room_drop(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_wait *wait = region->copy->wait;
 
-	/* In its turn it is freed at the end of that. */
+	/* The current wait is freed at the end of its turn. */
 	if (wait && wait == server->room->current)
 		wait->region = NULL;
 	else if (wait)
@@ -82,12 +86,13 @@ bool sl_room_has_time(const struct sl_server *server)
 	const struct sl_wait *turn = server->room->current;
 	bool over = server->memory->bytes > server->settings->memory_bytes;
 
-	/* Without a turn it has just come. What is beyond the limit has to be written first. */
+	/* A request that is not queued has just come. Memory beyond the limit has to be written
+	 * first. */
 	return !turn ||
 	       sl_now() < SL_MAX(turn->since, server->spill->moved_at) + (over ? OVER_NS : VAIN_NS);
 }
 
-/* -EINPROGRESS: it goes on waiting, for room of *device. */
+/* Tries a wait. Returns -EINPROGRESS if it goes on waiting, for room of *device. */
 static int room_try(struct sl_server *server, struct sl_wait *wait, bool expired, int32_t *device)
 {
 	int rc;
@@ -109,7 +114,7 @@ static int room_try(struct sl_server *server, struct sl_wait *wait, bool expired
 	return rc;
 }
 
-/* True: it was answered. */
+/* Tries a wait as the current wait. Returns true if it was answered. */
 static bool room_run_one(struct sl_server *server, struct sl_wait *wait, int64_t now)
 {
 	int32_t device;
@@ -126,13 +131,13 @@ static bool room_run_one(struct sl_server *server, struct sl_wait *wait, int64_t
 		server->room->host -= wait->device < 0;
 		room_wait_at(server, wait, device);
 	} else if (now >= wait->deadline) {
-		/* The disk has too much to do. */
+		/* It waits for the disk, which has no deadline. */
 		wait->deadline = now + VAIN_NS;
 	}
 	return false;
 }
 
-/* Each of them that is the first one for its place, or whose time is over. */
+/* Tries the first wait for each place, and those past their deadline. */
 static void room_run_queue(struct sl_server *server, int64_t now, bool host, bool devices)
 {
 	struct sl_list *queue = &server->room->queue;
@@ -147,7 +152,7 @@ static void room_run_queue(struct sl_server *server, int64_t now, bool host, boo
 
 		if (!held_up[1 + wait->device] || now >= wait->deadline)
 			answered = room_run_one(server, wait, now);
-		/* Whoever went during the turn is behind it no more. */
+		/* Waits that were freed meanwhile are not behind it any more. */
 		next = answered ? queue->next : link->next;
 		if (answered)
 			continue;
@@ -173,7 +178,7 @@ void sl_room_run(struct sl_server *server)
 	if (host || devices || now >= server->room->due)
 		room_run_queue(server, now, host, devices);
 	sl_server_at(server, server->room->due);
-	/* Not what was taken and given back meanwhile. */
+	/* Memory that was taken and given back meanwhile is no new room. */
 	if (devices)
 		server->room->look = false;
 	if (!over && (!host || !server->room->host))

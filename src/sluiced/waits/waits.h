@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Waits: requests that are answered later. A get or pin waits for blobs (blobs/get.c), in the bucket of the key that is
- * missing; a create, or the return of a region from a file, waits for room (room_queue.c), in one queue.
+ * Waits: requests that are answered later. A get or pin waits for blobs (blobs/get.c), in the
+ * bucket of the key that is missing; a create, or the return of a region from a file, waits for
+ * room (room_queue.c), in a queue.
  *
- * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by the end of its region.
+ * A wait is ended by the event it waits for, by its deadline, by the end of its connection, or by
+ * the end of its region.
  */
 #ifndef SL_SLUICED_WAITS_H
 #define SL_SLUICED_WAITS_H
@@ -42,7 +44,8 @@ struct sl_room {
 	struct sl_wait *current; /* is being tried */
 	int64_t due;             /* no deadline is earlier */
 	bool look;               /* a device has more room than before */
-	/* The last request waits for room of this device, and this is its refusal if none comes; error 0: it does not. */
+	/* The last request waits for room of this device, and this is its refusal if none comes;
+	 * error 0: it does not. */
 	int error;
 	int32_t device;
 };
@@ -58,15 +61,24 @@ void sl_wait_free(struct sl_server *server, struct sl_wait *wait);
 /* Ends the waits of a connection that has ended. */
 void sl_waits_end(struct sl_server *server, struct sl_peer *peer);
 
-/* Queues the create in server->in for room, or the return of the region. Returns 0, -EAGAIN or -ENOMEM with a sentence. */
+/*
+ * Queues the create in server->in for room, or the return of the region. Returns 0, -EAGAIN or
+ * -ENOMEM with a sentence.
+ */
 int sl_wait_for_room(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);
 /* Ends the wait of a region that is no longer needed. */
 void sl_room_drop(struct sl_server *server, struct sl_region *region);
 /* Returns true if others wait for room of the host and are first. */
 bool sl_room_must_queue(const struct sl_server *server);
-/* Returns true if the current wait goes on for a moment, though nothing can leave memory now: others may let go. */
+/*
+ * Returns true if the current wait goes on for a moment, though nothing can leave memory now:
+ * others may let go.
+ */
 bool sl_room_has_time(const struct sl_server *server);
-/* Serves the waits that can have room now, and ends those whose deadline has passed. Once per iteration. */
+/*
+ * Serves the waits that can have room now, and ends those past their deadline. Once per
+ * iteration.
+ */
 void sl_room_run(struct sl_server *server);
 
 #endif
