@@ -42,7 +42,8 @@ static uint64_t skip_empty(const struct sl_chunks *chunks, size_t *extent, uint6
 	return left;
 }
 
-bool sl_segment_next(const struct sl_chunks *chunks, struct sl_chunk *chunk, struct sl_segment *out)
+bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
+                        struct sl_slot_range *out)
 {
 	const struct sluice_extent *e;
 

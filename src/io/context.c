@@ -59,8 +59,8 @@ static int check_staging(struct sl_settings *s)
 	ring = power * (s->slots ? s->slots : 1);
 	if (!s->staging_bytes)
 		s->staging_bytes = SL_MAX(UINT64_C(256) << 20, SL_MAX(8 * power, 2 * ring));
-	if (sl_staging_part(s->staging_bytes, SL_PART_HOST) < power ||
-	    sl_staging_part(s->staging_bytes, SL_PART_STREAM) < ring)
+	if (sl_staging_half(s->staging_bytes, SL_HALF_HOST) < power ||
+	    sl_staging_half(s->staging_bytes, SL_HALF_STREAM) < ring)
 		return sl_fail(-EINVAL,
 		               "SLUICE_STAGING_BYTES: %" PRIu64
 		               " is too little for a ring of %" PRIu64 " slots of %" PRIu64

@@ -21,7 +21,7 @@ struct sl_plan {
 	size_t extent;         /* where the next piece begins */
 	uint64_t position;     /* in that extent */
 };
-struct sl_cut {
+struct sl_next_piece {
 	char *data;
 	size_t length;
 	uint64_t offset;
@@ -32,8 +32,8 @@ struct sl_cut {
 /* The largest piece of an operation, when that many bytes of its file are on the way. */
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* False: there is no further piece. */
-bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out);
-void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut);
+bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out);
+void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *cut);
 
 /* ------------------------------------------------------------------------------------- chunk */
 
@@ -57,7 +57,7 @@ struct sl_chunk {
 	unsigned segments; /* that are left */
 };
 /* Bytes that are together in the slot, in the file, and in the operation's memory. */
-struct sl_segment {
+struct sl_slot_range {
 	char *memory;
 	size_t at, length;
 	uint64_t offset;
@@ -69,8 +69,8 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t part, unsigned *slots);
 /* False: there is no further chunk, or segment. The chunk is used up. */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
-bool sl_segment_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
-                     struct sl_segment *out);
+bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
+                        struct sl_slot_range *out);
 
 /* ------------------------------------------------------------------------------------ staged */
 
@@ -86,7 +86,7 @@ enum sl_way {
 struct sl_staged;
 
 /* A slot, and what its chunk is doing. Guarded by op->mutex. */
-struct sl_seat {
+struct sl_slot_use {
 	struct sl_staged *staged;
 	unsigned index;
 	uint64_t number; /* of the chunk */
@@ -95,9 +95,9 @@ struct sl_seat {
 	bool handed;     /* all its pieces have been handed out */
 	uint64_t moved;  /* of its bytes */
 	/* SL_WAY_HOST: */
-	bool ready;          /* to be filled (read), or full (write) */
-	bool empty;          /* of a write: for the copier to fill */
-	struct sl_copy copy; /* while that is in flight, the copier reads the next two */
+	bool ready;              /* to be filled (read), or full (write) */
+	bool empty;              /* of a write: for the copier to fill */
+	struct sl_copy_job copy; /* while that is in flight, the copier reads the next two */
 	struct sl_chunk walk;
 	uint64_t left;
 };
@@ -107,7 +107,7 @@ struct sl_staged {
 	enum sl_way way;
 	struct sl_staging *staging;
 	sluice_stream stream;
-	struct sl_ask ask;
+	struct sl_slot_waiter ask;
 	struct sl_ring ring;    /* not of SL_WAY_HOST */
 	unsigned count;         /* of slots and seats */
 	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
@@ -123,7 +123,7 @@ struct sl_staged {
 		unsigned commands;            /* in flight on the device */
 		struct sl_chunks chunks;      /* that are handed out in pieces */
 		uint64_t next;                /* the number of the next of them */
-		struct sl_seat *seat;         /* whose pieces are handed out now, or NULL */
+		struct sl_slot_use *seat;     /* whose pieces are handed out now, or NULL */
 		struct sl_chunks copied;      /* SL_WAY_HOST, write: those that the copier fills */
 		uint64_t filled;              /* the number of the next of them */
 		struct sluice_extent segment; /* what op->locked.plan cuts */
@@ -131,7 +131,7 @@ struct sl_staged {
 
 	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
 
-	struct sl_copy drain; /* while torn */
+	struct sl_copy_job drain; /* while torn */
 	/* The submitting call's, and those that are given back as the stream passes, guarded by
 	 * op->mutex. */
 	struct sl_chunks enqueued, passed;
@@ -143,7 +143,7 @@ struct sl_staged {
 	unsigned transfer_count;
 
 	struct sl_slot *slots;
-	struct sl_seat seats[];
+	struct sl_slot_use seats[];
 };
 
 /* The way of a request to memory of that staging's device; of SL_WAY_DIRECT the device is the stream's. With a
@@ -163,9 +163,9 @@ bool sl_staged_next(struct sluice_op *op);
 void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece);
 /* With op->mutex: whether the stream has come to the operation: it waits for the seat's pieces before it
  * waits for those of operations behind. */
-bool sl_staged_urgent(const struct sl_seat *seat);
+bool sl_staged_urgent(const struct sl_slot_use *seat);
 /* With op->mutex: a piece of that seat is over. */
-void sl_staged_piece_done(struct sl_seat *seat, size_t moved);
+void sl_staged_piece_done(struct sl_slot_use *seat, size_t moved);
 /* With op->mutex: the operation has failed or was cancelled: nothing holds the stream up. */
 void sl_staged_stop(struct sluice_op *op);
 /* Without: what waits for slots waits no longer. */
@@ -233,7 +233,7 @@ struct sl_object {
 };
 
 /* One range of an operation in its object. */
-struct sl_span {
+struct sl_range {
 	struct sl_interval interval;
 	struct sluice_op *op;
 };
@@ -269,7 +269,7 @@ struct sl_part {
 	struct sl_piece piece;
 	struct sl_list link; /* guarded by op->mutex: in flying or spare */
 	struct sluice_op *op;
-	struct sl_seat *seat; /* whose slot the piece is in, or NULL */
+	struct sl_slot_use *seat; /* whose slot the piece is in, or NULL */
 };
 
 struct sluice_op {
@@ -300,7 +300,7 @@ struct sluice_op {
 
 	struct {
 		struct sl_object *object;
-		struct sl_span *spans;
+		struct sl_range *ranges;
 		size_t count;
 		enum sl_effect effect;
 		/* Guarded by object->mutex, as are the next: among the waiters of another, or of those
@@ -312,7 +312,7 @@ struct sluice_op {
 		bool waits;    /* it is a waiter of another */
 		/* Nothing in stream order may be enqueued behind it yet: it, or what it waits for, needs a
 		 * thread that calls the driver, or has not been enqueued whole. */
-		bool late;
+		bool blocks_streams;
 		/* Its effect comes when this stream comes to it, whatever else is in flight: it does not
 		 * enter while anything holds it back but others of that stream. NULL: we say when. */
 		sluice_stream stream;
@@ -346,7 +346,7 @@ struct sluice_op {
 
 	/* For the common operation: one extent, one piece. */
 	struct sluice_extent one_extent;
-	struct sl_span one_span;
+	struct sl_range one_range;
 	struct sl_part one_part;
 };
 

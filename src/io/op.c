@@ -25,7 +25,7 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->order.object = file->object;
 	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
 	/* The copier has to do with all of them, or a stream alone. */
-	op->order.late = file->limits.device;
+	op->order.blocks_streams = file->limits.device;
 	sl_mutex_init(&op->mutex);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);
@@ -46,8 +46,8 @@ static void op_free(struct sluice_op *op)
 	}
 	if (op->extents != &op->one_extent)
 		free(op->extents);
-	if (op->order.spans != &op->one_span)
-		free(op->order.spans);
+	if (op->order.ranges != &op->one_range)
+		free(op->order.ranges);
 	sl_staged_free(op->staged);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);

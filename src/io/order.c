@@ -39,7 +39,7 @@ void sl_object_destroy(struct sl_object *object)
 
 static struct sluice_op *owner(struct sl_interval *interval)
 {
-	return SL_CONTAINER(interval, struct sl_span, interval)->op;
+	return SL_CONTAINER(interval, struct sl_range, interval)->op;
 }
 
 /* Whether an operation of the first effect holds a later one of the second back. */
@@ -51,20 +51,20 @@ static const bool holds[SL_EFFECTS][SL_EFFECTS] = {
 
 static struct sl_intervals *spans_of(struct sluice_op *op)
 {
-	return &op->order.object->locked.spans[op->order.effect][op->order.late];
+	return &op->order.object->locked.spans[op->order.effect][op->order.blocks_streams];
 }
 
 static void remove_spans(struct sluice_op *op, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		sl_intervals_remove(spans_of(op), &op->order.spans[i].interval);
+		sl_intervals_remove(spans_of(op), &op->order.ranges[i].interval);
 }
 
 /* False: two of them overlap where that is not allowed, and none is there. */
 static bool insert_spans(struct sluice_op *op)
 {
 	for (size_t i = 0; i < op->order.count; i++) {
-		struct sl_interval *new = &op->order.spans[i].interval, *own = NULL;
+		struct sl_interval *new = &op->order.ranges[i].interval, *own = NULL;
 
 		if (i && holds[op->order.effect][op->order.effect])
 			own = sl_intervals_latest(spans_of(op), new, op->order.sequence - 1,
@@ -107,7 +107,7 @@ static struct sluice_op *holder_at(struct sluice_op *op, const struct sl_interva
 static struct sluice_op *find_holder(struct sluice_op *op)
 {
 	for (; op->order.passed < op->order.count; op->order.passed++) {
-		const struct sl_interval *at = &op->order.spans[op->order.passed].interval;
+		const struct sl_interval *at = &op->order.ranges[op->order.passed].interval;
 		struct sluice_op *late = holder_at(op, at, true), *other = holder_at(op, at, false);
 
 		if (late && (!other || other->order.sequence < late->order.sequence))
@@ -121,7 +121,7 @@ static struct sluice_op *find_holder(struct sluice_op *op)
 static bool is_behind_a_late_one(struct sluice_op *op)
 {
 	for (size_t i = 0; i < op->order.count; i++)
-		if (holder_at(op, &op->order.spans[i].interval, true))
+		if (holder_at(op, &op->order.ranges[i].interval, true))
 			return true;
 	return false;
 }
@@ -136,7 +136,7 @@ int sl_order_enter(struct sluice_op *op)
 {
 	struct sl_object *object = op->order.object;
 	struct sluice_op *holder;
-	bool own = op->order.late, late;
+	bool own = op->order.blocks_streams, late;
 	int rc = 0;
 
 	if (!op->order.count)
@@ -148,7 +148,7 @@ int sl_order_enter(struct sluice_op *op)
 	op->order.sequence = ++object->locked.sequence;
 	late = is_behind_a_late_one(op);
 	holder = find_holder(op);
-	op->order.late |= late;
+	op->order.blocks_streams |= late;
 	if (!insert_spans(op)) {
 		rc = -EINVAL;
 	} else if ((op->on_stream && late) || (op->order.stream && holder)) {
@@ -159,7 +159,7 @@ int sl_order_enter(struct sluice_op *op)
 		rc = 1;
 	}
 	if (rc < 0)
-		op->order.late = own;
+		op->order.blocks_streams = own;
 	if (rc >= 0 && op->order.effect == SL_WRITES)
 		atomic_fetch_add(&object->writes, ONE_ENTERED + 1);
 	sl_mutex_unlock(&object->mutex);
@@ -205,7 +205,7 @@ void sl_order_enqueued(struct sluice_op *op)
 	/* It has not left: its submission is not over. */
 	sl_mutex_lock(&object->mutex);
 	remove_spans(op, op->order.count);
-	op->order.late = false;
+	op->order.blocks_streams = false;
 	insert_spans(op);
 	sl_mutex_unlock(&object->mutex);
 }

@@ -22,7 +22,7 @@ size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
 	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
 }
 
-bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
+bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 {
 	const struct sl_limits *limits = plan->limits;
 	uint32_t alignment = limits->alignment;
@@ -60,7 +60,7 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_cut *out)
 	return true;
 }
 
-void sl_plan_advance(struct sl_plan *plan, const struct sl_cut *cut)
+void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *cut)
 {
 	plan->position += cut->length;
 }

@@ -87,7 +87,7 @@ static struct sl_part *take_part(struct sluice_op *op)
 	return part;
 }
 
-static void fill_part(struct sl_part *part, const struct sl_cut *cut)
+static void fill_part(struct sl_part *part, const struct sl_next_piece *cut)
 {
 	struct sluice_op *op = part->op;
 	struct sl_piece *piece = &part->piece;
@@ -114,7 +114,7 @@ static void fill_part(struct sl_part *part, const struct sl_cut *cut)
  */
 static struct sl_part *next_part(struct sluice_op *op)
 {
-	struct sl_cut cut;
+	struct sl_next_piece cut;
 	struct sl_part *part;
 	bool turn;
 

@@ -25,7 +25,7 @@ static void ring_release(struct sl_ring *ring)
 	sl_op_unref(SL_CONTAINER(ring, struct sl_staged, ring)->op);
 }
 
-static void granted(struct sl_ask *ask);
+static void granted(struct sl_slot_waiter *ask);
 
 static struct sl_staged *allocate(unsigned slots)
 {
@@ -52,7 +52,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way 
 	const struct sl_settings *settings = &op->ctx->core.settings;
 	bool stream_order = way != SL_WAY_HOST;
 	bool words_only = way == SL_WAY_DIRECT || way == SL_WAY_DEVICE;
-	enum sl_part_of part = stream_order ? SL_PART_STREAM : SL_PART_HOST;
+	enum sl_half half = stream_order ? SL_HALF_STREAM : SL_HALF_HOST;
 	struct sl_chunks chunks = {
 		.extents = op->extents,
 		.count = op->count,
@@ -75,7 +75,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way 
 
 	if (!words_only)
 		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
-		                    sl_staging_largest(staging, part), &slots);
+		                    sl_staging_largest(staging, half), &slots);
 	if (rc)
 		return rc;
 	staged = allocate(slots);
@@ -86,8 +86,8 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way 
 	staged->staging = staging;
 	staged->stream = stream;
 	staged->shape = chunks;
-	staged->ask = (struct sl_ask){
-		.part = part,
+	staged->ask = (struct sl_slot_waiter){
+		.half = half,
 		.words = stream_order,
 		.count = slots,
 		.length = words_only ? 0 : chunks.slot_bytes,
@@ -109,7 +109,7 @@ int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, enum sl_way 
 	staged->enqueued = staged->passed = chunks;
 	op->staged = staged;
 	op->on_stream = stream_order;
-	op->order.late = !stream_order || way == SL_WAY_DEVICE;
+	op->order.blocks_streams = !stream_order || way == SL_WAY_DEVICE;
 	/* A number that is a stream of each context or thread orders nothing. */
 	op->order.stream =
 		way == SL_WAY_DEVICE && (uintptr_t)stream > SL_COMMON_STREAMS ? stream : NULL;
@@ -130,14 +130,14 @@ void sl_staged_free(struct sl_staged *staged)
 /* ------------------------------------------------------------------------------------ copier */
 
 /* The copies of a seat's chunk, one by one; of a read no more than came. */
-static bool copy_next(struct sl_copy *copy, struct sl_command *out)
+static bool copy_next(struct sl_copy_job *copy, struct sl_command *out)
 {
-	struct sl_seat *seat = SL_CONTAINER(copy, struct sl_seat, copy);
+	struct sl_slot_use *seat = SL_CONTAINER(copy, struct sl_slot_use, copy);
 	struct sl_staged *staged = seat->staged;
 	char *slot = staged->slots[seat->index].data;
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 
-	if (!seat->left || !sl_segment_next(&staged->shape, &seat->walk, &segment))
+	if (!seat->left || !sl_slot_range_next(&staged->shape, &seat->walk, &segment))
 		return false;
 	segment.length = SL_MIN(segment.length, seat->left);
 	seat->left -= segment.length;
@@ -148,10 +148,10 @@ static bool copy_next(struct sl_copy *copy, struct sl_command *out)
 	return true;
 }
 
-static void copy_done(struct sl_copy *copy, int error);
+static void copy_done(struct sl_copy_job *copy, int error);
 
 /* op->mutex is held. The copier's queue is locked inside it, and takes nothing else. */
-static void submit_copy(struct sl_seat *seat, uint64_t bytes)
+static void submit_copy(struct sl_slot_use *seat, uint64_t bytes)
 {
 	struct sl_staged *staged = seat->staged;
 
@@ -168,7 +168,7 @@ static void submit_copy(struct sl_seat *seat, uint64_t bytes)
 static void fill_seats(struct sl_staged *staged)
 {
 	for (;;) {
-		struct sl_seat *seat = &staged->seats[staged->locked.filled % staged->count];
+		struct sl_slot_use *seat = &staged->seats[staged->locked.filled % staged->count];
 
 		if (!seat->empty || staged->op->locked.stopped ||
 		    !sl_chunk_next(&staged->locked.copied, &seat->chunk))
@@ -179,9 +179,9 @@ static void fill_seats(struct sl_staged *staged)
 	}
 }
 
-static void copy_done(struct sl_copy *copy, int error)
+static void copy_done(struct sl_copy_job *copy, int error)
 {
-	struct sl_seat *seat = SL_CONTAINER(copy, struct sl_seat, copy);
+	struct sl_slot_use *seat = SL_CONTAINER(copy, struct sl_slot_use, copy);
 	struct sl_staged *staged = seat->staged;
 	struct sluice_op *op = staged->op;
 
@@ -213,7 +213,7 @@ static void begin(struct sl_staged *staged)
 	sl_op_pump_locked(op);
 }
 
-static void granted(struct sl_ask *ask)
+static void granted(struct sl_slot_waiter *ask)
 {
 	begin(SL_CONTAINER(ask, struct sl_staged, ask));
 }
@@ -274,11 +274,11 @@ char *sl_staged_place(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	struct sl_chunks walk = staged->shape;
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 	struct sl_chunk chunk;
 
 	if (staged->way != SL_WAY_STREAM || !sl_chunk_next(&walk, &chunk) ||
-	    !sl_segment_next(&staged->shape, &chunk, &segment) ||
+	    !sl_slot_range_next(&staged->shape, &chunk, &segment) ||
 	    segment.length < op->extents[0].length)
 		return NULL;
 	return staged->slots[0].data + segment.at;
@@ -323,7 +323,7 @@ static bool gate_is_open(struct sl_staged *staged, uint64_t number)
 }
 
 /* Storage has done its part of the seat's chunk. op->mutex is held. */
-static void chunk_done(struct sl_seat *seat)
+static void chunk_done(struct sl_slot_use *seat)
 {
 	struct sl_staged *staged = seat->staged;
 	struct sluice_op *op = staged->op;
@@ -342,7 +342,7 @@ static void chunk_done(struct sl_seat *seat)
 
 static void close_seat(struct sl_staged *staged)
 {
-	struct sl_seat *seat = staged->locked.seat;
+	struct sl_slot_use *seat = staged->locked.seat;
 
 	staged->locked.seat = NULL;
 	seat->handed = true;
@@ -354,7 +354,7 @@ static void close_seat(struct sl_staged *staged)
 static bool open_seat(struct sl_staged *staged)
 {
 	struct sl_chunks *chunks = &staged->locked.chunks;
-	struct sl_seat *seat = &staged->seats[staged->locked.next % staged->count];
+	struct sl_slot_use *seat = &staged->seats[staged->locked.next % staged->count];
 	struct sl_chunks look = *chunks;
 	struct sl_chunk chunk;
 
@@ -392,19 +392,19 @@ bool sl_staged_next(struct sluice_op *op)
 {
 	struct sl_staged *staged = op->staged;
 	struct sl_plan *plan = &op->locked.plan;
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 
 	if (!staged->locked.started || staged->locked.exhausted)
 		return false;
 	if (staged->way == SL_WAY_DIRECT)
 		return next_direct(op);
 	for (;;) {
-		struct sl_seat *seat = staged->locked.seat;
+		struct sl_slot_use *seat = staged->locked.seat;
 
 		if (!seat && !open_seat(staged))
 			return false;
 		seat = staged->locked.seat;
-		if (sl_segment_next(&staged->shape, &seat->walk, &segment))
+		if (sl_slot_range_next(&staged->shape, &seat->walk, &segment))
 			break;
 		close_seat(staged);
 	}
@@ -421,12 +421,12 @@ bool sl_staged_next(struct sluice_op *op)
 	return true;
 }
 
-bool sl_staged_urgent(const struct sl_seat *seat)
+bool sl_staged_urgent(const struct sl_slot_use *seat)
 {
 	return seat->staged->way == SL_WAY_STREAM && seat->number >= seat->staged->count;
 }
 
-void sl_staged_piece_done(struct sl_seat *seat, size_t moved)
+void sl_staged_piece_done(struct sl_slot_use *seat, size_t moved)
 {
 	struct sl_staged *staged = seat->staged;
 
@@ -473,7 +473,7 @@ bool sl_staged_over(struct sluice_op *op)
 	return !op->on_stream || sl_ring_rests(&staged->ring);
 }
 
-static void drained(struct sl_copy *drain, int error)
+static void drained(struct sl_copy_job *drain, int error)
 {
 	struct sluice_op *op = SL_CONTAINER(drain, struct sl_staged, drain)->op;
 
@@ -502,7 +502,7 @@ void sl_staged_drain(struct sluice_op *op)
 	struct sl_staged *staged = op->staged;
 	struct sl_device *device = sl_staging_device(staged->staging);
 
-	staged->drain = (struct sl_copy){
+	staged->drain = (struct sl_copy_job){
 		.drains = true,
 		.stream = staged->stream,
 		.event = record(device, staged->stream),
@@ -516,7 +516,7 @@ void sl_staged_end(struct sluice_op *op)
 	struct sl_staged *staged = op->staged;
 
 	if (op->on_stream) {
-		sl_bell_leave(&staged->ring);
+		sl_poller_leave(&staged->ring);
 		sl_commands_give(staged->staging, staged->locked.commands);
 	}
 	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
@@ -526,7 +526,7 @@ void sl_staged_end(struct sluice_op *op)
 			staged->slots[i].lost = false;
 	if (staged->way == SL_WAY_DEVICE && !staged->slots[0].lost)
 		sl_transfers_passed(staged);
-	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
+	sl_slots_give(staged->staging, staged->ask.half, staged->slots, staged->ask.count);
 }
 
 /* Commands that the stream has passed make room for others. op->mutex is held. */

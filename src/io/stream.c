@@ -21,7 +21,7 @@
 /* --------------------------------------------------------------------------- what it waits for */
 
 /* By the thread that gave slots back. */
-static void granted(struct sl_ask *ask)
+static void granted(struct sl_slot_waiter *ask)
 {
 	_Atomic uint32_t *word = ask->word;
 
@@ -126,13 +126,13 @@ static void add_chunk(struct batch *batch, uint64_t number, struct sl_chunk *chu
 	struct sluice_op *op = batch->op;
 	struct sl_staged *staged = op->staged;
 	char *slot = staged->slots[number % staged->count].data;
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 
 	batch->chunks[batch->chunk_count].number = number;
 	batch->chunks[batch->chunk_count].start = batch->count;
 	if (!sl_ring_await(&staged->ring, number, add(batch)))
 		batch->count--;
-	while (chunk && sl_segment_next(&staged->enqueued, chunk, &segment)) {
+	while (chunk && sl_slot_range_next(&staged->enqueued, chunk, &segment)) {
 		struct sl_command *copy = add(batch);
 
 		copy->kind = SL_COPY;
@@ -355,7 +355,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	atomic_fetch_add(&op->file->in_flight, 1);
 	staged->locked.submitting = true;
 	late = window.more;
-	op->order.late |= late;
+	op->order.blocks_streams |= late;
 	/* Before its place, from which on others may start it: what it has entered can be filled. */
 	enter_window(op, &window);
 	place = take_place(op, &window);
@@ -363,7 +363,7 @@ int sl_stream_enter(struct sluice_op *op, sluice_op **out)
 		rc = place;
 		goto references;
 	}
-	sl_bell_watch(&staged->ring);
+	sl_poller_watch(&staged->ring);
 	if (out)
 		*out = op;
 	if (place == 0)
@@ -389,6 +389,6 @@ references:
 	sl_file_release(op->file);
 	atomic_fetch_sub(&op->references, out ? 2 : 1);
 	slots:
-	sl_slots_give(staged->staging, staged->ask.part, staged->slots, staged->ask.count);
+	sl_slots_give(staged->staging, staged->ask.half, staged->slots, staged->ask.count);
 	return rc;
 }

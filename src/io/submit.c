@@ -47,16 +47,16 @@ static int copy_extents(struct sluice_op *op, const struct sluice_request *r)
 {
 	op->count = r->count;
 	op->extents = &op->one_extent;
-	op->order.spans = &op->one_span;
+	op->order.ranges = &op->one_range;
 	if (r->count > 1) {
 		op->extents = calloc(r->count, sizeof(*op->extents));
-		op->order.spans = calloc(r->count, sizeof(*op->order.spans));
-		if (!op->extents || !op->order.spans)
+		op->order.ranges = calloc(r->count, sizeof(*op->order.ranges));
+		if (!op->extents || !op->order.ranges)
 			return sl_fail(-ENOMEM, "no memory for %zu extents", r->count);
 	}
 	for (size_t i = 0; i < r->count; i++) {
 		const struct sluice_extent *extent = &r->extents[i];
-		struct sl_span *span = &op->order.spans[op->order.count];
+		struct sl_range *span = &op->order.ranges[op->order.count];
 
 		op->extents[i] = *extent;
 		if (!extent->length)
@@ -471,10 +471,10 @@ int sl_op_run(struct sluice_file *file, enum sl_kind kind, uint64_t length)
 	if (!op)
 		return sl_fail(-ENOMEM, "no memory");
 	op->length = length;
-	op->order.spans = &op->one_span;
+	op->order.ranges = &op->one_range;
 	op->order.count = 1;
-	op->one_span.interval.end = UINT64_MAX;
-	op->one_span.op = op;
+	op->one_range.interval.end = UINT64_MAX;
+	op->one_range.op = op;
 	op->done.reported = true;
 	sl_gate_pass(&file->ctx->operations, 1);
 	rc = enter(file, op, &handle);

@@ -50,7 +50,7 @@ static int find_backend(struct sluice_op *op, struct sl_device *memory,
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
 	op->device = memory;
-	op->order.late = true;
+	op->order.blocks_streams = true;
 	return rc;
 }
 

@@ -98,7 +98,7 @@ struct move {
 	char *bounce; /* between two devices: where the bytes are; or NULL */
 	bool arrived; /* they are there */
 	bool given;   /* the one copy, to the copier */
-	struct sl_copy copy;
+	struct sl_copy_job copy;
 };
 
 static void end(struct move *move, int error, const char *message)
@@ -156,7 +156,7 @@ static void step_over(struct sluice_op *op)
 	}
 }
 
-static bool copy_next(struct sl_copy *copy, struct sl_command *out)
+static bool copy_next(struct sl_copy_job *copy, struct sl_command *out)
 {
 	struct move *move = SL_CONTAINER(copy, struct move, copy);
 	struct sl_piece *piece = move->piece;
@@ -171,7 +171,7 @@ static bool copy_next(struct sl_copy *copy, struct sl_command *out)
 	return true;
 }
 
-static void copy_done(struct sl_copy *copy, int error)
+static void copy_done(struct sl_copy_job *copy, int error)
 {
 	end(SL_CONTAINER(copy, struct move, copy), error, NULL);
 }

@@ -10,13 +10,13 @@ static struct apart *apart_of(const struct sluice_op *op)
 	return op->user;
 }
 
-void __wrap_sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy)
+void __wrap_sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *copy)
 {
 	struct apart *apart = NULL;
 	bool hold = false;
 
 	if (!copy->drains)
-		apart = apart_of(SL_CONTAINER(copy, struct sl_seat, copy)->staged->op);
+		apart = apart_of(SL_CONTAINER(copy, struct sl_slot_use, copy)->staged->op);
 	if (apart) {
 		pthread_mutex_lock(&apart->mutex);
 		hold = !apart->begun;
@@ -40,7 +40,7 @@ void apart_begin(struct apart *apart)
 		sl_list_append(&held, link);
 	pthread_mutex_unlock(&apart->mutex);
 	while ((link = sl_list_take(&held)))
-		__real_sl_copier_submit(staging, SL_CONTAINER(link, struct sl_copy, link));
+		__real_sl_copier_submit(staging, SL_CONTAINER(link, struct sl_copy_job, link));
 }
 
 bool apart_is_over(const struct apart *apart)

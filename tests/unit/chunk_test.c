@@ -59,7 +59,7 @@ static uint64_t there(const struct shape *s, size_t i)
 	return SL_MIN(e->length, s->chunks.file_size - e->offset);
 }
 
-static void check_segment(const struct shape *s, const struct sl_segment *segment, size_t end)
+static void check_segment(const struct shape *s, const struct sl_slot_range *segment, size_t end)
 {
 	assert_true(segment->length > 0);
 	assert_true(segment->at >= end); /* not over the one before */
@@ -74,7 +74,7 @@ static unsigned check_chunks(struct shape *s)
 {
 	struct sl_chunks walk = s->chunks;
 	struct sl_chunk chunk;
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 	size_t extent = 0;
 	uint64_t position = 0;
 	unsigned number = 0;
@@ -84,7 +84,7 @@ static unsigned check_chunks(struct shape *s)
 		size_t end = 0;
 
 		assert_in_range(segments, 1, s->chunks.apart ? 1 : 14);
-		while (sl_segment_next(&s->chunks, &chunk, &segment)) {
+		while (sl_slot_range_next(&s->chunks, &chunk, &segment)) {
 			check_segment(s, &segment, end);
 			while (position == there(s, extent)) {
 				extent++;
@@ -140,7 +140,7 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	                           .whole = true};
 	struct sl_limits limits = {.piece_bytes = 4096, .sequential = true, .whole = true};
 	struct sl_settings settings = {.direct_bytes = 4096};
-	struct sl_segment segment;
+	struct sl_slot_range segment;
 	struct sl_chunk chunk;
 	unsigned slots;
 
@@ -148,7 +148,7 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
 	assert_int_equal(slots, 1);
 	assert_true(sl_chunk_next(&chunks, &chunk));
-	assert_true(sl_segment_next(&chunks, &chunk, &segment));
+	assert_true(sl_slot_range_next(&chunks, &chunk, &segment));
 	assert_int_equal(segment.length, 5000000);
 	assert_false(sl_chunk_next(&chunks, &chunk));
 	chunks.extent = 0;
