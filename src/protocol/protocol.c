@@ -21,40 +21,41 @@ static const struct shape {
 	uint32_t item;
 	uint32_t least, most; /* items */
 	uint32_t behind;      /* bytes that may follow the items */
-} shapes[SL_TYPES] = {
-	[SL_HELLO] = {ASKED, sizeof(struct sl_hello)},
-	[SL_CREATE] = {ASKED, HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST},
-	[SL_SEAL] = {ASKED, HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST, SL_RECORD_MOST},
-	[SL_ANNOTATE] = {TOLD, sizeof(struct sl_annotate), .behind = SL_RECORD_MOST},
-	[SL_ABORT] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_GET] = {ASKED, sizeof(struct sl_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST},
-	[SL_REGION] = {ASKED, sizeof(struct sl_region_request)},
-	[SL_LOCATE] = {ASKED, sizeof(struct sl_locate)},
-	[SL_DROP] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_NUDGE] = {TOLD, HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST},
-	[SL_DELETE] = {ASKED, sizeof(struct sl_one)},
-	[SL_PIN] = {ASKED, sizeof(struct sl_one)},
-	[SL_STAT] = {ASKED, sizeof(struct sl_one)},
-	[SL_LIST] = {ASKED, sizeof(struct sl_list_request)},
-	[SL_STATS] = {ASKED, HEAD},
-	[SL_TRIM] = {ASKED, HEAD},
-	[SL_DEVICE] = {ASKED, sizeof(struct sl_device_request)},
-	[SL_OFFER] = {TOLD, sizeof(struct sl_offer)},
-	[SL_HAVE] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_DAEMON] = {ASKED, sizeof(struct sl_daemon_request)},
-	[SL_BYE] = {TOLD, HEAD},
-	[SL_WELCOME] = {ANSWERED, sizeof(struct sl_welcome)},
-	[SL_LEASES] = {ANSWERED, HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST},
-	[SL_FOUND] = {ANSWERED, HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST},
-	[SL_MEMORY] = {ANSWERED, sizeof(struct sl_memory)},
-	[SL_DONE] = {ANSWERED, HEAD},
-	[SL_INFO] = {ANSWERED, sizeof(struct sl_info), sizeof(struct sluice_blob_info), 0,
-                     SL_ITEMS_MOST},
-	[SL_COUNTS] = {ANSWERED, sizeof(struct sl_counts)},
-	[SL_REFUSAL] = {ANSWERED, sizeof(struct sl_refusal)},
-	[SL_DEVICE_IS] = {ANSWERED, sizeof(struct sl_device_is)},
-	[SL_FORGET] = {SENT, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_EVENT] = {SENT, sizeof(struct sl_event)},
+} shapes[SL_MSG_TYPES] = {
+	[SL_MSG_HELLO] = {ASKED, sizeof(struct sl_msg_hello)},
+	[SL_MSG_CREATE] = {ASKED, HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_SEAL] = {ASKED, HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST,
+                         SL_METADATA_MOST},
+	[SL_MSG_ANNOTATE] = {TOLD, sizeof(struct sl_msg_annotate), .behind = SL_METADATA_MOST},
+	[SL_MSG_ABORT] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_GET] = {ASKED, sizeof(struct sl_msg_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST},
+	[SL_MSG_REGION] = {ASKED, sizeof(struct sl_msg_region)},
+	[SL_MSG_LOCATE] = {ASKED, sizeof(struct sl_msg_locate)},
+	[SL_MSG_DROP] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_NUDGE] = {TOLD, HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST},
+	[SL_MSG_DELETE] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_PIN] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_STAT] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_LIST] = {ASKED, sizeof(struct sl_msg_list)},
+	[SL_MSG_STATS] = {ASKED, HEAD},
+	[SL_MSG_TRIM] = {ASKED, HEAD},
+	[SL_MSG_DEVICE] = {ASKED, sizeof(struct sl_msg_device)},
+	[SL_MSG_OFFER] = {TOLD, sizeof(struct sl_msg_offer)},
+	[SL_MSG_HAVE] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_DAEMON] = {ASKED, sizeof(struct sl_msg_daemon)},
+	[SL_MSG_BYE] = {TOLD, HEAD},
+	[SL_MSG_WELCOME] = {ANSWERED, sizeof(struct sl_msg_welcome)},
+	[SL_MSG_LEASES] = {ANSWERED, HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST},
+	[SL_MSG_FOUND] = {ANSWERED, HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_MEMORY] = {ANSWERED, sizeof(struct sl_msg_memory)},
+	[SL_MSG_DONE] = {ANSWERED, HEAD},
+	[SL_MSG_INFO] = {ANSWERED, sizeof(struct sl_msg_info), sizeof(struct sluice_blob_info), 0,
+                         SL_ITEMS_MOST},
+	[SL_MSG_COUNTS] = {ANSWERED, sizeof(struct sl_msg_counts)},
+	[SL_MSG_REFUSAL] = {ANSWERED, sizeof(struct sl_msg_refusal)},
+	[SL_MSG_DEVICE_IS] = {ANSWERED, sizeof(struct sl_msg_device_is)},
+	[SL_MSG_FORGET] = {SENT, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_EVENT] = {SENT, sizeof(struct sl_msg_event)},
 };
 
 /* The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field is
@@ -64,32 +65,32 @@ static const struct field {
 	uint16_t type, at, bytes;
 	int64_t least, most;
 } fields[] = {
-	{SL_HELLO, FIELD(hello.role), SL_ROLE_CLIENT, SL_ROLE_WATCH},
-	{SL_HELLO, FIELD(hello.prefix), 0, 0},
-	{SL_CREATE, FIELD(create.items[0].bytes), 1, INT64_MAX / 2},
-	{SL_CREATE, FIELD(create.items[0].device), -1, INT32_MAX},
-	{SL_CREATE, FIELD(create.items[0].flags), 0, SL_BLOB_FLAGS},
-	{SL_CREATE, FIELD(create.items[0].kind), SLUICE_BLOB_ON_HOST, SLUICE_BLOB_OF_PROCESS},
-	{SL_CREATE, FIELD(create.items[0].name), 0, 0},
-	{SL_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
-	{SL_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
-	{SL_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
-	{SL_SEAL, FIELD(seal.items[0].name), 0, 0},
-	{SL_GET, FIELD(get.items[0].name), 0, 0},
-	{SL_DELETE, FIELD(one.key.name), 0, 0},
-	{SL_PIN, FIELD(one.key.name), 0, 0},
-	{SL_STAT, FIELD(one.key.name), 0, 0},
-	{SL_LIST, FIELD(list.most), 1, INT32_MAX},
-	{SL_LIST, FIELD(list.prefix), 0, 0},
-	{SL_DEVICE, FIELD(device.number), -1, INT32_MAX},
-	{SL_DEVICE, FIELD(device.place), 0, 0},
-	{SL_DAEMON, FIELD(daemon.act), SL_DAEMON_UPGRADE, SL_DAEMON_STOP},
-	{SL_INFO, FIELD(info.items[0].name), 0, 0},
-	{SL_INFO, FIELD(info.items[0].place), 0, 0},
-	{SL_REFUSAL, FIELD(head.error), -4095, -1},
-	{SL_DEVICE_IS, FIELD(device_is.item.device), 0, INT32_MAX},
-	{SL_DEVICE_IS, FIELD(device_is.item.place), 1, 0},
-	{SL_EVENT, FIELD(event.item.name), 0, 0},
+	{SL_MSG_HELLO, FIELD(hello.role), SL_ROLE_CLIENT, SL_ROLE_WATCH},
+	{SL_MSG_HELLO, FIELD(hello.prefix), 0, 0},
+	{SL_MSG_CREATE, FIELD(create.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_MSG_CREATE, FIELD(create.items[0].device), -1, INT32_MAX},
+	{SL_MSG_CREATE, FIELD(create.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_MSG_CREATE, FIELD(create.items[0].kind), SLUICE_BLOB_ON_HOST, SLUICE_BLOB_OF_PROCESS},
+	{SL_MSG_CREATE, FIELD(create.items[0].name), 0, 0},
+	{SL_MSG_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_MSG_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
+	{SL_MSG_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_MSG_SEAL, FIELD(seal.items[0].name), 0, 0},
+	{SL_MSG_GET, FIELD(get.items[0].name), 0, 0},
+	{SL_MSG_DELETE, FIELD(one.key.name), 0, 0},
+	{SL_MSG_PIN, FIELD(one.key.name), 0, 0},
+	{SL_MSG_STAT, FIELD(one.key.name), 0, 0},
+	{SL_MSG_LIST, FIELD(list.most), 1, INT32_MAX},
+	{SL_MSG_LIST, FIELD(list.prefix), 0, 0},
+	{SL_MSG_DEVICE, FIELD(device.number), -1, INT32_MAX},
+	{SL_MSG_DEVICE, FIELD(device.place), 0, 0},
+	{SL_MSG_DAEMON, FIELD(daemon.act), SL_DAEMON_UPGRADE, SL_DAEMON_STOP},
+	{SL_MSG_INFO, FIELD(info.items[0].name), 0, 0},
+	{SL_MSG_INFO, FIELD(info.items[0].place), 0, 0},
+	{SL_MSG_REFUSAL, FIELD(head.error), -4095, -1},
+	{SL_MSG_DEVICE_IS, FIELD(device_is.item.device), 0, INT32_MAX},
+	{SL_MSG_DEVICE_IS, FIELD(device_is.item.place), 1, 0},
+	{SL_MSG_EVENT, FIELD(event.item.name), 0, 0},
 };
 
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
@@ -107,10 +108,10 @@ size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t
 	return bytes;
 }
 
-void sl_message_add_record(union sl_message *m, const struct sl_record *record)
+void sl_message_add_metadata(union sl_message *m, const struct sl_metadata *record)
 {
 	unsigned char *end = m->bytes + m->head.bytes;
-	size_t bytes = sl_record_bytes(record);
+	size_t bytes = sl_metadata_bytes(record);
 
 	memcpy(end, record, bytes);
 	memset(end + bytes, 0, ROUND(bytes) - bytes);
@@ -119,7 +120,7 @@ void sl_message_add_record(union sl_message *m, const struct sl_record *record)
 
 void sl_message_refuse(union sl_message *m, uint32_t serial, int error, const char *text)
 {
-	sl_message_begin(m, SL_REFUSAL, serial, 0);
+	sl_message_begin(m, SL_MSG_REFUSAL, serial, 0);
 	m->head.error = error;
 	strncpy(m->refusal.text, text, sizeof(m->refusal.text) - 1);
 }
@@ -131,11 +132,11 @@ static size_t end_of_items(const union sl_message *m)
 	return shape->body + (size_t)m->head.count * shape->item;
 }
 
-const struct sl_record *sl_message_record(const union sl_message *m)
+const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 {
 	size_t end = end_of_items(m);
 
-	return end < m->head.bytes ? (const struct sl_record *)(m->bytes + end) : NULL;
+	return end < m->head.bytes ? (const struct sl_metadata *)(m->bytes + end) : NULL;
 }
 
 /* -------------------------------------------------------------------------------- what is said */
@@ -184,7 +185,7 @@ int sl_name_check(const char *name, size_t size, bool empty)
 /* ------------------------------------------------------------------------------------ records */
 
 /* What is behind the record; it may lie anywhere. */
-static int64_t number_at(const struct sl_record *record, unsigned index)
+static int64_t number_at(const struct sl_metadata *record, unsigned index)
 {
 	int64_t number;
 
@@ -193,7 +194,7 @@ static int64_t number_at(const struct sl_record *record, unsigned index)
 }
 
 /* Bytes from the first element of a tensor to the end of its last one; -1: too many. */
-static int64_t extent_of(const struct sl_record *record)
+static int64_t extent_of(const struct sl_metadata *record)
 {
 	uint64_t element = sl_type_find((int)record->type)->bytes, last = 0;
 
@@ -213,13 +214,13 @@ static int64_t extent_of(const struct sl_record *record)
 	return (int64_t)last;
 }
 
-int sl_record_check(const struct sl_record *record, size_t n, uint64_t blob_bytes)
+int sl_metadata_check(const struct sl_metadata *record, size_t n, uint64_t blob_bytes)
 {
 	int64_t extent;
 
 	if (n < sizeof(*record) || record->rank > SLUICE_BLOB_RANK_MOST ||
 	    record->note_bytes > SLUICE_BLOB_NOTE_MOST || record->zero ||
-	    sl_record_bytes(record) != n)
+	    sl_metadata_bytes(record) != n)
 		return sl_fail(-EINVAL, "metadata: not as long as it says");
 	if (!record->type)
 		return record->rank || record->offset
@@ -253,7 +254,7 @@ static int fill_strides(struct sluice_blob_metadata *m)
 	return 0;
 }
 
-int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to)
+int sl_metadata_make(const struct sluice_blob_metadata *from, struct sl_metadata *to)
 {
 	struct sluice_blob_metadata m = {0};
 	int64_t *numbers = (int64_t *)(to + 1);
@@ -268,10 +269,10 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 		               m.note_bytes, SLUICE_BLOB_NOTE_MOST);
 	if (fill_strides(&m))
 		return -EINVAL;
-	*to = (struct sl_record){.type = (uint32_t)m.type,
-	                         .rank = m.rank,
-	                         .offset = m.offset,
-	                         .note_bytes = (uint32_t)m.note_bytes};
+	*to = (struct sl_metadata){.type = (uint32_t)m.type,
+	                           .rank = m.rank,
+	                           .offset = m.offset,
+	                           .note_bytes = (uint32_t)m.note_bytes};
 	memcpy(numbers, m.shape, m.rank * sizeof(*numbers));
 	memcpy(numbers + m.rank, m.strides, m.rank * sizeof(*numbers));
 	if (m.note_bytes)
@@ -279,7 +280,7 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 	return 0;
 }
 
-void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata *to)
+void sl_metadata_read(const struct sl_metadata *record, struct sluice_blob_metadata *to)
 {
 	*to = (struct sluice_blob_metadata){.size = sizeof(*to),
 	                                    .type = (int)record->type,
@@ -300,13 +301,13 @@ void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata 
 static int check_record(const union sl_message *m, bool needed, uint64_t blob_bytes)
 {
 	size_t start = end_of_items(m), rest = m->head.bytes - start;
-	const struct sl_record *record = (const struct sl_record *)(m->bytes + start);
+	const struct sl_metadata *record = (const struct sl_metadata *)(m->bytes + start);
 
 	if (!rest && !needed)
 		return 0;
-	if (rest < sizeof(*record) || ROUND(sl_record_bytes(record)) != rest)
+	if (rest < sizeof(*record) || ROUND(sl_metadata_bytes(record)) != rest)
 		return sl_fail(-EPROTO, "a record is not as long as it says");
-	return sl_record_check(record, sl_record_bytes(record), blob_bytes);
+	return sl_metadata_check(record, sl_metadata_bytes(record), blob_bytes);
 }
 
 /* A name, and nothing behind its end. */
@@ -372,23 +373,23 @@ static bool is_in_region(const struct sl_place *place)
 static bool goes_together(const union sl_message *m, unsigned item)
 {
 	switch (m->head.type) {
-	case SL_CREATE:
+	case SL_MSG_CREATE:
 		return (m->create.items[item].device == -1) ==
 		       (m->create.items[item].kind == SLUICE_BLOB_ON_HOST);
-	case SL_SEAL:
-		return m->head.count == 1 || !sl_message_record(m);
-	case SL_GET:
+	case SL_MSG_SEAL:
+		return m->head.count == 1 || !sl_message_metadata(m);
+	case SL_MSG_GET:
 		return is_key(&m->get.items[item]);
-	case SL_DELETE:
-	case SL_PIN:
-	case SL_STAT:
+	case SL_MSG_DELETE:
+	case SL_MSG_PIN:
+	case SL_MSG_STAT:
 		return is_key(&m->one.key);
-	case SL_DEVICE:
+	case SL_MSG_DEVICE:
 		return (m->device.number == -1) == !!m->device.place[0];
-	case SL_LEASES:
-	case SL_FOUND:
+	case SL_MSG_LEASES:
+	case SL_MSG_FOUND:
 		return is_in_region(&sl_message_lease(m, item)->place);
-	case SL_REFUSAL:
+	case SL_MSG_REFUSAL:
 		return memchr(m->refusal.text, 0, sizeof(m->refusal.text));
 	default:
 		return true;
@@ -403,9 +404,9 @@ static int check_body(const union sl_message *m)
 		if (!goes_together(m, i))
 			rc = sl_fail(-EPROTO, "a message of type %u: its values do not go together",
 			             m->head.type);
-	if (!rc && m->head.type == SL_SEAL)
+	if (!rc && m->head.type == SL_MSG_SEAL)
 		rc = check_record(m, false, m->seal.items[0].bytes);
-	if (!rc && m->head.type == SL_ANNOTATE)
+	if (!rc && m->head.type == SL_MSG_ANNOTATE)
 		rc = check_record(m, true, UINT64_MAX);
 	return rc;
 }
@@ -420,7 +421,7 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 	if (m->head.version != SL_PROTOCOL_VERSION)
 		return sl_fail(-EPROTO, "version %u of the protocol, and this is version %d",
 		               m->head.version, SL_PROTOCOL_VERSION);
-	if (!m->head.type || m->head.type >= SL_TYPES ||
+	if (!m->head.type || m->head.type >= SL_MSG_TYPES ||
 	    shapes[m->head.type].from_client != from_client)
 		return sl_fail(-EPROTO, "a message of type %u", m->head.type);
 	shape = &shapes[m->head.type];
@@ -433,7 +434,7 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 		return sl_fail(-EPROTO, "a message of %zu bytes with %u items", n, m->head.count);
 	if (shape->replied != (m->head.serial != 0))
 		return sl_fail(-EPROTO, "a serial number that is not to be, or is missing");
-	if ((m->head.error != 0) != (m->head.type == SL_REFUSAL))
+	if ((m->head.error != 0) != (m->head.type == SL_MSG_REFUSAL))
 		return sl_fail(-EPROTO, "an error where there is none");
 	/* A name that is wrong is a mistake of the protocol as well: the library does not send it. */
 	return check_body(m) ? -EPROTO : 0;

@@ -145,29 +145,29 @@ static int ask(sluice_store *store, enum sl_message_type type, const char *name,
 	rc = sl_key_set(&m->one.key, name, id);
 	if (rc)
 		return rc;
-	rc = sl_call(store, m, type == SL_STAT ? SL_INFO : SL_DONE, SL_FOREVER, &reply);
-	return rc == -ENOENT && reply.again && type == SL_DELETE ? 0 : rc;
+	rc = sl_call(store, m, type == SL_MSG_STAT ? SL_MSG_INFO : SL_MSG_DONE, SL_FOREVER, &reply);
+	return rc == -ENOENT && reply.again && type == SL_MSG_DELETE ? 0 : rc;
 }
 
 int sluice_blob_delete(sluice_store *store, const char *name)
 {
-	return ask(store, SL_DELETE, name, 0, 0, NULL);
+	return ask(store, SL_MSG_DELETE, name, 0, 0, NULL);
 }
 
 int sluice_blob_delete_id(sluice_store *store, uint64_t id)
 {
-	return ask(store, SL_DELETE, NULL, id, 0, NULL);
+	return ask(store, SL_MSG_DELETE, NULL, id, 0, NULL);
 }
 
 int sluice_blob_pin(sluice_store *store, const char *name, int pinned)
 {
-	return ask(store, SL_PIN, name, 0, pinned != 0, NULL);
+	return ask(store, SL_MSG_PIN, name, 0, pinned != 0, NULL);
 }
 
 int sluice_blob_exists(sluice_store *store, const char *name)
 {
 	union sl_message m;
-	int rc = ask(store, SL_STAT, name, 0, 0, &m);
+	int rc = ask(store, SL_MSG_STAT, name, 0, 0, &m);
 
 	if (rc == -ENOENT)
 		return 0;
@@ -195,7 +195,7 @@ int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_i
 
 	if (!name || !out || out->size < sizeof(out->size))
 		return sl_fail(-EINVAL, "sluice_blob_stat: name is NULL, or out->size is not set");
-	rc = ask(store, SL_STAT, name, 0, 0, &m);
+	rc = ask(store, SL_MSG_STAT, name, 0, 0, &m);
 	if (!rc && m.head.count != 1)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	if (!rc)
@@ -221,11 +221,11 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 		return rc;
 	size = out->size;
 	while (*cursor != END) {
-		sl_message_begin(&m, SL_LIST, 0, 0);
+		sl_message_begin(&m, SL_MSG_LIST, 0, 0);
 		m.list.cursor = *cursor;
 		m.list.most = (uint32_t)SL_MIN(most, SL_ITEMS_MOST);
 		strcpy(m.list.prefix, prefix ? prefix : "");
-		rc = sl_call(store, &m, SL_INFO, SL_FOREVER, NULL);
+		rc = sl_call(store, &m, SL_MSG_INFO, SL_FOREVER, NULL);
 		if (rc)
 			return rc;
 		for (unsigned i = 0; i < m.head.count && i < most; i++)
@@ -241,7 +241,7 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 static int ask_counts(sluice_store *store, enum sl_message_type type, union sl_message *m)
 {
 	sl_message_begin(m, type, 0, 0);
-	return sl_call(store, m, SL_COUNTS, SL_FOREVER, NULL);
+	return sl_call(store, m, SL_MSG_COUNTS, SL_FOREVER, NULL);
 }
 
 int sluice_store_trim(sluice_store *store, uint64_t *freed)
@@ -252,7 +252,7 @@ int sluice_store_trim(sluice_store *store, uint64_t *freed)
 	if (rc)
 		return rc;
 	sl_stock_give_back(store);
-	rc = ask_counts(store, SL_TRIM, &m);
+	rc = ask_counts(store, SL_MSG_TRIM, &m);
 	if (!rc && freed)
 		*freed = m.counts.trimmed;
 	return rc;
@@ -266,7 +266,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 	if (!rc && (!out || out->size < sizeof(out->size)))
 		rc = sl_fail(-EINVAL, "sluice_store_stats: out->size is not set");
 	if (!rc)
-		rc = ask_counts(store, SL_STATS, &m);
+		rc = ask_counts(store, SL_MSG_STATS, &m);
 	if (rc)
 		return rc;
 	m.counts.stats.size = out->size;

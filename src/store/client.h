@@ -134,8 +134,8 @@ struct sluice_blob {
 	struct sl_post *post; /* on its device; NULL: the host */
 	char name[SL_NAME_BYTES];
 	/* In the catalogue, or ours, or NULL. */
-	const struct sl_record *record;
-	struct sl_record *own_record;
+	const struct sl_metadata *record;
+	struct sl_metadata *own_record;
 	/* Its memory is a whole region that nobody had touched when it was created. */
 	_Atomic bool cold;
 	bool stays_cold; /* SLUICE_BLOB_COLD */
@@ -161,7 +161,7 @@ ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags
 void sl_close_both(int fds[2]);
 /* Says hello on a new socket and reads the welcome, with its descriptors, until that time, or for ten seconds. */
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
-                  struct sl_welcome *out, int fds[2]);
+                  struct sl_msg_welcome *out, int fds[2]);
 /* A new connection. Without the mutex, by one thread at a time. once and until: as above. */
 int sl_wire_open(sluice_store *store, bool once, int64_t until);
 void sl_wire_close(sluice_store *store);
@@ -181,7 +181,7 @@ struct sl_reply {
 	int fd;        /* the caller's; -1: none came */
 	bool again;    /* a server before may have fulfilled the request without an answer */
 };
-/* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MEMORY. */
+/* Both calls in one, with as many tries as there are servers. reply: NULL, but not for SL_MSG_MEMORY. */
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply);
 /* A request without an answer, to this server (0: to any) or to none; with a descriptor, which stays the caller's, or -1.

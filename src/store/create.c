@@ -22,7 +22,7 @@ static void stock_add(sluice_store *store, uint64_t turn, const struct sl_lease 
 	for (unsigned i = 0; i < count; i++) {
 		bool full;
 
-		if (!leases[i].ticket)
+		if (!leases[i].id)
 			continue;
 		sl_mutex_lock(&store->mutex);
 		full = store->stock_count == SL_STOCK_MOST;
@@ -30,7 +30,7 @@ static void stock_add(sluice_store *store, uint64_t turn, const struct sl_lease 
 			store->stock[store->stock_count++] = leases[i];
 		sl_mutex_unlock(&store->mutex);
 		if (full)
-			sl_tell_id(store, SL_ABORT, leases[i].ticket, turn);
+			sl_tell_id(store, SL_MSG_ABORT, leases[i].id, turn);
 	}
 }
 
@@ -43,13 +43,13 @@ void sl_stock_give_back(sluice_store *store)
 	turn = store->turn;
 	for (unsigned i = 0; i < store->stock_count; i++)
 		if (store->stock[i].place.device < 0)
-			tickets[n++] = store->stock[i].ticket;
+			tickets[n++] = store->stock[i].id;
 		else
 			store->stock[left++] = store->stock[i];
 	store->stock_count = left;
 	sl_mutex_unlock(&store->mutex);
 	while (n--)
-		sl_tell_id(store, SL_ABORT, tickets[n], turn);
+		sl_tell_id(store, SL_MSG_ABORT, tickets[n], turn);
 }
 
 /* Whether it fits, and is not much too large. */
@@ -71,7 +71,7 @@ static void lease_from_stock(sluice_store *store, sluice_blob *blob)
 	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_wire_alive(store))
 		return;
 	sl_mutex_lock(&store->mutex);
-	for (unsigned i = store->stock_count; !blob->lease.ticket && store->wire && i-- > 0;) {
+	for (unsigned i = store->stock_count; !blob->lease.id && store->wire && i-- > 0;) {
 		if (!fits(&store->stock[i].place, blob))
 			continue;
 		blob->lease = store->stock[i];
@@ -164,15 +164,15 @@ void sl_lease_end(sluice_blob *blob, bool again)
 	             (blob->post ? place->capacity < place->region_bytes
 	                         : place->capacity <= SMALL_BYTES);
 
-	if (!blob->lease.ticket)
+	if (!blob->lease.id)
 		return;
 	if (stock)
 		stock_add(blob->store, blob->turn, &blob->lease, 1);
 	else
-		sl_tell_id(blob->store, SL_ABORT, blob->lease.ticket, blob->turn);
+		sl_tell_id(blob->store, SL_MSG_ABORT, blob->lease.id, blob->turn);
 	if (blob->lease.make && !stock)
 		sl_far_cancel(blob->store, place->region);
-	blob->lease.ticket = 0;
+	blob->lease.id = 0;
 }
 
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
@@ -184,7 +184,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 	int rc;
 
 	for (size_t i = 0; i < count; i++)
-		if (!blobs[i]->lease.ticket)
+		if (!blobs[i]->lease.id)
 			without[n++] = blobs[i];
 	if (!n)
 		return 0;
@@ -192,7 +192,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 		/* Of the server that knows the devices by these numbers; 0: any. */
 		uint64_t turn = 0, before = 0;
 
-		sl_message_begin(&m, SL_CREATE, 0, n);
+		sl_message_begin(&m, SL_MSG_CREATE, 0, n);
 		rc = 0;
 		for (unsigned i = 0; !rc && i < n; i++) {
 			struct sl_create_item *item = &m.create.items[i];
@@ -210,7 +210,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 			before = turn;
 		}
 		if (!rc)
-			rc = sl_call_begin(store, &m, SL_LEASES, turn, SL_FOREVER, &call);
+			rc = sl_call_begin(store, &m, SL_MSG_LEASES, turn, SL_FOREVER, &call);
 	} while (rc == -ECONNRESET);
 	if (rc)
 		return rc;
@@ -334,8 +334,8 @@ void *sluice_blob_mutable_data(sluice_blob *blob)
 
 int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadata *m)
 {
-	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
-	struct sl_record *record = (struct sl_record *)bytes;
+	_Alignas(8) unsigned char bytes[SL_METADATA_MOST];
+	struct sl_metadata *record = (struct sl_metadata *)bytes;
 	int rc;
 
 	if (!blob || !m)
@@ -346,15 +346,15 @@ int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadat
 	if (!rc)
 		rc = sl_promised(blob);
 	if (!rc)
-		rc = sl_record_make(m, record);
+		rc = sl_metadata_make(m, record);
 	if (!rc)
-		rc = sl_record_check(record, sl_record_bytes(record), blob->bytes);
+		rc = sl_metadata_check(record, sl_metadata_bytes(record), blob->bytes);
 	if (rc)
 		return rc;
-	record = malloc(sl_record_bytes(record));
+	record = malloc(sl_metadata_bytes(record));
 	if (!record)
 		return sl_fail(-ENOMEM, "no memory");
-	memcpy(record, bytes, sl_record_bytes((struct sl_record *)bytes));
+	memcpy(record, bytes, sl_metadata_bytes((struct sl_metadata *)bytes));
 	free(blob->own_record);
 	blob->record = blob->own_record = record;
 	return 0;
@@ -369,7 +369,7 @@ static int settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t 
 	int rc = view ? sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)
 	              : -EAGAIN;
 
-	blob->lease.ticket = 0;
+	blob->lease.id = 0;
 	blob->id = item->id;
 	if (rc) {
 		/* Or it was deleted before we could hold it. Nothing of it may be looked at any more. */
@@ -396,11 +396,11 @@ static int locate(sluice_blob *blob)
 	bool found = false;
 	int rc;
 
-	sl_message_begin(&m, SL_LOCATE, 0, 0);
+	sl_message_begin(&m, SL_MSG_LOCATE, 0, 0);
 	m.locate.region = blob->lease.place.region;
 	m.locate.offset = blob->lease.place.offset + blob->start;
 	do
-		rc = sl_call_begin(blob->store, &m, SL_FOUND, 0, SL_FOREVER, &call);
+		rc = sl_call_begin(blob->store, &m, SL_MSG_FOUND, 0, SL_FOREVER, &call);
 	while (rc == -ECONNRESET);
 	if (!rc) {
 		/* What another daemon's server has at that place is not this one. */
@@ -419,11 +419,11 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 	union sl_message m, note;
 	int rc = 0;
 
-	sl_message_begin(&m, SL_SEAL, 0, (unsigned)count);
+	sl_message_begin(&m, SL_MSG_SEAL, 0, (unsigned)count);
 	for (size_t i = 0; i < count; i++) {
 		struct sl_seal_item *item = &m.seal.items[i];
 
-		item->ticket = v[i]->lease.ticket;
+		item->lease = v[i]->lease.id;
 		item->bytes = v[i]->bytes;
 		item->start = v[i]->start;
 		item->flags = v[i]->flags;
@@ -434,14 +434,14 @@ int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 		/* One record travels with the seal, several before it. */
 		if (!v[i]->own_record)
 			continue;
-		sl_message_begin(&note, SL_ANNOTATE, 0, 0);
-		note.annotate.ticket = v[i]->lease.ticket;
-		sl_message_add_record(count > 1 ? &note : &m, v[i]->own_record);
+		sl_message_begin(&note, SL_MSG_ANNOTATE, 0, 0);
+		note.annotate.lease = v[i]->lease.id;
+		sl_message_add_metadata(count > 1 ? &note : &m, v[i]->own_record);
 		if (count > 1)
 			sl_tell(store, &note, v[0]->turn, -1);
 	}
 	if (!rc)
-		rc = sl_call_begin(store, &m, SL_FOUND, v[0]->turn, SL_FOREVER, &call);
+		rc = sl_call_begin(store, &m, SL_MSG_FOUND, v[0]->turn, SL_FOREVER, &call);
 	if (rc == -ECONNRESET) {
 		rc = 0;
 		for (size_t i = 0; !rc && i < count; i++)

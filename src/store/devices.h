@@ -44,7 +44,7 @@ struct sl_devices {
 	struct {
 		struct sl_list leaving; /* mappings for the mapper, by their link `idle` */
 		pthread_cond_t work;    /* there is some, or a first promise, or the end */
-		uint64_t telling;       /* the region that SL_DROP is being sent for; 0 */
+		uint64_t telling;       /* the region that SL_MSG_DROP is being sent for; 0 */
 	} mapped;
 	struct sl_mutex mutex;
 	/* Guarded by mutex. */
@@ -100,7 +100,7 @@ int sl_far_add_own(sluice_store *store, const struct sl_far *far, void *start, u
 void sl_far_expect(sluice_store *store, const union sl_message *m);
 /* A lease for a region of its own was given back: it will not be made, if it was not, nor be published. */
 void sl_far_cancel(sluice_store *store, uint64_t region);
-/* SL_FORGET. With the mutex, by whoever reads. */
+/* SL_MSG_FORGET. With the mutex, by whoever reads. */
 void sl_far_forget(sluice_store *store, const union sl_message *m);
 /* There is a new server, with the same blobs, or others. With the mutex. */
 void sl_far_adopt(sluice_store *store, bool same);

@@ -118,7 +118,7 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)
 		return sl_fail(-EPERM, "the blob is not sealed");
 	if (blob->record)
-		sl_record_tell(blob->record, &m);
+		sl_metadata_read(blob->record, &m);
 	if (!sl_type_find(m.type))
 		return sl_fail(-EINVAL, "the blob's metadata does not say what its elements are");
 	holder = calloc(1, sizeof(*holder));

@@ -3,8 +3,8 @@
  * Regions that drivers map: the memory of devices, and the host's where it is registered with one. A device's slab that we
  * make blobs in stays until the server wants it forgotten: if it leases a place there we cannot map it for writing again.
  *
- * The server hears (SL_DROP) when the last mapping of a region is gone. It hears by the mapper, never
- * by who reads: a reader that waits to send could wait for itself. While SL_DROP is on its way nobody begins to map that
+ * The server hears (SL_MSG_DROP) when the last mapping of a region is gone. It hears by the mapper, never
+ * by who reads: a reader that waits to send could wait for itself. While SL_MSG_DROP is on its way nobody begins to map that
  * region (mapped.telling), or the server would think that it was dropped after that.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 void sl_far_expect(sluice_store *store, const union sl_message *m)
 {
-	bool any = m->head.type == SL_FOUND || m->head.type == SL_LEASES;
+	bool any = m->head.type == SL_MSG_FOUND || m->head.type == SL_MSG_LEASES;
 
 	for (unsigned i = 0; any && sl_devices_of(store) && i < m->head.count; i++) {
 		const struct sl_lease *lease = sl_message_lease(m, i);
@@ -72,7 +72,7 @@ static int make(sluice_store *store, struct sl_mapping *mapping, uint64_t turn)
 		               mapping->bytes, sl_error_text(rc));
 	mapping->base = base;
 	sl_store_step("client: made");
-	sl_message_begin(&m, SL_OFFER, 0, 0);
+	sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
 	m.offer.region = mapping->region;
 	rc = sl_tell(store, &m, turn, fd);
 	close(fd);

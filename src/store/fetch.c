@@ -45,7 +45,7 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 {
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
-	const struct sl_record *metadata = record->metadata;
+	const struct sl_metadata *metadata = record->metadata;
 	int rc;
 
 	if (!blob) {
@@ -61,7 +61,7 @@ static int hold_blob(sluice_store *store, struct sl_view *view, const struct sl_
 	blob->flags = record->flags;
 	memcpy(blob->name, record->key.name, SL_MIN(record->key.length, SLUICE_BLOB_NAME_MOST));
 	if (record->metadata_size &&
-	    !sl_record_check(metadata, record->metadata_size, record->size))
+	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->record = metadata;
 	rc = map_blob(blob, &record->place, want);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
@@ -120,11 +120,11 @@ static int get_there(sluice_store *store, const struct sl_key *keys, size_t coun
 	for (size_t i = 0; i < count; i++)
 		if (!blobs[i])
 			asked[n++] = i;
-	sl_message_begin(&m, SL_GET, 0, n);
+	sl_message_begin(&m, SL_MSG_GET, 0, n);
 	m.get.timeout_ms = want->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
-	rc = sl_call_begin(store, &m, SL_FOUND, 0, want->deadline, &call);
+	rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, want->deadline, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)
@@ -253,7 +253,7 @@ int sluice_blob_get_metadata(const sluice_blob *blob, struct sluice_blob_metadat
 		return sl_fail(-EINVAL, "sluice_blob_get_metadata: NULL, or out->size is not set");
 	size = out->size;
 	if (blob->record)
-		sl_record_tell(blob->record, &m);
+		sl_metadata_read(blob->record, &m);
 	m.size = size;
 	memcpy(out, &m, SL_MIN(size, sizeof(m)));
 	return 0;

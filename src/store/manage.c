@@ -11,9 +11,9 @@ static int ask(sluice_store *store, enum sl_daemon_act act, struct sl_call *call
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_DAEMON, 0, 0);
+	sl_message_begin(&m, SL_MSG_DAEMON, 0, 0);
 	m.daemon.act = act;
-	return sl_call_begin(store, &m, SL_DONE, 0, SL_FOREVER, call);
+	return sl_call_begin(store, &m, SL_MSG_DONE, 0, SL_FOREVER, call);
 }
 
 /* The server that is asked ends; the next one counts the upgrade. If it does not, that one has died of something else. */

@@ -25,7 +25,7 @@ static bool any_of(sluice_store *store, uint64_t region)
 	return false;
 }
 
-/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_HAVE. */
+/* With the mutex, which is let go meanwhile. Until it is unmapped it is in the table, for SL_MSG_HAVE. */
 static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 {
 	sluice_store *store = devices->store;
@@ -45,7 +45,7 @@ static void end(struct sl_devices *devices, struct sl_mapping *mapping)
 		return;
 	devices->mapped.telling = region;
 	sl_mutex_unlock(&store->mutex);
-	sl_tell_id(store, SL_DROP, region, turn);
+	sl_tell_id(store, SL_MSG_DROP, region, turn);
 	sl_mutex_lock(&store->mutex);
 	devices->mapped.telling = 0;
 	pthread_cond_broadcast(&store->mapped);

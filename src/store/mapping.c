@@ -99,7 +99,7 @@ static void free_gone(sluice_store *store, struct sl_list *gone, uint64_t turn)
 		if (mapping->base)
 			munmap(mapping->base, mapping->bytes);
 		if (mapping->base && mapping->writable && turn)
-			sl_tell_id(store, SL_DROP, mapping->region, turn);
+			sl_tell_id(store, SL_MSG_DROP, mapping->region, turn);
 		free(mapping);
 	}
 }
@@ -145,10 +145,10 @@ int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t d
 	int rc;
 
 	do {
-		sl_message_begin(m, SL_REGION, 0, 0);
+		sl_message_begin(m, SL_MSG_REGION, 0, 0);
 		m->region.region = region;
 		m->region.writable = writable;
-		rc = sl_call(store, m, SL_MEMORY, deadline, out);
+		rc = sl_call(store, m, SL_MSG_MEMORY, deadline, out);
 		/* -EAGAIN: many threads have asked at once; this thread has read their answers meanwhile. */
 	} while (rc == -EAGAIN);
 	return rc;

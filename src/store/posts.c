@@ -165,10 +165,10 @@ static void note_number(sluice_store *store, struct sl_post *post, int32_t numbe
 static int ask(sluice_store *store, int32_t number, const char *place, int64_t deadline,
                union sl_message *m, struct sl_reply *reply)
 {
-	sl_message_begin(m, SL_DEVICE, 0, 0);
+	sl_message_begin(m, SL_MSG_DEVICE, 0, 0);
 	m->device.number = number;
 	strcpy(m->device.place, place);
-	return sl_call(store, m, SL_DEVICE_IS, deadline, reply);
+	return sl_call(store, m, SL_MSG_DEVICE_IS, deadline, reply);
 }
 
 int sl_post_of_place(sluice_store *store, int32_t number, int64_t deadline, struct sl_post **out)

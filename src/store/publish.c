@@ -58,7 +58,7 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 	                    &blob->mapping);
 	if (rc)
 		return rc;
-	sl_message_begin(&m, SL_OFFER, 0, 0);
+	sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
 	m.offer.region = far.region;
 	rc = sl_tell(blob->store, &m, blob->turn, letter);
 	sl_store_step("client: lent");

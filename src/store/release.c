@@ -13,7 +13,7 @@ static void nudge(sluice_store *store, const struct sl_view *view, uint64_t id)
 	turn = store->turn;
 	sl_mutex_unlock(&store->mutex);
 	if (sl_same_daemon(view->turn, turn))
-		sl_tell_id(store, SL_NUDGE, id, turn);
+		sl_tell_id(store, SL_MSG_NUDGE, id, turn);
 }
 
 void sl_blob_unref(sluice_blob *blob)

@@ -20,7 +20,7 @@ struct sluice_watch {
 static int connect_watch(sluice_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct sl_welcome welcome;
+	struct sl_msg_welcome welcome;
 	int fd, fds[2], rc;
 
 	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
@@ -81,7 +81,7 @@ static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_messag
 			return -EAGAIN;
 		sl_socket_wait(watch->fd, POLLIN, deadline);
 	}
-	return n <= 0 || m->head.type != SL_EVENT ? -ECONNRESET : 0;
+	return n <= 0 || m->head.type != SL_MSG_EVENT ? -ECONNRESET : 0;
 }
 
 int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)

@@ -25,7 +25,7 @@ int sl_store_check(const sluice_store *store, const char *call)
 }
 
 int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
-                  struct sl_welcome *out, int fds[2])
+                  struct sl_msg_welcome *out, int fds[2])
 {
 	int64_t rest = SL_MAX(SL_MIN(until - sl_now(), HELLO_NS), 1000);
 	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
@@ -34,7 +34,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 	union sl_message m;
 	ssize_t n;
 
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = role;
 	m.hello.session = session;
 	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
@@ -47,14 +47,14 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
 	n = sl_socket_receive(fd, &m, fds, 0);
 	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
-	if (n > 0 && m.head.type == SL_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
+	if (n > 0 && m.head.type == SL_MSG_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
 		*out = m.welcome;
 		return 0;
 	}
 	sl_close_both(fds);
 	if (n == -EPROTO)
 		return -EPROTO;
-	if (n > 0 && m.head.type == SL_REFUSAL)
+	if (n > 0 && m.head.type == SL_MSG_REFUSAL)
 		return sl_fail(m.head.error, "%s", m.refusal.text);
 	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
 	             : sl_fail(-ECONNRESET, "the store has hung up");
@@ -62,7 +62,7 @@ int sl_wire_hello(int fd, uint32_t role, uint64_t session, const char *prefix, i
 
 /* --------------------------------------------------------------------------------------- view */
 
-static int view_new(const struct sl_welcome *welcome, const int fds[2], struct sl_view **out)
+static int view_new(const struct sl_msg_welcome *welcome, const int fds[2], struct sl_view **out)
 {
 	struct sl_view *view = calloc(1, sizeof(*view));
 	int rc;
@@ -127,7 +127,7 @@ static void unref(struct sl_wire *wire)
 }
 
 /* What is true of the new server, and of the one before not. With the mutex. */
-static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_welcome *welcome,
+static void adopt(sluice_store *store, struct sl_wire *wire, const struct sl_msg_welcome *welcome,
                   struct sl_view *view)
 {
 	bool same = store->view && store->view->store == welcome->store;
@@ -154,7 +154,7 @@ static void tell_mappings(sluice_store *store, const struct sl_wire *wire)
 	unsigned n;
 
 	while ((n = sl_far_list(store, store->turn + 1, regions))) {
-		sl_message_begin(&m, SL_HAVE, 0, n);
+		sl_message_begin(&m, SL_MSG_HAVE, 0, n);
 		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
 		sl_mutex_unlock(&store->mutex);
 		if (sl_socket_send(wire->fd, &m, -1, SL_FOREVER))
@@ -167,7 +167,7 @@ int sl_wire_open(sluice_store *store, bool once, int64_t until)
 {
 	struct sl_view *view = NULL, *before = store->view;
 	struct sl_wire *wire = calloc(1, sizeof(*wire));
-	struct sl_welcome welcome;
+	struct sl_msg_welcome welcome;
 	int fds[2], rc;
 
 	if (!wire)
@@ -297,7 +297,7 @@ void sl_wire_close(sluice_store *store)
 	union sl_message m;
 
 	if (store->wire) {
-		sl_message_begin(&m, SL_BYE, 0, 0);
+		sl_message_begin(&m, SL_MSG_BYE, 0, 0);
 		sl_socket_send(store->wire->fd, &m, -1, SL_FOREVER);
 		unref(store->wire);
 	}
@@ -342,13 +342,14 @@ static void hand_over(sluice_store *store, struct sl_wire *wire, int fds[2])
 	struct sl_call *call = NULL;
 
 	/* A message of an earlier server about regions goes for none of a new server's. */
-	if (store->wire == wire && m->head.type != SL_FORGET)
+	if (store->wire == wire && m->head.type != SL_MSG_FORGET)
 		sl_far_expect(store, m);
 	else if (store->wire == wire)
 		sl_far_forget(store, m);
 	/* The answer may be there before the thread that sends the request has returned from the kernel, which
 	 * reads the same memory. That thread ends this wait. */
-	while (m->head.type != SL_FORGET && (call = find_call(wire, m->head.serial)) && !call->sent)
+	while (m->head.type != SL_MSG_FORGET && (call = find_call(wire, m->head.serial)) &&
+	       !call->sent)
 		sl_cond_wait(&store->sent, &store->mutex, SL_FOREVER);
 	/* The call was given up: its answer is late. */
 	if (!call) {
@@ -401,7 +402,7 @@ static void probe(sluice_store *store, const struct sl_call *call)
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_STATS, next_serial(store), 0);
+	sl_message_begin(&m, SL_MSG_STATS, next_serial(store), 0);
 	m.head.settled = settled(store, call->wire);
 	sl_mutex_unlock(&store->mutex);
 	sl_socket_send(call->wire->fd, &m, -1, 0);
@@ -512,7 +513,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	sl_store_step("client: answered");
 	if (rc)
 		rc = rc == -ETIMEDOUT ? late() : sl_fail(rc, "the server was replaced");
-	else if (m->head.type == SL_REFUSAL)
+	else if (m->head.type == SL_MSG_REFUSAL)
 		rc = sl_fail(m->head.error, "%s", m->refusal.text);
 	else if (m->head.type != answer)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
@@ -547,7 +548,7 @@ int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answe
 	if (reply)
 		call.fds[0] = -1;
 	sl_call_end(store, &call);
-	return answer == SL_MEMORY && reply->fd < 0
+	return answer == SL_MSG_MEMORY && reply->fd < 0
 	               ? sl_fail(-EMFILE, "no descriptor came: too many are open here")
 	               : 0;
 }

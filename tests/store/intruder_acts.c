@@ -23,13 +23,13 @@ static void promise(struct intruder *i)
 	union sl_message m;
 	int fd = raw_connect(i->d);
 
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.head.bytes = UINT32_MAX;
 	raw_send(fd, &m, sizeof(m.hello));
 	expect(i, is_hung_up(fd), "a message of 4 GiB is waited for");
 	close(fd);
 	fd = raw_connect(i->d);
-	sl_message_begin(&m, SL_CREATE, 1, 1);
+	sl_message_begin(&m, SL_MSG_CREATE, 1, 1);
 	m.head.count = UINT32_MAX;
 	raw_send(fd, &m, m.head.bytes);
 	expect(i, is_hung_up(fd), "4 G items are waited for");
@@ -56,12 +56,12 @@ static void say_half(struct intruder *i)
 	union sl_message m;
 	int fd = raw_connect(i->d);
 
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	raw_send(fd, &m, 1 + (size_t)rand() % (m.head.bytes - 1));
 	expect(i, is_hung_up(fd), "half a message is taken");
 	close(fd);
 	fd = raw_client(i->d);
-	sl_message_begin(&m, SL_SEAL, 2, 1);
+	sl_message_begin(&m, SL_MSG_SEAL, 2, 1);
 	raw_send(fd, &m, m.head.bytes - 10);
 	expect(i, is_hung_up(fd), "half a seal is taken");
 	close(fd);
@@ -79,7 +79,7 @@ static void send_descriptors(struct intruder *i)
 
 	for (unsigned k = 0; k < 100; k++)
 		fds[k] = fd;
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
 	io.iov_len = m.head.bytes;
 	message.msg_controllen = CMSG_SPACE(count * sizeof(int));
@@ -125,7 +125,7 @@ static void send_what_lingers(struct intruder *i)
 	double begun;
 
 	expect(i, sent >= 0, "there is no connection that lingers");
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
 	raw_send_with(fd, &m, m.head.bytes, &sent, 1);
 	close(sent);
@@ -143,12 +143,12 @@ static void speak_otherwise(struct intruder *i)
 	union sl_message m;
 	int fd = raw_connect(i->d);
 
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
 	m.head.version = SL_PROTOCOL_VERSION + 1;
 	raw_send(fd, &m, m.head.bytes);
 	expect(i,
-	       raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_REFUSAL &&
+	       raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_REFUSAL &&
 	               m.head.error == -EPROTO && strstr(m.refusal.text, "version"),
 	       "another version is not refused by name");
 	close(fd);
@@ -162,7 +162,7 @@ static void misname(struct intruder *i)
 	unsigned k = (unsigned)rand() % 5;
 	int fd = raw_client(i->d);
 
-	sl_message_begin(&m, SL_CREATE, 2, 1);
+	sl_message_begin(&m, SL_MSG_CREATE, 2, 1);
 	m.create.items[0].bytes = 100;
 	m.create.items[0].device = -1;
 	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
@@ -188,7 +188,7 @@ static void flood(struct intruder *i)
 	union sl_message m;
 	int fd = raw_client(i->d);
 
-	sl_message_begin(&m, SL_GET, 2, 1);
+	sl_message_begin(&m, SL_MSG_GET, 2, 1);
 	strcpy(m.get.items[0].name, "good");
 	for (unsigned k = 0; k < FLOODED && !atomic_load(&i->stop); k++)
 		if (send(fd, &m, m.head.bytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
@@ -204,7 +204,7 @@ static void wait_in_vain(struct intruder *i)
 	unsigned refused = 0;
 
 	for (unsigned k = 0; k < WAITED + 36; k++) {
-		sl_message_begin(&m, SL_GET, 2 + k, 1);
+		sl_message_begin(&m, SL_MSG_GET, 2 + k, 1);
 		m.get.timeout_ms = -1;
 		strcpy(m.get.items[0].name, "never");
 		raw_send(fd, &m, m.head.bytes);
@@ -220,15 +220,15 @@ static void annotate(struct intruder *i)
 {
 	struct sluice_blob_metadata metadata = SLUICE_BLOB_METADATA_INIT;
 	static char note[SLUICE_BLOB_NOTE_MOST];
-	_Alignas(8) unsigned char record[SL_RECORD_MOST];
+	_Alignas(8) unsigned char record[SL_METADATA_MOST];
 	uint64_t tickets[SL_ITEMS_MOST];
 	union sl_message m;
 	int fd = raw_client(i->d);
 
 	metadata.note = note;
 	metadata.note_bytes = sizeof(note);
-	sl_record_make(&metadata, (struct sl_record *)record);
-	sl_message_begin(&m, SL_CREATE, 2, SL_ITEMS_MOST);
+	sl_metadata_make(&metadata, (struct sl_metadata *)record);
+	sl_message_begin(&m, SL_MSG_CREATE, 2, SL_ITEMS_MOST);
 	for (unsigned k = 0; k < SL_ITEMS_MOST; k++) {
 		m.create.items[k].bytes = 100;
 		m.create.items[k].device = -1;
@@ -237,18 +237,18 @@ static void annotate(struct intruder *i)
 	raw_send(fd, &m, m.head.bytes);
 	expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.count >= SL_ITEMS_MOST, "no leases");
 	for (unsigned k = 0; k < SL_ITEMS_MOST; k++)
-		tickets[k] = m.leases.items[k].ticket;
+		tickets[k] = m.leases.items[k].id;
 	for (unsigned k = 0; k < 4 * SL_ITEMS_MOST; k++) {
-		sl_message_begin(&m, SL_ANNOTATE, 0, 0);
-		m.annotate.ticket = tickets[k % SL_ITEMS_MOST];
-		sl_message_add_record(&m, (const struct sl_record *)record);
+		sl_message_begin(&m, SL_MSG_ANNOTATE, 0, 0);
+		m.annotate.lease = tickets[k % SL_ITEMS_MOST];
+		sl_message_add_metadata(&m, (const struct sl_metadata *)record);
 		raw_send(fd, &m, m.head.bytes);
 	}
-	sl_message_begin(&m, SL_STATS, 3, 0);
+	sl_message_begin(&m, SL_MSG_STATS, 3, 0);
 	raw_send(fd, &m, m.head.bytes);
-	expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_COUNTS,
+	expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_COUNTS,
 	       "what may be said is not taken");
-	sl_message_begin(&m, SL_BYE, 0, 0);
+	sl_message_begin(&m, SL_MSG_BYE, 0, 0);
 	raw_send(fd, &m, m.head.bytes);
 	close(fd);
 }
@@ -260,14 +260,14 @@ static void keep_writing(struct intruder *i)
 	int fd = raw_client(i->d), memory;
 	struct sl_lease lease;
 
-	sl_message_begin(&m, SL_CREATE, 2, 1);
+	sl_message_begin(&m, SL_MSG_CREATE, 2, 1);
 	m.create.items[0].bytes = 100;
 	m.create.items[0].device = -1;
 	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
 	raw_send(fd, &m, m.head.bytes);
 	raw_receive(fd, &m, NULL);
 	lease = m.leases.items[0];
-	sl_message_begin(&m, SL_REGION, 3, 0);
+	sl_message_begin(&m, SL_MSG_REGION, 3, 0);
 	m.region.region = lease.place.region;
 	m.region.writable = 1;
 	raw_send(fd, &m, m.head.bytes);
@@ -276,7 +276,7 @@ static void keep_writing(struct intruder *i)
 	expect(i, ftruncate(memory, 1 << 30) && errno == EPERM, "memory can be made longer");
 	/* Somebody else's memory, whichever it is. */
 	for (uint64_t region = 1; region < lease.place.region; region++) {
-		sl_message_begin(&m, SL_REGION, 5, 0);
+		sl_message_begin(&m, SL_MSG_REGION, 5, 0);
 		m.region.region = region;
 		m.region.writable = 1;
 		raw_send(fd, &m, m.head.bytes);
@@ -285,7 +285,7 @@ static void keep_writing(struct intruder *i)
 	}
 	close(memory);
 	/* Without it, what it has would be its own until this process is dead. */
-	sl_message_begin(&m, SL_BYE, 0, 0);
+	sl_message_begin(&m, SL_MSG_BYE, 0, 0);
 	raw_send(fd, &m, m.head.bytes);
 	close(fd);
 }
@@ -299,7 +299,7 @@ static void replace_wrongly(struct intruder *i)
 	int fd = raw_client(i->d);
 	uint64_t tickets[2];
 
-	sl_message_begin(&m, SL_CREATE, 2, 2);
+	sl_message_begin(&m, SL_MSG_CREATE, 2, 2);
 	for (unsigned k = 0; k < 2; k++) {
 		m.create.items[k].bytes = 100;
 		m.create.items[k].device = -1;
@@ -309,13 +309,13 @@ static void replace_wrongly(struct intruder *i)
 	}
 	raw_send(fd, &m, m.head.bytes);
 	raw_receive(fd, &m, NULL);
-	tickets[0] = m.leases.items[0].ticket;
-	tickets[1] = m.leases.items[1].ticket;
+	tickets[0] = m.leases.items[0].id;
+	tickets[1] = m.leases.items[1].id;
 	/* Several at once, and one whose name is there already. */
 	for (unsigned count = 2; count; count--) {
-		sl_message_begin(&m, SL_SEAL, 5 - count, count);
+		sl_message_begin(&m, SL_MSG_SEAL, 5 - count, count);
 		for (unsigned k = 0; k < count; k++) {
-			m.seal.items[k].ticket = tickets[count == 2 ? k : 1];
+			m.seal.items[k].lease = tickets[count == 2 ? k : 1];
 			m.seal.items[k].bytes = 100;
 			m.seal.items[k].flags = SLUICE_BLOB_REPLACE;
 			strcpy(m.seal.items[k].name, k == 0 && count == 2 ? "good" : "reserved");
@@ -324,7 +324,7 @@ static void replace_wrongly(struct intruder *i)
 		expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.error == -EINVAL,
 		       "a seal replaces that must not");
 	}
-	sl_message_begin(&m, SL_BYE, 0, 0);
+	sl_message_begin(&m, SL_MSG_BYE, 0, 0);
 	raw_send(fd, &m, m.head.bytes);
 	close(fd);
 }
@@ -333,11 +333,11 @@ static int32_t device_number(int fd, const char *place)
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_DEVICE, 2, 0);
+	sl_message_begin(&m, SL_MSG_DEVICE, 2, 0);
 	m.device.number = -1;
 	snprintf(m.device.place, sizeof(m.device.place), "%s", place);
 	raw_send(fd, &m, m.head.bytes);
-	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_DEVICE_IS
+	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_DEVICE_IS
 	               ? m.device_is.item.device
 	               : -1;
 }
@@ -346,7 +346,7 @@ static void say_bye(int fd)
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_BYE, 0, 0);
+	sl_message_begin(&m, SL_MSG_BYE, 0, 0);
 	raw_send(fd, &m, m.head.bytes);
 	close(fd);
 }
@@ -379,13 +379,13 @@ static bool lease_memory(int fd, int32_t device, uint32_t kind, struct sl_lease 
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_CREATE, 3, 1);
+	sl_message_begin(&m, SL_MSG_CREATE, 3, 1);
 	m.create.items[0].bytes = 1;
 	m.create.items[0].device = device;
 	m.create.items[0].kind = kind;
 	m.create.items[0].flags = SLUICE_BLOB_ALONE;
 	raw_send(fd, &m, m.head.bytes);
-	if (!receive_answer(fd, &m, 3) || m.head.type != SL_LEASES)
+	if (!receive_answer(fd, &m, 3) || m.head.type != SL_MSG_LEASES)
 		return false;
 	*out = m.leases.items[0];
 	return true;
@@ -395,11 +395,11 @@ static uint64_t seal_memory(int fd, const struct sl_lease *lease)
 {
 	union sl_message m;
 
-	sl_message_begin(&m, SL_SEAL, 4, 1);
-	m.seal.items[0].ticket = lease->ticket;
+	sl_message_begin(&m, SL_MSG_SEAL, 4, 1);
+	m.seal.items[0].lease = lease->id;
 	m.seal.items[0].bytes = 1;
 	raw_send(fd, &m, m.head.bytes);
-	return receive_answer(fd, &m, 4) && m.head.type == SL_FOUND ? m.found.items[0].id : 0;
+	return receive_answer(fd, &m, 4) && m.head.type == SL_MSG_FOUND ? m.found.items[0].id : 0;
 }
 
 /* Offers more than it may, and never unmaps anything. */
@@ -421,13 +421,13 @@ static void offer_and_keep(struct intruder *i)
 			expect(i, false, "there is no memory of a device");
 			break;
 		}
-		sl_message_begin(&m, SL_OFFER, 0, 0);
+		sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
 		m.offer.region = lease.place.region;
 		raw_send_with(fd, &m, m.head.bytes, &memory, 1);
 		close(memory);
 		id = seal_memory(fd, &lease);
 		expect(i, id, "a blob on a device is not sealed");
-		sl_message_begin(&m, SL_DELETE, 5, 0);
+		sl_message_begin(&m, SL_MSG_DELETE, 5, 0);
 		m.one.key.id = id;
 		raw_send(fd, &m, m.head.bytes);
 	}
@@ -454,7 +454,7 @@ static void have_much(struct intruder *i)
 	union sl_message m;
 	int fd = raw_client(i->d);
 
-	sl_message_begin(&m, SL_HAVE, 0, SL_ITEMS_MOST);
+	sl_message_begin(&m, SL_MSG_HAVE, 0, SL_ITEMS_MOST);
 	for (unsigned k = 0; k < SL_ITEMS_MOST; k++)
 		m.ids.items[k].id = UINT64_MAX - k;
 	for (unsigned k = 0; k < FLOODED && !atomic_load(&i->stop); k++)
@@ -469,7 +469,7 @@ static void have_much(struct intruder *i)
 
 static void begin_create(union sl_message *m, uint32_t serial, uint64_t bytes, uint32_t flags)
 {
-	sl_message_begin(m, SL_CREATE, serial, 1);
+	sl_message_begin(m, SL_MSG_CREATE, serial, 1);
 	m->create.items[0].bytes = bytes;
 	m->create.items[0].device = -1;
 	m->create.items[0].kind = SLUICE_BLOB_ON_HOST;
@@ -484,14 +484,15 @@ static uint64_t fill(int fd)
 
 	begin_create(&m, 2, 1, SLUICE_BLOB_ALONE);
 	raw_send(fd, &m, m.head.bytes);
-	if (raw_receive(fd, &m, NULL) <= 0 || m.head.type != SL_LEASES)
+	if (raw_receive(fd, &m, NULL) <= 0 || m.head.type != SL_MSG_LEASES)
 		return 0;
-	ticket = m.leases.items[0].ticket;
-	sl_message_begin(&m, SL_SEAL, 3, 1);
-	m.seal.items[0].ticket = ticket;
+	ticket = m.leases.items[0].id;
+	sl_message_begin(&m, SL_MSG_SEAL, 3, 1);
+	m.seal.items[0].lease = ticket;
 	m.seal.items[0].bytes = 1;
 	raw_send(fd, &m, m.head.bytes);
-	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_FOUND ? m.found.items[0].id : 0;
+	return raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_FOUND ? m.found.items[0].id
+	                                                                    : 0;
 }
 
 static uint64_t filled[HELD];
@@ -514,10 +515,10 @@ static void empty(struct intruder *i)
 	int fd = raw_client(i->d);
 
 	for (unsigned k = 0; k < filled_count; k++) {
-		sl_message_begin(&m, SL_DELETE, 5, 0);
+		sl_message_begin(&m, SL_MSG_DELETE, 5, 0);
 		m.one.key.id = filled[k];
 		raw_send(fd, &m, m.head.bytes);
-		expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_DONE,
+		expect(i, raw_receive(fd, &m, NULL) > 0 && m.head.type == SL_MSG_DONE,
 		       "a blob cannot be deleted");
 	}
 	say_bye(fd);

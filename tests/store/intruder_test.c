@@ -169,25 +169,25 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 	int fd = raw_client(d);
 	struct sl_lease lease;
 
-	sl_message_begin(&m, SL_CREATE, 2, 1);
+	sl_message_begin(&m, SL_MSG_CREATE, 2, 1);
 	m.create.items[0].bytes = MIB;
 	m.create.items[0].device = -1;
 	m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
 	raw_send(fd, &m, m.head.bytes);
 	assert_true(raw_receive(fd, &m, NULL) > 0);
 	lease = m.leases.items[0];
-	sl_message_begin(&m, SL_REGION, 3, 0);
+	sl_message_begin(&m, SL_MSG_REGION, 3, 0);
 	m.region.region = lease.place.region;
 	m.region.writable = 1;
 	raw_send(fd, &m, m.head.bytes);
 	assert_true(raw_receive(fd, &m, memory) > 0);
-	sl_message_begin(&m, SL_SEAL, 4, 1);
-	m.seal.items[0].ticket = lease.ticket;
+	sl_message_begin(&m, SL_MSG_SEAL, 4, 1);
+	m.seal.items[0].lease = lease.id;
 	m.seal.items[0].bytes = MIB;
 	strcpy(m.seal.items[0].name, name);
 	raw_send(fd, &m, m.head.bytes);
 	assert_true(raw_receive(fd, &m, NULL) > 0);
-	assert_int_equal(m.head.type, SL_FOUND);
+	assert_int_equal(m.head.type, SL_MSG_FOUND);
 	return fd;
 }
 
@@ -260,7 +260,7 @@ static int as_nobody(const struct daemon *d, const char *argument)
 		return rc == -EACCES ? 2 : 3;
 	/* The catalogue is there to be read, and not to be opened anew. */
 	fd = raw_connect(d);
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
 	if (!raw_send(fd, &m, m.head.bytes) || raw_receive(fd, &m, &rc) <= 0 || rc < 0)
 		return 8;

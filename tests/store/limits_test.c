@@ -332,7 +332,7 @@ static void descriptors_that_nobody_reads_are_bounded(void **state)
 		uint64_t refused = stats_of(d->store).refused;
 
 		for (unsigned i = 0; i < IN_FLIGHT + 10; i++) {
-			raw_begin(c, SL_REGION, 0);
+			raw_begin(c, SL_MSG_REGION, 0);
 			c->m.region.region = region;
 			assert_true(raw_send(c->fd, &c->m, c->m.head.bytes));
 		}
@@ -343,7 +343,7 @@ static void descriptors_that_nobody_reads_are_bounded(void **state)
 		for (unsigned i = 0; i < IN_FLIGHT + 10; i++) {
 			assert_true(raw_receive(c->fd, &c->m, &with) > 0);
 			if (i < IN_FLIGHT) {
-				assert_int_equal(c->m.head.type, SL_MEMORY);
+				assert_int_equal(c->m.head.type, SL_MSG_MEMORY);
 				assert_int_equal(close(with), 0);
 				continue;
 			}
@@ -619,7 +619,7 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 		assert_true(fds[i] >= 0);
 		/* The first also finds out how many there may be. */
 		for (unsigned k = 0; k < (i ? WAITS : MOST + 1); k++) {
-			sl_message_begin(&m, SL_GET, k + 1, 1);
+			sl_message_begin(&m, SL_MSG_GET, k + 1, 1);
 			m.get.timeout_ms = 1000000;
 			snprintf(m.get.items[0].name, SL_NAME_BYTES, "w/%u/%u", i, k);
 			assert_true(raw_send(fds[i], &m, m.head.bytes));
@@ -638,7 +638,7 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
 	assert_true(raw_receive(fds[7], &m, NULL) > 0);
 	assert_int_equal(m.head.serial, 10);
-	assert_int_equal(m.head.type, SL_FOUND);
+	assert_int_equal(m.head.type, SL_MSG_FOUND);
 	for (unsigned i = 0; i < CLIENTS; i++)
 		close(fds[i]);
 	assert_ok(sluice_blob_delete(d->store, "w/7/9"));

@@ -87,10 +87,10 @@ int raw_client(const struct daemon *d)
 
 	if (fd < 0)
 		return -1;
-	sl_message_begin(&m, SL_HELLO, 1, 0);
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
 	m.hello.role = SL_ROLE_CLIENT;
 	if (!raw_send(fd, &m, m.head.bytes) || raw_receive(fd, &m, NULL) <= 0 ||
-	    m.head.type != SL_WELCOME) {
+	    m.head.type != SL_MSG_WELCOME) {
 		close(fd);
 		return -1;
 	}
@@ -103,7 +103,7 @@ bool is_hung_up(int fd)
 	ssize_t n;
 
 	while ((n = raw_receive(fd, &m, NULL)) > 0)
-		if (m.head.type != SL_REFUSAL)
+		if (m.head.type != SL_MSG_REFUSAL)
 			return false;
 	return n == 0 || errno == ECONNRESET;
 }
@@ -118,16 +118,16 @@ static bool try_open(struct raw *c, const struct daemon *d, uint64_t session)
 	*c = (struct raw){.fd = raw_connect(d), .serial = 1, .with = -1};
 	if (c->fd < 0)
 		return false;
-	sl_message_begin(&c->m, SL_HELLO, 1, 0);
+	sl_message_begin(&c->m, SL_MSG_HELLO, 1, 0);
 	c->m.hello.role = SL_ROLE_CLIENT;
 	c->m.hello.session = session;
 	if (!raw_send(c->fd, &c->m, c->m.head.bytes) || receive(c->fd, &c->m, fds) <= 0 ||
-	    c->m.head.type != SL_WELCOME || fds[1] < 0) {
+	    c->m.head.type != SL_MSG_WELCOME || fds[1] < 0) {
 		close(c->fd);
 		return false;
 	}
 	c->session = c->m.welcome.session;
-	c->turn = c->m.welcome.turn;
+	c->epoch = c->m.welcome.epoch;
 	if (sl_segment_map(fds[0], false, &segment) ||
 	    sl_references_map(fds[1], true, &c->reader.references))
 		fail_msg("the catalogue cannot be mapped");
@@ -174,7 +174,7 @@ void raw_hang_up(struct raw *c)
 
 void raw_bye(struct raw *c)
 {
-	raw_begin(c, SL_BYE, 0);
+	raw_begin(c, SL_MSG_BYE, 0);
 	c->m.head.serial = 0;
 	raw_send(c->fd, &c->m, c->m.head.bytes);
 	raw_hang_up(c);
@@ -201,7 +201,7 @@ static bool hear(struct raw *c)
 		close(c->with);
 	if (raw_receive(c->fd, &c->m, &c->with) <= 0)
 		return false;
-	for (unsigned i = 0; c->m.head.type == SL_FORGET && i < c->m.head.count; i++) {
+	for (unsigned i = 0; c->m.head.type == SL_MSG_FORGET && i < c->m.head.count; i++) {
 		assert_true(c->forgotten_count < RAW_FORGOTTEN);
 		c->forgotten[c->forgotten_count++] = c->m.ids.items[i].id;
 	}
@@ -244,7 +244,7 @@ void raw_tell(struct raw *c, enum sl_message_type type, uint64_t id)
 
 struct sluice_store_device_info raw_device(struct raw *c, const char *place)
 {
-	raw_begin(c, SL_DEVICE, 0);
+	raw_begin(c, SL_MSG_DEVICE, 0);
 	c->m.device.number = -1;
 	strcpy(c->m.device.place, place);
 	assert_int_equal(raw_ask(c), 0);
@@ -257,7 +257,7 @@ int raw_create(struct raw *c, int32_t device, uint32_t kind, uint64_t bytes, uin
 	struct sl_create_item *item = &c->m.create.items[0];
 	int rc;
 
-	raw_begin(c, SL_CREATE, 1);
+	raw_begin(c, SL_MSG_CREATE, 1);
 	item->bytes = bytes;
 	item->device = device;
 	item->kind = kind;
@@ -272,7 +272,7 @@ int raw_create(struct raw *c, int32_t device, uint32_t kind, uint64_t bytes, uin
 
 void raw_offer(struct raw *c, uint64_t region, int fd)
 {
-	raw_begin(c, SL_OFFER, 0);
+	raw_begin(c, SL_MSG_OFFER, 0);
 	c->m.head.serial = 0;
 	c->m.offer.region = region;
 	raw_send_with(c->fd, &c->m, c->m.head.bytes, &fd, 1);
@@ -313,8 +313,8 @@ int raw_seal(struct raw *c, const struct sl_lease *lease, const char *name, uint
 	struct sl_seal_item *item = &c->m.seal.items[0];
 	int rc;
 
-	raw_begin(c, SL_SEAL, 1);
-	item->ticket = lease->ticket;
+	raw_begin(c, SL_MSG_SEAL, 1);
+	item->lease = lease->id;
 	item->bytes = bytes;
 	item->start = start;
 	item->flags = flags;
@@ -337,10 +337,10 @@ int raw_put(struct raw *c, int32_t device, const char *name, uint64_t bytes, uin
 	if (lease->make)
 		raw_make(c, lease);
 	for (int i = 1; i < rc; i++)
-		raw_tell(c, SL_ABORT, leases[i].ticket);
+		raw_tell(c, SL_MSG_ABORT, leases[i].id);
 	rc = raw_seal(c, lease, name, bytes, 0, flags, out);
-	if (!rc && out->lease.ticket)
-		raw_tell(c, SL_ABORT, out->lease.ticket);
+	if (!rc && out->lease.id)
+		raw_tell(c, SL_MSG_ABORT, out->lease.id);
 	return rc;
 }
 
@@ -358,7 +358,7 @@ int raw_get(struct raw *c, const char *name, struct sl_found_item *out)
 {
 	int rc;
 
-	raw_begin(c, SL_GET, 1);
+	raw_begin(c, SL_MSG_GET, 1);
 	strcpy(c->m.get.items[0].name, name);
 	rc = raw_ask(c);
 	if (!rc)
@@ -375,7 +375,7 @@ void raw_release(struct raw *c, const struct sl_held_blob *held)
 {
 	if (!sl_reader_release(&c->reader, held))
 		return;
-	raw_begin(c, SL_NUDGE, 0);
+	raw_begin(c, SL_MSG_NUDGE, 0);
 	c->m.head.serial = 0;
 	raw_send(c->fd, &c->m, c->m.head.bytes);
 }
@@ -384,7 +384,7 @@ int raw_region(struct raw *c, uint64_t region)
 {
 	int rc, fd;
 
-	raw_begin(c, SL_REGION, 0);
+	raw_begin(c, SL_MSG_REGION, 0);
 	c->m.region.region = region;
 	rc = raw_ask(c);
 	if (rc)
@@ -396,7 +396,7 @@ int raw_region(struct raw *c, uint64_t region)
 
 int raw_delete(struct raw *c, const char *name)
 {
-	raw_begin(c, SL_DELETE, 0);
+	raw_begin(c, SL_MSG_DELETE, 0);
 	strcpy(c->m.one.key.name, name);
 	return raw_ask(c);
 }

@@ -25,7 +25,7 @@ bool is_hung_up(int fd);
 struct raw {
 	int fd;
 	uint32_t serial;
-	uint64_t session, turn;
+	uint64_t session, epoch;
 	struct sl_reader reader;
 	union sl_message m;                /* the last answer */
 	int with;                          /* the descriptor that came with it; -1 */
@@ -73,7 +73,7 @@ void raw_release(struct raw *c, const struct sl_held_blob *held);
 /* A descriptor, or an error. */
 int raw_region(struct raw *c, uint64_t region);
 int raw_delete(struct raw *c, const char *name);
-/* Without an answer: SL_DROP, SL_HAVE, SL_ABORT. */
+/* Without an answer: SL_MSG_DROP, SL_MSG_HAVE, SL_MSG_ABORT. */
 void raw_tell(struct raw *c, enum sl_message_type type, uint64_t id);
 /* Whether the first bytes of such memory are as raw_make() makes them. */
 bool raw_memory_is(int fd, uint64_t region);

@@ -41,7 +41,7 @@ static void what_was_given_up_takes_no_place_from_what_came_after_it(void **stat
 	assert_true(raw_create(c, -1, ON_HOST, 100, SLUICE_BLOB_RESERVE, "reserved", leases) > 1);
 	/* So its entry stays for a while after it. */
 	hold_what_is_open(c);
-	raw_tell(c, SL_ABORT, leases[0].ticket);
+	raw_tell(c, SL_MSG_ABORT, leases[0].id);
 	assert_true(raw_create(c, -1, ON_HOST, 100, 0, "", next) > 0);
 	assert_int_equal(next[0].place.region, leases[0].place.region);
 	assert_int_equal(next[0].place.offset, leases[0].place.offset);
