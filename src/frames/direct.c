@@ -41,8 +41,8 @@ static void over(struct sluice_op *op)
 
 	pthread_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
-	if (op->result < 0) {
-		fail(frame, (int)op->result);
+	if (sl_op_result(op) < 0) {
+		fail(frame, (int)sl_op_result(op));
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;

@@ -19,7 +19,7 @@
 
 /* ------------------------------------------------------------------------------------- lanes */
 
-/* Gives the copies of one job to the stream, and the event behind them. begun: some were taken. */
+/* Gives the copies of a job to the stream, and the event behind them. begun: some were taken. */
 static int lane_enqueue(struct sl_device *device, struct sl_copier_lane *lane,
                         struct sl_copy_job *job, sluice_event event, bool *begun)
 {
@@ -80,7 +80,7 @@ static bool lane_start_waiting(struct sl_staging *staging, struct sl_copier_lane
 	return any;
 }
 
-/* Ends the jobs whose events have come, in order. */
+/* Ends jobs, in order, as their events have come. */
 static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	struct sl_device *device = staging->device;
@@ -124,7 +124,7 @@ static int copier_ask_drain(struct sl_device *device, const struct sl_copy_job *
 	return rc;
 }
 
-/* Ends the drains whose streams have run out. */
+/* Ends the drains of streams that have run out. */
 static bool copier_finish_drains(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;

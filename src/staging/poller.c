@@ -63,12 +63,11 @@ void sl_poller_leave(struct sl_ring *ring)
 }
 
 /*
- * Collects the rings whose words have moved, or that have to be told that the device is lost, and
- * holds them. A ring is told once; from then on the end of its pieces ends its operation.
+ * Collects the rings with words that have moved, and those that have to be told that the device is
+ * lost, and holds them. A ring is told once; from then on the end of its pieces ends its operation.
  */
 static unsigned poller_collect_locked(struct sl_poller *poller, bool lost, struct sl_ring **out)
-	SL_REQUIRES(&poller->mutex);
-static unsigned poller_collect_locked(struct sl_poller *poller, bool lost, struct sl_ring **out)
+	SL_REQUIRES(&poller->mutex)
 {
 	unsigned count = 0;
 

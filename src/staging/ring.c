@@ -2,7 +2,7 @@
 /*
  * Ring
  *
- * The sequence numbers of the slots of one operation in stream order, in the two words of each
+ * The sequence numbers of the slots of an operation in stream order, in the two words of each
  * slot. The engine enters chunks and stores the processor's words; the stream awaits those and
  * writes the device's. Any thread, under the operation's lock where staging.h says so.
  * tests/model/ring.pml is a model of this file, and is checked.

@@ -121,8 +121,7 @@ size_t sl_buddy_largest(size_t length)
 /* ------------------------------------------------------------------------------------- slots */
 
 static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
-	SL_REQUIRES(&staging->mutex);
-static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
+	SL_REQUIRES(&staging->mutex)
 {
 	if (slot->data)
 		sl_buddy_give(&staging->locked.halves[half], slot->data, slot->length);
@@ -134,9 +133,7 @@ static void slot_return_locked(struct sl_staging *staging, enum sl_half half, st
 }
 
 static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_waiter *waiter,
-                             struct sl_slot *slot) SL_REQUIRES(&staging->mutex);
-static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_waiter *waiter,
-                             struct sl_slot *slot)
+                             struct sl_slot *slot) SL_REQUIRES(&staging->mutex)
 {
 	*slot = (struct sl_slot){.length = waiter->length};
 	if (waiter->words && !staging->locked.words_free)
@@ -160,8 +157,7 @@ static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_wa
 /* Grants all slots of the waiter or none. Returns true also if it is refused: the memory will never
  * suffice. */
 static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
-	SL_REQUIRES(&staging->mutex);
-static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
+	SL_REQUIRES(&staging->mutex)
 {
 	unsigned taken = 0;
 
@@ -197,8 +193,7 @@ bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bo
 /* Grants slots to waiters in their order as far as the slots suffice, and moves those to `granted`.
  */
 static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_list *granted)
-	SL_REQUIRES(&staging->mutex);
-static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_list *granted)
+	SL_REQUIRES(&staging->mutex)
 {
 	/* Both halves: a waiter of the other half may have lacked only the words. */
 	for (unsigned half = 0; half < SL_HALVES; half++) {

@@ -2,7 +2,7 @@
 /*
  * Staging
  *
- * The pinned memory of one device of one context: makes it, registers it with the device, and
+ * The pinned memory of a device in a context: makes it, registers it with the device, and
  * divides it into two halves and the words of slots. Starts and ends the copier and the poller,
  * which are the threads of this room. Called by the threads that make and free contexts.
  */
@@ -111,8 +111,7 @@ static int staging_get_memory(struct sl_staging *staging, size_t budget, void *m
 }
 
 /* No other thread knows the staging yet. */
-static int staging_divide(struct sl_staging *staging) SL_UNCHECKED;
-static int staging_divide(struct sl_staging *staging)
+static int staging_divide(struct sl_staging *staging) SL_UNCHECKED
 {
 	size_t count = staging_words(staging->length);
 	struct sl_slot_words *words;
@@ -138,8 +137,7 @@ static int staging_divide(struct sl_staging *staging)
 }
 
 /* Memory that the device may still use stays mapped. */
-static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED;
-static void staging_release_memory(struct sl_staging *staging)
+static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED
 {
 	struct sl_device *device = staging->device;
 
@@ -150,26 +148,20 @@ static void staging_release_memory(struct sl_staging *staging)
 }
 
 /* No other thread knows the staging yet. */
-static void staging_init(struct sl_staging *staging, struct sl_device *device) SL_UNCHECKED;
-static void staging_init(struct sl_staging *staging, struct sl_device *device)
-{
-	staging->device = device;
-	sl_mutex_init(&staging->mutex);
-	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
-	for (unsigned half = 0; half < SL_HALVES; half++)
-		sl_list_init(&staging->locked.waiters[half]);
-	sl_cache_start(staging);
-}
-
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
-                     size_t length, struct sl_staging **out)
+                     size_t length, struct sl_staging **out) SL_UNCHECKED
 {
 	struct sl_staging *staging = calloc(1, sizeof(*staging));
 	int rc;
 
 	if (!staging)
 		return sl_fail(-ENOMEM, "no memory");
-	staging_init(staging, device);
+	staging->device = device;
+	sl_mutex_init(&staging->mutex);
+	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
+	for (unsigned half = 0; half < SL_HALVES; half++)
+		sl_list_init(&staging->locked.waiters[half]);
+	sl_cache_start(staging);
 	rc = staging_get_memory(staging, settings->staging_bytes, memory, length);
 	if (!rc)
 		rc = staging_divide(staging);

@@ -21,7 +21,7 @@ struct sl_staging;
 enum sl_half { SL_HALF_STREAM, SL_HALF_HOST, SL_HALVES };
 
 /*
- * Makes pinned memory for one device of one context, and starts its copier and its poller.
+ * Makes pinned memory for a device in a context, and starts its copier and its poller.
  * memory: the application's, registered with the device, or NULL.
  * Returns 0, or a negative errno with a sentence.
  * Calls the driver, which may hold the call up while waits are pending: only from public calls,
@@ -39,7 +39,7 @@ void sl_staging_free(struct sl_staging *staging);
 struct sl_device *sl_staging_device(const struct sl_staging *staging);
 /* Returns the bytes of the largest slot that a half can ever give. */
 size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half);
-/* Returns the bytes of one half of a budget; 0: too little for any slot. */
+/* Returns the bytes of a half of a budget; 0: too little for any slot. */
 size_t sl_staging_half(uint64_t budget, enum sl_half half);
 /* Returns true once the device is gone: it will do nothing more of its work. */
 bool sl_staging_lost(const struct sl_staging *staging);
@@ -92,7 +92,7 @@ struct sl_slot_waiter {
 bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bool wait);
 /* Takes a waiter out of the queue. Returns true if it was waiting; it is not granted any more. */
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter);
-/* Gives slots back, and grants those that others wait for, whose granted() it calls. No lock held.
+/* Gives slots back, grants slots to waiters, and calls their granted(). No lock held.
  */
 void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot *slots,
                    unsigned count);
@@ -100,7 +100,7 @@ void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot
 /* -------------------------------------------------------------------------------------- ring */
 
 /*
- * The slots that one operation in stream order cycles through: chunk i uses slot i % count, with
+ * The slots that an operation in stream order cycles through: chunk i uses slot i % count, with
  * the number after that of the slot's last use. The words of a slot that have reached number n
  * mean:
  *
@@ -174,13 +174,13 @@ void sl_poller_leave(struct sl_ring *ring);
 
 /* ------------------------------------------------------------------------------------ copier */
 
-/* Copies between slots and the device's memory, made by the one thread that calls the driver. */
+/* Copies between slots and the device's memory, made by the only thread that calls the driver. */
 struct sl_copy_job {
 	bool drains; /* copies nothing; it is over when its stream has done all it holds, */
 	sluice_stream stream; /* which is this stream, */
 	sluice_event event;   /* or when this event has come, which the copier frees; NULL: none */
 	bool to_device;
-	/* Makes the copies, one by one; false past the last. The copier's thread. */
+	/* Makes the next copy; false past the last. The copier's thread. */
 	bool (*next)(struct sl_copy_job *, struct sl_command *out);
 	/* The job is over: the device does not touch the slot any more. The copier's thread, no
 	 * lock held. */

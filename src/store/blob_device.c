@@ -62,7 +62,7 @@ void sl_blob_mover_close(struct sl_blob_mover *mover)
 
 int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out)
 {
-	struct sluice_context *ctx = SL_CONTAINER(core, struct sluice_context, core);
+	struct sluice_context *ctx = sl_context_of(core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
 	struct sl_host_file *space = calloc(1, sizeof(*space)); /* from address 0 on */
 	int rc;
@@ -142,10 +142,10 @@ static void start(struct move *move)
 
 static void step_over(struct sluice_op *op)
 {
-	struct move *move = op->user;
+	struct move *move = sluice_op_user(op);
 
-	if (op->result < 0)
-		end(move, (int)op->result, op->message);
+	if (sl_op_result(op) < 0)
+		end(move, (int)sl_op_result(op), sl_op_message(op));
 	else if (!move->bounce || move->arrived)
 		end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))

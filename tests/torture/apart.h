@@ -9,7 +9,7 @@
 
 #include "torture/torture.h"
 
-#include "io/io.h"
+#include "io/staged/route.h"
 
 struct apart {
 	struct sluice_op *op;

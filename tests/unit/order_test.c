@@ -2,7 +2,7 @@
 /* The order of overlapping operations against a model that compares every pair. */
 #include <errno.h>
 
-#include "io/io.h"
+#include "io/op.h"
 #include "unit.h"
 
 #define OPERATIONS 60
@@ -159,8 +159,8 @@ static void leave(int i)
 static void check_empty(void)
 {
 	for (int i = 0; i < SL_EFFECTS; i++) {
-		assert_null(object.locked.spans[i][0].root);
-		assert_null(object.locked.spans[i][1].root);
+		assert_null(object.locked.ranges[i][0].root);
+		assert_null(object.locked.ranges[i][1].root);
 	}
 	sl_object_destroy(&object);
 }
@@ -282,7 +282,7 @@ static uint64_t looks(void)
 	uint64_t sum = 0;
 
 	for (int i = 0; i < SL_EFFECTS; i++)
-		sum += object.locked.spans[i][0].looks + object.locked.spans[i][1].looks;
+		sum += object.locked.ranges[i][0].looks + object.locked.ranges[i][1].looks;
 	return sum;
 }
 
@@ -377,7 +377,7 @@ static void a_write_that_overlaps_itself_is_refused_and_leaves_nothing(void **st
 	op.order.count = 2;
 	op.order.effect = SL_WRITES;
 	assert_int_equal(sl_order_enter(&op), -EINVAL);
-	assert_null(object.locked.spans[SL_WRITES][0].root);
+	assert_null(object.locked.ranges[SL_WRITES][0].root);
 	op.order.effect = SL_READS;
 	assert_int_equal(sl_order_enter(&op), 0);
 	sl_object_destroy(&object);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/io.h"
+#include "io/op.h"
 #include "unit.h"
 
 #define ROUNDS 20000

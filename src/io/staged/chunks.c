@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * How an operation is cut into what one slot holds at a time. Large extents are cut where the file's
- * offsets are multiples of the slot, and lie in it as in the file, so that what is aligned there is
- * aligned here. Small ones are packed, several to a slot.
+ * Chunks
+ *
+ * Cuts the extents of a staged operation into chunks, each of which a slot holds. Large extents are
+ * cut where the file's offsets are multiples of the slot, and lie in the slot as in the file, so
+ * that bytes that are aligned in the file are aligned in memory. Small extents are packed, several
+ * to a slot. Only arithmetic; any thread.
  */
 #include <errno.h>
 #include <inttypes.h>
 
-#include "io/io.h"
+#include "io/staged/staged.h"
 
-#define SEGMENTS_MOST 14
-#define PACKED_ALIGN  ((size_t)64)
+#define RANGES_MOST  14
+#define PACKED_ALIGN ((size_t)64)
 
-static uint64_t rest(const struct sl_chunks *chunks, size_t extent, uint64_t position)
+static uint64_t chunk_rest(const struct sl_chunks *chunks, size_t extent, uint64_t position)
 {
 	const struct sluice_extent *e = &chunks->extents[extent];
 	uint64_t end = SL_MIN(e->offset + e->length, chunks->file_size);
@@ -21,8 +24,8 @@ static uint64_t rest(const struct sl_chunks *chunks, size_t extent, uint64_t pos
 	return start < end ? end - start : 0;
 }
 
-/* Whether the extent has chunks of its own. */
-static bool stands_alone(const struct sl_chunks *chunks, size_t extent)
+/* Returns true if the extent has chunks of its own. */
+static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent)
 {
 	uint64_t length = chunks->extents[extent].length;
 
@@ -31,11 +34,11 @@ static bool stands_alone(const struct sl_chunks *chunks, size_t extent)
 	return length >= chunks->direct_bytes || length > chunks->slot_bytes;
 }
 
-static uint64_t skip_empty(const struct sl_chunks *chunks, size_t *extent, uint64_t *position)
+static uint64_t chunk_skip_empty(const struct sl_chunks *chunks, size_t *extent, uint64_t *position)
 {
 	uint64_t left = 0;
 
-	while (*extent < chunks->count && !(left = rest(chunks, *extent, *position))) {
+	while (*extent < chunks->count && !(left = chunk_rest(chunks, *extent, *position))) {
 		++*extent;
 		*position = 0;
 	}
@@ -47,36 +50,36 @@ bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
 {
 	const struct sluice_extent *e;
 
-	if (!chunk->segments)
+	if (!chunk->ranges)
 		return false;
 	e = &chunks->extents[chunk->extent];
-	chunk->segments--;
+	chunk->ranges--;
 	out->memory = (char *)e->data + chunk->position;
 	out->offset = e->offset + chunk->position;
 	out->large = e->length >= chunks->direct_bytes;
 	out->at = chunk->at;
 	out->length = chunk->length;
-	if (chunk->segments) {
-		/* The next of a pack. */
+	if (chunk->ranges) {
+		/* The next range of a pack. */
 		chunk->at = (chunk->at + chunk->length + PACKED_ALIGN - 1) / PACKED_ALIGN *
 		            PACKED_ALIGN;
 		chunk->extent++;
-		chunk->length = skip_empty(chunks, &chunk->extent, &chunk->position);
+		chunk->length = chunk_skip_empty(chunks, &chunk->extent, &chunk->position);
 	}
 	return true;
 }
 
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 {
-	uint64_t left = skip_empty(chunks, &chunks->extent, &chunks->position);
+	uint64_t left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position);
 	size_t at;
 
 	if (!left)
 		return false;
 	out->extent = chunks->extent;
 	out->position = chunks->position;
-	out->segments = 1;
-	if (stands_alone(chunks, chunks->extent)) {
+	out->ranges = 1;
+	if (chunk_stands_alone(chunks, chunks->extent)) {
 		uint64_t offset = chunks->extents[chunks->extent].offset + chunks->position;
 
 		out->at = offset % chunks->slot_bytes;
@@ -89,20 +92,20 @@ bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out)
 	at = left;
 	chunks->extent++;
 	chunks->position = 0;
-	while (out->segments < SEGMENTS_MOST &&
-	       (left = skip_empty(chunks, &chunks->extent, &chunks->position))) {
+	while (out->ranges < RANGES_MOST &&
+	       (left = chunk_skip_empty(chunks, &chunks->extent, &chunks->position))) {
 		at = (at + PACKED_ALIGN - 1) / PACKED_ALIGN * PACKED_ALIGN;
-		if (chunks->apart || stands_alone(chunks, chunks->extent) ||
+		if (chunks->apart || chunk_stands_alone(chunks, chunks->extent) ||
 		    at + left > chunks->slot_bytes)
 			break;
 		at += left;
-		out->segments++;
+		out->ranges++;
 		chunks->extent++;
 	}
 	return true;
 }
 
-static size_t power_of_two(uint64_t least, uint64_t n)
+static size_t chunk_power_of_two(uint64_t least, uint64_t n)
 {
 	size_t power = least;
 
@@ -111,14 +114,14 @@ static size_t power_of_two(uint64_t least, uint64_t n)
 	return power;
 }
 
-/* The largest extent, all of them, and what they take when they are packed. */
-struct measure {
+/* The bytes of the largest extent, of all, and of all when they are packed. */
+struct extent_sums {
 	uint64_t largest, total, packed;
 };
 
-static struct measure measure(const struct sl_chunks *chunks)
+static struct extent_sums extents_sum(const struct sl_chunks *chunks)
 {
-	struct measure m = {0, 0, 0};
+	struct extent_sums m = {0, 0, 0};
 
 	for (size_t i = 0; i < chunks->count; i++) {
 		uint64_t length = chunks->extents[i].length;
@@ -130,7 +133,7 @@ static struct measure measure(const struct sl_chunks *chunks)
 	return m;
 }
 
-static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
+static unsigned chunks_count(const struct sl_chunks *chunks, unsigned most)
 {
 	struct sl_chunks walk = *chunks;
 	struct sl_chunk chunk;
@@ -145,31 +148,31 @@ static unsigned count_chunks(const struct sl_chunks *chunks, unsigned most)
 #define MIB          ((size_t)1 << 20)
 #define LOCAL_SLOTS  4
 #define REMOTE_SLOTS 8
-#define LARGEST_AUTO (8 * MIB) /* four of them stay in the last cache */
-/* Of one operation; more make slots larger. With their commands they are half of SL_COMMANDS_MOST, which is
- * enqueued in one step. */
+#define LARGEST_AUTO (8 * MIB) /* four slots of this length stay in the last cache */
+/* The most chunks of an operation before slots become larger. With their commands they are half of
+ * SL_COMMANDS_MOST, which is enqueued in one step. */
 #define MANY_CHUNKS 128
 
-/* What the slots of an operation hold when nobody has set it. */
-static size_t automatic(const struct sl_chunks *chunks, const struct sl_limits *limits,
-                        const struct measure *m, unsigned slots, size_t part)
+/* Returns the length of an operation's slots when no setting gives it. */
+static size_t chunks_slot_bytes(const struct sl_chunks *chunks, const struct sl_limits *limits,
+                                const struct extent_sums *m, unsigned slots, size_t half)
 {
 	size_t least = limits->remote ? limits->least_piece : limits->piece_bytes;
-	size_t slot = power_of_two(4096, least);
+	size_t slot = chunk_power_of_two(4096, least);
 
 	if (m->largest < chunks->direct_bytes)
-		return SL_MIN(power_of_two(4096, m->packed), slot);
+		return SL_MIN(chunk_power_of_two(4096, m->packed), slot);
 	while (slot < LARGEST_AUTO && m->total / slot >= 2 * slots)
 		slot *= 2;
-	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots <= part)
+	while (m->total / slot > MANY_CHUNKS && slot * 2 * slots <= half)
 		slot *= 2;
 	return slot;
 }
 
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
-                   const struct sl_settings *settings, size_t part, unsigned *slots)
+                   const struct sl_settings *settings, size_t half, unsigned *slots)
 {
-	struct measure m = measure(chunks);
+	struct extent_sums m = extents_sum(chunks);
 	unsigned most = settings->slots  ? (unsigned)settings->slots
 	                : limits->remote ? REMOTE_SLOTS
 	                                 : LOCAL_SLOTS;
@@ -177,8 +180,8 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 
 	if (chunks->whole) {
 		m.largest = SL_MIN(m.largest, chunks->file_size);
-		slot = power_of_two(4096, m.largest);
-		if (slot > part)
+		slot = chunk_power_of_two(4096, m.largest);
+		if (slot > half)
 			return sl_fail(
 				-ENOTSUP,
 				"this file is read in one piece, and %" PRIu64 " bytes are more "
@@ -188,14 +191,14 @@ int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
 	} else if (settings->slot_bytes) {
 		slot = settings->slot_bytes;
 		if (m.largest < chunks->direct_bytes)
-			slot = SL_MIN(slot, power_of_two(4096, m.packed));
+			slot = SL_MIN(slot, chunk_power_of_two(4096, m.packed));
 	} else {
-		slot = automatic(chunks, limits, &m, most, part);
+		slot = chunks_slot_bytes(chunks, limits, &m, most, half);
 	}
-	while (!settings->slot_bytes && slot > 4096 && slot > part)
+	while (!settings->slot_bytes && slot > 4096 && slot > half)
 		slot /= 2;
 	chunks->slot_bytes = slot;
-	most = SL_MIN(most, SL_MAX(part / power_of_two(4096, slot), 1));
-	*slots = SL_MAX(count_chunks(chunks, most), 1);
+	most = SL_MIN(most, SL_MAX(half / chunk_power_of_two(4096, slot), 1));
+	*slots = SL_MAX(chunks_count(chunks, most), 1);
 	return 0;
 }
