@@ -54,21 +54,26 @@ extern struct bench_options {
 	struct sink_options sink;
 	const char *kind, *from, *state;
 	unsigned steps, cores;
-	int sync, fill, ready, apart;
+	int sync, fill, ready, apart, lock;
 	double compute, pause;
 } options;
 
 /* What a run found, in seconds. */
 extern struct bench_found {
 	double start, cpu, seconds;
-	double calls;   /* in acquire, submit, push */
-	double longest; /* one of them */
-	double filling; /* in between */
-	double busy;    /* processor time of the whole machine */
+	double calls;                  /* in acquire, submit, push */
+	double longest;                /* one of them */
+	double filling;                /* in between */
+	double busy;                   /* processor time of the whole machine */
+	double lock_longest, lock_p99; /* of the calls of writer_lock.c */
 } found;
 
 double seconds_of(clockid_t id);
 void bench_run(const struct sink_ops *ops);
+
+/* Another thread that calls HDF5 meanwhile. */
+void lock_start(void);
+void lock_stop(void); /* writes what it found */
 
 size_t frame_cells(void);
 /* Before a run; for source_at() only a file. */

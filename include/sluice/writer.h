@@ -190,8 +190,9 @@ struct sluice_series_options {
 	 * a time is always enough. A compressed frame no longer counts: compressed data has a bound
 	 * of its own. Default (0): 2, the smallest number that overlaps computing and storing. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none". Readers need a plugin
-	 * for zstd and lz4: see docs/writer.md. Default (NULL): "deflate". */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004), "bitshuffle-lz4" (32008, which
+	 * shuffles bits itself) or "none". Readers need a plugin for zstd, lz4 and bitshuffle-lz4:
+	 * see docs/writer.md. Default (NULL): "deflate". */
 	const char *codec;
 	/* Level of the codec. Default (0): 1, the fastest. */
 	int level;

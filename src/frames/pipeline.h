@@ -102,7 +102,7 @@ struct sl_tools {
 	struct sl_list link; /* of the writer; only sluice_series_add() looks, with its mutex */
 	const struct sl_codec *codec;
 	int level;
-	size_t chunk_bytes;
+	size_t element, chunk_bytes;
 	bool bare; /* no chunk needs room: they are rounded, and stored from where they are */
 	unsigned users;
 	unsigned count; /* of compressors */
@@ -115,8 +115,8 @@ struct sl_tools {
 		struct sl_list free; /* outputs */
 	} locked;
 };
-/* Only what tells their bytes is there until they are filled. kind: codec, level, chunk_bytes, bare and
- * count. */
+/* Only what tells their bytes is there until they are filled. kind: codec, level, element,
+ * chunk_bytes, bare and count. */
 int sl_tools_new(const struct sl_tools *kind, struct sl_tools **out);
 int sl_tools_fill(struct sl_tools *tools);
 void sl_tools_free(struct sl_tools *tools);

@@ -116,7 +116,8 @@ static struct sl_tools *find_tools(struct sluice_writer *w, const struct sl_tool
 		struct sl_tools *tools = SL_CONTAINER(link, struct sl_tools, link);
 
 		if (tools->codec == kind->codec && tools->level == kind->level &&
-		    tools->chunk_bytes == kind->chunk_bytes && tools->bare == kind->bare)
+		    tools->element == kind->element && tools->chunk_bytes == kind->chunk_bytes &&
+		    tools->bare == kind->bare)
 			return tools;
 	}
 	return NULL;
@@ -174,6 +175,7 @@ static int take_tools(struct sluice_series *s)
 {
 	struct sl_tools kind = {.codec = s->layout.codec,
 	                        .level = s->layout.level,
+	                        .element = s->geometry.element,
 	                        .chunk_bytes = s->geometry.chunk_bytes,
 	                        .count = s->writer->threads};
 	size_t proof = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;

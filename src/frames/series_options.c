@@ -62,7 +62,7 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_layout *layout,
                         struct sl_frame_set *set)
 {
-	bool codec = layout->codec->filter;
+	bool codec = layout->codec->filter && !layout->codec->shuffles;
 
 	set->shuffle = o->shuffle != SLUICE_SHUFFLE_DEFAULT;
 	switch (o->shuffle) {
@@ -76,7 +76,8 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_l
 		layout->shuffle = true;
 		if (!codec)
 			return sl_fail(-EINVAL,
-			               "series options: codec 'none' has no use for a shuffle");
+			               "series options: codec '%s' has no use for a shuffle",
+			               layout->codec->name);
 		return 0;
 	default:
 		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);

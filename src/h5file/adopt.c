@@ -125,6 +125,12 @@ static const struct sl_codec *codec_of(H5Z_filter_t filter)
 	return NULL;
 }
 
+/* Bits of elements of another size, or without LZ4. */
+static bool is_other(const struct sl_codec *codec, const unsigned *values, size_t element)
+{
+	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
+}
+
 /* In the order in which HDF5 applies them: the shuffle, if there is one, then a codec. */
 static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
 {
@@ -141,14 +147,16 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 
 		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
 			out->shuffle = true;
-		} else if (codec && filter && out->codec == &sl_codec_none) {
+		} else if (codec && filter && out->codec == &sl_codec_none &&
+		           !is_other(codec, values, element)) {
 			out->codec = codec;
 			out->level = value_count ? (int)values[0] : 0;
 		} else {
 			return sl_fail(
 				-ENOTSUP,
 				"'%s' has filter %d (%s), which is none of shuffle, deflate, "
-				"zstd (32015) and lz4 (32004), in this order",
+				"zstd (32015), lz4 (32004) and bitshuffle with LZ4 (32008), in "
+				"this order",
 				name, filter, text);
 		}
 	}
@@ -160,7 +168,7 @@ static bool tells_level(const struct sl_codec *codec)
 {
 	unsigned values[SL_CODEC_VALUES] = {0};
 
-	return codec->filter && codec->client_data(SL_CODEC_LEVEL, values) &&
+	return codec->filter && codec->client_data(SL_CODEC_LEVEL, 1, values) &&
 	       values[0] == SL_CODEC_LEVEL;
 }
 

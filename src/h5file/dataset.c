@@ -64,7 +64,7 @@ static herr_t set_filters(hid_t list, const struct sl_frame_layout *layout)
 		return -1;
 	if (!layout->codec->filter)
 		return 0;
-	count = layout->codec->client_data(layout->level, values);
+	count = layout->codec->client_data(layout->level, layout->element, values);
 	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
 }
 

@@ -540,9 +540,9 @@ doctor_lists_machine_features_and_settings() {
 	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files"}
 		== {m["name"] for m in j["machine"]}'
 	json out '{w["name"]: w["usable"] for w in j["writer"]}.keys()
-		== {"HDF5", "deflate", "zstd", "lz4"}'
+		== {"HDF5", "deflate", "zstd", "lz4", "bitshuffle-lz4"}'
 	json out 'all("plugin" in w["detail"] for w in j["writer"]
-		if w["usable"] and w["name"] in ("zstd", "lz4"))'
+		if w["usable"] and w["name"] in ("zstd", "lz4", "bitshuffle-lz4"))'
 	json out 'j["error"] is None and j["features"] and j["path"]["error"] is None'
 	json out 'all(s["value"] is not None and s["source"] == "default" for s in j["settings"])'
 	json out 'j["unknown_variables"] == []'

@@ -269,7 +269,7 @@ static bool decode(const struct sl_frame_layout *l, const struct fake_chunk *chu
 		good = chunk->length == n;
 		memcpy(packed, chunk->bytes, good ? n : 0);
 	} else {
-		l->codec->state_new(l->level, n, &state);
+		l->codec->state_new(l->level, l->element, n, &state);
 		good = !l->codec->decompress(state, chunk->bytes, chunk->length, packed, n);
 		l->codec->state_free(state);
 	}

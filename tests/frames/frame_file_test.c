@@ -117,7 +117,7 @@ static void filters_are_in_the_file_as_declared(void **state)
 			assert_int_equal(H5Pget_filter2(list, shuffle, &flags, &count, values, 0,
 			                                NULL, NULL),
 			                 layout.codec->filter);
-			assert_int_equal(count, layout.codec->client_data(1, expected));
+			assert_int_equal(count, layout.codec->client_data(1, 4, expected));
 			assert_int_equal(values[0], expected[0]);
 		}
 		H5Pclose(list);

@@ -16,8 +16,8 @@
 #include "frames/hdf5_read.h"
 #include "frames/points.h"
 #include "h5file/h5file.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 enum {
 	ROWS = 9,
@@ -113,7 +113,7 @@ static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, 
 		memcpy(shuffled, values, n);
 	if (!layout->codec->filter || mask)
 		return sl_frame_file_store(set, frame, offset, mask, shuffled, n);
-	if (layout->codec->state_new(1, n, &state))
+	if (layout->codec->state_new(1, 1, n, &state))
 		return -ENOMEM;
 	n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
 	layout->codec->state_free(state);

@@ -12,8 +12,8 @@
 
 #include "frames/points.h"
 #include "frames/workload.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 /* What a run tells; in memory that it shares with the test. */
 struct told {

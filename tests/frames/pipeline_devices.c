@@ -2,8 +2,8 @@
 /* Frames from memory of a device, in the order of a stream. */
 #include <pthread.h>
 
-#include "devices/devices.h"
 #include "frames/pipeline_test.h"
+#include "io/device_suite.h"
 
 /* One that compresses, if any is built in: a machine with a GPU may have another one than deflate. */
 static const char *any_codec(void)

@@ -90,7 +90,7 @@ static void store(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 		memcpy(shuffled, bytes, n);
 	memcpy(packed, shuffled, n);
 	if (layout->codec->filter) {
-		check(layout->codec->state_new(layout->level, n, &state));
+		check(layout->codec->state_new(layout->level, 1, n, &state));
 		n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
 		layout->codec->state_free(state);
 	}

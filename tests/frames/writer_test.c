@@ -9,7 +9,7 @@
 #include <sluice/frames.h>
 #include <sluice/writer.h>
 
-#include "support/support.h"
+#include "lib/support.h"
 
 enum { HEIGHT = 210, WIDTH = 130, COUNT = HEIGHT * WIDTH };
 

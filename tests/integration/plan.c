@@ -72,7 +72,7 @@ static void draw_codec(struct rng *r, struct plan_series *s)
 		o->level = codec.least;
 	if (rng_below(r, 2))
 		o->shuffle = SLUICE_SHUFFLE_NONE;
-	else if (rng_below(r, 2) && codec.filter)
+	else if (rng_below(r, 2) && codec.filter && codec.filter != 32008)
 		o->shuffle = SLUICE_SHUFFLE_BYTE;
 	if (mantissa && s->content.kind != CONTENT_BITS && !rng_below(r, 3))
 		o->precision = 1 + (unsigned)rng_below(r, mantissa);

@@ -12,9 +12,9 @@ static size_t decode(unsigned flags, size_t count, const unsigned values[], size
                      size_t *room, void **bytes)
 {
 	void *decoded = H5allocate_memory(lent_bytes, false), *state;
-	bool good = flags & H5Z_FLAG_REVERSE && !lent->state_new(1, lent_bytes, &state);
+	bool good = flags & H5Z_FLAG_REVERSE &&
+	            !lent->state_new(1, count > 2 ? values[2] : 1, lent_bytes, &state);
 
-	(void)count, (void)values;
 	if (good) {
 		good = !lent->decompress(state, *bytes, length, decoded, lent_bytes);
 		lent->state_free(state);
@@ -67,7 +67,7 @@ static void check_filters(const struct plan_series *s, hid_t list)
 	for (size_t i = 0; !sluice_codec_describe(i, &codec); i++)
 		if (!strcmp(codec.name, s->o.codec))
 			break;
-	if (codec.filter &&
+	if (codec.filter && codec.filter != 32008 &&
 	    (s->o.shuffle == SLUICE_SHUFFLE_BYTE ||
 	     (s->o.shuffle == SLUICE_SHUFFLE_DEFAULT && content_element_bytes(s->o.type) > 1)))
 		wanted[count++] = H5Z_FILTER_SHUFFLE;

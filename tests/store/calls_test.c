@@ -8,8 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "sluice/device.h"
-#include "store/daemon.h"
 
 static void what_was_sealed_is_what_others_get(void **state)
 {

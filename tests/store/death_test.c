@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "protocol/step.h"
-#include "store/daemon.h"
 
 /* What all processes of the test share. */
 static struct {

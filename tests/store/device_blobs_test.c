@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
-#include "support/gpu.h"
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 
 /* The second one, so that a number that is mixed up shows. */
 enum { HERE = 1 };

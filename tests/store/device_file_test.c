@@ -3,9 +3,9 @@
  * store:// for blobs on devices: written and read by files, from whatever memory. Reading is also what the rows
  * "store_there" of the conformance suite are about.
  */
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 #include "sluice/emulated.h"
-#include "store/daemon.h"
-#include "support/gpu.h"
 
 /* The blob is on the second device, so that a number that is mixed up shows. */
 enum { ELSE, HERE, SEED = 5 };

@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 #include "protocol/step.h"
-#include "store/daemon.h"
-#include "support/gpu.h"
 
 enum { HERE = 1 };
 

@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)

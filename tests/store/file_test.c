@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "lib/daemon.h"
 #include "sluice/device.h"
-#include "store/daemon.h"
 
 enum { SEED = 3 };
 

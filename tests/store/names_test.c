@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "store/daemon.h"
+#include "lib/daemon.h"
 
 static void names_are_taken_once(void **state)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
+#include "lib/daemon.h"
 
 #define TRANSIENT SLUICE_BLOB_TRANSIENT
 #define BYTES     100000

@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "store/client.h"
-#include "store/daemon.h"
 
 #define COLLAPSE 25
 #define PAGE     4096
