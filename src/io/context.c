@@ -15,15 +15,6 @@
 #include "io/op.h"
 #include "local/local.h"
 
-int sl_context_check(const struct sluice_context *ctx)
-{
-	if (sl_forked())
-		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	if (!ctx)
-		return sl_fail(-EINVAL, "the context is NULL");
-	return 0;
-}
-
 struct sluice_context *sl_context_of(struct sl_core *core)
 {
 	return SL_CONTAINER(core, struct sluice_context, core);

@@ -131,7 +131,8 @@ static int file_check_options(struct sluice_open_options *o)
 	return 0;
 }
 
-/* Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest.
+/*
+ * Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest.
  */
 static int file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
 {

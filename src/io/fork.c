@@ -24,6 +24,15 @@ bool sl_forked(void)
 	       atomic_load_explicit(&contexts, memory_order_relaxed);
 }
 
+int sl_context_check(const struct sluice_context *ctx)
+{
+	if (sl_forked())
+		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
+	if (!ctx)
+		return sl_fail(-EINVAL, "the context is NULL");
+	return 0;
+}
+
 static int fork_make_page(void)
 {
 	size_t size = sysconf(_SC_PAGESIZE);

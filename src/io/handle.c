@@ -103,6 +103,16 @@ int sluice_poll(const sluice_op *op)
 	return atomic_load(&op->state) & SL_OP_DONE;
 }
 
+/* Returns the eventfd, which it makes at its first use, readable if `ready`; or -errno with a
+ * sentence. */
+static int handle_get_fd(int *fd, bool ready)
+{
+	if (*fd < 0)
+		*fd = eventfd(ready, EFD_CLOEXEC | EFD_NONBLOCK);
+	return *fd >= 0 ? *fd
+	                : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+}
+
 int sluice_op_fd(sluice_op *op)
 {
 	int rc = handle_check(op);
@@ -110,12 +120,7 @@ int sluice_op_fd(sluice_op *op)
 	if (rc)
 		return rc;
 	sl_mutex_lock(&op->mutex);
-	if (op->locked.fd < 0)
-		op->locked.fd = eventfd(atomic_load(&op->state) & SL_OP_DONE ? 1 : 0,
-		                        EFD_CLOEXEC | EFD_NONBLOCK);
-	rc = op->locked.fd >= 0
-	             ? op->locked.fd
-	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	rc = handle_get_fd(&op->locked.fd, atomic_load(&op->state) & SL_OP_DONE);
 	sl_mutex_unlock(&op->mutex);
 	return rc;
 }
@@ -146,7 +151,8 @@ int sluice_cancel(sluice_op *op)
 	if (rc)
 		return rc;
 	handle_settle(op);
-	/* While the operation is not over its file can be held, and with it all that this looks at.
+	/*
+	 * While the operation is not over its file can be held, and with it all that this looks at.
 	 */
 	sl_mutex_lock(&op->mutex);
 	over = op->at_once || op->locked.ended;
@@ -213,14 +219,7 @@ int sluice_done_fd(sluice_context *ctx)
 		return rc;
 	done = &ctx->done;
 	sl_mutex_lock(&done->mutex);
-	if (done->locked.fd < 0) {
-		done->locked.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (done->locked.fd >= 0 && !sl_list_empty(&done->locked.list))
-			sl_done_show_locked(done);
-	}
-	rc = done->locked.fd >= 0
-	             ? done->locked.fd
-	             : sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
+	rc = handle_get_fd(&done->locked.fd, !sl_list_empty(&done->locked.list));
 	sl_mutex_unlock(&done->mutex);
 	return rc;
 }

@@ -22,7 +22,8 @@ int sl_context_check(const struct sluice_context *ctx);
 /* Returns the context that a backend's core is part of. */
 struct sluice_context *sl_context_of(struct sl_core *core);
 const struct sl_settings *sl_context_settings(const struct sluice_context *ctx);
-/* Counts a use of the context in or out: like an open file, it keeps the context from being freed.
+/*
+ * Counts a use of the context in or out: like an open file, it keeps the context from being freed.
  */
 void sl_context_enter(struct sluice_context *ctx);
 void sl_context_leave(struct sluice_context *ctx);

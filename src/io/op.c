@@ -117,7 +117,8 @@ void sl_file_release(struct sluice_file *file)
 {
 	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
 		return;
-	/* The closing thread waits for this word, and frees it: nothing is read behind the store.
+	/*
+	 * The closing thread waits for this word, and frees it: nothing is read behind the store.
 	 */
 	atomic_store(&file->drained, 1);
 	sl_word_wake(&file->drained, 1);
@@ -143,15 +144,6 @@ void sl_done_destroy(struct sl_done *done) SL_UNCHECKED
 	sl_mutex_destroy(&done->mutex);
 }
 
-/* The descriptor is readable exactly while the queue holds an operation. */
-void sl_done_show_locked(struct sl_done *done)
-{
-	uint64_t one = 1;
-
-	if (done->locked.fd >= 0)
-		(void)!write(done->locked.fd, &one, sizeof(one));
-}
-
 static void done_unlink_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
 {
 	uint64_t count;
@@ -163,8 +155,11 @@ static void done_unlink_locked(struct sl_done *done, struct sluice_op *op) SL_RE
 
 static void done_append_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
 {
-	if (sl_list_empty(&done->locked.list))
-		sl_done_show_locked(done);
+	uint64_t one = 1;
+
+	/* The descriptor is readable exactly while the queue holds an operation. */
+	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
+		(void)!write(done->locked.fd, &one, sizeof(one));
 	sl_list_append(&done->locked.list, &op->done.link);
 	if (done->locked.waiters)
 		pthread_cond_signal(&done->arrived);

@@ -25,6 +25,13 @@ struct sl_next_piece {
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* large, and at multiples of the alignment */
 };
+/*
+ * Skips extents, from `position` in extent number *extent on, that have nothing left; bytes behind
+ * the file's end count as nothing. Returns the bytes that are left of the extent that it comes to;
+ * 0: there is none.
+ */
+uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint64_t file_size,
+                         size_t *extent, uint64_t *position);
 /* Returns the largest piece of an operation while that many bytes of its file are in flight. */
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes);
 /* Looks at the next piece. Returns false if there is none. */
@@ -129,7 +136,8 @@ int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length);
 /* Finds the route of the operation's bytes to their memory, in a public call; may call the driver.
  * Returns 0, or a negative errno with a sentence. */
 int sl_op_find_route(struct sluice_op *op, const struct sluice_request *r);
-/* Starts an operation that nothing holds back, or all of a list; takes over a reference of each.
+/*
+ * Starts an operation that nothing holds back, or all of a list; takes over a reference of each.
  */
 void sl_op_start(struct sluice_op *op);
 void sl_op_start_all(struct sl_list *ready);
@@ -172,7 +180,5 @@ bool sl_done_keep(struct sluice_op *op);
 void sl_done_forget(struct sluice_op *op);
 /* Takes the first operation out of the queue; NULL: it is empty. */
 struct sluice_op *sl_done_take_locked(struct sl_done *done) SL_REQUIRES(&done->mutex);
-/* Makes the descriptor readable: the queue holds an operation. */
-void sl_done_show_locked(struct sl_done *done) SL_REQUIRES(&done->mutex);
 
 #endif

@@ -20,15 +20,17 @@
 
 /* ------------------------------------------------------------------------------------- plan */
 
-/* Returns the bytes of the current extent that are left to move; bytes behind the file's end are
- * not read. */
-static uint64_t plan_rest(const struct sl_plan *plan)
+uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint64_t file_size,
+                         size_t *extent, uint64_t *position)
 {
-	const struct sluice_extent *extent = &plan->extents[plan->extent];
-	uint64_t end = SL_MIN(extent->offset + extent->length, plan->file_size);
-	uint64_t start = extent->offset + plan->position;
+	for (; *extent < count; ++*extent, *position = 0) {
+		const struct sluice_extent *e = &extents[*extent];
+		uint64_t end = SL_MIN(e->offset + e->length, file_size);
 
-	return start < end ? end - start : 0;
+		if (e->offset + *position < end)
+			return end - e->offset - *position;
+	}
+	return 0;
 }
 
 size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
@@ -48,16 +50,13 @@ bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
 	uint32_t alignment = limits->alignment;
 	const struct sluice_extent *extent;
 	size_t piece = plan->piece_bytes ? plan->piece_bytes : limits->piece_bytes;
-	uint64_t left, head;
+	uint64_t left = sl_extents_skip(plan->extents, plan->count, plan->file_size, &plan->extent,
+	                                &plan->position);
+	uint64_t head;
 
-	while (plan->extent < plan->count && !plan_rest(plan)) {
-		plan->extent++;
-		plan->position = 0;
-	}
-	if (plan->extent == plan->count)
+	if (!left)
 		return false;
 	extent = &plan->extents[plan->extent];
-	left = plan_rest(plan);
 	out->data = (char *)extent->data + plan->position;
 	out->offset = extent->offset + plan->position;
 	out->large = extent->length >= plan->direct_bytes;

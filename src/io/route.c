@@ -61,7 +61,8 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	return rc;
 }
 
-/* Checks that a stream of the device reaches the memory: host memory has to be registered with it.
+/*
+ * Checks that a stream of the device reaches the memory: host memory has to be registered with it.
  */
 static int route_check_registered(struct sluice_op *op, struct sl_device *device)
 {

@@ -32,16 +32,8 @@ static void cache_demote(const char *data, size_t length)
 
 #else
 
-static bool cache_can_demote(void)
-{
-	return false;
-}
-
-static void cache_demote(const char *data, size_t length)
-{
-	(void)data;
-	(void)length;
-}
+#define cache_can_demote()         false
+#define cache_demote(data, length) ((void)(data), (void)(length))
 
 #endif
 

@@ -190,7 +190,8 @@ bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bo
 	return granted;
 }
 
-/* Grants slots to waiters in their order as far as the slots suffice, and moves those to `granted`.
+/*
+ * Grants slots to waiters in their order as far as the slots suffice, and moves those to `granted`.
  */
 static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_list *granted)
 	SL_REQUIRES(&staging->mutex)

@@ -64,7 +64,8 @@ struct sl_slot {
 	bool lost;        /* the device may still use the slot, so it is never free again */
 };
 
-/* Announces bytes that will be put into slots for the device to copy. Any thread, as is the next.
+/*
+ * Announces bytes that will be put into slots for the device to copy. Any thread, as is the next.
  */
 void sl_slots_expect(struct sl_staging *staging, uint64_t bytes);
 /* Takes announced bytes back: they were put into slots, `length` of them at data by the calling
@@ -92,7 +93,8 @@ struct sl_slot_waiter {
 bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bool wait);
 /* Takes a waiter out of the queue. Returns true if it was waiting; it is not granted any more. */
 bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter);
-/* Gives slots back, grants slots to waiters, and calls their granted(). No lock held.
+/*
+ * Gives slots back, grants slots to waiters, and calls their granted(). No lock held.
  */
 void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot *slots,
                    unsigned count);
@@ -136,7 +138,8 @@ struct sl_ring {
 /* Adds the numbers of so many more chunks, which are never taken back. To be called before anything
  * is enqueued. */
 void sl_ring_enter(struct sl_ring *ring, uint64_t chunks);
-/* Says that no more than so many chunks were enqueued, nor will be. sl_ring_stop() has to follow.
+/*
+ * Says that no more than so many chunks were enqueued, nor will be. sl_ring_stop() has to follow.
  */
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks);
 /* Returns true if the slot of a chunk may be filled (read), or holds the chunk (write). */

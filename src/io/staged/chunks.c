@@ -15,15 +15,6 @@
 #define RANGES_MOST  14
 #define PACKED_ALIGN ((size_t)64)
 
-static uint64_t chunk_rest(const struct sl_chunks *chunks, size_t extent, uint64_t position)
-{
-	const struct sluice_extent *e = &chunks->extents[extent];
-	uint64_t end = SL_MIN(e->offset + e->length, chunks->file_size);
-	uint64_t start = e->offset + position;
-
-	return start < end ? end - start : 0;
-}
-
 /* Returns true if the extent has chunks of its own. */
 static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent)
 {
@@ -36,13 +27,7 @@ static bool chunk_stands_alone(const struct sl_chunks *chunks, size_t extent)
 
 static uint64_t chunk_skip_empty(const struct sl_chunks *chunks, size_t *extent, uint64_t *position)
 {
-	uint64_t left = 0;
-
-	while (*extent < chunks->count && !(left = chunk_rest(chunks, *extent, *position))) {
-		++*extent;
-		*position = 0;
-	}
-	return left;
+	return sl_extents_skip(chunks->extents, chunks->count, chunks->file_size, extent, position);
 }
 
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,

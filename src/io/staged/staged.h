@@ -7,7 +7,8 @@
 
 /* ------------------------------------------------------------------------------------ chunks */
 
-/* Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time.
+/*
+ * Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time.
  */
 struct sl_chunks {
 	const struct sluice_extent *extents;
@@ -40,7 +41,8 @@ struct sl_slot_range {
  */
 int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
                    const struct sl_settings *settings, size_t half, unsigned *slots);
-/* Take the next chunk, or the next range of a chunk, which they use up. Return false past the last.
+/*
+ * Take the next chunk, or the next range of a chunk, which they use up. Return false past the last.
  */
 bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
 bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
