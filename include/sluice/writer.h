@@ -216,11 +216,17 @@ struct sluice_series_options {
 	 * reader, and a file after the death of the process, have either all old frames, or the
 	 * frames that are kept followed by new frames after their flush. */
 	uint64_t continue_at;
+	/* Names of the dimensions, rank + 1: that of the frames first, then those of shape. Each is an
+	 * HDF5 dimension scale, a dataset in the group of this series: a coordinate that was added before
+	 * (sluice_writer_add_coordinate), a scale of another series with the same length, or a new one
+	 * without values. A scalar with the first name is the coordinate of the frames, and its dataset has
+	 * this name and no other. Continued datasets must have the same names. Default (NULL): no names. */
+	const char *const *dimensions;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0                                                   \
+			NULL, 0, NULL, 0, 0, NULL                                             \
 	}
 
 /*
@@ -288,6 +294,25 @@ SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const doub
  */
 SLUICE_API int sluice_series_submit_on(sluice_series *s, const void *device_data,
                                        const double *scalars, sluice_stream stream, int timeout_ms);
+
+/*
+ * Adds a coordinate: count values in a dataset of one dimension, without frames, which is the dimension of that
+ * name for series of the same group ("fields/x" for "fields/u" with a dimension "x") that are added later. type is
+ * that of the values, of enum sluice_type, up to SLUICE_FLOAT64. values and attributes are copied. In a file opened
+ * with APPEND the same coordinate may be there; its attributes stay.
+ *
+ * Waits: until all partly stored frames are stored completely. Flushes a file that has its name.
+ *
+ * Returns 0, or
+ *   -EEXIST   something else has that name: other values, a series, or a dimension without values
+ *   -EINVAL   the name, the type, the values or an attribute is wrong
+ *   -ENOSPC, -EDQUOT   the disk is full
+ *   the first error of the background work
+ */
+SLUICE_API int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type,
+                                            size_t count, const void *values,
+                                            const struct sluice_attribute *attributes,
+                                            size_t attribute_count);
 
 /*
  * Add attributes to the file's root or to the dataset, all or none; they are copied. Numbers and

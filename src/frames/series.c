@@ -67,7 +67,7 @@ static int make_frames(struct sluice_series *s)
 
 	s->bytes = (uint64_t)s->stride * s->depth;
 	if (s->writer->memory_bytes)
-		s->bytes += SL_FRAME_HELD + scalars * SL_FRAME_HELD_SCALAR;
+		s->bytes += sl_frame_held(&s->layout);
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;
@@ -244,7 +244,7 @@ static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
 	struct adding adding = {.errand = {.run = add_dataset}, .series = s, .set = set};
 	int rc = sl_writer_ask(s->writer, &adding.errand);
 
-	s->layout.scalars = NULL;
+	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
 	if (rc || is_same(&asked, &s->layout))
 		return rc;

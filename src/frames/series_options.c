@@ -114,7 +114,9 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	if (!rc)
 		rc = read_chunk(o, threads, layout, set);
 	if (!rc)
-		rc = sl_frame_scalars_check(o->scalars, o->scalar_count);
+		rc = sl_frame_names_check("scalar", o->scalars, o->scalar_count);
+	if (!rc && o->dimensions)
+		rc = sl_frame_names_check("dimension", o->dimensions, o->rank + 1);
 	if (!rc)
 		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
 	if (!rc && o->flags & ~FLAGS)
@@ -125,6 +127,7 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	set->frame = o->continue_at;
 	layout->scalars = o->scalars;
 	layout->scalar_count = o->scalar_count;
+	layout->dimensions = o->dimensions;
 	layout->attributes = o->attributes;
 	layout->attribute_count = o->attribute_count;
 	return 0;

@@ -383,6 +383,8 @@ int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
 		                          : adopt_contiguous(dataset, list, layout, set);
 	H5Pclose(list);
+	if (!err && dataset->scales[0])
+		err = sl_frame_scales_agree(dataset);
 	if (!err && set->at)
 		err = go_back(dataset, set->frame);
 	return err ? err : adopt_precision(dataset, layout);

@@ -62,6 +62,13 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return sl_frame_file_usable(0);
 }
 
+int sl_frame_file_coordinate(struct sl_frame_file *file, const char *name,
+                             const struct sl_frame_coordinate *c)
+{
+	(void)file, (void)name, (void)c;
+	return sl_frame_file_usable(0);
+}
+
 int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
                              const struct sluice_attribute *list, size_t count)
 {

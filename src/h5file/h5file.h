@@ -33,6 +33,7 @@ struct sl_frame_layout {
 	unsigned precision; /* 0: all bits; told in an attribute */
 	const char *const *scalars;
 	size_t scalar_count;
+	const char *const *dimensions; /* rank + 1 names, that of the frames first; NULL: none */
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
 };
@@ -40,11 +41,16 @@ struct sl_frame_layout {
 /* The header of a dataset, and as many nodes of its index as lie above each other. */
 #define SL_FRAME_HELD        ((uint64_t)20 << 10)
 #define SL_FRAME_HELD_SCALAR ((uint64_t)8 << 10)
+/* The same of all datasets that a layout makes. */
+static inline uint64_t sl_frame_held(const struct sl_frame_layout *layout)
+{
+	return SL_FRAME_HELD + SL_FRAME_HELD_SCALAR * (layout->scalar_count +
+	                                               (layout->dimensions ? layout->rank + 1 : 0));
+}
 
 struct sl_frame_file_options {
 	unsigned flags, mode; /* of the public options */
-	/* Metadata held back, in bytes; 0: no limit. Each dataset that is added adds SL_FRAME_HELD to a limit, and
-	 * SL_FRAME_HELD_SCALAR for each of its scalars. */
+	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds sl_frame_held() to a limit. */
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
@@ -59,7 +65,8 @@ struct sl_frame_file_options {
 int sl_frame_file_usable(unsigned flags);
 /* 0, or -EINVAL with a sentence: whatever object or dataset they are for. Any thread. */
 int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
-int sl_frame_scalars_check(const char *const *names, size_t count);
+/* what: "scalar", "dimension" */
+int sl_frame_names_check(const char *what, const char *const *names, size_t count);
 
 /*
  * path: of the local file. Errors as sluice_writer_open() has them. A file that is continued keeps the
@@ -118,6 +125,21 @@ int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int 
  */
 int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
                         double max_error);
+
+/* An array of one dimension, which is that of datasets of frames that name it; its type is a number's. */
+struct sl_frame_coordinate {
+	enum sluice_type type;
+	size_t element, count;
+	const void *values;
+	const struct sluice_attribute *attributes;
+	size_t attribute_count;
+};
+/*
+ * Makes one. All frames that were begun have been stored. If the file is in its place already, this flushes. -EEXIST:
+ * there is something of that name other than the same values. Else errors of storing.
+ */
+int sl_frame_file_coordinate(struct sl_frame_file *file, const char *name,
+                             const struct sl_frame_coordinate *c);
 
 /*
  * Gives the root, or a dataset, attributes; all or none. All frames that were begun have been stored. If the file

@@ -174,7 +174,7 @@ static void a_new_server_survives_any_segment(void **state)
 	assert_in_range(broken, 300, 100000);
 }
 
-static void one_name_twice_is_there_once(void **state)
+static void name_put_twice_is_there_once(void **state)
 {
 	struct sl_entry *entries = shop.segment->entries;
 
@@ -188,7 +188,7 @@ static void one_name_twice_is_there_once(void **state)
 	assert_sound();
 }
 
-static void one_page_of_metadata_belongs_to_one(void **state)
+static void metadata_page_belongs_to_a_single_blob(void **state)
 {
 	(void)state;
 	assert_int_not_equal(shop.segment->entries[9].page, 0);
@@ -328,7 +328,7 @@ static int memory(uint64_t bytes, unsigned flags, int seals)
 	return fd;
 }
 
-static void what_is_no_such_memory_is_not_mapped(void **state)
+static void foreign_memory_is_not_mapped(void **state)
 {
 	const int right = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	struct sl_references *references;
@@ -385,7 +385,7 @@ static void a_segment_with_another_header_is_not_mapped(void **state)
 	sl_segment_unmap(segment);
 }
 
-static void nobody_can_shrink_it_or_lock_the_server_out(void **state)
+static void catalogue_cannot_be_shrunk_or_locked_by_a_client(void **state)
 {
 	(void)state;
 	assert_int_equal(ftruncate(shop.fd, SL_PAGE), -1);
@@ -432,7 +432,7 @@ static void a_server_goes_by_what_it_wrote_itself(void **state)
 	}
 }
 
-static void who_may_read_it_may_not_open_it_for_writing(void **state)
+static void reader_may_not_open_for_writing(void **state)
 {
 	struct stat st;
 
@@ -459,19 +459,19 @@ int main(void)
 		hostile_test(a_reader_survives_any_segment),
 		hostile_test(a_reader_survives_a_segment_that_changes),
 		hostile_test(a_new_server_survives_any_segment),
-		hostile_test(one_name_twice_is_there_once),
-		hostile_test(one_page_of_metadata_belongs_to_one),
+		hostile_test(name_put_twice_is_there_once),
+		hostile_test(metadata_page_belongs_to_a_single_blob),
 		hostile_test(an_id_that_was_not_given_is_none),
 		hostile_test(a_name_is_in_the_index_once),
 		hostile_test(a_client_that_writes_anything_holds_nothing_of_others),
 		hostile_test(a_client_that_claims_all_holds_it_until_it_is_gone),
 		hostile_test(a_client_survives_its_own_garbage),
-		hostile_test(what_is_no_such_memory_is_not_mapped),
+		hostile_test(foreign_memory_is_not_mapped),
 		hostile_test(huge_pages_are_no_such_memory),
 		hostile_test(a_segment_with_another_header_is_not_mapped),
-		hostile_test(nobody_can_shrink_it_or_lock_the_server_out),
+		hostile_test(catalogue_cannot_be_shrunk_or_locked_by_a_client),
 		hostile_test(a_server_goes_by_what_it_wrote_itself),
-		hostile_test(who_may_read_it_may_not_open_it_for_writing),
+		hostile_test(reader_may_not_open_for_writing),
 		hostile_test(a_reading_mapping_makes_no_server),
 	};
 

@@ -18,7 +18,7 @@ bool __wrap_sl_entry_still(const struct sl_entry *entry, uint64_t word)
 	return __real_sl_entry_still(entry, word);
 }
 
-static void what_is_got_is_what_was_published(void **state)
+static void get_returns_the_published_memory(void **state)
 {
 	struct sl_held_blob held;
 
@@ -157,7 +157,7 @@ static void a_deleted_blob_goes_when_nobody_holds_it(void **state)
 	assert_there(&shop, "gone", 5);
 }
 
-static void what_a_dead_client_held_goes(void **state)
+static void references_of_a_dead_client_go(void **state)
 {
 	struct sl_held_blob held;
 
@@ -170,7 +170,7 @@ static void what_a_dead_client_held_goes(void **state)
 	assert_int_equal(shop_sweep(&shop).gone, 1);
 }
 
-static void what_the_server_pins_stays(void **state)
+static void entry_pinned_by_the_server_stays(void **state)
 {
 	uint32_t slot = shop_put(&shop, "pinned", 3, true);
 
@@ -321,7 +321,7 @@ static void several_are_sealed_at_once(void **state)
 	assert_int_equal(sl_catalogue_state(shop.catalogue, slots[1]), SL_ENTRY_OPEN);
 }
 
-static void what_is_held_is_not_sent_away(void **state)
+static void held_blob_is_not_spilled(void **state)
 {
 	uint32_t slot = shop_put(&shop, "away", 9, true);
 	struct sl_held_blob held, other;
@@ -340,7 +340,7 @@ static void what_is_held_is_not_sent_away(void **state)
 	assert_int_equal(shop_get(&shop, "away", &other), -EAGAIN);
 }
 
-static void what_comes_back_has_a_new_generation(void **state)
+static void returning_blob_has_a_new_generation(void **state)
 {
 	struct sl_blob_place disk = {.memory = 9, .kind = 2}, back = record_of("", 9).place;
 	uint32_t slot = shop_put(&shop, "back", 9, true);
@@ -445,22 +445,22 @@ static void a_segment_has_a_power_of_two_of_slots(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		shop_test(what_is_got_is_what_was_published),
+		shop_test(get_returns_the_published_memory),
 		shop_test(a_name_is_there_once),
 		shop_test(of_two_of_a_name_a_new_server_keeps_the_one_that_was_got),
 		shop_test(an_open_blob_is_not_got),
 		shop_test(an_anonymous_blob_is_got_by_its_id),
 		shop_test(a_deleted_blob_goes_when_nobody_holds_it),
-		shop_test(what_a_dead_client_held_goes),
-		shop_test(what_the_server_pins_stays),
+		shop_test(references_of_a_dead_client_go),
+		shop_test(entry_pinned_by_the_server_stays),
 		shop_test(a_get_that_comes_too_late_has_the_server_sweep),
 		shop_test(a_get_whose_blob_was_replaced_gets_the_new_one),
 		shop_test(generations_begin_again_after_the_last),
 		shop_test(metadata_has_up_to_4096_bytes),
 		shop_test(pages_of_metadata_run_out_and_come_back),
 		shop_test(several_are_sealed_at_once),
-		shop_test(what_is_held_is_not_sent_away),
-		shop_test(what_comes_back_has_a_new_generation),
+		shop_test(held_blob_is_not_spilled),
+		shop_test(returning_blob_has_a_new_generation),
 		shop_test(leaving_and_then_deleted_is_counted_once),
 		shop_test(the_server_learns_what_was_used_when),
 		shop_test(references_run_out_and_come_back),

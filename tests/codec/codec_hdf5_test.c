@@ -88,7 +88,7 @@ static void the_shuffle_is_that_of_hdf5(void **state)
 }
 
 /* With a checksum of four bytes behind the chunk its length is no multiple of the element's. */
-static void what_is_left_beyond_whole_elements_is_where_hdf5_leaves_it(void **state)
+static void shuffle_leaves_the_rest_where_hdf5_does(void **state)
 {
 	uint64_t seed = unit_seed();
 	size_t left = 0;
@@ -203,7 +203,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_shuffle_is_that_of_hdf5),
-		cmocka_unit_test(what_is_left_beyond_whole_elements_is_where_hdf5_leaves_it),
+		cmocka_unit_test(shuffle_leaves_the_rest_where_hdf5_does),
 		cmocka_unit_test(hdf5_reads_what_deflate_writes),
 		cmocka_unit_test(numbers_of_filters_are_those_of_hdf5),
 	};

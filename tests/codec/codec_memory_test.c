@@ -54,7 +54,7 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 	return *out ? 0 : ENOMEM;
 }
 
-static void what_libraries_take_is_counted(void **state)
+static void memory_of_libraries_is_counted(void **state)
 {
 	unsigned long before = taken;
 
@@ -112,7 +112,7 @@ static void no_memory_is_taken_for_a_chunk(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_libraries_take_is_counted),
+		cmocka_unit_test(memory_of_libraries_is_counted),
 		cmocka_unit_test(no_memory_is_taken_for_a_chunk),
 	};
 

@@ -85,7 +85,7 @@ static void a_codec_is_found_by_its_name_and_level(void **state)
 }
 
 /* The build says what it found; the table has to agree. */
-static void what_the_build_found_is_built_in(void **state)
+static void codecs_found_by_the_build_are_built_in(void **state)
 {
 	(void)state;
 	assert_int_equal(!sl_codec_isal.missing, BUILT_WITH_ISAL);
@@ -167,7 +167,7 @@ static void decode_bits(const unsigned char *in, size_t n, size_t size, unsigned
 	free(bits);
 }
 
-static void what_bitshuffle_writes_is_in_the_format_of_its_filter(void **state)
+static void bitshuffle_output_has_the_format_of_its_filter(void **state)
 {
 	static const size_t sizes[] = {1, 2, 4, 8}, counts[] = {0, 1, 7, 8, 2047, 8192, 30001};
 	const struct sl_codec *codec = &sl_codec_bitshuffle;
@@ -296,7 +296,7 @@ static void a_state_serves_any_sequence_of_chunks(void **unused)
 	free(field);
 }
 
-static void what_does_not_fit_is_refused_within_its_room(void **unused)
+static void output_that_does_not_fit_is_refused(void **unused)
 {
 	enum { N = 3001 };
 	unsigned char field[N], back[N];
@@ -331,7 +331,7 @@ static void what_does_not_fit_is_refused_within_its_room(void **unused)
 }
 
 /* Noise with one match in it: what is won there is what the rest costs, now and then. */
-static void what_becomes_no_shorter_and_no_longer_comes_back(void **unused)
+static void incompressible_data_of_equal_length_comes_back(void **unused)
 {
 	unsigned char field[64], packed[256], back[64];
 	uint64_t seed = unit_seed();
@@ -561,7 +561,7 @@ static void noise_does_not_pay_and_all_else_does(void **state)
 }
 
 /* An exponent that is the same everywhere is an eighth of a float64, and in one plane of eight. */
-static void one_smooth_plane_among_noise_pays(void **state)
+static void compression_pays_with_a_smooth_plane_among_noise(void **state)
 {
 	unsigned char *field = malloc(MIB);
 	uint64_t seed = unit_seed();
@@ -589,22 +589,22 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_codec_is_found_by_its_name_and_level),
-		cmocka_unit_test(what_the_build_found_is_built_in),
+		cmocka_unit_test(codecs_found_by_the_build_are_built_in),
 		cmocka_unit_test(deflate_at_level_1_is_done_by_isal_where_it_is),
 		cmocka_unit_test(client_data_is_what_the_filters_document),
-		cmocka_unit_test(what_bitshuffle_writes_is_in_the_format_of_its_filter),
+		cmocka_unit_test(bitshuffle_output_has_the_format_of_its_filter),
 		cmocka_unit_test(short_chunks_come_back_at_every_level),
 		cmocka_unit_test(long_chunks_come_back),
 		cmocka_unit_test(a_state_serves_any_sequence_of_chunks),
-		cmocka_unit_test(what_does_not_fit_is_refused_within_its_room),
-		cmocka_unit_test(what_becomes_no_shorter_and_no_longer_comes_back),
+		cmocka_unit_test(output_that_does_not_fit_is_refused),
+		cmocka_unit_test(incompressible_data_of_equal_length_comes_back),
 		cmocka_unit_test(noise_is_refused_where_it_would_grow),
 		cmocka_unit_test(smooth_fields_become_smaller),
 		cmocka_unit_test(a_chunk_of_another_length_is_refused),
 		cmocka_unit_test(damaged_chunks_stay_within_their_memory),
 		cmocka_unit_test(threads_with_a_state_each_do_what_one_does),
 		cmocka_unit_test(noise_does_not_pay_and_all_else_does),
-		cmocka_unit_test(one_smooth_plane_among_noise_pays),
+		cmocka_unit_test(compression_pays_with_a_smooth_plane_among_noise),
 		cmocka_unit_test(a_short_chunk_is_always_tried),
 	};
 

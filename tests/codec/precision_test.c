@@ -157,7 +157,7 @@ static void ties_go_to_the_even_neighbour(void **state)
 	assert_memory_equal(out, expected, sizeof(out));
 }
 
-static void what_is_no_number_stays_and_what_is_one_does_not_become_infinite(void **state)
+static void nan_stays_and_no_number_becomes_infinite(void **state)
 {
 	const double in[] = {INFINITY, -INFINITY, NAN, DBL_MAX, -DBL_MAX};
 	const uint64_t signalling = UINT64_C(0x7ff0000000000001);
@@ -197,7 +197,7 @@ int main(void)
 		cmocka_unit_test(every_half_is_rounded_to_the_nearest),
 		cmocka_unit_test(any_number_is_rounded_to_the_nearest),
 		cmocka_unit_test(ties_go_to_the_even_neighbour),
-		cmocka_unit_test(what_is_no_number_stays_and_what_is_one_does_not_become_infinite),
+		cmocka_unit_test(nan_stays_and_no_number_becomes_infinite),
 		cmocka_unit_test(all_bits_of_the_mantissa_change_nothing),
 	};
 

@@ -110,7 +110,7 @@ static void a_cancelled_write_leaves_old_or_new_bytes(void **state)
 	buffer_free(&b);
 }
 
-static void what_waits_behind_a_cancelled_operation_goes_on(void **state)
+static void operation_behind_a_cancelled_operation_goes_on(void **state)
 {
 	struct fixture *f = *state;
 	enum { CHAIN = 40, SPAN = 100000 };
@@ -178,7 +178,7 @@ int group_cancel(void)
 		fixture_test(an_operation_that_is_over_cannot_be_cancelled),
 		fixture_test(a_cancelled_read_says_which_it_was),
 		local_test(a_cancelled_write_leaves_old_or_new_bytes, WRITES_IN_PLACE),
-		local_test(what_waits_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE),
+		local_test(operation_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE),
 		fixture_test(a_cancelled_operation_is_reported_like_any_other),
 	};
 

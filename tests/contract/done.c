@@ -168,7 +168,7 @@ static void finished_operations_come_in_the_order_in_which_they_finished(void **
 	assert_ok(sluice_close(file));
 }
 
-static void what_wait_saw_end_is_not_reported(void **state)
+static void operation_ended_in_wait_is_not_reported(void **state)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "waited");
@@ -347,7 +347,7 @@ static void two_contexts_do_not_share_a_queue(void **state)
 /* More than are kept to serve again. */
 #define HANDLES 150
 
-static void what_is_over_at_once_is_an_operation_as_others_are(void **state)
+static void immediate_completion_is_an_operation_like_others(void **state)
 {
 	struct fixture *f = *state;
 	static char user[HANDLES];
@@ -398,13 +398,13 @@ int group_done(void)
 		fixture_test(the_descriptor_of_an_operation_that_is_over_is_readable),
 		fixture_test(each_finished_operation_is_reported_once_with_its_user_pointer),
 		fixture_test(finished_operations_come_in_the_order_in_which_they_finished),
-		fixture_test(what_wait_saw_end_is_not_reported),
+		fixture_test(operation_ended_in_wait_is_not_reported),
 		local_test(a_freed_handle_is_not_reported, WRITES_IN_PLACE),
 		fixture_test(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something),
 		fixture_test(next_done_waits_as_long_as_it_was_told),
 		fixture_test(next_done_is_woken_in_every_thread_that_waits),
 		fixture_test(two_contexts_do_not_share_a_queue),
-		row_test(what_is_over_at_once_is_an_operation_as_others_are,
+		row_test(immediate_completion_is_an_operation_like_others,
 	                 .memory = "into an array"),
 	};
 

@@ -208,7 +208,7 @@ static void the_threads_block_all_signals(void **state)
 	assert_true(fresh > 0);
 }
 
-static void what_was_not_made_is_not_handed_out(void **state)
+static void failed_memory_is_not_handed_out(void **state)
 {
 	struct fixture *f = *state;
 	sluice_file *mark = (sluice_file *)f, *file = mark;
@@ -235,7 +235,7 @@ int group_lifetime(void)
 		fixture_test(close_waits_for_reads_too),
 		local_test(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE),
 		fixture_test(the_threads_block_all_signals),
-		fixture_test(what_was_not_made_is_not_handed_out),
+		fixture_test(failed_memory_is_not_handed_out),
 	};
 
 	return run_group("lifetime", tests, COUNT_OF(tests));

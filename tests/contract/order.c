@@ -256,7 +256,7 @@ __attribute__((no_sanitize("thread"))) static bool differs(const volatile unsign
  * is over while the long one is not. That a try misses it proves nothing, one success proves it. Few
  * pieces of the long one are in flight at a time: a disk that has all of them does them first.
  */
-static void two_reads_on_one_handle_overlap_in_time(void **state)
+static void order_reads_on_a_handle_overlap_in_time(void **state)
 {
 	struct fixture *f = *state;
 	size_t length = row_bytes(96 * MIB), tries;
@@ -366,7 +366,7 @@ int group_order(void)
 		fixture_test(the_order_holds_extent_by_extent),
 		fixture_test(truncate_keeps_its_place_among_writes),
 		fixture_test(a_read_beside_a_write_is_all_old_or_all_new),
-		row_test(two_reads_on_one_handle_overlap_in_time, .memory = WATCHED,
+		row_test(order_reads_on_a_handle_overlap_in_time, .memory = WATCHED,
 	                 .order = ONE_STREAM),
 	};
 

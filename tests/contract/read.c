@@ -363,7 +363,7 @@ static bool is_of_libcurl(int fd)
 	       a.ss_family == AF_UNIX;
 }
 
-static void what_sluice_opened_is_not_inherited(void **state)
+static void descriptors_are_not_inherited(void **state)
 {
 	enum { MOST = 256 };
 	struct fixture *f = *state;
@@ -424,7 +424,7 @@ int group_read(void)
 		local_test(a_file_that_shrinks_during_a_read_never_makes_it_short,
 	                   "a remote file that changes is an error; see the changed ETag in "
 	                   "tests/http"),
-		fixture_test(what_sluice_opened_is_not_inherited),
+		fixture_test(descriptors_are_not_inherited),
 	};
 
 	return run_group("read", tests, COUNT_OF(tests));

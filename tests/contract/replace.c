@@ -55,7 +55,7 @@ static void a_durable_replacement_does_the_same(void **state)
 	check_replaced(*state, SLUICE_OPEN_DURABLE);
 }
 
-static void who_had_the_old_file_open_keeps_it(void **state)
+static void reader_of_the_old_file_keeps_it(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -74,7 +74,7 @@ static void who_had_the_old_file_open_keeps_it(void **state)
 	buffer_free(&b);
 }
 
-static void what_is_discarded_leaves_nothing(void **state)
+static void discarded_blob_leaves_nothing(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -290,7 +290,7 @@ static void a_part_is_this_users_own_file_in_the_same_folder(void **state)
 	assert_int_equal(access(taken, F_OK), 0);
 }
 
-static void what_is_being_written_can_be_read_back(void **state)
+static void file_being_written_can_be_read_back(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -350,8 +350,8 @@ int group_replace(void)
 	const struct CMUnitTest tests[] = {
 		fixture_test(the_name_shows_the_new_file_only_after_close),
 		fixture_test(a_durable_replacement_does_the_same),
-		fixture_test(who_had_the_old_file_open_keeps_it),
-		fixture_test(what_is_discarded_leaves_nothing),
+		fixture_test(reader_of_the_old_file_keeps_it),
+		fixture_test(discarded_blob_leaves_nothing),
 		fixture_test(discard_of_a_plain_file_keeps_what_was_written),
 		fixture_test(an_exclusive_replacement_refuses_a_name_that_is_taken),
 		fixture_test(an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile),
@@ -361,7 +361,7 @@ int group_replace(void)
 		fixture_test(two_replacements_of_one_name_do_not_meet),
 		fixture_test(a_part_stays_until_it_is_whole),
 		fixture_test(a_part_is_this_users_own_file_in_the_same_folder),
-		fixture_test(what_is_being_written_can_be_read_back),
+		fixture_test(file_being_written_can_be_read_back),
 		fixture_test(the_longest_name_can_be_replaced),
 		fixture_test(a_durable_file_is_closed_like_any_other),
 	};

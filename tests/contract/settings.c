@@ -246,7 +246,7 @@ static void each_feature_is_described(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void what_is_disabled_is_not_usable(void **state)
+static void disabled_feature_is_not_usable(void **state)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	struct sluice_feature s = {.size = sizeof(s)};
@@ -332,7 +332,7 @@ static int group_in_force(void)
 		settings_test(sizes_may_have_a_unit),
 		settings_test(a_shorter_struct_has_only_its_own_fields),
 		settings_test(each_feature_is_described),
-		settings_test(what_is_disabled_is_not_usable),
+		settings_test(disabled_feature_is_not_usable),
 		settings_test(the_number_of_threads_is_what_was_set),
 		settings_test(the_version_is_three_numbers_as_in_the_headers),
 	};

@@ -56,7 +56,7 @@ static void the_edges_of_each_range_are_accepted_and_beyond_them_refused(void **
 	}
 }
 
-static void what_is_no_number_is_refused_by_the_name_of_its_variable(void **state)
+static void setting_without_a_number_is_refused_by_its_variable(void **state)
 {
 	static const char *const garbage[] = {"12x",
 	                                      "-1",
@@ -265,7 +265,7 @@ int group_refused(void)
 {
 	const struct CMUnitTest tests[] = {
 		settings_test(the_edges_of_each_range_are_accepted_and_beyond_them_refused),
-		settings_test(what_is_no_number_is_refused_by_the_name_of_its_variable),
+		settings_test(setting_without_a_number_is_refused_by_its_variable),
 		settings_test(slots_are_checked_against_pieces_and_the_budget),
 		settings_test(settings_are_checked_against_each_other),
 		settings_test(names_are_checked),

@@ -169,7 +169,7 @@ static void check_refused(struct fixture *f, const char *path, int error)
 	}
 }
 
-static void what_has_no_offsets_is_refused_without_blocking(void **state)
+static void file_without_offsets_is_refused_without_blocking(void **state)
 {
 	struct fixture *f = *state;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -340,7 +340,7 @@ int group_special(void)
 		fixture_test(a_long_file_of_proc_is_read),
 		fixture_test(changing_files_of_proc_are_read),
 		fixture_test(files_of_sys_read_as_their_content),
-		fixture_test(what_has_no_offsets_is_refused_without_blocking),
+		fixture_test(file_without_offsets_is_refused_without_blocking),
 		fixture_test(dev_null_takes_writes_at_any_offset),
 		fixture_test(a_fifo_is_not_disturbed_by_being_refused),
 		fixture_test(a_directory_is_refused),

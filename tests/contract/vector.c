@@ -177,7 +177,7 @@ static void each_extent_is_read_up_to_the_end(void **state)
 	buffer_free(&b);
 }
 
-static void one_bad_extent_refuses_the_whole_call(void **state)
+static void call_with_a_bad_extent_is_refused_whole(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "bad");
@@ -252,7 +252,7 @@ int group_vector(void)
 		local_test(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE),
 		local_test(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE),
 		fixture_test(each_extent_is_read_up_to_the_end),
-		local_test(one_bad_extent_refuses_the_whole_call, WRITES_IN_PLACE),
+		local_test(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE),
 		fixture_test(a_malformed_request_is_refused),
 		fixture_test(extents_may_share_one_destination_page),
 	};

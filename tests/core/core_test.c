@@ -126,7 +126,7 @@ static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
 	sl_queue_destroy(&queue);
 }
 
-static void what_is_urgent_comes_first_and_the_rest_is_not_forgotten(void **state)
+static void urgent_work_comes_first_and_the_rest_is_not_forgotten(void **state)
 {
 	struct sl_list urgent[9], plain[3], taken;
 	struct sl_queue queue;
@@ -173,7 +173,7 @@ int main(void)
 		cmocka_unit_test(malformed_uris_are_refused_with_a_sentence),
 		cmocka_unit_test(every_task_runs_once_and_the_pool_drains_before_it_stops),
 		cmocka_unit_test(a_push_wakes_one_sleeper_and_none_is_lost),
-		cmocka_unit_test(what_is_urgent_comes_first_and_the_rest_is_not_forgotten),
+		cmocka_unit_test(urgent_work_comes_first_and_the_rest_is_not_forgotten),
 		cmocka_unit_test(a_wait_on_a_word_ends_at_its_deadline),
 	};
 

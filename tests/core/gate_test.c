@@ -46,7 +46,7 @@ static void begin(uint64_t most)
 	atomic_store(&turn, 0);
 }
 
-static void nobody_passes_those_who_wait(void **state)
+static void waiters_are_let_in_in_order(void **state)
 {
 	struct visitor large, small;
 
@@ -139,7 +139,7 @@ static void many_threads_share_a_gate(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nobody_passes_those_who_wait),
+		cmocka_unit_test(waiters_are_let_in_in_order),
 		cmocka_unit_test(with_nothing_taken_the_largest_goes),
 		cmocka_unit_test(an_open_gate_lets_everybody_go),
 		cmocka_unit_test(many_threads_share_a_gate),

@@ -421,7 +421,7 @@ static int bent_query(struct sl_device *device, sluice_stream stream)
 	return bent.real->stream_query(device, stream);
 }
 
-static void what_a_refused_word_leaves_behind_is_awaited_on_the_callers_own_stream(void **state)
+static void refused_word_is_awaited_on_the_callers_own_stream(void **state)
 {
 	const sluice_stream own = (sluice_stream)2;
 	struct sl_device_ops ops = *cuda_device->ops;
@@ -477,8 +477,7 @@ int main(void)
 		cmocka_unit_test(an_error_of_the_driver_becomes_an_errno),
 		cmocka_unit_test(it_is_told_how_many_commands_a_stream_took),
 		cmocka_unit_test(a_lost_device_fails_what_is_in_flight),
-		cmocka_unit_test(
-			what_a_refused_word_leaves_behind_is_awaited_on_the_callers_own_stream),
+		cmocka_unit_test(refused_word_is_awaited_on_the_callers_own_stream),
 	};
 
 	return cmocka_run_group_tests(tests, cuda_setup, NULL);

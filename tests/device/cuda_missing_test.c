@@ -119,7 +119,7 @@ static void a_gpu_that_cannot_be_used_is_refused(void **state)
 	dlclose(library);
 }
 
-static void nothing_is_loaded_for_host_memory(void **state)
+static void driver_is_not_loaded_for_host_memory(void **state)
 {
 	struct cuda_file f;
 	unsigned char *here = malloc(CUDA_FILE_BYTES);
@@ -194,7 +194,7 @@ static const struct {
 	{"broken", cmocka_unit_test(a_driver_that_does_not_start_is_not_used)},
 	{"one", cmocka_unit_test(a_gpu_that_cannot_be_used_is_refused)},
 	{"asked", cmocka_unit_test(only_the_gpu_that_is_asked_for_gets_a_context)},
-	{"unused", cmocka_unit_test(nothing_is_loaded_for_host_memory)},
+	{"unused", cmocka_unit_test(driver_is_not_loaded_for_host_memory)},
 	{"wordless", cmocka_unit_test(without_words_there_is_host_order_only)},
 	{"unshared", cmocka_unit_test(where_no_descriptors_are_memory_is_not_shared)},
 };

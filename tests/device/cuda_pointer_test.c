@@ -227,7 +227,7 @@ static void bytes_are_read_into_memory_of_every_kind(void **state)
 	free(back);
 }
 
-static void what_is_mapped_twice_keeps_its_bytes(void **state)
+static void memory_mapped_twice_keeps_its_bytes(void **state)
 {
 	struct CUmemAccessDesc access = {{1, 0}, 3};
 	struct memory m = {0};
@@ -260,7 +260,7 @@ int main(void)
 		cmocka_unit_test(memory_of_the_second_device_leads_to_that),
 		cmocka_unit_test(host_memory_is_registered_if_the_driver_knows_all_of_it),
 		cmocka_unit_test(bytes_are_read_into_memory_of_every_kind),
-		cmocka_unit_test(what_is_mapped_twice_keeps_its_bytes),
+		cmocka_unit_test(memory_mapped_twice_keeps_its_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

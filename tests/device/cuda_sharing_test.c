@@ -82,7 +82,7 @@ static void make_fails(const struct step *step)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void nothing_is_left_of_memory_that_was_not_made(void **state)
+static void failed_allocation_on_a_device_leaves_nothing(void **state)
 {
 	static const struct step steps[] = {
 		{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY, -ENOMEM},
@@ -111,7 +111,7 @@ static void map_fails(int fd, const struct step *step)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void nothing_is_left_of_memory_that_was_not_mapped(void **state)
+static void failed_mapping_leaves_nothing(void **state)
 {
 	static const struct step steps[] = {
 		{"cuMemImportFromShareableHandle", CUDA_ERROR_INVALID_VALUE, -EBADMSG},
@@ -136,7 +136,7 @@ static void nothing_is_left_of_memory_that_was_not_mapped(void **state)
 	close(fd);
 }
 
-static void what_cannot_be_unmapped_stays(void **state)
+static void mapping_that_cannot_be_unmapped_stays(void **state)
 {
 	unsigned char byte = 0;
 	void *made;
@@ -268,9 +268,9 @@ static void errors_of_borrowing_say_what_can_be_done(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_is_left_of_memory_that_was_not_made),
-		cmocka_unit_test(nothing_is_left_of_memory_that_was_not_mapped),
-		cmocka_unit_test(what_cannot_be_unmapped_stays),
+		cmocka_unit_test(failed_allocation_on_a_device_leaves_nothing),
+		cmocka_unit_test(failed_mapping_leaves_nothing),
+		cmocka_unit_test(mapping_that_cannot_be_unmapped_stays),
 		cmocka_unit_test(only_who_made_it_may_write),
 		cmocka_unit_test(memory_of_another_device_is_not_mapped),
 		cmocka_unit_test(devices_that_do_not_reach_each_other_do_not_map),

@@ -358,7 +358,7 @@ static void run_lap(struct fixture *f, sluice_stream stream, unsigned lane, uint
 	give(f, stream, copy_command(to, from, 64));
 }
 
-static void what_is_given_at_submission_gets_done_whoever_frees_memory(void **state)
+static void submitted_spill_completes_when_memory_is_freed_elsewhere(void **state)
 {
 	struct fixture *f = *state;
 	struct lanes lanes = {0};
@@ -393,7 +393,7 @@ int main(void)
 		device_test(copies_have_full_channels_too),
 		device_test(pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else),
 		device_test(a_free_waits_for_the_device_and_holds_up_most_calls),
-		device_test(what_is_given_at_submission_gets_done_whoever_frees_memory),
+		device_test(submitted_spill_completes_when_memory_is_freed_elsewhere),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

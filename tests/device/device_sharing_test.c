@@ -136,7 +136,7 @@ static void writing_through_the_maker_is_seen_by_others(void **state)
 	peer_end(&maker);
 }
 
-static void what_is_mapped_cannot_be_written_to(void **state)
+static void mapped_blob_cannot_be_written_to(void **state)
 {
 	unsigned char bytes[64] = {0};
 	struct sl_command command;
@@ -169,7 +169,7 @@ static void what_is_mapped_cannot_be_written_to(void **state)
 	close(fd);
 }
 
-static void one_process_maps_the_same_memory_as_often_as_it_likes(void **state)
+static void process_maps_the_same_memory_several_times(void **state)
 {
 	void *made, *memory[3];
 	int fd;
@@ -374,7 +374,7 @@ static void lent_memory_is_gone_when_it_is_freed(void **state)
 	peer_end(&lender);
 }
 
-static void what_was_made_up_is_not_borrowed(void **state)
+static void invented_lease_is_not_borrowed(void **state)
 {
 	struct sl_lent_memory lent = {.start = NULL, .length = whole};
 	void *memory = NULL;
@@ -405,7 +405,7 @@ static void a_process_does_not_borrow_from_itself(void **state)
 	assert_int_equal(sluice_device_free(memory), 0);
 }
 
-static void what_is_shared_already_and_what_is_the_hosts_is_not_lent(void **state)
+static void shared_and_host_memory_is_not_lent(void **state)
 {
 	struct sl_lent_memory lent;
 	void *made, *memory, *pinned;
@@ -551,7 +551,7 @@ static void unmapping_waits_for_what_uses_the_memory(void **state)
 	unmap_under(1);
 }
 
-static void nothing_is_left_of_calls_that_fail(void **state)
+static void failed_calls_leave_nothing(void **state)
 {
 	struct sluice_device was = {.size = sizeof(was)}, is = {.size = sizeof(is)};
 	void *made, *memory = NULL, *none = NULL;
@@ -611,8 +611,8 @@ int main(int argc, char **argv)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 		TEST(memory_outlives_the_process_that_made_it),
 		TEST(writing_through_the_maker_is_seen_by_others),
-		TEST(what_is_mapped_cannot_be_written_to),
-		TEST(one_process_maps_the_same_memory_as_often_as_it_likes),
+		TEST(mapped_blob_cannot_be_written_to),
+		TEST(process_maps_the_same_memory_several_times),
 		TEST(lengths_are_multiples_of_the_granularity),
 		TEST(a_descriptor_of_something_else_is_refused),
 		TEST(a_descriptor_of_less_memory_is_refused),
@@ -620,14 +620,14 @@ int main(int argc, char **argv)
 		TEST(lent_memory_is_the_same_memory_elsewhere),
 		TEST(lent_memory_is_gone_with_its_process),
 		TEST(lent_memory_is_gone_when_it_is_freed),
-		TEST(what_was_made_up_is_not_borrowed),
+		TEST(invented_lease_is_not_borrowed),
 		TEST(a_process_does_not_borrow_from_itself),
-		TEST(what_is_shared_already_and_what_is_the_hosts_is_not_lent),
+		TEST(shared_and_host_memory_is_not_lent),
 		TEST(another_device_reads_what_it_can_reach),
 		TEST(memory_of_another_device_is_refused),
 		TEST(a_device_of_another_kind_cannot_reach_it),
 		TEST(unmapping_waits_for_what_uses_the_memory),
-		TEST(nothing_is_left_of_calls_that_fail),
+		TEST(failed_calls_leave_nothing),
 		TEST(a_lost_device_lets_go_of_what_it_has),
 #undef TEST
 	};

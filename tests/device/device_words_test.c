@@ -59,7 +59,7 @@ static void a_real_device_is_found_by_its_place_among_them(void **state)
 }
 
 /* Of the emulated devices, which are on no bus and need no driver. */
-static void what_is_told_of_a_device_can_grow(void **state)
+static void device_info_can_grow(void **state)
 {
 	struct {
 		struct sluice_device device;
@@ -144,7 +144,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(devices_are_described_and_found_by_name),
 		cmocka_unit_test(a_real_device_is_found_by_its_place_among_them),
-		cmocka_unit_test(what_is_told_of_a_device_can_grow),
+		cmocka_unit_test(device_info_can_grow),
 		cmocka_unit_test(drivers_are_described),
 		cmocka_unit_test(the_kernel_tells_of_the_bus),
 	};

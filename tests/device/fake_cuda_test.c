@@ -210,7 +210,7 @@ static void the_default_stream_comes_after_blocking_streams(void **state)
 	assert_int_equal(cu.cuStreamDestroy_v2(blocking), 0);
 }
 
-static void what_needs_a_context_is_refused_without_one(void **state)
+static void call_without_its_context_is_refused(void **state)
 {
 	struct fake_test *t = *state;
 	sluice_stream stream;
@@ -329,7 +329,7 @@ static void freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_i
 	assert_int_equal(cu.cuMemFree_v2(second), 0);
 }
 
-static void what_the_driver_does_not_know_is_no_error_of_attributes(void **state)
+static void unknown_attribute_of_the_driver_is_no_error(void **state)
 {
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
 	unsigned type = 77, managed = 77;
@@ -354,10 +354,10 @@ int main(void)
 		fake_test(an_event_of_one_device_is_awaited_on_the_other),
 		fake_test(events_tell_the_time_between_them),
 		fake_test(the_default_stream_comes_after_blocking_streams),
-		fake_test(what_needs_a_context_is_refused_without_one),
+		fake_test(call_without_its_context_is_refused),
 		fake_test(calls_are_held_up_by_one_that_frees_as_by_a_real_driver),
 		fake_test(freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_it),
-		fake_test(what_the_driver_does_not_know_is_no_error_of_attributes),
+		fake_test(unknown_attribute_of_the_driver_is_no_error),
 	};
 
 	return cmocka_run_group_tests(tests, cuda_setup, NULL);

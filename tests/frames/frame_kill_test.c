@@ -42,7 +42,7 @@ static char path[512], base[512];
 /* -------------------------------------------------------------------------------------- series */
 
 static const char *const names[SERIES] = {"fields/u", "v", "fields/deep/w", "all"};
-static const char *const scalars[] = {"time", "step"};
+static const char *const scalars[] = {"time", "step"}, *const dimensions[] = {"frame", "y", "x"};
 
 /* So long that a block of texts is filled by a few of them. */
 #define LONG_TEXT                                                                               \
@@ -69,6 +69,7 @@ static struct sl_frame_layout layout_of(unsigned s)
 		.frames = s == 3 ? LAST : 0,
 		.scalars = scalars,
 		.scalar_count = s % 3,
+		.dimensions = s == 2 ? dimensions : NULL,
 		.attributes = attributes,
 		.attribute_count = 2,
 	};

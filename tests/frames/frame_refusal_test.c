@@ -252,7 +252,7 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 	frame_said("neither");
 }
 
-static void what_the_program_has_set_must_agree(void **state)
+static void settings_of_the_program_must_agree(void **state)
 {
 	struct other usual = other_usual();
 	struct sl_frame_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
@@ -404,7 +404,7 @@ int main(void)
 		cmocka_unit_test(names_that_are_none_are_refused),
 		cmocka_unit_test(scalars_and_attributes_are_checked),
 		cmocka_unit_test(a_dataset_is_continued_only_as_it_is),
-		cmocka_unit_test(what_the_program_has_set_must_agree),
+		cmocka_unit_test(settings_of_the_program_must_agree),
 		cmocka_unit_test(companions_that_are_none_are_refused),
 		cmocka_unit_test(files_that_are_not_valid_at_every_moment_are_not_continued),
 		cmocka_unit_test(an_index_of_long_nodes_is_not_continued),

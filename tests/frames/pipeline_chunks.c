@@ -88,7 +88,7 @@ static void chunks_are_chosen_for_all_cores(void **state)
 	}
 }
 
-static void what_does_not_shrink_is_stored_as_it_is(void **state)
+static void incompressible_chunk_is_stored_as_it_is(void **state)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -326,7 +326,7 @@ int group_chunks(void)
 	static const struct CMUnitTest tests[] = {
 		pipeline_test(every_shape_type_and_chunk_comes_back),
 		pipeline_test(chunks_are_chosen_for_all_cores),
-		pipeline_test(what_does_not_shrink_is_stored_as_it_is),
+		pipeline_test(incompressible_chunk_is_stored_as_it_is),
 		pipeline_test(precision_is_kept_and_its_error_told),
 		pipeline_test(an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk),
 		pipeline_test(a_dataset_that_is_continued_keeps_its_chunks_and_codec),

@@ -205,7 +205,7 @@ static void a_cut_comes_though_a_late_frame_has_all_outputs(void **state)
 	stream_free(stream);
 }
 
-static void what_a_call_refuses_leaves_the_writer_as_it_was(void **state)
+static void refused_call_leaves_the_writer_as_it_was(void **state)
 {
 	struct sluice_series_options o = device_options();
 	sluice_stream other = stream_new(1);
@@ -275,7 +275,7 @@ int group_devices(void)
 		pipeline_test(a_stream_that_is_held_up_holds_up_its_series_alone),
 		pipeline_test(close_keeps_its_deadline_while_a_stream_has_a_frame),
 		pipeline_test(a_cut_comes_though_a_late_frame_has_all_outputs),
-		pipeline_test(what_a_call_refuses_leaves_the_writer_as_it_was),
+		pipeline_test(refused_call_leaves_the_writer_as_it_was),
 		pipeline_test(a_device_that_is_lost_is_an_error_of_the_copy),
 	};
 

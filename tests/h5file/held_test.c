@@ -46,7 +46,7 @@ static void check(const struct sl_held *held)
 	free(blocks);
 }
 
-static void what_is_held_is_what_was_put_last(void **state)
+static void held_block_has_the_last_bytes_put(void **state)
 {
 	struct sl_held held = {0};
 	uint64_t seed = unit_seed();
@@ -104,7 +104,7 @@ static void a_part_of_a_block_is_changed_in_place(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(what_is_held_is_what_was_put_last),
+		cmocka_unit_test(held_block_has_the_last_bytes_put),
 		cmocka_unit_test(a_part_of_a_block_is_changed_in_place),
 	};
 

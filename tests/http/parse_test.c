@@ -19,7 +19,7 @@ static void a_range_is_read(void **unused)
 	assert_int_equal(range.total, 47);
 }
 
-static void what_is_no_range_is_refused(void **unused)
+static void malformed_range_is_refused(void **unused)
 {
 	static const char *const texts[] = {
 		"",
@@ -131,7 +131,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_range_is_read),
-		cmocka_unit_test(what_is_no_range_is_refused),
+		cmocka_unit_test(malformed_range_is_refused),
 		cmocka_unit_test(a_length_is_all_digits),
 		cmocka_unit_test(retry_after_is_seconds_or_a_date),
 		cmocka_unit_test(only_strong_etags_are_strong),

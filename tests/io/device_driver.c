@@ -48,7 +48,7 @@ static void traffic_free(struct traffic *t)
 	stream_free(t->stream);
 }
 
-static void nothing_is_made_after_the_first_use(void **state)
+static void staging_allocates_nothing_after_the_first_use(void **state)
 {
 	static const enum sluice_emulated_kind kinds[] = {
 		SLUICE_EMULATED_ALLOC, SLUICE_EMULATED_FREE, SLUICE_EMULATED_REGISTER,
@@ -134,7 +134,7 @@ static double process_seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - driver_seconds();
 }
 
-static void nothing_in_flight_uses_no_processor_time(void **state)
+static void idle_context_uses_no_processor_time(void **state)
 {
 	struct traffic t = traffic_new(*state);
 	double used, least = 1;
@@ -216,11 +216,11 @@ static void a_driver_that_fails_now_and_then_is_survived(void **state)
 int group_driver(void)
 {
 	const struct CMUnitTest tests[] = {
-		emulated_test(nothing_is_made_after_the_first_use, NOT_COUNTED),
+		emulated_test(staging_allocates_nothing_after_the_first_use, NOT_COUNTED),
 		emulated_test(no_call_synchronises, NOT_COUNTED),
 		emulated_test(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED),
 		emulated_test(stream_order_never_asks_the_copier, NOT_COUNTED),
-		fixture_test(nothing_in_flight_uses_no_processor_time),
+		fixture_test(idle_context_uses_no_processor_time),
 		emulated_test(a_driver_that_fails_now_and_then_is_survived,
 	                      "a real driver does not fail when it is told to"),
 	};

@@ -81,7 +81,7 @@ static void a_stream_of_another_device_is_refused(void **state)
 	stream_free(other);
 }
 
-static void what_is_no_stream_is_refused(void **state)
+static void invalid_stream_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	char *memory = device_new(0, 4096);
@@ -258,7 +258,7 @@ int group_refusal(void)
 	const struct CMUnitTest tests[] = {
 		fixture_test(memory_of_two_places_in_one_operation_is_refused),
 		fixture_test(a_stream_of_another_device_is_refused),
-		emulated_test(what_is_no_stream_is_refused,
+		emulated_test(invalid_stream_is_refused,
 	                      "a real driver may crash on what is no stream"),
 		fixture_test(a_wrong_request_in_stream_order_is_refused),
 		fixture_test(nonblock_answers_EAGAIN_when_slots_are_out),

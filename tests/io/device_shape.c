@@ -240,7 +240,7 @@ static size_t cached_pages(const char *path)
 }
 
 /* Slots are aligned as direct I/O wants it, whatever the device's memory is. */
-static void what_is_cold_and_large_bypasses_the_page_cache(void **state)
+static void large_cold_read_bypasses_the_page_cache(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cold");
@@ -293,8 +293,7 @@ int group_shape(void)
 		local_test(extents_of_any_length_and_place_are_written_and_read_back,
 	                   "a remote file cannot be written in place"),
 		fixture_test(a_large_extent_at_any_offset_crosses_its_slots),
-		local_test(what_is_cold_and_large_bypasses_the_page_cache,
-	                   "it is about the page cache"),
+		local_test(large_cold_read_bypasses_the_page_cache, "it is about the page cache"),
 	};
 
 	return run_group("shape", tests, COUNT_OF(tests));

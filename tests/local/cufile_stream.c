@@ -223,7 +223,7 @@ static void a_cancel_takes_nothing_off_the_stream(void **state)
 /* ----------------------------------------------------------------------------------------- order */
 
 /* What is behind a slow write, however it is awaited and wherever it goes, sees it. */
-static void what_overlaps_a_write_on_a_stream_comes_after_it(void **state)
+static void operation_over_a_stream_write_comes_after_it(void **state)
 {
 	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
@@ -323,7 +323,7 @@ static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state
 	device_free(dst);
 }
 
-static void what_would_have_to_wait_is_not_enqueued(void **state)
+static void operation_that_would_wait_is_not_enqueued(void **state)
 {
 	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
@@ -426,14 +426,14 @@ int group_cufile_stream(void)
 		cufile_test(a_failed_transfer_is_told_in_a_sentence),
 		cufile_test(a_short_transfer_is_continued),
 		cufile_test(a_transfer_that_fails_on_a_stream_lets_it_go_on),
-		cufile_test(what_overlaps_a_write_on_a_stream_comes_after_it),
+		cufile_test(operation_over_a_stream_write_comes_after_it),
 		/* Those that hold streams up: should one hang, the others have run. */
 		cufile_test(a_word_that_the_driver_refuses_ends_with_the_stream),
 		cufile_test(a_file_that_ends_early_fails_on_a_stream),
 		cufile_test(a_cancel_takes_nothing_off_the_stream),
 		cufile_test(on_one_stream_nothing_waits),
 		cufile_test(a_read_behind_a_write_on_one_stream_sees_what_that_adds),
-		cufile_test(what_would_have_to_wait_is_not_enqueued),
+		cufile_test(operation_that_would_wait_is_not_enqueued),
 		cufile_test(submission_waits_for_what_it_overlaps),
 	};
 

@@ -304,7 +304,7 @@ static void a_registered_buffer_is_given_as_such(void **state)
 	device_free(memory);
 }
 
-static void what_cannot_be_registered_is_refused(void **state)
+static void unregistrable_memory_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	static char host[4096];
@@ -341,7 +341,7 @@ int group_cufile_use(void)
 		cufile_test(without_gpudirect_it_is_used_by_name_only),
 		cufile_test(the_features_tell_of_it),
 		cufile_test(a_registered_buffer_is_given_as_such),
-		cufile_test(what_cannot_be_registered_is_refused),
+		cufile_test(unregistrable_memory_is_refused),
 	};
 
 	return cmocka_run_group_tests_name("cufile", tests, NULL, NULL);

@@ -36,7 +36,7 @@ static void hold_pieces_of(struct buffer *b)
 	gate_close(is_held);
 }
 
-static void two_reads_on_one_handle_overlap_in_time(void **state)
+static void fault_bounds_reads_on_a_handle_overlap_in_time(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "reads");
@@ -66,7 +66,7 @@ static void two_reads_on_one_handle_overlap_in_time(void **state)
 	buffer_free(&b);
 }
 
-static void what_does_not_overlap_a_held_write_is_not_held(void **state)
+static void disjoint_operation_passes_a_held_write(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "free");
@@ -96,7 +96,7 @@ static void what_does_not_overlap_a_held_write_is_not_held(void **state)
 	buffer_free(&b);
 }
 
-static void what_overlaps_a_held_write_waits(void **state)
+static void operation_over_a_held_write_waits(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
@@ -133,7 +133,7 @@ static void what_overlaps_a_held_write_waits(void **state)
 	buffer_free(&c);
 }
 
-static void what_overlaps_a_held_read_and_writes_waits(void **state)
+static void write_over_a_held_read_waits(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
@@ -361,10 +361,10 @@ static void no_more_than_four_workers_write_into_one_page_cache(void **state)
 int group_bounds(void)
 {
 	const struct CMUnitTest tests[] = {
-		fault_test(two_reads_on_one_handle_overlap_in_time),
-		fault_test(what_does_not_overlap_a_held_write_is_not_held),
-		fault_test(what_overlaps_a_held_write_waits),
-		fault_test(what_overlaps_a_held_read_and_writes_waits),
+		fault_test(fault_bounds_reads_on_a_handle_overlap_in_time),
+		fault_test(disjoint_operation_passes_a_held_write),
+		fault_test(operation_over_a_held_write_waits),
+		fault_test(write_over_a_held_read_waits),
 		fault_test(nonblock_answers_eagain_at_the_bound),
 		fault_test(submission_waits_at_the_bound_and_goes_on),
 		fault_test(waiting_calls_work_at_the_bound),

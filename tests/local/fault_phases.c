@@ -305,7 +305,7 @@ static int call_wait(struct call *c)
 	return (int)sluice_wait(c->op, -1);
 }
 
-static void close_waits_for_what_is_in_flight(void **state)
+static void close_waits_for_blobs_in_flight(void **state)
 {
 	struct fixture *f = *state;
 	static int (*const ends[])(struct call *) = {call_close, call_discard};
@@ -424,7 +424,7 @@ int group_phases(void)
 		fault_test(a_write_cancelled_in_the_queue_does_not_make_the_file_longer),
 		fault_test(an_operation_that_was_let_go_still_moves_its_bytes),
 		fault_test(the_descriptor_goes_with_the_handle),
-		fault_test(close_waits_for_what_is_in_flight),
+		fault_test(close_waits_for_blobs_in_flight),
 		fault_test(sync_waits_for_a_write),
 		fault_test(sync_waits_for_a_read),
 		fault_test(truncate_waits_for_what_it_touches),

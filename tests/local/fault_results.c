@@ -121,7 +121,7 @@ static ssize_t refuse_for_ever(const struct sl_piece *piece, ssize_t result)
 }
 
 /* A server behind a file system may say "again" until it is mended. */
-static void what_is_refused_for_ever_costs_little_and_can_be_cancelled(void **state)
+static void endless_refusal_costs_little_and_can_be_cancelled(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "again");
@@ -222,7 +222,7 @@ static void an_error_of_the_device_fails_the_operation(void **state)
 	buffer_free(&b);
 }
 
-static void one_bad_extent_of_many_fails_the_operation(void **state)
+static void operation_fails_with_a_bad_extent_among_many(void **state)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 30 };
@@ -460,11 +460,11 @@ int group_results(void)
 		fault_test(results_short_by_sectors_are_continued),
 		fault_test(interrupted_calls_are_repeated),
 		fault_test(refused_calls_are_repeated),
-		fault_test(what_is_refused_for_ever_costs_little_and_can_be_cancelled),
+		fault_test(endless_refusal_costs_little_and_can_be_cancelled),
 		fault_test(all_of_it_together_moves_the_right_bytes),
 		fault_test(a_way_that_the_file_system_refuses_is_not_needed),
 		fault_test(an_error_of_the_device_fails_the_operation),
-		fault_test(one_bad_extent_of_many_fails_the_operation),
+		fault_test(operation_fails_with_a_bad_extent_among_many),
 		fault_test(a_read_that_finds_nothing_in_the_middle_is_no_success),
 		fault_test(a_write_that_moves_nothing_is_an_error),
 		fault_test(a_file_truncated_under_a_read_is_an_error),

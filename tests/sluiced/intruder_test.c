@@ -150,7 +150,7 @@ static void withstand(struct daemon *d, const struct intruder_act *act)
 		fail_msg("%s: %s", name, c.intruder.wrong);
 }
 
-static void nobody_suffers_from_a_hostile_client(void **state)
+static void hostile_client_harms_no_other(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *good = put(d->store, "good", 100, 0);
@@ -192,7 +192,7 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 }
 
 /* Within one user a client can spoil what it made; whoever reads it does not die of that. */
-static void what_is_punched_reads_as_zeros(void **state)
+static void punched_memory_reads_as_zeros(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -388,8 +388,8 @@ int main(int argc, char **argv)
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {{"as_nobody", as_nobody}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
-		daemon_test(nobody_suffers_from_a_hostile_client),
-		daemon_test(what_is_punched_reads_as_zeros),
+		daemon_test(hostile_client_harms_no_other),
+		daemon_test(punched_memory_reads_as_zeros),
 		daemon_test(memory_of_a_writer_before_is_not_used_again),
 		daemon_test(another_user_is_not_let_in),
 		cmocka_unit_test(a_group_shares_everything),

@@ -65,7 +65,7 @@ static void memory_of_what_was_deleted_is_used_before_new_one(void **state)
 	assert_idle(d->store);
 }
 
-static void what_a_client_might_need_next_is_not_kept_from_others(void **state)
+static void lease_cache_of_a_client_is_not_kept_from_others(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -115,7 +115,7 @@ static void caches_go_first_but_not_what_is_held_or_pinned(void **state)
 	assert_idle(d->store);
 }
 
-static void what_was_pinned_while_it_was_made_stays_so(void **state)
+static void blob_pinned_before_its_seal_stays_pinned(void **state)
 {
 	struct sluice_blob_options options = {.size = sizeof(options),
 	                                      .flags = SLUICE_BLOB_RESERVE | SLUICE_BLOB_CACHE};
@@ -386,7 +386,7 @@ static pid_t fill(unsigned user)
 	return pid;
 }
 
-static void who_is_short_of_descriptors_because_of_others_is_told_so(void **state)
+static void shortage_of_descriptors_by_others_is_named(void **state)
 {
 	unsigned user = getuid() ? 0 : user_apart();
 	const char *program = getenv("SLUICED");
@@ -439,7 +439,7 @@ static double seconds_of(pid_t pid)
 	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
-static void who_finds_no_descriptor_left_costs_no_time(void **state)
+static void client_without_a_free_descriptor_costs_no_time(void **state)
 {
 	struct daemon *d = *state;
 	pid_t server = daemon_server(d, 0);
@@ -536,7 +536,7 @@ static double slowest_meanwhile(void)
 	return slowest;
 }
 
-static void nobody_waits_while_memory_is_given_back(void **state)
+static void giving_memory_back_holds_no_client_up(void **state)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	const char *const *before = daemon_options;
@@ -580,27 +580,24 @@ static void the_server_is_scheduled_in_short_slices(void **state)
 	assert_true(other.nice >= server.nice);
 }
 
-/* Puts and deletes a small blob; the median, in seconds. */
-static double median_put(sluice_store *store)
+/* Puts and deletes a small blob many times; returns the fastest round in seconds, which other programs disturb least. */
+static double fastest_put(sluice_store *store)
 {
-	enum { ROUNDS = 201 };
-	double took[ROUNDS];
+	double fastest = 1e9;
 
-	for (int i = 0; i < ROUNDS; i++) {
-		double start = seconds_now();
-		int k = i;
+	for (int i = 0; i < 201; i++) {
+		double took, start = seconds_now();
 
 		assert_ok(sluice_blob_release(put(store, "small", 100, 0)));
 		assert_ok(sluice_blob_delete(store, "small"));
-		for (start = seconds_now() - start; k && took[k - 1] > start; k--)
-			took[k] = took[k - 1];
-		took[k] = start;
+		took = seconds_now() - start;
+		fastest = SL_MIN(fastest, took);
 	}
-	return took[ROUNDS / 2];
+	return fastest;
 }
 
 /* So many clients wait for so many blobs each. */
-static void what_others_wait_for_costs_a_seal_nothing(void **state)
+static void seal_costs_nothing_beside_waits_for_other_names(void **state)
 {
 	enum { CLIENTS = 256, WAITS = 64, MOST = 128 };
 	static const char *const options[] = {"--memory", "64M", "--clients", "300", NULL};
@@ -613,7 +610,7 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	(void)state;
 	daemon_options = options;
 	daemon_setup((void **)&d);
-	quiet = median_put(d->store);
+	quiet = fastest_put(d->store);
 	for (unsigned i = 0; i < CLIENTS; i++) {
 		fds[i] = raw_client(d);
 		assert_true(fds[i] >= 0);
@@ -630,11 +627,11 @@ static void what_others_wait_for_costs_a_seal_nothing(void **state)
 	assert_int_equal(m.head.error, -EAGAIN);
 	while (stats_of(d->store).waiting < (CLIENTS - 1) * WAITS + MOST)
 		sleep_ms(1);
-	busy = median_put(d->store);
+	busy = fastest_put(d->store);
 	print_message("put and delete: %.0f us, and %.0f us beside %u waits\n", quiet * 1e6,
 	              busy * 1e6, (CLIENTS - 1) * WAITS + MOST);
-	/* It is not the waits when the server is woken on another processor; to pass over them all takes milliseconds. */
-	assert_true(busy < 2 * quiet + 200e-6);
+	/* To pass over all waits takes milliseconds. */
+	assert_true(busy < 2 * quiet + 60e-6);
 	assert_ok(sluice_blob_release(put(d->store, "w/7/9", 100, 0)));
 	assert_true(raw_receive(fds[7], &m, NULL) > 0);
 	assert_int_equal(m.head.serial, 10);
@@ -653,9 +650,9 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		daemon_test(memory_that_is_short_is_named),
 		daemon_test(memory_of_what_was_deleted_is_used_before_new_one),
-		daemon_test(what_a_client_might_need_next_is_not_kept_from_others),
+		daemon_test(lease_cache_of_a_client_is_not_kept_from_others),
 		daemon_test(caches_go_first_but_not_what_is_held_or_pinned),
-		daemon_test(what_was_pinned_while_it_was_made_stays_so),
+		daemon_test(blob_pinned_before_its_seal_stays_pinned),
 		daemon_test(for_what_can_never_be_nothing_goes),
 		daemon_test(there_are_so_many_blobs),
 		daemon_test(so_many_blobs_have_much_metadata),
@@ -663,11 +660,11 @@ int main(int argc, char **argv)
 		daemon_test(there_are_so_many_connections),
 		cmocka_unit_test(without_a_descriptor_left_caches_go_first),
 		daemon_test(descriptors_that_nobody_reads_are_bounded),
-		cmocka_unit_test(who_is_short_of_descriptors_because_of_others_is_told_so),
-		daemon_test(who_finds_no_descriptor_left_costs_no_time),
+		cmocka_unit_test(shortage_of_descriptors_by_others_is_named),
+		daemon_test(client_without_a_free_descriptor_costs_no_time),
 		daemon_test(the_server_is_scheduled_in_short_slices),
-		cmocka_unit_test(nobody_waits_while_memory_is_given_back),
-		cmocka_unit_test(what_others_wait_for_costs_a_seal_nothing),
+		cmocka_unit_test(giving_memory_back_holds_no_client_up),
+		cmocka_unit_test(seal_costs_nothing_beside_waits_for_other_names),
 	};
 
 	row_start(1, argv);

@@ -95,7 +95,7 @@ static void start_all(const struct daemon *d, const char *role, int count)
 	}
 }
 
-static void who_has_ended_costs_what_it_has_left(void **state)
+static void ended_process_costs_only_its_remains(void **state)
 {
 	struct daemon *d = *state;
 	char name[40];
@@ -180,7 +180,7 @@ static int leave_some(const struct daemon *d, const char *argument)
 	return 0;
 }
 
-static void what_is_left_leaves_memory_and_comes_back(void **state)
+static void unheld_blobs_leave_memory_and_come_back(void **state)
 {
 	struct daemon *d = *state;
 	char prefix[20];
@@ -234,7 +234,7 @@ static void make_and_delete(sluice_store *store)
 	assert_idle_but(store, 1);
 }
 
-static void what_nobody_uses_goes_back_after_a_while(void **state)
+static void unused_memory_goes_back_after_a_while(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -244,7 +244,7 @@ static void what_nobody_uses_goes_back_after_a_while(void **state)
 	await_memory(d, 0);
 }
 
-static void what_is_kept_goes_back_when_somebody_says_so(void **state)
+static void kept_memory_goes_back_on_request(void **state)
 {
 	struct daemon *d = *state;
 	uint64_t kept, freed = 0;
@@ -272,7 +272,7 @@ static void no_more_is_kept_than_may_be(void **state)
 	await_memory(d, 4 * MIB);
 }
 
-static void nothing_is_kept_if_nothing_may_be(void **state)
+static void slab_keeps_nothing_with_keep_0(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -336,13 +336,13 @@ int main(int argc, char **argv)
 		{"put_one", put_one}, {"leave_some", leave_some}, {NULL, NULL}};
 #define slab_test(name, setup) cmocka_unit_test_setup_teardown(name, setup, daemon_teardown)
 	const struct CMUnitTest tests[] = {
-		slab_test(who_has_ended_costs_what_it_has_left, begin),
+		slab_test(ended_process_costs_only_its_remains, begin),
 		slab_test(after_the_server_free_places_of_the_living_cost_nothing, begin),
-		slab_test(what_is_left_leaves_memory_and_comes_back, begin_with_files),
-		slab_test(what_nobody_uses_goes_back_after_a_while, begin_briefly),
-		slab_test(what_is_kept_goes_back_when_somebody_says_so, begin_roomy),
+		slab_test(unheld_blobs_leave_memory_and_come_back, begin_with_files),
+		slab_test(unused_memory_goes_back_after_a_while, begin_briefly),
+		slab_test(kept_memory_goes_back_on_request, begin_roomy),
 		slab_test(no_more_is_kept_than_may_be, begin_with_little),
-		slab_test(nothing_is_kept_if_nothing_may_be, begin_with_nothing),
+		slab_test(slab_keeps_nothing_with_keep_0, begin_with_nothing),
 	};
 
 	child_run(argc, argv, roles);

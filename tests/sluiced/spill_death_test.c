@@ -78,7 +78,7 @@ static void live(struct daemon *d)
 	assert_int_equal(stats_of(d->store).spilled_bytes, 0);
 }
 
-static void nothing_is_lost_wherever_the_server_dies(void **state)
+static void spill_death_loses_nothing_wherever_the_server_dies(void **state)
 {
 	static const char *const steps[] = {
 		"server: copying",         "server: copied",          "server: withdrawn",
@@ -105,7 +105,7 @@ static void nothing_is_lost_wherever_the_server_dies(void **state)
 	assert_true(deaths >= 25);
 }
 
-static void what_cannot_come_back_for_want_of_memory_is_refused(void **state)
+static void spilled_blob_without_room_to_return_is_refused(void **state)
 {
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	struct daemon *d;
@@ -213,7 +213,7 @@ static void put_hot(struct daemon *d, unsigned flags)
 	assert_ok(sluice_store_close(other));
 }
 
-static void what_is_got_at_that_moment_stays(void **state)
+static void blob_got_during_deletion_stays(void **state)
 {
 	struct daemon *d;
 	unsigned made;
@@ -545,7 +545,7 @@ static int want(const struct daemon *d, const char *argument)
 	return 1;
 }
 
-static void who_dies_while_it_waits_leaves_nothing(void **state)
+static void client_that_dies_while_waiting_leaves_nothing(void **state)
 {
 	struct daemon *d;
 	pid_t clients[4];
@@ -590,14 +590,14 @@ int main(int argc, char **argv)
 	static const char *const options[] = {"--memory", "16M", "--spill", folder, NULL};
 	static const struct child_role roles[] = {{"work", work}, {"want", want}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
-		cmocka_unit_test(what_cannot_come_back_for_want_of_memory_is_refused),
-		cmocka_unit_test(what_is_got_at_that_moment_stays),
+		cmocka_unit_test(spill_death_loses_nothing_wherever_the_server_dies),
+		cmocka_unit_test(spilled_blob_without_room_to_return_is_refused),
+		cmocka_unit_test(blob_got_during_deletion_stays),
 		cmocka_unit_test(some_held_and_some_not_when_the_server_dies),
 		cmocka_unit_test(spilled_blobs_outlive_servers),
 		cmocka_unit_test(a_new_supervisor_has_the_files_too),
 		cmocka_unit_test(a_create_that_waits_holds_nobody_up),
-		cmocka_unit_test(who_dies_while_it_waits_leaves_nothing),
+		cmocka_unit_test(client_that_dies_while_waiting_leaves_nothing),
 	};
 	int failed;
 

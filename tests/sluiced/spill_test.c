@@ -83,7 +83,7 @@ static size_t size_of(unsigned i)
 	return sizes[i % COUNT_OF(sizes)] + i;
 }
 
-static void what_leaves_comes_back_with_its_bytes(void **state)
+static void spilled_blob_comes_back_with_its_bytes(void **state)
 {
 	struct daemon *d = *state;
 	struct sluice_store_counts stats;
@@ -114,7 +114,7 @@ static void what_leaves_comes_back_with_its_bytes(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void what_is_held_or_pinned_stays(void **state)
+static void held_or_pinned_blob_stays(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 9 * MIB, 0);
@@ -204,7 +204,7 @@ static void caches_are_dropped_and_not_spilled(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void who_holds_all_is_told_so(void **state)
+static void holder_of_all_memory_is_named(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blobs[6], *more;
@@ -268,7 +268,7 @@ static void several_come_back_in_one_call_and_once(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void what_is_away_can_be_deleted(void **state)
+static void spilled_blob_can_be_deleted(void **state)
 {
 	struct daemon *d = *state;
 	struct sluice_watch_event e = {.size = sizeof(e)};
@@ -321,7 +321,7 @@ static bool cut(const char *path)
 	return truncate(path, 4096) == 0;
 }
 
-static void what_the_disk_has_lost_is_an_error_and_nothing_else(void **state)
+static void spill_file_lost_by_the_disk_is_an_error_and_nothing_else(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -471,14 +471,14 @@ int main(int argc, char **argv)
 #define careless_test(name) cmocka_unit_test_setup_teardown(name, daemon_setup, careless_teardown)
 	static const char *const options[] = {"--memory", "64M", "--spill", folder, NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(what_leaves_comes_back_with_its_bytes),
-		daemon_test(what_is_held_or_pinned_stays),
+		daemon_test(spilled_blob_comes_back_with_its_bytes),
+		daemon_test(held_or_pinned_blob_stays),
 		daemon_test(memory_that_was_left_is_free_though_it_is_mapped),
 		daemon_test(caches_are_dropped_and_not_spilled),
-		daemon_test(who_holds_all_is_told_so),
+		daemon_test(holder_of_all_memory_is_named),
 		daemon_test(several_come_back_in_one_call_and_once),
-		daemon_test(what_is_away_can_be_deleted),
-		daemon_test(what_the_disk_has_lost_is_an_error_and_nothing_else),
+		daemon_test(spilled_blob_can_be_deleted),
+		daemon_test(spill_file_lost_by_the_disk_is_an_error_and_nothing_else),
 		careless_test(the_folder_may_go),
 		cmocka_unit_test(a_limit_is_kept),
 		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),

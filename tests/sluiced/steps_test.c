@@ -98,7 +98,7 @@ static void live(struct daemon *d)
 	assert_idle_but(d->store, 1);
 }
 
-static void nothing_is_lost_wherever_the_server_dies(void **state)
+static void steps_loses_nothing_wherever_the_server_dies(void **state)
 {
 	static const char *const steps[] = {
 		"server: welcome",  "server: region in the descriptor table",
@@ -149,7 +149,7 @@ static void hold_and_release(struct daemon *d)
 	assert_idle_but(d->store, 1);
 }
 
-static void what_nobody_holds_goes_wherever_the_server_dies(void **state)
+static void unheld_blob_goes_wherever_the_server_dies(void **state)
 {
 	static const char *const steps[] = {
 		"server: entered", "server: sealed", "server: unheld are withdrawn",
@@ -178,8 +178,8 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_is_lost_wherever_the_server_dies),
-		cmocka_unit_test(what_nobody_holds_goes_wherever_the_server_dies),
+		cmocka_unit_test(steps_loses_nothing_wherever_the_server_dies),
+		cmocka_unit_test(unheld_blob_goes_wherever_the_server_dies),
 	};
 
 	row_start(1, argv);

@@ -251,7 +251,7 @@ static void a_daemon_goes_on_as_another_program_under_load(void **state)
 	stop(d);
 }
 
-static void what_is_not_sealed_fails_after_an_upgrade(void **state)
+static void unsealed_blob_fails_after_an_upgrade(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 100000, 0), *blob;
@@ -408,7 +408,7 @@ static void *open_many(void *argument)
 	return NULL;
 }
 
-static void whoever_comes_during_an_upgrade_is_let_in(void **state)
+static void client_that_connects_during_an_upgrade_is_let_in(void **state)
 {
 	struct daemon *d = *state;
 	pthread_t threads[3];
@@ -510,7 +510,7 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	stop(d);
 }
 
-static void what_is_held_in_another_pid_namespace_outlives_the_server(void **state)
+static void reference_from_another_pid_namespace_outlives_the_server(void **state)
 {
 	struct daemon *d;
 	sluice_store *other;
@@ -552,15 +552,15 @@ int main(int argc, char **argv)
 		{"write", write_all}, {"read", read_all}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		of_copy(a_daemon_goes_on_as_another_program_under_load),
-		of_copy(what_is_not_sealed_fails_after_an_upgrade),
+		of_copy(unsealed_blob_fails_after_an_upgrade),
 		of_real(a_stopped_supervisor_is_replaced),
 		of_real(a_supervisor_without_room_for_a_descriptor_is_replaced),
 		cmocka_unit_test(signals_that_were_ignored_and_hangups_end_nothing),
 		of_real(a_stop_is_waited_for),
-		of_real(whoever_comes_during_an_upgrade_is_let_in),
+		of_real(client_that_connects_during_an_upgrade_is_let_in),
 		of_real(processes_do_not_grow_with_those_before_them),
 		cmocka_unit_test(a_descriptor_that_cannot_be_handed_over_is_told_at_once),
-		cmocka_unit_test(what_is_held_in_another_pid_namespace_outlives_the_server),
+		cmocka_unit_test(reference_from_another_pid_namespace_outlives_the_server),
 	};
 
 	shared = shared_memory(sizeof(*shared));

@@ -30,7 +30,7 @@ static void hold_what_is_open(struct raw *c)
 	                 0);
 }
 
-static void what_was_given_up_takes_no_place_from_what_came_after_it(void **state)
+static void abandoned_request_takes_no_place_from_later_requests(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -60,7 +60,7 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(what_was_given_up_takes_no_place_from_what_came_after_it),
+		daemon_test(abandoned_request_takes_no_place_from_later_requests),
 	};
 
 	row_start(1, argv);

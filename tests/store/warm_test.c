@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "lib/daemon.h"
-#include "store/client.h"
+#include "store/mapping.h"
 
 #define COLLAPSE 25
 #define PAGE     4096

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Moving bytes to and from a blob that is memory of a device. For host memory the engine has all that is needed,
- * seen from the other side: what is read from the blob is written from its memory to a file, which here is the
- * host's memory, an address being an offset. So slots, copier and workers do what they do for any file. Memory of
- * the same device is copied by the copier at once, and that of another one in two such steps.
+ * Moving bytes to and from a blob on a device
+ *
+ * Between the device and host memory, the engine's staged operations do the work, with host memory
+ * as the file: offset = address, and a read of the blob is a write to this file. So slots, copiers
+ * and workers do what they do for any file. Memory of the same device is copied by its copier, and
+ * memory of another device through a host buffer in two such steps. Each step ends on a thread of
+ * the engine, which starts the next.
  */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +18,7 @@
 
 /* -------------------------------------------------------------------- host memory as a file */
 
-static void space_limits(struct sl_backend *backend, struct sl_limits *out)
+static void host_memory_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	const struct sl_settings *settings = &sl_host_file_of(backend)->core->settings;
 
@@ -24,31 +26,31 @@ static void space_limits(struct sl_backend *backend, struct sl_limits *out)
 	                          .depth = settings->operation_depth};
 }
 
-static char *space_identity(struct sl_backend *backend)
+static char *host_memory_identity(struct sl_backend *backend)
 {
 	char *text;
 
 	return asprintf(&text, "memory:%p", (void *)backend) < 0 ? NULL : text;
 }
 
-static void space_close(struct sl_backend *backend)
+static void host_memory_close(struct sl_backend *backend)
 {
 	free(sl_host_file_of(backend));
 }
 
-static const struct sl_backend_ops space_ops = {
-	.limits = space_limits,
-	.identity = space_identity,
+static const struct sl_backend_ops host_memory_ops = {
+	.limits = host_memory_limits,
+	.identity = host_memory_identity,
 	.submit = sl_host_file_submit,
-	.close = space_close,
+	.close = host_memory_close,
 };
 
 /* -------------------------------------------------------------------------------- open, close */
 
 struct sl_blob_mover {
 	struct sluice_context *ctx;
-	struct sl_device *device; /* that has the blob */
-	struct sluice_file *space;
+	struct sl_device *device; /* has the blob */
+	struct sluice_file *host_memory;
 };
 
 void sl_blob_mover_close(struct sl_blob_mover *mover)
@@ -56,7 +58,7 @@ void sl_blob_mover_close(struct sl_blob_mover *mover)
 	if (!mover)
 		return;
 	sl_context_enter(mover->ctx);
-	sluice_discard(mover->space);
+	sluice_discard(mover->host_memory);
 	free(mover);
 }
 
@@ -64,25 +66,26 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 {
 	struct sluice_context *ctx = sl_context_of(core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
-	struct sl_host_file *space = calloc(1, sizeof(*space)); /* from address 0 on */
+	/* begins at address 0 */
+	struct sl_host_file *host_memory = calloc(1, sizeof(*host_memory));
 	int rc;
 
-	if (!mover || !space) {
-		free(space);
+	if (!mover || !host_memory) {
+		free(host_memory);
 		free(mover);
 		return sl_fail(-ENOMEM, "no memory");
 	}
-	space->base.ops = &space_ops;
-	space->core = core;
+	host_memory->base.ops = &host_memory_ops;
+	host_memory->core = core;
 	mover->ctx = ctx;
 	mover->device = sl_device_find((unsigned)device);
-	rc = sl_file_wrap(ctx, "memory", SLUICE_OPEN_READ | SLUICE_OPEN_WRITE, &space->base,
-	                  &mover->space);
+	rc = sl_file_wrap(ctx, "memory", SLUICE_OPEN_READ | SLUICE_OPEN_WRITE, &host_memory->base,
+	                  &mover->host_memory);
 	if (rc) {
 		free(mover);
 		return rc;
 	}
-	/* It is part of the blob's file, and not one more that a program has open. */
+	/* This file is a part of the blob's file, and not counted as another open file. */
 	sl_context_leave(ctx);
 	*out = mover;
 	return 0;
@@ -90,18 +93,18 @@ int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **
 
 /* -------------------------------------------------------------------------------------- moves */
 
-/* A piece on its way. Whoever ends the step that it is at has it alone. */
-struct move {
+/* A piece under way. Only the thread that ends a step accesses it until the next step has begun. */
+struct blob_move {
 	struct sl_blob_mover *mover;
 	struct sl_piece *piece;
-	char *place;  /* in the blob */
-	char *bounce; /* between two devices: where the bytes are; or NULL */
-	bool arrived; /* they are there */
-	bool given;   /* the one copy, to the copier */
+	char *place;  /* address in the blob */
+	char *bounce; /* a host buffer between two devices; or NULL */
+	bool arrived; /* the bytes are in the bounce buffer */
+	bool given;   /* the copier has the only copy */
 	struct sl_copy_job copy;
 };
 
-static void end(struct move *move, int error, const char *message)
+static void move_end(struct blob_move *move, int error, const char *message)
 {
 	struct sl_piece *piece = move->piece;
 
@@ -113,11 +116,13 @@ static void end(struct move *move, int error, const char *message)
 	sl_piece_done(piece);
 }
 
-static void step_over(struct sluice_op *op);
+static void move_step_done(struct sluice_op *op);
 
-/* The only step between memory of a device and the host's; or the first of two, from where the bytes are, or the second, to
- * where they go. */
-static void start(struct move *move)
+/*
+ * Starts a step: the only step between device and host; or, between two devices, the first (from
+ * the source) or the second (to the destination).
+ */
+static void move_start(struct blob_move *move)
 {
 	struct sl_piece *piece = move->piece;
 	bool in_blob = !move->bounce || move->arrived == piece->write;
@@ -134,31 +139,31 @@ static void start(struct move *move)
 	r.extents = &extent;
 	r.count = 1;
 	r.user = move;
-	rc = sl_op_submit_staged(move->mover->space, sl_context_staging_of(ctx, device), &r,
-	                         step_over);
+	rc = sl_op_submit_staged(move->mover->host_memory, sl_context_staging_of(ctx, device), &r,
+	                         move_step_done);
 	if (rc)
-		end(move, rc, sluice_last_message());
+		move_end(move, rc, sluice_last_message());
 }
 
-static void step_over(struct sluice_op *op)
+static void move_step_done(struct sluice_op *op)
 {
-	struct move *move = sluice_op_user(op);
+	struct blob_move *move = sluice_op_user(op);
 
 	if (sl_op_result(op) < 0)
-		end(move, (int)sl_op_result(op), sl_op_message(op));
+		move_end(move, (int)sl_op_result(op), sl_op_message(op));
 	else if (!move->bounce || move->arrived)
-		end(move, 0, NULL);
+		move_end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))
-		end(move, -ECANCELED, NULL);
+		move_end(move, -ECANCELED, NULL);
 	else {
 		move->arrived = true;
-		start(move);
+		move_start(move);
 	}
 }
 
-static bool copy_next(struct sl_copy_job *copy, struct sl_command *out)
+static bool mover_copy_next(struct sl_copy_job *copy, struct sl_command *out)
 {
-	struct move *move = SL_CONTAINER(copy, struct move, copy);
+	struct blob_move *move = SL_CONTAINER(copy, struct blob_move, copy);
 	struct sl_piece *piece = move->piece;
 
 	if (move->given)
@@ -171,14 +176,14 @@ static bool copy_next(struct sl_copy_job *copy, struct sl_command *out)
 	return true;
 }
 
-static void copy_done(struct sl_copy_job *copy, int error)
+static void mover_copy_done(struct sl_copy_job *copy, int error)
 {
-	end(SL_CONTAINER(copy, struct move, copy), error, NULL);
+	move_end(SL_CONTAINER(copy, struct blob_move, copy), error, NULL);
 }
 
 void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, char *place)
 {
-	struct move *move = calloc(1, sizeof(*move));
+	struct blob_move *move = calloc(1, sizeof(*move));
 	bool bounces = piece->device && piece->device != mover->device;
 	bool cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 
@@ -195,12 +200,12 @@ void sl_blob_mover_submit(struct sl_blob_mover *mover, struct sl_piece *piece, c
 	move->piece = piece;
 	move->place = place;
 	if (piece->device != mover->device) {
-		start(move);
+		move_start(move);
 		return;
 	}
 	move->copy.to_device = piece->write;
-	move->copy.next = copy_next;
-	move->copy.done = copy_done;
+	move->copy.next = mover_copy_next;
+	move->copy.done = mover_copy_done;
 	sl_copier_submit(sl_context_staging_of(mover->ctx, mover->device), &move->copy);
 }
 

@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of a device that the program has allocated with whatever it likes, as a blob: others open the allocation by what
- * its driver tells of it, which travels in a sealed memfd, as if that were the memory.
+ * Publishing device memory that the program has allocated
+ *
+ * Makes a blob of a part of any allocation of a device. Other processes open the allocation by a
+ * description from its driver, which travels in a sealed memfd as if that were the memory. The
+ * thread of the caller does all of it.
  */
 #include <errno.h>
-#include <string.h>
 #include <unistd.h>
 
-#include "store/devices.h"
+#include "store/device/devices.h"
 
-/* The device, and what it tells of the memory. */
-static int ask_device(sluice_store *store, const void *memory, size_t n, struct sl_post **post,
-                      struct sl_lent_memory *lent)
+/* Finds the device of the memory, and describes the allocation. */
+static int publish_ask_device(sluice_store *store, const void *memory, size_t n,
+                              struct sl_store_device **sdev, struct sl_lent_memory *lent)
 {
 	struct sl_device *device = sl_device_of_memory(memory);
 	uint64_t before;
@@ -19,7 +21,7 @@ static int ask_device(sluice_store *store, const void *memory, size_t n, struct 
 
 	if (!device)
 		return sl_fail(-EINVAL, "%p is no memory of a device", memory);
-	rc = sl_post_numbered(store, device->index, post);
+	rc = sl_store_device_by_index(store, device->index, sdev);
 	if (rc)
 		return rc;
 	if (!device->sharing->lend)
@@ -36,10 +38,10 @@ static int ask_device(sluice_store *store, const void *memory, size_t n, struct 
 	return 0;
 }
 
-/* The lease of a region that is there already; what is offered for it is the letter. */
-static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
+/* Leases a region for the allocation, and offers the description as its descriptor. */
+static int publish_offer(sluice_blob *blob, const struct sl_lent_memory *lent, int letter)
 {
-	struct sl_far far = {.kind = SLUICE_BLOB_OF_PROCESS, .post = blob->post};
+	struct sl_map_request request = {.kind = SLUICE_BLOB_OF_PROCESS, .sdev = blob->sdev};
 	size_t bytes = blob->bytes;
 	union sl_message m;
 	int rc;
@@ -52,15 +54,15 @@ static int offer(sluice_blob *blob, const struct sl_lent_memory *lent, int lette
 		return rc;
 	if (blob->lease.place.kind != SLUICE_BLOB_OF_PROCESS || !blob->lease.make)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	far.region = blob->lease.place.region;
-	far.turn = blob->turn;
-	rc = sl_far_add_own(blob->store, &far, (void *)(uintptr_t)lent->start, lent->length,
-	                    &blob->mapping);
+	request.region = blob->lease.place.region;
+	request.epoch = blob->epoch;
+	rc = sl_mapping_add_published(blob->store, &request, (void *)(uintptr_t)lent->start,
+	                              lent->length, &blob->mapping);
 	if (rc)
 		return rc;
 	sl_message_begin(&m, SL_MSG_OFFER, 0, 0);
-	m.offer.region = far.region;
-	rc = sl_tell(blob->store, &m, blob->turn, letter);
+	m.offer.region = request.region;
+	rc = sl_tell(blob->store, &m, blob->epoch, letter);
 	sl_store_step("client: lent");
 	return rc;
 }
@@ -71,7 +73,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 	struct sluice_blob_request request = {name, n, -1, o};
 	int rc = sl_store_check(store, "sluice_blob_publish");
 	struct sl_lent_memory lent;
-	struct sl_post *post;
+	struct sl_store_device *sdev;
 	sluice_blob *blob;
 	int letter = -1;
 
@@ -81,11 +83,11 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 		rc = sl_blob_prepare(store, &request, &blob);
 	if (rc)
 		return rc;
-	rc = ask_device(store, memory, n, &post, &lent);
+	rc = publish_ask_device(store, memory, n, &sdev, &lent);
 	if (!rc) {
 		blob->flags &= ~(unsigned)(SLUICE_BLOB_RESERVE | SLUICE_BLOB_ALONE);
-		blob->post = post;
-		blob->device = post->device->index;
+		blob->sdev = sdev;
+		blob->device = sdev->device->index;
 		blob->kind = SLUICE_BLOB_OF_PROCESS;
 		atomic_init(&blob->data, (char *)(uintptr_t)memory);
 		blob->start = (uint64_t)((uintptr_t)memory - (uintptr_t)lent.start);
@@ -95,7 +97,7 @@ int sluice_blob_publish(sluice_store *store, const char *name, const void *memor
 			sl_fail(rc, "cannot make a memfd: %s", sl_error_text(rc));
 	}
 	if (!rc) {
-		rc = offer(blob, &lent, letter);
+		rc = publish_offer(blob, &lent, letter);
 		close(letter);
 		if (rc == -ESTALE)
 			rc = sl_fail(-ECONNRESET, "the server was replaced");
