@@ -19,9 +19,10 @@ struct sink_options {
 	int level;
 	size_t rows, columns;
 	size_t chunk_rows, chunk_columns; /* 0: what sluice would choose, or contiguous */
-	size_t cache;                     /* bytes of HDF5's chunk cache; 0: as it is */
-	uint64_t frames;                  /* how many there will be */
-	int grows;                        /* sluice is not told so */
+	size_t chunk_frames; /* frames of a chunk; 0: one, or what sluice would choose */
+	size_t cache;        /* bytes of HDF5's chunk cache; 0: as it is */
+	uint64_t frames;     /* how many there will be */
+	int grows;           /* sluice is not told so */
 	size_t threads;
 	unsigned depth;
 	int stats; /* sluice tells of its stages at the end */

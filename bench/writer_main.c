@@ -8,7 +8,7 @@
  *                        the time starts
  *   state=FILE steps=N   or: go on with a simulation from there, a frame every N steps
  *   output=FILE sync=1   where; with fdatasync at the end
- *   codec= level= chunk_rows= chunk_columns= cache= grows=1 threads= depth= stats=1   see writer_bench.h
+ *   codec= level= chunk_rows= chunk_columns= chunk_frames= cache= grows=1 threads= depth= stats=1   see writer_bench.h
  *   fill=1               acquire, copy, submit instead of push
  *   ready=1              frames are acquired and filled before the time starts, and then submitted again and
  *                        again, depth of them at a time: as of a caller that needs no time for them
@@ -88,6 +88,8 @@ static void set_number(const char *name, const char *value)
 		s->chunk_rows = number(name, value);
 	else if (!strcmp(name, "chunk_columns"))
 		s->chunk_columns = number(name, value);
+	else if (!strcmp(name, "chunk_frames"))
+		s->chunk_frames = number(name, value);
 	else if (!strcmp(name, "cache"))
 		s->cache = number(name, value);
 	else if (!strcmp(name, "frames"))

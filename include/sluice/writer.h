@@ -177,7 +177,7 @@ struct sluice_series_options {
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_RANK_MOST];
-	/* Elements of a chunk, the unit of compression; a chunk larger than the frame is cut to it.
+	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is cut to it.
 	 * Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB to 1 MiB. */
 	uint64_t chunk[SLUICE_RANK_MOST];
 	/* The largest number of frames of the series. Default (0): the series grows. With codec
@@ -222,17 +222,22 @@ struct sluice_series_options {
 	 * without values. A scalar with the first name is the coordinate of the frames, and its dataset has
 	 * this name and no other. Continued datasets must have the same names. Default (NULL): no names. */
 	const char *const *dimensions;
+	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous, and
+	 * frames that wait for their chunk to be full are no part of `depth`. Default (0): 1; but if
+	 * `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
+	 * together, at most 1024. */
+	uint64_t chunk_frames;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0, NULL                                             \
+			NULL, 0, NULL, 0, 0, NULL, 0                                          \
 	}
 
 /*
  * Adds a dataset of frames, creating the groups of its path ("fields/u"), and allocates all the
  * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
- * and shape must match, and the dataset keeps its own chunk, codec, level and shuffle (options that
+ * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
  * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
  * closed.
  *

@@ -7,6 +7,9 @@
 #include "frames/pipeline.h"
 
 #define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
+/* Bytes of a chunk that small frames share. */
+#define SMALL       ((uint64_t)64 << 10)
+#define GATHER_MOST ((uint64_t)1024)
 
 static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
 {
@@ -55,6 +58,12 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 	if (!given)
 		sl_geometry_choose(&g, threads);
 	set->chunk = given;
+	set->gather = o->chunk_frames;
+	layout->gather = SL_MAX(o->chunk_frames, 1);
+	if (!o->chunk_frames && !given && !layout->contiguous && g.frame_bytes < SMALL)
+		layout->gather = SL_MAX(SL_MIN(SMALL / g.frame_bytes, GATHER_MOST), 1);
+	if (layout->frames)
+		layout->gather = SL_MIN(layout->gather, layout->frames);
 	memcpy(layout->chunk, g.chunk, sizeof(layout->chunk));
 	return 0;
 }
@@ -97,7 +106,7 @@ static int read_codec(const struct sluice_series_options *o, struct sl_frame_lay
 		rc = read_shuffle(o, layout, set);
 	if (rc)
 		return rc;
-	layout->contiguous = layout->frames && !layout->codec->filter;
+	layout->contiguous = layout->frames && !layout->codec->filter && o->chunk_frames < 2;
 	if (o->precision && sl_type_find(o->type)->number != SL_REAL)
 		return sl_fail(-EINVAL, "series options: precision is for floating-point numbers");
 	layout->precision = o->precision;

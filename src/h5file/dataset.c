@@ -80,7 +80,7 @@ static void set_masks(struct sl_frame_dataset *dataset, const struct sl_frame_la
 static hid_t creation_list(const struct sl_frame_layout *layout)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
-	hsize_t chunk[SL_FRAME_RANK] = {1};
+	hsize_t chunk[SL_FRAME_RANK] = {SL_MAX(layout->gather, 1)};
 	bool good;
 
 	for (unsigned i = 0; i < layout->rank; i++)
@@ -265,6 +265,7 @@ void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
 		H5Aclose(dataset->error_attribute);
 	if (dataset->id >= 0)
 		H5Dclose(dataset->id);
+	free(dataset->parts);
 	for (unsigned i = 0; i < dataset->rank; i++)
 		free(dataset->scales[i]);
 	free(dataset->name);
@@ -356,12 +357,14 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)
 		            : dataset_make(dataset, layout);
+	set_masks(dataset, layout);
+	if (!err && layout->gather > 1)
+		err = sl_frame_parts_init(dataset, layout);
 	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
 	if (!err && found)
 		err = sl_frame_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_frame_flush(file);
-	set_masks(dataset, layout);
 	return err;
 }
 

@@ -48,6 +48,13 @@ struct sl_frame_dataset {
 	bool contiguous;
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_FRAME_RANK];
+	/* Of chunks with several frames (gather > 1): the chunks of the frames from `begun` on, of which not all have
+	 * come, by their number among those of a frame, and where they lie in the file. */
+	uint64_t gather, chunk[SLUICE_RANK_MOST], begun;
+	struct sl_frame_part {
+		uint64_t place, bytes; /* 0: it is not there */
+	} * parts;
+	size_t part_count;
 	uint64_t place;         /* of a contiguous one in the file */
 	uint64_t frames;        /* whole ones */
 	uint64_t told;          /* of these, those that the attribute has */
@@ -104,6 +111,8 @@ void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
 #define SL_FRAME_AHEAD ((uint64_t)24 << 10)
 /* Frames of which only a part is stored are not to be seen. */
 int sl_frame_dataset_trim(struct sl_frame_dataset *dataset);
+/* For chunks with several frames: room for their places, and those of the chunks that are there in part. */
+int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 /* What is told at a flush: companions and attributes. */
 int sl_frame_dataset_flush(struct sl_frame_dataset *dataset);
 

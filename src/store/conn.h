@@ -148,6 +148,6 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd);
 /* The same for a message with one id. */
 void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t epoch);
 /* Sets the message of a server that does not answer in time. Returns -ETIMEDOUT. */
-int sl_call_timed_out(void);
+int sl_call_late(void);
 
 #endif

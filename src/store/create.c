@@ -16,23 +16,22 @@
 #define SMALL_ON_DEVICE (1 << 20)
 #define LEAST_ON_DEVICE (32 << 10)
 
-/* ---------------------------------------------------------------------------------- lease cache */
+/* -------------------------------------------------------------------------------- lease cache */
 
-void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *leases,
-                        unsigned count)
+void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n)
 {
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		bool full;
 
-		if (!leases[i].id)
+		if (!v[i].id)
 			continue;
 		sl_mutex_lock(&store->mutex);
 		full = store->lease_cache_count == SL_LEASE_CACHE_MOST;
 		if (!full && store->epoch == epoch)
-			store->lease_cache[store->lease_cache_count++] = leases[i];
+			store->lease_cache[store->lease_cache_count++] = v[i];
 		sl_mutex_unlock(&store->mutex);
 		if (full)
-			sl_tell_id(store, SL_MSG_ABORT, leases[i].id, epoch);
+			sl_tell_id(store, SL_MSG_ABORT, v[i].id, epoch);
 	}
 }
 
@@ -90,7 +89,7 @@ static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 	sl_mutex_unlock(&store->mutex);
 }
 
-/* --------------------------------------------------------------------------------------- leases */
+/* ------------------------------------------------------------------------------------- leases */
 
 void sl_lease_end(sluice_blob *blob, bool again)
 {
@@ -167,7 +166,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 	return 0;
 }
 
-/* --------------------------------------------------------------------------------------- create */
+/* ------------------------------------------------------------------------------------- create */
 
 static int blob_options_copy(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
@@ -186,22 +185,20 @@ static int blob_options_copy(const struct sluice_blob_options *from, struct slui
 	return 0;
 }
 
-int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
-                    sluice_blob **out)
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out)
 {
-	const char *name = request->name ? request->name : "";
+	const char *name = r->name ? r->name : "";
 	struct sluice_blob_options options;
 	struct sl_store_device *sdev = NULL;
 	sluice_blob *blob;
-	int rc = blob_options_copy(request->options, &options);
+	int rc = blob_options_copy(r->options, &options);
 
 	if (!rc)
 		rc = sl_name_check(name, SL_NAME_BYTES, true);
-	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
-		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes",
-		             request->bytes);
-	if (!rc && request->device != -1)
-		rc = sl_store_device_by_index(store, request->device, &sdev);
+	if (!rc && (!r->bytes || r->bytes > INT64_MAX / 4))
+		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes", r->bytes);
+	if (!rc && r->device != -1)
+		rc = sl_store_device_by_index(store, r->device, &sdev);
 	if (rc)
 		return rc;
 	blob = sl_blob_new(store);
@@ -210,10 +207,10 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);
 	if (sdev) {
 		blob->sdev = sdev;
-		blob->device = request->device;
+		blob->device = r->device;
 		blob->kind = SLUICE_BLOB_ON_DEVICE;
 	}
-	blob->bytes = request->bytes;
+	blob->bytes = r->bytes;
 	/* COLD is no flag of the server's. */
 	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
 	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;

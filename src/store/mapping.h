@@ -7,8 +7,6 @@
 
 #include "store/conn.h"
 
-struct sl_device;
-
 enum sl_mapping_state { SL_MAPPING_READY, SL_MAPPING_EXPECTED, SL_MAPPING_IN_PROGRESS };
 /* Guarded by store->mutex; base, bytes and kind do not change while the state is READY. */
 struct sl_mapping {
@@ -72,7 +70,7 @@ int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t d
                   union sl_message *m, struct sl_reply *out);
 /* Maps a region, or finds it mapped; may call the driver.
  * -ESTALE: neither the server nor the process that makes blobs there knows the region any more. */
-int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request, int64_t deadline,
+int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int64_t deadline,
                        struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Dooms the mappings that are of no use with a new server; all: every mapping. */

@@ -213,7 +213,7 @@ int frame_store(struct sl_frame_dataset *dataset, const struct sl_frame_layout *
 	                             : store_chunks(dataset, layout, frame, bytes, masks);
 
 	free(bytes);
-	return err ? err : sl_frame_file_frame(dataset, frame, scalars, 0);
+	return err ? err : sl_frame_file_frames(dataset, frame, 1, scalars, 0);
 }
 
 void frame_put(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,

@@ -147,7 +147,7 @@ static int store_frame(struct run *run, unsigned s)
 		for (unsigned y = 0; !err && y < ROWS; y += EDGE)
 			for (unsigned x = 0; !err && x < COLUMNS; x += EDGE)
 				err = store_chunk(run, s, frame, y, x);
-	return err ? err : sl_frame_file_frame(run->sets[s], frame, values, frame);
+	return err ? err : sl_frame_file_frames(run->sets[s], frame, 1, values, frame);
 }
 
 static void tell(const struct run *run)

@@ -38,6 +38,7 @@ static void every_shape_type_and_chunk_comes_back(void **state)
 		struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 		bool chunked = rng_below(&r, 4);
 
+		o.chunk_frames = 1;
 		o.type = 1 + (int)rng_below(&r, 11);
 		o.rank = 1 + (unsigned)rng_below(&r, 4);
 		for (unsigned i = 0; i < o.rank; i++) {
@@ -72,6 +73,7 @@ static void chunks_are_chosen_for_all_cores(void **state)
 		{2, {1, 300000}, {1, 75000}, SLUICE_FLOAT32},
 	};
 
+	o.chunk_frames = 1;
 	for (size_t i = 0; i < COUNT_OF(rows); i++) {
 		sluice_writer *w;
 

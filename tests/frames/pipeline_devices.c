@@ -20,6 +20,7 @@ static struct sluice_series_options device_options(void)
 {
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 
+	o.chunk_frames = 1;
 	o.codec = any_codec();
 	o.type = SLUICE_UINT8;
 	o.rank = 2;

@@ -260,6 +260,7 @@ static void series_that_fit_into_memory_bytes_are_stored(void **state)
 	so.rank = 1;
 	so.shape[0] = 4;
 	so.codec = "none";
+	so.chunk_frames = 1;
 	assert_ok(sluice_writer_open(f->ctx, scratch(f, "frames.h5"), &o, &w));
 	assert_ok(sluice_writer_flush(w, -1));
 	do {

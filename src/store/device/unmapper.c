@@ -15,10 +15,9 @@
 
 static bool unmapper_has_region(sluice_store *store, uint64_t region)
 {
-	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket) {
+	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket)
 		if (mapping->by_driver && mapping->region == region)
 			return true;
-	}
 	return false;
 }
 
