@@ -183,6 +183,34 @@ void sluice_op_free(sluice_op *op) SL_UNCHECKED
 		sl_op_unref(op);
 }
 
+int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length)
+{
+	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
+	struct sluice_op *handle = NULL;
+	int rc;
+
+	if (!op)
+		return sl_fail(-ENOMEM, "no memory");
+	op->length = length;
+	op->order.ranges = &op->one_range;
+	op->order.count = 1;
+	op->one_range.interval.end = UINT64_MAX;
+	op->one_range.op = op;
+	op->done.reported = true;
+	sl_gate_pass(&file->ctx->operations, 1);
+	rc = sl_op_enter(file, op, &handle);
+	if (rc) {
+		sl_op_unref(op);
+		sl_gate_give(&file->ctx->operations, 1);
+		return rc;
+	}
+	rc = (int)sluice_wait(handle, -1);
+	if (rc)
+		sl_fail(rc, "%s", sluice_op_message(handle));
+	sluice_op_free(handle);
+	return rc;
+}
+
 /* -------------------------------------------------------------------------------------- queue */
 
 int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out)

@@ -5,8 +5,8 @@
  * The life of an operation from its memory to its end, and the queue of operations that are over.
  * The threads that submit call it, and any thread that ends a piece, a copy or a command.
  *
- *   new       --[op_enter: 0]-------------------> started    nothing holds it back
- *   new       --[op_enter: 1]-------------------> held       an earlier operation overlaps it
+ *   new       --[sl_op_enter: 0]----------------> started    nothing holds it back
+ *   new       --[sl_op_enter: 1]----------------> held       an earlier operation overlaps it
  *   held      --[sl_order_leave of another]-----> started    by sl_op_start_all()
  *   started   --[op_read_now]-------------------> ended      its bytes were in memory
  *   started   --[op_prepare]--------------------> preparing  a thread that may wait gets the size
@@ -97,6 +97,11 @@ int64_t sl_op_result(const struct sluice_op *op)
 const char *sl_op_message(const struct sluice_op *op)
 {
 	return op->message;
+}
+
+void *sl_op_user(const struct sluice_op *op)
+{
+	return op->user;
 }
 
 /* --------------------------------------------------------------------------------- admission */

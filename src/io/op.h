@@ -131,6 +131,9 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 void sl_op_unref(struct sluice_op *op);
 /* Waits for a place among max_operations. Returns 0, or -EAGAIN if the file is NONBLOCK. */
 int sl_op_admit(struct sluice_file *file);
+/* Enters the order, and starts the operation if nothing holds it back. Sets *out, if there is one,
+ * before. Returns 0, or -EINVAL with a sentence. */
+int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out);
 /* Makes and awaits an operation inside this call: sync or truncate. */
 int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length);
 /* Finds the route of the operation's bytes to their memory, in a public call; may call the driver.

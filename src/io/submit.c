@@ -89,8 +89,7 @@ static struct sluice_op *op_new_for(struct sluice_file *file, const struct sluic
 	return op;
 }
 
-/* Enters the order, and starts the operation if nothing holds it back. */
-static int op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
+int sl_op_enter(struct sluice_file *file, struct sluice_op *op, sluice_op **out)
 {
 	struct sluice_context *ctx = file->ctx;
 	int rc;
@@ -135,7 +134,7 @@ static int submit_admitted(struct sluice_file *file, const struct sluice_request
 	if (!rc && !(over && !sl_wants_stream(r)))
 		rc = sl_op_find_route(op, r);
 	if (!rc)
-		rc = op->on_stream ? sl_stream_enter(op, out) : op_enter(file, op, out);
+		rc = op->on_stream ? sl_stream_enter(op, out) : sl_op_enter(file, op, out);
 	if (rc) {
 		if (op)
 			sl_op_unref(op);
@@ -205,7 +204,7 @@ int sl_op_submit_staged(struct sluice_file *file, struct sl_staging *staging,
 	}
 	if (!rc) {
 		sl_gate_pass(&file->ctx->operations, 1);
-		return op_enter(file, op, NULL);
+		return sl_op_enter(file, op, NULL);
 	}
 	if (op)
 		sl_op_unref(op);
@@ -287,32 +286,4 @@ int sluice_write_on(sluice_file *file, const void *src, size_t n, uint64_t offse
 	struct sluice_extent extent = {(void *)(uintptr_t)src, n, offset};
 
 	return sluice_writev_on(file, &extent, 1, stream, out);
-}
-
-int sl_op_run(struct sluice_file *file, enum sl_op_kind kind, uint64_t length)
-{
-	struct sluice_op *op = sl_op_new(file->ctx, file, kind);
-	struct sluice_op *handle = NULL;
-	int rc;
-
-	if (!op)
-		return sl_fail(-ENOMEM, "no memory");
-	op->length = length;
-	op->order.ranges = &op->one_range;
-	op->order.count = 1;
-	op->one_range.interval.end = UINT64_MAX;
-	op->one_range.op = op;
-	op->done.reported = true;
-	sl_gate_pass(&file->ctx->operations, 1);
-	rc = op_enter(file, op, &handle);
-	if (rc) {
-		sl_op_unref(op);
-		sl_gate_give(&file->ctx->operations, 1);
-		return rc;
-	}
-	rc = (int)sluice_wait(handle, -1);
-	if (rc)
-		sl_fail(rc, "%s", sluice_op_message(handle));
-	sluice_op_free(handle);
-	return rc;
 }

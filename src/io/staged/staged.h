@@ -154,8 +154,7 @@ void sl_staged_end(struct sluice_op *op);
 
 /* ------------------------------------------------------------------------------ stream order */
 
-/* Submits an operation in stream order that is whole and admitted. Returns as op_enter() in
- * submit.c does. */
+/* Submits an operation in stream order that is whole and admitted. Returns as sl_op_enter(). */
 int sl_stream_enter(struct sluice_op *op, sluice_op **out);
 /* The poller's callbacks of a ring. */
 void sl_stream_moved(struct sl_ring *ring);
