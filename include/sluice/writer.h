@@ -177,7 +177,7 @@ struct sluice_series_options {
 	unsigned rank;
 	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
 	uint64_t shape[SLUICE_RANK_MOST];
-	/* Elements of a chunk, the unit of compression; a chunk larger than the frame is cut to it.
+	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is cut to it.
 	 * Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB to 1 MiB. */
 	uint64_t chunk[SLUICE_RANK_MOST];
 	/* The largest number of frames of the series. Default (0): the series grows. With codec
@@ -190,8 +190,9 @@ struct sluice_series_options {
 	 * a time is always enough. A compressed frame no longer counts: compressed data has a bound
 	 * of its own. Default (0): 2, the smallest number that overlaps computing and storing. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none". Readers need a plugin
-	 * for zstd and lz4: see docs/writer.md. Default (NULL): "deflate". */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004), "bitshuffle-lz4" (32008, which
+	 * shuffles bits itself) or "none". Readers need a plugin for zstd, lz4 and bitshuffle-lz4:
+	 * see docs/writer.md. Default (NULL): "deflate". */
 	const char *codec;
 	/* Level of the codec. Default (0): 1, the fastest. */
 	int level;
@@ -215,17 +216,28 @@ struct sluice_series_options {
 	 * reader, and a file after the death of the process, have either all old frames, or the
 	 * frames that are kept followed by new frames after their flush. */
 	uint64_t continue_at;
+	/* Names of the dimensions, rank + 1: that of the frames first, then those of shape. Each is an
+	 * HDF5 dimension scale, a dataset in the group of this series: a coordinate that was added before
+	 * (sluice_writer_add_coordinate), a scale of another series with the same length, or a new one
+	 * without values. A scalar with the first name is the coordinate of the frames, and its dataset has
+	 * this name and no other. Continued datasets must have the same names. Default (NULL): no names. */
+	const char *const *dimensions;
+	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous, and
+	 * frames that wait for their chunk to be full are no part of `depth`. Default (0): 1; but if
+	 * `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
+	 * together, at most 1024. */
+	uint64_t chunk_frames;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0                                                   \
+			NULL, 0, NULL, 0, 0, NULL, 0                                          \
 	}
 
 /*
  * Adds a dataset of frames, creating the groups of its path ("fields/u"), and allocates all the
  * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
- * and shape must match, and the dataset keeps its own chunk, codec, level and shuffle (options that
+ * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
  * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
  * closed.
  *
@@ -287,6 +299,25 @@ SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const doub
  */
 SLUICE_API int sluice_series_submit_on(sluice_series *s, const void *device_data,
                                        const double *scalars, sluice_stream stream, int timeout_ms);
+
+/*
+ * Adds a coordinate: count values in a dataset of one dimension, without frames, which is the dimension of that
+ * name for series of the same group ("fields/x" for "fields/u" with a dimension "x") that are added later. type is
+ * that of the values, of enum sluice_type, up to SLUICE_FLOAT64. values and attributes are copied. In a file opened
+ * with APPEND the same coordinate may be there; its attributes stay.
+ *
+ * Waits: until all partly stored frames are stored completely. Flushes a file that has its name.
+ *
+ * Returns 0, or
+ *   -EEXIST   something else has that name: other values, a series, or a dimension without values
+ *   -EINVAL   the name, the type, the values or an attribute is wrong
+ *   -ENOSPC, -EDQUOT   the disk is full
+ *   the first error of the background work
+ */
+SLUICE_API int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type,
+                                            size_t count, const void *values,
+                                            const struct sluice_attribute *attributes,
+                                            size_t attribute_count);
 
 /*
  * Add attributes to the file's root or to the dataset, all or none; they are copied. Numbers and

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------------- replaced servers */
 
-static void nothing_is_lost_with_a_server(void **state)
+static void blobs_survive_a_server(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *other = raw_new(d);
@@ -351,7 +351,7 @@ static void memfds_of_devices_are_not_more_than_memory(void **state)
 	raw_end(c);
 }
 
-static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state)
+static void mapping_counts_when_its_memory_cannot_be_had_again(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
@@ -384,12 +384,12 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(nothing_is_lost_with_a_server),
+		daemon_test(blobs_survive_a_server),
 		daemon_test(memory_of_a_process_vanishes_with_it),
 		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
 		daemon_test(an_offer_that_is_none_breaks_the_connection),
 		daemon_test(memfds_of_devices_are_not_more_than_memory),
-		daemon_test(what_is_mapped_still_counts_when_it_cannot_be_had_again),
+		daemon_test(mapping_counts_when_its_memory_cannot_be_had_again),
 	};
 
 	(void)argc;

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE "emulated:0"
 

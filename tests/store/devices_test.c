@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
@@ -243,7 +243,7 @@ static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **stat
 	raw_end(c);
 }
 
-static void who_hangs_up_and_lives_is_named_until_it_is_dead(void **state)
+static void living_client_that_hangs_up_is_named_until_its_death(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -619,7 +619,7 @@ int main(int argc, char **argv)
 		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
 		plain_test(a_reader_that_dies_lets_go),
 		small_test(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead),
-		small_test(who_hangs_up_and_lives_is_named_until_it_is_dead),
+		small_test(living_client_that_hangs_up_is_named_until_its_death),
 		plain_test(small_blobs_lie_side_by_side),
 		plain_test(leases_in_advance_are_of_memory_that_is_made_once),
 		plain_test(a_range_is_used_again_by_its_owner_only),
