@@ -371,7 +371,8 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 		/* The look is part of the time. */
 		int64_t deadline = sl_deadline(timeout_ms);
 
-		if (!timeout_ms || !(sl_spin(&spin, is_done, op) || wait_until_done(op, deadline)))
+		if (!timeout_ms ||
+		    !(sl_spin_until(&spin, is_done, op) || wait_until_done(op, deadline)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");
 	}
 	sl_done_forget(op);

@@ -86,7 +86,7 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 		return sl_fail(fd, "cannot make '%s': %s", local->path, sl_error_text(fd));
 	/* Who does not ask for permissions keeps those of the file that is replaced. */
 	if (existing.st_mode)
-		sl_take_over(fd, &existing, !options->mode);
+		sl_copy_ownership(fd, &existing, !options->mode);
 	return fd;
 }
 
@@ -98,7 +98,7 @@ static void end_part(struct sl_local *local)
 	if (local->lent && !fstat(local->descriptor, &stat))
 		fchmod(local->descriptor, stat.st_mode & 07777 & ~local->lent);
 	if (!lstat(local->path, &stat))
-		sl_take_over(local->descriptor, &stat, false);
+		sl_copy_ownership(local->descriptor, &stat, false);
 }
 
 int sl_replace_commit(struct sl_local *local)

@@ -204,7 +204,7 @@ static void serve(struct reactor *reactor)
 		/* A look around is cheaper than a sleep, when completions come thick and fast. */
 		if (reactor->in_flight) {
 			enter_kernel(reactor, false);
-			if (sl_spin(&reactor->spin, has_work, reactor)) {
+			if (sl_spin_until(&reactor->spin, has_work, reactor)) {
 				enter_kernel(reactor, false);
 				finish_pieces(reactor);
 				continue;

@@ -208,7 +208,7 @@ static void *copier_run(void *argument)
 			if (sl_queue_closed(&copier->queue))
 				return NULL;
 			/* Ended by a push, by the doorbell's suspicion, or by sl_copier_stop(). */
-			if (!sl_spin(&copier->spin, sl_queue_has_work, &copier->queue))
+			if (!sl_spin_until(&copier->spin, sl_queue_has_work, &copier->queue))
 				sl_word_sleep(&copier->queue, &copier->sleeper);
 		}
 	}
