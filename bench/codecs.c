@@ -94,7 +94,7 @@ static void *work(void *argument)
 	unsigned char *shuffled = malloc(CHUNK), *out = malloc(room);
 	void *state = NULL;
 
-	if (!shuffled || !out || (codec && codec->state_new(job->way->level, CHUNK, &state)))
+	if (!shuffled || !out || (codec && codec->state_new(job->way->level, 1, CHUNK, &state)))
 		exit(1);
 	while ((i = job->next++) < CHUNKS)
 		job->packed += pack(job->way, state, job->in + i * CHUNK, shuffled, out, room);

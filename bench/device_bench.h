@@ -16,6 +16,7 @@ struct job {
 	char verb[32];
 	bool write;        /* write=1 */
 	bool stream;       /* stream=1: in stream order */
+	bool direct;       /* direct=1: a peer goes around the page cache */
 	char *path;        /* of the file, or a URI */
 	char *backend;     /* of sluice */
 	char *kind;        /* of what holds streams up; of a marker */
@@ -26,6 +27,9 @@ struct job {
 	unsigned threads;  /* of a peer */
 	unsigned streams;  /* that operations take in turn; that wait */
 	unsigned limit_ms; /* after which something counts as held up */
+	/* Of a ring of pinned memory that an operation of a context of its own goes through. */
+	unsigned slots;
+	uint64_t slot_bytes;
 };
 
 /* The machine: set up once, before the first job. */
@@ -56,7 +60,7 @@ _Noreturn void skip(const char *why);
 /* For jobs that cannot be done without the driver. */
 void need_driver(void);
 
-/* Of the context that a job asks for; kept for the next. */
+/* The context that a job asks for; kept for the next job, but that with a ring only until the next ring. */
 sluice_context *context_of(const struct job *job);
 sluice_file *open_for(const struct job *job);
 

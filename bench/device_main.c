@@ -118,6 +118,19 @@ static void choose(const char *name, struct sluice_config *config)
 		fail("there are no settings '%s'", name);
 }
 
+static sluice_context *ring_of(const struct job *job)
+{
+	static sluice_context *ctx;
+	struct sluice_config config = SLUICE_CONFIG_INIT;
+
+	config.slots = job->slots;
+	config.slot_bytes = job->slot_bytes;
+	if (ctx)
+		CHECK(sluice_context_free(ctx));
+	CHECK(sluice_context_new(&config, &ctx));
+	return ctx;
+}
+
 sluice_context *context_of(const struct job *job)
 {
 	static struct {
@@ -128,6 +141,8 @@ sluice_context *context_of(const struct job *job)
 	struct sluice_config config = SLUICE_CONFIG_INIT;
 	int i = 0;
 
+	if (job->slots)
+		return ring_of(job);
 	while (made[i].ctx && strcmp(made[i].name, name))
 		i++;
 	if (made[i].ctx)
@@ -184,6 +199,8 @@ static void set(struct job *job, char *word)
 		job->write = number;
 	else if (!strcmp(word, "stream"))
 		job->stream = number;
+	else if (!strcmp(word, "direct"))
+		job->direct = number;
 	else if (!strcmp(word, "path"))
 		job->path = value;
 	else if (!strcmp(word, "backend"))
@@ -202,6 +219,10 @@ static void set(struct job *job, char *word)
 		job->threads = (unsigned)number;
 	else if (!strcmp(word, "streams"))
 		job->streams = (unsigned)number;
+	else if (!strcmp(word, "slots"))
+		job->slots = (unsigned)number;
+	else if (!strcmp(word, "slot_bytes"))
+		job->slot_bytes = number;
 	else if (!strcmp(word, "limit_ms"))
 		job->limit_ms = (unsigned)number;
 	else

@@ -176,7 +176,8 @@ static void *run_hand(void *argument)
 	struct hand *hand = argument;
 	struct crew *crew = hand->crew;
 
-	driver_enter();
+	if (ordinal >= 0)
+		driver_enter();
 	for (unsigned pass = 0; pass < crew->job->passes; pass++) {
 		pthread_barrier_wait(&crew->start);
 		crew->work(hand);
@@ -192,9 +193,9 @@ static char *buffers_of(uint64_t length)
 	static uint64_t have;
 
 	if (length > have) {
-		if (memory)
+		if (memory && ordinal >= 0)
 			MUST(cuMemHostUnregister(memory));
-		memory = driver_pinned(length);
+		memory = ordinal >= 0 ? driver_pinned(length) : aligned_alloc(4096, length);
 		have = length;
 	}
 	return memory;
@@ -205,9 +206,11 @@ static void hire(struct crew *crew, struct hand *hand, char *buffers)
 	hand->crew = crew;
 	for (int i = 0; i < BUFFERS; i++) {
 		hand->buffers[i] = buffers + i * crew->job->bytes;
-		MUST(cuEventCreate(&hand->events[i], CU_EVENT_DISABLE_TIMING));
+		if (ordinal >= 0)
+			MUST(cuEventCreate(&hand->events[i], CU_EVENT_DISABLE_TIMING));
 	}
-	hand->stream = driver_stream();
+	if (ordinal >= 0)
+		hand->stream = driver_stream();
 	if (pthread_create(&hand->thread, NULL, run_hand, hand))
 		fail("no thread");
 }
@@ -215,9 +218,10 @@ static void hire(struct crew *crew, struct hand *hand, char *buffers)
 static void dismiss(struct hand *hand)
 {
 	pthread_join(hand->thread, NULL);
-	for (int i = 0; i < BUFFERS; i++)
+	for (int i = 0; i < BUFFERS && ordinal >= 0; i++)
 		MUST(cuEventDestroy_v2(hand->events[i]));
-	MUST(cuStreamDestroy_v2(hand->stream));
+	if (ordinal >= 0)
+		MUST(cuStreamDestroy_v2(hand->stream));
 }
 
 static void run_crew(const struct job *job, void (*work)(struct hand *hand))
@@ -226,12 +230,14 @@ static void run_crew(const struct job *job, void (*work)(struct hand *hand))
 	struct clock clock = {0};
 	char *buffers;
 
-	need_driver();
+	if (work != only_transfer)
+		need_driver();
 	if (job->threads > THREADS_MOST || job->count * job->bytes > device_bytes)
 		fail("too much: %u threads, %u tasks", job->threads, job->count);
 	buffers = buffers_of(job->threads * BUFFERS * job->bytes);
 	crew = (struct crew){.job = job, .work = work, .tasks = job->count};
-	crew.fd = open(job->path, (job->write ? O_WRONLY : O_RDONLY) | O_CLOEXEC);
+	crew.fd = open(job->path, (job->write ? O_WRONLY : O_RDONLY) | O_CLOEXEC |
+	                                  (job->direct ? O_DIRECT : 0));
 	if (crew.fd < 0)
 		fail("'%s': %s", job->path, strerror(errno));
 	pthread_barrier_init(&crew.start, NULL, job->threads + 1);

@@ -6,6 +6,7 @@ import os
 import select
 import shutil
 import socket
+import statistics
 import subprocess
 import tempfile
 import time
@@ -167,11 +168,19 @@ class Bench:
             "move", path=path, bytes=size, count=count, stream=ORDERS[order],
             streams=1 if count == 1 else 2, write=write, passes=passes, **more)
 
-    def peer(self, verb, path, threads, write=0, passes=1, block=None, count=None):
+    def peer(self, verb, path, threads, write=0, passes=1, block=None, count=None, **more):
         block = block or self.block
         return lambda: self.program.sample(
             verb, path=path, threads=threads, bytes=block, count=count or self.size // block,
-            write=write, passes=passes)
+            write=write, passes=passes, **more)
+
+    def cold(self, side):
+        """The same, of a source of which nothing is in the page cache."""
+        def run():
+            self.source.cool()
+            return side()
+
+        return run
 
     def ceiling(self, write):
         size = min(64 * MIB, self.size)
@@ -205,6 +214,10 @@ class Bench:
                 if i >= 0:
                     samples[name].append(sample)
         return samples
+
+    def fastest(self, samples, names):
+        """The name of that with the highest rate."""
+        return max(names, key=lambda n: statistics.median([s.rate for s in samples[n]] or [0]))
 
     def aim(self, value):
         """None of a device that is no GPU."""

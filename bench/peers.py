@@ -9,6 +9,8 @@ import subprocess
 import time
 from typing import NamedTuple
 
+import against
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -38,6 +40,7 @@ class Sample(NamedTuple):
 
 def run(command, **settings):
     """Runs a tool to its end; its standard output, and the seconds and processor time of it all."""
+    command = [against.program(command[0]), *command[1:]]
     start = time.perf_counter()
     with subprocess.Popen(
         command,

@@ -8,6 +8,8 @@ import statistics
 import sys
 from dataclasses import asdict, dataclass, field
 
+import against
+
 
 @dataclass
 class Row:
@@ -189,8 +191,16 @@ def as_json(rows, machine, figures=(), tables=()):
     }
 
 
+def add_arguments(parser):
+    """Those that every bench has."""
+    parser.add_argument("--markdown", metavar="FILE", help="write the table there")
+    parser.add_argument("--json", metavar="FILE", help="write every sample there")
+    parser.add_argument("--gate", action="store_true", help="exit with 1 if an aim is missed")
+
+
 def conclude(rows, machine_is, options, figures=(), tables=()):
     """What every bench prints and writes at its end."""
+    tables = [*tables, against.table()]
     for title, header, lines in all_tables(rows, figures, tables):
         print("\n" + (title + "\n" if title else "") + as_text(header, lines))
     print()

@@ -19,9 +19,10 @@ struct sink_options {
 	int level;
 	size_t rows, columns;
 	size_t chunk_rows, chunk_columns; /* 0: what sluice would choose, or contiguous */
-	size_t cache;                     /* bytes of HDF5's chunk cache; 0: as it is */
-	uint64_t frames;                  /* how many there will be */
-	int grows;                        /* sluice is not told so */
+	size_t chunk_frames; /* frames of a chunk; 0: one, or what sluice would choose */
+	size_t cache;        /* bytes of HDF5's chunk cache; 0: as it is */
+	uint64_t frames;     /* how many there will be */
+	int grows;           /* sluice is not told so */
 	size_t threads;
 	unsigned depth;
 	int stats; /* sluice tells of its stages at the end */
@@ -54,21 +55,26 @@ extern struct bench_options {
 	struct sink_options sink;
 	const char *kind, *from, *state;
 	unsigned steps, cores;
-	int sync, fill, ready, apart;
+	int sync, fill, ready, apart, lock;
 	double compute, pause;
 } options;
 
 /* What a run found, in seconds. */
 extern struct bench_found {
 	double start, cpu, seconds;
-	double calls;   /* in acquire, submit, push */
-	double longest; /* one of them */
-	double filling; /* in between */
-	double busy;    /* processor time of the whole machine */
+	double calls;                  /* in acquire, submit, push */
+	double longest;                /* one of them */
+	double filling;                /* in between */
+	double busy;                   /* processor time of the whole machine */
+	double lock_longest, lock_p99; /* of the calls of writer_lock.c */
 } found;
 
 double seconds_of(clockid_t id);
 void bench_run(const struct sink_ops *ops);
+
+/* Another thread that calls HDF5 meanwhile. */
+void lock_start(void);
+void lock_stop(void); /* writes what it found */
 
 size_t frame_cells(void);
 /* Before a run; for source_at() only a file. */

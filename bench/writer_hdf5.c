@@ -37,7 +37,7 @@ static hid_t good(hid_t id, const char *what)
 static hid_t creation(const struct sink_options *o)
 {
 	hid_t list = good(H5Pcreate(H5P_DATASET_CREATE), "property list");
-	hsize_t chunk[3] = {1, o->chunk_rows, o->chunk_columns};
+	hsize_t chunk[3] = {o->chunk_frames ? o->chunk_frames : 1, o->chunk_rows, o->chunk_columns};
 
 	H5Pset_fill_time(list, H5D_FILL_TIME_NEVER);
 	if (!o->chunk_rows) {

@@ -8,12 +8,13 @@
  *                        the time starts
  *   state=FILE steps=N   or: go on with a simulation from there, a frame every N steps
  *   output=FILE sync=1   where; with fdatasync at the end
- *   codec= level= chunk_rows= chunk_columns= cache= grows=1 threads= depth= stats=1   see writer_bench.h
+ *   codec= level= chunk_rows= chunk_columns= chunk_frames= cache= grows=1 threads= depth= stats=1   see writer_bench.h
  *   fill=1               acquire, copy, submit instead of push
  *   ready=1              frames are acquired and filled before the time starts, and then submitted again and
  *                        again, depth of them at a time: as of a caller that needs no time for them
  *   compute=SECONDS      with fill: processor time of the caller for each frame, the copy included
  *   pause=SECONDS        of sleep before each frame, which is in no figure but "seconds"
+ *   lock=1               another thread calls HDF5 meanwhile, see writer_lock.c
  *   cores=N              of all that the process may use
  *   apart=1              the caller has one of these for itself, and storage the others
  */
@@ -36,11 +37,11 @@ static void report(void)
 		err(1, "%s", options.sink.path);
 	printf("{\"bytes\": %zu, \"seconds\": %.6f, \"cpu_seconds\": %.6f, \"stored\": %lld, "
 	       "\"calls\": %.6f, \"longest\": %.6f, \"filling\": %.6f, \"others\": %.6f, "
-	       "\"frames\": %llu}\n",
+	       "\"frames\": %llu, \"lock_longest\": %.6f, \"lock_p99\": %.6f}\n",
 	       options.sink.frames * frame_cells() * sizeof(float), found.seconds, found.cpu,
 	       (long long)s.st_size, found.calls, found.longest, found.filling,
 	       found.busy > found.cpu ? found.busy - found.cpu : 0,
-	       (unsigned long long)options.sink.frames);
+	       (unsigned long long)options.sink.frames, found.lock_longest, found.lock_p99);
 }
 
 static unsigned long number(const char *name, const char *text)
@@ -87,6 +88,8 @@ static void set_number(const char *name, const char *value)
 		s->chunk_rows = number(name, value);
 	else if (!strcmp(name, "chunk_columns"))
 		s->chunk_columns = number(name, value);
+	else if (!strcmp(name, "chunk_frames"))
+		s->chunk_frames = number(name, value);
 	else if (!strcmp(name, "cache"))
 		s->cache = number(name, value);
 	else if (!strcmp(name, "frames"))
@@ -111,6 +114,8 @@ static void set_number(const char *name, const char *value)
 		options.apart = (int)number(name, value);
 	else if (!strcmp(name, "ready"))
 		options.ready = (int)number(name, value);
+	else if (!strcmp(name, "lock"))
+		options.lock = (int)number(name, value);
 	else if (!strcmp(name, "fill"))
 		options.fill = (int)number(name, value);
 	else

@@ -215,6 +215,8 @@ void bench_run(const struct sink_ops *ops)
 	sink = options.apart ? open_apart(ops) : ops->open(&options.sink);
 	if (options.ready)
 		make_ready(ops, sink);
+	if (options.lock)
+		lock_start();
 	found.busy = -machine_seconds();
 	found.cpu = -cpu_seconds();
 	found.start = now();
@@ -227,6 +229,8 @@ void bench_run(const struct sink_ops *ops)
 			hand_over(ops, sink, i);
 	}
 	ops->close(sink);
+	if (options.lock)
+		lock_stop();
 	if (options.sync)
 		sync_file(options.sink.path);
 	found.seconds = now() - found.start;

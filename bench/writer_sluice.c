@@ -49,6 +49,7 @@ static void *sluice_sink_open(const struct sink_options *o)
 	series.shape[1] = o->columns;
 	series.chunk[0] = o->chunk_rows;
 	series.chunk[1] = o->chunk_columns;
+	series.chunk_frames = o->chunk_frames;
 	series.frames = o->grows ? 0 : o->frames;
 	series.depth = o->depth;
 	series.codec = o->codec;

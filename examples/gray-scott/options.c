@@ -38,9 +38,13 @@ static const struct argp_option option_list[] = {
 	{"threads", KEY_THREADS, "N", 0, "Threads that compute (one for each core)", 0},
 	{"output", 'o', "FILE", 0, "The HDF5 file; one that exists is replaced (output.h5)", 1},
 	{"storage", KEY_STORAGE, "NAME", 0,
-         "'sluice': the frame writer; 'plain': H5Dwrite by a thread in the background (sluice)", 1},
+         "'sluice': the frame writer; 'plain': H5Dwrite by a thread in the background; 'sync': "
+         "H5Dwrite "
+         "between two images (sluice)",
+         1},
 	{"codec", KEY_CODEC, "NAME[:LEVEL]", 0,
-         "deflate, zstd, lz4 or none (deflate); with plain storage gzip or none (gzip)", 1},
+         "deflate, zstd, lz4 or none (deflate); with plain and sync storage gzip or none (gzip)",
+         1},
 	{"storage-buffer-len", KEY_WAITING, "L", 0,
          "Finished images that may wait until the one before them is stored (1)", 1},
 	{"checksums", KEY_CHECKSUMS, "FILE", 0,
@@ -61,7 +65,7 @@ static const char description[] =
 	"that were finished until then are stored. Storage holds L + 1 images: the one that is "
 	"being stored and L that wait; the next one is computed meanwhile.";
 
-static const struct storage_kind *const kinds[] = {&storage_sluice, &storage_plain};
+static const struct storage_kind *const kinds[] = {&storage_sluice, &storage_plain, &storage_sync};
 
 static void parse_storage(struct argp_state *state, struct options *o, const char *arg)
 {
@@ -70,7 +74,7 @@ static void parse_storage(struct argp_state *state, struct options *o, const cha
 		if (!strcmp(arg, kinds[i]->name))
 			o->storage = kinds[i];
 	if (!o->storage)
-		argp_error(state, "--storage is 'sluice' or 'plain', not '%s'", arg);
+		argp_error(state, "--storage is 'sluice', 'plain' or 'sync', not '%s'", arg);
 }
 
 static void parse_codec(struct argp_state *state, struct options *o, const char *arg)

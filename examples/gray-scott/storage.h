@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where the frames of a run go. The simulation acquires a frame, fills it and submits it; storage writes
- * it in the background and recycles its memory. There are two kinds, which hold and do the same but for
- * how they write: sluice's frame writer, and a thread that calls H5Dwrite, to compare with.
+ * it in the background and recycles its memory. There are three kinds, which hold the same but for how
+ * they write: sluice's frame writer, and to compare with a thread that calls H5Dwrite, and H5Dwrite by the
+ * simulation itself, in submit.
  */
 #ifndef GRAY_SCOTT_STORAGE_H
 #define GRAY_SCOTT_STORAGE_H
@@ -58,6 +59,6 @@ struct storage_kind {
 	void (*free)(struct storage *storage);
 };
 
-extern const struct storage_kind storage_sluice, storage_plain;
+extern const struct storage_kind storage_sluice, storage_plain, storage_sync;
 
 #endif

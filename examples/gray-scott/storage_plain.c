@@ -2,7 +2,8 @@
 /*
  * Storage as a course on the subject would do it: one thread in the background that calls H5Dwrite, behind
  * a bounded channel of finished frames, and a second channel on which their buffers come back. HDF5's own
- * filters shuffle and compress, on that one thread.
+ * filters shuffle and compress, on that one thread. And storage before that course: submit calls H5Dwrite
+ * with the same filters, and the simulation stands still meanwhile.
  */
 #include <errno.h>
 #include <hdf5.h>
@@ -36,7 +37,7 @@ struct storage {
 	struct {
 		hid_t file, dataset, memory;
 		hsize_t frames, bytes;
-	} hdf5; /* the thread's own until it has ended */
+	} hdf5; /* the thread's own until it has ended; without one the caller's */
 };
 
 static bool plain_knows(const char *codec, int level, char *why, size_t size)
@@ -239,7 +240,8 @@ static int make_buffers(struct storage *s)
 	return 0;
 }
 
-static int plain_open(const struct storage_options *options, struct storage **out)
+/* With so many buffers. */
+static int make(const struct storage_options *options, unsigned count, struct storage **out)
 {
 	struct storage *s = calloc(1, sizeof *s);
 	int rc;
@@ -250,13 +252,21 @@ static int plain_open(const struct storage_options *options, struct storage **ou
 	s->options = *options;
 	if (!strcmp(options->codec, "gzip"))
 		s->level = options->level ? options->level : 1;
-	s->count = options->waiting + 1;
+	s->count = count;
 	s->hdf5.file = s->hdf5.dataset = s->hdf5.memory = H5I_INVALID_HID;
 	pthread_mutex_init(&s->mutex, NULL);
 	pthread_cond_init(&s->changed, NULL);
 	rc = make_buffers(s);
+	return rc ? refuse(s, rc, "buffers") : 0;
+}
+
+static int plain_open(const struct storage_options *options, struct storage **out)
+{
+	int rc = make(options, options->waiting + 1, out);
+	struct storage *s = *out;
+
 	if (rc)
-		return refuse(s, rc, "buffers");
+		return rc;
 	rc = -pthread_create(&s->thread, NULL, run, s);
 	if (rc)
 		return refuse(s, rc, "a thread");
@@ -340,6 +350,43 @@ const struct storage_kind storage_plain = {
 	.acquire = plain_acquire,
 	.submit = plain_submit,
 	.close = plain_close,
+	.totals = plain_totals,
+	.message = plain_message,
+	.free = plain_free,
+};
+
+/* ----------------------------------------------------------------------------- without a thread */
+
+static int sync_open(const struct storage_options *options, struct storage **out)
+{
+	int rc = make(options, 1, out);
+
+	hdf5_errors_quiet();
+	return rc ? rc : create(*out);
+}
+
+static int sync_submit(struct storage *s, float *frame)
+{
+	int rc = append(s, frame);
+
+	s->locked.free[s->locked.free_count++] = frame;
+	return rc;
+}
+
+static int sync_close(struct storage *s)
+{
+	finish(s);
+	return s->locked.failed;
+}
+
+const struct storage_kind storage_sync = {
+	.name = "sync",
+	.codec = "gzip",
+	.knows = plain_knows,
+	.open = sync_open,
+	.acquire = plain_acquire,
+	.submit = sync_submit,
+	.close = sync_close,
 	.totals = plain_totals,
 	.message = plain_message,
 	.free = plain_free,

@@ -2,20 +2,21 @@
 /*
  * sluice: asynchronous reads and writes between storage and memory.
  *
- * A context holds the settings and the threads, a file is bytes at offsets behind a URI, an
+ * A context holds the settings and the threads. A file is bytes at offsets behind a URI. An
  * operation is one read or write in flight. A call that submits an operation never waits for
- * storage. When an operation is over, failed and cancelled ones included, nothing touches the
- * caller's buffer again, and either all the bytes were moved or it says what went wrong.
+ * storage. When an operation is over, whether it succeeded, failed or was cancelled, nothing
+ * touches the caller's buffer again, and either all bytes were moved or the operation says what
+ * went wrong.
  *
- * Conventions. A call returns 0 (or a count, where it says so) or a negative errno; the sentence
- * behind an error is sluice_op_message() for an operation and sluice_last_message() for everything
- * else. Results come last and are written only on success. Sizes and offsets are bytes, times are
- * milliseconds unless a name says otherwise. NULL is a valid argument to every destructor. In a
- * child of fork() every call answers -ECHILD and a destructor does nothing.
+ * Conventions. A call returns 0 (or a count, where its comment says so) or a negative errno. The
+ * sentence that explains an error is sluice_op_message() for an operation and sluice_last_message()
+ * for every other call. Results are the last arguments and are written only on success. Sizes and
+ * offsets are in bytes; times are in milliseconds unless a name says otherwise. Every destructor
+ * accepts NULL. In a child of fork() every call returns -ECHILD and a destructor does nothing.
  *
- * Threads. Every call may be made from any thread at any time, except that a handle must not be
- * used while another thread destroys it. sluice never runs the caller's code on its own threads,
- * never prints, and never exits. Its threads block all signals.
+ * Threads. Every call may be made from any thread at any time, but a handle must not be used while
+ * another thread destroys it. sluice never runs the caller's code on its own threads, never prints,
+ * and never exits. Its threads block all signals.
  */
 #ifndef SLUICE_SLUICE_H
 #define SLUICE_SLUICE_H
@@ -37,116 +38,125 @@ typedef struct sluice_context sluice_context;
 typedef struct sluice_file sluice_file;
 typedef struct sluice_op sluice_op;
 /*
- * A stream of a device; a cudaStream_t passes as it is. 0 is the default stream of the device that the
- * memory beside it belongs to, (sluice_stream)2 in CUDA the calling thread's. See <sluice/device.h>.
+ * A stream of a device; a cudaStream_t can be passed as it is. 0 is the default stream of the
+ * device that holds the memory of the same call; (sluice_stream)2 in CUDA is the calling thread's
+ * default stream. See <sluice/device.h>.
  */
 typedef struct CUstream_st *sluice_stream;
 
-/* The version of these headers. Until 1.0 a program is compiled anew for each minor version. */
+/*
+ * The version of these headers. Until 1.0 a program must be compiled again for each minor version.
+ */
 #define SLUICE_VERSION_MAJOR 0
 #define SLUICE_VERSION_MINOR 1
 #define SLUICE_VERSION_PATCH 0
 
-/* The version of the library that is running, as in "0.1.0". */
+/* Returns the version of the library that is running, such as "0.1.0". */
 SLUICE_API const char *sluice_version(void);
 
 /* ------------------------------------------------------------------------------------ context */
 
 /*
- * The settings of a context. Start from SLUICE_CONFIG_INIT and set what you want. A field that is
- * 0 or NULL is taken from its environment variable, and without one from its default. All of them
- * are fixed, and checked against each other, when the context is made.
+ * The settings of a context. Start from SLUICE_CONFIG_INIT and set the fields you want to change. A
+ * field that is 0 or NULL is taken from its environment variable; without the variable the default
+ * applies. All settings are fixed, and checked against each other, when the context is made.
  * sluice_context_setting() lists them with their values.
  */
 struct sluice_config {
-	size_t size; /* sizeof(struct sluice_config) */
-	/* SLUICE_BACKEND: "auto" (default), "posix", "uring" or "cufile", for local files. With "cufile"
-	 * NVIDIA's library of that name moves the bytes between files and the memory of its GPUs where
-	 * that is awaited on the host, and all else is moved as with "auto". */
+	/* Required: sizeof(struct sluice_config). SLUICE_CONFIG_INIT sets it. */
+	size_t size;
+	/* SLUICE_BACKEND: "auto" (default), "posix", "uring" or "cufile", for local files. With
+	 * "cufile" NVIDIA's cuFile library moves the bytes of operations that are awaited on the
+	 * host between files and the memory of NVIDIA GPUs; everything else is moved as with
+	 * "auto". */
 	const char *backend;
-	/* SLUICE_DISABLE: kernel features not to use, comma-separated, of uring, cachestat, nowait,
-	 * dontcache, dioalign. Default: none. */
+	/* SLUICE_DISABLE: kernel features that must not be used, comma-separated: uring, cachestat,
+	 * nowait, dontcache, dioalign. Default: none. */
 	const char *disable;
-	/* SLUICE_WORKERS: threads that copy what is in memory, and blocking calls that one file has at
-	 * a time, for which there are threads of their own; 1 to 256. Default: one for each core, and 16
-	 * calls. */
+	/* SLUICE_WORKERS: number of threads that copy data which is in memory, and also the number
+	 * of blocking calls that a file may have in progress (separate threads make those); 1 to
+	 * 256. Default: as many threads as cores, and 16 calls. */
 	size_t workers;
-	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, with less than
-	 * 4 cores 1. */
+	/* SLUICE_REACTORS: threads that drive io_uring; 1 to 64. Default: 2, or 1 with fewer than
+	 * 4 cores. */
 	size_t reactors;
-	/* SLUICE_REACTOR_DEPTH: requests that one file has in flight, for each reactor; 1 to 4096.
+	/* SLUICE_REACTOR_DEPTH: requests that a file may have in flight in each reactor; 1 to 4096.
 	 * Default: 128. */
 	size_t reactor_depth;
-	/* SLUICE_PIECE_BYTES: what one request moves at most; 4 KiB to 1 GiB, a multiple of 4 KiB.
-	 * Default: 1 MiB. */
+	/* SLUICE_PIECE_BYTES: the largest request to a backend; 4 KiB to 1 GiB, a multiple of 4
+	 * KiB. Default: 1 MiB. */
 	size_t piece_bytes;
-	/* SLUICE_OPERATION_DEPTH: pieces that one operation has in flight; 1 to 4096.
+	/* SLUICE_OPERATION_DEPTH: pieces that an operation may have in flight; 1 to 4096.
 	 * Default: 128. */
 	size_t operation_depth;
 	/* SLUICE_DIRECT_BYTES: extents of at least this length bypass the page cache where they
 	 * can; 4 KiB to 1 TiB. Default: 256 KiB. */
 	size_t direct_bytes;
-	/* SLUICE_INLINE_BYTES: resident reads of at most this length are done by the submitting
-	 * call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or piece_bytes if that is less. */
+	/* SLUICE_INLINE_BYTES: reads of at most this length whose bytes are in the page cache are
+	 * done inside the submitting call; 1 to 16 MiB, at most piece_bytes. Default: 64 KiB, or
+	 * piece_bytes if that is less. */
 	size_t inline_bytes;
-	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, taken when it is
-	 * needed; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
+	/* SLUICE_BOUNCE_BYTES: memory for direct I/O of data that is not aligned, allocated on
+	 * demand; 4 KiB to 1 TiB, at least piece_bytes. Default: 64 MiB, or piece_bytes if that is
 	 * more. */
 	size_t bounce_bytes;
-	/* SLUICE_MAX_OPERATIONS: operations in flight, after which submission waits for the end of any of
-	 * them, or, with OPEN_NONBLOCK, answers -EAGAIN; 1 to 16777216. Default: 262144. */
+	/* SLUICE_MAX_OPERATIONS: operations in flight. When the limit is reached, submission waits
+	 * until any of them ends, or returns -EAGAIN with SLUICE_OPEN_NONBLOCK; 1 to 16777216.
+	 * Default: 262144. */
 	size_t max_operations;
 
-	/* SLUICE_STAGING_BYTES: pinned memory for each device whose memory is used; 64 KiB to 1 TiB,
-	 * enough for a ring of slots. Half of it is for operations that are awaited on the host.
-	 * Default: 256 MiB. */
+	/* SLUICE_STAGING_BYTES: pinned memory for each device that is used; 64 KiB to 1 TiB, and
+	 * enough for a ring of slots. Half of it is reserved for operations that are awaited on the
+	 * host. Default: 256 MiB. */
 	size_t staging_bytes;
-	/* SLUICE_SLOT_BYTES: what one slot of it holds; 4 KiB to 1 GiB, a multiple of 4 KiB, at least
-	 * piece_bytes. Default: by operation. */
+	/* SLUICE_SLOT_BYTES: size of a slot of the pinned memory; 4 KiB to 1 GiB, a multiple of 4
+	 * KiB, at least piece_bytes. Default: chosen for each operation. */
 	size_t slot_bytes;
-	/* SLUICE_SLOTS: slots that one operation cycles through; 1 to 64. Default: by operation. */
+	/* SLUICE_SLOTS: slots that an operation cycles through; 1 to 64. Default: chosen for each
+	 * operation. */
 	size_t slots;
-	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the host; 1 to
-	 * 64. Default: 8. */
+	/* SLUICE_CUFILE_THREADS: threads that call cuFile for operations that are awaited on the
+	 * host; 1 to 64. Default: 8. */
 	size_t cufile_threads;
-	/* SLUICE_CUFILE_STREAMS: "0" (default), or "1": cuFile does what comes in stream order, too. Not to be
-	 * relied on: see docs/asynchrony.md. */
+	/* SLUICE_CUFILE_STREAMS: "0" (default), or "1": cuFile also moves the bytes of operations
+	 * in stream order. Unreliable: see docs/asynchrony.md. */
 	const char *cufile_streams;
 
-	/* SLUICE_REMOTE_BACKEND: "multi" (default), a few threads that drive many transfers, or
-	 * "easy", a thread for each connection, up to 64, for http:// and https://. */
+	/* SLUICE_REMOTE_BACKEND: for http:// and https://, either "multi" (default), a few threads
+	 * that each drive many transfers, or "easy", a thread for each connection, up to 64. */
 	const char *remote_backend;
-	/* SLUICE_MAX_CONNECTIONS: connections to servers at a time, all origins (scheme, host, port) together;
-	 * but an origin may have a quarter of them, rounded up, even while others have all, and each upload has
-	 * one besides; 1 to 1024. Default: 16. */
+	/* SLUICE_MAX_CONNECTIONS: connections to servers at the same time, summed over all origins
+	 * (scheme, host, port); 1 to 1024. Two kinds of connection are not limited by it: an origin
+	 * may always have a quarter of this number, rounded up, and each upload has its own
+	 * connection. Default: 16. */
 	size_t max_connections;
-	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: one for
-	 * each core, at most 4. */
+	/* SLUICE_HTTP_REACTORS: threads of "multi"; 1 to 64. Default: as many as cores, at most 4. */
 	size_t http_reactors;
-	/* SLUICE_HTTP_ATTEMPTS: requests in a row that fail before the first byte of a file's data has
-	 * come, after which opening or reading it fails; 1 to 1000. Default: 6. */
+	/* SLUICE_HTTP_ATTEMPTS: requests in a row that may fail before the first byte of a file's
+	 * data has arrived; then opening or reading the file fails; 1 to 1000. Default: 6. */
 	size_t http_attempts;
-	/* SLUICE_HTTP_BACKOFF_MS: the first pause between attempts is random from half of this to this, and the limit
-	 * doubles with each further one; 1 to 3600000. Default: 200. */
+	/* SLUICE_HTTP_BACKOFF_MS: limit of the first pause between attempts. A pause is random,
+	 * between half the limit and the limit, and the limit doubles with each further attempt; 1
+	 * to 3600000. Default: 200. */
 	size_t http_backoff_ms;
-	/* SLUICE_HTTP_BACKOFF_MAX_MS: the limit grows no further than this; 1 to 3600000.
-	 * Default: 20000. */
+	/* SLUICE_HTTP_BACKOFF_MAX_MS: the largest value of that limit; 1 to 3600000. Default:
+	 * 20000. */
 	size_t http_backoff_max_ms;
-	/* SLUICE_HTTP_CONNECT_MS: how long connecting may take; 1 to 3600000. Default: 10000. */
+	/* SLUICE_HTTP_CONNECT_MS: time-out for connecting; 1 to 3600000. Default: 10000. */
 	size_t http_connect_ms;
-	/* SLUICE_HTTP_STALL_MS: how long no byte may come; 1 to 3600000. Default: 30000. */
+	/* SLUICE_HTTP_STALL_MS: time-out for a connection on which no byte arrives; 1 to 3600000.
+	 * Default: 30000. */
 	size_t http_stall_ms;
-	/* SLUICE_CA_BUNDLE: a file of certificates that servers are trusted by, instead of the
-	 * system's. */
+	/* SLUICE_CA_BUNDLE: a file of trusted certificates, used instead of the system's. */
 	const char *ca_bundle;
 	/* SLUICE_TLS_INSECURE: "1" trusts every server. Default: "0". */
 	const char *tls_insecure;
-	/* SLUICE_LOG: what to write to standard error: "off" (default), "error", "info" (files),
-	 * "debug" (requests). */
+	/* SLUICE_LOG: messages to write to standard error: "off" (default), "error", "info"
+	 * (files), "debug" (requests). */
 	const char *log;
-	/* SLUICE_HTTP_RETRY_MS: once data of a remote file has come, a request is tried again until it has
-	 * brought no byte more for this long; and a longer Retry-After of a server is not waited for; 1 to
-	 * 86400000. Default: 60000. */
+	/* SLUICE_HTTP_RETRY_MS: once data of a remote file has arrived, a request is repeated until
+	 * it has brought no further byte for this long. A server's Retry-After that is longer is
+	 * not waited for; 1 to 86400000. Default: 60000. */
 	size_t http_retry_ms;
 };
 #define SLUICE_CONFIG_INIT                                                                       \
@@ -156,135 +166,178 @@ struct sluice_config {
 	}
 
 /*
- * Makes a context and starts its threads. config may be NULL: the environment and the defaults.
- * -EINVAL: a setting is wrong; sluice_last_message() names it. -ENOSYS: backend "uring" or "cufile" was
- * asked for and io_uring, or cuFile, is not there. -ENOMEM, -EAGAIN: no memory, no threads.
+ * Makes a context and starts its threads. If config is NULL, the environment and the defaults
+ * apply.
+ *
+ * Returns 0, or
+ *   -EINVAL   a setting is wrong; sluice_last_message() names it
+ *   -ENOSYS   the backend "uring" or "cufile" was requested and io_uring or cuFile is missing
+ *   -ENOMEM, -EAGAIN   no memory, or no thread could be started
  */
 SLUICE_API int sluice_context_new(const struct sluice_config *config, sluice_context **out);
 
 /*
- * Stops the threads and frees the context. -EBUSY, and nothing happens, while files are open.
- * Handles of operations that are over stay valid until sluice_op_free().
+ * Stops the threads and frees the context. Handles of operations that are over stay valid until
+ * sluice_op_free().
+ *
+ * Returns 0, or
+ *   -EBUSY   files are open; nothing was done
  */
 SLUICE_API int sluice_context_free(sluice_context *ctx);
 
 /*
- * Lets the context stage transfers of a device (see <sluice/device.h>) through n bytes at memory,
- * instead of SLUICE_STAGING_BYTES of its own: memory that the device copies from and to directly, as
- * sluice_pinned_alloc() and cudaHostAlloc() give it. It is the context's until sluice_context_free().
+ * Gives the context n bytes at `memory` for staging transfers of a device (see <sluice/device.h>),
+ * in place of SLUICE_STAGING_BYTES of its own. The device must be able to copy from and to the
+ * memory directly, as with memory of sluice_pinned_alloc() or cudaHostAlloc(). The context owns it
+ * until sluice_context_free().
  *
- * With NULL and 0 the context pins memory of its own now, and not at the first operation on the device's
- * memory, and has cuFile do the same if its settings lead there. A driver holds that up while the device
- * has something pending that waits: what then waits for the calling thread waits for ever.
+ * With NULL and 0 the context pins its own memory now instead of at the first operation on the
+ * device's memory, and makes cuFile do the same if the settings use cuFile. A driver blocks this
+ * call while the device has a pending command that waits; a command that waits for the calling
+ * thread would then wait for ever.
  *
- * -EINVAL: it is not registered with the device, not on a multiple of 4096, or too little for a slot.
- * -EBUSY: the context has used the device already. -ENODEV.
+ * Returns 0, or
+ *   -EINVAL   the memory is not registered with the device, not aligned to 4096 bytes, or smaller
+ *             than a slot
+ *   -EBUSY    the context has already used the device
+ *   -ENODEV   there is no such device
  */
 SLUICE_API int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t n);
 
 /*
- * Has cuFile make memory of a GPU known to the disk's driver, as cuFileBufRegister() does, so that its
- * transfers to and from there need no memory of cuFile's own. It costs as much as many transfers do: for
- * memory that is used again and again. Until sluice_unregister_buffer() with the same memory, or
- * sluice_context_free(); neither while operations use it, and before the memory is freed. The driver may hold
- * these two calls up while anything that it has been given waits.
+ * Registers memory of a GPU with cuFile, as cuFileBufRegister() does, so that transfers from and to
+ * it need no memory of cuFile's own. A registration costs as much as many transfers: use it for
+ * memory that is used again and again. It lasts until sluice_unregister_buffer() with the same
+ * address or sluice_context_free(). Both calls must not be made while operations use the memory,
+ * and unregistering must come before the memory is freed. The driver may block both calls while any
+ * command that it was given is waiting.
  *
- * -EINVAL: it is not memory of a device, or not registered. -ENOTSUP: cuFile is not there, or does not know
- * the device. -EEXIST: it is registered already. -EIO: cuFile says no.
+ * Returns 0, or
+ *   -EINVAL    this is not memory of a device, or it is not registered
+ *   -ENOTSUP   cuFile is missing, or does not support the device
+ *   -EEXIST    the memory is already registered
+ *   -EIO       cuFile refused
  */
 SLUICE_API int sluice_register_buffer(sluice_context *ctx, void *memory, size_t length);
 SLUICE_API int sluice_unregister_buffer(sluice_context *ctx, void *memory);
 
-/* One setting of a context, as it is in force. The strings live as long as the context. */
+/* A setting of a context with its value in force. The strings live as long as the context. */
 struct sluice_setting {
 	size_t size;          /* in: sizeof(struct sluice_setting) */
 	const char *variable; /* "SLUICE_WORKERS" */
 	const char *value;    /* "4" */
 	const char *source;   /* "default", "environment" or "config" */
-	const char *fallback; /* what the default is, in words */
-	const char *range;    /* what is allowed, in words */
-	const char *meaning;  /* what it sets, in words */
+	const char *fallback; /* the default, in words */
+	const char *range;    /* the allowed values, in words */
+	const char *meaning;  /* the meaning, in words */
 };
 /*
- * The settings one by one, index from 0; -ENOENT past the last one. ctx may be NULL: then value
- * and source are NULL.
+ * Describes the setting with this index, counted from 0. ctx may be NULL: then value and source are
+ * NULL.
+ *
+ * Returns 0, or
+ *   -ENOENT   the index is past the last setting
  */
 SLUICE_API int sluice_context_setting(const sluice_context *ctx, size_t index,
                                       struct sluice_setting *out);
 
-/* What this machine offers and what the context makes of it, for people. */
+/* A feature of this machine and its effect on the context, in words for users. */
 struct sluice_feature {
 	size_t size;        /* in: sizeof(struct sluice_feature) */
 	const char *name;   /* "io_uring" */
-	int usable;         /* 1: there and used; 0: missing or switched off */
-	const char *detail; /* what was found */
-	const char *effect; /* what sluice therefore does */
-	const char *remedy; /* what would help, or NULL */
+	int usable;         /* 1: present and used; 0: missing or switched off */
+	const char *detail; /* the finding */
+	const char *effect; /* the consequence for sluice */
+	const char *remedy; /* a way to make it usable, or NULL */
 };
-/* The features one by one, index from 0; -ENOENT past the last one. Strings: as long as ctx. */
+/*
+ * Describes the feature with this index, counted from 0. The strings live as long as the context.
+ *
+ * Returns 0, or
+ *   -ENOENT   the index is past the last feature
+ */
 SLUICE_API int sluice_context_feature(const sluice_context *ctx, size_t index,
                                       struct sluice_feature *out);
 
 /*
- * The sentence behind the last call of this thread that failed without an operation to carry it.
- * Never NULL; valid until the thread's next call.
+ * Returns the sentence that explains the last call of this thread that failed without an operation
+ * to carry the error. Never NULL; valid until the thread's next call.
  */
 SLUICE_API const char *sluice_last_message(void);
 
 /* --------------------------------------------------------------------------------------- file */
 
 /*
- * The URI for people and logs: without user, password and query, which may be secrets; of a blob all of it,
- * which has none. Writes at most size bytes with a terminating zero; returns the length of the whole, as snprintf() does, or -EINVAL,
- * -ENOMEM.
+ * Writes a form of the URI that is safe to display: user, password and query, which may be secrets,
+ * are removed. A store:// URI contains no secrets and is left unchanged. Writes at most `size`
+ * bytes, including a terminating zero.
+ *
+ * Returns the length of the whole text, as snprintf() does, or
+ *   -EINVAL, -ENOMEM
  */
 SLUICE_API int sluice_uri_name(const char *uri, char *text, size_t size);
 
 /*
- * Bytes as people write them: a number, then nothing, B, or K, M, G, T of either case for powers of 1024, which may be
- * followed by B or iB. There may be a fraction before K and so on, and a blank: "4096", "4k", "1.5 GiB" and "1TB"
- * are sizes. This is how the settings, the command and the daemon read them. -EINVAL: text is no size; -ERANGE: it is
- * more than UINT64_MAX. Any thread.
+ * Reads a size in bytes from text: a number, optionally followed by B or by a power of 1024 (K, M,
+ * G or T of either case, alone or with B or iB behind it). A fraction is allowed before K, M, G and
+ * T, and so is a blank before the unit: "4096", "4k", "1.5 GiB" and "1TB" are sizes. The settings,
+ * the command and the daemon use this form.
+ *
+ * Returns 0, or
+ *   -EINVAL   text is not a size
+ *   -ERANGE   the size is more than UINT64_MAX
  */
 SLUICE_API int sluice_size_parse(const char *text, uint64_t *out);
 
 enum sluice_open_flags {
 	SLUICE_OPEN_READ = 1 << 0,
 	SLUICE_OPEN_WRITE = 1 << 1,
-	SLUICE_OPEN_CREATE = 1 << 2,    /* make the file if there is none */
-	SLUICE_OPEN_EXCLUSIVE = 1 << 3, /* with CREATE or REPLACE: -EEXIST if there is one */
-	SLUICE_OPEN_TRUNCATE = 1 << 4,  /* with WRITE: drop what the file holds */
-	SLUICE_OPEN_REPLACE = 1 << 5,  /* write a new file, which takes the name when sluice_close()
-	                                 * succeeds, at once and whole; until then the name shows
-	                                 * what it showed before. It keeps the owner and group of
-	                                 * the old file as far as the process may give it to them.
-	                                 * After a write, truncate or sync that failed or was
-	                                 * cancelled it never takes the name: sluice_close() fails.
-	                                 * Implies WRITE and CREATE */
-	SLUICE_OPEN_DURABLE = 1 << 6,  /* sluice_close() does what fsync() does, name included */
-	SLUICE_OPEN_NONBLOCK = 1 << 7, /* submission returns -EAGAIN where it would wait for a
-	                                 * bounded resource */
-	SLUICE_OPEN_HTTP2 = 1 << 8,    /* https: HTTP/2 where the server has it, which shares a
-	                                 * connection; HTTP/1.1 is faster for bulk data */
-	SLUICE_OPEN_AS_STORED = 1 << 9, /* http, https: read an object that is stored with a
-	                                 * Content-Encoding as it is stored, not decoded; without
-	                                 * this -EPROTO. Local files have none */
+	/* Creates the file if it does not exist. */
+	SLUICE_OPEN_CREATE = 1 << 2,
+	/* With CREATE or REPLACE: fails with -EEXIST if the file exists. */
+	SLUICE_OPEN_EXCLUSIVE = 1 << 3,
+	/* With WRITE: drops the contents of the file. */
+	SLUICE_OPEN_TRUNCATE = 1 << 4,
+	/* Writes a new file that takes the name, atomically and complete, when sluice_close()
+	 * succeeds; until then the name shows the old contents. The new file keeps the owner and
+	 * group of the old file as far as the process is allowed to set them. After a write,
+	 * truncate or sync that failed or was cancelled the new file never takes the name:
+	 * sluice_close() fails. Implies WRITE and CREATE. */
+	SLUICE_OPEN_REPLACE = 1 << 5,
+	/* Makes sluice_close() do the work of fsync(), for the name as well. */
+	SLUICE_OPEN_DURABLE = 1 << 6,
+	/* Submission returns -EAGAIN where it would wait for a bounded resource. */
+	SLUICE_OPEN_NONBLOCK = 1 << 7,
+	/* https: uses HTTP/2, which shares a connection, if the server has it. HTTP/1.1 is faster
+	 * for bulk data. */
+	SLUICE_OPEN_HTTP2 = 1 << 8,
+	/* http, https: reads an object that is stored with a Content-Encoding as it is stored,
+	 * without decoding. Without this flag such an object fails with -EPROTO. No effect on local
+	 * files. */
+	SLUICE_OPEN_AS_STORED = 1 << 9,
 };
 
-/* How to open a file. Start from SLUICE_OPEN_OPTIONS_INIT. */
+/* Options of sluice_open(). Start from SLUICE_OPEN_OPTIONS_INIT. */
 struct sluice_open_options {
-	size_t size;            /* sizeof(struct sluice_open_options) */
-	unsigned flags;         /* of enum sluice_open_flags; 0: SLUICE_OPEN_READ */
-	unsigned mode;          /* permissions of a file that is made, less the umask; 0: 0666 */
-	uint64_t expected_size; /* for a file to be written: how long it will get, so that its
-	                            * space is reserved now, or refused with -ENOSPC; 0: unknown.
-	                            * Of store:// the size, which has to be said */
-	const char *backend;    /* as in struct sluice_config (of remote files: "easy", "multi");
-	                         * NULL: the context's */
-	/* REPLACE of a local file: the name, in its folder, of what is written until sluice_close() succeeds. It
-	 * is opened as it is found, with what an earlier attempt has left, and stays when it is not
-	 * committed, unless it is empty. -EBUSY: somebody else has it open so; -EPERM: it is no regular
-	 * file, or not this user's alone. NULL: a new file, of which nothing stays. */
+	/* Required: sizeof(struct sluice_open_options). SLUICE_OPEN_OPTIONS_INIT sets it. */
+	size_t size;
+	/* Of enum sluice_open_flags. Default (0): SLUICE_OPEN_READ. */
+	unsigned flags;
+	/* Permissions of a file that is created, less the umask. Default (0): 0666. */
+	unsigned mode;
+	/* For a file to be written: its final length in bytes, so that its space is reserved now or
+	 * refused with -ENOSPC. Required for store://, where it is the size of the blob. Default
+	 * (0): unknown. */
+	uint64_t expected_size;
+	/* The backend of this file, as in struct sluice_config; "easy" or "multi" for remote files.
+	 * Default (NULL): the backend of the context. */
+	const char *backend;
+	/* With REPLACE, for a local file: the name, in the folder of the file, under which the
+	 * bytes are written until sluice_close() succeeds. A file of that name is opened with the
+	 * bytes that an earlier attempt left, and it stays if it is not committed, unless it is
+	 * empty. sluice_open() then fails with -EBUSY if another process has it open in this way,
+	 * and with -EPERM if it is not a regular file or does not belong to this user alone.
+	 * Default (NULL): a new file, of which nothing stays. */
 	const char *part;
 };
 #define SLUICE_OPEN_OPTIONS_INIT                                        \
@@ -293,138 +346,169 @@ struct sluice_open_options {
 	}
 
 /*
- * Opens what uri names: a path, file:///path with percent-escapes, an object on a web server,
- * http://host/path or https://host/path, or a blob of the store, store://name. o may be NULL: for
- * reading. This call may wait for storage.
+ * Opens the object that uri names: a path, file:///path with percent-escapes, an object on a web
+ * server (http://host/path or https://host/path), or a blob of the store (store://name). If o is
+ * NULL, the file is opened for reading. This call may wait for storage.
  *
- * A remote object is read as it was when it was opened: if it changes, reads fail with -ESTALE. It
- * can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the server has it
- * when sluice_close() succeeds. docs/remote.md says what is retried and what each error means.
+ * Local files: regular files and block devices can be opened, and /dev/null for writing.
  *
- * store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for '%', '?' and '#'.
- * It is read as sluice_blob_get() gets it. To write one is to make one: with CREATE, which takes the name
- * now, or REPLACE, and with expected_size, its size; sluice_close() seals it, sluice_discard() leaves nothing
- * of it. What was not written is undefined, as after sluice_blob_create(). It may be followed by '?' and,
- * separated by '&': socket=PATH of the daemon (else as sluice_store_open() with NULL); to read: wait_ms=N,
- * id=N instead of a name; to write: device=N or the name of a device, cache, pin, alone, as enum
- * sluice_blob_flags. All files of a process that show one daemon share a connection. The bytes are memory,
- * which sluice_stat() tells the place of. Memory of a device is read and written from any memory, awaited on the
- * host; in stream order by streams of that device, from its memory or pinned memory (else -ENOTSUP), in 64 extents
- * at most (else -E2BIG). Errors are those of the store; -ENOTSUP: DURABLE; -EPERM: WRITE
- * alone, as a blob does not change; -EFBIG: a write behind its end.
+ * Remote objects: an object is read as it was when it was opened; if it changes, reads fail with
+ * -ESTALE. It can be written as a whole, front to back, with REPLACE or with WRITE and CREATE; the
+ * server has it when sluice_close() succeeds. docs/remote.md lists the errors that are retried and
+ * the meaning of each error.
  *
- * Regular files and block devices can be opened, and /dev/null to be written. -EISDIR: a directory.
- * -ESPIPE: a FIFO, a socket or another character device, which have no offsets. -EPROTONOSUPPORT: a
- * scheme that this build does not know. -EINVAL: contradicting flags, a malformed URI. Otherwise as
- * open(2).
+ * Blobs: store://NAME is the blob of that name (see <sluice/store.h>), with percent-escapes for
+ * '%', '?' and '#'. It is read as sluice_blob_get() gets it. Writing a blob means making it: with
+ * CREATE, which takes the name now, or with REPLACE, and with expected_size, its size.
+ * sluice_close() seals it; sluice_discard() leaves nothing of it. Bytes that were not written are
+ * undefined, as after sluice_blob_create(). The name may be followed by '?' and parameters that are
+ * separated by '&':
+ *   socket=PATH             the daemon's socket; default: as sluice_store_open() with NULL
+ *   wait_ms=N               to read: wait for the seal
+ *   id=N                    to read: instead of a name
+ *   device=N                to write: the number or the name of a device
+ *   cache, pin, alone       to write: as enum sluice_blob_flags
+ * All files of a process that belong to the same daemon share a connection. The bytes are memory,
+ * and sluice_stat() says where it is. If that is memory of a device, operations that are awaited on
+ * the host read and write it from any memory. Operations in stream order need a stream of that
+ * device and its own or pinned memory (else -ENOTSUP), and at most 64 extents (else -E2BIG).
+ *
+ * Returns 0, or
+ *   -EISDIR            a directory
+ *   -ESPIPE            a FIFO, a socket or another character device, which have no offsets
+ *   -EPROTONOSUPPORT   a scheme that this build does not have
+ *   -EINVAL            contradictory flags, or a malformed URI
+ *   the errors of open(2)
+ *   for store://, the errors of the store, and
+ *   -ENOTSUP           DURABLE
+ *   -EPERM             WRITE alone, because a sealed blob does not change
+ *   -EFBIG             (of a write) the write goes beyond the end of the blob
  */
 SLUICE_API int sluice_open(sluice_context *ctx, const char *uri,
                            const struct sluice_open_options *o, sluice_file **out);
 
 /*
- * Waits for the file's operations, commits what REPLACE held back, and closes. Whatever it
- * returns, the handle is gone. It returns the first error that an operation without a handle met and
- * nobody was told of, or what committing met. sluice_last_message() has the sentence.
+ * Waits for the file's operations, commits the data that REPLACE held back, and closes the file.
+ * The handle is gone in any case.
  *
- * With REPLACE, and of a blob that is being made, nothing is committed on an error, and the name shows what it
- * showed before. There the error of the first write, sluice_truncate() or sluice_sync() that failed or was
- * cancelled counts whether or not its handle or sluice_sync() has told it, and even if the same bytes were
- * written again since. Not so what was refused before it began: a request that sluice_submit() did not take,
- * or -ENOTSUP and -EPERM of sluice_truncate(). Whoever wants such a file all the same opens it without REPLACE.
+ * With REPLACE, and for a blob that is being made, nothing is committed after an error, and the
+ * name shows its old contents. In these cases the first write, sluice_truncate() or sluice_sync()
+ * that failed or was cancelled counts even if its handle or sluice_sync() has already reported the
+ * error, and even if the same bytes were written again since. Requests that were refused before
+ * they began do not count: those that sluice_submit() did not accept, and -ENOTSUP and -EPERM of
+ * sluice_truncate(). A program that wants such a file in spite of an error opens it without
+ * REPLACE.
+ *
+ * Returns 0, the first error of an operation without a handle that no other call has reported, or
+ * the error of the commit. sluice_last_message() has the sentence.
  */
 SLUICE_API int sluice_close(sluice_file *file);
 
 /*
- * Waits for the file's operations and closes without committing: with REPLACE nothing is left of
- * what was written, without it the same as sluice_close() that nobody asks for its result.
+ * Waits for the file's operations and closes the file without a commit. With REPLACE nothing
+ * remains of the data written; without it the call is sluice_close() with the result ignored.
  */
 SLUICE_API void sluice_discard(sluice_file *file);
 
 enum sluice_stat_flags {
-	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read gives 0 */
-	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: is read from front to back */
+	SLUICE_STAT_SIZE_UNKNOWN = 1 << 0, /* as in /proc: read on until a read returns 0 */
+	SLUICE_STAT_WHOLE_ONLY = 1 << 1,   /* a server without ranges: read from front to back */
 };
 struct sluice_file_info {
 	size_t size;            /* in: sizeof(struct sluice_file_info) */
 	unsigned flags;         /* of enum sluice_stat_flags */
-	unsigned mode;          /* as st_mode, 0 where there is none */
+	unsigned mode;          /* as st_mode; 0 if there is none */
 	uint64_t length;        /* bytes in the file; 0 if unknown */
-	uint64_t allocated;     /* bytes of storage it takes; less than length if it is sparse */
-	int64_t modified_ns;    /* last change, nanoseconds since 1970, 0 if unknown */
-	uint32_t direct_offset; /* alignment of offset and length for direct I/O, 0: none */
-	uint32_t direct_memory; /* alignment of the buffer for direct I/O, 0: none */
-	const char *
-		backend; /* "auto", "posix", "uring", "cufile", "easy", "multi", "store"; a constant */
-	char etag
-		[128]; /* of a remote object, which says what version it is; of a blob its id; or "" */
-	/* The bytes themselves, if the file is memory, as those of store:// are: length bytes until the file
-	 * is closed, to be read, and before sluice_close() to be written by who opened it for that. NULL: it is
-	 * not. Whoever writes there has to have finished before sluice_close(). */
+	uint64_t allocated;     /* bytes of storage; less than length for a sparse file */
+	int64_t modified_ns;    /* last change, nanoseconds since 1970; 0 if unknown */
+	uint32_t direct_offset; /* for direct I/O: alignment of offset and length; 0: none */
+	uint32_t direct_memory; /* for direct I/O: alignment of the buffer; 0: none */
+	/* "auto", "posix", "uring", "cufile", "easy", "multi" or "store"; a constant. */
+	const char *backend;
+	/* The version of a remote object, the id of a blob, or "". */
+	char etag[128];
+	/* The bytes themselves, if the file is memory, as for store://: `length` bytes, readable
+	 * until the file is closed. If the file was opened for writing they may be written before
+	 * sluice_close(); all writers must have finished when it is called. Otherwise NULL. */
 	void *memory;
-	int device; /* whose memory that is, by its number in <sluice/device.h>; -1: the host's */
-	/* The ETag of a remote object, however long it is; the file's, until it is closed. NULL: none. */
+	int device; /* number of the device that has this memory, see <sluice/device.h>; -1: the host */
+	/* The complete ETag of a remote object. Owned by the file, valid until it is closed. NULL:
+	 * none. */
 	const char *full_etag;
 };
-/* What is known about the file now. May wait for storage. */
+/* Describes the file as it is now. May wait for storage. */
 SLUICE_API int sluice_stat(sluice_file *file, struct sluice_file_info *out);
 
 /*
- * Waits until everything that was submitted on this file before is done, then for stable storage,
- * as fsync() does. Returns the first error that an operation without a handle met, once. What that means for a file
- * that was opened with REPLACE is said at sluice_close().
+ * Waits until all operations that were submitted on this file before are over, then for stable
+ * storage, as fsync() does. sluice_close() describes the effect of an error on a file that was
+ * opened with REPLACE.
+ *
+ * Returns 0, or the first error of an operation without a handle; each such error is returned once.
  */
 SLUICE_API int sluice_sync(sluice_file *file);
 
 /*
- * Sets the length of the file, after all operations submitted before and before those submitted after. Waits.
+ * Sets the length of the file in bytes. Takes effect after all operations that were submitted
+ * before it and before those submitted after it. Waits until it is done.
  */
 SLUICE_API int sluice_truncate(sluice_file *file, uint64_t length);
 
 /* ---------------------------------------------------------------------------------- operation */
 
-/* Bytes of a file and their place in memory. */
+/* A range of a file and its address in memory. */
 struct sluice_extent {
-	void *data;      /* not written to by a write */
+	void *data;      /* a write does not modify it */
 	size_t length;   /* bytes; 0 is allowed */
 	uint64_t offset; /* bytes from the start of the file; offset + length <= INT64_MAX */
 };
 
 /*
- * Starts reading n bytes at offset into dst, which is sluice's to write until the operation is
- * over. The result is the number of bytes read: n, or less if the file ends before offset + n.
- * Bytes that were there when the operation began and are missing when they are read make it fail
- * with -EIO. An operation begins when those before it on the same bytes are over and sluice knows
- * how long the file is: for a file system that may have to ask a server, as NFS or FUSE, a thread
- * of sluice asks after the submission. What a failed read leaves in dst is undefined.
+ * Starts reading n bytes at `offset` into dst and returns at once.
  *
- * out may be NULL: then the operation has no handle, and an error stays on the file, where
- * sluice_sync() or sluice_close() returns it.
+ * The result of the operation is the number of bytes read: n, or less if the file ends before
+ * offset + n. If bytes that existed when the operation began are missing when they are read, the
+ * operation fails with -EIO. Until the operation is over dst belongs to sluice; after a failure its
+ * contents are undefined.
  *
- * Operations on one file, through any handle of one context, keep their order of submission where
- * their bytes overlap and one of them is a write; all else runs freely.
+ * An operation begins when all earlier operations on the same bytes are over and the length of the
+ * file is known. On a file system that may have to ask a server, such as NFS or FUSE, a thread of
+ * sluice asks for the length after the submission.
  *
- * -EBADF: not opened for reading. -EINVAL: a range beyond INT64_MAX, NULL data. -EAGAIN: the
- * file was opened NONBLOCK and submission would wait. -ENOMEM.
+ * Operations on the same file, through any handle of the same context, keep their order of
+ * submission where their bytes overlap and at least one operation is a write. All others run in any
+ * order.
+ *
+ * If out is NULL, the operation has no handle, and its error is kept on the file and returned by
+ * sluice_sync() or sluice_close().
+ *
+ * Returns 0, or
+ *   -EBADF    the file was not opened for reading
+ *   -EINVAL   the range ends beyond INT64_MAX, or dst is NULL
+ *   -EAGAIN   the file was opened NONBLOCK and the submission would have to wait
+ *   -ENOMEM
  */
 SLUICE_API int sluice_read(sluice_file *file, void *dst, size_t n, uint64_t offset,
                            sluice_op **out);
 
 /*
- * Starts writing n bytes of src at offset; src must not change until the operation is over. The
- * result is n. It means written, not stable: see sluice_sync(). Otherwise as sluice_read().
+ * Starts writing n bytes of src at `offset` and returns at once. src must not change until the
+ * operation is over. The result of the operation is n. The bytes are then written, but not yet on
+ * stable storage: see sluice_sync(). Everything else is as for sluice_read().
  *
- * A write of SLUICE_DIRECT_BYTES or more that makes a local file longer sets the new length first,
- * because direct writes behind the end of a file are slow. If it fails, is cancelled, or the process
- * is killed, the file keeps that length, with zeros where nothing was written: its length does not
- * tell how much was written. SLUICE_OPEN_REPLACE shows the file only when it is whole.
+ * A write of SLUICE_DIRECT_BYTES or more that extends a local file sets the new length first,
+ * because direct writes beyond the end of a file are slow. If the write fails or is cancelled, or
+ * the process is killed, the file keeps that length, with zeros where nothing was written, so its
+ * length does not tell how much was written. With SLUICE_OPEN_REPLACE a file becomes visible only
+ * when it is complete.
  */
 SLUICE_API int sluice_write(sluice_file *file, const void *src, size_t n, uint64_t offset,
                             sluice_op **out);
 
 /*
- * The same for many extents as one operation; the array is copied. The result is the sum over the
- * extents; each is read up to the end of the file. The extents of one write must not overlap in
- * the file (-EINVAL).
+ * Start a read or a write of many extents as a single operation; the array is copied. The result of
+ * the operation is the sum over the extents. A read takes each extent up to the end of the file.
+ * The extents of a write must not overlap in the file (-EINVAL).
  */
 SLUICE_API int sluice_readv(sluice_file *file, const struct sluice_extent *v, size_t count,
                             sluice_op **out);
@@ -432,26 +516,35 @@ SLUICE_API int sluice_writev(sluice_file *file, const struct sluice_extent *v, s
                              sluice_op **out);
 
 /*
- * Memory of a device. Every data pointer above and below may be memory of a device; within one
- * operation all of it is of one device, or all of it is the host's. -EINVAL: it is mixed.
+ * Start a read or a write in stream order and return at once.
  *
- * In stream order: the transfer comes after what the stream was given before, and what the stream is
- * given next comes after the transfer. So a kernel behind sluice_read_on() sees the data, and one
- * behind sluice_write_on() may write over the source. Nobody waits on the host, and nothing has to be
- * synchronised; that a write arrived, and that nothing failed, the operation says, whose end may be
- * awaited as any other. A file that ends before offset + n makes the read fail with -EIO. An operation
- * that fails or is cancelled never holds its stream up: the stream goes on, with undefined contents in
- * the memory of a read.
+ * Memory of devices: every data pointer in this header may point to memory of a device. Within an
+ * operation all memory belongs to the same device, or all of it to the host (else -EINVAL).
  *
- * The call does not wait for storage. It may wait for a place among SLUICE_MAX_OPERATIONS, as every
- * submission; for earlier operations in stream order to let go of
- * pinned memory (SLUICE_STAGING_BYTES) or of places in the device's queue, and for earlier overlapping
- * operations on memory of a device that are awaited on the host, or, if cuFile moves the one or the
- * other, for earlier overlapping operations on other streams; with OPEN_NONBLOCK it answers -EAGAIN
- * instead, and -E2BIG to what could never be enqueued at once. The stream, and whatever the driver
- * needs for it, must outlive the operation. With host memory, n bytes of it are the operation's from
- * when the stream reaches it until the stream has passed it. -EINVAL: the stream is being captured or
- * is of another device than the memory. -ENOTSUP: the device has no stream order.
+ * Stream order: the transfer comes after all work that the stream was given before, and before all
+ * work that it is given later. A kernel behind sluice_read_on() therefore sees the data, and a
+ * kernel behind sluice_write_on() may overwrite the source. No thread of the host waits and nothing
+ * has to be synchronised. The operation tells whether a write has arrived and whether anything
+ * failed; its end may be awaited like that of any other operation. A read beyond the end of the
+ * file fails with -EIO. An operation that fails or is cancelled never blocks its stream: the stream
+ * goes on, and the destination of the read has undefined contents.
+ *
+ * Waits: the call does not wait for storage. It may wait
+ *   - for a place among SLUICE_MAX_OPERATIONS, as every submission;
+ *   - for earlier operations in stream order to release pinned memory (SLUICE_STAGING_BYTES) or
+ *     places in the queue of the device;
+ *   - for earlier overlapping operations on memory of a device that are awaited on the host;
+ *   - if cuFile moves either operation, for earlier overlapping operations on other streams.
+ * A file that was opened with NONBLOCK returns -EAGAIN instead, and -E2BIG for an operation that
+ * could never be enqueued at once.
+ *
+ * Lifetime: the stream, and everything that the driver needs for it, must outlive the operation.
+ * Host memory belongs to the operation from the moment at which the stream reaches it until the
+ * stream has passed it.
+ *
+ * Return 0, the errors of sluice_read() and sluice_write(), or
+ *   -EINVAL    the stream is being captured, or belongs to another device than the memory
+ *   -ENOTSUP   the device has no stream order
  */
 SLUICE_API int sluice_read_on(sluice_file *file, void *dst, size_t n, uint64_t offset,
                               sluice_stream stream, sluice_op **out);
@@ -465,65 +558,86 @@ SLUICE_API int sluice_writev_on(sluice_file *file, const struct sluice_extent *v
 /* The general form of the calls above. Start from SLUICE_REQUEST_INIT. */
 enum sluice_request_kind { SLUICE_READ = 1, SLUICE_WRITE = 2 };
 struct sluice_request {
-	size_t size; /* sizeof(struct sluice_request) */
-	int kind;    /* SLUICE_READ or SLUICE_WRITE */
-	const struct sluice_extent *extents;
-	size_t count; /* of extents */
-	void *user;   /* handed back by sluice_op_user() */
-	int on;       /* 1: in stream order, on the next field; 0: awaited on the host */
+	size_t size;                         /* required: sizeof(struct sluice_request) */
+	int kind;                            /* required: SLUICE_READ or SLUICE_WRITE */
+	const struct sluice_extent *extents; /* required; copied */
+	size_t count;                        /* number of extents */
+	void *user;                          /* returned by sluice_op_user() */
+	int on; /* 1: in the order of the stream below; 0: awaited on the host */
 	sluice_stream stream;
 };
 #define SLUICE_REQUEST_INIT                                              \
 	{                                                                \
 		sizeof(struct sluice_request), 0, NULL, 0, NULL, 0, NULL \
 	}
+/* Starts the operation that r describes. Everything else is as for the calls above. */
 SLUICE_API int sluice_submit(sluice_file *file, const struct sluice_request *r, sluice_op **out);
 
 /*
- * Waits until the operation is over: for ever with a negative timeout_ms, not at all with 0.
- * Returns the bytes moved, or a negative errno: -EINPROGRESS if it is still running,
- * -ECANCELED if it was cancelled, otherwise what went wrong. May be called again.
- * An operation whose end was returned here is no longer reported by sluice_next_done().
+ * Waits until the operation is over: for ever if timeout_ms is negative, not at all if it is 0. May
+ * be called again. sluice_next_done() no longer reports an operation after its end was returned
+ * here.
+ *
+ * Returns the number of bytes moved, or
+ *   -EINPROGRESS   the operation is still running
+ *   -ECANCELED     it was cancelled
+ *   the error of the operation
  */
 SLUICE_API int64_t sluice_wait(sluice_op *op, int timeout_ms);
 
-/* 1 if the operation is over, 0 if it is running. Once a stream has passed a read, this says so, without
- * a call of the driver, and of the system only to wake who waits for what the operation had. */
+/*
+ * Returns 1 if the operation is over, 0 if it is running. Returns 1 as soon as the stream has
+ * passed a read. Never calls the driver; makes a system call only if it must wake a thread that was
+ * waiting for the operation's resources.
+ */
 SLUICE_API int sluice_poll(const sluice_op *op);
 
 /*
- * Asks for the operation to end early. 0: it was asked; what could not be stopped in time is
- * finished first, and sluice_wait() says which it was. -EALREADY: it was over. Of a cancelled write
- * some bytes may have been written, and the file may be longer: see sluice_write().
+ * Requests that the operation end early. Parts that could not be stopped in time are finished
+ * first, and sluice_wait() tells whether the operation was cancelled or completed. After a
+ * cancelled write some of the bytes may have been written, and the file may be longer: see
+ * sluice_write().
+ *
+ * Returns 0, or
+ *   -EALREADY   the operation was over
  */
 SLUICE_API int sluice_cancel(sluice_op *op);
 
 /*
- * An eventfd that becomes readable when the operation is over. Made at the first call, owned by
- * the operation, closed by sluice_op_free(). Returns the descriptor, or -EMFILE, -ENOMEM.
+ * Returns an eventfd that becomes readable when the operation is over. It is made at the first
+ * call, owned by the operation, and closed by sluice_op_free().
+ *
+ * Errors: -EMFILE, -ENOMEM.
  */
 SLUICE_API int sluice_op_fd(sluice_op *op);
 
-/* What the caller attached with sluice_submit(), or NULL. */
+/* Returns the pointer that was passed to sluice_submit() as `user`, or NULL. */
 SLUICE_API void *sluice_op_user(const sluice_op *op);
 
-/* The sentence behind a failed operation; "" while it runs or if it succeeded. Lives as the op. */
+/*
+ * Returns the sentence that explains the failure of the operation, or "" while it runs or if it
+ * succeeded. Valid until sluice_op_free().
+ */
 SLUICE_API const char *sluice_op_message(const sluice_op *op);
 
-/* Gives up the handle. The operation and its use of the buffer go on. */
+/* Frees the handle. The operation continues, and so does its use of the buffer. */
 SLUICE_API void sluice_op_free(sluice_op *op);
 
 /*
- * Takes the next finished operation, in the order in which they finished, of those that have a
- * handle and were not seen to end by sluice_wait(). Waits for one as sluice_wait() does. The
- * handle is the one that the submitting call returned and is still to be freed, once.
- * -EAGAIN: none finished in time.
+ * Takes the next finished operation, in the order in which operations finished. Operations without
+ * a handle, and those whose end sluice_wait() has returned, are left out. Waits as sluice_wait()
+ * does. The handle is the same that the submitting call returned, and still has to be freed, once.
+ *
+ * Returns 0, or
+ *   -EAGAIN   no operation finished in time
  */
 SLUICE_API int sluice_next_done(sluice_context *ctx, int timeout_ms, sluice_op **out);
 
 /*
- * An eventfd that is readable while sluice_next_done() has something to give. Owned by the
- * context; only to be polled. Returns the descriptor, or -EMFILE, -ENOMEM.
+ * Returns an eventfd that is readable while sluice_next_done() has an operation to return. It is
+ * owned by the context and must only be polled.
+ *
+ * Errors: -EMFILE, -ENOMEM.
  */
 SLUICE_API int sluice_done_fd(sluice_context *ctx);
 

@@ -1,31 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The store: named blobs that processes of one machine share without a copy.
+ * The store: named blobs that processes of the same machine share without a copy.
  *
- * A blob is memory with a name. One process creates it, fills it and seals it; from then on it never
+ * A blob is memory with a name. A process creates it, fills it and seals it; from then on it never
  * changes, and other processes map it read-only. The daemon `sluiced` keeps descriptors, names and
- * accounts; it never touches the bytes, and what is sealed outlives the process that made it.
+ * accounts. It never touches the bytes, and a sealed blob outlives the process that made it.
  *
- * A blob has a size, a place and bytes. The place is the host's memory (device -1), or that of a device
- * (see <sluice/device.h>): then its address is the device's, for streams and for sluice_read() and its like,
- * not for the processor. A GPU's memory is shared by descriptors of the driver's, so a blob in it, too,
- * outlives the process that made it. Where a device cannot share memory, or there is none of that number,
- * the calls answer -ENOTSUP.
+ * Place. The bytes are in host memory (device -1) or in the memory of a device (see
+ * <sluice/device.h>). An address in device memory is for streams, sluice_read() and the related
+ * calls, not for the processor. Memory of a GPU is shared by descriptors of the driver, so a blob
+ * there outlives its maker as well. The calls return -ENOTSUP if a device cannot share memory or if
+ * there is no device of that number.
  *
- * Life. create -> created: writable, its own process only. seal -> sealed: read-only, for everyone who
- * may. delete -> dying: the name is free at once, the bytes stay until the last holder has released it.
- * The process that created a blob and dies before the seal takes it along; nothing of it is seen. What is sealed lives
- * until it is deleted, with SLUICE_BLOB_TRANSIENT until nobody holds it.
+ * Life of a blob.
+ *   created   writable, visible to its own process only; sealed next
+ *   sealed    read-only, available to every client of the store
+ *   dying     deleted: the name is free at once, the bytes stay until the last holder releases them
+ * If a process dies before it seals its blob, the blob disappears and nobody sees any of it. A
+ * sealed blob lives until it is deleted; with SLUICE_BLOB_TRANSIENT it lives until nobody holds it.
  *
- * A blob is a file as well: store://NAME for sluice_open(), which says what may follow the name.
+ * A blob is also a file: sluice_open() opens store://NAME, with the parameters that are listed
+ * there.
  *
- * The server may be replaced at any time (it was killed, it was upgraded). Sealed blobs keep their names
- * and bytes and whoever holds one keeps it; calls connect again by themselves. A blob that was created
- * and not sealed is lost then: sealing it answers -ECONNRESET, and its memory stays until its release.
+ * The server may be replaced at any time, after it was killed or for an upgrade. Sealed blobs keep
+ * their names and bytes, holders keep the blobs that they hold, and calls reconnect by themselves.
+ * A blob that was created and not sealed is lost: sealing it returns -ECONNRESET, and its memory
+ * stays until it is released.
  *
- * Conventions, results and threads are those of <sluice/sluice.h>. No call needs a context. A store or a
- * blob may be used by any number of threads, but must not be used while it is closed or released. Any
- * call may wait for the server's answer; calls that say so wait for other processes, too.
+ * Conventions, results and threads are those of <sluice/sluice.h>. No call needs a context. Any
+ * number of threads may use a store or a blob, but none may use it while another thread closes or
+ * releases it. Any call may wait for the server's reply; a call that also waits for other processes
+ * says so.
  */
 #ifndef SLUICE_STORE_H
 #define SLUICE_STORE_H
@@ -41,30 +46,38 @@ typedef struct sluice_store sluice_store;
 typedef struct sluice_blob sluice_blob;
 typedef struct sluice_watch sluice_watch;
 
-/* The longest name, without the NUL. A name is UTF-8 without control characters; '/' is nothing special. Characters that
- * are not seen, as those that change the direction of text, are let be: who prints names of others has to escape them. */
+/*
+ * The longest name in bytes, without the NUL. A name is UTF-8 without control characters; '/' has
+ * no special meaning. Invisible characters, such as those that change the direction of text, are
+ * accepted: a program that prints names made by others has to escape them.
+ */
 #define SLUICE_BLOB_NAME_MOST 255
-/* Free bytes of a blob's metadata; with what describes a tensor it is 4 KiB. */
+/*
+ * Bytes of a blob's metadata that are free for the program; the description of a tensor fills 4
+ * KiB.
+ */
 #define SLUICE_BLOB_NOTE_MOST 3944
-/* Of the name of a place, with the NUL. */
+/* Bytes of the name of a place, with the NUL. */
 #define SLUICE_BLOB_PLACE_BYTES 32
-/* Blobs in one call of those that take several. */
+/* The largest number of blobs in a call that takes several. */
 #define SLUICE_BLOB_BATCH 64
-/* Holds that a store has at a time at most: handles of sealed blobs, one blob perhaps several times. */
+/* The largest number of handles of sealed blobs that a store has; a blob may have several. */
 #define SLUICE_STORE_HOLDS_MOST 16384
 
 /* ------------------------------------------------------------------------------------- store */
 
-/* How to connect. Start from SLUICE_STORE_OPTIONS_INIT. */
+/* Options of sluice_store_open(). Start from SLUICE_STORE_OPTIONS_INIT. */
 struct sluice_store_options {
-	size_t size; /* sizeof(struct sluice_store_options) */
-	/* How long a call goes on trying to reach a server that is not there, milliseconds; 0: 5000. The
-	 * first connection is tried once only. */
+	/* Required: sizeof(struct sluice_store_options). */
+	size_t size;
+	/* How long a call keeps trying to reach a missing server, milliseconds. The first
+	 * connection is tried only once. Default (0): 5000. */
 	unsigned patience_ms;
-	/* Memory that stays mapped though no blob in it is held, so that getting it again costs nothing;
-	 * bytes; 0: 1 GiB. */
+	/* Host memory that stays mapped although none of its blobs is held, so that getting them
+	 * again costs nothing; bytes. Default (0): 1 GiB. */
 	size_t cache_bytes;
-	/* The same of each device's memory; 0: 1 GiB. What is deleted is unmapped all the same. */
+	/* The same for the memory of each device; bytes. Deleted memory is unmapped nevertheless.
+	 * Default (0): 1 GiB. */
 	size_t device_cache_bytes;
 };
 #define SLUICE_STORE_OPTIONS_INIT                             \
@@ -73,41 +86,50 @@ struct sluice_store_options {
 	}
 
 /*
- * Connects to the daemon. path names its socket; NULL: SLUICE_STORE in the environment, else
- * $XDG_RUNTIME_DIR/sluice.sock. o may be NULL. -ENOENT, -ECONNREFUSED: nobody listens there. -EACCES: its
- * permissions do not let us in. -EPERM: its server is neither our user's nor root's, nor the user's that
- * SLUICE_STORE_OWNER in the environment names, a name or a number. -EPROTO: it speaks another version. -EAGAIN: it has no place
- * for one more client. -EINVAL: no path is known, or it is too long for a socket. -ENOMEM, -EMFILE, -ENFILE.
+ * Connects to the daemon. path is the path of its socket; if it is NULL, the environment variable
+ * SLUICE_STORE applies, and without it $XDG_RUNTIME_DIR/sluice.sock. o may be NULL.
+ *
+ * Returns 0, or
+ *   -ENOENT, -ECONNREFUSED   no daemon listens at this path
+ *   -EACCES    the permissions of the socket exclude this process
+ *   -EPERM     the server belongs neither to this user, nor to root, nor to the user that the
+ *              environment variable SLUICE_STORE_OWNER names (a name or a number)
+ *   -EPROTO    the server uses another version of the protocol
+ *   -EAGAIN    the server has no place for another client
+ *   -EINVAL    no path is known, or it is too long for a socket
+ *   -ENOMEM, -EMFILE, -ENFILE
  */
 SLUICE_API int sluice_store_open(const char *path, const struct sluice_store_options *o,
                                  sluice_store **out);
 
 /*
- * -EBUSY, and nothing happens, while blobs, tensors or watches of it are held. Waits for seals and releases in stream
- * order that are under way: for their streams; and unmaps memory of devices, which may wait for what those were given. NULL is
- * allowed.
+ * Closes the store. Waits for the streams of seals and releases in stream order that are in
+ * progress, and unmaps memory of devices, which may wait for work that those devices were given.
+ *
+ * Returns 0, or
+ *   -EBUSY   blobs, tensors or watches of the store are held; nothing was done
  */
 SLUICE_API int sluice_store_close(sluice_store *s);
 
 /* ---------------------------------------------------------------------------------- metadata */
 
-/* The most dimensions of a tensor. */
+/* The largest number of dimensions of a tensor. */
 #define SLUICE_BLOB_RANK_MOST 8
 
 /*
- * What is said of a blob's bytes, fixed by the seal. One that is no tensor has type 0, and with it rank and
- * offset are 0; elements of other types than these can be told in the note.
+ * Description of a blob's bytes, fixed by the seal. For a blob that is not a tensor, type, rank and
+ * offset are 0. Element types that enum sluice_type lacks can be described in the note.
  */
 struct sluice_blob_metadata {
 	size_t size;   /* sizeof(struct sluice_blob_metadata) */
-	int type;      /* of its elements, of enum sluice_type; 0: no tensor */
-	unsigned rank; /* dimensions; 0: one element */
+	int type;      /* element type, of enum sluice_type; 0: not a tensor */
+	unsigned rank; /* number of dimensions; 0: a single element */
 	int64_t shape[SLUICE_BLOB_RANK_MOST];
-	/* Elements from one to the next in each dimension, not negative; all 0: compact, the last dimension
-	 * the fastest. */
+	/* Distance between neighbours in each dimension, in elements, not negative. All 0: compact,
+	 * with the last dimension the fastest. */
 	int64_t strides[SLUICE_BLOB_RANK_MOST];
 	uint64_t offset;  /* bytes from the start of the blob to the first element */
-	const void *note; /* free bytes of the caller's */
+	const void *note; /* free bytes of the program */
 	size_t note_bytes;
 };
 #define SLUICE_BLOB_METADATA_INIT                                               \
@@ -118,29 +140,33 @@ struct sluice_blob_metadata {
 /* ------------------------------------------------------------------------------------ create */
 
 enum sluice_blob_flags {
-	/* The name is taken now: create answers -EEXIST, and watchers see it. Without it nobody hears of
-	 * the name before the seal, which then is what says -EEXIST. */
+	/* Takes the name now: create returns -EEXIST if it is taken, and watchers see it. Without
+	 * this flag the name becomes visible with the seal, which then returns -EEXIST. */
 	SLUICE_BLOB_RESERVE = 1 << 0,
-	/* It may be dropped when memory is short and nobody holds it. */
+	/* The blob may be dropped when memory is short and nobody holds it. */
 	SLUICE_BLOB_CACHE = 1 << 1,
-	/* Its memory holds no other blob, however small it is. */
+	/* The memory of the blob holds no other blob, however small it is. */
 	SLUICE_BLOB_ALONE = 1 << 3,
-	/* It is never dropped or moved out of memory. */
+	/* The blob is never dropped or moved out of memory. */
 	SLUICE_BLOB_PIN = 1 << 4,
-	/* Its seal takes the name from a sealed blob that has it, which is deleted: whoever gets
-	 * the name finds the one or the other, at any moment and whatever dies meanwhile. Not with RESERVE, and
-	 * by a seal of its own (-EINVAL, also in stream order). */
+	/* The seal takes the name from the sealed blob that has it and deletes that blob. A get of
+	 * the name finds either the old or the new blob at any moment, even if processes die
+	 * meanwhile. Not with RESERVE, and only with a seal of a single blob (-EINVAL, also in
+	 * stream order). */
 	SLUICE_BLOB_REPLACE = 1 << 5,
-	/* It lives as long as somebody holds it: from the seal on its maker, until the release of the handle that it sealed,
-	 * and whoever gets it meanwhile, a get that waits for the seal too. With the last release, or the death of the last
-	 * holder, it is deleted, also after the server was replaced. It never leaves memory for a file. While it is pinned it stays. */
+	/* The blob lives as long as it has a holder. Holders are its maker, from the seal until the
+	 * release of the handle that was sealed, and every client that gets it meanwhile, including
+	 * gets that wait for the seal. The last release, or the death of the last holder, deletes
+	 * it, even after the server was replaced. The blob never leaves memory for a file. It stays
+	 * while it is pinned. */
 	SLUICE_BLOB_TRANSIENT = 1 << 6,
-	/* Of create only: memory that nobody has used before is not made ready by it, see there. For who writes less
-	 * than a tenth of the blob, and for threads that each make their part ready, with sluice_blob_warm(). */
+	/* For create only: new memory is not made ready for writing (see sluice_blob_create()). For
+	 * programs that write less than a tenth of the blob, and for threads that each make their
+	 * own part ready with sluice_blob_warm(). */
 	SLUICE_BLOB_COLD = 1 << 16,
 };
 
-/* Start from SLUICE_BLOB_OPTIONS_INIT. */
+/* Options of sluice_blob_create(). Start from SLUICE_BLOB_OPTIONS_INIT. */
 struct sluice_blob_options {
 	size_t size;                                 /* sizeof(struct sluice_blob_options) */
 	unsigned flags;                              /* of enum sluice_blob_flags */
@@ -152,96 +178,143 @@ struct sluice_blob_options {
 	}
 
 /*
- * Makes a blob of n bytes, writable by this process until its seal. Its contents are undefined; its
- * memory is aligned to 4096 bytes. name NULL or "": it has none, and others get it by its id. device -1:
- * the host; else the number of a device, whose driver may be called; a store's first blob on a device may
- * wait for all that the device was given before. o may be NULL.
+ * Makes a blob of n bytes that this process can write until the seal. Its contents are undefined;
+ * its memory is aligned to 4096 bytes. If name is NULL or "", the blob has no name and others get
+ * it by its id. device is -1 for host memory, or the number of a device. o may be NULL.
  *
- * Small blobs of a process lie side by side in common memory of the device, at least 2 MiB of which is taken at
- * once; who has one of them mapped can read all of it. SLUICE_BLOB_ALONE keeps a blob out of it. While what was
- * deleted on a device is being unmapped, and would be enough, the call waits for that, for 3 seconds at most.
+ * Waits: for a device, the driver may be called, and the first blob of a store on a device may wait
+ * for all work that the device was given before. While deleted memory on a device is being unmapped
+ * and would be enough, the call waits for that, at most 3 seconds. If memory is short and the
+ * daemon spills, it waits until there is room, at most a minute.
  *
- * Memory that nobody has used before is made ready to be written: that of blobs of 8 MiB and more, as far as the
- * kernel gives pages of 2 MiB, and with a few threads that are over when the call returns. That takes about as long
- * as to copy as many bytes, where writing to it as it was would take ten times that. Memory of blobs that were
- * deleted is ready as it is, and comes first.
+ * Memory: small blobs of a process share memory. On a device at least 2 MiB of it is allocated at
+ * once, and a client that has one of these blobs mapped can read all of it; SLUICE_BLOB_ALONE keeps
+ * a blob out of it. Memory of deleted blobs is reused first. New memory of blobs of 8 MiB and more
+ * is made ready for writing, as far as the kernel provides pages of 2 MiB, with a few threads that
+ * end before the call returns. This takes about as long as copying the same number of bytes, and
+ * the first writes are ten times faster afterwards.
  *
- * If memory is short and the daemon spills, the call waits until there is room, for a minute at most.
- *
- * -EEXIST: with RESERVE, and the name is taken, by a blob that is sealed or being made. -ENOSPC: there is not so much memory
- * left; the sentence says who holds what, and why nothing could be spilled. -EDQUOT: there are as many
- * blobs as there may be, or as many with much metadata (see sluice_blob_seal()), or this client makes as many as it may; -ENFILE: the daemon has no descriptor left. -EINVAL: n is 0, the name, the metadata or the options are wrong. -ENOTSUP: that place is
- * not there, or its memory cannot be shared.
- * -ECONNREFUSED: the server did not come back in time. -EMFILE, -ENOMEM.
+ * Returns 0, or
+ *   -EEXIST    with RESERVE: a blob that is sealed or being made has the name
+ *   -ENOSPC    too little memory is left; the sentence names a holder and says why nothing could
+ *              be spilled
+ *   -EDQUOT    the limit of blobs, of blobs with much metadata (see sluice_blob_seal()), or of blobs
+ *              that this client may make at a time is reached
+ *   -ENFILE    the daemon has no descriptor left
+ *   -EINVAL    n is 0, or the name, the metadata or the options are wrong
+ *   -ENOTSUP   the place does not exist, or its memory cannot be shared
+ *   -ECONNREFUSED   the server did not come back in time
+ *   -EMFILE, -ENOMEM
  */
 SLUICE_API int sluice_blob_create(sluice_store *s, const char *name, size_t n, int device,
                                   const struct sluice_blob_options *o, sluice_blob **out);
 
-/* One of several blobs to make. */
+/* The arguments of sluice_blob_create() for a blob of sluice_blob_create_many(). */
 struct sluice_blob_request {
 	const char *name;
 	size_t bytes;
 	int device;
 	const struct sluice_blob_options *options;
 };
-/* Makes count blobs, at most SLUICE_BLOB_BATCH, or none of them. out: count handles. */
+/*
+ * Makes `count` blobs, at most SLUICE_BLOB_BATCH, or none. Writes `count` handles to out.
+ * Everything else is as for sluice_blob_create().
+ */
 SLUICE_API int sluice_blob_create_many(sluice_store *s, const struct sluice_blob_request *v,
                                        size_t count, sluice_blob **out);
 
-/* The bytes, while they may be written: NULL after the seal. They are valid until the release. */
+/* Returns the bytes while they may be written, or NULL after the seal. Valid until the release. */
 SLUICE_API void *sluice_blob_mutable_data(sluice_blob *b);
 
 /*
- * Makes n bytes at offset, which are about to be written, ready for it, as create does of blobs of 8 MiB and more
- * without SLUICE_BLOB_COLD; does nothing where that was done or is not possible. By any number of threads for
- * parts of their own. On an idle machine 4 MiB at a time, each followed by its write, is fastest. On a busy one a call
- * may wait some milliseconds; the first that does so makes the rest of the blob ready, too. -EINVAL: beyond the
- * blob. -EPERM: sealed.
+ * Makes n bytes at `offset` ready for writing, as sluice_blob_create() does for blobs of 8 MiB and
+ * more without SLUICE_BLOB_COLD. Does nothing where that was done already or is not possible. Any
+ * number of threads may call it for parts of their own. On an idle machine steps of 4 MiB, each
+ * followed by its write, are fastest. On a busy machine a call may wait some milliseconds; the
+ * first call that does so makes the rest of the blob ready as well.
+ *
+ * Returns 0, or
+ *   -EINVAL   the range ends beyond the blob
+ *   -EPERM    the blob is sealed
  */
 SLUICE_API int sluice_blob_warm(sluice_blob *b, size_t offset, size_t n);
 
-/* Replaces the metadata; before the seal. -EINVAL: it is wrong, or does not fit the blob. -EPERM: sealed. */
+/*
+ * Replaces the metadata of a blob that is not sealed.
+ *
+ * Returns 0, or
+ *   -EINVAL   the metadata is wrong, or does not fit the blob
+ *   -EPERM    the blob is sealed
+ */
 SLUICE_API int sluice_blob_set_metadata(sluice_blob *b, const struct sluice_blob_metadata *m);
 
 /*
- * Publishes the blob: from here on nobody changes it, and others get it. The caller has stopped writing.
- * The handle now holds it like one that was got. -EEXIST: the name was taken meanwhile; the blob stays as
- * it was. -ECONNRESET: the server was replaced, the blob is lost. -EPERM: it is sealed already. -ENOSPC, -EDQUOT as for create;
- * -EDQUOT also if it has more than 136 bytes of metadata (24, a note, and 16 for each dimension) and so have an eighth of all
- * blobs that there may be (8192 of 65536): it stays as it was. -ENOBUFS: it is sealed, and others get it, but this store
- * holds SLUICE_STORE_HOLDS_MOST blobs: its data is NULL, the handle is good for a release only, and get finds the blob when others
- * were released; but for a transient one, which goes if nobody else holds it.
+ * Publishes the blob: from now on its bytes do not change, and other processes can get it. The
+ * caller must have stopped writing. The handle then holds the blob like a handle of
+ * sluice_blob_get().
+ *
+ * Returns 0, or
+ *   -EEXIST       the name was taken meanwhile; the blob is unchanged
+ *   -ECONNRESET   the server was replaced, and the blob is lost
+ *   -EPERM        the blob is sealed already
+ *   -ENOSPC       as for create
+ *   -EDQUOT       as for create; also, the blob has more than 136 bytes of metadata (24, the note, and
+ *                 16 for each dimension) and so has an eighth of all blobs that there may be (8192 of
+ *                 65536); the blob is unchanged
+ *   -ENOBUFS      the blob is sealed and available to others, but this store already holds
+ *                 SLUICE_STORE_HOLDS_MOST blobs. The data of the handle is NULL and the handle can
+ *                 only be released. A get finds the blob once others were released, unless it is
+ *                 transient: then it is deleted if nobody else holds it
  */
 SLUICE_API int sluice_blob_seal(sluice_blob *b);
-/* Seals count blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none does. They may be
- * in different places: what belongs together on the host and on devices is published as one. */
+/*
+ * Seals `count` blobs of one store, at most SLUICE_BLOB_BATCH: all become visible at once, or none.
+ * They may be in different places, so data on the host and on devices that belongs together can be
+ * published as a unit.
+ */
 SLUICE_API int sluice_blob_seal_many(sluice_blob *const *v, size_t count);
 
 /*
- * The same in stream order: the call returns at once, and the blobs are sealed when the stream has done all it was
- * given before, soon after and by a thread of the store's. The stream is a device's, and need not be that of the blobs.
- * Until then nobody but the stream writes to the blobs. A handle may be released meanwhile, and is sealed all the
- * same; if the process dies before the stream has come that far the blob is gone. sluice_blob_wait_sealed() says how it
- * ended. If the store has made no blob on the stream's device yet, the call may wait for all that the device
- * was given before. -EPERM: sealed, or to be sealed, already. -EINVAL: the stream is captured. -ENOTSUP: the
- * device has no stream order. -ENOMEM.
+ * Seal blobs in stream order. The call returns at once, and a thread of the store seals the blobs
+ * soon after the stream has done all work that it was given before. The stream must belong to a
+ * device, not necessarily the device of the blobs. Until then only the stream may write to the
+ * blobs. A handle may be released meanwhile; its blob is sealed nevertheless. If the process dies
+ * before the stream has come that far, the blobs are gone. sluice_blob_wait_sealed() returns the
+ * result.
+ *
+ * Waits: if the store has not yet made a blob on the stream's device, the call may wait for all
+ * work that the device was given before.
+ *
+ * Return 0, or
+ *   -EPERM     a blob is sealed, or a seal was already requested
+ *   -EINVAL    the stream is being captured
+ *   -ENOTSUP   the device has no stream order
+ *   -ENOMEM
  */
 SLUICE_API int sluice_blob_seal_on(sluice_blob *b, sluice_stream stream);
 SLUICE_API int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream stream);
 /*
- * Waits until a seal in stream order has happened: 0, or why it failed (as sluice_blob_seal(), or -EIO: the
- * device has failed); the blob then is as it was before. -ETIMEDOUT: not yet; timeout_ms as for sluice_wait(). 0 for
- * a blob that is sealed. -EINVAL: nothing was asked for.
+ * Waits until a seal in stream order has happened; timeout_ms as for sluice_wait().
+ *
+ * Returns 0 if the blob is sealed, or
+ *   -ETIMEDOUT   the stream has not come that far yet
+ *   -EINVAL      no seal was requested
+ *   -EIO         the device has failed; the blob is unchanged
+ *   the errors of sluice_blob_seal(); the blob is unchanged
  */
 SLUICE_API int sluice_blob_wait_sealed(sluice_blob *b, int timeout_ms);
 
 /*
- * Publishes n bytes of a device's memory that the program has allocated itself (with cudaMalloc, or sluice_device_alloc),
- * from memory on, without a copy. They are sealed at once: the program writes to them no more, and does not free
- * them before the blob is deleted and nobody holds it (sluice_blob_stat() says who does). The blob lives
- * as long as its process is connected, at most: see SLUICE_BLOB_OF_PROCESS. All of the allocation that the bytes are in can
- * be read by those who get it. o->flags: SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE mean nothing.
- * -EINVAL: memory is not a device's. -ENOTSUP: the device cannot share that memory. Else as create and seal.
+ * Publishes, without a copy, n bytes of device memory from `memory` on that the program itself has
+ * allocated with cudaMalloc() or sluice_device_alloc(). They are sealed at once: the program must
+ * not write to them any more, and must not free them before the blob is deleted and has no holders
+ * (sluice_blob_stat() gives their number). The blob lives at most as long as its process is
+ * connected: see SLUICE_BLOB_OF_PROCESS. Clients that get the blob can read the whole allocation
+ * that contains the bytes. SLUICE_BLOB_RESERVE and SLUICE_BLOB_ALONE have no effect in o->flags.
+ *
+ * Returns 0, the errors of create and seal, or
+ *   -EINVAL    this is not memory of a device
+ *   -ENOTSUP   the device cannot share this memory
  */
 SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void *memory, size_t n,
                                    const struct sluice_blob_options *o, sluice_blob **out);
@@ -249,203 +322,285 @@ SLUICE_API int sluice_blob_publish(sluice_store *s, const char *name, const void
 /* --------------------------------------------------------------------------------------- get */
 
 /*
- * Gets a sealed blob, mapped read-only. With a time-out other than 0 the call waits until a client has created and
- * sealed the blob: for ever if the time-out is negative. A blob that the daemon has spilled to a file is read first, and
- * the call waits for that beyond the time-out. -ENOENT: there is no such blob; -ETIMEDOUT: the blob was not sealed in time,
- * or the daemon is stopped: a call whose time-out is not negative returns two seconds after it at the latest if the
- * daemon says nothing, and the next call finds the connection as it was.
- * -EMFILE, -ENOMEM: it cannot be mapped. -EIO: it was spilled and cannot be read; -ENOSPC: there is no
- * memory for it. It stays, and may be tried again. -ENFILE: the daemon cannot send a descriptor. -ENOBUFS: this store holds SLUICE_STORE_HOLDS_MOST blobs.
- * -ECONNREFUSED as above.
+ * Gets a sealed blob and maps it read-only.
+ *
+ * Waits: if timeout_ms is not 0, until a client has created and sealed the blob; for ever if it is
+ * negative. A blob that the daemon has spilled to a file is read back first, and the call waits for
+ * that beyond the time-out.
+ *
+ * Returns 0, or
+ *   -ENOENT      there is no such blob
+ *   -ETIMEDOUT   the blob was not sealed in time, or the daemon is stopped. A call with a time-out
+ *                that is not negative returns at most two seconds after it if the daemon is silent; the next
+ *                call finds the connection unchanged
+ *   -EMFILE, -ENOMEM   the blob cannot be mapped
+ *   -EIO         the blob was spilled and cannot be read; it stays, and the get may be repeated
+ *   -ENOSPC      there is no memory for a spilled blob; it stays, and the get may be repeated
+ *   -ENFILE      the daemon cannot send a descriptor
+ *   -ENOBUFS     this store holds SLUICE_STORE_HOLDS_MOST blobs
+ *   -ECONNREFUSED   the server did not come back in time
  */
 SLUICE_API int sluice_blob_get(sluice_store *s, const char *name, int timeout_ms,
                                sluice_blob **out);
-/* By id; ids are never used again. One that has a name is found without the server by its name only. */
+/*
+ * Gets a blob by its id; ids are never reused. A blob that has a name is found without a request to
+ * the server only by that name.
+ */
 SLUICE_API int sluice_blob_get_id(sluice_store *s, uint64_t id, int timeout_ms, sluice_blob **out);
 /*
- * The same, to be used by another device than the one it is on, which must be able to reach that. -ENOTSUP: it cannot. A
- * blob on the host, too: then its memory is registered with the device (pinned) for the life of its mapping.
+ * Gets a blob for use by a device other than its own, which must be able to reach its memory (else
+ * -ENOTSUP). Memory of a blob on the host is registered with the device (pinned) as long as it is
+ * mapped.
  */
 SLUICE_API int sluice_blob_get_on(sluice_store *s, const char *name, int device, int timeout_ms,
                                   sluice_blob **out);
-/* All of count blobs, at most SLUICE_BLOB_BATCH, or none. The time-out is for all together. */
+/*
+ * Gets all of `count` blobs, at most SLUICE_BLOB_BATCH, or none. The time-out is for all together.
+ */
 SLUICE_API int sluice_blob_get_many(sluice_store *s, const char *const *names, size_t count,
                                     int timeout_ms, sluice_blob **out);
 
 /*
- * The bytes, aligned to 4096, but for those of SLUICE_BLOB_OF_PROCESS; valid until the release. What was got is
- * mapped read-only, but for those: to write to it ends the program, and on a device fails, or stops the device. NULL: its
- * seal has said -ENOBUFS, or somebody deleted the blob before this process, which sealed it, could hold it.
+ * Returns the bytes, valid until the release. They are aligned to 4096 bytes and mapped read-only:
+ * writing to them ends the program, and on a device fails or stops the device. Blobs of kind
+ * SLUICE_BLOB_OF_PROCESS are neither aligned nor mapped read-only. Returns NULL if the seal of the
+ * blob returned -ENOBUFS, or if the blob was deleted before this process, which sealed it, could
+ * hold it.
  */
 SLUICE_API const void *sluice_blob_data(const sluice_blob *b);
+/* Returns the size of the blob in bytes. */
 SLUICE_API size_t sluice_blob_size(const sluice_blob *b);
-/* The device whose memory it is in, by its number in this process; -1: the host. */
+/* Returns this process's number of the device that has the memory, or -1 for the host. */
 SLUICE_API int sluice_blob_device(const sluice_blob *b);
-/* How long its bytes live. */
+/* Kinds of blobs, by the life of their bytes. */
 enum sluice_blob_kinds {
-	SLUICE_BLOB_ON_HOST = 1, /* until it is deleted and nobody holds it */
-	SLUICE_BLOB_ON_DEVICE,   /* the same */
-	SLUICE_BLOB_OF_PROCESS, /* on a device, at most as long as the process that published it: if that ends while others
-	                          * hold the blob, they must not use its bytes any more */
+	/* Host memory, until the blob is deleted and has no holders. */
+	SLUICE_BLOB_ON_HOST = 1,
+	/* Device memory, until the blob is deleted and has no holders. */
+	SLUICE_BLOB_ON_DEVICE,
+	/* Device memory, at most as long as the process that published it. If that process ends
+	 * while others hold the blob, they must not use its bytes any more. */
+	SLUICE_BLOB_OF_PROCESS,
 };
+/* Returns the kind of the blob, of enum sluice_blob_kinds. */
 SLUICE_API int sluice_blob_kind(const sluice_blob *b);
-/* Which names it for every process, and for ever; 0 before the seal. */
+/* Returns the id, which is the same in every process and is never reused; 0 before the seal. */
 SLUICE_API uint64_t sluice_blob_id(const sluice_blob *b);
-/* "" if it has none. */
+/* Returns the name, or "" for a blob without a name. */
 SLUICE_API const char *sluice_blob_name(const sluice_blob *b);
-/* out->size is set. What out->note points to lives as long as the handle; strides are filled in. */
+/*
+ * Returns the metadata. out->size must be set. out->note points to bytes that live as long as the
+ * handle; strides are filled in.
+ */
 SLUICE_API int sluice_blob_get_metadata(const sluice_blob *b, struct sluice_blob_metadata *out);
 
 /*
- * Gives up the handle, with the bytes. A blob that is not sealed is aborted: its name is free, and its
- * memory. NULL is allowed. Always 0, but for -ECHILD. The caller sees to it that no stream has to do with the bytes
- * any more, or uses sluice_blob_release_on(): what nobody holds is unmapped once it is deleted, and a driver does
- * not wait for a stream that still copies from there, but fails it; and memory of the host is given to other blobs.
+ * Releases the handle and the bytes. A blob that is not sealed is aborted: its name and its memory
+ * are free. The caller must ensure that no stream uses the bytes any more, or use
+ * sluice_blob_release_on(): a deleted blob is unmapped when it has no holders, and a driver does
+ * not wait for a stream that still copies from it but makes the stream fail; host memory is given
+ * to other blobs.
+ *
+ * Returns 0, or -ECHILD in a child of fork().
  */
 SLUICE_API int sluice_blob_release(sluice_blob *b);
 SLUICE_API int sluice_blob_release_many(sluice_blob *const *v, size_t count);
 /*
- * The same in stream order: the call returns at once, the handle is the caller's no more, and the blob is held until
- * the stream has done all it was given before; one that is not sealed by then is aborted then. A blob on the host, too.
- * One that sluice_blob_seal_on() was called for is sealed all the same. The stream is a device's; where it is one that
- * every device has, the device is that which the blob was got for, or is on. sluice_store_close() waits for it. If the device
- * fails the blob is released soon after. If the store has made no blob on the stream's device yet, the call may wait for all that
- * the device was given before. After an error the handle is as it was. -EINVAL: the stream is captured, or no
- * device's. -ENOTSUP: the device has no stream order. -EIO: it has failed. -ENOMEM. NULL is allowed.
+ * Releases a blob in stream order. The call returns at once, the handle no longer belongs to the
+ * caller, and the blob is held until the stream has done all work that it was given before. This
+ * works for blobs on the host too. A blob that is not sealed by then is aborted then; a blob for
+ * which sluice_blob_seal_on() was called is sealed nevertheless. If `stream` is a default stream
+ * (0, 1 or 2), it is taken to be that of the device that was passed to sluice_blob_get_on(), or
+ * else of the device that holds the blob. sluice_store_close() waits for the release. If the device
+ * fails, the blob is released soon after.
+ *
+ * Waits: if the store has not yet made a blob on the stream's device, the call may wait for all
+ * work that the device was given before.
+ *
+ * Returns 0, or one of these errors, after which the handle is unchanged
+ *   -EINVAL    the stream is being captured, or does not belong to a device
+ *   -ENOTSUP   the device has no stream order
+ *   -EIO       the device has failed
+ *   -ENOMEM
  */
 SLUICE_API int sluice_blob_release_on(sluice_blob *b, sluice_stream stream);
 
 /*
- * The blob as a tensor that other libraries take without a copy: of version 0 a DLManagedTensor, of
- * version 1 a DLManagedTensorVersioned with the flag of read-only memory, both as in dlpack.h. It holds the
- * blob on its own account until its deleter is called, from whatever thread; the store is not closed until
- * then. -EINVAL: the metadata names no element type, or another version. -EPERM: not sealed. -ENOMEM.
+ * Makes a tensor that other libraries accept without a copy: with version 0 a DLManagedTensor, with
+ * version 1 a DLManagedTensorVersioned with the flag of read-only memory, both as in dlpack.h. The
+ * tensor holds the blob independently until its deleter is called, from any thread; the store
+ * cannot be closed before.
+ *
+ * Returns 0, or
+ *   -EINVAL   the metadata has no element type, or the version is another
+ *   -EPERM    the blob is not sealed
+ *   -ENOMEM
  */
 SLUICE_API int sluice_blob_to_dlpack(sluice_blob *b, unsigned version, void **out);
 
-/* ------------------------------------------------------------------------------- delete, tell */
+/* ------------------------------------------------------------------------------- delete, stat */
 
-/* Frees the name at once, and the memory when the last holder has released it. -ENOENT. */
+/*
+ * Delete a blob: its name is free at once, and its memory when the last holder has released it.
+ *
+ * Return 0, or
+ *   -ENOENT   there is no such blob
+ */
 SLUICE_API int sluice_blob_delete(sluice_store *s, const char *name);
 SLUICE_API int sluice_blob_delete_id(sluice_store *s, uint64_t id);
-/* 1: there is a sealed blob of that name; 0: there is none; or an error. */
+/* Returns 1 if there is a sealed blob of that name, 0 if there is none, or an error. */
 SLUICE_API int sluice_blob_exists(sluice_store *s, const char *name);
-/* Keeps it in memory whatever happens, or no longer. One that is spilled comes back first. -ENOENT;
- * -EIO, -ENOSPC as for get: then it is not pinned. */
+/*
+ * Pins the blob, so that it always stays in memory, or unpins it. A spilled blob is brought back
+ * first.
+ *
+ * Returns 0, or
+ *   -ENOENT         there is no such blob
+ *   -EIO, -ENOSPC   as for get; the blob is not pinned
+ */
 SLUICE_API int sluice_blob_pin(sluice_store *s, const char *name, int pinned);
 
 enum sluice_blob_state {
 	SLUICE_BLOB_IS_CREATED = 1,
 	SLUICE_BLOB_IS_SEALED,
 	SLUICE_BLOB_IS_DYING,
-	SLUICE_BLOB_IS_SPILLED, /* sealed, and in a file; get brings it back */
+	SLUICE_BLOB_IS_SPILLED, /* sealed, and in a file; a get brings it back */
 };
-/* What is told of a blob without getting it. */
+/* Description of a blob, available without getting it. */
 struct sluice_blob_info {
 	size_t size; /* in: sizeof(struct sluice_blob_info) */
 	char name[SLUICE_BLOB_NAME_MOST + 1];
 	uint64_t id;
 	uint64_t bytes;
-	uint64_t
-		memory; /* that it takes, rounded up as its memory is handed out; 0: it is spilled */
-	int device;     /* -1: the host */
-	int state;      /* of enum sluice_blob_state */
+	uint64_t memory;  /* bytes that it occupies, rounded up to an allocation; 0: spilled */
+	int device;       /* -1: the host; -2: a device that this process does not have */
+	int state;        /* of enum sluice_blob_state */
 	unsigned flags;   /* of enum sluice_blob_flags */
-	unsigned holders; /* clients that hold it; 0 in a list */
-	uint32_t user;    /* who made it: uid */
-	int32_t process;  /* that made it */
-	int64_t made_ns;  /* since 1970: when it was sealed, or created if it is not */
+	unsigned holders; /* number of clients that hold it; 0 in a list */
+	uint32_t user;    /* uid of its maker */
+	int32_t process;  /* process id of its maker */
+	int64_t made_ns;  /* time of the seal, or else of the creation; nanoseconds since 1970 */
 	int kind;         /* of enum sluice_blob_kinds */
-	/* The device as the store knows it, for every process: its PCI address, "0000:65:00.0", or what
-	 * sluice_device_find() takes; "" for the host. device is -2 if this process does not have it. */
+	/* The device as every process of the store knows it: its PCI address, "0000:65:00.0", or a
+	 * name that sluice_device_find() accepts; "" for the host. */
 	char place[SLUICE_BLOB_PLACE_BYTES];
 };
+/* Describes the blob of this name. out->size must be set. */
 SLUICE_API int sluice_blob_stat(sluice_store *s, const char *name, struct sluice_blob_info *out);
 /*
- * The blobs whose names begin with prefix ("" or NULL: all, those without a name too), in no order. *cursor
- * is 0 at first, and is moved on. Returns how many of at most `most` were written to out, 0: that was all.
- * out[0].size is set and goes for all. What is made or deleted meanwhile is in it or not.
+ * Lists the blobs with names that begin with prefix, in no particular order; with "" or NULL all
+ * blobs, including those without a name. *cursor is 0 at first and is advanced. out[0].size must be
+ * set and applies to all elements. Blobs that are made or deleted meanwhile may be listed or not.
+ *
+ * Returns the number of elements written to out, at most `most`; 0 at the end of the list; or an
+ * error.
  */
 SLUICE_API int sluice_blob_list(sluice_store *s, const char *prefix, uint64_t *cursor,
                                 struct sluice_blob_info *out, size_t most);
 
-/* Counts of the server; those that say "now" go up and down, the others only grow until it is replaced. */
+/*
+ * Counts of the server. Those marked "now" rise and fall; the others only grow until the server is
+ * replaced.
+ */
 struct sluice_store_counts {
 	size_t size;           /* in: sizeof(struct sluice_store_counts) */
-	uint64_t memory_limit; /* bytes of host memory that it may hand out */
-	uint64_t memory_bytes; /* now: that it has handed out or keeps warm */
-	uint64_t blob_bytes;   /* now: of blobs, as memory is handed out */
-	uint64_t leased_bytes; /* now: with clients, for blobs to come */
-	uint64_t warm_bytes;   /* now: kept for the next ones */
-	uint64_t sealed;       /* now: blobs */
-	uint64_t created;      /* now: blobs not sealed, those of leases not counted */
-	uint64_t dying;        /* now: deleted and held */
+	uint64_t memory_limit; /* bytes of host memory that the server may hand out */
+	uint64_t memory_bytes; /* now: bytes that it has handed out or keeps warm */
+	uint64_t blob_bytes;   /* now: bytes of blobs, rounded up to allocations */
+	uint64_t leased_bytes; /* now: bytes leased to clients for future blobs */
+	uint64_t warm_bytes;   /* now: bytes kept for future blobs */
+	uint64_t sealed;       /* now: sealed blobs */
+	uint64_t created;      /* now: blobs not sealed, without those of leases */
+	uint64_t dying;        /* now: blobs deleted and held */
 	uint64_t clients;      /* now: connections */
 	uint64_t waiting;      /* now: gets that wait */
 	uint64_t seals, gets, deletes, dropped; /* since the server began */
-	uint64_t requests, refused;             /* messages; of those, answered by an error */
-	uint64_t replacements;                  /* servers before this one */
-	uint64_t up_ns;                         /* since the server began */
-	/* 0, all of them, if the daemon has no place to spill to. */
-	uint64_t spilled; /* now: blobs that are in files only */
-	uint64_t
-		spilled_bytes; /* now: in files, of these, and of others that have a copy there; until they are closed */
-	uint64_t
-		spill_limit; /* bytes that may be in files; UINT64_MAX: as much as there is place */
-	uint64_t spills, returns; /* blobs that left memory; that came back */
-	uint64_t spill_failures;  /* files that could not be written, or read */
-	uint64_t upgrades;        /* of the daemon to another program, so far */
-	uint64_t supervisor;      /* now: the daemon's processes, as itself numbers them */
+	uint64_t requests, refused;             /* messages, and those answered by an error */
+	uint64_t replacements;                  /* number of earlier servers of this daemon */
+	uint64_t up_ns;                         /* age of the server, nanoseconds */
+	/* The next six are 0 if the daemon has no folder for spilling. */
+	uint64_t spilled; /* now: blobs that are only in files */
+	/* Now: bytes in files, of these blobs and of others that have a copy there, until the files
+	 * are closed. */
+	uint64_t spilled_bytes;
+	/* Bytes that may be in files; UINT64_MAX: as many as the file system takes. */
+	uint64_t spill_limit;
+	uint64_t spills, returns; /* blobs that left memory, and that came back */
+	uint64_t spill_failures;  /* files that could not be written or read */
+	uint64_t upgrades;        /* upgrades of the daemon to another program */
+	uint64_t supervisor;      /* now: process ids in the daemon's PID namespace */
 	uint64_t server;
-	char version[24]; /* of the program that the server runs, as of sluice_version() */
+	char version[24]; /* version of the server's program, as of sluice_version() */
 };
+/* Returns the counts of the server. out->size must be set. */
 SLUICE_API int sluice_store_stats(sluice_store *s, struct sluice_store_counts *out);
 
 /*
- * Gives back at once the host memory that the daemon keeps for the next blobs, which it does by itself a minute after
- * its last use (sluiced --keep-time), and what this store has been leased for blobs to come. *freed, which may be NULL:
- * bytes. What other processes have been leased, at most a sixteenth of all memory each, stays theirs. Memory of devices
- * is never kept. Errors as sluice_blob_delete(), but for -ENOENT.
+ * Returns to the machine at once the host memory that the daemon keeps for future blobs and the
+ * memory that this store has leased for them. The daemon itself returns kept memory a minute after
+ * its last use (sluiced --keep-time). Leases of other processes, at most a sixteenth of all memory
+ * each, stay. Memory of devices is never kept. Writes the number of bytes to *freed; freed may be
+ * NULL.
+ *
+ * Returns 0, or the errors of sluice_blob_delete() except -ENOENT.
  */
 SLUICE_API int sluice_store_trim(sluice_store *s, uint64_t *freed);
 
 /*
- * Has the daemon go on as the program that is now at the path where its first process began. Sealed blobs stay, with
- * their names and holders; a blob that is not sealed is lost, as when the server dies. Returns when the new server
- * answers. On an error the old one goes on and nothing is lost: -ENOTSUP: the program hands over another layout of
- * what outlives a server; -ENOENT, -EACCES, -ENOEXEC: there is none, or it does not say its layout in 5 s; -EBUSY: another
- * upgrade is under way.
+ * Upgrades the daemon to the program that is now at the path from which its first process was
+ * started. Sealed blobs stay, with their names and holders; a blob that is not sealed is lost, as
+ * when the server dies. Returns when the new server replies. After an error the old server
+ * continues and nothing is lost.
+ *
+ * Returns 0, or
+ *   -ENOTSUP   the program has another layout of the data that outlives a server
+ *   -ENOENT, -EACCES, -ENOEXEC   there is no such program, or it does not report its layout in 5 s
+ *   -EBUSY     another upgrade is in progress
  */
 SLUICE_API int sluice_store_upgrade(sluice_store *s);
-/* Stops the daemon, and waits until it has ended: all its blobs are gone, but for those that somebody has mapped. -ETIMEDOUT:
- * that takes more than 30 s. */
+/*
+ * Stops the daemon and waits until it has ended. All its blobs are gone; processes that have a blob
+ * mapped keep its bytes.
+ *
+ * Returns 0, or
+ *   -ETIMEDOUT   the daemon takes more than 30 s to end
+ */
 SLUICE_API int sluice_store_stop(sluice_store *s);
 
 /*
- * What the store knows of the memory of devices. It is what clients say: the daemon has no driver, so its limits hold
- * for those who keep to them. Memory counts until the last process has unmapped it.
+ * The store's account of the memory of a device. It is based on reports of the clients: the daemon
+ * has no driver, so its limits bind only clients that report correctly. Memory counts until the
+ * last process has unmapped it.
  */
 struct sluice_store_device_info {
 	size_t size;                         /* in: sizeof(struct sluice_store_device_info) */
 	char place[SLUICE_BLOB_PLACE_BYTES]; /* as in struct sluice_blob_info */
-	int device;             /* by its number in this process; -2: it does not have it */
+	int device;             /* its number in this process; -2: this process does not have it */
 	uint64_t memory_limit;  /* bytes; UINT64_MAX: none */
-	uint64_t memory_bytes;  /* now: of blobs and of leases */
-	uint64_t leaving_bytes; /* now, of these: deleted, and still mapped by somebody */
+	uint64_t memory_bytes;  /* now: bytes of blobs and of leases */
+	uint64_t leaving_bytes; /* now: the part of them that is deleted and still mapped */
 };
-/* One by one, index from 0; -ENOENT past the last one. A device is known once a process has made a blob there, or
- * asked for one, and if the daemon's options name it. */
+/*
+ * Describes the device with this index, counted from 0. A device is known after a process has made,
+ * or asked for, a blob there, or if an option of the daemon names it.
+ *
+ * Returns 0, or
+ *   -ENOENT   the index is past the last device
+ */
 SLUICE_API int sluice_store_device(sluice_store *s, unsigned index,
                                    struct sluice_store_device_info *out);
 
 /* ------------------------------------------------------------------------------------- watch */
 
 enum sluice_watch_kind {
-	SLUICE_WATCH_CREATED =
-		1, /* the name was taken; of a blob without RESERVE just before its seal */
+	/* The name was taken; for a blob without RESERVE, just before its seal. */
+	SLUICE_WATCH_CREATED = 1,
 	SLUICE_WATCH_SEALED,
-	SLUICE_WATCH_DELETED, /* also: aborted, or its process died */
-	SLUICE_WATCH_LOST,    /* events are missing here: list again. bytes and name mean nothing */
+	/* Also: aborted, or its process died. */
+	SLUICE_WATCH_DELETED,
+	/* Events are missing here, and the program should list again. bytes and name are
+	 * meaningless. */
+	SLUICE_WATCH_LOST,
 };
 struct sluice_watch_event {
 	size_t size; /* in: sizeof(struct sluice_watch_event) */
@@ -455,17 +610,26 @@ struct sluice_watch_event {
 	char name[SLUICE_BLOB_NAME_MOST + 1];
 };
 /*
- * Watches blobs whose names begin with prefix (NULL or "": all that have a name) from now on. A watcher that
- * does not read loses events, and is told so; nobody waits for it. Errors as sluice_store_open().
+ * Watches blobs with names that begin with prefix, from now on; with NULL or "" all blobs that have
+ * a name. A watch that is not read loses events and is told so; no other process waits for it.
+ *
+ * Returns 0, or the errors of sluice_store_open().
  */
 SLUICE_API int sluice_watch_open(sluice_store *s, const char *prefix, sluice_watch **out);
-/* A descriptor that is readable while sluice_watch_next() has something to say; for poll() and epoll only.
- * It is the same for the life of the watch. */
+/*
+ * Returns a descriptor that is readable while sluice_watch_next() has an event; only for poll() and
+ * epoll. It stays the same for the life of the watch.
+ */
 SLUICE_API int sluice_watch_fd(const sluice_watch *w);
-/* The next event; waits as sluice_blob_get() does. -EAGAIN: none in time. After the server was replaced it
- * connects again, and says SLUICE_WATCH_LOST. One thread at a time. */
+/*
+ * Takes the next event. Waits as sluice_blob_get() does. After the server was replaced the watch
+ * reconnects and reports SLUICE_WATCH_LOST. To be called by one thread at a time.
+ *
+ * Returns 0, or
+ *   -EAGAIN   no event came in time
+ */
 SLUICE_API int sluice_watch_next(sluice_watch *w, int timeout_ms, struct sluice_watch_event *out);
-/* NULL is allowed. */
+/* Closes the watch. */
 SLUICE_API void sluice_watch_close(sluice_watch *w);
 
 #ifdef __cplusplus

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the elements of an array are: of a series of frames (<sluice/writer.h>), of a blob (<sluice/store.h>). */
+/* Types of the elements of series of frames (<sluice/writer.h>) and of blobs (<sluice/store.h>). */
 #ifndef SLUICE_TYPE_H
 #define SLUICE_TYPE_H
 
-/* In the byte order of the machine. 0 is none of them. */
+/* Elements are in the byte order of the machine. 0 is not a type. */
 enum sluice_type {
 	SLUICE_INT8 = 1,
 	SLUICE_UINT8,
@@ -17,7 +17,7 @@ enum sluice_type {
 	SLUICE_FLOAT32,
 	SLUICE_FLOAT64,
 	SLUICE_BFLOAT16,   /* the upper half of a FLOAT32 */
-	SLUICE_COMPLEX64,  /* two FLOAT32: the real part, then the imaginary one */
+	SLUICE_COMPLEX64,  /* two FLOAT32: the real part, then the imaginary part */
 	SLUICE_COMPLEX128, /* two FLOAT64 */
 	SLUICE_BOOL,       /* a byte, 0 or 1 */
 };

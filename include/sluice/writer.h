@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The frame writer: arrays go to an HDF5 file in the background.
+ * The frame writer: stores arrays in an HDF5 file in the background.
  *
- * A writer is one file, a series one dataset of frames, a frame one array. A program acquires a frame,
- * fills it and submits it; the writer compresses it on all cores and stores it while the program
- * computes the next one. It holds no more frames than it was told to, all memory is taken when a
- * series is added, and an error of the background work is returned by the next call. What it writes
- * with "deflate" or "none" every program that knows HDF5 reads. docs/writer.md has a worked program.
+ * A writer is a file, a series is a dataset of frames in it, and a frame is an array. A program
+ * acquires a frame, fills it and submits it; the writer compresses it on all cores and stores it
+ * while the program computes the next frame. The writer holds no more frames than it was told to,
+ * allocates all memory when a series is added, and returns an error of the background work from the
+ * next call. Every program with HDF5 can read data that was written with "deflate" or "none".
+ * docs/writer.md has a worked program.
  *
  * A dataset of frames has one dimension more than a frame: the first is the number of the frame.
  *
- * Conventions, results and threads are those of <sluice/sluice.h>. The frames of one series come in the
- * order in which submit, push and submit_on were called; series of one writer are independent. Once the
- * background work has failed, every call of that writer returns that first error; what
- * sluice_writer_stats() calls visible stays in the file, which is valid.
+ * Conventions, results and threads are those of <sluice/sluice.h>. The frames of a series are
+ * stored in the order in which submit, push and submit_on were called; the series of a writer are
+ * independent. Once the background work has failed, every call of that writer returns the first
+ * error; frames that sluice_writer_stats() counts as visible stay in the file, which is valid.
  *
- * Death. At every moment, and whatever kills the process, the file opens with plain HDF5 and holds all
- * frames up to the last flush or checkpoint. A new file appears under its name with its first flush. A
- * program that ends by exit() with a writer open leaves it so too, and a child of fork() leaves it alone.
+ * Death. At every moment, and whatever kills the process, the file opens with plain HDF5 and holds
+ * all frames up to the last flush or checkpoint. A new file appears under its name with its first
+ * flush. A program that ends by exit() with a writer open leaves the file in the same state, and a
+ * child of fork() does not touch it.
  *
- * HDF5. One thread of the writer calls the HDF5 library, which is locked as a whole. Where that library
- * was built without its lock (H5is_library_threadsafe), a writer opens only with
- * SLUICE_WRITER_ONLY_HDF5. If a writer is the first in the process to use HDF5, that library does not
- * clean up at exit() (H5dont_atexit): a program closes its own files of HDF5 itself.
+ * HDF5. A single thread of the writer calls the HDF5 library, which is locked as a whole. If that
+ * library was built without its lock (H5is_library_threadsafe), a writer opens only with
+ * SLUICE_WRITER_ONLY_HDF5. If a writer is the first user of HDF5 in the process, HDF5 does not
+ * clean up at exit() (H5dont_atexit), and the program must close its own HDF5 files itself.
  */
 #ifndef SLUICE_WRITER_H
 #define SLUICE_WRITER_H
@@ -40,8 +42,8 @@ typedef struct sluice_series sluice_series;
 /* ------------------------------------------------------------------------------------- writer */
 
 /*
- * An attribute of the file, or of a dataset: a text, or count numbers. Exactly one of the three pointers
- * is set. One number is stored as a scalar, more as an array.
+ * An attribute of the file or of a dataset: a text, or `count` numbers. Exactly one of the three
+ * pointers is set. A single number is stored as a scalar, several as an array.
  */
 struct sluice_attribute {
 	const char *name;
@@ -52,37 +54,43 @@ struct sluice_attribute {
 };
 
 enum sluice_writer_flags {
-	SLUICE_WRITER_REPLACE =
-		1 << 0, /* a file of that name is replaced, at once and whole, by the
-	                                 * first flush */
-	SLUICE_WRITER_APPEND =
-		1 << 1, /* the file may exist: series continue its datasets, or are new */
-	SLUICE_WRITER_DURABLE =
-		1 << 2, /* what is flushed is on the disk, and survives the loss of power */
-	SLUICE_WRITER_ONLY_HDF5 = 1 << 3, /* nothing else in the process uses HDF5 */
+	/* The first flush replaces a file of that name, atomically and completely. */
+	SLUICE_WRITER_REPLACE = 1 << 0,
+	/* The file may exist: series continue its datasets, or are new. */
+	SLUICE_WRITER_APPEND = 1 << 1,
+	/* A flush writes to the disk, so that its data survives the loss of power. */
+	SLUICE_WRITER_DURABLE = 1 << 2,
+	/* The program promises that nothing else in the process uses HDF5. */
+	SLUICE_WRITER_ONLY_HDF5 = 1 << 3,
 };
 
-/* How to open a writer. Start from SLUICE_WRITER_OPTIONS_INIT. */
+/* Options of sluice_writer_open(). Start from SLUICE_WRITER_OPTIONS_INIT. */
 struct sluice_writer_options {
-	size_t size;    /* sizeof(struct sluice_writer_options) */
-	unsigned flags; /* of enum sluice_writer_flags; 0: a new file, -EEXIST if there is one */
-	unsigned mode;  /* permissions of a file that is made, less the umask; 0: 0666, or
-	                 * those of the file that is replaced */
-	/* A hard limit on the memory of all series together, in bytes: frames, what compression needs,
-	 * and what of the file is held back until a flush: a sixteenth, 1 MiB at least, and for each series
-	 * 20 KiB, and 8 KiB for each of its scalars. A series that does not fit is refused.
-	 * 0: no limit but what the series ask for. */
+	/* Required: sizeof(struct sluice_writer_options). */
+	size_t size;
+	/* Of enum sluice_writer_flags. Default (0): a new file, -EEXIST if there is one. */
+	unsigned flags;
+	/* Permissions of a file that is created, less the umask. Default (0): 0666, or the
+	 * permissions of the file that is replaced. */
+	unsigned mode;
+	/* A hard limit on the memory of all series together, in bytes: frames, memory for
+	 * compression, and the part of the file that is held back until a flush (a sixteenth of the
+	 * limit, at least 1 MiB, and for each series 20 KiB and 8 KiB for each of its scalars). A
+	 * series that does not fit is refused. Default (0): no limit. */
 	uint64_t memory_bytes;
-	/* Chunks that are compressed at a time; 0: one for each core that the process may use. */
+	/* Number of chunks that are compressed at a time. Default (0): the number of cores that the
+	 * process may use. */
 	size_t threads;
-	/* A flush happens by itself after so many frames (0: not by number) and so many milliseconds
-	 * (0: 1000; negative: not by time) if there is anything to flush. */
+	/* A checkpoint is a flush that the writer makes by itself, if there is anything to flush:
+	 * after this many frames (0: regardless of the number), */
 	uint64_t checkpoint_frames;
+	/* and after this many milliseconds (0: 1000; negative: regardless of the time). */
 	int checkpoint_ms;
 	const struct sluice_attribute *attributes; /* of the file's root */
 	size_t attribute_count;
-	/* A full disk (-ENOSPC, -EDQUOT) is waited for so long before it is an error: the writer tries again each
-	 * second, or ten times where that is sooner; negative: for ever; 0: not at all. Nothing is lost meanwhile. */
+	/* How long the writer waits for space on a full disk (-ENOSPC, -EDQUOT) before it reports
+	 * an error, milliseconds. It retries every second, or every tenth of this time if that is
+	 * shorter. Nothing is lost meanwhile. Negative: for ever; 0: not at all. */
 	int full_disk_ms;
 };
 #define SLUICE_FULL_DISK_MS 600000
@@ -93,48 +101,61 @@ struct sluice_writer_options {
 	}
 
 /*
- * Opens a file for frames. path is a local path, or file:///path. o may be NULL. The context must
- * outlive the writer. -EEXIST: there is such a file, and no flag says what to do with it. -EINVAL: the
- * flags contradict each other, or it is no path. -EWOULDBLOCK: another process has the file open.
- * -EBUSY: this process has. -EBADMSG: APPEND, and it is no HDF5 file, or none that can be continued.
- * -ENOTSUP: built without HDF5, or HDF5 has no lock of its own. Otherwise as open(2).
+ * Opens a file for frames. path is a local path or file:///path. o may be NULL. The context must
+ * outlive the writer.
+ *
+ * Returns 0, the errors of open(2), or
+ *   -EEXIST        the file exists, and no flag says how to treat it
+ *   -EINVAL        the flags contradict each other, or path is not a path
+ *   -EWOULDBLOCK   another process has the file open
+ *   -EBUSY         this process has the file open
+ *   -EBADMSG       APPEND: the file is not an HDF5 file, or cannot be continued
+ *   -ENOTSUP       this build has no HDF5, or HDF5 has no lock of its own
  */
 SLUICE_API int sluice_writer_open(sluice_context *ctx, const char *path,
                                   const struct sluice_writer_options *o, sluice_writer **out);
 
 /*
- * Waits until every frame that was submitted is in the file and the file is flushed: it then opens with
- * any HDF5 program, whatever happens to this one; with DURABLE also after the loss of power. A negative
- * timeout_ms is for ever. -EINPROGRESS: not yet; the flush goes on.
+ * Waits until every submitted frame is in the file and the file is flushed, for ever if timeout_ms
+ * is negative. The file then opens with any HDF5 program, whatever happens to this process; with
+ * DURABLE also after the loss of power.
+ *
+ * Returns 0, or
+ *   -EINPROGRESS   not in time; the flush continues
+ *   the first error of the background work
  */
 SLUICE_API int sluice_writer_flush(sluice_writer *w, int timeout_ms);
 
 /*
- * Stores what was submitted, closes the file, and frees the writer and its series; frames that are
- * acquired and not submitted are dropped. The handles are gone, whatever this returns, but for
- * -EINPROGRESS: not finished in time; call it again. Otherwise 0, or the first error of the background
- * work, with its sentence in sluice_last_message(). -EINVAL for a writer that is closed already, where
- * that can be told. NULL is allowed.
+ * Stores all submitted frames, closes the file, and frees the writer and its series. Frames that
+ * are acquired and not submitted are dropped. The handles are gone after every result except
+ * -EINPROGRESS.
+ *
+ * Returns 0, or
+ *   -EINPROGRESS   not finished in time; call it again
+ *   -EINVAL        the writer is closed already, where that can be detected
+ *   the first error of the background work; sluice_last_message() has its sentence
  */
 SLUICE_API int sluice_writer_close(sluice_writer *w, int timeout_ms);
 
 /*
- * Drops what is not in the file yet and closes: the file stays as its last flush left it; a new one
- * that has seen none does not appear. Waits for what storage is doing at the moment. NULL is allowed.
+ * Drops all frames that are not in the file yet, and closes it. The file stays as its last flush
+ * left it; a new file that has not been flushed does not appear. Waits for the call of storage that
+ * is in progress.
  */
 SLUICE_API void sluice_writer_discard(sluice_writer *w);
 
 /* ------------------------------------------------------------------------------------- series */
 
 enum sluice_shuffle {
-	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it is of use: a codec, and elements of more than a byte */
+	SLUICE_SHUFFLE_DEFAULT, /* BYTE where it helps: a codec, and elements of more than a byte */
 	SLUICE_SHUFFLE_NONE,
 	SLUICE_SHUFFLE_BYTE,
 };
 
 enum sluice_series_flags {
 	/* A frame that finds no room in time is counted as dropped instead of refused: push and
-	 * submit_on return 0 then, acquire still -EAGAIN. */
+	 * submit_on then return 0; acquire still returns -EAGAIN. */
 	SLUICE_SERIES_DROP = 1 << 0,
 	/* In a file opened with APPEND: the next frame has the number continue_at. */
 	SLUICE_SERIES_CONTINUE_AT = 1 << 1,
@@ -142,152 +163,225 @@ enum sluice_series_flags {
 
 #define SLUICE_RANK_MOST 4
 
-/* What a series is. Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape must be set. */
+/*
+ * Options of sluice_series_add(). Start from SLUICE_SERIES_OPTIONS_INIT; type, rank and shape are
+ * required.
+ */
 struct sluice_series_options {
-	size_t size; /* sizeof(struct sluice_series_options) */
-	/* Of enum sluice_type, up to SLUICE_FLOAT64: what HDF5 has standard types for. */
+	/* Required: sizeof(struct sluice_series_options). */
+	size_t size;
+	/* Required: element type, of enum sluice_type, up to SLUICE_FLOAT64, because HDF5 has
+	 * standard types for these. */
 	int type;
-	unsigned rank; /* dimensions of a frame; 1 to SLUICE_RANK_MOST */
-	uint64_t shape
-		[SLUICE_RANK_MOST]; /* elements, the slowest dimension first; as C has arrays */
-	/* Elements of a chunk, what is compressed as one; a larger one than the frame is cut to it.
-	 * All 0: chosen so that every core has one of a frame, of 256 KiB to 1 MiB. */
+	/* Required: number of dimensions of a frame, 1 to SLUICE_RANK_MOST. */
+	unsigned rank;
+	/* Required: elements in each dimension, the slowest dimension first, as in arrays of C. */
+	uint64_t shape[SLUICE_RANK_MOST];
+	/* Elements of a frame in a chunk, the unit of compression; a chunk larger than the frame is cut to it.
+	 * Default (all 0): chosen so that every core has a chunk of each frame, 256 KiB to 1 MiB. */
 	uint64_t chunk[SLUICE_RANK_MOST];
-	/* Frames that the series will have at most. 0: it grows. With codec "none" the frames of a fixed
-	 * number lie one behind the other (a contiguous dataset), whose space on the disk is taken when the
-	 * series is added, and go to the disk directly; the dataset's attribute "sluice_frames" has the
-	 * number of those that are stored. */
+	/* The largest number of frames of the series. Default (0): the series grows. With codec
+	 * "none" a series with a fixed number is a contiguous dataset, in which frames lie one
+	 * behind the other. Its space on the disk is allocated when the series is added, and frames
+	 * are written to the disk directly. The dataset's attribute "sluice_frames" has the number
+	 * of frames stored. */
 	uint64_t frames;
-	/* Frames that the program and the writer hold together; 0: 2, the least that overlaps. Two more
-	 * than the program holds at a time is never too little. A frame that is compressed counts no more:
-	 * what it has become is bounded by itself. */
+	/* Frames that the program and the writer hold together. Two more than the program holds at
+	 * a time is always enough. A compressed frame no longer counts: compressed data has a bound
+	 * of its own. Default (0): 2, the smallest number that overlaps computing and storing. */
 	unsigned depth;
-	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004) or "none"; NULL: "deflate". Readers need a
-	 * plugin for zstd and lz4: see docs/writer.md. */
+	/* "deflate", "zstd" (HDF5's filter 32015), "lz4" (32004), "bitshuffle-lz4" (32008, which
+	 * shuffles bits itself) or "none". Readers need a plugin for zstd, lz4 and bitshuffle-lz4:
+	 * see docs/writer.md. Default (NULL): "deflate". */
 	const char *codec;
-	int level;   /* of the codec; 0: 1, the fastest */
-	int shuffle; /* of enum sluice_shuffle */
-	/* Bits of the mantissa that floating-point numbers keep; they are rounded to the nearest before
-	 * compression. 0: all. The attribute "sluice_precision" has it, and "sluice_max_error" the
-	 * largest error. */
+	/* Level of the codec. Default (0): 1, the fastest. */
+	int level;
+	/* Of enum sluice_shuffle. */
+	int shuffle;
+	/* Bits of the mantissa that floating-point numbers keep; numbers are rounded to the nearest
+	 * before compression. The attribute "sluice_precision" has this value, "sluice_max_error"
+	 * the largest error. Default (0): all bits. */
 	unsigned precision;
-	unsigned flags; /* of enum sluice_series_flags */
-	/* Names of numbers that come with each frame (time, step): each gets a dataset of doubles beside
-	 * that of the frames, called as that, an underscore, and the name. */
+	/* Of enum sluice_series_flags. */
+	unsigned flags;
+	/* Names of numbers that accompany each frame, such as time or step. Each gets a dataset of
+	 * doubles beside that of the frames, named after it with an underscore and this name
+	 * appended. */
 	const char *const *scalars;
 	size_t scalar_count;
 	const struct sluice_attribute *attributes; /* of the dataset */
 	size_t attribute_count;
-	/* With SLUICE_SERIES_CONTINUE_AT: the dataset keeps this many frames, and the others, with their scalars,
-	 * are given up when the series is added; -EINVAL if it has fewer. A reader, and a file after a death,
-	 * have either all of them or those that are kept, and new ones after their flush. */
+	/* With SLUICE_SERIES_CONTINUE_AT: number of frames that the dataset keeps. The others, with
+	 * their scalars, are given up when the series is added; -EINVAL if the dataset has fewer. A
+	 * reader, and a file after the death of the process, have either all old frames, or the
+	 * frames that are kept followed by new frames after their flush. */
 	uint64_t continue_at;
+	/* Names of the dimensions, rank + 1: that of the frames first, then those of shape. Each is an
+	 * HDF5 dimension scale, a dataset in the group of this series: a coordinate that was added before
+	 * (sluice_writer_add_coordinate), a scale of another series with the same length, or a new one
+	 * without values. A scalar with the first name is the coordinate of the frames, and its dataset has
+	 * this name and no other. Continued datasets must have the same names. Default (NULL): no names. */
+	const char *const *dimensions;
+	/* Frames of a chunk. With more than one, a series with a fixed number is not contiguous, and
+	 * frames that wait for their chunk to be full are no part of `depth`. Default (0): 1; but if
+	 * `chunk` is not set and a frame has at most 32 KiB, as many frames as have 64 KiB
+	 * together, at most 1024. */
+	uint64_t chunk_frames;
 };
 #define SLUICE_SERIES_OPTIONS_INIT                                                            \
 	{                                                                                     \
 		sizeof(struct sluice_series_options), 0, 0, {0}, {0}, 0, 0, NULL, 0, 0, 0, 0, \
-			NULL, 0, NULL, 0, 0                                                   \
+			NULL, 0, NULL, 0, 0, NULL, 0                                          \
 	}
 
 /*
- * Adds a dataset of frames, with the groups on its way ("fields/u"), and takes all the memory that it will
- * need. In a file opened with APPEND a dataset of that name is continued: type and shape must be those
- * that it has, and chunk, codec, level and shuffle are its own (those that are set must agree); attributes
- * that are there stay as they are. The series lives until its writer is closed. May wait for frames of other series to be stored.
+ * Adds a dataset of frames, creating the groups of its path ("fields/u"), and allocates all the
+ * memory that it will need. In a file opened with APPEND a dataset of that name is continued: type
+ * and shape must match, and the dataset keeps its own chunk, chunk_frames, codec, level and shuffle (options that
+ * are set must agree); attributes that exist stay unchanged. The series lives until its writer is
+ * closed.
  *
- * -EINVAL: an option is wrong. -EEXIST: the name is taken in this writer, or by something else than such a
- * dataset. -ENOTSUP: the codec is not built in, or the dataset has a filter that is none of ours. -EBADMSG: a
- * dataset in a format that cannot be continued. -ENAMETOOLONG. -ENOSPC: no room on the
- * disk, as for the frames of a contiguous dataset: that is an error of the writer, which stays. -ENOBUFS: memory_bytes does not suffice; the sentence says what would. -ENOMEM.
+ * Waits: possibly for frames of other series to be stored.
+ *
+ * Returns 0, or
+ *   -EINVAL    an option is wrong
+ *   -EEXIST    this writer already has a series of that name, or the name belongs to an object that
+ *              is not such a dataset
+ *   -ENOTSUP   the codec is not built in, or the dataset has a filter that sluice does not have
+ *   -EBADMSG   the dataset is in a format that cannot be continued
+ *   -ENOBUFS   memory_bytes does not suffice; the sentence says how much would
+ *   -ENOSPC    no room on the disk, for instance for the frames of a contiguous dataset; this is an
+ *              error of the writer, which stays
+ *   -ENAMETOOLONG, -ENOMEM
  */
 SLUICE_API int sluice_series_add(sluice_writer *w, const char *dataset,
                                  const struct sluice_series_options *o, sluice_series **out);
 
 /*
- * A frame to fill, recycled: its contents are undefined. Aligned to 4096 bytes. Waits while depth of them
- * are acquired or on the way, for ever with a negative timeout_ms, not at all with 0: -EAGAIN, or while the
- * writer waits for room on a full disk, -ENOSPC or -EDQUOT. It stays the caller's until submit or discard. -EDEADLK: for ever, and the program holds all of them itself; where
- * another of its threads is to submit one, say how long to wait.
+ * Acquires a frame to fill. It is recycled, so its contents are undefined; it is aligned to 4096
+ * bytes. It belongs to the caller until submit or discard.
+ *
+ * Waits: while `depth` frames are acquired or on their way; for ever if timeout_ms is negative.
+ *
+ * Returns 0, or
+ *   -EAGAIN            no frame became free in time
+ *   -ENOSPC, -EDQUOT   the same, while the writer waits for room on a full disk
+ *   -EDEADLK           timeout_ms is negative and the program itself holds all frames. A program in
+ *                      which another thread is to submit a frame should pass a time-out
  */
 SLUICE_API int sluice_series_acquire(sluice_series *s, int timeout_ms, void **frame);
 
 /*
- * Hands a frame over; never waits. scalars: as many numbers as the series has scalars; NULL if it has none.
- * On success the frame is the writer's, and must not be touched. -EINVAL: it is no frame of this series that
- * is acquired. -ENOSPC: the series has its fixed number. After any error the frame is still the caller's.
+ * Hands a frame over; never waits. scalars has as many numbers as the series has scalars, or is
+ * NULL if it has none. On success the frame belongs to the writer and must not be touched; after
+ * any error it still belongs to the caller.
+ *
+ * Returns 0, or
+ *   -EINVAL   the frame is not an acquired frame of this series
+ *   -ENOSPC   the series has its fixed number of frames
  */
 SLUICE_API int sluice_series_submit(sluice_series *s, void *frame, const double *scalars);
-/* Gives a frame back that will not be stored. */
+/* Gives back a frame that will not be stored. */
 SLUICE_API int sluice_series_discard(sluice_series *s, void *frame);
 
 /*
- * Copies a frame, on the caller's thread, from memory that stays the caller's, and submits the copy; waits for a
- * free frame as acquire does.
+ * Copies a frame on the caller's thread, from memory that stays the caller's, and submits the copy.
+ * Waits for a free frame as acquire does.
  */
 SLUICE_API int sluice_series_push(sluice_series *s, const void *data, const double *scalars,
                                   int timeout_ms);
 
 /*
- * The same from memory of a device, in the order of a stream: what the stream was given before has
- * happened to data when it is copied, and what it is given next may overwrite it. Returns when the
- * stream has its commands.
+ * Copies a frame from memory of a device in stream order, and submits the copy: all work that the
+ * stream was given before has finished when data is copied, and later work of the stream may
+ * overwrite data. Waits for a free frame as acquire does, and returns when the stream has its
+ * commands.
  */
 SLUICE_API int sluice_series_submit_on(sluice_series *s, const void *device_data,
                                        const double *scalars, sluice_stream stream, int timeout_ms);
 
 /*
- * Gives the file's root, or the dataset, further attributes, all or none; they are copied. Waits until the frames
- * that are stored in part are stored whole, and flushes a file that has its name. Numbers and texts are not
- * changed later: -EEXIST if there is one of a name. -EINVAL: one of them is wrong. Otherwise the first error of
- * the background work.
+ * Adds a coordinate: count values in a dataset of one dimension, without frames, which is the dimension of that
+ * name for series of the same group ("fields/x" for "fields/u" with a dimension "x") that are added later. type is
+ * that of the values, of enum sluice_type, up to SLUICE_FLOAT64. values and attributes are copied. In a file opened
+ * with APPEND the same coordinate may be there; its attributes stay.
+ *
+ * Waits: until all partly stored frames are stored completely. Flushes a file that has its name.
+ *
+ * Returns 0, or
+ *   -EEXIST   something else has that name: other values, a series, or a dimension without values
+ *   -EINVAL   the name, the type, the values or an attribute is wrong
+ *   -ENOSPC, -EDQUOT   the disk is full
+ *   the first error of the background work
+ */
+SLUICE_API int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type,
+                                            size_t count, const void *values,
+                                            const struct sluice_attribute *attributes,
+                                            size_t attribute_count);
+
+/*
+ * Add attributes to the file's root or to the dataset, all or none; they are copied. Numbers and
+ * texts cannot be changed later.
+ *
+ * Waits: until all partly stored frames are stored completely. Flushes a file that has its name.
+ *
+ * Return 0, or
+ *   -EEXIST   there is an attribute of that name
+ *   -EINVAL   an attribute is wrong
+ *   the first error of the background work
  */
 SLUICE_API int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
                                         size_t count);
 SLUICE_API int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *attributes,
                                         size_t count);
 
-/* Bytes of a frame. */
+/* Returns the size of a frame in bytes. */
 SLUICE_API size_t sluice_series_frame_bytes(const sluice_series *s);
 
-/* ------------------------------------------------------------------------------------- telling */
+/* --------------------------------------------------------------------------------- statistics */
 
-/* What one stage did: bytes that went in, and the time of all threads together that it took. */
+/* Work of a stage: bytes that went in, and the time of all threads together. */
 struct sluice_stage {
 	uint64_t bytes;
 	uint64_t busy_ns;
 };
 
-/* Counts of a series, or of all series of a writer. They only grow, but for those that say "now". */
+/* Counts of a series, or of all series of a writer. They only grow, except those marked "now". */
 struct sluice_writer_counts {
-	size_t size;        /* in: sizeof(struct sluice_writer_counts) */
-	uint64_t submitted; /* frames */
-	uint64_t stored;    /* handed to HDF5 or to the file whole */
-	uint64_t visible;   /* survive the death of the process: flushed */
-	uint64_t durable;   /* survive the loss of power; only with SLUICE_WRITER_DURABLE */
-	uint64_t dropped;   /* with SLUICE_SERIES_DROP */
-	uint64_t held;      /* now: acquired by the program */
-	uint64_t queued;    /* now: submitted, not begun */
-	uint64_t in_flight; /* now: begun, not stored */
-	uint64_t queued_most;
-	uint64_t raw_bytes;    /* of the frames that are stored */
-	uint64_t stored_bytes; /* that they take in the file */
-	uint64_t chunks,
-		raw_chunks; /* stored; of those, as they are, because compressing did not pay */
-	uint64_t waited_ns; /* the time the program waited for frames */
+	size_t size;           /* in: sizeof(struct sluice_writer_counts) */
+	uint64_t submitted;    /* frames */
+	uint64_t stored;       /* frames handed to HDF5 or to the file completely */
+	uint64_t visible;      /* frames flushed: they survive the death of the process */
+	uint64_t durable;      /* frames that survive the loss of power; only with DURABLE */
+	uint64_t dropped;      /* frames dropped, with SLUICE_SERIES_DROP */
+	uint64_t held;         /* now: frames acquired by the program */
+	uint64_t queued;       /* now: frames submitted, not begun */
+	uint64_t in_flight;    /* now: frames begun, not stored */
+	uint64_t queued_most;  /* the largest value of queued */
+	uint64_t raw_bytes;    /* bytes of the stored frames in memory */
+	uint64_t stored_bytes; /* bytes of the stored frames in the file */
+	uint64_t chunks;       /* chunks stored */
+	uint64_t raw_chunks;   /* chunks of these that compression did not make smaller */
+	uint64_t waited_ns;    /* time that the program waited for frames, nanoseconds */
 	uint64_t waited_most_ns;
 	struct sluice_stage copy, compress, store, flush;
 	uint64_t flushes;
-	double max_error; /* that rounding to a precision made */
-	/* Taken, of memory_bytes in the options. Without that limit what is held back counts for a writer as it
-	 * is now, and not for a series. */
+	double max_error; /* largest error of rounding to a precision */
+	/* Memory in use, as memory_bytes of the options counts it. Without that limit the bytes
+	 * held back until a flush count for a writer as they are now, and do not count for a
+	 * series. */
 	uint64_t memory_bytes;
-	uint64_t frames_before; /* that the datasets had when they were added, with APPEND */
-	/* Of a writer: the time that a full disk was waited for, and how often; and the error that it is waiting for
-	 * now, or 0. */
+	uint64_t frames_before; /* frames of the datasets when they were added, with APPEND */
+	/* Of a writer: time spent waiting for space on a full disk, nanoseconds, and number of
+	 * waits. */
 	uint64_t full_ns, full_waits;
-	int full_now;
+	int full_now; /* of a writer: the error of the disk that it is waiting for now, or 0 */
 };
-/* -EINVAL. Any thread; costs next to nothing. */
+/*
+ * Return the counts. out->size must be set. They cost next to nothing.
+ *
+ * Return 0, or -EINVAL.
+ */
 SLUICE_API int sluice_writer_stats(const sluice_writer *w, struct sluice_writer_counts *out);
 SLUICE_API int sluice_series_stats(const sluice_series *s, struct sluice_writer_counts *out);
 
@@ -295,24 +389,29 @@ SLUICE_API int sluice_series_stats(const sluice_series *s, struct sluice_writer_
 struct sluice_writer_failure {
 	size_t size;         /* in: sizeof(struct sluice_writer_failure) */
 	int error;           /* negative errno */
-	const char *dataset; /* of the frame; NULL: it was no frame's */
-	uint64_t frame;      /* its number in the dataset */
+	const char *dataset; /* dataset of the frame; NULL: the error concerns no frame */
+	uint64_t frame;      /* number of the frame in the dataset */
 	const char *stage;   /* "copy", "compress", "store" or "flush" */
 	const char *message; /* the sentence, HDF5's own words included */
 };
-/* 1 and the error, 0: none so far; or -EINVAL. */
+/* Returns 1 and the error, 0 if there is none so far, or -EINVAL. */
 SLUICE_API int sluice_writer_error(const sluice_writer *w, struct sluice_writer_failure *out);
 
-/* What this build can compress with. */
+/* A codec of this build. */
 struct sluice_codec {
 	size_t size;         /* in: sizeof(struct sluice_codec) */
-	const char *name;    /* "deflate"; several libraries may share it */
+	const char *name;    /* "deflate"; several libraries may share a name */
 	const char *encoder; /* the library: "ISA-L" */
-	const char *missing; /* why it is not built in; NULL: it is */
+	const char *missing; /* the reason why it is not built in; NULL: it is */
 	int filter;          /* HDF5's number of the filter; 0: none */
-	int least, most;     /* levels; 0 and 0: it has none */
+	int least, most;     /* range of levels; 0 and 0: it has no levels */
 };
-/* One by one, index from 0; -ENOENT past the last one. Strings are constants. */
+/*
+ * Describes the codec with this index, counted from 0. Strings are constants.
+ *
+ * Returns 0, or
+ *   -ENOENT   the index is past the last codec
+ */
 SLUICE_API int sluice_codec_describe(size_t index, struct sluice_codec *out);
 
 #ifdef __cplusplus

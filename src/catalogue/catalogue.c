@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: entries made, sealed, deleted. */
+/*
+ * Entries of the catalogue, for the server
+ *
+ * Makes, describes, seals, moves and deletes entries. The order of the stores is the protocol of
+ * catalogue.h. Only the server's thread.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
@@ -20,7 +25,7 @@ uint64_t sl_catalogue_generation(const struct sl_catalogue *catalogue, uint32_t 
 void sl_catalogue_record(const struct sl_catalogue *catalogue, uint32_t slot,
                          struct sl_blob_record *out)
 {
-	/* What is broken is so since this server came, and nobody can get it. */
+	/* An entry that cannot be read was broken when this server came; no client can get it. */
 	if (!sl_entry_read(catalogue->segment, sl_entry_of(catalogue, slot),
 	                   sl_entry_word(catalogue, slot), out))
 		*out = (struct sl_blob_record){0};
@@ -42,7 +47,7 @@ int sl_catalogue_set_flags(struct sl_catalogue *catalogue, uint32_t slot, uint32
 	return 0;
 }
 
-static void take_page(struct sl_catalogue *catalogue, uint32_t slot)
+static void entry_take_page(struct sl_catalogue *catalogue, uint32_t slot)
 {
 	uint32_t page = catalogue->free_pages.numbers[--catalogue->free_pages.count] + 1;
 
@@ -59,22 +64,24 @@ void sl_entry_give_page(struct sl_catalogue *catalogue, uint32_t slot)
 	catalogue->notes[slot].page = sl_entry_of(catalogue, slot)->page = 0;
 }
 
-static bool has_page_for(const struct sl_catalogue *catalogue, size_t metadata_size)
+static bool entry_has_page_for(const struct sl_catalogue *catalogue, size_t metadata_size)
 {
 	return metadata_size <= SL_METADATA_INLINE || catalogue->free_pages.count;
 }
 
-/* The size is written last: whoever finds the entry OPEN after the death of this process finds none of the
- * metadata, or all of it. */
-static void write_metadata(struct sl_catalogue *catalogue, uint32_t slot, const void *from,
-                           size_t size)
+/*
+ * The size is written last: if this process dies, the next server finds the OPEN entry with all of
+ * the metadata or with none.
+ */
+static void entry_write_metadata(struct sl_catalogue *catalogue, uint32_t slot, const void *from,
+                                 size_t size)
 {
 	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 	void *to = entry->metadata;
 
 	if (size > SL_METADATA_INLINE) {
 		if (!catalogue->notes[slot].page)
-			take_page(catalogue, slot);
+			entry_take_page(catalogue, slot);
 		to = catalogue->segment->metadata[catalogue->notes[slot].page - 1];
 	}
 	if (size)
@@ -90,20 +97,20 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 
 	if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_OPEN || size > SL_METADATA_MOST)
 		return -EINVAL;
-	if (!catalogue->notes[slot].page && !has_page_for(catalogue, size))
+	if (!catalogue->notes[slot].page && !entry_has_page_for(catalogue, size))
 		return -ENOBUFS;
 	entry->metadata_size = 0;
 	atomic_signal_fence(memory_order_seq_cst);
 	if (size <= SL_METADATA_INLINE)
 		sl_entry_give_page(catalogue, slot);
-	write_metadata(catalogue, slot, metadata, size);
+	entry_write_metadata(catalogue, slot, metadata, size);
 	return 0;
 }
 
-/* -------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------------------- life */
 
-/* A number is stored as used before it is used. */
-static uint64_t next_number(_Atomic uint64_t *last)
+/* Returns the next number; stores it as used before it is used. */
+static uint64_t catalogue_next_number(_Atomic uint64_t *last)
 {
 	uint64_t number = atomic_load_explicit(last, memory_order_relaxed) + 1;
 
@@ -111,8 +118,8 @@ static uint64_t next_number(_Atomic uint64_t *last)
 	return number;
 }
 
-/* The free slots with low numbers are taken first. */
-static uint32_t take_slot(struct sl_catalogue *catalogue)
+/* Takes the free slot with the lowest number. */
+static uint32_t catalogue_take_slot(struct sl_catalogue *catalogue)
 {
 	_Atomic uint32_t *touched = &catalogue->segment->header->touched;
 	uint32_t slot = catalogue->free_slots.numbers[--catalogue->free_slots.count];
@@ -124,12 +131,12 @@ static uint32_t take_slot(struct sl_catalogue *catalogue)
 	return slot;
 }
 
-static void write_record(struct sl_catalogue *catalogue, uint32_t slot,
-                         const struct sl_blob_record *record)
+static void entry_write_record(struct sl_catalogue *catalogue, uint32_t slot,
+                               const struct sl_blob_record *record)
 {
 	struct sl_entry *entry = sl_entry_of(catalogue, slot);
 
-	entry->id = next_number(&catalogue->segment->header->last_id);
+	entry->id = catalogue_next_number(&catalogue->segment->header->last_id);
 	entry->size = record->size;
 	entry->batch = 0;
 	entry->places[0] = record->place;
@@ -140,7 +147,7 @@ static void write_record(struct sl_catalogue *catalogue, uint32_t slot,
 	entry->name_length = (uint32_t)record->key.length;
 	if (record->key.length)
 		memcpy(entry->name, record->key.name, record->key.length);
-	write_metadata(catalogue, slot, record->metadata, record->metadata_size);
+	entry_write_metadata(catalogue, slot, record->metadata, record->metadata_size);
 }
 
 int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_record *record,
@@ -156,18 +163,18 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 		return -EINVAL;
 	if (key.length && how != SL_INSERT_BESIDE && sl_catalogue_find(catalogue, &key, &slot) == 0)
 		return -EEXIST;
-	/* The id that the entry will have. */
+	/* The entry will have this id. */
 	key.id = atomic_load(&catalogue->segment->header->last_id) + 1;
 	hash = sl_key_hash(catalogue->segment, &key);
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
 	if (!index || !catalogue->free_slots.count)
 		return -ENOSPC;
-	if (!has_page_for(catalogue, record->metadata_size))
+	if (!entry_has_page_for(catalogue, record->metadata_size))
 		return -ENOBUFS;
 
-	slot = take_slot(catalogue);
+	slot = catalogue_take_slot(catalogue);
 	sl_entry_of(catalogue, slot)->hash = hash;
-	write_record(catalogue, slot, record);
+	entry_write_record(catalogue, slot, record);
 	atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	sl_entry_commit(catalogue, slot,
 	                sl_word(sl_generation_after(sl_catalogue_generation(catalogue, slot)), 0,
@@ -179,14 +186,14 @@ int sl_catalogue_insert(struct sl_catalogue *catalogue, const struct sl_blob_rec
 int sl_catalogue_seal(struct sl_catalogue *catalogue, const uint32_t *slots, size_t count)
 {
 	struct sl_segment_header *header = catalogue->segment->header;
-	/* A single one needs no batch. */
+	/* A single entry needs no batch. */
 	uint64_t batch = 0;
 
 	for (size_t i = 0; i < count; i++)
 		if (sl_catalogue_state(catalogue, slots[i]) != SL_ENTRY_OPEN)
 			return -EINVAL;
 	if (count > 1) {
-		batch = next_number(&header->last_batch);
+		batch = catalogue_next_number(&header->last_batch);
 		for (size_t i = 0; i < count; i++)
 			sl_entry_of(catalogue, slots[i])->batch = batch;
 		atomic_store_explicit(&header->publishing, batch, memory_order_release);

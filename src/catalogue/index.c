@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: which slot has a name. */
+/*
+ * The index of names and ids, for the server
+ *
+ * Maps the hash of a key to slots. Only the server's thread; clients read the index meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
 
-static unsigned words_in_use(const struct sl_index_line *line)
+static unsigned index_words_in_use(const struct sl_index_line *line)
 {
 	unsigned used = 0;
 
@@ -19,8 +23,8 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 	struct sl_index_line *lines[2], *line;
 
 	sl_index_lines(catalogue->segment, hash, lines);
-	/* The emptier one first: so neither fills up before nearly all are full. */
-	if (words_in_use(lines[1]) < words_in_use(lines[0])) {
+	/* The emptier line first, so that neither fills up before nearly all lines are full. */
+	if (index_words_in_use(lines[1]) < index_words_in_use(lines[0])) {
 		line = lines[0];
 		lines[0] = lines[1];
 		lines[1] = line;
@@ -34,8 +38,8 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 	return NULL;
 }
 
-static bool is_the_one(const struct sl_catalogue *catalogue, uint32_t slot,
-                       const struct sl_blob_key *key)
+static bool index_slot_matches(const struct sl_catalogue *catalogue, uint32_t slot,
+                               const struct sl_blob_key *key)
 {
 	struct sl_blob_record record;
 
@@ -61,7 +65,7 @@ int sl_catalogue_find(const struct sl_catalogue *catalogue, const struct sl_blob
 			&lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS], memory_order_relaxed);
 		uint32_t found = (uint32_t)word - 1;
 
-		if (word && word >> 32 == hash >> 32 && is_the_one(catalogue, found, key)) {
+		if (word && word >> 32 == hash >> 32 && index_slot_matches(catalogue, found, key)) {
 			*slot = found;
 			return 0;
 		}

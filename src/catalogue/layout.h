@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What lies where in a segment and in a client's references; for the catalogue's own files. Numbers are
- * those of the machine: server and clients run on the same one.
+ * Layout of a segment and of a client's references; private to the catalogue. Numbers are the
+ * machine's own, because server and clients run on the same machine.
  */
 #ifndef SL_CATALOGUE_LAYOUT_H
 #define SL_CATALOGUE_LAYOUT_H
 
 #include "catalogue/catalogue.h"
 
-/* ------------------------------------------------------------------------------------- words */
+/* -------------------------------------------------------------------------------------- words */
 
 /*
- * The word of an entry:   generation 36 bits | 0                  | which place 1 | state 4
- * A reference:            generation 36 bits | slot 20 bits       | tick 8
- * A reference whose tick is 0 is held; any other was held until then. 0: never used.
+ * The word of an entry and a reference:
+ *
+ *   word:       generation 36 bits | 0            | place 1 bit | state 4 bits
+ *   reference:  generation 36 bits | slot 20 bits | tick 8 bits
+ *
+ * `place` tells which of the two places is valid. A reference with tick 0 is held; any other tick
+ * says when it was held last. The reference 0 was never used.
  */
 #define SL_GENERATION_MOST ((UINT64_C(1) << 36) - 1)
 #define SL_STATE_BITS      UINT64_C(0x0f)
@@ -53,40 +57,46 @@ static inline uint64_t sl_reference_generation(uint64_t reference)
 	return reference >> 28;
 }
 
-/* ----------------------------------------------------------------------------------- segment */
+/* ------------------------------------------------------------------------------------ segment */
 
 #define SL_SEGMENT_MAGIC UINT64_C(0x3165756c6174633f)
 #define SL_PAGE          4096
 
 struct sl_segment_header {
-	/* Written when it is made, and never again. */
+	/* Written when the segment is made, and never again. */
 	uint32_t version;
 	uint32_t entry_bytes;
 	uint32_t slots;
 	uint64_t bytes; /* of the segment */
-	uint64_t seed;  /* of the hash of names */
+	uint64_t seed;  /* of the hash */
 	_Atomic uint64_t magic;
 
 	/* Written by the server, read by all. */
-	_Alignas(64) _Atomic uint64_t publishing; /* the batch that is being sealed, or 0 */
+	_Alignas(64) _Atomic uint64_t publishing; /* the batch being sealed, or 0 */
 	_Atomic uint32_t tick;                    /* 1 to 255 */
 
-	/* The server's own: the last that were given, and the slots that ever were in use: these and no others have
-	 * memory. Each is stored before what it counts is used. */
+	/*
+	 * For the server only: the last id and batch that were used, and the number of slots that
+	 * ever were; other slots have no memory. Each is stored before the number is used.
+	 */
 	_Alignas(64) _Atomic uint64_t last_id;
 	_Atomic uint64_t last_batch;
 	_Atomic uint32_t touched;
 };
 
-/* A cache line of the index. A word is 0, or the upper half of the key's hash, and the slot plus 1. A key is in
- * one of two lines, which its hash names. */
+/*
+ * A cache line of the index. A word is 0, or the upper half of the key's hash with the slot plus 1.
+ * The hash of a key names two lines, and the key is in one of these.
+ */
 #define SL_LINE_WORDS 8
 struct sl_index_line {
 	_Alignas(64) _Atomic uint64_t words[SL_LINE_WORDS];
 };
 
-/* What the word commits: written while it is FREE; `batch` and the metadata while it is OPEN, too; and while it is AWAY the
- * place that is not the word's. */
+/*
+ * The word commits the other fields, which are written while the entry is FREE; `batch` and the
+ * metadata also while it is OPEN; the place that is not valid also while it is AWAY.
+ */
 struct sl_entry {
 	_Alignas(64) _Atomic uint64_t word;
 	uint64_t hash;
@@ -97,14 +107,18 @@ struct sl_entry {
 	uint64_t creator;
 	uint32_t uid;
 	_Atomic uint32_t flags;
-	uint32_t page;          /* 0, or the page of the metadata plus 1 */
+	uint32_t page;          /* page of the metadata plus 1, or 0 */
 	uint32_t metadata_size; /* written after the metadata */
 	uint32_t name_length;
-	_Alignas(8) uint8_t metadata[SL_METADATA_INLINE]; /* of the store; has numbers in it */
+	/* as the store writes it, with 8-byte numbers */
+	_Alignas(8) uint8_t metadata[SL_METADATA_INLINE];
 	char name[SL_NAME_MOST + 1];
 };
 
-/* The addresses, and the sizes as they were when it was mapped: what the segment says later counts for nothing. */
+/*
+ * Addresses, and sizes as they were when the segment was mapped: later values in the segment are
+ * not trusted.
+ */
 struct sl_segment {
 	struct sl_segment_header *header;
 	struct sl_index_line *index;
@@ -113,44 +127,52 @@ struct sl_segment {
 	uint64_t bytes;
 	uint64_t seed;
 	uint32_t slots;
-	uint32_t lines; /* of the index, a power of two */
+	uint32_t lines; /* of the index; a power of two */
 	uint32_t pages; /* for metadata */
 	bool writable;
 };
 
-/* Maps such a one, of whole pages and at most so many bytes. -EBADMSG: it is another kind of file. */
+/*
+ * Maps a memfd of sl_memory_begin(), of whole pages and at most `most` bytes. Returns 0, -EBADMSG
+ * (another kind of file) or -errno.
+ */
 int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **out);
 
 uint64_t sl_key_hash(const struct sl_segment *segment, const struct sl_blob_key *key);
-/* The two lines of a hash. */
+/* Returns the two lines of a hash. */
 void sl_index_lines(const struct sl_segment *segment, uint64_t hash,
                     struct sl_index_line *lines[2]);
 static inline uint64_t sl_index_word(uint64_t hash, uint32_t slot)
 {
 	return (hash & ~UINT64_C(0xffffffff)) | (slot + 1);
 }
-/* Fills out with what an entry says under that word, by copies that are checked: false if no server writes that, or if the
- * record is being written. */
+/*
+ * Copies the entry as it is under that word, and checks the copy. Returns false if no server writes
+ * such values, or if the entry is being written.
+ */
 bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entry, uint64_t word,
                    struct sl_blob_record *out);
-/* Whether an entry, read so, is the one with this key. */
+/* Returns whether a record that was read has this key. */
 bool sl_record_is(const struct sl_blob_record *record, const struct sl_blob_key *key);
-/* g3: whether the word is still that. */
+/* g3: returns whether the entry still has that word. */
 bool sl_entry_still(const struct sl_entry *entry, uint64_t word);
 
-/* -------------------------------------------------------------------------------- references */
+/* --------------------------------------------------------------------------------- references */
 
 #define SL_REFERENCES_MAGIC UINT64_C(0x3172656665726373)
 
 struct sl_references_page {
-	uint64_t magic; /* written once, by whoever makes it */
-	/* A power of two, only grows: references at and behind it were never used. Written before they are. */
+	uint64_t magic; /* written once, when the references are made */
+	/*
+	 * A power of two, which only grows: references from here on were never used. Written before
+	 * they are.
+	 */
 	_Alignas(64) _Atomic uint32_t window;
 	_Alignas(64) _Atomic uint64_t at[];
 };
 struct sl_references {
 	struct sl_references_page *page;
-	uint32_t count; /* by the size of the memory, not by what is in it */
+	uint32_t count; /* from the size of the memory, not from its contents */
 	size_t bytes;
 };
 
@@ -158,11 +180,11 @@ _Static_assert(sizeof(struct sl_segment_header) == 192 && sizeof(struct sl_index
                        sizeof(struct sl_entry) == 512 && sizeof(struct sl_references_page) == 128,
                "increase SL_SEGMENT_VERSION");
 
-/* g2: takes one that is free; -ENOSPC. Any thread of the client. */
+/* g2: takes a free reference. Returns 0 or -ENOSPC. Any thread of the client. */
 int sl_references_claim(struct sl_references *references, uint64_t reference, uint32_t *position);
-/* Lets go of it; tick: 1 to 255. Any thread of the client. */
+/* Drops a reference; tick: 1 to 255. Any thread of the client. */
 void sl_references_drop(struct sl_references *references, uint32_t position, uint32_t tick);
-/* d3: how many a scan has to look at; and one of them. In the server. */
+/* d3: the number of references to scan, and a reference. In the server. */
 uint32_t sl_references_window(const struct sl_references *references);
 uint64_t sl_references_at(const struct sl_references *references, uint32_t position);
 

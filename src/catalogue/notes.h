@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server keeps beside a segment; for the catalogue's own files. Its one thread guards all of it. */
+/* The server's private notes about a segment; for its one thread. */
 #ifndef SL_CATALOGUE_NOTES_H
 #define SL_CATALOGUE_NOTES_H
 
 #include "catalogue/layout.h"
 
 struct sl_slot_notes {
-	/* As this server wrote them, which is what it goes by: a process of its own user can write to the segment. */
+	/*
+	 * As this server has written them, and believed instead of the segment, which any process
+	 * of the same user can write to.
+	 */
 	uint64_t word; /* of the entry */
-	uint32_t page; /* of its metadata plus 1; 0: it has none */
-	uint64_t scan; /* the last one that found it held */
-	uint64_t used; /* the tick at which it was last known to be */
+	uint32_t page; /* page of the metadata plus 1; 0: none */
+	uint64_t scan; /* the last scan that found it held */
+	uint64_t used; /* the last tick at which it was known to be held */
 	uint32_t pins;
-	bool indexed; /* the index has it; of use while the segment is taken over */
+	bool indexed; /* has a word in the index; used in a takeover */
 };
 
-/* Numbers, taken from the end. */
+/* A stack of numbers. */
 struct sl_stack {
 	uint32_t *numbers;
 	uint32_t count;
@@ -23,15 +26,15 @@ struct sl_stack {
 
 struct sl_catalogue {
 	struct sl_segment *segment;
-	/* This and the stacks are behind it, in the same memory. */
+	/* Notes and stacks follow this struct in the same memory. */
 	struct sl_slot_notes *notes; /* of each slot */
 	struct sl_stack free_slots;
 	struct sl_stack free_pages;
-	struct sl_stack leaving; /* LEAVING and DYING, once each */
+	struct sl_stack leaving; /* slots that are LEAVING or DYING, once each */
 	struct sl_references **clients;
 	size_t client_count;
 	uint64_t now;  /* ticks */
-	uint64_t scan; /* number of the last one */
+	uint64_t scan; /* number of the last scan */
 };
 
 static inline struct sl_entry *sl_entry_of(const struct sl_catalogue *catalogue, uint32_t slot)
@@ -42,13 +45,16 @@ static inline uint64_t sl_entry_word(const struct sl_catalogue *catalogue, uint3
 {
 	return catalogue->notes[slot].word;
 }
-/* Commits what was written before. */
+/* Commits all stores before it. */
 static inline void sl_entry_commit(struct sl_catalogue *catalogue, uint32_t slot, uint64_t word)
 {
 	catalogue->notes[slot].word = word;
 	atomic_store_explicit(&sl_entry_of(catalogue, slot)->word, word, memory_order_release);
 }
-/* d1: no get succeeds from here on, and whoever has got it is seen by a scan that begins after this. */
+/*
+ * d1: from here on no get succeeds, and a scan that begins later sees every client that has got the
+ * blob.
+ */
 static inline void sl_entry_close(struct sl_catalogue *catalogue, uint32_t slot,
                                   enum sl_entry_state state)
 {
@@ -57,7 +63,7 @@ static inline void sl_entry_close(struct sl_catalogue *catalogue, uint32_t slot,
 	catalogue->notes[slot].word = word;
 	atomic_store_explicit(&sl_entry_of(catalogue, slot)->word, word, memory_order_seq_cst);
 }
-/* Whether a name leads to an entry in this state. */
+/* Returns whether a key leads to an entry in this state. */
 static inline bool sl_state_is_live(enum sl_entry_state state)
 {
 	return state == SL_ENTRY_OPEN || state == SL_ENTRY_SEALED || state == SL_ENTRY_LEAVING ||
@@ -68,12 +74,15 @@ static inline uint64_t sl_generation_after(uint64_t generation)
 	return generation < SL_GENERATION_MOST ? generation + 1 : 1;
 }
 
-/* The word of the index that has this slot, or an empty one for a hash if slot is SL_NO_SLOT; NULL: none. */
+/*
+ * Returns the index word of this slot, or an empty word for the hash if slot is SL_NO_SLOT; NULL:
+ * none.
+ */
 #define SL_NO_SLOT UINT32_MAX
 _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t hash, uint32_t slot);
-/* The page of its metadata, if it has one, is free. Nobody reads the record. */
+/* Frees the entry's page of metadata, if it has a page. No client reads the record any more. */
 void sl_entry_give_page(struct sl_catalogue *catalogue, uint32_t slot);
-/* Makes a live or broken entry DYING, and has the index forget it. */
+/* Makes a live or broken entry DYING, and removes it from the index. */
 void sl_entry_doom(struct sl_catalogue *catalogue, uint32_t slot);
 
 #endif

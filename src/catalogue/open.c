@@ -1,22 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a new server takes a segment over, whatever the one before was doing. Each step can be done again. */
+/*
+ * Takeover of a segment by a new server
+ *
+ * Repairs a segment, in whatever state the last server has left it. Every step can be repeated,
+ * because this server may die as well. Only the server's thread; clients read meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-/* What is known while a segment is taken over. */
+/* State of a takeover. */
 struct takeover {
 	struct sl_catalogue *catalogue;
 	uint64_t last_id;
 	uint64_t publishing;
-	uint32_t touched; /* slots; no others are looked at, which would give them memory */
+	uint32_t touched; /* slots; reading others would allocate memory for them */
 	bool *page_is_used;
 	unsigned broken;
 };
 
-/* Whether a server may have written what the word commits; and the page of its metadata plus 1, or 0. */
-static bool is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
+/*
+ * Returns whether a server may have written the entry that the word commits; *page: the page of its
+ * metadata plus 1, or 0.
+ */
+static bool takeover_is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
@@ -34,14 +42,14 @@ static bool is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
 	return !t->page_is_used[*page - 1];
 }
 
-static void doom(struct takeover *t, uint32_t slot)
+static void takeover_doom(struct takeover *t, uint32_t slot)
 {
 	sl_entry_doom(t->catalogue, slot);
 	t->broken++;
 }
 
-/* The slot keeps its generation, so that whoever holds what it was is still seen. */
-static void doom_broken(struct takeover *t, uint32_t slot)
+/* The slot keeps its generation, so that a client that holds the blob is still seen. */
+static void takeover_doom_broken(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	uint64_t generation = sl_catalogue_generation(t->catalogue, slot);
@@ -50,10 +58,10 @@ static void doom_broken(struct takeover *t, uint32_t slot)
 	                sl_word(generation ? generation : 1, 0, SL_ENTRY_DYING));
 	entry->metadata_size = 0;
 	entry->page = 0;
-	doom(t, slot);
+	takeover_doom(t, slot);
 }
 
-static void take_entry(struct takeover *t, uint32_t slot)
+static void takeover_entry(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	struct sl_slot_notes *notes = &t->catalogue->notes[slot];
@@ -63,15 +71,15 @@ static void take_entry(struct takeover *t, uint32_t slot)
 	notes->word = word;
 	if (sl_word_state(word) == SL_ENTRY_FREE)
 		return;
-	if (!is_plausible(t, slot, &page)) {
-		doom_broken(t, slot);
+	if (!takeover_is_plausible(t, slot, &page)) {
+		takeover_doom_broken(t, slot);
 		return;
 	}
 	notes->page = page;
 	if (page)
 		t->page_is_used[page - 1] = true;
 	else if (sl_word_state(word) == SL_ENTRY_OPEN)
-		entry->page = 0; /* of one that was being described */
+		entry->page = 0; /* it was being described */
 	switch (sl_word_state(word)) {
 	case SL_ENTRY_LEAVING:
 		sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
@@ -81,15 +89,19 @@ static void take_entry(struct takeover *t, uint32_t slot)
 			sl_entry_commit(t->catalogue, slot, sl_word_with(word, SL_ENTRY_SEALED));
 		break;
 	case SL_ENTRY_DYING:
-		sl_entry_doom(t->catalogue, slot); /* the index may know it still */
+		sl_entry_doom(t->catalogue, slot); /* it may still be in the index */
 		break;
 	default:
 		break;
 	}
 }
 
-/* A word of the index is right if it is the one of a live entry, in one of that entry's lines, and the first. */
-static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, uint64_t word)
+/*
+ * Returns whether a word of the index is that of a live entry, in a line of that entry, and the
+ * first.
+ */
+static bool takeover_index_word_is_valid(struct takeover *t, struct sl_index_line *line,
+                                         uint64_t word)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	uint32_t slot = (uint32_t)word - 1;
@@ -103,7 +115,7 @@ static bool index_word_is_right(struct takeover *t, struct sl_index_line *line, 
 	       word == sl_index_word(segment->entries[slot].hash, slot);
 }
 
-static void clean_index(struct takeover *t)
+static void takeover_clean_index(struct takeover *t)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 
@@ -115,7 +127,7 @@ static void clean_index(struct takeover *t)
 
 			if (word == 0)
 				continue;
-			if (index_word_is_right(t, line, word))
+			if (takeover_index_word_is_valid(t, line, word))
 				t->catalogue->notes[(uint32_t)word - 1].indexed = true;
 			else
 				atomic_store_explicit(&line->words[j], 0, memory_order_release);
@@ -123,8 +135,8 @@ static void clean_index(struct takeover *t)
 	}
 }
 
-/* Every live entry is in the index, and is what its own key leads to. */
-static void complete_index(struct takeover *t, uint32_t slot)
+/* Puts a live entry into the index, unless its key leads to another entry: then it is broken. */
+static void takeover_complete_index(struct takeover *t, uint32_t slot)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	uint64_t hash = sl_entry_of(catalogue, slot)->hash;
@@ -135,17 +147,17 @@ static void complete_index(struct takeover *t, uint32_t slot)
 	sl_catalogue_record(catalogue, slot, &record);
 	if (sl_catalogue_find(catalogue, &record.key, &other) == 0) {
 		if (other != slot)
-			doom(t, slot);
+			takeover_doom(t, slot);
 		return;
 	}
 	index = sl_index_find(catalogue, hash, SL_NO_SLOT);
 	if (index)
 		atomic_store_explicit(index, sl_index_word(hash, slot), memory_order_release);
 	else
-		doom(t, slot);
+		takeover_doom(t, slot);
 }
 
-static void count_what_is_free(struct takeover *t)
+static void takeover_count_free(struct takeover *t)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	const struct sl_segment *segment = catalogue->segment;
@@ -158,7 +170,7 @@ static void count_what_is_free(struct takeover *t)
 			catalogue->free_pages.numbers[catalogue->free_pages.count++] = page;
 }
 
-static void take_over(struct takeover *t)
+static void takeover_run(struct takeover *t)
 {
 	struct sl_segment_header *header = t->catalogue->segment->header;
 
@@ -166,14 +178,14 @@ static void take_over(struct takeover *t)
 	t->last_id = atomic_load_explicit(&header->last_id, memory_order_relaxed);
 	t->publishing = atomic_load_explicit(&header->publishing, memory_order_relaxed);
 	for (uint32_t slot = 0; slot < t->touched; slot++)
-		take_entry(t, slot);
+		takeover_entry(t, slot);
 	atomic_store_explicit(&header->publishing, 0, memory_order_release);
-	clean_index(t);
+	takeover_clean_index(t);
 	for (uint32_t slot = 0; slot < t->touched; slot++)
 		if (sl_state_is_live(sl_catalogue_state(t->catalogue, slot)))
-			complete_index(t, slot);
-	count_what_is_free(t);
-	/* The clock begins anew: what clients noted before is no time of it. */
+			takeover_complete_index(t, slot);
+	takeover_count_free(t);
+	/* The clock begins again, so earlier ticks mean nothing. */
 	atomic_store_explicit(&header->tick, 1, memory_order_relaxed);
 }
 
@@ -199,7 +211,7 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 		catalogue->free_slots.numbers = (uint32_t *)(catalogue->notes + slots);
 		catalogue->leaving.numbers = catalogue->free_slots.numbers + slots;
 		catalogue->free_pages.numbers = catalogue->leaving.numbers + slots;
-		take_over(&t);
+		takeover_run(&t);
 		if (broken)
 			*broken = t.broken;
 		*out = catalogue;

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The client's side: g1 to g4 of catalogue.h. */
+/*
+ * Getting and releasing blobs, in a client
+ *
+ * Steps g1 to g4 of catalogue.h. Any thread; no lock and no system call.
+ */
 #include "catalogue/layout.h"
 
 #include <errno.h>
 
-/* After so many changes under its eyes a get asks the server. */
+/* A get asks the server if the entry changes more often than this. */
 #define TRIES 8
 
 bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held)
@@ -20,18 +24,25 @@ bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob
 	       sl_word_state(word) == SL_ENTRY_DYING;
 }
 
-/* Whether the batch that it was sealed in is still being published. */
-static bool is_coming(const struct sl_segment *segment, const struct sl_entry *entry)
+/* Returns whether the batch of the entry is still being published. */
+static bool reader_is_publishing(const struct sl_segment *segment, const struct sl_entry *entry)
 {
 	uint64_t batch = atomic_load_explicit(&segment->header->publishing, memory_order_acquire);
 
 	return batch && entry->batch == batch;
 }
 
-/* From g2 on; -ESTALE: the word has changed; -ENOENT: it has another key than that, if key is not NULL. A scan may have seen
- * the reference in vain, so -EAGAIN if it is DYING by now: then the server hears of it. */
-static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
-                const struct sl_blob_key *key, struct sl_held_blob *out)
+/*
+ * Takes a reference to the entry, from g2 on.
+ *
+ * Returns 0, or
+ *   -ESTALE  the word has changed
+ *   -ENOENT  the entry has another key (if key is not NULL)
+ *   -EAGAIN  being published; or DYING by now: a scan may have counted the reference, so the
+ *            server must be told
+ */
+static int reader_hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
+                       const struct sl_blob_key *key, struct sl_held_blob *out)
 {
 	const struct sl_segment *segment = reader->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
@@ -47,7 +58,7 @@ static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
 		err = -ESTALE;
 	else if (!sl_entry_read(segment, entry, word, &held.record))
 		err = -EPROTO;
-	else if (is_coming(segment, entry))
+	else if (reader_is_publishing(segment, entry))
 		err = -EAGAIN;
 	else if (key && !sl_record_is(&held.record, key))
 		err = -ENOENT;
@@ -57,16 +68,19 @@ static int hold(const struct sl_reader *reader, uint32_t slot, uint64_t word,
 	return 0;
 }
 
-/* An entry that the index shows, with that key; -ENOENT: it is not, or not any more, the one. */
-static int hold_if(const struct sl_reader *reader, uint32_t slot, const struct sl_blob_key *key,
-                   struct sl_held_blob *out)
+/*
+ * Holds an entry that the index leads to, if it is SEALED and has the key; -ENOENT: it is not the
+ * entry, or not any more.
+ */
+static int reader_hold_if_sealed(const struct sl_reader *reader, uint32_t slot,
+                                 const struct sl_blob_key *key, struct sl_held_blob *out)
 {
 	const struct sl_entry *entry = &reader->segment->entries[slot];
 	uint64_t word = atomic_load_explicit(&entry->word, memory_order_acquire);
 
 	switch (sl_word_state(word)) {
 	case SL_ENTRY_SEALED:
-		return hold(reader, slot, word, key, out);
+		return reader_hold(reader, slot, word, key, out);
 	case SL_ENTRY_FREE:
 	case SL_ENTRY_DYING:
 		return -ENOENT;
@@ -75,8 +89,8 @@ static int hold_if(const struct sl_reader *reader, uint32_t slot, const struct s
 	}
 }
 
-static int look(const struct sl_reader *reader, uint64_t hash, const struct sl_blob_key *key,
-                struct sl_held_blob *out)
+static int reader_look_up(const struct sl_reader *reader, uint64_t hash,
+                          const struct sl_blob_key *key, struct sl_held_blob *out)
 {
 	struct sl_index_line *lines[2];
 	int err;
@@ -91,7 +105,7 @@ static int look(const struct sl_reader *reader, uint64_t hash, const struct sl_b
 			continue;
 		if (slot >= reader->segment->slots)
 			return -EPROTO;
-		err = hold_if(reader, slot, key, out);
+		err = reader_hold_if_sealed(reader, slot, key, out);
 		if (err != -ENOENT)
 			return err;
 	}
@@ -108,7 +122,7 @@ int sl_reader_get(const struct sl_reader *reader, const struct sl_blob_key *key,
 		return -ENOENT;
 	hash = sl_key_hash(reader->segment, key);
 	for (unsigned i = 0; i < TRIES; i++) {
-		err = look(reader, hash, key, out);
+		err = reader_look_up(reader, hash, key, out);
 		if (err != -ESTALE)
 			return err;
 	}
@@ -129,7 +143,7 @@ int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t gener
 		if (sl_word_generation(word) != generation ||
 		    sl_word_state(word) != SL_ENTRY_SEALED)
 			return -EAGAIN;
-		err = hold(reader, slot, word, NULL, out);
+		err = reader_hold(reader, slot, word, NULL, out);
 		if (err != -ESTALE)
 			return err;
 	}

@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * References: shared memory with the blobs that a client holds
+ *
+ * Any thread of a client takes and drops references; the server's thread scans them.
+ */
 #include "catalogue/layout.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* References that a client uses before it needs more of them. */
+/* References that a client uses at first. */
 #define FIRST_WINDOW 64u
-/* Looks before the window grows: better to make all scans longer than each get. */
+/* Tries before the window grows: a longer scan is better than slower gets. */
 #define LOOKS 16u
 
-static uint64_t bytes_for(uint32_t count)
+static uint64_t references_bytes(uint32_t count)
 {
 	uint64_t bytes = sizeof(struct sl_references_page) + count * sizeof(uint64_t);
 
@@ -23,8 +28,8 @@ int sl_references_new(uint32_t count, int *out)
 
 	if (count < SL_REFERENCES_LEAST || count > SL_REFERENCES_MOST || (count & (count - 1)))
 		return -EINVAL;
-	return sl_memory_begin("sluice-references", bytes_for(count), &magic, sizeof(magic), false,
-	                       out);
+	return sl_memory_begin("sluice-references", references_bytes(count), &magic, sizeof(magic),
+	                       false, out);
 }
 
 int sl_references_map(int fd, bool writable, struct sl_references **out)
@@ -36,7 +41,7 @@ int sl_references_map(int fd, bool writable, struct sl_references **out)
 
 	if (!references)
 		return -ENOMEM;
-	err = sl_memory_map(fd, writable, bytes_for(SL_REFERENCES_MOST), &bytes, &memory);
+	err = sl_memory_map(fd, writable, references_bytes(SL_REFERENCES_MOST), &bytes, &memory);
 	if (err) {
 		free(references);
 		return err;
@@ -44,9 +49,9 @@ int sl_references_map(int fd, bool writable, struct sl_references **out)
 	references->page = memory;
 	references->bytes = bytes;
 	references->count = SL_REFERENCES_LEAST;
-	while (bytes_for(references->count * 2) <= bytes)
+	while (references_bytes(references->count * 2) <= bytes)
 		references->count *= 2;
-	/* A child that releases what its parent holds would pull it from under the parent. */
+	/* A child of fork() that releases a blob would release its parent's hold. */
 	if (references->page->magic != SL_REFERENCES_MAGIC ||
 	    (writable && madvise(memory, bytes, MADV_DONTFORK))) {
 		sl_references_unmap(references);
@@ -64,15 +69,15 @@ void sl_references_unmap(struct sl_references *references)
 	free(references);
 }
 
-/* ------------------------------------------------------------------------------- in the client */
+/* ------------------------------------------------------------------------------ in the client */
 
-static uint32_t bounded_window(uint32_t window, uint32_t count)
+static uint32_t references_bounded_window(uint32_t window, uint32_t count)
 {
 	return window < FIRST_WINDOW ? FIRST_WINDOW : SL_MIN(window, count);
 }
 
-/* Into the same place as the last time, if that is free: then others' ticks stay. */
-static bool claim_within(struct sl_references *references, uint32_t window, uint64_t reference,
+/* Tries the place of the slot's last reference first, so that the ticks of other slots stay. */
+static bool window_claim(struct sl_references *references, uint32_t window, uint64_t reference,
                          uint32_t *position)
 {
 	uint32_t looks = window < references->count ? LOOKS : window;
@@ -99,13 +104,13 @@ int sl_references_claim(struct sl_references *references, uint64_t reference, ui
 	uint32_t seen = atomic_load_explicit(shared, memory_order_seq_cst);
 
 	for (;;) {
-		uint32_t window = bounded_window(seen, references->count);
+		uint32_t window = references_bounded_window(seen, references->count);
 
-		if (seen >= FIRST_WINDOW && claim_within(references, window, reference, position))
+		if (seen >= FIRST_WINDOW && window_claim(references, window, reference, position))
 			return 0;
 		if (seen >= references->count)
 			return -ENOSPC;
-		/* Whoever fails sees what another thread has made of it. */
+		/* If this fails, `seen` has the value that another thread has stored. */
 		if (atomic_compare_exchange_strong_explicit(
 			    shared, &seen, seen < FIRST_WINDOW ? FIRST_WINDOW : window * 2,
 			    memory_order_seq_cst, memory_order_seq_cst))
@@ -121,7 +126,7 @@ void sl_references_drop(struct sl_references *references, uint32_t position, uin
 	atomic_store_explicit(word, (reference & ~SL_TICK_BITS) | tick, memory_order_seq_cst);
 }
 
-/* ------------------------------------------------------------------------------- in the server */
+/* ------------------------------------------------------------------------------ in the server */
 
 uint32_t sl_references_window(const struct sl_references *references)
 {

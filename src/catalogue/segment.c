@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Segments: shared memory with the catalogue
+ *
+ * Makes, checks and maps segments, and reads their entries. Used by the server and by clients; any
+ * thread.
+ */
 #include "catalogue/layout.h"
 
 #include <errno.h>
@@ -15,7 +21,9 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-/* Nobody can make it shorter or longer, or keep the next server from writing into it. */
+/*
+ * The size is fixed, and no other seal can be added that would keep the next server from writing.
+ */
 #define SEALS  (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC 0x0008u /* MFD_NOEXEC_SEAL */
 
@@ -25,13 +33,16 @@ int sl_memory_begin(const char *name, uint64_t bytes, const void *head, size_t n
 	int fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC), err;
 	int seals = SEALS | (fixed ? F_SEAL_WRITE : 0);
 
-	/* Linux before 6.3 does not know the last flag. */
+	/* Linux before 6.3 does not know MFD_NOEXEC_SEAL. */
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0)
 		return -errno;
-	errno = EIO; /* of a write that is short */
-	/* Whoever has a descriptor to read it by could open it for writing, but for the mode. */
+	errno = EIO; /* for a short write */
+	/*
+	 * Without this mode, a process of another user that may read the descriptor could open it
+	 * for writing.
+	 */
 	if (fchmod(fd, 0600) || ftruncate(fd, (off_t)bytes) ||
 	    (n && pwrite(fd, head, n, 0) != (ssize_t)n) || fcntl(fd, F_ADD_SEALS, seals)) {
 		err = -errno;
@@ -49,7 +60,7 @@ int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **
 	struct stat stat;
 	void *memory;
 
-	/* Of memory in huge pages there may be too little when it is touched. */
+	/* A file of huge pages may have no memory when it is touched. */
 	if (seals < 0 || (seals & SEALS) != SEALS || (seals & F_SEAL_WRITE) ||
 	    fstatfs(fd, &system) || system.f_type != TMPFS_MAGIC || fstat(fd, &stat))
 		return -EBADMSG;
@@ -64,15 +75,15 @@ int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------ layout */
+/* ------------------------------------------------------------------------------------- layout */
 
-static uint64_t whole_pages(uint64_t bytes)
+static uint64_t segment_whole_pages(uint64_t bytes)
 {
 	return (bytes + SL_PAGE - 1) / SL_PAGE * SL_PAGE;
 }
 
-/* Everything of a segment follows from the number of its slots: header, index, entries, pages. */
-static void lay_out(struct sl_segment *segment, uint32_t slots)
+/* The number of slots determines all of the layout: header, index, entries, pages. */
+static void segment_lay_out(struct sl_segment *segment, uint32_t slots)
 {
 	char *base = (char *)segment->header;
 	uint64_t at = SL_PAGE;
@@ -81,14 +92,14 @@ static void lay_out(struct sl_segment *segment, uint32_t slots)
 	segment->lines = slots / 2; /* four places for each slot */
 	segment->pages = slots / SL_SLOTS_FOR_PAGE;
 	segment->index = (struct sl_index_line *)(base + at);
-	at += whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
+	at += segment_whole_pages((uint64_t)segment->lines * sizeof(struct sl_index_line));
 	segment->entries = (struct sl_entry *)(base + at);
-	at += whole_pages((uint64_t)slots * sizeof(struct sl_entry));
+	at += segment_whole_pages((uint64_t)slots * sizeof(struct sl_entry));
 	segment->metadata = (uint8_t(*)[SL_PAGE])(base + at);
 	segment->bytes = at + (uint64_t)segment->pages * SL_PAGE;
 }
 
-static bool slots_are_right(uint32_t slots)
+static bool segment_slots_are_valid(uint32_t slots)
 {
 	return slots >= SL_SLOTS_LEAST && slots <= SL_SLOTS_MOST && !(slots & (slots - 1));
 }
@@ -102,18 +113,18 @@ int sl_segment_new(uint32_t slots, int *out)
 	                                   .tick = 1};
 	struct sl_segment segment = {0};
 
-	if (!slots_are_right(slots))
+	if (!segment_slots_are_valid(slots))
 		return -EINVAL;
-	/* Secret enough: names that all want the same place in the index cannot be made without it. */
+	/* The seed is random, so that no client can make names that all hash to the same lines. */
 	if (getrandom(&header.seed, sizeof(header.seed), 0) != sizeof(header.seed))
 		return -EIO;
-	lay_out(&segment, slots);
+	segment_lay_out(&segment, slots);
 	header.bytes = segment.bytes;
 	return sl_memory_begin("sluice-catalogue", segment.bytes, &header, sizeof(header), false,
 	                       out);
 }
 
-static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
+static bool segment_header_is_valid(struct sl_segment *segment, uint64_t bytes)
 {
 	struct sl_segment_header *header = segment->header;
 	uint32_t slots;
@@ -123,10 +134,10 @@ static bool header_is_right(struct sl_segment *segment, uint64_t bytes)
 	    header->entry_bytes != sizeof(struct sl_entry) || header->bytes != bytes)
 		return false;
 	slots = header->slots;
-	atomic_signal_fence(memory_order_seq_cst); /* what is checked is what is used */
-	if (!slots_are_right(slots))
+	atomic_signal_fence(memory_order_seq_cst); /* the copy is checked and used */
+	if (!segment_slots_are_valid(slots))
 		return false;
-	lay_out(segment, slots);
+	segment_lay_out(segment, slots);
 	segment->seed = header->seed;
 	return segment->bytes == bytes;
 }
@@ -147,7 +158,7 @@ int sl_segment_map(int fd, bool writable, struct sl_segment **out)
 	}
 	segment->header = memory;
 	segment->writable = writable;
-	if (!header_is_right(segment, bytes)) {
+	if (!segment_header_is_valid(segment, bytes)) {
 		munmap(memory, bytes);
 		free(segment);
 		return -EBADMSG;
@@ -169,7 +180,7 @@ uint32_t sl_segment_slots(const struct sl_segment *segment)
 	return segment->slots;
 }
 
-/* --------------------------------------------------------------------------- index and entries */
+/* -------------------------------------------------------------------------- index and entries */
 
 uint64_t sl_key_hash(const struct sl_segment *segment, const struct sl_blob_key *key)
 {
@@ -201,7 +212,7 @@ bool sl_entry_read(const struct sl_segment *segment, const struct sl_entry *entr
 	};
 	uint32_t page = entry->page;
 
-	atomic_signal_fence(memory_order_seq_cst); /* what is checked is what is used */
+	atomic_signal_fence(memory_order_seq_cst); /* the copy is checked and used */
 	if (record.key.length > SL_NAME_MOST || record.key.id == 0 ||
 	    record.metadata_size > SL_METADATA_MOST ||
 	    record.place.offset > UINT64_MAX - record.size)

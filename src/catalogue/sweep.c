@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The server's side: who holds what, and what becomes of that which is to leave. */
+/*
+ * Sweeps: which blobs are held
+ *
+ * Scans the references of all clients, and then frees deleted entries and completes withdrawals.
+ * Only the server's thread; clients take and drop references meanwhile.
+ */
 #include "catalogue/notes.h"
 
 #include <errno.h>
@@ -7,8 +12,8 @@
 
 #define TICKS 255 /* values of a reference that is not held */
 
-/* A reference to what the slot is now. */
-static bool is_current(const struct sl_catalogue *catalogue, uint64_t reference)
+/* Returns whether a reference is to the present generation of its slot. */
+static bool sweep_is_current(const struct sl_catalogue *catalogue, uint64_t reference)
 {
 	uint32_t slot = sl_reference_slot(reference);
 
@@ -16,7 +21,7 @@ static bool is_current(const struct sl_catalogue *catalogue, uint64_t reference)
 	       sl_reference_generation(reference) == sl_catalogue_generation(catalogue, slot);
 }
 
-static void note(struct sl_catalogue *catalogue, uint64_t reference)
+static void sweep_note(struct sl_catalogue *catalogue, uint64_t reference)
 {
 	struct sl_slot_notes *notes = &catalogue->notes[sl_reference_slot(reference)];
 	uint32_t tick = reference & SL_TICK_BITS;
@@ -32,7 +37,7 @@ static void note(struct sl_catalogue *catalogue, uint64_t reference)
 	notes->used = SL_MAX(notes->used, used);
 }
 
-static void scan(struct sl_catalogue *catalogue)
+static void sweep_scan(struct sl_catalogue *catalogue)
 {
 	catalogue->scan++;
 	for (size_t i = 0; i < catalogue->client_count; i++) {
@@ -42,13 +47,13 @@ static void scan(struct sl_catalogue *catalogue)
 		for (uint32_t at = 0; at < window; at++) {
 			uint64_t reference = sl_references_at(references, at);
 
-			if (reference && is_current(catalogue, reference))
-				note(catalogue, reference);
+			if (reference && sweep_is_current(catalogue, reference))
+				sweep_note(catalogue, reference);
 		}
 	}
 }
 
-static void let_go(struct sl_catalogue *catalogue, uint32_t slot)
+static void sweep_free_slot(struct sl_catalogue *catalogue, uint32_t slot)
 {
 	sl_entry_commit(catalogue, slot,
 	                sl_word_with(sl_entry_word(catalogue, slot), SL_ENTRY_FREE));
@@ -63,7 +68,7 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 	struct sl_stack *leaving = &catalogue->leaving;
 	uint32_t count = leaving->count;
 
-	scan(catalogue);
+	sweep_scan(catalogue);
 	leaving->count = 0;
 	for (uint32_t i = 0; i < count; i++) {
 		uint32_t slot = leaving->numbers[i];
@@ -75,7 +80,7 @@ unsigned sl_catalogue_sweep(struct sl_catalogue *catalogue,
 			leaving->numbers[leaving->count++] = slot;
 		} else if (dying) {
 			left(argument, slot, SL_LEFT_GONE);
-			let_go(catalogue, slot);
+			sweep_free_slot(catalogue, slot);
 		} else {
 			sl_entry_commit(catalogue, slot,
 			                sl_word_with(sl_entry_word(catalogue, slot),
@@ -129,7 +134,7 @@ uint64_t sl_catalogue_idle(const struct sl_catalogue *catalogue, uint32_t slot)
 	return catalogue->now - catalogue->notes[slot].used;
 }
 
-/* ----------------------------------------------------------------------------------- clients */
+/* ------------------------------------------------------------------------------------ clients */
 
 int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *references)
 {

@@ -78,7 +78,9 @@ static const char *plugin_of(const struct sluice_codec *codec)
 {
 	switch (codec->filter) {
 	case 32004:
-		return "; readers need HDF5's plugin 32004, as hdf5plugin has it";
+		return "; readers need HDF5's plugin 32004, as Debian's hdf5-filter-plugin has it";
+	case 32008:
+		return "; readers need HDF5's plugin 32008, as Debian's bitshuffle has it";
 	case 32015:
 		return "; readers need HDF5's plugin 32015, which Debian's hdf5plugin 4.0 has not";
 	default:

@@ -7,7 +7,8 @@
 
 /* Of encoders with one name the first that has the level is taken. */
 static const struct sl_codec *const codecs[] = {
-	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate, &sl_codec_zstd, &sl_codec_lz4,
+	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate,
+	&sl_codec_zstd, &sl_codec_lz4,  &sl_codec_bitshuffle,
 };
 
 #define CODECS (sizeof(codecs) / sizeof(codecs[0]))
@@ -45,7 +46,8 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 	if (!named)
 		return sl_fail(
 			-EINVAL,
-			"there is no codec '%s'; there are 'none', 'deflate', 'zstd' and 'lz4'",
+			"there is no codec '%s'; there are 'none', 'deflate', 'zstd', 'lz4' and "
+			"'bitshuffle-lz4'",
 			name);
 	if (missing)
 		return sl_fail(-ENOTSUP, "codec '%s' is not built in at level %d: %s", name, level,
@@ -64,6 +66,12 @@ static bool shrinks(size_t from, size_t to)
 	return to <= from - from / 32;
 }
 
+/* So that a sample begins with an element. */
+static size_t whole(size_t offset)
+{
+	return offset / 16 * 16;
+}
+
 bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, size_t n,
                    void *scratch, size_t room)
 {
@@ -78,14 +86,14 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
 	 * worth it even if the others are noise. From the end, where the bytes with sign and exponent
 	 * are: mostly the first piece is the last one. */
 	for (size_t i = PIECES; i--;) {
-		length = codec->compress(state, bytes + (n - PIECE) / (PIECES - 1) * i, PIECE,
-		                         scratch, PIECE);
+		length = codec->compress(state, bytes + whole((n - PIECE) / (PIECES - 1) * i),
+		                         PIECE, scratch, PIECE);
 		saved += length ? PIECE - length : 0;
 		if (shrinks(PIECES * PIECE, PIECES * PIECE - saved))
 			return true;
 	}
 	/* Noise that repeats itself is none: what is together as far as a window of deflate. */
-	length = codec->compress(state, bytes + (n - SL_CODEC_SAMPLE) / 2, SL_CODEC_SAMPLE, scratch,
-	                         SL_CODEC_SAMPLE);
+	length = codec->compress(state, bytes + whole((n - SL_CODEC_SAMPLE) / 2), SL_CODEC_SAMPLE,
+	                         scratch, SL_CODEC_SAMPLE);
 	return length && shrinks(SL_CODEC_SAMPLE, length);
 }

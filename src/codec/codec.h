@@ -10,9 +10,10 @@
 
 /* ------------------------------------------------------------------------------------- codec */
 
-#define SL_CODEC_VALUES 4                 /* a bound on the client data of a filter */
-#define SL_CODEC_LEVEL  1                 /* the level where nothing else is asked for */
-#define SL_CODEC_MOST   ((size_t)1 << 31) /* no chunk is longer: a bound of some encoders */
+#define SL_CODEC_VALUES   5                 /* a bound on the client data of a filter */
+#define SL_CODEC_LEVEL    1                 /* the level where nothing else is asked for */
+#define SL_BITSHUFFLE_LZ4 2                 /* the fifth of the client data of filter 32008 */
+#define SL_CODEC_MOST     ((size_t)1 << 31) /* no chunk is longer: a bound of some encoders */
 
 /*
  * One encoder of one format. A state belongs to one thread at a time and to one level; threads
@@ -26,13 +27,14 @@ struct sl_codec {
 	const char *missing; /* NULL; else why it is not built in, and all below is NULL */
 	int filter;          /* HDF5's number; 0: the chunk is stored as it is */
 	int least, most;     /* levels; 0 and 0: it has none, and takes any */
+	bool shuffles;       /* by itself: a byte shuffle before it is of no use */
 
-	/* What the filter's parameters in the file are for this level; how many. */
-	unsigned (*client_data)(int level, unsigned values[SL_CODEC_VALUES]);
+	/* What the filter's parameters in the file are for this level, and elements of so many bytes; how many. */
+	unsigned (*client_data)(int level, size_t element, unsigned values[SL_CODEC_VALUES]);
 	/* Room in which any n bytes fit. */
 	size_t (*bound)(size_t n);
 	/* For chunks of n bytes; shorter ones work too. -ENOMEM with a sentence. */
-	int (*state_new)(int level, size_t n, void **out);
+	int (*state_new)(int level, size_t element, size_t n, void **out);
 	void (*state_free)(void *state); /* NULL is allowed */
 	/* Memory that a state has, in bytes. */
 	size_t (*state_bytes)(const void *state);
@@ -43,7 +45,7 @@ struct sl_codec {
 	int (*decompress)(void *state, const void *in, size_t n, void *out, size_t length);
 };
 
-/* "none", "deflate", "zstd", "lz4", at a level. -EINVAL: there is no such name or level; -ENOTSUP:
+/* "none", "deflate", "zstd", "lz4", "bitshuffle-lz4", at a level. -EINVAL: there is no such name or level; -ENOTSUP:
  * it is not built in; each with a sentence. */
 int sl_codec_find(const char *name, int level, const struct sl_codec **out);
 /* All of them, those that are not built in too; NULL past the last. */
@@ -60,7 +62,7 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
                    void *scratch, size_t room);
 
 extern const struct sl_codec sl_codec_none, sl_codec_isal, sl_codec_libdeflate, sl_codec_zstd,
-	sl_codec_lz4;
+	sl_codec_lz4, sl_codec_bitshuffle;
 
 /* -------------------------------------------------------------------------------------- SIMD */
 
@@ -88,6 +90,12 @@ void sl_unshuffle(const void *in, size_t n, size_t size, void *out);
 void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, size_t plane);
 /* The way back, from in, in + plane, ... */
 void sl_unshuffle_row(const void *in, size_t plane, size_t elements, size_t size, void *out);
+/*
+ * The bit shuffle of filter 32008: the lowest bits of the first bytes of all elements, then the next bits, and so
+ * on. elements is a multiple of 8. planes is scratch of as many bytes; none of the three overlap.
+ */
+void sl_bit_shuffle(const void *in, size_t elements, size_t size, void *planes, void *out);
+void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes, void *out);
 
 /* --------------------------------------------------------------------------------- precision */
 

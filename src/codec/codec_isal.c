@@ -18,8 +18,9 @@ struct isal {
 	uint8_t level_buffer[ISAL_DEF_LVL1_EXTRA_LARGE];
 };
 
-static unsigned isal_client_data(int level, unsigned values[SL_CODEC_VALUES])
+static unsigned isal_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
+	(void)element;
 	values[0] = level;
 	return 1;
 }
@@ -30,12 +31,11 @@ static size_t isal_bound(size_t n)
 	return n + 5 * (n / 65535 + 1) + 6 + 64;
 }
 
-static int isal_state_new(int level, size_t n, void **out)
+static int isal_state_new(int level, size_t element, size_t n, void **out)
 {
 	struct isal *isal = aligned_alloc(64, (sizeof(*isal) + 63) / 64 * 64);
 
-	(void)level;
-	(void)n;
+	(void)level, (void)element, (void)n;
 	if (!isal)
 		return sl_fail(-ENOMEM, "no memory for the state of ISA-L");
 	*out = isal;

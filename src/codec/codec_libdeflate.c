@@ -13,8 +13,9 @@ struct deflate {
 	int level;
 };
 
-static unsigned deflate_client_data(int level, unsigned values[SL_CODEC_VALUES])
+static unsigned deflate_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
+	(void)element;
 	values[0] = level;
 	return 1;
 }
@@ -35,11 +36,11 @@ static void deflate_state_free(void *state)
 	free(deflate);
 }
 
-static int deflate_state_new(int level, size_t n, void **out)
+static int deflate_state_new(int level, size_t element, size_t n, void **out)
 {
 	struct deflate *deflate = calloc(1, sizeof(*deflate));
 
-	(void)n;
+	(void)element, (void)n;
 	if (deflate) {
 		deflate->compressor = libdeflate_alloc_compressor(level);
 		deflate->decompressor = libdeflate_alloc_decompressor();

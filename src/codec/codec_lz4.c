@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filter 32004. Big-endian: the length of the chunk in 8 bytes, that of a block in 4; then for each
- * block its length here in 4 bytes, and its bytes. A block of the same length here and there is
- * stored as it is. The last block may be shorter, and none is longer than the chunk.
+ * Filters 32004 and 32008. Big-endian: the length of the chunk in 8 bytes, that of a block in 4; then for each
+ * block its length here in 4 bytes, and its bytes.
+ *
+ * 32004   A block of the same length here and there is stored as it is. The last block may be shorter, and none is
+ *         longer than the chunk.
+ * 32008   The bits of a block are shuffled before. The last block has a multiple of 8 elements, and what is left of
+ *         the chunk comes behind it, as it is.
  */
 #include <endian.h>
 #include <errno.h>
@@ -15,14 +19,35 @@
 
 /* Matches do not cross blocks and reach back 64 KiB: longer blocks would gain next to nothing. */
 #define BLOCK ((size_t)1 << 20)
+/* What readers of 32008 expect: it stays in the first cache. */
+#define BIT_BLOCK ((size_t)8 << 10)
 
 enum { CHUNK_HEAD = 12, BLOCK_HEAD = 4 };
 
-static unsigned lz4_client_data(int level, unsigned values[SL_CODEC_VALUES])
+struct lz4 {
+	size_t group; /* bytes of 8 elements, of which a block has whole ones; 0: filter 32004 */
+	char planes[BIT_BLOCK], bits[BIT_BLOCK];
+	_Alignas(16) char stream[];
+};
+
+static unsigned lz4_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
-	(void)level;
+	(void)level, (void)element;
 	values[0] = BLOCK;
 	return 1;
+}
+
+/*
+ * The version of the format, bytes of an element, elements of a block (0: as here), and LZ4. If HDF5 has the filter,
+ * that puts its version and the bytes in front of what it is given, and reads the next two: 0 and 2, once more.
+ */
+static unsigned bit_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
+{
+	const unsigned what[] = {0, SL_BITSHUFFLE_LZ4, (unsigned)element, 0, SL_BITSHUFFLE_LZ4};
+
+	(void)level;
+	memcpy(values, what, sizeof(what));
+	return sizeof(what) / sizeof(what[0]);
 }
 
 static size_t lz4_bound(size_t n)
@@ -30,27 +55,43 @@ static size_t lz4_bound(size_t n)
 	return CHUNK_HEAD + (n / BLOCK + 1) * BLOCK_HEAD + n;
 }
 
-static int lz4_state_new(int level, size_t n, void **out)
+static size_t bit_bound(size_t n)
 {
-	void *state = malloc(LZ4_sizeofState());
+	size_t block = BLOCK_HEAD + LZ4_COMPRESSBOUND(BIT_BLOCK);
 
-	(void)level;
-	(void)n;
-	if (!state)
-		return sl_fail(-ENOMEM, "no memory for the state of LZ4");
-	*out = state;
-	return 0;
-}
-
-static void lz4_state_free(void *state)
-{
-	free(state);
+	return CHUNK_HEAD + (n / BIT_BLOCK + 2) * block;
 }
 
 static size_t lz4_state_bytes(const void *state)
 {
 	(void)state;
-	return LZ4_sizeofState();
+	return sizeof(struct lz4) + LZ4_sizeofState();
+}
+
+static int lz4_state_new(int level, size_t element, size_t n, void **out)
+{
+	struct lz4 *lz4 = malloc(lz4_state_bytes(NULL));
+
+	(void)level, (void)element, (void)n;
+	if (!lz4)
+		return sl_fail(-ENOMEM, "no memory for the state of LZ4");
+	lz4->group = 0;
+	*out = lz4;
+	return 0;
+}
+
+static int bit_state_new(int level, size_t element, size_t n, void **out)
+{
+	int err = lz4_state_new(level, element, n, out);
+
+	if (!err)
+		((struct lz4 *)*out)->group = 8 * element;
+	return err;
+}
+
+static void lz4_state_free(void *state)
+{
+	free(state);
 }
 
 static void put32(unsigned char *at, uint32_t value)
@@ -81,74 +122,109 @@ static uint64_t get64(const unsigned char *at)
 	return be64toh(value);
 }
 
+/* Of a chunk of which n bytes are left; 0: these are no block. */
+static size_t block_of(const struct lz4 *lz4, size_t n)
+{
+	return lz4->group ? SL_MIN(n, BIT_BLOCK) / lz4->group * lz4->group : SL_MIN(n, BLOCK);
+}
+
+/* The bytes of a block here; 0: there is no room. */
+static size_t pack(struct lz4 *lz4, const char *from, size_t block, char *to, size_t room)
+{
+	/* Without a shuffle one byte less than the block: as long as it would mean that it is stored. */
+	size_t most = SL_MIN(room, lz4->group ? LZ4_COMPRESSBOUND(BIT_BLOCK) : block - 1);
+	int length = 0;
+
+	if (lz4->group) {
+		sl_bit_shuffle(from, block / (lz4->group / 8), lz4->group / 8, lz4->planes,
+		               lz4->bits);
+		from = lz4->bits;
+	}
+	if (most)
+		length = LZ4_compress_fast_extState(lz4->stream, from, to, block, most, 1);
+	if (length > 0 || lz4->group)
+		return SL_MAX(length, 0);
+	if (room < block)
+		return 0;
+	memcpy(to, from, block);
+	return block;
+}
+
 static size_t lz4_compress(void *state, const void *in, size_t n, void *out, size_t room)
 {
+	struct lz4 *lz4 = state;
 	const unsigned char *from = in;
 	unsigned char *to = out, *end = to + room;
+	size_t block, length;
 
 	if (n > SL_CODEC_MOST || room < CHUNK_HEAD)
 		return 0;
 	put64(to, n);
-	put32(to + 8, SL_MIN(n, BLOCK));
+	put32(to + 8, lz4->group ? BIT_BLOCK / lz4->group * lz4->group : SL_MIN(n, BLOCK));
 	to += CHUNK_HEAD;
-	while (n) {
-		size_t block = SL_MIN(n, BLOCK), left = end - to, most;
-		int length;
-
-		if (left <= BLOCK_HEAD)
+	for (; (block = block_of(lz4, n)); n -= block) {
+		if (end - to <= BLOCK_HEAD)
 			return 0;
-		/* One byte less than the block: as long as it would mean that it is stored. */
-		most = SL_MIN(left - BLOCK_HEAD, block - 1);
-		length = most ? LZ4_compress_fast_extState(state, (const char *)from,
-		                                           (char *)to + BLOCK_HEAD, block, most, 1)
-		              : 0;
-		if (length <= 0) {
-			if (left - BLOCK_HEAD < block)
-				return 0;
-			memcpy(to + BLOCK_HEAD, from, block);
-			length = block;
-		}
+		length = pack(lz4, (const char *)from, block, (char *)to + BLOCK_HEAD,
+		              end - to - BLOCK_HEAD);
+		if (!length)
+			return 0;
 		put32(to, length);
 		to += BLOCK_HEAD + length;
 		from += block;
-		n -= block;
 	}
-	return to - (unsigned char *)out;
+	if ((size_t)(end - to) < n)
+		return 0;
+	memcpy(to, from, n);
+	return to + n - (unsigned char *)out;
+}
+
+static bool unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
+{
+	char *bytes = lz4->group ? lz4->bits : to;
+
+	if (block > LZ4_MAX_INPUT_SIZE ||
+	    LZ4_decompress_safe(from, bytes, here, block) != (int)block)
+		return false;
+	if (lz4->group)
+		sl_bit_unshuffle(bytes, block / (lz4->group / 8), lz4->group / 8, lz4->planes, to);
+	return true;
 }
 
 static int lz4_decompress(void *state, const void *in, size_t n, void *out, size_t length)
 {
+	struct lz4 *lz4 = state;
 	const unsigned char *from = in, *end = from + n;
 	unsigned char *to = out;
-	size_t block;
+	size_t block, most;
 
-	(void)state;
 	if (n < CHUNK_HEAD || get64(from) != length)
 		return sl_fail(-EBADMSG, "a chunk of %zu bytes has another length in it", length);
-	block = get32(from + 8);
+	most = get32(from + 8);
+	if ((!most && length) || (lz4->group && most != BIT_BLOCK / lz4->group * lz4->group))
+		return sl_fail(-EBADMSG, "a chunk has blocks of %zu bytes", most);
 	from += CHUNK_HEAD;
-	while (length) {
+	while ((block = lz4->group ? block_of(lz4, length) : SL_MIN(most, length))) {
 		size_t here;
 
-		block = SL_MIN(block, length);
-		if (!block || end - from < BLOCK_HEAD)
+		if (end - from < BLOCK_HEAD)
 			return sl_fail(-EBADMSG, "a chunk ends %zu bytes too early", length);
 		here = get32(from);
 		from += BLOCK_HEAD;
-		if (here > (size_t)(end - from) || here > block)
+		if (here > (size_t)(end - from) || (here > block && !lz4->group))
 			return sl_fail(-EBADMSG, "a block of LZ4 is longer than its chunk");
-		if (here == block)
+		if (here == block && !lz4->group)
 			memcpy(to, from, block);
-		else if (block > LZ4_MAX_INPUT_SIZE ||
-		         LZ4_decompress_safe((const char *)from, (char *)to, here, block) !=
-		                 (int)block)
+		else if (!unpack(lz4, (const char *)from, here, (char *)to, block))
 			return sl_fail(-EBADMSG, "LZ4 cannot decompress a block");
 		from += here;
 		to += block;
 		length -= block;
 	}
-	if (from != end)
-		return sl_fail(-EBADMSG, "a chunk has %zu bytes too many", (size_t)(end - from));
+	if ((size_t)(end - from) != length)
+		return sl_fail(-EBADMSG, "a chunk has %zd bytes too many",
+		               end - from - (ssize_t)length);
+	memcpy(to, from, length);
 	return 0;
 }
 
@@ -161,6 +237,22 @@ const struct sl_codec sl_codec_lz4 = {
 	.client_data = lz4_client_data,
 	.bound = lz4_bound,
 	.state_new = lz4_state_new,
+	.state_free = lz4_state_free,
+	.state_bytes = lz4_state_bytes,
+	.compress = lz4_compress,
+	.decompress = lz4_decompress,
+};
+
+const struct sl_codec sl_codec_bitshuffle = {
+	.name = "bitshuffle-lz4",
+	.encoder = "liblz4",
+	.filter = 32008,
+	.least = 1,
+	.most = 1,
+	.shuffles = true,
+	.client_data = bit_client_data,
+	.bound = bit_bound,
+	.state_new = bit_state_new,
 	.state_free = lz4_state_free,
 	.state_bytes = lz4_state_bytes,
 	.compress = lz4_compress,

@@ -10,3 +10,13 @@ const struct sl_codec sl_codec_lz4 = {
 	.least = 1,
 	.most = 1,
 };
+
+const struct sl_codec sl_codec_bitshuffle = {
+	.name = "bitshuffle-lz4",
+	.encoder = "liblz4",
+	.missing = "this library was built without liblz4",
+	.filter = 32008,
+	.least = 1,
+	.most = 1,
+	.shuffles = true,
+};

@@ -5,10 +5,9 @@
 
 #include "codec/codec.h"
 
-static unsigned none_client_data(int level, unsigned values[SL_CODEC_VALUES])
+static unsigned none_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
-	(void)level;
-	(void)values;
+	(void)level, (void)element, (void)values;
 	return 0;
 }
 
@@ -17,10 +16,9 @@ static size_t none_bound(size_t n)
 	return n;
 }
 
-static int none_state_new(int level, size_t n, void **out)
+static int none_state_new(int level, size_t element, size_t n, void **out)
 {
-	(void)level;
-	(void)n;
+	(void)level, (void)element, (void)n;
 	*out = NULL;
 	return 0;
 }

@@ -12,8 +12,9 @@ struct zstd {
 	ZSTD_DCtx *decompressor;
 };
 
-static unsigned zstd_client_data(int level, unsigned values[SL_CODEC_VALUES])
+static unsigned zstd_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
+	(void)element;
 	values[0] = level;
 	return 1;
 }
@@ -57,10 +58,11 @@ static bool zstd_rehearse(struct zstd *zstd, size_t n)
 	return length;
 }
 
-static int zstd_state_new(int level, size_t n, void **out)
+static int zstd_state_new(int level, size_t element, size_t n, void **out)
 {
 	struct zstd *zstd = calloc(1, sizeof(*zstd));
 
+	(void)element;
 	if (zstd) {
 		zstd->compressor = ZSTD_createCCtx();
 		zstd->decompressor = ZSTD_createDCtx();

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Byte shuffle: the part that every processor does, and the choice of the part that some do. */
+#include <endian.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -73,4 +74,55 @@ void sl_unshuffle(const void *in, size_t n, size_t size, void *out)
 
 	sl_unshuffle_row(in, elements, elements, size, out);
 	memcpy((char *)out + whole, (const char *)in + whole, n - whole);
+}
+
+/* --------------------------------------------------------------------------------------- bits */
+
+/* Bit i of byte k becomes bit k of byte i. */
+static uint64_t turn(uint64_t x)
+{
+	uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
+
+	x ^= t ^ t << 7;
+	t = (x ^ x >> 14) & 0x0000cccc0000cccc;
+	x ^= t ^ t << 14;
+	t = (x ^ x >> 28) & 0x00000000f0f0f0f0;
+	return x ^ t ^ t << 28;
+}
+
+static void shuffle_bits(const unsigned char *in, size_t n, unsigned char *out)
+{
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
+	uint64_t x;
+
+	for (size_t k = kernel ? kernel->bits(in, n, out, n / 8) : 0; k < n; k += 8) {
+		memcpy(&x, in + k, sizeof(x));
+		x = turn(le64toh(x));
+		for (size_t bit = 0; bit < 8; bit++)
+			out[(bit * n + k) / 8] = (unsigned char)(x >> 8 * bit);
+	}
+}
+
+void sl_bit_shuffle(const void *in, size_t elements, size_t size, void *planes, void *out)
+{
+	sl_shuffle(in, elements * size, size, planes);
+	for (size_t at = 0; at < elements * size; at += elements)
+		shuffle_bits((const unsigned char *)planes + at, elements,
+		             (unsigned char *)out + at);
+}
+
+/* For proofs only: without registers. */
+void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes, void *out)
+{
+	for (size_t at = 0; at < elements * size; at += 8) {
+		const unsigned char *from =
+			(const unsigned char *)in + at / elements * elements + at % elements / 8;
+		uint64_t x = 0;
+
+		for (size_t bit = 0; bit < 8; bit++)
+			x |= (uint64_t)from[bit * (elements / 8)] << 8 * bit;
+		x = htole64(turn(x));
+		memcpy((char *)planes + at, &x, sizeof(x));
+	}
+	sl_unshuffle(planes, elements * size, size, out);
 }

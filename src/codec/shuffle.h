@@ -14,6 +14,8 @@ struct sl_shuffle_kernel {
 	                  size_t plane);
 	size_t (*unshuffle)(const unsigned char *in, size_t plane, size_t elements, size_t size,
 	                    unsigned char *out);
+	/* Bit i of byte k of n comes to out[i * row + k / 8], as its bit k % 8. Returns how many bytes it took. */
+	size_t (*bits)(const unsigned char *in, size_t n, unsigned char *out, size_t row);
 };
 
 /* NULL: this processor does not have it. */

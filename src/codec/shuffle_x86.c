@@ -11,6 +11,7 @@
  * lower halves and one in the upper ones; then each register is 32 neighbours of a plane.
  */
 #include <immintrin.h>
+#include <string.h>
 
 #include "codec/shuffle.h"
 
@@ -112,6 +113,22 @@ static size_t unshuffle_sse2(const unsigned char *in, size_t plane, size_t eleme
 	}
 }
 
+static size_t bits_sse2(const unsigned char *in, size_t n, unsigned char *out, size_t row)
+{
+	size_t k = 0;
+
+	for (; k + sizeof(__m128i) <= n; k += sizeof(__m128i)) {
+		__m128i v = _mm_loadu_si128((const __m128i *)(in + k));
+
+		for (size_t bit = 8; bit--; v = _mm_add_epi8(v, v)) {
+			uint16_t top = (uint16_t)_mm_movemask_epi8(v);
+
+			memcpy(out + bit * row + k / 8, &top, sizeof(top));
+		}
+	}
+	return k;
+}
+
 /* ------------------------------------------------------------------------------------- AVX2 */
 
 AVX2 INLINE void turn_avx2(__m256i *v, int size)
@@ -209,10 +226,26 @@ AVX2 static size_t unshuffle_avx2(const unsigned char *in, size_t plane, size_t 
 	}
 }
 
+AVX2 static size_t bits_avx2(const unsigned char *in, size_t n, unsigned char *out, size_t row)
+{
+	size_t k = 0;
+
+	for (; k + sizeof(__m256i) <= n; k += sizeof(__m256i)) {
+		__m256i v = _mm256_loadu_si256((const __m256i *)(in + k));
+
+		for (size_t bit = 8; bit--; v = _mm256_add_epi8(v, v)) {
+			uint32_t top = (uint32_t)_mm256_movemask_epi8(v);
+
+			memcpy(out + bit * row + k / 8, &top, sizeof(top));
+		}
+	}
+	return k;
+}
+
 const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_simd way)
 {
-	static const struct sl_shuffle_kernel sse2 = {shuffle_sse2, unshuffle_sse2};
-	static const struct sl_shuffle_kernel avx2 = {shuffle_avx2, unshuffle_avx2};
+	static const struct sl_shuffle_kernel sse2 = {shuffle_sse2, unshuffle_sse2, bits_sse2};
+	static const struct sl_shuffle_kernel avx2 = {shuffle_avx2, unshuffle_avx2, bits_avx2};
 
 	if (way == SL_SIMD_AVX2)
 		return __builtin_cpu_supports("avx2") ? &avx2 : NULL;

@@ -32,7 +32,8 @@ static double round_block(struct sluice_series *s, const struct sl_output *outpu
 }
 
 /* What the frame does not have of a chunk becomes 0, HDF5's fill value. */
-static void gather(const struct sluice_series *s, const struct sl_output *output, char *to)
+static void gather(const struct sluice_series *s, const struct sl_output *output, bool shuffle,
+                   char *to)
 {
 	const struct sl_geometry *g = &s->geometry;
 	size_t plane = g->chunk_bytes / g->element;
@@ -43,7 +44,7 @@ static void gather(const struct sluice_series *s, const struct sl_output *output
 	for (uint64_t at = 0; sl_block_run(g, &output->block, &at, &run);) {
 		const char *from = output->frame->data + run.frame * g->element;
 
-		if (s->layout.shuffle)
+		if (shuffle)
 			sl_shuffle_row(from, run.elements, g->element, to + run.chunk, plane);
 		else
 			memcpy(to + run.chunk * g->element, from, run.elements * g->element);
@@ -105,6 +106,13 @@ static void keep_raw(struct sluice_series *s, char **scratch, const char *gather
 {
 	output->length = s->geometry.chunk_bytes;
 	output->mask = s->mask_codec;
+	/* Frames of it may lie there so already. */
+	if (s->slabs && !output->block.whole) {
+		gather(s, output, false, output->room);
+		output->mask |= s->mask_shuffle;
+		output->bytes = output->room;
+		return;
+	}
 	if (output->block.whole) {
 		output->bytes = output->frame->data + output->block.start;
 		output->mask |= s->mask_shuffle;
@@ -129,7 +137,7 @@ static int compress(struct sluice_series *s, unsigned compressor, struct sl_outp
 
 	if (!lies) {
 		in = tools->scratch[compressor];
-		gather(s, output, tools->scratch[compressor]);
+		gather(s, output, s->layout.shuffle, tools->scratch[compressor]);
 	}
 	if (sl_codec_pays(codec, state, in, n, output->room, n))
 		length = codec->compress(state, in, n, output->room, n - 1);
@@ -157,9 +165,28 @@ int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_output
 	output->length = s->geometry.chunk_bytes;
 	output->bytes = output->frame->data + output->block.start;
 	if (!output->block.whole && !s->layout.contiguous) {
-		gather(s, output, output->room);
+		gather(s, output, s->layout.shuffle, output->room);
 		output->bytes = output->room;
 		output->mask = 0;
 	}
 	return 0;
+}
+
+double sl_chunk_rows(struct sluice_series *s, struct sl_output *output, uint64_t from, uint64_t to)
+{
+	double max_error = 0;
+
+	sl_geometry_block(&s->geometry, output->number, &output->block);
+	output->block.offset[0] = from;
+	output->block.extent[0] = to - from;
+	if (s->layout.precision)
+		max_error = round_block(s, output);
+	output->block.offset[0] = 0;
+	output->block.extent[0] = to;
+	output->bytes = output->frame->data;
+	if (s->rows.memory) {
+		gather(s, output, false, s->rows.memory);
+		output->bytes = s->rows.memory;
+	}
+	return max_error;
 }

@@ -59,6 +59,12 @@ static int find_frame(const struct sluice_series *s, const void *data, struct sl
 
 /* ------------------------------------------------------------------------------------ waiting */
 
+static bool has_free(const struct sluice_series *s)
+{
+	return !sl_list_empty(&s->locked.free) &&
+	       (!s->slabs || s->locked.held + s->locked.promised < s->locked.room);
+}
+
 static void count_wait(struct sluice_series *s, int64_t begun)
 {
 	uint64_t took = (uint64_t)(sl_now() - begun);
@@ -87,7 +93,7 @@ static int wait_for_frame(struct sluice_series *s, int timeout_ms)
 
 	for (;;) {
 		rc = sl_writer_check(w);
-		if (rc || !sl_list_empty(&s->locked.free))
+		if (rc || has_free(s))
 			break;
 		if (timeout_ms < 0 && s->locked.held == s->depth) {
 			rc = sl_fail(-EDEADLK,
@@ -98,7 +104,7 @@ static int wait_for_frame(struct sluice_series *s, int timeout_ms)
 		if (!begun)
 			begun = sl_now();
 		if (!timeout_ms || !sl_writer_wait(w, &s->freed, deadline)) {
-			if (sl_list_empty(&s->locked.free)) {
+			if (!has_free(s)) {
 				rc = refuse_wait(s);
 				break;
 			}
@@ -140,6 +146,12 @@ void sl_frame_recycle(struct sl_frame *frame)
 	struct sluice_series *s = frame->series;
 
 	frame->locked.state = SL_FRAME_FREE;
+	if (frame->slots) {
+		sl_list_append(&s->locked.slabs, &frame->locked.link);
+		s->locked.room += s->layout.gather;
+		pthread_cond_broadcast(&s->freed);
+		return;
+	}
 	if (!frame->data) {
 		sl_list_append(&s->locked.spare, &frame->locked.link);
 		return;
@@ -154,7 +166,7 @@ void sl_frame_used(struct sl_frame *frame, size_t chunks)
 	struct sl_frame *spare;
 
 	frame->locked.uses -= chunks;
-	if (frame->locked.uses)
+	if (frame->locked.uses || frame->slots)
 		return;
 	spare = SL_CONTAINER(sl_list_take(&s->locked.spare), struct sl_frame, locked.link);
 	spare->data = frame->data;
@@ -163,33 +175,118 @@ void sl_frame_used(struct sl_frame *frame, size_t chunks)
 	sl_frame_recycle(spare);
 }
 
-/* The frame takes its place in the line. */
-static void enqueue(struct sl_frame *frame, const double *scalars, bool ready)
+static void append_to_line(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
-	struct sluice_writer *w = s->writer;
 
-	if (s->layout.scalar_count)
-		memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
-	frame->locked.state = SL_FRAME_QUEUED;
-	frame->locked.number = s->locked.next++;
-	frame->locked.sequence = ++w->locked.sequence;
 	frame->locked.ready = false;
 	frame->locked.writing = frame->locked.written = false;
 	frame->locked.begun = frame->locked.rounded = frame->locked.stored = 0;
 	frame->locked.uses = s->geometry.chunks;
 	sl_list_append(&s->locked.line, &frame->locked.link);
-	s->locked.counts.submitted++;
 	s->locked.queued++;
 	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
+}
+
+struct sl_frame *sl_slab_open(struct sluice_series *s, uint64_t number)
+{
+	struct sl_frame *slab =
+		SL_CONTAINER(sl_list_take(&s->locked.slabs), struct sl_frame, locked.link);
+
+	slab->locked.state = SL_FRAME_QUEUED;
+	slab->locked.number = number;
+	slab->locked.ready = false;
+	slab->locked.taken = slab->locked.there = slab->locked.rows = 0;
+	s->locked.open = slab;
+	return slab;
+}
+
+static void take_slot(struct sl_frame *frame, const double *scalars)
+{
+	struct sluice_series *s = frame->series;
+	struct sl_frame *slab = s->locked.open;
+	size_t count = s->layout.scalar_count, slot;
+
+	if (!slab)
+		slab = sl_slab_open(s, frame->locked.number);
+	slot = slab->locked.taken++;
+	if (count)
+		memcpy(slab->scalars + slot * count, scalars, count * sizeof(*scalars));
+	slab->slots[slot] = (struct sl_slab_slot){.sequence = frame->locked.sequence};
+	frame->locked.slab = slab;
+	frame->locked.slot = slot;
+	s->locked.room--;
+	if (slot == slab->locked.rows)
+		slab->locked.sequence = frame->locked.sequence;
+	if (slab->locked.taken < s->layout.gather)
+		return;
+	s->locked.open = NULL;
+	append_to_line(slab);
+}
+
+/* The frame takes its place in the line, or in a slab; then the mutex is released meanwhile. */
+static void enqueue(struct sl_frame *frame, const double *scalars, bool ready)
+{
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+
+	frame->locked.state = SL_FRAME_QUEUED;
+	frame->locked.number = s->locked.next++;
+	frame->locked.sequence = ++w->locked.sequence;
+	s->locked.counts.submitted++;
+	if (s->slabs) {
+		take_slot(frame, scalars);
+	} else {
+		if (s->layout.scalar_count)
+			memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
+		append_to_line(frame);
+	}
 	if (ready)
 		sl_frame_ready(frame);
+}
+
+/* Wakes the keeper only where it has to do something. */
+static void arrive(struct sl_frame *slab, size_t slot)
+{
+	struct sluice_series *s = slab->series;
+	struct sluice_writer *w = s->writer;
+
+	slab->slots[slot].there = true;
+	while (slab->locked.there < slab->locked.taken && slab->slots[slab->locked.there].there)
+		slab->locked.there++;
+	w->locked.frames_since++;
+	w->locked.dirty = true;
+	if (w->locked.dirty_since == SL_FOREVER || w->locked.flush_wanted || w->locked.closing ||
+	    (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames))
+		pthread_cond_signal(&w->work);
+	if (w->locked.dirty_since == SL_FOREVER)
+		w->locked.dirty_since = sl_now();
+	if (slab->locked.there == s->layout.gather && !slab->locked.flushing)
+		sl_frame_ready(slab);
+}
+
+/* To its slot, without the mutex. */
+static void copy_to_slab(struct sl_frame *frame)
+{
+	struct sluice_series *s = frame->series;
+	struct sl_frame *slab = frame->locked.slab;
+	size_t slot = frame->locked.slot;
+
+	pthread_mutex_unlock(&s->writer->mutex);
+	memcpy(slab->data + slot * s->frame_bytes, frame->data, s->frame_bytes);
+	pthread_mutex_lock(&s->writer->mutex);
+	arrive(slab, slot);
+	sl_frame_recycle(frame);
 }
 
 void sl_frame_ready(struct sl_frame *frame)
 {
 	struct sluice_writer *w = frame->series->writer;
 
+	if (frame->series->slabs && !frame->slots) {
+		copy_to_slab(frame);
+		return;
+	}
 	frame->locked.ready = true;
 	if (frame->series->tools)
 		sl_compress_kick(w);
@@ -274,9 +371,9 @@ static void copy(struct sl_frame *frame, const void *from)
 	struct sluice_series *s = frame->series;
 	int64_t begun = sl_now();
 
-	memcpy(frame->data, from, s->geometry.frame_bytes);
+	memcpy(frame->data, from, s->frame_bytes);
 	pthread_mutex_lock(&s->writer->mutex);
-	s->locked.counts.copy.bytes += s->geometry.frame_bytes;
+	s->locked.counts.copy.bytes += s->frame_bytes;
 	s->locked.counts.copy.busy_ns += (uint64_t)(sl_now() - begun);
 	pthread_mutex_unlock(&s->writer->mutex);
 }
@@ -299,5 +396,5 @@ int sluice_series_push(sluice_series *s, const void *data, const double *scalars
 
 size_t sluice_series_frame_bytes(const sluice_series *s)
 {
-	return s ? s->geometry.frame_bytes : 0;
+	return s ? s->frame_bytes : 0;
 }

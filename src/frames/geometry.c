@@ -86,7 +86,7 @@ bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uin
                   struct sl_run *out)
 {
 	unsigned from = run_dimension(g, block);
-	uint64_t position[SLUICE_RANK_MOST] = {0}, left = *at;
+	uint64_t position[SL_GEOMETRY_MOST] = {0}, left = *at;
 
 	for (unsigned i = from; i--;) {
 		position[i] = left % block->extent[i];

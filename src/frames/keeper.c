@@ -36,17 +36,30 @@ static bool any(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
 	return false;
 }
 
-/* The last frame up to which all are stored. */
+/* What is stored next: a frame, or a slab, be it the open one; NULL: there is none. */
+static struct sl_frame *current(struct sluice_series *s)
+{
+	struct sl_frame *first = first_of(s);
+
+	return first ? first : s->locked.open;
+}
+
+/* The last frame up to which all are stored, or will be in a flush. */
 static uint64_t stored_through(struct sluice_writer *w)
 {
 	uint64_t through = w->locked.sequence;
 
 	sl_list_each (link, &w->locked.series) {
 		struct sl_frame *frame =
-			first_of(SL_CONTAINER(link, struct sluice_series, locked.link));
+			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+		size_t there = frame ? frame->locked.there : 0;
 
-		if (frame)
+		if (!frame)
+			continue;
+		if (!frame->slots || frame->locked.ready)
 			through = SL_MIN(through, frame->locked.sequence - 1);
+		else if (there < frame->locked.taken)
+			through = SL_MIN(through, frame->slots[there].sequence - 1);
 	}
 	return through;
 }
@@ -105,16 +118,35 @@ bool sl_keeper_full(void *writer, int error)
 
 /* ------------------------------------------------------------------------------------ storing */
 
+static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, double max_error)
+{
+	struct sluice_series *s = frame->series;
+	const double *scalars = frame->scalars;
+
+	if (scalars)
+		scalars += from * s->layout.scalar_count;
+	return sl_frame_file_frames(s->dataset, frame->locked.number + from, to - from, scalars,
+	                            max_error);
+}
+
+static void count_frames(struct sluice_series *s, uint64_t frames)
+{
+	s->locked.counts.stored += frames;
+	s->locked.counts.raw_bytes += frames * s->frame_bytes;
+}
+
+/* A frame, or what a flush has left of a slab. */
 static void frame_stored(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
+	uint64_t from = frame->locked.rows, to = frame->slots ? s->layout.gather : 1;
 	double max_error = s->locked.counts.max_error;
 	int64_t begun = sl_now();
 	int rc;
 
 	unlock(w, "store", frame);
-	rc = sl_frame_file_frame(s->dataset, frame->locked.number, frame->scalars, max_error);
+	rc = tell_frames(frame, from, to, max_error);
 	lock(w);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
 	if (rc) {
@@ -122,9 +154,8 @@ static void frame_stored(struct sl_frame *frame)
 		return;
 	}
 	sl_list_remove(&frame->locked.link);
-	s->locked.counts.stored++;
-	s->locked.counts.raw_bytes += s->geometry.frame_bytes;
-	w->locked.frames_since++;
+	count_frames(s, to - from);
+	w->locked.frames_since += !frame->slots;
 	w->locked.dirty = true;
 	if (w->locked.dirty_since == SL_FOREVER)
 		w->locked.dirty_since = sl_now();
@@ -168,8 +199,9 @@ static void store_chunk(struct sl_output *output)
 	/* From here on it is stored in part, whatever comes of it. */
 	frame->locked.stored++;
 	unlock(w, "store", frame);
-	rc = sl_frame_file_store(s->dataset, frame->locked.number, output->block.offset,
-	                         output->mask, output->bytes, output->length);
+	rc = sl_frame_file_store(s->dataset, frame->locked.number,
+	                         output->block.offset + (s->slabs ? 1 : 0), output->mask,
+	                         output->bytes, output->length);
 	lock(w);
 	if (rc) {
 		sl_writer_fail(w, rc, "store", frame);
@@ -230,6 +262,72 @@ static struct sl_output *next_output(struct sluice_writer *w, bool cut)
 		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_output, link);
 	}
 	return NULL;
+}
+
+/* -------------------------------------------------------------------------------------- slabs */
+
+int sl_keeper_rows(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error)
+{
+	struct sluice_series *s = slab->series;
+	struct sl_output *output = &s->plain;
+	int rc = 0;
+
+	*max_error = 0;
+	output->frame = slab;
+	for (output->number = 0; !rc && output->number < s->geometry.chunks; output->number++) {
+		double error = sl_chunk_rows(s, output, from, to);
+
+		*max_error = SL_MAX(*max_error, error);
+		rc = sl_frame_file_rows(s->dataset, slab->locked.number, from, to,
+		                        output->block.offset + 1, output->bytes,
+		                        s->geometry.chunk_bytes);
+	}
+	return rc;
+}
+
+/* What is there of a slab that is not ready. */
+static void store_rows(struct sl_frame *slab)
+{
+	struct sluice_series *s = slab->series;
+	struct sluice_writer *w = s->writer;
+	uint64_t from = slab->locked.rows, to = slab->locked.there;
+	double error, before = s->locked.counts.max_error;
+	int64_t begun = sl_now();
+	int rc;
+
+	if (from == to)
+		return;
+	/* Compressors round it. */
+	slab->locked.flushing = true;
+	unlock(w, "store", slab);
+	rc = sl_keeper_rows(slab, from, to, &error);
+	if (!rc)
+		rc = tell_frames(slab, from, to, SL_MAX(before, error));
+	lock(w);
+	slab->locked.flushing = false;
+	if (rc) {
+		sl_writer_fail(w, rc, "store", slab);
+		return;
+	}
+	slab->locked.rows = to;
+	slab->locked.sequence = to < slab->locked.taken ? slab->slots[to].sequence : 0;
+	s->locked.counts.max_error = SL_MAX(s->locked.counts.max_error, error);
+	s->locked.counts.store.bytes += (to - from) * s->frame_bytes;
+	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
+	count_frames(s, to - from);
+	if (slab->locked.there == s->layout.gather)
+		sl_frame_ready(slab);
+}
+
+static void store_slabs(struct sluice_writer *w)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (frame && frame->slots && !frame->locked.ready && !w->locked.failure.error)
+			store_rows(frame);
+	}
 }
 
 /* -------------------------------------------------------------------------------- contiguous */
@@ -303,7 +401,7 @@ static void count_flush(struct sluice_writer *w, uint64_t through, int64_t took)
 {
 	w->locked.flushes++;
 	w->locked.flush.busy_ns += (uint64_t)took;
-	w->locked.flushed = through;
+	w->locked.flushed = SL_MAX(w->locked.flushed, through);
 	sl_list_each (link, &w->locked.series) {
 		struct sl_counts *counts =
 			&SL_CONTAINER(link, struct sluice_series, locked.link)->locked.counts;
@@ -325,6 +423,9 @@ static void flush(struct sluice_writer *w)
 	int64_t begun = sl_now();
 	int rc;
 
+	store_slabs(w);
+	if (w->locked.failure.error)
+		return;
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_flush(w->file);
 	lock(w);
@@ -335,6 +436,18 @@ static void flush(struct sluice_writer *w)
 	w->locked.dirty = false;
 	w->locked.dirty_since = SL_FOREVER;
 	w->locked.frames_since = 0;
+	/* Frames that came to slabs meanwhile. */
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			current(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (!frame || !frame->slots || frame->locked.ready ||
+		    frame->locked.there == frame->locked.rows)
+			continue;
+		w->locked.dirty = true;
+		w->locked.dirty_since = sl_now();
+		w->locked.frames_since += frame->locked.there - frame->locked.rows;
+	}
 	if (through >= w->locked.flush_cut) {
 		w->locked.flush_cut = w->locked.flush_last;
 		w->locked.flush_wanted = through < w->locked.flush_last;
@@ -420,6 +533,8 @@ static void end(struct sluice_writer *w)
 		sl_writer_wait(w, &w->work, SL_FOREVER);
 	/* After an error, too: what is stored in part is left out. */
 	keep = w->locked.closing == SL_CLOSING;
+	if (keep)
+		store_slabs(w);
 	unlock(w, "flush", NULL);
 	rc = sl_frame_file_close(w->file, keep);
 	pthread_mutex_lock(&w->mutex);

@@ -44,19 +44,21 @@ void sl_area_release(struct sl_area *area);
 
 /* --------------------------------------------------------------------------------- geometry */
 
-/* How a frame is cut. Chunks are numbered as C numbers the elements of an array. */
+/* How a frame is cut; or a slab, whose first dimension is that of its frames. Chunks are numbered as C numbers the
+ * elements of an array. */
+#define SL_GEOMETRY_MOST (SLUICE_RANK_MOST + 1)
 struct sl_geometry {
 	size_t element;
 	unsigned rank;
-	uint64_t shape[SLUICE_RANK_MOST], chunk[SLUICE_RANK_MOST];
-	uint64_t across[SLUICE_RANK_MOST]; /* chunks in each dimension */
+	uint64_t shape[SL_GEOMETRY_MOST], chunk[SL_GEOMETRY_MOST];
+	uint64_t across[SL_GEOMETRY_MOST]; /* chunks in each dimension */
 	size_t chunks;                     /* of a frame */
 	size_t chunk_bytes, frame_bytes;
 };
 /* One chunk of it. */
 struct sl_block {
-	uint64_t offset[SLUICE_RANK_MOST]; /* in the frame, in elements */
-	uint64_t extent[SLUICE_RANK_MOST]; /* of what the frame has of it */
+	uint64_t offset[SL_GEOMETRY_MOST]; /* in the frame, in elements */
+	uint64_t extent[SL_GEOMETRY_MOST]; /* of what the frame has of it */
 	bool edge;                         /* which is not all of it */
 	bool whole;   /* it is not an edge, and lies in one piece in the frame */
 	size_t start; /* bytes to its first element */
@@ -102,7 +104,7 @@ struct sl_tools {
 	struct sl_list link; /* of the writer; only sluice_series_add() looks, with its mutex */
 	const struct sl_codec *codec;
 	int level;
-	size_t chunk_bytes;
+	size_t element, chunk_bytes;
 	bool bare; /* no chunk needs room: they are rounded, and stored from where they are */
 	unsigned users;
 	unsigned count; /* of compressors */
@@ -115,8 +117,8 @@ struct sl_tools {
 		struct sl_list free; /* outputs */
 	} locked;
 };
-/* Only what tells their bytes is there until they are filled. kind: codec, level, chunk_bytes, bare and
- * count. */
+/* Only what tells their bytes is there until they are filled. kind: codec, level, element,
+ * chunk_bytes, bare and count. */
 int sl_tools_new(const struct sl_tools *kind, struct sl_tools **out);
 int sl_tools_fill(struct sl_tools *tools);
 void sl_tools_free(struct sl_tools *tools);
@@ -140,6 +142,11 @@ struct sl_frame {
 	struct sluice_series *series;
 	char *data; /* guarded by writer->mutex where it changes; NULL: of a spare one, or given on */
 	double *scalars;
+	/* Of a slab; NULL: it is a frame. */
+	struct sl_slab_slot {
+		uint64_t sequence; /* guarded by writer->mutex, */
+		bool there;        /* as this */
+	} * slots;
 
 	struct {
 		struct sl_list link; /* in the free ones or in the line of the series */
@@ -156,8 +163,23 @@ struct sl_frame {
 		size_t rounded;          /* contiguous: chunks that are done */
 		size_t stored;           /* chunks */
 		struct sl_list finished; /* outputs to be stored */
+
+		/* Of a frame that goes to a slab. */
+		struct sl_frame *slab;
+		size_t slot;
+		/* Of a slab, in frames: that have a slot, whose bytes are there, and that are in the file. */
+		size_t taken, there, rows;
+		bool flushing; /* the keeper reads it */
 	} locked;
 };
+
+/*
+ * Frames of a series whose chunks have several of them. A slab has those of one row of chunks: a frame that is handed in
+ * gets the next slot of the slab that is open, is copied to it, and is free again. When all slots are taken the
+ * slab goes through the line, as other frames do. Before that, in a flush, the keeper stores the frames that
+ * are there, unfiltered. A frame is given to the program only if there will be a slot for it.
+ */
+#define SL_SLABS 4 /* at least */
 
 /* ----------------------------------------------------------------------------------- series */
 
@@ -174,7 +196,8 @@ struct sluice_series {
 	struct sluice_writer *writer;
 	char *name;
 	struct sl_frame_layout layout; /* without what only adding needs */
-	struct sl_geometry geometry;
+	struct sl_geometry geometry;   /* of slabs, where there are some */
+	size_t frame_bytes;
 	unsigned depth, flags;
 	size_t stride;  /* from frame to frame in memory */
 	uint64_t first; /* frames that the dataset had */
@@ -182,7 +205,13 @@ struct sluice_series {
 	struct sl_frame *frames; /* depth of them have memory; see sl_frame */
 	size_t frame_count;
 	struct sl_frame **owners;
-	/* by place in the area; guarded by writer->mutex */ /* NULL: nothing is done to chunks. They are stored from where they are, as plain, which is the
+	/* by place in the area; guarded by writer->mutex */
+	struct sl_frame *slabs; /* NULL: chunks have one frame */
+	size_t slab_count;
+	uint64_t slab_bytes; /* of memory */
+	struct sl_area slab_area;
+	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
+	/* NULL: nothing is done to chunks. They are stored from where they are, as plain, which is the
 	 * keeper's; or the frame is written whole. */
 	struct sl_tools *tools;
 	struct sl_output plain;
@@ -198,9 +227,11 @@ struct sluice_series {
 
 	pthread_cond_t freed; /* a frame is free, or the writer has failed */
 	struct {
-		struct sl_list link; /* of the writer's series */
-		struct sl_list free, spare, line;
-		unsigned held;     /* by the program */
+		struct sl_list link;                     /* of the writer's series */
+		struct sl_list free, spare, line, slabs; /* slabs: free ones */
+		struct sl_frame *open;                   /* the slab with free slots */
+		uint64_t room;                           /* free slots */
+		unsigned held;                           /* by the program */
 		unsigned promised; /* of push and submit_on: they will be in the line */
 		unsigned queued;   /* in the line, no chunk begun */
 		uint64_t next;     /* number of the next frame */
@@ -311,6 +342,10 @@ int sl_compress_start(struct sluice_writer *w);
 /* Makes a chunk what it will be in the file. Without the mutex; on a thread of the pool. */
 int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_output *output,
                   double *max_error);
+/* The same of a slab that goes on, for the keeper: unfiltered, where frames from..to are new. Returns the largest error. */
+double sl_chunk_rows(struct sluice_series *s, struct sl_output *output, uint64_t from, uint64_t to);
+/* Stores what is there of a slab that goes on. On the keeper, without the mutex. */
+int sl_keeper_rows(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
 
 /* The file that is the series' frames, for submit_on(). */
 int sl_mirror_open(struct sluice_series *s);
@@ -328,6 +363,8 @@ int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready);
 void sl_frame_ready(struct sl_frame *frame);
 void sl_frame_used(struct sl_frame *frame, size_t chunks);
 void sl_frame_recycle(struct sl_frame *frame);
+/* With the mutex: a free slab becomes the open one. */
+struct sl_frame *sl_slab_open(struct sluice_series *s, uint64_t number);
 /* What the calls that hand in a frame have to look at first. */
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars);

@@ -2,6 +2,7 @@
 /* A series is added: its dataset, and all the memory that it will need. */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -42,15 +43,22 @@ static int shape_frames(struct sluice_series *s)
 	struct sl_geometry *g = &s->geometry;
 	int rc;
 
-	g->element = layout->element;
-	g->rank = layout->rank;
-	memcpy(g->shape, layout->shape, sizeof(g->shape));
-	memcpy(g->chunk, layout->chunk, sizeof(g->chunk));
+	*g = (struct sl_geometry){.element = layout->element, .rank = layout->rank};
+	memcpy(g->shape, layout->shape, sizeof(layout->shape));
+	memcpy(g->chunk, layout->chunk, sizeof(layout->chunk));
 	rc = sl_geometry_init(g);
+	s->frame_bytes = g->frame_bytes;
 	s->stride = sl_whole_pages(g->frame_bytes);
+	if (!rc && layout->gather > 1) {
+		g->rank++;
+		g->shape[0] = g->chunk[0] = layout->gather;
+		memcpy(g->shape + 1, layout->shape, sizeof(layout->shape));
+		memcpy(g->chunk + 1, layout->chunk, sizeof(layout->chunk));
+		rc = sl_geometry_init(g);
+	}
 	if (!rc && s->stride > INT64_MAX / s->depth)
 		rc = sl_fail(-EINVAL, "%u frames of %zu bytes are too much", s->depth,
-		             g->frame_bytes);
+		             s->frame_bytes);
 	if (!rc && layout->contiguous && layout->frames > INT64_MAX / 2 / g->frame_bytes)
 		rc = sl_fail(-EINVAL, "%" PRIu64 " frames of %zu bytes are too much for a file",
 		             layout->frames, g->frame_bytes);
@@ -67,7 +75,7 @@ static int make_frames(struct sluice_series *s)
 
 	s->bytes = (uint64_t)s->stride * s->depth;
 	if (s->writer->memory_bytes)
-		s->bytes += SL_FRAME_HELD + scalars * SL_FRAME_HELD_SCALAR;
+		s->bytes += sl_frame_held(&s->layout);
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;
@@ -96,17 +104,82 @@ static int make_frames(struct sluice_series *s)
 	return rc;
 }
 
+static bool lies_whole(const struct sl_geometry *g)
+{
+	struct sl_block first, last;
+
+	sl_geometry_block(g, 0, &first);
+	sl_geometry_block(g, g->chunks - 1, &last);
+	return first.whole && last.whole;
+}
+
+static int make_slabs(struct sluice_series *s)
+{
+	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least;
+	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
+	size_t row = lies_whole(&s->geometry) ? 0 : s->geometry.chunk_bytes, count;
+	int rc;
+
+	if (gather < 2)
+		return 0;
+	/* All frames that the program may have, and two slabs that are stored. */
+	least = s->depth / gather + 3;
+	count = SL_MAX(least, SL_SLABS);
+	s->slab_bytes =
+		(stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
+		row;
+	rc = take_bytes(s->writer, s->name, s->slab_bytes);
+	if (rc) {
+		s->slab_bytes = 0;
+		return rc;
+	}
+	s->bytes += s->slab_bytes;
+	s->slabs = calloc(count, sizeof(*s->slabs));
+	if (!s->slabs)
+		return sl_fail(-ENOMEM, "no memory");
+	s->slab_count = count;
+	rc = sl_area_take(&s->slab_area, count * stride);
+	if (!rc)
+		rc = sl_area_take(&s->rows, row);
+	for (size_t i = 0; !rc && i < count; i++) {
+		struct sl_frame *slab = &s->slabs[i];
+
+		slab->series = s;
+		slab->data = s->slab_area.memory + i * stride;
+		slab->slots = calloc(gather, sizeof(*slab->slots));
+		slab->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
+		sl_list_init(&slab->locked.finished);
+		if (!slab->slots || (scalars && !slab->scalars))
+			return sl_fail(-ENOMEM, "no memory");
+		sl_frame_recycle(slab);
+	}
+	return rc;
+}
+
+static void drop_slabs(struct sluice_series *s)
+{
+	for (size_t i = 0; i < s->slab_count; i++) {
+		free(s->slabs[i].slots);
+		free(s->slabs[i].scalars);
+	}
+	give_bytes(s->writer, s->slab_bytes);
+	s->bytes -= s->slab_bytes;
+	sl_area_release(&s->slab_area);
+	sl_area_release(&s->rows);
+	free(s->slabs);
+	s->slabs = NULL;
+	s->slab_bytes = s->slab_count = s->locked.room = 0;
+	sl_list_init(&s->locked.slabs);
+}
+
 /* Whether all chunks of a series lie in the frame as they will be in the file. */
 static bool needs_no_room(const struct sluice_series *s)
 {
 	const struct sl_geometry *g = &s->geometry;
-	struct sl_block first, last;
 
 	if (s->layout.contiguous)
 		return true;
-	sl_geometry_block(g, 0, &first);
-	sl_geometry_block(g, g->chunks - 1, &last);
-	return !s->layout.codec->filter && first.whole && last.whole;
+	return !s->layout.codec->filter && lies_whole(g);
 }
 
 /* The tools of another series, if there are some of this kind. */
@@ -116,7 +189,8 @@ static struct sl_tools *find_tools(struct sluice_writer *w, const struct sl_tool
 		struct sl_tools *tools = SL_CONTAINER(link, struct sl_tools, link);
 
 		if (tools->codec == kind->codec && tools->level == kind->level &&
-		    tools->chunk_bytes == kind->chunk_bytes && tools->bare == kind->bare)
+		    tools->element == kind->element && tools->chunk_bytes == kind->chunk_bytes &&
+		    tools->bare == kind->bare)
 			return tools;
 	}
 	return NULL;
@@ -174,6 +248,7 @@ static int take_tools(struct sluice_series *s)
 {
 	struct sl_tools kind = {.codec = s->layout.codec,
 	                        .level = s->layout.level,
+	                        .element = s->geometry.element,
 	                        .chunk_bytes = s->geometry.chunk_bytes,
 	                        .count = s->writer->threads};
 	size_t proof = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
@@ -216,8 +291,10 @@ static int add_dataset(struct sl_errand *errand)
 	s->mask_shuffle = sl_frame_file_mask_shuffle(s->dataset);
 	s->plain.mask = s->mask_shuffle;
 	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
-	if (rc)
+	if (rc) {
 		sl_frame_file_drop(s->dataset);
+		s->dataset = NULL;
+	}
 	return rc;
 }
 
@@ -230,8 +307,8 @@ static int drop_dataset(struct sl_errand *errand)
 
 static bool is_same(const struct sl_frame_layout *a, const struct sl_frame_layout *b)
 {
-	return a->codec == b->codec && a->level == b->level && a->contiguous == b->contiguous &&
-	       a->precision == b->precision &&
+	return a->codec == b->codec && a->gather == b->gather && a->level == b->level &&
+	       a->contiguous == b->contiguous && a->precision == b->precision &&
 	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
 }
 
@@ -242,18 +319,71 @@ static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
 	struct adding adding = {.errand = {.run = add_dataset}, .series = s, .set = set};
 	int rc = sl_writer_ask(s->writer, &adding.errand);
 
-	s->layout.scalars = NULL;
+	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
 	if (rc || is_same(&asked, &s->layout))
 		return rc;
 	drop_tools(s);
 	drop_proof(s);
+	drop_slabs(s);
 	rc = shape_frames(s);
 	if (!rc)
-		rc = take_tools(s);
-	if (rc) {
+		rc = make_slabs(s);
+	return rc ? rc : take_tools(s);
+}
+
+/* The chunks of a slab, as they are in the file. */
+static int read_slab(struct sluice_series *s, struct sl_frame *slab)
+{
+	const struct sl_geometry *g = &s->geometry;
+	char *chunk = malloc(g->chunk_bytes);
+	int rc = chunk ? 0 : sl_fail(-ENOMEM, "no memory");
+
+	for (size_t i = 0; !rc && i < g->chunks; i++) {
+		struct sl_block block;
+		struct sl_run run;
+
+		sl_geometry_block(g, i, &block);
+		rc = sl_frame_file_read(s->dataset, &s->layout, slab->locked.number,
+		                        block.offset + 1, chunk, g->chunk_bytes);
+		for (uint64_t at = 0; !rc && sl_block_run(g, &block, &at, &run);)
+			memcpy(slab->data + run.frame * g->element, chunk + run.chunk * g->element,
+			       run.elements * g->element);
+	}
+	free(chunk);
+	return rc;
+}
+
+/* The last chunk has only a part of its frames: it comes to lie in the file as those do that are gathered. On the keeper. */
+static int resume(struct sl_errand *errand)
+{
+	struct sluice_series *s = SL_CONTAINER(errand, struct adding, errand)->series;
+	uint64_t count = s->first % s->layout.gather;
+	struct sl_frame *slab = sl_slab_open(s, s->first - count);
+	double max_error;
+	int rc = read_slab(s, slab);
+
+	for (uint64_t i = 0; i < count; i++)
+		slab->slots[i].there = true;
+	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
+	s->locked.room -= count;
+	return rc ? rc : sl_keeper_rows(slab, 0, count, &max_error);
+}
+
+static int ask_series(struct sluice_series *s, const struct sl_frame_set *set)
+{
+	struct adding adding = {.errand = {.run = resume}, .series = s};
+	int rc = ask_dataset(s, set);
+
+	if (!rc && s->slabs && s->first % s->layout.gather)
+		rc = sl_writer_ask(s->writer, &adding.errand);
+	if (rc && s->dataset) {
+		char message[1024];
+
+		snprintf(message, sizeof(message), "%s", sluice_last_message());
 		adding.errand = (struct sl_errand){.run = drop_dataset};
 		sl_writer_ask(s->writer, &adding.errand);
+		sl_fail(rc, "%s", message);
 	}
 	return rc;
 }
@@ -274,6 +404,7 @@ void sl_series_free(struct sluice_series *s)
 	for (size_t i = 0; s->frames && i < s->frame_count; i++)
 		free(s->frames[i].scalars);
 	drop_tools(s);
+	drop_slabs(s);
 	give_bytes(s->writer, s->bytes);
 	sl_area_release(&s->area);
 	sl_area_release(&s->proof);
@@ -300,6 +431,7 @@ static int new_series(struct sluice_writer *w, const char *name,
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
 	sl_list_init(&s->locked.line);
+	sl_list_init(&s->locked.slabs);
 	s->name = strdup(name);
 	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
 	             : sl_fail(-ENOMEM, "no memory");
@@ -308,11 +440,13 @@ static int new_series(struct sluice_writer *w, const char *name,
 	if (!rc)
 		rc = make_frames(s);
 	if (!rc)
+		rc = make_slabs(s);
+	if (!rc)
 		rc = take_tools(s);
 	if (!rc)
 		rc = sl_mirror_open(s);
 	if (!rc)
-		rc = ask_dataset(s, set);
+		rc = ask_series(s, set);
 	if (rc) {
 		sl_series_free(s);
 		return rc;

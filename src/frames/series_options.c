@@ -7,6 +7,9 @@
 #include "frames/pipeline.h"
 
 #define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
+/* Bytes of a chunk that small frames share. */
+#define SMALL       ((uint64_t)64 << 10)
+#define GATHER_MOST ((uint64_t)1024)
 
 static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
 {
@@ -55,6 +58,12 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 	if (!given)
 		sl_geometry_choose(&g, threads);
 	set->chunk = given;
+	set->gather = o->chunk_frames;
+	layout->gather = SL_MAX(o->chunk_frames, 1);
+	if (!o->chunk_frames && !given && !layout->contiguous && g.frame_bytes < SMALL)
+		layout->gather = SL_MAX(SL_MIN(SMALL / g.frame_bytes, GATHER_MOST), 1);
+	if (layout->frames)
+		layout->gather = SL_MIN(layout->gather, layout->frames);
 	memcpy(layout->chunk, g.chunk, sizeof(layout->chunk));
 	return 0;
 }
@@ -62,7 +71,7 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_layout *layout,
                         struct sl_frame_set *set)
 {
-	bool codec = layout->codec->filter;
+	bool codec = layout->codec->filter && !layout->codec->shuffles;
 
 	set->shuffle = o->shuffle != SLUICE_SHUFFLE_DEFAULT;
 	switch (o->shuffle) {
@@ -76,7 +85,8 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_l
 		layout->shuffle = true;
 		if (!codec)
 			return sl_fail(-EINVAL,
-			               "series options: codec 'none' has no use for a shuffle");
+			               "series options: codec '%s' has no use for a shuffle",
+			               layout->codec->name);
 		return 0;
 	default:
 		return sl_fail(-EINVAL, "series options: %d is no shuffle", o->shuffle);
@@ -96,7 +106,7 @@ static int read_codec(const struct sluice_series_options *o, struct sl_frame_lay
 		rc = read_shuffle(o, layout, set);
 	if (rc)
 		return rc;
-	layout->contiguous = layout->frames && !layout->codec->filter;
+	layout->contiguous = layout->frames && !layout->codec->filter && o->chunk_frames < 2;
 	if (o->precision && sl_type_find(o->type)->number != SL_REAL)
 		return sl_fail(-EINVAL, "series options: precision is for floating-point numbers");
 	layout->precision = o->precision;
@@ -113,7 +123,9 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	if (!rc)
 		rc = read_chunk(o, threads, layout, set);
 	if (!rc)
-		rc = sl_frame_scalars_check(o->scalars, o->scalar_count);
+		rc = sl_frame_names_check("scalar", o->scalars, o->scalar_count);
+	if (!rc && o->dimensions)
+		rc = sl_frame_names_check("dimension", o->dimensions, o->rank + 1);
 	if (!rc)
 		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
 	if (!rc && o->flags & ~FLAGS)
@@ -124,6 +136,7 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	set->frame = o->continue_at;
 	layout->scalars = o->scalars;
 	layout->scalar_count = o->scalar_count;
+	layout->dimensions = o->dimensions;
 	layout->attributes = o->attributes;
 	layout->attribute_count = o->attribute_count;
 	return 0;

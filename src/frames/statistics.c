@@ -15,7 +15,7 @@ static void add_stage(struct sluice_stage *sum, const struct sluice_stage *one)
 static void add_series(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sl_counts *c = &s->locked.counts;
-	uint64_t way = c->submitted - c->stored;
+	uint64_t way = c->submitted - c->stored, queued = s->slabs ? way : s->locked.queued;
 
 	out->submitted += c->submitted;
 	out->stored += c->stored;
@@ -23,8 +23,8 @@ static void add_series(struct sluice_writer_counts *out, const struct sluice_ser
 	out->durable += c->durable;
 	out->dropped += c->dropped;
 	out->held += s->locked.held;
-	out->queued += s->locked.queued;
-	out->in_flight += way - s->locked.queued;
+	out->queued += queued;
+	out->in_flight += way - queued;
 	out->queued_most = SL_MAX(out->queued_most, c->queued_most);
 	out->raw_bytes += c->raw_bytes;
 	out->stored_bytes += c->stored_bytes;

@@ -109,7 +109,6 @@ static void over(struct sluice_op *op)
 	int rc = (int)SL_MIN(op->result, 0);
 
 	pthread_mutex_lock(&w->mutex);
-	w->locked.copies--;
 	if (rc) {
 		if (frame->locked.state != SL_FRAME_QUEUED)
 			frame->locked.number = frame->series->locked.next;
@@ -120,6 +119,8 @@ static void over(struct sluice_op *op)
 	} else {
 		frame->locked.filled = true;
 	}
+	/* Behind this nothing of the writer is touched. */
+	w->locked.copies--;
 	pthread_cond_broadcast(&w->told);
 	pthread_mutex_unlock(&w->mutex);
 }
@@ -128,7 +129,7 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
-	struct sluice_extent extent = {(void *)(uintptr_t)from, s->geometry.frame_bytes,
+	struct sluice_extent extent = {(void *)(uintptr_t)from, s->frame_bytes,
 	                               (uint64_t)(frame->data - s->area.memory)};
 	struct sluice_request r = SLUICE_REQUEST_INIT;
 	int rc;

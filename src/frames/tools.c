@@ -46,7 +46,8 @@ int sl_tools_new(const struct sl_tools *kind, struct sl_tools **out)
 	if (!tools->states || !tools->scratch || !tools->outputs)
 		rc = sl_fail(-ENOMEM, "no memory");
 	else
-		rc = kind->codec->state_new(kind->level, kind->chunk_bytes, &tools->states[0]);
+		rc = kind->codec->state_new(kind->level, kind->element, kind->chunk_bytes,
+		                            &tools->states[0]);
 	if (rc) {
 		sl_tools_free(tools);
 		return rc;
@@ -65,7 +66,8 @@ int sl_tools_fill(struct sl_tools *tools)
 	char *room = tools->area.memory;
 
 	for (unsigned i = 1; !rc && i < tools->count; i++)
-		rc = tools->codec->state_new(tools->level, tools->chunk_bytes, &tools->states[i]);
+		rc = tools->codec->state_new(tools->level, tools->element, tools->chunk_bytes,
+		                             &tools->states[i]);
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < outputs; i++) {

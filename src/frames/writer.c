@@ -460,3 +460,48 @@ int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *at
 		return sl_fail(-EINVAL, "sluice_series_attributes: the series is NULL");
 	return ask_attributes(s->writer, s->dataset, attributes, count);
 }
+
+/* --------------------------------------------------------------------------------- coordinates */
+
+struct placing {
+	struct sl_errand errand;
+	const char *name;
+	struct sl_frame_coordinate coordinate;
+};
+
+/* On the keeper. */
+static int place_coordinate(struct sl_errand *errand)
+{
+	struct placing *placing = SL_CONTAINER(errand, struct placing, errand);
+
+	return sl_frame_file_coordinate(errand->writer->file, placing->name, &placing->coordinate);
+}
+
+int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, size_t count,
+                                 const void *values, const struct sluice_attribute *attributes,
+                                 size_t attribute_count)
+{
+	const struct sl_type *of = sl_type_find(type);
+	struct placing placing = {
+		.errand = {.run = place_coordinate, .writer = w},
+		.name = name,
+		.coordinate = {.type = (enum sluice_type)type,
+	                       .count = count,
+	                       .values = values,
+	                       .attributes = attributes,
+	                       .attribute_count = attribute_count},
+	};
+	int rc;
+
+	if (!w || !name || !name[name[0] == '/'])
+		return sl_fail(-EINVAL, "sluice_writer_add_coordinate: %s",
+		               w ? "the coordinate has no name" : "the writer is NULL");
+	if (!of || of->number > SL_REAL)
+		return sl_fail(-EINVAL, "coordinate '%s': %d is no type of numbers", name, type);
+	if (!values || !count || count > INT64_MAX / of->bytes)
+		return sl_fail(-EINVAL, "coordinate '%s': %zu values, %s", name, count,
+		               values ? "and it needs one at least" : "and values is NULL");
+	placing.coordinate.element = of->bytes;
+	rc = sl_context_check(w->ctx);
+	return rc ? rc : sl_writer_ask(w, &placing.errand);
+}

@@ -88,20 +88,22 @@ static int check_shape(struct sl_frame_dataset *dataset, struct sl_frame_layout 
 }
 
 static int check_chunk(const struct sl_frame_dataset *dataset, hid_t list,
-                       struct sl_frame_layout *layout, bool set)
+                       struct sl_frame_layout *layout, const struct sl_frame_set *set)
 {
 	hsize_t chunk[H5S_MAX_RANK];
 	uint64_t its[SLUICE_RANK_MOST];
 
 	if (H5Pget_chunk(list, H5S_MAX_RANK, chunk) != (int)dataset->rank)
 		return sl_hdf5_fail(-EEXIST, "'%s' has no chunks of its rank", dataset->name);
-	if (chunk[0] != 1)
-		return sl_fail(-EEXIST,
-		               "'%s' has chunks of %llu frames: only those of one can be continued",
-		               dataset->name, (unsigned long long)chunk[0]);
+	if (set->gather && chunk[0] != SL_MIN(SL_MAX(layout->gather, 1),
+	                                      layout->frames ? layout->frames : UINT64_MAX))
+		return sl_fail(-EEXIST, "'%s' has chunks of %llu frames, asked for %llu",
+		               dataset->name, (unsigned long long)chunk[0],
+		               (unsigned long long)layout->gather);
+	layout->gather = chunk[0];
 	for (unsigned i = 0; i < layout->rank; i++)
 		its[i] = chunk[i + 1];
-	if (set && memcmp(its, layout->chunk, layout->rank * sizeof(its[0])))
+	if (set->chunk && memcmp(its, layout->chunk, layout->rank * sizeof(its[0])))
 		return differs(dataset, "chunks", its, layout->chunk, layout->rank);
 	memcpy(layout->chunk, its, layout->rank * sizeof(its[0]));
 	return 0;
@@ -125,6 +127,12 @@ static const struct sl_codec *codec_of(H5Z_filter_t filter)
 	return NULL;
 }
 
+/* Bits of elements of another size, or without LZ4. */
+static bool is_other(const struct sl_codec *codec, const unsigned *values, size_t element)
+{
+	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
+}
+
 /* In the order in which HDF5 applies them: the shuffle, if there is one, then a codec. */
 static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
 {
@@ -141,14 +149,16 @@ static int read_filters(const char *name, hid_t list, size_t element, struct fil
 
 		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
 			out->shuffle = true;
-		} else if (codec && filter && out->codec == &sl_codec_none) {
+		} else if (codec && filter && out->codec == &sl_codec_none &&
+		           !is_other(codec, values, element)) {
 			out->codec = codec;
 			out->level = value_count ? (int)values[0] : 0;
 		} else {
 			return sl_fail(
 				-ENOTSUP,
 				"'%s' has filter %d (%s), which is none of shuffle, deflate, "
-				"zstd (32015) and lz4 (32004), in this order",
+				"zstd (32015), lz4 (32004) and bitshuffle with LZ4 (32008), in "
+				"this order",
 				name, filter, text);
 		}
 	}
@@ -160,7 +170,7 @@ static bool tells_level(const struct sl_codec *codec)
 {
 	unsigned values[SL_CODEC_VALUES] = {0};
 
-	return codec->filter && codec->client_data(SL_CODEC_LEVEL, values) &&
+	return codec->filter && codec->client_data(SL_CODEC_LEVEL, 1, values) &&
 	       values[0] == SL_CODEC_LEVEL;
 }
 
@@ -310,6 +320,7 @@ static int adopt_contiguous(struct sl_frame_dataset *dataset, hid_t list,
 		return err;
 	layout->codec = &sl_codec_none;
 	layout->level = SL_CODEC_LEVEL;
+	layout->gather = 1;
 	layout->shuffle = false;
 	dataset->frames = dataset->told;
 	return sl_frame_place_find(dataset);
@@ -319,7 +330,7 @@ static int adopt_chunked(struct sl_frame_dataset *dataset, hid_t list,
                          struct sl_frame_layout *layout, const struct sl_frame_set *set)
 {
 	H5D_alloc_time_t time;
-	int err = check_chunk(dataset, list, layout, set->chunk);
+	int err = check_chunk(dataset, list, layout, set);
 
 	if (!err && (H5Pget_alloc_time(list, &time) < 0 || time == H5D_ALLOC_TIME_EARLY))
 		err = sl_fail(-EEXIST,
@@ -328,6 +339,10 @@ static int adopt_chunked(struct sl_frame_dataset *dataset, hid_t list,
 		              dataset->name);
 	if (!err)
 		err = adopt_filters(dataset, list, layout, set);
+	if (!err && layout->gather > 1 && layout->shuffle && !layout->codec->filter)
+		err = sl_fail(-ENOTSUP,
+		              "'%s' has a shuffle without a codec, in chunks of %llu frames",
+		              dataset->name, (unsigned long long)layout->gather);
 	dataset->frames = dataset->extent[0];
 	return err;
 }
@@ -375,6 +390,8 @@ int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
 		                          : adopt_contiguous(dataset, list, layout, set);
 	H5Pclose(list);
+	if (!err && dataset->scales[0])
+		err = sl_frame_scales_agree(dataset);
 	if (!err && set->at)
 		err = go_back(dataset, set->frame);
 	return err ? err : adopt_precision(dataset, layout);

@@ -54,16 +54,16 @@ int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count)
 	return err;
 }
 
-int sl_frame_scalars_check(const char *const *names, size_t count)
+int sl_frame_names_check(const char *what, const char *const *names, size_t count)
 {
 	if (count && !names)
-		return sl_fail(-EINVAL, "scalars is NULL, and there is a number of them");
+		return sl_fail(-EINVAL, "%ss is NULL, and there is a number of them", what);
 	for (size_t i = 0; i < count; i++) {
 		if (!names[i] || !names[i][0] || strchr(names[i], '/'))
-			return sl_fail(-EINVAL, "a scalar needs a name without '/'");
+			return sl_fail(-EINVAL, "a %s needs a name without '/'", what);
 		for (size_t j = 0; j < i; j++)
 			if (!strcmp(names[i], names[j]))
-				return sl_fail(-EINVAL, "scalar '%s' comes twice", names[i]);
+				return sl_fail(-EINVAL, "%s '%s' comes twice", what, names[i]);
 	}
 	return 0;
 }

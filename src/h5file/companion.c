@@ -8,8 +8,6 @@
 
 #include "h5file/dataset.h"
 
-#define CHUNK 1024 /* numbers: 8 KiB */
-
 /* --------------------------------------------------------------------------------------- write */
 
 static herr_t write_values(const struct sl_frame_companion *companion)
@@ -51,7 +49,8 @@ static int add(struct sl_frame_file *file, struct sl_frame_companion *companion,
 	int err = 0;
 
 	/* In one piece: what is of two chunks HDF5 writes by two writes. */
-	if (companion->count == SL_FRAME_PENDING || (companion->count && next % CHUNK == 0))
+	if (companion->count == SL_FRAME_PENDING ||
+	    (companion->count && next % SL_FRAME_COLUMN == 0))
 		err = flush(file, companion);
 	if (!err)
 		companion->pending[companion->count++] = value;
@@ -78,24 +77,19 @@ int sl_frame_companions_flush(struct sl_frame_dataset *dataset)
 
 /* -------------------------------------------------------------------------------- make and open */
 
-static int make(struct sl_frame_file *file, struct sl_frame_companion *companion)
+int sl_frame_companion_make(struct sl_frame_dataset *dataset, struct sl_frame_companion *companion)
 {
-	hsize_t none = 0, most = H5S_UNLIMITED, chunk = CHUNK;
-	hid_t list = H5Pcreate(H5P_DATASET_CREATE), access = sl_frame_access_list();
-	hid_t space = H5Screate_simple(1, &none, &most);
+	struct sl_frame_file *file = dataset->file;
+	int err = 0;
 
-	if (H5Pset_chunk(list, 1, &chunk) >= 0 &&
-	    H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
-	    H5Pset_obj_track_times(list, false) >= 0)
-		companion->id =
-			sl_hdf5_noted(H5Dcreate2(file->id, companion->name, H5T_NATIVE_DOUBLE,
-		                                 space, H5P_DEFAULT, list, access));
-	H5Sclose(space);
-	H5Pclose(access);
-	H5Pclose(list);
+	companion->id = sl_frame_column(file, companion->name, H5T_NATIVE_DOUBLE, 0);
 	if (companion->id < 0)
-		return sl_frame_fail(file, -EIO, "'%s' cannot be made", companion->name);
-	return sl_frame_added(file);
+		err = sl_frame_fail(file, -EIO, "'%s' cannot be made", companion->name);
+	if (!err && dataset->scales[0])
+		err = strcmp(companion->name, dataset->scales[0])
+		              ? sl_frame_scales_attach(dataset, companion->id, 1)
+		              : sl_frame_scale_mark(file, companion->id, companion->name);
+	return err ? err : sl_frame_added(file);
 }
 
 /* A value is written again in its place: so the chunks are of one size, and not compressed. */
@@ -179,18 +173,24 @@ int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first)
 		struct sl_frame_companion *companion = &dataset->companions[i];
 
 		if (companion->id < 0)
-			err = make(dataset->file, companion);
+			err = sl_frame_companion_make(dataset, companion);
 		if (!err)
 			err = fill(dataset->file, companion, first);
 	}
 	return err;
 }
 
-static int init(struct sl_frame_companion *companion, const char *dataset, const char *name)
+/* A scalar with the name of the dimension of the frames has no other name. */
+static int init(struct sl_frame_companion *companion, const struct sl_frame_dataset *dataset,
+                const char *name)
 {
+	const char *scale = dataset->scales[0];
+
 	companion->id = H5I_INVALID_HID;
 	companion->pending = calloc(SL_FRAME_PENDING, sizeof(double));
-	if (asprintf(&companion->name, "%s_%s", dataset, name) < 0)
+	if (scale && !strcmp(strrchr(scale, '/') + 1, name))
+		companion->name = strdup(scale);
+	else if (asprintf(&companion->name, "%s_%s", dataset->name, name) < 0)
 		companion->name = NULL;
 	return companion->pending && companion->name ? 0 : sl_fail(-ENOMEM, "no memory");
 }
@@ -204,7 +204,7 @@ int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const
 	if (!dataset->companions)
 		return sl_fail(-ENOMEM, "no memory");
 	for (size_t i = 0; !err && i < count; i++) {
-		err = init(&dataset->companions[i], dataset->name, names[i]);
+		err = init(&dataset->companions[i], dataset, names[i]);
 		dataset->companion_count++;
 		if (!err)
 			err = find(dataset, &dataset->companions[i]);

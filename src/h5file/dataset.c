@@ -64,7 +64,7 @@ static herr_t set_filters(hid_t list, const struct sl_frame_layout *layout)
 		return -1;
 	if (!layout->codec->filter)
 		return 0;
-	count = layout->codec->client_data(layout->level, values);
+	count = layout->codec->client_data(layout->level, layout->element, values);
 	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
 }
 
@@ -80,7 +80,7 @@ static void set_masks(struct sl_frame_dataset *dataset, const struct sl_frame_la
 static hid_t creation_list(const struct sl_frame_layout *layout)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
-	hsize_t chunk[SL_FRAME_RANK] = {1};
+	hsize_t chunk[SL_FRAME_RANK] = {SL_MAX(layout->gather, 1)};
 	bool good;
 
 	for (unsigned i = 0; i < layout->rank; i++)
@@ -119,6 +119,19 @@ static hid_t create(struct sl_frame_file *file, const char *name, hid_t type, un
 			H5Dcreate2(file->id, name, type, space, H5P_DEFAULT, list, access));
 	H5Pclose(access);
 	H5Sclose(space);
+	return id;
+}
+
+hid_t sl_frame_column(struct sl_frame_file *file, const char *name, hid_t type, hsize_t length)
+{
+	hsize_t most = length ? length : H5S_UNLIMITED, chunk = SL_FRAME_COLUMN;
+	hid_t list = H5Pcreate(H5P_DATASET_CREATE), id = H5I_INVALID_HID;
+
+	if (H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
+	    H5Pset_obj_track_times(list, false) >= 0 &&
+	    (length || H5Pset_chunk(list, 1, &chunk) >= 0))
+		id = create(file, name, type, 1, &length, &most, list);
+	H5Pclose(list);
 	return id;
 }
 
@@ -235,6 +248,8 @@ static int dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_
 		err = reserve(dataset);
 	if (!err)
 		err = add_own_attributes(dataset, layout);
+	if (!err && dataset->scales[0])
+		err = sl_frame_scales_attach(dataset, dataset->id, dataset->rank);
 	if (!err)
 		err = sl_frame_attributes_add(dataset->file, dataset->id, dataset->name,
 		                              layout->attributes, layout->attribute_count);
@@ -250,6 +265,9 @@ void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
 		H5Aclose(dataset->error_attribute);
 	if (dataset->id >= 0)
 		H5Dclose(dataset->id);
+	free(dataset->parts);
+	for (unsigned i = 0; i < dataset->rank; i++)
+		free(dataset->scales[i]);
 	free(dataset->name);
 	free(dataset);
 }
@@ -320,25 +338,33 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 		              dataset->name, (unsigned long long)set->frame);
 
 	if (!err)
+		err = sl_frame_scales_name(dataset, layout);
+	if (!err)
 		err = sl_frame_companions_open(dataset, layout->scalars, layout->scalar_count);
 	if (!err)
 		err = check_new(dataset);
 	if (!err && found)
 		err = sl_frame_dataset_adopt(dataset, layout, set);
 	if (!err && !found)
+		err = sl_frame_scales_check(dataset, layout);
+	if (!err && !found)
 		err = sl_frame_name_groups(file, dataset->name);
+	if (!err)
+		err = sl_frame_scales_make(dataset, layout);
 	if (!err)
 		err = sl_frame_companions_make(dataset, dataset->frames);
 	if (!err)
 		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
 		                                      layout->attributes, layout->attribute_count)
 		            : dataset_make(dataset, layout);
+	set_masks(dataset, layout);
+	if (!err && layout->gather > 1)
+		err = sl_frame_parts_init(dataset, layout);
 	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
 	if (!err && found)
 		err = sl_frame_dataset_flush(dataset);
 	if (!err && found)
 		err = sl_frame_flush(file);
-	set_masks(dataset, layout);
 	return err;
 }
 
@@ -352,7 +378,7 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = sl_frame_scalars_check(layout->scalars, layout->scalar_count);
+		err = sl_frame_names_check("scalar", layout->scalars, layout->scalar_count);
 	if (!err)
 		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
 	if (!err)
@@ -360,16 +386,21 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	if (err)
 		return err;
 	if (file->vfd.held_limit)
-		file->vfd.held_limit += SL_FRAME_HELD + layout->scalar_count * SL_FRAME_HELD_SCALAR;
+		file->vfd.held_limit += sl_frame_held(layout);
 	file->vfd.ahead += layout->scalar_count * SL_FRAME_AHEAD;
 	sl_hdf5_enter(&stay);
 	err = add(dataset, &whole, set);
+	if (!err)
+		sl_list_append(&file->datasets, &dataset->link);
+	if (!err && file->own.named)
+		err = sl_frame_scales_refer(file, dataset);
+	if (err && sl_list_linked(&dataset->link))
+		sl_list_remove(&dataset->link);
 	if (err)
 		sl_frame_dataset_free(dataset);
 	sl_hdf5_leave(&stay);
 	if (err)
 		return err;
-	sl_list_append(&file->datasets, &dataset->link);
 	*layout = whole;
 	*out = dataset;
 	*first = dataset->frames;

@@ -10,7 +10,9 @@
 
 /* Values of a companion that wait for its next write. */
 #define SL_FRAME_PENDING 512
-#define SL_FRAME_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
+#define SL_FRAME_COLUMN \
+	1024 /* elements of a chunk of a dataset of one dimension: 8 KiB of doubles */
+#define SL_FRAME_RANK (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
 /* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
 #define SL_FRAME_NAMES 4000
 
@@ -46,6 +48,13 @@ struct sl_frame_dataset {
 	bool contiguous;
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_FRAME_RANK];
+	/* Of chunks with several frames (gather > 1): the chunks of the frames from `begun` on, of which not all have
+	 * come, by their number among those of a frame, and where they lie in the file. */
+	uint64_t gather, chunk[SLUICE_RANK_MOST], begun;
+	struct sl_frame_part {
+		uint64_t place, bytes; /* 0: it is not there */
+	} * parts;
+	size_t part_count;
 	uint64_t place;         /* of a contiguous one in the file */
 	uint64_t frames;        /* whole ones */
 	uint64_t told;          /* of these, those that the attribute has */
@@ -55,6 +64,7 @@ struct sl_frame_dataset {
 	uint32_t mask_codec, mask_shuffle;
 	struct sl_frame_companion *companions;
 	size_t companion_count;
+	char *scales[SL_FRAME_RANK]; /* absolute; NULL: its dimensions have no names */
 };
 
 /*
@@ -81,6 +91,8 @@ int sl_frame_added(struct sl_frame_file *file);
 /* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
 hid_t sl_frame_type(enum sluice_type type);
 
+/* Makes a dataset of one dimension, of fixed length or, with 0, one that grows. */
+hid_t sl_frame_column(struct sl_frame_file *file, const char *name, hid_t type, hsize_t length);
 /* What datasets are opened with: no cache of chunks. */
 hid_t sl_frame_access_list(void);
 
@@ -99,6 +111,8 @@ void sl_frame_dataset_free(struct sl_frame_dataset *dataset);
 #define SL_FRAME_AHEAD ((uint64_t)24 << 10)
 /* Frames of which only a part is stored are not to be seen. */
 int sl_frame_dataset_trim(struct sl_frame_dataset *dataset);
+/* For chunks with several frames: room for their places, and those of the chunks that are there in part. */
+int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
 /* What is told at a flush: companions and attributes. */
 int sl_frame_dataset_flush(struct sl_frame_dataset *dataset);
 
@@ -118,12 +132,28 @@ int sl_frame_companions_open(struct sl_frame_dataset *dataset, const char *const
                              size_t count);
 /* Gives the numbers of frames from there on up. */
 int sl_frame_companions_cut(struct sl_frame_dataset *dataset, uint64_t frames);
-/* Makes the others, without numbers for the first frames. */
+/* Makes the others, without numbers for the first frames. A companion is the scale of the frames, or has it. */
+int sl_frame_companion_make(struct sl_frame_dataset *dataset, struct sl_frame_companion *companion);
 int sl_frame_companions_make(struct sl_frame_dataset *dataset, uint64_t first);
 void sl_frame_companions_close(struct sl_frame_dataset *dataset);
 /* The numbers of the next frame. */
 int sl_frame_companions_add(struct sl_frame_dataset *dataset, const double *scalars);
 int sl_frame_companions_flush(struct sl_frame_dataset *dataset);
+
+/* --------------------------------------------------------------------------------- dimensions */
+
+/* The names of scales, of which that of the frames may be a companion's; without names all below does nothing. */
+int sl_frame_scales_name(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
+/* Whether those that are there are fit for a new dataset; whether those of a dataset that is there are these. */
+int sl_frame_scales_check(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
+int sl_frame_scales_agree(const struct sl_frame_dataset *dataset);
+/* Makes a companion a scale. */
+int sl_frame_scale_mark(struct sl_frame_file *file, hid_t id, const char *path);
+/* Makes those that are not there, before all that has them; gives a dataset those of its first dimensions. */
+int sl_frame_scales_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout);
+int sl_frame_scales_attach(struct sl_frame_dataset *dataset, hid_t id, unsigned rank);
+/* Gives scales of a dataset that have none the references to all datasets of the list. */
+int sl_frame_scales_refer(struct sl_frame_file *file, const struct sl_frame_dataset *dataset);
 
 /* -------------------------------------------------------------------------------- attributes */
 

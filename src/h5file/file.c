@@ -379,6 +379,8 @@ static int flush(struct sl_frame_file *file, bool last)
 
 		if (!err)
 			err = sl_frame_dataset_flush(dataset);
+		if (!err && !file->own.named)
+			err = sl_frame_scales_refer(file, dataset);
 		if (!err && last)
 			err = sl_frame_dataset_trim(dataset);
 	}

@@ -55,10 +55,31 @@ int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int 
 	return sl_frame_file_usable(0);
 }
 
-int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
-                        double max_error)
+int sl_frame_file_rows(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t from, uint64_t to,
+                       const uint64_t *offset, const void *bytes, size_t n)
 {
-	(void)dataset, (void)frame, (void)scalars, (void)max_error;
+	(void)dataset, (void)frame, (void)from, (void)to, (void)offset, (void)bytes, (void)n;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+                       uint64_t frame, const uint64_t *offset, void *out, size_t n)
+{
+	(void)dataset, (void)layout, (void)frame, (void)offset, (void)out, (void)n;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t count,
+                         const double *scalars, double max_error)
+{
+	(void)dataset, (void)frame, (void)count, (void)scalars, (void)max_error;
+	return sl_frame_file_usable(0);
+}
+
+int sl_frame_file_coordinate(struct sl_frame_file *file, const char *name,
+                             const struct sl_frame_coordinate *c)
+{
+	(void)file, (void)name, (void)c;
 	return sl_frame_file_usable(0);
 }
 

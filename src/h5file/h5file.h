@@ -24,8 +24,9 @@ struct sl_frame_layout {
 	size_t element; /* bytes of one */
 	unsigned rank;  /* of a frame */
 	uint64_t shape[SLUICE_RANK_MOST];
-	uint64_t chunk[SLUICE_RANK_MOST]; /* of one frame each; at most the shape */
+	uint64_t chunk[SLUICE_RANK_MOST]; /* in a frame; at most the shape */
 	uint64_t frames;                  /* the fixed number; 0: it grows */
+	uint64_t gather;                  /* frames of a chunk; 0 and 1: one */
 	const struct sl_codec *codec;     /* sl_codec_none: stored as it is */
 	int level;
 	bool shuffle;
@@ -33,6 +34,7 @@ struct sl_frame_layout {
 	unsigned precision; /* 0: all bits; told in an attribute */
 	const char *const *scalars;
 	size_t scalar_count;
+	const char *const *dimensions; /* rank + 1 names, that of the frames first; NULL: none */
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
 };
@@ -40,11 +42,16 @@ struct sl_frame_layout {
 /* The header of a dataset, and as many nodes of its index as lie above each other. */
 #define SL_FRAME_HELD        ((uint64_t)20 << 10)
 #define SL_FRAME_HELD_SCALAR ((uint64_t)8 << 10)
+/* The same of all datasets that a layout makes. */
+static inline uint64_t sl_frame_held(const struct sl_frame_layout *layout)
+{
+	return SL_FRAME_HELD + SL_FRAME_HELD_SCALAR * (layout->scalar_count +
+	                                               (layout->dimensions ? layout->rank + 1 : 0));
+}
 
 struct sl_frame_file_options {
 	unsigned flags, mode; /* of the public options */
-	/* Metadata held back, in bytes; 0: no limit. Each dataset that is added adds SL_FRAME_HELD to a limit, and
-	 * SL_FRAME_HELD_SCALAR for each of its scalars. */
+	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds sl_frame_held() to a limit. */
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
@@ -59,7 +66,8 @@ struct sl_frame_file_options {
 int sl_frame_file_usable(unsigned flags);
 /* 0, or -EINVAL with a sentence: whatever object or dataset they are for. Any thread. */
 int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count);
-int sl_frame_scalars_check(const char *const *names, size_t count);
+/* what: "scalar", "dimension" */
+int sl_frame_names_check(const char *what, const char *const *names, size_t count);
 
 /*
  * path: of the local file. Errors as sluice_writer_open() has them. A file that is continued keeps the
@@ -83,7 +91,7 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
  * file is left alone.
  */
 struct sl_frame_set {
-	bool chunk, codec, level, shuffle; /* set by the program */
+	bool chunk, gather, codec, level, shuffle; /* set by the program */
 	bool at;        /* so is the number of the next frame: those from there on are given up */
 	uint64_t frame; /* that number */
 };
@@ -95,13 +103,24 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 void sl_frame_file_drop(struct sl_frame_dataset *dataset);
 
 /*
- * Stores one chunk as the filters would have left it. The frame is its number in the dataset; chunks of
+ * Stores one chunk as the filters would have left it. The frame is its number in the dataset, of a chunk with
+ * several its first one; chunks of
  * one frame come in any order, those of later frames after the first of the frame before. offset: of the
  * chunk in the frame, in elements. mask: HDF5's filter mask, bits of filters that were left out. bytes are
  * the caller's again on return. The error of a full disk leaves the file as it was: it can be flushed.
  */
 int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
                         uint32_t mask, const void *bytes, size_t n);
+/*
+ * The same of a chunk of which not all frames have come: bytes are those of a whole chunk, without filters, and of its
+ * frames those from `from` up to `to` go to the file; those before are there. So a chunk lies there unfiltered until
+ * sl_frame_file_store() has all of it, which gives it another place: what was flushed stays where it is until the next flush.
+ */
+int sl_frame_file_rows(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t from, uint64_t to,
+                       const uint64_t *offset, const void *bytes, size_t n);
+/* Reads a chunk that was there in part when the dataset was added, without its filters: n bytes. */
+int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+                       uint64_t frame, const uint64_t *offset, void *out, size_t n);
 /* The filter mask bit of the codec, and that of the shuffle; 0: the dataset has none. */
 uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset);
 uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset);
@@ -113,11 +132,26 @@ uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset);
 int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int *fd);
 
 /*
- * A frame is stored whole: its scalars go to the companions. Called for the frames of a dataset in order.
- * max_error: the largest error of rounding so far.
+ * Frames are stored whole, count from `frame` on: their scalars, those of a frame together, go to the companions. Called
+ * for the frames of a dataset in order. max_error: the largest error of rounding so far.
  */
-int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
-                        double max_error);
+int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t count,
+                         const double *scalars, double max_error);
+
+/* An array of one dimension, which is that of datasets of frames that name it; its type is a number's. */
+struct sl_frame_coordinate {
+	enum sluice_type type;
+	size_t element, count;
+	const void *values;
+	const struct sluice_attribute *attributes;
+	size_t attribute_count;
+};
+/*
+ * Makes one. All frames that were begun have been stored. If the file is in its place already, this flushes. -EEXIST:
+ * there is something of that name other than the same values. Else errors of storing.
+ */
+int sl_frame_file_coordinate(struct sl_frame_file *file, const char *name,
+                             const struct sl_frame_coordinate *c);
 
 /*
  * Gives the root, or a dataset, attributes; all or none. All frames that were begun have been stored. If the file
@@ -126,7 +160,7 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
                              const struct sluice_attribute *list, size_t count);
 
-/* Every frame that sl_frame_file_frame() was told of is in the file, and on the disk if it is durable;
+/* Every frame that sl_frame_file_frames() was told of is in the file, and on the disk if it is durable;
  * the first one gives a new file its name. All frames that were begun have been stored. */
 int sl_frame_file_flush(struct sl_frame_file *file);
 

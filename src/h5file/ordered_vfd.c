@@ -66,6 +66,14 @@ enum rank {
 	RANK_HEADER,
 };
 
+/* Space of a chunk that has moved. The file refers to it until the flush that comes next. */
+struct place {
+	struct place *next;
+	haddr_t start;
+	hsize_t size;
+	uint64_t flushes; /* that there had been */
+};
+
 struct ordered_file {
 	H5FD_t pub; /* HDF5's; first */
 	int fd;
@@ -88,6 +96,7 @@ struct ordered_file {
 	const void *noted;
 	haddr_t noted_start;
 	size_t noted_size;
+	struct place *places;       /* of chunks that have moved */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
@@ -271,6 +280,8 @@ static herr_t ordered_close(H5FD_t *base)
 	/* A flush has been before, or has failed: what is still held is never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
+	for (struct place *place; (place = file->places); free(place))
+		file->places = place->next;
 	if (close(file->fd) < 0 && !file->vfd->error)
 		file->vfd->error = -errno;
 	if (file->vfd->file == file)
@@ -340,13 +351,33 @@ static void begin_change(struct ordered_file *file)
 	file->changed = true;
 }
 
+/* One that nothing in the file refers to any more; 0: there is none of that size. */
+static haddr_t take_place(struct ordered_file *file, hsize_t size)
+{
+	for (struct place **at = &file->places; *at; at = &(*at)->next) {
+		struct place *place = *at;
+		haddr_t start = place->start;
+
+		if (place->size != size || place->flushes == file->vfd->flushes)
+			continue;
+		*at = place->next;
+		free(place);
+		return start;
+	}
+	return 0;
+}
+
 static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t size)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
-	haddr_t start = file->eoa;
+	haddr_t start = file->eoa, place = 0;
 
 	(void)dxpl;
 	begin_change(file);
+	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
+		place = take_place(file, size);
+	if (place)
+		return place;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
 	                          : size <= PAGE && start / PAGE != (start + size - 1) / PAGE)
 		start = (start + PAGE - 1) / PAGE * PAGE;
@@ -359,17 +390,36 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	return start;
 }
 
-/* Nothing is given back: the file may still refer to it. */
+/* Nothing is given back at once: the file may still refer to it. */
 static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t start, hsize_t size)
 {
-	(void)base, (void)type, (void)dxpl, (void)start, (void)size;
+	struct ordered_file *file = (struct ordered_file *)base;
+	struct sl_ordered_vfd *vfd = file->vfd;
+	struct place *place;
+
+	(void)type, (void)dxpl;
+	if (!vfd->moved_bytes || start != vfd->moved || size != vfd->moved_bytes)
+		return 0;
+	vfd->moved_bytes = 0;
+	place = malloc(sizeof(*place)); /* without it the space stays unused */
+	if (!place)
+		return 0;
+	*place = (struct place){file->places, start, size, vfd->flushes};
+	file->places = place;
 	return 0;
 }
 
+/*
+ * HDF5 keeps a list of freed space of its own, and gives it away at once; only what lies at the end of the file
+ * goes to the driver. So, of raw data, the file ends with the chunk that is about to move, until that is freed.
+ */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
-	(void)type;
-	return ((const struct ordered_file *)base)->eoa;
+	const struct ordered_file *file = (const struct ordered_file *)base;
+	const struct sl_ordered_vfd *vfd = file->vfd;
+
+	return type == H5FD_MEM_DRAW && vfd->moved_bytes ? vfd->moved + vfd->moved_bytes
+	                                                 : file->eoa;
 }
 
 static herr_t ordered_set_eoa(H5FD_t *base, H5FD_mem_t type, haddr_t end)
@@ -602,9 +652,10 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 
 	if (err || !is_lent(file, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
-	file->noted = bytes;
-	file->noted_start = start;
-	file->noted_size = size;
+	file->vfd->lent_place = start;
+	file->noted = (const char *)bytes + file->vfd->lent_from;
+	file->noted_start = start + file->vfd->lent_from;
+	file->noted_size = file->vfd->lent_to ? file->vfd->lent_to - file->vfd->lent_from : size;
 	return 0;
 }
 
@@ -851,6 +902,7 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
 	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
 	vfd->lent = NULL;
+	vfd->lent_from = vfd->lent_to = 0;
 	pthread_mutex_unlock(&vfd->mutex);
 	if (!before)
 		tell(vfd->error, vfd->error_offset, "writing");

@@ -8,8 +8,8 @@
  * does: datasets grow, and chunks are written. Whoever uses it
  *  - stores with H5Fflush and H5Fclose only (a flush of one object leaves the rest behind: when it
  *    would leave the file invalid nothing is written, and the next H5Fflush writes it);
- *  - never writes a chunk again with another size, shrinks or deletes: HDF5 gives freed space to
- *    whoever asks next, and what the file showed at its last flush may still lie there;
+ *  - never writes a chunk again with another size, unless `moved` has its place, shrinks or deletes: HDF5
+ *    gives freed space to whoever asks next, and what the file showed at its last flush may still lie there;
  *  - puts a new file in its place (rename) after its first H5Fflush;
  *  - adds to a file that is in its place one object at a time, each with its H5Fflush;
  *  - uses files whose offsets and lengths have 8 bytes, as HDF5 makes them unless told otherwise;
@@ -38,7 +38,12 @@ struct sl_ordered_vfd {
 	 * sl_ordered_vfd_settle(), until which the memory stays as it is. */
 	const void *lent;
 	size_t lent_bytes;
-	bool apart; /* H5Fflush does so */
+	size_t lent_from, lent_to; /* of these bytes, those that are to be written; both 0: all */
+	uint64_t lent_place;       /* told: where in the file the first of them belongs */
+	bool apart;                /* H5Fflush does so */
+	/* Before a call that writes a chunk again with another size: the place and the bytes that it has. HDF5 gives
+	 * them to the driver then (moved_bytes is 0 behind the call), which uses them again after the next flush. */
+	uint64_t moved, moved_bytes;
 	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the last chunk. */
 	uint64_t ahead;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Chunks of frames, and the numbers that come with them. */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "h5file/dataset.h"
@@ -18,12 +19,34 @@ static int grow(struct sl_frame_dataset *dataset, uint64_t frames)
 	return 0;
 }
 
-static int store_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
+/* The place of a chunk of which not all frames have come; NULL: chunks have one frame. */
+static struct sl_frame_part *part_of(struct sl_frame_dataset *dataset, uint64_t frame,
+                                     const uint64_t *offset)
+{
+	size_t number = 0;
+
+	if (!dataset->parts)
+		return NULL;
+	if (dataset->begun != frame)
+		memset(dataset->parts, 0, dataset->part_count * sizeof(*dataset->parts));
+	dataset->begun = frame;
+	for (unsigned i = 0; i + 1 < dataset->rank; i++) {
+		uint64_t across =
+			(dataset->extent[i + 1] + dataset->chunk[i] - 1) / dataset->chunk[i];
+
+		number = number * across + offset[i] / dataset->chunk[i];
+	}
+	return &dataset->parts[number];
+}
+
+static int write_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
                        uint32_t mask, const void *bytes, size_t n)
 {
+	struct sl_frame_part *part = part_of(dataset, frame, offset);
 	struct sl_frame_file *file = dataset->file;
 	hsize_t place[SL_FRAME_RANK] = {frame};
 	int err = grow(dataset, frame + 1);
+	bool stays, done;
 
 	if (err)
 		return err;
@@ -31,16 +54,23 @@ static int store_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const u
 		place[i] = offset[i - 1];
 	file->vfd.lent = bytes;
 	file->vfd.lent_bytes = n;
+	file->vfd.moved = part ? part->place : 0;
+	file->vfd.moved_bytes = part && part->bytes != n ? part->bytes : 0;
 	/* The driver tells of an error that HDF5 has kept to itself. */
-	if (H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) < 0 ||
-	    sl_frame_settle(file))
+	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
+	stays = file->vfd.moved_bytes;
+	file->vfd.moved_bytes = 0;
+	if (!done || stays || sl_frame_settle(file))
 		return sl_frame_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
 		                     (unsigned long long)frame, dataset->name);
+	if (part)
+		*part = (struct sl_frame_part){file->vfd.lent_place, n};
 	return 0;
 }
 
-int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                        uint32_t mask, const void *bytes, size_t n)
+/* from, to: bytes, see sl_ordered_vfd. */
+static int store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                 uint32_t mask, const void *bytes, size_t n, size_t from, size_t to)
 {
 	int err = sl_frame_error(dataset->file);
 	struct sl_hdf5_stay stay;
@@ -52,9 +82,151 @@ int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const 
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
 		               sl_error_text(err));
+	dataset->file->vfd.lent_from = from;
+	dataset->file->vfd.lent_to = to;
 	sl_hdf5_enter(&stay);
-	err = store_chunk(dataset, frame, offset, mask, bytes, n);
+	err = write_chunk(dataset, frame, offset, mask, bytes, n);
 	sl_hdf5_leave(&stay);
+	return err;
+}
+
+int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                        uint32_t mask, const void *bytes, size_t n)
+{
+	return store(dataset, frame, offset, mask, bytes, n, 0, 0);
+}
+
+int sl_frame_file_rows(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t from, uint64_t to,
+                       const uint64_t *offset, const void *bytes, size_t n)
+{
+	size_t row = n / dataset->gather;
+
+	return store(dataset, frame, offset, dataset->mask_codec | dataset->mask_shuffle, bytes, n,
+	             from * row, to * row);
+}
+
+int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+{
+	uint64_t bytes = layout->gather * layout->element, whole = dataset->frames % layout->gather;
+	hid_t list = H5Fget_create_plist(dataset->file->id);
+	hsize_t at[SL_FRAME_RANK] = {0}, base = 0;
+	int err = 0;
+
+	H5Pget_userblock(list, &base);
+	H5Pclose(list);
+	dataset->gather = layout->gather;
+	dataset->begun = dataset->frames - whole;
+	dataset->part_count = 1;
+	for (unsigned i = 0; i < layout->rank; i++) {
+		dataset->chunk[i] = layout->chunk[i];
+		dataset->part_count *= (layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
+		bytes *= layout->chunk[i];
+	}
+	dataset->parts = calloc(dataset->part_count, sizeof(*dataset->parts));
+	if (!dataset->parts)
+		return sl_fail(-ENOMEM, "no memory");
+	at[0] = dataset->begun;
+	for (size_t number = 0; !err && whole && number < dataset->part_count; number++) {
+		struct sl_frame_part *part = &dataset->parts[number];
+		unsigned mask = 0;
+		haddr_t place;
+		hsize_t size = 0;
+
+		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &place, &size) < 0)
+			err = sl_hdf5_fail(-EIO, "the last chunk of '%s' is not found",
+			                   dataset->name);
+		/* HDF5 does not say in each version whether the place has the user's block in it; and
+		 * what has the size of all its bytes would be changed in its place. */
+		else if (base ||
+		         (size == bytes && mask != (dataset->mask_codec | dataset->mask_shuffle)))
+			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
+			              dataset->name,
+			              base ? "the file has a user's block"
+			                   : "it has the size of one without filters");
+		else if (size)
+			*part = (struct sl_frame_part){place, size};
+		for (unsigned i = layout->rank; i--;) {
+			at[i + 1] += layout->chunk[i];
+			if (at[i + 1] < layout->shape[i])
+				break;
+			at[i + 1] = 0;
+		}
+	}
+	return err;
+}
+
+/* By our own decoder: HDF5 need not have one for zstd and lz4. packed: of part->bytes. */
+static int decode(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+                  const hsize_t *at, void *packed, size_t length, void *out, size_t n)
+{
+	bool shuffled = layout->shuffle;
+	uint32_t mask = 0;
+	void *state;
+	int err;
+
+	if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
+		return sl_hdf5_fail(-EIO, "the last chunk of '%s' cannot be read", dataset->name);
+	shuffled &= !(mask & dataset->mask_shuffle);
+	if (mask & dataset->mask_codec || !layout->codec->filter) {
+		memcpy(out, packed, n);
+	} else {
+		err = layout->codec->state_new(layout->level, layout->element, n, &state);
+		if (err)
+			return err;
+		err = layout->codec->decompress(state, packed, length, out, n);
+		layout->codec->state_free(state);
+		if (err)
+			return sl_fail(-EBADMSG, "the last chunk of '%s' cannot be decoded",
+			               dataset->name);
+	}
+	if (!shuffled)
+		return 0;
+	char *copy = malloc(n);
+
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	memcpy(copy, out, n);
+	sl_unshuffle(copy, n, layout->element, out);
+	free(copy);
+	return 0;
+}
+
+/* As HDF5 reads what was never written. */
+static void fill(struct sl_frame_dataset *dataset, size_t element, char *out, size_t n)
+{
+	hid_t list = H5Dget_create_plist(dataset->id), type = H5Dget_type(dataset->id);
+	uint64_t value = 0;
+
+	H5Pget_fill_value(list, type, &value);
+	for (size_t i = 0; i < n; i += element)
+		memcpy(out + i, &value, element);
+	H5Tclose(type);
+	H5Pclose(list);
+}
+
+int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+                       uint64_t frame, const uint64_t *offset, void *out, size_t n)
+{
+	struct sl_frame_part *part = part_of(dataset, frame, offset);
+	int err = sl_frame_error(dataset->file);
+	hsize_t at[SL_FRAME_RANK] = {frame};
+	struct sl_hdf5_stay stay;
+	void *packed;
+
+	if (err)
+		return err;
+	for (unsigned i = 1; i < dataset->rank; i++)
+		at[i] = offset[i - 1];
+	packed = malloc(part->bytes + 1);
+	if (!packed)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_hdf5_enter(&stay);
+	if (part->bytes)
+		err = decode(dataset, layout, at, packed, part->bytes, out, n);
+	else
+		fill(dataset, layout->element, out, n);
+	sl_hdf5_leave(&stay);
+	free(packed);
 	return err;
 }
 
@@ -83,8 +255,8 @@ int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int 
 
 /* -------------------------------------------------------------------------------------- frames */
 
-int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const double *scalars,
-                        double max_error)
+int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t count,
+                         const double *scalars, double max_error)
 {
 	int err = sl_frame_error(dataset->file);
 	struct sl_hdf5_stay stay;
@@ -97,11 +269,14 @@ int sl_frame_file_frame(struct sl_frame_dataset *dataset, uint64_t frame, const 
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
 	sl_hdf5_enter(&stay);
-	err = sl_frame_companions_add(dataset, scalars);
+	/* Not with their first chunk: HDF5 would fill what lies behind a smaller extent in a chunk, in its place. */
+	err = grow(dataset, frame + count);
+	for (uint64_t i = 0; !err && i < count && dataset->companion_count; i++)
+		err = sl_frame_companions_add(dataset, scalars + i * dataset->companion_count);
 	sl_hdf5_leave(&stay);
 	if (err)
 		return err;
-	dataset->frames = frame + 1;
+	dataset->frames = frame + count;
 	dataset->max_error = SL_MAX(dataset->max_error, max_error);
 	return 0;
 }

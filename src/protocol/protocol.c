@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Messages: their layout, and checks of everything that was received
+ *
+ * Two tables describe each type of message: its parts, and the values of its fields. Used by the
+ * server and by clients; any thread.
+ */
 #include <errno.h>
 #include <stddef.h>
 #include <string.h>
@@ -7,89 +13,93 @@
 
 #define HEAD         sizeof(struct sl_head)
 #define ROUND(bytes) (((bytes) + 7) & ~(size_t)7)
-/* Of a shape: from a client, with a serial number. */
+/* Whether a client sends a message, and whether it has a serial number. */
 #define ASKED    true, true
 #define TOLD     true, false
 #define ANSWERED false, true
 #define SENT     false, false
 
-/* The parts of a message of each type. */
-static const struct shape {
+/* The parts of each type of message. */
+static const struct message_shape {
 	bool from_client;
-	bool replied;  /* a request with a serial number, or its reply */
-	uint32_t body; /* with the header */
+	bool replied;  /* has a serial number: a request, or the reply to it */
+	uint32_t body; /* size, including the header */
 	uint32_t item;
-	uint32_t least, most; /* items */
+	uint32_t least, most; /* number of items */
 	uint32_t behind;      /* bytes that may follow the items */
-} shapes[SL_TYPES] = {
-	[SL_HELLO] = {ASKED, sizeof(struct sl_hello)},
-	[SL_CREATE] = {ASKED, HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST},
-	[SL_SEAL] = {ASKED, HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST, SL_RECORD_MOST},
-	[SL_ANNOTATE] = {TOLD, sizeof(struct sl_annotate), .behind = SL_RECORD_MOST},
-	[SL_ABORT] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_GET] = {ASKED, sizeof(struct sl_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST},
-	[SL_REGION] = {ASKED, sizeof(struct sl_region_request)},
-	[SL_LOCATE] = {ASKED, sizeof(struct sl_locate)},
-	[SL_DROP] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_NUDGE] = {TOLD, HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST},
-	[SL_DELETE] = {ASKED, sizeof(struct sl_one)},
-	[SL_PIN] = {ASKED, sizeof(struct sl_one)},
-	[SL_STAT] = {ASKED, sizeof(struct sl_one)},
-	[SL_LIST] = {ASKED, sizeof(struct sl_list_request)},
-	[SL_STATS] = {ASKED, HEAD},
-	[SL_TRIM] = {ASKED, HEAD},
-	[SL_DEVICE] = {ASKED, sizeof(struct sl_device_request)},
-	[SL_OFFER] = {TOLD, sizeof(struct sl_offer)},
-	[SL_HAVE] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_DAEMON] = {ASKED, sizeof(struct sl_daemon_request)},
-	[SL_BYE] = {TOLD, HEAD},
-	[SL_WELCOME] = {ANSWERED, sizeof(struct sl_welcome)},
-	[SL_LEASES] = {ANSWERED, HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST},
-	[SL_FOUND] = {ANSWERED, HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST},
-	[SL_MEMORY] = {ANSWERED, sizeof(struct sl_memory)},
-	[SL_DONE] = {ANSWERED, HEAD},
-	[SL_INFO] = {ANSWERED, sizeof(struct sl_info), sizeof(struct sluice_blob_info), 0,
-                     SL_ITEMS_MOST},
-	[SL_COUNTS] = {ANSWERED, sizeof(struct sl_counts)},
-	[SL_REFUSAL] = {ANSWERED, sizeof(struct sl_refusal)},
-	[SL_DEVICE_IS] = {ANSWERED, sizeof(struct sl_device_is)},
-	[SL_FORGET] = {SENT, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
-	[SL_EVENT] = {SENT, sizeof(struct sl_event)},
+} shapes[SL_MSG_TYPES] = {
+	[SL_MSG_HELLO] = {ASKED, sizeof(struct sl_msg_hello)},
+	[SL_MSG_CREATE] = {ASKED, HEAD, sizeof(struct sl_create_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_SEAL] = {ASKED, HEAD, sizeof(struct sl_seal_item), 1, SL_ITEMS_MOST,
+                         SL_METADATA_MOST},
+	[SL_MSG_ANNOTATE] = {TOLD, sizeof(struct sl_msg_annotate), .behind = SL_METADATA_MOST},
+	[SL_MSG_ABORT] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_GET] = {ASKED, sizeof(struct sl_msg_get), sizeof(struct sl_key), 1, SL_ITEMS_MOST},
+	[SL_MSG_REGION] = {ASKED, sizeof(struct sl_msg_region)},
+	[SL_MSG_LOCATE] = {ASKED, sizeof(struct sl_msg_locate)},
+	[SL_MSG_DROP] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_NUDGE] = {TOLD, HEAD, sizeof(struct sl_id_item), 0, SL_ITEMS_MOST},
+	[SL_MSG_DELETE] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_PIN] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_STAT] = {ASKED, sizeof(struct sl_msg_one_blob)},
+	[SL_MSG_LIST] = {ASKED, sizeof(struct sl_msg_list)},
+	[SL_MSG_STATS] = {ASKED, HEAD},
+	[SL_MSG_TRIM] = {ASKED, HEAD},
+	[SL_MSG_DEVICE] = {ASKED, sizeof(struct sl_msg_device)},
+	[SL_MSG_OFFER] = {TOLD, sizeof(struct sl_msg_offer)},
+	[SL_MSG_HAVE] = {TOLD, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_DAEMON] = {ASKED, sizeof(struct sl_msg_daemon)},
+	[SL_MSG_BYE] = {TOLD, HEAD},
+	[SL_MSG_WELCOME] = {ANSWERED, sizeof(struct sl_msg_welcome)},
+	[SL_MSG_LEASES] = {ANSWERED, HEAD, sizeof(struct sl_lease), 1, 2 * SL_ITEMS_MOST},
+	[SL_MSG_FOUND] = {ANSWERED, HEAD, sizeof(struct sl_found_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_MEMORY] = {ANSWERED, sizeof(struct sl_msg_memory)},
+	[SL_MSG_DONE] = {ANSWERED, HEAD},
+	[SL_MSG_INFO] = {ANSWERED, sizeof(struct sl_msg_info), sizeof(struct sluice_blob_info), 0,
+                         SL_ITEMS_MOST},
+	[SL_MSG_COUNTS] = {ANSWERED, sizeof(struct sl_msg_counts)},
+	[SL_MSG_REFUSAL] = {ANSWERED, sizeof(struct sl_msg_refusal)},
+	[SL_MSG_DEVICE_IS] = {ANSWERED, sizeof(struct sl_msg_device_is)},
+	[SL_MSG_FORGET] = {SENT, HEAD, sizeof(struct sl_id_item), 1, SL_ITEMS_MOST},
+	[SL_MSG_EVENT] = {SENT, sizeof(struct sl_msg_event)},
 };
 
-/* The fields that may not have all values. A number has 4 or 8 bytes, signed, and a least and a most value; a longer field is
- * a string, of at least so many bytes. A field behind the body is in each item. */
+/*
+ * Fields with restricted values. A number has 4 or 8 bytes, is signed, and is checked against least
+ * and most; a longer field is a string of at least `least` bytes. A field at an offset beyond the
+ * body is in each item.
+ */
 #define FIELD(member) offsetof(union sl_message, member), sizeof(((union sl_message *)0)->member)
-static const struct field {
+static const struct message_field {
 	uint16_t type, at, bytes;
 	int64_t least, most;
 } fields[] = {
-	{SL_HELLO, FIELD(hello.role), SL_ROLE_CLIENT, SL_ROLE_WATCH},
-	{SL_HELLO, FIELD(hello.prefix), 0, 0},
-	{SL_CREATE, FIELD(create.items[0].bytes), 1, INT64_MAX / 2},
-	{SL_CREATE, FIELD(create.items[0].device), -1, INT32_MAX},
-	{SL_CREATE, FIELD(create.items[0].flags), 0, SL_BLOB_FLAGS},
-	{SL_CREATE, FIELD(create.items[0].kind), SLUICE_BLOB_ON_HOST, SLUICE_BLOB_OF_PROCESS},
-	{SL_CREATE, FIELD(create.items[0].name), 0, 0},
-	{SL_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
-	{SL_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
-	{SL_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
-	{SL_SEAL, FIELD(seal.items[0].name), 0, 0},
-	{SL_GET, FIELD(get.items[0].name), 0, 0},
-	{SL_DELETE, FIELD(one.key.name), 0, 0},
-	{SL_PIN, FIELD(one.key.name), 0, 0},
-	{SL_STAT, FIELD(one.key.name), 0, 0},
-	{SL_LIST, FIELD(list.most), 1, INT32_MAX},
-	{SL_LIST, FIELD(list.prefix), 0, 0},
-	{SL_DEVICE, FIELD(device.number), -1, INT32_MAX},
-	{SL_DEVICE, FIELD(device.place), 0, 0},
-	{SL_DAEMON, FIELD(daemon.act), SL_DAEMON_UPGRADE, SL_DAEMON_STOP},
-	{SL_INFO, FIELD(info.items[0].name), 0, 0},
-	{SL_INFO, FIELD(info.items[0].place), 0, 0},
-	{SL_REFUSAL, FIELD(head.error), -4095, -1},
-	{SL_DEVICE_IS, FIELD(device_is.item.device), 0, INT32_MAX},
-	{SL_DEVICE_IS, FIELD(device_is.item.place), 1, 0},
-	{SL_EVENT, FIELD(event.item.name), 0, 0},
+	{SL_MSG_HELLO, FIELD(hello.role), SL_ROLE_CLIENT, SL_ROLE_WATCH},
+	{SL_MSG_HELLO, FIELD(hello.prefix), 0, 0},
+	{SL_MSG_CREATE, FIELD(create.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_MSG_CREATE, FIELD(create.items[0].device), -1, INT32_MAX},
+	{SL_MSG_CREATE, FIELD(create.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_MSG_CREATE, FIELD(create.items[0].kind), SLUICE_BLOB_ON_HOST, SLUICE_BLOB_OF_PROCESS},
+	{SL_MSG_CREATE, FIELD(create.items[0].name), 0, 0},
+	{SL_MSG_SEAL, FIELD(seal.items[0].bytes), 1, INT64_MAX / 2},
+	{SL_MSG_SEAL, FIELD(seal.items[0].start), 0, INT64_MAX / 2},
+	{SL_MSG_SEAL, FIELD(seal.items[0].flags), 0, SL_BLOB_FLAGS},
+	{SL_MSG_SEAL, FIELD(seal.items[0].name), 0, 0},
+	{SL_MSG_GET, FIELD(get.items[0].name), 0, 0},
+	{SL_MSG_DELETE, FIELD(one.key.name), 0, 0},
+	{SL_MSG_PIN, FIELD(one.key.name), 0, 0},
+	{SL_MSG_STAT, FIELD(one.key.name), 0, 0},
+	{SL_MSG_LIST, FIELD(list.most), 1, INT32_MAX},
+	{SL_MSG_LIST, FIELD(list.prefix), 0, 0},
+	{SL_MSG_DEVICE, FIELD(device.number), -1, INT32_MAX},
+	{SL_MSG_DEVICE, FIELD(device.place), 0, 0},
+	{SL_MSG_DAEMON, FIELD(daemon.act), SL_DAEMON_UPGRADE, SL_DAEMON_STOP},
+	{SL_MSG_INFO, FIELD(info.items[0].name), 0, 0},
+	{SL_MSG_INFO, FIELD(info.items[0].place), 0, 0},
+	{SL_MSG_REFUSAL, FIELD(head.error), -4095, -1},
+	{SL_MSG_DEVICE_IS, FIELD(device_is.item.device), 0, INT32_MAX},
+	{SL_MSG_DEVICE_IS, FIELD(device_is.item.place), 1, 0},
+	{SL_MSG_EVENT, FIELD(event.item.name), 0, 0},
 };
 
 size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t serial,
@@ -107,41 +117,44 @@ size_t sl_message_begin(union sl_message *m, enum sl_message_type type, uint32_t
 	return bytes;
 }
 
-void sl_message_add_record(union sl_message *m, const struct sl_record *record)
+void sl_message_add_metadata(union sl_message *m, const struct sl_metadata *metadata)
 {
 	unsigned char *end = m->bytes + m->head.bytes;
-	size_t bytes = sl_record_bytes(record);
+	size_t bytes = sl_metadata_bytes(metadata);
 
-	memcpy(end, record, bytes);
+	memcpy(end, metadata, bytes);
 	memset(end + bytes, 0, ROUND(bytes) - bytes);
 	m->head.bytes += (uint32_t)ROUND(bytes);
 }
 
 void sl_message_refuse(union sl_message *m, uint32_t serial, int error, const char *text)
 {
-	sl_message_begin(m, SL_REFUSAL, serial, 0);
+	sl_message_begin(m, SL_MSG_REFUSAL, serial, 0);
 	m->head.error = error;
 	strncpy(m->refusal.text, text, sizeof(m->refusal.text) - 1);
 }
 
-static size_t end_of_items(const union sl_message *m)
+static size_t message_items_end(const union sl_message *m)
 {
-	const struct shape *shape = &shapes[m->head.type];
+	const struct message_shape *shape = &shapes[m->head.type];
 
 	return shape->body + (size_t)m->head.count * shape->item;
 }
 
-const struct sl_record *sl_message_record(const union sl_message *m)
+const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 {
-	size_t end = end_of_items(m);
+	size_t end = message_items_end(m);
 
-	return end < m->head.bytes ? (const struct sl_record *)(m->bytes + end) : NULL;
+	return end < m->head.bytes ? (const struct sl_metadata *)(m->bytes + end) : NULL;
 }
 
-/* -------------------------------------------------------------------------------- what is said */
+/* ------------------------------------------------------------------------------- what is said */
 
-/* The length of the UTF-8 sequence at s, of at most n bytes; 0: there is none, or a control character. */
-static size_t character(const unsigned char *s, size_t n)
+/*
+ * Returns the length of the UTF-8 sequence at s, of at most n bytes; 0: none, or a control
+ * character.
+ */
+static size_t utf8_sequence_length(const unsigned char *s, size_t n)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t length = s[0] < 0x80             ? 1
@@ -173,7 +186,7 @@ int sl_name_check(const char *name, size_t size, bool empty)
 	if (!length && !empty)
 		return sl_fail(-EINVAL, "a name is empty");
 	for (size_t at = 0, n; at < length; at += n) {
-		n = character((const unsigned char *)name + at, length - at);
+		n = utf8_sequence_length((const unsigned char *)name + at, length - at);
 		if (!n)
 			return sl_fail(-EINVAL,
 			               "a name is no UTF-8, or has control characters in it");
@@ -183,22 +196,26 @@ int sl_name_check(const char *name, size_t size, bool empty)
 
 /* ------------------------------------------------------------------------------------ records */
 
-/* What is behind the record; it may lie anywhere. */
-static int64_t number_at(const struct sl_record *record, unsigned index)
+/* Returns a number that follows the record, at any alignment. */
+static int64_t metadata_number(const struct sl_metadata *metadata, unsigned index)
 {
 	int64_t number;
 
-	memcpy(&number, (const char *)(record + 1) + 8 * (size_t)index, sizeof(number));
+	memcpy(&number, (const char *)(metadata + 1) + 8 * (size_t)index, sizeof(number));
 	return number;
 }
 
-/* Bytes from the first element of a tensor to the end of its last one; -1: too many. */
-static int64_t extent_of(const struct sl_record *record)
+/*
+ * Returns the number of bytes from the first element of a tensor to the end of its last; -1: too
+ * many.
+ */
+static int64_t metadata_extent(const struct sl_metadata *metadata)
 {
-	uint64_t element = sl_type_find((int)record->type)->bytes, last = 0;
+	uint64_t element = sl_type_find((int)metadata->type)->bytes, last = 0;
 
-	for (unsigned i = 0; i < record->rank; i++) {
-		int64_t length = number_at(record, i), stride = number_at(record, record->rank + i);
+	for (unsigned i = 0; i < metadata->rank; i++) {
+		int64_t length = metadata_number(metadata, i),
+			stride = metadata_number(metadata, metadata->rank + i);
 		uint64_t span;
 
 		if (!length)
@@ -213,32 +230,29 @@ static int64_t extent_of(const struct sl_record *record)
 	return (int64_t)last;
 }
 
-int sl_record_check(const struct sl_record *record, size_t n, uint64_t blob_bytes)
+int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes)
 {
 	int64_t extent;
 
-	if (n < sizeof(*record) || record->rank > SLUICE_BLOB_RANK_MOST ||
-	    record->note_bytes > SLUICE_BLOB_NOTE_MOST || record->zero ||
-	    sl_record_bytes(record) != n)
+	if (n < sizeof(*m) || m->rank > SLUICE_BLOB_RANK_MOST ||
+	    m->note_bytes > SLUICE_BLOB_NOTE_MOST || m->zero || sl_metadata_bytes(m) != n)
 		return sl_fail(-EINVAL, "metadata: not as long as it says");
-	if (!record->type)
-		return record->rank || record->offset
-		               ? sl_fail(-EINVAL, "metadata: a tensor without a type")
-		               : 0;
-	if (!sl_type_find((int)record->type))
-		return sl_fail(-EINVAL, "metadata: %d is no type", (int)record->type);
-	for (unsigned i = 0; i < 2 * record->rank; i++)
-		if (number_at(record, i) < 0)
+	if (!m->type)
+		return m->rank || m->offset ? sl_fail(-EINVAL, "metadata: a tensor without a type")
+		                            : 0;
+	if (!sl_type_find((int)m->type))
+		return sl_fail(-EINVAL, "metadata: %d is no type", (int)m->type);
+	for (unsigned i = 0; i < 2 * m->rank; i++)
+		if (metadata_number(m, i) < 0)
 			return sl_fail(-EINVAL, "metadata: a dimension or a stride is negative");
-	extent = extent_of(record);
-	if (extent < 0 || record->offset > blob_bytes ||
-	    (uint64_t)extent > blob_bytes - record->offset)
+	extent = metadata_extent(m);
+	if (extent < 0 || m->offset > blob_bytes || (uint64_t)extent > blob_bytes - m->offset)
 		return sl_fail(-EINVAL, "metadata: the tensor is larger than its blob");
 	return 0;
 }
 
-/* Compact strides where none were given. */
-static int fill_strides(struct sluice_blob_metadata *m)
+/* Fills in compact strides where none were given. */
+static int metadata_fill_strides(struct sluice_blob_metadata *m)
 {
 	int64_t next = 1;
 
@@ -253,7 +267,7 @@ static int fill_strides(struct sluice_blob_metadata *m)
 	return 0;
 }
 
-int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to)
+int sl_metadata_make(const struct sluice_blob_metadata *from, struct sl_metadata *to)
 {
 	struct sluice_blob_metadata m = {0};
 	int64_t *numbers = (int64_t *)(to + 1);
@@ -266,12 +280,12 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 	if (m.note_bytes > SLUICE_BLOB_NOTE_MOST || (m.note_bytes && !m.note))
 		return sl_fail(-EINVAL, "metadata: a note of %zu bytes; there may be %d",
 		               m.note_bytes, SLUICE_BLOB_NOTE_MOST);
-	if (fill_strides(&m))
+	if (metadata_fill_strides(&m))
 		return -EINVAL;
-	*to = (struct sl_record){.type = (uint32_t)m.type,
-	                         .rank = m.rank,
-	                         .offset = m.offset,
-	                         .note_bytes = (uint32_t)m.note_bytes};
+	*to = (struct sl_metadata){.type = (uint32_t)m.type,
+	                           .rank = m.rank,
+	                           .offset = m.offset,
+	                           .note_bytes = (uint32_t)m.note_bytes};
 	memcpy(numbers, m.shape, m.rank * sizeof(*numbers));
 	memcpy(numbers + m.rank, m.strides, m.rank * sizeof(*numbers));
 	if (m.note_bytes)
@@ -279,38 +293,38 @@ int sl_record_make(const struct sluice_blob_metadata *from, struct sl_record *to
 	return 0;
 }
 
-void sl_record_tell(const struct sl_record *record, struct sluice_blob_metadata *to)
+void sl_metadata_read(const struct sl_metadata *metadata, struct sluice_blob_metadata *to)
 {
 	*to = (struct sluice_blob_metadata){.size = sizeof(*to),
-	                                    .type = (int)record->type,
-	                                    .rank = record->rank,
-	                                    .offset = record->offset,
-	                                    .note_bytes = record->note_bytes};
-	for (unsigned i = 0; i < record->rank; i++) {
-		to->shape[i] = number_at(record, i);
-		to->strides[i] = number_at(record, record->rank + i);
+	                                    .type = (int)metadata->type,
+	                                    .rank = metadata->rank,
+	                                    .offset = metadata->offset,
+	                                    .note_bytes = metadata->note_bytes};
+	for (unsigned i = 0; i < metadata->rank; i++) {
+		to->shape[i] = metadata_number(metadata, i);
+		to->strides[i] = metadata_number(metadata, metadata->rank + i);
 	}
-	if (record->note_bytes)
-		to->note = (const char *)(record + 1) + (size_t)record->rank * 16;
+	if (metadata->note_bytes)
+		to->note = (const char *)(metadata + 1) + (size_t)metadata->rank * 16;
 }
 
 /* ----------------------------------------------------------------------------------- messages */
 
-/* The record behind the items, which fills the message but for a few bytes. */
-static int check_record(const union sl_message *m, bool needed, uint64_t blob_bytes)
+/* Checks the metadata behind the items, which must end with the message, up to padding. */
+static int message_check_metadata(const union sl_message *m, bool needed, uint64_t blob_bytes)
 {
-	size_t start = end_of_items(m), rest = m->head.bytes - start;
-	const struct sl_record *record = (const struct sl_record *)(m->bytes + start);
+	size_t start = message_items_end(m), rest = m->head.bytes - start;
+	const struct sl_metadata *metadata = (const struct sl_metadata *)(m->bytes + start);
 
 	if (!rest && !needed)
 		return 0;
-	if (rest < sizeof(*record) || ROUND(sl_record_bytes(record)) != rest)
+	if (rest < sizeof(*metadata) || ROUND(sl_metadata_bytes(metadata)) != rest)
 		return sl_fail(-EPROTO, "a record is not as long as it says");
-	return sl_record_check(record, sl_record_bytes(record), blob_bytes);
+	return sl_metadata_check(metadata, sl_metadata_bytes(metadata), blob_bytes);
 }
 
-/* A name, and nothing behind its end. */
-static bool is_string(const char *text, size_t size, size_t least)
+/* Checks a name, and that only zeros follow it. */
+static bool string_is_valid(const char *text, size_t size, size_t least)
 {
 	size_t length = 0;
 
@@ -322,13 +336,13 @@ static bool is_string(const char *text, size_t size, size_t least)
 	return length >= least && !sl_name_check(text, size, true);
 }
 
-static bool field_is_right(const struct field *field, const unsigned char *at)
+static bool field_is_valid(const struct message_field *field, const unsigned char *at)
 {
 	int64_t large;
 	int32_t small;
 
 	if (field->bytes > sizeof(large))
-		return is_string((const char *)at, field->bytes, (size_t)field->least);
+		return string_is_valid((const char *)at, field->bytes, (size_t)field->least);
 	memcpy(&large, at, field->bytes);
 	memcpy(&small, at, sizeof(small));
 	if (field->bytes == sizeof(small))
@@ -336,18 +350,18 @@ static bool field_is_right(const struct field *field, const unsigned char *at)
 	return large >= field->least && large <= field->most;
 }
 
-static int check_fields(const union sl_message *m)
+static int message_check_fields(const union sl_message *m)
 {
-	const struct shape *shape = &shapes[m->head.type];
+	const struct message_shape *shape = &shapes[m->head.type];
 
 	for (size_t i = 0; i < sizeof(fields) / sizeof(*fields); i++) {
-		const struct field *field = &fields[i];
+		const struct message_field *field = &fields[i];
 		unsigned count = field->at < shape->body ? 1 : m->head.count;
 
 		if (field->type != m->head.type)
 			continue;
 		for (unsigned j = 0; j < count; j++)
-			if (!field_is_right(field, m->bytes + field->at + (size_t)j * shape->item))
+			if (!field_is_valid(field, m->bytes + field->at + (size_t)j * shape->item))
 				return sl_fail(
 					-EPROTO,
 					"a message of type %u: a value that cannot be, at byte %u",
@@ -356,63 +370,63 @@ static int check_fields(const union sl_message *m)
 	return 0;
 }
 
-/* An id without a name, or a name without an id. */
-static bool is_key(const struct sl_key *key)
+/* Checks that a key has either an id or a name. */
+static bool key_is_valid(const struct sl_key *key)
 {
 	return !key->id == !!key->name[0];
 }
 
-static bool is_in_region(const struct sl_place *place)
+static bool place_is_in_region(const struct sl_place *place)
 {
 	return place->offset <= place->region_bytes &&
 	       place->capacity <= place->region_bytes - place->offset;
 }
 
-/* Whether the fields of an item, or of a message without items, go together. */
-static bool goes_together(const union sl_message *m, unsigned item)
+/* Checks whether the fields of an item, or of a message without items, are consistent. */
+static bool message_is_consistent(const union sl_message *m, unsigned item)
 {
 	switch (m->head.type) {
-	case SL_CREATE:
+	case SL_MSG_CREATE:
 		return (m->create.items[item].device == -1) ==
 		       (m->create.items[item].kind == SLUICE_BLOB_ON_HOST);
-	case SL_SEAL:
-		return m->head.count == 1 || !sl_message_record(m);
-	case SL_GET:
-		return is_key(&m->get.items[item]);
-	case SL_DELETE:
-	case SL_PIN:
-	case SL_STAT:
-		return is_key(&m->one.key);
-	case SL_DEVICE:
+	case SL_MSG_SEAL:
+		return m->head.count == 1 || !sl_message_metadata(m);
+	case SL_MSG_GET:
+		return key_is_valid(&m->get.items[item]);
+	case SL_MSG_DELETE:
+	case SL_MSG_PIN:
+	case SL_MSG_STAT:
+		return key_is_valid(&m->one.key);
+	case SL_MSG_DEVICE:
 		return (m->device.number == -1) == !!m->device.place[0];
-	case SL_LEASES:
-	case SL_FOUND:
-		return is_in_region(&sl_message_lease(m, item)->place);
-	case SL_REFUSAL:
+	case SL_MSG_LEASES:
+	case SL_MSG_FOUND:
+		return place_is_in_region(&sl_message_lease(m, item)->place);
+	case SL_MSG_REFUSAL:
 		return memchr(m->refusal.text, 0, sizeof(m->refusal.text));
 	default:
 		return true;
 	}
 }
 
-static int check_body(const union sl_message *m)
+static int message_check_body(const union sl_message *m)
 {
-	int rc = check_fields(m);
+	int rc = message_check_fields(m);
 
 	for (unsigned i = 0; !rc && i < SL_MAX(m->head.count, 1); i++)
-		if (!goes_together(m, i))
+		if (!message_is_consistent(m, i))
 			rc = sl_fail(-EPROTO, "a message of type %u: its values do not go together",
 			             m->head.type);
-	if (!rc && m->head.type == SL_SEAL)
-		rc = check_record(m, false, m->seal.items[0].bytes);
-	if (!rc && m->head.type == SL_ANNOTATE)
-		rc = check_record(m, true, UINT64_MAX);
+	if (!rc && m->head.type == SL_MSG_SEAL)
+		rc = message_check_metadata(m, false, m->seal.items[0].bytes);
+	if (!rc && m->head.type == SL_MSG_ANNOTATE)
+		rc = message_check_metadata(m, true, UINT64_MAX);
 	return rc;
 }
 
 int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 {
-	const struct shape *shape;
+	const struct message_shape *shape;
 	size_t least;
 
 	if (n < sizeof(m->head) || m->head.magic != SL_PROTOCOL_MAGIC)
@@ -420,7 +434,7 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 	if (m->head.version != SL_PROTOCOL_VERSION)
 		return sl_fail(-EPROTO, "version %u of the protocol, and this is version %d",
 		               m->head.version, SL_PROTOCOL_VERSION);
-	if (!m->head.type || m->head.type >= SL_TYPES ||
+	if (!m->head.type || m->head.type >= SL_MSG_TYPES ||
 	    shapes[m->head.type].from_client != from_client)
 		return sl_fail(-EPROTO, "a message of type %u", m->head.type);
 	shape = &shapes[m->head.type];
@@ -433,8 +447,8 @@ int sl_message_check(const union sl_message *m, size_t n, bool from_client)
 		return sl_fail(-EPROTO, "a message of %zu bytes with %u items", n, m->head.count);
 	if (shape->replied != (m->head.serial != 0))
 		return sl_fail(-EPROTO, "a serial number that is not to be, or is missing");
-	if ((m->head.error != 0) != (m->head.type == SL_REFUSAL))
+	if ((m->head.error != 0) != (m->head.type == SL_MSG_REFUSAL))
 		return sl_fail(-EPROTO, "an error where there is none");
-	/* A name that is wrong is a mistake of the protocol as well: the library does not send it. */
-	return check_body(m) ? -EPROTO : 0;
+	/* A wrong name breaks the protocol as well, because the library does not send it. */
+	return message_check_body(m) ? -EPROTO : 0;
 }

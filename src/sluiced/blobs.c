@@ -101,7 +101,7 @@ static void free_ticket(struct sl_server *server, struct sl_ticket *ticket, bool
 static void tell_ticket(const struct sl_ticket *ticket, struct sl_lease *out)
 {
 	*out = (struct sl_lease){
-		.ticket = ticket->number,
+		.id = ticket->number,
 		.make = ticket->region->maker == ticket->number,
 		.place = {.region = ticket->region->id,
 	                  .region_bytes = ticket->region->bytes,
@@ -155,7 +155,7 @@ static int refuse_entry(const struct sl_server *server, int error)
 
 /* Makes the entry of a ticket, which has a name from then on. */
 static int enter(struct sl_server *server, struct sl_ticket *ticket, const char *name,
-                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_record *metadata,
+                 uint64_t bytes, uint64_t start, uint32_t flags, const struct sl_metadata *metadata,
                  bool sealed)
 {
 	struct sl_blob_record record;
@@ -175,7 +175,7 @@ static int enter(struct sl_server *server, struct sl_ticket *ticket, const char 
 		.uid = ticket->peer->uid,
 		.flags = flags & ~(uint32_t)SLUICE_BLOB_REPLACE,
 		.metadata = metadata,
-		.metadata_size = metadata ? sl_record_bytes(metadata) : 0,
+		.metadata_size = metadata ? sl_metadata_bytes(metadata) : 0,
 	};
 	for (;;) {
 		replaced = sealed ? find_replaced(server, name, flags) : SL_NO_SLOT;
@@ -231,7 +231,7 @@ int sl_blob_create(struct sl_server *server, struct sl_peer *peer)
 
 int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_create *request = &server->in.create;
+	const struct sl_msg_create *request = &server->in.create;
 	unsigned asked = request->head.count, count = 0;
 	struct sl_ticket *tickets[2 * SL_ITEMS_MOST];
 	int rc = 0;
@@ -272,7 +272,7 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 			break;
 		count++;
 	}
-	sl_message_begin(&server->out, SL_LEASES, request->head.serial, count);
+	sl_message_begin(&server->out, SL_MSG_LEASES, request->head.serial, count);
 	for (unsigned i = 0; i < count; i++)
 		tell_ticket(tickets[i], &server->out.leases.items[i]);
 	sl_store_step("server: created");
@@ -281,15 +281,15 @@ int sl_blob_try_create(struct sl_server *server, struct sl_peer *peer)
 
 int sl_blob_annotate(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_record *record = sl_message_record(&server->in);
-	struct sl_ticket *ticket = find_ticket(server, peer, server->in.annotate.ticket);
-	struct sl_record *copy;
+	const struct sl_metadata *record = sl_message_metadata(&server->in);
+	struct sl_ticket *ticket = find_ticket(server, peer, server->in.annotate.lease);
+	struct sl_metadata *copy;
 
 	if (!ticket)
 		return 0;
-	copy = malloc(sl_record_bytes(record));
+	copy = malloc(sl_metadata_bytes(record));
 	if (copy)
-		memcpy(copy, record, sl_record_bytes(record));
+		memcpy(copy, record, sl_metadata_bytes(record));
 	free(ticket->record);
 	ticket->record = copy;
 	return 0;
@@ -327,7 +327,7 @@ int sl_blob_abort(struct sl_server *server, struct sl_peer *peer)
 static int check_item(struct sl_server *server, struct sl_peer *peer,
                       const struct sl_seal_item *item, struct sl_ticket **out)
 {
-	struct sl_ticket *ticket = find_ticket(server, peer, item->ticket);
+	struct sl_ticket *ticket = find_ticket(server, peer, item->lease);
 	struct sl_blob_record record;
 	int rc;
 
@@ -346,7 +346,7 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 	if (rc)
 		return rc;
 	if (ticket->record &&
-	    sl_record_check(ticket->record, sl_record_bytes(ticket->record), item->bytes))
+	    sl_metadata_check(ticket->record, sl_metadata_bytes(ticket->record), item->bytes))
 		return -EINVAL;
 	if (ticket->slot != SL_NO_SLOT) {
 		record = sl_blob_record(server, ticket->slot);
@@ -362,7 +362,7 @@ static int check_item(struct sl_server *server, struct sl_peer *peer,
 
 /* Gives the ticket's blob an entry if it has none, and the entry its metadata. */
 static int prepare(struct sl_server *server, struct sl_ticket *ticket,
-                   const struct sl_seal_item *item, const struct sl_record *record, bool seal)
+                   const struct sl_seal_item *item, const struct sl_metadata *record, bool seal)
 {
 	struct sl_catalogue *catalogue = server->catalogue;
 	int rc;
@@ -374,7 +374,7 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 		             record, seal);
 	if (record) {
 		rc = sl_catalogue_describe(catalogue, ticket->slot, record,
-		                           sl_record_bytes(record));
+		                           sl_metadata_bytes(record));
 		if (rc)
 			return refuse_entry(server, rc);
 	}
@@ -389,8 +389,8 @@ static int prepare(struct sl_server *server, struct sl_ticket *ticket,
 /* All of them, or none: what was entered for this seal is taken back. */
 static int seal_all(struct sl_server *server, struct sl_ticket **tickets, unsigned count)
 {
-	const struct sl_seal *request = &server->in.seal;
-	const struct sl_record *record = sl_message_record(&server->in);
+	const struct sl_msg_seal *request = &server->in.seal;
+	const struct sl_metadata *record = sl_message_metadata(&server->in);
 	uint64_t fresh = 0;
 	uint32_t slots[SL_ITEMS_MOST];
 	bool sealed = count == 1 && tickets[0]->slot == SL_NO_SLOT;
@@ -473,7 +473,7 @@ int sl_blob_seal(struct sl_server *server, struct sl_peer *peer)
 	sl_store_step("server: sealed");
 	for (unsigned i = 0; i < count; i++)
 		slots[i] = tickets[i]->slot;
-	sl_message_begin(&answer, SL_FOUND, serial, count);
+	sl_message_begin(&answer, SL_MSG_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++)
 		tell_sealed(server, peer, tickets[i], serial, &answer.found.items[i]);
 	/* Clients that wait for the blobs come first: the client that sealed them may take this processor when it hears. */

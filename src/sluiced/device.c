@@ -75,7 +75,7 @@ void sl_devices_begin(struct sl_server *server)
 
 int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_device_request *request = &server->in.device;
+	const struct sl_msg_device *request = &server->in.device;
 	struct sluice_store_device_info *out = &server->out.device_is.item;
 	int32_t number = request->number;
 	int rc = 0;
@@ -86,7 +86,7 @@ int sl_device_ask(struct sl_server *server, struct sl_peer *peer)
 		rc = sl_fail(-ENOENT, "there is no device %d", number);
 	if (rc)
 		return rc;
-	sl_message_begin(&server->out, SL_DEVICE_IS, request->head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_DEVICE_IS, request->head.serial, 0);
 	out->device = number;
 	out->memory_limit = limit_of(server, number);
 	if (out->memory_limit == SL_NO_LIMIT)

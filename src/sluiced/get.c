@@ -36,9 +36,9 @@ int sl_key_find(const struct sl_server *server, const struct sl_key *key, uint32
 /* Of a get, or of a pin, which is of one blob. */
 static const struct sl_key *keys_of(const struct sl_head *message, unsigned *count)
 {
-	*count = message->type == SL_PIN ? 1 : message->count;
-	return message->type == SL_PIN ? &((const struct sl_one *)message)->key
-	                               : ((const struct sl_get *)message)->items;
+	*count = message->type == SL_MSG_PIN ? 1 : message->count;
+	return message->type == SL_MSG_PIN ? &((const struct sl_msg_one_blob *)message)->key
+	                                   : ((const struct sl_msg_get *)message)->items;
 }
 
 /* What is away comes back when all that is asked for is sealed: so nobody keeps memory for what may never come. */
@@ -58,7 +58,7 @@ static void answer_get(struct sl_server *server, struct sl_peer *peer, uint32_t 
 	bool pin = server->spill;
 
 	server->counts.gets++;
-	sl_message_begin(&server->out, SL_FOUND, serial, count);
+	sl_message_begin(&server->out, SL_MSG_FOUND, serial, count);
 	for (unsigned i = 0; i < count; i++) {
 		server->out.found.items[i] = (struct sl_found_item){
 			.id = server->blobs[slots[i]].id,
@@ -107,7 +107,7 @@ static int try_get(struct sl_server *server, struct sl_peer *peer, const struct 
 		rc = want_all(server, slots, count);
 		return rc ? rc : -EINPROGRESS;
 	}
-	if (message->type == SL_PIN)
+	if (message->type == SL_MSG_PIN)
 		answer_pin(server, peer, message->serial, slots[0]);
 	else
 		answer_get(server, peer, message->serial, slots, count);
@@ -320,7 +320,7 @@ void sl_get_expire(struct sl_server *server, int64_t now)
 
 int sl_region_request(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_region_request *request = &server->in.region;
+	const struct sl_msg_region *request = &server->in.region;
 	struct sl_region *region = sl_region_find(server, request->region);
 	int fd = -1, own, rc = sl_peer_admit_descriptor(peer);
 
@@ -345,7 +345,7 @@ int sl_region_request(struct sl_server *server, struct sl_peer *peer)
 		return rc;
 	}
 	sl_store_step("server: memory");
-	sl_message_begin(&server->out, SL_MEMORY, request->head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_MEMORY, request->head.serial, 0);
 	server->out.memory.region = region->id;
 	server->out.memory.bytes = region->bytes;
 	server->out.memory.device = region->device;
@@ -356,7 +356,7 @@ int sl_region_request(struct sl_server *server, struct sl_peer *peer)
 /* The sealed blob that was made there, and may have moved since. Slow: clients ask after a server has died. */
 int sl_locate(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_locate *request = &server->in.locate;
+	const struct sl_msg_locate *request = &server->in.locate;
 	uint32_t serial = request->head.serial;
 
 	for (uint32_t slot = 0; slot < server->top; slot++) {
@@ -375,7 +375,7 @@ int sl_locate(struct sl_server *server, struct sl_peer *peer)
 		if (state == SL_ENTRY_SEALED)
 			sl_peer_pin(server, peer, serial, slot);
 		/* From here on it is a get by its id. */
-		sl_message_begin(&server->out, SL_GET, serial, 1);
+		sl_message_begin(&server->out, SL_MSG_GET, serial, 1);
 		server->out.get.items[0].id = record.key.id;
 		memcpy(&server->in, &server->out, server->out.head.bytes);
 		return sl_get_await(server, peer);

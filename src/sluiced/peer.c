@@ -344,7 +344,7 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 	return false;
 }
 
-static int welcome(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
+static int welcome(struct sl_server *server, struct sl_peer *peer, const struct sl_msg_hello *hello)
 {
 	int rc;
 
@@ -377,9 +377,9 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* It is a client, or a watcher, from here on. */
-static int let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_hello *hello)
+static int let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_msg_hello *hello)
 {
-	struct sl_welcome *answer = &server->out.welcome;
+	struct sl_msg_welcome *answer = &server->out.welcome;
 
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
@@ -387,9 +387,9 @@ static int let_in(struct sl_server *server, struct sl_peer *peer, const struct s
 	server->peer_count++;
 	server->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
-	sl_message_begin(&server->out, SL_WELCOME, hello->head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
-	answer->turn = atomic_load(&server->descriptors->ledger->turns);
+	answer->epoch = atomic_load(&server->descriptors->ledger->turns);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_CLIENT)
@@ -399,7 +399,7 @@ static int let_in(struct sl_server *server, struct sl_peer *peer, const struct s
 
 int sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_hello *hello = &server->in.hello;
+	const struct sl_msg_hello *hello = &server->in.hello;
 	int rc = welcome(server, peer, hello);
 
 	return rc ? rc : let_in(server, peer, hello);

@@ -49,7 +49,7 @@ static void tell_forget(struct sl_server *server, struct sl_peer *peer,
 {
 	union sl_message *m = &server->event;
 
-	sl_message_begin(m, SL_FORGET, 0, 1);
+	sl_message_begin(m, SL_MSG_FORGET, 0, 1);
 	m->ids.items[0].id = region->id;
 	sl_peer_send(server, peer, m, -1);
 }
@@ -247,7 +247,7 @@ int sl_device_have(struct sl_server *server, struct sl_peer *peer)
 	unsigned count = server->in.head.count, unknown = 0;
 
 	sl_device_may_map(server, peer);
-	sl_message_begin(&server->out, SL_FORGET, 0, count);
+	sl_message_begin(&server->out, SL_MSG_FORGET, 0, count);
 	for (unsigned i = 0; i < count; i++) {
 		uint64_t id = server->in.ids.items[i].id;
 		struct sl_region *region = sl_region_find(server, id);

@@ -163,7 +163,7 @@ int sl_daemon(struct sl_server *server, struct sl_peer *peer)
 		sl_report(LOG_INFO, "stops, as process %d asks for", (int)peer->pid);
 		server->stopping = true;
 		fd = fcntl(server->descriptors->other_fd, F_DUPFD_CLOEXEC, 0);
-		sl_message_begin(&server->out, SL_DONE, serial, 0);
+		sl_message_begin(&server->out, SL_MSG_DONE, serial, 0);
 		sl_peer_send(server, peer, &server->out, fd);
 	} else if (server->upgrader || server->alone) {
 		return sl_fail(-EBUSY, "another upgrade, or the start of a supervisor, is under "

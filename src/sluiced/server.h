@@ -105,8 +105,8 @@ struct sl_ticket {
 	struct sl_peer *peer;
 	struct sl_region *region;
 	unsigned range;
-	uint32_t slot;            /* of the entry that has its name, or SL_NO_SLOT */
-	struct sl_record *record; /* that came before the seal, or NULL */
+	uint32_t slot;              /* of the entry that has its name, or SL_NO_SLOT */
+	struct sl_metadata *record; /* that came before the seal, or NULL */
 };
 
 struct sl_blob {
@@ -377,7 +377,7 @@ void sl_devices_begin(struct sl_server *server);
 bool sl_device_known(const struct sl_server *server, int32_t number);
 /* "" for the host. */
 const char *sl_server_place(const struct sl_server *server, int32_t number);
-/* Answers SL_DEVICE. */
+/* Answers SL_MSG_DEVICE. */
 int sl_device_ask(struct sl_server *server, struct sl_peer *peer);
 /* For a sentence: how much memory of a device, or of the host (-1), which process has mapped. "", or ", ...". */
 void sl_holders(struct sl_server *server, int32_t device, char *text, size_t size);
@@ -423,7 +423,7 @@ void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_
 void sl_device_leave(struct sl_server *server, struct sl_region *region);
 /* Whether a blob in it may be sealed. */
 int sl_device_check_seal(const struct sl_region *region);
-/* SL_OFFER, SL_HAVE, and SL_DROP of one region. */
+/* SL_MSG_OFFER, SL_MSG_HAVE, and SL_MSG_DROP of one region. */
 int sl_device_offer(struct sl_server *server, struct sl_peer *peer);
 int sl_device_have(struct sl_server *server, struct sl_peer *peer);
 void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region);

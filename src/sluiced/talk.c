@@ -59,7 +59,7 @@ static int refuse_descriptor(void)
 
 int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd)
 {
-	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_refusal));
+	size_t room = SL_MAX(m->head.bytes, sizeof(struct sl_msg_refusal));
 	struct sl_pending *pending = NULL;
 	bool open = !peer->gone && peer->fd >= 0;
 	int rc = open ? -EAGAIN : 0;
@@ -105,7 +105,7 @@ void sl_peer_drop_pending(struct sl_peer *peer)
 
 static void send_lost(struct sl_server *server, struct sl_peer *peer)
 {
-	sl_message_begin(&server->out, SL_EVENT, 0, 0);
+	sl_message_begin(&server->out, SL_MSG_EVENT, 0, 0);
 	server->out.event.item.kind = SLUICE_WATCH_LOST;
 	if (!send_now(peer, &server->out, server->out.head.bytes, -1))
 		peer->lost = false;
@@ -162,7 +162,7 @@ void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 
 int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial)
 {
-	sl_message_begin(&server->out, SL_DONE, serial, 0);
+	sl_message_begin(&server->out, SL_MSG_DONE, serial, 0);
 	return sl_peer_send(server, peer, &server->out, -1);
 }
 
@@ -183,27 +183,27 @@ static int dropped(struct sl_server *server, struct sl_peer *peer)
 }
 
 /* Each has answered, now or later, or returns -errno with a sentence. */
-static int (*const handlers[SL_TYPES])(struct sl_server *, struct sl_peer *) = {
-	[SL_HELLO] = sl_peer_hello,
-	[SL_CREATE] = sl_blob_create,
-	[SL_SEAL] = sl_blob_seal,
-	[SL_ANNOTATE] = sl_blob_annotate,
-	[SL_ABORT] = sl_blob_abort,
-	[SL_NUDGE] = sl_peer_nudge,
-	[SL_DROP] = dropped,
-	[SL_GET] = sl_get,
-	[SL_REGION] = sl_region_request,
-	[SL_LOCATE] = sl_locate,
-	[SL_DELETE] = sl_delete,
-	[SL_PIN] = sl_pin,
-	[SL_STAT] = sl_stat,
-	[SL_LIST] = sl_list,
-	[SL_STATS] = sl_stats,
-	[SL_TRIM] = sl_stats,
-	[SL_DEVICE] = sl_device_ask,
-	[SL_OFFER] = sl_device_offer,
-	[SL_HAVE] = sl_device_have,
-	[SL_DAEMON] = sl_daemon,
+static int (*const handlers[SL_MSG_TYPES])(struct sl_server *, struct sl_peer *) = {
+	[SL_MSG_HELLO] = sl_peer_hello,
+	[SL_MSG_CREATE] = sl_blob_create,
+	[SL_MSG_SEAL] = sl_blob_seal,
+	[SL_MSG_ANNOTATE] = sl_blob_annotate,
+	[SL_MSG_ABORT] = sl_blob_abort,
+	[SL_MSG_NUDGE] = sl_peer_nudge,
+	[SL_MSG_DROP] = dropped,
+	[SL_MSG_GET] = sl_get,
+	[SL_MSG_REGION] = sl_region_request,
+	[SL_MSG_LOCATE] = sl_locate,
+	[SL_MSG_DELETE] = sl_delete,
+	[SL_MSG_PIN] = sl_pin,
+	[SL_MSG_STAT] = sl_stat,
+	[SL_MSG_LIST] = sl_list,
+	[SL_MSG_STATS] = sl_stats,
+	[SL_MSG_TRIM] = sl_stats,
+	[SL_MSG_DEVICE] = sl_device_ask,
+	[SL_MSG_OFFER] = sl_device_offer,
+	[SL_MSG_HAVE] = sl_device_have,
+	[SL_MSG_DAEMON] = sl_daemon,
 };
 
 static void handle(struct sl_server *server, struct sl_peer *peer)
@@ -213,19 +213,19 @@ static void handle(struct sl_server *server, struct sl_peer *peer)
 	int rc = 0;
 
 	server->counts.requests++;
-	if (peer->role != (type == SL_HELLO ? 0 : SL_ROLE_CLIENT)) {
+	if (peer->role != (type == SL_MSG_HELLO ? 0 : SL_ROLE_CLIENT)) {
 		sl_peer_close(server, peer, false);
 		return;
 	}
 	if (peer->pin_count)
 		sl_peer_settle(server, peer, server->in.head.settled, 0);
-	if (type == SL_BYE)
+	if (type == SL_MSG_BYE)
 		sl_peer_close(server, peer, true);
 	else
 		rc = handlers[type](server, peer);
 	if (rc)
 		sl_peer_refuse(server, peer, serial, rc);
-	if (rc && type == SL_HELLO)
+	if (rc && type == SL_MSG_HELLO)
 		sl_peer_close(server, peer, true);
 }
 
@@ -257,8 +257,8 @@ static int check_received(struct sl_server *server, const struct msghdr *message
 	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
 		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
 	rc = sl_message_check(&server->in, n, true);
-	if (!rc && descriptors != (server->in.head.type == SL_OFFER) &&
-	    (server->in.head.type != SL_HELLO || descriptors > 1))
+	if (!rc && descriptors != (server->in.head.type == SL_MSG_OFFER) &&
+	    (server->in.head.type != SL_MSG_HELLO || descriptors > 1))
 		rc = sl_fail(-EPROTO, "a message with a descriptor that it should not have, or "
 		                      "without one");
 	return rc;

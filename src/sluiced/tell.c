@@ -98,7 +98,7 @@ int sl_stat(struct sl_server *server, struct sl_peer *peer)
 
 	if (rc)
 		return rc;
-	sl_message_begin(&server->out, SL_INFO, server->in.head.serial, 1);
+	sl_message_begin(&server->out, SL_MSG_INFO, server->in.head.serial, 1);
 	describe(server, slot, &server->out.info.items[0]);
 	server->out.info.items[0].holders = holders_of(server, slot);
 	return sl_peer_send(server, peer, &server->out, -1);
@@ -118,11 +118,11 @@ static bool is_listed(const struct sl_server *server, uint32_t slot, const char 
 /* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
 int sl_list(struct sl_server *server, struct sl_peer *peer)
 {
-	const struct sl_list_request *request = &server->in.list;
+	const struct sl_msg_list *request = &server->in.list;
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
 	uint64_t next = 0;
 
-	sl_message_begin(&server->out, SL_INFO, request->head.serial, most);
+	sl_message_begin(&server->out, SL_MSG_INFO, request->head.serial, most);
 	for (uint64_t at = request->cursor; !next && at < server->top; at++) {
 		if (looks++ == LOOKS || count == most)
 			next = at;
@@ -143,11 +143,11 @@ int sl_stats(struct sl_server *server, struct sl_peer *peer)
 	struct sluice_store_counts *out = &server->out.counts.stats;
 	uint64_t trimmed = 0;
 
-	if (server->in.head.type == SL_TRIM) {
+	if (server->in.head.type == SL_MSG_TRIM) {
 		sl_blob_sweep(server);
 		trimmed = sl_regions_reclaim(server, UINT64_MAX);
 	}
-	sl_message_begin(&server->out, SL_COUNTS, server->in.head.serial, 0);
+	sl_message_begin(&server->out, SL_MSG_COUNTS, server->in.head.serial, 0);
 	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
@@ -189,7 +189,7 @@ void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_ki
 	record = sl_blob_record(server, slot);
 	if (!record.key.length)
 		return;
-	sl_message_begin(m, SL_EVENT, 0, 0);
+	sl_message_begin(m, SL_MSG_EVENT, 0, 0);
 	m->event.item.kind = kind;
 	m->event.item.id = record.key.id;
 	m->event.item.bytes = record.size;

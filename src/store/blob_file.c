@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs as files. The bytes are memory: what the engine reads and writes here are copies by its workers, or by
- * blob_device.c, and who has another file at the other end spares the copy, as that reads and writes the memory
- * itself.
+ * Blobs as files (store://)
+ *
+ * The backend of blob URIs. The bytes are memory: workers of the engine copy them;
+ * device/blob_mover.c moves those of a blob on a device. A copy between a blob and another file
+ * needs no such copy, because the other backend reads or writes the blob's memory. Runs on the
+ * threads that a backend runs on (backend/backend.h).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -13,45 +16,48 @@
 #include "device/device.h"
 #include "store/blob_file.h"
 
-/* A single copy is shared among the workers, down to what is worth waking one for. */
+/*
+ * A copy is shared among workers, in pieces of at least this size: a smaller piece is not worth
+ * waking a worker.
+ */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
-/* A blob on a device is moved by so many pieces at once, and so many of these at a time. */
+/* A piece of a blob on a device is larger by this factor, and so many are under way at a time. */
 #define DEVICE_PIECES 8
 #define DEVICE_DEPTH  4u
 
-/* ------------------------------------------------------------------------------ the connection */
+/* ----------------------------------------------------------------------------- the connection */
 
-/* The connection that all files of one daemon share. */
-struct shared {
+/* A connection, which all files of one daemon share. */
+struct shared_store {
 	struct sl_list link;
 	sluice_store *store;
 	unsigned files;
 	char path[108];
 };
 
-/* Guards the list and the counts. Nobody waits for a daemon while holding it. */
-static struct sl_mutex mutex = SL_MUTEX_INIT;
+/* Guards the list and the counts. Not held while connecting. */
+static struct sl_mutex connections_mutex = SL_MUTEX_INIT;
 static struct sl_list connections = {&connections, &connections};
 
-static int shared_acquire(const char *socket, struct shared **out)
+static int shared_store_acquire(const char *socket, struct shared_store **out)
 {
-	struct shared *made = calloc(1, sizeof(*made)), *found = NULL;
+	struct shared_store *made = calloc(1, sizeof(*made)), *found = NULL;
 	int rc = made ? sl_store_path(socket, made->path) : sl_fail(-ENOMEM, "no memory");
 
 	while (!rc && !found) {
-		sl_mutex_lock(&mutex);
-		sl_list_each (link, &connections)
-			if (!strcmp(SL_CONTAINER(link, struct shared, link)->path, made->path))
-				found = SL_CONTAINER(link, struct shared, link);
-		/* Another thread may have been faster to connect. */
+		sl_mutex_lock(&connections_mutex);
+		sl_list_each_of (shared, &connections, struct shared_store, link)
+			if (!strcmp(shared->path, made->path))
+				found = shared;
+		/* Another thread may have connected meanwhile. */
 		if (!found && made->store) {
 			sl_list_append(&connections, &made->link);
 			found = made;
 		}
 		if (found)
 			found->files++;
-		sl_mutex_unlock(&mutex);
+		sl_mutex_unlock(&connections_mutex);
 		if (!found)
 			rc = sluice_store_open(made->path, NULL, &made->store);
 	}
@@ -63,15 +69,15 @@ static int shared_acquire(const char *socket, struct shared **out)
 	return rc;
 }
 
-static void shared_release(struct shared *shared)
+static void shared_store_release(struct shared_store *shared)
 {
 	bool last;
 
-	sl_mutex_lock(&mutex);
+	sl_mutex_lock(&connections_mutex);
 	last = !--shared->files;
 	if (last)
 		sl_list_remove(&shared->link);
-	sl_mutex_unlock(&mutex);
+	sl_mutex_unlock(&connections_mutex);
 	if (!last)
 		return;
 	sluice_store_close(shared->store);
@@ -81,22 +87,22 @@ static void shared_release(struct shared *shared)
 /* -------------------------------------------------------------------------------- open, close */
 
 struct blob_file {
-	struct sl_host_file host; /* or, with a mover, a device's memory */
-	struct shared *shared;
+	struct sl_host_file host; /* with a mover: of memory of a device */
+	struct shared_store *shared;
 	sluice_blob *blob;
 	uint64_t bytes;
-	int device;                  /* whose memory data is; -1: the host's */
-	struct sl_blob_mover *mover; /* of a device's */
-	bool made;                   /* here, and sealed by the commit */
+	int device;                  /* that has the memory; -1: the host */
+	struct sl_blob_mover *mover; /* NULL: host memory */
+	bool made;                   /* created here, and sealed by commit */
 };
 
-static struct blob_file *blob_file(struct sl_backend *backend)
+static struct blob_file *blob_file_of(struct sl_backend *backend)
 {
 	return SL_CONTAINER(backend, struct blob_file, host.base);
 }
 
-static int check_options(const char *uri, const struct sl_blob_uri *b,
-                         const struct sluice_open_options *o)
+static int blob_file_check_options(const char *uri, const struct sl_blob_uri *b,
+                                   const struct sluice_open_options *o)
 {
 	if (o->backend)
 		return sl_fail(-EINVAL, "options.backend: '%s' is a blob, and needs none",
@@ -125,14 +131,14 @@ static int check_options(const char *uri, const struct sl_blob_uri *b,
 	return 0;
 }
 
-static int make_blob(struct blob_file *file, const struct sl_blob_uri *b,
-                     const struct sluice_open_options *o)
+static int blob_file_create(struct blob_file *file, const struct sl_blob_uri *b,
+                            const struct sluice_open_options *o)
 {
 	struct sluice_blob_options options = SLUICE_BLOB_OPTIONS_INIT;
 	bool replaces = o->flags & SLUICE_OPEN_REPLACE && !(o->flags & SLUICE_OPEN_EXCLUSIVE);
 	int rc;
 
-	/* That the name is taken is said before anything is moved. */
+	/* RESERVE reports a name that is taken before any byte is moved. */
 	options.flags = b->flags | (replaces ? SLUICE_BLOB_REPLACE : SLUICE_BLOB_RESERVE);
 	rc = sluice_blob_create(file->shared->store, b->name, o->expected_size, b->device, &options,
 	                        &file->blob);
@@ -143,7 +149,7 @@ static int make_blob(struct blob_file *file, const struct sl_blob_uri *b,
 	return 0;
 }
 
-static int get_blob(struct blob_file *file, const struct sl_blob_uri *b)
+static int blob_file_get(struct blob_file *file, const struct sl_blob_uri *b)
 {
 	sluice_store *store = file->shared->store;
 	int rc = b->id ? sluice_blob_get_id(store, b->id, b->wait_ms, &file->blob)
@@ -154,15 +160,15 @@ static int get_blob(struct blob_file *file, const struct sl_blob_uri *b)
 	return rc;
 }
 
-/* A blob that was not sealed is aborted by its release. */
+/* Releases the blob, which aborts it if it was not sealed. */
 static void blob_close(struct sl_backend *backend)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 
 	sl_blob_mover_close(file->mover);
 	sluice_blob_release(file->blob);
 	if (file->shared)
-		shared_release(file->shared);
+		shared_store_release(file->shared);
 	free(file);
 }
 
@@ -176,15 +182,15 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 	if (rc)
 		return rc;
 	file = calloc(1, sizeof(*file));
-	rc = file ? check_options(uri->path, &b, options) : sl_fail(-ENOMEM, "no memory");
+	rc = file ? blob_file_check_options(uri->path, &b, options) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
 		file->host.base.ops = &sl_blob_ops;
 		file->host.core = core;
-		rc = shared_acquire(b.socket, &file->shared);
+		rc = shared_store_acquire(b.socket, &file->shared);
 	}
 	if (!rc)
-		rc = options->flags & SLUICE_OPEN_WRITE ? make_blob(file, &b, options)
-		                                        : get_blob(file, &b);
+		rc = options->flags & SLUICE_OPEN_WRITE ? blob_file_create(file, &b, options)
+		                                        : blob_file_get(file, &b);
 	free(b.text);
 	if (!rc) {
 		file->bytes = sluice_blob_size(file->blob);
@@ -201,16 +207,16 @@ static int blob_open(struct sl_core *core, const struct sl_uri *uri,
 
 static int blob_commit(struct sl_backend *backend)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 
 	return file->made ? sluice_blob_seal(file->blob) : 0;
 }
 
-/* ------------------------------------------------------------------------------ what it is like */
+/* ---------------------------------------------------------------------------- what it is like */
 
 static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 	const struct sl_settings *settings = &file->host.core->settings;
 
 	*out = (struct sl_limits){.piece_bytes = settings->piece_bytes,
@@ -221,16 +227,18 @@ static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 	                          .touches = true};
 	if (!file->mover)
 		return;
-	/* Each piece is an operation for what moves it, which cuts it and goes on with the next meanwhile. */
+	/*
+	 * The mover makes an operation of each piece, cuts it, and takes the next piece meanwhile.
+	 */
 	out->device = sl_device_find((unsigned)file->device);
 	out->piece_bytes *= DEVICE_PIECES;
 	out->depth = SL_MIN(out->depth, DEVICE_DEPTH);
 }
 
-/* Whoever has the same blob by the same connection has it at the same place. */
+/* Two files of the same blob by the same connection have its memory at the same address. */
 static char *blob_identity(struct sl_backend *backend)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 	char *text;
 
 	return asprintf(&text, "blob %d:%p", file->device, (void *)file->host.start) < 0 ? NULL
@@ -239,12 +247,12 @@ static char *blob_identity(struct sl_backend *backend)
 
 static int64_t blob_size(struct sl_backend *backend)
 {
-	return (int64_t)blob_file(backend)->bytes;
+	return (int64_t)blob_file_of(backend)->bytes;
 }
 
 static int blob_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 	uint64_t id = sluice_blob_id(file->blob);
 
 	out->length = out->allocated = file->bytes;
@@ -260,28 +268,28 @@ static int blob_stat(struct sl_backend *backend, struct sluice_file_info *out)
 
 /* ------------------------------------------------------------------------------- moving bytes */
 
-static char *at(const struct blob_file *file, uint64_t offset)
+static char *blob_file_at(const struct blob_file *file, uint64_t offset)
 {
 	return (char *)(file->host.start + offset);
 }
 
-static bool reaches_beyond(const struct blob_file *file, uint64_t offset, uint64_t length)
+static bool blob_file_ends_before(const struct blob_file *file, uint64_t offset, uint64_t length)
 {
 	return offset > file->bytes || length > file->bytes - offset;
 }
 
 static int64_t blob_read_now(struct sl_backend *backend, void *data, size_t length, uint64_t offset)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 
-	/* What reaches beyond the end goes the long way, as do others that are not had at once. */
-	if (file->mover || reaches_beyond(file, offset, length))
+	/* Reads beyond the end, and of devices, take the usual path. */
+	if (file->mover || blob_file_ends_before(file, offset, length))
 		return -EAGAIN;
-	memcpy(data, at(file, offset), length);
+	memcpy(data, blob_file_at(file, offset), length);
 	return (int64_t)length;
 }
 
-static void piece_run(struct sl_task *task)
+static void blob_piece_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 	char *place = (char *)(sl_host_file_of(piece->backend)->start + piece->offset);
@@ -302,40 +310,41 @@ void sl_host_file_submit(struct sl_backend *backend, struct sl_piece *piece)
 
 	piece->task.home = (file->start ? (uintptr_t)piece->data : piece->offset) / piece->length;
 	piece->task.urgent = piece->urgent;
-	piece->task.run = piece_run;
+	piece->task.run = blob_piece_run;
 	sl_pool_submit(file->core->pool, &piece->task);
 }
 
 static void blob_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 
-	if (reaches_beyond(file, piece->offset, piece->length)) {
+	if (blob_file_ends_before(file, piece->offset, piece->length)) {
 		piece->error = -EFBIG;
 		sl_piece_done(piece);
 		return;
 	}
 	if (file->mover) {
-		sl_blob_mover_submit(file->mover, piece, at(file, piece->offset));
+		sl_blob_mover_submit(file->mover, piece, blob_file_at(file, piece->offset));
 		return;
 	}
 	sl_host_file_submit(backend, piece);
 }
 
-/* Of a blob on a device. */
+/* Only called for a blob on a device. */
 static int blob_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
                         struct sl_transfer *transfer, bool write)
 {
-	struct blob_file *file = blob_file(backend);
+	struct blob_file *file = blob_file_of(backend);
 	uint64_t offset = (uint64_t)transfer->offset;
 
 	(void)device;
-	if (reaches_beyond(file, offset, transfer->length))
+	if (blob_file_ends_before(file, offset, transfer->length))
 		return sl_fail(write ? -EFBIG : -EIO,
 		               "the blob has %" PRIu64 " bytes, and %zu from byte %" PRIu64
 		               " on were to be %s",
 		               file->bytes, transfer->length, offset, write ? "written" : "read");
-	return sl_blob_mover_enqueue(file->mover, stream, transfer, at(file, offset), write);
+	return sl_blob_mover_enqueue(file->mover, stream, transfer, blob_file_at(file, offset),
+	                             write);
 }
 
 static int blob_passed(struct sl_backend *backend, const struct sl_transfer *transfer, bool write,
@@ -353,7 +362,7 @@ static int blob_sync(struct sl_backend *backend)
 
 static int blob_truncate(struct sl_backend *backend, uint64_t length)
 {
-	return length == blob_file(backend)->bytes ? 0 : -EPERM;
+	return length == blob_file_of(backend)->bytes ? 0 : -EPERM;
 }
 
 const struct sl_backend_ops sl_blob_ops = {

@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* store://NAME?KEY=VALUE&...: the name and what is to be done with it (RFC 3986, sections 2.1 and 3.4). */
+/*
+ * URIs of blobs
+ *
+ * Parses store://NAME?KEY=VALUE&... (RFC 3986, sections 2.1 and 3.4). Any thread.
+ */
 #include <errno.h>
 #include <limits.h>
 #include <stdlib.h>
@@ -10,7 +14,8 @@
 
 #define PREFIX (sizeof("store://") - 1)
 
-static int number(const char *uri, const char *key, const char *text, uint64_t most, uint64_t *out)
+static int blob_uri_number(const char *uri, const char *key, const char *text, uint64_t most,
+                           uint64_t *out)
 {
 	uint64_t value;
 	char *end;
@@ -24,7 +29,8 @@ static int number(const char *uri, const char *key, const char *text, uint64_t m
 	return 0;
 }
 
-static int take_option(const char *uri, const char *key, const char *value, struct sl_blob_uri *b)
+static int blob_uri_option(const char *uri, const char *key, const char *value,
+                           struct sl_blob_uri *b)
 {
 	static const struct {
 		const char *key;
@@ -46,15 +52,15 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 		b->socket = value;
 	} else if (value && !strcmp(key, "device")) {
 		b->to_write = true;
-		/* A number, or a name as "emulated:0". */
+		/* An index, or a name such as "emulated:0". */
 		if (*value < '0' || *value > '9')
 			return sluice_device_find(value, &b->device);
-		rc = number(uri, key, value, INT_MAX, &small);
+		rc = blob_uri_number(uri, key, value, INT_MAX, &small);
 		b->device = (int)small;
 	} else if (value && !strcmp(key, "id")) {
-		rc = number(uri, key, value, UINT64_MAX, &b->id);
+		rc = blob_uri_number(uri, key, value, UINT64_MAX, &b->id);
 	} else if (value && !strcmp(key, "wait_ms")) {
-		rc = number(uri, key, value, INT_MAX, &small);
+		rc = blob_uri_number(uri, key, value, INT_MAX, &small);
 		b->wait_ms = (int)small;
 	} else {
 		rc = sl_fail(-EINVAL,
@@ -65,7 +71,7 @@ static int take_option(const char *uri, const char *key, const char *value, stru
 	return rc;
 }
 
-static int take_options(const char *uri, char *text, struct sl_blob_uri *b)
+static int blob_uri_options(const char *uri, char *text, struct sl_blob_uri *b)
 {
 	char *part, *value;
 	int rc = 0;
@@ -74,10 +80,10 @@ static int take_options(const char *uri, char *text, struct sl_blob_uri *b)
 		value = strchr(part, '=');
 		if (value)
 			*value++ = '\0';
-		/* What is decoded may hold separators. */
+		/* Decoded after the split, because a value may contain encoded separators. */
 		rc = value ? sl_uri_unescape(uri, value) : 0;
 		if (!rc)
-			rc = take_option(uri, part, value, b);
+			rc = blob_uri_option(uri, part, value, b);
 	}
 	return rc;
 }
@@ -99,7 +105,7 @@ int sl_blob_uri_parse(const char *uri, struct sl_blob_uri *out)
 	if (!rc)
 		rc = sl_uri_unescape(uri, b.text);
 	if (!rc && options)
-		rc = take_options(uri, options, &b);
+		rc = blob_uri_options(uri, options, &b);
 	if (!rc && b.id && *b.name)
 		rc = sl_fail(-EINVAL, "'%s': a blob is named, or has its id said; not both", uri);
 	if (!rc && !b.id)

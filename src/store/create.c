@@ -1,104 +1,174 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blobs of this process, until they are sealed. */
+/*
+ * Creating blobs
+ *
+ * Leases memory and maps it. The server gives more small leases than requested; the lease cache
+ * keeps them, so that most creates of small blobs need no call. Any thread; store->mutex guards the
+ * cache.
+ */
 #include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-#include "store/devices.h"
+#include "store/device/devices.h"
 
-/* What the server gives a place among others. */
+/* The server puts blobs up to this size into a region with others. */
 #define SMALL_BYTES     65536
 #define SMALL_ON_DEVICE (1 << 20)
 #define LEAST_ON_DEVICE (32 << 10)
 
-/* ------------------------------------------------------------------------------------- leases */
+/* -------------------------------------------------------------------------------- lease cache */
 
-/* Leases that came with an answer of that server. */
-static void stock_add(sluice_store *store, uint64_t turn, const struct sl_lease *leases,
-                      unsigned count)
+void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n)
 {
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		bool full;
 
-		if (!leases[i].ticket)
+		if (!v[i].id)
 			continue;
 		sl_mutex_lock(&store->mutex);
-		full = store->stock_count == SL_STOCK_MOST;
-		if (!full && store->turn == turn)
-			store->stock[store->stock_count++] = leases[i];
+		full = store->lease_cache_count == SL_LEASE_CACHE_MOST;
+		if (!full && store->epoch == epoch)
+			store->lease_cache[store->lease_cache_count++] = v[i];
 		sl_mutex_unlock(&store->mutex);
 		if (full)
-			sl_tell_id(store, SL_ABORT, leases[i].ticket, turn);
+			sl_tell_id(store, SL_MSG_ABORT, v[i].id, epoch);
 	}
 }
 
-void sl_stock_give_back(sluice_store *store)
+void sl_lease_cache_return(sluice_store *store)
 {
-	uint64_t tickets[SL_STOCK_MOST], turn;
+	uint64_t ids[SL_LEASE_CACHE_MOST], epoch;
 	unsigned n = 0, left = 0;
 
 	sl_mutex_lock(&store->mutex);
-	turn = store->turn;
-	for (unsigned i = 0; i < store->stock_count; i++)
-		if (store->stock[i].place.device < 0)
-			tickets[n++] = store->stock[i].ticket;
+	epoch = store->epoch;
+	for (unsigned i = 0; i < store->lease_cache_count; i++)
+		if (store->lease_cache[i].place.device < 0)
+			ids[n++] = store->lease_cache[i].id;
 		else
-			store->stock[left++] = store->stock[i];
-	store->stock_count = left;
+			store->lease_cache[left++] = store->lease_cache[i];
+	store->lease_cache_count = left;
 	sl_mutex_unlock(&store->mutex);
 	while (n--)
-		sl_tell_id(store, SL_ABORT, tickets[n], turn);
+		sl_tell_id(store, SL_MSG_ABORT, ids[n], epoch);
 }
 
-/* Whether it fits, and is not much too large. */
-static bool fits(const struct sl_place *place, const sluice_blob *blob)
+/* Returns whether a place is large enough for a blob, but not much larger. */
+static bool lease_fits(const struct sl_place *place, const sluice_blob *blob)
 {
-	size_t n = blob->bytes, small = blob->post ? SMALL_ON_DEVICE : SMALL_BYTES;
-	size_t least = blob->post ? LEAST_ON_DEVICE : 4096;
+	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
+	size_t least = blob->sdev ? LEAST_ON_DEVICE : 4096;
 	uint64_t most = n <= small ? SL_MAX(n * 2, least) : n + n / 4;
 
 	return place->kind == blob->kind && place->capacity >= n && place->capacity <= most &&
-	       place->device == (blob->post ? blob->post->number : -1);
+	       place->device == (blob->sdev ? blob->sdev->number : -1);
 }
 
-/* A lease in advance, if one fits; the one that came last is in the caches. */
-static void lease_from_stock(sluice_store *store, sluice_blob *blob)
+/*
+ * Takes a fitting lease from the cache, if there is any. The newest lease is most likely in the
+ * processor's caches.
+ */
+static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 {
-	/* The look is a system call that does not wait; so only work under way when a server dies is lost. */
+	/*
+	 * sl_conn_alive() is a system call that does not wait. Without it a blob whose server has
+	 * died would be written in vain.
+	 */
 	if (blob->flags & SLUICE_BLOB_ALONE ||
-	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_wire_alive(store))
+	    (blob->flags & SLUICE_BLOB_RESERVE && blob->name[0]) || !sl_conn_alive(store))
 		return;
 	sl_mutex_lock(&store->mutex);
-	for (unsigned i = store->stock_count; !blob->lease.ticket && store->wire && i-- > 0;) {
-		if (!fits(&store->stock[i].place, blob))
+	for (unsigned i = store->lease_cache_count; !blob->lease.id && store->conn && i-- > 0;) {
+		if (!lease_fits(&store->lease_cache[i].place, blob))
 			continue;
-		blob->lease = store->stock[i];
-		blob->turn = store->turn;
-		memmove(&store->stock[i], &store->stock[i + 1],
-		        (--store->stock_count - i) * sizeof(store->stock[0]));
+		blob->lease = store->lease_cache[i];
+		blob->epoch = store->epoch;
+		memmove(&store->lease_cache[i], &store->lease_cache[i + 1],
+		        (--store->lease_cache_count - i) * sizeof(store->lease_cache[0]));
 	}
 	sl_mutex_unlock(&store->mutex);
+}
+
+/* ------------------------------------------------------------------------------------- leases */
+
+void sl_lease_end(sluice_blob *blob, bool again)
+{
+	const struct sl_place *place = &blob->lease.place;
+	/* A large lease goes back to the server at once. */
+	bool cached = again && !blob->entered && !blob->own_metadata &&
+	              (blob->sdev ? place->capacity < place->region_bytes
+	                          : place->capacity <= SMALL_BYTES);
+
+	if (!blob->lease.id)
+		return;
+	if (cached)
+		sl_lease_cache_add(blob->store, blob->epoch, &blob->lease, 1);
+	else
+		sl_tell_id(blob->store, SL_MSG_ABORT, blob->lease.id, blob->epoch);
+	if (blob->lease.make && !cached)
+		sl_mapping_cancel(blob->store, place->region);
+	blob->lease.id = 0;
+}
+
+int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
+{
+	sluice_blob *without[SL_ITEMS_MOST];
+	struct sl_call call;
+	union sl_message m;
+	unsigned n = 0;
+	int rc;
+
+	for (size_t i = 0; i < count; i++)
+		if (!blobs[i]->lease.id)
+			without[n++] = blobs[i];
+	if (!n)
+		return 0;
+	do {
+		/* Of the server that knows the devices by these numbers; 0: any. */
+		uint64_t epoch = 0, before = 0;
+
+		sl_message_begin(&m, SL_MSG_CREATE, 0, n);
+		rc = 0;
+		for (unsigned i = 0; !rc && i < n; i++) {
+			struct sl_create_item *item = &m.create.items[i];
+
+			item->bytes = without[i]->bytes;
+			item->device = -1;
+			item->kind = without[i]->kind;
+			item->flags = without[i]->flags;
+			if (without[i]->flags & SLUICE_BLOB_RESERVE)
+				strcpy(item->name, without[i]->name);
+			if (without[i]->sdev)
+				rc = sl_store_device_number(store, without[i]->sdev, &item->device,
+				                            &epoch);
+			if (!rc && before && before != epoch)
+				rc = -ECONNRESET;
+			before = epoch;
+		}
+		if (!rc)
+			rc = sl_call_begin(store, &m, SL_MSG_LEASES, epoch, SL_FOREVER, &call);
+	} while (rc == -ECONNRESET);
+	if (rc)
+		return rc;
+	if (m.head.count < n) {
+		sl_call_end(store, &call);
+		return sl_fail(-EPROTO, "the store gives less than it was asked for");
+	}
+	for (unsigned i = 0; i < n; i++) {
+		without[i]->lease = m.leases.items[i];
+		without[i]->epoch = call.epoch;
+		without[i]->entered =
+			without[i]->flags & SLUICE_BLOB_RESERVE && without[i]->name[0];
+	}
+	sl_lease_cache_add(store, call.epoch, m.leases.items + n, m.head.count - n);
+	sl_call_end(store, &call);
+	sl_store_step("client: leased");
+	return 0;
 }
 
 /* ------------------------------------------------------------------------------------- create */
 
-sluice_blob *sl_blob_new(sluice_store *store)
-{
-	sluice_blob *blob = calloc(1, sizeof(*blob));
-
-	if (!blob)
-		return NULL;
-	atomic_fetch_add(&store->handles, 1);
-	atomic_init(&blob->references, 1);
-	blob->store = store;
-	blob->device = -1;
-	blob->kind = SLUICE_BLOB_ON_HOST;
-	return blob;
-}
-
-static int copy_options(const struct sluice_blob_options *from, struct sluice_blob_options *to)
+static int blob_options_copy(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
 	unsigned known = SL_BLOB_FLAGS | SLUICE_BLOB_COLD,
 		 both = SLUICE_BLOB_RESERVE | SLUICE_BLOB_REPLACE;
@@ -115,137 +185,61 @@ static int copy_options(const struct sluice_blob_options *from, struct sluice_bl
 	return 0;
 }
 
-int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
-                    sluice_blob **out)
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out)
 {
-	const char *name = request->name ? request->name : "";
+	const char *name = r->name ? r->name : "";
 	struct sluice_blob_options options;
-	struct sl_post *post = NULL;
+	struct sl_store_device *sdev = NULL;
 	sluice_blob *blob;
-	int rc = copy_options(request->options, &options);
+	int rc = blob_options_copy(r->options, &options);
 
 	if (!rc)
 		rc = sl_name_check(name, SL_NAME_BYTES, true);
-	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
-		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes",
-		             request->bytes);
-	if (!rc && request->device != -1)
-		rc = sl_post_numbered(store, request->device, &post);
+	if (!rc && (!r->bytes || r->bytes > INT64_MAX / 4))
+		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes", r->bytes);
+	if (!rc && r->device != -1)
+		rc = sl_store_device_by_index(store, r->device, &sdev);
 	if (rc)
 		return rc;
 	blob = sl_blob_new(store);
 	if (!blob)
 		return sl_fail(-ENOMEM, "no memory");
 	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);
-	if (post) {
-		blob->post = post;
-		blob->device = request->device;
+	if (sdev) {
+		blob->sdev = sdev;
+		blob->device = r->device;
 		blob->kind = SLUICE_BLOB_ON_DEVICE;
 	}
-	blob->bytes = request->bytes;
-	/* That one is none of the server's business. */
+	blob->bytes = r->bytes;
+	/* COLD is no flag of the server's. */
 	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
 	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;
 	strcpy(blob->name, name);
 	if (options.metadata)
 		rc = sluice_blob_set_metadata(blob, options.metadata);
 	if (rc)
-		sl_blob_let_go(blob);
+		sl_blob_release_handle(blob);
 	else
 		*out = blob;
 	return rc;
 }
 
-void sl_lease_end(sluice_blob *blob, bool again)
+static int create_map(sluice_blob *blob)
 {
 	const struct sl_place *place = &blob->lease.place;
-	/* A large one is others' again at once. */
-	bool stock = again && !blob->entered && !blob->own_record &&
-	             (blob->post ? place->capacity < place->region_bytes
-	                         : place->capacity <= SMALL_BYTES);
-
-	if (!blob->lease.ticket)
-		return;
-	if (stock)
-		stock_add(blob->store, blob->turn, &blob->lease, 1);
-	else
-		sl_tell_id(blob->store, SL_ABORT, blob->lease.ticket, blob->turn);
-	if (blob->lease.make && !stock)
-		sl_far_cancel(blob->store, place->region);
-	blob->lease.ticket = 0;
-}
-
-int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
-{
-	sluice_blob *without[SL_ITEMS_MOST];
-	struct sl_call call;
-	union sl_message m;
-	unsigned n = 0;
-	int rc;
-
-	for (size_t i = 0; i < count; i++)
-		if (!blobs[i]->lease.ticket)
-			without[n++] = blobs[i];
-	if (!n)
-		return 0;
-	do {
-		/* Of the server that knows the devices by these numbers; 0: any. */
-		uint64_t turn = 0, before = 0;
-
-		sl_message_begin(&m, SL_CREATE, 0, n);
-		rc = 0;
-		for (unsigned i = 0; !rc && i < n; i++) {
-			struct sl_create_item *item = &m.create.items[i];
-
-			item->bytes = without[i]->bytes;
-			item->device = -1;
-			item->kind = without[i]->kind;
-			item->flags = without[i]->flags;
-			if (without[i]->flags & SLUICE_BLOB_RESERVE)
-				strcpy(item->name, without[i]->name);
-			if (without[i]->post)
-				rc = sl_post_number(store, without[i]->post, &item->device, &turn);
-			if (!rc && before && before != turn)
-				rc = -ECONNRESET;
-			before = turn;
-		}
-		if (!rc)
-			rc = sl_call_begin(store, &m, SL_LEASES, turn, SL_FOREVER, &call);
-	} while (rc == -ECONNRESET);
-	if (rc)
-		return rc;
-	if (m.head.count < n) {
-		sl_call_end(store, &call);
-		return sl_fail(-EPROTO, "the store gives less than it was asked for");
-	}
-	for (unsigned i = 0; i < n; i++) {
-		without[i]->lease = m.leases.items[i];
-		without[i]->turn = call.turn;
-		without[i]->entered =
-			without[i]->flags & SLUICE_BLOB_RESERVE && without[i]->name[0];
-	}
-	stock_add(store, call.turn, m.leases.items + n, m.head.count - n);
-	sl_call_end(store, &call);
-	sl_store_step("client: leased");
-	return 0;
-}
-
-static int map_blob(sluice_blob *blob)
-{
-	const struct sl_place *place = &blob->lease.place;
-	struct sl_far far = {.region = place->region,
-	                     .kind = blob->kind,
-	                     .writable = true,
-	                     .post = blob->post,
-	                     .turn = blob->turn};
+	struct sl_map_request request = {.region = place->region,
+	                                 .kind = blob->kind,
+	                                 .writable = true,
+	                                 .epoch = blob->epoch,
+	                                 .sdev = blob->sdev};
 	int rc = 0;
 
 	if (place->capacity < blob->bytes || place->kind != blob->kind)
 		return sl_fail(-EPROTO, "the store gives what it was not asked for");
-	if (blob->post)
-		rc = sl_words_open(blob->store, blob->post);
+	if (blob->sdev)
+		rc = sl_stream_words_open(blob->store, blob->sdev);
 	if (!rc || rc == -ENOTSUP)
-		rc = sl_mapping_acquire(blob->store, &far, SL_FOREVER, &blob->mapping);
+		rc = sl_mapping_acquire(blob->store, &request, SL_FOREVER, &blob->mapping);
 	if (rc)
 		return rc;
 	if (place->offset + place->capacity > blob->mapping->bytes)
@@ -258,8 +252,8 @@ static int map_blob(sluice_blob *blob)
 	return 0;
 }
 
-/* The server may have been replaced between the lease and the mapping: then once more. */
-static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t count)
+/* Leases and maps memory; starts again if the server is replaced between the two. */
+static int blobs_give_memory(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	int rc;
 
@@ -267,28 +261,17 @@ static int give_memory(sluice_store *store, sluice_blob *const *blobs, size_t co
 		rc = sl_blobs_lease(store, blobs, count);
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i]->mapping)
-				rc = map_blob(blobs[i]);
+				rc = create_map(blobs[i]);
 		if (rc != -ESTALE)
 			break;
 		for (size_t i = 0; i < count; i++) {
 			if (blobs[i]->mapping)
 				sl_mapping_release(store, blobs[i]->mapping);
 			blobs[i]->mapping = NULL;
-			sl_lease_end(blobs[i], !blobs[i]->post);
+			sl_lease_end(blobs[i], !blobs[i]->sdev);
 		}
 	}
 	return rc == -ESTALE ? sl_fail(-ECONNRESET, "the server was replaced") : rc;
-}
-
-void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc)
-{
-	char *message = strdup(sluice_last_message());
-
-	while (count--)
-		sl_blob_let_go(blobs[count]);
-	if (message)
-		sl_fail(rc, "%s", message);
-	free(message);
 }
 
 int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_request *v, size_t count,
@@ -304,10 +287,10 @@ int sluice_blob_create_many(sluice_store *store, const struct sluice_blob_reques
 	while (!rc && made < count) {
 		rc = sl_blob_prepare(store, &v[made], &blobs[made]);
 		if (!rc)
-			lease_from_stock(store, blobs[made++]);
+			lease_cache_take(store, blobs[made++]);
 	}
 	if (!rc)
-		rc = give_memory(store, blobs, count);
+		rc = blobs_give_memory(store, blobs, count);
 	if (rc) {
 		sl_blobs_give_up(blobs, made, rc);
 		return rc;
@@ -325,173 +308,4 @@ int sluice_blob_create(sluice_store *store, const char *name, size_t n, int devi
 	struct sluice_blob_request request = {name, n, device, o};
 
 	return sluice_blob_create_many(store, &request, 1, out);
-}
-
-void *sluice_blob_mutable_data(sluice_blob *blob)
-{
-	return blob && blob->state == SLUICE_BLOB_IS_CREATED ? blob->data : NULL;
-}
-
-int sluice_blob_set_metadata(sluice_blob *blob, const struct sluice_blob_metadata *m)
-{
-	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
-	struct sl_record *record = (struct sl_record *)bytes;
-	int rc;
-
-	if (!blob || !m)
-		return sl_fail(-EINVAL, "sluice_blob_set_metadata: NULL");
-	rc = sl_store_check(blob->store, "sluice_blob_set_metadata");
-	if (!rc && blob->state != SLUICE_BLOB_IS_CREATED)
-		rc = sl_fail(-EPERM, "the blob is sealed");
-	if (!rc)
-		rc = sl_promised(blob);
-	if (!rc)
-		rc = sl_record_make(m, record);
-	if (!rc)
-		rc = sl_record_check(record, sl_record_bytes(record), blob->bytes);
-	if (rc)
-		return rc;
-	record = malloc(sl_record_bytes(record));
-	if (!record)
-		return sl_fail(-ENOMEM, "no memory");
-	memcpy(record, bytes, sl_record_bytes((struct sl_record *)bytes));
-	free(blob->own_record);
-	blob->record = blob->own_record = record;
-	return 0;
-}
-
-/* -------------------------------------------------------------------------------------- seal */
-
-/* Holds what the server of that turn says is sealed; -ENOBUFS: it is sealed, and we cannot. */
-static int settle(sluice_blob *blob, const struct sl_found_item *item, uint64_t turn)
-{
-	struct sl_view *view = sl_view_acquire_of(blob->store, turn);
-	int rc = view ? sl_reader_take(&view->reader, item->slot, item->generation, &blob->held)
-	              : -EAGAIN;
-
-	blob->lease.ticket = 0;
-	blob->id = item->id;
-	if (rc) {
-		/* Or it was deleted before we could hold it. Nothing of it may be looked at any more. */
-		if (view)
-			sl_view_release(view);
-		blob->data = NULL;
-	} else {
-		blob->view = view;
-	}
-	blob->state = SLUICE_BLOB_IS_SEALED;
-	return rc == -ENOSPC
-	               ? sl_fail(-ENOBUFS,
-	                         "the blob is sealed, but this store holds %d blobs, which is "
-	                         "all it may",
-	                         SLUICE_STORE_HOLDS_MOST)
-	               : 0;
-}
-
-/* Whether a seal, whose answer was lost with its server, has happened. */
-static int locate(sluice_blob *blob)
-{
-	struct sl_call call;
-	union sl_message m;
-	bool found = false;
-	int rc;
-
-	sl_message_begin(&m, SL_LOCATE, 0, 0);
-	m.locate.region = blob->lease.place.region;
-	m.locate.offset = blob->lease.place.offset + blob->start;
-	do
-		rc = sl_call_begin(blob->store, &m, SL_FOUND, 0, SL_FOREVER, &call);
-	while (rc == -ECONNRESET);
-	if (!rc) {
-		/* What another daemon's server has at that place is not this one. */
-		found = sl_same_daemon(call.turn, blob->turn);
-		if (found)
-			rc = settle(blob, &m.found.items[0], call.turn);
-		sl_call_end(blob->store, &call);
-	}
-	return found ? rc
-	             : sl_fail(-ECONNRESET, "the server was replaced before the blob was sealed");
-}
-
-int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
-{
-	struct sl_call call;
-	union sl_message m, note;
-	int rc = 0;
-
-	sl_message_begin(&m, SL_SEAL, 0, (unsigned)count);
-	for (size_t i = 0; i < count; i++) {
-		struct sl_seal_item *item = &m.seal.items[i];
-
-		item->ticket = v[i]->lease.ticket;
-		item->bytes = v[i]->bytes;
-		item->start = v[i]->start;
-		item->flags = v[i]->flags;
-		strcpy(item->name, v[i]->name);
-		/* Tickets of one server are nothing to another one, which may have given the same numbers to others. */
-		if (v[i]->turn != v[0]->turn)
-			rc = -ECONNRESET;
-		/* One record travels with the seal, several before it. */
-		if (!v[i]->own_record)
-			continue;
-		sl_message_begin(&note, SL_ANNOTATE, 0, 0);
-		note.annotate.ticket = v[i]->lease.ticket;
-		sl_message_add_record(count > 1 ? &note : &m, v[i]->own_record);
-		if (count > 1)
-			sl_tell(store, &note, v[0]->turn, -1);
-	}
-	if (!rc)
-		rc = sl_call_begin(store, &m, SL_FOUND, v[0]->turn, SL_FOREVER, &call);
-	if (rc == -ECONNRESET) {
-		rc = 0;
-		for (size_t i = 0; !rc && i < count; i++)
-			rc = locate(v[i]);
-		return rc;
-	}
-	if (rc)
-		return rc;
-	if (m.head.count != count)
-		rc = sl_fail(-EPROTO, "the store answers what was not asked");
-	sl_store_step("client: sealed");
-	for (size_t i = 0; m.head.count == count && i < count; i++) {
-		int held = settle(v[i], &m.found.items[i], call.turn);
-
-		rc = rc ? rc : held;
-		stock_add(store, call.turn, &m.found.items[i].lease, 1);
-	}
-	sl_call_end(store, &call);
-	return rc;
-}
-
-int sl_blobs_check(const char *call, sluice_blob *const *v, size_t count)
-{
-	int rc;
-
-	if (!v || !count || count > SL_ITEMS_MOST || !v[0])
-		return sl_fail(-EINVAL, "%s: %zu blobs, or NULL; there may be %d", call, count,
-		               SLUICE_BLOB_BATCH);
-	rc = sl_store_check(v[0]->store, call);
-	for (size_t i = 0; !rc && i < count; i++) {
-		if (!v[i] || v[i]->store != v[0]->store)
-			rc = sl_fail(-EINVAL, "%s: blobs of several stores, or NULL", call);
-		else if (v[i]->state != SLUICE_BLOB_IS_CREATED)
-			rc = sl_fail(-EPERM, "the blob is sealed");
-		else if (count > 1 && v[i]->flags & SLUICE_BLOB_REPLACE)
-			rc = sl_fail(-EINVAL, "%s: one that replaces, with others", call);
-		else
-			rc = sl_promised(v[i]);
-	}
-	return rc;
-}
-
-int sluice_blob_seal_many(sluice_blob *const *v, size_t count)
-{
-	int rc = sl_blobs_check("sluice_blob_seal", v, count);
-
-	return rc ? rc : sl_blobs_seal(v[0]->store, v, count);
-}
-
-int sluice_blob_seal(sluice_blob *blob)
-{
-	return sluice_blob_seal_many(&blob, 1);
 }

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Blobs as tensors, in the two structs of DLPack (https://dmlc.github.io/dlpack, version 1.0). They are declared
- * here as that says, because a header for them is not everywhere.
+ * Blobs as tensors
+ *
+ * Exports a sealed blob in either struct of DLPack (https://dmlc.github.io/dlpack, version 1.0),
+ * without a copy; the tensor holds the blob. The structs are declared here because few systems have
+ * a header for them. Any thread.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "io/io.h"
-#include "store/devices.h"
+#include "store/device/devices.h"
 
 #define CPU       1  /* kDLCPU */
-#define CUDA      2  /* kDLCUDA: what dlpack.h calls a GPU by the number that CUDA has for it */
-#define OTHER     12 /* kDLExtDev: what it has no name for */
+#define CUDA      2  /* kDLCUDA: a GPU, by CUDA's number */
+#define OTHER     12 /* kDLExtDev: a device that DLPack has no name for */
 #define READ_ONLY 1  /* DLPACK_FLAG_BITMASK_READ_ONLY */
 
-struct tensor {
+struct dlpack_tensor {
 	void *data;
 	struct {
 		int32_t type, id;
@@ -28,68 +31,68 @@ struct tensor {
 	int64_t *shape, *strides;
 	uint64_t byte_offset;
 };
-struct managed {
-	struct tensor tensor;
+struct dlpack_managed {
+	struct dlpack_tensor tensor;
 	void *context;
-	void (*deleter)(struct managed *);
+	void (*deleter)(struct dlpack_managed *);
 };
-struct managed_versioned {
+struct dlpack_managed_versioned {
 	struct {
 		uint32_t major, minor;
 	} version;
 	void *context;
-	void (*deleter)(struct managed_versioned *);
+	void (*deleter)(struct dlpack_managed_versioned *);
 	uint64_t flags;
-	struct tensor tensor;
+	struct dlpack_tensor tensor;
 };
 
-/* enum DLDataTypeCode */
+/* Values of enum DLDataTypeCode. */
 static const uint8_t codes[] = {
 	[SL_SIGNED] = 0, [SL_UNSIGNED] = 1, [SL_REAL] = 2,
 	[SL_BFLOAT] = 4, [SL_COMPLEX] = 5,  [SL_BOOL] = 6,
 };
 
-/* One of the two, and what it points to. */
-struct holder {
+/* A tensor with all that it points to. */
+struct dlpack_holder {
 	sluice_blob *blob;
 	struct sluice_blob_metadata m;
 	union {
-		struct managed plain;
-		struct managed_versioned versioned;
+		struct dlpack_managed plain;
+		struct dlpack_managed_versioned versioned;
 	};
 };
 
-/* A child of fork() gives up what its parent holds as little as any other call does. */
-static void give_up(struct holder *holder)
+/* Releases the blob, but not in a child of fork(), which may not use sluice. */
+static void dlpack_release(struct dlpack_holder *holder)
 {
 	if (sl_forked())
 		return;
-	sl_blob_let_go(holder->blob);
+	sl_blob_release_handle(holder->blob);
 	free(holder);
 }
 
-static void delete_plain(struct managed *managed)
+static void dlpack_delete_plain(struct dlpack_managed *managed)
 {
 	if (managed)
-		give_up(managed->context);
+		dlpack_release(managed->context);
 }
 
-static void delete_versioned(struct managed_versioned *managed)
+static void dlpack_delete_versioned(struct dlpack_managed_versioned *managed)
 {
 	if (managed)
-		give_up(managed->context);
+		dlpack_release(managed->context);
 }
 
-static void fill(struct tensor *tensor, struct holder *holder)
+static void dlpack_fill(struct dlpack_tensor *tensor, struct dlpack_holder *holder)
 {
 	struct sluice_blob_metadata *m = &holder->m;
 	const struct sl_type *type = sl_type_find(m->type);
 
 	tensor->data = holder->blob->data;
 	tensor->device.type = CPU;
-	if (holder->blob->post) {
-		/* As "cuda:1": of which kind, and its number among those. */
-		const struct sl_device *device = holder->blob->post->device;
+	if (holder->blob->sdev) {
+		/* The name is that of the kind and a number, such as "cuda:1". */
+		const struct sl_device *device = holder->blob->sdev->device;
 		const char *colon = strchr(device->name, ':');
 
 		tensor->device.type = device->kind == &sl_cuda ? CUDA : OTHER;
@@ -107,7 +110,7 @@ static void fill(struct tensor *tensor, struct holder *holder)
 int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 {
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
-	struct holder *holder;
+	struct dlpack_holder *holder;
 	int rc;
 
 	if (!blob || !out || version > 1)
@@ -117,8 +120,8 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 		return rc;
 	if (blob->state != SLUICE_BLOB_IS_SEALED || !blob->data)
 		return sl_fail(-EPERM, "the blob is not sealed");
-	if (blob->record)
-		sl_record_tell(blob->record, &m);
+	if (blob->metadata)
+		sl_metadata_read(blob->metadata, &m);
 	if (!sl_type_find(m.type))
 		return sl_fail(-EINVAL, "the blob's metadata does not say what its elements are");
 	holder = calloc(1, sizeof(*holder));
@@ -129,15 +132,15 @@ int sluice_blob_to_dlpack(sluice_blob *blob, unsigned version, void **out)
 	atomic_fetch_add(&blob->references, 1);
 	atomic_fetch_add(&blob->store->handles, 1);
 	if (version == 0) {
-		fill(&holder->plain.tensor, holder);
+		dlpack_fill(&holder->plain.tensor, holder);
 		holder->plain.context = holder;
-		holder->plain.deleter = delete_plain;
+		holder->plain.deleter = dlpack_delete_plain;
 		*out = &holder->plain;
 	} else {
-		fill(&holder->versioned.tensor, holder);
+		dlpack_fill(&holder->versioned.tensor, holder);
 		holder->versioned.version.major = 1;
 		holder->versioned.context = holder;
-		holder->versioned.deleter = delete_versioned;
+		holder->versioned.deleter = dlpack_delete_versioned;
 		holder->versioned.flags = READ_ONLY;
 		*out = &holder->versioned;
 	}

@@ -1,39 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory that nobody has touched costs ten times what a copy does: the kernel takes and clears it page by page. In pages of
- * 2 MiB it costs about as much as the copy. MADV_COLLAPSE (Linux 6.1) makes such pages of a shared mapping whatever the
- * system's settings for huge pages are, if there is something in each of them; so one small page is touched first. Where the
- * kernel will not, that small page is all that is left behind, and whoever writes the rest touches it.
+ * Touching memory before it is written
  *
- * Each call of it waits for all processors to put their lists of pages in order, for some milliseconds if they are busy. So
- * there are as few calls as threads.
+ * The first write to a page costs ten times as much as a copy, because the kernel allocates and
+ * clears it. With pages of 2 MiB it costs about as much as the copy. MADV_COLLAPSE (Linux 6.1)
+ * makes such pages in a shared mapping, whatever the system's settings for huge pages are, but only
+ * where there is something already; so a small page in each is touched first. If the kernel
+ * refuses, that small page is all that is left, and the rest is allocated on the first write.
+ *
+ * Each call waits for all processors to drain their lists of pages, some milliseconds if they are
+ * busy, so each thread makes a single call. Short-lived threads called sluice-warm share the
+ * pages with the caller, which joins them.
  */
 #include <errno.h>
-#include <pthread.h>
 #include <sys/mman.h>
 
-#include "store/client.h"
+#include "store/mapping.h"
 
-/* What create makes ready. Smaller ones are touched in 5 ms, and on a busy machine that is what this may take. */
+/*
+ * The smallest blob that create touches. Pages of a smaller blob are touched in 5 ms, which is as
+ * long as this may take on a busy machine.
+ */
 #define LEAST (4 * SL_HUGE_PAGE)
-/* A part that took so much longer than a nanosecond a byte waited for processors that others have: then the rest is
- * made ready in one call rather than in many. */
+/*
+ * If a part has taken longer than a nanosecond for each byte and this, it has waited for busy
+ * processors: then all the rest is touched by one call instead of many.
+ */
 #define SLOW_NS      INT64_C(3000000)
 #define SMALL_PAGE   4096
 #define COLLAPSE     25 /* MADV_COLLAPSE */
 #define THREADS_MOST 8
-/* For less than this another thread is not worth its start. */
+/* For fewer bytes it is not worth starting another thread. */
 #define PART ((size_t)32 << 20)
 
-struct part {
+struct warm_part {
 	pthread_t thread;
 	char *base;
 	size_t bytes;
 };
 
-/* By a call, which fails where a write would end the program; and all of it before the first huge page is made, since
- * it is for small pages, not for huge ones, that the kernel kills when a group has reached its limit. */
-static bool touch(char *base, size_t bytes)
+/*
+ * Touches by madvise(), which fails where a write would kill the process. All small pages are
+ * touched before the first huge page is made, because a memory limit of the group kills for small
+ * pages, but not for huge ones.
+ */
+static bool warm_touch(char *base, size_t bytes)
 {
 	for (size_t at = 0; at < bytes; at += SL_HUGE_PAGE)
 		if (madvise(base + at, SMALL_PAGE, MADV_POPULATE_WRITE))
@@ -41,9 +52,9 @@ static bool touch(char *base, size_t bytes)
 	return true;
 }
 
-static void *collapse(void *argument)
+static void *warm_collapse(void *argument)
 {
-	const struct part *part = argument;
+	const struct warm_part *part = argument;
 
 	madvise(part->base, part->bytes, COLLAPSE);
 	return NULL;
@@ -52,23 +63,23 @@ static void *collapse(void *argument)
 static void warm_pages(char *base, size_t bytes, unsigned threads)
 {
 	size_t pages = bytes / SL_HUGE_PAGE;
-	struct part parts[THREADS_MOST];
+	struct warm_part parts[THREADS_MOST];
 	unsigned started = 0;
 
-	if (!touch(base, bytes))
+	if (!warm_touch(base, bytes))
 		return;
 	for (unsigned i = 0; i < threads; i++) {
 		size_t first = pages * i / threads, end = pages * (i + 1) / threads;
 
-		parts[i] = (struct part){.base = base + first * SL_HUGE_PAGE,
-		                         .bytes = (end - first) * SL_HUGE_PAGE};
+		parts[i] = (struct warm_part){.base = base + first * SL_HUGE_PAGE,
+		                              .bytes = (end - first) * SL_HUGE_PAGE};
 	}
-	/* The last part is ours, and so are those that no thread could be had for. */
-	while (started + 1 < threads &&
-	       !sl_thread_start(&parts[started].thread, "sluice-warm", collapse, &parts[started]))
+	/* The caller takes the last part, and those that no thread could be started for. */
+	while (started + 1 < threads && !sl_thread_start(&parts[started].thread, "sluice-warm",
+	                                                 warm_collapse, &parts[started]))
 		started++;
 	for (unsigned i = started; i < threads; i++)
-		collapse(&parts[i]);
+		warm_collapse(&parts[i]);
 	while (started--)
 		pthread_join(parts[started].thread, NULL);
 }
@@ -78,8 +89,8 @@ static size_t next_huge_page(size_t offset)
 	return (offset + SL_HUGE_PAGE - 1) / SL_HUGE_PAGE * SL_HUGE_PAGE;
 }
 
-/* Whole pages; one belongs to the part that it begins in. False: there is none. */
-static bool warm(sluice_blob *blob, size_t offset, size_t n, unsigned most)
+/* Touches the whole pages that begin in the range. Returns false if there are none. */
+static bool warm_range(sluice_blob *blob, size_t offset, size_t n, unsigned most)
 {
 	size_t first = next_huge_page(offset), end = next_huge_page(offset + n);
 
@@ -91,11 +102,11 @@ static bool warm(sluice_blob *blob, size_t offset, size_t n, unsigned most)
 	return true;
 }
 
-/* Once. */
+/* Touches all of the blob, once. */
 static void warm_all(sluice_blob *blob)
 {
 	if (atomic_exchange(&blob->cold, false))
-		warm(blob, 0, blob->bytes, THREADS_MOST);
+		warm_range(blob, 0, blob->bytes, THREADS_MOST);
 }
 
 void sl_blob_warm(sluice_blob *blob)
@@ -117,7 +128,7 @@ int sluice_blob_warm(sluice_blob *blob, size_t offset, size_t n)
 	if (rc || !atomic_load(&blob->cold))
 		return rc;
 	begun = sl_now();
-	if (warm(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
+	if (warm_range(blob, offset, n, 1) && sl_now() - begun > SLOW_NS + (int64_t)n)
 		warm_all(blob);
 	return rc;
 }

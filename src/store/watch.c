@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Watching a prefix: a connection of its own, on which events come. */
+/*
+ * Watching a prefix
+ *
+ * A connection of its own, on which the server sends an event for each blob of that prefix.
+ * Connects again when the server is replaced. The caller's thread receives; one thread at a time.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -8,25 +13,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "store/client.h"
+#include "store/conn.h"
 
 struct sluice_watch {
 	sluice_store *store;
-	int epoll; /* what the caller polls: has the socket in it, whichever that is */
+	int epoll; /* for the caller to poll: contains the present socket */
 	int fd;
 	char prefix[SL_NAME_BYTES];
 };
 
-static int connect_watch(sluice_watch *watch)
+static int watch_connect(sluice_watch *watch)
 {
 	struct epoll_event event = {.events = EPOLLIN};
-	struct sl_welcome welcome;
+	struct sl_msg_welcome welcome;
 	int fd, fds[2], rc;
 
-	rc = sl_wire_connect(watch->store->path, watch->store->patience_ms, false, &fd);
+	rc = sl_socket_connect(watch->store->path, watch->store->patience_ms, false, &fd);
 	if (rc)
 		return rc;
-	rc = sl_wire_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, SL_FOREVER, &welcome, fds);
+	rc = sl_conn_hello(fd, SL_ROLE_WATCH, 0, watch->prefix, SL_FOREVER, &welcome, fds);
 	if (!rc && epoll_ctl(watch->epoll, EPOLL_CTL_ADD, fd, &event))
 		rc = sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno));
 	if (rc) {
@@ -57,7 +62,7 @@ int sluice_watch_open(sluice_store *store, const char *prefix, sluice_watch **ou
 	strcpy(watch->prefix, prefix ? prefix : "");
 	watch->epoll = epoll_create1(EPOLL_CLOEXEC);
 	rc = watch->epoll < 0 ? sl_fail(-errno, "cannot watch: %s", sl_error_text(-errno))
-	                      : connect_watch(watch);
+	                      : watch_connect(watch);
 	if (rc)
 		sluice_watch_close(watch);
 	else
@@ -70,8 +75,8 @@ int sluice_watch_fd(const sluice_watch *watch)
 	return watch ? watch->epoll : sl_fail(-EINVAL, "sluice_watch_fd: the watch is NULL");
 }
 
-/* 0; -EAGAIN: none came in time; -ECONNRESET: the server is gone. */
-static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_message *m)
+/* Waits for an event. Returns 0, -EAGAIN at the deadline, or -ECONNRESET: the server is gone. */
+static int watch_wait(sluice_watch *watch, int64_t deadline, union sl_message *m)
 {
 	int fds[2];
 	ssize_t n;
@@ -81,7 +86,7 @@ static int wait_for_event(sluice_watch *watch, int64_t deadline, union sl_messag
 			return -EAGAIN;
 		sl_socket_wait(watch->fd, POLLIN, deadline);
 	}
-	return n <= 0 || m->head.type != SL_EVENT ? -ECONNRESET : 0;
+	return n <= 0 || m->head.type != SL_MSG_EVENT ? -ECONNRESET : 0;
 }
 
 int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_event *out)
@@ -96,14 +101,14 @@ int sluice_watch_next(sluice_watch *watch, int timeout_ms, struct sluice_watch_e
 	rc = sl_store_check(watch->store, "sluice_watch_next");
 	if (rc)
 		return rc;
-	rc = watch->fd < 0 ? -ECONNRESET : wait_for_event(watch, deadline, &m);
+	rc = watch->fd < 0 ? -ECONNRESET : watch_wait(watch, deadline, &m);
 	if (rc == -EAGAIN)
 		return sl_fail(rc, "nothing happened in time");
 	if (rc) {
 		if (watch->fd >= 0)
 			close(watch->fd);
 		watch->fd = -1;
-		rc = connect_watch(watch);
+		rc = watch_connect(watch);
 	} else {
 		event = m.event.item;
 	}

@@ -130,7 +130,7 @@ a_blob_is_replaced_only_with_force_and_who_reads_it_keeps_the_old_one() {
 	clean
 }
 
-what_cannot_become_a_blob_is_said() {
+source_that_cannot_become_a_blob_is_named() {
 	noise 1000 > from
 	: > empty
 	status 1 "$sluice" cp empty store://x
@@ -234,7 +234,7 @@ memory_of_any_device_may_be_on_the_way_to_one() {
 	"$sluice" cp -q store://a - | cmp -s - sparse || fail "holes"
 }
 
-what_a_device_has_no_room_for_is_refused() {
+blob_too_large_for_a_device_is_refused() {
 	noise 1000 > from
 	truncate -s 120M large
 	status 1 "$sluice" cp --device emulated:0 large 'store://a%20b'
@@ -271,7 +271,7 @@ a_blob_on_a_device_is_measured_as_a_file_is() {
 	clean
 }
 
-what_a_blob_is_stat_tells() {
+stat_describes_a_blob() {
 	noise 5000 > from
 	status 0 "$sluice" cp from 'store://x?cache'
 	status 0 "$sluice" stat store://x

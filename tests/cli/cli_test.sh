@@ -152,7 +152,7 @@ fifos_are_read_and_written() {
 	[ -p fifo ] || fail "the FIFO is gone"
 }
 
-what_is_no_file_is_refused_with_a_reason() {
+special_file_is_refused_with_a_reason() {
 	mkdir folder
 	echo text > from
 	status 1 "$sluice" cp folder to
@@ -222,7 +222,7 @@ holes_are_not_read() {
 	[ "$(stat -c %s:%b to)" = "$((500 << 30)):0" ] || fail "void: $(stat -c %s:%b to)"
 }
 
-what_has_holes_is_copied_right() {
+sparse_file_is_copied_right() {
 	local sum
 	holes from
 	sum=$(cp --sparse=never from full && "$sluice" cp -q --checksum full /dev/null)
@@ -292,7 +292,7 @@ a_source_that_becomes_shorter_fails_the_copy() {
 	says "shorter"
 }
 
-what_a_source_gains_after_the_beginning_is_not_copied() {
+growth_of_a_source_during_the_copy_is_not_copied() {
 	noise 5000001 > from
 	cp from before
 	mkfifo gate
@@ -540,9 +540,9 @@ doctor_lists_machine_features_and_settings() {
 	json out '{"kernel", "cores", "memory", "NUMA", "memlock", "open files"}
 		== {m["name"] for m in j["machine"]}'
 	json out '{w["name"]: w["usable"] for w in j["writer"]}.keys()
-		== {"HDF5", "deflate", "zstd", "lz4"}'
+		== {"HDF5", "deflate", "zstd", "lz4", "bitshuffle-lz4"}'
 	json out 'all("plugin" in w["detail"] for w in j["writer"]
-		if w["usable"] and w["name"] in ("zstd", "lz4"))'
+		if w["usable"] and w["name"] in ("zstd", "lz4", "bitshuffle-lz4"))'
 	json out 'j["error"] is None and j["features"] and j["path"]["error"] is None'
 	json out 'all(s["value"] is not None and s["source"] == "default" for s in j["settings"])'
 	json out 'j["unknown_variables"] == []'

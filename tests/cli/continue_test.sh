@@ -145,7 +145,7 @@ another_version_is_copied_from_the_start() {
 	same from to
 }
 
-what_cannot_be_recognised_is_copied_from_the_start() {
+unrecognised_state_is_copied_from_the_start() {
 	object > from
 	status 1 "$sluice" cp --continue "$fault/none/x?size=$size&etag=none&fault=status:503&at=5200000" to
 	says "cannot be continued"
@@ -287,7 +287,7 @@ permissions_are_those_of_a_copy_without_it() {
 	holds continued link new old
 }
 
-what_is_no_file_is_refused_and_what_others_laid_out() {
+special_files_and_laid_traps_are_refused() {
 	noise 1000 > from
 	mkfifo pipe
 	for to in - pipe /dev/null "$fault/x/y" store://x; do

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The command on a machine whose driver of CUDA is tests/support/fake_cuda.c, which lies in FAKE_CUDA_FOLDER:
+# The command on a machine whose driver of CUDA is tests/lib/fake_cuda/fake_cuda.c, which lies in FAKE_CUDA_FOLDER:
 # cuda_test.sh PATH_OF_SLUICE [CASE...]
 # shellcheck source=tests/cli/tools.sh
 . "$(dirname -- "$0")/tools.sh"

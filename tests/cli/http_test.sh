@@ -70,7 +70,7 @@ a_copy_to_a_server_holds_the_same_bytes() {
 	done
 }
 
-what_has_holes_is_sent_with_its_length() {
+sparse_file_is_sent_with_its_length() {
 	holes from
 	status 0 "$sluice" cp -f from "$fault/${PWD##*/}/from?put=length"
 	status 0 "$sluice" cp "$fault/${PWD##*/}/from?stored=1" to

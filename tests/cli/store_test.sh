@@ -16,7 +16,7 @@ for ((i = 0; i < 500; i++)); do
 	sleep 0.02
 done
 
-what_is_put_is_what_is_got() {
+put_bytes_are_got() {
 	local n
 	for n in 1 4096 5000001; do
 		noise $n > from
@@ -59,7 +59,7 @@ a_list_is_sorted_and_has_what_begins_so() {
 	[ ! -s out ] || fail "$(cat out)"
 }
 
-what_is_known_is_shown() {
+stat_shows_all_that_is_known() {
 	noise 10000 > file
 	status 0 "$sluice" store put --pin x file
 	status 0 "$sluice" store stat x
@@ -77,7 +77,7 @@ what_is_known_is_shown() {
 	says "'x' is not there"
 }
 
-what_is_not_seen_in_a_name_is_shown() {
+invisible_characters_of_a_name_are_shown() {
 	local name=$'a\u202eb\u200bc'
 	echo x > file
 	status 0 "$sluice" store put "$name" file
@@ -91,7 +91,7 @@ what_is_not_seen_in_a_name_is_shown() {
 	status 0 "$sluice" store rm "$name"
 }
 
-what_is_kept_is_given_back() {
+trim_gives_kept_memory_back() {
 	noise 5000000 > file
 	status 0 "$sluice" store put x file
 	status 0 "$sluice" store rm x
@@ -103,7 +103,7 @@ what_is_kept_is_given_back() {
 	grep -q '^seals since the server began  *[0-9]' out || fail "$(cat out)"
 }
 
-what_is_spilled_is_shown() {
+spilled_blobs_are_shown() {
 	local i
 	noise 15000000 > file
 	for i in 1 2 3 4 5 6 7 8; do status 0 "$sluice" store put "s/$i" file; done

@@ -210,7 +210,7 @@ os.setxattr("to", "system.posix_acl_default", struct.pack("<I", 2) + b"".join(st
 	[ "$(listed to/from '%m')" = "$(listed from '%m')" ] || fail "$(listed to/from '%m')"
 }
 
-what_p_keeps_may_be_another_users() {
+preserved_owner_may_be_another_user() {
 	[ "$(id -u)" = 0 ] || skip "only root may become another user"
 	local as=(setpriv --reuid 4321 --regid 4321 --clear-groups)
 	chmod 711 "$scratch"

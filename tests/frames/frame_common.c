@@ -161,7 +161,7 @@ static int store_chunk(struct sl_frame_dataset *dataset, const struct sl_frame_l
 	else
 		memcpy(shuffled, chunk, n);
 	if (codec->filter && !(mask & sl_frame_file_mask_codec(dataset))) {
-		good(codec->state_new(layout->level, n, &state));
+		good(codec->state_new(layout->level, layout->element, n, &state));
 		length = codec->compress(state, shuffled, n, packed, room);
 		codec->state_free(state);
 	} else {
@@ -213,7 +213,7 @@ int frame_store(struct sl_frame_dataset *dataset, const struct sl_frame_layout *
 	                             : store_chunks(dataset, layout, frame, bytes, masks);
 
 	free(bytes);
-	return err ? err : sl_frame_file_frame(dataset, frame, scalars, 0);
+	return err ? err : sl_frame_file_frames(dataset, frame, 1, scalars, 0);
 }
 
 void frame_put(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
@@ -241,7 +241,7 @@ static void check_chunk(hid_t dataset, const struct sl_frame_layout *layout,
 	stored = malloc(length);
 	assert_true(H5Dread_chunk(dataset, H5P_DEFAULT, place, &mask, stored) >= 0);
 	assert_int_equal(mask, 0);
-	good(layout->codec->state_new(layout->level, n, &state));
+	good(layout->codec->state_new(layout->level, layout->element, n, &state));
 	good(layout->codec->decompress(state, stored, length, shuffled, n));
 	layout->codec->state_free(state);
 	if (layout->shuffle)

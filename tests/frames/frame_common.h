@@ -6,8 +6,8 @@
 #include <hdf5.h>
 
 #include "h5file/h5file.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 /* The scratch file; its folder is made and removed by these two. 0, or what main() returns. */
 extern char frame_folder[256], frame_path[512];

@@ -372,7 +372,7 @@ static void paths_that_are_none_are_refused(void **state)
 	assert_int_equal(open_as("", 0), -ENOENT);
 }
 
-static void one_file_is_open_once_in_a_process(void **state)
+static void file_is_open_once_in_a_process(void **state)
 {
 	struct sl_frame_file *file;
 	char other[600];
@@ -701,7 +701,7 @@ int main(void)
 		cmocka_unit_test(a_file_system_that_needs_names_gets_temporary_ones),
 		cmocka_unit_test(a_name_that_is_taken_is_not_overwritten),
 		cmocka_unit_test(paths_that_are_none_are_refused),
-		cmocka_unit_test(one_file_is_open_once_in_a_process),
+		cmocka_unit_test(file_is_open_once_in_a_process),
 		cmocka_unit_test(hdf5_is_not_locked_while_bytes_are_written),
 		cmocka_unit_test(a_file_that_was_deleted_is_missed),
 		cmocka_unit_test(a_file_that_another_program_truncates_is_missed),

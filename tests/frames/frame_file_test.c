@@ -117,7 +117,7 @@ static void filters_are_in_the_file_as_declared(void **state)
 			assert_int_equal(H5Pget_filter2(list, shuffle, &flags, &count, values, 0,
 			                                NULL, NULL),
 			                 layout.codec->filter);
-			assert_int_equal(count, layout.codec->client_data(1, expected));
+			assert_int_equal(count, layout.codec->client_data(1, 4, expected));
 			assert_int_equal(values[0], expected[0]);
 		}
 		H5Pclose(list);
@@ -278,12 +278,12 @@ static void the_largest_error_is_that_of_the_last_flush(void **state)
 	layout.precision = 7;
 	file = frame_open(0);
 	dataset = frame_add(file, "u", &layout, NULL);
-	assert_int_equal(sl_frame_file_frame(dataset, 0, NULL, 0.5), 0);
-	assert_int_equal(sl_frame_file_frame(dataset, 1, NULL, 0.25), 0);
+	assert_int_equal(sl_frame_file_frames(dataset, 0, 1, NULL, 0.5), 0);
+	assert_int_equal(sl_frame_file_frames(dataset, 1, 1, NULL, 0.25), 0);
 	frame_flush(file);
 	assert_true(number_of("u", "sluice_max_error") == 0.5);
 	assert_true(number_of("u", "sluice_precision") == 7);
-	assert_int_equal(sl_frame_file_frame(dataset, 2, NULL, 2), 0);
+	assert_int_equal(sl_frame_file_frames(dataset, 2, 1, NULL, 2), 0);
 	assert_true(number_of("u", "sluice_max_error") == 0.5);
 	frame_close(file);
 	assert_true(number_of("u", "sluice_max_error") == 2);
@@ -291,7 +291,7 @@ static void the_largest_error_is_that_of_the_last_flush(void **state)
 	file = frame_open(SLUICE_WRITER_APPEND);
 	dataset = frame_add(file, "u", &asked, NULL);
 	assert_int_equal(asked.precision, 7);
-	assert_int_equal(sl_frame_file_frame(dataset, 3, NULL, 1), 0);
+	assert_int_equal(sl_frame_file_frames(dataset, 3, 1, NULL, 1), 0);
 	frame_close(file);
 	assert_true(number_of("u", "sluice_max_error") == 2);
 }

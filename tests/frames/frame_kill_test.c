@@ -16,8 +16,8 @@
 #include "frames/hdf5_read.h"
 #include "frames/points.h"
 #include "h5file/h5file.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 enum {
 	ROWS = 9,
@@ -42,7 +42,7 @@ static char path[512], base[512];
 /* -------------------------------------------------------------------------------------- series */
 
 static const char *const names[SERIES] = {"fields/u", "v", "fields/deep/w", "all"};
-static const char *const scalars[] = {"time", "step"};
+static const char *const scalars[] = {"time", "step"}, *const dimensions[] = {"frame", "y", "x"};
 
 /* So long that a block of texts is filled by a few of them. */
 #define LONG_TEXT                                                                               \
@@ -69,6 +69,7 @@ static struct sl_frame_layout layout_of(unsigned s)
 		.frames = s == 3 ? LAST : 0,
 		.scalars = scalars,
 		.scalar_count = s % 3,
+		.dimensions = s == 2 ? dimensions : NULL,
 		.attributes = attributes,
 		.attribute_count = 2,
 	};
@@ -113,7 +114,7 @@ static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, 
 		memcpy(shuffled, values, n);
 	if (!layout->codec->filter || mask)
 		return sl_frame_file_store(set, frame, offset, mask, shuffled, n);
-	if (layout->codec->state_new(1, n, &state))
+	if (layout->codec->state_new(1, 1, n, &state))
 		return -ENOMEM;
 	n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
 	layout->codec->state_free(state);
@@ -146,7 +147,7 @@ static int store_frame(struct run *run, unsigned s)
 		for (unsigned y = 0; !err && y < ROWS; y += EDGE)
 			for (unsigned x = 0; !err && x < COLUMNS; x += EDGE)
 				err = store_chunk(run, s, frame, y, x);
-	return err ? err : sl_frame_file_frame(run->sets[s], frame, values, frame);
+	return err ? err : sl_frame_file_frames(run->sets[s], frame, 1, values, frame);
 }
 
 static void tell(const struct run *run)

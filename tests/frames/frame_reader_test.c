@@ -127,7 +127,7 @@ static int put(struct sl_frame_dataset *set, uint64_t frame)
 	for (unsigned i = 0; i < ELEMENTS; i++)
 		values[i] = value(frame, i);
 	err = sl_frame_file_store(set, frame, offset, 0, values, sizeof(values));
-	return err ? err : sl_frame_file_frame(set, frame, NULL, 0);
+	return err ? err : sl_frame_file_frames(set, frame, 1, NULL, 0);
 }
 
 static void read_beside(struct sl_frame_file *file, unsigned at)

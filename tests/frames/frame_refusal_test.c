@@ -235,10 +235,6 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 	frame_said("bits");
 
 	other = usual;
-	other.chunk[0] = 2;
-	assert_int_equal(make_and_continue(other, layout), -EEXIST);
-	frame_said("chunks of 2 frames");
-	other = usual;
 	other.fletcher = true;
 	assert_int_equal(make_and_continue(other, layout), -ENOTSUP);
 	frame_said("filter 3 (fletcher32)");
@@ -252,11 +248,11 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 	frame_said("neither");
 }
 
-static void what_the_program_has_set_must_agree(void **state)
+static void settings_of_the_program_must_agree(void **state)
 {
 	struct other usual = other_usual();
 	struct sl_frame_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
-	struct sl_frame_set all = {true, true, true, true};
+	struct sl_frame_set all = {true, true, true, true, true};
 	struct sl_frame_file *file;
 
 	(void)state;
@@ -267,6 +263,10 @@ static void what_the_program_has_set_must_agree(void **state)
 	wrong.chunk[0] = 5;
 	assert_int_equal(continue_other(wrong, all), -EEXIST);
 	frame_said("chunks of 4 x 5, asked for 5 x 5");
+	wrong = layout;
+	wrong.gather = 3;
+	assert_int_equal(continue_other(wrong, all), -EEXIST);
+	frame_said("chunks of 1 frames, asked for 3");
 	wrong = frame_layout("deflate", 5, true);
 	assert_int_equal(continue_other(wrong, all), -EEXIST);
 	frame_said("level 6 of deflate, asked for 5");
@@ -404,7 +404,7 @@ int main(void)
 		cmocka_unit_test(names_that_are_none_are_refused),
 		cmocka_unit_test(scalars_and_attributes_are_checked),
 		cmocka_unit_test(a_dataset_is_continued_only_as_it_is),
-		cmocka_unit_test(what_the_program_has_set_must_agree),
+		cmocka_unit_test(settings_of_the_program_must_agree),
 		cmocka_unit_test(companions_that_are_none_are_refused),
 		cmocka_unit_test(files_that_are_not_valid_at_every_moment_are_not_continued),
 		cmocka_unit_test(an_index_of_long_nodes_is_not_continued),

@@ -12,8 +12,8 @@
 
 #include "frames/points.h"
 #include "frames/workload.h"
-#include "support/support.h"
-#include "unit/unit.h"
+#include "lib/support.h"
+#include "lib/unit.h"
 
 /* What a run tells; in memory that it shares with the test. */
 struct told {
@@ -375,7 +375,7 @@ static void durable_frames_survive_the_loss_of_power(void **state)
 	assert_int_equal(told->bad, 0);
 }
 
-static void what_is_held_stays_below_the_limit(void **state)
+static void held_blocks_stay_below_the_limit(void **state)
 {
 	struct workload load = deep;
 
@@ -504,7 +504,7 @@ int main(void)
 		cmocka_unit_test(a_process_that_was_killed_has_left_what_was_flushed),
 		cmocka_unit_test(a_write_that_fails_leaves_what_was_flushed),
 		cmocka_unit_test(durable_frames_survive_the_loss_of_power),
-		cmocka_unit_test(what_is_held_stays_below_the_limit),
+		cmocka_unit_test(held_blocks_stay_below_the_limit),
 	};
 	const char *folder = getenv("SLUICE_TEST_DIR");
 	uint64_t seed = unit_seed();

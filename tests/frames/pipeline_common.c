@@ -27,6 +27,7 @@ struct sluice_series_options small_options(void)
 {
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 
+	o.chunk_frames = 1;
 	o.type = SLUICE_FLOAT32;
 	o.rank = 2;
 	o.shape[0] = 40;

@@ -2,8 +2,8 @@
 /* Frames from memory of a device, in the order of a stream. */
 #include <pthread.h>
 
-#include "devices/devices.h"
 #include "frames/pipeline_test.h"
+#include "io/device_suite.h"
 
 /* One that compresses, if any is built in: a machine with a GPU may have another one than deflate. */
 static const char *any_codec(void)
@@ -20,6 +20,7 @@ static struct sluice_series_options device_options(void)
 {
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
 
+	o.chunk_frames = 1;
 	o.codec = any_codec();
 	o.type = SLUICE_UINT8;
 	o.rank = 2;
@@ -205,7 +206,7 @@ static void a_cut_comes_though_a_late_frame_has_all_outputs(void **state)
 	stream_free(stream);
 }
 
-static void what_a_call_refuses_leaves_the_writer_as_it_was(void **state)
+static void refused_call_leaves_the_writer_as_it_was(void **state)
 {
 	struct sluice_series_options o = device_options();
 	sluice_stream other = stream_new(1);
@@ -275,7 +276,7 @@ int group_devices(void)
 		pipeline_test(a_stream_that_is_held_up_holds_up_its_series_alone),
 		pipeline_test(close_keeps_its_deadline_while_a_stream_has_a_frame),
 		pipeline_test(a_cut_comes_though_a_late_frame_has_all_outputs),
-		pipeline_test(what_a_call_refuses_leaves_the_writer_as_it_was),
+		pipeline_test(refused_call_leaves_the_writer_as_it_was),
 		pipeline_test(a_device_that_is_lost_is_an_error_of_the_copy),
 	};
 

@@ -211,7 +211,7 @@ static void close_has_a_deadline_and_can_be_called_again(void **state)
 	assert_ok(sluice_writer_close(NULL, -1));
 }
 
-static void what_is_discarded_leaves_the_file_at_its_last_flush(void **state)
+static void discarded_writer_leaves_the_file_at_its_last_flush(void **state)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -239,7 +239,7 @@ static void *wait_for_a_frame(void *argument)
 	return (void *)(intptr_t)sluice_series_acquire(argument, -1, &frame);
 }
 
-static void who_waits_for_a_frame_is_told_of_the_end(void **state)
+static void waiter_for_a_frame_learns_of_the_end(void **state)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -298,8 +298,8 @@ int group_flush(void)
 		pipeline_test(checkpoints_come_by_the_number_of_frames),
 		pipeline_test(checkpoints_come_by_time_if_there_is_anything),
 		pipeline_test(close_has_a_deadline_and_can_be_called_again),
-		pipeline_test(what_is_discarded_leaves_the_file_at_its_last_flush),
-		pipeline_test(who_waits_for_a_frame_is_told_of_the_end),
+		pipeline_test(discarded_writer_leaves_the_file_at_its_last_flush),
+		pipeline_test(waiter_for_a_frame_learns_of_the_end),
 		pipeline_test(chunks_of_the_next_frames_are_compressed_while_one_is_stored),
 	};
 

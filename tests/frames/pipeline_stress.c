@@ -2,8 +2,8 @@
 /* Several threads on several series, with flushes between, by a seed. */
 #include <pthread.h>
 
-#include "devices/devices.h"
 #include "frames/pipeline_test.h"
+#include "io/device_suite.h"
 
 enum { LINES = 4 };
 

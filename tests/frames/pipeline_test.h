@@ -6,7 +6,7 @@
 #include <sluice/writer.h>
 
 #include "frames/fake_file.h"
-#include "support/support.h"
+#include "lib/support.h"
 
 int group_order(void);
 int group_chunks(void);

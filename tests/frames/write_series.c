@@ -90,7 +90,7 @@ static void store(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 		memcpy(shuffled, bytes, n);
 	memcpy(packed, shuffled, n);
 	if (layout->codec->filter) {
-		check(layout->codec->state_new(layout->level, n, &state));
+		check(layout->codec->state_new(layout->level, 1, n, &state));
 		n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
 		layout->codec->state_free(state);
 	}
@@ -104,7 +104,7 @@ static void store(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 	} else {
 		check(sl_frame_file_store(dataset, frame, offset, 0, packed, n));
 	}
-	check(sl_frame_file_frame(dataset, frame, &time, frame * 0.125));
+	check(sl_frame_file_frames(dataset, frame, 1, &time, frame * 0.125));
 }
 
 static void write_one(struct sl_frame_file *file, size_t i, const char *folder, const char *codec)

@@ -9,7 +9,7 @@
 #include <sluice/frames.h>
 #include <sluice/writer.h>
 
-#include "support/support.h"
+#include "lib/support.h"
 
 enum { HEIGHT = 210, WIDTH = 130, COUNT = HEIGHT * WIDTH };
 
@@ -115,7 +115,7 @@ static void assert_dataset(hid_t file, const char *name, uint64_t count)
 	free(found);
 }
 
-static void what_is_submitted_is_what_hdf5_reads(void **state)
+static void hdf5_reads_the_submitted_frames(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "frames.h5");
@@ -260,6 +260,7 @@ static void series_that_fit_into_memory_bytes_are_stored(void **state)
 	so.rank = 1;
 	so.shape[0] = 4;
 	so.codec = "none";
+	so.chunk_frames = 1;
 	assert_ok(sluice_writer_open(f->ctx, scratch(f, "frames.h5"), &o, &w));
 	assert_ok(sluice_writer_flush(w, -1));
 	do {
@@ -280,7 +281,7 @@ static void series_that_fit_into_memory_bytes_are_stored(void **state)
 }
 
 /* HDF5 keeps some MiB of metadata itself before the driver holds it. */
-static void what_is_held_back_counts_as_memory(void **state)
+static void metadata_held_back_counts_as_memory(void **state)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f->ctx, scratch(f, "frames.h5"), 0);
@@ -467,11 +468,11 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_child_of_fork_that_ends_leaves_the_file_alone),
 		cmocka_unit_test(a_process_that_ends_without_closing_leaves_the_last_flush),
 		fixture_test(attributes_come_at_any_time),
-		fixture_test(what_is_submitted_is_what_hdf5_reads),
+		fixture_test(hdf5_reads_the_submitted_frames),
 		fixture_test(a_file_is_continued),
 		fixture_test(a_run_goes_on_at_an_earlier_frame),
 		fixture_test(series_that_fit_into_memory_bytes_are_stored),
-		fixture_test(what_is_held_back_counts_as_memory),
+		fixture_test(metadata_held_back_counts_as_memory),
 		fixture_test(a_file_that_is_replaced_keeps_its_permissions),
 	};
 

@@ -13,7 +13,7 @@
 #include <time.h>
 
 static uint64_t state;
-static uint64_t passed[SL_TYPES];
+static uint64_t passed[SL_MSG_TYPES];
 static volatile uint64_t sum; /* so that nothing that is read is left out */
 
 static uint64_t draw(uint64_t below)
@@ -39,8 +39,8 @@ static void add_record(union sl_message *m)
 {
 	struct sluice_blob_metadata metadata = SLUICE_BLOB_METADATA_INIT;
 	static char note[SLUICE_BLOB_NOTE_MOST];
-	_Alignas(8) unsigned char bytes[SL_RECORD_MOST];
-	struct sl_record *record = (struct sl_record *)bytes;
+	_Alignas(8) unsigned char bytes[SL_METADATA_MOST];
+	struct sl_metadata *record = (struct sl_metadata *)bytes;
 
 	metadata.type = (int)draw(SLUICE_BOOL + 1);
 	metadata.rank = metadata.type ? (uint32_t)draw(9) : 0;
@@ -48,8 +48,8 @@ static void add_record(union sl_message *m)
 		metadata.shape[i] = (int64_t)draw(3);
 	metadata.note = note;
 	metadata.note_bytes = draw(4) ? draw(100) : draw(sizeof(note) + 1);
-	require(!sl_record_make(&metadata, record), "a record cannot be made", m);
-	sl_message_add_record(m, record);
+	require(!sl_metadata_make(&metadata, record), "a record cannot be made", m);
+	sl_message_add_metadata(m, record);
 }
 
 static void name(char text[SL_NAME_BYTES])
@@ -72,8 +72,8 @@ static void fill_place(struct sl_place *place)
 
 static void fill_lease(struct sl_lease *lease)
 {
-	lease->ticket = draw(3);
-	if (!lease->ticket)
+	lease->id = draw(3);
+	if (!lease->id)
 		return;
 	lease->make = (uint32_t)draw(2);
 	fill_place(&lease->place);
@@ -82,41 +82,42 @@ static void fill_lease(struct sl_lease *lease)
 /* One that is right, of any type. */
 static void make(union sl_message *m)
 {
-	unsigned type = 1 + (unsigned)draw(SL_TYPES - 1), count = 1 + (unsigned)draw(4);
-	bool replied = type != SL_ANNOTATE && type != SL_ABORT && type != SL_DROP &&
-	               type != SL_BYE && type != SL_NUDGE && type != SL_EVENT && type != SL_OFFER &&
-	               type != SL_HAVE && type != SL_FORGET;
-	bool items = type == SL_CREATE || type == SL_SEAL || type == SL_ABORT || type == SL_GET ||
-	             type == SL_DROP || type == SL_HAVE || type == SL_NUDGE || type == SL_FORGET ||
-	             type == SL_LEASES || type == SL_FOUND || type == SL_INFO;
+	unsigned type = 1 + (unsigned)draw(SL_MSG_TYPES - 1), count = 1 + (unsigned)draw(4);
+	bool replied = type != SL_MSG_ANNOTATE && type != SL_MSG_ABORT && type != SL_MSG_DROP &&
+	               type != SL_MSG_BYE && type != SL_MSG_NUDGE && type != SL_MSG_EVENT &&
+	               type != SL_MSG_OFFER && type != SL_MSG_HAVE && type != SL_MSG_FORGET;
+	bool items = type == SL_MSG_CREATE || type == SL_MSG_SEAL || type == SL_MSG_ABORT ||
+	             type == SL_MSG_GET || type == SL_MSG_DROP || type == SL_MSG_HAVE ||
+	             type == SL_MSG_NUDGE || type == SL_MSG_FORGET || type == SL_MSG_LEASES ||
+	             type == SL_MSG_FOUND || type == SL_MSG_INFO;
 
-	if (type == SL_REFUSAL) {
+	if (type == SL_MSG_REFUSAL) {
 		sl_message_refuse(m, 1, -ENOENT, "it is not there");
 		return;
 	}
 	sl_message_begin(m, type, replied, items ? count : 0);
 	for (unsigned i = 0; items && i < count; i++)
 		switch (type) {
-		case SL_CREATE:
+		case SL_MSG_CREATE:
 			m->create.items[i].bytes = 1 + draw(1000);
 			m->create.items[i].device = (int32_t)i - 1;
 			m->create.items[i].kind = i ? SLUICE_BLOB_OF_PROCESS : SLUICE_BLOB_ON_HOST;
 			name(m->create.items[i].name);
 			break;
-		case SL_SEAL:
+		case SL_MSG_SEAL:
 			m->seal.items[i].bytes = UINT64_C(1) << 40;
 			name(m->seal.items[i].name);
 			break;
-		case SL_GET:
+		case SL_MSG_GET:
 			name(m->get.items[i].name);
 			break;
-		case SL_LEASES:
+		case SL_MSG_LEASES:
 			fill_lease(&m->leases.items[i]);
 			break;
-		case SL_FOUND:
+		case SL_MSG_FOUND:
 			fill_lease(&m->found.items[i].lease);
 			break;
-		case SL_INFO:
+		case SL_MSG_INFO:
 			name(m->info.items[i].name);
 			m->info.items[i].device = (int32_t)i - 1;
 			m->info.items[i].kind = i ? SLUICE_BLOB_ON_DEVICE : SLUICE_BLOB_ON_HOST;
@@ -124,25 +125,25 @@ static void make(union sl_message *m)
 				strcpy(m->info.items[i].place, "0000:65:00.0");
 			break;
 		}
-	if (type == SL_HELLO)
+	if (type == SL_MSG_HELLO)
 		m->hello.role = SL_ROLE_CLIENT;
-	if (type == SL_DAEMON)
+	if (type == SL_MSG_DAEMON)
 		m->daemon.act = 1 + (uint32_t)draw(2);
-	if (type == SL_DEVICE)
+	if (type == SL_MSG_DEVICE)
 		m->device.number = (int32_t)draw(3) - 1;
-	if (type == SL_DEVICE && m->device.number < 0)
+	if (type == SL_MSG_DEVICE && m->device.number < 0)
 		strcpy(m->device.place, "emulated:0");
-	if (type == SL_DEVICE_IS)
+	if (type == SL_MSG_DEVICE_IS)
 		strcpy(m->device_is.item.place, "emulated:1");
-	if (type == SL_MEMORY) {
+	if (type == SL_MSG_MEMORY) {
 		m->memory.device = (int32_t)draw(2) - 1;
 		m->memory.kind = m->memory.device < 0 ? SLUICE_BLOB_ON_HOST : SLUICE_BLOB_ON_DEVICE;
 	}
-	if (type == SL_LIST)
+	if (type == SL_MSG_LIST)
 		m->list.most = 5;
-	if (type == SL_DELETE || type == SL_PIN || type == SL_STAT)
+	if (type == SL_MSG_DELETE || type == SL_MSG_PIN || type == SL_MSG_STAT)
 		name(m->one.key.name);
-	if (type == SL_ANNOTATE || (type == SL_SEAL && count == 1 && draw(2)))
+	if (type == SL_MSG_ANNOTATE || (type == SL_MSG_SEAL && count == 1 && draw(2)))
 		add_record(m);
 }
 
@@ -198,12 +199,12 @@ static void read_name(const union sl_message *m, const char *text)
 
 static void read_record(const union sl_message *m, uint64_t blob_bytes)
 {
-	const struct sl_record *record = sl_message_record(m);
+	const struct sl_metadata *record = sl_message_metadata(m);
 	struct sluice_blob_metadata metadata;
 
 	if (!record)
 		return;
-	sl_record_tell(record, &metadata);
+	sl_metadata_read(record, &metadata);
 	require(metadata.rank <= SLUICE_BLOB_RANK_MOST, "too many dimensions", m);
 	for (size_t i = 0; i < metadata.note_bytes; i++)
 		sum += ((const unsigned char *)metadata.note)[i];
@@ -223,53 +224,53 @@ static void read_message(const union sl_message *m)
 	passed[m->head.type]++;
 	for (unsigned i = 0; i < m->head.count; i++)
 		switch (m->head.type) {
-		case SL_CREATE:
+		case SL_MSG_CREATE:
 			read_name(m, m->create.items[i].name);
 			require(m->create.items[i].bytes, "a blob without bytes", m);
 			break;
-		case SL_SEAL:
+		case SL_MSG_SEAL:
 			read_name(m, m->seal.items[i].name);
 			break;
-		case SL_GET:
+		case SL_MSG_GET:
 			read_name(m, m->get.items[i].name);
 			require(m->get.items[i].id || m->get.items[i].name[0],
 			        "nothing is asked for", m);
 			break;
-		case SL_ABORT:
-		case SL_DROP:
-		case SL_HAVE:
-		case SL_NUDGE:
-		case SL_FORGET:
+		case SL_MSG_ABORT:
+		case SL_MSG_DROP:
+		case SL_MSG_HAVE:
+		case SL_MSG_NUDGE:
+		case SL_MSG_FORGET:
 			sum += m->ids.items[i].id;
 			break;
-		case SL_LEASES:
+		case SL_MSG_LEASES:
 			read_place(m, &m->leases.items[i].place);
 			break;
-		case SL_FOUND:
+		case SL_MSG_FOUND:
 			read_place(m, &m->found.items[i].lease.place);
 			break;
-		case SL_INFO:
+		case SL_MSG_INFO:
 			read_name(m, m->info.items[i].name);
 			break;
 		default:
 			require(false, "items where there are none", m);
 		}
-	if (m->head.type == SL_HELLO)
+	if (m->head.type == SL_MSG_HELLO)
 		read_name(m, m->hello.prefix);
-	if (m->head.type == SL_DEVICE || m->head.type == SL_DEVICE_IS)
-		require(memchr(m->head.type == SL_DEVICE ? m->device.place
-		                                         : m->device_is.item.place,
+	if (m->head.type == SL_MSG_DEVICE || m->head.type == SL_MSG_DEVICE_IS)
+		require(memchr(m->head.type == SL_MSG_DEVICE ? m->device.place
+		                                             : m->device_is.item.place,
 		               0, SLUICE_BLOB_PLACE_BYTES),
 		        "the name of a device has no end", m);
-	if (m->head.type == SL_LIST)
+	if (m->head.type == SL_MSG_LIST)
 		read_name(m, m->list.prefix);
-	if (m->head.type == SL_EVENT)
+	if (m->head.type == SL_MSG_EVENT)
 		read_name(m, m->event.item.name);
-	if (m->head.type == SL_SEAL && m->head.count == 1)
+	if (m->head.type == SL_MSG_SEAL && m->head.count == 1)
 		read_record(m, m->seal.items[0].bytes);
-	if (m->head.type == SL_ANNOTATE)
+	if (m->head.type == SL_MSG_ANNOTATE)
 		read_record(m, UINT64_MAX);
-	if (m->head.type == SL_REFUSAL)
+	if (m->head.type == SL_MSG_REFUSAL)
 		require(m->head.error < 0 && strlen(m->refusal.text) < SL_TEXT_BYTES,
 		        "a refusal without an error or an end", m);
 }
@@ -301,7 +302,7 @@ int main(int argc, char **argv)
 			bool client;
 
 			make(&m);
-			client = m.head.type < SL_WELCOME;
+			client = m.head.type < SL_MSG_WELCOME;
 			require(!sl_message_check(&m, m.head.bytes, client), sluice_last_message(),
 			        &m);
 			check(&m, mutate(&m));
@@ -310,7 +311,7 @@ int main(int argc, char **argv)
 	} while ((double)(now.tv_sec - start.tv_sec) + (double)(now.tv_nsec - start.tv_nsec) / 1e9 <
 	         seconds);
 	/* Each type was there, changed, and passed. */
-	for (unsigned type = 1; type < SL_TYPES; type++)
+	for (unsigned type = 1; type < SL_MSG_TYPES; type++)
 		require(passed[type] > 0, "a type never passes", &m);
 	printf("%lu messages\n", runs);
 	return 0;

@@ -347,8 +347,15 @@ static void look_for_device(void)
 
 static void become(uid_t user)
 {
+	char program[PATH_MAX];
+	ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+
 	if (setgroups(0, NULL) || setresgid(user, user, user) || setresuid(user, user, user))
 		broken("cannot become user %u: %s", (unsigned)user, strerror(errno));
+	/* The libraries of the build lie beside it. */
+	program[length > 0 ? length : 0] = '\0';
+	if (access(program, R_OK))
+		skip("user %u cannot reach %s: %s", (unsigned)user, program, strerror(errno));
 }
 
 /* The calling process waits for its child, which has number 1 in namespaces of its own, and ends with its status. */

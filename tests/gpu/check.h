@@ -11,9 +11,9 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "support/gpu.h"
-#include "support/gpu_cuda.h"
-#include "support/pattern.h"
+#include "lib/gpu.h"
+#include "lib/gpu_cuda.h"
+#include "lib/pattern.h"
 
 #define MIB ((size_t)1 << 20)
 /* The status of a check that cannot be made. */

@@ -6,7 +6,7 @@
 #ifndef TESTS_GPU_DRIVER_H
 #define TESTS_GPU_DRIVER_H
 
-#include "support/cuda_functions.h"
+#include "lib/cuda_functions.h"
 
 /* All of them; NULL: the driver has it not. */
 struct driver {

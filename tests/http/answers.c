@@ -221,7 +221,7 @@ static void headers_without_end_fail(void **state)
 	}
 }
 
-static void what_is_not_http_fails(void **state)
+static void answer_that_is_not_http_fails(void **state)
 {
 	struct fixture *f = *state;
 	static const char *const kinds[] = {"", "line", "status", "length", "lengths", "huge"};
@@ -253,7 +253,7 @@ int group_answers(void)
 		http_test(an_object_that_changes_between_two_requests_fails),
 		http_test(a_content_encoding_is_refused),
 		http_test(headers_without_end_fail),
-		http_test(what_is_not_http_fails),
+		http_test(answer_that_is_not_http_fails),
 	};
 
 	return cmocka_run_group_tests_name("answers", tests, NULL, NULL);

@@ -159,7 +159,7 @@ static void connections_are_bounded_while_redirected(void **state)
 	buffer_free(&b);
 }
 
-static void one_connection_serves_one_read_after_the_other(void **state)
+static void connection_serves_reads_in_turn(void **state)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000");
@@ -257,7 +257,7 @@ int group_bounds(void)
 		http_test(a_back_off_holds_up_no_other),
 		http_test(connections_are_bounded),
 		http_test(connections_are_bounded_while_redirected),
-		http_test(one_connection_serves_one_read_after_the_other),
+		http_test(connection_serves_reads_in_turn),
 		http_test(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib),
 		http_test(many_small_extents_are_read),
 	};

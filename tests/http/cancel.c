@@ -93,7 +93,7 @@ static void a_connection_that_is_being_made_is_cancelled(void **state)
 }
 
 /* One connection is all there is, and somebody else has it. */
-static void what_waits_for_a_connection_is_cancelled(void **state)
+static void request_waiting_for_a_connection_is_cancelled(void **state)
 {
 	struct fixture *f = *state;
 	struct buffer a = buffer_new(50000, 0), b = buffer_new(50000, 0);
@@ -122,7 +122,7 @@ static void what_waits_for_a_connection_is_cancelled(void **state)
 	buffer_free(&b);
 }
 
-static void close_waits_for_what_is_in_flight(void **state)
+static void close_waits_for_operations_in_flight(void **state)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -235,8 +235,8 @@ int group_cancel(void)
 		http_test(a_request_in_mid_body_is_cancelled),
 		http_test(a_wait_before_the_next_attempt_is_cancelled),
 		http_test(a_connection_that_is_being_made_is_cancelled),
-		http_test(what_waits_for_a_connection_is_cancelled),
-		http_test(close_waits_for_what_is_in_flight),
+		http_test(request_waiting_for_a_connection_is_cancelled),
+		http_test(close_waits_for_operations_in_flight),
 		http_test(close_waits_for_what_has_no_handle),
 		http_test(the_buffer_may_vanish_after_the_operation_ended),
 		http_test(cancelling_at_any_moment_is_survived),

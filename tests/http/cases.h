@@ -3,8 +3,8 @@
 #ifndef TESTS_HTTP_H
 #define TESTS_HTTP_H
 
-#include "support/servers.h"
-#include "support/support.h"
+#include "lib/servers.h"
+#include "lib/support.h"
 
 int group_answers(void);
 int group_refusals(void);

@@ -83,7 +83,7 @@ static void many_writes_make_one_object(void **state)
 	buffer_free(&b);
 }
 
-static void what_comes_ahead_waits_for_what_is_before_it(void **state)
+static void early_arrival_waits_for_its_predecessor(void **state)
 {
 	struct fixture *f = *state;
 	enum { SPANS = 10, SPAN = 30000 };
@@ -231,7 +231,7 @@ static void exclusive_is_refused_at_once_where_nobody_answers(void **state)
 	assert_null(file);
 }
 
-static void what_http_cannot_do_is_refused(void **state)
+static void unsupported_http_calls_are_refused(void **state)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "update"), *uri;
@@ -261,14 +261,14 @@ int group_put(void)
 		http_test(a_whole_object_is_written_and_read_back),
 		http_test(the_length_is_told_if_it_is_known),
 		http_test(many_writes_make_one_object),
-		http_test(what_comes_ahead_waits_for_what_is_before_it),
+		http_test(early_arrival_waits_for_its_predecessor),
 		http_test(far_ahead_and_behind_are_refused),
 		http_test(a_gap_is_not_committed),
 		http_test(another_length_than_was_announced_is_not_committed),
 		http_test(until_close_the_name_shows_what_it_showed),
 		http_test(exclusive_does_not_overwrite),
 		http_test(exclusive_is_refused_at_once_where_nobody_answers),
-		http_test(what_http_cannot_do_is_refused),
+		http_test(unsupported_http_calls_are_refused),
 	};
 
 	return cmocka_run_group_tests_name("put", tests, NULL, NULL);

@@ -46,7 +46,7 @@ static void the_first_line_of_the_answer_is_told(void **state)
 }
 
 /* Nothing that a server says can break a line of a log, or a terminal. */
-static void what_a_server_says_is_made_printable_and_short(void **state)
+static void server_text_is_made_printable_and_short(void **state)
 {
 	struct fixture *f = *state;
 	static char lengthy[1500];
@@ -77,7 +77,7 @@ static void what_a_server_says_is_made_printable_and_short(void **state)
 }
 
 /* The others are slow, and would take seconds. */
-static void one_refused_piece_fails_the_read_and_stops_its_siblings(void **state)
+static void refused_piece_fails_the_read_and_stops_its_siblings(void **state)
 {
 	struct fixture *f = *state;
 	const char *uri =
@@ -95,7 +95,7 @@ static void one_refused_piece_fails_the_read_and_stops_its_siblings(void **state
 	reads_right(f, fault_uri("size=%zu", LONG), LONG, 0);
 }
 
-static void what_is_not_there_is_not_opened(void **state)
+static void missing_file_is_not_opened(void **state)
 {
 	struct fixture *f = *state;
 
@@ -128,9 +128,9 @@ int group_refusals(void)
 	const struct CMUnitTest tests[] = {
 		http_test(a_status_that_means_no_is_an_error_at_once),
 		http_test(the_first_line_of_the_answer_is_told),
-		http_test(what_a_server_says_is_made_printable_and_short),
-		http_test(one_refused_piece_fails_the_read_and_stops_its_siblings),
-		http_test(what_is_not_there_is_not_opened),
+		http_test(server_text_is_made_printable_and_short),
+		http_test(refused_piece_fails_the_read_and_stops_its_siblings),
+		http_test(missing_file_is_not_opened),
 		http_test(a_proxy_that_refuses_is_an_error_at_once),
 	};
 

@@ -122,7 +122,7 @@ static void a_small_upload_is_sent_again(void **state)
 }
 
 /* More than is kept; and what may be there already, which the second attempt would take for another's. */
-static void what_cannot_be_sent_again_is_an_error(void **state)
+static void upload_that_cannot_be_repeated_is_an_error(void **state)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -260,7 +260,7 @@ int group_upload(void)
 		http_test(a_redirected_upload_arrives_or_fails),
 		http_test(an_upload_that_breaks_off_is_an_error),
 		http_test(a_small_upload_is_sent_again),
-		http_test(what_cannot_be_sent_again_is_an_error),
+		http_test(upload_that_cannot_be_repeated_is_an_error),
 		http_test(a_server_that_refuses_expect_is_not_asked_for_it_again),
 		http_test(a_server_that_stops_reading_is_given_up),
 		http_test(an_upload_that_goes_on_is_no_stall),

@@ -2,7 +2,7 @@
 /* URIs: what is no URI is refused, and what is one means what it says. */
 #include "http/cases.h"
 
-static void a_malformed_uri_is_refused(void **state)
+static void malformed_http_uri_is_refused(void **state)
 {
 	struct fixture *f = *state;
 	static const char *const bad[] = {
@@ -159,7 +159,7 @@ static void http_2_is_there_for_who_asks_for_it(void **state)
 int group_uri(void)
 {
 	const struct CMUnitTest tests[] = {
-		http_test(a_malformed_uri_is_refused),
+		http_test(malformed_http_uri_is_refused),
 		http_test(other_schemes_are_not_known),
 		http_test(an_escaped_line_break_injects_nothing),
 		http_test(names_with_escapes_are_found),

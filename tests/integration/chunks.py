@@ -3,11 +3,12 @@
 
 import struct
 
+import h5py
 import lz4.block
 import numpy
 import zstandard
 
-SHUFFLE, DEFLATE, ZSTD, LZ4 = 2, 1, 32015, 32004
+SHUFFLE, DEFLATE, ZSTD, LZ4, BITSHUFFLE = 2, 1, 32015, 32004, 32008
 
 
 def filters_of(dataset):
@@ -30,6 +31,22 @@ def _decode_lz4(data, size):
     return out
 
 
+def _decode_bits(data, size, element):
+    """All bytes, bytes of a block, and blocks of multiples of 8 elements, each with its length before it; their bits
+    lie as (bit of the element, element). What is left comes as it is."""
+    total, block = struct.unpack_from(">QI", data)
+    assert total == size and block == 8192
+    at, out = 12, b""
+    while size - len(out) >= 8 * element:
+        (length,) = struct.unpack_from(">I", data, at)
+        whole = min(block, (size - len(out)) // (8 * element) * (8 * element))
+        part = lz4.block.decompress(data[at + 4 : at + 4 + length], uncompressed_size=whole)
+        bits = numpy.unpackbits(numpy.frombuffer(part, "u1"), bitorder="little").reshape(8 * element, -1)
+        out += numpy.packbits(bits.T, bitorder="little").tobytes()
+        at += 4 + length
+    return out + data[at:]
+
+
 def _decode(dataset, filters, place):
     mask, data = dataset.id.read_direct_chunk(place)
     size = int(numpy.prod(dataset.chunks)) * dataset.dtype.itemsize
@@ -40,6 +57,8 @@ def _decode(dataset, filters, place):
             data = zstandard.ZstdDecompressor().decompress(data, max_output_size=size)
         elif one == LZ4:
             data = _decode_lz4(data, size)
+        elif one == BITSHUFFLE:
+            data = _decode_bits(data, size, dataset.dtype.itemsize)
         elif one == SHUFFLE:
             data = numpy.frombuffer(data, "u1").reshape(dataset.dtype.itemsize, -1).T.tobytes()
         assert len(data) == size
@@ -48,7 +67,7 @@ def _decode(dataset, filters, place):
 
 def read(dataset):
     filters = filters_of(dataset)
-    if not {ZSTD, LZ4} & set(filters):
+    if not {ZSTD, LZ4, BITSHUFFLE} & set(filters):
         return dataset[...]
     out = numpy.zeros(dataset.shape, dataset.dtype)
     assert dataset.id.get_num_chunks() >= numpy.prod([-(-s // c) for s, c in zip(out.shape, dataset.chunks)])
@@ -59,4 +78,6 @@ def read(dataset):
         chunk = _decode(dataset, filters, place)
         inside = tuple(slice(p, min(p + c, s)) for p, c, s in zip(place, chunk.shape, out.shape))
         out[inside] = chunk[tuple(slice(0, s.stop - s.start) for s in inside)]
+    if all(h5py.h5z.filter_avail(one) for one in filters):
+        assert dataset[...].tobytes() == out.tobytes(), dataset
     return out

@@ -8,7 +8,7 @@
 
 #include <sluice/writer.h>
 
-#include "support/support.h"
+#include "lib/support.h"
 
 enum content_kind {
 	CONTENT_SAME,    /* one value for each frame */

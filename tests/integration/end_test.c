@@ -314,7 +314,7 @@ static void exit_comes_at_any_moment(void **state)
 	}
 }
 
-static void what_hdf5_does_for_others_shows_no_frame_that_is_not_whole(void **state)
+static void partial_frame_is_not_shown_by_other_hdf5_calls(void **state)
 {
 	unsigned rounds = getenv("STRESS") ? 100 : 10;
 
@@ -348,7 +348,7 @@ int main(void)
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(exit_leaves_the_last_flush),
 		cmocka_unit_test(exit_comes_at_any_moment),
-		cmocka_unit_test(what_hdf5_does_for_others_shows_no_frame_that_is_not_whole),
+		cmocka_unit_test(partial_frame_is_not_shown_by_other_hdf5_calls),
 		cmocka_unit_test(a_child_that_exits_harms_nothing),
 		cmocka_unit_test(a_writer_whose_thread_dies_says_so_and_leaves_the_last_flush),
 	};

@@ -35,11 +35,11 @@ static const struct way {
 	unsigned checkpoint; /* so many frames a checkpoint */
 	unsigned base;       /* so many frames are there */
 	const char *backend;
+	unsigned gather; /* frames of a chunk */
 } ways[] = {
-	{"flushed", 5, 0, 0, "posix"},
-	{"checkpoints", 0, 3, 0, "posix"},
-	{"continued", 6, 0, 60, "posix"},
-	{"any", 4, 0, 0, "auto"},
+	{"flushed", 5, 0, 0, "posix"},      {"checkpoints", 0, 3, 0, "posix"},
+	{"continued", 6, 0, 60, "posix"},   {"any", 4, 0, 0, "auto"},
+	{"gathered", 5, 0, 60, "posix", 7},
 };
 
 /* ------------------------------------------------------------------------------------- writing */
@@ -87,6 +87,7 @@ static void add(struct run *run, unsigned s)
 	o.shape[1] = 10;
 	o.chunk[0] = s ? 9 : 5;
 	o.chunk[1] = 10;
+	o.chunk_frames = s == 3 ? 0 : run->way->gather;
 	o.codec = has(codecs[s]) ? codecs[s] : "none";
 	o.frames = s == 3 ? ROOM : 0;
 	o.depth = 3;

@@ -135,4 +135,5 @@ with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folde
     at_points(folder, "flushed", 10)
     at_points(folder, "checkpoints", 30)
     at_points(folder, "continued", 30)
+    at_points(folder, "gathered", 30)
     at_moments(folder, 200 if STRESS else 20)

@@ -2,6 +2,7 @@
 #include "integration/plan.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 enum { MOST_BYTES = 300000, MOST_CHUNKS = 60, MOST_FRAMES = 9 };
 
@@ -72,7 +73,7 @@ static void draw_codec(struct rng *r, struct plan_series *s)
 		o->level = codec.least;
 	if (rng_below(r, 2))
 		o->shuffle = SLUICE_SHUFFLE_NONE;
-	else if (rng_below(r, 2) && codec.filter)
+	else if (rng_below(r, 2) && codec.filter && codec.filter != 32008)
 		o->shuffle = SLUICE_SHUFFLE_BYTE;
 	if (mantissa && s->content.kind != CONTENT_BITS && !rng_below(r, 3))
 		o->precision = 1 + (unsigned)rng_below(r, mantissa);
@@ -100,6 +101,9 @@ static void draw_series(struct plan *plan, struct plan_series *s)
 		all += s->wanted[i] = rng_below(r, MOST_FRAMES);
 	if (rng_below(r, 2))
 		s->o.frames = all + rng_below(r, 3);
+	/* With several a fixed number does not lie in one piece. */
+	if (rng_below(r, 2) && (!s->o.frames || strcmp(s->o.codec, "none") != 0))
+		s->o.chunk_frames = 1 + rng_below(r, 9);
 }
 
 void plan_draw(struct plan *plan, uint64_t number)

@@ -12,9 +12,9 @@ static size_t decode(unsigned flags, size_t count, const unsigned values[], size
                      size_t *room, void **bytes)
 {
 	void *decoded = H5allocate_memory(lent_bytes, false), *state;
-	bool good = flags & H5Z_FLAG_REVERSE && !lent->state_new(1, lent_bytes, &state);
+	bool good = flags & H5Z_FLAG_REVERSE &&
+	            !lent->state_new(1, count > 2 ? values[2] : 1, lent_bytes, &state);
 
-	(void)count, (void)values;
 	if (good) {
 		good = !lent->decompress(state, *bytes, length, decoded, lent_bytes);
 		lent->state_free(state);
@@ -43,8 +43,8 @@ static void lend(const struct plan_series *s, hid_t list)
 		return;
 	H5Pget_chunk(list, SLUICE_RANK_MOST + 1, chunk);
 	lent_bytes = content_element_bytes(s->o.type);
-	for (unsigned d = 0; d < s->o.rank; d++)
-		lent_bytes *= chunk[d + 1];
+	for (unsigned d = 0; d <= s->o.rank; d++)
+		lent_bytes *= chunk[d];
 	class.id = lent->filter;
 	if (lent->filter && H5Zfilter_avail(lent->filter) <= 0)
 		assert_true(H5Zregister(&class) >= 0);
@@ -67,7 +67,7 @@ static void check_filters(const struct plan_series *s, hid_t list)
 	for (size_t i = 0; !sluice_codec_describe(i, &codec); i++)
 		if (!strcmp(codec.name, s->o.codec))
 			break;
-	if (codec.filter &&
+	if (codec.filter && codec.filter != 32008 &&
 	    (s->o.shuffle == SLUICE_SHUFFLE_BYTE ||
 	     (s->o.shuffle == SLUICE_SHUFFLE_DEFAULT && content_element_bytes(s->o.type) > 1)))
 		wanted[count++] = H5Z_FILTER_SHUFFLE;
@@ -93,7 +93,10 @@ static void check_chunk(const struct plan_series *s, hid_t list)
 	hsize_t chunk[SLUICE_RANK_MOST + 1];
 
 	assert_int_equal(H5Pget_chunk(list, SLUICE_RANK_MOST + 1, chunk), s->o.rank + 1);
-	assert_int_equal(chunk[0], 1);
+	if (s->o.chunk_frames)
+		assert_true(chunk[0] == s->o.chunk_frames || chunk[0] == s->o.frames);
+	else
+		assert_true(chunk[0] == 1 || !s->o.chunk[0]);
 	for (unsigned d = 0; d < s->o.rank && s->o.chunk[0]; d++) {
 		uint64_t given = s->o.chunk[d], whole = s->o.shape[d];
 

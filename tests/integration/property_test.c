@@ -26,7 +26,7 @@ static void run_plan(sluice_context *ctx, uint64_t number, const char *path)
 		unlink(path);
 }
 
-static void what_is_handed_in_comes_back_whatever_it_is_and_however(void **state)
+static void frames_come_back_equal_for_every_type_and_way(void **state)
 {
 	struct fixture *f = *state;
 
@@ -43,7 +43,7 @@ static void what_is_handed_in_comes_back_whatever_it_is_and_however(void **state
 int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
-		fixture_test(what_is_handed_in_comes_back_whatever_it_is_and_however),
+		fixture_test(frames_come_back_equal_for_every_type_and_way),
 	};
 
 	count = getenv("STRESS") ? 3000 : under_sanitizer() ? 20 : 80;

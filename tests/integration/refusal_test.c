@@ -68,7 +68,7 @@ static int try_as_nobody(const char *folder, const char *file)
 	return sluice_context_free(ctx) ? 4 : 0;
 }
 
-static void what_may_not_be_written_is_refused(void **state)
+static void read_only_file_is_refused_for_writing(void **state)
 {
 	char dir[] = "/tmp/sluice-nobody-XXXXXX", file[64];
 	int status, fd;
@@ -259,7 +259,7 @@ static void close_without_patience_can_be_called_until_it_is_done(void **state)
 	assert_in_range(calls, 2, UINT32_MAX);
 }
 
-static void what_is_discarded_was_never_there(void **state)
+static void discarded_upload_was_never_there(void **state)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, "x.h5", 0);
@@ -283,7 +283,7 @@ static void what_is_discarded_was_never_there(void **state)
 	assert_int_equal(field_look(scratch(f, "x.h5"), "u", 3, 3), 0);
 }
 
-static void one_file_has_one_writer(void **state)
+static void file_has_a_single_writer(void **state)
 {
 	struct fixture *f = *state;
 	sluice_writer *a = writer_open(f, "x.h5", 0), *b = NULL;
@@ -307,7 +307,7 @@ int main(int argc, char **argv)
 {
 	static const struct CMUnitTest tests[] = {
 		/* First: a child of a process that has no context. */
-		cmocka_unit_test(what_may_not_be_written_is_refused),
+		cmocka_unit_test(read_only_file_is_refused_for_writing),
 		fixture_test(a_path_that_cannot_be_written_is_refused_at_once),
 		fixture_test(a_file_that_is_deleted_meanwhile_is_an_error_of_the_next_flush),
 		fixture_test(
@@ -315,8 +315,8 @@ int main(int argc, char **argv)
 		fixture_test(a_codec_that_is_not_built_in_is_refused_by_its_name),
 		fixture_test(frames_that_are_forgotten_are_not_in_the_file),
 		fixture_test(close_without_patience_can_be_called_until_it_is_done),
-		fixture_test(what_is_discarded_was_never_there),
-		fixture_test(one_file_has_one_writer),
+		fixture_test(discarded_upload_was_never_there),
+		fixture_test(file_has_a_single_writer),
 	};
 
 	row_start(argc, argv);

@@ -8,10 +8,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "sluice/device.h"
-#include "store/daemon.h"
 
-static void what_was_sealed_is_what_others_get(void **state)
+static void sealed_bytes_reach_other_processes(void **state)
 {
 	struct daemon *d = *state;
 	static const size_t sizes[] = {1,     4095,   4096, 4097,        65536,
@@ -85,7 +85,7 @@ static void a_get_waits_for_the_seal(void **state)
 	assert_idle(d->store);
 }
 
-static void what_is_held_stays_when_it_is_deleted(void **state)
+static void held_blob_stays_when_it_is_deleted(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -164,7 +164,7 @@ static void several_are_sealed_at_once_or_not_at_all(void **state)
 	assert_idle(d->store);
 }
 
-static void what_is_read_cannot_be_written(void **state)
+static void blob_open_for_reading_cannot_be_written(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *read = got(d->store, "x");
@@ -394,7 +394,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void threads_share_one_store(void **state)
+static void calls_threads_share_a_store(void **state)
 {
 	struct daemon *d = *state;
 	struct worker workers[6];
@@ -567,17 +567,17 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(what_was_sealed_is_what_others_get),
+		daemon_test(sealed_bytes_reach_other_processes),
 		daemon_test(a_get_waits_for_the_seal),
-		daemon_test(what_is_held_stays_when_it_is_deleted),
+		daemon_test(held_blob_stays_when_it_is_deleted),
 		daemon_test(several_are_sealed_at_once_or_not_at_all),
-		daemon_test(what_is_read_cannot_be_written),
+		daemon_test(blob_open_for_reading_cannot_be_written),
 		daemon_test(stat_and_list_tell_what_there_is),
 		daemon_test(a_watch_tells_what_happens),
 		daemon_test(a_watcher_that_does_not_read_is_told_what_it_lost),
 		daemon_test(wrong_arguments_are_refused),
 		daemon_test(a_child_must_not_use_the_store),
-		daemon_test(threads_share_one_store),
+		daemon_test(calls_threads_share_a_store),
 		daemon_test(a_time_out_needs_no_server),
 		daemon_test(a_time_out_needs_no_welcome),
 		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),

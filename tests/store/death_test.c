@@ -7,8 +7,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "protocol/step.h"
-#include "store/daemon.h"
 
 /* What all processes of the test share. */
 static struct {
@@ -316,7 +316,7 @@ static void sealed_blobs_outlive_the_server(void **state)
 	assert_idle(d->store);
 }
 
-static void what_is_not_sealed_fails_when_the_server_dies(void **state)
+static void unsealed_blob_fails_when_the_server_dies(void **state)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -444,7 +444,7 @@ int main(int argc, char **argv)
 		death_test(a_killed_client_takes_along_what_is_not_sealed),
 		death_test(a_child_of_a_dead_client_does_not_keep_what_that_had),
 		death_test(sealed_blobs_outlive_the_server),
-		death_test(what_is_not_sealed_fails_when_the_server_dies),
+		death_test(unsealed_blob_fails_when_the_server_dies),
 		cmocka_unit_test_setup_teardown(the_server_gets_a_new_supervisor, begin,
 	                                        supervisor_teardown),
 		death_test(a_second_daemon_is_refused),

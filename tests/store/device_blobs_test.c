@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
-#include "support/gpu.h"
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 
 /* The second one, so that a number that is mixed up shows. */
 enum { HERE = 1 };
@@ -126,7 +126,7 @@ static void a_name_that_was_taken_meanwhile_is_told(void **state)
 	assert_idle(d->store);
 }
 
-static void what_belongs_together_is_sealed_in_all_its_places(void **state)
+static void seal_covers_all_places_of_a_blob(void **state)
 {
 	struct daemon *d = *state;
 	int places[] = {-1, gpu_device(0), gpu_device(1)};
@@ -351,7 +351,7 @@ int main(int argc, char **argv)
 		daemon_test(a_seal_in_stream_order_waits_for_its_stream),
 		daemon_test(closing_the_store_waits_for_seals),
 		daemon_test(a_name_that_was_taken_meanwhile_is_told),
-		daemon_test(what_belongs_together_is_sealed_in_all_its_places),
+		daemon_test(seal_covers_all_places_of_a_blob),
 		daemon_test(a_place_that_is_not_there_is_refused),
 		daemon_test(little_ones_share_a_slab),
 		daemon_test(memory_is_rounded_up_and_comes_back),

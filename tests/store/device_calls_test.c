@@ -8,7 +8,7 @@
 
 /* ----------------------------------------------------------------------------------- put and get */
 
-static void what_was_sealed_on_a_device_is_what_others_get(void **state)
+static void sealed_device_bytes_reach_other_processes(void **state)
 {
 	struct daemon *d = *state;
 	static const size_t sizes[] = {1,   4095,    32768,   32769,       65537,
@@ -161,7 +161,7 @@ static void getting_it_again_does_not_call_the_driver(void **state)
 		read = got(d->store, "x");
 		assert_ok(sluice_blob_release(read));
 	}
-	/* What the mapper has unmapped of the maker's may be among them. */
+	/* Mappings of the maker that the unmap thread has unmapped may be among them. */
 	assert_true(all_calls() - calls <= 2);
 	assert_true(stats_of(d->store).requests - gets <= 2);
 	assert_ok(sluice_blob_delete(d->store, "x"));
@@ -225,7 +225,7 @@ static void mappings_that_nobody_uses_are_kept_up_to_a_limit(void **state)
 	assert_idle(d->store);
 }
 
-static void what_is_mapped_is_told_to_the_next_server(void **state)
+static void mappings_are_reported_to_the_next_server(void **state)
 {
 	struct daemon *d = *state;
 	unsigned before = mappings_of(0);
@@ -256,7 +256,7 @@ static void what_is_mapped_is_told_to_the_next_server(void **state)
 
 /* ---------------------------------------------------------------------------------- what is not */
 
-static void what_cannot_be_is_refused(void **state)
+static void impossible_options_are_refused(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = NULL, *read;
@@ -393,7 +393,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void threads_share_one_store(void **state)
+static void device_calls_threads_share_a_store(void **state)
 {
 	struct daemon *d = *state;
 	struct worker workers[6];
@@ -493,19 +493,19 @@ int main(int argc, char **argv)
 	static const struct child_role roles[] = {
 		{"read", read_as_child}, {"put", put_as_child}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
-		daemon_test(what_was_sealed_on_a_device_is_what_others_get),
+		daemon_test(sealed_device_bytes_reach_other_processes),
 		daemon_test(processes_share_memory_of_a_device_and_it_outlives_them),
 		daemon_test(a_reader_cannot_write_to_a_blob_on_a_device),
 		daemon_test(small_blobs_share_slabs_and_those_that_are_alone_do_not),
 		daemon_test(getting_it_again_does_not_call_the_driver),
 		daemon_test(memory_goes_though_a_reader_that_had_it_sleeps),
 		daemon_test(mappings_that_nobody_uses_are_kept_up_to_a_limit),
-		daemon_test(what_is_mapped_is_told_to_the_next_server),
-		daemon_test(what_cannot_be_is_refused),
+		daemon_test(mappings_are_reported_to_the_next_server),
+		daemon_test(impossible_options_are_refused),
 		daemon_test(a_failure_of_the_driver_is_the_call_s),
 		daemon_test(a_child_must_not_use_blobs_on_devices),
 		daemon_test(a_store_without_blobs_on_devices_has_no_threads),
-		daemon_test(threads_share_one_store),
+		daemon_test(device_calls_threads_share_a_store),
 		daemon_test(threads_may_be_the_first_on_a_device_together),
 		daemon_test(of_several_that_are_got_none_may_be_missing),
 	};

@@ -5,8 +5,8 @@
 
 #include <pthread.h>
 
+#include "lib/daemon.h"
 #include "sluice/emulated.h"
-#include "store/daemon.h"
 
 #define SLAB (2 * MIB)
 

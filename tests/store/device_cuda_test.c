@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What only CUDA has of blobs on devices: addresses on a bus, captured streams, its numbers in tensors. Over the fake driver. */
-#include "store/daemon.h"
+#include "device/cuda_common.h"
+#include "lib/daemon.h"
 #include "store/dlpack.h"
-#include "unit/cuda.h"
 
 enum { THREAD_LOCAL = 1 };
 

@@ -6,7 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------------- replaced servers */
 
-static void nothing_is_lost_with_a_server(void **state)
+static void blobs_survive_a_server(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *other = raw_new(d);
@@ -36,23 +36,23 @@ static void nothing_is_lost_with_a_server(void **state)
 	raw_open_again(c, d, session);
 	/* The other one has not come back yet, and may have mapped what is there: also what has nothing in it. */
 	raw_await(c, PLACE, 10 * MIB, UNIT);
-	raw_tell(c, SL_HAVE, advance[0].place.region);
+	raw_tell(c, SL_MSG_HAVE, advance[0].place.region);
 	assert_true(raw_is_told(c, advance[0].place.region));
-	raw_tell(c, SL_DROP, advance[0].place.region);
-	raw_tell(c, SL_HAVE, 12345678);
+	raw_tell(c, SL_MSG_DROP, advance[0].place.region);
+	raw_tell(c, SL_MSG_HAVE, 12345678);
 	assert_true(raw_is_told(c, 12345678));
-	raw_tell(c, SL_HAVE, kept.place.region);
-	raw_tell(c, SL_HAVE, gone.place.region);
+	raw_tell(c, SL_MSG_HAVE, kept.place.region);
+	raw_tell(c, SL_MSG_HAVE, gone.place.region);
 
 	/* What became of a seal whose answer was lost. */
-	raw_begin(c, SL_LOCATE, 0);
+	raw_begin(c, SL_MSG_LOCATE, 0);
 	c->m.locate.region = kept.place.region;
 	assert_int_equal(raw_ask(c), 0);
-	assert_int_equal(c->m.head.type, SL_FOUND);
+	assert_int_equal(c->m.head.type, SL_MSG_FOUND);
 
 	assert_int_equal(raw_delete(c, "gone"), 0);
 	assert_true(raw_is_told(c, gone.place.region));
-	raw_tell(c, SL_DROP, gone.place.region);
+	raw_tell(c, SL_MSG_DROP, gone.place.region);
 	raw_await(c, PLACE, 10 * MIB, 6 * MIB);
 	session = other->session;
 	raw_hang_up(other);
@@ -70,7 +70,7 @@ static void nothing_is_lost_with_a_server(void **state)
 	assert_int_equal(raw_delete(c, "kept"), 0);
 	assert_true(raw_is_told(c, kept.place.region));
 	assert_true(raw_is_told(other, kept.place.region));
-	raw_tell(c, SL_DROP, kept.place.region);
+	raw_tell(c, SL_MSG_DROP, kept.place.region);
 	raw_end(other);
 	raw_await(c, PLACE, UNIT, 0);
 	raw_end(c);
@@ -124,7 +124,7 @@ static void check_published(const struct daemon *d, struct raw *c, void (*end)(v
 	assert_int_equal(raw_get(c, "x", &found), -ENOENT);
 	assert_int_equal(raw_region(c, region), -ESTALE);
 	raw_release(c, &held);
-	raw_tell(c, SL_DROP, region);
+	raw_tell(c, SL_MSG_DROP, region);
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 }
 
@@ -163,7 +163,7 @@ static void memory_of_a_process_vanishes_with_it(void **state)
 	publish(a, raw_device(a, PLACE).device, "x", &lease);
 	assert_int_equal(raw_delete(a, "x"), 0);
 	assert_true(raw_is_told(a, lease.place.region));
-	raw_tell(a, SL_DROP, lease.place.region);
+	raw_tell(a, SL_MSG_DROP, lease.place.region);
 	assert_int_equal(raw_device(a, PLACE).memory_bytes, 0);
 	raw_end(a);
 	raw_end(c);
@@ -224,7 +224,7 @@ static void offer_twice(struct raw *c, const struct sl_lease *mine, uint64_t oth
 static void offer_nothing(struct raw *c, const struct sl_lease *mine, uint64_t other)
 {
 	(void)other;
-	raw_begin(c, SL_OFFER, 0);
+	raw_begin(c, SL_MSG_OFFER, 0);
 	c->m.head.serial = 0;
 	c->m.offer.region = mine->place.region;
 	raw_send(c->fd, &c->m, c->m.head.bytes);
@@ -278,7 +278,7 @@ static void offer_two(struct raw *c, const struct sl_lease *mine, uint64_t other
 	int memory = memfd_create("two", MFD_CLOEXEC);
 
 	(void)other;
-	raw_begin(c, SL_OFFER, 0);
+	raw_begin(c, SL_MSG_OFFER, 0);
 	c->m.head.serial = 0;
 	c->m.offer.region = mine->place.region;
 	raw_send_with(c->fd, &c->m, c->m.head.bytes, (const int[]){memory, memory}, 2);
@@ -287,7 +287,7 @@ static void offer_two(struct raw *c, const struct sl_lease *mine, uint64_t other
 static void offer_with_a_get(struct raw *c, const struct sl_lease *mine, uint64_t other)
 {
 	(void)mine, (void)other;
-	raw_begin(c, SL_STATS, 0);
+	raw_begin(c, SL_MSG_STATS, 0);
 	raw_send_with(c->fd, &c->m, c->m.head.bytes, &c->fd, 1);
 }
 
@@ -351,7 +351,7 @@ static void memfds_of_devices_are_not_more_than_memory(void **state)
 	raw_end(c);
 }
 
-static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state)
+static void mapping_counts_when_its_memory_cannot_be_had_again(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
@@ -370,11 +370,11 @@ static void what_is_mapped_still_counts_when_it_cannot_be_had_again(void **state
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &few, NULL), 0);
 	assert_int_equal(raw_region(b, lease.place.region), -EMFILE);
 	assert_int_equal(prlimit(server, RLIMIT_NOFILE, &before, NULL), 0);
-	raw_tell(a, SL_DROP, lease.place.region);
+	raw_tell(a, SL_MSG_DROP, lease.place.region);
 	assert_int_equal(raw_delete(a, "x"), 0);
 	assert_true(raw_is_told(b, lease.place.region));
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	raw_tell(b, SL_DROP, lease.place.region);
+	raw_tell(b, SL_MSG_DROP, lease.place.region);
 	raw_await(b, PLACE, 0, 0);
 	raw_end(a);
 	raw_end(b);
@@ -384,12 +384,12 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(nothing_is_lost_with_a_server),
+		daemon_test(blobs_survive_a_server),
 		daemon_test(memory_of_a_process_vanishes_with_it),
 		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
 		daemon_test(an_offer_that_is_none_breaks_the_connection),
 		daemon_test(memfds_of_devices_are_not_more_than_memory),
-		daemon_test(what_is_mapped_still_counts_when_it_cannot_be_had_again),
+		daemon_test(mapping_counts_when_its_memory_cannot_be_had_again),
 	};
 
 	(void)argc;

@@ -3,9 +3,9 @@
  * store:// for blobs on devices: written and read by files, from whatever memory. Reading is also what the rows
  * "store_there" of the conformance suite are about.
  */
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 #include "sluice/emulated.h"
-#include "store/daemon.h"
-#include "support/gpu.h"
 
 /* The blob is on the second device, so that a number that is mixed up shows. */
 enum { ELSE, HERE, SEED = 5 };
@@ -93,7 +93,7 @@ static void take_away(struct shelf *s, const void *expected, size_t n)
 
 /* ------------------------------------------------------------------------------ as any other file */
 
-static void what_is_written_is_there_when_the_file_is_closed(void **state)
+static void device_file_has_the_written_bytes_after_close(void **state)
 {
 	static const size_t sizes[] = {1, 4096, 100001, 37 * MIB + 5};
 	struct shelf *s = *state;
@@ -169,7 +169,7 @@ static void end(struct transfer *t)
 	buffer_free(&t->host);
 }
 
-static void what_overlaps_keeps_its_order_whatever_memory_it_is(void **state)
+static void overlapping_operations_keep_their_order_in_every_memory(void **state)
 {
 	enum { N = 20 * MIB + 7, AT_ONCE = 10, ROUNDS = 8 };
 	struct shelf *s = *state;
@@ -214,7 +214,7 @@ static void several_extents_are_one_operation(void **state)
 	buffer_free(&b);
 }
 
-static void what_is_too_much_is_no_blob(void **state)
+static void oversized_request_makes_no_blob(void **state)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 100);
@@ -285,7 +285,7 @@ static void a_stream_copies_what_is_of_its_device(void **state)
 }
 
 /* Of a stream that is one of each thread nobody can tell whether it is the same, so it orders nothing. */
-static void what_overlaps_waits_in_its_submission_unless_the_stream_orders_it(void **state)
+static void overlap_waits_in_submission_unless_the_stream_orders_it(void **state)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_with(s, 1000, SLUICE_OPEN_NONBLOCK);
@@ -314,7 +314,7 @@ static void what_overlaps_waits_in_its_submission_unless_the_stream_orders_it(vo
 	assert_ok(sluice_device_free(memory));
 }
 
-static void what_a_stream_cannot_reach_is_refused(void **state)
+static void memory_out_of_a_streams_reach_is_refused(void **state)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
@@ -341,7 +341,7 @@ static void what_a_stream_cannot_reach_is_refused(void **state)
 	assert_ok(sluice_device_free(memory));
 }
 
-static void what_is_too_much_is_an_error_in_stream_order(void **state)
+static void excess_in_stream_order_is_an_error(void **state)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
@@ -498,14 +498,14 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	const struct CMUnitTest tests[] = {
-		shelf_test(what_is_written_is_there_when_the_file_is_closed),
-		shelf_test(what_overlaps_keeps_its_order_whatever_memory_it_is),
+		shelf_test(device_file_has_the_written_bytes_after_close),
+		shelf_test(overlapping_operations_keep_their_order_in_every_memory),
 		shelf_test(several_extents_are_one_operation),
-		shelf_test(what_is_too_much_is_no_blob),
+		shelf_test(oversized_request_makes_no_blob),
 		shelf_test(a_stream_copies_what_is_of_its_device),
-		shelf_test(what_overlaps_waits_in_its_submission_unless_the_stream_orders_it),
-		shelf_test(what_a_stream_cannot_reach_is_refused),
-		shelf_test(what_is_too_much_is_an_error_in_stream_order),
+		shelf_test(overlap_waits_in_submission_unless_the_stream_orders_it),
+		shelf_test(memory_out_of_a_streams_reach_is_refused),
+		shelf_test(excess_in_stream_order_is_an_error),
 		shelf_test(a_call_does_not_wait_for_copies_and_they_can_be_cancelled),
 		shelf_test(a_default_stream_waits_for_what_is_awaited_on_the_host),
 		shelf_test(a_copy_that_fails_fails_the_operation),

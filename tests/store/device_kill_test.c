@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
+#include "lib/gpu.h"
 #include "protocol/step.h"
-#include "store/daemon.h"
-#include "support/gpu.h"
 
 enum { HERE = 1 };
 
@@ -273,7 +273,7 @@ static int seal_later(const struct daemon *d, const char *argument)
 		pause();
 }
 
-static void what_its_stream_had_not_come_to_is_gone(void **state)
+static void blob_of_an_unreached_seal_is_gone(void **state)
 {
 	struct daemon *d = *state;
 	static const char *const how[] = {"held", "released"};
@@ -468,7 +468,7 @@ static void assert_lent(const sluice_blob *blob)
 	free(bytes);
 }
 
-static void memory_of_a_process_goes_with_it(void **state)
+static void device_kill_memory_goes_with_its_process(void **state)
 {
 	struct daemon *d = *state;
 	static const char *const how[] = {"killed", "closed"};
@@ -514,11 +514,11 @@ int main(int argc, char **argv)
 		{"lend", lend},     {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		death_test(a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else),
-		death_test(what_its_stream_had_not_come_to_is_gone),
+		death_test(blob_of_an_unreached_seal_is_gone),
 		death_test(a_seal_that_is_due_happens_whole_or_not_at_all),
 		death_test(importers_that_are_killed_let_go),
 		death_test(a_slab_of_a_dead_owner_is_not_written_again),
-		death_test(memory_of_a_process_goes_with_it),
+		death_test(device_kill_memory_goes_with_its_process),
 	};
 
 	shared = shared_memory(sizeof(*shared));

@@ -77,7 +77,7 @@ static void a_stream_reads_on_in_what_was_deleted_and_released_behind_it(void **
 	assert_idle(d->store);
 }
 
-static void what_is_not_sealed_is_aborted_when_the_stream_has_come(void **state)
+static void unsealed_blob_is_aborted_when_the_stream_has_come(void **state)
 {
 	struct daemon *d = *state;
 	struct gate gate = GATE;
@@ -105,7 +105,7 @@ static void what_is_not_sealed_is_aborted_when_the_stream_has_come(void **state)
 }
 
 /* In the order of the two, and in the other one. */
-static void what_is_to_be_sealed_is_sealed_though_released_in_stream_order(void **state)
+static void release_in_stream_order_still_seals(void **state)
 {
 	struct daemon *d = *state;
 
@@ -189,7 +189,7 @@ static void closing_waits_for_releases_and_is_refused_for_tensors(void **state)
 	assert_idle(d->store);
 }
 
-static void what_a_failed_device_was_to_release_is_released(void **state)
+static void release_on_a_failed_device_still_happens(void **state)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -315,10 +315,10 @@ int main(int argc, char **argv)
 		{"hold", hold_as_child}, {"exit", exit_as_child}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
 		daemon_test(a_stream_reads_on_in_what_was_deleted_and_released_behind_it),
-		daemon_test(what_is_not_sealed_is_aborted_when_the_stream_has_come),
-		daemon_test(what_is_to_be_sealed_is_sealed_though_released_in_stream_order),
+		daemon_test(unsealed_blob_is_aborted_when_the_stream_has_come),
+		daemon_test(release_in_stream_order_still_seals),
 		daemon_test(closing_waits_for_releases_and_is_refused_for_tensors),
-		daemon_test(what_a_failed_device_was_to_release_is_released),
+		daemon_test(release_on_a_failed_device_still_happens),
 		daemon_test(a_handle_that_could_not_be_released_so_is_as_it_was),
 		daemon_test(a_store_that_is_closed_at_exit_does_not_wait_for_streams),
 		daemon_test(a_process_that_dies_before_the_stream_comes_holds_nothing),

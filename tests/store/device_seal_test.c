@@ -89,7 +89,7 @@ static void the_host_and_devices_are_sealed_together(void **state)
 	assert_idle(d->store);
 }
 
-static void what_is_released_before_the_stream_comes_is_sealed(void **state)
+static void early_release_on_a_stream_still_seals(void **state)
 {
 	struct daemon *d = *state;
 	struct gate gate = GATE;
@@ -230,7 +230,7 @@ static void a_seal_says_that_its_device_has_failed(void **state)
 	assert_idle(d->store);
 }
 
-static void one_that_replaces_is_sealed_alone(void **state)
+static void replacing_blob_is_sealed_alone(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *made[2];
@@ -255,12 +255,12 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		daemon_test(a_seal_in_stream_order_comes_behind_the_stream_s_work),
 		daemon_test(the_host_and_devices_are_sealed_together),
-		daemon_test(what_is_released_before_the_stream_comes_is_sealed),
+		daemon_test(early_release_on_a_stream_still_seals),
 		daemon_test(closing_waits_for_seals_that_are_under_way),
 		daemon_test(many_streams_seal_at_a_time),
 		daemon_test(a_seal_says_that_its_server_was_replaced),
 		daemon_test(a_seal_says_that_its_device_has_failed),
-		daemon_test(one_that_replaces_is_sealed_alone),
+		daemon_test(replacing_blob_is_sealed_alone),
 	};
 
 	row_start(1, argv);

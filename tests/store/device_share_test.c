@@ -25,7 +25,7 @@ static int publish_as_child(const struct daemon *d, const char *argument)
 	return 2;
 }
 
-static void memory_of_a_process_goes_with_it(void **state)
+static void device_share_memory_goes_with_its_process(void **state)
 {
 	struct daemon *d = *state;
 	pid_t child = child_start("publish", d, "");
@@ -193,7 +193,7 @@ int main(int argc, char **argv)
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {{"publish", publish_as_child}, {NULL, NULL}};
 	const struct CMUnitTest tests[] = {
-		daemon_test(memory_of_a_process_goes_with_it),
+		daemon_test(device_share_memory_goes_with_its_process),
 		daemon_test(a_process_has_its_own_memory_as_it_is),
 		daemon_test(a_blob_is_used_by_another_device),
 		daemon_test(a_blob_on_the_host_is_registered_with_a_device),

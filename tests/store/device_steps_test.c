@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE "emulated:0"
 
@@ -22,7 +22,7 @@ static void come(struct client *c, uint64_t session)
 {
 	raw_open_again(&c->raw, c->d, session);
 	for (unsigned i = 0; i < c->count; i++)
-		raw_tell(&c->raw, SL_HAVE, c->mapped[i]);
+		raw_tell(&c->raw, SL_MSG_HAVE, c->mapped[i]);
 }
 
 static void come_again(struct client *c)
@@ -39,14 +39,14 @@ static void obey(struct client *c)
 			if (c->mapped[j] == c->raw.forgotten[i])
 				c->mapped[j] = c->mapped[--c->count];
 	for (unsigned i = 0; i < c->raw.forgotten_count; i++)
-		raw_tell(&c->raw, SL_DROP, c->raw.forgotten[i]);
+		raw_tell(&c->raw, SL_MSG_DROP, c->raw.forgotten[i]);
 	c->raw.forgotten_count = 0;
 }
 
 static int32_t number_of(struct client *c)
 {
 	for (;;) {
-		raw_begin(&c->raw, SL_DEVICE, 0);
+		raw_begin(&c->raw, SL_MSG_DEVICE, 0);
 		c->raw.m.device.number = -1;
 		strcpy(c->raw.m.device.place, PLACE);
 		if (!raw_ask(&c->raw))
@@ -74,7 +74,7 @@ static void put_one(struct client *c, int32_t device, const char *name, uint64_t
 	int rc;
 
 	while ((rc = try_put_one(c, device, name, bytes, &found))) {
-		if (c->raw.m.head.type == SL_REFUSAL)
+		if (c->raw.m.head.type == SL_MSG_REFUSAL)
 			fail_msg("%s: %d: %s", name, rc, c->raw.m.refusal.text);
 		assert_int_equal(rc, -ECONNRESET);
 		come_again(c);
@@ -91,8 +91,8 @@ static void put_one(struct client *c, int32_t device, const char *name, uint64_t
 /* What comes in advance. */
 static void give_back(struct client *c, const struct sl_lease *lease)
 {
-	if (lease->ticket)
-		raw_tell(&c->raw, SL_ABORT, lease->ticket);
+	if (lease->id)
+		raw_tell(&c->raw, SL_MSG_ABORT, lease->id);
 }
 
 /* Host and device, at once. */
@@ -103,7 +103,7 @@ static void put_two(struct client *c, int32_t device)
 	int rc, host, there;
 
 	do {
-		raw_begin(&c->raw, SL_CREATE, 2);
+		raw_begin(&c->raw, SL_MSG_CREATE, 2);
 		c->raw.m.create.items[0].bytes = c->raw.m.create.items[1].bytes = 100;
 		c->raw.m.create.items[0].device = -1;
 		c->raw.m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
@@ -114,9 +114,9 @@ static void put_two(struct client *c, int32_t device)
 			memcpy(leases, c->raw.m.leases.items, sizeof(leases));
 			if (leases[1].make)
 				raw_make(&c->raw, &leases[1]);
-			raw_begin(&c->raw, SL_SEAL, 2);
+			raw_begin(&c->raw, SL_MSG_SEAL, 2);
 			for (int i = 0; i < 2; i++) {
-				c->raw.m.seal.items[i].ticket = leases[i].ticket;
+				c->raw.m.seal.items[i].lease = leases[i].id;
 				c->raw.m.seal.items[i].bytes = 100;
 				strcpy(c->raw.m.seal.items[i].name, i ? "two/d" : "two/h");
 			}
@@ -174,7 +174,7 @@ static void wait_until_free(struct client *a, struct client *b)
 		obey(a);
 		number_of(b);
 		obey(b);
-		if (a->raw.m.head.type == SL_DEVICE_IS && !a->raw.m.device_is.item.memory_bytes)
+		if (a->raw.m.head.type == SL_MSG_DEVICE_IS && !a->raw.m.device_is.item.memory_bytes)
 			return;
 		if (seconds_now() > until)
 			fail_msg("%llu bytes are in use, %llu of them leave",

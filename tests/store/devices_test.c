@@ -4,7 +4,7 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "store/raw.h"
+#include "lib/protocol_client.h"
 
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
@@ -31,11 +31,11 @@ static void a_device_has_one_number_for_all_also_after_the_server_died(void **st
 	raw_open_again(a, d, 0);
 	assert_int_equal(raw_device(a, PLACE).device, second);
 	assert_int_equal(raw_device(a, "0000:65:00.0").device, first);
-	raw_begin(a, SL_DEVICE, 0);
+	raw_begin(a, SL_MSG_DEVICE, 0);
 	a->m.device.number = second;
 	assert_int_equal(raw_ask(a), 0);
 	assert_string_equal(a->m.device_is.item.place, PLACE);
-	raw_begin(a, SL_DEVICE, 0);
+	raw_begin(a, SL_MSG_DEVICE, 0);
 	a->m.device.number = 2;
 	assert_int_equal(raw_ask(a), -ENOENT);
 	raw_end(a);
@@ -49,7 +49,7 @@ static void so_many_places_are_made_known(void **state)
 
 	for (unsigned i = 0; i < 100; i++) {
 		snprintf(place, sizeof(place), "emulated:%u", i);
-		raw_begin(c, SL_DEVICE, 0);
+		raw_begin(c, SL_MSG_DEVICE, 0);
 		c->m.device.number = -1;
 		strcpy(c->m.device.place, place);
 		known += raw_ask(c) == 0;
@@ -108,9 +108,9 @@ static void memory_counts_until_everybody_has_unmapped_it(void **state)
 	assert_true(raw_is_told(b, lease.place.region));
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
 	assert_int_equal(raw_region(b, lease.place.region), -ESTALE);
-	raw_tell(a, SL_DROP, lease.place.region);
+	raw_tell(a, SL_MSG_DROP, lease.place.region);
 	raw_await(a, PLACE, 4 * MIB, 4 * MIB);
-	raw_tell(b, SL_DROP, lease.place.region);
+	raw_tell(b, SL_MSG_DROP, lease.place.region);
 	raw_await(b, PLACE, 0, 0);
 	raw_end(a);
 	raw_end(b);
@@ -179,7 +179,7 @@ static void a_reader_that_dies_lets_go(void **state)
 	raw_put_ok(c, raw_device(c, PLACE).device, "x", UNIT, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_wait);
 	assert_int_equal(raw_delete(c, "x"), 0);
-	raw_tell(c, SL_DROP, lease.place.region);
+	raw_tell(c, SL_MSG_DROP, lease.place.region);
 	sleep_ms(50);
 	raw_await(c, PLACE, UNIT, 0);
 	raw_other_kill(&other);
@@ -234,7 +234,7 @@ static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **stat
 	raw_put_ok(c, raw_device(c, PLACE).device, "x", 4 * MIB, SLUICE_BLOB_ALONE, &lease);
 	other = raw_other_start(d, read_and_hang_up);
 	assert_int_equal(raw_delete(c, "x"), 0);
-	raw_tell(c, SL_DROP, lease.place.region);
+	raw_tell(c, SL_MSG_DROP, lease.place.region);
 	sleep_ms(50);
 	raw_await(c, PLACE, 4 * MIB, 4 * MIB);
 	assert_refused_at_once(c, 5 * MIB);
@@ -243,7 +243,7 @@ static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **stat
 	raw_end(c);
 }
 
-static void who_hangs_up_and_lives_is_named_until_it_is_dead(void **state)
+static void living_client_that_hangs_up_is_named_until_its_death(void **state)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -310,7 +310,7 @@ static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
 	}
 	assert_int_equal(raw_seal(c, &leases[1], "x", 50000, 0, 0, &found), -EINVAL);
 	/* Who was to make it has given up, and the next one is to. */
-	raw_tell(c, SL_ABORT, leases[0].ticket);
+	raw_tell(c, SL_MSG_ABORT, leases[0].id);
 	assert_true(raw_create(c, device, ON_DEV, 50000, 0, "", again) > 0);
 	assert_int_equal(again[0].place.region, leases[0].place.region);
 	assert_int_equal(again[0].make, 1);
@@ -327,7 +327,7 @@ static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
 
 static void begin_create(struct raw *c, int32_t device, uint64_t bytes)
 {
-	raw_begin(c, SL_CREATE, 1);
+	raw_begin(c, SL_MSG_CREATE, 1);
 	c->m.create.items[0].bytes = bytes;
 	c->m.create.items[0].device = device;
 	c->m.create.items[0].kind = ON_DEV;
@@ -361,10 +361,10 @@ static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
 		begin_create(waits[i], devices[i], 6 * MIB);
 		raw_await(a, i ? "emulated:1" : PLACE, 6 * MIB, 6 * MIB);
 	}
-	raw_tell(a, SL_DROP, leases[1].place.region);
+	raw_tell(a, SL_MSG_DROP, leases[1].place.region);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[1]->fd, .events = POLLIN}, 1, 2500), 1);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 0), 0);
-	raw_tell(a, SL_DROP, leases[0].place.region);
+	raw_tell(a, SL_MSG_DROP, leases[0].place.region);
 	assert_int_equal(poll(&(struct pollfd){.fd = waits[0]->fd, .events = POLLIN}, 1, 20000), 1);
 	for (int i = 0; i < 2; i++)
 		raw_end(waits[i]);
@@ -453,7 +453,7 @@ static void cached_blobs_of_that_device_make_room(void **state)
 	assert_int_equal(raw_get(c, "held", &found), 0);
 	raw_hold(c, &found, &held);
 	for (int i = 0; i < 4; i++)
-		raw_tell(c, SL_DROP, leases[i].place.region);
+		raw_tell(c, SL_MSG_DROP, leases[i].place.region);
 	raw_put_ok(c, device, "new", 4 * MIB, 0, &lease);
 	assert_int_equal(sluice_blob_exists(d->store, "cached"), 0);
 	assert_int_equal(sluice_blob_exists(d->store, "held"), 1);
@@ -471,7 +471,7 @@ static void cached_blobs_of_that_device_make_room(void **state)
 /* Asks for more than there is; whether an answer comes within 50 ms. */
 static bool is_answered(struct raw *c, int32_t device, uint64_t bytes)
 {
-	raw_begin(c, SL_CREATE, 1);
+	raw_begin(c, SL_MSG_CREATE, 1);
 	c->m.create.items[0].bytes = bytes;
 	c->m.create.items[0].device = device;
 	c->m.create.items[0].kind = ON_DEV;
@@ -501,15 +501,15 @@ static void create_waits_for_what_is_being_unmapped(void **state)
 		assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 		assert_int_equal(raw_device(reader, PLACE).leaving_bytes, 6 * MIB);
 		begun = seconds_now();
-		raw_tell(maker, SL_DROP, lease.place.region);
+		raw_tell(maker, SL_MSG_DROP, lease.place.region);
 		assert_true(poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 50) == 0);
 		if (end == 0)
-			raw_tell(reader, SL_DROP, lease.place.region);
+			raw_tell(reader, SL_MSG_DROP, lease.place.region);
 		assert_true(raw_receive(c->fd, &c->m, NULL) > 0);
-		assert_int_equal(c->m.head.type, end == 0 ? SL_LEASES : SL_REFUSAL);
+		assert_int_equal(c->m.head.type, end == 0 ? SL_MSG_LEASES : SL_MSG_REFUSAL);
 		if (end == 0) {
 			assert_true(seconds_now() - begun < 1);
-			raw_tell(c, SL_ABORT, c->m.leases.items[0].ticket);
+			raw_tell(c, SL_MSG_ABORT, c->m.leases.items[0].id);
 			continue;
 		}
 		/* Nobody waits for ever for somebody who does not answer. */
@@ -522,7 +522,7 @@ static void create_waits_for_what_is_being_unmapped(void **state)
 		/* Who waits and hangs up is forgotten. */
 		assert_false(is_answered(c, device, 3 * MIB));
 		raw_bye(c);
-		raw_tell(reader, SL_DROP, lease.place.region);
+		raw_tell(reader, SL_MSG_DROP, lease.place.region);
 		raw_await(reader, PLACE, 0, 0);
 	}
 	free(c);
@@ -540,7 +540,7 @@ static void host_and_device_parts_are_sealed_together(void **state)
 	struct sl_lease leases[2];
 	int rc;
 
-	raw_begin(c, SL_CREATE, 2);
+	raw_begin(c, SL_MSG_CREATE, 2);
 	c->m.create.items[0].bytes = c->m.create.items[1].bytes = 100;
 	c->m.create.items[0].device = -1;
 	c->m.create.items[0].kind = SLUICE_BLOB_ON_HOST;
@@ -554,9 +554,9 @@ static void host_and_device_parts_are_sealed_together(void **state)
 	for (int offered = 0; offered < 2; offered++) {
 		if (offered)
 			raw_make(c, &leases[1]);
-		raw_begin(c, SL_SEAL, 2);
+		raw_begin(c, SL_MSG_SEAL, 2);
 		for (int i = 0; i < 2; i++) {
-			c->m.seal.items[i].ticket = leases[i].ticket;
+			c->m.seal.items[i].lease = leases[i].id;
 			c->m.seal.items[i].bytes = 100;
 			strcpy(c->m.seal.items[i].name, i ? "device" : "host");
 		}
@@ -577,7 +577,7 @@ static void stat_and_list_tell_the_place(void **state)
 
 	raw_put_ok(c, device, "x", 3 * MIB, 0, &lease);
 	for (int list = 0; list < 2; list++) {
-		raw_begin(c, list ? SL_LIST : SL_STAT, 0);
+		raw_begin(c, list ? SL_MSG_LIST : SL_MSG_STAT, 0);
 		if (list)
 			c->m.list.most = 10;
 		else
@@ -619,7 +619,7 @@ int main(int argc, char **argv)
 		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
 		plain_test(a_reader_that_dies_lets_go),
 		small_test(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead),
-		small_test(who_hangs_up_and_lives_is_named_until_it_is_dead),
+		small_test(living_client_that_hangs_up_is_named_until_its_death),
 		plain_test(small_blobs_lie_side_by_side),
 		plain_test(leases_in_advance_are_of_memory_that_is_made_once),
 		plain_test(a_range_is_used_again_by_its_owner_only),

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "lib/daemon.h"
 #include "sluice/device.h"
-#include "store/daemon.h"
 
 enum { SEED = 3 };
 
@@ -70,7 +70,7 @@ static void drop(struct shelf *s, const char *name)
 	assert_ok(sluice_blob_delete(s->d->store, name));
 }
 
-static void what_is_written_is_there_when_the_file_is_closed(void **state)
+static void file_has_the_written_bytes_after_close(void **state)
 {
 	struct shelf *s = *state;
 	static const size_t sizes[] = {1, 4096, 100001, 9 * MIB + 5};
@@ -102,7 +102,7 @@ static void what_is_written_is_there_when_the_file_is_closed(void **state)
 }
 
 /* Before the seal it is read and written as any file: what overlaps keeps its order. */
-static void what_overlaps_keeps_its_order(void **state)
+static void overlapping_operations_keep_their_order(void **state)
 {
 	struct shelf *s = *state;
 	enum { N = 3 * MIB + 7, AT_ONCE = 12 };
@@ -150,7 +150,7 @@ static void what_overlaps_keeps_its_order(void **state)
 	buffer_free(&model);
 }
 
-static void nothing_is_left_of_what_was_discarded(void **state)
+static void discarded_file_leaves_nothing(void **state)
 {
 	struct shelf *s = *state;
 	sluice_file *file;
@@ -184,7 +184,7 @@ static void a_file_that_lacks_something_does_not_become_a_blob(void **state)
 	}
 }
 
-static void what_was_replaced_stays_for_who_has_it_open(void **state)
+static void replaced_file_stays_for_its_open_handles(void **state)
 {
 	struct shelf *s = *state;
 	struct sluice_file_info st = {.size = sizeof(st)};
@@ -369,7 +369,7 @@ static void options_of_a_blob_stand_in_its_uri(void **state)
 	drop(s, "x");
 }
 
-static void what_makes_no_sense_is_refused(void **state)
+static void senseless_options_are_refused(void **state)
 {
 	struct shelf *s = *state;
 	static const struct {
@@ -436,17 +436,17 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	const struct CMUnitTest tests[] = {
-		shelf_test(what_is_written_is_there_when_the_file_is_closed),
-		shelf_test(what_overlaps_keeps_its_order),
-		shelf_test(nothing_is_left_of_what_was_discarded),
+		shelf_test(file_has_the_written_bytes_after_close),
+		shelf_test(overlapping_operations_keep_their_order),
+		shelf_test(discarded_file_leaves_nothing),
 		shelf_test(a_file_that_lacks_something_does_not_become_a_blob),
-		shelf_test(what_was_replaced_stays_for_who_has_it_open),
+		shelf_test(replaced_file_stays_for_its_open_handles),
 		shelf_test(the_bytes_of_a_blob_are_memory),
 		shelf_test(memory_of_a_device_is_written_and_read),
 		shelf_test(all_files_share_a_connection),
 		shelf_test(threads_open_and_close_it_at_a_time),
 		shelf_test(options_of_a_blob_stand_in_its_uri),
-		shelf_test(what_makes_no_sense_is_refused),
+		shelf_test(senseless_options_are_refused),
 		cmocka_unit_test(a_name_is_shown_as_it_was_written),
 	};
 

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "store/daemon.h"
+#include "lib/daemon.h"
 
 static void names_are_taken_once(void **state)
 {
@@ -98,7 +98,7 @@ static void a_name_that_is_replaced_is_always_there(void **state)
 	assert_idle(d->store);
 }
 
-static void what_may_not_be_replaced_is_not(void **state)
+static void irreplaceable_file_is_kept(void **state)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -165,7 +165,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		daemon_test(names_are_taken_once),
 		daemon_test(a_name_that_is_replaced_is_always_there),
-		daemon_test(what_may_not_be_replaced_is_not),
+		daemon_test(irreplaceable_file_is_kept),
 		daemon_test(blobs_without_a_name_are_got_by_id),
 		daemon_test(named_blobs_are_got_by_id_too),
 	};

@@ -4,7 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
+#include "lib/daemon.h"
 #include "store/forbid.h"
 
 enum { BLOBS = 8, ROUNDS = 100000, NOT_POSSIBLE = 3 };

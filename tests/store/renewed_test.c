@@ -46,7 +46,7 @@ static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
 	}
 }
 
-static void what_an_earlier_daemon_leased_is_lost(void **state)
+static void leases_of_an_earlier_daemon_are_lost(void **state)
 {
 	struct daemon *d = *state;
 
@@ -97,7 +97,7 @@ static void a_seal_is_not_taken_for_that_of_another_daemon(void **state)
 	assert_idle(d->store);
 }
 
-static void what_was_got_keeps_its_bytes(void **state)
+static void got_blob_keeps_its_bytes(void **state)
 {
 	struct daemon *d = *state;
 
@@ -121,9 +121,9 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
 	const struct CMUnitTest tests[] = {
-		daemon_test(what_an_earlier_daemon_leased_is_lost),
+		daemon_test(leases_of_an_earlier_daemon_are_lost),
 		daemon_test(a_seal_is_not_taken_for_that_of_another_daemon),
-		daemon_test(what_was_got_keeps_its_bytes),
+		daemon_test(got_blob_keeps_its_bytes),
 	};
 
 	row_start(1, argv);

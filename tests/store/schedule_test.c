@@ -11,8 +11,8 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
+#include "lib/daemon.h"
 #include "protocol/step.h"
-#include "store/daemon.h"
 
 enum { THREADS_MOST = 6, ACTIONS_MOST = 8, PER_DAEMON = 40, HANG_SECONDS = 60, WAIT_MS = 50000 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "store/daemon.h"
+#include "lib/daemon.h"
 
 #define TRANSIENT SLUICE_BLOB_TRANSIENT
 #define BYTES     100000
@@ -108,7 +108,7 @@ static void await_waiting(const struct daemon *d, uint64_t count)
 	}
 }
 
-static void who_waits_for_the_seal_holds_it(void **state)
+static void waiter_for_a_seal_holds_the_blob(void **state)
 {
 	struct daemon *d = *state;
 	struct waiter waiter = {.store = daemon_connect(d)};
@@ -266,7 +266,7 @@ static void it_is_so_for_the_next_server(void **state)
 	assert_idle(d->store);
 }
 
-static void one_that_is_pinned_stays(void **state)
+static void pinned_transient_blob_stays(void **state)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT);
@@ -283,7 +283,7 @@ static void one_that_is_pinned_stays(void **state)
 
 static char folder[200];
 
-static void one_that_is_held_stays_in_memory(void **state)
+static void held_blob_stays_in_memory(void **state)
 {
 	static const char *const options[] = {"--memory", "64M", "--spill", folder, NULL};
 	const char *const *before = daemon_options;
@@ -319,13 +319,13 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		daemon_test(the_last_release_deletes),
 		daemon_test(the_name_of_what_was_released_is_free),
-		daemon_test(who_waits_for_the_seal_holds_it),
+		daemon_test(waiter_for_a_seal_holds_the_blob),
 		daemon_test(a_get_that_waits_keeps_nothing),
 		daemon_test(a_holder_that_dies_lets_go),
 		daemon_test(a_pipeline_that_dies_leaves_what_others_hold),
 		daemon_test(it_is_so_for_the_next_server),
-		daemon_test(one_that_is_pinned_stays),
-		cmocka_unit_test(one_that_is_held_stays_in_memory),
+		daemon_test(pinned_transient_blob_stays),
+		cmocka_unit_test(held_blob_stays_in_memory),
 	};
 
 	there = shared_memory(sizeof(*there));

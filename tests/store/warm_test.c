@@ -8,8 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "store/client.h"
-#include "store/daemon.h"
+#include "lib/daemon.h"
+#include "store/mapping.h"
 
 #define COLLAPSE 25
 #define PAGE     4096

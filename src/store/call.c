@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Calls over the connection
+ *
+ * Sends requests and delivers replies. Of the threads that wait for a reply a single thread reads:
+ * it hands the others their replies and, when it has its own, wakes the next reader. The client
+ * thread of a store with devices reads as well, but only when no other thread does.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+
+#include "store/device/devices.h"
+
+/* Ends a call. Caller holds store->mutex. */
+static void call_finish_locked(struct sl_call *call, int rc)
+{
+	call->done = true;
+	call->rc = rc;
+	pthread_cond_signal(&call->changed);
+}
+
+/* Breaks a connection: its calls without a reply end with the error. */
+static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int error)
+	SL_REQUIRES(&store->mutex)
+{
+	if (conn->broken)
+		return;
+	conn->broken = true;
+	shutdown(conn->fd, SHUT_RDWR);
+	sl_list_each_of (call, &conn->calls, struct sl_call, link)
+		if (!call->done)
+			call_finish_locked(call, error);
+	if (store->conn == conn) {
+		store->conn = NULL;
+		sl_conn_unref_locked(conn);
+	}
+}
+
+/* Returns the kernel's tick, which lasts some milliseconds and is cheaper to read than the time. */
+static int64_t call_tick(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC_COARSE, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/*
+ * Returns whether the server has closed the connection. If it had not read all that we sent, an
+ * error comes before the end of the stream.
+ */
+static bool conn_has_hung_up(int fd)
+{
+	char byte;
+	ssize_t n = recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+
+	return !n || (n < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+bool sl_conn_alive(sluice_store *store)
+{
+	bool alive;
+
+	sl_mutex_lock(&store->mutex);
+	/* A server that has replied in this tick is taken to be alive. */
+	if (store->conn && store->heard_at != call_tick() && conn_has_hung_up(store->conn->fd))
+		conn_break_locked(store, store->conn, -ECONNRESET);
+	alive = store->conn;
+	sl_mutex_unlock(&store->mutex);
+	return alive;
+}
+
+/* ------------------------------------------------------------------------------------ reading */
+
+static struct sl_call *call_find_locked(struct sl_conn *conn, uint32_t serial)
+{
+	sl_list_each_of (call, &conn->calls, struct sl_call, link)
+		if (call->serial == serial && !call->done)
+			return call;
+	return NULL;
+}
+
+static uint32_t call_next_serial_locked(sluice_store *store) SL_REQUIRES(&store->mutex)
+{
+	do
+		store->serial++;
+	while (!store->serial || store->serial == SL_SERIAL_ANY);
+	return store->serial;
+}
+
+/*
+ * Returns the serial number before the oldest call under way: the server need not hold anything for
+ * replies up to it.
+ */
+static uint32_t call_settled_locked(const sluice_store *store, const struct sl_conn *conn)
+	SL_REQUIRES(&store->mutex)
+{
+	const struct sl_list *calls = &conn->calls;
+
+	return sl_list_empty(calls) ? store->serial
+	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
+}
+
+/* Delivers the message in conn->in: a reply to its call, SL_MSG_FORGET to the mappings. */
+static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int fds[2])
+	SL_REQUIRES(&store->mutex)
+{
+	const union sl_message *m = &conn->in;
+	struct sl_call *call = NULL;
+
+	/* Regions in a message of an earlier server mean nothing to a new server. */
+	if (store->conn == conn && m->head.type != SL_MSG_FORGET)
+		sl_mappings_expect_locked(store, m);
+	else if (store->conn == conn)
+		sl_mappings_on_forget_locked(store, m);
+	/*
+	 * The reply may arrive before the thread that sends the request has returned from the
+	 * kernel, which still reads the same memory. That thread ends this wait.
+	 */
+	while (m->head.type != SL_MSG_FORGET && (call = call_find_locked(conn, m->head.serial)) &&
+	       !call->sent)
+		sl_cond_wait(&store->sent, &store->mutex, SL_FOREVER);
+	/* The call has timed out, and its reply is late. */
+	if (!call) {
+		sl_close_both(fds);
+		return;
+	}
+	memcpy(call->m, m, m->head.bytes);
+	memcpy(call->fds, fds, sizeof(call->fds));
+	store->heard_at = call_tick();
+	call_finish_locked(call, 0);
+}
+
+/*
+ * Reads a message, for any call, if it arrives before the deadline. Releases the mutex meanwhile.
+ */
+static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t deadline)
+	SL_REQUIRES(&store->mutex)
+{
+	int fds[2], flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
+	ssize_t n = -EAGAIN;
+
+	conn->reading = true;
+	sl_mutex_unlock(&store->mutex);
+	if (!flags || sl_socket_wait(conn->fd, POLLIN, deadline))
+		n = sl_socket_receive(conn->fd, &conn->in, fds, flags);
+	sl_mutex_lock(&store->mutex);
+	if (n > 0 && conn->in.head.serial != SL_SERIAL_ANY) {
+		conn->heard++;
+		call_hand_over_locked(store, conn, fds);
+	} else if (n != -EAGAIN) {
+		sl_close_both(fds);
+		conn_break_locked(store, conn, -ECONNRESET);
+	}
+	conn->reading = false;
+}
+
+/* Wakes a thread that waits for a reply, to read: no thread reads now. */
+static void call_pass_reading_on_locked(struct sl_conn *conn)
+{
+	/* A thread that still sends may be blocked until another reads; it looks for replies later. */
+	sl_list_each_of (next, &conn->calls, struct sl_call, link)
+		if (!next->done && next->sent) {
+			pthread_cond_signal(&next->changed);
+			break;
+		}
+}
+
+/*
+ * Sends a request with a reply that no call waits for: any message shows that the server runs.
+ * Releases the mutex meanwhile.
+ */
+static void call_probe_locked(sluice_store *store, const struct sl_call *call)
+	SL_REQUIRES(&store->mutex)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, SL_MSG_STATS, call_next_serial_locked(store), 0);
+	m.head.settled = call_settled_locked(store, call->conn);
+	sl_mutex_unlock(&store->mutex);
+	sl_socket_send(call->conn->fd, &m, -1, 0);
+	sl_mutex_lock(&store->mutex);
+}
+
+/*
+ * Waits for the reply. The server itself applies the timeout of a get, and may wait for its disk
+ * beyond that. So the call times out only if no message comes for SL_GRACE_NS after the deadline,
+ * and then none for as long after a probe. Releases the mutex meanwhile.
+ */
+static void call_wait_locked(sluice_store *store, struct sl_call *call, int64_t deadline)
+	SL_REQUIRES(&store->mutex)
+{
+	struct sl_conn *conn = call->conn;
+	uint64_t heard = UINT64_MAX;
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + SL_GRACE_NS;
+
+	/* Ended by the reading thread, with the reply or with the end of the connection. */
+	while (!call->done) {
+		if (until == SL_FOREVER || sl_now() < until) {
+			if (conn->reading)
+				sl_cond_wait(&call->changed, &store->mutex, until);
+			else
+				call_read_locked(store, conn, until);
+		} else if (conn->heard == heard) {
+			call_finish_locked(call, -ETIMEDOUT);
+		} else {
+			heard = conn->heard;
+			until = sl_now() + SL_GRACE_NS;
+			call_probe_locked(store, call);
+		}
+	}
+	if (!conn->reading)
+		call_pass_reading_on_locked(conn);
+}
+
+bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite)
+{
+	bool reads;
+
+	sl_mutex_lock(&store->mutex);
+	reads = !conn->reading && (!polite || sl_list_empty(&conn->calls)) && !conn->broken;
+	if (reads) {
+		call_read_locked(store, conn, 0);
+		call_pass_reading_on_locked(conn);
+	}
+	reads = reads || conn->broken;
+	sl_mutex_unlock(&store->mutex);
+	return reads;
+}
+
+/* -------------------------------------------------------------------------------------- calls */
+
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t epoch, int64_t deadline, struct sl_call *call)
+{
+	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
+	int rc;
+
+	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
+	sl_mutex_lock(&store->mutex);
+	rc = sl_conn_get_locked(store, until);
+	if (!rc && epoch && store->epoch != epoch)
+		rc = sl_fail(-ECONNRESET, "the server was replaced");
+	if (rc) {
+		sl_mutex_unlock(&store->mutex);
+		return rc;
+	}
+	pthread_cond_init(&call->changed, NULL);
+	call->conn = store->conn;
+	call->conn->references++;
+	call->epoch = store->epoch;
+	m->head.settled = call_settled_locked(store, call->conn);
+	m->head.serial = call->serial = call_next_serial_locked(store);
+	sl_list_append(&call->conn->calls, &call->link);
+	sl_mutex_unlock(&store->mutex);
+	/*
+	 * Without the mutex: while the server does not read, another thread must read its messages.
+	 */
+	rc = sl_socket_send(call->conn->fd, m, -1, until);
+	sl_store_step("client: asked");
+	sl_mutex_lock(&store->mutex);
+	call->sent = true;
+	pthread_cond_broadcast(&store->sent);
+	if (rc == -EAGAIN)
+		call_finish_locked(call, -ETIMEDOUT);
+	else if (rc)
+		conn_break_locked(store, call->conn, -ECONNRESET);
+	call_wait_locked(store, call, deadline);
+	rc = call->rc;
+	sl_mutex_unlock(&store->mutex);
+	sl_store_step("client: answered");
+	if (rc)
+		rc = rc == -ETIMEDOUT ? sl_call_late() : sl_fail(rc, "the server was replaced");
+	else if (m->head.type == SL_MSG_REFUSAL)
+		rc = sl_fail(m->head.error, "%s", m->refusal.text);
+	else if (m->head.type != answer)
+		rc = sl_fail(-EPROTO, "the store answers what was not asked");
+	if (rc)
+		sl_call_end(store, call);
+	return rc;
+}
+
+void sl_call_end(sluice_store *store, struct sl_call *call)
+{
+	sl_mutex_lock(&store->mutex);
+	sl_list_remove(&call->link);
+	sl_conn_unref_locked(call->conn);
+	sl_mutex_unlock(&store->mutex);
+	pthread_cond_destroy(&call->changed);
+	sl_close_both(call->fds);
+}
+
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply)
+{
+	struct sl_call call;
+	bool again = false;
+	int rc;
+
+	while ((rc = sl_call_begin(store, m, answer, 0, deadline, &call)) == -ECONNRESET)
+		again = true;
+	if (reply)
+		*reply = (struct sl_reply){call.epoch, call.fds[0], again};
+	if (rc)
+		return rc;
+	if (reply)
+		call.fds[0] = -1;
+	sl_call_end(store, &call);
+	return answer == SL_MSG_MEMORY && reply->fd < 0
+	               ? sl_fail(-EMFILE, "no descriptor came: too many are open here")
+	               : 0;
+}
+
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd)
+{
+	struct sl_conn *conn;
+	int rc;
+
+	sl_store_step("client: tells");
+	sl_mutex_lock(&store->mutex);
+	conn = !epoch || store->epoch == epoch ? store->conn : NULL;
+	if (!conn) {
+		sl_mutex_unlock(&store->mutex);
+		return -ESTALE;
+	}
+	m->head.settled = call_settled_locked(store, conn);
+	conn->references++;
+	sl_mutex_unlock(&store->mutex);
+	rc = sl_socket_send(conn->fd, m, fd, SL_FOREVER);
+	sl_conn_release(store, conn);
+	return rc ? -ESTALE : 0;
+}
+
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t epoch)
+{
+	union sl_message m;
+
+	sl_message_begin(&m, type, 0, 1);
+	m.ids.items[0].id = id;
+	sl_tell(store, &m, epoch, -1);
+}

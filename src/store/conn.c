@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The connection to the server
+ *
+ * Connects to the socket, says hello, maps the catalogue, and adapts the store to each new server.
+ * Also sends and receives single messages, for call.c and watch.c. Any thread; a single thread
+ * connects, and the others wait for it.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "store/device/devices.h"
+
+#define PAUSE_NS 5000000
+#define HELLO_NS INT64_C(10000000000)
+
+/* ------------------------------------------------------------------------------------- socket */
+
+/* Finds the user that SLUICE_STORE_OWNER names. */
+static int socket_find_owner(const char *name, uid_t *out)
+{
+	char buffer[4096], *end;
+	struct passwd entry, *found = NULL;
+	unsigned long number;
+
+	if (!getpwnam_r(name, &entry, buffer, sizeof(buffer), &found) && found) {
+		*out = found->pw_uid;
+		return 0;
+	}
+	errno = 0;
+	number = strtoul(name, &end, 10);
+	if (name[0] < '0' || name[0] > '9' || *end || errno || number >= UINT32_MAX)
+		return sl_fail(-EINVAL, "SLUICE_STORE_OWNER: there is no user '%s'", name);
+	*out = (uid_t)number;
+	return 0;
+}
+
+/*
+ * Checks the user of the server. Others may be able to write to the folder of the socket, so the
+ * server must run as our user, as root, or as the user in SLUICE_STORE_OWNER.
+ */
+static int socket_check_server(const char *path, int fd)
+{
+	const char *name = getenv("SLUICE_STORE_OWNER");
+	uid_t named = geteuid();
+	struct ucred server;
+	socklen_t size = sizeof(server);
+	int rc = name && *name ? socket_find_owner(name, &named) : 0;
+
+	if (!rc && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &server, &size))
+		rc = sl_fail(-errno, "whose store '%s' is cannot be found out: %s", path,
+		             sl_error_text(-errno));
+	if (!rc && server.uid && server.uid != geteuid() && server.uid != named)
+		rc = sl_fail(-EPERM,
+		             "the store at '%s' is user %u's: SLUICE_STORE_OWNER=%u accepts it",
+		             path, (unsigned)server.uid, (unsigned)server.uid);
+	return rc;
+}
+
+static int socket_connect_once(const char *path, int *out)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd, rc;
+
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return sl_fail(-errno, "cannot make a socket: %s", sl_error_text(-errno));
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
+		int error = errno;
+
+		close(fd);
+		return sl_fail(-error, "no store at '%s': %s%s", path, sl_error_text(-error),
+		               error == ENOENT || error == ECONNREFUSED
+		                       ? "; does sluiced run there?"
+		                       : "");
+	}
+	rc = socket_check_server(path, fd);
+	if (rc)
+		close(fd);
+	else
+		*out = fd;
+	return rc;
+}
+
+int sl_socket_connect(const char *path, unsigned patience_ms, bool once, int *out)
+{
+	int64_t deadline = sl_now() + patience_ms * INT64_C(1000000);
+
+	for (;;) {
+		int rc = socket_connect_once(path, out);
+		bool waits = rc == -ECONNREFUSED || rc == -ENOENT || rc == -EAGAIN || rc == -EINTR;
+
+		if (!rc || !waits || once || sl_now() >= deadline)
+			return rc == -ENOENT && !once ? -ECONNREFUSED : rc;
+		nanosleep(&(struct timespec){0, PAUSE_NS}, NULL);
+	}
+}
+
+ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags)
+{
+	struct iovec io = {m, sizeof(*m)};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
+	struct msghdr message = {NULL, 0, &io, 1, control, sizeof(control), 0};
+	struct cmsghdr *header;
+	ssize_t n;
+
+	fds[0] = fds[1] = -1;
+	do
+		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
+	while (n < 0 && errno == EINTR);
+	if (n <= 0)
+		return n < 0 ? -errno : 0;
+	header = CMSG_FIRSTHDR(&message);
+	if (header && header->cmsg_type == SCM_RIGHTS)
+		memcpy(fds, CMSG_DATA(header),
+		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
+	sl_store_step("client: read");
+	if (sl_message_check(m, (size_t)n, false))
+		return -EPROTO;
+	return n;
+}
+
+void sl_close_both(int fds[2])
+{
+	for (int i = 0; i < 2; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+bool sl_socket_wait(int socket, short events, int64_t deadline)
+{
+	struct pollfd p = {.fd = socket, .events = events};
+	int64_t rest = SL_MAX(deadline - sl_now(), 0);
+	struct timespec time = {rest / 1000000000, rest % 1000000000};
+
+	return ppoll(&p, 1, deadline == SL_FOREVER ? NULL : &time, NULL) > 0;
+}
+
+int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline)
+{
+	struct iovec io = {(void *)m, m->head.bytes};
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
+	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
+	int flags = MSG_NOSIGNAL | (deadline == SL_FOREVER ? 0 : MSG_DONTWAIT);
+	struct cmsghdr *header;
+	ssize_t n;
+
+	if (fd >= 0) {
+		message.msg_control = control;
+		message.msg_controllen = sizeof(control);
+		header = CMSG_FIRSTHDR(&message);
+		header->cmsg_level = SOL_SOCKET;
+		header->cmsg_type = SCM_RIGHTS;
+		header->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(header), &fd, sizeof(int));
+	}
+	do
+		n = sendmsg(socket, &message, flags);
+	while (n < 0 &&
+	       (errno == EINTR || (errno == EAGAIN && sl_socket_wait(socket, POLLOUT, deadline))));
+	return n < 0 ? -errno : 0;
+}
+
+/* ---------------------------------------------------------------------------------- catalogue */
+
+static int view_new(const struct sl_msg_welcome *welcome, const int fds[2],
+                    struct sl_catalogue_view **out)
+{
+	struct sl_catalogue_view *view = calloc(1, sizeof(*view));
+	int rc;
+
+	if (!view)
+		return sl_fail(-ENOMEM, "no memory");
+	atomic_init(&view->references, 1);
+	view->store = welcome->store;
+	view->session = welcome->session;
+	rc = sl_segment_map(fds[0], false, &view->segment);
+	if (!rc)
+		rc = sl_references_map(fds[1], true, &view->own_references);
+	if (rc) {
+		sl_view_release(view);
+		return sl_fail(rc, "cannot map the catalogue: %s", sl_error_text(rc));
+	}
+	view->reader = (struct sl_reader){view->segment, view->own_references};
+	*out = view;
+	return 0;
+}
+
+struct sl_catalogue_view *sl_view_acquire(sluice_store *store)
+{
+	struct sl_catalogue_view *view;
+
+	sl_mutex_lock(&store->mutex);
+	view = store->view;
+	atomic_fetch_add(&view->references, 1);
+	sl_mutex_unlock(&store->mutex);
+	return view;
+}
+
+struct sl_catalogue_view *sl_view_acquire_of(sluice_store *store, uint64_t epoch)
+{
+	struct sl_catalogue_view *view = sl_view_acquire(store);
+
+	if (sl_same_daemon(view->epoch, epoch))
+		return view;
+	sl_view_release(view);
+	return NULL;
+}
+
+void sl_view_release(struct sl_catalogue_view *view)
+{
+	if (atomic_fetch_sub(&view->references, 1) != 1)
+		return;
+	sl_segment_unmap(view->segment);
+	sl_references_unmap(view->own_references);
+	free(view);
+}
+
+/* --------------------------------------------------------------------------------- connection */
+
+int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
+                  struct sl_msg_welcome *out, int fds[2])
+{
+	int64_t rest = SL_MAX(SL_MIN(until - sl_now(), HELLO_NS), 1000);
+	struct timeval limit = {rest / 1000000000, rest % 1000000000 / 1000}, none = {0, 0};
+	/*
+	 * With this descriptor the server sees the end of this process even from another PID
+	 * namespace. It is -1 where the kernel has no pidfd.
+	 */
+	int self = (int)syscall(SYS_pidfd_open, getpid(), 0);
+	union sl_message m;
+	ssize_t n;
+
+	sl_message_begin(&m, SL_MSG_HELLO, 1, 0);
+	m.hello.role = role;
+	m.hello.session = session;
+	strncpy(m.hello.prefix, prefix, sizeof(m.hello.prefix) - 1);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	n = sl_socket_send(fd, &m, self, SL_FOREVER);
+	if (self >= 0)
+		close(self);
+	/* If the server has closed the connection already, its reason may be there to be read. */
+	if (n && n != -EPIPE && n != -ECONNRESET)
+		return sl_fail((int)n, "cannot speak to the store: %s", sl_error_text((int)n));
+	n = sl_socket_receive(fd, &m, fds, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &none, sizeof(none));
+	if (n > 0 && m.head.type == SL_MSG_WELCOME && (fds[1] >= 0) == (role == SL_ROLE_CLIENT)) {
+		*out = m.welcome;
+		return 0;
+	}
+	sl_close_both(fds);
+	if (n == -EPROTO)
+		return -EPROTO;
+	if (n > 0 && m.head.type == SL_MSG_REFUSAL)
+		return sl_fail(m.head.error, "%s", m.refusal.text);
+	return n > 0 ? sl_fail(-EPROTO, "the store answers what was not asked")
+	             : sl_fail(-ECONNRESET, "the store has hung up");
+}
+
+void sl_conn_unref_locked(struct sl_conn *conn)
+{
+	if (--conn->references)
+		return;
+	if (conn->fd >= 0)
+		close(conn->fd);
+	free(conn);
+}
+
+/* Adopts a new server: its epoch, and only those mappings and leases that are valid with it. */
+static void conn_adopt_locked(sluice_store *store, struct sl_conn *conn,
+                              const struct sl_msg_welcome *welcome, struct sl_catalogue_view *view)
+	SL_REQUIRES(&store->mutex)
+{
+	bool same = store->view && store->view->store == welcome->store;
+
+	store->epoch = same ? store->epoch + 1 : ((store->epoch >> 32) + 1) << 32;
+	store->lease_cache_count = 0;
+	sl_mappings_forget_locked(store, !same);
+	sl_devices_reconnected_locked(store, same);
+	if (view) {
+		view->epoch = store->epoch;
+		if (store->view)
+			sl_view_release(store->view);
+		store->view = view;
+	}
+	store->conn = conn;
+}
+
+/*
+ * Reports the device memory that is mapped here, before any other message, because a new server
+ * cannot know it. Releases the mutex meanwhile. A report that cannot be sent ends the connection
+ * soon.
+ */
+static void conn_report_mappings_locked(sluice_store *store, const struct sl_conn *conn)
+	SL_REQUIRES(&store->mutex)
+{
+	struct sl_id_item regions[SL_ITEMS_MOST];
+	union sl_message m;
+	unsigned n;
+
+	while ((n = sl_mappings_unreported_locked(store, store->epoch + 1, regions))) {
+		sl_message_begin(&m, SL_MSG_HAVE, 0, n);
+		memcpy(m.ids.items, regions, n * sizeof(regions[0]));
+		sl_mutex_unlock(&store->mutex);
+		if (sl_socket_send(conn->fd, &m, -1, SL_FOREVER))
+			shutdown(conn->fd, SHUT_RDWR);
+		sl_mutex_lock(&store->mutex);
+	}
+}
+
+int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
+{
+	struct sl_catalogue_view *view = NULL, *before = store->view;
+	struct sl_conn *conn = calloc(1, sizeof(*conn));
+	struct sl_msg_welcome welcome;
+	int fds[2], rc;
+
+	if (!conn)
+		return sl_fail(-ENOMEM, "no memory");
+	conn->references = 1;
+	conn->fd = -1;
+	sl_list_init(&conn->calls);
+	store->connecting = true;
+	sl_mutex_unlock(&store->mutex);
+	rc = sl_socket_connect(store->path, store->patience_ms, once, &conn->fd);
+	if (!rc)
+		rc = sl_conn_hello(conn->fd, SL_ROLE_CLIENT, before ? before->session : 0, "",
+		                   until, &welcome, fds);
+	if (!rc) {
+		/*
+		 * With the same daemon and session, the catalogue and our references stay mapped.
+		 */
+		if (!before || before->store != welcome.store || before->session != welcome.session)
+			rc = view_new(&welcome, fds, &view);
+		sl_close_both(fds);
+	}
+	if (!rc)
+		sl_store_step("client: connected");
+	sl_mutex_lock(&store->mutex);
+	if (!rc && before && before->store == welcome.store)
+		conn_report_mappings_locked(store, conn);
+	if (!rc)
+		conn_adopt_locked(store, conn, &welcome, view);
+	else
+		sl_conn_unref_locked(conn);
+	store->connecting = false;
+	pthread_cond_broadcast(&store->connected);
+	return rc;
+}
+
+int sl_call_late(void)
+{
+	return sl_fail(-ETIMEDOUT, "the server did not answer in time");
+}
+
+int sl_conn_get_locked(sluice_store *store, int64_t until)
+{
+	int64_t deadline = store->conn ? 0 : sl_deadline((int)store->patience_ms);
+	int rc = 0;
+
+	while (!store->conn && (!rc || (rc == -ECONNRESET && sl_now() <= SL_MIN(deadline, until))))
+		if (store->connecting)
+			rc = sl_cond_wait(&store->connected, &store->mutex, until);
+		else
+			rc = sl_conn_open_locked(store, false, until);
+	if (store->conn)
+		return 0;
+	return rc == -ETIMEDOUT || (rc == -ECONNRESET && sl_now() >= until) ? sl_call_late() : rc;
+}
+
+struct sl_conn *sl_conn_acquire(sluice_store *store)
+{
+	struct sl_conn *conn;
+
+	sl_mutex_lock(&store->mutex);
+	if (!store->conn && !store->connecting)
+		sl_conn_open_locked(store, true, SL_FOREVER);
+	conn = store->conn;
+	if (conn)
+		conn->references++;
+	sl_mutex_unlock(&store->mutex);
+	return conn;
+}
+
+void sl_conn_release(sluice_store *store, struct sl_conn *conn)
+{
+	sl_mutex_lock(&store->mutex);
+	sl_conn_unref_locked(conn);
+	sl_mutex_unlock(&store->mutex);
+}
+
+void sl_conn_close(sluice_store *store) SL_UNCHECKED
+{
+	union sl_message m;
+
+	if (store->conn) {
+		sl_message_begin(&m, SL_MSG_BYE, 0, 0);
+		sl_socket_send(store->conn->fd, &m, -1, SL_FOREVER);
+		sl_conn_unref_locked(store->conn);
+	}
+	if (store->view)
+		sl_view_release(store->view);
+}

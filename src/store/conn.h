@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The connection of a store to its server, calls over it, and the mapped catalogue.
+ *
+ * No thread belongs to a connection. Of the threads that wait for a reply a single thread reads; it
+ * hands the others their replies, and when it has its own, the next thread reads. When the server
+ * is replaced, the next call connects again; the catalogue and the references to its entries stay,
+ * if the daemon is the same.
+ */
+#ifndef SL_STORE_CONN_H
+#define SL_STORE_CONN_H
+
+#include "store/store_internal.h"
+
+/* The client waits this long after a deadline before it probes the server, and then once more. */
+#define SL_GRACE_NS INT64_C(1000000000)
+
+/* Guarded by store->mutex, except for fd, which never changes, and `in`, for the reading thread. */
+struct sl_conn {
+	int fd;
+	unsigned references;  /* of the store, and of each call under way */
+	bool reading;         /* a thread reads from it */
+	bool broken;          /* not to be used again */
+	uint64_t heard;       /* messages read from it */
+	struct sl_list calls; /* under way, oldest first, until the reply has been used */
+	union sl_message in;
+};
+
+/* Never changes, except for the count. */
+struct sl_catalogue_view {
+	_Atomic unsigned references; /* of the store, and of each blob held through it */
+	struct sl_segment *segment;
+	struct sl_references *own_references;
+	struct sl_reader reader;
+	uint64_t store, session;
+	uint64_t epoch; /* of the server that sent the descriptors */
+};
+
+/* A request and its reply, in the same memory. Guarded by store->mutex until done. */
+struct sl_call {
+	struct sl_list link; /* conn->calls */
+	struct sl_conn *conn;
+	union sl_message *m;
+	uint32_t serial;
+	uint64_t epoch; /* of the server that it was sent to */
+	pthread_cond_t changed;
+	bool sent, done;
+	int rc;
+	int fds[2]; /* that came with the reply */
+};
+
+/* ------------------------------------------------------------------------------------- epochs */
+
+/*
+ * Returns whether two servers belong to the same daemon: then they agree on regions, blobs and
+ * slots, but not on leases.
+ */
+static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
+{
+	return epoch >> 32 == other >> 32;
+}
+/* Returns whether a region that the server of that epoch has named can still be mapped. The daemon
+ * numbers regions; a lease of memory to write to is valid with one server only. */
+static inline bool sl_is_current_locked(const sluice_store *store, uint64_t epoch, bool writable)
+	SL_REQUIRES(&store->mutex)
+{
+	return writable ? store->epoch == epoch : sl_same_daemon(store->epoch, epoch);
+}
+
+/* ------------------------------------------------------------------------------------- socket */
+
+/*
+ * Connects to the socket and checks the user of the server there; tries for patience_ms unless
+ * once. Returns 0 or -errno with a message.
+ */
+int sl_socket_connect(const char *path, unsigned patience_ms, bool once, int *out);
+/* Returns whether the socket is ready before the deadline; a signal makes it return false early. */
+bool sl_socket_wait(int socket, short events, int64_t deadline);
+/* Sends a whole message or nothing, with descriptor fd unless that is -1.
+ * Returns 0 or -errno; -EAGAIN: not before the deadline. */
+int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline);
+/* Receives and checks one message with at most two descriptors; flags: see recvmsg().
+ * Returns its length, 0 at the end of the stream, or -errno. */
+ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags);
+/* Closes the descriptors that are not -1. */
+void sl_close_both(int fds[2]);
+
+/* --------------------------------------------------------------------------------- connection */
+
+/* Sends SL_MSG_HELLO on a new socket and receives the welcome with its descriptors; waits until the
+ * time `until`, but at most 10 seconds. */
+int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
+                  struct sl_msg_welcome *out, int fds[2]);
+/* Connects the store, unless another thread does (store->connecting); releases the mutex meanwhile.
+ * once, until: as above. */
+int sl_conn_open_locked(sluice_store *store, bool once, int64_t until) SL_REQUIRES(&store->mutex);
+/* Says goodbye and closes. No other thread uses the store any more. */
+void sl_conn_close(sluice_store *store);
+/* Returns 0 when the store is connected; connects if it is not. Releases the mutex meanwhile.
+ * -ETIMEDOUT: the server has accepted the connection, but has not answered by `until`. */
+int sl_conn_get_locked(sluice_store *store, int64_t until) SL_REQUIRES(&store->mutex);
+/*
+ * Returns the connection with a reference; tries once to connect if there is none. NULL: no server.
+ */
+struct sl_conn *sl_conn_acquire(sluice_store *store);
+void sl_conn_release(sluice_store *store, struct sl_conn *conn);
+/* Under store->mutex, if other threads know the connection. */
+void sl_conn_unref_locked(struct sl_conn *conn);
+/* Returns whether the server is still there; if not, breaks the connection. */
+bool sl_conn_alive(sluice_store *store);
+/* Reads a message if one is there; for a thread that waits for no reply. Returns false if another
+ * thread reads or, if polite, if another thread is about to. */
+bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite);
+
+/* Returns the catalogue with a reference. */
+struct sl_catalogue_view *sl_view_acquire(sluice_store *store);
+/* The same; NULL: the server of that epoch belonged to another daemon. */
+struct sl_catalogue_view *sl_view_acquire_of(sluice_store *store, uint64_t epoch);
+void sl_view_release(struct sl_catalogue_view *view);
+
+/* -------------------------------------------------------------------------------------- calls */
+
+/*
+ * Sends request m and waits for the reply, which overwrites m. epoch: the server that it is for; 0:
+ * any server. If it succeeds, the caller uses the reply and then calls sl_call_end().
+ *
+ * Returns 0 if the reply has type `answer`, or
+ *   -ECONNRESET  the server was replaced, and the request may or may not have been executed; m is
+ *                still the request
+ *   -ETIMEDOUT   only with a deadline: the server has stopped answering; a late reply is discarded
+ *   other        the server's error, with its message
+ */
+int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
+                  uint64_t epoch, int64_t deadline, struct sl_call *call);
+void sl_call_end(sluice_store *store, struct sl_call *call);
+struct sl_reply {
+	uint64_t epoch; /* of the server that has answered */
+	int fd;         /* now the caller's; -1: no descriptor came */
+	bool again;     /* an earlier server may have executed the request */
+};
+/* Begins and ends a call, with another try for each new server. reply: optional, except for
+ * SL_MSG_MEMORY. */
+int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
+            struct sl_reply *reply);
+/* Sends a request that has no reply, to the server of that epoch (0: any), with a descriptor, which
+ * stays the caller's, or -1. Returns 0 or, without a message, -ESTALE: that server is gone. */
+int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd);
+/* The same for a message with one id. */
+void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t epoch);
+/* Sets the message of a server that does not answer in time. Returns -ETIMEDOUT. */
+int sl_call_late(void);
+
+#endif

@@ -1,0 +1,412 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The ways to learn that an operation is over: wait, poll, its own descriptor, the queue. */
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include "contract/contract.h"
+
+static void the_result_can_be_asked_for_again_and_again(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = open_any(f, "again");
+	sluice_op *op = start_any(file, 5, 0);
+
+	assert_int_equal(sluice_wait(op, -1), 5);
+	assert_int_equal(sluice_wait(op, -1), 5);
+	assert_int_equal(sluice_wait(op, 0), 5);
+	assert_int_equal(sluice_wait(op, 10), 5);
+	assert_int_equal(sluice_poll(op), 1);
+	assert_string_equal(sluice_op_message(op), "");
+	sluice_op_free(op);
+	assert_ok(sluice_close(file));
+}
+
+static void poll_turns_to_one_and_wait_agrees(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(8 * MIB, 0);
+	const char *path = scratch(f, "poll");
+	sluice_file *file;
+	int round;
+
+	file_make(path, 8 * MIB, 1);
+	file = open_read(f->ctx, address(f, "poll"));
+	for (round = 0; round < 5; round++) {
+		double deadline = seconds_now() + PATIENCE_MS / 1000;
+		sluice_op *op;
+
+		file_set_residency(path, COLD);
+		op = start_read(file, b.data, b.length, 0);
+		while (!sluice_poll(op) && seconds_now() < deadline)
+			;
+		assert_int_equal(sluice_wait(op, 0), b.length);
+		assert_pattern(b.data, b.length, 0, 1);
+		sluice_op_free(op);
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
+{
+	struct fixture *f = *state;
+	struct buffer b = buffer_new(8 * MIB, 0);
+	const char *path = scratch(f, "fd");
+	/* The file's for cuFile, when it first goes that way. */
+	size_t once = row->config.backend && strcmp(row->config.backend, "cufile") == 0;
+	size_t descriptors;
+	sluice_file *file;
+	int round, fd;
+
+	file_make(path, 8 * MIB, 1);
+	file = open_read(f->ctx, address(f, "fd"));
+	descriptors = count_descriptors();
+	for (round = 0; round < 5; round++) {
+		sluice_op *op;
+
+		file_set_residency(path, COLD);
+		op = start_read(file, b.data, b.length, 0);
+		fd = sluice_op_fd(op);
+		assert_true(fd >= 0);
+		assert_int_equal(sluice_op_fd(op), fd);
+		assert_true(readable(fd, PATIENCE_MS));
+		assert_int_equal(sluice_poll(op), 1);
+		assert_int_equal(sluice_wait(op, 0), b.length);
+		assert_true(readable(fd, 0)); /* and stays so */
+		assert_int_equal(sluice_op_fd(op), fd);
+		sluice_op_free(op);
+		/* Connections come and go, and may take its number at once. */
+		if (!row->remote) {
+			assert_int_equal(fcntl(fd, F_GETFD), -1);
+			assert_in_range(count_descriptors(), descriptors, descriptors + once);
+		}
+	}
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+static void the_descriptor_of_an_operation_that_is_over_is_readable(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = open_any(f, "late");
+	sluice_op *op = start_any(file, 1, 0);
+	int fd;
+
+	assert_int_equal(sluice_wait(op, PATIENCE_MS), 1);
+	fd = sluice_op_fd(op);
+	assert_true(fd >= 0);
+	assert_true(readable(fd, 0));
+	sluice_op_free(op);
+	assert_ok(sluice_close(file));
+}
+
+static void each_finished_operation_is_reported_once_with_its_user_pointer(void **state)
+{
+	struct fixture *f = *state;
+	enum { OPERATIONS = 200 };
+	struct buffer b = buffer_new(OPERATIONS * 3000, 0);
+	const char *path = scratch(f, "queue");
+	int seen[OPERATIONS] = {0}, i;
+	sluice_op *ops[OPERATIONS], *op = NULL;
+	sluice_file *file;
+
+	file_make(path, b.length, 1);
+	file_set_residency(path, HALF_CACHED);
+	file = open_read(f->ctx, address(f, "queue"));
+	for (i = 0; i < OPERATIONS; i++) {
+		struct sluice_extent v = {b.data + i * 3000, 3000, (uint64_t)i * 3000};
+		struct sluice_request r = SLUICE_REQUEST_INIT;
+
+		r.kind = SLUICE_READ;
+		r.extents = &v;
+		r.count = 1;
+		r.user = &seen[i];
+		assert_ok(sluice_submit(file, &r, &ops[i]));
+		assert_ptr_equal(sluice_op_user(ops[i]), &seen[i]);
+	}
+	for (i = 0; i < OPERATIONS; i++) {
+		int *user;
+
+		assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+		user = sluice_op_user(op);
+		assert_in_range(user - seen, 0, OPERATIONS - 1);
+		assert_ptr_equal(op, ops[user - seen]);
+		assert_int_equal((*user)++, 0);
+		assert_int_equal(sluice_poll(op), 1);
+		assert_moves(op, 3000);
+	}
+	op = NULL;
+	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_null(op);
+	assert_pattern(b.data, b.length, 0, 1);
+	assert_ok(sluice_close(file));
+	buffer_free(&b);
+}
+
+/* One after the other, so that their order is known. */
+static void finished_operations_come_in_the_order_in_which_they_finished(void **state)
+{
+	struct fixture *f = *state;
+	enum { OPERATIONS = 50 };
+	sluice_file *file = open_any(f, "order");
+	sluice_op *ops[OPERATIONS], *op;
+	int i;
+
+	for (i = 0; i < OPERATIONS; i++) {
+		double deadline = seconds_now() + PATIENCE_MS / 1000;
+
+		ops[i] = start_any(file, 1, (uint64_t)i);
+		while (!sluice_poll(ops[i]) && seconds_now() < deadline)
+			;
+	}
+	for (i = 0; i < OPERATIONS; i++) {
+		assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+		assert_ptr_equal(op, ops[i]);
+		assert_moves(op, 1);
+	}
+	assert_ok(sluice_close(file));
+}
+
+static void operation_ended_in_wait_is_not_reported(void **state)
+{
+	struct fixture *f = *state;
+	sluice_file *file = open_any(f, "waited");
+	sluice_op *waited = start_any(file, 1, 0), *polled = start_any(file, 1, 1);
+	sluice_op *op = NULL;
+	double deadline = seconds_now() + PATIENCE_MS / 1000;
+
+	assert_int_equal(sluice_wait(waited, PATIENCE_MS), 1);
+	while (!sluice_poll(polled) && seconds_now() < deadline)
+		;
+	/* To have polled it is not to have taken it. */
+	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+	assert_ptr_equal(op, polled);
+	assert_int_equal(sluice_next_done(f->ctx, 20, &op), -EAGAIN);
+	sluice_op_free(waited);
+	sluice_op_free(polled);
+	assert_ok(sluice_close(file));
+}
+
+static void a_freed_handle_is_not_reported(void **state)
+{
+	struct fixture *f = *state;
+	enum { OPERATIONS = 100 };
+	struct buffer b = buffer_new(OPERATIONS * 5000, 0);
+	const char *path = scratch(f, "freed");
+	sluice_op *op = NULL;
+	sluice_file *file = open_both(f->ctx, path);
+	int i;
+
+	pattern_fill(b.data, b.length, 0, 1);
+	for (i = 0; i < OPERATIONS; i++) {
+		op = start_write(file, b.data + i * 5000, 5000, (uint64_t)i * 5000);
+		if (i % 3 == 0) /* some while they run, some when they are over */
+			while (!sluice_poll(op))
+				;
+		sluice_op_free(op);
+	}
+	assert_ok(sluice_write(file, b.data, 5000, 0, NULL));
+	assert_ok(sluice_sync(file));
+	op = NULL;
+	assert_int_equal(sluice_next_done(f->ctx, 10, &op), -EAGAIN);
+	assert_null(op);
+	assert_false(readable(sluice_done_fd(f->ctx), 0));
+	assert_ok(sluice_close(file));
+	assert_file_is(path, b.data, b.length);
+	buffer_free(&b);
+}
+
+static void the_queue_has_a_descriptor_that_is_readable_while_it_holds_something(void **state)
+{
+	struct fixture *f = *state;
+	enum { OPERATIONS = 20 };
+	sluice_file *file = open_any(f, "fd");
+	int fd = sluice_done_fd(f->ctx), round, i;
+	sluice_op *ops[OPERATIONS], *op;
+
+	assert_true(fd >= 0);
+	assert_int_equal(sluice_done_fd(f->ctx), fd);
+	assert_false(readable(fd, 0));
+	for (round = 0; round < 3; round++) {
+		for (i = 0; i < OPERATIONS; i++)
+			ops[i] = start_any(file, 1, (uint64_t)i);
+		assert_ok(sluice_sync(file));
+		for (i = 0; i < OPERATIONS; i++) {
+			assert_true(readable(fd, PATIENCE_MS));
+			if (i % 4 == 3) {
+				/* A wait takes it off the queue as well. */
+				for (int j = 0; j < OPERATIONS; j++) {
+					if (!ops[j])
+						continue;
+					assert_moves(ops[j], 1);
+					ops[j] = NULL;
+					break;
+				}
+			} else {
+				assert_ok(sluice_next_done(f->ctx, 0, &op));
+				for (int j = 0; j < OPERATIONS; j++)
+					if (ops[j] == op)
+						ops[j] = NULL;
+				sluice_op_free(op);
+			}
+		}
+		assert_false(readable(fd, 10));
+		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	}
+	assert_ok(sluice_close(file));
+}
+
+static void next_done_waits_as_long_as_it_was_told(void **state)
+{
+	struct fixture *f = *state;
+	sluice_op *op = NULL;
+	double begun = seconds_now(), took;
+
+	assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+	assert_int_equal(sluice_next_done(f->ctx, 100, &op), -EAGAIN);
+	took = seconds_now() - begun;
+	if (took < 0.099 || took > 20)
+		fail_msg("100 ms took %.3f s", took);
+	assert_null(op);
+}
+
+struct taker {
+	sluice_context *ctx;
+	sluice_op *op;
+	int rc;
+};
+
+static void *take(void *arg)
+{
+	struct taker *t = arg;
+
+	t->rc = sluice_next_done(t->ctx, -1, &t->op);
+	return NULL;
+}
+
+static void next_done_is_woken_in_every_thread_that_waits(void **state)
+{
+	struct fixture *f = *state;
+	enum { THREADS = 4 };
+	sluice_file *file = open_any(f, "threads");
+	struct taker takers[THREADS];
+	pthread_t threads[THREADS];
+	sluice_op *ops[THREADS];
+	int i, j, found = 0;
+
+	for (i = 0; i < THREADS; i++) {
+		takers[i] = (struct taker){f->ctx, NULL, 1};
+		assert_int_equal(pthread_create(&threads[i], NULL, take, &takers[i]), 0);
+	}
+	sleep_ms(20);
+	for (i = 0; i < THREADS; i++)
+		ops[i] = start_any(file, 1, (uint64_t)i);
+	for (i = 0; i < THREADS; i++)
+		pthread_join(threads[i], NULL);
+	for (i = 0; i < THREADS; i++) {
+		assert_int_equal(takers[i].rc, 0);
+		for (j = 0; j < THREADS; j++)
+			found += takers[j].op == ops[i];
+	}
+	assert_int_equal(found, THREADS);
+	for (i = 0; i < THREADS; i++)
+		assert_moves(ops[i], 1);
+	assert_ok(sluice_close(file));
+}
+
+static void two_contexts_do_not_share_a_queue(void **state)
+{
+	struct fixture *f = *state;
+	sluice_context *other = NULL;
+	struct fixture second;
+	sluice_file *a, *b;
+	sluice_op *op_a, *op_b, *op = NULL;
+
+	a = open_any(f, "a");
+	assert_ok(sluice_context_new(&row->config, &other));
+	second = *f;
+	second.ctx = other;
+	b = open_any(&second, "b");
+	op_a = start_any(a, 1, 0);
+	op_b = start_any(b, 1, 1);
+	assert_ok(sluice_next_done(other, PATIENCE_MS, &op));
+	assert_ptr_equal(op, op_b);
+	assert_int_equal(sluice_next_done(other, 20, &op), -EAGAIN);
+	assert_ok(sluice_next_done(f->ctx, PATIENCE_MS, &op));
+	assert_ptr_equal(op, op_a);
+	assert_ok(sluice_close(b));
+	assert_ok(sluice_context_free(other));
+	assert_moves(op_a, 1);
+	assert_moves(op_b, 1);
+	op_a = start_any(a, 1, 2);
+	assert_moves(op_a, 1);
+	assert_ok(sluice_close(a));
+}
+
+/* More than are kept to serve again. */
+#define HANDLES 150
+
+static void immediate_completion_is_an_operation_like_others(void **state)
+{
+	struct fixture *f = *state;
+	static char user[HANDLES];
+	unsigned char byte[HANDLES];
+	sluice_op *ops[HANDLES], *op;
+	sluice_file *file;
+
+	file_make(scratch(f, "at-once"), HANDLES, 1);
+	file = open_read(f->ctx, address(f, "at-once"));
+	for (int round = 0; round < 3; round++) {
+		for (int i = 0; i < HANDLES; i++) {
+			struct sluice_extent extent = {&byte[i], 1, i};
+			struct sluice_request r = SLUICE_REQUEST_INIT;
+
+			r.kind = SLUICE_READ;
+			r.extents = &extent;
+			r.count = 1;
+			r.user = &user[i];
+			assert_ok(sluice_submit(file, &r, &ops[i]));
+			assert_int_equal(sluice_wait(ops[i], -1), 1);
+			assert_ptr_equal(sluice_op_user(ops[i]), &user[i]);
+			assert_int_equal(sluice_cancel(ops[i]), -EALREADY);
+			assert_string_equal(sluice_op_message(ops[i]), "");
+			if (i % 10 == 0)
+				assert_true(readable(sluice_op_fd(ops[i]), 0));
+		}
+		assert_pattern(byte, HANDLES, 0, 1);
+		assert_int_equal(sluice_next_done(f->ctx, 0, &op), -EAGAIN);
+		for (int i = 0; i < HANDLES; i++)
+			sluice_op_free(ops[i]);
+	}
+	/* Handles may outlive the file. */
+	for (int i = 0; i < 3; i++) {
+		assert_ok(sluice_read(file, byte, 1, i, &ops[i]));
+		assert_int_equal(sluice_wait(ops[i], -1), 1);
+	}
+	assert_ok(sluice_close(file));
+	for (int i = 0; i < 3; i++)
+		sluice_op_free(ops[i]);
+}
+
+int group_done(void)
+{
+	const struct CMUnitTest tests[] = {
+		fixture_test(the_result_can_be_asked_for_again_and_again),
+		fixture_test(poll_turns_to_one_and_wait_agrees),
+		fixture_test(an_operation_has_one_descriptor_that_tells_its_end),
+		fixture_test(the_descriptor_of_an_operation_that_is_over_is_readable),
+		fixture_test(each_finished_operation_is_reported_once_with_its_user_pointer),
+		fixture_test(finished_operations_come_in_the_order_in_which_they_finished),
+		fixture_test(operation_ended_in_wait_is_not_reported),
+		local_test(a_freed_handle_is_not_reported, WRITES_IN_PLACE),
+		fixture_test(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something),
+		fixture_test(next_done_waits_as_long_as_it_was_told),
+		fixture_test(next_done_is_woken_in_every_thread_that_waits),
+		fixture_test(two_contexts_do_not_share_a_queue),
+		row_test(immediate_completion_is_an_operation_like_others,
+	                 .memory = "into an array"),
+	};
+
+	return run_group("done", tests, COUNT_OF(tests));
+}

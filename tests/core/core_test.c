@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* URIs, the queue and the pool. */
+#include <errno.h>
+#include <time.h>
+
+#include "lib/unit.h"
+
+static void check_uri(const char *text, const char *scheme, const char *path)
+{
+	struct sl_uri uri;
+
+	assert_int_equal(sl_uri_parse(text, &uri), 0);
+	assert_string_equal(uri.scheme, scheme);
+	assert_string_equal(uri.path, path);
+	sl_uri_clear(&uri);
+}
+
+static void paths_and_file_uris_name_the_same_files(void **state)
+{
+	(void)state;
+	check_uri("/a/b", "file", "/a/b");
+	check_uri("a%20b", "file", "a%20b");
+	check_uri("a:b", "file", "a:b");
+	check_uri("dir/http://x", "file", "dir/http://x");
+	check_uri("file:///a%20b%2f", "file", "/a b/");
+	check_uri("FILE://localhost/x", "file", "/x");
+	check_uri("https://h/p", "https", "https://h/p");
+	check_uri("1ttp://h/p", "file", "1ttp://h/p");
+}
+
+static void check_bad_uri(const char *text, int error, const char *mention)
+{
+	struct sl_uri uri;
+
+	assert_int_equal(sl_uri_parse(text, &uri), error);
+	assert_non_null(strstr(sluice_last_message(), mention));
+}
+
+static void malformed_uris_are_refused_with_a_sentence(void **state)
+{
+	(void)state;
+	check_bad_uri("", -EINVAL, "empty");
+	check_bad_uri("file://host/x", -EINVAL, "file://host/x");
+	check_bad_uri("file:///a%2", -EINVAL, "hexadecimal");
+	check_bad_uri("file:///a%zz", -EINVAL, "hexadecimal");
+	check_bad_uri("file:///a%00b", -EINVAL, "%00");
+	check_bad_uri("averyveryverylongscheme://x", -EPROTONOSUPPORT, "averyvery");
+}
+
+struct counted {
+	struct sl_task task;
+	_Atomic unsigned *count;
+	struct sl_pool *pool;
+	unsigned again;
+};
+
+static void count_task(struct sl_task *task)
+{
+	struct counted *counted = SL_CONTAINER(task, struct counted, task);
+
+	atomic_fetch_add(counted->count, 1);
+	if (counted->again) {
+		counted->again--;
+		sl_pool_submit(counted->pool, task);
+	}
+}
+
+/* With pauses between them, so that workers fall asleep and are woken in all states. */
+static void every_task_runs_once_and_the_pool_drains_before_it_stops(void **state)
+{
+	static struct counted tasks[2000];
+	_Atomic unsigned count = 0;
+	struct sl_pool *pool;
+
+	(void)state;
+	assert_int_equal(sl_pool_start("sluice-work", 3, 3, &pool), 0);
+	for (int i = 0; i < 2000; i++) {
+		tasks[i] = (struct counted){
+			.task.run = count_task, .count = &count, .pool = pool, .again = i % 3};
+		sl_pool_submit(pool, &tasks[i].task);
+		if (i % 100 == 0)
+			nanosleep(&(struct timespec){0, 200000}, NULL);
+	}
+	sl_pool_stop(pool);
+	sl_pool_free(pool);
+	/* 2000 submitted, of which a third comes back once and a third twice. */
+	assert_int_equal(atomic_load(&count), 2000 + 667 + 2 * 666);
+}
+
+static unsigned wakes;
+
+static void count_wake(struct sl_sleeper *sleeper)
+{
+	(void)sleeper;
+	wakes++;
+}
+
+static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
+{
+	struct sl_sleeper a = {.wake = count_wake}, b = {.wake = count_wake};
+	struct sl_list links[3], taken;
+	struct sl_queue queue;
+
+	(void)state;
+	sl_queue_init(&queue);
+	sl_list_init(&taken);
+	assert_true(sl_queue_sleep(&queue, &a));
+	assert_true(sl_queue_sleep(&queue, &b));
+	sl_queue_push(&queue, &links[0], false);
+	assert_int_equal(wakes, 1);
+	/* There is work: nobody may fall asleep over it. */
+	assert_false(sl_queue_sleep(&queue, &b));
+	sl_queue_push(&queue, &links[1], false);
+	sl_queue_push(&queue, &links[2], false);
+	assert_int_equal(wakes, 2);
+	assert_int_equal(sl_queue_take(&queue, &taken, 2), 2);
+	assert_ptr_equal(taken.next, &links[0]);
+	assert_int_equal(sl_queue_take(&queue, &taken, 5), 1);
+	assert_int_equal(sl_queue_take(&queue, &taken, 5), 0);
+	assert_true(sl_queue_sleep(&queue, &a));
+	sl_queue_awake(&queue, &a);
+	sl_queue_close(&queue);
+	assert_int_equal(wakes, 2);
+	assert_false(sl_queue_sleep(&queue, &a));
+	assert_true(sl_queue_closed(&queue));
+	sl_queue_destroy(&queue);
+}
+
+static void urgent_work_comes_first_and_the_rest_is_not_forgotten(void **state)
+{
+	struct sl_list urgent[9], plain[3], taken;
+	struct sl_queue queue;
+	unsigned at = 0;
+
+	(void)state;
+	sl_queue_init(&queue);
+	sl_list_init(&taken);
+	for (unsigned i = 0; i < 3; i++)
+		sl_queue_push(&queue, &plain[i], false);
+	for (unsigned i = 0; i < 9; i++)
+		sl_queue_push(&queue, &urgent[i], true);
+	assert_int_equal(sl_queue_take(&queue, &taken, 12), 12);
+	sl_list_each (link, &taken) {
+		struct sl_list *expected = at % 4 == 3 ? &plain[at / 4] : &urgent[at - at / 4];
+
+		assert_ptr_equal(link, expected);
+		at++;
+	}
+	sl_queue_push(&queue, &urgent[0], true);
+	sl_queue_close(&queue);
+	assert_false(sl_queue_closed(&queue));
+	assert_int_equal(sl_queue_take(&queue, &taken, 12), 1);
+	assert_true(sl_queue_closed(&queue));
+	sl_queue_destroy(&queue);
+}
+
+static void a_wait_on_a_word_ends_at_its_deadline(void **state)
+{
+	_Atomic uint32_t word = 7;
+	int64_t start = sl_now();
+
+	(void)state;
+	assert_int_equal(sl_word_wait(&word, 7, start + 20000000), -ETIMEDOUT);
+	assert_true(sl_now() - start >= 20000000);
+	/* Not the expected value: no wait. */
+	assert_int_equal(sl_word_wait(&word, 8, SL_FOREVER), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(paths_and_file_uris_name_the_same_files),
+		cmocka_unit_test(malformed_uris_are_refused_with_a_sentence),
+		cmocka_unit_test(every_task_runs_once_and_the_pool_drains_before_it_stops),
+		cmocka_unit_test(a_push_wakes_one_sleeper_and_none_is_lost),
+		cmocka_unit_test(urgent_work_comes_first_and_the_rest_is_not_forgotten),
+		cmocka_unit_test(a_wait_on_a_word_ends_at_its_deadline),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of frames in a build without HDF5. */
+#include <errno.h>
+
+#include "h5file/h5file.h"
+#include "lib/unit.h"
+
+static void without_hdf5_there_is_a_sentence(void **state)
+{
+	struct sl_frame_file_options o = {0};
+	struct sl_frame_file *file = NULL;
+
+	(void)state;
+	assert_int_equal(sl_frame_file_usable(SLUICE_WRITER_ONLY_HDF5), -ENOTSUP);
+	assert_non_null(strstr(sluice_last_message(), "built without HDF5"));
+	(void)sl_fail(-EIO, "another one");
+	assert_int_equal(sl_frame_file_open("file.h5", &o, &file), -ENOTSUP);
+	assert_non_null(strstr(sluice_last_message(), "built without HDF5"));
+	assert_null(file);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(without_hdf5_there_is_a_sentence),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+
+#include "io/io.h"
+#include "lib/unit.h"
+
+#define ROUNDS  5000
+#define EXTENTS 40
+#define PART    ((size_t)8 << 20)
+
+struct shape {
+	struct sluice_extent extents[EXTENTS];
+	struct sl_limits limits;
+	struct sl_settings settings;
+	struct sl_chunks chunks;
+	unsigned slots;
+};
+
+/* Many small extents, or a few large ones, or both; addresses are only counted with. */
+static void make_shape(struct shape *s, uint64_t *seed)
+{
+	uint64_t most = unit_random(seed) % 2 ? 5000 : 900000;
+	size_t count = unit_random(seed) % EXTENTS;
+
+	*s = (struct shape){0};
+	for (size_t i = 0; i < count; i++) {
+		uint64_t length = unit_random(seed) % 8 ? unit_random(seed) % most : 0;
+
+		s->extents[i].data = (char *)((uintptr_t)(i + 1) << 40);
+		s->extents[i].length = unit_random(seed) % 6 ? length : length / 4096 * 4096;
+		s->extents[i].offset = unit_random(seed) % 3 ? unit_random(seed) % 3000000
+		                                             : unit_random(seed) % 700 * 4096;
+	}
+	s->settings.direct_bytes = unit_random(seed) % 2 ? 256 << 10 : 64 << 10;
+	s->limits.piece_bytes = 4096 << unit_random(seed) % 5;
+	if (unit_random(seed) % 3 == 0)
+		s->settings.slot_bytes = s->limits.piece_bytes * (1 + unit_random(seed) % 9);
+	if (unit_random(seed) % 3 == 0)
+		s->settings.slots = 1 + unit_random(seed) % 6;
+	s->limits.least_piece = s->limits.piece_bytes;
+	s->limits.remote = unit_random(seed) % 3 == 0;
+	s->chunks = (struct sl_chunks){
+		.extents = s->extents,
+		.count = count,
+		.direct_bytes = s->settings.direct_bytes,
+		.file_size =
+			unit_random(seed) % 4 ? (uint64_t)INT64_MAX : unit_random(seed) % 3000000,
+		.apart = unit_random(seed) % 5 == 0,
+	};
+}
+
+/* The bytes of an extent that are in the file. */
+static uint64_t there(const struct shape *s, size_t i)
+{
+	const struct sluice_extent *e = &s->extents[i];
+
+	if (e->offset >= s->chunks.file_size)
+		return 0;
+	return SL_MIN(e->length, s->chunks.file_size - e->offset);
+}
+
+static void check_segment(const struct shape *s, const struct sl_segment *segment, size_t end)
+{
+	assert_true(segment->length > 0);
+	assert_true(segment->at >= end); /* not over the one before */
+	assert_true(segment->at + segment->length <= s->chunks.slot_bytes);
+	/* What is aligned in the file is aligned in the slot. */
+	if (segment->large)
+		assert_int_equal(segment->at % 4096, segment->offset % 4096);
+}
+
+/* Follows the chunks, and finds all bytes of the extents, in order and once. */
+static unsigned check_chunks(struct shape *s)
+{
+	struct sl_chunks walk = s->chunks;
+	struct sl_chunk chunk;
+	struct sl_segment segment;
+	size_t extent = 0;
+	uint64_t position = 0;
+	unsigned number = 0;
+
+	for (; sl_chunk_next(&walk, &chunk); number++) {
+		unsigned segments = chunk.segments, seen = 0;
+		size_t end = 0;
+
+		assert_in_range(segments, 1, s->chunks.apart ? 1 : 14);
+		while (sl_segment_next(&s->chunks, &chunk, &segment)) {
+			check_segment(s, &segment, end);
+			while (position == there(s, extent)) {
+				extent++;
+				position = 0;
+			}
+			assert_ptr_equal(segment.memory,
+			                 (char *)s->extents[extent].data + position);
+			assert_int_equal(segment.offset, s->extents[extent].offset + position);
+			position += segment.length;
+			assert_true(position <= there(s, extent));
+			end = segment.at + segment.length;
+			seen++;
+		}
+		assert_int_equal(seen, segments);
+	}
+	while (extent < s->chunks.count && position == there(s, extent)) {
+		extent++;
+		position = 0;
+	}
+	assert_int_equal(extent, s->chunks.count);
+	return number;
+}
+
+static void chunks_hold_every_byte_of_the_file_once_and_in_order(void **state)
+{
+	uint64_t seed = unit_seed();
+
+	(void)state;
+	for (unsigned round = 0; round < ROUNDS; round++) {
+		struct shape s;
+		unsigned number;
+
+		make_shape(&s, &seed);
+		assert_int_equal(sl_chunks_plan(&s.chunks, &s.limits, &s.settings, PART, &s.slots),
+		                 0);
+		number = check_chunks(&s);
+		/* Never more slots than there can be chunks, and all of them fit. */
+		assert_true(s.slots >= 1);
+		if (s.chunks.file_size == (uint64_t)INT64_MAX)
+			assert_true(s.slots <= SL_MAX(number, 1));
+		assert_true(s.slots * s.chunks.slot_bytes <= PART);
+	}
+}
+
+static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
+{
+	struct sluice_extent extent = {(void *)4096, 5000000, 7};
+	struct sl_chunks chunks = {.extents = &extent,
+	                           .count = 1,
+	                           .direct_bytes = 4096,
+	                           .file_size = INT64_MAX,
+	                           .apart = true,
+	                           .whole = true};
+	struct sl_limits limits = {.piece_bytes = 4096, .sequential = true, .whole = true};
+	struct sl_settings settings = {.direct_bytes = 4096};
+	struct sl_segment segment;
+	struct sl_chunk chunk;
+	unsigned slots;
+
+	(void)state;
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
+	assert_int_equal(slots, 1);
+	assert_true(sl_chunk_next(&chunks, &chunk));
+	assert_true(sl_segment_next(&chunks, &chunk, &segment));
+	assert_int_equal(segment.length, 5000000);
+	assert_false(sl_chunk_next(&chunks, &chunk));
+	chunks.extent = 0;
+	chunks.position = 0;
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART / 2, &slots), -ENOTSUP);
+}
+
+static void a_few_gib_are_few_chunks(void **state)
+{
+	struct sluice_extent extent = {(void *)4096, (size_t)4 << 30, 0};
+	struct sl_chunks chunks = {
+		.extents = &extent, .count = 1, .direct_bytes = 1 << 18, .file_size = INT64_MAX};
+	struct sl_limits limits = {.piece_bytes = 1 << 20};
+	struct sl_settings settings = {.direct_bytes = 1 << 18};
+	struct sl_chunk chunk;
+	unsigned slots, number = 0;
+
+	(void)state;
+	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
+	while (sl_chunk_next(&chunks, &chunk))
+		number++;
+	/* Three commands for each: all of them fit into the device's queue at once. */
+	assert_in_range(number, 1, SL_COMMANDS_MOST / 3);
+	assert_in_range(slots, 2, 4);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(chunks_hold_every_byte_of_the_file_once_and_in_order),
+		cmocka_unit_test(a_whole_extent_is_one_chunk_or_is_refused),
+		cmocka_unit_test(a_few_gib_are_few_chunks),
+	};
+
+	return cmocka_run_group_tests_name("chunk", tests, NULL, NULL);
+}

@@ -1,0 +1,437 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When cuFile is used, and what it is told of files, streams and buffers. */
+#include <unistd.h>
+
+#include "lib/gpu_cuda.h"
+#include "local/cufile_suite.h"
+
+/* --------------------------------------------------------------------------------------- its use */
+
+static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 20 * MIB + 4096;
+	const char *path = scratch(f, "once");
+	char *memory = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	sluice_file *file = open_both(f->ctx, path);
+	unsigned handles = fake_calls("HANDLE");
+	unsigned enqueued = fake_calls("ENQUEUE"), moved = fake_calls("TRANSFER");
+	struct sluice_file_info st = {.size = sizeof(st)};
+
+	assert_ok(sluice_stat(file, &st));
+	assert_string_equal(st.backend, "cufile");
+	for (int i = 0; i < 3; i++) {
+		device_fill(memory, n, 0, 40 + i);
+		assert_write(file, memory, n, 0);
+		device_fill(memory, n, 0, 1);
+		assert_moves(start_read_on(file, memory, n, 0, stream), n);
+		assert_device(memory, n, 0, 40 + i);
+		device_fill(memory, n, 0, 50 + i);
+		assert_moves(start_write_on(file, memory, n, 0, stream), n);
+		device_fill(memory, n, 0, 1);
+		assert_read(file, memory, n, 0);
+		assert_device(memory, n, 0, 50 + i);
+	}
+	assert_ok(sluice_close(file));
+	if (has_fake()) {
+		assert_int_equal(fake_calls("HANDLE") - handles, 1);
+		assert_int_equal(fake_calls("ENQUEUE") - enqueued, 6);
+		/* Pieces of 8 MiB. */
+		assert_int_equal(fake_calls("TRANSFER") - moved, 6 * 3);
+	}
+	stream_free(stream);
+	device_free(memory);
+}
+
+static void the_programs_input_stays_open(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "input");
+	char *memory = device_new(0, 4096);
+	sluice_file *file;
+	struct stat now;
+
+	file_make(path, 4096, 3);
+	file = open_read(f->ctx, path);
+	assert_read(file, memory, 4096, 0);
+	assert_int_equal(fstat(STDIN_FILENO, &now), 0);
+	assert_int_equal(now.st_ino, input.st_ino);
+	assert_int_equal(now.st_dev, input.st_dev);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
+static void no_worker_calls_the_driver(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "workers");
+	char *memory = device_new(0, 4 * MIB);
+	sluice_file *file;
+	uint64_t before, ours;
+
+	NEEDS_FAKE;
+	file_make(path, 4 * MIB, 3);
+	file = open_read(f->ctx, path);
+	before = cuda_calls("cuCtxPushCurrent_v2", "sluice-work");
+	ours = cuda_calls("cuCtxPushCurrent_v2", "sluice-cuf");
+	assert_read(file, memory, 4 * MIB, 0);
+	assert_device(memory, 4 * MIB, 0, 3);
+	assert_int_equal(cuda_calls("cuCtxPushCurrent_v2", "sluice-work"), before);
+	assert_true(cuda_calls("cuCtxPushCurrent_v2", "sluice-cuf") > ours);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
+static void streams_go_without_it_unless_that_is_asked_for(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "unasked");
+	char *memory = device_new(0, 4 * MIB);
+	sluice_stream stream = stream_new(0);
+	struct sluice_config c = row_config();
+	unsigned before = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	c.cufile_streams = NULL;
+	fixture_config(f, &c);
+	file_make(path, 4 * MIB, 4);
+	file = open_read(f->ctx, path);
+	assert_moves(start_read_on(file, memory, 4 * MIB, 0, stream), 4 * MIB);
+	assert_device(memory, 4 * MIB, 0, 4);
+	assert_int_equal(fake_calls("ENQUEUE"), before);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+/* Neither is one stream. */
+static void default_streams_go_without_it(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "default");
+	char *memory = device_new(0, 4 * MIB);
+	unsigned before = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	file_make(path, 4 * MIB, 4);
+	file = open_read(f->ctx, path);
+	for (uintptr_t i = 0; i < 3; i += 2) {
+		assert_moves(start_read_on(file, memory, 4 * MIB, 0, (sluice_stream)i), 4 * MIB);
+		assert_device(memory, 4 * MIB, 0, 4);
+	}
+	assert_int_equal(fake_calls("ENQUEUE"), before);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
+static void many_extents_on_a_stream_go_without_it(void **state)
+{
+	struct fixture *f = *state;
+	enum { N = 4096 };
+	const char *path = scratch(f, "many");
+	char *memory = device_new(0, MANY * N);
+	sluice_stream stream = stream_new(0);
+	struct sluice_extent v[MANY];
+	unsigned before = fake_calls("ENQUEUE");
+	sluice_file *file;
+	sluice_op *op = NULL;
+
+	file_make(path, MANY * N, 5);
+	file = open_read(f->ctx, path);
+	for (size_t i = 0; i < MANY; i++)
+		v[i] = (struct sluice_extent){memory + i * N, N, i * N};
+	assert_ok(sluice_readv_on(file, v, MANY, stream, &op));
+	assert_moves(op, MANY * N);
+	assert_int_equal(fake_calls("ENQUEUE"), before);
+	assert_ok(sluice_readv_on(file, v, MANY - 1, stream, &op));
+	assert_moves(op, (MANY - 1) * N);
+	if (has_fake())
+		assert_int_equal(fake_calls("ENQUEUE") - before, MANY - 1);
+	assert_device(memory, MANY * N, 0, 5);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+static void managed_memory_goes_without_it(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 4 * MIB;
+	const char *path = scratch(f, "managed");
+	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
+	char *device = device_new(0, n);
+	sluice_stream stream = stream_new(0);
+	struct sluice_extent both[2];
+	sluice_op *op = NULL;
+	sluice_file *file;
+	CUdeviceptr at;
+	char *memory;
+
+	assert_int_equal(gpu_driver.cuMemAllocManaged(&at, n, 1), 0);
+	memory = (char *)(uintptr_t)at;
+	file_make(path, n, 6);
+	file = open_both(f->ctx, path);
+	assert_read(file, memory, n, 0);
+	assert_pattern(memory, n, 0, 6);
+	assert_moves(start_read_on(file, memory, n, 0, stream), n);
+	pattern_fill(memory, n, 0, 7);
+	assert_write(file, memory, n, 0);
+	/* Also where only one of many extents is such. */
+	both[0] = (struct sluice_extent){device, n / 2, 0};
+	both[1] = (struct sluice_extent){memory + n / 2, n / 2, n / 2};
+	assert_ok(sluice_readv(file, both, 2, &op));
+	assert_moves(op, n);
+	assert_device(device, n / 2, 0, 7);
+	assert_pattern(memory, n, 0, 7);
+	assert_int_equal(fake_calls("TRANSFER"), moved);
+	assert_int_equal(fake_calls("ENQUEUE"), enqueued);
+	assert_refused(sluice_register_buffer(f->ctx, memory, n), ENOTSUP, "managed");
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	assert_ok(sluice_device_free(memory));
+	device_free(device);
+}
+
+static void memory_of_other_devices_goes_without_it(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "other");
+	unsigned before = fake_calls("HANDLE");
+	unsigned char host[4096];
+	void *memory = NULL;
+	sluice_file *file;
+	int emulated;
+
+	assert_ok(sluice_device_find("emulated", &emulated));
+	assert_ok(sluice_device_alloc(emulated, 4096, &memory));
+	file_make(path, 4096, 6);
+	file = open_read(f->ctx, path);
+	assert_read(file, host, 4096, 0);
+	assert_pattern(host, 4096, 0, 6);
+	assert_read(file, memory, 4096, 0);
+	assert_device(memory, 4096, 0, 6);
+	assert_int_equal(fake_calls("HANDLE"), before);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
+static void without_gpudirect_it_is_used_by_name_only(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "name");
+	char *memory = device_new(0, 4 * MIB);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	unsigned before = fake_calls("HANDLE");
+	sluice_file *file = NULL;
+
+	NEEDS_FAKE;
+	use_auto(f);
+	file_make(path, 4 * MIB, 7);
+	file = open_read(f->ctx, path);
+	assert_read(file, memory, 4 * MIB, 0);
+	assert_device(memory, 4 * MIB, 0, 7);
+	assert_ok(sluice_close(file));
+	assert_int_equal(fake_calls("HANDLE"), before);
+	o.backend = "cufile";
+	assert_ok(sluice_open(f->ctx, path, &o, &file));
+	assert_read(file, memory, 4 * MIB, 0);
+	assert_device(memory, 4 * MIB, 0, 7);
+	assert_ok(sluice_close(file));
+	assert_int_equal(fake_calls("HANDLE"), before + 1);
+	device_free(memory);
+}
+
+static void the_features_tell_of_it(void **state)
+{
+	struct fixture *f = *state;
+	struct sluice_feature feature = {.size = sizeof(feature)};
+	bool direct = getenv("FAKE_CUFILE_NVFS");
+	const char *expected = direct ? "yes: GPUDirect by nvidia-fs 2.17"
+	                              : "by name only: compatibility mode (no nvidia-fs)";
+	size_t i = 0;
+
+	while (sluice_context_feature(f->ctx, i, &feature) == 0 && strcmp(feature.name, "cufile"))
+		i++;
+	assert_string_equal(feature.name, "cufile");
+	print_message("cufile: %s\n", feature.detail);
+	NEEDS_FAKE;
+	assert_string_equal(feature.detail, expected);
+	/* Compatible it is used because the row names it. */
+	assert_int_equal(feature.usable, 1);
+}
+
+/* --------------------------------------------------------------------------------------- buffers */
+
+static void a_registered_buffer_is_given_as_such(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "buffer");
+	char *memory = device_new(0, 4 * MIB);
+	sluice_stream stream = stream_new(0);
+	unsigned before = fake_calls("REGISTERED");
+	sluice_file *file;
+
+	file_make(path, 4 * MIB, 40);
+	file = open_read(f->ctx, path);
+	if (has_fake()) {
+		assert_ok(sluice_register_buffer(f->ctx, memory, 2 * MIB));
+		assert_refused(sluice_register_buffer(f->ctx, memory + MIB, MIB), EEXIST, "5023");
+	} else if (sluice_register_buffer(f->ctx, memory, 2 * MIB)) {
+		print_message("cufile: \"%s\"\n", sluice_last_message());
+		fail();
+	}
+	assert_read(file, memory + 4096, MIB, 4096);
+	assert_moves(start_read_on(file, memory + MIB + 4096, MIB - 4096, MIB + 4096, stream),
+	             MIB - 4096);
+	assert_device(memory + 4096, 2 * MIB - 4096, 4096, 40);
+	if (has_fake())
+		assert_int_equal(fake_calls("REGISTERED") - before, 2);
+	/* What is not all of it in the buffer is not. */
+	assert_read(file, memory + MIB, 2 * MIB, MIB);
+	assert_ok(sluice_unregister_buffer(f->ctx, memory));
+	assert_read(file, memory, MIB, 0);
+	if (has_fake())
+		assert_int_equal(fake_calls("REGISTERED") - before, 2);
+	assert_refused(sluice_unregister_buffer(f->ctx, memory), EINVAL, "registered");
+	/* The context lets go of what it still has. */
+	assert_ok(sluice_register_buffer(f->ctx, memory, 2 * MIB));
+	assert_ok(sluice_close(file));
+	use_auto(f);
+	assert_ok(sluice_register_buffer(f->ctx, memory, 2 * MIB));
+	assert_ok(sluice_unregister_buffer(f->ctx, memory));
+	stream_free(stream);
+	device_free(memory);
+}
+
+static void unregistrable_memory_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	static char host[4096];
+	void *memory = NULL, *device = device_new(0, 4096);
+	int emulated;
+
+	assert_refused(sluice_register_buffer(f->ctx, NULL, 1), EINVAL, "NULL");
+	assert_refused(sluice_register_buffer(f->ctx, device, 0), EINVAL, "length");
+	assert_refused(sluice_register_buffer(f->ctx, host, 4096), EINVAL,
+	               "not memory of a device");
+	assert_refused(sluice_register_buffer(NULL, host, 4096), EINVAL, "context");
+	assert_ok(sluice_device_find("emulated", &emulated));
+	assert_ok(sluice_device_alloc(emulated, 4096, &memory));
+	assert_refused(sluice_register_buffer(f->ctx, memory, 4096), ENOTSUP, "emulated");
+	if (has_fake()) {
+		setenv("FAKE_CUFILE_BUFFER", "1:5030", 1);
+		assert_refused(sluice_register_buffer(f->ctx, device, 4096), EIO, "5030");
+	}
+	device_free(memory);
+	device_free(device);
+}
+
+int group_cufile_use(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
+		cufile_test(the_programs_input_stays_open),
+		cufile_test(no_worker_calls_the_driver),
+		cufile_test(streams_go_without_it_unless_that_is_asked_for),
+		cufile_test(default_streams_go_without_it),
+		cufile_test(many_extents_on_a_stream_go_without_it),
+		cufile_test(managed_memory_goes_without_it),
+		cufile_test(memory_of_other_devices_goes_without_it),
+		cufile_test(without_gpudirect_it_is_used_by_name_only),
+		cufile_test(the_features_tell_of_it),
+		cufile_test(a_registered_buffer_is_given_as_such),
+		cufile_test(unregistrable_memory_is_refused),
+	};
+
+	return cmocka_run_group_tests_name("cufile", tests, NULL, NULL);
+}
+
+/* ------------------------------------------------------------------------------------- gpudirect */
+
+static void gpudirect_is_used_without_being_named(void **state)
+{
+	struct fixture *f = *state;
+	const size_t n = 9 * MIB;
+	const char *path = scratch(f, "direct");
+	char *memory = device_new(0, n + 1);
+	sluice_stream stream = stream_new(0);
+	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	use_auto(f);
+	if (!scratch_takes_direct(f))
+		SKIP("files here cannot be opened for direct I/O");
+	file = open_both(f->ctx, path);
+	device_fill(memory, n, 0, 50);
+	assert_write(file, memory, n, 0);
+	device_fill(memory, n, 0, 1);
+	assert_moves(start_read_on(file, memory, n - 333, 333, stream), n - 333);
+	assert_device(memory, n - 333, 333, 50);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	/* What is not whole blocks goes the usual way. */
+	device_fill(memory, n, 0, 51);
+	assert_write(file, memory, 5000, 4096);
+	assert_moves(start_write_on(file, memory, 4096, 100, stream), 4096);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	assert_read(file, memory, 4096, 100);
+	assert_device(memory, 4096, 0, 51);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+static void a_file_that_it_refuses_goes_without_it(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "refused");
+	char *memory = device_new(0, 4096);
+	sluice_stream stream = stream_new(0);
+	unsigned handles = fake_calls("HANDLE");
+	sluice_file *file;
+
+	use_auto(f);
+	file_make(path, 4096, 52);
+	file = open_read(f->ctx, path);
+	setenv("FAKE_CUFILE_HANDLE", "1:5027", 1);
+	assert_read(file, memory, 4096, 0);
+	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
+	assert_device(memory, 4096, 0, 52);
+	assert_int_equal(fake_calls("HANDLE"), handles);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+static void the_module_alone_is_not_enough(void **state)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "module");
+	char *memory = device_new(0, 4096);
+	unsigned moved = fake_calls("TRANSFER");
+	sluice_file *file;
+
+	without_node = true;
+	use_auto(f);
+	file_make(path, 4096, 53);
+	file = open_read(f->ctx, path);
+	assert_read(file, memory, 4096, 0);
+	assert_device(memory, 4096, 0, 53);
+	assert_int_equal(fake_calls("TRANSFER"), moved);
+	assert_ok(sluice_close(file));
+	device_free(memory);
+}
+
+int group_cufile_direct(void)
+{
+	static const struct CMUnitTest tests[] = {
+		cufile_test(the_features_tell_of_it),
+		cufile_test(gpudirect_is_used_without_being_named),
+		cufile_test(a_file_that_it_refuses_goes_without_it),
+		cufile_test(the_module_alone_is_not_enough),
+	};
+
+	return cmocka_run_group_tests_name("gpudirect", tests, NULL, NULL);
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <sched.h>
+#include <sys/mount.h>
+
+#include "local/fault.h"
+
+int fault_setup(void **state)
+{
+	gate_reset();
+	return fixture_setup(state);
+}
+
+int fault_teardown(void **state)
+{
+	gate_reset();
+	fail_fsync(0);
+	fail_allocation(0);
+	fail_thread(0);
+	return fixture_teardown(state);
+}
+
+void one_thread(struct fixture *f)
+{
+	struct sluice_config c = row_config();
+
+	c.workers = 1;
+	c.reactors = 1;
+	c.reactor_depth = 1;
+	c.operation_depth = 1;
+	c.piece_bytes = 64 * KIB;
+	c.inline_bytes = 1;
+	fixture_config(f, &c);
+}
+
+int main(int argc, char **argv)
+{
+	static int (*const groups[])(void) = {
+		group_phases, group_bounds, group_results, group_buffer,  group_storage,
+		group_limits, group_memory, group_sync,    group_refused,
+	};
+	int failed = 0;
+	size_t i;
+
+	row_start(argc, argv);
+	printf("row %s\n", row->name);
+	/* What is mounted here is nobody else's; without the right to, those tests are skipped. */
+	if (unshare(CLONE_NEWNS) == 0)
+		mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL);
+	for (i = 0; i < COUNT_OF(groups); i++)
+		failed += groups[i]();
+	return failed != 0;
+}

@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Pinned memory and the words of slots, on the emulated device. */
+#include <errno.h>
+
+#include "lib/unit.h"
+#include "staging/room.h"
+
+/* ------------------------------------------------------------------------------------- buddy */
+
+#define BLOCKS 1000
+#define TAKEN  200
+
+struct taken {
+	size_t block, count;
+};
+
+static void mark(bool *used, const struct taken *t, bool to)
+{
+	for (size_t i = t->block; i < t->block + t->count; i++) {
+		assert_int_equal(used[i], !to);
+		used[i] = to;
+	}
+}
+
+static void no_two_ranges_overlap_and_all_come_together_again(void **state)
+{
+	static bool used[BLOCKS];
+	struct taken taken[TAKEN];
+	struct sl_buddy buddy;
+	char *base = (char *)((uintptr_t)1 << 40);
+	uint64_t seed = unit_seed();
+	size_t count = 0;
+
+	(void)state;
+	assert_int_equal(sl_buddy_init(&buddy, base, BLOCKS * SL_SLOT_LEAST + 100), 0);
+	for (unsigned round = 0; round < 100000; round++) {
+		size_t length = 1 + unit_random(&seed) % (SL_SLOT_LEAST << unit_random(&seed) % 9);
+		struct taken t = {0, 1};
+		char *got;
+
+		if (count == TAKEN || (count && unit_random(&seed) % 2)) {
+			size_t i = unit_random(&seed) % count;
+
+			t = taken[i];
+			taken[i] = taken[--count];
+			mark(used, &t, false);
+			sl_buddy_give(&buddy, base + t.block * SL_SLOT_LEAST,
+			              t.count * SL_SLOT_LEAST);
+			continue;
+		}
+		got = sl_buddy_take(&buddy, length);
+		if (!got)
+			continue;
+		while (t.count * SL_SLOT_LEAST < length)
+			t.count *= 2;
+		t.block = (size_t)(got - base) / SL_SLOT_LEAST;
+		assert_int_equal((got - base) % (ptrdiff_t)(t.count * SL_SLOT_LEAST), 0);
+		assert_true(t.block + t.count <= BLOCKS);
+		mark(used, &t, true);
+		taken[count++] = t;
+	}
+	while (count--)
+		sl_buddy_give(&buddy, base + taken[count].block * SL_SLOT_LEAST,
+		              taken[count].count * SL_SLOT_LEAST);
+	/* 512 blocks are one range again, and there is no second one. */
+	assert_non_null(sl_buddy_take(&buddy, 512 * SL_SLOT_LEAST));
+	assert_null(sl_buddy_take(&buddy, 512 * SL_SLOT_LEAST));
+	assert_non_null(sl_buddy_take(&buddy, 256 * SL_SLOT_LEAST));
+	sl_buddy_destroy(&buddy);
+}
+
+/* ------------------------------------------------------------------------------ slots, rings */
+
+static struct sl_staging *start(void)
+{
+	struct sl_settings settings = {.staging_bytes = (1 << 20) + (64 << 10)};
+	struct sl_staging *staging = NULL;
+
+	assert_int_equal(sl_staging_start(sl_device_find(0), &settings, NULL, 0, &staging), 0);
+	return staging;
+}
+
+static void stop_staging(struct sl_staging *staging)
+{
+	sl_staging_stop(staging);
+	sl_staging_free(staging);
+}
+
+static unsigned grants;
+static void count_grant(struct sl_ask *ask)
+{
+	(void)ask;
+	grants++;
+}
+
+static struct sl_ask ask_for(unsigned count, size_t length, struct sl_slot *slots)
+{
+	return (struct sl_ask){.part = SL_PART_STREAM,
+	                       .words = true,
+	                       .count = count,
+	                       .length = length,
+	                       .slots = slots,
+	                       .granted = count_grant};
+}
+
+static void slots_are_given_first_come_first_served(void **state)
+{
+	struct sl_staging *staging = start();
+	size_t most = sl_staging_largest(staging, SL_PART_STREAM);
+	struct sl_slot a[1], b[1], c[1];
+	struct sl_ask first = ask_for(1, most, a), large = ask_for(1, most, b),
+		      small = ask_for(1, SL_SLOT_LEAST, c);
+
+	(void)state;
+	grants = 0;
+	assert_true(sl_slots_take(staging, &first, true));
+	assert_false(sl_slots_take(staging, &large, true));
+	/* There is room for it, but not before the one that asked before. */
+	assert_false(sl_slots_take(staging, &small, false));
+	assert_false(sl_slots_take(staging, &small, true));
+	assert_true(sl_slots_withdraw(staging, &large));
+	assert_int_equal(grants, 1);
+	assert_false(sl_slots_withdraw(staging, &small));
+	sl_slots_give(staging, SL_PART_STREAM, c, 1);
+	assert_false(sl_slots_take(staging, &large, true));
+	sl_slots_give(staging, SL_PART_STREAM, a, 1);
+	assert_int_equal(grants, 2);
+	sl_slots_give(staging, SL_PART_STREAM, b, 1);
+	stop_staging(staging);
+}
+
+/* The device's side of a turn. */
+static void write_word(const struct sl_ring *ring, uint64_t chunk)
+{
+	struct sl_command command;
+
+	sl_ring_write(ring, chunk, &command);
+	atomic_store(command.word.at, command.word.value);
+}
+
+static void turns_go_on_across_the_wrap_in_both_directions(void **state)
+{
+	struct sl_staging *staging = start();
+	struct sl_slot slots[3];
+	struct sl_command command;
+
+	(void)state;
+	/* They begin at 0xFFFFFFF0, and the memory of the slots is the same each time. */
+	for (unsigned round = 0; round < 20; round++) {
+		struct sl_ask ask = ask_for(3, SL_SLOT_LEAST, slots);
+		struct sl_ring ring = {
+			.staging = staging, .write = round % 2, .count = 3, .slots = slots};
+
+		assert_true(sl_slots_take(staging, &ask, true));
+		sl_ring_enter(&ring, 10);
+		for (uint64_t chunk = 0; chunk < 10; chunk++) {
+			assert_int_equal(sl_ring_ready(&ring, chunk), !ring.write);
+			assert_int_equal(sl_ring_await(&ring, chunk, &command), !ring.write);
+			if (!ring.write)
+				sl_ring_store(&ring, chunk);
+			assert_false(sl_ring_await(&ring, chunk, &command));
+			assert_int_equal(sl_ring_passed(&ring), chunk);
+			write_word(&ring, chunk);
+			assert_true(sl_ring_ready(&ring, chunk));
+			if (ring.write) {
+				/* The next turn of this slot waits until this one is stored. */
+				assert_true(sl_ring_await(&ring, chunk + 3, &command));
+				sl_ring_store(&ring, chunk);
+			}
+		}
+		assert_true(sl_ring_rests(&ring));
+		assert_false(sl_ring_ready(&ring, 10)); /* it was not entered */
+		sl_slots_give(staging, SL_PART_STREAM, slots, 3);
+	}
+	stop_staging(staging);
+}
+
+static void stop_ring(struct sl_ring *ring)
+{
+	for (unsigned i = 0; i < ring->count; i++)
+		sl_ring_stop(ring, i);
+}
+
+static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **state)
+{
+	struct sl_staging *staging = start();
+	struct sl_slot slots[2];
+	struct sl_command command;
+	uint64_t enqueued;
+
+	(void)state;
+	for (unsigned round = 0; round < 10; round++) {
+		struct sl_ask ask = ask_for(2, SL_SLOT_LEAST, slots);
+		struct sl_ring ring = {
+			.staging = staging, .write = round % 2, .count = 2, .slots = slots};
+
+		assert_true(sl_slots_take(staging, &ask, true));
+		sl_ring_enter(&ring, 7);
+		enqueued = 7;
+		if (round % 3) {
+			enqueued = 4;
+			/* Only four of them were enqueued. */
+			if (round % 3 == 2)
+				stop_ring(&ring);
+			sl_ring_retreat(&ring, 4);
+		}
+		stop_ring(&ring);
+		for (uint64_t chunk = 0; chunk < enqueued; chunk++) {
+			assert_false(sl_ring_await(&ring, chunk, &command));
+			assert_false(sl_ring_rests(&ring));
+			write_word(&ring, chunk);
+		}
+		assert_true(sl_ring_rests(&ring));
+		sl_slots_give(staging, SL_PART_STREAM, slots, 2);
+	}
+	stop_staging(staging);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_two_ranges_overlap_and_all_come_together_again),
+		cmocka_unit_test(slots_are_given_first_come_first_served),
+		cmocka_unit_test(turns_go_on_across_the_wrap_in_both_directions),
+		cmocka_unit_test(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again),
+	};
+
+	return cmocka_run_group_tests_name("staging", tests, NULL, NULL);
+}
