@@ -1,5 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sluiced/supervisor.h"
+/*
+ * The supervisor: starts the server, receives its descriptors, starts it again after its death, and
+ * upgrades the daemon.
+ *
+ * Each process of the daemon has functions here: the server starts a new supervisor with
+ * sl_supervisor_replace(). The supervisor has a single thread, which waits in poll() for messages
+ * of the server, for signals, and for the time at which a server that stops is killed.
+ */
+#include "sluiced/supervisor/supervisor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,23 +24,24 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/listen.h"
+#include "sluiced/server.h"
+#include "sluiced/supervisor/listen.h"
 
-/* After so many servers in a row that have not got anywhere there is no use in another one. */
+/* The supervisor stops after this many servers in a row that died before they were ready. */
 #define TRIES 10
-/* How long a server may take to stop, and a program to say its layout. */
+/* The time that a server has to stop, and a program to print its layout. */
 #define STOP_NS   INT64_C(5000000000)
 #define ANSWER_NS INT64_C(5000000000)
-/* How long the server waits for the death of a supervisor that it has killed. */
+/* The time that the server waits for the death of a supervisor that it has killed. */
 #define DYING_MS 100
 
 struct supervisor {
 	struct sl_descriptors *descriptors;
 	int signals;
-	int64_t kill_at; /* SL_FOREVER: nobody has told it to stop */
+	int64_t kill_at; /* SL_FOREVER: it was not told to stop */
 };
 
-/* Of main(). */
+/* The arguments of main(). */
 static char **command_line;
 
 int sl_stop_signals(void)
@@ -49,7 +58,7 @@ int sl_stop_signals(void)
 	return signalfd(-1, &stop, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-static int milliseconds_until(int64_t when)
+static int supervisor_poll_ms(int64_t when)
 {
 	int64_t rest = when - sl_now();
 
@@ -58,9 +67,12 @@ static int milliseconds_until(int64_t when)
 
 /* ---------------------------------------------------------------------------- the other process */
 
-/* The child inherits what the parent has, and the other end of a new pair of sockets. Other threads of the parent do not
- * run in the child, which calls nothing that needs what they may have locked. */
-static int start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
+/*
+ * Starts the other process, which inherits our descriptors and an end of a new pair of sockets. The
+ * child calls only functions that need no lock, because other threads of the parent do not run in
+ * it.
+ */
+static int process_start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 {
 	struct sl_descriptors its = *descriptors;
 	int pair[2], error;
@@ -92,8 +104,11 @@ static int start_other(struct sl_descriptors *descriptors, enum sl_begin begin)
 	return 0;
 }
 
-/* Takes what it has sent until it died; it may be somebody else's child. True: its status is known. */
-static bool bury(struct sl_descriptors *descriptors, int *status)
+/*
+ * Takes the last messages of a dead process. Returns true if its status is known: it may be a child
+ * of another process.
+ */
+static bool process_bury(struct sl_descriptors *descriptors, int *status)
 {
 	bool known;
 
@@ -112,21 +127,21 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 {
 	int rc;
 
-	/* It may live, and has to let go of the lock. */
+	/* The old supervisor may live, and has to release the lock. */
 	sl_descriptors_signal(descriptors, SIGKILL);
 	if (descriptors->peer >= 0)
 		close(descriptors->peer);
-	/* It writes into its column until it is dead. One that hangs in the kernel does not. */
+	/* It writes into its column until it is dead, unless it hangs in the kernel. */
 	if (descriptors->other_fd >= 0) {
 		poll(&(struct pollfd){.fd = descriptors->other_fd, .events = POLLIN}, 1, DYING_MS);
 		close(descriptors->other_fd);
 	}
 	descriptors->peer = descriptors->other_fd = -1;
-	/* Those before it that were children of this process, but for one that is still dying. */
+	/* Reaps earlier supervisors that were children of this process. */
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 	descriptors->other = 0;
-	rc = start_other(descriptors, SL_BEGIN_SUPERVISOR);
+	rc = process_start_other(descriptors, SL_BEGIN_SUPERVISOR);
 	descriptors->patient_until = sl_now() + 10 * INT64_C(1000000000);
 	if (rc)
 		sl_report(LOG_ERR, "there is no supervisor: %s", sluice_last_message());
@@ -138,8 +153,8 @@ int sl_supervisor_replace(struct sl_descriptors *descriptors)
 
 /* ------------------------------------------------------------------------------------- upgrade */
 
-/* In a child. What it cannot do it says where its answer is read. */
-_Noreturn static void say_layout(int program, int answer)
+/* Executes the program in a child. Failures are written to where its answer is read. */
+_Noreturn static void upgrade_say_layout(int program, int answer)
 {
 	char path[40];
 	sigset_t none;
@@ -147,7 +162,7 @@ _Noreturn static void say_layout(int program, int answer)
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	/* A script is read by its interpreter, by this descriptor. */
+	/* An interpreter opens a script by this descriptor. */
 	fcntl(program, F_SETFD, 0);
 	dup2(answer, STDOUT_FILENO);
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", program);
@@ -156,8 +171,12 @@ _Noreturn static void say_layout(int program, int answer)
 	_exit(127);
 }
 
-/* Reads what the program says until it has ended or its time is over. The server has its descriptors taken meanwhile. */
-static void read_layout(struct sl_descriptors *descriptors, int answer, char *text, size_t size)
+/*
+ * Reads the program's answer until it ends or its time is over, and takes descriptors from the
+ * server meanwhile.
+ */
+static void upgrade_read_layout(struct sl_descriptors *descriptors, int answer, char *text,
+                                size_t size)
 {
 	int64_t until = sl_now() + ANSWER_NS;
 	size_t length = 0;
@@ -167,15 +186,15 @@ static void read_layout(struct sl_descriptors *descriptors, int answer, char *te
 		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = answer, .events = POLLIN}};
 
-		poll(fds, 2, milliseconds_until(until));
+		poll(fds, 2, supervisor_poll_ms(until));
 		n = read(answer, text + length, size - 1 - length);
 		length += n > 0 ? (size_t)n : 0;
 	}
 	text[length] = '\0';
 }
 
-/* Whether the program that is opened can take over: 0, or a negative errno with a sentence. */
-static int check_layout(struct sl_descriptors *descriptors, const char *path, int program)
+/* Checks that the opened program can take over. Returns 0 or an error with a sentence. */
+static int upgrade_check_layout(struct sl_descriptors *descriptors, const char *path, int program)
 {
 	unsigned long layout;
 	char text[32], *end;
@@ -186,9 +205,9 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
 		return sl_fail(-errno, "cannot make a pipe: %s", sl_error_text(-errno));
 	child = fork();
 	if (!child)
-		say_layout(program, fds[1]);
+		upgrade_say_layout(program, fds[1]);
 	close(fds[1]);
-	read_layout(descriptors, fds[0], text, sizeof(text));
+	upgrade_read_layout(descriptors, fds[0], text, sizeof(text));
 	close(fds[0]);
 	if (child < 0)
 		return sl_fail(-EAGAIN, "cannot make a process");
@@ -207,8 +226,11 @@ static int check_layout(struct sl_descriptors *descriptors, const char *path, in
 	return 0;
 }
 
-/* Executes the program at the path, opened once, which ends the server; or comes back, and tells the server why not. */
-static void upgrade(const struct supervisor *s)
+/*
+ * Executes the program of the settings, which then ends the server; on failure returns, and tells
+ * the server the reason.
+ */
+static void supervisor_upgrade(const struct supervisor *s)
 {
 	const char *path = s->descriptors->ledger->settings.program;
 	int program = open(path, O_RDONLY | O_CLOEXEC), rc = 0;
@@ -219,7 +241,7 @@ static void upgrade(const struct supervisor *s)
 	if (program < 0 || access(path, X_OK))
 		rc = sl_fail(-errno, "cannot run '%s': %s", path, sl_error_text(-errno));
 	if (!rc)
-		rc = check_layout(s->descriptors, path, program);
+		rc = upgrade_check_layout(s->descriptors, path, program);
 	if (!rc && s->descriptors->over)
 		rc = sl_fail(-EAGAIN, "the daemon stops");
 	if (!rc) {
@@ -237,7 +259,7 @@ static void upgrade(const struct supervisor *s)
 
 /* --------------------------------------------------------------------------------- the supervisor */
 
-static void told_to_stop(struct supervisor *s)
+static void supervisor_stop_asked(struct supervisor *s)
 {
 	struct signalfd_siginfo signal;
 
@@ -249,8 +271,8 @@ static void told_to_stop(struct supervisor *s)
 	sl_descriptors_signal(s->descriptors, SIGTERM);
 }
 
-/* Until the server's end of the socket is closed. */
-static void serve(struct supervisor *s)
+/* Serves a server until its end of the socket is closed. */
+static void supervisor_serve(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
 
@@ -258,22 +280,25 @@ static void serve(struct supervisor *s)
 		struct pollfd fds[] = {{.fd = descriptors->peer, .events = POLLIN},
 		                       {.fd = s->signals, .events = POLLIN}};
 
-		poll(fds, 2, milliseconds_until(s->kill_at));
+		poll(fds, 2, supervisor_poll_ms(s->kill_at));
 		if (!sl_descriptors_take(descriptors))
 			return;
 		if (fds[1].revents)
-			told_to_stop(s);
-		/* The program after an upgrade would not know that the daemon is to stop. */
+			supervisor_stop_asked(s);
+		/* Not after a request to stop, of which the new program would not know. */
 		if (descriptors->upgrade && s->kill_at == SL_FOREVER)
-			upgrade(s);
-		/* It is stopped, or hangs. */
+			supervisor_upgrade(s);
+		/* The server is stopped, or hangs. */
 		if (sl_now() >= s->kill_at)
 			sl_descriptors_signal(descriptors, SIGKILL);
 	}
 }
 
-/* One server, until it is dead: the one that there is, or a new one. 0, or a negative errno: none could be made. */
-static int keep_one(struct supervisor *s)
+/*
+ * Looks after a server until it is dead: the current server, or a new server. Returns 0, or an
+ * error if none could be started.
+ */
+static int supervisor_keep_one(struct supervisor *s)
 {
 	struct sl_descriptors *descriptors = s->descriptors;
 	int status, signal = 0, rc;
@@ -281,16 +306,16 @@ static int keep_one(struct supervisor *s)
 
 	if (descriptors->peer < 0) {
 		descriptors->ready = false;
-		rc = start_other(descriptors, SL_BEGIN_SERVER);
+		rc = process_start_other(descriptors, SL_BEGIN_SERVER);
 		if (rc)
 			return rc;
 		sl_report(LOG_INFO, "process %d is the server", (int)descriptors->other);
 	}
 	server = descriptors->other;
-	serve(s);
-	/* Whatever has closed its end of the socket is to be gone. */
+	supervisor_serve(s);
+	/* A server that has closed its end of the socket is to be gone. */
 	sl_descriptors_signal(descriptors, SIGKILL);
-	if (bury(descriptors, &status) && WIFSIGNALED(status))
+	if (process_bury(descriptors, &status) && WIFSIGNALED(status))
 		signal = WTERMSIG(status);
 	if (!descriptors->over && s->kill_at == SL_FOREVER)
 		sl_report(LOG_WARNING, "the server (process %d) has died%s%s", (int)server,
@@ -298,13 +323,13 @@ static int keep_one(struct supervisor *s)
 	return 0;
 }
 
-static int keep(struct supervisor *s)
+static int supervisor_keep(struct supervisor *s)
 {
 	unsigned in_vain = 0;
 	int rc;
 
 	do {
-		rc = keep_one(s);
+		rc = supervisor_keep_one(s);
 		in_vain = !rc && s->descriptors->ready ? 0 : in_vain + 1;
 		if (in_vain)
 			usleep(1000 << in_vain);
@@ -314,8 +339,8 @@ static int keep(struct supervisor *s)
 	return rc;
 }
 
-/* The process's life as the supervisor. */
-static int supervise(struct sl_descriptors *descriptors)
+/* Runs this process as the supervisor. Returns its exit status. */
+static int supervisor_main(struct sl_descriptors *descriptors)
 {
 	struct supervisor s = {.descriptors = descriptors, .kill_at = SL_FOREVER};
 	int lock = descriptors->ledger->lock;
@@ -333,7 +358,7 @@ static int supervise(struct sl_descriptors *descriptors)
 		(void)!pwrite(lock, text, (size_t)n, 0);
 	}
 	if (!rc)
-		rc = keep(&s);
+		rc = supervisor_keep(&s);
 	if (rc)
 		sl_report(LOG_ERR, "%s", sluice_last_message());
 	else
@@ -355,7 +380,7 @@ int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments)
 	          SLUICE_VERSION, settings->path[0] ? settings->path : "the socket of its unit",
 	          (int)getpid(), (unsigned long long)settings->memory_bytes >> 20, settings->blobs,
 	          settings->clients, more);
-	return supervise(descriptors);
+	return supervisor_main(descriptors);
 }
 
 int sl_supervisor_resume(char **arguments)
@@ -377,5 +402,5 @@ int sl_supervisor_resume(char **arguments)
 		atomic_fetch_add(&descriptors.ledger->upgrades, 1);
 		sl_descriptors_signal(&descriptors, SIGKILL);
 	}
-	return supervise(&descriptors);
+	return supervisor_main(&descriptors);
 }

@@ -1,30 +1,45 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What leaves memory, and when; and what a server finds of it that another one has left. */
+/*
+ * Spilling: chooses the regions that leave memory, and when.
+ *
+ * Candidates are regions in which all blobs are sealed and none is held; the least recently used
+ * leaves first. Regions without a copy are copied first (spill_copy.c), some of them ahead of need.
+ * The end of the file recovers copies that a previous server has left. On the server's thread.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/memory.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
-/* Parts of all memory: what copies made ahead keep free; and what goes besides, so that not each create looks. */
+/*
+ * Parts of all memory: copies ahead of need keep the first free; the second leaves in addition, so
+ * that not each create looks.
+ */
 #define AHEAD_PART 8
 #define SLACK_PART 32
 #define AHEAD_NS   INT64_C(100000000)
 
-struct candidates {
+struct spill_candidates {
 	struct sl_candidate *v;
 	size_t count;
-	uint64_t bytes, held_here; /* of those; of others, which the server holds for a moment */
+	uint64_t bytes,
+		/* of the candidates; of regions that only the server holds, for a moment */
+		held_here;
 };
 
-/* A candidate is a region with blobs that are all sealed, of which none is pinned, held or waited for. */
-static void consider(struct sl_server *server, struct candidates *c, struct sl_region *region)
+/* Adds a region if its blobs are all sealed, and none is pinned, held or waited for. */
+static void spill_consider(struct sl_server *server, struct spill_candidates *c,
+                           struct sl_region *region)
 {
 	const struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_candidate found = {.region = region, .idle = UINT64_MAX, .stamp = region->stamp};
 	bool held_here = false;
 
 	if (region->device >= 0 || region->away || !region->used ||
-	    region->wanted == server->spill->last_mark)
+	    region->wait_mark == server->spill->last_mark)
 		return;
 	for (unsigned i = 0; i < region->ranges; i++) {
 		uint32_t slot = region->slots[i];
@@ -48,28 +63,32 @@ static void consider(struct sl_server *server, struct candidates *c, struct sl_r
 		c->v[c->count++] = found;
 }
 
-/* The one that was used least recently first. What the server gets to know here it needs for withdrawing, too. */
-static void find_candidates(struct sl_server *server, struct candidates *c)
+/*
+ * Finds the candidates, the least recently used first. Its sweep is also needed before a
+ * withdrawal.
+ */
+static void spill_find_candidates(struct sl_server *server, struct spill_candidates *c)
 {
 	sl_blob_sweep(server);
 	sl_get_mark(server, ++server->spill->last_mark);
-	/* Each region in memory has a row. */
-	*c = (struct candidates){.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
+	/* Each region in memory has a row, so that this is enough. */
+	*c = (struct spill_candidates){
+		.v = malloc((server->descriptors->count + 1) * sizeof(*c->v))};
 	for (unsigned i = 0; c->v && i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i])
-			consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
+		sl_list_each (link, &server->memory->regions[i])
+			spill_consider(server, c, SL_CONTAINER(link, struct sl_region, bucket));
 	sl_candidates_sort(c->v, c->count);
 }
 
-static bool is_whole(const struct sl_region *region)
+static bool spill_copy_is_whole(const struct sl_region *region)
 {
-	const struct sl_copy *copy = region->copy;
+	const struct sl_spill_copy *copy = region->copy;
 
 	return copy && copy->state == SL_COPY_WHOLE && !(region->used & ~copy->ranges);
 }
 
-static uint64_t in_state(const struct sl_server *server, const struct sl_region *region,
-                         enum sl_entry_state state)
+static uint64_t spill_in_state(const struct sl_server *server, const struct sl_region *region,
+                               enum sl_entry_state state)
 {
 	uint64_t found = 0;
 
@@ -80,8 +99,8 @@ static uint64_t in_state(const struct sl_server *server, const struct sl_region 
 	return found;
 }
 
-/* They were on their way out, and nothing of the memory was given up. */
-static void keep(struct sl_server *server, struct sl_region *region, uint64_t away)
+/* Makes withdrawn blobs SEALED again where they are: their memory was not given up. */
+static void spill_keep(struct sl_server *server, struct sl_region *region, uint64_t away)
 {
 	struct sl_blob_record record;
 
@@ -92,9 +111,9 @@ static void keep(struct sl_server *server, struct sl_region *region, uint64_t aw
 		}
 }
 
-/* Those of the first so many bytes that have a copy; how many bytes went. */
-static uint64_t leave(struct sl_server *server, const struct candidates *c, uint64_t bytes,
-                      bool *stayed)
+/* Lets those of the first so many bytes leave that have a copy. Returns how many bytes left. */
+static uint64_t spill_leave(struct sl_server *server, const struct spill_candidates *c,
+                            uint64_t bytes, bool *stayed)
 {
 	uint64_t seen = 0, left = 0, away;
 	size_t end = 0;
@@ -104,7 +123,7 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 		struct sl_region *region = c->v[end].region;
 
 		seen += sl_region_counted(region);
-		for (unsigned i = 0; is_whole(region) && i < region->ranges; i++)
+		for (unsigned i = 0; spill_copy_is_whole(region) && i < region->ranges; i++)
 			if (region->used >> i & 1)
 				sl_catalogue_withdraw(server->catalogue, region->slots[i]);
 	}
@@ -113,30 +132,33 @@ static uint64_t leave(struct sl_server *server, const struct candidates *c, uint
 	for (size_t i = 0; i < end; i++) {
 		struct sl_region *region = c->v[i].region;
 
-		if (!is_whole(region))
+		if (!spill_copy_is_whole(region))
 			continue;
-		away = in_state(server, region, SL_ENTRY_AWAY);
+		away = spill_in_state(server, region, SL_ENTRY_AWAY);
 		if (away != region->used) {
-			/* Somebody has got hold of a part of it: all of it stays. */
+			/* A client holds a blob of it, so the whole region stays. */
 			sl_store_step("server: stays");
-			keep(server, region, away);
+			spill_keep(server, region, away);
 			*stayed = true;
 			continue;
 		}
 		left += sl_region_counted(region);
 		sl_store_step("server: nobody holds it");
-		server->spill->left += (unsigned)__builtin_popcountll(region->used);
+		server->spill->spills += (unsigned)__builtin_popcountll(region->used);
 		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
-		sl_region_leave(server, region);
+		sl_region_spilled(server, region);
 		server->spill->moved_at = sl_now();
 		sl_store_step("server: memory given up");
 	}
 	return left;
 }
 
-/* Copies those of the first so many bytes, and so many ahead, that have no copy. */
-static void copy_first(struct sl_server *server, const struct candidates *c, uint64_t bytes,
-                       uint64_t ahead)
+/*
+ * Copies those of the first `bytes + ahead` bytes that have no copy; those beyond `bytes` are ahead
+ * of need.
+ */
+static void spill_copy_first(struct sl_server *server, const struct spill_candidates *c,
+                             uint64_t bytes, uint64_t ahead)
 {
 	uint64_t seen = 0;
 
@@ -146,7 +168,7 @@ static void copy_first(struct sl_server *server, const struct candidates *c, uin
 		if (server->spill->writing >= SL_COPIES_AT_ONCE)
 			break;
 		if (region->away ||
-		    (!region->copy && !sl_copy_write(server, region, seen >= bytes)))
+		    (!region->copy && !sl_spill_copy_write(server, region, seen >= bytes)))
 			continue;
 		seen += sl_region_counted(region);
 	}
@@ -156,18 +178,18 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t all = server->settings->memory_bytes, left = 0;
-	struct candidates c;
+	struct spill_candidates c;
 	bool stayed = false;
 	int rc = 0;
 
 	if (!spill)
 		return 0;
-	find_candidates(server, &c);
-	/* Nothing goes in vain. */
+	spill_find_candidates(server, &c);
+	/* If all candidates together are not enough, none leaves. */
 	if (c.bytes + c.held_here >= bytes) {
-		left = leave(server, &c, bytes + all / SLACK_PART, &stayed);
+		left = spill_leave(server, &c, bytes + all / SLACK_PART, &stayed);
 		if (left < bytes)
-			copy_first(server, &c, bytes - left, all / AHEAD_PART);
+			spill_copy_first(server, &c, bytes - left, all / AHEAD_PART);
 		if (left >= bytes)
 			rc = 1;
 		else if (spill->writing || spill->full)
@@ -176,8 +198,8 @@ int sl_spill_room(struct sl_server *server, uint64_t bytes)
 			rc = left > 0 || stayed;
 	}
 	free(c.v);
-	/* Others may be about to let go, or to seal. */
-	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_wait_has_time(server))
+	/* Clients may be about to release or seal blobs. */
+	if (!rc && bytes <= all && sl_now() >= spill->rest_until && sl_room_has_time(server))
 		rc = -EINPROGRESS;
 	return rc;
 }
@@ -186,23 +208,23 @@ bool sl_spill_shrink(struct sl_server *server)
 {
 	uint64_t all = server->settings->memory_bytes;
 
-	if (server->memory_bytes > all)
-		sl_spill_room(server, server->memory_bytes - all);
-	return server->memory_bytes > all;
+	if (server->memory->bytes > all)
+		sl_spill_room(server, server->memory->bytes - all);
+	return server->memory->bytes > all;
 }
 
 void sl_spill_ahead(struct sl_server *server)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t all = server->settings->memory_bytes, part = all / AHEAD_PART;
-	struct candidates c;
+	struct spill_candidates c;
 
-	if (!spill || server->memory_bytes < all - part || spill->writing ||
+	if (!spill || server->memory->bytes < all - part || spill->writing ||
 	    sl_now() < SL_MAX(spill->ahead_at, spill->rest_until))
 		return;
 	spill->ahead_at = sl_now() + AHEAD_NS;
-	find_candidates(server, &c);
-	copy_first(server, &c, 0, part);
+	spill_find_candidates(server, &c);
+	spill_copy_first(server, &c, 0, part);
 	free(c.v);
 }
 
@@ -224,11 +246,11 @@ int sl_spill_start(struct sl_server *server)
 	return sl_movers_start(spill, server->settings->spill);
 }
 
-int sl_spill_adopt(struct sl_server *server, uint32_t row)
+int sl_spill_recover_copy(struct sl_server *server, uint32_t row)
 {
-	struct sl_kept kept = server->descriptors->ledger->rows[row];
-	struct sl_region *region = sl_region_find(server, kept.region);
-	struct sl_copy *copy;
+	struct sl_ledger_row saved = server->descriptors->ledger->rows[row];
+	struct sl_region *region = sl_region_find(server, saved.region);
+	struct sl_spill_copy *copy;
 	int rc = 0;
 
 	if (!server->spill || (region && region->copy))
@@ -237,10 +259,10 @@ int sl_spill_adopt(struct sl_server *server, uint32_t row)
 	if (!copy)
 		return sl_fail(-ENOMEM, "no memory");
 	if (!region) {
-		/* The ledger does not say these of a copy. */
-		kept.device = -1;
-		kept.memory = SLUICE_BLOB_ON_HOST;
-		rc = sl_region_add(server, &kept, kept.region, &region);
+		/* Rows of copies leave these empty. */
+		saved.device = -1;
+		saved.memory = SLUICE_BLOB_ON_HOST;
+		rc = sl_region_add(server, &saved, saved.region, &region);
 		if (rc) {
 			free(copy);
 			return rc;
@@ -255,15 +277,15 @@ int sl_spill_adopt(struct sl_server *server, uint32_t row)
 	return 0;
 }
 
-static void settle(struct sl_server *server, struct sl_region *region)
+static void spill_recover_region(struct sl_server *server, struct sl_region *region)
 {
-	uint64_t away = in_state(server, region, SL_ENTRY_AWAY);
-	bool sealed = in_state(server, region, SL_ENTRY_SEALED) != 0;
+	uint64_t away = spill_in_state(server, region, SL_ENTRY_AWAY);
+	bool sealed = spill_in_state(server, region, SL_ENTRY_SEALED) != 0;
 
 	if (away && !region->away && (sealed || !region->copy))
-		keep(server, region, away);
+		spill_keep(server, region, away);
 	else if (away && !region->away)
-		sl_region_leave(server, region);
+		sl_region_spilled(server, region);
 	if (!region->copy)
 		return;
 	region->copy->ranges = region->used;
@@ -273,9 +295,9 @@ static void settle(struct sl_server *server, struct sl_region *region)
 		server->spill->blobs += (unsigned)__builtin_popcountll(region->used);
 }
 
-void sl_spill_settle(struct sl_server *server)
+void sl_spill_recover(struct sl_server *server)
 {
 	for (unsigned i = 0; i < SL_BUCKETS; i++)
-		sl_list_each (link, &server->regions[i])
-			settle(server, SL_CONTAINER(link, struct sl_region, bucket));
+		sl_list_each (link, &server->memory->regions[i])
+			spill_recover_region(server, SL_CONTAINER(link, struct sl_region, bucket));
 }

@@ -1,17 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the server tells about blobs and about itself, and to watchers. */
+/*
+ * Queries: stat, list, statistics, watches, and the requests that change a blob (delete, pin).
+ *
+ * On the server's thread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
-/* At entries, for one answer of a list. */
+/* Entries examined for an answer to a list. */
 #define LOOKS 4096
 
-static int find(const struct sl_server *server, uint32_t *slot)
+static int query_find(const struct sl_server *server, uint32_t *slot)
 {
 	const struct sl_key *key = &server->in.one.key;
 
@@ -21,10 +29,10 @@ static int find(const struct sl_server *server, uint32_t *slot)
 	               : sl_fail(-ENOENT, "'%s' is not there", key->name);
 }
 
-int sl_delete(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_delete(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t slot;
-	int rc = find(server, &slot);
+	int rc = query_find(server, &slot);
 
 	if (!rc && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN)
 		rc = sl_fail(-ENOENT, "'%s' is not sealed yet", server->in.one.key.name);
@@ -35,42 +43,43 @@ int sl_delete(struct sl_server *server, struct sl_peer *peer)
 	return sl_peer_done(server, peer, server->in.head.serial);
 }
 
-int sl_pin(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t slot, flags;
-	int rc = find(server, &slot);
+	int rc = query_find(server, &slot);
 
 	if (rc)
 		return rc;
-	/* It is pinned when it is there. */
+	/* It is pinned as soon as it is back in memory. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
 		return sl_get_await(server, peer);
 	flags = sl_blob_record(server, slot).flags & ~(uint32_t)SLUICE_BLOB_PIN;
 	flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
 	sl_catalogue_set_flags(server->catalogue, slot, flags);
 	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
-		sl_blob_mark(server, slot);
+		sl_blob_relist(server, slot);
 	sl_spill_look(server);
 	return sl_peer_done(server, peer, server->in.head.serial);
 }
 
 /* --------------------------------------------------------------------------------- stat, list */
 
-static unsigned holders_of(struct sl_server *server, uint32_t slot)
+static unsigned query_holders(struct sl_server *server, uint32_t slot)
 {
 	unsigned count = 0;
 
-	sl_list_each_of (peer, &server->peers, const struct sl_peer, link)
+	sl_list_each_of (peer, &server->peers->live, const struct sl_peer, link)
 		if (peer->references &&
 		    sl_catalogue_holds(server->catalogue, slot, peer->references))
 			count++;
 	return count;
 }
 
-static void describe(const struct sl_server *server, uint32_t slot, struct sluice_blob_info *out)
+static void query_describe(const struct sl_server *server, uint32_t slot,
+                           struct sluice_blob_info *out)
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
-	const struct sl_region *region = server->blobs[slot].region;
+	const struct sl_region *region = server->blobs->by_slot[slot].region;
 	struct sl_blob_record record = sl_blob_record(server, slot);
 
 	*out = (struct sluice_blob_info){
@@ -91,20 +100,20 @@ static void describe(const struct sl_server *server, uint32_t slot, struct sluic
 	strcpy(out->place, sl_server_place(server, record.place.device));
 }
 
-int sl_stat(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_stat(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t slot;
-	int rc = find(server, &slot);
+	int rc = query_find(server, &slot);
 
 	if (rc)
 		return rc;
 	sl_message_begin(&server->out, SL_MSG_INFO, server->in.head.serial, 1);
-	describe(server, slot, &server->out.info.items[0]);
-	server->out.info.items[0].holders = holders_of(server, slot);
+	query_describe(server, slot, &server->out.info.items[0]);
+	server->out.info.items[0].holders = query_holders(server, slot);
 	return sl_peer_send(server, peer, &server->out, -1);
 }
 
-static bool is_listed(const struct sl_server *server, uint32_t slot, const char *prefix)
+static bool query_is_listed(const struct sl_server *server, uint32_t slot, const char *prefix)
 {
 	size_t length = strlen(prefix);
 	struct sl_blob_record record;
@@ -115,19 +124,22 @@ static bool is_listed(const struct sl_server *server, uint32_t slot, const char 
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
 
-/* The cursor is the next slot to look at. Looks at a part of them only, so that others need not wait for it. */
-int sl_list(struct sl_server *server, struct sl_peer *peer)
+/*
+ * Handles SL_MSG_LIST. The cursor is the next slot. Examines only some entries at a time, so that
+ * other requests need not wait.
+ */
+int sl_handle_list(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_list *request = &server->in.list;
 	unsigned most = SL_MIN(request->most, SL_ITEMS_MOST), count = 0, looks = 0;
 	uint64_t next = 0;
 
 	sl_message_begin(&server->out, SL_MSG_INFO, request->head.serial, most);
-	for (uint64_t at = request->cursor; !next && at < server->top; at++) {
+	for (uint64_t at = request->cursor; !next && at < server->blobs->top; at++) {
 		if (looks++ == LOOKS || count == most)
 			next = at;
-		else if (is_listed(server, (uint32_t)at, request->prefix))
-			describe(server, (uint32_t)at, &server->out.info.items[count++]);
+		else if (query_is_listed(server, (uint32_t)at, request->prefix))
+			query_describe(server, (uint32_t)at, &server->out.info.items[count++]);
 	}
 	server->out.info.next = next;
 	server->out.head.count = count;
@@ -138,7 +150,7 @@ int sl_list(struct sl_server *server, struct sl_peer *peer)
 
 /* --------------------------------------------------------------------------------------- stats */
 
-int sl_stats(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_stats(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sluice_store_counts *out = &server->out.counts.stats;
 	uint64_t trimmed = 0;
@@ -151,23 +163,24 @@ int sl_stats(struct sl_server *server, struct sl_peer *peer)
 	server->out.counts.trimmed = trimmed;
 	*out = server->counts;
 	out->memory_limit = server->settings->memory_bytes;
-	out->memory_bytes = server->memory_bytes;
-	out->blob_bytes = server->blob_bytes;
-	out->leased_bytes = server->leased_bytes;
-	out->warm_bytes = server->memory_bytes - server->blob_bytes - server->leased_bytes;
-	out->created = server->created;
-	out->sealed = server->sealed;
-	out->dying = server->dying;
-	out->clients = server->peer_count;
-	out->waiting = server->waiting;
-	out->replacements = atomic_load(&server->descriptors->ledger->turns) - 1;
+	out->memory_bytes = server->memory->bytes;
+	out->blob_bytes = server->blobs->bytes;
+	out->leased_bytes = server->blobs->leased_bytes;
+	out->warm_bytes =
+		server->memory->bytes - server->blobs->bytes - server->blobs->leased_bytes;
+	out->created = server->blobs->created;
+	out->sealed = server->blobs->sealed;
+	out->dying = server->blobs->dying;
+	out->clients = server->peers->count;
+	out->waiting = server->waits->count;
+	out->replacements = atomic_load(&server->descriptors->ledger->epoch) - 1;
 	out->up_ns = (uint64_t)(sl_now() - server->begun);
 	if (server->spill) {
 		out->spilled = server->spill->blobs;
 		out->spilled_bytes = server->spill->bytes;
 		out->spill_limit = server->settings->spill_bytes;
-		out->spills = server->spill->left;
-		out->returns = server->spill->returned;
+		out->spills = server->spill->spills;
+		out->returns = server->spill->returns;
 		out->spill_failures = server->spill->failed;
 	}
 	out->upgrades = atomic_load(&server->descriptors->ledger->upgrades);
@@ -179,12 +192,12 @@ int sl_stats(struct sl_server *server, struct sl_peer *peer)
 
 /* --------------------------------------------------------------------------------------- watch */
 
-void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind)
+void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind)
 {
 	struct sl_blob_record record;
 	union sl_message *m = &server->event;
 
-	if (!server->watchers)
+	if (!server->peers->watchers)
 		return;
 	record = sl_blob_record(server, slot);
 	if (!record.key.length)
@@ -194,12 +207,12 @@ void sl_watch_tell(struct sl_server *server, uint32_t slot, enum sluice_watch_ki
 	m->event.item.id = record.key.id;
 	m->event.item.bytes = record.size;
 	memcpy(m->event.item.name, record.key.name, record.key.length);
-	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
+	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
 		size_t length = strlen(peer->prefix);
 
 		if (peer->role != SL_ROLE_WATCH || peer->fd < 0 || record.key.length < length ||
 		    memcmp(record.key.name, peer->prefix, length))
 			continue;
-		sl_peer_tell(server, peer, m);
+		sl_peer_notify(server, peer, m);
 	}
 }

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Connections. Whether a client lives its pidfd tells, not its socket, which its children may keep open. A
- * client that hangs up without saying that it has unmapped everything keeps what it holds until it is dead.
+ * Connections: accept, hello, pins, and the end of a client.
+ *
+ * Whether a client lives its pidfd says, not its socket, which its children may keep open. A client
+ * that hangs up without saying that it has unmapped everything keeps its blobs and memory until it
+ * is dead. On the server's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,15 +17,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "sluiced/server.h"
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/waits/waits.h"
 
 #define HELLO_NS   INT64_C(5000000000)
 #define PIN_NS     INT64_C(1000000000)
 #define REST_NS    INT64_C(50000000)
 #define REFERENCES SLUICE_STORE_HOLDS_MOST
 
-int sl_reopen(int fd)
+int sl_reopen_read_only(int fd)
 {
 	char path[64];
 	int opened;
@@ -32,19 +37,25 @@ int sl_reopen(int fd)
 	return opened < 0 ? -errno : opened;
 }
 
-/* For another descriptor it is EBADF, and for a process that is no child of this one ECHILD. */
-static bool is_pidfd(int fd)
+/*
+ * waitid() fails with EBADF for other descriptors, and with ECHILD for a process that is no child
+ * of this process.
+ */
+static bool fd_is_pidfd(int fd)
 {
 	siginfo_t about;
 
 	return !waitid(P_PIDFD, (id_t)fd, &about, WEXITED | WNOHANG | WNOWAIT) || errno == ECHILD;
 }
 
-/* A client sends its own pidfd with its hello, as its number may mean nothing here: in another PID namespace it is 0. */
-static int find_process(struct sl_server *server, struct sl_peer *peer)
+/*
+ * Gets a pidfd of the client. A client sends its own with its hello, because its process id is 0
+ * here if it is in another PID namespace.
+ */
+static int peer_find_process(struct sl_server *server, struct sl_peer *peer)
 {
 	if (server->offered >= 0) {
-		if (!is_pidfd(server->offered))
+		if (!fd_is_pidfd(server->offered))
 			return sl_fail(-EPROTO,
 			               "the descriptor that came is not that of a process");
 		peer->pidfd = server->offered;
@@ -75,7 +86,7 @@ static struct sl_peer *peer_new(void)
 	peer->process = SL_NO_ROW;
 	for (unsigned i = 0; i < SL_CLASSES + SL_DEVICE_CLASSES; i++)
 		sl_list_init(&peer->slabs[i]);
-	sl_list_init(&peer->tickets);
+	sl_list_init(&peer->leases);
 	sl_list_init(&peer->regions);
 	sl_list_init(&peer->published);
 	sl_list_init(&peer->imports);
@@ -84,25 +95,28 @@ static struct sl_peer *peer_new(void)
 	return peer;
 }
 
-/* No descriptor is left: new connections wait in the listening socket, and the loop is not woken for them. */
-static void rest(struct sl_server *server)
+/*
+ * Stops accepting when no descriptor is left: new connections wait in the listening socket, and the
+ * loop is not woken for them.
+ */
+static void listener_rest(struct sl_server *server)
 {
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->ledger->listener, NULL);
-	server->listen_at = server->now + REST_NS;
-	sl_server_at(server, server->listen_at);
+	server->peers->listen_at = server->now + REST_NS;
+	sl_server_at(server, server->peers->listen_at);
 }
 
-static void listen_again(struct sl_server *server, int64_t now)
+static void listener_resume(struct sl_server *server, int64_t now)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &server->listener};
 
-	if (!server->listen_at)
+	if (!server->peers->listen_at)
 		return;
-	if (now >= server->listen_at &&
+	if (now >= server->peers->listen_at &&
 	    !epoll_ctl(server->epoll, EPOLL_CTL_ADD, server->descriptors->ledger->listener, &event))
-		server->listen_at = 0;
+		server->peers->listen_at = 0;
 	else
-		sl_server_at(server, SL_MAX(server->listen_at, now + REST_NS));
+		sl_server_at(server, SL_MAX(server->peers->listen_at, now + REST_NS));
 }
 
 void sl_peer_accept(struct sl_server *server)
@@ -116,15 +130,16 @@ void sl_peer_accept(struct sl_server *server)
 
 	if (fd < 0) {
 		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
-			rest(server);
+			listener_rest(server);
 		return;
 	}
-	/* The connection that has said nothing for the longest time makes room. */
-	if (server->stranger_count == SL_STRANGERS)
-		sl_list_each_of (other, &server->peers, struct sl_peer, link)
-			if (server->stranger_count == SL_STRANGERS && !other->role)
+	/* The stranger that has been silent for the longest time makes room. */
+	if (server->peers->strangers == SL_STRANGERS)
+		sl_list_each_of (other, &server->peers->live, struct sl_peer, link)
+			if (server->peers->strangers == SL_STRANGERS && !other->role)
 				sl_peer_close(server, other, true);
-	/* Whoever the kernel lets connect, by the owner, group and mode of the socket, may do everything. */
+	/* The kernel checks owner, group and mode of the socket; every process that may connect
+	 * may do everything. */
 	peer = peer_new();
 	if (peer)
 		event.data.ptr = &peer->socket;
@@ -138,45 +153,49 @@ void sl_peer_accept(struct sl_server *server)
 	peer->pid = who.pid;
 	peer->uid = who.uid;
 	peer->hello_by = server->now + HELLO_NS;
-	sl_list_append(&server->peers, &peer->link);
-	server->stranger_count++;
+	sl_list_append(&server->peers->live, &peer->link);
+	server->peers->strangers++;
 	sl_server_at(server, peer->hello_by);
 }
 
-static void hang_up(struct sl_server *server, struct sl_peer *peer)
+static void peer_hang_up(struct sl_server *server, struct sl_peer *peer)
 {
 	if (peer->fd < 0)
 		return;
 	epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->fd, NULL);
 	close(peer->fd);
 	peer->fd = -1;
-	sl_device_vanish(server, peer);
+	sl_device_unpublish(server, peer);
 	sl_peer_drop_pending(peer);
 	sl_waits_end(server, peer);
 	if (peer->role == SL_ROLE_WATCH)
-		server->watchers--;
+		server->peers->watchers--;
 }
 
-/* Its process is dead, or has said that it has nothing of ours mapped any more. */
-static void give_all(struct sl_server *server, struct sl_peer *peer)
+/*
+ * Frees everything of a peer: its process is dead, or has said that it has unmapped all our memory.
+ */
+static void peer_give_all(struct sl_server *server, struct sl_peer *peer)
 {
-	while (!sl_list_empty(&peer->tickets))
-		sl_blob_undo(server, SL_CONTAINER(peer->tickets.next, struct sl_ticket, link));
+	while (!sl_list_empty(&peer->leases))
+		sl_lease_undo(server,
+		              SL_CONTAINER(peer->leases.next, struct sl_range_lease, peer_link));
 	while (!sl_list_empty(&peer->regions))
-		sl_region_part(server, SL_CONTAINER(peer->regions.next, struct sl_region, written));
-	sl_device_part(server, peer);
+		sl_region_writer_gone(
+			server, SL_CONTAINER(peer->regions.next, struct sl_region, writer_link));
+	sl_device_peer_gone(server, peer);
 	if (peer->pin_count)
-		sl_peer_settle(server, peer, 0, SL_FOREVER);
+		sl_peer_unpin(server, peer, 0, SL_FOREVER);
 	if (peer->references) {
 		sl_catalogue_part(server->catalogue, peer->references);
 		sl_references_unmap(peer->references);
 		sl_descriptors_drop(server->descriptors, peer->row);
-		server->sweep = true;
+		server->blobs->sweep_due = true;
 	}
 }
 
-/* Memory of ours that its process may still read or write. */
-static bool has_anything(const struct sl_peer *peer)
+/* Returns true if its process may still read or write memory of ours. */
+static bool peer_holds_anything(const struct sl_peer *peer)
 {
 	return !sl_list_empty(&peer->regions) || !sl_list_empty(&peer->imports) ||
 	       (peer->references && sl_references_any(peer->references));
@@ -186,11 +205,11 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 {
 	if (peer->gone)
 		return;
-	hang_up(server, peer);
-	if (!clean && peer->role == SL_ROLE_CLIENT && has_anything(peer))
-		return; /* until it is dead */
-	give_all(server, peer);
-	*(peer->role ? &server->peer_count : &server->stranger_count) -= 1;
+	peer_hang_up(server, peer);
+	if (!clean && peer->role == SL_ROLE_CLIENT && peer_holds_anything(peer))
+		return; /* until its process is dead */
+	peer_give_all(server, peer);
+	*(peer->role ? &server->peers->count : &server->peers->strangers) -= 1;
 	if (peer->pidfd >= 0)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 	if (peer->process != SL_NO_ROW)
@@ -201,23 +220,23 @@ void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean)
 		server->upgrader = NULL;
 	peer->gone = true;
 	sl_list_remove(&peer->link);
-	sl_list_append(&server->dead, &peer->link);
+	sl_list_append(&server->peers->dead, &peer->link);
 }
 
 void sl_peer_free_dead(struct sl_server *server)
 {
 	struct sl_list *link;
 
-	while ((link = sl_list_take(&server->dead)))
+	while ((link = sl_list_take(&server->peers->dead)))
 		free(SL_CONTAINER(link, struct sl_peer, link));
 }
 
 void sl_peer_expire(struct sl_server *server, int64_t now)
 {
-	listen_again(server, now);
-	sl_list_each_of (peer, &server->peers, struct sl_peer, link) {
+	listener_resume(server, now);
+	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link) {
 		if (peer->role)
-			sl_peer_settle(server, peer, 0, now);
+			sl_peer_unpin(server, peer, 0, now);
 		else if (peer->hello_by > now)
 			sl_server_at(server, peer->hello_by);
 		else
@@ -227,7 +246,7 @@ void sl_peer_expire(struct sl_server *server, int64_t now)
 
 /* ------------------------------------------------------------------------------------- hello */
 
-static int watch_death(struct sl_server *server, struct sl_peer *peer)
+static int peer_watch_death(struct sl_server *server, struct sl_peer *peer)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = &peer->death};
 
@@ -237,7 +256,7 @@ static int watch_death(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-static int join(struct sl_server *server, struct sl_peer *peer, int fd)
+static int peer_join(struct sl_server *server, struct sl_peer *peer, int fd)
 {
 	int rc = sl_references_map(fd, false, &peer->references);
 
@@ -251,25 +270,25 @@ static int join(struct sl_server *server, struct sl_peer *peer, int fd)
 	return rc;
 }
 
-static int make_references(struct sl_server *server, struct sl_peer *peer)
+static int peer_make_references(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_descriptors *descriptors = server->descriptors;
-	struct sl_kept kept = {.kind = SL_KIND_PROCESS, .uid = peer->uid, .pid = peer->pid};
+	struct sl_ledger_row saved = {.kind = SL_KIND_PROCESS, .uid = peer->uid, .pid = peer->pid};
 	int fd, rc = sl_references_new(REFERENCES, &fd);
 
 	if (rc)
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
-	kept.session = peer->session = atomic_fetch_add(&descriptors->ledger->sessions, 1) + 1;
-	rc = sl_descriptors_put(descriptors, &kept, peer->pidfd, &peer->process);
-	kept.kind = SL_KIND_REFERENCES;
-	kept.process = peer->process;
+	saved.session = peer->session = atomic_fetch_add(&descriptors->ledger->sessions, 1) + 1;
+	rc = sl_descriptors_put(descriptors, &saved, peer->pidfd, &peer->process);
+	saved.kind = SL_KIND_REFERENCES;
+	saved.process = peer->process;
 	if (!rc)
-		rc = sl_descriptors_put(descriptors, &kept, fd, &peer->row);
+		rc = sl_descriptors_put(descriptors, &saved, fd, &peer->row);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
-	rc = join(server, peer, fd);
+	rc = peer_join(server, peer, fd);
 	if (rc) {
 		sl_descriptors_drop(descriptors, peer->row);
 		return sl_fail(rc, "cannot make references: %s", sl_error_text(rc));
@@ -277,50 +296,53 @@ static int make_references(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-void sl_peer_expect(struct sl_server *server, uint32_t row)
+void sl_peer_recover(struct sl_server *server, uint32_t row)
 {
-	const struct sl_kept *kept = &server->descriptors->ledger->rows[row], *process;
+	const struct sl_ledger_row *saved = &server->descriptors->ledger->rows[row], *process;
 	struct sl_peer *peer = peer_new();
 
 	if (!peer)
 		return;
 	peer->role = SL_ROLE_CLIENT;
-	peer->pid = kept->pid;
-	peer->uid = kept->uid;
-	peer->session = kept->session;
+	peer->pid = saved->pid;
+	peer->uid = saved->uid;
+	peer->session = saved->session;
 	peer->row = row;
-	process = kept->process < server->descriptors->used
-	                  ? &server->descriptors->ledger->rows[kept->process]
-	                  : kept;
-	if (process->id && process->kind == SL_KIND_PROCESS && process->session == kept->session)
-		peer->pidfd = sl_descriptors_fd(server->descriptors, kept->process);
-	if (peer->pidfd < 0 || watch_death(server, peer) ||
-	    join(server, peer, sl_descriptors_fd(server->descriptors, row))) {
+	process = saved->process < server->descriptors->used
+	                  ? &server->descriptors->ledger->rows[saved->process]
+	                  : saved;
+	if (process->id && process->kind == SL_KIND_PROCESS && process->session == saved->session)
+		peer->pidfd = sl_descriptors_fd(server->descriptors, saved->process);
+	if (peer->pidfd < 0 || peer_watch_death(server, peer) ||
+	    peer_join(server, peer, sl_descriptors_fd(server->descriptors, row))) {
 		if (peer->pidfd >= 0)
 			epoll_ctl(server->epoll, EPOLL_CTL_DEL, peer->pidfd, NULL);
 		free(peer);
 		sl_descriptors_drop(server->descriptors, row);
 		return;
 	}
-	peer->process = kept->process;
-	peer->awaited = atomic_load(&kept->maps);
-	server->awaited += peer->awaited;
-	server->peer_count++;
-	sl_list_append(&server->peers, &peer->link);
+	peer->process = saved->process;
+	peer->awaited = atomic_load(&saved->maps);
+	server->memory->awaited += peer->awaited;
+	server->peers->count++;
+	sl_list_append(&server->peers->live, &peer->link);
 }
 
-void sl_peer_expect_process(struct sl_server *server, uint32_t row)
+void sl_peer_recover_process(struct sl_server *server, uint32_t row)
 {
-	sl_list_each_of (peer, &server->peers, struct sl_peer, link)
+	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link)
 		if (peer->process == row)
 			return;
 	sl_descriptors_drop(server->descriptors, row);
 }
 
-/* It was a client of the server before: its references are here already. */
-static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t session)
+/*
+ * Reconnects a client of the previous server to its references. Returns false if
+ * it is none.
+ */
+static bool peer_come_back(struct sl_server *server, struct sl_peer *peer, uint64_t session)
 {
-	sl_list_each_of (before, &server->peers, struct sl_peer, link) {
+	sl_list_each_of (before, &server->peers->live, struct sl_peer, link) {
 		int fd;
 
 		if (before->session != session || before->fd >= 0 || before->pid != peer->pid ||
@@ -331,7 +353,8 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 		peer->references = before->references;
 		before->references = NULL;
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, before->pidfd, NULL);
-		/* Both are of that process; the descriptor table's is watched on. */
+		/* Both pidfds are of that process; that in the descriptor table is watched
+		 * already. */
 		peer->process = before->process;
 		before->process = SL_NO_ROW;
 		fd = peer->pidfd;
@@ -344,31 +367,33 @@ static bool come_back(struct sl_server *server, struct sl_peer *peer, uint64_t s
 	return false;
 }
 
-static int welcome(struct sl_server *server, struct sl_peer *peer, const struct sl_msg_hello *hello)
+static int peer_welcome(struct sl_server *server, struct sl_peer *peer,
+                        const struct sl_msg_hello *hello)
 {
 	int rc;
 
-	if (server->peer_count >= server->settings->clients)
+	if (server->peers->count >= server->settings->clients)
 		return sl_fail(-EAGAIN,
 		               "there are %u connections, which is all there may be (--clients)",
-		               server->peer_count);
-	rc = find_process(server, peer);
+		               server->peers->count);
+	rc = peer_find_process(server, peer);
 	if (!rc && hello->role != SL_ROLE_WATCH &&
-	    !(hello->session && come_back(server, peer, hello->session)))
-		rc = make_references(server, peer);
-	return rc ? rc : watch_death(server, peer);
+	    !(hello->session && peer_come_back(server, peer, hello->session)))
+		rc = peer_make_references(server, peer);
+	return rc ? rc : peer_watch_death(server, peer);
 }
 
-/* The catalogue to be read, and the references to be written, in one message. */
-static int send_welcome(struct sl_server *server, struct sl_peer *peer)
+/* Sends the catalogue (to be read) and the references (to be written) in a single message. */
+static int peer_send_welcome(struct sl_server *server, struct sl_peer *peer)
 {
-	int fds[2] = {sl_reopen(sl_descriptors_fd(server->descriptors, server->row)),
-	              sl_descriptors_fd(server->descriptors, peer->row)};
+	int fds[2] = {
+		sl_reopen_read_only(sl_descriptors_fd(server->descriptors, server->blobs->row)),
+		sl_descriptors_fd(server->descriptors, peer->row)};
 	int rc;
 
 	if (fds[0] < 0)
 		return sl_fail(fds[0], "cannot open the catalogue: %s", sl_error_text(fds[0]));
-	/* Nothing was sent to it before, so there is room. */
+	/* This is the first message to the peer, so the socket has room. */
 	rc = sl_send(peer->fd, &server->out, server->out.head.bytes, fds, 2);
 	close(fds[0]);
 	if (rc == -ETOOMANYREFS)
@@ -376,33 +401,34 @@ static int send_welcome(struct sl_server *server, struct sl_peer *peer)
 	return rc ? sl_fail(rc, "cannot send the catalogue: %s", sl_error_text(rc)) : 0;
 }
 
-/* It is a client, or a watcher, from here on. */
-static int let_in(struct sl_server *server, struct sl_peer *peer, const struct sl_msg_hello *hello)
+/* Makes it a client or a watcher, and answers its hello. */
+static int peer_let_in(struct sl_server *server, struct sl_peer *peer,
+                       const struct sl_msg_hello *hello)
 {
 	struct sl_msg_welcome *answer = &server->out.welcome;
 
 	peer->role = hello->role;
 	memcpy(peer->prefix, hello->prefix, sizeof(peer->prefix));
-	server->stranger_count--;
-	server->peer_count++;
-	server->watchers += peer->role == SL_ROLE_WATCH;
+	server->peers->strangers--;
+	server->peers->count++;
+	server->peers->watchers += peer->role == SL_ROLE_WATCH;
 	sl_store_step("server: welcome");
 	sl_message_begin(&server->out, SL_MSG_WELCOME, hello->head.serial, 0);
 	answer->store = server->descriptors->ledger->store;
-	answer->epoch = atomic_load(&server->descriptors->ledger->turns);
+	answer->epoch = atomic_load(&server->descriptors->ledger->epoch);
 	answer->session = peer->session;
 	answer->descriptors = peer->role == SL_ROLE_CLIENT ? 2 : 0;
 	if (peer->role == SL_ROLE_CLIENT)
-		return send_welcome(server, peer);
+		return peer_send_welcome(server, peer);
 	return sl_peer_send(server, peer, &server->out, -1);
 }
 
-int sl_peer_hello(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_hello(struct sl_server *server, struct sl_peer *peer)
 {
 	const struct sl_msg_hello *hello = &server->in.hello;
-	int rc = welcome(server, peer, hello);
+	int rc = peer_welcome(server, peer, hello);
 
-	return rc ? rc : let_in(server, peer, hello);
+	return rc ? rc : peer_let_in(server, peer, hello);
 }
 
 /* -------------------------------------------------------------------------------------- pins */
@@ -412,7 +438,7 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	int64_t until = sl_blob_is_transient(server, slot) ? SL_FOREVER : server->now + PIN_NS;
 
 	if (peer->pin_count == SL_PINS_MOST)
-		sl_peer_settle(server, peer, peer->pins[0].serial, 0);
+		sl_peer_unpin(server, peer, peer->pins[0].serial, 0);
 	peer->pins[peer->pin_count].serial = serial;
 	peer->pins[peer->pin_count].slot = slot;
 	peer->pins[peer->pin_count++].until = until;
@@ -420,7 +446,7 @@ void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial
 	sl_server_at(server, until);
 }
 
-void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
+void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now)
 {
 	unsigned left = 0;
 
@@ -433,14 +459,18 @@ void sl_peer_settle(struct sl_server *server, struct sl_peer *peer, uint32_t ser
 			continue;
 		}
 		sl_catalogue_unpin(server->catalogue, slot);
-		server->sweep = server->sweep || sl_blob_is_transient(server, slot) ||
-		                sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
+		server->blobs->sweep_due =
+			server->blobs->sweep_due || sl_blob_is_transient(server, slot) ||
+			sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_DYING;
 	}
 	peer->pin_count = left;
 }
 
-/* Whoever has released a blob has taken it before, also if the answer to an earlier request is still to come. */
-int sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
+/*
+ * Handles SL_MSG_NUDGE. A client that has released a blob has taken it before, even if an earlier
+ * answer is still to come.
+ */
+int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer)
 {
 	for (unsigned i = 0; i < server->in.head.count; i++) {
 		uint32_t slot = sl_blob_by_id(server, server->in.ids.items[i].id);
@@ -449,7 +479,7 @@ int sl_peer_nudge(struct sl_server *server, struct sl_peer *peer)
 			if (peer->pins[k].slot == slot)
 				peer->pins[k].until = 0;
 	}
-	sl_peer_settle(server, peer, server->in.head.settled, 0);
-	server->sweep = true;
+	sl_peer_unpin(server, peer, server->in.head.settled, 0);
+	server->blobs->sweep_due = true;
 	return 0;
 }

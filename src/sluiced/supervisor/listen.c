@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "sluiced/listen.h"
+/* The daemon's socket, its messages to systemd, and its log. */
+#include "sluiced/supervisor/listen.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -31,8 +32,8 @@ int sl_listen_inherited(void)
 	return FIRST_SOCKET;
 }
 
-/* What is no socket is somebody's file, which was named by mistake. */
-static int check_path(const char *path)
+/* Refuses a path where something other than a socket is: it was named by mistake. */
+static int listen_check_path(const char *path)
 {
 	struct stat at;
 
@@ -43,8 +44,8 @@ static int check_path(const char *path)
 	return 0;
 }
 
-/* Whoever has the lock may replace the socket. */
-static int take_lock(const char *path, int *out)
+/* Takes the lock that permits replacing the socket. */
+static int listen_take_lock(const char *path, int *out)
 {
 	char name[128];
 	int fd;
@@ -61,7 +62,7 @@ static int take_lock(const char *path, int *out)
 	return 0;
 }
 
-static int bind_to(const char *path, gid_t group, int *out)
+static int listen_bind(const char *path, gid_t group, int *out)
 {
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -72,7 +73,7 @@ static int bind_to(const char *path, gid_t group, int *out)
 		return -errno;
 	strcpy(address.sun_path, path);
 	unlink(path);
-	/* Nobody else gets in between; and before it listens nobody gets in at all. */
+	/* Until its group is set nobody else may connect, and before listen() nobody can. */
 	before = umask(0177);
 	error = bind(fd, (struct sockaddr *)&address, sizeof(address)) ? errno : 0;
 	umask(before);
@@ -90,13 +91,13 @@ static int bind_to(const char *path, gid_t group, int *out)
 
 int sl_listen_at(const char *path, gid_t group, int *out, int *lock)
 {
-	int rc = check_path(path);
+	int rc = listen_check_path(path);
 
 	if (!rc)
-		rc = take_lock(path, lock);
+		rc = listen_take_lock(path, lock);
 	if (rc)
 		return rc;
-	rc = bind_to(path, group, out);
+	rc = listen_bind(path, group, out);
 	if (rc) {
 		close(*lock);
 		return sl_fail(rc, "cannot listen at '%s': %s", path, sl_error_text(rc));
@@ -125,8 +126,11 @@ void sl_listen_notify(const char *state)
 	close(fd);
 }
 
-/* systemd says so, and which file that is: somebody may have redirected it since. */
-static bool is_journal(void)
+/*
+ * Returns true if stderr is the journal: systemd names its file, as it may have been redirected
+ * since.
+ */
+static bool report_is_journal(void)
 {
 	const char *named = getenv("JOURNAL_STREAM");
 	unsigned long long device, inode;
@@ -142,13 +146,13 @@ void sl_report(int priority, const char *format, ...)
 	va_list arguments;
 	int n;
 
-	if (is_journal())
+	if (report_is_journal())
 		snprintf(prefix, sizeof(prefix), "<%d>", priority);
 	n = snprintf(line, sizeof(line), "%s", prefix);
 	va_start(arguments, format);
 	vsnprintf(line + n, sizeof(line) - (size_t)n - 1, format, arguments);
 	va_end(arguments);
 	strcat(line, "\n");
-	/* In one piece, as two processes write. */
+	/* In a single write, because two processes write. */
 	(void)!write(STDERR_FILENO, line, strlen(line));
 }

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The descriptor table: puts descriptors into it, hands it to the next process, and rebuilds it in
+ * a new server.
+ *
+ * descriptors.h describes the ledger. Each process uses its side on its main thread only; the two
+ * meet in the socket between them and in the atomic words of the ledger.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/close_range.h>
@@ -16,36 +23,41 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/descriptors.h"
-#include "sluiced/listen.h"
+#include "sluiced/supervisor/descriptors.h"
+#include "sluiced/supervisor/listen.h"
 
-/* Descriptors of the server that are not in the descriptor table: clients, and its own. */
+/* Descriptors of the server that are not in the descriptor table: connections, and its own. */
 #define OTHERS    8192
 #define ROWS_MOST 65536u
 
-/* A supervisor that has not received anything for so long while the server waited for that is taken for dead. */
+/*
+ * A supervisor that receives nothing for this time while the server waits for it is taken for dead.
+ */
 #define DEAF_NS INT64_C(1000000000)
 
-/* What the server sends; with a descriptor if id is not 0. */
-struct keep {
+/* A message from the server, with a descriptor if id is not 0. */
+struct descriptors_message {
 	uint32_t row;
 	uint32_t zero;
 	uint64_t id; /* 0: give up the row */
 };
 
-_Static_assert(sizeof(struct sl_kept) == 72 && sizeof(struct sl_kept_device) == 32 &&
-                       sizeof(struct sl_owned) == 16 && sizeof(struct sl_budget) == 40 &&
+_Static_assert(sizeof(struct sl_ledger_row) == 72 && sizeof(struct sl_ledger_device) == 32 &&
+                       sizeof(struct sl_ledger_cell) == 16 && sizeof(struct sl_budget) == 40 &&
                        sizeof(struct sl_server_settings) == 9000 &&
                        sizeof(struct sl_ledger) == 11112,
                "increase SL_STATE_LAYOUT");
 _Static_assert(SL_SEGMENT_VERSION < 1000 && SL_PROTOCOL_VERSION < 1000, "parts of SL_LAYOUT");
 
-/* In the environment of this process, as what and by which descriptors a program begins that is being executed; else empty. */
+/*
+ * In the environment of a process that executes a program: its role and the descriptors with which
+ * it begins. Empty otherwise.
+ */
 #define VARIABLE "SLUICED_STATE"
 static char variable[96] = VARIABLE "=";
-static char given[80]; /* it had this value when this process began */
+static char given[80]; /* the value that it had when this process began */
 
-static uint32_t rows_possible(void)
+static uint32_t ledger_rows_possible(void)
 {
 	struct rlimit limit;
 
@@ -62,12 +74,12 @@ static uint32_t rows_possible(void)
 static size_t ledger_bytes(uint32_t most)
 {
 	return sizeof(struct sl_ledger) +
-	       most * (sizeof(struct sl_kept) + 2 * sizeof(struct sl_owned));
+	       most * (sizeof(struct sl_ledger_row) + 2 * sizeof(struct sl_ledger_cell));
 }
 
-static struct sl_owned *column(struct sl_ledger *ledger, enum sl_begin begin)
+static struct sl_ledger_cell *ledger_column(struct sl_ledger *ledger, enum sl_begin begin)
 {
-	struct sl_owned *first = (struct sl_owned *)&ledger->rows[ledger->most];
+	struct sl_ledger_cell *first = (struct sl_ledger_cell *)&ledger->rows[ledger->most];
 
 	return begin == SL_BEGIN_SERVER ? first : first + ledger->most;
 }
@@ -75,7 +87,7 @@ static struct sl_owned *column(struct sl_ledger *ledger, enum sl_begin begin)
 int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
                        struct sl_descriptors *out)
 {
-	uint32_t most = rows_possible();
+	uint32_t most = ledger_rows_possible();
 	int fd = memfd_create("sluiced-ledger", MFD_CLOEXEC);
 	struct sl_ledger *ledger = MAP_FAILED;
 
@@ -91,7 +103,7 @@ int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *
 	if (getrandom(&ledger->store, sizeof(ledger->store), 0) < 0)
 		ledger->store = (uint64_t)sl_now();
 	*out = (struct sl_descriptors){.ledger = ledger,
-	                               .held = column(ledger, SL_BEGIN_SUPERVISOR),
+	                               .held = ledger_column(ledger, SL_BEGIN_SUPERVISOR),
 	                               .ledger_fd = fd,
 	                               .peer = -1,
 	                               .other_fd = -1};
@@ -104,11 +116,11 @@ int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *
 
 void sl_descriptors_copy(const struct sl_descriptors *descriptors, enum sl_begin begin)
 {
-	memcpy(column(descriptors->ledger, begin), descriptors->held,
+	memcpy(ledger_column(descriptors->ledger, begin), descriptors->held,
 	       descriptors->ledger->most * sizeof(descriptors->held[0]));
 }
 
-static void leave_open(int fd)
+static void fd_leave_open(int fd)
 {
 	if (fd >= 0)
 		fcntl(fd, F_SETFD, 0);
@@ -121,13 +133,13 @@ void sl_descriptors_exec(const struct sl_descriptors *descriptors, enum sl_begin
 	         descriptors->ledger_fd, descriptors->peer, descriptors->other_fd,
 	         (int)descriptors->other);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
-	leave_open(descriptors->ledger->listener);
-	leave_open(descriptors->ledger->lock);
-	leave_open(descriptors->ledger_fd);
-	leave_open(descriptors->peer);
-	leave_open(descriptors->other_fd);
+	fd_leave_open(descriptors->ledger->listener);
+	fd_leave_open(descriptors->ledger->lock);
+	fd_leave_open(descriptors->ledger_fd);
+	fd_leave_open(descriptors->peer);
+	fd_leave_open(descriptors->other_fd);
 	for (uint32_t i = 0; i < descriptors->ledger->most; i++)
-		leave_open(column(descriptors->ledger, begin)[i].fd);
+		fd_leave_open(ledger_column(descriptors->ledger, begin)[i].fd);
 	execv(program, arguments);
 	close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
 	strcpy(variable, VARIABLE "=");
@@ -162,7 +174,7 @@ int sl_descriptors_open(struct sl_descriptors *out, enum sl_begin *begin)
 		return sl_fail(-EPROTO, VARIABLE " names no ledger of this program's layout, %d",
 		               SL_LAYOUT);
 	descriptors.ledger = ledger;
-	descriptors.held = column(ledger, (enum sl_begin)as);
+	descriptors.held = ledger_column(ledger, (enum sl_begin)as);
 	*out = descriptors;
 	*begin = (enum sl_begin)as;
 	return 0;
@@ -170,8 +182,8 @@ int sl_descriptors_open(struct sl_descriptors *out, enum sl_begin *begin)
 
 /* --------------------------------------------------------------------------------- the server */
 
-/* The supervisor is stopped, or hangs: it is ended, and the server's loop makes another one. */
-static void end_deaf(const struct sl_descriptors *descriptors)
+/* Ends a supervisor that is stopped or hangs; the server's loop then starts another. */
+static void descriptors_end_deaf(const struct sl_descriptors *descriptors)
 {
 	sl_report(LOG_WARNING,
 	          "the supervisor (process %d) does not receive anything and is replaced",
@@ -180,32 +192,36 @@ static void end_deaf(const struct sl_descriptors *descriptors)
 	shutdown(descriptors->peer, SHUT_RDWR);
 }
 
-/* id 0: without a descriptor. */
-static int tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id, int fd)
+/*
+ * Sends a message to the supervisor, and waits while its socket is full. id 0: without a
+ * descriptor.
+ */
+static int descriptors_tell(const struct sl_descriptors *descriptors, uint32_t row, uint64_t id,
+                            int fd)
 {
-	struct keep keep = {.row = row, .id = id};
+	struct descriptors_message m = {.row = row, .id = id};
 	int64_t until = 0, now;
 	int rc;
 
 	if (descriptors->peer < 0)
 		return 0;
-	while ((rc = sl_send(descriptors->peer, &keep, sizeof(keep), &fd, id != 0)) == -EAGAIN) {
+	while ((rc = sl_send(descriptors->peer, &m, sizeof(m), &fd, id != 0)) == -EAGAIN) {
 		now = sl_now();
 		until = until ? until : SL_MAX(now + DEAF_NS, descriptors->patient_until);
 		if (now >= until) {
-			end_deaf(descriptors);
+			descriptors_end_deaf(descriptors);
 			return 0;
 		}
 		poll(&(struct pollfd){.fd = descriptors->peer, .events = POLLOUT}, 1,
 		     (int)((until - now) / 1000000) + 1);
 	}
-	/* If it is gone the next one inherits all that this process has. */
+	/* If the supervisor is gone, the next inherits every descriptor of this process. */
 	return rc == -EPIPE || rc == -ECONNRESET || rc == -ENOTCONN ? 0 : rc;
 }
 
 void sl_descriptors_say(const struct sl_descriptors *descriptors, uint32_t what)
 {
-	tell(descriptors, what, 0, -1);
+	descriptors_tell(descriptors, what, 0, -1);
 }
 
 int sl_descriptors_in_flight(void)
@@ -219,10 +235,10 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors)
 	return atomic_fetch_add(&descriptors->ledger->last_id, 1) + 1;
 }
 
-int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept *kept, int fd,
-                       uint32_t *out)
+int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved,
+                       int fd, uint32_t *out)
 {
-	struct sl_kept *row, copy = *kept;
+	struct sl_ledger_row *row, copy = *saved;
 	uint32_t index = descriptors->full;
 	uint64_t id;
 	int rc;
@@ -234,15 +250,15 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept 
 	if (index == descriptors->used)
 		descriptors->used++;
 	row = &descriptors->ledger->rows[index];
-	id = kept->id ? kept->id : sl_descriptors_number(descriptors);
-	rc = tell(descriptors, index, id, fd);
+	id = saved->id ? saved->id : sl_descriptors_number(descriptors);
+	rc = descriptors_tell(descriptors, index, id, fd);
 	if (rc == -ETOOMANYREFS)
 		return sl_descriptors_in_flight();
 	if (rc)
 		return sl_fail(rc, "cannot give a descriptor to the supervisor: %s",
 		               sl_error_text(rc));
 	copy.id = copy.maps = 0;
-	copy.origin = kept->origin ? kept->origin : id;
+	copy.origin = saved->origin ? saved->origin : id;
 	*row = copy;
 	descriptors->held[index].fd = fd;
 	descriptors->held[index].id = id;
@@ -253,7 +269,7 @@ int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_kept 
 	return 0;
 }
 
-static void let_go(struct sl_descriptors *descriptors, uint32_t row)
+static void descriptors_let_go(struct sl_descriptors *descriptors, uint32_t row)
 {
 	if (descriptors->held[row].fd >= 0)
 		close(descriptors->held[row].fd);
@@ -265,9 +281,9 @@ static void let_go(struct sl_descriptors *descriptors, uint32_t row)
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row)
 {
 	atomic_store(&descriptors->ledger->rows[row].id, 0);
-	tell(descriptors, row, 0, -1);
+	descriptors_tell(descriptors, row, 0, -1);
 	descriptors->count -= descriptors->held[row].fd >= 0;
-	let_go(descriptors, row);
+	descriptors_let_go(descriptors, row);
 }
 
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row)
@@ -292,9 +308,9 @@ void sl_descriptors_reconcile(struct sl_descriptors *descriptors)
 
 /* ----------------------------------------------------------------------------- the supervisor */
 
-static ssize_t receive(int socket, struct keep *keep, int *fd)
+static ssize_t descriptors_receive(int socket, struct descriptors_message *m, int *fd)
 {
-	struct iovec io = {keep, sizeof(*keep)};
+	struct iovec io = {m, sizeof(*m)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
 	struct msghdr message = {.msg_iov = &io,
 	                         .msg_iovlen = 1,
@@ -316,24 +332,24 @@ static ssize_t receive(int socket, struct keep *keep, int *fd)
 
 bool sl_descriptors_take(struct sl_descriptors *descriptors)
 {
-	struct keep keep;
+	struct descriptors_message m;
 	ssize_t n;
 	int fd;
 
-	while ((n = receive(descriptors->peer, &keep, &fd)) > 0) {
-		bool whole = n == sizeof(keep);
+	while ((n = descriptors_receive(descriptors->peer, &m, &fd)) > 0) {
+		bool whole = n == sizeof(m);
 
-		descriptors->over |= whole && keep.row == SL_SAY_BYE;
-		descriptors->ready |= whole && keep.row == SL_SAY_READY;
-		descriptors->upgrade |= whole && keep.row == SL_SAY_UPGRADE;
-		if (!whole || keep.row >= descriptors->ledger->most) {
+		descriptors->over |= whole && m.row == SL_SAY_BYE;
+		descriptors->ready |= whole && m.row == SL_SAY_READY;
+		descriptors->upgrade |= whole && m.row == SL_SAY_UPGRADE;
+		if (!whole || m.row >= descriptors->ledger->most) {
 			if (fd >= 0)
 				close(fd);
 			continue;
 		}
-		let_go(descriptors, keep.row);
-		descriptors->held[keep.row].fd = fd;
-		descriptors->held[keep.row].id = fd >= 0 ? keep.id : 0;
+		descriptors_let_go(descriptors, m.row);
+		descriptors->held[m.row].fd = fd;
+		descriptors->held[m.row].id = fd >= 0 ? m.id : 0;
 	}
 	return n < 0 && (errno == EAGAIN || errno == EINTR);
 }

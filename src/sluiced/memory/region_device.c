@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of devices. The client that makes blobs in it has made it, and offered a descriptor for it, which the
- * server neither maps nor understands. Nothing of it is kept for later: with the last blob and lease in it a region
- * leaves. Who has it mapped is told, and when each of them has unmapped it, or is dead, the descriptor goes, and with it
- * the memory.
+ * Regions of devices: memory that clients make, and of which the server has descriptors only.
  *
- * A range is used again by the peer that it was made by, and by nobody else: after that one has unmapped it, or is
- * dead, blobs only leave the region.
+ * The client that makes blobs in a region has made its memory, and offered a descriptor, which the
+ * server neither maps nor understands. Such memory is not kept for later: a region leaves with its
+ * last blob and lease. Every process that has it mapped is told, and when each has unmapped it, or
+ * is dead, the descriptor goes, and with it the memory.
  *
- * Memory that a process has allocated for itself (OF_PROCESS) leaves when the connection of that process ends,
- * whatever is in it.
+ * A range is used again only by the peer that made the region; after that peer has unmapped it, or
+ * is dead, no blob is made in it. Memory that a process has allocated for itself (OF_PROCESS)
+ * leaves when the connection of that process ends, whatever blobs are in it. On the server's
+ * thread.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,35 +18,37 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "sluiced/server.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
 
 void sl_device_may_map(struct sl_server *server, const struct sl_peer *peer)
 {
 	atomic_store(&server->descriptors->ledger->rows[peer->row].maps, 1);
 }
 
-/* A descriptor that is no driver's stands for memory of the host. */
-static void count_memfd(struct sl_server *server, struct sl_region *region, int fd)
+/* A descriptor that does not come from a driver stands for memory of the host. */
+static void region_count_memfd(struct sl_server *server, struct sl_region *region, int fd)
 {
 	if (fcntl(fd, F_GET_SEALS) >= 0 && region->kind == SLUICE_BLOB_ON_DEVICE)
 		region->memfd_bytes = region->bytes;
-	server->memfd_bytes += region->memfd_bytes;
+	server->memory->memfd_bytes += region->memfd_bytes;
 }
 
-void sl_device_found(struct sl_server *server, struct sl_region *region, uint64_t session)
+void sl_device_region_found(struct sl_server *server, struct sl_region *region, uint64_t session)
 {
-	count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
-	sl_list_each_of (peer, &server->peers, struct sl_peer, link)
+	region_count_memfd(server, region, sl_descriptors_fd(server->descriptors, region->row));
+	sl_list_each_of (peer, &server->peers->live, struct sl_peer, link)
 		if (peer->session == session && region->kind == SLUICE_BLOB_OF_PROCESS &&
 		    !region->writer)
-			sl_region_written_by(region, peer);
+			sl_region_set_writer(region, peer);
 }
 
 /* -------------------------------------------------------------------------------------- leave */
 
-/* Not in the memory of answers: one of these may be under way. */
-static void tell_forget(struct sl_server *server, struct sl_peer *peer,
-                        const struct sl_region *region)
+/* Uses server->event, because an answer in server->out may be under way. */
+static void region_send_forget(struct sl_server *server, struct sl_peer *peer,
+                               const struct sl_region *region)
 {
 	union sl_message *m = &server->event;
 
@@ -54,70 +57,72 @@ static void tell_forget(struct sl_server *server, struct sl_peer *peer,
 	sl_peer_send(server, peer, m, -1);
 }
 
-static bool is_mapped(const struct sl_server *server, const struct sl_region *region)
+static bool region_is_mapped(const struct sl_server *server, const struct sl_region *region)
 {
 	return region->writer || !sl_list_empty(&region->imports) ||
-	       (region->frozen && server->awaited);
+	       (region->frozen && server->memory->awaited);
 }
 
-static void end_if_left(struct sl_server *server, struct sl_region *region)
+static void region_free_if_unmapped(struct sl_server *server, struct sl_region *region)
 {
-	if (!region->leaving || region->used || is_mapped(server, region))
+	if (!region->leaving || region->used || region_is_mapped(server, region))
 		return;
 	sl_region_free(server, region);
 	sl_store_step("server: memory of a device gone");
 }
 
-static void begin_leaving(struct sl_server *server, struct sl_region *region)
+static void region_begin_leaving(struct sl_server *server, struct sl_region *region)
 {
 	if (region->leaving)
 		return;
 	region->leaving = true;
-	sl_list_append(&server->leaving, &region->left);
-	server->devices[region->device].leaving += sl_region_counted(region);
+	sl_list_append(&server->memory->leaving, &region->empty_link);
+	server->memory->devices[region->device].leaving += sl_region_counted(region);
 	if (region->writer)
-		tell_forget(server, region->writer, region);
+		region_send_forget(server, region->writer, region);
 	sl_list_each (link, &region->imports)
-		tell_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer, region);
+		region_send_forget(server, SL_CONTAINER(link, struct sl_import, link)->peer,
+		                   region);
 	sl_store_step("server: forget");
 }
 
 void sl_device_leave(struct sl_server *server, struct sl_region *region)
 {
-	/* Without an offer nobody has anything of it. */
+	/* Before the offer nobody has a mapping. */
 	if (!region->offered) {
 		sl_region_free(server, region);
 		return;
 	}
-	begin_leaving(server, region);
-	end_if_left(server, region);
+	region_begin_leaving(server, region);
+	region_free_if_unmapped(server, region);
 }
 
-/* The process that it belongs to has gone: what is in it cannot be reached. */
-static void vanish(struct sl_server *server, struct sl_region *region)
+/* Withdraws memory after its process has gone: its blob cannot be reached. */
+static void region_unpublish(struct sl_server *server, struct sl_region *region)
 {
 	if (region->writer)
-		sl_list_remove(&region->written);
+		sl_list_remove(&region->writer_link);
 	region->writer = NULL;
-	begin_leaving(server, region);
+	region_begin_leaving(server, region);
 	if (region->slots[0] != SL_NO_SLOT && region->used &&
 	    sl_catalogue_state(server->catalogue, region->slots[0]) == SL_ENTRY_SEALED) {
-		sl_watch_tell(server, region->slots[0], SLUICE_WATCH_DELETED);
+		sl_watchers_notify(server, region->slots[0], SLUICE_WATCH_DELETED);
 		sl_blob_forget(server, region->slots[0]);
 	}
-	end_if_left(server, region);
+	region_free_if_unmapped(server, region);
 }
 
-void sl_device_vanish(struct sl_server *server, struct sl_peer *peer)
+void sl_device_unpublish(struct sl_server *server, struct sl_peer *peer)
 {
 	while (!sl_list_empty(&peer->published))
-		vanish(server, SL_CONTAINER(peer->published.next, struct sl_region, written));
+		region_unpublish(server,
+		                 SL_CONTAINER(peer->published.next, struct sl_region, writer_link));
 }
 
-void sl_device_settle(struct sl_server *server, struct sl_region *region)
+void sl_device_recover(struct sl_server *server, struct sl_region *region)
 {
 	if (region->kind == SLUICE_BLOB_OF_PROCESS && !region->writer)
-		vanish(server, region);
+		region_unpublish(server, region);
 	else if (!region->used)
 		sl_device_leave(server, region);
 }
@@ -127,9 +132,9 @@ void sl_device_inherit(struct sl_peer *before, struct sl_peer *peer)
 	struct sl_list *link;
 
 	while ((link = sl_list_take(&before->published))) {
-		struct sl_region *region = SL_CONTAINER(link, struct sl_region, written);
+		struct sl_region *region = SL_CONTAINER(link, struct sl_region, writer_link);
 
-		sl_region_written_by(region, peer);
+		sl_region_set_writer(region, peer);
 	}
 }
 
@@ -150,16 +155,19 @@ int sl_device_check_seal(const struct sl_region *region)
 			: sl_error_text(region->offered));
 }
 
-/* What a driver makes has the size that the driver says, and the server cannot ask for it. A memfd is measured: one page for
- * what tells of a process's memory, else exactly what the region has; and it keeps that size. */
-static int check_offered(const struct sl_region *region, int fd)
+/*
+ * Checks the size of an offered memfd: at most a page for the handle of a process's memory, else
+ * exactly the region's size; and it must keep that size. Memory of a driver has the size that the
+ * driver says, which the server cannot ask.
+ */
+static int offer_check(const struct sl_region *region, int fd)
 {
 	bool device = region->kind == SLUICE_BLOB_ON_DEVICE;
 	uint64_t least = device ? region->bytes : 1;
 	uint64_t most = device ? region->bytes : SL_PAGE_BYTES;
 
 	if (fcntl(fd, F_GET_SEALS) < 0)
-		return sl_stray_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
+		return sl_fd_is_memory(fd) ? 0 : sl_fail(-EPROTO, "an offer of no memory");
 	if (sl_memfd_is(fd, least, most))
 		return 0;
 	return sl_fail(-EPROTO,
@@ -168,34 +176,34 @@ static int check_offered(const struct sl_region *region, int fd)
 	               least, most);
 }
 
-int sl_device_offer(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_offer(struct sl_server *server, struct sl_peer *peer)
 {
 	struct sl_region *region = sl_region_find(server, server->in.offer.region);
-	struct sl_kept kept = {.kind = SL_KIND_REGION, .session = peer->session};
+	struct sl_ledger_row saved = {.kind = SL_KIND_REGION, .session = peer->session};
 	int rc = 0;
 
 	if (!region || region->device < 0 || region->writer != peer || region->offered)
 		rc = sl_fail(-EPROTO, "an offer of memory that is not to be made");
 	if (!rc)
-		rc = check_offered(region, server->offered);
+		rc = offer_check(region, server->offered);
 	if (rc) {
 		sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);
 		sl_peer_close(server, peer, false);
 		return 0;
 	}
-	kept.id = region->id;
-	kept.bytes = region->bytes;
-	kept.range_bytes = region->range_bytes;
-	kept.device = region->device;
-	kept.memory = region->kind;
-	count_memfd(server, region, server->offered);
-	rc = server->memfd_bytes > server->settings->memory_bytes ? -ENOSPC : 0;
+	saved.id = region->id;
+	saved.bytes = region->bytes;
+	saved.range_bytes = region->range_bytes;
+	saved.device = region->device;
+	saved.memory = region->kind;
+	region_count_memfd(server, region, server->offered);
+	rc = server->memory->memfd_bytes > server->settings->memory_bytes ? -ENOSPC : 0;
 	if (!rc)
-		rc = sl_descriptors_put(server->descriptors, &kept, server->offered, &region->row);
+		rc = sl_descriptors_put(server->descriptors, &saved, server->offered, &region->row);
 	if (!rc) {
 		server->offered = -1;
 	} else {
-		server->memfd_bytes -= region->memfd_bytes;
+		server->memory->memfd_bytes -= region->memfd_bytes;
 		region->memfd_bytes = 0;
 	}
 	region->offered = rc ? rc : 1;
@@ -205,7 +213,7 @@ int sl_device_offer(struct sl_server *server, struct sl_peer *peer)
 
 /* ------------------------------------------------------------------------------------- import */
 
-static struct sl_import *find_import(const struct sl_region *region, const struct sl_peer *peer)
+static struct sl_import *import_find(const struct sl_region *region, const struct sl_peer *peer)
 {
 	sl_list_each_of (import, &region->imports, struct sl_import, link)
 		if (import->peer == peer)
@@ -217,7 +225,7 @@ int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_r
 {
 	struct sl_import *import;
 
-	if (find_import(region, peer))
+	if (import_find(region, peer))
 		return 0;
 	if (peer->import_count >= SL_IMPORTS_MOST)
 		return sl_fail(-EDQUOT, "a client may have %d pieces of memory of devices mapped",
@@ -234,7 +242,7 @@ int sl_device_import(struct sl_server *server, struct sl_peer *peer, struct sl_r
 	return 0;
 }
 
-static void end_import(struct sl_import *import)
+static void import_free(struct sl_import *import)
 {
 	sl_list_remove(&import->link);
 	sl_list_remove(&import->peer_link);
@@ -242,7 +250,7 @@ static void end_import(struct sl_import *import)
 	free(import);
 }
 
-int sl_device_have(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_have(struct sl_server *server, struct sl_peer *peer)
 {
 	unsigned count = server->in.head.count, unknown = 0;
 
@@ -265,42 +273,43 @@ int sl_device_have(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-static bool has_tickets(const struct sl_peer *peer, const struct sl_region *region)
+static bool peer_has_leases(const struct sl_peer *peer, const struct sl_region *region)
 {
-	sl_list_each (link, &peer->tickets)
-		if (SL_CONTAINER(link, struct sl_ticket, link)->region == region)
+	sl_list_each (link, &peer->leases)
+		if (SL_CONTAINER(link, struct sl_range_lease, peer_link)->region == region)
 			return true;
 	return false;
 }
 
 void sl_device_drop(struct sl_server *server, struct sl_peer *peer, struct sl_region *region)
 {
-	struct sl_import *import = find_import(region, peer);
+	struct sl_import *import = import_find(region, peer);
 
 	if (import)
-		end_import(import);
-	if (region->writer != peer || has_tickets(peer, region))
-		end_if_left(server, region);
+		import_free(import);
+	if (region->writer != peer || peer_has_leases(peer, region))
+		region_free_if_unmapped(server, region);
 	else if (region->kind == SLUICE_BLOB_OF_PROCESS)
-		vanish(server, region);
+		region_unpublish(server, region);
 	else
-		sl_region_part(server, region);
+		sl_region_writer_gone(server, region);
 }
 
-void sl_device_part(struct sl_server *server, struct sl_peer *peer)
+void sl_device_peer_gone(struct sl_server *server, struct sl_peer *peer)
 {
-	sl_device_vanish(server, peer);
+	sl_device_unpublish(server, peer);
 	while (!sl_list_empty(&peer->imports)) {
 		struct sl_import *import =
 			SL_CONTAINER(peer->imports.next, struct sl_import, peer_link);
 		struct sl_region *region = import->region;
 
-		end_import(import);
-		end_if_left(server, region);
+		import_free(import);
+		region_free_if_unmapped(server, region);
 	}
-	server->awaited -= peer->awaited;
+	server->memory->awaited -= peer->awaited;
 	peer->awaited = false;
-	/* When the last one has gone, nobody can have mapped what only the server before knew. */
-	sl_list_each_of (region, &server->leaving, struct sl_region, left)
-		end_if_left(server, region);
+	/* When the last client of the previous server has gone, nobody maps regions that only
+	 * that server knew. */
+	sl_list_each_of (region, &server->memory->leaving, struct sl_region, empty_link)
+		region_free_if_unmapped(server, region);
 }

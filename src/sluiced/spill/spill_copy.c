@@ -1,30 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies: how they are made and read, and what they take of the folder. */
+/*
+ * Copies: how a region is written to a file and read back, and how the folder's limit is kept.
+ *
+ * The movers (spill_io.c) do the reading and writing; the functions here begin their jobs and
+ * continue after them. On the server's thread.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/memory.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/waits/waits.h"
 
-/* Without writing anything, after a failure. */
+/* Nothing is written for this time after a failure. */
 #define REST_NS INT64_C(1000000000)
 
-static void settle(struct sl_server *server, struct sl_copy *copy)
+static void spill_copy_settle(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	copy->state = SL_COPY_WHOLE;
 	sl_list_append(&server->spill->copies, &copy->link);
 }
 
-static void forget(struct sl_server *server, struct sl_copy *copy)
+static void spill_copy_forget(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	server->spill->bytes -= copy->bytes;
 	free(copy);
 }
 
-/* Its file is closed by a mover. */
-static void copy_free(struct sl_server *server, struct sl_copy *copy)
+/* Gives up a copy. A mover closes its file. */
+static void spill_copy_free(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	if (copy->region)
 		copy->region->copy = NULL;
@@ -36,36 +44,39 @@ static void copy_free(struct sl_server *server, struct sl_copy *copy)
 		                   F_DUPFD_CLOEXEC, 0);
 		sl_descriptors_drop(server->descriptors, copy->row);
 	}
-	/* It counts until it is closed. */
+	/* It counts in the folder until its file is closed. */
 	copy->state = SL_COPY_CLOSING;
 	if (copy->file >= 0) {
 		server->spill->closing++;
-		sl_movers_give(server->spill, copy);
+		sl_movers_submit(server->spill, copy);
 	} else {
-		forget(server, copy);
+		spill_copy_forget(server, copy);
 	}
 }
 
 void sl_spill_forget(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_copy *copy = region->copy;
+	struct sl_spill_copy *copy = region->copy;
 
 	if (!copy)
 		return;
-	sl_wait_drop(server, region);
+	sl_room_drop(server, region);
 	region->copy = NULL;
 	copy->region = NULL;
-	/* What the movers are at they bring to its end. */
+	/* Movers finish a job that they have begun. */
 	if (copy->state == SL_COPY_WHOLE)
-		copy_free(server, copy);
+		spill_copy_free(server, copy);
 }
 
-/* Gives up copies of what is in memory, until there is place for so many bytes; how many it gave up. */
-static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
+/*
+ * Gives up copies of regions that are in memory, until so many bytes are free in the folder.
+ * Returns how many bytes it gave up.
+ */
+static uint64_t spill_copy_drop_spare(struct sl_server *server, uint64_t bytes)
 {
 	uint64_t dropped = 0;
 
-	sl_list_each_of (copy, &server->spill->copies, struct sl_copy, link) {
+	sl_list_each_of (copy, &server->spill->copies, struct sl_spill_copy, link) {
 		struct sl_region *region = copy->region;
 
 		if (dropped >= bytes)
@@ -73,13 +84,13 @@ static uint64_t drop_spare(struct sl_server *server, uint64_t bytes)
 		if (region->away)
 			continue;
 		dropped += copy->bytes;
-		copy_free(server, copy);
-		sl_region_place(server, region);
+		spill_copy_free(server, copy);
+		sl_region_relist(server, region);
 	}
 	return dropped;
 }
 
-static void trouble(struct sl_server *server, const char *text)
+static void spill_note_trouble(struct sl_server *server, const char *text)
 {
 	struct sl_spill *spill = server->spill;
 
@@ -89,14 +100,14 @@ static void trouble(struct sl_server *server, const char *text)
 	spill->failed++;
 }
 
-static bool has_place(struct sl_server *server, uint64_t bytes, bool ahead)
+static bool spill_has_place(struct sl_server *server, uint64_t bytes, bool ahead)
 {
 	struct sl_spill *spill = server->spill;
 	uint64_t most = server->settings->spill_bytes;
 	char text[128];
 
 	if (spill->bytes + bytes > most && !ahead)
-		drop_spare(server, spill->bytes + bytes - most);
+		spill_copy_drop_spare(server, spill->bytes + bytes - most);
 	if (spill->bytes + bytes <= most || ahead)
 		return spill->bytes + bytes <= most;
 	spill->full = spill->closing > 0;
@@ -104,23 +115,23 @@ static bool has_place(struct sl_server *server, uint64_t bytes, bool ahead)
 		return false;
 	snprintf(text, sizeof(text), "%llu of %llu bytes are in use there",
 	         (unsigned long long)spill->bytes, (unsigned long long)most);
-	trouble(server, text);
+	spill_note_trouble(server, text);
 	return false;
 }
 
-bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahead)
+bool sl_spill_copy_write(struct sl_server *server, struct sl_region *region, bool ahead)
 {
 	struct sl_spill *spill = server->spill;
-	struct sl_copy *copy;
+	struct sl_spill_copy *copy;
 
 	if (spill->full || sl_now() < spill->rest_until || (ahead && spill->trouble[0]) ||
 	    (spill->narrow && (ahead || spill->writing)) ||
-	    !has_place(server, sl_region_used_bytes(region), ahead))
+	    !spill_has_place(server, sl_region_used_bytes(region), ahead))
 		return false;
 	copy = malloc(sizeof(*copy));
 	if (!copy)
 		return false;
-	*copy = (struct sl_copy){
+	*copy = (struct sl_spill_copy){
 		.region = region,
 		.state = SL_COPY_WRITING,
 		.ranges = region->used,
@@ -131,28 +142,30 @@ bool sl_copy_write(struct sl_server *server, struct sl_region *region, bool ahea
 		.file = -1,
 		.freed = spill->freed,
 		.ahead = ahead,
-		/* The region may go before the job ends. */
+		/* A duplicate, because the region may go before the job ends. */
 		.memory = fcntl(sl_descriptors_fd(server->descriptors, region->row),
 	                        F_DUPFD_CLOEXEC, 0),
 	};
 	region->copy = copy;
 	spill->bytes += copy->bytes;
 	if (copy->memory < 0) {
-		trouble(server, "no descriptor is left");
-		copy_free(server, copy);
+		spill_note_trouble(server, "no descriptor is left");
+		spill_copy_free(server, copy);
 		return false;
 	}
-	sl_movers_give(spill, copy);
-	/* Nothing more is made in it. */
-	sl_region_place(server, region);
+	sl_movers_submit(spill, copy);
+	/* Takes the region out of the lists for new blobs. */
+	sl_region_relist(server, region);
 	spill->writing++;
 	sl_store_step("server: copying");
 	return true;
 }
 
-/* The disk is full: whether it is worth a second try. Files go, or went meanwhile; or others that were written at the
- * same time took the place, of which each may have had a part: then the next one is written alone. */
-static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy)
+/*
+ * Decides whether a write to a full disk is worth a second try: files are being closed, or were
+ * meanwhile, or several writes together ran out of place; then the next region is written alone.
+ */
+static bool spill_place_is_coming(struct sl_server *server, const struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
 	bool again = !spill->narrow || spill->freed != copy->freed;
@@ -160,55 +173,55 @@ static bool place_is_coming(struct sl_server *server, const struct sl_copy *copy
 	spill->narrow = true;
 	if (copy->ahead)
 		return true;
-	drop_spare(server, copy->bytes);
+	spill_copy_drop_spare(server, copy->bytes);
 	spill->full = spill->closing > 0;
 	return spill->full || again;
 }
 
-static void written(struct sl_server *server, struct sl_copy *copy, int error)
+static void spill_copy_written(struct sl_server *server, struct sl_spill_copy *copy, int error)
 {
 	struct sl_region *region = copy->region;
 
 	server->spill->writing--;
 	close(copy->memory);
 	if (!error && region) {
-		struct sl_kept kept = {.kind = SL_KIND_COPY,
-		                       .bytes = region->bytes,
-		                       .range_bytes = region->range_bytes,
-		                       .region = region->id,
-		                       .origin = region->origin};
+		struct sl_ledger_row saved = {.kind = SL_KIND_COPY,
+		                              .bytes = region->bytes,
+		                              .range_bytes = region->range_bytes,
+		                              .region = region->id,
+		                              .origin = region->origin};
 
-		error = sl_descriptors_put(server->descriptors, &kept, copy->file, &copy->row);
+		error = sl_descriptors_put(server->descriptors, &saved, copy->file, &copy->row);
 	}
 	if (!error && region) {
-		settle(server, copy);
+		spill_copy_settle(server, copy);
 		server->spill->narrow = false;
-		/* Others of the same time may have failed. */
+		/* A write that began at the same time may have failed since. */
 		if (sl_now() > server->spill->rest_until)
 			server->spill->trouble[0] = '\0';
 		sl_store_step("server: copied");
 		return;
 	}
-	if (error == -ENOSPC && place_is_coming(server, copy))
+	if (error == -ENOSPC && spill_place_is_coming(server, copy))
 		error = 0;
 	if (error)
-		trouble(server, sluice_last_message());
-	copy_free(server, copy);
+		spill_note_trouble(server, sluice_last_message());
+	spill_copy_free(server, copy);
 	if (region)
-		sl_region_place(server, region);
+		sl_region_relist(server, region);
 }
 
 /* ------------------------------------------------------------------------------------ return */
 
-int sl_spill_want(struct sl_server *server, struct sl_region *region)
+int sl_spill_request(struct sl_server *server, struct sl_region *region)
 {
-	const struct sl_copy *copy = region->copy;
+	const struct sl_spill_copy *copy = region->copy;
 
 	return copy->state == SL_COPY_WHOLE && !copy->wait ? sl_wait_for_room(server, NULL, region)
 	                                                   : 0;
 }
 
-static void fail_all(struct sl_server *server, struct sl_region *region, int error)
+static void spill_fail_gets(struct sl_server *server, struct sl_region *region, int error)
 {
 	server->spill->error = error;
 	snprintf(server->spill->text, sizeof(server->spill->text), "%s", sluice_last_message());
@@ -217,10 +230,10 @@ static void fail_all(struct sl_server *server, struct sl_region *region, int err
 			sl_get_fail(server, region->slots[i]);
 }
 
-static int read_copy(struct sl_server *server, struct sl_region *region)
+static int spill_copy_read(struct sl_server *server, struct sl_region *region)
 {
-	struct sl_copy *copy = region->copy;
-	int rc = sl_region_memory(region->bytes, &copy->memory);
+	struct sl_spill_copy *copy = region->copy;
+	int rc = sl_region_memfd(region->bytes, &copy->memory);
 
 	if (rc)
 		return rc;
@@ -229,42 +242,43 @@ static int read_copy(struct sl_server *server, struct sl_region *region)
 	copy->file = sl_descriptors_fd(server->descriptors, copy->row);
 	copy->state = SL_COPY_READING;
 	sl_list_remove(&copy->link);
-	sl_movers_give(server->spill, copy);
+	sl_movers_submit(server->spill, copy);
 	copy->taken = sl_region_used_bytes(region);
-	server->memory_bytes += copy->taken;
+	server->memory->bytes += copy->taken;
 	server->spill->reading++;
 	sl_store_step("server: reading");
 	return 0;
 }
 
-int sl_spill_return(struct sl_server *server, struct sl_region *const *where, bool late)
+int sl_spill_restore(struct sl_server *server, struct sl_region *const *where, bool expired)
 {
 	int rc = -EINPROGRESS;
 
 	if (server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_room_make(server, sl_region_used_bytes(*where));
-	/* What is deleted may go while room is made. */
+	/* Making room may delete its last blob. */
 	if (!*where)
 		return 0;
-	/* The folder is full: one region at a time comes back beyond --memory, and its file goes for another region. */
+	/* If the folder is full, a single region at a time returns beyond --memory, so that its
+	 * file makes place for another region. */
 	if (rc == -ENOSPC && sl_now() < server->spill->rest_until) {
-		if (server->memory_bytes <= server->settings->memory_bytes)
+		if (server->memory->bytes <= server->settings->memory_bytes)
 			rc = 0;
-		else if (sl_wait_has_time(server))
+		else if (sl_room_has_time(server))
 			rc = -EINPROGRESS;
 	}
-	/* For the disk it waits as long as that takes. */
-	if (rc == -EINPROGRESS && late && server->spill->reading < SL_COPIES_AT_ONCE)
+	/* It may wait for the disk as long as that takes, but not for room. */
+	if (rc == -EINPROGRESS && expired && server->spill->reading < SL_COPIES_AT_ONCE)
 		rc = sl_fail(-ENOSPC, "there was not room enough within a minute");
 	if (!rc)
-		rc = read_copy(server, *where);
+		rc = spill_copy_read(server, *where);
 	if (rc && rc != -EINPROGRESS)
-		fail_all(server, *where, rc);
+		spill_fail_gets(server, *where, rc);
 	return rc;
 }
 
-/* Its blobs can be got again, one by one. */
-static void unveil(struct sl_server *server, struct sl_region *region)
+/* Makes its blobs SEALED again, one by one, and wakes the gets that wait for them. */
+static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 {
 	struct sl_catalogue *catalogue = server->catalogue;
 	struct sl_blob_record record;
@@ -277,7 +291,7 @@ static void unveil(struct sl_server *server, struct sl_region *region)
 		server->spill->blobs--;
 		if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_AWAY)
 			continue;
-		server->spill->returned++;
+		server->spill->returns++;
 		record = sl_blob_record(server, slot);
 		record.place.memory = region->id;
 		sl_catalogue_move(catalogue, slot, &record.place, true);
@@ -288,41 +302,41 @@ static void unveil(struct sl_server *server, struct sl_region *region)
 			sl_get_wake(server, region->slots[i]);
 }
 
-static void returned(struct sl_server *server, struct sl_copy *copy, int error)
+static void spill_copy_restored(struct sl_server *server, struct sl_spill_copy *copy, int error)
 {
 	struct sl_region *region = copy->region;
 	int fd = copy->memory;
 
 	server->spill->reading--;
-	server->memory_bytes -= copy->taken;
+	server->memory->bytes -= copy->taken;
 	if (!region) {
 		close(fd);
-		copy_free(server, copy);
+		spill_copy_free(server, copy);
 		return;
 	}
 	if (!error)
-		error = sl_region_return(server, region, fd);
+		error = sl_region_restore(server, region, fd);
 	if (error) {
 		close(fd);
 		server->spill->failed++;
-		fail_all(server, region, error);
+		spill_fail_gets(server, region, error);
 		return;
 	}
 	sl_store_step("server: memory is back");
 	region->stamp = ++server->spill->last_stamp;
 	server->spill->moved_at = sl_now();
-	unveil(server, region);
+	spill_show_blobs(server, region);
 	atomic_store(&server->descriptors->ledger->rows[copy->row].region, region->id);
 	sl_store_step("server: returned");
-	if (server->memory_bytes <= server->settings->memory_bytes)
+	if (server->memory->bytes <= server->settings->memory_bytes)
 		return;
-	copy_free(server, copy);
-	sl_region_place(server, region);
+	spill_copy_free(server, copy);
+	sl_region_relist(server, region);
 }
 
 /* --------------------------------------------------------------------------------------- end */
 
-void sl_copy_ended(struct sl_server *server, struct sl_copy *copy)
+void sl_spill_copy_ended(struct sl_server *server, struct sl_spill_copy *copy)
 {
 	struct sl_spill *spill = server->spill;
 
@@ -333,12 +347,12 @@ void sl_copy_ended(struct sl_server *server, struct sl_copy *copy)
 		spill->freed++;
 		spill->full = false;
 		spill->rest_until = 0;
-		forget(server, copy);
+		spill_copy_forget(server, copy);
 	} else if (copy->state == SL_COPY_WRITING) {
-		written(server, copy, copy->error);
+		spill_copy_written(server, copy, copy->error);
 	} else {
-		settle(server, copy);
-		returned(server, copy, copy->error);
+		spill_copy_settle(server, copy);
+		spill_copy_restored(server, copy, copy->error);
 	}
 	spill->look = true;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The movers: threads of the server that write regions to files, read them back, and close files that were given up.
- * A job is a copy. The first mover of a job makes its file; up to MOVERS of them then move pieces of it. The last one puts
- * the copy into spill->ended and tells the server's loop by an eventfd. A mover touches nothing else of the server.
+ * Movers: threads that write regions to files, read them back, and close files that were given up.
+ *
+ * A job is a copy. The first mover of a job makes its file; up to SL_MOVERS threads then move
+ * pieces of it. The last of them appends the copy to spill->ended and wakes the server's loop by an
+ * eventfd. Movers touch nothing else of the server.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -13,13 +15,16 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "sluiced/spill.h"
+#include "sluiced/spill/spill.h"
 
 #define PIECE (UINT64_C(8) << 20)
 
-/* Without a name, or with one for a moment. Past the page cache where that can be: its pages would take the memory that
- * is to become free. A disk that is full says so before anything is moved. */
-static int make_file(struct sl_copy *copy)
+/*
+ * Makes a file without a name, or with a name for a moment only. Uses direct I/O where possible:
+ * pages of the page cache would take the memory that is to become free. A full disk is found before
+ * any byte is moved.
+ */
+static int mover_make_file(struct sl_spill_copy *copy)
 {
 	uint64_t bytes = (64 - (unsigned)__builtin_clzll(copy->moving)) * copy->range_bytes;
 	const char *folder = copy->spill->folder;
@@ -42,7 +47,7 @@ static int make_file(struct sl_copy *copy)
 	return sl_fail(-errno, "no place for %" PRIu64 " bytes: %s", bytes, sl_error_text(-errno));
 }
 
-static int move(struct sl_copy *copy, char *memory, uint64_t at, uint64_t bytes)
+static int mover_move_bytes(struct sl_spill_copy *copy, char *memory, uint64_t at, uint64_t bytes)
 {
 	bool writes = copy->state == SL_COPY_WRITING;
 
@@ -67,7 +72,7 @@ static int move(struct sl_copy *copy, char *memory, uint64_t at, uint64_t bytes)
 	return 0;
 }
 
-static int move_piece(struct sl_copy *copy, uint64_t at, uint64_t bytes)
+static int mover_move_piece(struct sl_spill_copy *copy, uint64_t at, uint64_t bytes)
 {
 	uint64_t before = at % sl_page_size();
 	char *base = mmap(NULL, before + bytes,
@@ -77,13 +82,13 @@ static int move_piece(struct sl_copy *copy, uint64_t at, uint64_t bytes)
 
 	if (base == MAP_FAILED)
 		return sl_fail(-errno, "cannot map memory: %s", sl_error_text(-errno));
-	rc = move(copy, base + before, at, bytes);
+	rc = mover_move_bytes(copy, base + before, at, bytes);
 	munmap(base, before + bytes);
 	return rc;
 }
 
-/* The next bytes that no mover has begun; 0: there are none. */
-static uint64_t take_piece(struct sl_copy *copy, uint64_t *from)
+/* Takes the next bytes that no mover has begun. Returns how many; 0: none are left. */
+static uint64_t mover_take_piece(struct sl_spill_copy *copy, uint64_t *from)
 {
 	uint64_t at, end, step = copy->range_bytes;
 
@@ -98,15 +103,15 @@ static uint64_t take_piece(struct sl_copy *copy, uint64_t *from)
 	return end - at;
 }
 
-static void fail(struct sl_copy *copy, int error)
+static void mover_note_error(struct sl_spill_copy *copy, int error)
 {
 	copy->error = error;
 	copy->at = UINT64_MAX / 2;
 	snprintf(copy->text, sizeof(copy->text), "%s", sluice_last_message());
 }
 
-/* With what this mover has found; the last mover of the copy ends the job. */
-static void leave_job(struct sl_copy *copy, int error)
+/* Leaves a job with this mover's result. The last mover of the copy ends the job. */
+static void mover_leave_job(struct sl_spill_copy *copy, int error)
 {
 	struct sl_spill *spill = copy->spill;
 	uint64_t one = 1;
@@ -114,16 +119,17 @@ static void leave_job(struct sl_copy *copy, int error)
 
 	sl_mutex_lock(&spill->mutex);
 	if (error && !copy->error)
-		fail(copy, error);
+		mover_note_error(copy, error);
 	last = !--copy->movers;
 	sl_mutex_unlock(&spill->mutex);
 	if (!last)
 		return;
-	/* Bytes that lie in the page cache are on the disk before memory goes: the kernel drops what it cannot write. */
+	/* Bytes in the page cache must reach the disk before the memory goes: the kernel drops
+	 * pages that it cannot write. */
 	if (copy->state == SL_COPY_WRITING && !copy->error &&
 	    !(fcntl(copy->file, F_GETFL) & O_DIRECT) && fdatasync(copy->file)) {
 		sl_fail(-errno, "cannot write a file: %s", sl_error_text(-errno));
-		fail(copy, -EIO);
+		mover_note_error(copy, -EIO);
 	}
 	if (copy->state == SL_COPY_WRITING && copy->error && copy->file >= 0) {
 		close(copy->file);
@@ -135,42 +141,42 @@ static void leave_job(struct sl_copy *copy, int error)
 	(void)!write(spill->event, &one, sizeof(one));
 }
 
-static void help(struct sl_task *task)
+static void mover_help(struct sl_task *task)
 {
-	struct sl_copy *copy = SL_CONTAINER(task, struct sl_help, task)->copy;
+	struct sl_spill_copy *copy = SL_CONTAINER(task, struct sl_move_task, task)->copy;
 	uint64_t at, bytes;
 	int rc = 0;
 
-	while (!rc && (bytes = take_piece(copy, &at)))
-		rc = move_piece(copy, at, bytes);
-	leave_job(copy, rc);
+	while (!rc && (bytes = mover_take_piece(copy, &at)))
+		rc = mover_move_piece(copy, at, bytes);
+	mover_leave_job(copy, rc);
 }
 
-static void begin(struct sl_task *task)
+static void mover_begin(struct sl_task *task)
 {
-	struct sl_copy *copy = SL_CONTAINER(task, struct sl_help, task)->copy;
+	struct sl_spill_copy *copy = SL_CONTAINER(task, struct sl_move_task, task)->copy;
 	struct sl_spill *spill = copy->spill;
 	int rc = 0;
 
 	if (copy->state == SL_COPY_CLOSING) {
-		/* The supervisor may close it later: what the file takes goes now. */
+		/* The supervisor may close its descriptor later; the space is free now. */
 		(void)!ftruncate(copy->file, 0);
 		close(copy->file);
 	} else if (copy->state == SL_COPY_WRITING) {
-		rc = make_file(copy);
+		rc = mover_make_file(copy);
 	}
 	if (rc || copy->state == SL_COPY_CLOSING) {
-		leave_job(copy, rc);
+		mover_leave_job(copy, rc);
 		return;
 	}
 	for (unsigned i = 1; i < SL_MOVERS && i * PIECE < copy->range_bytes; i++) {
-		copy->help[i] = (struct sl_help){.task.run = help, .copy = copy};
+		copy->tasks[i] = (struct sl_move_task){.task.run = mover_help, .copy = copy};
 		sl_mutex_lock(&spill->mutex);
 		copy->movers++;
 		sl_mutex_unlock(&spill->mutex);
-		sl_pool_submit(spill->movers, &copy->help[i].task);
+		sl_pool_submit(spill->movers, &copy->tasks[i].task);
 	}
-	help(task);
+	mover_help(task);
 }
 
 int sl_movers_start(struct sl_spill *spill, const char *folder)
@@ -184,14 +190,14 @@ int sl_movers_start(struct sl_spill *spill, const char *folder)
 	return sl_pool_start("mover", 1, SL_MOVERS, &spill->movers);
 }
 
-void sl_movers_give(struct sl_spill *spill, struct sl_copy *copy)
+void sl_movers_submit(struct sl_spill *spill, struct sl_spill_copy *copy)
 {
 	copy->spill = spill;
 	copy->at = 0;
 	copy->error = 0;
 	copy->movers = 1;
-	copy->help[0] = (struct sl_help){.task.run = begin, .copy = copy};
-	sl_pool_submit(spill->movers, &copy->help[0].task);
+	copy->tasks[0] = (struct sl_move_task){.task.run = mover_begin, .copy = copy};
+	sl_pool_submit(spill->movers, &copy->tasks[0].task);
 }
 
 void sl_movers_event(struct sl_server *server)
@@ -207,6 +213,6 @@ void sl_movers_event(struct sl_server *server)
 		sl_mutex_unlock(&spill->mutex);
 		if (!link)
 			return;
-		sl_copy_ended(server, SL_CONTAINER(link, struct sl_copy, link));
+		sl_spill_copy_ended(server, SL_CONTAINER(link, struct sl_spill_copy, link));
 	}
 }
