@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks of frames, and the numbers that come with them. */
+/* Storing chunks of frames and their scalars, and reading the last chunk of a dataset that is
+ * continued. Called by the file thread. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 /* -------------------------------------------------------------------------------------- chunks */
 
-static int grow(struct sl_frame_dataset *dataset, uint64_t frames)
+static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
 {
 	if (dataset->extent[0] >= frames)
 		return 0;
 	dataset->extent[0] = frames;
 	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
-		return sl_frame_fail(dataset->file, -EIO, "'%s' cannot grow to frame %llu",
-		                     dataset->name, (unsigned long long)(frames - 1));
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot grow to frame %llu",
+		                  dataset->name, (unsigned long long)(frames - 1));
 	return 0;
 }
 
-/* The place of a chunk of which not all frames have come; NULL: chunks have one frame. */
-static struct sl_frame_part *part_of(struct sl_frame_dataset *dataset, uint64_t frame,
-                                     const uint64_t *offset)
+/* Returns the place of a chunk that is stored in part, or NULL if a chunk has a single frame. */
+static struct sl_h5_partial_chunk *part_of(struct sl_h5_dataset *dataset, uint64_t frame,
+                                           const uint64_t *offset)
 {
 	size_t number = 0;
 
@@ -39,13 +40,13 @@ static struct sl_frame_part *part_of(struct sl_frame_dataset *dataset, uint64_t 
 	return &dataset->parts[number];
 }
 
-static int write_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                       uint32_t mask, const void *bytes, size_t n)
+static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                          uint32_t mask, const void *bytes, size_t n)
 {
-	struct sl_frame_part *part = part_of(dataset, frame, offset);
-	struct sl_frame_file *file = dataset->file;
-	hsize_t place[SL_FRAME_RANK] = {frame};
-	int err = grow(dataset, frame + 1);
+	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	struct sl_h5_file *file = dataset->file;
+	hsize_t place[SL_H5_RANK] = {frame};
+	int err = dataset_grow(dataset, frame + 1);
 	bool stays, done;
 
 	if (err)
@@ -60,24 +61,24 @@ static int write_chunk(struct sl_frame_dataset *dataset, uint64_t frame, const u
 	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
 	stays = file->vfd.moved_bytes;
 	file->vfd.moved_bytes = 0;
-	if (!done || stays || sl_frame_settle(file))
-		return sl_frame_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
-		                     (unsigned long long)frame, dataset->name);
+	if (!done || stays || sl_h5_settle(file))
+		return sl_h5_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
+		                  (unsigned long long)frame, dataset->name);
 	if (part)
-		*part = (struct sl_frame_part){file->vfd.lent_place, n};
+		*part = (struct sl_h5_partial_chunk){file->vfd.lent_place, n};
 	return 0;
 }
 
 /* from, to: bytes, see sl_ordered_vfd. */
-static int store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                 uint32_t mask, const void *bytes, size_t n, size_t from, size_t to)
+static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                       uint32_t mask, const void *bytes, size_t n, size_t from, size_t to)
 {
-	int err = sl_frame_error(dataset->file);
+	int err = sl_h5_error(dataset->file);
 	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	err = sl_frame_room(dataset->file, n);
+	err = sl_h5_room(dataset->file, n);
 	if (err)
 		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
 		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
@@ -85,31 +86,31 @@ static int store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_
 	dataset->file->vfd.lent_from = from;
 	dataset->file->vfd.lent_to = to;
 	sl_hdf5_enter(&stay);
-	err = write_chunk(dataset, frame, offset, mask, bytes, n);
+	err = h5_write_chunk(dataset, frame, offset, mask, bytes, n);
 	sl_hdf5_leave(&stay);
 	return err;
 }
 
-int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                        uint32_t mask, const void *bytes, size_t n)
+int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                      uint32_t mask, const void *bytes, size_t n)
 {
-	return store(dataset, frame, offset, mask, bytes, n, 0, 0);
+	return chunk_store(dataset, frame, offset, mask, bytes, n, 0, 0);
 }
 
-int sl_frame_file_rows(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t from, uint64_t to,
-                       const uint64_t *offset, const void *bytes, size_t n)
+int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
+                             uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {
 	size_t row = n / dataset->gather;
 
-	return store(dataset, frame, offset, dataset->mask_codec | dataset->mask_shuffle, bytes, n,
-	             from * row, to * row);
+	return chunk_store(dataset, frame, offset, dataset->mask_codec | dataset->mask_shuffle,
+	                   bytes, n, from * row, to * row);
 }
 
-int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	uint64_t bytes = layout->gather * layout->element, whole = dataset->frames % layout->gather;
 	hid_t list = H5Fget_create_plist(dataset->file->id);
-	hsize_t at[SL_FRAME_RANK] = {0}, base = 0;
+	hsize_t at[SL_H5_RANK] = {0}, base = 0;
 	int err = 0;
 
 	H5Pget_userblock(list, &base);
@@ -127,7 +128,7 @@ int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_
 		return sl_fail(-ENOMEM, "no memory");
 	at[0] = dataset->begun;
 	for (size_t number = 0; !err && whole && number < dataset->part_count; number++) {
-		struct sl_frame_part *part = &dataset->parts[number];
+		struct sl_h5_partial_chunk *part = &dataset->parts[number];
 		unsigned mask = 0;
 		haddr_t place;
 		hsize_t size = 0;
@@ -135,8 +136,8 @@ int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_
 		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &place, &size) < 0)
 			err = sl_hdf5_fail(-EIO, "the last chunk of '%s' is not found",
 			                   dataset->name);
-		/* HDF5 does not say in each version whether the place has the user's block in it; and
-		 * what has the size of all its bytes would be changed in its place. */
+		/* Whether this offset includes the user block differs between versions of HDF5.
+		 * A chunk of the full size would be overwritten in place. */
 		else if (base ||
 		         (size == bytes && mask != (dataset->mask_codec | dataset->mask_shuffle)))
 			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
@@ -144,7 +145,7 @@ int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_
 			              base ? "the file has a user's block"
 			                   : "it has the size of one without filters");
 		else if (size)
-			*part = (struct sl_frame_part){place, size};
+			*part = (struct sl_h5_partial_chunk){place, size};
 		for (unsigned i = layout->rank; i--;) {
 			at[i + 1] += layout->chunk[i];
 			if (at[i + 1] < layout->shape[i])
@@ -155,9 +156,9 @@ int sl_frame_parts_init(struct sl_frame_dataset *dataset, const struct sl_frame_
 	return err;
 }
 
-/* By our own decoder: HDF5 need not have one for zstd and lz4. packed: of part->bytes. */
-static int decode(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                  const hsize_t *at, void *packed, size_t length, void *out, size_t n)
+/* Decodes with our own codec, because HDF5 may lack zstd and lz4. packed: part->bytes of them. */
+static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                        const hsize_t *at, void *packed, size_t length, void *out, size_t n)
 {
 	bool shuffled = layout->shuffle;
 	uint32_t mask = 0;
@@ -191,8 +192,8 @@ static int decode(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 	return 0;
 }
 
-/* As HDF5 reads what was never written. */
-static void fill(struct sl_frame_dataset *dataset, size_t element, char *out, size_t n)
+/* Fills a chunk as HDF5 reads a chunk that was never written. */
+static void chunk_fill(struct sl_h5_dataset *dataset, size_t element, char *out, size_t n)
 {
 	hid_t list = H5Dget_create_plist(dataset->id), type = H5Dget_type(dataset->id);
 	uint64_t value = 0;
@@ -204,12 +205,12 @@ static void fill(struct sl_frame_dataset *dataset, size_t element, char *out, si
 	H5Pclose(list);
 }
 
-int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                       uint64_t frame, const uint64_t *offset, void *out, size_t n)
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
 {
-	struct sl_frame_part *part = part_of(dataset, frame, offset);
-	int err = sl_frame_error(dataset->file);
-	hsize_t at[SL_FRAME_RANK] = {frame};
+	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	int err = sl_h5_error(dataset->file);
+	hsize_t at[SL_H5_RANK] = {frame};
 	struct sl_hdf5_stay stay;
 	void *packed;
 
@@ -222,27 +223,27 @@ int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_l
 		return sl_fail(-ENOMEM, "no memory");
 	sl_hdf5_enter(&stay);
 	if (part->bytes)
-		err = decode(dataset, layout, at, packed, part->bytes, out, n);
+		err = chunk_decode(dataset, layout, at, packed, part->bytes, out, n);
 	else
-		fill(dataset, layout->element, out, n);
+		chunk_fill(dataset, layout->element, out, n);
 	sl_hdf5_leave(&stay);
 	free(packed);
 	return err;
 }
 
-uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset)
+uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
 {
 	return dataset->mask_codec;
 }
 
-uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset)
+uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
 {
 	return dataset->mask_shuffle;
 }
 
-int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int *fd)
+int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
 {
-	int err = sl_frame_error(dataset->file);
+	int err = sl_h5_error(dataset->file);
 
 	if (err)
 		return err;
@@ -255,24 +256,25 @@ int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int 
 
 /* -------------------------------------------------------------------------------------- frames */
 
-int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t count,
-                         const double *scalars, double max_error)
+int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
+                        const double *scalars, double max_error)
 {
-	int err = sl_frame_error(dataset->file);
+	int err = sl_h5_error(dataset->file);
 	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
-	/* Frames in one piece have their space, and scalars have not. */
-	err = dataset->contiguous && dataset->companion_count ? sl_frame_room(dataset->file, 0) : 0;
+	/* Contiguous frames have their space, scalars do not. */
+	err = dataset->contiguous && dataset->scalar_count ? sl_h5_room(dataset->file, 0) : 0;
 	if (err)
 		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
 		               dataset->file->own.path, dataset->name, sl_error_text(err));
 	sl_hdf5_enter(&stay);
-	/* Not with their first chunk: HDF5 would fill what lies behind a smaller extent in a chunk, in its place. */
-	err = grow(dataset, frame + count);
-	for (uint64_t i = 0; !err && i < count && dataset->companion_count; i++)
-		err = sl_frame_companions_add(dataset, scalars + i * dataset->companion_count);
+	/* Not with their first chunk: HDF5 would overwrite the part of a chunk behind a smaller
+	 * extent, in place. */
+	err = dataset_grow(dataset, frame + count);
+	for (uint64_t i = 0; !err && i < count && dataset->scalar_count; i++)
+		err = sl_h5_scalars_add(dataset, scalars + i * dataset->scalar_count);
 	sl_hdf5_leave(&stay);
 	if (err)
 		return err;
@@ -284,38 +286,38 @@ int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint6
 /* --------------------------------------------------------------------------------------- flush */
 
 /* Attributes of a fixed size are written in their place in the header of the dataset. */
-static int flush_attributes(struct sl_frame_dataset *dataset)
+static int flush_attributes(struct sl_h5_dataset *dataset)
 {
 	bool bad = false;
 
 	if (dataset->frames_attribute >= 0 && dataset->told != dataset->frames)
 		bad |= H5Awrite(dataset->frames_attribute, H5T_NATIVE_UINT64, &dataset->frames) < 0;
-	if (dataset->error_attribute >= 0 && dataset->error_told != dataset->max_error)
+	if (dataset->error_attribute >= 0 && dataset->error_reported != dataset->max_error)
 		bad |= H5Awrite(dataset->error_attribute, H5T_NATIVE_DOUBLE, &dataset->max_error) <
 		       0;
 	if (bad)
-		return sl_frame_fail(dataset->file, -EIO,
-		                     "the attributes of '%s' cannot be written", dataset->name);
+		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be written",
+		                  dataset->name);
 	dataset->told = dataset->frames;
-	dataset->error_told = dataset->max_error;
+	dataset->error_reported = dataset->max_error;
 	return 0;
 }
 
 /* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this is the end. */
-int sl_frame_dataset_trim(struct sl_frame_dataset *dataset)
+int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
 	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)
 		return 0;
 	dataset->extent[0] = dataset->frames;
 	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
-		return sl_frame_fail(dataset->file, -EIO, "'%s' cannot be cut behind frame %llu",
-		                     dataset->name, (unsigned long long)dataset->frames);
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be cut behind frame %llu",
+		                  dataset->name, (unsigned long long)dataset->frames);
 	return 0;
 }
 
-int sl_frame_dataset_flush(struct sl_frame_dataset *dataset)
+int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)
 {
-	int err = sl_frame_companions_flush(dataset);
+	int err = sl_h5_scalars_flush(dataset);
 
 	return err ? err : flush_attributes(dataset);
 }

@@ -9,22 +9,23 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 /* A header of version 1: the bytes of its messages are said at 8, and the first of them is at 16. */
 #define BLOCK_BYTES 8
 #define FIRST       16
-/* A message: its type and length, and then, at 8, what it says. */
+/* A message: its type and length, and at 8 its contents. */
 #define MESSAGE      8
 #define DATASPACE    1
 #define CONTINUATION 16
 
-static bool get(int fd, uint64_t at, void *out, size_t n)
+static bool header_read(int fd, uint64_t at, void *out, size_t n)
 {
 	return pread(fd, out, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Where the extent is that is said to be `extent` now; 0: not found. base: what addresses count from. */
+/* Returns the offset of the extent, which must have this value; 0: not found. base: offset of
+ * address 0. */
 static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t extent)
 {
 	uint64_t at = base + header + FIRST, more[2] = {0}, there;
@@ -32,16 +33,17 @@ static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t ext
 	uint16_t kind[2];
 	uint32_t bytes;
 
-	if (!get(fd, base + header + BLOCK_BYTES, &bytes, sizeof(bytes)))
+	if (!header_read(fd, base + header + BLOCK_BYTES, &bytes, sizeof(bytes)))
 		return 0;
 	for (uint64_t end = at + bytes; at + MESSAGE <= end; at += MESSAGE + kind[1]) {
-		if (!get(fd, at, kind, sizeof(kind)))
+		if (!header_read(fd, at, kind, sizeof(kind)))
 			return 0;
-		if (kind[0] == DATASPACE && get(fd, at + MESSAGE, space, sizeof(space))) {
+		if (kind[0] == DATASPACE && header_read(fd, at + MESSAGE, space, sizeof(space))) {
 			at += MESSAGE + (space[0] == 1 ? 8 : 4);
-			return get(fd, at, &there, sizeof(there)) && there == extent ? at : 0;
+			return header_read(fd, at, &there, sizeof(there)) && there == extent ? at
+			                                                                     : 0;
 		}
-		if (kind[0] == CONTINUATION && !get(fd, at + MESSAGE, more, sizeof(more)))
+		if (kind[0] == CONTINUATION && !header_read(fd, at + MESSAGE, more, sizeof(more)))
 			return 0;
 		/* The next block, which begins with a message. */
 		if (at + MESSAGE + kind[1] + MESSAGE > end && more[1]) {
@@ -53,11 +55,12 @@ static uint64_t find_extent(int fd, uint64_t base, uint64_t header, uint64_t ext
 	return 0;
 }
 
-/* Nothing is to be flushed, and the file was opened so that what is closed leaves HDF5's memory. */
-int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64_t extent,
-                 uint64_t frames)
+/* Called with nothing to flush, on a file that was opened so that closed objects leave HDF5's
+ * memory. */
+int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
+                   uint64_t frames)
 {
-	hid_t list = H5Fget_create_plist(file->id), access = sl_frame_access_list();
+	hid_t list = H5Fget_create_plist(file->id), access = sl_h5_access_list();
 	hsize_t base = 0;
 	uint64_t at = 0;
 	H5O_info_t info;
@@ -71,8 +74,7 @@ int sl_frame_cut(struct sl_frame_file *file, const char *name, hid_t *id, uint64
 	H5Pclose(access);
 	H5Pclose(list);
 	if (!at || *id < 0)
-		return sl_frame_fail(file, -EIO,
-		                     "the frames of '%s' from %llu on cannot be given up", name,
-		                     (unsigned long long)frames);
+		return sl_h5_fail(file, -EIO, "the frames of '%s' from %llu on cannot be given up",
+		                  name, (unsigned long long)frames);
 	return 0;
 }

@@ -1,45 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The pinned memory of one device of one context: made, registered, divided. */
+/*
+ * Staging
+ *
+ * The pinned memory of a device in a context: makes it, registers it with the device, and
+ * divides it into two halves and the words of slots. Starts and ends the copier and the poller,
+ * which are the threads of this room. Called by the threads that make and free contexts.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "staging/room.h"
+#include "staging/staging_internal.h"
 
 #define WORDS_MOST 4096
-/* Near the end of their range, so that every program sees that they wrap. */
-#define FIRST_TURN 0xFFFFFFF0u
-#define ABANDON_NS INT64_C(1000000000) /* that storage has to end what it is moving */
+/* Numbers begin near the end of their range, so that they wrap in every program. */
+#define FIRST_SEQ  0xFFFFFFF0u
+#define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
 #define HUGE_PAGE  ((size_t)2 << 20)
 
 /*
- * How a budget is divided: half of it is slots of operations in stream order, the rest those of operations
- * that are awaited on the host, and the words, as many as there can be slots in the first half.
+ * Returns the number of words in a budget: as many as there can be slots in the first half. That
+ * half has the slots of operations in stream order; the rest has those of operations that are
+ * awaited on the host, and the words.
  */
-static size_t words_of(uint64_t budget)
+static size_t staging_words(uint64_t budget)
 {
 	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
 }
 
-static size_t words_length(uint64_t budget)
+static size_t staging_words_length(uint64_t budget)
 {
-	size_t length = words_of(budget) * sizeof(struct sl_words);
+	size_t length = staging_words(budget) * sizeof(struct sl_slot_words);
 
 	return (length + SL_SLOT_LEAST - 1) / SL_SLOT_LEAST * SL_SLOT_LEAST;
 }
 
-size_t sl_staging_part(uint64_t budget, enum sl_part_of part)
+size_t sl_staging_half(uint64_t budget, enum sl_half half)
 {
-	size_t blocks = budget / SL_SLOT_LEAST, half = blocks / 2;
-	size_t words = words_length(budget) / SL_SLOT_LEAST;
+	size_t blocks = budget / SL_SLOT_LEAST;
+	size_t words = staging_words_length(budget) / SL_SLOT_LEAST;
 
-	return (part == SL_PART_STREAM ? half : blocks - half - words) * SL_SLOT_LEAST;
+	return (half == SL_HALF_STREAM ? blocks / 2 : blocks - blocks / 2 - words) * SL_SLOT_LEAST;
 }
 
-size_t sl_staging_largest(const struct sl_staging *staging, enum sl_part_of part)
+size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half)
 {
-	return sl_buddy_largest(staging->part_length[part]);
+	return sl_buddy_largest(staging->half_length[half]);
 }
 
 struct sl_device *sl_staging_device(const struct sl_staging *staging)
@@ -52,8 +59,8 @@ bool sl_staging_lost(const struct sl_staging *staging)
 	return atomic_load_explicit(&staging->lost, memory_order_acquire);
 }
 
-/* Not inherited by children, whose writes would go to copies that no device sees. */
-static int map_memory(struct sl_staging *staging, size_t length)
+/* Maps memory that children do not inherit: their writes would go to copies that no device sees. */
+static int staging_map(struct sl_staging *staging, size_t length)
 {
 	size_t mapped = length + HUGE_PAGE;
 	char *memory =
@@ -62,7 +69,7 @@ static int map_memory(struct sl_staging *staging, size_t length)
 
 	if (memory == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", length);
-	/* What huge pages could not begin with is given back. */
+	/* The ends that are no whole huge pages are given back. */
 	start = (char *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
 	end = start + sl_whole_pages(length);
 	if (start > memory)
@@ -77,7 +84,8 @@ static int map_memory(struct sl_staging *staging, size_t length)
 	return 0;
 }
 
-static int get_memory(struct sl_staging *staging, size_t budget, void *memory, size_t length)
+static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory,
+                              size_t length)
 {
 	struct sl_device *device = staging->device;
 	int rc;
@@ -90,7 +98,7 @@ static int get_memory(struct sl_staging *staging, size_t budget, void *memory, s
 		staging->length = length;
 		return 0;
 	}
-	rc = map_memory(staging, budget);
+	rc = staging_map(staging, budget);
 	if (rc)
 		return rc;
 	rc = device->ops->register_memory(device, staging->memory, staging->length);
@@ -102,33 +110,34 @@ static int get_memory(struct sl_staging *staging, size_t budget, void *memory, s
 	               sl_error_text(rc));
 }
 
-static int divide(struct sl_staging *staging)
+/* No other thread knows the staging yet. */
+static int staging_divide(struct sl_staging *staging) SL_UNCHECKED
 {
-	size_t count = words_of(staging->length);
-	struct sl_words *words;
+	size_t count = staging_words(staging->length);
+	struct sl_slot_words *words;
 	char *rest = staging->memory;
 	int rc = 0;
 
 	staging->locked.words = calloc(count, sizeof(*staging->locked.words));
 	if (!staging->locked.words)
 		return sl_fail(-ENOMEM, "no memory");
-	for (unsigned part = 0; !rc && part < SL_PARTS_OF; part++) {
-		staging->part_length[part] = sl_staging_part(staging->length, part);
-		rc = sl_buddy_init(&staging->locked.parts[part], rest, staging->part_length[part]);
-		rest += staging->part_length[part];
+	for (unsigned half = 0; !rc && half < SL_HALVES; half++) {
+		staging->half_length[half] = sl_staging_half(staging->length, half);
+		rc = sl_buddy_init(&staging->locked.halves[half], rest, staging->half_length[half]);
+		rest += staging->half_length[half];
 	}
-	words = (struct sl_words *)rest;
+	words = (struct sl_slot_words *)rest;
 	for (size_t i = 0; i < count; i++) {
-		atomic_init(&words[i].cpu, FIRST_TURN);
-		atomic_init(&words[i].gpu, FIRST_TURN);
+		atomic_init(&words[i].cpu, FIRST_SEQ);
+		atomic_init(&words[i].gpu, FIRST_SEQ);
 		staging->locked.words[i] = &words[count - 1 - i];
 	}
 	staging->locked.words_free = count;
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-/* Memory that the device may still use is left to it. */
-static void release_memory(struct sl_staging *staging)
+/* Memory that the device may still use stays mapped. */
+static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED
 {
 	struct sl_device *device = staging->device;
 
@@ -138,8 +147,9 @@ static void release_memory(struct sl_staging *staging)
 	munmap(staging->memory, staging->length);
 }
 
+/* No other thread knows the staging yet. */
 int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
-                     size_t length, struct sl_staging **out)
+                     size_t length, struct sl_staging **out) SL_UNCHECKED
 {
 	struct sl_staging *staging = calloc(1, sizeof(*staging));
 	int rc;
@@ -149,16 +159,16 @@ int sl_staging_start(struct sl_device *device, const struct sl_settings *setting
 	staging->device = device;
 	sl_mutex_init(&staging->mutex);
 	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
-	for (unsigned part = 0; part < SL_PARTS_OF; part++)
-		sl_list_init(&staging->locked.asks[part]);
+	for (unsigned half = 0; half < SL_HALVES; half++)
+		sl_list_init(&staging->locked.waiters[half]);
 	sl_cache_start(staging);
-	rc = get_memory(staging, settings->staging_bytes, memory, length);
+	rc = staging_get_memory(staging, settings->staging_bytes, memory, length);
 	if (!rc)
-		rc = divide(staging);
+		rc = staging_divide(staging);
 	if (!rc)
 		rc = sl_copier_start(staging);
 	if (!rc)
-		rc = sl_bell_start(staging);
+		rc = sl_poller_start(staging);
 	if (rc) {
 		sl_staging_stop(staging);
 		sl_staging_free(staging);
@@ -172,7 +182,7 @@ void sl_staging_stop(struct sl_staging *staging)
 {
 	if (!staging)
 		return;
-	sl_bell_stop(staging);
+	sl_poller_stop(staging);
 	sl_copier_stop(staging);
 }
 
@@ -182,18 +192,19 @@ void sl_staging_abandon(struct sl_staging *staging)
 		return;
 	atomic_store_explicit(&staging->lost, true, memory_order_release);
 	sl_queue_nudge(&staging->copier.queue);
-	sl_bell_empty(staging, sl_now() + ABANDON_NS);
+	sl_poller_empty(staging, sl_now() + ABANDON_NS);
 	sl_staging_stop(staging);
 }
 
-void sl_staging_free(struct sl_staging *staging)
+/* Its threads have been joined. */
+void sl_staging_free(struct sl_staging *staging) SL_UNCHECKED
 {
 	if (!staging)
 		return;
 	sl_copier_free(staging);
-	release_memory(staging);
-	for (unsigned part = 0; part < SL_PARTS_OF; part++)
-		sl_buddy_destroy(&staging->locked.parts[part]);
+	staging_release_memory(staging);
+	for (unsigned half = 0; half < SL_HALVES; half++)
+		sl_buddy_destroy(&staging->locked.halves[half]);
 	free(staging->locked.words);
 	sl_mutex_destroy(&staging->mutex);
 	free(staging);

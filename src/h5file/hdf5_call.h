@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* HDF5 while the writer is in it: who may be, what it prints, and what it says of an error. */
-#ifndef SL_HDF5_ERROR_H
-#define SL_HDF5_ERROR_H
+/* Calls of HDF5 by a writer: the lock around them, HDF5's printing of errors, and its error
+ * messages. */
+#ifndef SL_HDF5_CALL_H
+#define SL_HDF5_CALL_H
 
 #include <hdf5.h>
 
@@ -10,10 +11,8 @@
 /* Prepares the library. 0, or -ENOTSUP with a sentence: it has no lock of its own, and alone is false. */
 int sl_hdf5_start(bool alone);
 
-/*
- * Between these two HDF5 prints nothing about errors, and is used by one thread of the writers; no child
- * is forked meanwhile. The program's own setting is as it was after leave. They do not nest.
- */
+/* Between enter and leave HDF5 prints no errors, is used by a single thread of all writers, and
+ * no child is forked. leave restores the program's setting. They do not nest. */
 struct sl_hdf5_stay {
 	H5E_auto2_t print;
 	H5E_auto1_t print_old;
@@ -30,11 +29,12 @@ void sl_hdf5_pause(void);
 void sl_hdf5_resume(void);
 
 /*
- * The result of a call as it is. If it is negative, what HDF5 says of it is kept for the next
- * sl_hdf5_fail() on this thread: whatever is closed in between would make HDF5 forget it.
+ * Returns the result of a call unchanged. If it is negative, HDF5's message is kept for the
+ * next sl_hdf5_fail() on this thread, because later calls that close objects make HDF5 forget
+ * it.
  */
 int64_t sl_hdf5_noted(int64_t result);
-/* Like sl_fail(); the sentence goes on with what HDF5 says of the noted call, or else of its last one. */
+/* Like sl_fail(), followed by HDF5's message of the noted call, or else of its last call. */
 __attribute__((format(printf, 2, 3))) int sl_hdf5_fail(int error, const char *format, ...);
 
 #endif

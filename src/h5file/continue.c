@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Datasets that are there: whether frames can go on in them, and how. */
+/* Continuing existing datasets: checks whether frames can be added, and takes over their
+ * layout. Called by the file thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 #define PAGE 4096
 
 /* --------------------------------------------------------------------------------------- types */
 
-static const char *name_of(hid_t type)
+static const char *type_name(hid_t type)
 {
 	for (int i = SLUICE_INT8; i <= SLUICE_FLOAT64; i++) {
-		hid_t ours = sl_frame_type(i);
+		hid_t ours = sl_h5_type(i);
 		htri_t same = H5Tequal(type, ours);
 
 		H5Tclose(ours);
@@ -24,10 +25,10 @@ static const char *name_of(hid_t type)
 	return "of another type";
 }
 
-static int check_type(const struct sl_frame_dataset *dataset, enum sluice_type asked)
+static int check_type(const struct sl_h5_dataset *dataset, enum sluice_type asked)
 {
 	hid_t type = H5Dget_type(dataset->id);
-	const char *name = name_of(type);
+	const char *name = type_name(type);
 
 	H5Tclose(type);
 	if (name == sl_type_find(asked)->name)
@@ -51,8 +52,8 @@ static void print_shape(const uint64_t *shape, unsigned rank, char *text, size_t
 
 #define SHAPE_TEXT 128
 
-static int differs(const struct sl_frame_dataset *dataset, const char *what, const uint64_t *is,
-                   const uint64_t *asked, unsigned rank)
+static int dataset_differs(const struct sl_h5_dataset *dataset, const char *what,
+                           const uint64_t *is, const uint64_t *asked, unsigned rank)
 {
 	char one[SHAPE_TEXT], other[SHAPE_TEXT];
 
@@ -61,7 +62,7 @@ static int differs(const struct sl_frame_dataset *dataset, const char *what, con
 	return sl_fail(-EEXIST, "'%s' has %s of %s, asked for %s", dataset->name, what, one, other);
 }
 
-static int check_shape(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout)
+static int check_shape(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout)
 {
 	hsize_t most[H5S_MAX_RANK], extent[H5S_MAX_RANK];
 	hid_t space = H5Dget_space(dataset->id);
@@ -77,7 +78,7 @@ static int check_shape(struct sl_frame_dataset *dataset, struct sl_frame_layout 
 	for (unsigned i = 0; i < layout->rank; i++)
 		shape[i] = extent[i + 1];
 	if (memcmp(shape, layout->shape, layout->rank * sizeof(shape[0])))
-		return differs(dataset, "frames", shape, layout->shape, layout->rank);
+		return dataset_differs(dataset, "frames", shape, layout->shape, layout->rank);
 	frames = most[0] == H5S_UNLIMITED ? 0 : most[0];
 	if (layout->frames && layout->frames != frames)
 		return sl_fail(-EEXIST, "'%s' is for %llu frames (0: any number), asked for %llu",
@@ -87,8 +88,8 @@ static int check_shape(struct sl_frame_dataset *dataset, struct sl_frame_layout 
 	return 0;
 }
 
-static int check_chunk(const struct sl_frame_dataset *dataset, hid_t list,
-                       struct sl_frame_layout *layout, const struct sl_frame_set *set)
+static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                       const struct sl_h5_set_options *set)
 {
 	hsize_t chunk[H5S_MAX_RANK];
 	uint64_t its[SLUICE_RANK_MOST];
@@ -104,7 +105,7 @@ static int check_chunk(const struct sl_frame_dataset *dataset, hid_t list,
 	for (unsigned i = 0; i < layout->rank; i++)
 		its[i] = chunk[i + 1];
 	if (set->chunk && memcmp(its, layout->chunk, layout->rank * sizeof(its[0])))
-		return differs(dataset, "chunks", its, layout->chunk, layout->rank);
+		return dataset_differs(dataset, "chunks", its, layout->chunk, layout->rank);
 	memcpy(layout->chunk, its, layout->rank * sizeof(its[0]));
 	return 0;
 }
@@ -133,7 +134,7 @@ static bool is_other(const struct sl_codec *codec, const unsigned *values, size_
 	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
 }
 
-/* In the order in which HDF5 applies them: the shuffle, if there is one, then a codec. */
+/* Reads the filters in the order in which HDF5 applies them: an optional shuffle, then a codec. */
 static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
 {
 	int count = H5Pget_nfilters(list);
@@ -174,8 +175,8 @@ static bool tells_level(const struct sl_codec *codec)
 	       values[0] == SL_CODEC_LEVEL;
 }
 
-static int check_set(const struct sl_frame_dataset *dataset, const struct filters *its,
-                     const struct sl_frame_layout *layout, const struct sl_frame_set *set)
+static int check_set(const struct sl_h5_dataset *dataset, const struct filters *its,
+                     const struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
 	if (set->codec && strcmp(its->codec->name, layout->codec->name))
 		return sl_fail(-EEXIST, "'%s' has codec %s, asked for %s", dataset->name,
@@ -189,9 +190,10 @@ static int check_set(const struct sl_frame_dataset *dataset, const struct filter
 	return 0;
 }
 
-/* A level that the codec has not, as "0" of zstd: its parameters say nothing of what a chunk is. */
-static int adopt_filters(const struct sl_frame_dataset *dataset, hid_t list,
-                         struct sl_frame_layout *layout, const struct sl_frame_set *set)
+/* A level that the codec does not have, such as "0" of zstd, is ignored: the format of a chunk
+ * does not depend on it. */
+static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
+                         struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
 {
 	struct filters its;
 	int err = read_filters(dataset->name, list, layout->element, &its);
@@ -211,7 +213,7 @@ static int adopt_filters(const struct sl_frame_dataset *dataset, hid_t list,
 }
 
 /* A filter that is loaded may have set parameters of its own; only the level may be another. */
-int sl_frame_filters_check(const char *name, hid_t list, const struct sl_frame_layout *layout)
+int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout)
 {
 	struct filters its;
 	int err = read_filters(name, list, layout->element, &its);
@@ -223,8 +225,9 @@ int sl_frame_filters_check(const char *name, hid_t list, const struct sl_frame_l
 
 /* -------------------------------------------------------------------------------------- format */
 
-/* What ordered_vfd.h asks for: the default format, and nodes of the index that are a page at most. */
-static int check_format(const struct sl_frame_dataset *dataset)
+/* Checks the requirements of ordered_vfd.h: the default format, and index nodes of at most a
+ * page. */
+static int check_format(const struct sl_h5_dataset *dataset)
 {
 	hid_t list = H5Fget_create_plist(dataset->file->id);
 	unsigned half = 0, sizes = 8 + 8 * (dataset->rank + 1);
@@ -253,8 +256,8 @@ static int check_format(const struct sl_frame_dataset *dataset)
 /* ---------------------------------------------------------------------------------- attributes */
 
 /* A scalar that this writer updates in its place; 1, 0: there is none, or an error with a sentence. */
-static int open_own(const struct sl_frame_dataset *dataset, const char *name, hid_t type,
-                    hid_t *out, void *value)
+static int attribute_open_own(const struct sl_h5_dataset *dataset, const char *name, hid_t type,
+                              hid_t *out, void *value)
 {
 	htri_t there = H5Aexists(dataset->id, name);
 	hid_t its_type, space;
@@ -274,17 +277,18 @@ static int open_own(const struct sl_frame_dataset *dataset, const char *name, hi
 	                           dataset->name);
 }
 
-static int adopt_precision(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout)
+static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout)
 {
 	hid_t attribute = H5I_INVALID_HID;
 	unsigned bits = 0;
-	int err = open_own(dataset, "sluice_precision", H5T_NATIVE_UINT, &attribute, &bits);
+	int err =
+		attribute_open_own(dataset, "sluice_precision", H5T_NATIVE_UINT, &attribute, &bits);
 
 	if (attribute >= 0)
 		H5Aclose(attribute);
 	if (err < 0)
 		return err;
-	/* Whoever has given it to other numbers: they have no mantissa. */
+	/* Another program may have given it to integers, which have no mantissa. */
 	if (bits && sl_type_find(layout->type)->number != SL_REAL)
 		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
 		               dataset->name, sl_type_find(layout->type)->name, bits);
@@ -292,20 +296,20 @@ static int adopt_precision(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		return sl_fail(-EEXIST, "'%s' keeps %u bits of the mantissa (0: all), asked for %u",
 		               dataset->name, bits, layout->precision);
 	layout->precision = bits;
-	err = open_own(dataset, "sluice_max_error", H5T_NATIVE_DOUBLE, &dataset->error_attribute,
-	               &dataset->max_error);
-	dataset->error_told = dataset->max_error;
+	err = attribute_open_own(dataset, "sluice_max_error", H5T_NATIVE_DOUBLE,
+	                         &dataset->error_attribute, &dataset->max_error);
+	dataset->error_reported = dataset->max_error;
 	return SL_MIN(err, 0);
 }
 
 /* ----------------------------------------------------------------------------------- both kinds */
 
-static int adopt_contiguous(struct sl_frame_dataset *dataset, hid_t list,
-                            struct sl_frame_layout *layout, const struct sl_frame_set *set)
+static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                            const struct sl_h5_set_options *set)
 {
 	const struct filters none = {.codec = &sl_codec_none};
-	int there = open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
-	                     &dataset->frames_attribute, &dataset->told);
+	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
+	                               &dataset->frames_attribute, &dataset->told);
 	int err = check_set(dataset, &none, layout, set);
 
 	if (there < 0)
@@ -323,11 +327,11 @@ static int adopt_contiguous(struct sl_frame_dataset *dataset, hid_t list,
 	layout->gather = 1;
 	layout->shuffle = false;
 	dataset->frames = dataset->told;
-	return sl_frame_place_find(dataset);
+	return sl_h5_offset_find(dataset);
 }
 
-static int adopt_chunked(struct sl_frame_dataset *dataset, hid_t list,
-                         struct sl_frame_layout *layout, const struct sl_frame_set *set)
+static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                         const struct sl_h5_set_options *set)
 {
 	H5D_alloc_time_t time;
 	int err = check_chunk(dataset, list, layout, set);
@@ -348,7 +352,7 @@ static int adopt_chunked(struct sl_frame_dataset *dataset, hid_t list,
 }
 
 /* Frames are not seen any more before others come to their places; and frames before their numbers. */
-static int go_back(struct sl_frame_dataset *dataset, uint64_t frames)
+static int go_back(struct sl_h5_dataset *dataset, uint64_t frames)
 {
 	int err = 0;
 
@@ -357,18 +361,18 @@ static int go_back(struct sl_frame_dataset *dataset, uint64_t frames)
 		               dataset->name, (unsigned long long)dataset->frames,
 		               (unsigned long long)frames);
 	if (!dataset->contiguous && dataset->frames > frames) {
-		err = sl_frame_cut(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
-		                   frames);
+		err = sl_h5_truncate(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
+		                     frames);
 		dataset->extent[0] = frames;
 	}
 	dataset->frames = frames;
-	return err ? err : sl_frame_companions_cut(dataset, frames);
+	return err ? err : sl_h5_scalars_truncate(dataset, frames);
 }
 
-int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
-                           const struct sl_frame_set *set)
+int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
+                           const struct sl_h5_set_options *set)
 {
-	hid_t access = sl_frame_access_list(), list;
+	hid_t access = sl_h5_access_list(), list;
 	H5D_layout_t kind;
 	int err;
 
@@ -391,7 +395,7 @@ int sl_frame_dataset_adopt(struct sl_frame_dataset *dataset, struct sl_frame_lay
 		                          : adopt_contiguous(dataset, list, layout, set);
 	H5Pclose(list);
 	if (!err && dataset->scales[0])
-		err = sl_frame_scales_agree(dataset);
+		err = sl_h5_scales_agree(dataset);
 	if (!err && set->at)
 		err = go_back(dataset, set->frame);
 	return err ? err : adopt_precision(dataset, layout);

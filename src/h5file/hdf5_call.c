@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "h5file/hdf5_error.h"
+#include "h5file/hdf5_call.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -11,12 +11,13 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hbool_t has_lock; /* written once */
 /* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have it locked by a
  * thread that it has not. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-/* As long as fork() waits for it: who forks inside of HDF5 has what the lock's holder waits for. */
+static struct sl_mutex lock = SL_MUTEX_INIT;
+/* How long fork() waits for the lock: a thread that forks inside HDF5 holds HDF5's lock, which
+ * the owner of this lock waits for. */
 #define FORK_SECONDS 1
 
 struct words {
-	char outer[160], inner[240]; /* of the call that was made, and of what failed in it */
+	char outer[160], inner[240]; /* of the call, and of the failure inside it */
 };
 static _Thread_local struct words noted;
 static _Thread_local bool forking; /* with the lock */
@@ -28,19 +29,19 @@ static void before_fork(void)
 	/* The thread sanitizer does not know a lock by another clock. */
 	clock_gettime(CLOCK_REALTIME, &until);
 	until.tv_sec += FORK_SECONDS;
-	forking = !pthread_mutex_timedlock(&lock, &until);
+	forking = !pthread_mutex_timedlock(&lock.pthread, &until);
 }
 
-static void after_fork(void)
+static void after_fork(void) SL_UNCHECKED
 {
 	if (forking)
-		pthread_mutex_unlock(&lock);
+		sl_mutex_unlock(&lock);
 	forking = false;
 }
 
 /* At the end of the program HDF5 would take things down while a writer's thread uses them; and does, if the
  * program has used it before: see sealed in ordered_vfd.h. */
-static void start(void)
+static void hdf5_start(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);
 	H5dont_atexit();
@@ -50,7 +51,7 @@ static void start(void)
 
 int sl_hdf5_start(bool alone)
 {
-	pthread_once(&once, start);
+	pthread_once(&once, hdf5_start);
 	if (has_lock || alone)
 		return 0;
 	return sl_fail(-ENOTSUP,
@@ -59,9 +60,9 @@ int sl_hdf5_start(bool alone)
 }
 
 /* Its setting is of the thread where HDF5 has a lock, and of the process otherwise. */
-void sl_hdf5_enter(struct sl_hdf5_stay *stay)
+void sl_hdf5_enter(struct sl_hdf5_stay *stay) SL_UNCHECKED
 {
-	pthread_mutex_lock(&lock);
+	sl_mutex_lock(&lock);
 	noted = (struct words){"", ""};
 	*stay = (struct sl_hdf5_stay){0};
 	H5Eauto_is_v2(H5E_DEFAULT, &stay->current);
@@ -74,30 +75,30 @@ void sl_hdf5_enter(struct sl_hdf5_stay *stay)
 	}
 }
 
-void sl_hdf5_leave(struct sl_hdf5_stay *stay)
+void sl_hdf5_leave(struct sl_hdf5_stay *stay) SL_UNCHECKED
 {
 	if (stay->current)
 		H5Eset_auto2(H5E_DEFAULT, stay->print, stay->data);
 	else
 		H5Eset_auto1(stay->print_old, stay->data);
-	pthread_mutex_unlock(&lock);
+	sl_mutex_unlock(&lock);
 }
 
-void sl_hdf5_pause(void)
+void sl_hdf5_pause(void) SL_UNCHECKED
 {
 	if (has_lock)
-		pthread_mutex_unlock(&lock);
+		sl_mutex_unlock(&lock);
 }
 
-void sl_hdf5_resume(void)
+void sl_hdf5_resume(void) SL_UNCHECKED
 {
 	if (has_lock)
-		pthread_mutex_lock(&lock);
+		sl_mutex_lock(&lock);
 }
 
 /* -------------------------------------------------------------------------------------- words */
 
-static herr_t take(unsigned n, const H5E_error2_t *error, void *argument)
+static herr_t words_take(unsigned n, const H5E_error2_t *error, void *argument)
 {
 	struct words *words = argument;
 
@@ -110,7 +111,7 @@ static herr_t take(unsigned n, const H5E_error2_t *error, void *argument)
 int64_t sl_hdf5_noted(int64_t result)
 {
 	if (result < 0 && !noted.inner[0])
-		H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, take, &noted);
+		H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, words_take, &noted);
 	return result;
 }
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How the bytes of a request get to their memory: what memory, stream and file it is about decides. */
+/*
+ * Route
+ *
+ * Chooses how the bytes of a request get to their memory: straight, by the backend, or by a route
+ * of staged/. The memory, the stream and the file decide. Runs on the thread that submits, and may
+ * call the driver.
+ */
 #include <errno.h>
 
-#include "io/io.h"
+#include "io/staged/route.h"
 
-/* The device that holds all memory of the request; NULL: the host does. */
-static int find_memory(const struct sluice_request *r, struct sl_device **out)
+/* Finds the device that has all memory of the request; NULL: the host. */
+static int route_find_memory(const struct sluice_request *r, struct sl_device **out)
 {
 	struct sl_device *device = NULL;
 	bool first = true;
@@ -30,11 +36,12 @@ static int find_memory(const struct sluice_request *r, struct sl_device **out)
 }
 
 /*
- * Whether the backend moves the bytes to and from the device's memory itself: as sl_backend_ops.takes(). Not on
- * streams that are not one stream, but one of each context or thread.
+ * Asks whether the backend moves the bytes to and from the device's memory itself, as
+ * sl_backend_ops.takes(). Never on a default stream, because its number means a stream of each
+ * context or thread.
  */
-static int find_backend(struct sluice_op *op, struct sl_device *memory,
-                        const struct sluice_request *r)
+static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
+                            const struct sluice_request *r)
 {
 	struct sl_backend *backend = op->file->backend;
 	int rc;
@@ -50,12 +57,14 @@ static int find_backend(struct sluice_op *op, struct sl_device *memory,
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
 	op->device = memory;
-	op->order.late = true;
+	op->order.blocks_streams = true;
 	return rc;
 }
 
-/* What a stream of the device can reach: its memory, and the host's that is registered with it. */
-static int check_registered(struct sluice_op *op, struct sl_device *device)
+/*
+ * Checks that a stream of the device reaches the memory: host memory has to be registered with it.
+ */
+static int route_check_registered(struct sluice_op *op, struct sl_device *device)
 {
 	for (size_t i = 0; i < op->count; i++) {
 		const struct sluice_extent *e = &op->extents[i];
@@ -70,8 +79,8 @@ static int check_registered(struct sluice_op *op, struct sl_device *device)
 	return 0;
 }
 
-/* The file is memory of a device: the backend has others copy it. */
-static int find_place(struct sluice_op *op, struct sl_device *memory)
+/* The file is memory of a device, so the backend has the copiers of devices move the bytes. */
+static int route_of_device_file(struct sluice_op *op, struct sl_device *memory)
 {
 	struct sl_staging *staging;
 	int rc = sl_context_get_staging(op->ctx, op->file->limits.device, &staging);
@@ -80,55 +89,55 @@ static int find_place(struct sluice_op *op, struct sl_device *memory)
 	return rc || !memory ? rc : sl_context_get_staging(op->ctx, memory, &staging);
 }
 
-/* The same in stream order: the stream is given the copies. */
-static int find_stream_place(struct sluice_op *op, const struct sluice_request *r,
-                             struct sl_device *memory, struct sl_device *device)
+/* The file is memory of a device, and in stream order the stream is given the copies. */
+static int route_of_device_file_on(struct sluice_op *op, const struct sluice_request *r,
+                                   struct sl_device *memory, struct sl_device *device)
 {
-	struct sl_device *place = op->file->limits.device;
+	struct sl_device *holder = op->file->limits.device;
 	struct sl_staging *staging;
 	int rc;
 
-	if (device != place)
+	if (device != holder)
 		return sl_fail(
 			-ENOTSUP,
 			"'%s' is memory of %s, and the stream is of %s: in stream order both "
 			"have to be of one device",
-			op->file->uri, place->name, device->name);
+			op->file->uri, holder->name, device->name);
 	if (!sl_transfers_fit(op))
 		return sl_fail(-E2BIG,
 		               "'%s' is memory of a device: a stream is given %d copies at once, "
 		               "each of 1 GiB or less",
 		               op->file->uri, SL_TRANSFERS_MOST);
-	rc = memory ? 0 : check_registered(op, device);
+	rc = memory ? 0 : route_check_registered(op, device);
 	if (!rc)
-		rc = sl_context_get_staging(op->ctx, place, &staging);
-	op->device = place;
-	return rc ? rc : sl_staged_new(op, staging, SL_WAY_DEVICE, r->stream);
+		rc = sl_context_get_staging(op->ctx, holder, &staging);
+	op->device = holder;
+	return rc ? rc : sl_staged_new(op, staging, &sl_route_transfers, r->stream);
 }
 
-static int find_host_way(struct sluice_op *op, const struct sluice_request *r,
+static int route_awaited(struct sluice_op *op, const struct sluice_request *r,
                          struct sl_device *memory)
 {
 	struct sl_staging *staging;
 	int rc;
 
 	if (op->file->limits.device)
-		return find_place(op, memory);
-	rc = find_backend(op, memory, r);
+		return route_of_device_file(op, memory);
+	rc = route_by_backend(op, memory, r);
 	if (rc || !memory)
 		return SL_MIN(rc, 0);
 	rc = sl_context_get_staging(op->ctx, memory, &staging);
-	return rc ? rc : sl_staged_new(op, staging, SL_WAY_HOST, NULL);
+	return rc ? rc : sl_staged_new(op, staging, &sl_route_copier, NULL);
 }
 
-static int find_stream_way(struct sluice_op *op, const struct sluice_request *r,
+static int route_on_stream(struct sluice_op *op, const struct sluice_request *r,
                            struct sl_device *memory)
 {
-	struct sl_device *place = op->file->limits.device;
-	struct sl_device *likely = memory ? memory : place ? place : sl_device_current();
+	struct sl_device *holder = op->file->limits.device;
+	struct sl_device *likely = memory ? memory : holder ? holder : sl_device_current();
 	struct sl_device *device = sl_device_of_stream(r->stream, likely);
 	struct sl_staging *staging;
-	enum sl_way way;
+	const struct sl_route *route;
 	int rc;
 
 	if (!device)
@@ -137,23 +146,23 @@ static int find_stream_way(struct sluice_op *op, const struct sluice_request *r,
 		return sl_fail(-EINVAL, "request: the memory is of %s, and the stream of %s",
 		               memory->name, device->name);
 	rc = device->ops->stream_check(device, r->stream);
-	if (!rc && place)
-		return find_stream_place(op, r, memory, device);
+	if (!rc && holder)
+		return route_of_device_file_on(op, r, memory, device);
 	if (!rc)
-		rc = find_backend(op, memory, r);
+		rc = route_by_backend(op, memory, r);
 	if (rc < 0)
 		return rc;
-	way = rc ? SL_WAY_DEVICE : memory ? SL_WAY_STREAM : SL_WAY_DIRECT;
+	route = rc ? &sl_route_transfers : memory ? &sl_route_stream : &sl_route_direct;
 	rc = sl_context_get_staging(op->ctx, device, &staging);
-	return rc ? rc : sl_staged_new(op, staging, way, r->stream);
+	return rc ? rc : sl_staged_new(op, staging, route, r->stream);
 }
 
-int sl_op_find_way(struct sluice_op *op, const struct sluice_request *r)
+int sl_op_find_route(struct sluice_op *op, const struct sluice_request *r)
 {
 	struct sl_device *memory = NULL;
-	int rc = find_memory(r, &memory);
+	int rc = route_find_memory(r, &memory);
 
 	if (rc)
 		return rc;
-	return sl_wants_stream(r) ? find_stream_way(op, r, memory) : find_host_way(op, r, memory);
+	return sl_wants_stream(r) ? route_on_stream(op, r, memory) : route_awaited(op, r, memory);
 }
