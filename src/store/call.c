@@ -161,7 +161,9 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 /* Wakes a thread that waits for a reply, to read: no thread reads now. */
 static void call_pass_reading_on_locked(struct sl_conn *conn)
 {
-	/* A thread that still sends may be blocked until another reads; it looks for replies later. */
+	/*
+	 * A thread that still sends may be blocked until another reads; it looks for replies later.
+	 */
 	sl_list_each_of (next, &conn->calls, struct sl_call, link)
 		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);

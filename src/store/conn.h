@@ -59,13 +59,6 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 {
 	return epoch >> 32 == other >> 32;
 }
-/* Returns whether a region that the server of that epoch has named can still be mapped. The daemon
- * numbers regions; a lease of memory to write to is valid with one server only. */
-static inline bool sl_is_current_locked(const sluice_store *store, uint64_t epoch, bool writable)
-	SL_REQUIRES(&store->mutex)
-{
-	return writable ? store->epoch == epoch : sl_same_daemon(store->epoch, epoch);
-}
 
 /* ------------------------------------------------------------------------------------- socket */
 

@@ -53,8 +53,11 @@ void sl_lease_cache_return(sluice_store *store)
 		sl_tell_id(store, SL_MSG_ABORT, ids[n], epoch);
 }
 
-/* Returns whether a place is large enough for a blob, but not much larger. */
-static bool lease_fits(const struct sl_place *place, const sluice_blob *blob)
+/*
+ * Returns whether a place is large enough for a blob, but not much larger. Caller holds
+ * store->mutex.
+ */
+static bool lease_fits_locked(const struct sl_place *place, const sluice_blob *blob)
 {
 	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
 	size_t least = blob->sdev ? LEAST_ON_DEVICE : 4096;
@@ -79,7 +82,7 @@ static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 		return;
 	sl_mutex_lock(&store->mutex);
 	for (unsigned i = store->lease_cache_count; !blob->lease.id && store->conn && i-- > 0;) {
-		if (!lease_fits(&store->lease_cache[i].place, blob))
+		if (!lease_fits_locked(&store->lease_cache[i].place, blob))
 			continue;
 		blob->lease = store->lease_cache[i];
 		blob->epoch = store->epoch;

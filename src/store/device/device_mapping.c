@@ -160,7 +160,13 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
 
 	if (mapping->by_driver && mapping->writable)
 		return mapping_make(store, mapping, epoch);
-	rc = sl_region_ask(store, mapping->region, mapping->writable, deadline, &m, &reply);
+	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
+	do {
+		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
+		m.region.region = mapping->region;
+		m.region.writable = mapping->writable;
+		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, &reply);
+	} while (rc == -EAGAIN);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
