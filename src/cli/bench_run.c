@@ -142,7 +142,7 @@ static int start_next(struct traffic *t)
 }
 
 /* What else fails after the first failure fails for the same reason, and is not said. */
-static int finish(struct traffic *t, sluice_op *op, bool failed)
+static int finish_operation(struct traffic *t, sluice_op *op, bool failed)
 {
 	struct cli_bench_slot *slot = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
@@ -165,7 +165,7 @@ static int finish(struct traffic *t, sluice_op *op, bool failed)
 }
 
 /* Keeps depth operations in flight; after a failure only waits for those that are. */
-static int move_all(struct cli_bench_run *run)
+static int move_round(struct cli_bench_run *run)
 {
 	struct traffic t = {.run = run};
 	sluice_op *op;
@@ -183,7 +183,7 @@ static int move_all(struct cli_bench_run *run)
 		int taken = sluice_next_done(run->ctx, -1, &op);
 		if (taken)
 			return cli_said(taken);
-		taken = finish(&t, op, rc != 0);
+		taken = finish_operation(&t, op, rc != 0);
 		rc = rc ? rc : taken;
 	}
 	return rc;
@@ -210,7 +210,7 @@ int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out)
 		return rc;
 	double cpu = cpu_seconds();
 	uint64_t start = cli_now_ns();
-	rc = move_all(run);
+	rc = move_round(run);
 	if (rc == 0 && o->sync)
 		rc = cli_said(sluice_sync(run->file));
 	out->seconds = (double)(cli_now_ns() - start) / 1e9;

@@ -61,7 +61,7 @@ struct pipeline {
 	struct sluice_extent extents[BLOCKS];
 };
 
-static int fail(struct cli_copy *copy, int rc, const char *format, ...)
+static int pipeline_fail(struct cli_copy *copy, int rc, const char *format, ...)
 {
 	va_list args;
 
@@ -89,18 +89,18 @@ static void choose_memory(struct pipeline *p)
 		p->into = target;
 }
 
-static const struct cli_end *blob_of(const struct pipeline *p)
+static const struct cli_end *pipeline_blob(const struct pipeline *p)
 {
 	return p->into ? p->into : p->from;
 }
 
 /* Whether the host has to see the bytes, which are in memory of a device. */
-static bool wants_copy(const struct pipeline *p)
+static bool pipeline_wants_copy(const struct pipeline *p)
 {
 	return p->copy->hash || p->copy->target->sparse || !p->copy->target->file;
 }
 
-static int new_memory(struct pipeline *p)
+static int pipeline_new_memory(struct pipeline *p)
 {
 	size_t bytes = p->depth * p->chunk_bytes;
 
@@ -108,7 +108,7 @@ static int new_memory(struct pipeline *p)
 	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p->memory == MAP_FAILED) {
 		p->memory = NULL;
-		return fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
+		return pipeline_fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	}
 	madvise(p->memory, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < p->depth; i++)
@@ -237,7 +237,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	}
 	choose_memory(p);
 	/* Of a host's blob each chunk is a part. */
-	int rc = blob_of(p) && blob_of(p)->place < 0 ? 0 : new_memory(p);
+	int rc = pipeline_blob(p) && pipeline_blob(p)->place < 0 ? 0 : pipeline_new_memory(p);
 	if (rc)
 		return rc;
 	if (copy->device < 0) {
@@ -247,7 +247,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	size_t bytes = p->depth * p->chunk_bytes;
 	rc = cli_memory_new(&p->through, copy->device, bytes, false);
 	if (rc)
-		return fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
+		return pipeline_fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
 	next_length(p);
@@ -290,7 +290,7 @@ static int stream_pause(struct pipeline *p, const struct cli_end *end, short eve
 	if (errno == EAGAIN || errno == EWOULDBLOCK)
 		poll(&fd, 1, WAIT_MS);
 	else if (errno != EINTR)
-		return fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
+		return pipeline_fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return cli_interrupted() ? -ECANCELED : 0;
 }
@@ -312,7 +312,7 @@ static int stream_read(struct pipeline *p, struct chunk *chunk)
 		}
 		if (n == 0) {
 			if (source->length_known)
-				return fail(p->copy, -EIO,
+				return pipeline_fail(p->copy, -EIO,
 				            "'%s' became shorter while it was copied",
 				            source->name);
 			p->ended = true;
@@ -348,7 +348,7 @@ static int stream_write(struct pipeline *p, struct chunk *chunk)
 
 /* --------------------------------------------------------------------------------------- files */
 
-static int submit(struct pipeline *p, const struct cli_end *end, int kind, struct chunk *chunk,
+static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind, struct chunk *chunk,
                   const struct sluice_extent *extents, size_t count)
 {
 	struct sluice_request request = SLUICE_REQUEST_INIT;
@@ -364,7 +364,7 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
-		return fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
 	return 0;
 }
 
@@ -410,14 +410,14 @@ static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t c
 		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 }
 
-static int write_chunk(struct pipeline *p, struct chunk *chunk)
+static int chunk_write(struct pipeline *p, struct chunk *chunk)
 {
 	size_t count = cut_extents(p, chunk);
 
 	move_extents(p, chunk, count);
 
 	if (count > 0)
-		return submit(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
+		return submit_chunk(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
 	chunk_written(p, chunk);
 	return 0;
 }
@@ -431,23 +431,23 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	chunk->full = true;
 	if (chunk->device && !source->file)
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
-	else if (chunk->device && wants_copy(p))
+	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
-		return fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
 	else if (target->file)
-		return write_chunk(p, chunk);
+		return chunk_write(p, chunk);
 	return 0;
 }
 
-static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
+static int chunk_read(struct pipeline *p, struct chunk *chunk, size_t n)
 {
 	const struct cli_end *source = p->copy->source;
 
 	if (source->length_known && n < chunk->length)
-		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
+		return pipeline_fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
@@ -456,27 +456,27 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 	return chunk_filled(p, chunk);
 }
 
-static int operation_done(struct pipeline *p, sluice_op *op)
+static int chunk_operation_done(struct pipeline *p, sluice_op *op)
 {
 	struct chunk *chunk = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
 	int rc = 0;
 
 	if (n < 0)
-		rc = fail(p->copy, (int)n, "%s", sluice_op_message(op));
+		rc = pipeline_fail(p->copy, (int)n, "%s", sluice_op_message(op));
 	chunk->op = NULL;
 	sluice_op_free(op);
 	if (rc)
 		return rc;
 	if (!chunk->full)
-		return read_done(p, chunk, (size_t)n);
+		return chunk_read(p, chunk, (size_t)n);
 	chunk_written(p, chunk);
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------------ the turn */
 
-static bool may_read(struct pipeline *p)
+static bool pipeline_may_read(struct pipeline *p)
 {
 	if (p->ended || p->head - p->tail == p->depth)
 		return false;
@@ -489,7 +489,7 @@ static bool may_read(struct pipeline *p)
 /* Its place in the blob. */
 static void place_chunk(struct pipeline *p, struct chunk *chunk)
 {
-	const struct cli_end *blob = blob_of(p);
+	const struct cli_end *blob = pipeline_blob(p);
 
 	if (blob && blob->place >= 0)
 		chunk->device = blob->memory + chunk->offset;
@@ -497,7 +497,7 @@ static void place_chunk(struct pipeline *p, struct chunk *chunk)
 		chunk->data = blob->memory + chunk->offset;
 }
 
-static int read_next(struct pipeline *p)
+static int pipeline_read_next(struct pipeline *p)
 {
 	const struct cli_end *source = p->copy->source;
 	struct chunk *chunk = chunk_at(p, p->head++);
@@ -522,11 +522,11 @@ static int read_next(struct pipeline *p)
 		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
 	                               chunk->offset};
-	return submit(p, source, SLUICE_READ, chunk, &extent, 1);
+	return submit_chunk(p, source, SLUICE_READ, chunk, &extent, 1);
 }
 
 /* What happens in the order of the file. */
-static int work_in_order(struct pipeline *p)
+static int pipeline_work_in_order(struct pipeline *p)
 {
 	for (; p->hashed < p->head && chunk_at(p, p->hashed)->full; p->hashed++)
 		if (p->copy->hash)
@@ -542,7 +542,7 @@ static int work_in_order(struct pipeline *p)
 	return 0;
 }
 
-static bool in_flight(struct pipeline *p)
+static bool chunks_in_flight(struct pipeline *p)
 {
 	for (size_t i = 0; i < p->depth; i++)
 		if (p->chunks[i].op)
@@ -551,28 +551,28 @@ static bool in_flight(struct pipeline *p)
 }
 
 /* Takes what is finished; waits for something only if there is nothing else to do. */
-static int take_finished(struct pipeline *p)
+static int pipeline_take_finished(struct pipeline *p)
 {
 	bool stream_has_work =
 		!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full;
-	int timeout_ms = may_read(p) || stream_has_work ? 0 : WAIT_MS;
+	int timeout_ms = pipeline_may_read(p) || stream_has_work ? 0 : WAIT_MS;
 	sluice_op *op;
 
-	if (!in_flight(p))
+	if (!chunks_in_flight(p))
 		return 0;
 	for (;; timeout_ms = 0) {
 		int rc = sluice_next_done(p->copy->ctx, timeout_ms, &op);
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)
-			return fail(p->copy, rc, "%s", sluice_last_message());
-		rc = operation_done(p, op);
+			return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+		rc = chunk_operation_done(p, op);
 		if (rc)
 			return rc;
 	}
 }
 
-static int turn(struct pipeline *p)
+static int turn_chunk(struct pipeline *p)
 {
 	bool stream = !p->copy->source->file;
 	int rc = 0;
@@ -580,17 +580,17 @@ static int turn(struct pipeline *p)
 	if (cli_interrupted())
 		return -ECANCELED;
 	/* Reading a stream may take long, so its chunks go on one by one. */
-	while (rc == 0 && may_read(p)) {
-		rc = read_next(p);
+	while (rc == 0 && pipeline_may_read(p)) {
+		rc = pipeline_read_next(p);
 		if (stream)
 			break;
 	}
 	if (rc == 0)
-		rc = work_in_order(p);
+		rc = pipeline_work_in_order(p);
 	if (rc == 0)
-		rc = take_finished(p);
+		rc = pipeline_take_finished(p);
 	if (rc == 0 && p->copy->target->part && cli_part_note(p->copy->target->part))
-		rc = fail(p->copy, -EIO, "the copy to '%s' was ended", p->copy->target->name);
+		rc = pipeline_fail(p->copy, -EIO, "the copy to '%s' was ended", p->copy->target->name);
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return rc;
 }
@@ -602,16 +602,16 @@ int cli_copy_run(struct cli_copy *copy)
 
 	copy->moved = copy->there;
 	if (!p)
-		return fail(copy, -ENOMEM, "out of memory");
+		return pipeline_fail(copy, -ENOMEM, "out of memory");
 	rc = pipeline_start(p, copy);
 	while (rc == 0 && !(p->ended && p->tail == p->head))
-		rc = turn(p);
+		rc = turn_chunk(p);
 	pipeline_stop(p);
 	free(p);
 	if (rc == 0 && copy->target->file && copy->target->sparse) {
 		rc = sluice_truncate(copy->target->file, copy->source->length);
 		if (rc)
-			fail(copy, rc, "%s", sluice_last_message());
+			pipeline_fail(copy, rc, "%s", sluice_last_message());
 	}
 	return rc;
 }

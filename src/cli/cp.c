@@ -57,7 +57,7 @@ static const char description[] =
 	"they are. A sparse source gives a sparse copy.";
 
 /* The blob's URI with the device in it. "0" is the first GPU. */
-static void find_place(struct argp_state *state, struct options *o)
+static void name_blob_place(struct argp_state *state, struct options *o)
 {
 	char *name, number[16];
 	int device;
@@ -74,7 +74,7 @@ static void find_place(struct argp_state *state, struct options *o)
 	o->cp.uri = o->uri = cli_blob_option(cli_format("%s", o->cp.target), "device", number);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cp_parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 
@@ -124,7 +124,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
-		find_place(state, o);
+		name_blob_place(state, o);
 		return 0;
 	default:
 		return cli_open_option(&o->cp.open, key, arg, state);
@@ -144,7 +144,7 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	funlockfile(to);
 }
 
-static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
+static void print_copy_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
 {
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
@@ -291,13 +291,13 @@ int cli_cp_run(struct cli_cp *o)
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	if (!o->quiet && moved.files)
-		print_summary(&moved, cli_now_ns() - start);
+		print_copy_summary(&moved, cli_now_ns() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
 int cli_cp(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "SRC... DST", description,
+	static const struct argp argp = {option_list, cp_parse, "SRC... DST", description,
 	                                 NULL,        NULL,  NULL};
 	struct options o = {.cp = {.through = -1}};
 

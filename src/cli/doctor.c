@@ -30,7 +30,7 @@ static const char description[] =
 	"PATH (default: the working directory) whether files there can bypass the page cache.\v"
 	"'+' is there and used, '-' is missing or switched off.";
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
 	struct options *o = state->input;
 
@@ -172,7 +172,7 @@ static void print_settings(const struct options *o, const sluice_context *ctx)
 	cli_list_end(o->json);
 }
 
-static size_t least(size_t a, size_t b)
+static size_t least_of(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
@@ -192,7 +192,7 @@ static size_t edit_distance(const char *a, const char *b)
 		row[0] = i;
 		for (size_t j = 1; j <= n; j++) {
 			size_t above = row[j];
-			row[j] = least(least(above, row[j - 1]) + 1,
+			row[j] = least_of(least_of(above, row[j - 1]) + 1,
 			               diagonal + (a[i - 1] != b[j - 1]));
 			diagonal = above;
 		}
@@ -267,7 +267,7 @@ static void print_unknown_variables(const struct options *o)
 /* ---------------------------------------------------------------------------------------- path */
 
 /* Asks a file in directory that has no name any more; errno tells why there is none. */
-static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
+static sluice_file *doctor_open_nameless(sluice_context *ctx, const char *directory)
 {
 	sluice_file *file = NULL;
 	char *name = cli_format("%s/.sluice-doctor-XXXXXX", directory);
@@ -283,14 +283,14 @@ static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
 }
 
 /* The problem is to be freed. */
-static char *stat_there(sluice_context *ctx, const char *path, struct sluice_file_info *out)
+static char *stat_path(sluice_context *ctx, const char *path, struct sluice_file_info *out)
 {
 	char *local = cli_local_path(path), *problem = NULL;
 	sluice_file *file = NULL;
 	struct stat st;
 
 	if (local && stat(local, &st) == 0 && S_ISDIR(st.st_mode)) {
-		file = open_nameless(ctx, local);
+		file = doctor_open_nameless(ctx, local);
 		if (!file)
 			problem = cli_format("cannot make a file in '%s': %s", local,
 			                     strerror(errno));
@@ -336,11 +336,11 @@ static void print_path(const char *path, const struct sluice_file_info *st, cons
 }
 
 /* Returns what keeps the path that was asked for from being looked at, to be freed, or NULL. */
-static char *examine_path(const struct options *o, sluice_context *ctx)
+static char *doctor_examine_path(const struct options *o, sluice_context *ctx)
 {
 	const char *path = o->path ? o->path : ".";
 	struct sluice_file_info st = {.size = sizeof st};
-	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
+	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
 
 	if (o->json)
 		print_path_json(name, &st, problem);
@@ -356,7 +356,7 @@ static char *examine_path(const struct options *o, sluice_context *ctx)
 
 /* -------------------------------------------------------------------------------------- doctor */
 
-static bool examine(const struct options *o)
+static bool doctor_examine(const struct options *o)
 {
 	sluice_context *ctx = NULL;
 	char *problem = NULL;
@@ -377,7 +377,7 @@ static bool examine(const struct options *o)
 		cli_devices_print(o->json);
 		print_writer(o, ctx);
 		print_store(o);
-		problem = examine_path(o, ctx);
+		problem = doctor_examine_path(o, ctx);
 	}
 	print_settings(o, ctx);
 	print_unknown_variables(o);
@@ -394,10 +394,10 @@ static bool examine(const struct options *o)
 
 int cli_doctor(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "[PATH]", description,
+	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description,
 	                                 NULL,        NULL,  NULL};
 	struct options o = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	return examine(&o) ? CLI_OK : CLI_FAILED;
+	return doctor_examine(&o) ? CLI_OK : CLI_FAILED;
 }

@@ -58,7 +58,7 @@ static void find_holes(struct cli_end *end)
 }
 
 /* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
-static int open_stream(struct cli_end *end, const char *path, int flags)
+static int end_open_stream(struct cli_end *end, const char *path, int flags)
 {
 	cli_interrupt_tick();
 	do {
@@ -93,20 +93,20 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 	return 0;
 }
 
-static int open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
+static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
                      const struct sluice_open_options *options)
 {
 	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
-static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
+static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
                             struct cli_end *end)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
 
 	options.flags = SLUICE_OPEN_READ | open_flags;
-	int rc = open_file(ctx, end, uri, &options);
+	int rc = end_open_file(ctx, end, uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
 	if (rc)
@@ -147,10 +147,10 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 		rc = adopt_descriptor(out, fd);
 	} else if (out->path && stat(out->path, &st) == 0) {
 		out->st = st;
-		rc = is_stream(st.st_mode) ? open_stream(out, out->path, O_RDONLY)
-		                           : open_source_file(ctx, uri, open_flags, out);
+		rc = is_stream(st.st_mode) ? end_open_stream(out, out->path, O_RDONLY)
+		                           : end_open_source_file(ctx, uri, open_flags, out);
 	} else {
-		rc = open_source_file(ctx, uri, open_flags, out);
+		rc = end_open_source_file(ctx, uri, open_flags, out);
 	}
 	if (rc)
 		cli_end_discard(out);
@@ -165,7 +165,7 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 
 /* What a remote source would be called here: the last part of its path, as it stands there, so that
  * an escaped slash leads nowhere. NULL: nothing. */
-static char *last_part(const struct cli_end *source)
+static char *last_uri_part(const struct cli_end *source)
 {
 	size_t n = strcspn(source->name, "?");
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
@@ -180,7 +180,7 @@ static char *last_part(const struct cli_end *source)
 /* path becomes path/NAME, with the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
-	char *from = source->path ? strdup(source->path) : last_part(source);
+	char *from = source->path ? strdup(source->path) : last_uri_part(source);
 
 	if (!from)
 		return cli_fail(-EISDIR, "'%s' is a directory; name the file in it", *path);
@@ -192,7 +192,7 @@ static int enter_directory(const struct cli_end *source, char **path)
 	return 0;
 }
 
-static int open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
+static int end_open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
                              struct sluice_open_options *options, struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
@@ -200,7 +200,7 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
 	out->sparse = out->replaces = false;
-	int rc = open_file(ctx, out, path, options);
+	int rc = end_open_file(ctx, out, path, options);
 	if (rc)
 		return rc;
 	rc = cli_said(sluice_stat(out->file, &st));
@@ -214,7 +214,7 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
  * A new file at path. Where there is one already, it is the file that changes and not a link to
  * it, and the permissions stay.
  */
-static int open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
+static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
                          const struct cli_end *source, const struct cli_cp *o,
                          struct sluice_open_options *options, struct cli_end *out)
 {
@@ -239,7 +239,7 @@ static int open_new_file(sluice_context *ctx, const char *path, const struct sta
 	out->replaces = true;
 	if (o->flags & CLI_END_CONTINUE)
 		out->part = cli_part_new(target, &options->part);
-	rc = open_file(ctx, out, target, options);
+	rc = end_open_file(ctx, out, target, options);
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
 	free(target);
@@ -263,7 +263,7 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 	return 0;
 }
 
-static int open_target_path(sluice_context *ctx, const struct cli_end *source,
+static int end_open_target_path(sluice_context *ctx, const struct cli_end *source,
                             const struct cli_cp *o, struct sluice_open_options *options,
                             struct cli_end *out)
 {
@@ -278,11 +278,11 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source,
 		if (is_stream(st.st_mode)) {
 			out->sparse = false;
 			out->st.st_mode = st.st_mode;
-			return open_stream(out, path, O_WRONLY);
+			return end_open_stream(out, path, O_WRONLY);
 		}
 		if (S_ISBLK(st.st_mode))
-			return open_block_device(ctx, path, source, options, out);
-		return open_new_file(ctx, path, &st, source, o, options, out);
+			return end_open_block_device(ctx, path, source, options, out);
+		return end_open_new_file(ctx, path, &st, source, o, options, out);
 	}
 	int why = errno;
 	if (lstat(path, &link) == 0) {
@@ -295,7 +295,7 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source,
 	}
 	if (path[0] && path[strlen(path) - 1] == '/')
 		return cli_fail(-ENOENT, "'%s': there is no such directory", path);
-	return open_new_file(ctx, path, NULL, source, o, options, out);
+	return end_open_new_file(ctx, path, NULL, source, o, options, out);
 }
 
 static bool is_directory(const char *path)
@@ -305,7 +305,7 @@ static bool is_directory(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int open_target_stream(int fd, const struct cli_end *source, struct cli_end *out)
+static int end_open_target_stream(int fd, const struct cli_end *source, struct cli_end *out)
 {
 	struct stat st;
 	int rc = adopt_descriptor(out, fd);
@@ -318,7 +318,7 @@ static int open_target_stream(int fd, const struct cli_end *source, struct cli_e
 	return 0;
 }
 
-static int open_remote(sluice_context *ctx, const char *uri,
+static int end_open_remote(sluice_context *ctx, const char *uri,
                        const struct sluice_open_options *options, struct cli_end *out)
 {
 	int rc = sluice_open(ctx, uri, options, &out->file);
@@ -353,13 +353,13 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
                       struct cli_end *out)
 {
 	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = open_remote(ctx, alone, options, out);
+	int rc = end_open_remote(ctx, alone, options, out);
 
 	free(alone);
 	return rc;
 }
 
-static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
+static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
                      struct sluice_open_options *options, struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
@@ -401,12 +401,12 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char 
 		rc = cli_fail(-EINVAL, "%s: '%s' is no local file",
 		              o->preserve ? "-p" : "--continue", out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri) ? open_blob(ctx, uri, source, &options, out)
-		                      : open_remote(ctx, uri, &options, out);
+		rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, source, &options, out)
+		                      : end_open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
-		rc = path ? open_target_path(ctx, source, o, &options, out)
-		          : open_target_stream(fd, source, out);
+		rc = path ? end_open_target_path(ctx, source, o, &options, out)
+		          : end_open_target_stream(fd, source, out);
 	}
 	if (rc)
 		cli_end_discard(out);

@@ -25,7 +25,7 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_overview(FILE *to)
+static void print_commands(FILE *to)
 {
 	fputs("Usage: sluice COMMAND [OPTION...] [ARGUMENT...]\n"
 	      "Moves bytes between storage and memory.\n\n",
@@ -82,7 +82,7 @@ static int usage_error(const char *format, const char *what)
 	return CLI_USAGE;
 }
 
-static int run(const struct command *command, int argc, char **argv)
+static int run_subcommand(const struct command *command, int argc, char **argv)
 {
 	/* What argp and warn() put before their messages. */
 	argv[0] = program_invocation_name = program_invocation_short_name =
@@ -103,12 +103,12 @@ int main(int argc, char **argv)
 	program_invocation_name = program_invocation_short_name = "sluice";
 
 	if (argc < 2) {
-		print_overview(stderr);
+		print_commands(stderr);
 		return CLI_USAGE;
 	}
 	const char *word = argv[1];
 	if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
-		print_overview(stdout);
+		print_commands(stdout);
 		return CLI_OK;
 	}
 	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
@@ -119,6 +119,6 @@ int main(int argc, char **argv)
 		return usage_error("unknown option '%s'", word);
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strcmp(word, commands[i].name))
-			return run(&commands[i], argc - 1, argv + 1);
+			return run_subcommand(&commands[i], argc - 1, argv + 1);
 	return usage_error("unknown command '%s'", word);
 }

@@ -30,7 +30,7 @@ struct cli_part {
 	uint64_t due; /* when the next note is written */
 };
 
-static char *beside(const char *target, const char *suffix)
+static char *path_beside(const char *target, const char *suffix)
 {
 	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
 
@@ -43,9 +43,9 @@ struct cli_part *cli_part_new(const char *target, const char **name)
 
 	if (!part)
 		err(CLI_FAILED, "--continue");
-	part->path = beside(target, "part");
+	part->path = path_beside(target, "part");
 	*name = basename(part->path);
-	part->state = beside(target, "state");
+	part->state = path_beside(target, "state");
 	return part;
 }
 
@@ -86,7 +86,7 @@ uint64_t cli_part_there(const struct cli_part *part)
 /* -------------------------------------------------------------------------------------- state */
 
 /* The part is synced first: whatever happens, what the state says is there. */
-static int note(struct cli_part *part)
+static int write_note(struct cli_part *part)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file;
@@ -114,7 +114,7 @@ int cli_part_note(struct cli_part *part)
 
 	if (!part->unnoted || start < part->due)
 		return 0;
-	int rc = note(part);
+	int rc = write_note(part);
 	/* Notes take a fiftieth of the time at most. */
 	uint64_t now = cli_now_ns(), rest = (now - start) * 50;
 	part->due = now + (rest > INTERVAL_NS ? rest : INTERVAL_NS);
@@ -122,7 +122,7 @@ int cli_part_note(struct cli_part *part)
 }
 
 /* RFC 9110, section 8.8.3; two that differ are told as a list, which is none. */
-static bool is_strong(const char *etag)
+static bool is_strong_etag(const char *etag)
 {
 	size_t length = strlen(etag);
 
@@ -139,13 +139,13 @@ static bool is_strong(const char *etag)
  * another one each time in a presigned URL: it is left out, and an object that has one needs a strong
  * ETag. Returns why nothing can be continued, or NULL.
  */
-static const char *describe(struct cli_part *part, const struct cli_end *source, ino_t inode)
+static const char *describe_copy(struct cli_part *part, const struct cli_end *source, ino_t inode)
 {
 	const char *etag = source->etag ? source->etag : "";
 	size_t blocks = (source->length_known ? source->length + BLOCK - 1 : 0) / BLOCK;
 	char time[96] = "";
 
-	part->strong = is_strong(etag);
+	part->strong = is_strong_etag(etag);
 	if (!part->strong)
 		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
 		         (uintmax_t)source->st.st_dev, (uintmax_t)source->st.st_ino);
@@ -163,7 +163,7 @@ static const char *describe(struct cli_part *part, const struct cli_end *source,
 }
 
 /* Why what came cannot be taken up; NULL: it was, or nothing came. */
-static const char *take_up(struct cli_part *part, uint64_t length)
+static const char *take_up_part(struct cli_part *part, uint64_t length)
 {
 	/* One for each line of the head. */
 	static const char *const reasons[] = {
@@ -201,8 +201,8 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	if (lstat(part->path, &st) || (lstat(part->state, &state) == 0 &&
 	                               (!S_ISREG(state.st_mode) || state.st_uid != geteuid())))
 		return cli_fail(-EPERM, "'%s' is no regular file of this user", part->state);
-	const char *never = describe(part, source, st.st_ino);
-	const char *why = never ? never : take_up(part, (uint64_t)st.st_size);
+	const char *never = describe_copy(part, source, st.st_ino);
+	const char *why = never ? never : take_up_part(part, (uint64_t)st.st_size);
 	if (why)
 		warnx("'%s' is copied from the start%s: %s", source->name,
 		      never ? ", and cannot be continued" : "", why);
@@ -214,7 +214,7 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	if (cli_part_there(part))
 		return 0;
 	/* The old state must not speak of new bytes. */
-	int rc = note(part);
+	int rc = write_note(part);
 	if (rc == 0 && st.st_size)
 		rc = cli_said(sluice_truncate(file, 0));
 	if (rc == 0)
@@ -245,7 +245,7 @@ void cli_part_free(struct cli_part *part)
 	if (part->begun && !cli_part_there(part)) {
 		unlink(part->state);
 		sluice_truncate(part->file, 0);
-	} else if (part->begun && (!part->unnoted || note(part) == 0)) {
+	} else if (part->begun && (!part->unnoted || write_note(part) == 0)) {
 		warnx("%s of %s are kept, and taken up by the same command",
 		      cli_size_format(cli_part_there(part), there),
 		      cli_size_format(part->length, all));

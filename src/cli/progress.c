@@ -79,7 +79,7 @@ static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, 
 	                (unsigned)((double)moved * 100 / (double)p->total), rate, left);
 }
 
-static void draw(struct cli_progress *p, uint64_t moved)
+static void draw_line(struct cli_progress *p, uint64_t moved)
 {
 	struct winsize window = {0};
 	char name[256], tail[3 * CLI_TEXT], bar[LINE_COLUMNS];
@@ -149,7 +149,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t moved)
 	pid_t front = tcgetpgrp(STDERR_FILENO);
 	if (front >= 0 && front != getpgrp())
 		return;
-	draw(p, moved);
+	draw_line(p, moved);
 	fflush(stderr);
 }
 

@@ -102,14 +102,14 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 /* ------------------------------------------------------------------------------------- threads */
 
 /* After an interrupt the program does not wait for threads that wait for servers, and have nothing to clean up. */
-static bool may_end(void)
+static bool tree_may_end(void)
 {
 	return cli_interrupted() && !cli_interrupt_held();
 }
 
 /* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
  * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
-static void await_change(struct tree *tree)
+static void tree_await_change(struct tree *tree)
 {
 	struct timespec until;
 
@@ -124,11 +124,11 @@ static void await_change(struct tree *tree)
 	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
 }
 
-static void push(struct tree *tree, const char *source, const char *target, bool exact)
+static void push_job(struct tree *tree, const char *source, const char *target, bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE && !may_end())
-		await_change(tree);
+	while (tree->locked.head - tree->locked.tail == QUEUE && !tree_may_end())
+		tree_await_change(tree);
 	if (tree->locked.head - tree->locked.tail < QUEUE)
 		tree->locked.jobs[tree->locked.head++ % QUEUE] =
 			(struct job){cli_format("%s", source), cli_format("%s", target), exact};
@@ -136,7 +136,7 @@ static void push(struct tree *tree, const char *source, const char *target, bool
 	pthread_mutex_unlock(&tree->mutex);
 }
 
-static void *work(void *argument)
+static void *tree_thread(void *argument)
 {
 	struct tree *tree = argument;
 	struct cli_moved moved = {0};
@@ -232,7 +232,7 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 }
 
 /* What fts_read() has come to. With an error a folder is left out. */
-static int visit(struct tree *tree, FTSENT *entry, const char *target, const struct stat *root)
+static int visit_entry(struct tree *tree, FTSENT *entry, const char *target, const struct stat *root)
 {
 	const struct stat *st = entry->fts_statp;
 
@@ -245,7 +245,7 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	case FTS_DP:
 		return 0;
 	case FTS_F:
-		push(tree, entry->fts_path, target, true);
+		push_job(tree, entry->fts_path, target, true);
 		return 0;
 	case FTS_SL:
 	case FTS_SLNONE:
@@ -264,7 +264,7 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	}
 }
 
-static void walk(struct tree *tree, char *path, const char *target)
+static void walk_source(struct tree *tree, char *path, const char *target)
 {
 	FTS *fts = fts_open((char *[]){path, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
 	struct stat root = {0};
@@ -274,7 +274,7 @@ static void walk(struct tree *tree, char *path, const char *target)
 		err(CLI_FAILED, "'%s'", path);
 	while (errno = 0, !cli_interrupted() && (entry = fts_read(fts))) {
 		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
-		int rc = visit(tree, entry, to, &root);
+		int rc = visit_entry(tree, entry, to, &root);
 
 		if (rc && entry->fts_info == FTS_D)
 			fts_set(fts, entry, FTS_SKIP);
@@ -288,7 +288,7 @@ static void walk(struct tree *tree, char *path, const char *target)
 	fts_close(fts);
 }
 
-static int by_text(const void *a, const void *b)
+static int compare_texts(const void *a, const void *b)
 {
 	return strcmp(a, b);
 }
@@ -307,7 +307,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	char *name = cli_format("%.*s", (int)(last + n - (slash ? slash + 1 : last)),
 	                        slash ? slash + 1 : last);
 	bool named = into && *name && strcmp(name, ".") && strcmp(name, "..");
-	bool kept = named && *(char **)tsearch(name, &tree->names, by_text) == name;
+	bool kept = named && *(char **)tsearch(name, &tree->names, compare_texts) == name;
 
 	if (named && !kept) {
 		char *shown = cli_uri_name(source);
@@ -316,7 +316,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		free(shown);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
-		push(tree, source, tree->o->target, false);
+		push_job(tree, source, tree->o->target, false);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
@@ -325,7 +325,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		target =
 			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
 		free(folder);
-		walk(tree, path, target);
+		walk_source(tree, path, target);
 	}
 	if (!kept)
 		free(name);
@@ -381,7 +381,7 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	cli_interrupt_catch();
 	pthread_mutex_lock(&tree->mutex);
 	while (tree->count < THREADS &&
-	       !pthread_create(&tree->threads[tree->count], NULL, work, tree))
+	       !pthread_create(&tree->threads[tree->count], NULL, tree_thread, tree))
 		tree->locked.working = ++tree->count;
 	pthread_mutex_unlock(&tree->mutex);
 	if (!tree->count)
@@ -393,8 +393,8 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
 	pthread_cond_broadcast(&tree->changed);
-	while (tree->locked.working && !may_end())
-		await_change(tree);
+	while (tree->locked.working && !tree_may_end())
+		tree_await_change(tree);
 	bool ends = tree->locked.working;
 	pthread_mutex_unlock(&tree->mutex);
 	if (ends) {

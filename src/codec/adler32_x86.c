@@ -17,7 +17,7 @@ enum {
 
 #define AVX2 __attribute__((target("avx2")))
 
-AVX2 static uint64_t sum_of(__m256i v)
+AVX2 static uint64_t sum_of_lanes(__m256i v)
 {
 	uint32_t lanes[8];
 	uint64_t sum = 0;
@@ -29,7 +29,7 @@ AVX2 static uint64_t sum_of(__m256i v)
 }
 
 /* n is a multiple of STEP, and at most RUN. */
-AVX2 static void add_run(struct sl_adler *sum, const unsigned char *in, size_t n)
+AVX2 static void adler_add_run(struct sl_adler *sum, const unsigned char *in, size_t n)
 {
 	const __m256i weights =
 		_mm256_setr_epi8(32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
@@ -46,23 +46,23 @@ AVX2 static void add_run(struct sl_adler *sum, const unsigned char *in, size_t n
 		weighted = _mm256_add_epi32(
 			weighted, _mm256_madd_epi16(_mm256_maddubs_epi16(v, weights), ones));
 	}
-	a = sum->a + sum_of(bytes);
-	b = sum->b + (uint64_t)sum->a * n + STEP * sum_of(before) + sum_of(weighted);
+	a = sum->a + sum_of_lanes(bytes);
+	b = sum->b + (uint64_t)sum->a * n + STEP * sum_of_lanes(before) + sum_of_lanes(weighted);
 	sum->a = (uint32_t)(a % SL_ADLER_BASE);
 	sum->b = (uint32_t)(b % SL_ADLER_BASE);
 }
 
-static size_t add_avx2(struct sl_adler *sum, const unsigned char *in, size_t n)
+static size_t adler_add_avx2(struct sl_adler *sum, const unsigned char *in, size_t n)
 {
 	size_t whole = n / STEP * STEP;
 
 	for (size_t at = 0; at < whole; at += RUN)
-		add_run(sum, in + at, SL_MIN(whole - at, (size_t)RUN));
+		adler_add_run(sum, in + at, SL_MIN(whole - at, (size_t)RUN));
 	return whole;
 }
 
 /* What tests switch off for shuffle is off here, too. */
 sl_adler_adder *sl_adler_kernel(void)
 {
-	return sl_simd() == SL_SIMD_AVX2 ? add_avx2 : NULL;
+	return sl_simd() == SL_SIMD_AVX2 ? adler_add_avx2 : NULL;
 }

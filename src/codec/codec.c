@@ -61,13 +61,13 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 #define PIECES 8
 #define PIECE  ((size_t)4 << 10)
 
-static bool shrinks(size_t from, size_t to)
+static bool sample_shrinks(size_t from, size_t to)
 {
 	return to <= from - from / 32;
 }
 
 /* So that a sample begins with an element. */
-static size_t whole(size_t offset)
+static size_t at_element(size_t offset)
 {
 	return offset / 16 * 16;
 }
@@ -86,14 +86,14 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
 	 * worth it even if the others are noise. From the end, where the bytes with sign and exponent
 	 * are: mostly the first piece is the last one. */
 	for (size_t i = PIECES; i--;) {
-		length = codec->compress(state, bytes + whole((n - PIECE) / (PIECES - 1) * i),
+		length = codec->compress(state, bytes + at_element((n - PIECE) / (PIECES - 1) * i),
 		                         PIECE, scratch, PIECE);
 		saved += length ? PIECE - length : 0;
-		if (shrinks(PIECES * PIECE, PIECES * PIECE - saved))
+		if (sample_shrinks(PIECES * PIECE, PIECES * PIECE - saved))
 			return true;
 	}
 	/* Noise that repeats itself is none: what is together as far as a window of deflate. */
-	length = codec->compress(state, bytes + whole((n - SL_CODEC_SAMPLE) / 2), SL_CODEC_SAMPLE,
+	length = codec->compress(state, bytes + at_element((n - SL_CODEC_SAMPLE) / 2), SL_CODEC_SAMPLE,
 	                         scratch, SL_CODEC_SAMPLE);
-	return length && shrinks(SL_CODEC_SAMPLE, length);
+	return length && sample_shrinks(SL_CODEC_SAMPLE, length);
 }

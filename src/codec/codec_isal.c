@@ -54,13 +54,13 @@ static size_t isal_state_bytes(const void *state)
 }
 
 /* Deflate, a window of 32 KiB, the fastest level, no dictionary; a multiple of 31, as it has to be. */
-static void put_head(unsigned char *to)
+static void put_zlib_head(unsigned char *to)
 {
 	to[0] = 0x78;
 	to[1] = 0x01;
 }
 
-static void put_checksum(uint32_t sum, unsigned char *to)
+static void put_zlib_checksum(uint32_t sum, unsigned char *to)
 {
 	for (int i = 0; i < CHECKSUM; i++)
 		to[i] = (unsigned char)(sum >> (24 - 8 * i));
@@ -87,8 +87,8 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	stream->avail_out = SL_MIN(room - HEAD - CHECKSUM, UINT32_MAX);
 	if (isal_deflate_stateless(stream) != COMP_OK || stream->avail_in)
 		return 0;
-	put_head(to);
-	put_checksum(sl_adler32(in, n), to + HEAD + stream->total_out);
+	put_zlib_head(to);
+	put_zlib_checksum(sl_adler32(in, n), to + HEAD + stream->total_out);
 	return HEAD + stream->total_out + CHECKSUM;
 }
 

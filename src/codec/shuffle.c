@@ -79,7 +79,7 @@ void sl_unshuffle(const void *in, size_t n, size_t size, void *out)
 /* --------------------------------------------------------------------------------------- bits */
 
 /* Bit i of byte k becomes bit k of byte i. */
-static uint64_t turn(uint64_t x)
+static uint64_t transpose_bits(uint64_t x)
 {
 	uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
 
@@ -97,7 +97,7 @@ static void shuffle_bits(const unsigned char *in, size_t n, unsigned char *out)
 
 	for (size_t k = kernel ? kernel->bits(in, n, out, n / 8) : 0; k < n; k += 8) {
 		memcpy(&x, in + k, sizeof(x));
-		x = turn(le64toh(x));
+		x = transpose_bits(le64toh(x));
 		for (size_t bit = 0; bit < 8; bit++)
 			out[(bit * n + k) / 8] = (unsigned char)(x >> 8 * bit);
 	}
@@ -121,7 +121,7 @@ void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes
 
 		for (size_t bit = 0; bit < 8; bit++)
 			x |= (uint64_t)from[bit * (elements / 8)] << 8 * bit;
-		x = htole64(turn(x));
+		x = htole64(transpose_bits(x));
 		memcpy((char *)planes + at, &x, sizeof(x));
 	}
 	sl_unshuffle(planes, elements * size, size, out);

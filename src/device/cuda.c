@@ -38,7 +38,7 @@ int sl_cuda_error(CUresult rc)
 /* ----------------------------------------------------------------------------------- contexts */
 
 /* Whether a context is of that device. */
-static bool is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal)
+static bool context_is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal)
 {
 	CUdevice found = -1;
 
@@ -67,7 +67,7 @@ void sl_cuda_unrelax(void)
 }
 
 /* The error, and which call it is of. */
-static CUresult make_primary(struct cuda *cuda, const char **call)
+static CUresult cuda_make_primary(struct cuda *cuda, const char **call)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	CUcontext ctx;
@@ -89,7 +89,7 @@ static CUresult make_primary(struct cuda *cuda, const char **call)
 }
 
 /* A context takes memory of the GPU and some time: only those have one that the program uses. */
-static int open_device(struct sl_device *device)
+static int cuda_open(struct sl_device *device)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	CUresult rc = CUDA_SUCCESS;
@@ -99,7 +99,7 @@ static int open_device(struct sl_device *device)
 		return 0;
 	sl_mutex_lock(&cuda->opening);
 	if (!atomic_load(&cuda->is_open)) {
-		rc = make_primary(cuda, &call);
+		rc = cuda_make_primary(cuda, &call);
 		atomic_store(&cuda->is_open, !rc);
 	}
 	sl_mutex_unlock(&cuda->opening);
@@ -112,14 +112,14 @@ int sl_cuda_enter(struct cuda *cuda, sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	CUcontext ctx = NULL;
-	int rc = open_device(&cuda->base);
+	int rc = cuda_open(&cuda->base);
 
 	if (rc)
 		return rc;
 	if ((uintptr_t)stream > 2) {
 		if (api->cuStreamGetCtx(stream, &ctx))
 			return -EINVAL;
-	} else if (api->cuCtxGetCurrent(&ctx) || !is_of(api, ctx, cuda->ordinal)) {
+	} else if (api->cuCtxGetCurrent(&ctx) || !context_is_of(api, ctx, cuda->ordinal)) {
 		ctx = cuda->primary;
 	}
 	rc = sl_cuda_error(api->cuCtxPushCurrent_v2(ctx));
@@ -136,7 +136,7 @@ void sl_cuda_leave(void)
 	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
 }
 
-static int enter_device(struct sl_device *device, sluice_stream stream)
+static int cuda_enter_device(struct sl_device *device, sluice_stream stream)
 {
 	return sl_cuda_enter(sl_cuda_of(device), stream);
 }
@@ -145,7 +145,7 @@ static int enter_device(struct sl_device *device, sluice_stream stream)
 
 static const struct sl_device_ops cuda_ops;
 
-static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda)
+static void cuda_look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda)
 {
 	int same = 0;
 
@@ -160,7 +160,7 @@ static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda
 	cuda->base.pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
 }
 
-static void look_at_all(void)
+static void cuda_look_at_all(void)
 {
 	const struct sl_cuda_api *api = sl_cuda_api();
 	int count = 0;
@@ -174,33 +174,33 @@ static void look_at_all(void)
 
 		if (api->cuDeviceGet(&cuda->ordinal, i))
 			continue;
-		look_at(api, i, cuda);
+		cuda_look_at(api, i, cuda);
 		all.count++;
 	}
 }
 
-static struct sl_device *find(unsigned index)
+static struct sl_device *cuda_find(unsigned index)
 {
-	pthread_once(&all.once, look_at_all);
+	pthread_once(&all.once, cuda_look_at_all);
 	return index < all.count ? &all.devices[index].base : NULL;
 }
 
-static const char *missing(void)
+static const char *cuda_missing(void)
 {
-	find(0);
+	cuda_find(0);
 	return sl_cuda_api() ? all.missing : sl_cuda_api_missing();
 }
 
-static struct sl_device *of_ordinal(CUdevice ordinal)
+static struct sl_device *cuda_of_ordinal(CUdevice ordinal)
 {
-	find(0);
+	cuda_find(0);
 	for (unsigned i = 0; i < all.count; i++)
 		if (all.devices[i].ordinal == ordinal)
 			return &all.devices[i].base;
 	return NULL;
 }
 
-static struct sl_device *of_memory(const void *memory)
+static struct sl_device *cuda_of_memory(const void *memory)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -212,10 +212,10 @@ static struct sl_device *of_memory(const void *memory)
 	/* Memory of the host has no type, or one of its own if it is pinned. */
 	if (!api || api->cuPointerGetAttributes(3, attributes, values, (uintptr_t)memory))
 		return NULL;
-	return type == CU_MEMORYTYPE_DEVICE || (managed & 0xff) ? of_ordinal(ordinal) : NULL;
+	return type == CU_MEMORYTYPE_DEVICE || (managed & 0xff) ? cuda_of_ordinal(ordinal) : NULL;
 }
 
-static struct sl_device *of_stream(sluice_stream stream)
+static struct sl_device *cuda_of_stream(sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	CUdevice ordinal = -1;
@@ -225,27 +225,27 @@ static struct sl_device *of_stream(sluice_stream stream)
 		return NULL;
 	api->cuCtxGetDevice(&ordinal);
 	api->cuCtxPopCurrent_v2(&ctx);
-	return of_ordinal(ordinal);
+	return cuda_of_ordinal(ordinal);
 }
 
 /* An event does not tell its device. */
-static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
+static struct sl_device *cuda_of_event(sluice_event event, struct sl_device *wanted)
 {
 	(void)event;
 	if (!sl_cuda_api_in_use())
 		return NULL;
-	return wanted && wanted->ops == &cuda_ops ? wanted : find(0);
+	return wanted && wanted->ops == &cuda_ops ? wanted : cuda_find(0);
 }
 
-static struct sl_device *current(void)
+static struct sl_device *cuda_current(void)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	CUdevice ordinal = -1;
 
-	return api && !api->cuCtxGetDevice(&ordinal) ? of_ordinal(ordinal) : NULL;
+	return api && !api->cuCtxGetDevice(&ordinal) ? cuda_of_ordinal(ordinal) : NULL;
 }
 
-static int describe(struct sl_device *device, struct sluice_device *out)
+static int cuda_describe(struct sl_device *device, struct sluice_device *out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	size_t available = 0, total = 0;
@@ -290,28 +290,28 @@ static int cuda_free(struct sl_device *device, void *memory)
 	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemFree_v2((uintptr_t)memory));
 }
 
-static int register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
+static int cuda_register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
 {
 	flags |= CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
 	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostRegister_v2(memory, length, flags));
 }
 
-static int register_memory(struct sl_device *device, void *memory, size_t length)
+static int cuda_register_memory(struct sl_device *device, void *memory, size_t length)
 {
-	return register_as(device, memory, length, 0);
+	return cuda_register_as(device, memory, length, 0);
 }
 
-static int register_to_read(struct sl_device *device, void *memory, size_t length)
+static int cuda_register_to_read(struct sl_device *device, void *memory, size_t length)
 {
-	return register_as(device, memory, length, CU_MEMHOSTREGISTER_READ_ONLY);
+	return cuda_register_as(device, memory, length, CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
-static int unregister_memory(struct sl_device *device, void *memory)
+static int cuda_unregister_memory(struct sl_device *device, void *memory)
 {
 	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostUnregister(memory));
 }
 
-static bool is_pinned(const void *memory)
+static bool cuda_is_pinned(const void *memory)
 {
 	int attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 	unsigned type = 0;
@@ -321,13 +321,13 @@ static bool is_pinned(const void *memory)
 	       type == CU_MEMORYTYPE_HOST;
 }
 
-static bool registered(struct sl_device *device, const void *memory, size_t length)
+static bool cuda_registered(struct sl_device *device, const void *memory, size_t length)
 {
 	(void)device;
-	return is_pinned(memory) && is_pinned((const char *)memory + length - 1);
+	return cuda_is_pinned(memory) && cuda_is_pinned((const char *)memory + length - 1);
 }
 
-static bool managed(struct sl_device *device, const void *memory)
+static bool cuda_managed(struct sl_device *device, const void *memory)
 {
 	int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED;
 	unsigned yes = 0;
@@ -340,10 +340,10 @@ static bool managed(struct sl_device *device, const void *memory)
 
 /* ------------------------------------------------------------------------------------- tables */
 
-static int status(struct sl_device *device)
+static int cuda_status(struct sl_device *device)
 {
 	struct cuda *cuda = sl_cuda_of(device);
-	int rc = open_device(device);
+	int rc = cuda_open(device);
 
 	if (!rc)
 		rc = sl_cuda_enter(cuda, cuda->probe);
@@ -355,15 +355,15 @@ static int status(struct sl_device *device)
 }
 
 static const struct sl_device_ops cuda_ops = {
-	.open = open_device,
-	.describe = describe,
+	.open = cuda_open,
+	.describe = cuda_describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,
-	.register_memory = register_memory,
-	.register_to_read = register_to_read,
-	.unregister_memory = unregister_memory,
-	.registered = registered,
-	.managed = managed,
+	.register_memory = cuda_register_memory,
+	.register_to_read = cuda_register_to_read,
+	.unregister_memory = cuda_unregister_memory,
+	.registered = cuda_registered,
+	.managed = cuda_managed,
 	.stream_new = sl_cuda_stream_new,
 	.stream_free = sl_cuda_stream_free,
 	.stream_query = sl_cuda_stream_query,
@@ -377,18 +377,18 @@ static const struct sl_device_ops cuda_ops = {
 	.event_await = sl_cuda_event_await,
 	.event_query = sl_cuda_event_query,
 	.event_synchronize = sl_cuda_event_synchronize,
-	.status = status,
-	.enter = enter_device,
+	.status = cuda_status,
+	.enter = cuda_enter_device,
 	.leave = sl_cuda_leave,
 };
 
 const struct sl_device_kind sl_cuda = {
 	.name = "cuda",
-	.missing = missing,
+	.missing = cuda_missing,
 	.feature = sl_cuda_feature,
-	.find = find,
-	.of_memory = of_memory,
-	.of_stream = of_stream,
-	.of_event = of_event,
-	.current = current,
+	.find = cuda_find,
+	.of_memory = cuda_of_memory,
+	.of_stream = cuda_of_stream,
+	.of_event = cuda_of_event,
+	.current = cuda_current,
 };

@@ -17,7 +17,7 @@ static struct {
 	char missing[160];
 } driver = {.once = PTHREAD_ONCE_INIT};
 
-static bool find_all(void *library)
+static bool find_functions(void *library)
 {
 #define FIND(name, arguments)                                                        \
 	*(void **)&driver.api.name = dlsym(library, #name);                          \
@@ -31,7 +31,7 @@ static bool find_all(void *library)
 	return true;
 }
 
-static void load(void)
+static void load_driver(void)
 {
 	void *library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
 	const char *name;
@@ -42,7 +42,7 @@ static void load(void)
 		snprintf(driver.missing, sizeof(driver.missing), "%s cannot be loaded", DRIVER);
 		return;
 	}
-	if (!find_all(library))
+	if (!find_functions(library))
 		return;
 	rc = driver.api.cuInit(0);
 	if (rc && !driver.api.cuGetErrorName(rc, &name))
@@ -55,7 +55,7 @@ static void load(void)
 
 const struct sl_cuda_api *sl_cuda_api(void)
 {
-	pthread_once(&driver.once, load);
+	pthread_once(&driver.once, load_driver);
 	return atomic_load_explicit(&driver.usable, memory_order_acquire) ? &driver.api : NULL;
 }
 

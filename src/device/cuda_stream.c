@@ -56,7 +56,7 @@ int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream)
 }
 
 /* Words that follow each other are one command of the driver. */
-static CUresult give_words(const struct sl_cuda_api *api, sluice_stream stream,
+static CUresult cuda_give_words(const struct sl_cuda_api *api, sluice_stream stream,
                            const struct sl_command *commands, size_t count)
 {
 	CUstreamBatchMemOpParams operations[WORDS_AT_ONCE];
@@ -84,7 +84,7 @@ static size_t count_words(const struct sl_command *commands, size_t count)
 	return words;
 }
 
-static CUresult give_one(const struct sl_cuda_api *api, sluice_stream stream,
+static CUresult cuda_give_one(const struct sl_cuda_api *api, sluice_stream stream,
                          const struct sl_command *command)
 {
 	CUdeviceptr at = (uintptr_t)command->word.at;
@@ -116,8 +116,8 @@ int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
 	while (*taken < count) {
 		size_t words = count_words(commands + *taken, count - *taken);
 
-		error = words > 1 ? give_words(api, stream, commands + *taken, words)
-		                  : give_one(api, stream, commands + *taken);
+		error = words > 1 ? cuda_give_words(api, stream, commands + *taken, words)
+		                  : cuda_give_one(api, stream, commands + *taken);
 		if (error)
 			break;
 		*taken += words > 1 ? words : 1;

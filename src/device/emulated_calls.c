@@ -93,7 +93,7 @@ uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 }
 
 /* Now and then lets go of the mutex for a while, as if the scheduler had taken the processor away. */
-static void preempt(struct emulated *device)
+static void preempt_caller(struct emulated *device)
 {
 	struct timespec pause = {0, 0};
 	uint64_t us;
@@ -109,7 +109,7 @@ static void preempt(struct emulated *device)
 	sl_mutex_lock(&device->mutex);
 }
 
-static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool release)
+static int enter_call(struct emulated *device, enum sluice_emulated_kind kind, bool release)
 {
 	int rc = sl_emulated_count(kind);
 
@@ -118,7 +118,7 @@ static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool r
 	if (rc)
 		return rc;
 	sl_mutex_lock(&device->mutex);
-	preempt(device);
+	preempt_caller(device);
 	rc = release ? 0 : device->error;
 	if (rc)
 		sl_mutex_unlock(&device->mutex);
@@ -127,17 +127,17 @@ static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool r
 
 int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
 {
-	return enter(device, kind, false);
+	return enter_call(device, kind, false);
 }
 
 int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
 {
-	return enter(device, kind, true);
+	return enter_call(device, kind, true);
 }
 
 void sl_emulated_leave(struct emulated *device)
 {
-	preempt(device);
+	preempt_caller(device);
 	sl_mutex_unlock(&device->mutex);
 }
 

@@ -28,7 +28,7 @@ void sl_emulated_channels_init(struct emulated *device)
 }
 
 /* One of those with at most that many commands, by the seed; NULL if there is none. */
-static struct channel *pick(struct emulated *device, struct channel_set set, unsigned most)
+static struct channel *pick_channel(struct emulated *device, struct channel_set set, unsigned most)
 {
 	struct channel *picked = NULL;
 	unsigned seen = 0;
@@ -62,9 +62,9 @@ bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum ch
 	if (type == CHANNEL_NONE)
 		return true;
 	set = channels_of(device, type);
-	channel = stream->in_channel[type] ? stream->channels[type] : pick(device, set, 0);
+	channel = stream->in_channel[type] ? stream->channels[type] : pick_channel(device, set, 0);
 	if (!channel)
-		channel = pick(device, set,
+		channel = pick_channel(device, set,
 		               device->options.seed ? CHANNEL_COMMANDS - 1 : least_count(set));
 	if (!channel || channel->count >= CHANNEL_COMMANDS)
 		return false;

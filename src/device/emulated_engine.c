@@ -22,7 +22,7 @@ bool sl_emulated_word_reached(const struct command *command)
 	return (int32_t)(now - command->word.value) >= 0;
 }
 
-static struct command *first_of(struct stream *stream)
+static struct command *first_command(struct stream *stream)
 {
 	return stream->count ? SL_CONTAINER(stream->commands.next, struct command, in_stream)
 	                     : NULL;
@@ -33,11 +33,11 @@ static bool behind_others(struct emulated *device, const struct command *command
 {
 	if (command->stream != &device->legacy)
 		return command->stream->blocking && device->legacy.count &&
-		       first_of(&device->legacy)->sequence < command->sequence;
+		       first_command(&device->legacy)->sequence < command->sequence;
 	sl_list_each (link, &device->busy) {
 		struct stream *stream = SL_CONTAINER(link, struct stream, busy);
 
-		if (stream->blocking && first_of(stream)->sequence < command->sequence)
+		if (stream->blocking && first_command(stream)->sequence < command->sequence)
 			return true;
 	}
 	return false;
@@ -59,7 +59,7 @@ struct look {
 };
 
 /* Draws once how long a command that could run is put off. */
-static bool delayed(struct emulated *device, struct command *command, struct look *look)
+static bool engine_delayed(struct emulated *device, struct command *command, struct look *look)
 {
 	int64_t now;
 
@@ -79,7 +79,7 @@ static bool delayed(struct emulated *device, struct command *command, struct loo
 	return true;
 }
 
-static bool ready(struct emulated *device, struct command *command, struct look *look)
+static bool command_ready(struct emulated *device, struct command *command, struct look *look)
 {
 	if (!sl_emulated_in_order(device, command))
 		return false;
@@ -101,20 +101,20 @@ static bool ready(struct emulated *device, struct command *command, struct look 
 	default:
 		break;
 	}
-	return !delayed(device, command, look);
+	return !engine_delayed(device, command, look);
 }
 
 /* Only the heads of streams can be next: by the seed, or the one that was given first. */
-static struct look look_around(struct emulated *device)
+static struct look engine_look_around(struct emulated *device)
 {
 	struct look look = {.wake = SL_FOREVER};
 
 	if (device->error || device->lending)
 		return look;
 	sl_list_each (link, &device->busy) {
-		struct command *command = first_of(SL_CONTAINER(link, struct stream, busy));
+		struct command *command = first_command(SL_CONTAINER(link, struct stream, busy));
 
-		if (!ready(device, command, &look))
+		if (!command_ready(device, command, &look))
 			continue;
 		look.ready++;
 		if (!look.next || (device->options.seed ? !sl_emulated_random(device, look.ready)
@@ -142,7 +142,7 @@ static bool release_waiters(struct command *command, int error)
 	return caller;
 }
 
-static void let_go(struct command *command)
+static void let_waiter_go(struct command *command)
 {
 	switch (command->kind) {
 	case RECORD:
@@ -177,7 +177,7 @@ static void leave_stream(struct command *command)
 
 void sl_emulated_retire(struct emulated *device, struct command *command)
 {
-	let_go(command);
+	let_waiter_go(command);
 	if (release_waiters(command, device->error))
 		pthread_cond_broadcast(&device->reached);
 	sl_emulated_channel_leave(command);
@@ -189,7 +189,7 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
 }
 
 /* What takes long runs without the mutex; who takes its memory away waits for executing to end. */
-static void execute(struct emulated *device, struct command *command)
+static void engine_execute(struct emulated *device, struct command *command)
 {
 	device->executing = true;
 	sl_mutex_unlock(&device->mutex);
@@ -202,7 +202,7 @@ static void execute(struct emulated *device, struct command *command)
 	sl_emulated_retire(device, command);
 }
 
-static void run(struct emulated *device, struct command *command)
+static void engine_run(struct emulated *device, struct command *command)
 {
 	switch (command->kind) {
 	case COPY:
@@ -210,10 +210,10 @@ static void run(struct emulated *device, struct command *command)
 			sl_emulated_fault(device, -EFAULT);
 			return;
 		}
-		execute(device, command);
+		engine_execute(device, command);
 		return;
 	case KERNEL:
-		execute(device, command);
+		engine_execute(device, command);
 		return;
 	case FUNCTION:
 		device->handed = command;
@@ -233,7 +233,7 @@ static void run(struct emulated *device, struct command *command)
 
 /* ---------------------------------------------------------------------------- the threads */
 
-static void pause_until(struct emulated *device, int64_t when)
+static void engine_pause_until(struct emulated *device, int64_t when)
 {
 	struct timespec at = {when / 1000000000, when % 1000000000};
 
@@ -241,7 +241,7 @@ static void pause_until(struct emulated *device, int64_t when)
 }
 
 /* Nothing can run: until a command comes, a delay is over, or for a moment if a word is awaited. */
-static void rest(struct emulated *device, const struct look *look, unsigned idle)
+static void engine_rest(struct emulated *device, const struct look *look, unsigned idle)
 {
 	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
 	int64_t wake = look->wake;
@@ -255,7 +255,7 @@ static void rest(struct emulated *device, const struct look *look, unsigned idle
 	} else {
 		if (look->polls)
 			wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
-		pause_until(device, wake);
+		engine_pause_until(device, wake);
 	}
 }
 
@@ -266,13 +266,13 @@ void *sl_emulated_engine(void *argument)
 
 	sl_mutex_lock(&device->mutex);
 	for (;;) {
-		struct look look = look_around(device);
+		struct look look = engine_look_around(device);
 
 		if (look.next) {
 			idle = 0;
-			run(device, look.next);
+			engine_run(device, look.next);
 		} else {
-			rest(device, &look, idle++);
+			engine_rest(device, &look, idle++);
 		}
 	}
 	return NULL;

@@ -33,7 +33,7 @@ static struct command *new_command(struct emulated *device)
 	return block;
 }
 
-static bool is_devices(enum place place)
+static bool is_devices_place(enum place place)
 {
 	return place == PLACE_DEVICE || place == PLACE_READ_ONLY || place == PLACE_WRONG;
 }
@@ -51,7 +51,7 @@ static int resolve_copy(struct emulated *device, struct order *order, enum chann
 
 	there = sl_emulated_place(device, command->copy.to, command->copy.length, &to);
 	here = sl_emulated_place(device, command->copy.from, command->copy.length, &from);
-	if (!(is_devices(there) || is_devices(here)) || there == PLACE_FOREIGN ||
+	if (!(is_devices_place(there) || is_devices_place(here)) || there == PLACE_FOREIGN ||
 	    here == PLACE_FOREIGN || there == PLACE_READ_ONLY)
 		return -EINVAL;
 	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
@@ -63,7 +63,7 @@ static int resolve_copy(struct emulated *device, struct order *order, enum chann
 	return 0;
 }
 
-static int resolve(struct emulated *device, struct order *order, enum channel_type *type)
+static int resolve_order(struct emulated *device, struct order *order, enum channel_type *type)
 {
 	struct command *command = &order->command;
 	char *bytes;
@@ -101,7 +101,7 @@ static void tie_event(struct command *command)
 	}
 }
 
-static void append(struct emulated *device, struct stream *stream, struct command *command,
+static void append_command(struct emulated *device, struct stream *stream, struct command *command,
                    enum channel_type type, struct channel *channel)
 {
 	command->stream = stream;
@@ -118,7 +118,7 @@ static void append(struct emulated *device, struct stream *stream, struct comman
 }
 
 /* Until nothing holds the call up; then what it will use is known. */
-static int admit(struct emulated *device, struct stream *stream, struct order *order,
+static int admit_order(struct emulated *device, struct stream *stream, struct order *order,
                  enum channel_type *type, struct channel **channel)
 {
 	int rc;
@@ -128,7 +128,7 @@ static int admit(struct emulated *device, struct stream *stream, struct order *o
 
 		rc = device->error;
 		if (!rc)
-			rc = resolve(device, order, type);
+			rc = resolve_order(device, order, type);
 		if (rc)
 			return rc;
 		if (device->frees && !order->passes_free)
@@ -149,13 +149,13 @@ static int admit(struct emulated *device, struct stream *stream, struct order *o
 	}
 }
 
-static int give(struct emulated *device, struct stream *stream, struct order *order,
+static int give_order(struct emulated *device, struct stream *stream, struct order *order,
                 struct command **out)
 {
 	struct channel *channel;
 	enum channel_type type;
 	struct command *command;
-	int rc = admit(device, stream, order, &type, &channel);
+	int rc = admit_order(device, stream, order, &type, &channel);
 
 	if (rc)
 		return rc;
@@ -163,13 +163,13 @@ static int give(struct emulated *device, struct stream *stream, struct order *or
 	if (!command)
 		return -ENOMEM;
 	*command = order->command;
-	append(device, stream, command, type, channel);
+	append_command(device, stream, command, type, channel);
 	*out = command;
 	return 0;
 }
 
 /* A call that gives one command. */
-static int give_one(struct emulated *device, sluice_stream handle, enum sluice_emulated_kind kind,
+static int give_single(struct emulated *device, sluice_stream handle, enum sluice_emulated_kind kind,
                     struct order *order)
 {
 	int rc = sl_emulated_enter(device, kind);
@@ -179,7 +179,7 @@ static int give_one(struct emulated *device, sluice_stream handle, enum sluice_e
 	if (rc)
 		return rc;
 	stream = sl_emulated_stream(device, handle);
-	rc = stream ? give(device, stream, order, &command) : -EINVAL;
+	rc = stream ? give_order(device, stream, order, &command) : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
 }
@@ -195,7 +195,7 @@ static int enqueue_word(struct emulated *device, sluice_stream stream,
 	                      .call = wait ? "wait for a word" : "write of a word",
 	                      .passes_free = true};
 
-	return give_one(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
+	return give_single(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
 	                &order);
 }
 
@@ -212,7 +212,7 @@ static int enqueue_one(struct emulated *device, sluice_stream stream, const stru
 		copy.command.copy.to = from->copy.to;
 		copy.command.copy.from = from->copy.from;
 		copy.command.copy.length = from->copy.length;
-		return give_one(device, stream, SLUICE_EMULATED_COPY, &copy);
+		return give_single(device, stream, SLUICE_EMULATED_COPY, &copy);
 	}
 	return -EINVAL;
 }
@@ -232,7 +232,7 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 	return 0;
 }
 
-static int place_of(struct emulated *device, const void *memory, size_t length)
+static int place_of_bytes(struct emulated *device, const void *memory, size_t length)
 {
 	enum place place;
 	char *bytes;
@@ -253,7 +253,7 @@ static int copy_and_wait(struct emulated *device, sluice_stream handle, struct o
 		return rc;
 	order->waits = true;
 	stream = sl_emulated_stream(device, handle);
-	rc = stream ? give(device, stream, order, &commands[0]) : -EINVAL;
+	rc = stream ? give_order(device, stream, order, &commands[0]) : -EINVAL;
 	if (!rc)
 		rc = sl_emulated_wait_for(device, commands, "copy that waits");
 	/* Not while the engine may still be in the caller's memory. */
@@ -275,16 +275,16 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	order.command.copy.to = to;
 	order.command.copy.from = from;
 	order.command.copy.length = length;
-	if (wait || place_of(device, to, length) == PLACE_HOST)
+	if (wait || place_of_bytes(device, to, length) == PLACE_HOST)
 		return copy_and_wait(device, stream, &order);
-	if (place_of(device, from, length) == PLACE_HOST) {
+	if (place_of_bytes(device, from, length) == PLACE_HOST) {
 		staged = malloc(length);
 		if (!staged)
 			return -ENOMEM;
 		memcpy(staged, from, length);
 		order.command.copy.staged = staged;
 	}
-	rc = give_one(device, stream, SLUICE_EMULATED_COPY, &order);
+	rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
 	if (rc)
 		free(staged);
 	return rc;
@@ -302,7 +302,7 @@ static int give_event(struct sl_device *base, sluice_event handle, sluice_stream
 	sl_mutex_unlock(&device->mutex);
 	if (!order->command.event)
 		return -EINVAL;
-	return give_one(device, stream, SLUICE_EMULATED_RECORD, order);
+	return give_single(device, stream, SLUICE_EMULATED_RECORD, order);
 }
 
 int sl_emulated_event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
@@ -319,7 +319,7 @@ int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice
 	return give_event(device, event, stream, &order);
 }
 
-static int launch(int device, sluice_stream stream, enum command_kind kind,
+static int launch_order(int device, sluice_stream stream, enum command_kind kind,
                   void (*function)(void *), void *argument)
 {
 	struct emulated *found = sl_emulated_numbered(device);
@@ -332,7 +332,7 @@ static int launch(int device, sluice_stream stream, enum command_kind kind,
 		return sl_fail(-EINVAL, "there is no function to run");
 	order.command.call.function = function;
 	order.command.call.argument = argument;
-	rc = give_one(found, stream, SLUICE_EMULATED_LAUNCH, &order);
+	rc = give_single(found, stream, SLUICE_EMULATED_LAUNCH, &order);
 	if (rc)
 		sl_fail(rc, "%s: cannot launch: %s", found->base.name, sl_error_text(rc));
 	return rc;
@@ -340,10 +340,10 @@ static int launch(int device, sluice_stream stream, enum command_kind kind,
 
 int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *), void *argument)
 {
-	return launch(device, stream, KERNEL, kernel, argument);
+	return launch_order(device, stream, KERNEL, kernel, argument);
 }
 
 int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *), void *argument)
 {
-	return launch(device, stream, FUNCTION, function, argument);
+	return launch_order(device, stream, FUNCTION, function, argument);
 }

@@ -13,7 +13,7 @@
 #define PAGE       ((size_t)4096)
 #define HUGE_BYTES ((size_t)4 << 20) /* from here on huge pages are worth asking for */
 
-static struct range *range_at(const struct sl_intervals *set, const void *memory)
+static struct range *find_range(const struct sl_intervals *set, const void *memory)
 {
 	struct sl_interval *found = sl_emulated_lookup(set, memory);
 
@@ -28,16 +28,16 @@ static bool in_arena(struct emulated *device, const void *memory)
 
 bool sl_emulated_holds(struct emulated *device, const void *memory)
 {
-	return in_arena(device, memory) && range_at(&device->allocations, memory);
+	return in_arena(device, memory) && find_range(&device->allocations, memory);
 }
 
 /* The range may hold no byte. */
-static bool covers(const struct range *range, const void *memory, size_t length)
+static bool range_covers(const struct range *range, const void *memory, size_t length)
 {
 	return range && !range->leaving && length <= range->at.end - (uintptr_t)memory;
 }
 
-static bool elsewhere(struct emulated *device, const void *memory)
+static bool is_elsewhere(struct emulated *device, const void *memory)
 {
 	struct emulated *other;
 
@@ -50,19 +50,19 @@ static bool elsewhere(struct emulated *device, const void *memory)
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
                              char **bytes)
 {
-	struct range *range = range_at(&device->allocations, memory);
+	struct range *range = find_range(&device->allocations, memory);
 
 	*bytes = (char *)memory;
 	if (range || in_arena(device, memory)) {
-		if (!covers(range, memory, length))
+		if (!range_covers(range, memory, length))
 			return PLACE_WRONG;
 		*bytes = range->bytes + ((uintptr_t)memory - range->at.start);
 		return range->read_only ? PLACE_READ_ONLY : PLACE_DEVICE;
 	}
-	if (elsewhere(device, memory))
+	if (is_elsewhere(device, memory))
 		return PLACE_FOREIGN;
-	range = range_at(&device->registrations, memory);
-	return covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
+	range = find_range(&device->registrations, memory);
+	return range_covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
 }
 
 void *sluice_emulated_memory(const void *memory)
@@ -75,7 +75,7 @@ void *sluice_emulated_memory(const void *memory)
 		if (!sl_emulated_started(device) || !in_arena(device, memory))
 			continue;
 		sl_mutex_lock(&device->mutex);
-		range = range_at(&device->allocations, memory);
+		range = find_range(&device->allocations, memory);
 		if (range)
 			bytes = range->bytes + ((uintptr_t)memory - range->at.start);
 		sl_mutex_unlock(&device->mutex);
@@ -89,7 +89,7 @@ struct gap {
 	uint64_t end;
 };
 
-static void after(struct sl_interval *interval, void *argument)
+static void address_after(struct sl_interval *interval, void *argument)
 {
 	struct gap *gap = argument;
 
@@ -110,7 +110,7 @@ static uint64_t find_addresses(struct emulated *device, size_t taken)
 			turns++;
 			continue;
 		}
-		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE, after,
+		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE, address_after,
 		                         &gap);
 		if (!gap.end) {
 			device->next += taken + PAGE;
@@ -195,7 +195,7 @@ int sl_emulated_alloc(struct sl_device *base, size_t length, void **out)
 
 /* ------------------------------------------------------------------------------- draining */
 
-static bool done_until(struct emulated *device, uint64_t sequence)
+static bool drain_until(struct emulated *device, uint64_t sequence)
 {
 	return sl_list_empty(&device->commands) ||
 	       SL_CONTAINER(device->commands.next, struct command, in_device)->sequence > sequence;
@@ -206,7 +206,7 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
 	uint64_t last = device->sequence;
 
 	device->frees += in_free;
-	while (!device->error && !done_until(device, last))
+	while (!device->error && !drain_until(device, last))
 		sl_emulated_sleep(device, &device->progress, call,
 		                  "what the device holds is not done");
 	device->frees -= in_free;
@@ -222,7 +222,7 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
  * Takes a range out of a set: new commands do not get it from now on, those that have it are waited for.
  * It goes even if the device does nothing any more, with the device's error.
  */
-static int withdraw(struct emulated *device, struct sl_intervals *set, const char *call,
+static int withdraw_range(struct emulated *device, struct sl_intervals *set, const char *call,
                     struct range *range)
 {
 	int rc;
@@ -234,21 +234,21 @@ static int withdraw(struct emulated *device, struct sl_intervals *set, const cha
 }
 
 /* The one that begins there and is not on its way out. */
-static struct range *starting_at(const struct sl_intervals *set, const void *memory)
+static struct range *range_starting_at(const struct sl_intervals *set, const void *memory)
 {
-	struct range *range = range_at(set, memory);
+	struct range *range = find_range(set, memory);
 
 	return range && !range->leaving && range->at.start == (uintptr_t)memory ? range : NULL;
 }
 
 struct range *sl_emulated_range_at(struct emulated *device, const void *memory)
 {
-	return range_at(&device->allocations, memory);
+	return find_range(&device->allocations, memory);
 }
 
 int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range)
 {
-	int rc = withdraw(device, &device->allocations, call, range);
+	int rc = withdraw_range(device, &device->allocations, call, range);
 
 	device->used -= range->taken;
 	return rc;
@@ -262,7 +262,7 @@ int sl_emulated_free(struct sl_device *base, void *memory)
 
 	if (rc)
 		return rc;
-	range = starting_at(&device->allocations, memory);
+	range = range_starting_at(&device->allocations, memory);
 	if (range && range->kind != RANGE_ALLOCATED)
 		range = NULL;
 	rc = range ? sl_emulated_range_remove(device, "free", range) : -EINVAL;
@@ -288,7 +288,7 @@ static int insert_registration(struct emulated *device, struct range *range)
 	}
 	if (!rc)
 		rc = sl_emulated_drain(device, "register", false);
-	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, after,
+	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, address_after,
 	                         &gap);
 	if (!rc && gap.end)
 		rc = -EEXIST;
@@ -305,7 +305,7 @@ int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
 	int rc;
 
 	if (!memory || !length || (uintptr_t)memory % PAGE || length % PAGE ||
-	    in_arena(device, memory) || elsewhere(device, memory))
+	    in_arena(device, memory) || is_elsewhere(device, memory))
 		return -EINVAL;
 	range = calloc(1, sizeof(*range));
 	if (!range)
@@ -327,8 +327,8 @@ int sl_emulated_unregister(struct sl_device *base, void *memory)
 
 	if (rc)
 		return rc;
-	range = starting_at(&device->registrations, memory);
-	rc = range ? withdraw(device, &device->registrations, "unregister", range) : -EINVAL;
+	range = range_starting_at(&device->registrations, memory);
+	rc = range ? withdraw_range(device, &device->registrations, "unregister", range) : -EINVAL;
 	sl_emulated_leave(device);
 	free(range);
 	return rc;
@@ -342,7 +342,7 @@ bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t l
 	if (sl_emulated_count(SLUICE_EMULATED_CLASSIFY) || !sl_emulated_started(device))
 		return false;
 	sl_mutex_lock(&device->mutex);
-	found = covers(range_at(&device->registrations, memory), memory, length);
+	found = range_covers(find_range(&device->registrations, memory), memory, length);
 	sl_mutex_unlock(&device->mutex);
 	return found;
 }
