@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice bench: what is asked for, and how the result is shown. */
+/*
+ * sluice bench: options and output
+ *
+ * Parses the options, fits the sizes to the file, runs the rounds of bench_run.c and prints
+ * results.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "bench.h"
 
 enum {
 	KEY_MEMORY = 256,
@@ -80,7 +87,7 @@ static error_t bench_parse_argument(char *arg, struct argp_state *state, struct 
 	return 0;
 }
 
-/* What can be said without looking at the file. */
+/* Checks that need no look at the file. */
 static void bench_check_options(struct argp_state *state, const struct cli_bench *o)
 {
 	if (!o->uri)
@@ -170,7 +177,7 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 struct results {
 	const struct cli_bench_run *run;
 	const struct cli_bench_round *rounds;
-	const char *backend; /* that moves the bytes; the chunk is the one in force */
+	const char *backend; /* moves the bytes; options->chunk is the size in use */
 	uint64_t chunk;
 };
 
@@ -184,7 +191,7 @@ static int compare_rates(const void *a, const void *b)
 struct summary {
 	double least, median, most; /* bytes per second */
 	double cpu_seconds_per_gb;
-	double resident; /* the largest */
+	double resident; /* largest part in the page cache */
 };
 
 static struct summary bench_summarize(const struct results *r)
@@ -260,7 +267,7 @@ static void print_bench_head(const struct results *r)
 }
 
 static void print_bench_row(const char *label, const char *seconds, double rate, double operations,
-                      double cpu)
+                            double cpu)
 {
 	char text[CLI_TEXT];
 
@@ -279,8 +286,8 @@ static void print_bench_round(const struct results *r, unsigned i)
 	snprintf(label, sizeof label, "%u", i + 1);
 	snprintf(seconds, sizeof seconds, "%.6f", round->seconds);
 	print_bench_row(label, seconds, (double)r->run->bytes / round->seconds,
-	          (double)r->run->operations / round->seconds,
-	          round->cpu_seconds / ((double)r->run->bytes / 1e9));
+	                (double)r->run->operations / round->seconds,
+	                round->cpu_seconds / ((double)r->run->bytes / 1e9));
 }
 
 static void print_bench_foot(const struct results *r)
@@ -301,7 +308,7 @@ static int bench_check_target(const struct cli_bench_run *run)
 	const struct cli_bench *o = run->options;
 	struct stat st;
 
-	/* That the name is taken, the library says. */
+	/* If the name is taken, the library says so. */
 	if (cli_is_blob(o->uri))
 		return 0;
 	if (!run->path) {
@@ -338,7 +345,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench *o)
 
 /* Fits the sizes to the file. */
 static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
-                        const struct sluice_file_info *st)
+                              const struct sluice_file_info *st)
 {
 	if (!o->write && st->length == 0)
 		return cli_fail(-EINVAL, "'%s' %s", o->name,
@@ -368,7 +375,7 @@ static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 	return 0;
 }
 
-/* Lives as long as the context; "" if there is no such setting. */
+/* Returns the value of a setting, valid as long as the context; "" if there is no such setting. */
 static const char *bench_setting(const sluice_context *ctx, const char *variable)
 {
 	struct sluice_setting s = {.size = sizeof s};
@@ -379,7 +386,7 @@ static const char *bench_setting(const sluice_context *ctx, const char *variable
 	return "";
 }
 
-/* The largest piece in force, or 0 if the context does not say it. */
+/* Returns the largest piece in use, or 0 if the context does not report it. */
 static uint64_t bench_piece_bytes(const sluice_context *ctx)
 {
 	uint64_t bytes = 0;
@@ -388,7 +395,10 @@ static uint64_t bench_piece_bytes(const sluice_context *ctx)
 	return bytes;
 }
 
-/* A file of the backend "cufile" leaves to "auto" what is not a GPU's, and streams unless it is told not to. */
+/*
+ * Returns the name of the mover: backend "cufile" delegates to "auto" except for GPU memory, and
+ * streams unless told not to.
+ */
 static const char *mover_name(const struct cli_bench_run *run, const char *backend)
 {
 	const struct cli_bench *o = run->options;
@@ -449,8 +459,8 @@ static int measure_round(struct cli_bench_run *run, struct cli_bench *o)
 
 int cli_bench(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, bench_parse, "read|write URI", description, NULL,
-	                                 NULL,        NULL};
+	static const struct argp argp = {
+		option_list, bench_parse, "read|write URI", description, NULL, NULL, NULL};
 	struct cli_bench o = {.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
@@ -464,7 +474,7 @@ int cli_bench(int argc, char **argv)
 		rc = measure_round(&run, &o);
 		int closed = sluice_close(run.file);
 		rc = rc ? rc : cli_said(closed);
-		/* After the close nothing is in flight in that memory. */
+		/* After the close no operation uses that memory. */
 		cli_bench_release(&run);
 	}
 	free(run.path);

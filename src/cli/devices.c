@@ -1,12 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor says about devices and their drivers. */
+/*
+ * sluice doctor: devices
+ *
+ * Prints devices and their drivers.
+ *
+ * Threads: the main thread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli.h"
+#include "doctor.h"
 
-/* Where it is, and whether this process may run near it. */
+/* Prints the place of a device, and whether this process may run near it. */
 static void print_doctor_place(const struct sluice_device *d, int cores)
 {
 	if (!d->pci)
@@ -86,7 +92,7 @@ static void print_doctor_lost(bool json, int number, bool first)
 	cli_feature_print(json, &f, first);
 }
 
-/* Those that are hardware, or the others. Returns whether the next one is still the first. */
+/* Prints hardware devices, or the others. Returns whether the next item is still the first. */
 static bool print_devices(bool json, bool real, bool first)
 {
 	struct sluice_device d = {.size = sizeof d};

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two ends of a copy: what a name means, and what must not happen to what it names. */
+/*
+ * The two ends of a copy
+ *
+ * Interprets the names of source and target, opens them, and protects existing files.
+ *
+ * Threads: any, each with its own ends.
+ */
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,13 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cp.h"
 
 #define SMALL (1 << 20)
 
 /*
- * The descriptor of this process that name stands for, or -1. Opening such a name would give a
- * second file description, which begins at offset 0, or a path that is not the file's any more.
+ * Returns the descriptor of this process that name stands for, or -1. Opening such a name would
+ * create a second file description at offset 0, or open a path that is not the file's any more.
  */
 static int named_descriptor(const char *name, int standard)
 {
@@ -42,7 +48,7 @@ static bool is_stream(mode_t mode)
 	return S_ISFIFO(mode) || S_ISCHR(mode);
 }
 
-/* The path may be another file's by now: then nothing tells of holes. */
+/* If the path has become another file's, there is no information about holes. */
 static void find_holes(struct cli_end *end)
 {
 	struct stat st;
@@ -57,7 +63,7 @@ static void find_holes(struct cli_end *end)
 	}
 }
 
-/* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
+/* open() of a FIFO waits for the other side; an interrupt ends the wait. */
 static int end_open_stream(struct cli_end *end, const char *path, int flags)
 {
 	cli_interrupt_tick();
@@ -87,20 +93,20 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 		off_t at = lseek(fd, 0, SEEK_CUR);
 		if (at >= 0 && at < st.st_size)
 			end->length = (uint64_t)(st.st_size - at);
-		/* Files of /proc and /sys have no blocks, and sizes that mean nothing. */
+		/* Files of /proc and /sys have no blocks, and meaningless sizes. */
 		end->length_known = end->length && st.st_blocks;
 	}
 	return 0;
 }
 
 static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
-                     const struct sluice_open_options *options)
+                         const struct sluice_open_options *options)
 {
 	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
 static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
-                            struct cli_end *end)
+                                struct cli_end *end)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
@@ -114,7 +120,7 @@ static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned o
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
 	end->length = st.length;
-	/* It may be another file by now, whose permissions count. */
+	/* The path may be another file by now, whose permissions count. */
 	end->st.st_mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
 	find_holes(end);
@@ -163,21 +169,23 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 	       !is_stream(st->st_mode);
 }
 
-/* What a remote source would be called here: the last part of its path, as it stands there, so that
- * an escaped slash leads nowhere. NULL: nothing. */
+/*
+ * Returns a local name for a remote source: the last part of its path, still escaped, so that an
+ * escaped slash leads nowhere. NULL: there is none.
+ */
 static char *last_uri_part(const struct cli_end *source)
 {
 	size_t n = strcspn(source->name, "?");
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
 
-	/* What stands behind http:// is a server; a blob may be called so. */
+	/* After http:// comes a server, not a file; a blob may have that name. */
 	if (!slash || slash == source->name || slash + 1 == source->name + n ||
 	    (slash[-1] == '/' && !cli_is_blob(source->name)))
 		return NULL;
 	return strndup(slash + 1, (size_t)(source->name + n - slash - 1));
 }
 
-/* path becomes path/NAME, with the last part of the source's name. */
+/* Turns path into path/NAME, where NAME is the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
 	char *from = source->path ? strdup(source->path) : last_uri_part(source);
@@ -192,8 +200,9 @@ static int enter_directory(const struct cli_end *source, char **path)
 	return 0;
 }
 
-static int end_open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
-                             struct sluice_open_options *options, struct cli_end *out)
+static int end_open_block_device(sluice_context *ctx, const char *path,
+                                 const struct cli_end *source, struct sluice_open_options *options,
+                                 struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 
@@ -211,27 +220,26 @@ static int end_open_block_device(sluice_context *ctx, const char *path, const st
 }
 
 /*
- * A new file at path. Where there is one already, it is the file that changes and not a link to
- * it, and the permissions stay.
+ * Opens a new file at path. An existing file is replaced through links and keeps its permissions.
  */
 static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
-                         const struct cli_end *source, const struct cli_cp *o,
-                         struct sluice_open_options *options, struct cli_end *out)
+                             const struct cli_end *source, const struct cli_cp *o,
+                             struct sluice_open_options *options, struct cli_end *out)
 {
 	char *target = there ? realpath(path, NULL) : strdup(path);
 	int rc;
 
 	if (!target)
 		return cli_fail(-errno, "'%s': %s", path, strerror(errno));
-	/* The set-user-ID bits are not the copy's, as with cp. */
+	/* As with cp, set-user-ID bits are not copied. */
 	mode_t mode = 0666 & ~o->mask;
 	if (there)
 		mode = there->st_mode & 07777;
 	else if (source->file && S_ISREG(source->st.st_mode))
 		mode = source->st.st_mode & 0777 & ~o->mask;
-	/* With -p it gets its permissions when it is complete, and nobody more until then. */
+	/* With -p the file gets its permissions when complete, and only the user's until then. */
 	options->mode = o->preserve && source->path ? S_IRUSR | S_IWUSR : mode;
-	/* To the library mode 0 is the default, and is no mode for what is to be continued. */
+	/* Mode 0 means the default to the library, and is impossible for a copy to be continued. */
 	if (options->mode == 0) {
 		options->mode = S_IRUSR;
 		out->closed = !(o->flags & CLI_END_CONTINUE);
@@ -246,7 +254,7 @@ static int end_open_new_file(sluice_context *ctx, const char *path, const struct
 	return rc;
 }
 
-/* There is something at path: 0 if it may be written to. */
+/* Checks an existing target: 0 if writing is allowed. */
 static int check_existing(const char *path, const struct stat *st, const struct cli_end *source,
                           unsigned flags)
 {
@@ -264,8 +272,8 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 }
 
 static int end_open_target_path(sluice_context *ctx, const struct cli_end *source,
-                            const struct cli_cp *o, struct sluice_open_options *options,
-                            struct cli_end *out)
+                                const struct cli_cp *o, struct sluice_open_options *options,
+                                struct cli_end *out)
 {
 	const char *path = out->path;
 	struct stat st, link;
@@ -319,7 +327,7 @@ static int end_open_target_stream(int fd, const struct cli_end *source, struct c
 }
 
 static int end_open_remote(sluice_context *ctx, const char *uri,
-                       const struct sluice_open_options *options, struct cli_end *out)
+                           const struct sluice_open_options *options, struct cli_end *out)
 {
 	int rc = sluice_open(ctx, uri, options, &out->file);
 
@@ -332,7 +340,7 @@ static int end_open_remote(sluice_context *ctx, const char *uri,
 	return rc;
 }
 
-/* What is to become a blob has to have a size, which is that of the blob. */
+/* Checks that the source has a size, which becomes the size of the blob. */
 static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
 {
 	if (!source->length_known)
@@ -348,7 +356,7 @@ static int check_blob_source(const struct cli_end *source, struct sluice_open_op
 	return 0;
 }
 
-/* This process makes no other blob, which the rest of common memory would be for. */
+/* Opens a blob without the rest of common memory, because this process makes no other blob. */
 static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                       struct cli_end *out)
 {
@@ -360,7 +368,7 @@ static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_o
 }
 
 static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                     struct sluice_open_options *options, struct cli_end *out)
+                         struct sluice_open_options *options, struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 	int rc = check_blob_source(source, options);
@@ -389,7 +397,10 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char 
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)
 		options.flags |= SLUICE_OPEN_DURABLE;
-	/* What has holes takes less space here, and space for a small file is not worth a call. */
+	/*
+	 * Sources with holes need less space, and reserving space for a small file is not worth a
+	 * call.
+	 */
 	if (source->length_known && !(path && (source->sparse || source->length < SMALL)))
 		options.expected_size = source->length;
 
@@ -425,11 +436,11 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
 		return rc;
 	}
-	/* Pipes and terminals have nothing that could be synced. */
+	/* Pipes and terminals cannot be synced. */
 	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
 	    errno != ENOTSUP)
 		rc = -errno;
-	/* A network file system may say only now that the space is used up. */
+	/* A network file system may report a full disk only now. */
 	if (end->fd_owned && close(end->fd) && rc == 0)
 		rc = -errno;
 	end->fd_owned = false;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals that ask the program to end, so that it can clean up first. */
+/*
+ * Interrupts
+ *
+ * Catches the signals that ask the program to end, so that it can clean up first.
+ *
+ * Threads: handlers run on any thread; hold() and unhold() are called by any thread.
+ */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -37,7 +43,7 @@ static void handle_signals(void (*handler)(int))
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
 
-		/* nohup and shells that start a job in the background ignore some on purpose. */
+		/* nohup, and shells for background jobs, ignore some signals on purpose. */
 		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
 			continue;
 		handle_signal(signals[i], handler);

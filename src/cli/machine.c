@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor says about the machine that the library has no part in. */
+/*
+ * sluice doctor: the machine
+ *
+ * Findings that do not depend on the library: kernel, cores, memory, limits.
+ *
+ * Threads: the main thread.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,10 +17,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "doctor.h"
 
 __attribute__((format(printf, 2, 3))) static void make_finding(struct cli_finding *f,
-                                                           const char *format, ...)
+                                                               const char *format, ...)
 {
 	va_list args;
 
@@ -32,8 +38,10 @@ static void describe_kernel(struct cli_finding *f)
 		make_finding(f, "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
-/* The cores of this process, to be freed, and how many bytes the set has: it grows until the kernel's
- * fits. NULL: not known. */
+/*
+ * Returns the cores of this process, for the caller to free, and the size of the set, which grows
+ * until the kernel's set fits. NULL: unknown.
+ */
 static cpu_set_t *usable_set(size_t *bytes)
 {
 	for (int size = 1024; size <= 1 << 20; size *= 4) {
@@ -59,7 +67,7 @@ static int usable_cores(void)
 	return count > 0 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The kernel's list is as "0-15,32-47". */
+/* The kernel's list has the form "0-15,32-47". */
 int cli_cores_of_node(int node)
 {
 	size_t bytes;
@@ -116,7 +124,7 @@ static void describe_memory(struct cli_finding *f)
 	char total[CLI_TEXT], available[CLI_TEXT];
 
 	make_finding(f, "%s, %s available", cli_size_format(meminfo("MemTotal:"), total),
-	         cli_size_format(meminfo("MemAvailable:"), available));
+	             cli_size_format(meminfo("MemAvailable:"), available));
 }
 
 int cli_nodes(void)
@@ -185,7 +193,7 @@ static void describe_open_files(struct cli_finding *f)
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
 	make_finding(f, "%s, can be raised to %s", limit_text(limit.rlim_cur, false, now),
-	         limit_text(limit.rlim_max, false, most));
+	             limit_text(limit.rlim_max, false, most));
 	if (limit.rlim_cur < 1024) {
 		f->feature.usable = 0;
 		f->feature.effect = "sluice_open() and sluice_op_fd() fail with EMFILE early";
@@ -199,8 +207,9 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 		const char *name;
 		void (*find)(struct cli_finding *);
 	} findings[] = {
-		{"kernel", describe_kernel}, {"cores", describe_cores},     {"memory", describe_memory},
-		{"NUMA", describe_numa},     {"memlock", describe_memlock}, {"open files", describe_open_files},
+		{"kernel", describe_kernel},   {"cores", describe_cores},
+		{"memory", describe_memory},   {"NUMA", describe_numa},
+		{"memlock", describe_memlock}, {"open files", describe_open_files},
 	};
 
 	if (index >= sizeof findings / sizeof *findings)

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What came of a copy, and is taken up by --continue: the part, which the library gives its name in the end, and
- * beside it its state, which says of what it is a copy and which blocks of it are on stable storage.
+ * The part of --continue
+ *
+ * An interrupted copy leaves the part, which the library renames to the target at the end, and
+ * beside it a state file. The state identifies the source and lists the blocks that are on stable
+ * storage.
+ *
+ * Threads: the thread of the copy.
  */
 #include <err.h>
 #include <inttypes.h>
@@ -11,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "cli.h"
+#include "cp.h"
 
 enum { BLOCK = CLI_PART_BLOCK, SUM = sizeof "0123456789abcdef\n" - 1 };
 static const uint64_t INTERVAL_NS = 500000000;
@@ -19,15 +24,15 @@ static const uint64_t INTERVAL_NS = 500000000;
 struct cli_part {
 	char *path, *state;
 	sluice_context *ctx;
-	sluice_file *file; /* the part; the end's */
-	bool begun;        /* what is at path and state is this copy's */
+	sluice_file *file; /* the part; owned by the end */
+	bool begun;        /* path and state belong to this copy */
 	bool strong;       /* SRC has a strong ETag */
 	uint64_t length;
-	char *text;  /* of the state: head, a character for each block, sum; NULL: none is kept */
-	char *have;  /* the characters in it, '.' or '#' */
-	size_t size; /* of text */
+	char *text;  /* the state: head, a character per block, checksum; NULL: none is kept */
+	char *have;  /* the characters of the blocks, '.' or '#' */
+	size_t size; /* bytes of text */
 	bool unnoted;
-	uint64_t due; /* when the next note is written */
+	uint64_t due; /* time of the next save */
 };
 
 static char *path_beside(const char *target, const char *suffix)
@@ -85,7 +90,10 @@ uint64_t cli_part_there(const struct cli_part *part)
 
 /* -------------------------------------------------------------------------------------- state */
 
-/* The part is synced first: whatever happens, what the state says is there. */
+/*
+ * Saves the state. The part is synced first, so that the state never claims blocks that are not
+ * stored.
+ */
 static int write_note(struct cli_part *part)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
@@ -115,13 +123,13 @@ int cli_part_note(struct cli_part *part)
 	if (!part->unnoted || start < part->due)
 		return 0;
 	int rc = write_note(part);
-	/* Notes take a fiftieth of the time at most. */
+	/* Saving takes at most a fiftieth of the time. */
 	uint64_t now = cli_now_ns(), rest = (now - start) * 50;
 	part->due = now + (rest > INTERVAL_NS ? rest : INTERVAL_NS);
 	return rc;
 }
 
-/* RFC 9110, section 8.8.3; two that differ are told as a list, which is none. */
+/* RFC 9110, section 8.8.3. Two different ETags appear as a list, which is not strong. */
 static bool is_strong_etag(const char *etag)
 {
 	size_t length = strlen(etag);
@@ -135,9 +143,9 @@ static bool is_strong_etag(const char *etag)
 }
 
 /*
- * Writes the head of the state, by which a later SRC is known to be this one. A query may hold a secret, and is
- * another one each time in a presigned URL: it is left out, and an object that has one needs a strong
- * ETag. Returns why nothing can be continued, or NULL.
+ * Writes the head of the state, which identifies SRC later. The query of a URL is left out, because
+ * it may hold a secret and differs in each presigned URL; an object with a query needs a strong
+ * ETag. Returns the reason why a copy cannot be continued, or NULL.
  */
 static const char *describe_copy(struct cli_part *part, const struct cli_end *source, ino_t inode)
 {
@@ -162,10 +170,13 @@ static const char *describe_copy(struct cli_part *part, const struct cli_end *so
 	               : NULL;
 }
 
-/* Why what came cannot be taken up; NULL: it was, or nothing came. */
+/*
+ * Returns the reason why an earlier part cannot be continued; NULL: it is continued, or there is
+ * none.
+ */
 static const char *take_up_part(struct cli_part *part, uint64_t length)
 {
-	/* One for each line of the head. */
+	/* A reason for each line of the head. */
 	static const char *const reasons[] = {
 		"the state beside what came is damaged, or of another file",
 		"what came is of another SRC", "SRC has another length now", "SRC has changed"};
@@ -213,7 +224,7 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	part->begun = true;
 	if (cli_part_there(part))
 		return 0;
-	/* The old state must not speak of new bytes. */
+	/* The old state must not describe new bytes. */
 	int rc = write_note(part);
 	if (rc == 0 && st.st_size)
 		rc = cli_said(sluice_truncate(file, 0));

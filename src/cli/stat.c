@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice stat: what is known about a file. */
+/*
+ * sluice stat
+ *
+ * Prints the properties of a file.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +16,7 @@
 
 #include "cli.h"
 
-struct options {
+struct stat_options {
 	const char *uri;
 	struct cli_open open;
 	bool json;
@@ -26,7 +32,7 @@ static const struct argp_option option_list[] = {
 
 static error_t stat_parse(int key, char *arg, struct argp_state *state)
 {
-	struct options *o = state->input;
+	struct stat_options *o = state->input;
 
 	switch (key) {
 	case KEY_JSON:
@@ -99,7 +105,7 @@ static void print_stat_for_people(const char *uri, const struct sluice_file_info
 	if (st->modified_ns)
 		print_stat_time(st->modified_ns);
 	if (!st->mode)
-		; /* not a file of this machine */
+		; /* not a local file */
 	else if (st->direct_offset)
 		printf("%-12s offset and length %u, memory %u\n", "direct I/O", st->direct_offset,
 		       st->direct_memory);
@@ -144,11 +150,13 @@ static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 int cli_stat(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_list, stat_parse, "URI", "Shows what is known about the file that URI names.",
-		NULL,        NULL,  NULL};
+		option_list, stat_parse,
+		"URI",       "Shows what is known about the file that URI names.",
+		NULL,        NULL,
+		NULL};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
-	struct options o = {0};
+	struct stat_options o = {0};
 	sluice_context *ctx;
 	sluice_file *file = NULL;
 

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice store: what is done with blobs. What it shows is in store_show.c. */
+/*
+ * sluice store: commands
+ *
+ * Parses the command line and runs the commands on blobs and the daemon; store_show.c prints.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cp.h"
 #include "store.h"
 
 enum {
@@ -84,7 +90,7 @@ static error_t store_parse(int key, char *arg, struct argp_state *state)
 
 /* --------------------------------------------------------------------------------- put, get, rm */
 
-/* One more part of the URI, if it is wanted. */
+/* Appends an option to the URI if wanted. */
 static char *add_option(char *uri, bool wanted, const char *key, const char *value)
 {
 	return wanted ? cli_blob_option(uri, key, value) : uri;
@@ -103,7 +109,7 @@ static int run_cp(const char *source, const char *target, bool force)
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
 
-/* Both are 'sluice cp' with another way to say what the blob is. */
+/* put and get are 'sluice cp' with other names for the blob. */
 static int store_put(sluice_store *store, const struct cli_store *o)
 {
 	char *uri = cli_blob_uri(o->arguments[0]);
@@ -191,12 +197,12 @@ static const struct argp_option trim_options[] = {OPTION_SOCKET, {0}};
 static const struct argp_option watch_options[] = {
 	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines", 0}, {0}};
 
-static const struct word {
+static const struct store_command {
 	const char *name, *arguments, *meaning;
 	const struct argp_option *options;
 	int (*run)(sluice_store *store, const struct cli_store *o);
 	unsigned least, most; /* arguments */
-	bool by_uri;          /* run connects by itself, and store is NULL */
+	bool by_uri;          /* run() connects itself, and store is NULL */
 } words[] = {
 	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
          cli_store_ls, 0, 1},
@@ -232,7 +238,7 @@ static void print_store_commands(FILE *to)
 	fputs("\n  sluice store COMMAND --help   what a command takes\n", to);
 }
 
-static int run_store_command(const struct word *word, int argc, char **argv)
+static int run_store_command(const struct store_command *word, int argc, char **argv)
 {
 	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning, NULL,
 	                          NULL,          NULL};
@@ -250,7 +256,7 @@ static int run_store_command(const struct word *word, int argc, char **argv)
 		rc = word->run(store, &o);
 		sluice_store_close(store);
 	}
-	/* It goes with this function. */
+	/* The name is valid only within this function. */
 	program_invocation_name = program_invocation_short_name = "sluice store";
 	return rc < 0 ? CLI_FAILED : CLI_OK;
 }

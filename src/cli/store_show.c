@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice store: what it shows. */
+/*
+ * sluice store: output
+ *
+ * Prints blobs, events and the daemon's counts, for users, as JSON and for Prometheus.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -35,7 +41,7 @@ static const char *place_name(const struct sluice_blob_info *info)
 	return info->place[0] ? info->place : "host";
 }
 
-/* An object without its end. */
+/* Prints a JSON object without its end. */
 static void blob_json_begin(const struct sluice_blob_info *info)
 {
 	printf("{\"name\": ");
@@ -64,9 +70,9 @@ static int compare_names(const void *a, const void *b)
 	return order ? order : x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* All of them, sorted; to be freed. */
+/* Lists all blobs, sorted; the caller frees the list. */
 static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blob_info **out,
-                size_t *count)
+                      size_t *count)
 {
 	struct sluice_blob_info *infos = NULL;
 	uint64_t cursor = 0;
@@ -169,7 +175,7 @@ static int stat_blob(sluice_store *store, const struct cli_store *o)
 	return 0;
 }
 
-/* The counts of the daemon: how people, JSON and Prometheus call each. */
+/* The counts of the daemon, with their names for users, JSON and Prometheus. */
 static const struct figure {
 	const char *key, *meaning;
 	size_t at;
@@ -229,7 +235,7 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 	bool ever = figure->kind == EVER;
 	char key[CLI_TEXT];
 
-	/* It wants seconds, and a name that says so. */
+	/* Prometheus expects seconds, and the unit in the name. */
 	if (figure->kind == TIME)
 		snprintf(key, sizeof key, "%.*s_seconds",
 		         (int)(strlen(figure->key) - strlen("_ns")), figure->key);
@@ -269,7 +275,7 @@ static void print_store_device_json(const struct sluice_store_device_info *d)
 	       d->leaving_bytes);
 }
 
-/* In quotes, which the format wants without the control characters that no place has. */
+/* Prints a quoted label; no place contains the control characters that the format forbids. */
 static void print_label(const char *place)
 {
 	printf("{place=\"");
@@ -278,7 +284,7 @@ static void print_label(const char *place)
 	printf("\"}");
 }
 
-/* The values of one name come together. */
+/* Prometheus expects all values of a name together. */
 static void print_devices_prometheus(const struct sluice_store_device_info *devices, size_t count)
 {
 	static const struct {
@@ -392,8 +398,8 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 	} else if (e->kind == SLUICE_WATCH_LOST) {
 		printf("%-8s (what happened meanwhile is not known)\n", figure_kind_name(e->kind));
 	} else {
-		printf("%-8s %10s  %s\n", figure_kind_name(e->kind), cli_size_format(e->bytes, size),
-		       cli_blob_name(e->name, name));
+		printf("%-8s %10s  %s\n", figure_kind_name(e->kind),
+		       cli_size_format(e->bytes, size), cli_blob_name(e->name, name));
 	}
 	fflush(stdout);
 }

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several sources, and folders: the main thread walks over them, makes folders and links, and gives files to threads,
- * each of which copies with a context of its own. A failure is said and ends neither the walk nor other copies.
+ * Copies of several files and folders
+ *
+ * The main thread walks the sources, makes folders and links, and gives files to threads, each of
+ * which copies with a context of its own. A failure is printed and ends neither the walk nor other
+ * copies.
+ *
+ * Threads: the main thread and up to THREADS threads. `mutex` guards `locked`; `changed` wakes both
+ * sides.
  */
 #include <err.h>
 #include <errno.h>
@@ -18,15 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cp.h"
 
 enum { THREADS = 4, QUEUE = 256 };
 
 struct job {
-	char *source, *target; /* whoever takes the job frees them */
+	char *source, *target; /* freed by the thread that takes the job */
 	bool exact;            /* see struct cli_cp */
 };
-/* A folder gets its permissions and times when everything in it is there. */
+/* A folder, which gets its permissions and times after its content. */
 struct folder {
 	char *source, *path;
 	struct stat st;
@@ -35,21 +41,21 @@ struct tree {
 	const struct cli_cp *o;
 	struct cli_progress progress;
 	pthread_mutex_t mutex;
-	pthread_cond_t changed; /* anything below is; awaited by the main thread and the others */
+	pthread_cond_t changed; /* a field of `locked` changed; awaited by all threads */
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
-		bool ended;       /* no more come */
+		bool ended;       /* no more jobs will come */
 		unsigned working; /* threads that have not ended */
-		int rc;           /* of the first copy that failed, or 0 */
+		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
 	} locked; /* guarded by mutex */
-	/* The rest is the main thread's. */
+	/* Used by the main thread only. */
 	pthread_t threads[THREADS];
-	unsigned count; /* of threads */
+	unsigned count; /* number of threads */
 	struct folder *folders;
 	size_t folder_count;
-	void *names; /* of the sources so far, for tsearch() */
+	void *names; /* sources so far, for tsearch() */
 	int rc;
 };
 
@@ -57,7 +63,7 @@ struct tree {
 
 static int copy_attributes(const char *source, const char *path)
 {
-	/* A default list of the folder gave the copy lists that source need not have. */
+	/* Default ACLs of the folder gave the copy ACLs that source need not have. */
 	(void)!removexattr(path, "system.posix_acl_access");
 	(void)!removexattr(path, "system.posix_acl_default");
 
@@ -86,7 +92,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 	if (source && !flags)
 		rc = copy_attributes(source, path);
-	/* Only root may give files away; a set-ID bit is worth something with its owner alone. */
+	/* Only root may change the owner; set-ID bits make sense with the same owner alone. */
 	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
 		failed = errno == EPERM ? 0 : errno;
 		(void)!fchownat(AT_FDCWD, path, (uid_t)-1, st->st_gid, flags);
@@ -101,14 +107,20 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /* ------------------------------------------------------------------------------------- threads */
 
-/* After an interrupt the program does not wait for threads that wait for servers, and have nothing to clean up. */
+/*
+ * After an interrupt the program does not wait for threads that wait for servers and have nothing
+ * to clean up.
+ */
 static bool tree_may_end(void)
 {
 	return cli_interrupted() && !cli_interrupt_held();
 }
 
-/* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
- * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
+/*
+ * Waits until a thread takes or finishes a job, or ends; requires the mutex. After an interrupt
+ * signals the threads repeatedly, because they may wait for the other end of a FIFO or for a
+ * terminal, and the signal itself reached a single thread.
+ */
 static void tree_await_change(struct tree *tree)
 {
 	struct timespec until;
@@ -177,7 +189,10 @@ static void *tree_thread(void *argument)
 
 /* ---------------------------------------------------------------------------------------- walk */
 
-/* With -f a link takes the name of a file or a link that is there, at once; not of what it leads to. */
+/*
+ * Makes a link. With -f the link atomically replaces a file or link of that name, but not the
+ * target of the link.
+ */
 static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
                      const char *target)
 {
@@ -209,7 +224,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);
 }
 
-/* A folder that is there takes what is in this one, too. */
+/* Makes a folder, or copies into an existing folder. */
 static int copy_folder(struct tree *tree, const char *path, const struct stat *st,
                        const char *target)
 {
@@ -231,8 +246,9 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 	return 0;
 }
 
-/* What fts_read() has come to. With an error a folder is left out. */
-static int visit_entry(struct tree *tree, FTSENT *entry, const char *target, const struct stat *root)
+/* Handles an entry of fts_read(). A folder with an error is skipped. */
+static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
+                       const struct stat *root)
 {
 	const struct stat *st = entry->fts_statp;
 
@@ -293,7 +309,10 @@ static int compare_texts(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
-/* into: o->target is a directory, in which each source has its last part for a name. */
+/*
+ * Starts copying a source. into: o->target is a directory, where the copy gets the source's last
+ * part as its name.
+ */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
 	char *path = cli_local_path(source), *target = NULL;
@@ -334,7 +353,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	return rc;
 }
 
-/* The last folders first: what is in one is done before it. */
+/* Finishes folders from the last to the first: content comes before its folder. */
 static void finish_folders(struct tree *tree)
 {
 	while (tree->folder_count) {
@@ -355,7 +374,7 @@ static void finish_folders(struct tree *tree)
 int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
-	/* A directory of that name is ./- for the user. */
+	/* The user writes ./- for a directory of that name. */
 	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);

@@ -1,7 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Adler-32, portable part
+ *
+ * The checksum of zlib's format, for the processors without AVX2 and for the bytes left over by
+ * adler32_x86.c.
+ *
+ * Threads: any; no state.
+ */
 #include "codec/adler32.h"
 
-/* So many bytes of 255 can be added before a sum that began below the base passes 32 bits. */
+/*
+ * Number of bytes of 255 that can be added before a sum that began below the base exceeds 32 bits.
+ */
 #define MOST 5552
 
 static void adler_add(struct sl_adler *sum, const unsigned char *in, size_t n)

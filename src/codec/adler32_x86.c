@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adler-32 with AVX2, 32 bytes at a time. After them a has grown by their sum, and b by 32 times what a
- * was before and by the sum of 32, 31, ... 1 times the bytes. The sums of each stay in the lanes of a
- * register until the end of a run.
+ * Adler-32 with AVX2
+ *
+ * Adds 32 bytes at a time. A step adds the sum of the bytes to a; it adds to b 32 times the
+ * previous a, and the bytes weighted 32, 31, ... 1. Both sums stay in the lanes of a register until
+ * the end of a run.
+ *
+ * Threads: any; no state.
  */
 #include <immintrin.h>
 
@@ -10,8 +14,10 @@
 
 enum {
 	STEP = 32,
-	/* Bytes of a run. The largest sum is that of what a was before each step: 8 bytes of 255 more in a
-	 * lane each time, 1024 times, are below 2^31. */
+	/*
+	 * Bytes in a run. The sum of the previous values of a grows fastest: 1024 steps add 8 bytes
+	 * of 255 to a lane each time, and stay below 2^31.
+	 */
 	RUN = 1024 * STEP,
 };
 
@@ -61,8 +67,8 @@ static size_t adler_add_avx2(struct sl_adler *sum, const unsigned char *in, size
 	return whole;
 }
 
-/* What tests switch off for shuffle is off here, too. */
+/* Tests disable AVX2 for the shuffle and so here. */
 sl_adler_adder *sl_adler_kernel(void)
 {
-	return sl_simd() == SL_SIMD_AVX2 ? adler_add_avx2 : NULL;
+	return sl_simd_used() == SL_SIMD_AVX2 ? adler_add_avx2 : NULL;
 }

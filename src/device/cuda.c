@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA's GPUs, by the driver's API. */
+/*
+ * CUDA devices
+ *
+ * Implements struct sl_device_kind and struct sl_device_ops on CUDA's driver API: finds the GPUs,
+ * makes contexts current, allocates and registers memory. Streams, events and copies are in
+ * cuda_stream.c, shared memory in cuda_sharing.c.
+ *
+ * Threads: no thread of its own; every function may be called from any thread. Devices are found
+ * once and then constant; the primary context is made under `opening`.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +19,7 @@ static struct {
 	pthread_once_t once;
 	struct cuda devices[SL_DEVICES_MOST];
 	unsigned count;
-	char missing[160]; /* why none of them is here */
+	char missing[160]; /* why devices are missing */
 } all = {.once = PTHREAD_ONCE_INIT};
 
 int sl_cuda_error(CUresult rc)
@@ -37,7 +46,7 @@ int sl_cuda_error(CUresult rc)
 
 /* ----------------------------------------------------------------------------------- contexts */
 
-/* Whether a context is of that device. */
+/* Returns true if the context belongs to that device. */
 static bool context_is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal)
 {
 	CUdevice found = -1;
@@ -50,26 +59,27 @@ static bool context_is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice
 }
 
 /*
- * While the program captures a stream, calls that might wait for one are refused, and end the capture.
- * sluice's concern no captured stream, so between these two they pass.
+ * While the program captures a stream, the driver refuses calls that might wait for a stream, and
+ * the capture fails. sluice's calls concern no captured stream: between these two functions the
+ * driver accepts them on this thread.
  */
-static _Thread_local int capture_mode; /* the program's */
+static _Thread_local int capture_mode; /* saved mode of the program */
 
 void sl_cuda_relax(void)
 {
 	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+	sl_cuda_driver()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
 void sl_cuda_unrelax(void)
 {
-	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+	sl_cuda_driver()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
-/* The error, and which call it is of. */
+/* Returns the driver's error and the name of the call that failed. */
 static CUresult cuda_make_primary(struct cuda *cuda, const char **call)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUcontext ctx;
 	CUresult rc = CUDA_SUCCESS;
 
@@ -88,7 +98,7 @@ static CUresult cuda_make_primary(struct cuda *cuda, const char **call)
 	return rc;
 }
 
-/* A context takes memory of the GPU and some time: only those have one that the program uses. */
+/* Opens the device. A context costs GPU memory and time: only used devices have one. */
 static int cuda_open(struct sl_device *device)
 {
 	struct cuda *cuda = sl_cuda_of(device);
@@ -110,7 +120,7 @@ static int cuda_open(struct sl_device *device)
 
 int sl_cuda_enter(struct cuda *cuda, sluice_stream stream)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUcontext ctx = NULL;
 	int rc = cuda_open(&cuda->base);
 
@@ -133,7 +143,7 @@ void sl_cuda_leave(void)
 	CUcontext ctx;
 
 	sl_cuda_unrelax();
-	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
+	sl_cuda_driver()->cuCtxPopCurrent_v2(&ctx);
 }
 
 static int cuda_enter_device(struct sl_device *device, sluice_stream stream)
@@ -155,14 +165,14 @@ static void cuda_look_at(const struct sl_cuda_api *api, int number, struct cuda 
 	api->cuDeviceGetAttribute(
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;
-	sl_cuda_describe(api, cuda->ordinal, &cuda->in_words);
+	sl_cuda_describe(api, cuda->ordinal, &cuda->text);
 	cuda->base.sharing = sl_cuda_sharing(api, cuda);
-	cuda->base.pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
+	cuda->base.pci = *cuda->text.pci ? cuda->text.pci : NULL;
 }
 
 static void cuda_look_at_all(void)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	int count = 0;
 
 	if (!api)
@@ -188,7 +198,7 @@ static struct sl_device *cuda_find(unsigned index)
 static const char *cuda_missing(void)
 {
 	cuda_find(0);
-	return sl_cuda_api() ? all.missing : sl_cuda_api_missing();
+	return sl_cuda_driver() ? all.missing : sl_cuda_api_missing();
 }
 
 static struct sl_device *cuda_of_ordinal(CUdevice ordinal)
@@ -209,7 +219,7 @@ static struct sl_device *cuda_of_memory(const void *memory)
 	int ordinal = -1;
 	void *values[] = {&type, &managed, &ordinal};
 
-	/* Memory of the host has no type, or one of its own if it is pinned. */
+	/* Host memory has no type, or the host type if it is pinned. */
 	if (!api || api->cuPointerGetAttributes(3, attributes, values, (uintptr_t)memory))
 		return NULL;
 	return type == CU_MEMORYTYPE_DEVICE || (managed & 0xff) ? cuda_of_ordinal(ordinal) : NULL;
@@ -228,7 +238,7 @@ static struct sl_device *cuda_of_stream(sluice_stream stream)
 	return cuda_of_ordinal(ordinal);
 }
 
-/* An event does not tell its device. */
+/* The driver does not reveal the device of an event. */
 static struct sl_device *cuda_of_event(sluice_event event, struct sl_device *wanted)
 {
 	(void)event;
@@ -253,9 +263,9 @@ static int cuda_describe(struct sl_device *device, struct sluice_device *out)
 
 	if (rc)
 		return rc;
-	rc = sl_cuda_error(sl_cuda_api()->cuMemGetInfo_v2(&available, &total));
+	rc = sl_cuda_error(sl_cuda_driver()->cuMemGetInfo_v2(&available, &total));
 	sl_cuda_leave();
-	out->detail = cuda->in_words.detail;
+	out->detail = cuda->text.detail;
 	out->memory_bytes = total;
 	out->free_bytes = available;
 	out->stream_order = cuda->words;
@@ -263,7 +273,7 @@ static int cuda_describe(struct sl_device *device, struct sluice_device *out)
 		cuda->words ? "it awaits and writes words in registered memory"
 			    : "registered memory has another address there, so words cannot be "
 			      "awaited";
-	out->driver = cuda->in_words.driver;
+	out->driver = cuda->text.driver;
 	out->pci = device->pci;
 	out->numa_node = out->pci ? sl_pci_node(out->pci) : -1;
 	return rc;
@@ -278,7 +288,7 @@ static int cuda_alloc(struct sl_device *device, size_t length, void **out)
 
 	if (rc)
 		return rc;
-	rc = sl_cuda_error(sl_cuda_api()->cuMemAlloc_v2(&memory, length));
+	rc = sl_cuda_error(sl_cuda_driver()->cuMemAlloc_v2(&memory, length));
 	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
@@ -287,13 +297,13 @@ static int cuda_alloc(struct sl_device *device, size_t length, void **out)
 
 static int cuda_free(struct sl_device *device, void *memory)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemFree_v2((uintptr_t)memory));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemFree_v2((uintptr_t)memory));
 }
 
 static int cuda_register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
 {
 	flags |= CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostRegister_v2(memory, length, flags));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostRegister_v2(memory, length, flags));
 }
 
 static int cuda_register_memory(struct sl_device *device, void *memory, size_t length)
@@ -308,7 +318,7 @@ static int cuda_register_to_read(struct sl_device *device, void *memory, size_t 
 
 static int cuda_unregister_memory(struct sl_device *device, void *memory)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostUnregister(memory));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostUnregister(memory));
 }
 
 static bool cuda_is_pinned(const void *memory)
@@ -317,7 +327,8 @@ static bool cuda_is_pinned(const void *memory)
 	unsigned type = 0;
 	void *value = &type;
 
-	return !sl_cuda_api()->cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) &&
+	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
+	                                                 (uintptr_t)memory) &&
 	       type == CU_MEMORYTYPE_HOST;
 }
 
@@ -334,7 +345,8 @@ static bool cuda_managed(struct sl_device *device, const void *memory)
 	void *value = &yes;
 
 	(void)device;
-	return !sl_cuda_api()->cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) &&
+	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
+	                                                 (uintptr_t)memory) &&
 	       (yes & 0xff);
 }
 
@@ -349,7 +361,7 @@ static int cuda_status(struct sl_device *device)
 		rc = sl_cuda_enter(cuda, cuda->probe);
 	if (rc)
 		return rc;
-	rc = sl_cuda_answer(sl_cuda_api()->cuStreamQuery(cuda->probe));
+	rc = sl_cuda_answer(sl_cuda_driver()->cuStreamQuery(cuda->probe));
 	sl_cuda_leave();
 	return SL_MIN(rc, 0);
 }

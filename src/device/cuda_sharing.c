@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of NVIDIA's GPUs that several processes have: made and mapped by the driver's virtual memory
- * management, as descriptors; or allocated by somebody, and lent by what the driver calls IPC.
+ * CUDA memory shared between processes
+ *
+ * Implements struct sl_device_sharing in two ways: memory made and mapped by the driver's virtual
+ * memory management, passed as descriptors; and memory that the program allocated, lent through
+ * CUDA IPC.
+ *
+ * Threads: no thread of its own; any thread may call.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -31,10 +36,13 @@ static bool cuda_is_whole(const struct cuda *cuda, size_t length)
 
 /* ----------------------------------------------------------------------------------- mapping */
 
-/* Where it is mapped, for these devices. The allocation is shorter than length: what cuMemMap() answers. */
+/*
+ * Maps the memory at new addresses for these devices. If the allocation is shorter than length,
+ * cuMemMap() fails.
+ */
 static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
-                           size_t length, const struct CUmemAccessDesc *access, size_t count,
-                           CUdeviceptr *out)
+                                size_t length, const struct CUmemAccessDesc *access, size_t count,
+                                CUdeviceptr *out)
 {
 	CUdeviceptr memory;
 	CUresult rc = api->cuMemAddressReserve(&memory, length, 0, 0, 0);
@@ -58,7 +66,7 @@ reserved:
 
 static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
 
 	if (rc)
@@ -72,9 +80,9 @@ static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
 
 /* -------------------------------------------------------------------------------------- make */
 
-/* Memory that other devices on the bus could reach, too, if there is such memory. */
+/* Creates memory that other devices on the bus can access, if possible, else plain memory. */
 static CUresult create_memory(const struct sl_cuda_api *api, const struct cuda *cuda, size_t length,
-                       CUmemGenericAllocationHandle *out)
+                              CUmemGenericAllocationHandle *out)
 {
 	struct CUmemAllocationProp prop = memory_properties(cuda);
 	CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
@@ -90,7 +98,7 @@ static CUresult create_memory(const struct sl_cuda_api *api, const struct cuda *
 
 static int cuda_make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int *out_fd)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	struct CUmemAccessDesc access = {location(cuda), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	int fd = -1;
@@ -105,7 +113,7 @@ static int cuda_make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out,
 		if (rc)
 			close(fd);
 	}
-	/* The mapping and the descriptor keep it. */
+	/* The mapping and the descriptor keep the memory alive. */
 	api->cuMemRelease(handle);
 	if (rc)
 		return sl_cuda_error(rc);
@@ -136,7 +144,7 @@ static int cuda_make(struct sl_device *device, size_t length, void **out, int *f
 
 /* --------------------------------------------------------------------------------------- map */
 
-/* What the driver says of a descriptor that it does not know is its affair; here it is one thing. */
+/* The driver reports an unusable descriptor in several ways; all of them become -EBADMSG. */
 static int cuda_import_error(CUresult rc)
 {
 	switch (rc) {
@@ -152,9 +160,9 @@ static int cuda_import_error(CUresult rc)
 	}
 }
 
-/* Whether it is memory of the device: who sent it may have lied. */
+/* Checks that the handle is memory of the device: the sender is not trusted. */
 static CUresult cuda_check_handle(const struct sl_cuda_api *api, const struct cuda *cuda,
-                             CUmemGenericAllocationHandle handle)
+                                  CUmemGenericAllocationHandle handle)
 {
 	struct CUmemAllocationProp prop = {0};
 	CUresult rc = api->cuMemGetAllocationPropertiesFromHandle(&prop, handle);
@@ -167,9 +175,9 @@ static CUresult cuda_check_handle(const struct sl_cuda_api *api, const struct cu
 }
 
 static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
-                       CUdeviceptr *out)
+                            CUdeviceptr *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	const struct CUmemAccessDesc access[] = {
 		{location(cuda), CU_MEM_ACCESS_FLAGS_PROT_READ},
 		{location(by), CU_MEM_ACCESS_FLAGS_PROT_READ},
@@ -188,7 +196,8 @@ static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const stru
 	return cuda_import_error(rc);
 }
 
-static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by, void **out)
+static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+                    void **out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	CUdeviceptr memory;
@@ -197,7 +206,7 @@ static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_d
 	if (by->ops != device->ops)
 		return -ENOTSUP;
 	if (!can &&
-	    sl_cuda_api()->cuDeviceCanAccessPeer(&can, sl_cuda_of(by)->ordinal, cuda->ordinal))
+	    sl_cuda_driver()->cuDeviceCanAccessPeer(&can, sl_cuda_of(by)->ordinal, cuda->ordinal))
 		can = 0;
 	if (!can)
 		return -ENOTSUP;
@@ -217,8 +226,9 @@ static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_d
 
 /* ----------------------------------------------------------------------------- lend and borrow */
 
-/* Not what is made with handles, or comes from a pool, or moves. */
-static bool cuda_can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda, CUdeviceptr memory)
+/* Memory made with handles, from a pool, or managed cannot be lent. */
+static bool cuda_can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda,
+                             CUdeviceptr memory)
 {
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 	                    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
@@ -233,7 +243,7 @@ static bool cuda_can_be_lent(const struct sl_cuda_api *api, const struct cuda *c
 
 static int cuda_lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_lent_memory *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUipcMemHandle handle;
 	CUdeviceptr start;
 	size_t length;
@@ -266,7 +276,7 @@ static int cuda_lend(struct sl_device *device, const void *memory, struct sl_len
 static int cuda_borrow_error(CUresult rc)
 {
 	switch (rc) {
-	case CUDA_ERROR_INVALID_CONTEXT: /* of a handle of this very process */
+	case CUDA_ERROR_INVALID_CONTEXT: /* the handle belongs to this process */
 		return -EINVAL;
 	case CUDA_ERROR_INVALID_VALUE:
 	case CUDA_ERROR_INVALID_DEVICE:
@@ -283,7 +293,7 @@ static int cuda_borrow_error(CUresult rc)
 
 static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUipcMemHandle handle;
 	CUdeviceptr memory;
 	size_t length;
@@ -293,7 +303,7 @@ static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *o
 	rc = api->cuIpcOpenMemHandle_v2(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	if (rc)
 		return cuda_borrow_error(rc);
-	/* Its length is what the other process has said. */
+	/* The length is a claim of the other process: check it. */
 	if (api->cuMemGetAddressRange_v2(NULL, &length, memory) || length < lent->length) {
 		api->cuIpcCloseMemHandle(memory);
 		return -EBADMSG;
@@ -318,7 +328,7 @@ static int cuda_borrow(struct sl_device *device, const struct sl_lent_memory *le
 
 static int cuda_give_back(struct sl_device *device, void *start)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuIpcCloseMemHandle((uintptr_t)start));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuIpcCloseMemHandle((uintptr_t)start));
 }
 
 /* ---------------------------------------------------------------------------- whether it can */

@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public functions of devices: who is meant, and a sentence for what went wrong. */
+/*
+ * Public functions of devices
+ *
+ * Implements include/sluice/device.h: finds the device that a number, name, pointer, stream or
+ * event refers to, calls its driver and adds a sentence to errors.
+ *
+ * Threads: any. The table of devices is made once, under pthread_once(), and then constant.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,13 +16,13 @@
 
 #include "device/device.h"
 
-/* As a name: whatever is hardware. */
+/* The name that stands for any hardware device. */
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
 
 /* ---------------------------------------------------------------------------- who is meant */
 
-/* All devices of all kinds, in the order of the table; made once, never changed. */
+/* All devices of all kinds in the order of sl_device_kinds; constant once made. */
 static struct {
 	pthread_once_t once;
 	struct sl_device *devices[SL_DEVICES_MOST];
@@ -49,7 +56,7 @@ struct sl_device *sl_device_find(unsigned index)
 	return index < all.count ? all.devices[index] : NULL;
 }
 
-/* A device that was found otherwise than by its number has one, too. */
+/* Makes sure that a device found by pointer, stream or event has its public number. */
 static struct sl_device *device_with_number(struct sl_device *device)
 {
 	if (device)
@@ -101,7 +108,7 @@ static int device_open(struct sl_device *device)
 	return device->ops->open ? device->ops->open(device) : 0;
 }
 
-/* Ready to be worked on. */
+/* Returns the opened device with that public number, or NULL with a sentence. */
 static struct sl_device *device_numbered(int number)
 {
 	struct sl_device *device = number < 0 ? NULL : sl_device_find(number);
@@ -111,7 +118,7 @@ static struct sl_device *device_numbered(int number)
 	return device && !device_open(device) ? device : NULL;
 }
 
-/* Gives an error its sentence; what is no error goes through. */
+/* Adds a sentence to an error; passes results >= 0 through. */
 static int device_said(const struct sl_device *device, int rc, const char *what)
 {
 	if (rc >= 0)
@@ -147,7 +154,7 @@ int sluice_device_describe(int device, struct sluice_device *out)
 	return 0;
 }
 
-/* Splits "emulated:1", or "emulated", which is its number 0. False: the number is none. */
+/* Splits "emulated:1"; "emulated" means number 0. Returns false if the number is malformed. */
 static bool split_name(const char *name, size_t *length, unsigned long *number)
 {
 	const char *colon = strchrnul(name, ':');
@@ -185,14 +192,16 @@ static bool is_word(const char *name, size_t length, const char *word)
 	return length == strlen(word) && !strncmp(name, word, length);
 }
 
-/* Whether the word before the colon means that kind: its name does, and REAL if it is hardware. */
+/*
+ * Returns true if the word before the colon names that kind, or is REAL and the kind is hardware.
+ */
 static bool name_means(const char *name, size_t length, const struct sl_device_kind *kind)
 {
 	return is_word(name, length, REAL) ? kind->missing != NULL
 	                                   : is_word(name, length, kind->name);
 }
 
-/* Says what there is instead, and what is missing. */
+/* Fails with a sentence that lists the devices that exist and the reason why others are missing. */
 static int name_not_found(const char *name, size_t length)
 {
 	const char *missing = "";
@@ -281,11 +290,11 @@ int sluice_device_free(void *memory)
 	return device_said(device, device->ops->free(device, memory), "free memory");
 }
 
-/* In the page before the memory. */
+/* Header in the page before the memory. */
 struct pinned {
 	uint64_t mark;
 	struct sl_device *device;
-	size_t length; /* of the memory, whole pages */
+	size_t length; /* bytes of memory, whole pages */
 };
 
 int sluice_pinned_alloc(int device, size_t n, void **out)
@@ -330,7 +339,7 @@ int sluice_pinned_free(void *memory)
 		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
 	device = pinned->device;
 	rc = device->ops->unregister_memory(device, memory);
-	/* Memory that the device may still use must stay. */
+	/* Keep memory mapped as long as the device may use it. */
 	if (!rc || !device->ops->registered(device, memory, pinned->length))
 		munmap(pinned, page + pinned->length);
 	return device_said(device, rc, "let pinned memory go");
@@ -368,7 +377,7 @@ int sluice_stream_free(sluice_stream stream)
 	return device_said(device, device->ops->stream_free(device, stream), "free a stream");
 }
 
-/* The device, if that stream is one of it. */
+/* Returns the opened device if the stream belongs to it, else NULL with the error in *rc. */
 static struct sl_device *device_with_stream(int number, sluice_stream stream, int *rc)
 {
 	struct sl_device *device = device_numbered(number);
@@ -387,7 +396,8 @@ int sluice_stream_query(int device, sluice_stream stream)
 	int rc;
 	struct sl_device *found = device_with_stream(device, stream, &rc);
 
-	return found ? device_said(found, found->ops->stream_query(found, stream), "ask a stream") : rc;
+	return found ? device_said(found, found->ops->stream_query(found, stream), "ask a stream")
+	             : rc;
 }
 
 int sluice_stream_synchronize(int device, sluice_stream stream)
@@ -397,12 +407,13 @@ int sluice_stream_synchronize(int device, sluice_stream stream)
 
 	if (!found)
 		return rc;
-	return device_said(found, found->ops->stream_synchronize(found, stream), "wait for a stream");
+	return device_said(found, found->ops->stream_synchronize(found, stream),
+	                   "wait for a stream");
 }
 
 /* --------------------------------------------------------------------------------- copies */
 
-/* The device of the one or of the other. */
+/* Returns the device of dst, else that of src, or NULL. */
 static struct sl_device *device_of_either(const void *dst, const void *src)
 {
 	struct sl_device *device = sl_device_of_memory(dst);
@@ -443,8 +454,9 @@ int sluice_copy(void *dst, const void *src, size_t n)
 		memcpy(dst, src, n);
 		return 0;
 	}
-	return device_said(device, device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
-	            "copy");
+	return device_said(device,
+	                   device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
+	                   "copy");
 }
 
 /* --------------------------------------------------------------------------------- events */
@@ -489,7 +501,8 @@ int sluice_event_free(sluice_event event)
 	if (!event)
 		return 0;
 	device = device_with_event(event, NULL, &rc);
-	return device ? device_said(device, device->ops->event_free(device, event), "free an event") : rc;
+	return device ? device_said(device, device->ops->event_free(device, event), "free an event")
+	              : rc;
 }
 
 int sluice_event_record(sluice_event event, sluice_stream stream)
@@ -499,7 +512,8 @@ int sluice_event_record(sluice_event event, sluice_stream stream)
 
 	if (!device)
 		return rc;
-	return device_said(device, device->ops->event_record(device, event, stream), "record an event");
+	return device_said(device, device->ops->event_record(device, event, stream),
+	                   "record an event");
 }
 
 int sluice_event_await(sluice_event event, sluice_stream stream)
@@ -509,7 +523,8 @@ int sluice_event_await(sluice_event event, sluice_stream stream)
 
 	if (!device)
 		return rc;
-	return device_said(device, device->ops->event_await(device, event, stream), "await an event");
+	return device_said(device, device->ops->event_await(device, event, stream),
+	                   "await an event");
 }
 
 int sluice_event_query(sluice_event event)
@@ -517,7 +532,8 @@ int sluice_event_query(sluice_event event)
 	int rc;
 	struct sl_device *device = device_with_event(event, NULL, &rc);
 
-	return device ? device_said(device, device->ops->event_query(device, event), "ask an event") : rc;
+	return device ? device_said(device, device->ops->event_query(device, event), "ask an event")
+	              : rc;
 }
 
 int sluice_event_synchronize(sluice_event event)
@@ -527,5 +543,6 @@ int sluice_event_synchronize(sluice_event event)
 
 	if (!device)
 		return rc;
-	return device_said(device, device->ops->event_synchronize(device, event), "wait for an event");
+	return device_said(device, device->ops->event_synchronize(device, event),
+	                   "wait for an event");
 }

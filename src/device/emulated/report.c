@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an emulated device is waiting for, as text. */
+/*
+ * Report of an emulated device
+ *
+ * Writes as text all streams, pending commands and sleeping calls, for tests that hang.
+ *
+ * Threads: any; takes the device's mutex.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 static const char *const names[] = {
 	[AWAIT_WORD] = "wait for a word", [WRITE_WORD] = "write of a word",    [COPY] = "copy",
@@ -16,7 +22,7 @@ static void write_word(FILE *to, struct emulated *device, const struct command *
 {
 	char *bytes;
 
-	/* On a device that failed, the memory may be gone. */
+	/* On a failed device the memory may be gone. */
 	if (sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
 	    PLACE_REGISTERED)
 		return;

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated devices: the two that there are, and how a pointer leads to one. */
+/*
+ * Emulated devices
+ *
+ * The two emulated devices, which are made of threads and memory of the host: how they are found
+ * and started, and how a pointer leads to its device.
+ *
+ * Threads: any. The first use of a device starts its two threads (engine.c).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 #define DEVICE(number)                                                                      \
 	{                                                                                   \
@@ -16,9 +23,9 @@
 		.reached = PTHREAD_COND_INITIALIZER,                                        \
 	}
 
-/* They live as long as the process, and so do their threads once they run. */
+/* Devices and, once started, their threads live as long as the process. */
 static struct {
-	_Atomic unsigned started; /* how many devices are */
+	_Atomic unsigned started; /* number of started devices */
 	struct emulated devices[EMULATED_DEVICES];
 } all = {.devices = {DEVICE(0), DEVICE(1)}};
 
@@ -125,7 +132,7 @@ static struct sl_device *emulated_find(unsigned index)
 
 typedef bool owns(struct emulated *device, const void *pointer);
 
-/* The first device that is in use and owns what the pointer says. */
+/* Returns the first started device that owns the pointer, or NULL. */
 static struct sl_device *emulated_owner(owns *whether, const void *pointer)
 {
 	for (unsigned i = 0; i < EMULATED_DEVICES; i++) {
@@ -162,8 +169,9 @@ static struct sl_device *emulated_of_memory(const void *memory)
 {
 	if (!atomic_load_explicit(&all.started, memory_order_acquire))
 		return NULL;
-	/* A driver that cannot tell says that it does not know the pointer. */
-	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY) ? NULL : emulated_owner(owns_memory, memory);
+	/* If the call is made to fail, the driver does not know the pointer. */
+	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY) ? NULL
+	                                                   : emulated_owner(owns_memory, memory);
 }
 
 static struct sl_device *emulated_of_stream(sluice_stream stream)

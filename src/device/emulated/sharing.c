@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of an emulated device that several processes have mapped. It is a memfd, sealed against changes
- * of its size, whose name says whose it is: "sluice:emulated:0:" and the session (getsid()) of the process
- * that made it, so that what a test's processes hold of a device can be counted by /proc.
+ * Shared memory of an emulated device
  *
- * A mapping has addresses of the device that the memory is on, whatever device uses it.
+ * Shared memory is a memfd, sealed against resizing. Its name contains the device and the session
+ * of the process that made it (getsid()), "sluice:emulated:0:SESSION", so that tests can count all
+ * memory of a device through /proc. A mapping has addresses of the device that holds the memory,
+ * whichever device uses it.
+ *
+ * Threads: any; the mutex of the device guards its ranges.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,17 +18,17 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-#define GRANULARITY ((size_t)2 << 20) /* as on one H100 */
+#define GRANULARITY ((size_t)2 << 20) /* as on an H100 */
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC      0x8u /* MFD_NOEXEC_SEAL of Linux 6.3 */
 
-/* In struct sl_lent_memory: where others open it. */
+/* Content of handle in struct sl_lent_memory: where borrowers open the memory. */
 struct handle {
 	uint64_t device, inode; /* of the memfd */
 	int32_t process;
-	int32_t fd; /* there */
+	int32_t fd; /* descriptor in the lender */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(((struct sl_lent_memory *)NULL)->handle), "");
 
@@ -36,7 +39,7 @@ static bool emulated_is_whole(size_t length)
 
 /* ----------------------------------------------------------------------------------- memfds */
 
-/* The number of the session comes behind it. */
+/* The number of the session follows. */
 static void memory_name(const struct emulated *device, char name[48])
 {
 	snprintf(name, 48, "sluice:%s:", device->base.name);
@@ -63,7 +66,7 @@ int sl_emulated_memory_new(const struct emulated *device, size_t length, int *ou
 	return 0;
 }
 
-/* Whether that descriptor, as /proc names it, is of the device's memory. Nothing is opened for it. */
+/* Returns true if the descriptor, as /proc names it, is memory of the device. Opens nothing. */
 static bool is_device_memory(const struct emulated *device, const char *path)
 {
 	char start[48], wanted[64], link[64];
@@ -75,7 +78,7 @@ static bool is_device_memory(const struct emulated *device, const char *path)
 	return n >= (ssize_t)length && !memcmp(link, wanted, length);
 }
 
-/* What it is called can be made up; that it keeps its size cannot. */
+/* The name can be forged, the seal against resizing cannot. */
 int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -83,17 +86,19 @@ int sl_emulated_memory_check(const struct emulated *device, int fd, size_t lengt
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (!is_device_memory(device, path) || seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
-	    st.st_size < 0 || length > (uint64_t)st.st_size)
+	if (!is_device_memory(device, path) || seals < 0 || (seals & SEALS) != SEALS ||
+	    fstat(fd, &st) || st.st_size < 0 || length > (uint64_t)st.st_size)
 		return -EBADMSG;
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------ make and map */
 
-/* New memory counts as taken, what another process has made does not. */
-static int add_mapping(struct emulated *device, enum range_kind kind, int fd, size_t length, bool read_only,
-               struct range **out)
+/*
+ * Adds a mapping to the device. Only new memory counts as used; that of other processes does not.
+ */
+static int add_mapping(struct emulated *device, enum range_kind kind, int fd, size_t length,
+                       bool read_only, struct range **out)
 {
 	int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	struct range *range = sl_emulated_range_new(length, protection, MAP_SHARED, fd);
@@ -140,7 +145,7 @@ static int emulated_make(struct sl_device *base, size_t length, void **out, int 
 	return 0;
 }
 
-/* Waits for what the device has, mutex held; range is out of its allocations then. */
+/* Waits for commands that use the range and removes it from the allocations. Requires the mutex. */
 static int end_range(struct emulated *device, struct range *range)
 {
 	struct emulated *there = range->there;
@@ -158,7 +163,7 @@ static int end_range(struct emulated *device, struct range *range)
 	return rc ? rc : own;
 }
 
-/* Lets another device use it, too. */
+/* Registers the range with a second device that uses it. */
 static int add_on_other(struct emulated *there, struct range *range)
 {
 	struct range *also = calloc(1, sizeof(*also));
@@ -168,7 +173,7 @@ static int add_on_other(struct emulated *there, struct range *range)
 		free(also);
 		return rc;
 	}
-	/* Not as a whole: the rest of range->at is the tree's, which changes with its neighbours. */
+	/* Copy only the bounds: the rest of range->at belongs to the interval tree. */
 	also->at.start = range->at.start;
 	also->at.end = range->at.end;
 	also->bytes = range->bytes;
@@ -195,7 +200,8 @@ static void range_free_unlisted(struct range *range)
 	sl_emulated_range_free(range);
 }
 
-static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl_device *by, void **out)
+static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl_device *by,
+                        void **out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
@@ -225,9 +231,12 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
 	return 0;
 }
 
-/* What begins there, has that length (0: any) and one of these kinds (bits), and is not on its way out. */
+/*
+ * Finds the range that begins there, has that length (0: any) and a kind in the bit set, and is not
+ * being removed.
+ */
 static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
-                          unsigned kinds)
+                                 unsigned kinds)
 {
 	struct range *range = sl_emulated_range_at(device, memory);
 
@@ -255,7 +264,7 @@ static int drop_mapping(struct emulated *device, const void *memory, size_t leng
 static int emulated_unmap(struct sl_device *base, void *memory, size_t length)
 {
 	return length ? drop_mapping(sl_emulated_of(base), memory, length,
-	                       1u << RANGE_MADE | 1u << RANGE_MAPPED)
+	                             1u << RANGE_MADE | 1u << RANGE_MAPPED)
 	              : -EINVAL;
 }
 
@@ -274,8 +283,8 @@ static int write_bytes(int fd, const char *bytes, size_t length)
 }
 
 /*
- * Only memory that is lent has a descriptor: most never is. So its bytes move into a memfd, which takes
- * their place, here once with the mutex held, that none is missed.
+ * Moves the bytes of a range into a memfd, in place, on its first lending; most memory is never
+ * lent and needs no descriptor. The mutex is held throughout, so that no write is lost.
  */
 static int make_lendable(struct emulated *device, struct range *range)
 {
@@ -294,7 +303,7 @@ static int make_lendable(struct emulated *device, struct range *range)
 	return rc;
 }
 
-/* While nothing runs. The engine begins nothing new meanwhile. */
+/* Waits until no command runs. The engine starts nothing until `lending` falls. */
 static int hold_engine_still(struct emulated *device, const void *memory, struct range **out)
 {
 	struct range *range;
@@ -339,7 +348,7 @@ static int emulated_lend(struct sl_device *base, const void *memory, struct sl_l
 	return rc;
 }
 
-/* As long as the process that has lent it is there, and has not freed it. */
+/* Opens lent memory; fails once the lender has ended or has freed it. */
 static int open_lent(const struct emulated *device, const struct handle *handle, int *out)
 {
 	struct stat st;
@@ -353,7 +362,7 @@ static int open_lent(const struct emulated *device, const struct handle *handle,
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
-	/* A number of a process or a descriptor may be another's by now. */
+	/* A process ID or descriptor number may have been reused. */
 	if (fstat(fd, &st) || st.st_dev != handle->device || st.st_ino != handle->inode) {
 		close(fd);
 		return -ENOENT;

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of an emulated device: the engine, which does everything but host functions. */
+/*
+ * The threads of an emulated device
+ *
+ * The engine thread executes all commands but host functions, which a second thread calls.
+ *
+ * Threads: this file is those two. Both sleep on conditions of the device's mutex (`work`,
+ * `function`), which enqueuing, the end of a command, and the end of a host function signal.
+ */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* How the engine waits for words, which change without telling it. */
+/* Words change without a signal to the engine: it spins, then sleeps briefly. */
 #define SPINS      64
 #define PAUSE_NS   ((int64_t)5000)
 #define PAUSE_MOST ((int64_t)200000)
@@ -28,7 +35,10 @@ static struct command *first_command(struct stream *stream)
 	                     : NULL;
 }
 
-/* The default stream comes after what all blocking streams were given before, and they after it. */
+/*
+ * Returns true if the command must wait for other streams: the default stream is ordered after all
+ * earlier work of blocking streams, and they after the default stream.
+ */
 static bool behind_others(struct emulated *device, const struct command *command)
 {
 	if (command->stream != &device->legacy)
@@ -50,15 +60,15 @@ bool sl_emulated_in_order(struct emulated *device, const struct command *command
 	return !behind_others(device, command);
 }
 
-/* What the engine saw in one look around. */
+/* Result of a scan of all streams. */
 struct look {
-	struct command *next; /* to run now, or NULL */
-	unsigned ready;       /* how many it was chosen from */
-	bool polls;           /* a word is waited for */
-	int64_t wake;         /* when the first delay is over; SL_FOREVER: there is none */
+	struct command *next; /* to execute now, or NULL */
+	unsigned ready;       /* number of candidates */
+	bool polls;           /* a command waits for a word */
+	int64_t wake;         /* end of the first delay, or SL_FOREVER */
 };
 
-/* Draws once how long a command that could run is put off. */
+/* Returns true while a ready command is delayed; the delay is drawn once per command. */
 static bool engine_delayed(struct emulated *device, struct command *command, struct look *look)
 {
 	int64_t now;
@@ -94,7 +104,7 @@ static bool command_ready(struct emulated *device, struct command *command, stru
 			break;
 		return false;
 	case FUNCTION:
-		/* One at a time, this one included. */
+		/* Host functions run one at a time. */
 		if (!device->handed)
 			break;
 		return false;
@@ -104,7 +114,7 @@ static bool command_ready(struct emulated *device, struct command *command, stru
 	return !engine_delayed(device, command, look);
 }
 
-/* Only the heads of streams can be next: by the seed, or the one that was given first. */
+/* Chooses the next command among the heads of all streams: at random by the seed, or the oldest. */
 static struct look engine_look_around(struct emulated *device)
 {
 	struct look look = {.wake = SL_FOREVER};
@@ -126,7 +136,7 @@ static struct look engine_look_around(struct emulated *device)
 
 /* --------------------------------------------------------------------------- running it */
 
-/* True: a caller waits for one of them. */
+/* Returns true if a caller is among the waiters. */
 static bool release_waiters(struct command *command, int error)
 {
 	struct sl_list *link;
@@ -188,7 +198,10 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
 		pthread_cond_broadcast(&device->progress);
 }
 
-/* What takes long runs without the mutex; who takes its memory away waits for executing to end. */
+/*
+ * Executes a command. Copies and kernels run without the mutex; calls that free memory wait until
+ * `executing` is false.
+ */
 static void engine_execute(struct emulated *device, struct command *command)
 {
 	device->executing = true;
@@ -240,7 +253,10 @@ static void engine_pause_until(struct emulated *device, int64_t when)
 	pthread_cond_clockwait(&device->work, &device->mutex.pthread, CLOCK_MONOTONIC, &at);
 }
 
-/* Nothing can run: until a command comes, a delay is over, or for a moment if a word is awaited. */
+/*
+ * Sleeps while nothing can run: until a command arrives or a delay ends, or briefly if a command
+ * waits for a word.
+ */
 static void engine_rest(struct emulated *device, const struct look *look, unsigned idle)
 {
 	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
@@ -262,7 +278,7 @@ static void engine_rest(struct emulated *device, const struct look *look, unsign
 void *sl_emulated_engine(void *argument)
 {
 	struct emulated *device = argument;
-	unsigned idle = 0; /* looks in a row that found nothing */
+	unsigned idle = 0; /* consecutive scans without result */
 
 	sl_mutex_lock(&device->mutex);
 	for (;;) {

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of the emulated driver: counted, failed, held up, interrupted. */
+/*
+ * Calls of the emulated driver
+ *
+ * Every call of the emulated driver enters and leaves here, where calls are counted, fail on
+ * demand, are held up, and are preempted at random.
+ *
+ * Threads: any thread that calls the driver.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* A call in this many sleeps on its way in, and one on its way out. */
+/* The scheduler is imitated in a call of this many on its way in, and again on its way out. */
 #define PREEMPTED_IN 16
 
-/* What one thread called. Kept when it ends: counts are of all threads that ever were. */
+/* Counts of a thread's calls. Kept after the thread ends, because counts include ended threads. */
 struct record {
 	struct record *next;
 	char name[16];
@@ -18,10 +25,11 @@ struct record {
 };
 
 static struct {
-	_Atomic(struct record *) records; /* only grows, at its head */
+	_Atomic(struct record *) records; /* list that only grows at its head */
 	struct {
-		_Atomic uint64_t left; /* calls until the one that fails, it included; 0: none */
-		_Atomic int error;     /* set before left */
+		/* calls up to and including the failing call; 0: none fails */
+		_Atomic uint64_t left;
+		_Atomic int error; /* set before left */
 	} failures[SLUICE_EMULATED_KINDS];
 } calls;
 
@@ -92,7 +100,7 @@ uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 	return (z ^ z >> 31) % limit;
 }
 
-/* Now and then lets go of the mutex for a while, as if the scheduler had taken the processor away. */
+/* Releases the mutex for a moment now and then, as if the thread were preempted. */
 static void preempt_caller(struct emulated *device)
 {
 	struct timespec pause = {0, 0};
@@ -153,7 +161,7 @@ void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *
 	sl_cond_wait(on, &device->mutex, SL_FOREVER);
 	device->sleepers -= progress;
 	sl_list_remove(&held.link);
-	/* Who restores the device waits for all that slept. */
+	/* Restoring the device waits until all sleepers have left. */
 	if (device->error)
 		pthread_cond_broadcast(&device->progress);
 }
@@ -193,10 +201,13 @@ int sluice_emulated_configure(int device, const struct sluice_emulated_options *
 	return 0;
 }
 
-/* Takes everything off the device that it will not do any more. */
+/* Removes all commands that the failed device will not execute. */
 static void drop_commands(struct emulated *device)
 {
-	/* What runs is not to be stopped, and the calls that slept are on their way out. */
+	/*
+	 * A running command cannot be stopped, and sleeping calls are about to leave: wait for
+	 * both.
+	 */
 	device->sleepers++;
 	while (device->executing || device->calling || !sl_list_empty(&device->held))
 		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);

@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How commands get into a stream of an emulated device, and what holds up the call that gives them. */
+/*
+ * Enqueuing on an emulated device
+ *
+ * Puts commands into streams, and holds up the calls that a real driver would hold up.
+ *
+ * Threads: the callers of the driver; the engine takes the commands.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* Commands are made by the block and never freed. */
+/* Commands are allocated in blocks and reused, never freed. */
 #define BLOCK_COMMANDS 128
 
-/* What to give to a stream, and how. */
+/* A command to enqueue, with its conditions. */
 struct order {
-	struct command command; /* its kind and the union; a copy's only as the caller said it */
-	const char *call;       /* its name for the report */
-	bool passes_free;       /* goes on while a thread is in free */
-	bool waits;             /* the caller will wait: not while a thread is in a full channel */
-	bool any_host;          /* of a copy: host memory need not be registered */
+	struct command command; /* its kind and parameters; addresses of a copy are unresolved */
+	const char *call;       /* name of the call for the report */
+	bool passes_free;       /* is not held up while a thread is in free */
+	/* the caller will wait for the end: held up while a thread is stuck in a full channel */
+	bool waits;
+	bool any_host; /* copy: host memory need not be registered */
 };
 
 static struct command *new_command(struct emulated *device)
@@ -39,9 +46,9 @@ static bool is_devices_place(enum place place)
 }
 
 /*
- * Finds the bytes of a copy. Memory of the device that is not there, or not any more, is found out when
- * the copy's turn comes, as on a device; host memory that is not registered, and memory that is mapped
- * read-only, here and now.
+ * Resolves the addresses of a copy. Device memory that does not exist (any more) is an error of the
+ * stream when the copy executes, as on real devices; unregistered host memory and read-only
+ * mappings are refused at once.
  */
 static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
 {
@@ -84,13 +91,13 @@ static int resolve_order(struct emulated *device, struct order *order, enum chan
 	}
 }
 
-/* What a new command means to its event. */
+/* Updates the event of a new command. */
 static void tie_event(struct command *command)
 {
 	struct event *event = command->event;
 
 	if (command->kind == RECORD) {
-		/* Awaits of the earlier record still wait for that one. */
+		/* Awaits of the earlier record keep waiting for that record. */
 		if (event->record)
 			event->record->event = NULL;
 		event->record = command;
@@ -102,7 +109,7 @@ static void tie_event(struct command *command)
 }
 
 static void append_command(struct emulated *device, struct stream *stream, struct command *command,
-                   enum channel_type type, struct channel *channel)
+                           enum channel_type type, struct channel *channel)
 {
 	command->stream = stream;
 	command->sequence = ++device->sequence;
@@ -117,9 +124,9 @@ static void append_command(struct emulated *device, struct stream *stream, struc
 	pthread_cond_signal(&device->work);
 }
 
-/* Until nothing holds the call up; then what it will use is known. */
+/* Waits until nothing holds the call up, and resolves the memory that it uses. */
 static int admit_order(struct emulated *device, struct stream *stream, struct order *order,
-                 enum channel_type *type, struct channel **channel)
+                       enum channel_type *type, struct channel **channel)
 {
 	int rc;
 
@@ -143,14 +150,14 @@ static int admit_order(struct emulated *device, struct stream *stream, struct or
 		sl_emulated_sleep(device, &device->progress, order->call,
 		                  why ? why : "the channel is full");
 		device->stuck -= !why;
-		/* Whoever waited for the end of this looks again. */
+		/* A thread that waited for the end of this hold-up looks again. */
 		if (!why && !device->stuck)
 			pthread_cond_broadcast(&device->progress);
 	}
 }
 
 static int give_order(struct emulated *device, struct stream *stream, struct order *order,
-                struct command **out)
+                      struct command **out)
 {
 	struct channel *channel;
 	enum channel_type type;
@@ -168,9 +175,9 @@ static int give_order(struct emulated *device, struct stream *stream, struct ord
 	return 0;
 }
 
-/* A call that gives one command. */
-static int give_single(struct emulated *device, sluice_stream handle, enum sluice_emulated_kind kind,
-                    struct order *order)
+/* Makes a driver call that enqueues a single command. */
+static int give_single(struct emulated *device, sluice_stream handle,
+                       enum sluice_emulated_kind kind, struct order *order)
 {
 	int rc = sl_emulated_enter(device, kind);
 	struct stream *stream;
@@ -196,7 +203,7 @@ static int enqueue_word(struct emulated *device, sluice_stream stream,
 	                      .passes_free = true};
 
 	return give_single(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
-	                &order);
+	                   &order);
 }
 
 static int enqueue_one(struct emulated *device, sluice_stream stream, const struct sl_command *from)
@@ -222,7 +229,7 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 {
 	struct emulated *device = sl_emulated_of(base);
 
-	/* Each is a call of the driver: others come in between. */
+	/* Each command is a driver call: calls of other threads come in between. */
 	for (*taken = 0; *taken < count; ++*taken) {
 		int rc = enqueue_one(device, stream, &commands[*taken]);
 
@@ -256,7 +263,7 @@ static int copy_and_wait(struct emulated *device, sluice_stream handle, struct o
 	rc = stream ? give_order(device, stream, order, &commands[0]) : -EINVAL;
 	if (!rc)
 		rc = sl_emulated_wait_for(device, commands, "copy that waits");
-	/* Not while the engine may still be in the caller's memory. */
+	/* Wait while the engine may still access the caller's memory. */
 	while (device->error && device->executing)
 		sl_emulated_sleep(device, &device->progress, "copy that waits", "it still runs");
 	sl_emulated_leave(device);
@@ -320,7 +327,7 @@ int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice
 }
 
 static int launch_order(int device, sluice_stream stream, enum command_kind kind,
-                  void (*function)(void *), void *argument)
+                        void (*function)(void *), void *argument)
 {
 	struct emulated *found = sl_emulated_numbered(device);
 	struct order order = {.command.kind = kind, .call = "launch"};

@@ -1,17 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of an emulated device. Its addresses are reserved and never readable; the bytes are in another
- * mapping. What takes memory away waits for everything that the device had to do, as drivers do.
+ * Memory of an emulated device
+ *
+ * Device addresses are reserved and never accessible; the bytes are in a second mapping. As in real
+ * drivers, calls that free memory wait for all earlier work of the device.
+ *
+ * Threads: any; the mutex guards the sets of ranges, and is released while a call waits.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 #define PAGE       ((size_t)4096)
-#define HUGE_BYTES ((size_t)4 << 20) /* from here on huge pages are worth asking for */
+#define HUGE_BYTES ((size_t)4 << 20) /* Ranges of at least this size ask for huge pages. */
 
 static struct range *find_range(const struct sl_intervals *set, const void *memory)
 {
@@ -31,7 +35,7 @@ bool sl_emulated_holds(struct emulated *device, const void *memory)
 	return in_arena(device, memory) && find_range(&device->allocations, memory);
 }
 
-/* The range may hold no byte. */
+/* Returns true if [memory, memory + length) lies in the range; length may be 0. */
 static bool range_covers(const struct range *range, const void *memory, size_t length)
 {
 	return range && !range->leaving && length <= range->at.end - (uintptr_t)memory;
@@ -96,7 +100,7 @@ static void address_after(struct sl_interval *interval, void *argument)
 	gap->end = SL_MAX(gap->end, interval->end);
 }
 
-/* The next free addresses, with one page behind them that belongs to nobody; 0: there are none. */
+/* Returns the next free addresses, followed by an unowned page, or 0 if there are none. */
 static uint64_t find_addresses(struct emulated *device, size_t taken)
 {
 	uint64_t arena = (uintptr_t)device->arena;
@@ -110,8 +114,8 @@ static uint64_t find_addresses(struct emulated *device, size_t taken)
 			turns++;
 			continue;
 		}
-		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE, address_after,
-		                         &gap);
+		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE,
+		                         address_after, &gap);
 		if (!gap.end) {
 			device->next += taken + PAGE;
 			return start;
@@ -212,18 +216,18 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
 	device->frees -= in_free;
 	if (in_free)
 		pthread_cond_broadcast(&device->progress);
-	/* After an error nothing new begins, but what runs may still be at the memory. */
+	/* After an error no command starts, but a running command may still access the memory. */
 	while (device->error && device->executing)
 		sl_emulated_sleep(device, &device->progress, call, "something still runs");
 	return device->error;
 }
 
 /*
- * Takes a range out of a set: new commands do not get it from now on, those that have it are waited for.
- * It goes even if the device does nothing any more, with the device's error.
+ * Removes a range from a set: new commands cannot use it, and pending commands that do are waited
+ * for. On a failed device the range is removed at once, and the device's error is returned.
  */
 static int withdraw_range(struct emulated *device, struct sl_intervals *set, const char *call,
-                    struct range *range)
+                          struct range *range)
 {
 	int rc;
 
@@ -233,7 +237,7 @@ static int withdraw_range(struct emulated *device, struct sl_intervals *set, con
 	return rc;
 }
 
-/* The one that begins there and is not on its way out. */
+/* Returns the range that begins there and is not being removed, or NULL. */
 static struct range *range_starting_at(const struct sl_intervals *set, const void *memory)
 {
 	struct range *range = find_range(set, memory);
@@ -288,8 +292,8 @@ static int insert_registration(struct emulated *device, struct range *range)
 	}
 	if (!rc)
 		rc = sl_emulated_drain(device, "register", false);
-	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, address_after,
-	                         &gap);
+	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end,
+	                         address_after, &gap);
 	if (!rc && gap.end)
 		rc = -EEXIST;
 	if (!rc)

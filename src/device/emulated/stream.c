@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of an emulated device: made, freed, asked, waited for. */
+/*
+ * Streams and events of an emulated device
+ *
+ * Creates, frees, queries and waits for streams and events.
+ *
+ * Threads: any; the mutex guards the sets of handles, waits sleep on `reached` and `progress`,
+ * which the engine signals.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream)
 {
@@ -24,7 +31,7 @@ struct event *sl_emulated_event(struct emulated *device, sluice_event event)
 	return found ? SL_CONTAINER(found, struct event, handle) : NULL;
 }
 
-/* The address is all that a handle is. */
+/* A handle is identified by its address alone. */
 static void publish_handle(struct sl_intervals *set, struct sl_interval *handle, const void *object)
 {
 	handle->start = (uintptr_t)object;
@@ -33,8 +40,8 @@ static void publish_handle(struct sl_intervals *set, struct sl_interval *handle,
 }
 
 /*
- * What is made or freed waits as others do while a thread is in free. A device that does nothing any
- * more still lets go of what is freed, with its error.
+ * Enters a call that makes or frees: it waits while a thread is in free. A failed device still
+ * frees handles, and returns its error.
  */
 static int begin_call(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
 {
@@ -105,7 +112,10 @@ static struct command *last_command(struct stream *stream)
 	                     : NULL;
 }
 
-/* The default stream is done when what it comes after is. */
+/*
+ * Returns true if the stream is idle; the default stream includes the streams that it is ordered
+ * after.
+ */
 static bool stream_idle(struct emulated *device, struct stream *stream)
 {
 	return !stream->count && (stream != &device->legacy || !device->per_thread.count);
