@@ -107,7 +107,7 @@ int sl_catalogue_describe(struct sl_catalogue *catalogue, uint32_t slot, const v
 	return 0;
 }
 
-/* -------------------------------------------------------------------------------------- life */
+/* --------------------------------------------------------------------------------------- life */
 
 /* Returns the next number; stores it as used before it is used. */
 static uint64_t catalogue_next_number(_Atomic uint64_t *last)

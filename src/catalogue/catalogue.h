@@ -141,7 +141,7 @@ static inline int64_t sl_record_made_ns(const struct sl_blob_record *record)
 	return (int64_t)(record->creator & ((UINT64_C(1) << 42) - 1)) * 1000000;
 }
 
-/* ----------------------------------------------------------------------------------- segment */
+/* ------------------------------------------------------------------------------------ segment */
 
 /*
  * Makes a memfd of this size that begins with n bytes of head. The size, the seals and the mode
@@ -167,7 +167,7 @@ int sl_segment_map(int fd, bool writable, struct sl_segment **out);
 void sl_segment_unmap(struct sl_segment *segment);
 uint32_t sl_segment_slots(const struct sl_segment *segment);
 
-/* -------------------------------------------------------------------------------- references */
+/* --------------------------------------------------------------------------------- references */
 
 /* A mapping of a client's references. */
 struct sl_references;
@@ -185,7 +185,7 @@ void sl_references_unmap(struct sl_references *references);
  */
 bool sl_references_any(const struct sl_references *references);
 
-/* ----------------------------------------------------------------------------- a client's side */
+/* ---------------------------------------------------------------------------- a client's side */
 
 /* The caller sets the fields, and keeps both mapped while a blob is held. */
 struct sl_reader {
@@ -230,7 +230,7 @@ int sl_reader_take(const struct sl_reader *reader, uint32_t slot, uint64_t gener
  */
 bool sl_reader_release(const struct sl_reader *reader, const struct sl_held_blob *held);
 
-/* --------------------------------------------------------------------------- the server's side */
+/* -------------------------------------------------------------------------- the server's side */
 
 struct sl_catalogue;
 

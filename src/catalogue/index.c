@@ -38,8 +38,8 @@ _Atomic uint64_t *sl_index_find(const struct sl_catalogue *catalogue, uint64_t h
 	return NULL;
 }
 
-static bool index_entry_matches(const struct sl_catalogue *catalogue, uint32_t slot,
-                                const struct sl_blob_key *key)
+static bool index_slot_matches(const struct sl_catalogue *catalogue, uint32_t slot,
+                               const struct sl_blob_key *key)
 {
 	struct sl_blob_record record;
 
@@ -65,8 +65,7 @@ int sl_catalogue_find(const struct sl_catalogue *catalogue, const struct sl_blob
 			&lines[i / SL_LINE_WORDS]->words[i % SL_LINE_WORDS], memory_order_relaxed);
 		uint32_t found = (uint32_t)word - 1;
 
-		if (word && word >> 32 == hash >> 32 &&
-		    index_entry_matches(catalogue, found, key)) {
+		if (word && word >> 32 == hash >> 32 && index_slot_matches(catalogue, found, key)) {
 			*slot = found;
 			return 0;
 		}

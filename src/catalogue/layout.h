@@ -8,7 +8,7 @@
 
 #include "catalogue/catalogue.h"
 
-/* ------------------------------------------------------------------------------------- words */
+/* -------------------------------------------------------------------------------------- words */
 
 /*
  * The word of an entry and a reference:
@@ -57,7 +57,7 @@ static inline uint64_t sl_reference_generation(uint64_t reference)
 	return reference >> 28;
 }
 
-/* ----------------------------------------------------------------------------------- segment */
+/* ------------------------------------------------------------------------------------ segment */
 
 #define SL_SEGMENT_MAGIC UINT64_C(0x3165756c6174633f)
 #define SL_PAGE          4096
@@ -157,7 +157,7 @@ bool sl_record_is(const struct sl_blob_record *record, const struct sl_blob_key 
 /* g3: returns whether the entry still has that word. */
 bool sl_entry_still(const struct sl_entry *entry, uint64_t word);
 
-/* -------------------------------------------------------------------------------- references */
+/* --------------------------------------------------------------------------------- references */
 
 #define SL_REFERENCES_MAGIC UINT64_C(0x3172656665726373)
 

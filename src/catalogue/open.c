@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 /* State of a takeover. */
-struct catalogue_takeover {
+struct takeover {
 	struct sl_catalogue *catalogue;
 	uint64_t last_id;
 	uint64_t publishing;
@@ -24,7 +24,7 @@ struct catalogue_takeover {
  * Returns whether a server may have written the entry that the word commits; *page: the page of its
  * metadata plus 1, or 0.
  */
-static bool takeover_is_plausible(struct catalogue_takeover *t, uint32_t slot, uint32_t *page)
+static bool takeover_is_plausible(struct takeover *t, uint32_t slot, uint32_t *page)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 	const struct sl_entry *entry = &segment->entries[slot];
@@ -42,14 +42,14 @@ static bool takeover_is_plausible(struct catalogue_takeover *t, uint32_t slot, u
 	return !t->page_is_used[*page - 1];
 }
 
-static void takeover_doom(struct catalogue_takeover *t, uint32_t slot)
+static void takeover_doom(struct takeover *t, uint32_t slot)
 {
 	sl_entry_doom(t->catalogue, slot);
 	t->broken++;
 }
 
 /* The slot keeps its generation, so that a client that holds the blob is still seen. */
-static void takeover_doom_broken(struct catalogue_takeover *t, uint32_t slot)
+static void takeover_doom_broken(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	uint64_t generation = sl_catalogue_generation(t->catalogue, slot);
@@ -61,7 +61,7 @@ static void takeover_doom_broken(struct catalogue_takeover *t, uint32_t slot)
 	takeover_doom(t, slot);
 }
 
-static void takeover_entry(struct catalogue_takeover *t, uint32_t slot)
+static void takeover_entry(struct takeover *t, uint32_t slot)
 {
 	struct sl_entry *entry = sl_entry_of(t->catalogue, slot);
 	struct sl_slot_notes *notes = &t->catalogue->notes[slot];
@@ -100,7 +100,7 @@ static void takeover_entry(struct catalogue_takeover *t, uint32_t slot)
  * Returns whether a word of the index is that of a live entry, in a line of that entry, and the
  * first.
  */
-static bool takeover_index_word_is_valid(struct catalogue_takeover *t, struct sl_index_line *line,
+static bool takeover_index_word_is_valid(struct takeover *t, struct sl_index_line *line,
                                          uint64_t word)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
@@ -115,7 +115,7 @@ static bool takeover_index_word_is_valid(struct catalogue_takeover *t, struct sl
 	       word == sl_index_word(segment->entries[slot].hash, slot);
 }
 
-static void takeover_clean_index(struct catalogue_takeover *t)
+static void takeover_clean_index(struct takeover *t)
 {
 	const struct sl_segment *segment = t->catalogue->segment;
 
@@ -136,7 +136,7 @@ static void takeover_clean_index(struct catalogue_takeover *t)
 }
 
 /* Puts a live entry into the index, unless its key leads to another entry: then it is broken. */
-static void takeover_complete_index(struct catalogue_takeover *t, uint32_t slot)
+static void takeover_complete_index(struct takeover *t, uint32_t slot)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	uint64_t hash = sl_entry_of(catalogue, slot)->hash;
@@ -157,7 +157,7 @@ static void takeover_complete_index(struct catalogue_takeover *t, uint32_t slot)
 		takeover_doom(t, slot);
 }
 
-static void takeover_count_free(struct catalogue_takeover *t)
+static void takeover_count_free(struct takeover *t)
 {
 	struct sl_catalogue *catalogue = t->catalogue;
 	const struct sl_segment *segment = catalogue->segment;
@@ -170,7 +170,7 @@ static void takeover_count_free(struct catalogue_takeover *t)
 			catalogue->free_pages.numbers[catalogue->free_pages.count++] = page;
 }
 
-static void takeover_run(struct catalogue_takeover *t)
+static void takeover_run(struct takeover *t)
 {
 	struct sl_segment_header *header = t->catalogue->segment->header;
 
@@ -195,7 +195,7 @@ int sl_catalogue_open(struct sl_segment *segment, unsigned *broken, struct sl_ca
 	struct sl_catalogue *catalogue =
 		calloc(1, sizeof(*catalogue) + slots * sizeof(struct sl_slot_notes) +
 	                          (2 * slots + pages) * sizeof(uint32_t));
-	struct catalogue_takeover t = {
+	struct takeover t = {
 		.catalogue = catalogue,
 		.page_is_used = calloc(pages, sizeof(bool)),
 	};

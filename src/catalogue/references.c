@@ -69,7 +69,7 @@ void sl_references_unmap(struct sl_references *references)
 	free(references);
 }
 
-/* ------------------------------------------------------------------------------- in the client */
+/* ------------------------------------------------------------------------------ in the client */
 
 static uint32_t references_bounded_window(uint32_t window, uint32_t count)
 {
@@ -77,8 +77,8 @@ static uint32_t references_bounded_window(uint32_t window, uint32_t count)
 }
 
 /* Tries the place of the slot's last reference first, so that the ticks of other slots stay. */
-static bool references_claim_within(struct sl_references *references, uint32_t window,
-                                    uint64_t reference, uint32_t *position)
+static bool window_claim(struct sl_references *references, uint32_t window, uint64_t reference,
+                         uint32_t *position)
 {
 	uint32_t looks = window < references->count ? LOOKS : window;
 	uint32_t at = sl_reference_slot(reference);
@@ -106,8 +106,7 @@ int sl_references_claim(struct sl_references *references, uint64_t reference, ui
 	for (;;) {
 		uint32_t window = references_bounded_window(seen, references->count);
 
-		if (seen >= FIRST_WINDOW &&
-		    references_claim_within(references, window, reference, position))
+		if (seen >= FIRST_WINDOW && window_claim(references, window, reference, position))
 			return 0;
 		if (seen >= references->count)
 			return -ENOSPC;
@@ -127,7 +126,7 @@ void sl_references_drop(struct sl_references *references, uint32_t position, uin
 	atomic_store_explicit(word, (reference & ~SL_TICK_BITS) | tick, memory_order_seq_cst);
 }
 
-/* ------------------------------------------------------------------------------- in the server */
+/* ------------------------------------------------------------------------------ in the server */
 
 uint32_t sl_references_window(const struct sl_references *references)
 {

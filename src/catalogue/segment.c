@@ -75,7 +75,7 @@ int sl_memory_map(int fd, bool writable, uint64_t most, uint64_t *bytes, void **
 	return 0;
 }
 
-/* ------------------------------------------------------------------------------------ layout */
+/* ------------------------------------------------------------------------------------- layout */
 
 static uint64_t segment_whole_pages(uint64_t bytes)
 {
@@ -180,7 +180,7 @@ uint32_t sl_segment_slots(const struct sl_segment *segment)
 	return segment->slots;
 }
 
-/* --------------------------------------------------------------------------- index and entries */
+/* -------------------------------------------------------------------------- index and entries */
 
 uint64_t sl_key_hash(const struct sl_segment *segment, const struct sl_blob_key *key)
 {

@@ -134,7 +134,7 @@ uint64_t sl_catalogue_idle(const struct sl_catalogue *catalogue, uint32_t slot)
 	return catalogue->now - catalogue->notes[slot].used;
 }
 
-/* ----------------------------------------------------------------------------------- clients */
+/* ------------------------------------------------------------------------------------ clients */
 
 int sl_catalogue_join(struct sl_catalogue *catalogue, struct sl_references *references)
 {

@@ -148,7 +148,7 @@ const struct sl_metadata *sl_message_metadata(const union sl_message *m)
 	return end < m->head.bytes ? (const struct sl_metadata *)(m->bytes + end) : NULL;
 }
 
-/* -------------------------------------------------------------------------------- what is said */
+/* ------------------------------------------------------------------------------- what is said */
 
 /*
  * Returns the length of the UTF-8 sequence at s, of at most n bytes; 0: none, or a control
@@ -230,26 +230,23 @@ static int64_t metadata_extent(const struct sl_metadata *metadata)
 	return (int64_t)last;
 }
 
-int sl_metadata_check(const struct sl_metadata *metadata, size_t n, uint64_t blob_bytes)
+int sl_metadata_check(const struct sl_metadata *m, size_t n, uint64_t blob_bytes)
 {
 	int64_t extent;
 
-	if (n < sizeof(*metadata) || metadata->rank > SLUICE_BLOB_RANK_MOST ||
-	    metadata->note_bytes > SLUICE_BLOB_NOTE_MOST || metadata->zero ||
-	    sl_metadata_bytes(metadata) != n)
+	if (n < sizeof(*m) || m->rank > SLUICE_BLOB_RANK_MOST ||
+	    m->note_bytes > SLUICE_BLOB_NOTE_MOST || m->zero || sl_metadata_bytes(m) != n)
 		return sl_fail(-EINVAL, "metadata: not as long as it says");
-	if (!metadata->type)
-		return metadata->rank || metadata->offset
-		               ? sl_fail(-EINVAL, "metadata: a tensor without a type")
-		               : 0;
-	if (!sl_type_find((int)metadata->type))
-		return sl_fail(-EINVAL, "metadata: %d is no type", (int)metadata->type);
-	for (unsigned i = 0; i < 2 * metadata->rank; i++)
-		if (metadata_number(metadata, i) < 0)
+	if (!m->type)
+		return m->rank || m->offset ? sl_fail(-EINVAL, "metadata: a tensor without a type")
+		                            : 0;
+	if (!sl_type_find((int)m->type))
+		return sl_fail(-EINVAL, "metadata: %d is no type", (int)m->type);
+	for (unsigned i = 0; i < 2 * m->rank; i++)
+		if (metadata_number(m, i) < 0)
 			return sl_fail(-EINVAL, "metadata: a dimension or a stride is negative");
-	extent = metadata_extent(metadata);
-	if (extent < 0 || metadata->offset > blob_bytes ||
-	    (uint64_t)extent > blob_bytes - metadata->offset)
+	extent = metadata_extent(m);
+	if (extent < 0 || m->offset > blob_bytes || (uint64_t)extent > blob_bytes - m->offset)
 		return sl_fail(-EINVAL, "metadata: the tensor is larger than its blob");
 	return 0;
 }
@@ -339,7 +336,7 @@ static bool string_is_valid(const char *text, size_t size, size_t least)
 	return length >= least && !sl_name_check(text, size, true);
 }
 
-static bool message_field_is_valid(const struct message_field *field, const unsigned char *at)
+static bool field_is_valid(const struct message_field *field, const unsigned char *at)
 {
 	int64_t large;
 	int32_t small;
@@ -364,8 +361,7 @@ static int message_check_fields(const union sl_message *m)
 		if (field->type != m->head.type)
 			continue;
 		for (unsigned j = 0; j < count; j++)
-			if (!message_field_is_valid(field,
-			                            m->bytes + field->at + (size_t)j * shape->item))
+			if (!field_is_valid(field, m->bytes + field->at + (size_t)j * shape->item))
 				return sl_fail(
 					-EPROTO,
 					"a message of type %u: a value that cannot be, at byte %u",

@@ -100,7 +100,7 @@ int sluice_blob_release_many(sluice_blob *const *v, size_t count)
 	return rc;
 }
 
-/* ----------------------------------------------------------------------------------- properties */
+/* --------------------------------------------------------------------------------- properties */
 
 const void *sluice_blob_data(const sluice_blob *blob)
 {

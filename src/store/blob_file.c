@@ -26,7 +26,7 @@
 #define DEVICE_PIECES 8
 #define DEVICE_DEPTH  4u
 
-/* ------------------------------------------------------------------------------ the connection */
+/* ----------------------------------------------------------------------------- the connection */
 
 /* A connection, which all files of one daemon share. */
 struct shared_store {
@@ -212,7 +212,7 @@ static int blob_commit(struct sl_backend *backend)
 	return file->made ? sluice_blob_seal(file->blob) : 0;
 }
 
-/* ------------------------------------------------------------------------------ what it is like */
+/* ---------------------------------------------------------------------------- what it is like */
 
 static void blob_limits(struct sl_backend *backend, struct sl_limits *out)
 {

@@ -30,10 +30,9 @@ static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int err
 		return;
 	conn->broken = true;
 	shutdown(conn->fd, SHUT_RDWR);
-	sl_list_each_of (call, &conn->calls, struct sl_call, link) {
+	sl_list_each_of (call, &conn->calls, struct sl_call, link)
 		if (!call->done)
 			call_finish_locked(call, error);
-	}
 	if (store->conn == conn) {
 		store->conn = NULL;
 		sl_conn_unref_locked(conn);
@@ -74,14 +73,13 @@ bool sl_conn_alive(sluice_store *store)
 	return alive;
 }
 
-/* -------------------------------------------------------------------------------------- reading */
+/* ------------------------------------------------------------------------------------ reading */
 
 static struct sl_call *call_find_locked(struct sl_conn *conn, uint32_t serial)
 {
-	sl_list_each_of (call, &conn->calls, struct sl_call, link) {
+	sl_list_each_of (call, &conn->calls, struct sl_call, link)
 		if (call->serial == serial && !call->done)
 			return call;
-	}
 	return NULL;
 }
 
@@ -163,16 +161,14 @@ static void call_read_locked(sluice_store *store, struct sl_conn *conn, int64_t 
 /* Wakes a thread that waits for a reply, to read: no thread reads now. */
 static void call_pass_reading_on_locked(struct sl_conn *conn)
 {
-	sl_list_each_of (next, &conn->calls, struct sl_call, link) {
-		/*
-		 * A thread that still sends may be blocked until the server is read from; it looks
-		 * for replies after that.
-		 */
+	/*
+	 * A thread that still sends may be blocked until another reads; it looks for replies later.
+	 */
+	sl_list_each_of (next, &conn->calls, struct sl_call, link)
 		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);
 			break;
 		}
-	}
 }
 
 /*
@@ -237,7 +233,7 @@ bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite)
 	return reads;
 }
 
-/* ---------------------------------------------------------------------------------------- calls */
+/* -------------------------------------------------------------------------------------- calls */
 
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
                   uint64_t epoch, int64_t deadline, struct sl_call *call)
@@ -279,8 +275,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	sl_mutex_unlock(&store->mutex);
 	sl_store_step("client: answered");
 	if (rc)
-		rc = rc == -ETIMEDOUT ? sl_call_timed_out()
-		                      : sl_fail(rc, "the server was replaced");
+		rc = rc == -ETIMEDOUT ? sl_call_late() : sl_fail(rc, "the server was replaced");
 	else if (m->head.type == SL_MSG_REFUSAL)
 		rc = sl_fail(m->head.error, "%s", m->refusal.text);
 	else if (m->head.type != answer)

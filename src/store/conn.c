@@ -22,7 +22,7 @@
 #define PAUSE_NS 5000000
 #define HELLO_NS INT64_C(10000000000)
 
-/* --------------------------------------------------------------------------------------- socket */
+/* ------------------------------------------------------------------------------------- socket */
 
 /* Finds the user that SLUICE_STORE_OWNER names. */
 static int socket_find_owner(const char *name, uid_t *out)
@@ -109,10 +109,7 @@ ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags
 {
 	struct iovec io = {m, sizeof(*m)};
 	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
+	struct msghdr message = {NULL, 0, &io, 1, control, sizeof(control), 0};
 	struct cmsghdr *header;
 	ssize_t n;
 
@@ -173,7 +170,7 @@ int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadli
 	return n < 0 ? -errno : 0;
 }
 
-/* ------------------------------------------------------------------------------------ catalogue */
+/* ---------------------------------------------------------------------------------- catalogue */
 
 static int view_new(const struct sl_msg_welcome *welcome, const int fds[2],
                     struct sl_catalogue_view **out)
@@ -228,7 +225,7 @@ void sl_view_release(struct sl_catalogue_view *view)
 	free(view);
 }
 
-/* ----------------------------------------------------------------------------------- connection */
+/* --------------------------------------------------------------------------------- connection */
 
 int sl_conn_hello(int fd, uint32_t role, uint64_t session, const char *prefix, int64_t until,
                   struct sl_msg_welcome *out, int fds[2])
@@ -360,7 +357,7 @@ int sl_conn_open_locked(sluice_store *store, bool once, int64_t until)
 	return rc;
 }
 
-int sl_call_timed_out(void)
+int sl_call_late(void)
 {
 	return sl_fail(-ETIMEDOUT, "the server did not answer in time");
 }
@@ -377,8 +374,7 @@ int sl_conn_get_locked(sluice_store *store, int64_t until)
 			rc = sl_conn_open_locked(store, false, until);
 	if (store->conn)
 		return 0;
-	return rc == -ETIMEDOUT || (rc == -ECONNRESET && sl_now() >= until) ? sl_call_timed_out()
-	                                                                    : rc;
+	return rc == -ETIMEDOUT || (rc == -ECONNRESET && sl_now() >= until) ? sl_call_late() : rc;
 }
 
 struct sl_conn *sl_conn_acquire(sluice_store *store)

@@ -59,13 +59,6 @@ static inline bool sl_same_daemon(uint64_t epoch, uint64_t other)
 {
 	return epoch >> 32 == other >> 32;
 }
-/* Returns whether a region that the server of that epoch has named can still be mapped. The daemon
- * numbers regions; a lease of memory to write to is valid with one server only. */
-static inline bool sl_is_current_locked(const sluice_store *store, uint64_t epoch, bool writable)
-	SL_REQUIRES(&store->mutex)
-{
-	return writable ? store->epoch == epoch : sl_same_daemon(store->epoch, epoch);
-}
 
 /* ------------------------------------------------------------------------------------- socket */
 
@@ -148,6 +141,6 @@ int sl_tell(sluice_store *store, union sl_message *m, uint64_t epoch, int fd);
 /* The same for a message with one id. */
 void sl_tell_id(sluice_store *store, enum sl_message_type type, uint64_t id, uint64_t epoch);
 /* Sets the message of a server that does not answer in time. Returns -ETIMEDOUT. */
-int sl_call_timed_out(void);
+int sl_call_late(void);
 
 #endif

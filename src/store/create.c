@@ -16,23 +16,22 @@
 #define SMALL_ON_DEVICE (1 << 20)
 #define LEAST_ON_DEVICE (32 << 10)
 
-/* ---------------------------------------------------------------------------------- lease cache */
+/* -------------------------------------------------------------------------------- lease cache */
 
-void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *leases,
-                        unsigned count)
+void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n)
 {
-	for (unsigned i = 0; i < count; i++) {
+	for (unsigned i = 0; i < n; i++) {
 		bool full;
 
-		if (!leases[i].id)
+		if (!v[i].id)
 			continue;
 		sl_mutex_lock(&store->mutex);
 		full = store->lease_cache_count == SL_LEASE_CACHE_MOST;
 		if (!full && store->epoch == epoch)
-			store->lease_cache[store->lease_cache_count++] = leases[i];
+			store->lease_cache[store->lease_cache_count++] = v[i];
 		sl_mutex_unlock(&store->mutex);
 		if (full)
-			sl_tell_id(store, SL_MSG_ABORT, leases[i].id, epoch);
+			sl_tell_id(store, SL_MSG_ABORT, v[i].id, epoch);
 	}
 }
 
@@ -54,8 +53,11 @@ void sl_lease_cache_return(sluice_store *store)
 		sl_tell_id(store, SL_MSG_ABORT, ids[n], epoch);
 }
 
-/* Returns whether a place is large enough for a blob, but not much larger. */
-static bool lease_fits(const struct sl_place *place, const sluice_blob *blob)
+/*
+ * Returns whether a place is large enough for a blob, but not much larger. Caller holds
+ * store->mutex.
+ */
+static bool lease_fits_locked(const struct sl_place *place, const sluice_blob *blob)
 {
 	size_t n = blob->bytes, small = blob->sdev ? SMALL_ON_DEVICE : SMALL_BYTES;
 	size_t least = blob->sdev ? LEAST_ON_DEVICE : 4096;
@@ -80,7 +82,7 @@ static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 		return;
 	sl_mutex_lock(&store->mutex);
 	for (unsigned i = store->lease_cache_count; !blob->lease.id && store->conn && i-- > 0;) {
-		if (!lease_fits(&store->lease_cache[i].place, blob))
+		if (!lease_fits_locked(&store->lease_cache[i].place, blob))
 			continue;
 		blob->lease = store->lease_cache[i];
 		blob->epoch = store->epoch;
@@ -90,7 +92,7 @@ static void lease_cache_take(sluice_store *store, sluice_blob *blob)
 	sl_mutex_unlock(&store->mutex);
 }
 
-/* --------------------------------------------------------------------------------------- leases */
+/* ------------------------------------------------------------------------------------- leases */
 
 void sl_lease_end(sluice_blob *blob, bool again)
 {
@@ -167,7 +169,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 	return 0;
 }
 
-/* --------------------------------------------------------------------------------------- create */
+/* ------------------------------------------------------------------------------------- create */
 
 static int blob_options_copy(const struct sluice_blob_options *from, struct sluice_blob_options *to)
 {
@@ -186,22 +188,20 @@ static int blob_options_copy(const struct sluice_blob_options *from, struct slui
 	return 0;
 }
 
-int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
-                    sluice_blob **out)
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out)
 {
-	const char *name = request->name ? request->name : "";
+	const char *name = r->name ? r->name : "";
 	struct sluice_blob_options options;
 	struct sl_store_device *sdev = NULL;
 	sluice_blob *blob;
-	int rc = blob_options_copy(request->options, &options);
+	int rc = blob_options_copy(r->options, &options);
 
 	if (!rc)
 		rc = sl_name_check(name, SL_NAME_BYTES, true);
-	if (!rc && (!request->bytes || request->bytes > INT64_MAX / 4))
-		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes",
-		             request->bytes);
-	if (!rc && request->device != -1)
-		rc = sl_store_device_by_index(store, request->device, &sdev);
+	if (!rc && (!r->bytes || r->bytes > INT64_MAX / 4))
+		rc = sl_fail(-EINVAL, "a blob has 1 byte to 2 EiB, and not %zu bytes", r->bytes);
+	if (!rc && r->device != -1)
+		rc = sl_store_device_by_index(store, r->device, &sdev);
 	if (rc)
 		return rc;
 	blob = sl_blob_new(store);
@@ -210,10 +210,10 @@ int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *reque
 	atomic_init(&blob->state, SLUICE_BLOB_IS_CREATED);
 	if (sdev) {
 		blob->sdev = sdev;
-		blob->device = request->device;
+		blob->device = r->device;
 		blob->kind = SLUICE_BLOB_ON_DEVICE;
 	}
-	blob->bytes = request->bytes;
+	blob->bytes = r->bytes;
 	/* COLD is no flag of the server's. */
 	blob->flags = options.flags & ~(unsigned)SLUICE_BLOB_COLD;
 	blob->stays_cold = options.flags & SLUICE_BLOB_COLD;

@@ -18,9 +18,9 @@ struct get_options {
 
 /* Maps a blob; by a driver, if the blob is on a device or is to be accessed by one. */
 static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
-                   const struct get_options *options)
+                   const struct get_options *o)
 {
-	struct sl_device *for_device = options->for_device;
+	struct sl_device *for_device = o->for_device;
 	struct sl_map_request request = {.region = place->memory,
 	                                 .kind = place->kind,
 	                                 .for_device = for_device,
@@ -30,7 +30,7 @@ static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
 	if (place->device < 0 && for_device) {
 		rc = sl_store_device_open(blob->store, for_device, &request.sdev);
 	} else if (place->device >= 0) {
-		rc = sl_store_device_by_number(blob->store, place->device, options->deadline,
+		rc = sl_store_device_by_number(blob->store, place->device, o->deadline,
 		                               &request.sdev);
 		if (!rc && request.sdev->device == for_device)
 			request.for_device = NULL;
@@ -40,8 +40,7 @@ static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
 			blob->kind = place->kind;
 		}
 	}
-	return rc ? rc
-	          : sl_mapping_acquire(blob->store, &request, options->deadline, &blob->mapping);
+	return rc ? rc : sl_mapping_acquire(blob->store, &request, o->deadline, &blob->mapping);
 }
 
 /*
@@ -49,8 +48,7 @@ static int get_map(sluice_blob *blob, const struct sl_blob_place *place,
  * -EAGAIN: its region is gone.
  */
 static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
-                    const struct sl_held_blob *held, const struct get_options *options,
-                    sluice_blob **out)
+                    const struct sl_held_blob *held, const struct get_options *o, sluice_blob **out)
 {
 	const struct sl_blob_record *record = &held->record;
 	sluice_blob *blob = sl_blob_new(store);
@@ -72,7 +70,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
 	if (record->metadata_size &&
 	    !sl_metadata_check(metadata, record->metadata_size, record->size))
 		blob->metadata = metadata;
-	rc = get_map(blob, &record->place, options);
+	rc = get_map(blob, &record->place, o);
 	if (!rc && (record->place.offset > blob->mapping->bytes ||
 	            record->size > blob->mapping->bytes - record->place.offset))
 		rc = sl_fail(-EPROTO, "a place beyond its region");
@@ -95,7 +93,7 @@ static int get_hold(sluice_store *store, struct sl_catalogue_view *view,
  */
 static int get_from_catalogue(sluice_store *store, const struct sl_key *key,
                               const struct sl_found_item *item, uint64_t epoch,
-                              const struct get_options *options, sluice_blob **out)
+                              const struct get_options *o, sluice_blob **out)
 {
 	struct sl_catalogue_view *view =
 		key ? sl_view_acquire(store) : sl_view_acquire_of(store, epoch);
@@ -113,7 +111,7 @@ static int get_from_catalogue(sluice_store *store, const struct sl_key *key,
 		rc = sl_reader_take(&view->reader, item->slot, item->generation, &held);
 	}
 	if (!rc)
-		return get_hold(store, view, &held, options, out);
+		return get_hold(store, view, &held, o, out);
 	sl_view_release(view);
 	if (rc == -ENOSPC)
 		return sl_fail(-ENOBUFS, "this store holds %d blobs, which is all it may",
@@ -123,12 +121,12 @@ static int get_from_catalogue(sluice_store *store, const struct sl_key *key,
 
 /* Gets the blobs that are missing from the server, which waits until all of them are sealed. */
 static int get_from_server(sluice_store *store, const struct sl_key *keys, size_t count,
-                           const struct get_options *options, sluice_blob **blobs)
+                           const struct get_options *o, sluice_blob **blobs)
 {
 	size_t asked[SL_ITEMS_MOST];
 	struct sl_call call;
 	union sl_message m;
-	int64_t rest = SL_MAX(options->deadline - sl_now() + 999999, 0) / 1000000;
+	int64_t rest = SL_MAX(o->deadline - sl_now() + 999999, 0) / 1000000;
 	unsigned n = 0;
 	int rc;
 
@@ -136,16 +134,16 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 		if (!blobs[i])
 			asked[n++] = i;
 	sl_message_begin(&m, SL_MSG_GET, 0, n);
-	m.get.timeout_ms = options->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
+	m.get.timeout_ms = o->deadline == SL_FOREVER ? -1 : (int)SL_MIN(rest, INT32_MAX);
 	for (unsigned i = 0; i < n; i++)
 		m.get.items[i] = keys[asked[i]];
-	rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, options->deadline, &call);
+	rc = sl_call_begin(store, &m, SL_MSG_FOUND, 0, o->deadline, &call);
 	if (rc)
 		return rc == -ECONNRESET ? -EAGAIN : rc;
 	if (m.head.count != n)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	for (unsigned i = 0; !rc && i < n; i++)
-		rc = get_from_catalogue(store, NULL, &m.found.items[i], call.epoch, options,
+		rc = get_from_catalogue(store, NULL, &m.found.items[i], call.epoch, o,
 		                        &blobs[asked[i]]);
 	/* Only now: until the call ends the server holds the blobs for us. */
 	sl_call_end(store, &call);
@@ -155,7 +153,7 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
 static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
                    struct sl_device *for_device, int timeout_ms, sluice_blob **out)
 {
-	struct get_options options = {for_device, sl_deadline(timeout_ms)};
+	struct get_options o = {for_device, sl_deadline(timeout_ms)};
 	sluice_blob *blobs[SL_ITEMS_MOST] = {NULL};
 	int rc;
 
@@ -163,10 +161,9 @@ static int get_all(sluice_store *store, const struct sl_key *keys, size_t count,
 		rc = 0;
 		for (size_t i = 0; !rc && i < count; i++)
 			if (!blobs[i])
-				rc = get_from_catalogue(store, &keys[i], NULL, 0, &options,
-				                        &blobs[i]);
+				rc = get_from_catalogue(store, &keys[i], NULL, 0, &o, &blobs[i]);
 		if (rc == -ENOENT)
-			rc = get_from_server(store, keys, count, &options, blobs);
+			rc = get_from_server(store, keys, count, &o, blobs);
 		/*
 		 * -EAGAIN: the blob was deleted meanwhile; there may be another blob of that name.
 		 */

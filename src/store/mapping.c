@@ -19,20 +19,18 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "store/device/devices.h"
 
-/* ----------------------------------------------------------------------------------- the table */
+/* ---------------------------------------------------------------------------------- the table */
 
 struct sl_mapping *sl_mapping_find_locked(sluice_store *store, uint64_t region, bool writable,
                                           const struct sl_device *for_device)
 {
-	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket) {
+	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket)
 		if (!mapping->doomed && mapping->region == region &&
 		    mapping->writable == writable && mapping->for_device == for_device)
 			return mapping;
-	}
 	return NULL;
 }
 
@@ -110,7 +108,7 @@ static void mappings_unmap(sluice_store *store, struct sl_list *gone, uint64_t e
 	}
 }
 
-/* ----------------------------------------------------------------------------------------- map */
+/* ---------------------------------------------------------------------------------------- map */
 
 /*
  * Maps at a multiple of a huge page, if bytes is that large: otherwise no huge page can be mapped
@@ -141,33 +139,9 @@ static void *mapping_map_aligned(int fd, size_t bytes, int protection)
 	return at + before;
 }
 
-static bool memory_is_untouched(int fd)
-{
-	struct stat st;
-
-	return !fstat(fd, &st) && !st.st_blocks;
-}
-
-int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
-                  union sl_message *m, struct sl_reply *out)
-{
-	int rc;
-
-	do {
-		sl_message_begin(m, SL_MSG_REGION, 0, 0);
-		m->region.region = region;
-		m->region.writable = writable;
-		rc = sl_call(store, m, SL_MSG_MEMORY, deadline, out);
-		/*
-		 * -EAGAIN: too many requests are waiting; meanwhile this thread has read the
-		 * replies to some.
-		 */
-	} while (rc == -EAGAIN);
-	return rc;
-}
-
 int sl_mapping_map(struct sl_mapping *mapping, int fd)
 {
+	struct stat st;
 	void *base = mapping_map_aligned(fd, mapping->bytes,
 	                                 mapping->writable ? PROT_READ | PROT_WRITE : PROT_READ);
 
@@ -180,92 +154,88 @@ int sl_mapping_map(struct sl_mapping *mapping, int fd)
 	 */
 	if (mapping->writable)
 		madvise(base, mapping->bytes, MADV_DONTFORK);
-	mapping->fresh =
-		mapping->writable && mapping->bytes >= SL_HUGE_PAGE && memory_is_untouched(fd);
+	mapping->fresh = mapping->writable && mapping->bytes >= SL_HUGE_PAGE && !fstat(fd, &st) &&
+	                 !st.st_blocks;
 	mapping->base = base;
 	return 0;
 }
 
-/*
- * Returns a mapping that is READY, or IN_PROGRESS and then the caller's to establish; NULL with an
- * error in *rc.
- */
-static struct sl_mapping *mapping_claim_locked(sluice_store *store,
-                                               const struct sl_map_request *request,
-                                               int64_t deadline, int *rc) SL_REQUIRES(&store->mutex)
+/* Claims a mapping that is READY, or IN_PROGRESS and then the caller's to establish. */
+static int mapping_claim_locked(sluice_store *store, const struct sl_map_request *r,
+                                int64_t deadline, struct sl_mapping **out)
+	SL_REQUIRES(&store->mutex)
 {
 	struct sl_devices *devices = sl_devices_of(store);
 	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
 	struct sl_mapping *mapping;
+	bool current;
 
 	for (;;) {
-		mapping = sl_mapping_find_locked(store, request->region, request->writable,
-		                                 request->for_device);
-		if (!sl_is_current_locked(store, request->epoch, request->writable) ||
-		    (!mapping && request->writable && request->sdev)) {
-			*rc = sl_fail(-ESTALE, "there is no such memory any more");
-			return NULL;
-		}
+		mapping = sl_mapping_find_locked(store, r->region, r->writable, r->for_device);
+		/* The daemon numbers regions; but a lease of memory is valid with one server. */
+		current = r->writable ? store->epoch == r->epoch
+		                      : sl_same_daemon(store->epoch, r->epoch);
+		if (!current || (!mapping && r->writable && r->sdev))
+			return sl_fail(-ESTALE, "there is no such memory any more");
 		if (mapping && mapping->state == SL_MAPPING_READY) {
 			if (!mapping->users++)
 				mapping_leave_idle_locked(store, mapping);
-			return mapping;
+			break;
 		}
-		if (!mapping && (!request->sdev || devices->unmap.reporting != request->region))
-			mapping = sl_mapping_add_locked(store, request->region, request->sdev,
+		if (!mapping && (!r->sdev || devices->unmap.reporting != r->region)) {
+			mapping = sl_mapping_add_locked(store, r->region, r->sdev,
 			                                SL_MAPPING_EXPECTED);
-		else if (!mapping || mapping->state == SL_MAPPING_IN_PROGRESS) {
-			/*
-			 * Ended by the thread that maps the region or has sent SL_MSG_DROP for it,
-			 * or by the deadline.
-			 */
-			*rc = sl_cond_wait(&store->mapped, &store->mutex, until);
-			if (!*rc)
-				continue;
-			*rc = sl_call_timed_out();
-			return NULL;
+			if (!mapping)
+				return sl_fail(-ENOMEM, "no memory");
 		}
-		if (!mapping) {
-			*rc = sl_fail(-ENOMEM, "no memory");
-			return NULL;
+		if (mapping && mapping->state == SL_MAPPING_EXPECTED) {
+			mapping->writable = r->writable;
+			mapping->sdev = r->sdev;
+			mapping->for_device = r->for_device;
+			mapping->kind = r->kind;
+			mapping->state = SL_MAPPING_IN_PROGRESS;
+			mapping->users = 1;
+			break;
 		}
-		mapping->writable = request->writable;
-		mapping->sdev = request->sdev;
-		mapping->for_device = request->for_device;
-		mapping->kind = request->kind;
-		mapping->state = SL_MAPPING_IN_PROGRESS;
-		mapping->users = 1;
-		return mapping;
+		/*
+		 * Ended by the thread that maps the region or has sent SL_MSG_DROP for it, or by
+		 * the deadline.
+		 */
+		if (sl_cond_wait(&store->mapped, &store->mutex, until))
+			return sl_call_late();
 	}
+	*out = mapping;
+	return 0;
 }
 
-int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request, int64_t deadline,
+int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int64_t deadline,
                        struct sl_mapping **out)
 {
-	struct sl_mapping *mapping;
+	struct sl_mapping *mapping = NULL;
 	struct sl_list gone;
-	int rc = 0;
+	int rc;
 
 	sl_list_init(&gone);
 	sl_mutex_lock(&store->mutex);
-	*out = mapping = mapping_claim_locked(store, request, deadline, &rc);
+	rc = mapping_claim_locked(store, r, deadline, &mapping);
 	sl_mutex_unlock(&store->mutex);
-	if (!mapping || mapping->state == SL_MAPPING_READY)
+	*out = mapping;
+	if (rc || mapping->state == SL_MAPPING_READY)
 		return rc;
-	rc = sl_mapping_establish(store, mapping, request->epoch, deadline);
+	rc = sl_mapping_establish(store, mapping, r->epoch, deadline);
 	sl_mutex_lock(&store->mutex);
 	mapping->state = SL_MAPPING_READY;
 	/*
 	 * The region was made for a server that is gone, or its number means another region in the
 	 * new daemon.
 	 */
-	if (!rc && (mapping->stale || (request->writable && mapping->doomed)))
+	if (!rc && (mapping->stale || (r->writable && mapping->doomed)))
 		rc = sl_fail(-ESTALE, "there is no such memory any more");
 	if (rc) {
 		*out = NULL;
 		mapping->users = 0;
 		/* Otherwise there was no memory to make it of; a later try may succeed. */
-		if (rc == -ESTALE || !request->writable || !request->sdev || mapping->doomed)
+		if (rc == -ESTALE || !r->writable || !r->sdev || mapping->doomed)
 			sl_mapping_leave_locked(store, mapping, &gone);
 		else
 			mapping->state = SL_MAPPING_EXPECTED;
@@ -276,7 +246,7 @@ int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------------- release */
+/* ------------------------------------------------------------------------------------ release */
 
 /* Keeps a mapping for the next get, and dooms the oldest mappings above the limit. */
 static void mapping_keep_locked(sluice_store *store, struct sl_mapping *mapping,

@@ -7,8 +7,6 @@
 
 #include "store/conn.h"
 
-struct sl_device;
-
 enum sl_mapping_state { SL_MAPPING_READY, SL_MAPPING_EXPECTED, SL_MAPPING_IN_PROGRESS };
 /* Guarded by store->mutex; base, bytes and kind do not change while the state is READY. */
 struct sl_mapping {
@@ -67,12 +65,9 @@ void sl_mapping_doom_locked(sluice_store *store, struct sl_mapping *mapping, str
 	SL_REQUIRES(&store->mutex);
 /* Maps host memory for the processor. Returns 0 or -errno with a message. */
 int sl_mapping_map(struct sl_mapping *mapping, int fd);
-/* Asks the server for a region: its descriptor is in *out afterwards, its size in *m. */
-int sl_region_ask(sluice_store *store, uint64_t region, bool writable, int64_t deadline,
-                  union sl_message *m, struct sl_reply *out);
 /* Maps a region, or finds it mapped; may call the driver.
  * -ESTALE: neither the server nor the process that makes blobs there knows the region any more. */
-int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *request, int64_t deadline,
+int sl_mapping_acquire(sluice_store *store, const struct sl_map_request *r, int64_t deadline,
                        struct sl_mapping **out);
 void sl_mapping_release(sluice_store *store, struct sl_mapping *mapping);
 /* Dooms the mappings that are of no use with a new server; all: every mapping. */

@@ -14,7 +14,7 @@
 #define END     UINT64_MAX /* the cursor behind the last blob */
 #define STOP_MS 30000
 
-/* --------------------------------------------------------------------------------- single blobs */
+/* ------------------------------------------------------------------------------- single blobs */
 
 int sl_key_set(struct sl_key *key, const char *name, uint64_t id)
 {
@@ -77,13 +77,12 @@ int sluice_blob_exists(sluice_store *store, const char *name)
 }
 
 /* Copies an item of a reply, with the index that the device has in this process. */
-static void query_info_out(const struct sluice_blob_info *item, struct sluice_blob_info *out,
-                           size_t size)
+static void query_info(const struct sluice_blob_info *in, struct sluice_blob_info *out, size_t size)
 {
-	struct sluice_blob_info info = *item;
+	struct sluice_blob_info info = *in;
 
 	info.size = size;
-	info.device = item->device < 0 ? -1 : sl_place_find(item->place);
+	info.device = in->device < 0 ? -1 : sl_place_find(in->place);
 	memcpy(out, &info, SL_MIN(size, sizeof(info)));
 }
 
@@ -98,11 +97,11 @@ int sluice_blob_stat(sluice_store *store, const char *name, struct sluice_blob_i
 	if (!rc && m.head.count != 1)
 		rc = sl_fail(-EPROTO, "the store answers what was not asked");
 	if (!rc)
-		query_info_out(&m.info.items[0], out, out->size);
+		query_info(&m.info.items[0], out, out->size);
 	return rc;
 }
 
-/* ------------------------------------------------------------------------------------ all blobs */
+/* ---------------------------------------------------------------------------------- all blobs */
 
 int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
                      struct sluice_blob_info *out, size_t most)
@@ -128,8 +127,8 @@ int sluice_blob_list(sluice_store *store, const char *prefix, uint64_t *cursor,
 		if (rc)
 			return rc;
 		for (unsigned i = 0; i < m.head.count && i < most; i++)
-			query_info_out(&m.info.items[i],
-			               (struct sluice_blob_info *)((char *)out + i * size), size);
+			query_info(&m.info.items[i],
+			           (struct sluice_blob_info *)((char *)out + i * size), size);
 		*cursor = m.info.next ? m.info.next : END;
 		if (m.head.count)
 			return (int)SL_MIN(m.head.count, most);
@@ -174,7 +173,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 	return 0;
 }
 
-/* ----------------------------------------------------------------------------------- the daemon */
+/* --------------------------------------------------------------------------------- the daemon */
 
 static int daemon_ask(sluice_store *store, enum sl_daemon_act act, struct sl_call *call)
 {

@@ -35,12 +35,11 @@ static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64
 		blob->view = view;
 	}
 	blob->state = SLUICE_BLOB_IS_SEALED;
-	return rc == -ENOSPC
-	               ? sl_fail(-ENOBUFS,
-	                         "the blob is sealed, but this store holds %d blobs, which is "
-	                         "all it may",
-	                         SLUICE_STORE_HOLDS_MOST)
-	               : 0;
+	if (rc != -ENOSPC)
+		return 0;
+	return sl_fail(-ENOBUFS,
+	               "the blob is sealed, but this store holds %d blobs, which is all it may",
+	               SLUICE_STORE_HOLDS_MOST);
 }
 
 /* Finds out whether a seal happened, after its reply was lost with the server. */

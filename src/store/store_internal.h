@@ -19,12 +19,6 @@
 #define SL_MAPPING_BUCKETS  256
 #define SL_HUGE_PAGE        ((size_t)2 << 20)
 
-struct sl_conn;
-struct sl_catalogue_view;
-struct sl_mapping;
-struct sl_store_device;
-struct sl_devices;
-
 struct sluice_store {
 	char path[108];
 	unsigned patience_ms;
@@ -90,7 +84,7 @@ struct sluice_blob {
 	bool stays_cold; /* SLUICE_BLOB_COLD */
 };
 
-/* ------------------------------------------------------------------------------------- store */
+/* -------------------------------------------------------------------------------------- store */
 
 /* Finds the path of the socket as sluice_store_open() does. Returns 0 or -EINVAL with a message. */
 int sl_store_path(const char *path, char out[108]);
@@ -101,7 +95,7 @@ int sl_store_check(const sluice_store *store, const char *call);
 /* Sets a key to a name or, if name is NULL, to an id. Returns 0 or -EINVAL with a message. */
 int sl_key_set(struct sl_key *key, const char *name, uint64_t id);
 
-/* -------------------------------------------------------------------------------------- blob */
+/* --------------------------------------------------------------------------------------- blob */
 
 /* Returns a handle with a reference and without memory; NULL: no memory. */
 sluice_blob *sl_blob_new(sluice_store *store);
@@ -112,8 +106,7 @@ void sl_blob_release_handle(sluice_blob *blob);
 /* The same for the blobs of a call that has failed with rc; keeps the error message. */
 void sl_blobs_give_up(sluice_blob *const *blobs, size_t count, int rc);
 /* Checks a request and makes a handle of it, without memory. */
-int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *request,
-                    sluice_blob **out);
+int sl_blob_prepare(sluice_store *store, const struct sluice_blob_request *r, sluice_blob **out);
 /* Touches the memory of a new large blob, unless it was created COLD. */
 void sl_blob_warm(sluice_blob *blob);
 
@@ -122,8 +115,7 @@ int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 /* Gives the lease of an unsealed blob back; again: to the lease cache, if the lease is small. */
 void sl_lease_end(sluice_blob *blob, bool again);
 /* Keeps leases that came with a reply of that server for later blobs. */
-void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *leases,
-                        unsigned count);
+void sl_lease_cache_add(sluice_store *store, uint64_t epoch, const struct sl_lease *v, unsigned n);
 /* Gives the cached leases of host memory back to the server. */
 void sl_lease_cache_return(sluice_store *store);
 /* Checks whether blobs may be sealed together. Errors have a message that names the call. */

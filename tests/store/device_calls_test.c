@@ -161,7 +161,7 @@ static void getting_it_again_does_not_call_the_driver(void **state)
 		read = got(d->store, "x");
 		assert_ok(sluice_blob_release(read));
 	}
-	/* What the mapper has unmapped of the maker's may be among them. */
+	/* Mappings of the maker that the unmap thread has unmapped may be among them. */
 	assert_true(all_calls() - calls <= 2);
 	assert_true(stats_of(d->store).requests - gets <= 2);
 	assert_ok(sluice_blob_delete(d->store, "x"));

@@ -16,7 +16,7 @@
 #include "io/io.h"
 #include "store/blob_file.h"
 
-/* -------------------------------------------------------------------- host memory as a file */
+/* ---------------------------------------------------------------------- host memory as a file */
 
 static void host_memory_limits(struct sl_backend *backend, struct sl_limits *out)
 {

@@ -21,7 +21,7 @@
 
 #include "store/device/devices.h"
 
-/* --------------------------------------------------------------------------------------- leases */
+/* ------------------------------------------------------------------------------------- leases */
 
 void sl_mappings_expect_locked(sluice_store *store, const union sl_message *m)
 {
@@ -60,7 +60,7 @@ void sl_mapping_cancel(sluice_store *store, uint64_t region)
 	sl_mutex_unlock(&store->mutex);
 }
 
-/* ------------------------------------------------------------------------------------ make, map */
+/* ---------------------------------------------------------------------------------- make, map */
 
 static int mapping_make(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch)
 {
@@ -160,7 +160,13 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
 
 	if (mapping->by_driver && mapping->writable)
 		return mapping_make(store, mapping, epoch);
-	rc = sl_region_ask(store, mapping->region, mapping->writable, deadline, &m, &reply);
+	/* -EAGAIN: too many requests are waiting; meanwhile this thread has read replies to some. */
+	do {
+		sl_message_begin(&m, SL_MSG_REGION, 0, 0);
+		m.region.region = mapping->region;
+		m.region.writable = mapping->writable;
+		rc = sl_call(store, &m, SL_MSG_MEMORY, deadline, &reply);
+	} while (rc == -EAGAIN);
 	if (rc)
 		return rc;
 	sl_store_step("client: asked for memory");
@@ -185,22 +191,21 @@ int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64
 	return rc;
 }
 
-int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *request, void *start,
+int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,
                              uint64_t bytes, struct sl_mapping **out)
 {
 	struct sl_mapping *mapping;
 	int rc = 0;
 
 	sl_mutex_lock(&store->mutex);
-	if (store->epoch != request->epoch) {
+	if (store->epoch != r->epoch) {
 		rc = sl_fail(-ESTALE, "the server was replaced");
-	} else if (!(mapping = sl_mapping_add_locked(store, request->region, true,
-	                                             SL_MAPPING_READY))) {
+	} else if (!(mapping = sl_mapping_add_locked(store, r->region, true, SL_MAPPING_READY))) {
 		rc = sl_fail(-ENOMEM, "no memory");
 	} else {
 		mapping->published = true;
-		mapping->sdev = request->sdev;
-		mapping->kind = request->kind;
+		mapping->sdev = r->sdev;
+		mapping->kind = r->kind;
 		mapping->base = start;
 		mapping->bytes = bytes;
 		mapping->users = 1;
@@ -210,7 +215,7 @@ int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r
 	return rc;
 }
 
-/* --------------------------------------------------------------------------------------- forget */
+/* ------------------------------------------------------------------------------------- forget */
 
 void sl_mappings_on_forget_locked(sluice_store *store, const union sl_message *m)
 {
@@ -254,7 +259,7 @@ unsigned sl_mappings_unreported_locked(sluice_store *store, uint64_t epoch, stru
 	return n;
 }
 
-/* ---------------------------------------------------------------------------------------- unmap */
+/* -------------------------------------------------------------------------------------- unmap */
 
 /* Unmapping fails only if the device is gone, and then nothing can be done. */
 void sl_mapping_unmap(struct sl_mapping *mapping)

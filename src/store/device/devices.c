@@ -40,7 +40,7 @@ void sl_devices_reconnected_locked(sluice_store *store, bool same)
 	sl_client_thread_wake(devices);
 }
 
-/* ----------------------------------------------------------------------------- end of a process */
+/* --------------------------------------------------------------------------- end of a process */
 
 /*
  * exit() runs handlers in reverse order, and a driver may have registered its own after ours. So
@@ -105,7 +105,7 @@ static bool devices_forget_exit(struct sl_devices *devices)
 	return there;
 }
 
-/* ---------------------------------------------------------------------------------- open, close */
+/* -------------------------------------------------------------------------------- open, close */
 
 static void devices_free(struct sl_devices *devices)
 {

@@ -23,8 +23,6 @@
 #include "device/device.h"
 #include "store/mapping.h"
 
-struct sl_stream_words;
-
 struct sl_store_device {
 	_Atomic bool open;        /* set once, under store->opening, after `device`, */
 	struct sl_device *device; /* which then never changes; its driver has been started */
@@ -74,7 +72,7 @@ struct sl_stream_op {
 	sluice_blob *blobs[]; /* with a reference to each */
 };
 
-/* --------------------------------------------------------------------------------- devices.c */
+/* ---------------------------------------------------------------------------------- devices.c */
 
 static inline struct sl_devices *sl_devices_of(const sluice_store *store)
 {
@@ -95,7 +93,7 @@ void sl_devices_expect_exit(struct sl_devices *devices, const struct sl_device *
 /* Adapts to a new server; same: of the same daemon. */
 void sl_devices_reconnected_locked(sluice_store *store, bool same) SL_REQUIRES(&store->mutex);
 
-/* ---------------------------------------------------------------------------- store_device.c */
+/* ----------------------------------------------------------------------------- store_device.c */
 
 /* Returns the index in this process of the device with this machine-wide name, or -2. */
 int sl_place_find(const char *place);
@@ -112,13 +110,13 @@ int sl_store_device_by_number(sluice_store *store, int32_t number, int64_t deadl
 int sl_store_device_number(sluice_store *store, struct sl_store_device *sdev, int32_t *out,
                            uint64_t *epoch);
 
-/* -------------------------------------------------------------------------- device_mapping.c */
+/* --------------------------------------------------------------------------- device_mapping.c */
 
 /* Makes or maps the memory of a mapping that is IN_PROGRESS. May call the driver; no lock held. */
 int sl_mapping_establish(sluice_store *store, struct sl_mapping *mapping, uint64_t epoch,
                          int64_t deadline);
 /* Adds memory of this process that is being published; it stays until the server forgets it. */
-int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *request, void *start,
+int sl_mapping_add_published(sluice_store *store, const struct sl_map_request *r, void *start,
                              uint64_t bytes, struct sl_mapping **out);
 /*
  * Notes the regions in a reply that this client is to make: the first thread that needs such a
@@ -151,7 +149,7 @@ void *sl_client_thread_run(void *devices);
 /* Ends a sleep of the client thread. Any thread, with any lock. */
 void sl_client_thread_wake(struct sl_devices *devices);
 
-/* ------------------------------------------------------------------------------- on_stream.c */
+/* -------------------------------------------------------------------------------- on_stream.c */
 
 /* Executes an operation that its stream has reached; for the client thread. Returns false if there
  * is none. */

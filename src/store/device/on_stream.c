@@ -19,7 +19,7 @@
 #define WORD_STEP 4 /* so that few words share a cache line */
 #define OLD_NS    INT64_C(500000000)
 
-/* ---------------------------------------------------------------------------------------- words */
+/* -------------------------------------------------------------------------------------- words */
 
 /* Words that streams of a device write to. Each operation sets its word to the next value. */
 struct sl_stream_words {
@@ -111,7 +111,7 @@ static bool stream_word_has_come(const struct sl_stream_op *op)
 	return atomic_load_explicit(op->word, memory_order_acquire) == op->value;
 }
 
-/* ------------------------------------------------------------------------------------------ end */
+/* ---------------------------------------------------------------------------------------- end */
 
 /*
  * Finds an operation that no thread has taken: with a word that was written or, if old_of is set,
@@ -238,7 +238,7 @@ void sl_stream_ops_wait(struct sl_devices *devices)
 	sl_mutex_unlock(&devices->mutex);
 }
 
-/* -------------------------------------------------------------------------- seal_on, release_on */
+/* ------------------------------------------------------------------------ seal_on, release_on */
 
 /*
  * Returns the stream's device. A default stream is taken to be that of the first blob's device (the
@@ -260,7 +260,7 @@ static struct sl_device *stream_op_device(sluice_blob *const *v, size_t count, s
 	                           device ? (struct sl_device *)device : sl_device_current());
 }
 
-/* Undoes stream_op_fill() for the first n blobs. Caller holds devices->mutex. */
+/* Undoes stream_op_set() for the first n blobs. Caller holds devices->mutex. */
 static void stream_op_take_back_locked(struct sl_stream_op *op, unsigned n)
 {
 	while (!op->releases && n--) {
@@ -273,8 +273,7 @@ static void stream_op_take_back_locked(struct sl_stream_op *op, unsigned n)
  * Fills in the blobs and the word. For a seal each blob gets a reference, and no other seal is
  * possible meanwhile; for a release the operation takes over the handle's reference.
  */
-static int stream_op_fill(struct sl_devices *devices, struct sl_stream_op *op,
-                          sluice_blob *const *v)
+static int stream_op_set(struct sl_devices *devices, struct sl_stream_op *op, sluice_blob *const *v)
 {
 	unsigned n = 0;
 	int rc = 0;
@@ -330,7 +329,7 @@ static int stream_op_enqueue(sluice_store *store, struct sl_store_device *sdev,
 	op->sdev = sdev;
 	op->count = (unsigned)count;
 	op->releases = releases;
-	rc = stream_op_fill(devices, op, v);
+	rc = stream_op_set(devices, op, v);
 	if (rc) {
 		free(op);
 		return rc;
@@ -357,8 +356,7 @@ static int stream_op_enqueue(sluice_store *store, struct sl_store_device *sdev,
 	               releases ? "release" : "seal", sl_error_text(rc));
 }
 
-static int stream_op_submit(sluice_blob *const *v, size_t count, sluice_stream stream,
-                            bool releases)
+static int stream_op_begin(sluice_blob *const *v, size_t count, sluice_stream stream, bool releases)
 {
 	struct sl_device *device = stream_op_device(v, count, stream);
 	struct sl_store_device *sdev;
@@ -379,7 +377,7 @@ int sluice_blob_seal_many_on(sluice_blob *const *v, size_t count, sluice_stream 
 {
 	int rc = sl_blobs_check("sluice_blob_seal_on", v, count);
 
-	return rc ? rc : stream_op_submit(v, count, stream, false);
+	return rc ? rc : stream_op_begin(v, count, stream, false);
 }
 
 int sluice_blob_seal_on(sluice_blob *blob, sluice_stream stream)
@@ -394,10 +392,10 @@ int sluice_blob_release_on(sluice_blob *blob, sluice_stream stream)
 	if (!blob)
 		return 0;
 	rc = sl_store_check(blob->store, "sluice_blob_release_on");
-	return rc ? rc : stream_op_submit(&blob, 1, stream, true);
+	return rc ? rc : stream_op_begin(&blob, 1, stream, true);
 }
 
-/* ------------------------------------------------------------------------------------ questions */
+/* ---------------------------------------------------------------------------------- questions */
 
 int sl_blob_check_no_seal_pending(sluice_blob *blob)
 {

@@ -13,12 +13,12 @@
 
 #define DOUBT_NS INT64_C(500000000) /* between two checks of devices */
 
-static bool unmapper_has_region(sluice_store *store, uint64_t region)
+static bool unmapper_has_region_locked(sluice_store *store, uint64_t region)
+	SL_REQUIRES(&store->mutex)
 {
-	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket) {
+	sl_list_each_of (mapping, sl_mapping_bucket(store, region), struct sl_mapping, bucket)
 		if (mapping->by_driver && mapping->region == region)
 			return true;
-	}
 	return false;
 }
 
@@ -39,7 +39,7 @@ static void unmapper_unmap_locked(sluice_store *store, struct sl_devices *device
 	if (sl_list_linked(&mapping->bucket))
 		sl_list_remove(&mapping->bucket);
 	report = !mapping->stale && mapping->kind != SLUICE_BLOB_ON_HOST &&
-	         !unmapper_has_region(store, region);
+	         !unmapper_has_region_locked(store, region);
 	epoch = store->epoch;
 	free(mapping);
 	if (!report)
