@@ -177,7 +177,7 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 struct results {
 	const struct cli_bench_run *run;
 	const struct cli_bench_round *rounds;
-	const char *backend; /* moves the bytes; options->chunk is the size in use */
+	const char *backend; /* moves the bytes; chunk is the size in use */
 	uint64_t chunk;
 };
 
