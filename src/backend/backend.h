@@ -12,6 +12,7 @@ struct sl_bounce;
 struct sl_cufile;
 struct sl_device;
 struct sl_http_engine;
+struct sl_slot_use;
 struct sl_uring;
 
 /* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made, but for an error of
@@ -55,6 +56,11 @@ struct sl_piece {
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
+
+	/* The engine's own. */
+	struct sluice_op *op;
+	struct sl_slot_use *slot_use; /* whose slot the piece is in, or NULL */
+	struct sl_list engine_link;   /* guarded by the operation's mutex */
 
 	/* The result. */
 	size_t moved;  /* bytes from the start of the piece; less than length: the file ended */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory of frames and chunks. */
+/* Memory of frames and chunks: mapped whole, present from the start, and not inherited by
+ * children. Called by the program's threads when a series is added. */
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define HUGE_PAGE ((size_t)2 << 20)
 
@@ -12,7 +13,7 @@
 #endif
 
 /* So that no frame waits for pages later, and too little memory is known now. */
-static int touch(char *memory, size_t length)
+static int area_touch(char *memory, size_t length)
 {
 	if (!madvise(memory, length, MADV_POPULATE_WRITE))
 		return 0;
@@ -38,7 +39,7 @@ int sl_area_take(struct sl_area *area, size_t length)
 	memory = mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
-	/* What huge pages could not begin with is given back. */
+	/* Unmaps the bytes before and behind the aligned range. */
 	start = (char *)(((uintptr_t)memory + align - 1) / align * align);
 	end = start + rounded;
 	if (start > memory)
@@ -48,7 +49,7 @@ int sl_area_take(struct sl_area *area, size_t length)
 	if (align == HUGE_PAGE)
 		madvise(start, rounded, MADV_HUGEPAGE);
 	madvise(start, rounded, MADV_DONTFORK);
-	if (touch(start, rounded)) {
+	if (area_touch(start, rounded)) {
 		munmap(start, rounded);
 		return sl_fail(-ENOMEM, "no memory for %zu bytes", length);
 	}

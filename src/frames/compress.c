@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The compressors: as many tasks of the writer's pool as chunks may be compressed at a time. One that has
- * no chunk, or no output for it, is over, and is handed in again by sl_compress_kick().
+ * The compressors: tasks of the writer's pool, as many as chunks may be compressed at a time. A
+ * compressor that finds no chunk, or no free buffer for a packed chunk, ends;
+ * sl_compress_kick_locked() submits it again.
  *
- * The pool is the writer's own, and not that of the context: the workers there make blocking calls, of
- * files and of slow servers, and a chunk would wait behind them, or they behind it; and their number is
- * chosen for that.
+ * The pool belongs to the writer and not to the context. Workers of the context make blocking
+ * calls to files and slow servers; chunks would wait behind these calls, and the number of
+ * workers is chosen for them.
  */
 #include <stdlib.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
-/* With the mutex. The first frame of a line whose chunks are not all begun; NULL: there is none. */
-static struct sl_frame *beginning(struct sluice_series *s)
+/* Returns the first frame of the queue that has chunks to begin, or NULL. */
+static struct sl_frame *first_unbegun_locked(struct sluice_series *s)
 {
 	sl_list_each (link, &s->locked.line) {
 		struct sl_frame *frame = SL_CONTAINER(link, struct sl_frame, locked.link);
@@ -23,8 +24,8 @@ static struct sl_frame *beginning(struct sluice_series *s)
 	return NULL;
 }
 
-/* The oldest frame of which a chunk can be begun, with what it needs. */
-static struct sl_frame *next_frame(struct sluice_writer *w)
+/* Returns the oldest frame with a chunk to begin and a buffer for it, or NULL. */
+static struct sl_frame *next_frame_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	struct sl_frame *oldest = NULL;
 
@@ -32,9 +33,9 @@ static struct sl_frame *next_frame(struct sluice_writer *w)
 		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
 		struct sl_frame *frame;
 
-		if (!s->tools || sl_list_empty(&s->tools->locked.free))
+		if (!s->packer || sl_list_empty(&s->packer->locked.free))
 			continue;
-		frame = beginning(s);
+		frame = first_unbegun_locked(s);
 		if (!frame || !frame->locked.ready)
 			continue;
 		if (!oldest || frame->locked.sequence < oldest->locked.sequence)
@@ -43,13 +44,13 @@ static struct sl_frame *next_frame(struct sluice_writer *w)
 	return oldest;
 }
 
-static bool is_over(const struct sluice_writer *w)
+static bool packing_is_over_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	return w->locked.failure.error || w->locked.closing == SL_DISCARDING;
 }
 
 /* A frame of which nothing is begun: the program is ahead of storage. */
-static bool any_queued(const struct sluice_writer *w)
+static bool any_queued_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	sl_list_each (link, &w->locked.series) {
 		if (SL_CONTAINER(link, struct sluice_series, locked.link)->locked.queued)
@@ -59,38 +60,41 @@ static bool any_queued(const struct sluice_writer *w)
 }
 
 /*
- * How many may be busy. If chunks wait to be stored and frames to be compressed, the keeper is what all wait
- * for, and it has to have a core: one compressor less. Whoever stores a chunk looks again.
+ * Returns how many compressors may run. If packed chunks wait to be stored while frames wait to
+ * be compressed, the file thread is the bottleneck and needs a core: one compressor less.
+ * Storing a chunk checks again.
  */
-static unsigned compressors_allowed(const struct sluice_writer *w)
+static unsigned compressors_allowed_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	bool less = w->threads > 1 && w->locked.finished > 1 && any_queued(w);
+	bool less = w->threads > 1 && w->locked.finished > 1 && any_queued_locked(w);
 
 	return w->threads - less;
 }
 
-/* For one that is busy. NULL: there is no chunk now. */
-static struct sl_output *next_chunk(struct sluice_writer *w)
+/* Takes the next chunk for a running compressor, or returns NULL. */
+static struct sl_packed_chunk *next_chunk_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	bool may = !is_over(w) && w->locked.compressing <= compressors_allowed(w);
-	struct sl_frame *frame = may ? next_frame(w) : NULL;
-	struct sl_output *output;
+	bool may = !packing_is_over_locked(w) &&
+	           w->locked.compressing <= compressors_allowed_locked(w);
+	struct sl_frame *frame = may ? next_frame_locked(w) : NULL;
+	struct sl_packed_chunk *packed;
 
 	if (!frame)
 		return NULL;
 	if (!frame->locked.begun)
 		frame->series->locked.queued--;
-	output = SL_CONTAINER(sl_list_take(&frame->series->tools->locked.free), struct sl_output,
-	                      link);
-	output->frame = frame;
-	output->number = frame->locked.begun++;
-	return output;
+	packed = SL_CONTAINER(sl_list_take(&frame->series->packer->locked.free),
+	                      struct sl_packed_chunk, link);
+	packed->frame = frame;
+	packed->number = frame->locked.begun++;
+	return packed;
 }
 
-/* A chunk is what it will be. Of contiguous series only the whole frame matters. */
-static void deliver(struct sl_output *output, double max_error, int64_t took)
+/* Hands a packed chunk to the file thread. A contiguous series only counts its rounded chunks. */
+static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max_error,
+                                      int64_t took) SL_UNCHECKED
 {
-	struct sl_frame *frame = output->frame;
+	struct sl_frame *frame = packed->frame;
 	struct sluice_series *s = frame->series;
 	struct sl_counts *counts = &s->locked.counts;
 
@@ -99,12 +103,12 @@ static void deliver(struct sl_output *output, double max_error, int64_t took)
 	counts->max_error = SL_MAX(counts->max_error, max_error);
 	if (s->layout.contiguous) {
 		frame->locked.rounded++;
-		sl_list_append(&s->tools->locked.free, &output->link);
+		sl_list_append(&s->packer->locked.free, &packed->link);
 	} else {
-		sl_list_append(&frame->locked.finished, &output->link);
+		sl_list_append(&frame->locked.finished, &packed->link);
 		s->writer->locked.finished++;
-		if (output->bytes == output->room)
-			sl_frame_used(frame, 1);
+		if (packed->bytes == packed->room)
+			sl_frame_used_locked(frame, 1);
 	}
 	pthread_cond_signal(&s->writer->work);
 }
@@ -113,43 +117,41 @@ static void compressor_run(struct sl_task *task)
 {
 	struct sl_compressor *compressor = SL_CONTAINER(task, struct sl_compressor, task);
 	struct sluice_writer *w = compressor->writer;
-	struct sl_output *output;
+	struct sl_packed_chunk *packed;
 
-	pthread_mutex_lock(&w->mutex);
-	while ((output = next_chunk(w))) {
-		struct sluice_series *s = output->frame->series;
+	sl_mutex_lock(&w->mutex);
+	while ((packed = next_chunk_locked(w))) {
+		struct sluice_series *s = packed->frame->series;
 		int64_t begun = sl_now();
 		double max_error;
 		int rc;
 
-		sl_compress_kick(w);
-		pthread_mutex_unlock(&w->mutex);
-		sl_geometry_block(&s->geometry, output->number, &output->block);
-		rc = sl_chunk_make(s, compressor->index, output, &max_error);
-		pthread_mutex_lock(&w->mutex);
+		sl_compress_kick_locked(w);
+		sl_mutex_unlock(&w->mutex);
+		sl_geometry_block(&s->geometry, packed->number, &packed->block);
+		rc = sl_chunk_make(s, compressor->index, packed, &max_error);
+		sl_mutex_lock(&w->mutex);
 		if (rc)
-			sl_writer_fail(w, rc, "compress", output->frame);
+			sl_writer_fail_locked(w, rc, "compress", packed->frame);
 		else
-			deliver(output, max_error, sl_now() - begun);
+			compressor_deliver_locked(packed, max_error, sl_now() - begun);
 	}
 	compressor->busy = false;
 	w->locked.compressing--;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
-/* Whether a chunk could be begun now. */
-static bool chunk_waits(struct sluice_writer *w)
+/* Returns whether a chunk can be begun now. */
+static bool chunk_waits_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	return !is_over(w) && next_frame(w);
+	return !packing_is_over_locked(w) && next_frame_locked(w);
 }
 
-/*
- * One at most: it hands in the next one itself. So a program that submits a frame wakes one thread, and is
- * not held up by a wake for each core.
- */
-void sl_compress_kick(struct sluice_writer *w)
+/* Submits at most one compressor, which submits the next. So a program that submits a frame
+ * wakes one thread and does not wait for a wake-up of each core. */
+void sl_compress_kick_locked(struct sluice_writer *w)
 {
-	if (w->locked.compressing >= compressors_allowed(w) || !chunk_waits(w))
+	if (w->locked.compressing >= compressors_allowed_locked(w) || !chunk_waits_locked(w))
 		return;
 	for (unsigned i = 0; i < w->threads; i++) {
 		struct sl_compressor *compressor = &w->compressors[i];

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames of contiguous series go to their places by the engine, side by side, beside HDF5, which knows where
- * the dataset is and nothing of what is written there.
+ * Contiguous series: the engine writes their frames to the file, several at a time and without
+ * HDF5, which only knows where the dataset lies. Writes are started by the file thread and
+ * ended by the engine's threads.
  */
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 int sl_direct_open(struct sluice_series *s)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	char path[64];
-	int fd, rc = sl_frame_file_place(s->dataset, &s->place, &fd);
+	int fd, rc = sl_h5_dataset_offset(s->dataset, &s->place, &fd);
 
 	if (rc)
 		return rc;
@@ -23,26 +24,26 @@ int sl_direct_open(struct sluice_series *s)
 }
 
 /* The engine knows the file by its descriptor only. */
-static void fail(struct sl_frame *frame, int error)
+static void direct_fail_locked(struct sl_frame *frame, int error) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 
 	sl_fail(error, "'%s' cannot be written at byte %" PRIu64 ": %s", s->writer->path,
 	        s->place + frame->locked.number * s->geometry.frame_bytes, sl_error_text(error));
-	sl_writer_fail(s->writer, error, "store", frame);
+	sl_writer_fail_locked(s->writer, error, "store", frame);
 }
 
-/* By the thread that ends the operation. */
-static void over(struct sluice_op *op)
+/* Ends a write. Called by the engine's thread that ends the operation. */
+static void direct_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
 
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
-	if (op->result < 0) {
-		fail(frame, (int)op->result);
+	if (sl_op_result(op) < 0) {
+		direct_fail_locked(frame, (int)sl_op_result(op));
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;
@@ -50,13 +51,13 @@ static void over(struct sluice_op *op)
 	}
 	w->locked.writes--;
 	pthread_cond_signal(&w->work);
-	/* Who closes the writer waits for it himself if the keeper has died. */
+	/* A thread that closes the writer waits for this write if the file thread has died. */
 	pthread_cond_broadcast(&w->told);
 	/* Behind this nothing of the writer is touched. */
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
-void sl_direct_start(struct sl_frame *frame)
+void sl_direct_start_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
@@ -74,11 +75,11 @@ void sl_direct_start(struct sl_frame *frame)
 	frame->locked.writing = true;
 	frame->locked.write_begun = sl_now();
 	w->locked.writes++;
-	pthread_mutex_unlock(&w->mutex);
-	rc = sl_op_submit(s->file, &r, over);
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
+	rc = sl_op_submit(s->file, &r, direct_done);
+	sl_mutex_lock(&w->mutex);
 	if (rc) {
 		w->locked.writes--;
-		sl_writer_fail(w, rc, "store", frame);
+		sl_writer_fail_locked(w, rc, "store", frame);
 	}
 }

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The frames of a series: recycled buffers that go to the program and back. */
+/*
+ * Frames of a series: buffers that go to the program and come back through the queue. Called by
+ * the program's threads, and by the file thread and compressors when a frame is free again.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 /* ------------------------------------------------------------------------------------- checks */
 
-static int check_handle(const struct sluice_series *s, const char *what)
+static int series_check_handle(const struct sluice_series *s, const char *what)
 {
 	if (!s)
 		return sl_fail(-EINVAL, "%s: the series is NULL", what);
@@ -18,7 +21,7 @@ static int check_handle(const struct sluice_series *s, const char *what)
 int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
                     const double *scalars)
 {
-	int rc = check_handle(s, what);
+	int rc = series_check_handle(s, what);
 
 	if (rc)
 		return rc;
@@ -30,24 +33,24 @@ int sl_series_check(const struct sluice_series *s, const char *what, const void 
 	return 0;
 }
 
-/* Whether the series may have one frame more. With the mutex. */
-static int check_room(const struct sluice_series *s)
+/* Returns 0, or -ENOSPC if a series of fixed length has all its frames. */
+static int series_check_room_locked(const struct sluice_series *s)
 {
-	if (s->layout.frames && s->locked.next + s->locked.promised >= s->layout.frames)
+	if (s->layout.frames && s->locked.next + s->locked.incoming >= s->layout.frames)
 		return sl_fail(-ENOSPC, "'%s' has all its %" PRIu64 " frames", s->name,
 		               s->layout.frames);
 	return 0;
 }
 
-/* The frame that the program means, which it has acquired. With the mutex. */
-static int find_frame(const struct sluice_series *s, const void *data, struct sl_frame **out)
+/* Finds the acquired frame at an address. */
+static int frame_find_locked(const struct sluice_series *s, const void *data, struct sl_frame **out)
 {
 	uintptr_t start = (uintptr_t)s->area.memory, at = (uintptr_t)data;
 	struct sl_frame *frame;
 
 	if (at < start || at - start >= s->stride * s->depth || (at - start) % s->stride)
 		return sl_fail(-EINVAL, "%p is no frame of '%s'", data, s->name);
-	frame = s->owners[(at - start) / s->stride];
+	frame = s->frame_of[(at - start) / s->stride];
 	if (frame->locked.state == SL_FRAME_QUEUED)
 		return sl_fail(-EINVAL, "the frame of '%s' at %p was submitted already", s->name,
 		               data);
@@ -62,7 +65,7 @@ static int find_frame(const struct sluice_series *s, const void *data, struct sl
 static bool has_free(const struct sluice_series *s)
 {
 	return !sl_list_empty(&s->locked.free) &&
-	       (!s->slabs || s->locked.held + s->locked.promised < s->locked.room);
+	       (!s->slabs || s->locked.held + s->locked.incoming < s->locked.room);
 }
 
 static void count_wait(struct sluice_series *s, int64_t begun)
@@ -73,7 +76,7 @@ static void count_wait(struct sluice_series *s, int64_t begun)
 	s->locked.counts.waited_most_ns = SL_MAX(s->locked.counts.waited_most_ns, took);
 }
 
-static int refuse_wait(struct sluice_series *s)
+static int refuse_wait_locked(struct sluice_series *s) SL_UNCHECKED
 {
 	s->locked.counts.dropped += s->flags & SLUICE_SERIES_DROP ? 1 : 0;
 	if (s->writer->locked.full && !(s->flags & SLUICE_SERIES_DROP))
@@ -84,15 +87,16 @@ static int refuse_wait(struct sluice_series *s)
 	               s->name);
 }
 
-/* With the mutex. Ended by a frame that is free again, the writer's failure or end, or the deadline. */
-static int wait_for_frame(struct sluice_series *s, int timeout_ms)
+/* Waits for a free frame. Ended by a free frame, the failure or end of the writer, or the
+ * deadline. */
+static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNCHECKED
 {
 	struct sluice_writer *w = s->writer;
 	int64_t deadline = sl_deadline(timeout_ms), begun = 0;
 	int rc;
 
 	for (;;) {
-		rc = sl_writer_check(w);
+		rc = sl_writer_check_locked(w);
 		if (rc || has_free(s))
 			break;
 		if (timeout_ms < 0 && s->locked.held == s->depth) {
@@ -103,9 +107,9 @@ static int wait_for_frame(struct sluice_series *s, int timeout_ms)
 		}
 		if (!begun)
 			begun = sl_now();
-		if (!timeout_ms || !sl_writer_wait(w, &s->freed, deadline)) {
+		if (!timeout_ms || !sl_writer_wait_locked(w, &s->freed, deadline)) {
 			if (!has_free(s)) {
-				rc = refuse_wait(s);
+				rc = refuse_wait_locked(s);
 				break;
 			}
 		}
@@ -121,27 +125,27 @@ int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state s
 	struct sl_frame *frame;
 	int rc;
 
-	pthread_mutex_lock(&s->writer->mutex);
-	rc = wait_for_frame(s, timeout_ms);
+	sl_mutex_lock(&s->writer->mutex);
+	rc = wait_for_frame_locked(s, timeout_ms);
 	if (!rc && state == SL_FRAME_FILLING)
-		rc = check_room(s);
+		rc = series_check_room_locked(s);
 	if (!rc) {
 		frame = SL_CONTAINER(sl_list_take(&s->locked.free), struct sl_frame, locked.link);
 		frame->locked.state = state;
 		s->locked.held += state == SL_FRAME_ACQUIRED;
-		s->locked.promised += state == SL_FRAME_FILLING;
+		s->locked.incoming += state == SL_FRAME_FILLING;
 		*out = frame;
 	} else if (!sl_list_empty(&s->locked.free)) {
-		/* Whoever else waits was not told of the one that is not taken. */
+		/* Wakes another thread for the free frame that this call did not take. */
 		pthread_cond_signal(&s->freed);
 	}
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
 }
 
 /* ----------------------------------------------------------------------------------- the line */
 
-void sl_frame_recycle(struct sl_frame *frame)
+void sl_frame_recycle_locked(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
 
@@ -160,7 +164,7 @@ void sl_frame_recycle(struct sl_frame *frame)
 	pthread_cond_signal(&s->freed);
 }
 
-void sl_frame_used(struct sl_frame *frame, size_t chunks)
+void sl_frame_used_locked(struct sl_frame *frame, size_t chunks)
 {
 	struct sluice_series *s = frame->series;
 	struct sl_frame *spare;
@@ -171,11 +175,11 @@ void sl_frame_used(struct sl_frame *frame, size_t chunks)
 	spare = SL_CONTAINER(sl_list_take(&s->locked.spare), struct sl_frame, locked.link);
 	spare->data = frame->data;
 	frame->data = NULL;
-	s->owners[(size_t)(spare->data - s->area.memory) / s->stride] = spare;
-	sl_frame_recycle(spare);
+	s->frame_of[(size_t)(spare->data - s->area.memory) / s->stride] = spare;
+	sl_frame_recycle_locked(spare);
 }
 
-static void append_to_line(struct sl_frame *frame)
+static void append_to_queue_locked(struct sl_frame *frame)
 {
 	struct sluice_series *s = frame->series;
 
@@ -188,7 +192,7 @@ static void append_to_line(struct sl_frame *frame)
 	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
 }
 
-struct sl_frame *sl_slab_open(struct sluice_series *s, uint64_t number)
+struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number)
 {
 	struct sl_frame *slab =
 		SL_CONTAINER(sl_list_take(&s->locked.slabs), struct sl_frame, locked.link);
@@ -201,14 +205,14 @@ struct sl_frame *sl_slab_open(struct sluice_series *s, uint64_t number)
 	return slab;
 }
 
-static void take_slot(struct sl_frame *frame, const double *scalars)
+static void slab_take_slot_locked(struct sl_frame *frame, const double *scalars) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sl_frame *slab = s->locked.open;
 	size_t count = s->layout.scalar_count, slot;
 
 	if (!slab)
-		slab = sl_slab_open(s, frame->locked.number);
+		slab = sl_slab_open_locked(s, frame->locked.number);
 	slot = slab->locked.taken++;
 	if (count)
 		memcpy(slab->scalars + slot * count, scalars, count * sizeof(*scalars));
@@ -221,11 +225,12 @@ static void take_slot(struct sl_frame *frame, const double *scalars)
 	if (slab->locked.taken < s->layout.gather)
 		return;
 	s->locked.open = NULL;
-	append_to_line(slab);
+	append_to_queue_locked(slab);
 }
 
-/* The frame takes its place in the line, or in a slab; then the mutex is released meanwhile. */
-static void enqueue(struct sl_frame *frame, const double *scalars, bool ready)
+/* Appends the frame to the queue, or to a slab, which releases the mutex meanwhile. */
+static void frame_append_locked(struct sl_frame *frame, const double *scalars,
+                                bool ready) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sluice_writer *w = s->writer;
@@ -235,18 +240,18 @@ static void enqueue(struct sl_frame *frame, const double *scalars, bool ready)
 	frame->locked.sequence = ++w->locked.sequence;
 	s->locked.counts.submitted++;
 	if (s->slabs) {
-		take_slot(frame, scalars);
+		slab_take_slot_locked(frame, scalars);
 	} else {
 		if (s->layout.scalar_count)
 			memcpy(frame->scalars, scalars, s->layout.scalar_count * sizeof(*scalars));
-		append_to_line(frame);
+		append_to_queue_locked(frame);
 	}
 	if (ready)
-		sl_frame_ready(frame);
+		sl_frame_ready_locked(frame);
 }
 
-/* Wakes the keeper only where it has to do something. */
-static void arrive(struct sl_frame *slab, size_t slot)
+/* Wakes the file thread only if it has something to do. */
+static void slab_arrive_locked(struct sl_frame *slab, size_t slot) SL_UNCHECKED
 {
 	struct sluice_series *s = slab->series;
 	struct sluice_writer *w = s->writer;
@@ -262,34 +267,34 @@ static void arrive(struct sl_frame *slab, size_t slot)
 	if (w->locked.dirty_since == SL_FOREVER)
 		w->locked.dirty_since = sl_now();
 	if (slab->locked.there == s->layout.gather && !slab->locked.flushing)
-		sl_frame_ready(slab);
+		sl_frame_ready_locked(slab);
 }
 
-/* To its slot, without the mutex. */
-static void copy_to_slab(struct sl_frame *frame)
+/* Copies a frame to its slot of the slab. Releases the mutex meanwhile. */
+static void copy_to_slab_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_series *s = frame->series;
 	struct sl_frame *slab = frame->locked.slab;
 	size_t slot = frame->locked.slot;
 
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 	memcpy(slab->data + slot * s->frame_bytes, frame->data, s->frame_bytes);
-	pthread_mutex_lock(&s->writer->mutex);
-	arrive(slab, slot);
-	sl_frame_recycle(frame);
+	sl_mutex_lock(&s->writer->mutex);
+	slab_arrive_locked(slab, slot);
+	sl_frame_recycle_locked(frame);
 }
 
-void sl_frame_ready(struct sl_frame *frame)
+void sl_frame_ready_locked(struct sl_frame *frame) SL_UNCHECKED
 {
 	struct sluice_writer *w = frame->series->writer;
 
 	if (frame->series->slabs && !frame->slots) {
-		copy_to_slab(frame);
+		copy_to_slab_locked(frame);
 		return;
 	}
 	frame->locked.ready = true;
-	if (frame->series->tools)
-		sl_compress_kick(w);
+	if (frame->series->packer)
+		sl_compress_kick_locked(w);
 	else
 		pthread_cond_signal(&w->work);
 }
@@ -299,14 +304,14 @@ int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready)
 	struct sluice_series *s = frame->series;
 	int rc;
 
-	pthread_mutex_lock(&s->writer->mutex);
-	s->locked.promised--;
-	rc = sl_writer_check(s->writer);
+	sl_mutex_lock(&s->writer->mutex);
+	s->locked.incoming--;
+	rc = sl_writer_check_locked(s->writer);
 	if (rc)
-		sl_frame_recycle(frame);
+		sl_frame_recycle_locked(frame);
 	else
-		enqueue(frame, scalars, ready || frame->locked.filled);
-	pthread_mutex_unlock(&s->writer->mutex);
+		frame_append_locked(frame, scalars, ready || frame->locked.filled);
+	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
 }
 
@@ -315,7 +320,7 @@ int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready)
 int sluice_series_acquire(sluice_series *s, int timeout_ms, void **out)
 {
 	struct sl_frame *frame;
-	int rc = check_handle(s, "sluice_series_acquire");
+	int rc = series_check_handle(s, "sluice_series_acquire");
 
 	if (!rc && !out)
 		rc = sl_fail(-EINVAL, "sluice_series_acquire: frame is NULL");
@@ -333,49 +338,49 @@ int sluice_series_submit(sluice_series *s, void *data, const double *scalars)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->writer->mutex);
-	rc = sl_writer_check(s->writer);
+	sl_mutex_lock(&s->writer->mutex);
+	rc = sl_writer_check_locked(s->writer);
 	if (!rc)
-		rc = find_frame(s, data, &frame);
+		rc = frame_find_locked(s, data, &frame);
 	if (!rc)
-		rc = check_room(s);
+		rc = series_check_room_locked(s);
 	if (!rc) {
 		s->locked.held--;
-		enqueue(frame, scalars, true);
+		frame_append_locked(frame, scalars, true);
 	}
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
 }
 
 int sluice_series_discard(sluice_series *s, void *data)
 {
 	struct sl_frame *frame;
-	int rc = check_handle(s, "sluice_series_discard");
+	int rc = series_check_handle(s, "sluice_series_discard");
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->writer->mutex);
-	rc = find_frame(s, data, &frame);
+	sl_mutex_lock(&s->writer->mutex);
+	rc = frame_find_locked(s, data, &frame);
 	if (!rc) {
 		s->locked.held--;
-		sl_frame_recycle(frame);
-		rc = sl_writer_check(s->writer);
+		sl_frame_recycle_locked(frame);
+		rc = sl_writer_check_locked(s->writer);
 	}
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 	return rc;
 }
 
 /* By the caller's thread alone: several are no faster, as memory is the limit (performance.md). */
-static void copy(struct sl_frame *frame, const void *from)
+static void frame_copy(struct sl_frame *frame, const void *from)
 {
 	struct sluice_series *s = frame->series;
 	int64_t begun = sl_now();
 
 	memcpy(frame->data, from, s->frame_bytes);
-	pthread_mutex_lock(&s->writer->mutex);
+	sl_mutex_lock(&s->writer->mutex);
 	s->locked.counts.copy.bytes += s->frame_bytes;
 	s->locked.counts.copy.busy_ns += (uint64_t)(sl_now() - begun);
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 }
 
 int sluice_series_push(sluice_series *s, const void *data, const double *scalars, int timeout_ms)
@@ -390,7 +395,7 @@ int sluice_series_push(sluice_series *s, const void *data, const double *scalars
 		return 0;
 	if (rc)
 		return rc;
-	copy(frame, data);
+	frame_copy(frame, data);
 	return sl_frame_enqueue(frame, scalars, true);
 }
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How frames are cut into chunks, and where the bytes of a chunk lie in its frame. */
+/* Division of frames into chunks, and the position of a chunk's bytes in its frame. No state;
+ * any thread. */
 #include <errno.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define LEAST ((uint64_t)256 << 10)
 #define MOST  ((uint64_t)1 << 20)
@@ -28,8 +29,9 @@ int sl_geometry_init(struct sl_geometry *g)
 }
 
 /*
- * The slowest dimensions are cut first, so that a chunk lies in one piece in its frame. More than one
- * chunk for each thread are a multiple of them, so that all end at once.
+ * Divides the slowest dimensions first, so that a chunk is contiguous in its frame. If there
+ * are more chunks than threads, their number is a multiple of it, so that all threads end at
+ * once.
  */
 void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 {
@@ -51,7 +53,7 @@ void sl_geometry_choose(struct sl_geometry *g, unsigned threads)
 
 void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_block *out)
 {
-	bool thin = true; /* one row of all dimensions so far */
+	bool thin = true; /* a single row of all dimensions so far */
 
 	out->edge = false;
 	out->whole = true;

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A series is added: its dataset, and all the memory that it will need. */
+/* Adding a series: its dataset, and all the memory that it will need. Called by the program's
+ * threads; functions that run as commands are called by the file thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 /* ------------------------------------------------------------------------------------- memory */
 
@@ -16,12 +17,12 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 	uint64_t had;
 	bool fits;
 
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	had = w->locked.bytes;
 	fits = !w->memory_bytes || (had <= w->memory_bytes && bytes <= w->memory_bytes - had);
 	if (fits)
 		w->locked.bytes += bytes;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	if (fits)
 		return 0;
 	return sl_fail(-ENOBUFS,
@@ -32,14 +33,14 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 
 static void give_bytes(struct sluice_writer *w, uint64_t bytes)
 {
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	w->locked.bytes -= bytes;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
 static int shape_frames(struct sluice_series *s)
 {
-	const struct sl_frame_layout *layout = &s->layout;
+	const struct sl_h5_layout *layout = &s->layout;
 	struct sl_geometry *g = &s->geometry;
 	int rc;
 
@@ -75,16 +76,16 @@ static int make_frames(struct sluice_series *s)
 
 	s->bytes = (uint64_t)s->stride * s->depth;
 	if (s->writer->memory_bytes)
-		s->bytes += sl_frame_held(&s->layout);
+		s->bytes += sl_h5_held_bytes(&s->layout);
 	rc = take_bytes(s->writer, s->name, s->bytes);
 	if (rc) {
 		s->bytes = 0;
 		return rc;
 	}
-	s->frame_count = s->depth + (size_t)s->writer->threads * SL_OUTPUTS + 1;
+	s->frame_count = s->depth + (size_t)s->writer->threads * SL_PACKED_PER_COMPRESSOR + 1;
 	s->frames = calloc(s->frame_count, sizeof(*s->frames));
-	s->owners = calloc(s->depth, sizeof(*s->owners));
-	if (!s->frames || !s->owners)
+	s->frame_of = calloc(s->depth, sizeof(*s->frame_of));
+	if (!s->frames || !s->frame_of)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = sl_area_take(&s->area, s->stride * s->depth);
 	for (size_t i = 0; !rc && i < s->frame_count; i++) {
@@ -93,10 +94,10 @@ static int make_frames(struct sluice_series *s)
 		frame->series = s;
 		if (i < s->depth) {
 			frame->data = s->area.memory + i * s->stride;
-			s->owners[i] = frame;
+			s->frame_of[i] = frame;
 		}
 		sl_list_init(&frame->locked.finished);
-		sl_frame_recycle(frame);
+		sl_frame_recycle_locked(frame);
 		frame->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
 		if (scalars && !frame->scalars)
 			return sl_fail(-ENOMEM, "no memory");
@@ -151,7 +152,7 @@ static int make_slabs(struct sluice_series *s)
 		sl_list_init(&slab->locked.finished);
 		if (!slab->slots || (scalars && !slab->scalars))
 			return sl_fail(-ENOMEM, "no memory");
-		sl_frame_recycle(slab);
+		sl_frame_recycle_locked(slab);
 	}
 	return rc;
 }
@@ -182,154 +183,155 @@ static bool needs_no_room(const struct sluice_series *s)
 	return !s->layout.codec->filter && lies_whole(g);
 }
 
-/* The tools of another series, if there are some of this kind. */
-static struct sl_tools *find_tools(struct sluice_writer *w, const struct sl_tools *kind)
+/* Returns the packer of a series with equal chunks, or NULL. */
+static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
-	sl_list_each (link, &w->locked.tools) {
-		struct sl_tools *tools = SL_CONTAINER(link, struct sl_tools, link);
+	sl_list_each (link, &w->locked.packer) {
+		struct sl_packer *packer = SL_CONTAINER(link, struct sl_packer, link);
 
-		if (tools->codec == kind->codec && tools->level == kind->level &&
-		    tools->element == kind->element && tools->chunk_bytes == kind->chunk_bytes &&
-		    tools->bare == kind->bare)
-			return tools;
+		if (packer->codec == kind->codec && packer->level == kind->level &&
+		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
+		    packer->in_place == kind->in_place)
+			return packer;
 	}
 	return NULL;
 }
 
-static int make_tools(struct sluice_series *s, const struct sl_tools *kind, struct sl_tools **out)
+static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
+                       struct sl_packer **out)
 {
 	struct sluice_writer *w = s->writer;
-	struct sl_tools *tools;
-	int rc = sl_tools_new(kind, &tools);
+	struct sl_packer *packer;
+	int rc = sl_packer_new(kind, &packer);
 
 	if (rc)
 		return rc;
-	rc = take_bytes(w, s->name, tools->bytes);
+	rc = take_bytes(w, s->name, packer->bytes);
 	if (!rc) {
-		rc = sl_tools_fill(tools);
+		rc = sl_packer_fill(packer);
 		if (rc)
-			give_bytes(w, tools->bytes);
+			give_bytes(w, packer->bytes);
 	}
 	if (rc) {
-		sl_tools_free(tools);
+		sl_packer_free(packer);
 		return rc;
 	}
-	pthread_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.tools, &tools->link);
-	pthread_mutex_unlock(&w->mutex);
-	*out = tools;
+	sl_mutex_lock(&w->mutex);
+	sl_list_append(&w->locked.packer, &packer->link);
+	sl_mutex_unlock(&w->mutex);
+	*out = packer;
 	return 0;
 }
 
-static void drop_tools(struct sluice_series *s)
+static void packer_drop(struct sluice_series *s)
 {
 	struct sluice_writer *w = s->writer;
-	struct sl_tools *tools = s->tools;
+	struct sl_packer *packer = s->packer;
 
-	s->tools = NULL;
-	if (!tools || --tools->users)
+	s->packer = NULL;
+	if (!packer || --packer->users)
 		return;
-	pthread_mutex_lock(&w->mutex);
-	sl_list_remove(&tools->link);
-	w->locked.bytes -= tools->bytes;
-	pthread_mutex_unlock(&w->mutex);
-	sl_tools_free(tools);
+	sl_mutex_lock(&w->mutex);
+	sl_list_remove(&packer->link);
+	w->locked.bytes -= packer->bytes;
+	sl_mutex_unlock(&w->mutex);
+	sl_packer_free(packer);
 }
 
-static void drop_proof(struct sluice_series *s)
+static void decoded_drop(struct sluice_series *s)
 {
-	give_bytes(s->writer, s->proof.length);
-	s->bytes -= s->proof.length;
-	sl_area_release(&s->proof);
+	give_bytes(s->writer, s->decoded.length);
+	s->bytes -= s->decoded.length;
+	sl_area_release(&s->decoded);
 }
 
 /* With writer->adding, which guards the numbers of users. */
-static int take_tools(struct sluice_series *s)
+static int packer_take(struct sluice_series *s)
 {
-	struct sl_tools kind = {.codec = s->layout.codec,
-	                        .level = s->layout.level,
-	                        .element = s->geometry.element,
-	                        .chunk_bytes = s->geometry.chunk_bytes,
-	                        .count = s->writer->threads};
-	size_t proof = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
+	struct sl_packer kind = {.codec = s->layout.codec,
+	                         .level = s->layout.level,
+	                         .element = s->geometry.element,
+	                         .chunk_bytes = s->geometry.chunk_bytes,
+	                         .count = s->writer->threads};
+	size_t decoded = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
 	int rc;
 
-	kind.bare = needs_no_room(s);
-	if (kind.bare && !s->layout.precision)
+	kind.in_place = needs_no_room(s);
+	if (kind.in_place && !s->layout.precision)
 		return 0;
-	s->tools = find_tools(s->writer, &kind);
-	rc = s->tools ? 0 : make_tools(s, &kind, &s->tools);
+	s->packer = packer_find(s->writer, &kind);
+	rc = s->packer ? 0 : packer_make(s, &kind, &s->packer);
 	if (rc)
 		return rc;
-	s->tools->users++;
-	rc = take_bytes(s->writer, s->name, proof);
+	s->packer->users++;
+	rc = take_bytes(s->writer, s->name, decoded);
 	if (rc)
 		return rc;
-	s->bytes += proof;
-	return sl_area_take(&s->proof, proof);
+	s->bytes += decoded;
+	return sl_area_take(&s->decoded, decoded);
 }
 
 /* ------------------------------------------------------------------------------------ dataset */
 
 struct adding {
-	struct sl_errand errand;
+	struct sl_file_command command;
 	struct sluice_series *series;
-	const struct sl_frame_set *set;
+	const struct sl_h5_set_options *set;
 };
 
-/* On the keeper. */
-static int add_dataset(struct sl_errand *errand)
+/* Called by the file thread. */
+static int add_dataset(struct sl_file_command *command)
 {
-	struct adding *adding = SL_CONTAINER(errand, struct adding, errand);
+	struct adding *adding = SL_CONTAINER(command, struct adding, command);
 	struct sluice_series *s = adding->series;
-	int rc = sl_frame_file_add(s->writer->file, s->name, &s->layout, adding->set, &s->dataset,
+	int rc = sl_h5_dataset_add(s->writer->file, s->name, &s->layout, adding->set, &s->dataset,
 	                           &s->first);
 
 	if (rc)
 		return rc;
-	s->mask_codec = sl_frame_file_mask_codec(s->dataset);
-	s->mask_shuffle = sl_frame_file_mask_shuffle(s->dataset);
+	s->mask_codec = sl_h5_mask_codec(s->dataset);
+	s->mask_shuffle = sl_h5_mask_shuffle(s->dataset);
 	s->plain.mask = s->mask_shuffle;
 	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
 	if (rc) {
-		sl_frame_file_drop(s->dataset);
+		sl_h5_dataset_forget(s->dataset);
 		s->dataset = NULL;
 	}
 	return rc;
 }
 
-/* On the keeper. */
-static int drop_dataset(struct sl_errand *errand)
+/* Called by the file thread. */
+static int drop_dataset(struct sl_file_command *command)
 {
-	sl_frame_file_drop(SL_CONTAINER(errand, struct adding, errand)->series->dataset);
+	sl_h5_dataset_forget(SL_CONTAINER(command, struct adding, command)->series->dataset);
 	return 0;
 }
 
-static bool is_same(const struct sl_frame_layout *a, const struct sl_frame_layout *b)
+static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layout *b)
 {
 	return a->codec == b->codec && a->gather == b->gather && a->level == b->level &&
 	       a->contiguous == b->contiguous && a->precision == b->precision &&
 	       !memcmp(a->chunk, b->chunk, a->rank * sizeof(a->chunk[0]));
 }
 
-/* What the dataset has may be other than what was asked for: then it is continued as it is. */
-static int ask_dataset(struct sluice_series *s, const struct sl_frame_set *set)
+/* An existing dataset may differ from the options; it is then continued as it is. */
+static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
-	struct sl_frame_layout asked = s->layout;
-	struct adding adding = {.errand = {.run = add_dataset}, .series = s, .set = set};
-	int rc = sl_writer_ask(s->writer, &adding.errand);
+	struct sl_h5_layout asked = s->layout;
+	struct adding adding = {.command = {.run = add_dataset}, .series = s, .set = set};
+	int rc = sl_writer_ask(s->writer, &adding.command);
 
 	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
-	if (rc || is_same(&asked, &s->layout))
+	if (rc || layout_is_same(&asked, &s->layout))
 		return rc;
-	drop_tools(s);
-	drop_proof(s);
+	packer_drop(s);
+	decoded_drop(s);
 	drop_slabs(s);
 	rc = shape_frames(s);
 	if (!rc)
 		rc = make_slabs(s);
-	return rc ? rc : take_tools(s);
+	return rc ? rc : packer_take(s);
 }
 
 /* The chunks of a slab, as they are in the file. */
@@ -344,8 +346,8 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 		struct sl_run run;
 
 		sl_geometry_block(g, i, &block);
-		rc = sl_frame_file_read(s->dataset, &s->layout, slab->locked.number,
-		                        block.offset + 1, chunk, g->chunk_bytes);
+		rc = sl_h5_chunk_read(s->dataset, &s->layout, slab->locked.number, block.offset + 1,
+		                      chunk, g->chunk_bytes);
 		for (uint64_t at = 0; !rc && sl_block_run(g, &block, &at, &run);)
 			memcpy(slab->data + run.frame * g->element, chunk + run.chunk * g->element,
 			       run.elements * g->element);
@@ -354,12 +356,13 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 	return rc;
 }
 
-/* The last chunk has only a part of its frames: it comes to lie in the file as those do that are gathered. On the keeper. */
-static int resume(struct sl_errand *errand)
+/* Continues a last chunk that is not full: stores it again without filters, as chunks of an
+ * open slab are. Called by the file thread. */
+static int slab_resume(struct sl_file_command *command)
 {
-	struct sluice_series *s = SL_CONTAINER(errand, struct adding, errand)->series;
+	struct sluice_series *s = SL_CONTAINER(command, struct adding, command)->series;
 	uint64_t count = s->first % s->layout.gather;
-	struct sl_frame *slab = sl_slab_open(s, s->first - count);
+	struct sl_frame *slab = sl_slab_open_locked(s, s->first - count);
 	double max_error;
 	int rc = read_slab(s, slab);
 
@@ -367,22 +370,22 @@ static int resume(struct sl_errand *errand)
 		slab->slots[i].there = true;
 	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
 	s->locked.room -= count;
-	return rc ? rc : sl_keeper_rows(slab, 0, count, &max_error);
+	return rc ? rc : sl_file_thread_store_slab(slab, 0, count, &max_error);
 }
 
-static int ask_series(struct sluice_series *s, const struct sl_frame_set *set)
+static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
-	struct adding adding = {.errand = {.run = resume}, .series = s};
+	struct adding adding = {.command = {.run = slab_resume}, .series = s};
 	int rc = ask_dataset(s, set);
 
 	if (!rc && s->slabs && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, &adding.errand);
+		rc = sl_writer_ask(s->writer, &adding.command);
 	if (rc && s->dataset) {
 		char message[1024];
 
 		snprintf(message, sizeof(message), "%s", sluice_last_message());
-		adding.errand = (struct sl_errand){.run = drop_dataset};
-		sl_writer_ask(s->writer, &adding.errand);
+		adding.command = (struct sl_file_command){.run = drop_dataset};
+		sl_writer_ask(s->writer, &adding.command);
 		sl_fail(rc, "%s", message);
 	}
 	return rc;
@@ -392,10 +395,10 @@ static int ask_series(struct sluice_series *s, const struct sl_frame_set *set)
 
 void sl_series_close(struct sluice_series *s)
 {
-	/* The keeper knows of errors already. */
+	/* The file thread knows of errors already. */
 	sluice_discard(s->file);
-	sluice_discard(s->mirror);
-	s->file = s->mirror = NULL;
+	sluice_discard(s->memory_file);
+	s->file = s->memory_file = NULL;
 }
 
 void sl_series_free(struct sluice_series *s)
@@ -403,20 +406,20 @@ void sl_series_free(struct sluice_series *s)
 	sl_series_close(s);
 	for (size_t i = 0; s->frames && i < s->frame_count; i++)
 		free(s->frames[i].scalars);
-	drop_tools(s);
+	packer_drop(s);
 	drop_slabs(s);
 	give_bytes(s->writer, s->bytes);
 	sl_area_release(&s->area);
-	sl_area_release(&s->proof);
+	sl_area_release(&s->decoded);
 	pthread_cond_destroy(&s->freed);
 	free(s->frames);
-	free(s->owners);
+	free(s->frame_of);
 	free(s->name);
 	free(s);
 }
 
-static int new_series(struct sluice_writer *w, const char *name,
-                      const struct sluice_series_options *o, struct sl_frame_set *set,
+static int series_new(struct sluice_writer *w, const char *name,
+                      const struct sluice_series_options *o, struct sl_h5_set_options *set,
                       struct sluice_series **out)
 {
 	struct sluice_series *s = calloc(1, sizeof(*s));
@@ -442,9 +445,9 @@ static int new_series(struct sluice_writer *w, const char *name,
 	if (!rc)
 		rc = make_slabs(s);
 	if (!rc)
-		rc = take_tools(s);
+		rc = packer_take(s);
 	if (!rc)
-		rc = sl_mirror_open(s);
+		rc = sl_memory_file_open(s);
 	if (!rc)
 		rc = ask_series(s, set);
 	if (rc) {
@@ -455,9 +458,10 @@ static int new_series(struct sluice_writer *w, const char *name,
 	return 0;
 }
 
-static int check_name(struct sluice_writer *w, const char *name)
+static int series_check_name_locked(struct sluice_writer *w, const char *name)
+	SL_REQUIRES(&w->mutex)
 {
-	int rc = sl_writer_check(w);
+	int rc = sl_writer_check_locked(w);
 
 	sl_list_each (link, &w->locked.series) {
 		const char *other = SL_CONTAINER(link, struct sluice_series, locked.link)->name;
@@ -469,28 +473,28 @@ static int check_name(struct sluice_writer *w, const char *name)
 }
 
 /* With writer->adding. */
-static int add(struct sluice_writer *w, const char *name, const struct sluice_series_options *o,
-               struct sluice_series **out)
+static int series_add(struct sluice_writer *w, const char *name,
+                      const struct sluice_series_options *o, struct sluice_series **out)
 {
-	struct sl_frame_set set = {0};
+	struct sl_h5_set_options set = {0};
 	struct sluice_series *s = NULL;
 	int rc;
 
-	pthread_mutex_lock(&w->mutex);
-	rc = check_name(w, name);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
+	rc = series_check_name_locked(w, name);
+	sl_mutex_unlock(&w->mutex);
 	if (!rc)
-		rc = new_series(w, name, o, &set, &s);
+		rc = series_new(w, name, o, &set, &s);
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	s->locked.next = s->first;
 	sl_list_append(&w->locked.series, &s->locked.link);
 	w->locked.dirty = true;
 	if (w->locked.dirty_since == SL_FOREVER)
 		w->locked.dirty_since = sl_now();
 	pthread_cond_signal(&w->work);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	*out = s;
 	return 0;
 }
@@ -510,8 +514,8 @@ int sluice_series_add(sluice_writer *w, const char *dataset, const struct sluice
 	if (!o || o->size < sizeof(o->size))
 		return sl_fail(-EINVAL, "series options: %s", o ? "size is not set" : "missing");
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	pthread_mutex_lock(&w->adding);
-	rc = add(w, dataset, &options, out);
-	pthread_mutex_unlock(&w->adding);
+	sl_mutex_lock(&w->adding);
+	rc = series_add(w, dataset, &options, out);
+	sl_mutex_unlock(&w->adding);
 	return rc;
 }

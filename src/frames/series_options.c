@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program asks of a series: checked, with what it left open. */
+/* Options of a series: checked, and completed with defaults. Any thread. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define FLAGS (unsigned)(SLUICE_SERIES_DROP | SLUICE_SERIES_CONTINUE_AT)
 /* Bytes of a chunk that small frames share. */
 #define SMALL       ((uint64_t)64 << 10)
 #define GATHER_MOST ((uint64_t)1024)
 
-static int read_shape(const struct sluice_series_options *o, struct sl_frame_layout *layout)
+static int read_shape(const struct sluice_series_options *o, struct sl_h5_layout *layout)
 {
 	const struct sl_type *type = sl_type_find(o->type);
 
@@ -39,7 +39,7 @@ static int read_shape(const struct sluice_series_options *o, struct sl_frame_lay
 }
 
 static int read_chunk(const struct sluice_series_options *o, unsigned threads,
-                      struct sl_frame_layout *layout, struct sl_frame_set *set)
+                      struct sl_h5_layout *layout, struct sl_h5_set_options *set)
 {
 	struct sl_geometry g = {.element = layout->element, .rank = layout->rank};
 	unsigned given = 0;
@@ -68,8 +68,8 @@ static int read_chunk(const struct sluice_series_options *o, unsigned threads,
 	return 0;
 }
 
-static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_layout *layout,
-                        struct sl_frame_set *set)
+static int read_shuffle(const struct sluice_series_options *o, struct sl_h5_layout *layout,
+                        struct sl_h5_set_options *set)
 {
 	bool codec = layout->codec->filter && !layout->codec->shuffles;
 
@@ -93,8 +93,8 @@ static int read_shuffle(const struct sluice_series_options *o, struct sl_frame_l
 	}
 }
 
-static int read_codec(const struct sluice_series_options *o, struct sl_frame_layout *layout,
-                      struct sl_frame_set *set)
+static int read_codec(const struct sluice_series_options *o, struct sl_h5_layout *layout,
+                      struct sl_h5_set_options *set)
 {
 	int rc;
 
@@ -114,7 +114,7 @@ static int read_codec(const struct sluice_series_options *o, struct sl_frame_lay
 }
 
 int sl_series_options(const struct sluice_series_options *o, unsigned threads,
-                      struct sl_frame_layout *layout, struct sl_frame_set *set)
+                      struct sl_h5_layout *layout, struct sl_h5_set_options *set)
 {
 	int rc = read_shape(o, layout);
 
@@ -123,11 +123,11 @@ int sl_series_options(const struct sluice_series_options *o, unsigned threads,
 	if (!rc)
 		rc = read_chunk(o, threads, layout, set);
 	if (!rc)
-		rc = sl_frame_names_check("scalar", o->scalars, o->scalar_count);
+		rc = sl_h5_names_check("scalar", o->scalars, o->scalar_count);
 	if (!rc && o->dimensions)
-		rc = sl_frame_names_check("dimension", o->dimensions, o->rank + 1);
+		rc = sl_h5_names_check("dimension", o->dimensions, o->rank + 1);
 	if (!rc)
-		rc = sl_frame_attributes_check(o->attributes, o->attribute_count);
+		rc = sl_h5_attributes_check(o->attributes, o->attribute_count);
 	if (!rc && o->flags & ~FLAGS)
 		rc = sl_fail(-EINVAL, "series options: unknown flags 0x%x", o->flags & ~FLAGS);
 	if (rc)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of writers, series and codecs. */
+/* Statistics of writers and series, errors of writers, and the list of codecs. Called by the
+ * program's threads. */
 #include <errno.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
-static void add_stage(struct sluice_stage *sum, const struct sluice_stage *one)
+static void stats_add_stage(struct sluice_stage *sum, const struct sluice_stage *one)
 {
 	sum->bytes += one->bytes;
 	sum->busy_ns += one->busy_ns;
 }
 
-/* With the mutex. */
-static void add_series(struct sluice_writer_counts *out, const struct sluice_series *s)
+static void stats_add_series_locked(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
 	const struct sl_counts *c = &s->locked.counts;
 	uint64_t way = c->submitted - c->stored, queued = s->slabs ? way : s->locked.queued;
@@ -32,17 +32,17 @@ static void add_series(struct sluice_writer_counts *out, const struct sluice_ser
 	out->raw_chunks += c->raw_chunks;
 	out->waited_ns += c->waited_ns;
 	out->waited_most_ns = SL_MAX(out->waited_most_ns, c->waited_most_ns);
-	add_stage(&out->copy, &c->copy);
-	add_stage(&out->compress, &c->compress);
-	add_stage(&out->store, &c->store);
-	add_stage(&out->flush, &c->flush);
+	stats_add_stage(&out->copy, &c->copy);
+	stats_add_stage(&out->compress, &c->compress);
+	stats_add_stage(&out->store, &c->store);
+	stats_add_stage(&out->flush, &c->flush);
 	out->flushes = c->flushes;
 	out->frames_before += s->first;
 	out->max_error = SL_MAX(out->max_error, c->max_error);
-	out->memory_bytes += s->bytes + (s->tools ? s->tools->bytes : 0);
+	out->memory_bytes += s->bytes + (s->packer ? s->packer->bytes : 0);
 }
 
-static int give(const struct sluice_writer_counts *stats, struct sluice_writer_counts *out)
+static int stats_give(const struct sluice_writer_counts *stats, struct sluice_writer_counts *out)
 {
 	size_t size = out->size;
 
@@ -51,7 +51,7 @@ static int give(const struct sluice_writer_counts *stats, struct sluice_writer_c
 	return 0;
 }
 
-static int check(const struct sluice_writer *w, const size_t *size, const char *what)
+static int stats_check(const struct sluice_writer *w, const size_t *size, const char *what)
 {
 	if (!w)
 		return sl_fail(-EINVAL, "%s: the handle is NULL", what);
@@ -63,28 +63,29 @@ static int check(const struct sluice_writer *w, const size_t *size, const char *
 int sluice_series_stats(const sluice_series *s, struct sluice_writer_counts *out)
 {
 	struct sluice_writer_counts stats = {0};
-	int rc = check(s ? s->writer : NULL, out ? &out->size : NULL, "sluice_series_stats");
+	int rc = stats_check(s ? s->writer : NULL, out ? &out->size : NULL, "sluice_series_stats");
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&s->writer->mutex);
-	add_series(&stats, s);
-	pthread_mutex_unlock(&s->writer->mutex);
-	return give(&stats, out);
+	sl_mutex_lock(&s->writer->mutex);
+	stats_add_series_locked(&stats, s);
+	sl_mutex_unlock(&s->writer->mutex);
+	return stats_give(&stats, out);
 }
 
 int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts *out)
 {
 	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
 	struct sluice_writer_counts stats = {0};
-	int rc = check(w, out ? &out->size : NULL, "sluice_writer_stats");
+	int rc = stats_check(w, out ? &out->size : NULL, "sluice_writer_stats");
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	sl_list_each (link, &w->locked.series)
-		add_series(&stats, SL_CONTAINER(link, struct sluice_series, locked.link));
-	/* Of all series at once, and of what they share. */
+		stats_add_series_locked(&stats,
+		                        SL_CONTAINER(link, struct sluice_series, locked.link));
+	/* Counters of the writer: of all series at once, and of shared memory. */
 	stats.flush = w->locked.flush;
 	stats.flushes = w->locked.flushes;
 	stats.memory_bytes = w->locked.bytes + (w->memory_bytes ? 0 : w->locked.held);
@@ -93,25 +94,25 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 		stats.full_ns += (uint64_t)(sl_now() - w->locked.full_since);
 	stats.full_waits = w->locked.full_waits;
 	stats.full_now = w->locked.full;
-	pthread_mutex_unlock(&w->mutex);
-	return give(&stats, out);
+	sl_mutex_unlock(&w->mutex);
+	return stats_give(&stats, out);
 }
 
 int sluice_writer_error(const sluice_writer *writer, struct sluice_writer_failure *out)
 {
 	struct sluice_writer *w = (struct sluice_writer *)(uintptr_t)writer;
 	struct sluice_writer_failure error = {0};
-	int rc = check(w, out ? &out->size : NULL, "sluice_writer_error");
+	int rc = stats_check(w, out ? &out->size : NULL, "sluice_writer_error");
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	error.error = w->locked.failure.error;
 	error.dataset = w->locked.failure.series ? w->locked.failure.series->name : NULL;
 	error.frame = w->locked.failure.frame;
 	error.stage = w->locked.failure.stage;
 	error.message = w->locked.failure.message;
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	if (!error.error)
 		return 0;
 	error.size = out->size;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames from memory of a device, in the order of a stream: a write to a file that is the series' own frames.
- * So all that the engine knows of rings, streams and devices holds here too; its pieces are copied by the
- * writer's pool.
+ * Frames from device memory, in stream order: a write to a file that is the memory of the
+ * series' frames. So the engine's rules for rings, streams and devices apply; its pieces are
+ * copied by the writer's pool.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -10,119 +10,121 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define PIECE ((size_t)1 << 20)
 
-struct sl_mirror {
+struct sl_memory_file {
 	struct sl_backend backend;
 	struct sluice_series *series;
 };
 
-static struct sluice_series *series_of(struct sl_backend *backend)
+static struct sluice_series *memory_file_series(struct sl_backend *backend)
 {
-	return SL_CONTAINER(backend, struct sl_mirror, backend)->series;
+	return SL_CONTAINER(backend, struct sl_memory_file, backend)->series;
 }
 
-static void mirror_limits(struct sl_backend *backend, struct sl_limits *out)
+static void memory_file_limits(struct sl_backend *backend, struct sl_limits *out)
 {
 	*out = (struct sl_limits){.piece_bytes = PIECE,
-	                          .depth = 2 * series_of(backend)->writer->threads};
+	                          .depth = 2 * memory_file_series(backend)->writer->threads};
 }
 
-static char *mirror_identity(struct sl_backend *backend)
+static char *memory_file_identity(struct sl_backend *backend)
 {
 	char *text;
 
-	return asprintf(&text, "frames:%p", (void *)series_of(backend)->area.memory) < 0 ? NULL
-	                                                                                 : text;
+	return asprintf(&text, "frames:%p", (void *)memory_file_series(backend)->area.memory) < 0
+	               ? NULL
+	               : text;
 }
 
-static int64_t mirror_size(struct sl_backend *backend)
+static int64_t memory_file_size(struct sl_backend *backend)
 {
-	return (int64_t)series_of(backend)->area.length;
+	return (int64_t)memory_file_series(backend)->area.length;
 }
 
-static void piece_run(struct sl_task *task)
+static void memory_file_piece_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	struct sluice_series *s = series_of(piece->backend);
+	struct sluice_series *s = memory_file_series(piece->backend);
 	int64_t begun = sl_now();
 
 	memcpy(s->area.memory + piece->offset, piece->data, piece->length);
 	piece->moved = piece->length;
-	pthread_mutex_lock(&s->writer->mutex);
+	sl_mutex_lock(&s->writer->mutex);
 	s->locked.counts.copy.busy_ns += (uint64_t)(sl_now() - begun);
 	s->locked.counts.copy.bytes += piece->length;
-	pthread_mutex_unlock(&s->writer->mutex);
+	sl_mutex_unlock(&s->writer->mutex);
 	sl_piece_done(piece);
 }
 
-static void mirror_submit(struct sl_backend *backend, struct sl_piece *piece)
+static void memory_file_submit(struct sl_backend *backend, struct sl_piece *piece)
 {
-	/* A stream waits for it: before what is to be compressed. */
+	/* A stream waits for it, so it runs before compression. */
 	piece->task.home = piece->offset / PIECE;
 	piece->task.urgent = true;
-	piece->task.run = piece_run;
-	sl_pool_submit(series_of(backend)->writer->pool, &piece->task);
+	piece->task.run = memory_file_piece_run;
+	sl_pool_submit(memory_file_series(backend)->writer->pool, &piece->task);
 }
 
-static int mirror_commit(struct sl_backend *backend)
+static int memory_file_commit(struct sl_backend *backend)
 {
 	(void)backend;
 	return 0;
 }
 
-static void mirror_close(struct sl_backend *backend)
+static void memory_file_close(struct sl_backend *backend)
 {
-	free(SL_CONTAINER(backend, struct sl_mirror, backend));
+	free(SL_CONTAINER(backend, struct sl_memory_file, backend));
 }
 
-static const struct sl_backend_ops mirror_ops = {
-	.limits = mirror_limits,
-	.identity = mirror_identity,
-	.size = mirror_size,
-	.submit = mirror_submit,
-	.commit = mirror_commit,
-	.close = mirror_close,
+static const struct sl_backend_ops memory_file_ops = {
+	.limits = memory_file_limits,
+	.identity = memory_file_identity,
+	.size = memory_file_size,
+	.submit = memory_file_submit,
+	.commit = memory_file_commit,
+	.close = memory_file_close,
 };
 
-int sl_mirror_open(struct sluice_series *s)
+int sl_memory_file_open(struct sluice_series *s)
 {
-	struct sl_mirror *mirror = calloc(1, sizeof(*mirror));
+	struct sl_memory_file *memory_file = calloc(1, sizeof(*memory_file));
 
-	if (!mirror)
+	if (!memory_file)
 		return sl_fail(-ENOMEM, "no memory");
-	mirror->backend.ops = &mirror_ops;
-	mirror->series = s;
-	return sl_file_wrap(s->writer->ctx, s->name, SLUICE_OPEN_WRITE, &mirror->backend,
-	                    &s->mirror);
+	memory_file->backend.ops = &memory_file_ops;
+	memory_file->series = s;
+	return sl_file_wrap(s->writer->ctx, s->name, SLUICE_OPEN_WRITE, &memory_file->backend,
+	                    &s->memory_file);
 }
 
 /* ------------------------------------------------------------------------------------- frames */
 
-/* By the thread that ends the operation, which may be before the frame is in its line. */
-static void over(struct sluice_op *op)
+/* Ends a copy. Called by the thread that ends the operation, maybe before the frame is in its
+ * queue. */
+static void device_copy_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
 	struct sluice_writer *w = frame->series->writer;
-	int rc = (int)SL_MIN(op->result, 0);
+	int rc = (int)SL_MIN(sl_op_result(op), 0);
 
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	if (rc) {
 		if (frame->locked.state != SL_FRAME_QUEUED)
 			frame->locked.number = frame->series->locked.next;
-		sl_fail(rc, "%s", op->message ? op->message : sl_error_text(rc));
-		sl_writer_fail(w, rc, "copy", frame);
+		sl_fail(rc, "%s", sl_op_message(op) ? sl_op_message(op) : sl_error_text(rc));
+		sl_writer_fail_locked(w, rc, "copy", frame);
 	} else if (frame->locked.state == SL_FRAME_QUEUED) {
-		sl_frame_ready(frame);
+		sl_frame_ready_locked(frame);
 	} else {
 		frame->locked.filled = true;
 	}
 	/* Behind this nothing of the writer is touched. */
 	w->locked.copies--;
 	pthread_cond_broadcast(&w->told);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 }
 
 static int start_copy(struct sl_frame *frame, const void *from, sluice_stream stream)
@@ -140,19 +142,19 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 	r.on = 1;
 	r.stream = stream;
 	r.user = frame;
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	frame->locked.filled = false;
 	w->locked.copies++;
-	pthread_mutex_unlock(&w->mutex);
-	rc = sl_op_submit(s->mirror, &r, over);
+	sl_mutex_unlock(&w->mutex);
+	rc = sl_op_submit(s->memory_file, &r, device_copy_done);
 	if (!rc)
 		return 0;
-	pthread_mutex_lock(&w->mutex);
+	sl_mutex_lock(&w->mutex);
 	w->locked.copies--;
-	s->locked.promised--;
-	sl_frame_recycle(frame);
+	s->locked.incoming--;
+	sl_frame_recycle_locked(frame);
 	pthread_cond_broadcast(&w->told);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	return rc;
 }
 

@@ -1,37 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A writer from its opening to its end, and what waits for its thread. */
+/* A writer from its opening to its end, and the calls that wait for its file thread. Called by
+ * the program's threads. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 
 #define CHECKPOINT_MS 1000
-/* Of memory_bytes, for what of the file is held back until a flush, beside that of each series; see
- * sl_frame_file_options. */
+/* The part of memory_bytes for metadata that is held back until a flush, besides that of each
+ * series; see sl_h5_file_options. */
 #define HELD_PART  16
 #define HELD_LEAST ((uint64_t)1 << 20)
 #define HELD_MOST  ((uint64_t)16 << 20)
 
-/* All writers of the process, so that a handle that is gone can be told, unless another one has its
- * address. */
+/* All writers of the process, so that a closed handle can be recognised, unless another writer
+ * has its address. */
 static struct {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct sl_list list; /* guarded by mutex */
-} writers = {PTHREAD_MUTEX_INITIALIZER, {&writers.list, &writers.list}};
+} writers = {SL_MUTEX_INIT, {&writers.list, &writers.list}};
 
 static char message_lost[] = "the writer has failed, and there was no memory to say why";
 
-static bool is_there(const struct sluice_writer *w)
+static bool writer_exists(const struct sluice_writer *w)
 {
 	bool there = false;
 
-	pthread_mutex_lock(&writers.mutex);
+	sl_mutex_lock(&writers.mutex);
 	sl_list_each (link, &writers.list)
 		there |= SL_CONTAINER(link, struct sluice_writer, link) == w;
-	pthread_mutex_unlock(&writers.mutex);
+	sl_mutex_unlock(&writers.mutex);
 	return there;
 }
 
@@ -47,16 +48,16 @@ void sl_condition_init(pthread_cond_t *condition)
 	pthread_condattr_destroy(&attributes);
 }
 
-bool sl_writer_wait(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
 {
 	struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 
 	if (deadline == SL_FOREVER)
-		return !pthread_cond_wait(condition, &w->mutex);
-	return pthread_cond_timedwait(condition, &w->mutex, &until) != ETIMEDOUT;
+		return !pthread_cond_wait(condition, &w->mutex.pthread);
+	return pthread_cond_timedwait(condition, &w->mutex.pthread, &until) != ETIMEDOUT;
 }
 
-int sl_writer_check(const struct sluice_writer *w)
+int sl_writer_check_locked(const struct sluice_writer *w)
 {
 	if (w->locked.failure.error)
 		return sl_fail(w->locked.failure.error, "%s", w->locked.failure.message);
@@ -65,9 +66,9 @@ int sl_writer_check(const struct sluice_writer *w)
 	return 0;
 }
 
-/* The thread's sentence, and what it is about. */
-static char *describe(const struct sluice_writer *w, const char *stage,
-                      const struct sl_frame *frame)
+/* Returns the thread's sentence with its stage and frame. */
+static char *failure_describe_locked(const struct sluice_writer *w, const char *stage,
+                                     const struct sl_frame *frame) SL_REQUIRES(&w->mutex)
 {
 	char *text;
 	int rc;
@@ -80,8 +81,8 @@ static char *describe(const struct sluice_writer *w, const char *stage,
 	return rc < 0 ? message_lost : text;
 }
 
-void sl_writer_fail(struct sluice_writer *w, int error, const char *stage,
-                    const struct sl_frame *frame)
+void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
+                           const struct sl_frame *frame)
 {
 	if (w->locked.failure.error)
 		return;
@@ -89,7 +90,7 @@ void sl_writer_fail(struct sluice_writer *w, int error, const char *stage,
 	w->locked.failure.stage = stage;
 	w->locked.failure.series = frame ? frame->series : NULL;
 	w->locked.failure.frame = frame ? frame->locked.number : 0;
-	w->locked.failure.message = describe(w, stage, frame);
+	w->locked.failure.message = failure_describe_locked(w, stage, frame);
 	sl_list_each (link, &w->locked.series)
 		pthread_cond_broadcast(
 			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
@@ -97,31 +98,32 @@ void sl_writer_fail(struct sluice_writer *w, int error, const char *stage,
 	pthread_cond_signal(&w->work);
 }
 
-int sl_writer_ask(struct sluice_writer *w, struct sl_errand *errand)
+int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command)
 {
 	int rc;
 
-	pthread_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.errands, &errand->link);
+	sl_mutex_lock(&w->mutex);
+	sl_list_append(&w->locked.commands, &command->link);
 	pthread_cond_signal(&w->work);
-	/* Ended by the keeper, or its end; one that has begun is not left alone, as it is on our stack. */
-	while (!errand->done && !w->locked.ended &&
-	       !(sl_list_linked(&errand->link) && sl_writer_check(w)))
-		sl_writer_wait(w, &w->told, SL_FOREVER);
-	if (errand->done) {
-		rc = errand->result ? sl_fail(errand->result, "%s", errand->message) : 0;
+	/* Ended by the file thread or its end. A command that has begun is awaited, because it
+	 * is on this thread's stack. */
+	while (!command->done && !w->locked.ended &&
+	       !(sl_list_linked(&command->link) && sl_writer_check_locked(w)))
+		sl_writer_wait_locked(w, &w->told, SL_FOREVER);
+	if (command->done) {
+		rc = command->result ? sl_fail(command->result, "%s", command->message) : 0;
 	} else {
-		if (sl_list_linked(&errand->link))
-			sl_list_remove(&errand->link);
-		rc = sl_writer_check(w);
+		if (sl_list_linked(&command->link))
+			sl_list_remove(&command->link);
+		rc = sl_writer_check_locked(w);
 	}
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	return rc;
 }
 
 /* -------------------------------------------------------------------------------------- open */
 
-static int check_options(const struct sluice_writer_options *o)
+static int writer_check_options(const struct sluice_writer_options *o)
 {
 	unsigned known = (SLUICE_WRITER_ONLY_HDF5 << 1) - 1;
 
@@ -133,10 +135,10 @@ static int check_options(const struct sluice_writer_options *o)
 		return sl_fail(-EINVAL, "writer options: mode 0%o is no permissions", o->mode);
 	if (o->threads > 1024)
 		return sl_fail(-EINVAL, "writer options: %zu threads are too many", o->threads);
-	return sl_frame_attributes_check(o->attributes, o->attribute_count);
+	return sl_h5_attributes_check(o->attributes, o->attribute_count);
 }
 
-static int local_path(const char *text, char **out)
+static int writer_local_path(const char *text, char **out)
 {
 	struct sl_uri uri;
 	char *name;
@@ -157,34 +159,35 @@ static int local_path(const char *text, char **out)
 }
 
 struct opening {
-	struct sl_errand errand;
-	const struct sl_frame_file_options *options;
+	struct sl_file_command command;
+	const struct sl_h5_file_options *options;
 };
 
-/* On the keeper. */
-static int open_file(struct sl_errand *errand)
+/* Called by the file thread. */
+static int file_open_run(struct sl_file_command *command)
 {
-	struct opening *opening = SL_CONTAINER(errand, struct opening, errand);
-	struct sluice_writer *w = errand->writer;
+	struct opening *opening = SL_CONTAINER(command, struct opening, command);
+	struct sluice_writer *w = command->writer;
 
-	return sl_frame_file_open(w->path, opening->options, &w->file);
+	return sl_h5_file_open(w->path, opening->options, &w->file);
 }
 
-static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o)
+static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
 {
-	struct sl_frame_file_options options = {.flags = o->flags,
-	                                        .mode = o->mode,
-	                                        .held_limit = w->locked.bytes,
-	                                        .full = sl_keeper_full,
-	                                        .argument = w,
-	                                        .attributes = o->attributes,
-	                                        .attribute_count = o->attribute_count};
-	struct opening opening = {.errand = {.run = open_file, .writer = w}, .options = &options};
+	struct sl_h5_file_options options = {.flags = o->flags,
+	                                     .mode = o->mode,
+	                                     .held_limit = w->locked.bytes,
+	                                     .full = sl_file_thread_full,
+	                                     .argument = w,
+	                                     .attributes = o->attributes,
+	                                     .attribute_count = o->attribute_count};
+	struct opening opening = {.command = {.run = file_open_run, .writer = w},
+	                          .options = &options};
 
-	return sl_writer_ask(w, &opening.errand);
+	return sl_writer_ask(w, &opening.command);
 }
 
-static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o)
+static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
 {
 	w->flags = o->flags;
 	w->threads = o->threads ? (unsigned)o->threads : sl_cores();
@@ -199,7 +202,7 @@ static void set_options(struct sluice_writer *w, const struct sluice_writer_opti
 			(int64_t)(o->checkpoint_ms ? o->checkpoint_ms : CHECKPOINT_MS) * 1000000;
 }
 
-static void writer_free(struct sluice_writer *w)
+static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 {
 	struct sl_list *link;
 
@@ -212,8 +215,8 @@ static void writer_free(struct sluice_writer *w)
 	sl_pool_free(w->pool);
 	pthread_cond_destroy(&w->work);
 	pthread_cond_destroy(&w->told);
-	pthread_mutex_destroy(&w->adding);
-	pthread_mutex_destroy(&w->mutex);
+	sl_mutex_destroy(&w->adding);
+	sl_mutex_destroy(&w->mutex);
 	if (w->locked.failure.message != message_lost)
 		free(w->locked.failure.message);
 	free(w->compressors);
@@ -221,8 +224,9 @@ static void writer_free(struct sluice_writer *w)
 	free(w);
 }
 
-static int new_writer(struct sluice_context *ctx, const char *path,
-                      const struct sluice_writer_options *o, struct sluice_writer **out)
+static int writer_new(struct sluice_context *ctx, const char *path,
+                      const struct sluice_writer_options *o,
+                      struct sluice_writer **out) SL_UNCHECKED
 {
 	struct sluice_writer *w = calloc(1, sizeof(*w));
 	int rc;
@@ -232,22 +236,22 @@ static int new_writer(struct sluice_context *ctx, const char *path,
 	w->ctx = ctx;
 	set_options(w, o);
 	sl_list_init(&w->locked.series);
-	sl_list_init(&w->locked.tools);
-	sl_list_init(&w->locked.errands);
+	sl_list_init(&w->locked.packer);
+	sl_list_init(&w->locked.commands);
 	w->locked.dirty = true;
 	w->locked.dirty_since = SL_FOREVER;
-	pthread_mutex_init(&w->mutex, NULL);
-	pthread_mutex_init(&w->adding, NULL);
+	sl_mutex_init(&w->mutex);
+	sl_mutex_init(&w->adding);
 	sl_condition_init(&w->work);
 	sl_condition_init(&w->told);
-	rc = local_path(path, &w->path);
+	rc = writer_local_path(path, &w->path);
 	w->compressors = calloc(w->threads, sizeof(*w->compressors));
 	if (!rc && !w->compressors)
 		rc = sl_fail(-ENOMEM, "no memory");
 	if (!rc)
 		rc = sl_compress_start(w);
 	if (!rc)
-		rc = sl_thread_start(&w->keeper, "sluice-keeper", sl_keeper_run, w);
+		rc = sl_thread_start(&w->file_thread, "sluice-file", sl_file_thread_run, w);
 	if (rc) {
 		writer_free(w);
 		return rc;
@@ -256,19 +260,19 @@ static int new_writer(struct sluice_context *ctx, const char *path,
 	return 0;
 }
 
-/* The keeper has ended, and nothing of the writer is in flight. */
-static void retire(struct sluice_writer *w)
+/* Frees the writer after its file thread has ended and nothing is in flight. */
+static void writer_retire(struct sluice_writer *w)
 {
 	struct sluice_context *ctx = w->ctx;
 
-	pthread_join(w->keeper, NULL);
+	pthread_join(w->file_thread, NULL);
 	writer_free(w);
 	sl_context_leave(ctx);
 }
 
 /* -------------------------------------------------------------------------------- flush, close */
 
-static void ask_flush(struct sluice_writer *w)
+static void ask_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	if (!w->locked.flush_wanted)
 		w->locked.flush_cut = w->locked.sequence;
@@ -277,8 +281,10 @@ static void ask_flush(struct sluice_writer *w)
 	pthread_cond_signal(&w->work);
 }
 
-/* One that began before is as good, if it has those frames: what else there was to flush was there then. */
-static bool is_flushed(const struct sluice_writer *w, uint64_t cut, uint64_t flushes)
+/* A flush that began before the request counts if it has those frames: everything else was
+ * there before it. */
+static bool is_flushed_locked(const struct sluice_writer *w, uint64_t cut, uint64_t flushes)
+	SL_REQUIRES(&w->mutex)
 {
 	return w->locked.flushed >= cut && w->locked.flushes > flushes;
 }
@@ -293,28 +299,29 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 
 	if (rc)
 		return rc;
-	pthread_mutex_lock(&w->mutex);
-	rc = sl_writer_check(w);
+	sl_mutex_lock(&w->mutex);
+	rc = sl_writer_check_locked(w);
 	cut = w->locked.sequence;
 	flushes = w->locked.flushes;
 	wait = !rc && (w->locked.dirty || w->locked.flushed < cut);
 	if (wait)
-		ask_flush(w);
+		ask_flush_locked(w);
 	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the deadline. */
 	while (!rc && wait) {
-		bool late = !sl_writer_wait(w, &w->told, deadline);
+		bool late = !sl_writer_wait_locked(w, &w->told, deadline);
 
-		wait = !is_flushed(w, cut, flushes);
+		wait = !is_flushed_locked(w, cut, flushes);
 		if (wait && late)
 			rc = sl_fail(-EINPROGRESS, "'%s' is not flushed yet", w->path);
 		else if (wait)
-			rc = sl_writer_check(w);
+			rc = sl_writer_check_locked(w);
 	}
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	return rc;
 }
 
-static void start_closing(struct sluice_writer *w, enum sl_closing how)
+static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
+	SL_REQUIRES(&w->mutex)
 {
 	w->locked.closing = SL_MAX(w->locked.closing, how);
 	pthread_cond_signal(&w->work);
@@ -323,11 +330,12 @@ static void start_closing(struct sluice_writer *w, enum sl_closing how)
 			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
 }
 
-/* With the mutex: until the keeper has ended and nothing is in flight. False: not in time. */
-static bool wait_for_end(struct sluice_writer *w, int64_t deadline)
+/* Waits until the file thread has ended and nothing is in flight. Returns false if the deadline
+ * passes first. */
+static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
-		if (!sl_writer_wait(w, &w->told, deadline))
+		if (!sl_writer_wait_locked(w, &w->told, deadline))
 			return w->locked.ended && !w->locked.copies && !w->locked.writes;
 	return true;
 }
@@ -338,19 +346,19 @@ static int close_writer(struct sluice_writer *w, enum sl_closing how, int64_t de
 	bool over;
 	int rc;
 
-	pthread_mutex_lock(&w->mutex);
-	start_closing(w, how);
-	over = wait_for_end(w, deadline);
+	sl_mutex_lock(&w->mutex);
+	start_closing_locked(w, how);
+	over = wait_for_end_locked(w, deadline);
 	rc = w->locked.failure.error;
 	if (rc)
 		snprintf(message, sizeof(message), "%s", w->locked.failure.message);
-	pthread_mutex_unlock(&w->mutex);
+	sl_mutex_unlock(&w->mutex);
 	if (!over)
 		return sl_fail(-EINPROGRESS, "'%s' is not closed yet", w->path);
-	pthread_mutex_lock(&writers.mutex);
+	sl_mutex_lock(&writers.mutex);
 	sl_list_remove(&w->link);
-	pthread_mutex_unlock(&writers.mutex);
-	retire(w);
+	sl_mutex_unlock(&writers.mutex);
+	writer_retire(w);
 	return rc ? sl_fail(rc, "%s", message) : 0;
 }
 
@@ -360,14 +368,14 @@ int sluice_writer_close(sluice_writer *w, int timeout_ms)
 		return 0;
 	if (sl_forked())
 		return sl_context_check(NULL);
-	if (!is_there(w))
+	if (!writer_exists(w))
 		return sl_fail(-EINVAL, "sluice_writer_close: there is no such writer");
 	return close_writer(w, SL_CLOSING, sl_deadline(timeout_ms));
 }
 
 void sluice_writer_discard(sluice_writer *w)
 {
-	if (w && !sl_forked() && is_there(w))
+	if (w && !sl_forked() && writer_exists(w))
 		close_writer(w, SL_DISCARDING, SL_FOREVER);
 }
 
@@ -387,11 +395,11 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 		return sl_fail(-EINVAL, "writer options: size is not set");
 	o = o ? o : &usual;
 	memcpy(&options, o, SL_MIN(o->size, sizeof(options)));
-	rc = check_options(&options);
+	rc = writer_check_options(&options);
 	if (!rc)
-		rc = sl_frame_file_usable(options.flags);
+		rc = sl_h5_usable(options.flags);
 	if (!rc)
-		rc = new_writer(ctx, path, &options, &w);
+		rc = writer_new(ctx, path, &options, &w);
 	if (rc)
 		return rc;
 	sl_context_enter(ctx);
@@ -400,17 +408,17 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 		char message[1024];
 
 		snprintf(message, sizeof(message), "%s", sluice_last_message());
-		pthread_mutex_lock(&w->mutex);
+		sl_mutex_lock(&w->mutex);
 		w->locked.closing = SL_DISCARDING;
 		pthread_cond_signal(&w->work);
-		wait_for_end(w, SL_FOREVER);
-		pthread_mutex_unlock(&w->mutex);
-		retire(w);
+		wait_for_end_locked(w, SL_FOREVER);
+		sl_mutex_unlock(&w->mutex);
+		writer_retire(w);
 		return sl_fail(rc, "%s", message);
 	}
-	pthread_mutex_lock(&writers.mutex);
+	sl_mutex_lock(&writers.mutex);
 	sl_list_append(&writers.list, &w->link);
-	pthread_mutex_unlock(&writers.mutex);
+	sl_mutex_unlock(&writers.mutex);
 	*out = w;
 	return 0;
 }
@@ -418,31 +426,31 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 /* --------------------------------------------------------------------------------- attributes */
 
 struct giving {
-	struct sl_errand errand;
-	struct sl_frame_dataset *dataset;
+	struct sl_file_command command;
+	struct sl_h5_dataset *dataset;
 	const struct sluice_attribute *attributes;
 	size_t count;
 };
 
-/* On the keeper. */
-static int give(struct sl_errand *errand)
+/* Called by the file thread. */
+static int attributes_run(struct sl_file_command *command)
 {
-	struct giving *giving = SL_CONTAINER(errand, struct giving, errand);
+	struct giving *giving = SL_CONTAINER(command, struct giving, command);
 
-	return sl_frame_file_attributes(errand->writer->file, giving->dataset, giving->attributes,
-	                                giving->count);
+	return sl_h5_attributes_give(command->writer->file, giving->dataset, giving->attributes,
+	                             giving->count);
 }
 
-static int ask_attributes(struct sluice_writer *w, struct sl_frame_dataset *dataset,
+static int ask_attributes(struct sluice_writer *w, struct sl_h5_dataset *dataset,
                           const struct sluice_attribute *attributes, size_t count)
 {
-	struct giving giving = {.errand = {.run = give, .writer = w},
+	struct giving giving = {.command = {.run = attributes_run, .writer = w},
 	                        .dataset = dataset,
 	                        .attributes = attributes,
 	                        .count = count};
 	int rc = sl_context_check(w->ctx);
 
-	return rc ? rc : sl_writer_ask(w, &giving.errand);
+	return rc ? rc : sl_writer_ask(w, &giving.command);
 }
 
 int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
@@ -464,17 +472,17 @@ int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *at
 /* --------------------------------------------------------------------------------- coordinates */
 
 struct placing {
-	struct sl_errand errand;
+	struct sl_file_command command;
 	const char *name;
-	struct sl_frame_coordinate coordinate;
+	struct sl_h5_coordinate coordinate;
 };
 
-/* On the keeper. */
-static int place_coordinate(struct sl_errand *errand)
+/* Called by the file thread. */
+static int place_coordinate(struct sl_file_command *command)
 {
-	struct placing *placing = SL_CONTAINER(errand, struct placing, errand);
+	struct placing *placing = SL_CONTAINER(command, struct placing, command);
 
-	return sl_frame_file_coordinate(errand->writer->file, placing->name, &placing->coordinate);
+	return sl_h5_coordinate_add(command->writer->file, placing->name, &placing->coordinate);
 }
 
 int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, size_t count,
@@ -483,7 +491,7 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 {
 	const struct sl_type *of = sl_type_find(type);
 	struct placing placing = {
-		.errand = {.run = place_coordinate, .writer = w},
+		.command = {.run = place_coordinate, .writer = w},
 		.name = name,
 		.coordinate = {.type = (enum sluice_type)type,
 	                       .count = count,
@@ -503,5 +511,5 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 		               values ? "and it needs one at least" : "and values is NULL");
 	placing.coordinate.element = of->bytes;
 	rc = sl_context_check(w->ctx);
-	return rc ? rc : sl_writer_ask(w, &placing.errand);
+	return rc ? rc : sl_writer_ask(w, &placing.command);
 }

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Attributes: texts and numbers beside a dataset, or of the file. */
+/* Attributes: texts and numbers of a dataset or of the file. Called by the file thread. */
 #include <errno.h>
 #include <string.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 /* --------------------------------------------------------------------------------------- write */
 
-/* Of any length: h5py then gives back a str, and of a fixed one bytes. */
+/* Texts of variable length: h5py returns them as str, and texts of fixed length as bytes. */
 static hid_t text_type(void)
 {
 	hid_t type = H5Tcopy(H5T_C_S1);
@@ -38,7 +38,7 @@ static hid_t value_space(const struct sluice_attribute *a)
 	return a->text || count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, NULL);
 }
 
-static herr_t set(hid_t object, const struct sluice_attribute *a)
+static herr_t attribute_set(hid_t object, const struct sluice_attribute *a)
 {
 	hid_t type = value_type(a), space = value_space(a), attribute;
 	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE);
@@ -59,8 +59,8 @@ static herr_t set(hid_t object, const struct sluice_attribute *a)
 	return done;
 }
 
-int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char *name,
-                            const struct sluice_attribute *list, size_t count)
+int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,
+                         const struct sluice_attribute *list, size_t count)
 {
 	int err = 0;
 
@@ -69,32 +69,32 @@ int sl_frame_attributes_add(struct sl_frame_file *file, hid_t object, const char
 	for (size_t i = 0; !err && i < count; i++) {
 		htri_t there = H5Aexists(object, list[i].name);
 
-		if (there < 0 || (!there && set(object, &list[i]) < 0))
-			err = sl_frame_fail(file, -EIO, "attribute '%s' of '%s' cannot be written",
-			                    list[i].name, name);
+		if (there < 0 || (!there && attribute_set(object, &list[i]) < 0))
+			err = sl_h5_fail(file, -EIO, "attribute '%s' of '%s' cannot be written",
+			                 list[i].name, name);
 	}
 	file->vfd.pages = false;
 	return err;
 }
 
-int sl_frame_file_attributes(struct sl_frame_file *file, struct sl_frame_dataset *dataset,
-                             const struct sluice_attribute *list, size_t count)
+int sl_h5_attributes_give(struct sl_h5_file *file, struct sl_h5_dataset *dataset,
+                          const struct sluice_attribute *list, size_t count)
 {
-	int err = sl_frame_attributes_check(list, count);
+	int err = sl_h5_attributes_check(list, count);
 	hid_t object = dataset ? dataset->id : file->id;
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
+		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
 	sl_hdf5_enter(&stay);
 	for (size_t i = 0; !err && i < count; i++)
 		if (H5Aexists(object, list[i].name) > 0)
 			err = sl_fail(-EEXIST, "there is an attribute '%s' already", list[i].name);
 	if (!err)
-		err = sl_frame_attributes_add(file, object, dataset ? dataset->name : "/", list,
-		                              count);
+		err = sl_h5_attributes_add(file, object, dataset ? dataset->name : "/", list,
+		                           count);
 	if (!err && file->own.named)
-		err = sl_frame_flush(file);
+		err = sl_h5_flush(file);
 	sl_hdf5_leave(&stay);
 	return err;
 }

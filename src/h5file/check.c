@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program asks to have beside its frames, checked without HDF5. */
+/* Checks of attributes and names, without HDF5. Any thread. */
 #include <errno.h>
 #include <string.h>
 
@@ -18,7 +18,7 @@ static size_t value_bytes(const struct sluice_attribute *a)
 	return a->count > VALUE_MOST ? a->count : a->count * sizeof(int64_t);
 }
 
-static int check(const struct sluice_attribute *a)
+static int attribute_check(const struct sluice_attribute *a)
 {
 	unsigned pointers = !!a->text + !!a->numbers + !!a->integers;
 
@@ -39,14 +39,14 @@ static int check(const struct sluice_attribute *a)
 	return 0;
 }
 
-int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count)
+int sl_h5_attributes_check(const struct sluice_attribute *list, size_t count)
 {
 	int err = 0;
 
 	if (count && !list)
 		return sl_fail(-EINVAL, "attributes is NULL, and there is a number of them");
 	for (size_t i = 0; !err && i < count; i++) {
-		err = check(&list[i]);
+		err = attribute_check(&list[i]);
 		for (size_t j = 0; !err && j < i; j++)
 			if (!strcmp(list[i].name, list[j].name))
 				err = sl_fail(-EINVAL, "attribute '%s' comes twice", list[i].name);
@@ -54,7 +54,7 @@ int sl_frame_attributes_check(const struct sluice_attribute *list, size_t count)
 	return err;
 }
 
-int sl_frame_names_check(const char *what, const char *const *names, size_t count)
+int sl_h5_names_check(const char *what, const char *const *names, size_t count)
 {
 	if (count && !names)
 		return sl_fail(-EINVAL, "%ss is NULL, and there is a number of them", what);

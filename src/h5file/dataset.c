@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* New datasets: what they are made of, and that HDF5 made them so. */
+/* New datasets: creates them and checks that HDF5 made them as asked. Called by the file
+ * thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -8,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 /* --------------------------------------------------------------------------------------- types */
 
@@ -23,7 +24,7 @@ static hid_t float16(void)
 	return type;
 }
 
-hid_t sl_frame_type(enum sluice_type type)
+hid_t sl_h5_type(enum sluice_type type)
 {
 	switch (type) {
 	case SLUICE_INT8:
@@ -56,7 +57,7 @@ hid_t sl_frame_type(enum sluice_type type)
 /* ------------------------------------------------------------------------------------- filters */
 
 /* Optional: HDF5 itself need not have the filter, and chunks may come without it. */
-static herr_t set_filters(hid_t list, const struct sl_frame_layout *layout)
+static herr_t set_filters(hid_t list, const struct sl_h5_layout *layout)
 {
 	unsigned values[SL_CODEC_VALUES], count;
 
@@ -68,7 +69,7 @@ static herr_t set_filters(hid_t list, const struct sl_frame_layout *layout)
 	return H5Pset_filter(list, layout->codec->filter, H5Z_FLAG_OPTIONAL, count, values);
 }
 
-static void set_masks(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+static void set_masks(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	dataset->mask_shuffle = layout->shuffle ? 1 : 0;
 	dataset->mask_codec = layout->codec->filter ? (layout->shuffle ? 2 : 1) : 0;
@@ -77,10 +78,10 @@ static void set_masks(struct sl_frame_dataset *dataset, const struct sl_frame_la
 /* -------------------------------------------------------------------------------------- create */
 
 /* Space before any frame comes, or with it; never a fill value, for all of a chunk is written. */
-static hid_t creation_list(const struct sl_frame_layout *layout)
+static hid_t creation_list(const struct sl_h5_layout *layout)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE);
-	hsize_t chunk[SL_FRAME_RANK] = {SL_MAX(layout->gather, 1)};
+	hsize_t chunk[SL_H5_RANK] = {SL_MAX(layout->gather, 1)};
 	bool good;
 
 	for (unsigned i = 0; i < layout->rank; i++)
@@ -99,8 +100,8 @@ static hid_t creation_list(const struct sl_frame_layout *layout)
 	return H5I_INVALID_HID;
 }
 
-/* Chunks are written whole, and values of companions in their place: nothing is to be kept. */
-hid_t sl_frame_access_list(void)
+/* Needs no cache of chunks: chunks are written whole, and scalars in place. */
+hid_t sl_h5_access_list(void)
 {
 	hid_t list = H5Pcreate(H5P_DATASET_ACCESS);
 
@@ -108,10 +109,10 @@ hid_t sl_frame_access_list(void)
 	return list;
 }
 
-static hid_t create(struct sl_frame_file *file, const char *name, hid_t type, unsigned rank,
-                    const hsize_t *extent, const hsize_t *most, hid_t list)
+static hid_t dataset_create(struct sl_h5_file *file, const char *name, hid_t type, unsigned rank,
+                            const hsize_t *extent, const hsize_t *most, hid_t list)
 {
-	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_frame_access_list();
+	hid_t space = H5Screate_simple((int)rank, extent, most), access = sl_h5_access_list();
 	hid_t id = H5I_INVALID_HID;
 
 	if (list >= 0 && space >= 0 && access >= 0)
@@ -122,46 +123,46 @@ static hid_t create(struct sl_frame_file *file, const char *name, hid_t type, un
 	return id;
 }
 
-hid_t sl_frame_column(struct sl_frame_file *file, const char *name, hid_t type, hsize_t length)
+hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length)
 {
-	hsize_t most = length ? length : H5S_UNLIMITED, chunk = SL_FRAME_COLUMN;
+	hsize_t most = length ? length : H5S_UNLIMITED, chunk = SL_H5_COLUMN;
 	hid_t list = H5Pcreate(H5P_DATASET_CREATE), id = H5I_INVALID_HID;
 
 	if (H5Pset_fill_time(list, H5D_FILL_TIME_NEVER) >= 0 &&
 	    H5Pset_obj_track_times(list, false) >= 0 &&
 	    (length || H5Pset_chunk(list, 1, &chunk) >= 0))
-		id = create(file, name, type, 1, &length, &most, list);
+		id = dataset_create(file, name, type, 1, &length, &most, list);
 	H5Pclose(list);
 	return id;
 }
 
 /* A filter that is loaded may have changed them. */
-static int check_filters(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+static int check_filters(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hid_t list = H5Dget_create_plist(dataset->id);
-	int err = sl_frame_filters_check(dataset->name, list, layout);
+	int err = sl_h5_filters_check(dataset->name, list, layout);
 
 	H5Pclose(list);
-	return err ? sl_frame_fail(dataset->file, err, "%s", sluice_last_message()) : 0;
+	return err ? sl_h5_fail(dataset->file, err, "%s", sluice_last_message()) : 0;
 }
 
-static int create_frames(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
-	hsize_t most[SL_FRAME_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
-	hid_t list = creation_list(layout), type = sl_frame_type(layout->type);
+	hsize_t most[SL_H5_RANK] = {layout->frames ? layout->frames : H5S_UNLIMITED};
+	hid_t list = creation_list(layout), type = sl_h5_type(layout->type);
 
 	dataset->extent[0] = layout->contiguous ? layout->frames : 0;
 	for (unsigned i = 0; i < layout->rank; i++)
 		dataset->extent[i + 1] = most[i + 1] = layout->shape[i];
-	/* Whoever writes to it directly does so in pages. */
+	/* Direct writers write whole pages. */
 	dataset->file->vfd.pages = layout->contiguous;
-	dataset->id = create(dataset->file, dataset->name, type, dataset->rank, dataset->extent,
-	                     most, list);
+	dataset->id = dataset_create(dataset->file, dataset->name, type, dataset->rank,
+	                             dataset->extent, most, list);
 	dataset->file->vfd.pages = false;
 	H5Tclose(type);
 	H5Pclose(list);
 	if (dataset->id < 0)
-		return sl_frame_fail(dataset->file, -EIO, "'%s' cannot be made", dataset->name);
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be made", dataset->name);
 	return check_filters(dataset, layout);
 }
 
@@ -180,8 +181,7 @@ static hid_t own_attribute(hid_t object, const char *name, hid_t type, const voi
 	return H5I_INVALID_HID;
 }
 
-static int add_own_attributes(struct sl_frame_dataset *dataset,
-                              const struct sl_frame_layout *layout)
+static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hid_t precision = 0;
 
@@ -191,37 +191,37 @@ static int add_own_attributes(struct sl_frame_dataset *dataset,
 	if (layout->precision) {
 		precision = own_attribute(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
 		                          &layout->precision);
-		dataset->error_attribute = own_attribute(dataset->id, "sluice_max_error",
-		                                         H5T_NATIVE_DOUBLE, &dataset->error_told);
+		dataset->error_attribute =
+			own_attribute(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE,
+		                      &dataset->error_reported);
 		H5Aclose(precision);
 	}
 	if ((layout->contiguous && dataset->frames_attribute < 0) || precision < 0 ||
 	    (layout->precision && dataset->error_attribute < 0))
-		return sl_frame_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
-		                     dataset->name);
+		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be made",
+		                  dataset->name);
 	return 0;
 }
 
-int sl_frame_place_find(struct sl_frame_dataset *dataset)
+int sl_h5_offset_find(struct sl_h5_dataset *dataset)
 {
 	haddr_t place = H5Dget_offset(dataset->id);
 
 	if (place == HADDR_UNDEF)
-		return sl_frame_fail(dataset->file, -EIO, "HDF5 has no place for '%s'",
-		                     dataset->name);
+		return sl_h5_fail(dataset->file, -EIO, "HDF5 has no place for '%s'", dataset->name);
 	dataset->place = place;
 	return 0;
 }
 
 /* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be lost. */
-static int reserve(struct sl_frame_dataset *dataset)
+static int dataset_reserve(struct sl_h5_dataset *dataset)
 {
 	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
 	int fd = dataset->file->own.fd, done, err;
 	struct stat before;
 
 	if (fstat(fd, &before) < 0)
-		return sl_frame_fail(dataset->file, -errno, "its length is not known");
+		return sl_h5_fail(dataset->file, -errno, "its length is not known");
 	do
 		done = fallocate(fd, 0, (off_t)dataset->place, bytes);
 	while (done < 0 && errno == EINTR);
@@ -229,36 +229,37 @@ static int reserve(struct sl_frame_dataset *dataset)
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
 		return 0;
-	/* Some take what there is before they say no; a file that stays is not to fill the disk. */
+	/* Some file systems allocate all free space before they fail; a file that stays must
+	 * not fill the disk. */
 	if (ftruncate(fd, before.st_size) < 0)
 		err = -errno;
-	return sl_frame_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
-	                     (unsigned long long)dataset->extent[0], dataset->name,
-	                     sl_error_text(err));
+	return sl_h5_fail(dataset->file, err, "there is no room for the %llu frames of '%s': %s",
+	                  (unsigned long long)dataset->extent[0], dataset->name,
+	                  sl_error_text(err));
 }
 
-/* With its attributes; the companions are there. */
-static int dataset_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+/* Makes the dataset with its attributes. Its scalars exist already. */
+static int dataset_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	int err = create_frames(dataset, layout);
 
 	if (!err && layout->contiguous)
-		err = sl_frame_place_find(dataset);
+		err = sl_h5_offset_find(dataset);
 	if (!err && layout->contiguous)
-		err = reserve(dataset);
+		err = dataset_reserve(dataset);
 	if (!err)
 		err = add_own_attributes(dataset, layout);
 	if (!err && dataset->scales[0])
-		err = sl_frame_scales_attach(dataset, dataset->id, dataset->rank);
+		err = sl_h5_scales_attach(dataset, dataset->id, dataset->rank);
 	if (!err)
-		err = sl_frame_attributes_add(dataset->file, dataset->id, dataset->name,
-		                              layout->attributes, layout->attribute_count);
-	return err ? err : sl_frame_added(dataset->file);
+		err = sl_h5_attributes_add(dataset->file, dataset->id, dataset->name,
+		                           layout->attributes, layout->attribute_count);
+	return err ? err : sl_h5_added(dataset->file);
 }
 
-void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
+void sl_h5_dataset_free(struct sl_h5_dataset *dataset)
 {
-	sl_frame_companions_close(dataset);
+	sl_h5_scalars_close(dataset);
 	if (dataset->frames_attribute >= 0)
 		H5Aclose(dataset->frames_attribute);
 	if (dataset->error_attribute >= 0)
@@ -275,10 +276,10 @@ void sl_frame_dataset_free(struct sl_frame_dataset *dataset)
 /* ----------------------------------------------------------------------------------------- add */
 
 /* Everything but the name is as closed ids and zeroes are. */
-static int dataset_new(struct sl_frame_file *file, const char *name,
-                       const struct sl_frame_layout *layout, struct sl_frame_dataset **out)
+static int dataset_new(struct sl_h5_file *file, const char *name, const struct sl_h5_layout *layout,
+                       struct sl_h5_dataset **out)
 {
-	struct sl_frame_dataset *dataset = calloc(1, sizeof(*dataset));
+	struct sl_h5_dataset *dataset = calloc(1, sizeof(*dataset));
 	int err;
 
 	if (!dataset)
@@ -287,7 +288,7 @@ static int dataset_new(struct sl_frame_file *file, const char *name,
 	dataset->rank = layout->rank + 1;
 	dataset->contiguous = layout->contiguous;
 	dataset->id = dataset->frames_attribute = dataset->error_attribute = H5I_INVALID_HID;
-	err = sl_frame_name_new(name, &dataset->name);
+	err = sl_h5_name_new(name, &dataset->name);
 	if (err)
 		free(dataset);
 	else
@@ -296,41 +297,38 @@ static int dataset_new(struct sl_frame_file *file, const char *name,
 }
 
 /* In this writer; otherwise it can be continued. */
-static bool is_added(const struct sl_frame_file *file, const char *name)
+static bool is_added(const struct sl_h5_file *file, const char *name)
 {
 	sl_list_each (link, &file->datasets) {
-		struct sl_frame_dataset *dataset =
-			SL_CONTAINER(link, struct sl_frame_dataset, link);
+		struct sl_h5_dataset *dataset = SL_CONTAINER(link, struct sl_h5_dataset, link);
 
 		if (!strcmp(dataset->name, name))
 			return true;
-		for (size_t i = 0; i < dataset->companion_count; i++)
-			if (!strcmp(dataset->companions[i].name, name))
+		for (size_t i = 0; i < dataset->scalar_count; i++)
+			if (!strcmp(dataset->scalars[i].name, name))
 				return true;
 	}
 	return false;
 }
 
-static int check_new(const struct sl_frame_dataset *dataset)
+static int check_new(const struct sl_h5_dataset *dataset)
 {
 	if (is_added(dataset->file, dataset->name))
 		return sl_fail(-EEXIST, "'%s' is a dataset of this writer already", dataset->name);
-	for (size_t i = 0; i < dataset->companion_count; i++)
-		if (is_added(dataset->file, dataset->companions[i].name))
+	for (size_t i = 0; i < dataset->scalar_count; i++)
+		if (is_added(dataset->file, dataset->scalars[i].name))
 			return sl_fail(-EEXIST, "'%s' is a dataset of this writer already",
-			               dataset->companions[i].name);
+			               dataset->scalars[i].name);
 	return 0;
 }
 
-/*
- * First all that can be refused, then what is made. The companions come before the frames: one that is
- * seen has its numbers.
- */
-static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
-               const struct sl_frame_set *set)
+/* Does all checks first, then creates. Scalars are created before the frames, so that a visible
+ * frame has its numbers. */
+static int dataset_add(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
+                       const struct sl_h5_set_options *set)
 {
-	struct sl_frame_file *file = dataset->file;
-	int found = sl_frame_name_find(file, dataset->name);
+	struct sl_h5_file *file = dataset->file;
+	int found = sl_h5_name_find(file, dataset->name);
 	int err = SL_MIN(found, 0);
 
 	if (!found && set->at && set->frame)
@@ -338,66 +336,67 @@ static int add(struct sl_frame_dataset *dataset, struct sl_frame_layout *layout,
 		              dataset->name, (unsigned long long)set->frame);
 
 	if (!err)
-		err = sl_frame_scales_name(dataset, layout);
+		err = sl_h5_scales_name(dataset, layout);
 	if (!err)
-		err = sl_frame_companions_open(dataset, layout->scalars, layout->scalar_count);
+		err = sl_h5_scalars_open(dataset, layout->scalars, layout->scalar_count);
 	if (!err)
 		err = check_new(dataset);
 	if (!err && found)
-		err = sl_frame_dataset_adopt(dataset, layout, set);
+		err = sl_h5_dataset_continue(dataset, layout, set);
 	if (!err && !found)
-		err = sl_frame_scales_check(dataset, layout);
+		err = sl_h5_scales_check(dataset, layout);
 	if (!err && !found)
-		err = sl_frame_name_groups(file, dataset->name);
+		err = sl_h5_name_groups(file, dataset->name);
 	if (!err)
-		err = sl_frame_scales_make(dataset, layout);
+		err = sl_h5_scales_make(dataset, layout);
 	if (!err)
-		err = sl_frame_companions_make(dataset, dataset->frames);
+		err = sl_h5_scalars_make(dataset, dataset->frames);
 	if (!err)
-		err = found ? sl_frame_attributes_add(file, dataset->id, dataset->name,
-		                                      layout->attributes, layout->attribute_count)
+		err = found ? sl_h5_attributes_add(file, dataset->id, dataset->name,
+		                                   layout->attributes, layout->attribute_count)
 		            : dataset_make(dataset, layout);
 	set_masks(dataset, layout);
 	if (!err && layout->gather > 1)
-		err = sl_frame_parts_init(dataset, layout);
-	/* Companions got numbers for what was there, attributes are new, or fewer frames are to be seen. */
+		err = sl_h5_partial_chunks_init(dataset, layout);
+	/* Scalars got numbers for existing frames, attributes are new, or fewer frames are
+	 * visible. */
 	if (!err && found)
-		err = sl_frame_dataset_flush(dataset);
+		err = sl_h5_dataset_flush(dataset);
 	if (!err && found)
-		err = sl_frame_flush(file);
+		err = sl_h5_flush(file);
 	return err;
 }
 
-int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_frame_layout *layout,
-                      const struct sl_frame_set *set, struct sl_frame_dataset **out,
+int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_layout *layout,
+                      const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                       uint64_t *first)
 {
-	int err = sl_frame_attributes_check(layout->attributes, layout->attribute_count);
-	struct sl_frame_layout whole = *layout;
-	struct sl_frame_dataset *dataset = NULL;
+	int err = sl_h5_attributes_check(layout->attributes, layout->attribute_count);
+	struct sl_h5_layout whole = *layout;
+	struct sl_h5_dataset *dataset = NULL;
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = sl_frame_names_check("scalar", layout->scalars, layout->scalar_count);
+		err = sl_h5_names_check("scalar", layout->scalars, layout->scalar_count);
 	if (!err)
-		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
+		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
 	if (!err)
 		err = dataset_new(file, name, layout, &dataset);
 	if (err)
 		return err;
 	if (file->vfd.held_limit)
-		file->vfd.held_limit += sl_frame_held(layout);
-	file->vfd.ahead += layout->scalar_count * SL_FRAME_AHEAD;
+		file->vfd.held_limit += sl_h5_held_bytes(layout);
+	file->vfd.ahead += layout->scalar_count * SL_H5_AHEAD;
 	sl_hdf5_enter(&stay);
-	err = add(dataset, &whole, set);
+	err = dataset_add(dataset, &whole, set);
 	if (!err)
 		sl_list_append(&file->datasets, &dataset->link);
 	if (!err && file->own.named)
-		err = sl_frame_scales_refer(file, dataset);
+		err = sl_h5_scales_refer(file, dataset);
 	if (err && sl_list_linked(&dataset->link))
 		sl_list_remove(&dataset->link);
 	if (err)
-		sl_frame_dataset_free(dataset);
+		sl_h5_dataset_free(dataset);
 	sl_hdf5_leave(&stay);
 	if (err)
 		return err;
@@ -407,12 +406,12 @@ int sl_frame_file_add(struct sl_frame_file *file, const char *name, struct sl_fr
 	return 0;
 }
 
-void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 {
 	struct sl_hdf5_stay stay;
 
 	sl_list_remove(&dataset->link);
 	sl_hdf5_enter(&stay);
-	sl_frame_dataset_free(dataset);
+	sl_h5_dataset_free(dataset);
 	sl_hdf5_leave(&stay);
 }

@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Dimension scales, as HDF5's specification of them has it and as netCDF-4 and xarray read them: datasets of one
- * dimension in the group of the frames, with the attribute CLASS. The attribute DIMENSION_LIST of a dataset refers
- * to the scale of each of its dimensions, and REFERENCE_LIST of a scale to these datasets.
+ * Dimension scales, in the form of HDF5's specification that netCDF-4 and xarray read: datasets
+ * of one dimension in the group of the frames, with the attribute CLASS. The attribute
+ * DIMENSION_LIST of a dataset refers to the scale of each of its dimensions, and REFERENCE_LIST
+ * of a scale refers to these datasets. Called by the file thread.
  *
- * A longer REFERENCE_LIST would be a new attribute in the place of another, which is not valid after each write. So a
- * scale gets the attribute when the file gets its name, or with its first dataset after that, and it stays as it is.
- * Readers follow DIMENSION_LIST; the other is for the length of dimensions that several datasets share and that grow.
+ * A longer REFERENCE_LIST would replace an attribute by another, which is not valid after each
+ * write. So a scale gets it when the file gets its name, or with its first dataset after that,
+ * and it never changes. Readers follow DIMENSION_LIST; REFERENCE_LIST gives the length of
+ * growing dimensions that several datasets share.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
-/* What netCDF-4 has in the attribute NAME of a dimension without a coordinate; its length follows. */
+/* netCDF-4's text in the attribute NAME of a dimension without a coordinate; the length
+ * follows. */
 #define NO_COORDINATE "This is a netCDF dimension but not a netCDF variable."
-/* Entries of REFERENCE_LIST: what fits into an attribute. */
+/* Entries of REFERENCE_LIST that fit into an attribute. */
 #define REFERENCES_MOST 4000
 
 /* An entry of REFERENCE_LIST, as HDF5 has it. */
@@ -26,7 +29,7 @@ struct scale_user {
 	int dimension;
 };
 
-static const char *last_part(const char *path)
+static const char *scale_last_part(const char *path)
 {
 	return strrchr(path, '/') + 1;
 }
@@ -54,23 +57,23 @@ static bool add_text(hid_t object, const char *name, const char *text)
 	return done;
 }
 
-static int mark_scale(struct sl_frame_file *file, hid_t id, const char *path, const char *text)
+static int mark_scale(struct sl_h5_file *file, hid_t id, const char *path, const char *text)
 {
 	if (id >= 0 && add_text(id, "CLASS", "DIMENSION_SCALE") && add_text(id, "NAME", text))
 		return 0;
-	return sl_frame_fail(file, -EIO, "the dimension '%s' cannot be made", path);
+	return sl_h5_fail(file, -EIO, "the dimension '%s' cannot be made", path);
 }
 
-int sl_frame_scale_mark(struct sl_frame_file *file, hid_t id, const char *path)
+int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path)
 {
-	return mark_scale(file, id, path, last_part(path));
+	return mark_scale(file, id, path, scale_last_part(path));
 }
 
 /* -------------------------------------------------------------------------------------- checks */
 
-int sl_frame_scales_name(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
-	int group = (int)(last_part(dataset->name) - dataset->name);
+	int group = (int)(scale_last_part(dataset->name) - dataset->name);
 
 	for (unsigned i = 0; layout->dimensions && i < dataset->rank; i++) {
 		if (asprintf(&dataset->scales[i], "%.*s%s", group, dataset->name,
@@ -86,7 +89,7 @@ int sl_frame_scales_name(struct sl_frame_dataset *dataset, const struct sl_frame
 }
 
 /* The length of a scale, 0: it grows; negative: it is none. */
-static int64_t scale_length(struct sl_frame_file *file, const char *path)
+static int64_t scale_length(struct sl_h5_file *file, const char *path)
 {
 	hid_t id = H5Dopen2(file->id, path, H5P_DEFAULT), space = H5Dget_space(id);
 	hsize_t extent[H5S_MAX_RANK] = {0}, most[H5S_MAX_RANK] = {0};
@@ -100,14 +103,14 @@ static int64_t scale_length(struct sl_frame_file *file, const char *path)
 	return most[0] == H5S_UNLIMITED ? 0 : (int64_t)extent[0];
 }
 
-static int check_scale(struct sl_frame_dataset *dataset, unsigned i, uint64_t wanted)
+static int check_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t wanted)
 {
 	const char *path = dataset->scales[i];
-	int found = sl_frame_name_find(dataset->file, path);
+	int found = sl_h5_name_find(dataset->file, path);
 	int64_t length = found > 0 ? scale_length(dataset->file, path) : 0;
 
-	for (size_t c = 0; i && c < dataset->companion_count; c++)
-		if (!strcmp(dataset->companions[c].name, path))
+	for (size_t c = 0; i && c < dataset->scalar_count; c++)
+		if (!strcmp(dataset->scalars[c].name, path))
 			return sl_fail(-EINVAL, "'%s' are scalars, and no dimension of a frame",
 			               path);
 	if (found <= 0)
@@ -122,7 +125,7 @@ static int check_scale(struct sl_frame_dataset *dataset, unsigned i, uint64_t wa
 	return 0;
 }
 
-int sl_frame_scales_check(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	int err = 0;
 
@@ -131,12 +134,12 @@ int sl_frame_scales_check(struct sl_frame_dataset *dataset, const struct sl_fram
 	return err;
 }
 
-int sl_frame_scales_agree(const struct sl_frame_dataset *dataset)
+int sl_h5_scales_agree(const struct sl_h5_dataset *dataset)
 {
 	hid_t type = H5Tvlen_create(H5T_STD_REF_OBJ);
 	hid_t attribute = H5Aopen(dataset->id, "DIMENSION_LIST", H5P_DEFAULT);
 	hid_t space = H5Aget_space(attribute);
-	hvl_t lists[SL_FRAME_RANK] = {{0}};
+	hvl_t lists[SL_H5_RANK] = {{0}};
 	bool same = H5Sget_simple_extent_npoints(space) == dataset->rank &&
 	            H5Aread(attribute, type, lists) >= 0;
 
@@ -164,24 +167,24 @@ int sl_frame_scales_agree(const struct sl_frame_dataset *dataset)
 /* ---------------------------------------------------------------------------------------- make */
 
 /* A dimension without a coordinate has a length and no bytes. */
-static int make_scale(struct sl_frame_file *file, const char *path, uint64_t length)
+static int make_scale(struct sl_h5_file *file, const char *path, uint64_t length)
 {
 	char text[sizeof(NO_COORDINATE) + 24];
-	hid_t id = sl_frame_column(file, path, H5T_IEEE_F32BE, length);
+	hid_t id = sl_h5_column(file, path, H5T_IEEE_F32BE, length);
 	int err;
 
 	snprintf(text, sizeof(text), NO_COORDINATE "%10llu", (unsigned long long)length);
 	err = mark_scale(file, id, path, text);
 	H5Dclose(id);
-	return err ? err : sl_frame_added(file);
+	return err ? err : sl_h5_added(file);
 }
 
-int sl_frame_scales_attach(struct sl_frame_dataset *dataset, hid_t id, unsigned rank)
+int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank)
 {
-	struct sl_frame_file *file = dataset->file;
+	struct sl_h5_file *file = dataset->file;
 	hid_t type = H5Tvlen_create(H5T_STD_REF_OBJ);
-	hobj_ref_t references[SL_FRAME_RANK];
-	hvl_t lists[SL_FRAME_RANK];
+	hobj_ref_t references[SL_H5_RANK];
+	hvl_t lists[SL_H5_RANK];
 	bool done = true;
 
 	for (unsigned i = 0; done && i < rank; i++) {
@@ -195,24 +198,23 @@ int sl_frame_scales_attach(struct sl_frame_dataset *dataset, hid_t id, unsigned 
 	file->vfd.pages = false;
 	H5Tclose(type);
 	return done ? 0
-	            : sl_frame_fail(file, -EIO, "'%s' cannot be given its dimensions",
-	                            dataset->name);
+	            : sl_h5_fail(file, -EIO, "'%s' cannot be given its dimensions", dataset->name);
 }
 
-static int need_scale(struct sl_frame_dataset *dataset, unsigned i, uint64_t length)
+static int need_scale(struct sl_h5_dataset *dataset, unsigned i, uint64_t length)
 {
 	const char *path = dataset->scales[i];
-	int found = sl_frame_name_find(dataset->file, path);
+	int found = sl_h5_name_find(dataset->file, path);
 
 	if (found)
 		return SL_MIN(found, 0);
-	for (size_t c = 0; c < dataset->companion_count; c++)
-		if (!strcmp(dataset->companions[c].name, path))
-			return sl_frame_companion_make(dataset, &dataset->companions[c]);
+	for (size_t c = 0; c < dataset->scalar_count; c++)
+		if (!strcmp(dataset->scalars[c].name, path))
+			return sl_h5_scalar_make(dataset, &dataset->scalars[c]);
 	return make_scale(dataset->file, path, length);
 }
 
-int sl_frame_scales_make(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout)
+int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	int err = 0;
 
@@ -223,7 +225,7 @@ int sl_frame_scales_make(struct sl_frame_dataset *dataset, const struct sl_frame
 
 /* --------------------------------------------------------------------------------- references */
 
-static void add_user(struct sl_frame_file *file, const char *path, unsigned dimension,
+static void add_user(struct sl_h5_file *file, const char *path, unsigned dimension,
                      struct scale_user *users, hsize_t *count)
 {
 	if (*count < REFERENCES_MOST &&
@@ -232,25 +234,25 @@ static void add_user(struct sl_frame_file *file, const char *path, unsigned dime
 }
 
 /* All datasets of this writer that have the scale. */
-static hsize_t find_users(struct sl_frame_file *file, const char *scale, struct scale_user *users)
+static hsize_t find_users(struct sl_h5_file *file, const char *scale, struct scale_user *users)
 {
 	hsize_t count = 0;
 
 	sl_list_each (link, &file->datasets) {
-		struct sl_frame_dataset *d = SL_CONTAINER(link, struct sl_frame_dataset, link);
+		struct sl_h5_dataset *d = SL_CONTAINER(link, struct sl_h5_dataset, link);
 
 		for (unsigned i = 0; d->scales[0] && i < d->rank; i++)
 			if (!strcmp(d->scales[i], scale))
 				add_user(file, d->name, i, users, &count);
-		for (size_t i = 0; i < d->companion_count; i++)
+		for (size_t i = 0; i < d->scalar_count; i++)
 			if (d->scales[0] && !strcmp(d->scales[0], scale) &&
-			    strcmp(d->companions[i].name, scale))
-				add_user(file, d->companions[i].name, 0, users, &count);
+			    strcmp(d->scalars[i].name, scale))
+				add_user(file, d->scalars[i].name, 0, users, &count);
 	}
 	return count;
 }
 
-static bool add_references(struct sl_frame_file *file, hid_t scale, const char *path)
+static bool add_references(struct sl_h5_file *file, hid_t scale, const char *path)
 {
 	struct scale_user *users = calloc(REFERENCES_MOST, sizeof(*users));
 	hid_t type = H5Tcreate(H5T_COMPOUND, sizeof(*users));
@@ -267,7 +269,7 @@ static bool add_references(struct sl_frame_file *file, hid_t scale, const char *
 	return done;
 }
 
-int sl_frame_scales_refer(struct sl_frame_file *file, const struct sl_frame_dataset *dataset)
+int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *dataset)
 {
 	int err = 0;
 
@@ -276,20 +278,20 @@ int sl_frame_scales_refer(struct sl_frame_file *file, const struct sl_frame_data
 		htri_t there = H5Aexists(id, "REFERENCE_LIST");
 
 		if (there < 0 || (!there && !add_references(file, id, dataset->scales[i])))
-			err = sl_frame_fail(file, -EIO, "'%s' cannot refer to its datasets",
-			                    dataset->scales[i]);
+			err = sl_h5_fail(file, -EIO, "'%s' cannot refer to its datasets",
+			                 dataset->scales[i]);
 		H5Dclose(id);
 		if (!err && !there)
-			err = sl_frame_added(file);
+			err = sl_h5_added(file);
 	}
 	return err;
 }
 
 /* -------------------------------------------------------------------------------- coordinates */
 
-/* One that is there has to have the same values. */
-static int check_coordinate(struct sl_frame_file *file, const char *path,
-                            const struct sl_frame_coordinate *c, hid_t wanted)
+/* An existing coordinate must have the same values. */
+static int check_coordinate(struct sl_h5_file *file, const char *path,
+                            const struct sl_h5_coordinate *c, hid_t wanted)
 {
 	hid_t id = sl_hdf5_noted(H5Dopen2(file->id, path, H5P_DEFAULT)), type = H5Dget_type(id);
 	void *values = malloc(c->count * c->element);
@@ -306,46 +308,46 @@ static int check_coordinate(struct sl_frame_file *file, const char *path,
 	                      "'%s' is in the file, and is not a coordinate of these values", path);
 }
 
-static int make_coordinate(struct sl_frame_file *file, const char *path,
-                           const struct sl_frame_coordinate *c, hid_t type)
+static int make_coordinate(struct sl_h5_file *file, const char *path,
+                           const struct sl_h5_coordinate *c, hid_t type)
 {
-	int err = sl_frame_name_groups(file, path);
+	int err = sl_h5_name_groups(file, path);
 	hid_t id = H5I_INVALID_HID;
 
 	if (err)
 		return err;
-	id = sl_frame_column(file, path, type, c->count);
+	id = sl_h5_column(file, path, type, c->count);
 	if (id < 0 ||
 	    sl_hdf5_noted(H5Dwrite(id, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, c->values)) < 0)
-		err = sl_frame_fail(file, -EIO, "'%s' cannot be written", path);
+		err = sl_h5_fail(file, -EIO, "'%s' cannot be written", path);
 	if (!err)
-		err = sl_frame_scale_mark(file, id, path);
+		err = sl_h5_scale_mark(file, id, path);
 	if (!err)
-		err = sl_frame_attributes_add(file, id, path, c->attributes, c->attribute_count);
+		err = sl_h5_attributes_add(file, id, path, c->attributes, c->attribute_count);
 	H5Dclose(id);
-	return err ? err : sl_frame_added(file);
+	return err ? err : sl_h5_added(file);
 }
 
-int sl_frame_file_coordinate(struct sl_frame_file *file, const char *name,
-                             const struct sl_frame_coordinate *c)
+int sl_h5_coordinate_add(struct sl_h5_file *file, const char *name,
+                         const struct sl_h5_coordinate *c)
 {
-	int err = sl_frame_attributes_check(c->attributes, c->attribute_count), found;
+	int err = sl_h5_attributes_check(c->attributes, c->attribute_count), found;
 	struct sl_hdf5_stay stay;
 	char *path = NULL;
 	hid_t type;
 
 	if (!err)
-		err = file->own.named ? sl_frame_file_flush(file) : sl_frame_error(file);
-	if (!err && (err = sl_frame_room(file, c->count * c->element)))
+		err = file->own.named ? sl_h5_file_flush(file) : sl_h5_error(file);
+	if (!err && (err = sl_h5_room(file, c->count * c->element)))
 		sl_fail(err, "'%s': no room for '%s': %s", file->own.path, name,
 		        sl_error_text(err));
 	if (!err)
-		err = sl_frame_name_new(name, &path);
+		err = sl_h5_name_new(name, &path);
 	if (err)
 		return err;
 	sl_hdf5_enter(&stay);
-	type = sl_frame_type(c->type);
-	found = sl_frame_name_find(file, path);
+	type = sl_h5_type(c->type);
+	found = sl_h5_name_find(file, path);
 	err = found < 0 ? found
 	      : found   ? check_coordinate(file, path, c, type)
 	                : make_coordinate(file, path, c, type);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of a writer: its name, its opening, its flush and its end. */
+/* The HDF5 file of a writer: its name, opening, flush and end. Called by the file thread. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
@@ -9,29 +9,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
-/*
- * Half the children of a node of the index of chunks. With HDF5's 32 a node for frames of rank 4 has 4176
- * bytes; a page at most is written as one.
- */
+/* Half the children of an index node. With HDF5's default of 32, a node for frames of rank 4
+ * has 4176 bytes; only blocks of at most a page are written in one piece. */
 #define NODE 31
 
 /* ---------------------------------------------------------------------------------- all of them */
 
 /* HDF5 would open a file that it has open a second time, and share it. */
 static struct {
-	pthread_mutex_t mutex;
+	struct sl_mutex mutex;
 	struct sl_list files; /* guarded by mutex */
-} all = {PTHREAD_MUTEX_INITIALIZER, {&all.files, &all.files}};
+} all = {SL_MUTEX_INIT, {&all.files, &all.files}};
 
-static bool is_same(const struct sl_frame_file *a, const struct sl_frame_file *b)
+static bool file_is_same(const struct sl_h5_file *a, const struct sl_h5_file *b)
 {
 	return (a->device == b->device && a->inode == b->inode) ||
 	       !strcmp(a->own.path, b->own.path);
 }
 
-static int enlist(struct sl_frame_file *file)
+static int file_enlist(struct sl_h5_file *file)
 {
 	struct stat status;
 	int err = 0;
@@ -41,29 +39,29 @@ static int enlist(struct sl_frame_file *file)
 		               sl_error_text(-errno));
 	file->device = status.st_dev;
 	file->inode = status.st_ino;
-	pthread_mutex_lock(&all.mutex);
+	sl_mutex_lock(&all.mutex);
 	sl_list_each (link, &all.files) {
-		if (is_same(file, SL_CONTAINER(link, struct sl_frame_file, open)))
+		if (file_is_same(file, SL_CONTAINER(link, struct sl_h5_file, open)))
 			err = -EBUSY;
 	}
 	if (!err)
 		sl_list_append(&all.files, &file->open);
-	pthread_mutex_unlock(&all.mutex);
+	sl_mutex_unlock(&all.mutex);
 	return err ? sl_fail(err, "this process has '%s' open for frames already", file->own.path)
 	           : 0;
 }
 
-static void delist(struct sl_frame_file *file)
+static void file_delist(struct sl_h5_file *file)
 {
-	pthread_mutex_lock(&all.mutex);
+	sl_mutex_lock(&all.mutex);
 	if (sl_list_linked(&file->open))
 		sl_list_remove(&file->open);
-	pthread_mutex_unlock(&all.mutex);
+	sl_mutex_unlock(&all.mutex);
 }
 
 /* ------------------------------------------------------------------------------------- errors */
 
-int sl_frame_fail(struct sl_frame_file *file, int error, const char *format, ...)
+int sl_h5_fail(struct sl_h5_file *file, int error, const char *format, ...)
 {
 	char sentence[512];
 	va_list arguments;
@@ -72,24 +70,24 @@ int sl_frame_fail(struct sl_frame_file *file, int error, const char *format, ...
 	vsnprintf(sentence, sizeof(sentence), format, arguments);
 	va_end(arguments);
 	if (file->error)
-		return sl_frame_error(file);
+		return sl_h5_error(file);
 	file->error = file->vfd.error ? file->vfd.error : error;
 	sl_hdf5_fail(file->error, "'%s': %s", file->own.path, sentence);
 	snprintf(file->message, sizeof(file->message), "%s", sluice_last_message());
-	/* What HDF5 has in memory now must not come to the file. */
+	/* HDF5's cached changes must not reach the file. */
 	if (!file->vfd.error)
 		file->vfd.error = file->error;
 	return file->error;
 }
 
-int sl_frame_error(const struct sl_frame_file *file)
+int sl_h5_error(const struct sl_h5_file *file)
 {
 	return file->error ? sl_fail(file->error, "%s", file->message) : 0;
 }
 
 /* --------------------------------------------------------------------------------------- open */
 
-int sl_frame_file_usable(unsigned flags)
+int sl_h5_usable(unsigned flags)
 {
 	return sl_hdf5_start(flags & SLUICE_WRITER_ONLY_HDF5);
 }
@@ -98,7 +96,7 @@ static hid_t new_file_list(void)
 {
 	hid_t list = H5Pcreate(H5P_FILE_CREATE);
 
-	if (list >= 0 && (H5Pset_local_heap_size_hint(list, SL_FRAME_NAMES) < 0 ||
+	if (list >= 0 && (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) < 0 ||
 	                  H5Pset_istore_k(list, NODE) < 0)) {
 		H5Pclose(list);
 		list = H5I_INVALID_HID;
@@ -106,8 +104,8 @@ static hid_t new_file_list(void)
 	return list;
 }
 
-/* The driver's error, or what HDF5's refusal means. */
-static int why(const struct sl_frame_file *file, int otherwise)
+/* Returns the driver's error, or `otherwise` if HDF5 itself refused. */
+static int file_error(const struct sl_h5_file *file, int otherwise)
 {
 	return file->vfd.error ? file->vfd.error : otherwise;
 }
@@ -116,7 +114,7 @@ static int why(const struct sl_frame_file *file, int otherwise)
  * Before HDF5 opens it: formats from 2 on are changed by that. The signature is at 0, or behind a block of
  * the user's at 512, 1024, ...
  */
-static int check_superblock(const struct sl_frame_file *file)
+static int check_superblock(const struct sl_h5_file *file)
 {
 	static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
 	char head[sizeof(signature) + 1];
@@ -139,7 +137,7 @@ static int check_superblock(const struct sl_frame_file *file)
 	return sl_fail(-EBADMSG, "'%s' is no HDF5 file", file->own.path);
 }
 
-static int open_old(struct sl_frame_file *file, hid_t access)
+static int file_open_old(struct sl_h5_file *file, hid_t access)
 {
 	int err = check_superblock(file);
 	size_t address = 0, length = 0;
@@ -147,11 +145,11 @@ static int open_old(struct sl_frame_file *file, hid_t access)
 
 	if (err)
 		return err;
-	/* For sl_frame_cut(). */
+	/* For sl_h5_truncate(). */
 	H5Pset_evict_on_close(access, true);
 	file->id = H5Fopen(file->own.path, H5F_ACC_RDWR, access);
 	if (file->id < 0)
-		return sl_hdf5_fail(why(file, -EBADMSG), "'%s' cannot be continued",
+		return sl_hdf5_fail(file_error(file, -EBADMSG), "'%s' cannot be continued",
 		                    file->own.path);
 	list = H5Fget_create_plist(file->id);
 	if (H5Pget_sizes(list, &address, &length) < 0 || address != 8 || length != 8)
@@ -161,7 +159,7 @@ static int open_old(struct sl_frame_file *file, hid_t access)
 	return err;
 }
 
-static int create_new(struct sl_frame_file *file, hid_t access)
+static int create_new(struct sl_h5_file *file, hid_t access)
 {
 	hid_t list = new_file_list();
 
@@ -171,11 +169,11 @@ static int create_new(struct sl_frame_file *file, hid_t access)
 	}
 	if (file->id >= 0)
 		return 0;
-	return sl_hdf5_fail(why(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
+	return sl_hdf5_fail(file_error(file, -EIO), "HDF5 cannot make '%s'", file->own.path);
 }
 
 /* With HDF5's lock, here and below. */
-static int open_with_hdf5(struct sl_frame_file *file)
+static int open_with_hdf5(struct sl_h5_file *file)
 {
 	hid_t access = H5Pcreate(H5P_FILE_ACCESS);
 	int err;
@@ -191,7 +189,7 @@ static int open_with_hdf5(struct sl_frame_file *file)
 	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
 		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
 	if (!err)
-		err = file->own.named ? open_old(file, access) : create_new(file, access);
+		err = file->own.named ? file_open_old(file, access) : create_new(file, access);
 	H5Pclose(access);
 	return err;
 }
@@ -219,8 +217,8 @@ static int open_named(char *path, struct sl_new_file *out)
 	return err;
 }
 
-static int open_own(const char *path, const struct sl_frame_file_options *o,
-                    struct sl_new_file *out)
+static int file_open_own(const char *path, const struct sl_h5_file_options *o,
+                         struct sl_new_file *out)
 {
 	char *target;
 	int there = sl_path_resolve(path, &target);
@@ -232,22 +230,21 @@ static int open_own(const char *path, const struct sl_frame_file_options *o,
 	return sl_new_file_open(target, o->flags & SLUICE_WRITER_REPLACE, o->mode, out);
 }
 
-static void file_free(struct sl_frame_file *file)
+static void h5_file_free(struct sl_h5_file *file)
 {
-	delist(file);
+	file_delist(file);
 	sl_new_file_close(&file->own);
 	free(file);
 }
 
-int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
-                       struct sl_frame_file **out)
+int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct sl_h5_file **out)
 {
-	int err = sl_frame_attributes_check(o->attributes, o->attribute_count);
-	struct sl_frame_file *file;
+	int err = sl_h5_attributes_check(o->attributes, o->attribute_count);
+	struct sl_h5_file *file;
 	struct sl_hdf5_stay stay;
 
 	if (!err)
-		err = sl_frame_file_usable(o->flags);
+		err = sl_h5_usable(o->flags);
 	if (err)
 		return err;
 	file = calloc(1, sizeof(*file));
@@ -257,11 +254,11 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
 	file->id = H5I_INVALID_HID;
 	file->own.fd = -1;
 	file->durable = o->flags & SLUICE_WRITER_DURABLE;
-	err = open_own(path, o, &file->own);
+	err = file_open_own(path, o, &file->own);
 	if (!err)
-		err = enlist(file);
+		err = file_enlist(file);
 	if (err) {
-		file_free(file);
+		h5_file_free(file);
 		return err;
 	}
 	file->vfd = (struct sl_ordered_vfd){
@@ -271,13 +268,12 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
 	sl_hdf5_enter(&stay);
 	err = open_with_hdf5(file);
 	if (!err)
-		err = sl_frame_attributes_add(file, file->id, "/", o->attributes,
-		                              o->attribute_count);
+		err = sl_h5_attributes_add(file, file->id, "/", o->attributes, o->attribute_count);
 	if (!err && file->own.named)
-		err = sl_frame_flush(file);
+		err = sl_h5_flush(file);
 	sl_hdf5_leave(&stay);
 	if (err) {
-		sl_frame_file_close(file, false);
+		sl_h5_file_close(file, false);
 		return err;
 	}
 	*out = file;
@@ -286,25 +282,25 @@ int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
 
 /* -------------------------------------------------------------------------------------- flush */
 
-/* What is written to a file without any name is gone with its last descriptor. */
-static int check_name(struct sl_frame_file *file)
+/* Data in a file without a name is lost when its last descriptor is closed. */
+static int file_check_name(struct sl_h5_file *file)
 {
 	struct stat status;
 
 	if (fstat(file->own.fd, &status))
-		return sl_frame_fail(file, -errno, "cannot look at it: %s", sl_error_text(-errno));
+		return sl_h5_fail(file, -errno, "cannot look at it: %s", sl_error_text(-errno));
 	if (!status.st_nlink)
-		return sl_frame_fail(file, -ESTALE,
-		                     "it was deleted or replaced: what is written goes nowhere");
+		return sl_h5_fail(file, -ESTALE,
+		                  "it was deleted or replaced: what is written goes nowhere");
 	return 0;
 }
 
-static bool is_to_be_tried_again(const struct sl_frame_file *file, int err)
+static bool is_to_be_tried_again(const struct sl_h5_file *file, int err)
 {
 	return sl_is_full(err) && !file->vfd.error && file->full && file->full(file->argument, err);
 }
 
-int sl_frame_settle(struct sl_frame_file *file)
+int sl_h5_settle(struct sl_h5_file *file)
 {
 	int err;
 
@@ -318,7 +314,7 @@ int sl_frame_settle(struct sl_frame_file *file)
 	return err;
 }
 
-int sl_frame_room(struct sl_frame_file *file, uint64_t bytes)
+int sl_h5_room(struct sl_h5_file *file, uint64_t bytes)
 {
 	int err;
 
@@ -328,7 +324,7 @@ int sl_frame_room(struct sl_frame_file *file, uint64_t bytes)
 	return err;
 }
 
-static int give_name(struct sl_frame_file *file)
+static int give_name(struct sl_h5_file *file)
 {
 	int err;
 
@@ -340,7 +336,7 @@ static int give_name(struct sl_frame_file *file)
 	return err;
 }
 
-int sl_frame_flush(struct sl_frame_file *file)
+int sl_h5_flush(struct sl_h5_file *file)
 {
 	herr_t done;
 	int err;
@@ -350,55 +346,54 @@ int sl_frame_flush(struct sl_frame_file *file)
 	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
 	file->vfd.sealed = true;
 	file->vfd.apart = false;
-	if (done < 0 || sl_frame_settle(file))
-		return sl_frame_fail(file, -EIO, "it cannot be flushed");
+	if (done < 0 || sl_h5_settle(file))
+		return sl_h5_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
 		err = give_name(file);
 		if (err)
-			return sl_frame_fail(file, err, "%s", sluice_last_message());
+			return sl_h5_fail(file, err, "%s", sluice_last_message());
 	}
-	return check_name(file);
+	return file_check_name(file);
 }
 
-int sl_frame_added(struct sl_frame_file *file)
+int sl_h5_added(struct sl_h5_file *file)
 {
-	return file->own.named ? sl_frame_flush(file) : 0;
+	return file->own.named ? sl_h5_flush(file) : 0;
 }
 
-static int flush(struct sl_frame_file *file, bool last)
+static int file_flush(struct sl_h5_file *file, bool last)
 {
-	int err = sl_frame_error(file);
+	int err = sl_h5_error(file);
 	struct sl_hdf5_stay stay;
 
 	if (err)
 		return err;
 	sl_hdf5_enter(&stay);
 	sl_list_each (link, &file->datasets) {
-		struct sl_frame_dataset *dataset =
-			SL_CONTAINER(link, struct sl_frame_dataset, link);
+		struct sl_h5_dataset *dataset = SL_CONTAINER(link, struct sl_h5_dataset, link);
 
 		if (!err)
-			err = sl_frame_dataset_flush(dataset);
+			err = sl_h5_dataset_flush(dataset);
 		if (!err && !file->own.named)
-			err = sl_frame_scales_refer(file, dataset);
+			err = sl_h5_scales_refer(file, dataset);
 		if (!err && last)
-			err = sl_frame_dataset_trim(dataset);
+			err = sl_h5_dataset_trim(dataset);
 	}
 	if (!err)
-		err = sl_frame_flush(file);
+		err = sl_h5_flush(file);
 	sl_hdf5_leave(&stay);
 	return err;
 }
 
-int sl_frame_file_flush(struct sl_frame_file *file)
+int sl_h5_file_flush(struct sl_h5_file *file)
 {
-	return flush(file, false);
+	return file_flush(file, false);
 }
 
 /* -------------------------------------------------------------------------------------- close */
 
-/* Nothing is held any more after a flush; without one it is dropped. */
-static int close_with_hdf5(struct sl_frame_file *file, bool keep)
+/* A flush leaves no held metadata; without a flush it is dropped. */
+static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 {
 	int err = 0;
 
@@ -406,39 +401,39 @@ static int close_with_hdf5(struct sl_frame_file *file, bool keep)
 		file->vfd.error = -ECANCELED;
 	file->vfd.sealed = false;
 	while (!sl_list_empty(&file->datasets))
-		sl_frame_dataset_free(
-			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_frame_dataset, link));
+		sl_h5_dataset_free(
+			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_h5_dataset, link));
 	if (file->id >= 0 && H5Fclose(file->id) < 0)
 		err = -EIO;
 	else
 		file->id = H5I_INVALID_HID;
 	if (keep && !file->error && (err || file->vfd.error))
-		sl_frame_fail(file, -EIO, "it cannot be closed");
-	return sl_frame_error(file);
+		sl_h5_fail(file, -EIO, "it cannot be closed");
+	return sl_h5_error(file);
 }
 
-int sl_frame_file_close(struct sl_frame_file *file, bool keep)
+int sl_h5_file_close(struct sl_h5_file *file, bool keep)
 {
 	struct sl_hdf5_stay stay;
 	int err;
 
 	if (keep)
-		flush(file, true);
+		file_flush(file, true);
 	sl_hdf5_enter(&stay);
 	err = close_with_hdf5(file, keep);
-	/* The thread may end now, and HDF5 would forget the memory of what it has said to it: of filters that
-	 * it does not know, even if all is well. */
+	/* Clears HDF5's error stack, which may have messages about unknown filters even after
+	 * success. HDF5 would leak them if the thread ends. */
 	H5Eclear2(H5E_DEFAULT);
 	sl_hdf5_leave(&stay);
 	/* If HDF5 has not let go of it, it may come back to the driver. */
 	if (file->id < 0)
-		file_free(file);
+		h5_file_free(file);
 	else
-		delist(file);
+		file_delist(file);
 	return err;
 }
 
-uint64_t sl_frame_file_held(const struct sl_frame_file *file)
+uint64_t sl_h5_file_held(const struct sl_h5_file *file)
 {
 	return file->vfd.held;
 }

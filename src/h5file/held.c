@@ -5,17 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct sl_held_block *block_of(struct sl_interval *range)
+static struct sl_held_block *held_block(struct sl_interval *range)
 {
 	return SL_CONTAINER(range, struct sl_held_block, range);
 }
 
 static void take_last(struct sl_interval *range, void *argument)
 {
-	*(struct sl_held_block **)argument = block_of(range);
+	*(struct sl_held_block **)argument = held_block(range);
 }
 
-static struct sl_held_block *find(const struct sl_held *held, uint64_t start, uint64_t end)
+static struct sl_held_block *held_find(const struct sl_held *held, uint64_t start, uint64_t end)
 {
 	struct sl_held_block *found = NULL;
 
@@ -37,14 +37,14 @@ static struct sl_held_block *block_new(uint64_t start, size_t size, int type, in
 	return block;
 }
 
-static void insert(struct sl_held *held, struct sl_held_block *block)
+static void held_insert(struct sl_held *held, struct sl_held_block *block)
 {
 	sl_intervals_insert(&held->set, &block->range);
 	held->count++;
 	held->bytes += block->range.end - block->range.start;
 }
 
-static void drop(struct sl_held *held, struct sl_held_block *block)
+static void held_drop(struct sl_held *held, struct sl_held_block *block)
 {
 	sl_intervals_remove(&held->set, &block->range);
 	held->count--;
@@ -52,8 +52,9 @@ static void drop(struct sl_held *held, struct sl_held_block *block)
 	free(block);
 }
 
-/* What is left of block on both sides of [start, end). */
-static int trim(struct sl_held *held, struct sl_held_block *block, uint64_t start, uint64_t end)
+/* Keeps the rest of a block on both sides of [start, end). */
+static int held_trim(struct sl_held *held, struct sl_held_block *block, uint64_t start,
+                     uint64_t end)
 {
 	struct sl_held_block *low = NULL, *high = NULL;
 	uint64_t first = block->range.start, last = block->range.end;
@@ -71,21 +72,21 @@ static int trim(struct sl_held *held, struct sl_held_block *block, uint64_t star
 			return -ENOMEM;
 		}
 	}
-	drop(held, block);
+	held_drop(held, block);
 	if (low)
-		insert(held, low);
+		held_insert(held, low);
 	if (high)
-		insert(held, high);
+		held_insert(held, high);
 	return 0;
 }
 
-int sl_held_cut(struct sl_held *held, uint64_t start, uint64_t end)
+int sl_held_forget(struct sl_held *held, uint64_t start, uint64_t end)
 {
 	struct sl_held_block *block;
 	int err = 0;
 
-	while (!err && (block = find(held, start, end)))
-		err = trim(held, block, start, end);
+	while (!err && (block = held_find(held, start, end)))
+		err = held_trim(held, block, start, end);
 	return err;
 }
 
@@ -93,7 +94,7 @@ int sl_held_put(struct sl_held *held, uint64_t start, size_t size, int type, int
                 const void *bytes)
 {
 	uint64_t end = start + size;
-	struct sl_held_block *block = find(held, start, end);
+	struct sl_held_block *block = held_find(held, start, end);
 	int err;
 
 	if (block && block->type == type && block->range.start <= start &&
@@ -106,12 +107,12 @@ int sl_held_put(struct sl_held *held, uint64_t start, size_t size, int type, int
 	block = block_new(start, size, type, rank, bytes);
 	if (!block)
 		return -ENOMEM;
-	err = sl_held_cut(held, start, end);
+	err = sl_held_forget(held, start, end);
 	if (err) {
 		free(block);
 		return err;
 	}
-	insert(held, block);
+	held_insert(held, block);
 	return 0;
 }
 
@@ -120,24 +121,24 @@ struct window {
 	uint8_t *bytes;
 };
 
-static void copy_out(struct sl_interval *range, void *argument)
+static void held_copy_out(struct sl_interval *range, void *argument)
 {
 	struct window *window = argument;
 	uint64_t start = SL_MAX(range->start, window->start);
 	uint64_t end = SL_MIN(range->end, window->end);
 
 	memcpy(window->bytes + (start - window->start),
-	       block_of(range)->bytes + (start - range->start), end - start);
+	       held_block(range)->bytes + (start - range->start), end - start);
 }
 
 void sl_held_get(const struct sl_held *held, uint64_t start, size_t size, void *bytes)
 {
 	struct window window = {start, start + size, bytes};
 
-	sl_intervals_overlapping(&held->set, start, start + size, copy_out, &window);
+	sl_intervals_overlapping(&held->set, start, start + size, held_copy_out, &window);
 }
 
-static int compare(const void *left, const void *right)
+static int held_compare(const void *left, const void *right)
 {
 	const struct sl_held_block *a = *(struct sl_held_block *const *)left;
 	const struct sl_held_block *b = *(struct sl_held_block *const *)right;
@@ -147,11 +148,11 @@ static int compare(const void *left, const void *right)
 	return a->range.start < b->range.start ? -1 : a->range.start > b->range.start;
 }
 
-static void append(struct sl_interval *range, void *argument)
+static void held_append(struct sl_interval *range, void *argument)
 {
 	struct sl_held_block ***next = argument;
 
-	*(*next)++ = block_of(range);
+	*(*next)++ = held_block(range);
 }
 
 int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out)
@@ -162,8 +163,8 @@ int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out)
 		blocks = next = malloc(held->count * sizeof(struct sl_held_block *));
 		if (!blocks)
 			return -ENOMEM;
-		sl_intervals_overlapping(&held->set, 0, UINT64_MAX, append, &next);
-		qsort(blocks, held->count, sizeof(struct sl_held_block *), compare);
+		sl_intervals_overlapping(&held->set, 0, UINT64_MAX, held_append, &next);
+		qsort(blocks, held->count, sizeof(struct sl_held_block *), held_compare);
 	}
 	*out = blocks;
 	return 0;
@@ -172,5 +173,5 @@ int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out)
 void sl_held_clear(struct sl_held *held)
 {
 	while (held->set.root)
-		drop(held, block_of(held->set.root));
+		held_drop(held, held_block(held->set.root));
 }

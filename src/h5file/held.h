@@ -7,7 +7,7 @@
 
 struct sl_held_block {
 	struct sl_interval range; /* in the file; no two blocks overlap */
-	int type;                 /* whoever holds it knows what it means, */
+	int type;                 /* meaning defined by the owner, */
 	int rank;                 /* and this */
 	uint8_t bytes[];
 };
@@ -17,12 +17,13 @@ struct sl_held {
 	uint64_t bytes;
 };
 
-/* Puts bytes over what is held there. What of a block of another type they do not cover stays. */
+/* Holds bytes, replacing held bytes of this range. Parts of blocks of another type outside the
+ * range stay. */
 int sl_held_put(struct sl_held *held, uint64_t start, size_t size, int type, int rank,
                 const void *bytes);
 /* Forgets a range. */
-int sl_held_cut(struct sl_held *held, uint64_t start, uint64_t end);
-/* Copies what is held of a range to its place in bytes, and leaves the rest of bytes alone. */
+int sl_held_forget(struct sl_held *held, uint64_t start, uint64_t end);
+/* Copies held bytes of a range to their place in `bytes`, and leaves the rest of it unchanged. */
 void sl_held_get(const struct sl_held *held, uint64_t start, size_t size, void *bytes);
 /* All blocks, by rank, then by start; the caller frees the array, NULL if there are none. */
 int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names in the file: which of them are allowed, and the groups on their way. */
+/* Names in the file: checks them and creates the groups on their path. Called by the file
+ * thread. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "h5file/dataset.h"
+#include "h5file/h5file_internal.h"
 
 #define PART_MOST 1000 /* bytes */
 
@@ -25,7 +26,7 @@ static int check_part(const char *name, const char *part, size_t length)
 	return 0;
 }
 
-int sl_frame_name_new(const char *name, char **out)
+int sl_h5_name_new(const char *name, char **out)
 {
 	const char *part = name + (name[0] == '/');
 	int err = 0;
@@ -41,8 +42,8 @@ int sl_frame_name_new(const char *name, char **out)
 	return err;
 }
 
-/* What kind of object it is; H5I_BADID: there is none. Every part before the last is there. */
-static H5I_type_t kind_of(const struct sl_frame_file *file, const char *path)
+/* Returns the kind of the object, or H5I_BADID if there is none. All groups on its path exist. */
+static H5I_type_t object_kind(const struct sl_h5_file *file, const char *path)
 {
 	H5I_type_t kind = H5I_FILE; /* none of the file: a link that leads nowhere */
 	hid_t object;
@@ -59,22 +60,22 @@ static H5I_type_t kind_of(const struct sl_frame_file *file, const char *path)
 
 /* -------------------------------------------------------------------------------------- groups */
 
-static int make_group(struct sl_frame_file *file, const char *path)
+static int make_group(struct sl_h5_file *file, const char *path)
 {
 	hid_t list = H5Pcreate(H5P_GROUP_CREATE), group = H5I_INVALID_HID;
 
-	if (H5Pset_local_heap_size_hint(list, SL_FRAME_NAMES) >= 0 &&
+	if (H5Pset_local_heap_size_hint(list, SL_H5_NAMES) >= 0 &&
 	    H5Pset_obj_track_times(list, false) >= 0)
 		group = sl_hdf5_noted(H5Gcreate2(file->id, path, H5P_DEFAULT, list, H5P_DEFAULT));
 	H5Pclose(list);
 	if (group < 0 || H5Gclose(group) < 0)
-		return sl_frame_fail(file, -EIO, "group '%s' cannot be made", path);
-	return sl_frame_added(file);
+		return sl_h5_fail(file, -EIO, "group '%s' cannot be made", path);
+	return sl_h5_added(file);
 }
 
-static int need_group(struct sl_frame_file *file, const char *path, bool make)
+static int need_group(struct sl_h5_file *file, const char *path, bool make)
 {
-	H5I_type_t kind = kind_of(file, path);
+	H5I_type_t kind = object_kind(file, path);
 
 	if (kind == H5I_GROUP)
 		return 0;
@@ -83,8 +84,8 @@ static int need_group(struct sl_frame_file *file, const char *path, bool make)
 	return make ? make_group(file, path) : -ENOENT;
 }
 
-/* Each group before the last part; -ENOENT without a sentence if one is not there. */
-static int walk(struct sl_frame_file *file, const char *path, bool make)
+/* Walks the groups before the last part; -ENOENT without a sentence if a group is missing. */
+static int groups_walk(struct sl_h5_file *file, const char *path, bool make)
 {
 	char *part = strdup(path);
 	int err = part ? 0 : sl_fail(-ENOMEM, "no memory");
@@ -97,19 +98,19 @@ static int walk(struct sl_frame_file *file, const char *path, bool make)
 	return err;
 }
 
-int sl_frame_name_groups(struct sl_frame_file *file, const char *path)
+int sl_h5_name_groups(struct sl_h5_file *file, const char *path)
 {
-	return walk(file, path, true);
+	return groups_walk(file, path, true);
 }
 
-int sl_frame_name_find(struct sl_frame_file *file, const char *path)
+int sl_h5_name_find(struct sl_h5_file *file, const char *path)
 {
-	int err = walk(file, path, false);
+	int err = groups_walk(file, path, false);
 	H5I_type_t kind;
 
 	if (err)
 		return err == -ENOENT ? 0 : err;
-	kind = kind_of(file, path);
+	kind = object_kind(file, path);
 	if (kind == H5I_BADID || kind == H5I_DATASET)
 		return kind == H5I_DATASET;
 	return sl_fail(-EEXIST, "'%s' is in the file, and is no dataset", path);

@@ -28,7 +28,7 @@ static void self_name(int fd, char *out)
 /* ---------------------------------------------------------------------------------------- open */
 
 /* A descriptor, or -errno; not every file system has files without a name. */
-static int open_nameless(const char *path, mode_t mode)
+static int new_file_open_nameless(const char *path, mode_t mode)
 {
 	char self[SELF_BYTES], *folder = folder_of(path);
 	int fd, err;
@@ -67,7 +67,7 @@ int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file
 		free(path);
 		return err;
 	}
-	file.fd = open_nameless(path, made);
+	file.fd = new_file_open_nameless(path, made);
 	if (file.fd == -EOPNOTSUPP || file.fd == -EISDIR || file.fd == -EINVAL)
 		file.fd = sl_temporary_open(path, made, &file.temporary);
 	if (file.fd >= 0 && file.fd < LEAST_FD)
@@ -93,7 +93,7 @@ static int link_to(int fd, const char *name)
 	return linkat(AT_FDCWD, self, AT_FDCWD, name, AT_SYMLINK_FOLLOW) ? -errno : 0;
 }
 
-/* No link replaces a name: so there is a temporary one in between. */
+/* A link cannot replace a name, so the file gets a temporary name first. */
 static int name_to_replace(struct sl_new_file *file)
 {
 	int err = 0;

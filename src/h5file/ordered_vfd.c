@@ -1,30 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Raw data goes straight out, to places that nothing in the file refers to. Metadata is held back,
- * and a flush writes it in this order:
+ * The ordered file driver: HDF5's writes, in an order in which the file is valid after each of
+ * them. Called by the thread that is in HDF5, and by the file thread for settle and room.
  *
- *   new blocks      Beyond the end of what was flushed: nothing refers to them.
- *   superblock      It says where the file ends. Readers refuse addresses beyond, and a file that
- *                   is shorter, so the file has its length before, and what refers comes later.
- *   heaps           The names that groups will refer to, see seal_heaps(), and the texts of attributes.
- *   B-tree nodes    From the root down. A node that is split gives half its entries to a new node:
- *                   first the parent sends readers there, then the node gives them up. A root stays
- *                   where it is, and what it held before is a new block.
+ * Raw data is written at once, to places that nothing in the file refers to. Metadata is held
+ * back, and a flush writes it in this order:
+ *
+ *   new blocks      Beyond the end at the last flush: nothing refers to them.
+ *   superblock      It has the end of the file. Readers refuse addresses beyond it and shorter
+ *                   files, so the file is extended before, and blocks with references come
+ *                   later.
+ *   heaps           Names that groups will refer to, see seal_heaps(), and texts of attributes.
+ *   B-tree nodes    From the root down. A split node gives half its entries to a new node:
+ *   first the parent sends readers there, then the node loses them. A root stays in place, and
+ *   its previous contents become a new block.
  *   symbol tables   The leaves of the B-trees of groups.
- *   object headers  They have the extents: frames are seen when their chunks can be reached.
+ *   object headers  They have the extents: frames become visible when their chunks can be
+ *   reached.
  *
- * Between all but the first, readers beside us may see some blocks of before and others of after: they are
- * told by the word of the file (word.h), which is odd from the first of these to the last.
+ * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
+ * the file (word.h) tells them: it is odd from the first of these writes to the last.
  *
- * A write that crosses a page may be cut there when the process is killed. So blocks of metadata
- * are placed inside of one page. And the file gets its space before the first of these writes.
- * Where another program has placed them across two, leaves that grow are written in an order; the rest
- * stays open to a kill inside of the one call that writes it.
+ * A write that crosses a page may be cut there when the process is killed. So metadata blocks
+ * are placed inside a page, and the file gets its space before the first of these writes. If
+ * another program has placed a leaf across two pages, it is written in two steps if it only
+ * grows; all other such blocks are exposed to a kill inside the call that writes them.
  *
- * HDF5's lock is not needed for any of these writes. A chunk is the caller's memory, and its place in the file
- * is HDF5's to give, not to fill: nothing reads it before the flush. A flush writes blocks that are the
- * driver's, copies of what HDF5 has told it; HDF5 takes them for written, and what it reads comes from them
- * until they are. They change only by calls of the driver, which the mutex keeps out.
+ * None of these writes needs HDF5's lock. A chunk is in the caller's memory, HDF5 only gives it
+ * a place, and nothing reads it before the flush. A flush writes the driver's copies of the
+ * blocks; HDF5 takes them for written, and reads are served from the copies until they are.
+ * Only calls of the driver change them, which the mutex excludes.
  */
 #include "h5file/ordered_vfd.h"
 
@@ -47,7 +52,7 @@
 /* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
 #define HEAP_HEAD 32
 #define HEAP_FREE 16
-/* Of offsets: what off_t takes. */
+/* Largest offset: that of off_t. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
 /* Of space that is taken for chunks before they come, so that not each of them asks for some. */
 #define STEP ((haddr_t)2 << 20)
@@ -82,12 +87,12 @@ struct ordered_file {
 	bool ignores_missing_locks;
 	dev_t device;
 	ino_t inode;
-	haddr_t eoa, flush_eoa; /* end of what HDF5 has allocated; and had at the flush */
+	haddr_t eoa, flush_eoa; /* end of HDF5's allocations, now and at the flush */
 	uint64_t word;          /* see word.h; 0: the file has none */
 	haddr_t eof;            /* end of the file itself */
 	haddr_t taken;          /* end of the space that is taken for it */
 	bool changed;           /* flushed_eoa is known: the superblock has been read */
-	haddr_t flushed_eoa;    /* what is beyond, nothing in the file refers to */
+	haddr_t flushed_eoa;    /* nothing in the file refers beyond it */
 	struct sl_held held;
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
@@ -100,7 +105,7 @@ struct ordered_file {
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 
-/* What a property list carries. */
+/* The contents of the property list. */
 struct ordered_info {
 	struct sl_ordered_vfd *vfd;
 };
@@ -122,7 +127,7 @@ static int keep_error(struct ordered_file *file, int error, uint64_t offset)
 }
 
 /* HDF5 hears of the first error. Without the mutex, as it may wait for HDF5's lock. */
-static herr_t tell(int error, uint64_t offset, const char *what)
+static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 {
 	if (!error)
 		return 0;
@@ -133,26 +138,27 @@ static herr_t tell(int error, uint64_t offset, const char *what)
 }
 
 /*
- * Around each call to the driver. A child of fork() has no thread that would unlock the mutex, and needs none:
- * nothing is changed while settle has it, which leaves what is held to the next call.
+ * Around each call to the driver. A child of fork() has no thread that would unlock the mutex,
+ * and needs none: nothing changes while settle holds it, which leaves the held blocks to the
+ * next call.
  */
-static void enter(struct ordered_file *file)
+static void ordered_enter(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->process != getpid() && file->ours) {
 		file->ours = false;
 		file->vfd->error = file->vfd->error ? file->vfd->error : -ECHILD;
 	}
 	if (file->ours)
-		pthread_mutex_lock(&file->vfd->mutex);
+		sl_mutex_lock(&file->vfd->mutex);
 	if (file->written)
 		sl_held_clear(&file->held);
 	file->written = false;
 }
 
-static void leave(struct ordered_file *file)
+static void ordered_leave(struct ordered_file *file) SL_UNCHECKED
 {
 	if (file->ours)
-		pthread_mutex_unlock(&file->vfd->mutex);
+		sl_mutex_unlock(&file->vfd->mutex);
 }
 
 static void count_held(struct ordered_file *file)
@@ -178,7 +184,7 @@ static int check_length(const struct ordered_file *file)
 }
 
 /* The word says whether it is the file that the last flush left. */
-static int check_file(const struct ordered_file *file)
+static int ordered_check_file(const struct ordered_file *file)
 {
 	uint64_t word = 0;
 	/* A new file has it with the first flush. */
@@ -192,7 +198,7 @@ static int check_file(const struct ordered_file *file)
 /* ---------------------------------------------------------------------------- open and close */
 
 /* As open(2). */
-static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
+static int ordered_open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigned flags)
 {
 	int mode = flags & H5F_ACC_RDWR ? O_RDWR : O_RDONLY, fd;
 
@@ -209,7 +215,7 @@ static int open_file(const struct sl_ordered_vfd *vfd, const char *name, unsigne
 	return fd;
 }
 
-/* With the lock nobody else is in the middle of a flush: one that was has died there. */
+/* The lock excludes other writers, so a flush that is not over belongs to a dead writer. */
 static int take_word(struct ordered_file *file, unsigned flags)
 {
 	int err = flags & H5F_ACC_RDWR ? sl_word_lock(file->fd, F_WRLCK) : 0;
@@ -239,7 +245,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 		return NULL;
 	}
 	file->vfd = info->vfd;
-	file->fd = open_file(file->vfd, name, flags);
+	file->fd = ordered_open_file(file->vfd, name, flags);
 	err = file->fd < 0 || fstat(file->fd, &status) < 0 ? -errno : take_word(file, flags);
 	if (err) {
 		info->vfd->error = err;
@@ -262,7 +268,7 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 }
 
 /* Space that was taken behind the end of the file; a part of it may have been before there was no more. */
-static void give_back(struct ordered_file *file)
+static void ordered_give_back(struct ordered_file *file)
 {
 	struct stat status;
 
@@ -275,9 +281,9 @@ static herr_t ordered_close(H5FD_t *base)
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 
-	enter(file);
-	give_back(file);
-	/* A flush has been before, or has failed: what is still held is never written. */
+	ordered_enter(file);
+	ordered_give_back(file);
+	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
 	for (struct place *place; (place = file->places); free(place))
@@ -286,7 +292,7 @@ static herr_t ordered_close(H5FD_t *base)
 		file->vfd->error = -errno;
 	if (file->vfd->file == file)
 		file->vfd->file = NULL;
-	leave(file);
+	ordered_leave(file);
 	free(file);
 	return 0;
 }
@@ -302,9 +308,9 @@ static int ordered_compare(const H5FD_t *left, const H5FD_t *right)
 }
 
 /*
- * HDF5 shall neither gather metadata into larger writes nor allocate ahead: each block comes as one
- * write with its own type, and the end of what is allocated is the end of what is used. Nor shall
- * it look the name up, which a file may not have yet.
+ * HDF5 must not gather metadata into larger writes nor allocate ahead: each block comes as a
+ * write of its own with its type, and the end of the allocations is the end of the used bytes.
+ * HDF5 must not look up the name, which a file may not have yet.
  */
 static herr_t ordered_query(const H5FD_t *base, unsigned long *flags)
 {
@@ -343,7 +349,7 @@ static herr_t ordered_unlock(H5FD_t *base)
 
 /* --------------------------------------------------------------------------------- addresses */
 
-/* Before the first change: what HDF5 has read of the superblock by now is what is in the file. */
+/* Before the first change HDF5's superblock is that of the file. */
 static void begin_change(struct ordered_file *file)
 {
 	if (!file->changed)
@@ -351,8 +357,8 @@ static void begin_change(struct ordered_file *file)
 	file->changed = true;
 }
 
-/* One that nothing in the file refers to any more; 0: there is none of that size. */
-static haddr_t take_place(struct ordered_file *file, hsize_t size)
+/* Takes a free place of this size that the file does not refer to, or returns 0. */
+static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
 {
 	for (struct place **at = &file->places; *at; at = &(*at)->next) {
 		struct place *place = *at;
@@ -375,7 +381,7 @@ static haddr_t ordered_alloc(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, hsize_t 
 	(void)dxpl;
 	begin_change(file);
 	if (type == H5FD_MEM_DRAW && !file->vfd->pages)
-		place = take_place(file, size);
+		place = ordered_take_place(file, size);
 	if (place)
 		return place;
 	if (type == H5FD_MEM_DRAW ? file->vfd->pages
@@ -410,8 +416,9 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 }
 
 /*
- * HDF5 keeps a list of freed space of its own, and gives it away at once; only what lies at the end of the file
- * goes to the driver. So, of raw data, the file ends with the chunk that is about to move, until that is freed.
+ * HDF5 reuses freed space at once from its own list; only space at the end of the file goes to
+ * the driver. So the driver reports, for raw data, the end of the moving chunk as the end of
+ * the file until the chunk is freed.
  */
 static haddr_t ordered_get_eoa(const H5FD_t *base, H5FD_mem_t type)
 {
@@ -460,13 +467,14 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	}
 	/* HDF5 expects zeroes beyond the end of the file. */
 	memset((char *)buffer + done, 0, size - done);
-	enter(file);
+	ordered_enter(file);
 	sl_held_get(&file->held, start, size, buffer);
-	leave(file);
+	ordered_leave(file);
 	return 0;
 }
 
-static int write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
+static int ordered_write_all(struct ordered_file *file, uint64_t start, size_t size,
+                             const void *bytes)
 {
 	size_t done = 0;
 
@@ -484,7 +492,7 @@ static int write_all(struct ordered_file *file, uint64_t start, size_t size, con
 }
 
 /* So that no write of metadata that follows finds the disk full. */
-static int reserve(struct ordered_file *file, uint64_t end)
+static int ordered_reserve(struct ordered_file *file, uint64_t end)
 {
 	int done;
 
@@ -516,7 +524,7 @@ static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
 }
 
 /* From max(eof, taken) on, behind the end of the file; -errno. */
-static int take(struct ordered_file *file, haddr_t end)
+static int ordered_take_space(struct ordered_file *file, haddr_t end)
 {
 	haddr_t from = SL_MAX(file->eof, file->taken);
 	int done;
@@ -534,19 +542,19 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes)
 	haddr_t end;
 	int err = 0;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
 	end = file ? file->eoa + bytes + AHEAD + vfd->ahead : 0;
 	if (file && !vfd->error && SL_MAX(file->eof, file->taken) < end &&
 	    !has_plenty(file, bytes)) {
-		err = take(file, end + STEP);
+		err = ordered_take_space(file, end + STEP);
 		if (err)
-			err = take(file, end);
+			err = ordered_take_space(file, end);
 		/* Where the file system cannot, it is not asked again, and the write sees. */
 		if (err && !sl_is_full(err))
 			file->taken = LAST_ADDRESS;
 	}
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	return sl_is_full(err) ? err : 0;
 }
 
@@ -556,7 +564,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 	case H5FD_MEM_SUPER:
 		return RANK_SUPERBLOCK;
 	case H5FD_MEM_BTREE:
-		/* After the signature: what kind of node it is, and its level; leaves are 0. */
+		/* After the signature: the kind of the node and its level; leaves are 0. */
 		if (size > 5 && memcmp(bytes, "TREE", 4) == 0)
 			return RANK_TREE + 255 - bytes[5];
 		return RANK_SYMBOLS;
@@ -581,60 +589,60 @@ static int write_new(struct ordered_file *file)
 	for (size_t i = 0; !err && i < count && blocks[i]->rank == RANK_NEW; i++) {
 		uint64_t start = blocks[i]->range.start, end = blocks[i]->range.end;
 
-		err = write_all(file, start, end - start, blocks[i]->bytes);
+		err = ordered_write_all(file, start, end - start, blocks[i]->bytes);
 		if (!err)
-			err = sl_held_cut(&file->held, start, end);
+			err = sl_held_forget(&file->held, start, end);
 		file->vfd->early_bytes += err ? 0 : end - start;
 	}
 	free(blocks);
 	return err;
 }
 
-static bool full(const struct ordered_file *file, size_t size)
+static bool held_is_full(const struct ordered_file *file, size_t size)
 {
 	return file->vfd->held_limit && !file->vfd->error &&
 	       file->held.bytes + size > file->vfd->held_limit;
 }
 
-static int hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
-                const void *bytes)
+static int ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                        const void *bytes)
 {
 	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
 	enum rank rank = new ? RANK_NEW : rank_of(type, bytes, size);
 	int err = 0;
 
-	if (full(file, size))
-		err = sl_held_cut(&file->held, start, start + size);
-	if (!err && full(file, size))
+	if (held_is_full(file, size))
+		err = sl_held_forget(&file->held, start, start + size);
+	if (!err && held_is_full(file, size))
 		err = write_new(file);
 	/* Over the limit while the disk is full, which is waited for in the next settle. */
 	if (sl_is_full(err))
 		err = 0;
-	else if (!err && full(file, size))
+	else if (!err && held_is_full(file, size))
 		err = -ENOBUFS;
 	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
 }
 
 /* HDF5 writes the head of a heap together with its names until these move. */
-static int hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
-                      const char *bytes)
+static int ordered_hold_parts(struct ordered_file *file, H5FD_mem_t type, haddr_t start,
+                              size_t size, const char *bytes)
 {
 	bool heap = type == H5FD_MEM_LHEAP && size > HEAP_HEAD && !memcmp(bytes, "HEAP", 4);
 	size_t head = heap ? HEAP_HEAD : 0;
-	int err = heap ? hold(file, type, start, head, bytes) : 0;
+	int err = heap ? ordered_hold(file, type, start, head, bytes) : 0;
 
-	return err ? err : hold(file, type, start + head, size - head, bytes + head);
+	return err ? err : ordered_hold(file, type, start + head, size - head, bytes + head);
 }
 
 static int write_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
 	int err = check_length(file);
 
-	/* What lies between is of blocks that are held back, and of datasets in one piece. */
+	/* The range between belongs to held blocks and contiguous datasets. */
 	if (!err)
-		err = reserve(file, start);
+		err = ordered_reserve(file, start);
 	if (!err)
-		err = write_all(file, start, size, bytes);
+		err = ordered_write_all(file, start, size, bytes);
 	file->vfd->raw_bytes += err ? 0 : size;
 	return err;
 }
@@ -648,7 +656,7 @@ static bool is_lent(const struct ordered_file *file, const void *bytes, size_t s
 
 static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const void *bytes)
 {
-	int err = sl_held_cut(&file->held, start, start + size);
+	int err = sl_held_forget(&file->held, start, start + size);
 
 	if (err || !is_lent(file, bytes, size))
 		return err ? err : write_raw(file, start, size, bytes);
@@ -673,10 +681,10 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 	int err = 0;
 
 	(void)dxpl;
-	enter(file);
+	ordered_enter(file);
 	begin_change(file);
 	if (!raw) {
-		err = hold_parts(file, type, start, size, bytes);
+		err = ordered_hold_parts(file, type, start, size, bytes);
 		file->superblock |= type == H5FD_MEM_SUPER;
 		count_held(file);
 	} else if (!file->vfd->error) {
@@ -684,13 +692,13 @@ static herr_t ordered_write(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t s
 		err = take_raw(file, start, size, bytes);
 	}
 	keep_error(file, err, start);
-	leave(file);
-	return tell(err, start, raw ? "writing" : "holding metadata back");
+	ordered_leave(file);
+	return ordered_tell(err, start, raw ? "writing" : "holding metadata back");
 }
 
 /* ------------------------------------------------------------------------------------- flush */
 
-static int barrier(struct ordered_file *file)
+static int ordered_barrier(struct ordered_file *file)
 {
 	/* Raw data may be lost by it, too: not to be tried again. */
 	return file->vfd->durable && fdatasync(file->fd) < 0 ? keep_error(file, -errno, 0) : 0;
@@ -703,9 +711,9 @@ static unsigned entries_of(const uint8_t *node)
 }
 
 /*
- * Where to cut a block that another program has placed across two pages; 0: nowhere. A leaf that grows has
- * what is new at its end, and its number of entries at its start: written from behind, it has either all of
- * them or those that it had.
+ * Returns where to divide a block that another program has placed across two pages; 0: nowhere.
+ * A leaf that grows has its new entries at its end and their number at its start: written from
+ * its end, it has either all entries or the old entries.
  */
 static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
 {
@@ -713,7 +721,7 @@ static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_blo
 	uint64_t boundary = (start / PAGE + 1) * PAGE;
 	uint8_t head[8];
 
-	/* Kind 1: of chunks, whose entries that are seen come before what is new. */
+	/* Kind 1: an index of chunks, where visible entries come before new entries. */
 	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
 		return 0;
 	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
@@ -728,8 +736,8 @@ static int write_block(struct ordered_file *file, const struct sl_held_block *bl
 	int err = 0;
 
 	if (cut)
-		err = write_all(file, cut, end - cut, block->bytes + (cut - start));
-	return err ? err : write_all(file, start, (cut ? cut : end) - start, block->bytes);
+		err = ordered_write_all(file, cut, end - cut, block->bytes + (cut - start));
+	return err ? err : ordered_write_all(file, start, (cut ? cut : end) - start, block->bytes);
 }
 
 static int step_word(struct ordered_file *file, unsigned step)
@@ -740,7 +748,7 @@ static int step_word(struct ordered_file *file, unsigned step)
 	return err;
 }
 
-/* Odd: readers wait from here on, or do again what they have done. */
+/* Makes the word odd or even. While it is odd readers wait, or repeat their reads. */
 static int turn_word(struct ordered_file *file, bool odd)
 {
 	if (!file->word || file->word % 2 == odd)
@@ -765,30 +773,30 @@ static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
 
 		if (blocks[i]->rank == RANK_HEAP_HEAD &&
 		    pread(file->fd, signature, 4, start) == 4 && !memcmp(signature, "HEAP", 4))
-			err = write_all(file, start + HEAP_FREE, sizeof(none), none);
+			err = ordered_write_all(file, start + HEAP_FREE, sizeof(none), none);
 	}
-	return err ? err : barrier(file);
+	return err ? err : ordered_barrier(file);
 }
 
 static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
 {
-	int err = check_file(file);
+	int err = ordered_check_file(file);
 	unsigned sealed = 0;
 
 	/* This is tried again; readers may have been there in between. */
 	if (!err && file->word % 2 && !sl_word_lock(file->fd, F_WRLCK))
 		err = step_word(file, 2);
 	if (!err)
-		err = reserve(file, file->flush_eoa);
+		err = ordered_reserve(file, file->flush_eoa);
 	*offset = file->eof;
 	for (size_t i = 0; !err && i < file->held.count; i++) {
 		struct sl_interval *range = &blocks[i]->range;
 
 		*offset = range->start;
-		/* What came before the first one is raw data. */
+		/* The first rank follows raw data. */
 		if (blocks[i]->rank != RANK_NEW &&
 		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
-			err = barrier(file);
+			err = ordered_barrier(file);
 		if (!err && blocks[i]->rank != RANK_NEW)
 			err = turn_word(file, true);
 		if (!err && blocks[i]->rank == RANK_HEAP && !sealed++)
@@ -797,7 +805,7 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 			err = write_block(file, blocks[i]);
 	}
 	if (!err)
-		err = barrier(file);
+		err = ordered_barrier(file);
 	if (!err)
 		err = turn_word(file, false);
 	/* Nothing is written any more: to readers, without the lock the file stands still. */
@@ -806,8 +814,9 @@ static int write_held(struct ordered_file *file, struct sl_held_block **blocks, 
 	return err;
 }
 
-/* Whether HDF5 has given all: it has when what it allocated is in the superblock, too. */
-static bool complete(const struct ordered_file *file)
+/* Returns whether HDF5 has written everything: then the superblock has the end of its
+ * allocations, too. */
+static bool flush_is_complete(const struct ordered_file *file)
 {
 	return file->eoa == file->flushed_eoa || file->superblock;
 }
@@ -840,17 +849,18 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	int err = 0;
 
 	(void)dxpl;
-	enter(file);
+	ordered_enter(file);
 	/* At the end all is flushed already, but where HDF5 is closed without that. */
-	if (file->changed && !vfd->sealed && complete(file) && (file->held.count || !closing)) {
+	if (file->changed && !vfd->sealed && flush_is_complete(file) &&
+	    (file->held.count || !closing)) {
 		file->leaving = vfd->apart;
 		file->flush_eoa = file->eoa;
 		err = vfd->error || vfd->apart ? vfd->error : flush_held(file, &offset);
 		keep_error(file, err, offset);
 	}
-	leave(file);
+	ordered_leave(file);
 	/* HDF5 does not get over an error while it closes; it is told by vfd->error. */
-	return closing ? 0 : tell(err, vfd->error_offset, "flushing");
+	return closing ? 0 : ordered_tell(err, vfd->error_offset, "flushing");
 }
 
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n)
@@ -858,21 +868,21 @@ int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void
 	struct ordered_file *file;
 	int err = -EIO;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	file = vfd->file;
 	if (file && !vfd->error)
 		err = turn_word(file, true);
 	if (!err)
-		err = write_all(file, place, n, bytes);
+		err = ordered_write_all(file, place, n, bytes);
 	if (!err)
-		err = barrier(file);
+		err = ordered_barrier(file);
 	if (!err)
 		err = turn_word(file, false);
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	return err;
 }
 
-/* What is noted, and the flush that was left behind, of which all is written again. */
+/* Writes the noted raw data and the deferred flush. A repeated call writes all of it again. */
 static int write_left(struct ordered_file *file, bool again)
 {
 	int err = file->vfd->error;
@@ -897,15 +907,15 @@ int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again)
 	bool before = vfd->error;
 	int err;
 
-	pthread_mutex_lock(&vfd->mutex);
+	sl_mutex_lock(&vfd->mutex);
 	if (!vfd->file && !vfd->error)
 		vfd->error = -EIO; /* HDF5 was taken down meanwhile */
 	err = vfd->file ? write_left(vfd->file, again) : vfd->error;
 	vfd->lent = NULL;
 	vfd->lent_from = vfd->lent_to = 0;
-	pthread_mutex_unlock(&vfd->mutex);
+	sl_mutex_unlock(&vfd->mutex);
 	if (!before)
-		tell(vfd->error, vfd->error_offset, "writing");
+		ordered_tell(vfd->error, vfd->error_offset, "writing");
 	return err;
 }
 
@@ -962,7 +972,7 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd)
 		.durable = vfd->durable,
 		.held_limit = vfd->held_limit,
 		.fd = vfd->fd,
-		.mutex = PTHREAD_MUTEX_INITIALIZER,
+		.mutex = SL_MUTEX_INIT,
 	};
 	return 0;
 }

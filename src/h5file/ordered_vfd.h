@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A virtual file driver for HDF5 whose file is valid after each single write, and shows what it
- * showed at the last H5Fflush or more of it: frames that were flushed survive the death of the
- * process, whenever it comes, and plain HDF5 opens the file. See ordered_vfd.c for the order.
+ * A virtual file driver for HDF5. Its file is valid after each single write and shows at least
+ * the state of the last H5Fflush: flushed frames survive the death of the process at any time,
+ * and plain HDF5 opens the file. See ordered_vfd.c for the order.
  *
- * It holds this for the default format (v1.8: no libver bounds) and for what a writer of frames
- * does: datasets grow, and chunks are written. Whoever uses it
- *  - stores with H5Fflush and H5Fclose only (a flush of one object leaves the rest behind: when it
- *    would leave the file invalid nothing is written, and the next H5Fflush writes it);
- *  - never writes a chunk again with another size, unless `moved` has its place, shrinks or deletes: HDF5
- *    gives freed space to whoever asks next, and what the file showed at its last flush may still lie there;
- *  - puts a new file in its place (rename) after its first H5Fflush;
- *  - adds to a file that is in its place one object at a time, each with its H5Fflush;
- *  - uses files whose offsets and lengths have 8 bytes, as HDF5 makes them unless told otherwise;
- *  - sets vfd->pages while it writes texts of variable length: HDF5 has them in blocks of 4096 bytes,
- *    which it writes in their place;
- *  - sets no metadata cache of its own: what the cache evicts is held here.
- * The extents of datasets are written in the order in which the datasets were made.
+ * This holds for the default format (v1.8: no libver bounds) and for the operations of a writer
+ * of frames: datasets grow, and chunks are written. The caller
+ *  - stores with H5Fflush and H5Fclose only. A flush of a single object leaves the rest behind:
+ *    if this would make the file invalid, nothing is written until the next H5Fflush;
+ *  - never rewrites a chunk with another size unless `moved` has its place, never shrinks or
+ *    deletes: HDF5 reuses freed space at once, where the last flush may still have data;
+ *  - gives a new file its name (rename) after its first H5Fflush;
+ *  - adds to a file that has its name a single object at a time, each with its H5Fflush;
+ *  - uses files with offsets and lengths of 8 bytes, HDF5's default;
+ *  - sets vfd->pages while it writes texts of variable length: HDF5 keeps them in blocks of
+ *    4096 bytes, which it writes in place;
+ *  - sets no metadata cache of its own: evicted blocks are held here.
+ * Extents of datasets are written in the order in which the datasets were made.
  */
 #ifndef SL_ORDERED_VFD_H
 #define SL_ORDERED_VFD_H
@@ -26,16 +26,16 @@
 #include "core/core.h"
 
 struct sl_ordered_vfd {
-	/* What the caller sets. */
+	/* Set by the caller. */
 	bool durable;        /* H5Fflush also brings it to the disk, in the same order */
 	uint64_t held_limit; /* bytes of metadata held back; 0: no limit. See sl_ordered_vfd_set */
 	int fd;     /* above 0: the file is open already, and its name is only for people */
 	bool pages; /* at any time: raw blocks that are allocated now begin with a page */
-	/* At any time: H5Fflush writes nothing, and H5Fclose drops what is held, as HDF5 does both by
-	 * itself when it is taken down at the end of the program. */
+	/* At any time: H5Fflush writes nothing, and H5Fclose drops held blocks. HDF5 calls both
+	 * by itself when it is taken down at the end of the program. */
 	bool sealed;
-	/* At any time: raw data that HDF5 writes from this memory, and what H5Fflush would write, is left to
-	 * sl_ordered_vfd_settle(), until which the memory stays as it is. */
+	/* At any time: raw data in this memory, and the writes of H5Fflush, are deferred to
+	 * sl_ordered_vfd_settle(). The memory must not change until then. */
 	const void *lent;
 	size_t lent_bytes;
 	size_t lent_from, lent_to; /* of these bytes, those that are to be written; both 0: all */
@@ -47,12 +47,15 @@ struct sl_ordered_vfd {
 	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the last chunk. */
 	uint64_t ahead;
 
-	/* The driver's. The mutex is held by every call of HDF5 to the driver, inside of HDF5's lock, and by
-	 * settle, without it: the only other thread is the one that takes HDF5 down, which waits for settle. */
-	pthread_mutex_t mutex;
+	/*
+	 * The driver's. The mutex is held by every call of HDF5 to the driver, inside HDF5's
+	 * lock, and by settle, without that lock. The only other thread is a thread that takes
+	 * HDF5 down, which waits for settle.
+	 */
+	struct sl_mutex mutex;
 	struct ordered_file *file; /* NULL: closed */
 
-	/* What the driver tells. On the thread that is in HDF5, or holds its lock, or in settle. */
+	/* Set by the driver, on the thread that is in HDF5, holds its lock, or is in settle. */
 	int error;             /* the first error, negative errno; of open, write, flush or close */
 	uint64_t error_offset; /* where in the file */
 	uint64_t held;         /* bytes held back now */
@@ -63,37 +66,38 @@ struct sl_ordered_vfd {
 };
 
 /*
- * Makes files opened with fapl use this driver. vfd is the caller's, one for each open file, and
- * must live until the file is closed; what it tells stays true after that.
+ * Makes files opened with fapl use this driver. vfd is the caller's, a separate struct for each
+ * open file, and must live until the file is closed; its results stay valid after that.
  *
- * At the limit, blocks that nothing in the file refers to yet are written before their flush.
- * Only blocks that lie in the file already, a few for each dataset, must stay in memory: when these
- * alone are over the limit, the file fails with -ENOBUFS.
+ * At the limit, blocks that the file does not refer to yet are written before their flush. Only
+ * blocks that are in the file already, a few for each dataset, must stay in memory: if these
+ * exceed the limit, the file fails with -ENOBUFS.
  *
  * The first error is returned to HDF5 and stays in vfd->error. From then on the file is left
- * alone: raw data goes nowhere, metadata stays in memory, where HDF5 finds it, H5Fflush fails, and
- * all else succeeds, so that HDF5, which does not get over errors while it closes things, can be
- * left in order. So whoever writes looks at vfd->error, and after H5Fclose, too: an error of the
- * last flush is told there only. Whoever sets vfd->error drops what is held in the same way.
+ * alone: raw data is dropped, metadata stays in memory, where HDF5 finds it, H5Fflush fails,
+ * and all else succeeds, because HDF5 does not survive errors while it closes things. So the
+ * caller checks vfd->error, also after H5Fclose: an error of the last flush is reported there
+ * only. A caller that sets vfd->error drops held blocks in the same way.
  *
- * -ESTALE: the file is shorter than what was written to it, or its word (word.h) is not what the last flush
- * left: another program has truncated or overwritten it. Seen at the next write of raw data or flush.
+ * -ESTALE: the file is shorter than the data written to it, or its word (word.h) differs from
+ * that of the last flush: another program has truncated or overwritten it. Found at the next
+ * write of raw data or flush.
  *
- * In a child of fork() the file is left alone in the same way: HDF5 would write there what it was when
- * the child was made.
+ * In a child of fork() the file is left alone in the same way: HDF5 would write the state at
+ * the time of the fork.
  *
- * vfd->fd stays the caller's; HDF5 closes duplicates, which share their lock with it.
+ * vfd->fd stays the caller's; HDF5 closes duplicates, which share its lock.
  *
- * 0, -EINVAL for a fapl that is none, or -ENOMEM.
+ * Returns 0, -EINVAL if fapl is not a file access list, or -ENOMEM.
  */
 int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
 
 /*
- * Writes what the calls of HDF5 since the last time have left to it; returns vfd->error. Called without
- * HDF5's lock, so that the program's other threads are in HDF5 while storage takes its time, and before the
- * next call of HDF5 for this file by the same thread. Children may be forked meanwhile.
- * again: where the disk is full, that error is returned, and what is left stays so for another call; without it
- * that is an error as others are.
+ * Writes the data that HDF5's calls have deferred; returns vfd->error. Called without HDF5's
+ * lock, so that other threads can use HDF5 while storage takes its time, and before the
+ * thread's next call of HDF5 for this file. Children may be forked meanwhile. again: the error
+ * of a full disk is returned and the data stays for another call; otherwise it is final as
+ * other errors are.
  */
 int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
 
@@ -107,7 +111,7 @@ int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
 /* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be flushed. */
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
 
-/* Whether an error says that the disk is full, or what the user may have of it. */
+/* Returns whether an error means a full disk or an exceeded quota. */
 bool sl_is_full(int error);
 
 #endif

@@ -21,7 +21,7 @@ struct word {
 
 /* ------------------------------------------------------------------------------------ the writer */
 
-static struct flock range(short type)
+static struct flock word_range(short type)
 {
 	return (struct flock){.l_type = type,
 	                      .l_whence = SEEK_SET,
@@ -31,7 +31,7 @@ static struct flock range(short type)
 
 int sl_word_lock(int fd, short type)
 {
-	struct flock ours = range(type);
+	struct flock ours = word_range(type);
 
 	return fcntl(fd, F_OFD_SETLK, &ours) && (errno == EAGAIN || errno == EACCES) ? -EWOULDBLOCK
 	                                                                             : 0;
@@ -70,13 +70,13 @@ struct sluice_frames {
 /* Whether somebody writes the file; so it is, too, if that cannot be told. */
 static bool is_written(const struct sluice_frames *f)
 {
-	struct flock its = range(F_WRLCK);
+	struct flock its = word_range(F_WRLCK);
 
 	return fcntl(f->fd, F_OFD_GETLK, &its) || its.l_type != F_UNLCK;
 }
 
 /* 1: path names the file that is open; out: when that was changed. */
-static int is_same(const struct sluice_frames *f, struct timespec *out)
+static int frames_is_same(const struct sluice_frames *f, struct timespec *out)
 {
 	struct stat ours, named;
 
@@ -86,7 +86,7 @@ static int is_same(const struct sluice_frames *f, struct timespec *out)
 	return ours.st_dev == named.st_dev && ours.st_ino == named.st_ino;
 }
 
-static int open_again(struct sluice_frames *f)
+static int frames_open_again(struct sluice_frames *f)
 {
 	if (f->fd >= 0)
 		close(f->fd);
@@ -107,7 +107,7 @@ int sluice_frames_open(const char *path, sluice_frames **out)
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	f->fd = -1;
-	rc = open_again(f);
+	rc = frames_open_again(f);
 	if (!rc) {
 		*out = f;
 		return 0;
@@ -117,12 +117,12 @@ int sluice_frames_open(const char *path, sluice_frames **out)
 }
 
 /* 1: it may be read; 0: it is to be waited for. */
-static int look(struct sluice_frames *f)
+static int frames_look(struct sluice_frames *f)
 {
-	int same = is_same(f, &f->changed);
+	int same = frames_is_same(f, &f->changed);
 
 	if (same <= 0)
-		same = open_again(f);
+		same = frames_open_again(f);
 	if (same >= 0)
 		same = f->has_word = sl_word_read(f->fd, &f->word);
 	if (same < 0)
@@ -140,12 +140,12 @@ int sluice_frames_begin(sluice_frames *f, int timeout_ms)
 {
 	const struct timespec nap = {0, NAP_NS};
 	int64_t deadline = sl_deadline(timeout_ms);
-	int rc = f ? look(f) : sl_fail(-EINVAL, "sluice_frames_begin: the file is NULL");
+	int rc = f ? frames_look(f) : sl_fail(-EINVAL, "sluice_frames_begin: the file is NULL");
 
 	/* Ended by the end of the flush, that of the writer, or the deadline. */
 	while (!rc && sl_now() < deadline) {
 		nanosleep(&nap, NULL);
-		rc = look(f);
+		rc = frames_look(f);
 	}
 	if (!rc)
 		return sl_fail(-EAGAIN, "'%s' is in the middle of a flush", f->path);
@@ -162,7 +162,7 @@ int sluice_frames_check(sluice_frames *f)
 	if (has_word < 0)
 		return sl_fail(has_word, "cannot look at '%s': %s", f ? f->path : "NULL",
 		               sl_error_text(has_word));
-	same = has_word == f->has_word && is_same(f, &changed) > 0;
+	same = has_word == f->has_word && frames_is_same(f, &changed) > 0;
 	if (has_word)
 		same = same && word == f->word;
 	else

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The loop of the server. */
+/*
+ * The server: its loop, its timers, and its relation to the supervisor.
+ *
+ * The loop waits for events with epoll, handles them, runs the timers that are due, and tries the
+ * requests that wait for room. A single thread, which waits only in epoll_wait(), which a
+ * descriptor or the alarm ends.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -14,80 +20,94 @@
 #include <syslog.h>
 #include <unistd.h>
 
-#include "sluiced/listen.h"
-#include "sluiced/spill.h"
-#include "sluiced/supervisor.h"
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/server.h"
+#include "sluiced/spill/spill.h"
+#include "sluiced/supervisor/listen.h"
+#include "sluiced/supervisor/supervisor.h"
+#include "sluiced/waits/waits.h"
 
 #define EVENTS 64
-/* The least between two sweeps, and how much longer than a sweep took. */
+/* The least time between two sweeps, also as a multiple of a sweep's duration. */
 #define SWEEP_NS      INT64_C(200000)
 #define SWEEP_REST    8
 #define SWEEP_LATE_NS INT64_C(1000000)
-/* How often what was deleted and is held is looked at though nobody has said anything. */
+/* How often deleted blobs that are still held are looked at without a request. */
 #define LOOK_NS INT64_C(1000000000)
-/* How the kernel schedules the server: in slices of this length (Linux 6.12), and so nice where that is permitted. */
+/*
+ * Scheduling by the kernel: slices of this length (Linux 6.12), and this niceness where it is
+ * permitted.
+ */
 #define SLICE_NS 100000
 #define NICE     (-19)
-/* The least between two supervisors. */
+/* The least time between two starts of a supervisor. */
 #define REPLACE_NS INT64_C(50000000)
 
 void sl_server_at(struct sl_server *server, int64_t when)
 {
-	/* 0 would silence the alarm. */
+	/* 0 would disarm the alarm. */
 	server->timer = SL_MIN(server->timer, SL_MAX(when, 1));
 }
 
 /* -------------------------------------------------------------------------------------- timer */
 
-static void sweep(struct sl_server *server)
+static void server_sweep(struct sl_server *server)
 {
 	int64_t now = server->now;
 
-	if (!server->sweep)
+	if (!server->blobs->sweep_due)
 		return;
 	if (now < server->sweep_at) {
-		/* Any request that comes by then does it on its way. */
+		/* A request that comes earlier sweeps on its way. */
 		sl_server_at(server, server->sweep_at + SWEEP_LATE_NS);
 		return;
 	}
 	sl_blob_sweep(server);
-	if (server->dying)
+	if (server->blobs->dying)
 		sl_server_at(server, now + LOOK_NS);
 	server->now = sl_now();
 	server->sweep_at = server->now + SL_MAX(SWEEP_NS, (server->now - now) * SWEEP_REST);
 }
 
-/* Whoever lets go of what was deleted says so; this is for those who could not. */
-static void look_again(struct sl_server *server, int64_t now)
+/*
+ * Looks at deleted blobs again. A client reports the release of a deleted blob; this is for clients
+ * that could not.
+ */
+static void server_look_again(struct sl_server *server, int64_t now)
 {
 	if (now >= server->look_at) {
 		server->look_at = now + LOOK_NS;
 		sl_catalogue_tick(server->catalogue);
-		server->sweep =
-			server->sweep || server->dying || !sl_list_empty(&server->transients);
+		server->blobs->sweep_due = server->blobs->sweep_due || server->blobs->dying ||
+		                           !sl_list_empty(&server->blobs->transients);
 	}
-	/* Also when the alarm came for something else: it is to come for this as well. */
-	if (!sl_list_empty(&server->peers))
+	/* Also when another timer ran: the alarm is to come for this as well. */
+	if (!sl_list_empty(&server->peers->live))
 		sl_server_at(server, server->look_at);
 }
 
-static void timers(struct sl_server *server)
+static void server_run_timers(struct sl_server *server)
 {
 	int64_t now = server->now;
 
-	sweep(server);
+	server_sweep(server);
 	if (now < server->timer)
 		return;
 	server->timer = SL_FOREVER;
 	sl_get_expire(server, now);
 	sl_peer_expire(server, now);
 	sl_regions_expire(server, now);
-	look_again(server, now);
-	sweep(server);
+	server_look_again(server, now);
+	server_sweep(server);
 }
 
-/* Not by a time-out of each wait, which costs a tenth of a request. When it comes too early that does no harm. */
-static void set_alarm(struct sl_server *server)
+/*
+ * Sets a timerfd, because a timeout of each epoll_wait() costs a tenth of a request. An early alarm
+ * is harmless.
+ */
+static void server_set_alarm(struct sl_server *server)
 {
 	struct itimerspec when = {.it_value = {.tv_sec = server->timer / 1000000000,
 	                                       .tv_nsec = server->timer % 1000000000}};
@@ -98,7 +118,7 @@ static void set_alarm(struct sl_server *server)
 	server->alarm_at = server->timer;
 }
 
-static void alarm_event(struct sl_server *server)
+static void server_alarm_event(struct sl_server *server)
 {
 	uint64_t times;
 
@@ -108,7 +128,7 @@ static void alarm_event(struct sl_server *server)
 
 /* ------------------------------------------------------------------------------------ events */
 
-static int watch(struct sl_server *server, int fd, struct sl_source *source)
+static int server_watch(struct sl_server *server, int fd, struct sl_source *source)
 {
 	struct epoll_event event = {.events = EPOLLIN, .data.ptr = source};
 
@@ -117,21 +137,25 @@ static int watch(struct sl_server *server, int fd, struct sl_source *source)
 	return 0;
 }
 
-/* There is none. The sentence is sluice_last_message(). */
-static void end_upgrade(struct sl_server *server, int error)
+/* Answers that there is no upgrade. The sentence is sluice_last_message(). */
+static void server_refuse_upgrade(struct sl_server *server, int error)
 {
 	sl_peer_refuse(server, server->upgrader, server->upgrade_serial, error);
 	server->upgrader = NULL;
 }
 
-/* The supervisor is dead: another one inherits all from this process. REPLACE_NS bounds the work for them. */
-static void replace_supervisor(struct sl_server *server)
+/*
+ * Starts another supervisor, which inherits everything from this process, after the old one has
+ * died. At most once per REPLACE_NS.
+ */
+static void server_replace_supervisor(struct sl_server *server)
 {
 	if (!server->alone)
 		epoll_ctl(server->epoll, EPOLL_CTL_DEL, server->descriptors->peer, NULL);
 	server->alone = true;
 	if (server->upgrader)
-		end_upgrade(server, sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
+		server_refuse_upgrade(server,
+		                      sl_fail(-EAGAIN, "the supervisor has died meanwhile"));
 	if (server->now >= server->supervise_at) {
 		server->supervise_at = server->now + REPLACE_NS;
 		server->alone = sl_supervisor_replace(server->descriptors) != 0;
@@ -139,22 +163,21 @@ static void replace_supervisor(struct sl_server *server)
 	if (server->alone)
 		sl_server_at(server, server->supervise_at);
 	else
-		watch(server, server->descriptors->peer, &server->supervisor);
+		server_watch(server, server->descriptors->peer, &server->supervisor);
 }
 
-static void supervisor_event(struct sl_server *server)
+static void server_supervisor_event(struct sl_server *server)
 {
 	struct sl_no_upgrade no;
 	ssize_t n = recv(server->descriptors->peer, &no, sizeof(no), MSG_DONTWAIT);
 
 	if (n == sizeof(no) && server->upgrader)
-		end_upgrade(server, sl_fail(no.error, "%s", no.text));
+		server_refuse_upgrade(server, sl_fail(no.error, "%s", no.text));
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		replace_supervisor(server);
+		server_replace_supervisor(server);
 }
 
-/* An upgrade is answered when there is none; if there is one, this server ends. */
-int sl_daemon(struct sl_server *server, struct sl_peer *peer)
+int sl_handle_daemon(struct sl_server *server, struct sl_peer *peer)
 {
 	uint32_t serial = server->in.head.serial;
 	int fd;
@@ -176,7 +199,7 @@ int sl_daemon(struct sl_server *server, struct sl_peer *peer)
 	return 0;
 }
 
-static void signal_event(struct sl_server *server)
+static void server_signal_event(struct sl_server *server)
 {
 	struct signalfd_siginfo signal;
 
@@ -184,7 +207,7 @@ static void signal_event(struct sl_server *server)
 		server->stopping = true;
 }
 
-static void dispatch(struct sl_server *server, struct sl_source *source, uint32_t events)
+static void server_dispatch(struct sl_server *server, struct sl_source *source, uint32_t events)
 {
 	if (source->event)
 		source->event(server);
@@ -194,23 +217,23 @@ static void dispatch(struct sl_server *server, struct sl_source *source, uint32_
 		sl_peer_event(server, source->peer, events);
 }
 
-static int loop(struct sl_server *server)
+static int server_loop(struct sl_server *server)
 {
 	struct epoll_event events[EVENTS];
 
 	while (!server->stopping) {
 		int count;
 
-		set_alarm(server);
+		server_set_alarm(server);
 		count = epoll_wait(server->epoll, events, EVENTS, -1);
 		if (count < 0 && errno != EINTR)
 			return sl_fail(-errno, "epoll_wait: %s", sl_error_text(-errno));
 		server->now = sl_now();
 		for (int i = 0; i < count; i++)
-			dispatch(server, events[i].data.ptr, events[i].events);
-		timers(server);
+			server_dispatch(server, events[i].data.ptr, events[i].events);
+		server_run_timers(server);
 		if (server->alone && server->now >= server->supervise_at)
-			replace_supervisor(server);
+			server_replace_supervisor(server);
 		sl_room_run(server);
 		sl_peer_free_dead(server);
 	}
@@ -219,7 +242,7 @@ static int loop(struct sl_server *server)
 
 /* --------------------------------------------------------------------------------- beginning */
 
-static int prepare(struct sl_server *server)
+static int server_prepare(struct sl_server *server)
 {
 	int rc;
 
@@ -228,26 +251,27 @@ static int prepare(struct sl_server *server)
 	server->alarm_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
 	if (server->epoll < 0 || server->signals < 0 || server->alarm_fd < 0)
 		return sl_fail(-errno, "cannot begin: %s", sl_error_text(-errno));
-	rc = watch(server, server->signals, &server->signal);
+	rc = server_watch(server, server->signals, &server->signal);
 	if (!rc)
-		rc = watch(server, server->alarm_fd, &server->alarm);
+		rc = server_watch(server, server->alarm_fd, &server->alarm);
 	if (!rc)
-		rc = watch(server, server->descriptors->peer, &server->supervisor);
+		rc = server_watch(server, server->descriptors->peer, &server->supervisor);
 	return rc;
 }
 
 /*
- * Each request of each client waits for this thread, which does some microseconds of work for it: among busy processors it
- * is not to wait for the slices of others. Threads and processes that it starts are scheduled as any other. A niceness
- * that somebody has chosen stays.
+ * Asks for prompt scheduling. Each request of each client waits for this thread, which works on it
+ * for microseconds: on busy processors it should not wait for the slices of other threads. Threads
+ * and processes that it starts are scheduled normally. A niceness that the user has chosen stays.
  */
-static void be_prompt(void)
+static void server_be_prompt(void)
 {
 	int nice = getpriority(PRIO_PROCESS, 0);
-	/* Some C libraries do not have struct sched_attr, and its header is at odds with <sched.h>. */
+	/* Some C libraries lack struct sched_attr, and the kernel's header conflicts with
+	 * <sched.h>. */
 	struct {
 		uint32_t size, policy;
-		uint64_t flags; /* 1: SCHED_FLAG_RESET_ON_FORK */
+		uint64_t flags; /* SCHED_FLAG_RESET_ON_FORK */
 		int32_t nice;
 		uint32_t priority;
 		uint64_t slice, deadline, period;
@@ -259,52 +283,65 @@ static void be_prompt(void)
 	syscall(SYS_sched_setattr, 0, &wish, 0);
 }
 
+/* Makes an empty server, which lives until the process ends. */
+static struct sl_server *server_new(struct sl_descriptors *descriptors)
+{
+	static struct sl_blobs blobs;
+	static struct sl_memory_pool memory;
+	static struct sl_peers peers;
+	static struct sl_waits waits;
+	static struct sl_room room;
+	static struct sl_server server = {.blobs = &blobs,
+	                                  .memory = &memory,
+	                                  .peers = &peers,
+	                                  .waits = &waits,
+	                                  .room = &room,
+	                                  .listener.event = sl_peer_accept,
+	                                  .supervisor.event = server_supervisor_event,
+	                                  .signal.event = server_signal_event,
+	                                  .alarm.event = server_alarm_event,
+	                                  .offered = -1};
+
+	server.descriptors = descriptors;
+	server.settings = &descriptors->ledger->settings;
+	sl_list_init(&blobs.caches);
+	sl_list_init(&blobs.transients);
+	sl_list_init(&memory.kept);
+	sl_list_init(&memory.leaving);
+	sl_list_init(&peers.live);
+	sl_list_init(&peers.dead);
+	for (unsigned i = 0; i < SL_BUCKETS; i++) {
+		sl_list_init(&memory.regions[i]);
+		sl_list_init(&blobs.leases[i]);
+	}
+	sl_waits_init(&server);
+	server.begun = server.now = sl_now();
+	server.timer = server.alarm_at = SL_FOREVER;
+	return &server;
+}
+
 int sl_server_run(struct sl_descriptors *descriptors)
 {
-	/* Ends with the process, and is found there by a search for leaks. */
-	static struct sl_server *server;
+	struct sl_server *server = server_new(descriptors);
 	int rc;
 
-	server = calloc(1, sizeof(*server));
-	if (!server)
-		return sl_fail(-ENOMEM, "no memory");
 	prctl(PR_SET_NAME, "sluiced-server");
-	server->descriptors = descriptors;
-	server->settings = &descriptors->ledger->settings;
-	server->listener.event = sl_peer_accept;
-	server->supervisor.event = supervisor_event;
-	server->signal.event = signal_event;
-	server->alarm.event = alarm_event;
-	sl_list_init(&server->caches);
-	sl_list_init(&server->transients);
-	sl_list_init(&server->kept);
-	sl_list_init(&server->peers);
-	sl_list_init(&server->dead);
-	sl_list_init(&server->leaving);
-	for (unsigned i = 0; i < SL_BUCKETS; i++) {
-		sl_list_init(&server->regions[i]);
-		sl_list_init(&server->tickets[i]);
-	}
-	server->begun = server->now = sl_now();
-	server->timer = server->alarm_at = SL_FOREVER;
-	server->offered = -1;
-	sl_waits_init(server);
-	be_prompt();
-	rc = prepare(server);
+	server_be_prompt();
+	rc = server_prepare(server);
 	if (!rc)
-		rc = sl_pool_start("closer", 1, 1, &server->closer.pool);
+		rc = sl_pool_start("closer", 1, 1, &server->memory->freeing.pool);
 	if (!rc)
 		rc = sl_spill_start(server);
 	if (!rc && server->spill)
-		rc = watch(server, server->spill->event, &server->spill->source);
+		rc = server_watch(server, server->spill->event, &server->spill->source);
 	if (!rc)
-		rc = sl_server_take_over(server);
-	/* Nobody is let in before it is known what there is. */
+		rc = sl_server_recover(server);
+	/* Connections are accepted only after recovery. */
 	if (!rc)
-		rc = watch(server, descriptors->ledger->listener, &server->listener);
+		rc = server_watch(server, descriptors->ledger->listener, &server->listener);
 	if (!rc) {
 		sl_descriptors_say(descriptors, SL_SAY_READY);
-		rc = loop(server);
+		rc = server_loop(server);
 	}
 	if (!rc)
 		sl_descriptors_say(descriptors, SL_SAY_BYE);

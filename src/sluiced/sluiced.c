@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The daemon: reads its options, listens, and becomes the supervisor; or what the state says that it was begun with. */
+/*
+ * The daemon's main(): reads the options, listens, and becomes the supervisor.
+ *
+ * A process that was started by the other process of the daemon, or by an upgrade, has no options
+ * to read: the environment names the ledger, which says everything.
+ */
 #include <argp.h>
 #include <err.h>
 #include <errno.h>
@@ -14,10 +19,10 @@
 #include <unistd.h>
 
 #include "device/device.h"
-#include "sluiced/listen.h"
-#include "sluiced/supervisor.h"
+#include "sluiced/supervisor/listen.h"
+#include "sluiced/supervisor/supervisor.h"
 
-#define NVIDIA 0x10de /* vendor */
+#define NVIDIA 0x10de /* PCI vendor */
 
 enum { EXIT_USAGE = 2 };
 enum {
@@ -68,14 +73,14 @@ static const struct argp_option option_list[] = {
 	{0},
 };
 
-static uint64_t machine_memory(void)
+static uint64_t option_machine_memory(void)
 {
 	return (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-/* whole: what '%' is of; 0: of nothing. */
-static uint64_t parse_size(struct argp_state *state, const char *option, const char *text,
-                           uint64_t whole)
+/* whole: the size that 100% stands for; 0: percentages are refused. */
+static uint64_t option_size(struct argp_state *state, const char *option, const char *text,
+                            uint64_t whole)
 {
 	uint64_t n = 0;
 	char *end;
@@ -91,8 +96,8 @@ static uint64_t parse_size(struct argp_state *state, const char *option, const c
 	return n;
 }
 
-static uint32_t parse_number(struct argp_state *state, const char *option, const char *text,
-                             uint32_t least, uint32_t most)
+static uint32_t option_number(struct argp_state *state, const char *option, const char *text,
+                              uint32_t least, uint32_t most)
 {
 	unsigned long long n;
 	char *end;
@@ -105,8 +110,8 @@ static uint32_t parse_number(struct argp_state *state, const char *option, const
 	return (uint32_t)n;
 }
 
-/* Of a device that is named by its number or its place. */
-static void find_device(struct argp_state *state, const char *name, size_t length, char *place)
+/* Writes the place of a device that is given by its number or its place. */
+static void option_device(struct argp_state *state, const char *name, size_t length, char *place)
 {
 	char text[SLUICE_BLOB_PLACE_BYTES];
 	unsigned domain, bus, slot, function;
@@ -116,7 +121,7 @@ static void find_device(struct argp_state *state, const char *name, size_t lengt
 		argp_error(state, "--device-memory: '%.*s' is no device", (int)length, name);
 	memcpy(text, name, length);
 	text[length] = '\0';
-	/* As other tools write such an address, with capitals or more zeros. */
+	/* Other tools write such an address with capitals or more zeros. */
 	if (sscanf(text, "%x:%x:%x.%x%n", &domain, &bus, &slot, &function, &end) == 4 &&
 	    (size_t)end == length) {
 		snprintf(place, SLUICE_BLOB_PLACE_BYTES, "%04x:%02x:%02x.%x", domain, bus, slot,
@@ -131,14 +136,14 @@ static void find_device(struct argp_state *state, const char *name, size_t lengt
 			           text);
 		strcpy(place, text);
 	} else if (!sl_pci_display(NVIDIA,
-	                           parse_number(state, "device-memory", text, 0, UINT32_MAX - 1),
+	                           option_number(state, "device-memory", text, 0, UINT32_MAX - 1),
 	                           place)) {
 		argp_error(state, "--device-memory: this machine has no NVIDIA GPU %s", text);
 	}
 }
 
-static void add_budget(struct argp_state *state, struct sl_server_settings *settings,
-                       const char *text)
+static void option_budget(struct argp_state *state, struct sl_server_settings *settings,
+                          const char *text)
 {
 	struct sl_budget *budget = &settings->budgets[settings->budget_count];
 	const char *equals = strchr(text, '=');
@@ -147,16 +152,16 @@ static void add_budget(struct argp_state *state, struct sl_server_settings *sett
 		argp_error(state, "--device-memory: more than %d devices", SL_BUDGETS_MOST);
 	if (!equals)
 		argp_error(state, "--device-memory: '%s' is not DEVICE=SIZE", text);
-	find_device(state, text, (size_t)(equals - text), budget->place);
-	budget->bytes = parse_size(state, "device-memory", equals + 1, 0);
+	option_device(state, text, (size_t)(equals - text), budget->place);
+	budget->bytes = option_size(state, "device-memory", equals + 1, 0);
 	for (unsigned i = 0; i < settings->budget_count; i++)
 		if (!strcmp(settings->budgets[i].place, budget->place))
 			argp_error(state, "--device-memory: %s twice", budget->place);
 	settings->budget_count++;
 }
 
-/* A folder in which files can be made; one that is full now may have place later. */
-static void find_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
+/* Checks that files can be made in a folder. A full disk is accepted: it may have place later. */
+static void option_folder(struct argp_state *state, const char *text, char folder[PATH_MAX])
 {
 	char path[PATH_MAX + 32];
 	struct stat st;
@@ -176,16 +181,16 @@ static void find_folder(struct argp_state *state, const char *text, char folder[
 	}
 }
 
-static gid_t find_group(struct argp_state *state, const char *text)
+static gid_t option_group(struct argp_state *state, const char *text)
 {
 	const struct group *found = getgrnam(text);
 
 	if (!found && (text[0] < '0' || text[0] > '9'))
 		argp_error(state, "--group: there is no group '%s'", text);
-	return found ? found->gr_gid : parse_number(state, "group", text, 0, UINT32_MAX - 1);
+	return found ? found->gr_gid : option_number(state, "group", text, 0, UINT32_MAX - 1);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t option_parse(int key, char *arg, struct argp_state *state)
 {
 	struct sl_server_settings *settings = state->input;
 	uint32_t n;
@@ -204,33 +209,33 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		strcpy(settings->path, arg);
 		return 0;
 	case KEY_MEMORY:
-		settings->memory_bytes = parse_size(state, "memory", arg, machine_memory());
+		settings->memory_bytes = option_size(state, "memory", arg, option_machine_memory());
 		return 0;
 	case KEY_KEEP:
-		settings->keep_bytes = strcmp(arg, "0") ? parse_size(state, "keep", arg, 0) : 0;
+		settings->keep_bytes = strcmp(arg, "0") ? option_size(state, "keep", arg, 0) : 0;
 		return 0;
 	case KEY_KEEP_TIME:
-		settings->keep_ns = parse_number(state, "keep-time", arg, 0, 86400) * 1000000000LL;
+		settings->keep_ns = option_number(state, "keep-time", arg, 0, 86400) * 1000000000LL;
 		return 0;
 	case KEY_SPILL:
-		find_folder(state, arg, settings->spill);
+		option_folder(state, arg, settings->spill);
 		return 0;
 	case KEY_SPILL_LIMIT:
-		settings->spill_bytes = parse_size(state, "spill-limit", arg, 0);
+		settings->spill_bytes = option_size(state, "spill-limit", arg, 0);
 		return 0;
 	case KEY_BLOBS:
-		n = parse_number(state, "blobs", arg, 1, SL_SLOTS_MOST);
+		n = option_number(state, "blobs", arg, 1, SL_SLOTS_MOST);
 		for (settings->blobs = SL_SLOTS_LEAST; settings->blobs < n;)
 			settings->blobs *= 2;
 		return 0;
 	case KEY_CLIENTS:
-		settings->clients = parse_number(state, "clients", arg, 1, 65536);
+		settings->clients = option_number(state, "clients", arg, 1, 65536);
 		return 0;
 	case KEY_DEVICE_MEMORY:
-		add_budget(state, settings, arg);
+		option_budget(state, settings, arg);
 		return 0;
 	case KEY_GROUP:
-		settings->group = find_group(state, arg);
+		settings->group = option_group(state, arg);
 		return 0;
 	case ARGP_KEY_ARG:
 		argp_error(state, "too many arguments: '%s'", arg);
@@ -240,7 +245,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static void choose_path(struct sl_server_settings *settings)
+static void option_default_path(struct sl_server_settings *settings)
 {
 	const char *path = getenv("SLUICE_STORE"), *folder = getenv("XDG_RUNTIME_DIR");
 	int n;
@@ -262,7 +267,7 @@ int main(int argc, char **argv)
 {
 	static const struct argp argp = {
 		option_list,
-		parse,
+		option_parse,
 		NULL,
 		"Keeps named blobs of memory that processes of this machine share.\v"
 		"Runs in the foreground until SIGTERM. Blobs live as long as it does.",
@@ -279,7 +284,8 @@ int main(int argc, char **argv)
 	bool own;
 	int listener, lock = -1, rc = 0, null;
 
-	/* If it was begun without standard error, no descriptor of ours is to be at its place. */
+	/* Takes the numbers of the standard streams if they are closed, so that no descriptor of
+	 * ours gets them. */
 	while ((null = open("/dev/null", O_RDWR)) >= 0 && null <= STDERR_FILENO)
 		;
 	close(null);
@@ -291,7 +297,7 @@ int main(int argc, char **argv)
 	if (settings.spill_bytes < UINT64_MAX && !settings.spill[0])
 		errx(EXIT_USAGE, "--spill-limit: without --spill nothing is spilled");
 	if (!settings.memory_bytes)
-		settings.memory_bytes = machine_memory() / 2;
+		settings.memory_bytes = option_machine_memory() / 2;
 	listener = sl_listen_inherited();
 	own = listener < 0;
 	if (!own && settings.group != SL_NO_GROUP)
@@ -299,7 +305,7 @@ int main(int argc, char **argv)
 		     "--group: who may connect to a socket that systemd has made its unit "
 		     "says, with SocketGroup= and SocketMode=");
 	if (own) {
-		choose_path(&settings);
+		option_default_path(&settings);
 		rc = sl_listen_at(settings.path, settings.group, &listener, &lock);
 	}
 	if (!own)

@@ -11,16 +11,16 @@
 #define MASK_SHUFFLE 1u
 #define MASK_CODEC   2u
 
-struct sl_frame_file {
+struct sl_h5_file {
 	int error;
 };
-struct sl_frame_dataset {
+struct sl_h5_dataset {
 	struct fake_dataset *of;
 };
 
 struct fake fake;
-static struct sl_frame_file file;
-static struct sl_frame_dataset handles[FAKE_DATASETS];
+static struct sl_h5_file file;
+static struct sl_h5_dataset handles[FAKE_DATASETS];
 
 /* Contiguous datasets lie far from each other in a file that is mostly a hole. */
 static uint64_t place_of(const struct fake_dataset *d)
@@ -80,14 +80,13 @@ static int enter(enum fake_call call)
 	return 0;
 }
 
-int sl_frame_file_usable(unsigned flags)
+int sl_h5_usable(unsigned flags)
 {
 	(void)flags;
 	return 0;
 }
 
-int sl_frame_file_open(const char *path, const struct sl_frame_file_options *o,
-                       struct sl_frame_file **out)
+int sl_h5_file_open(const char *path, const struct sl_h5_file_options *o, struct sl_h5_file **out)
 {
 	int rc = enter(FAKE_OPEN);
 
@@ -108,8 +107,8 @@ static bool any_torn(void)
 	return false;
 }
 
-int sl_frame_file_add(struct sl_frame_file *f, const char *name, struct sl_frame_layout *layout,
-                      const struct sl_frame_set *set, struct sl_frame_dataset **out,
+int sl_h5_dataset_add(struct sl_h5_file *f, const char *name, struct sl_h5_layout *layout,
+                      const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                       uint64_t *first)
 {
 	int rc = enter(FAKE_ADD);
@@ -132,32 +131,32 @@ int sl_frame_file_add(struct sl_frame_file *f, const char *name, struct sl_frame
 	return 0;
 }
 
-void sl_frame_file_drop(struct sl_frame_dataset *dataset)
+void sl_h5_dataset_forget(struct sl_h5_dataset *dataset)
 {
 	if (dataset != &handles[fake.count - 1] || dataset->of->count)
 		wrong("what is dropped is not new");
 	fake.count--;
 }
 
-uint32_t sl_frame_file_mask_codec(const struct sl_frame_dataset *dataset)
+uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
 {
 	return dataset->of->layout.codec->filter ? MASK_CODEC : 0;
 }
 
-uint32_t sl_frame_file_mask_shuffle(const struct sl_frame_dataset *dataset)
+uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
 {
 	return dataset->of->layout.shuffle ? MASK_SHUFFLE : 0;
 }
 
-int sl_frame_file_place(struct sl_frame_dataset *dataset, uint64_t *offset, int *fd)
+int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
 {
 	*offset = place_of(dataset->of);
 	*fd = fake.memory;
 	return 0;
 }
 
-int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const uint64_t *offset,
-                        uint32_t mask, const void *bytes, size_t n)
+int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                      uint32_t mask, const void *bytes, size_t n)
 {
 	struct fake_dataset *d = dataset->of;
 	struct fake_frame *to;
@@ -186,24 +185,24 @@ int sl_frame_file_store(struct sl_frame_dataset *dataset, uint64_t frame, const 
 	return 0;
 }
 
-int sl_frame_file_rows(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t from, uint64_t to,
-                       const uint64_t *offset, const void *bytes, size_t n)
+int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
+                             uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
 {
 	(void)dataset, (void)frame, (void)from, (void)to, (void)offset, (void)bytes, (void)n;
 	wrong("chunks of several frames are tested with HDF5");
 	return 0;
 }
 
-int sl_frame_file_read(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                       uint64_t frame, const uint64_t *offset, void *out, size_t n)
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
 {
 	(void)dataset, (void)layout, (void)frame, (void)offset, (void)out, (void)n;
 	wrong("chunks of several frames are tested with HDF5");
 	return 0;
 }
 
-int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint64_t frames,
-                         const double *scalars, double max_error)
+int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t frames,
+                        const double *scalars, double max_error)
 {
 	struct fake_dataset *d = dataset->of;
 	size_t count = d->layout.scalar_count;
@@ -226,15 +225,14 @@ int sl_frame_file_frames(struct sl_frame_dataset *dataset, uint64_t frame, uint6
 	return 0;
 }
 
-int sl_frame_file_coordinate(struct sl_frame_file *f, const char *name,
-                             const struct sl_frame_coordinate *c)
+int sl_h5_coordinate_add(struct sl_h5_file *f, const char *name, const struct sl_h5_coordinate *c)
 {
 	(void)f, (void)name, (void)c;
 	return enter(FAKE_ADD);
 }
 
-int sl_frame_file_attributes(struct sl_frame_file *f, struct sl_frame_dataset *dataset,
-                             const struct sluice_attribute *list, size_t count)
+int sl_h5_attributes_give(struct sl_h5_file *f, struct sl_h5_dataset *dataset,
+                          const struct sluice_attribute *list, size_t count)
 {
 	(void)f, (void)dataset, (void)list, (void)count;
 	if (any_torn())
@@ -242,7 +240,7 @@ int sl_frame_file_attributes(struct sl_frame_file *f, struct sl_frame_dataset *d
 	return 0;
 }
 
-int sl_frame_file_flush(struct sl_frame_file *f)
+int sl_h5_file_flush(struct sl_h5_file *f)
 {
 	int rc = enter(FAKE_FLUSH);
 
@@ -257,7 +255,7 @@ int sl_frame_file_flush(struct sl_frame_file *f)
 	return 0;
 }
 
-int sl_frame_file_close(struct sl_frame_file *f, bool keep)
+int sl_h5_file_close(struct sl_h5_file *f, bool keep)
 {
 	int rc = enter(FAKE_CLOSE);
 
@@ -272,7 +270,7 @@ int sl_frame_file_close(struct sl_frame_file *f, bool keep)
 	return 0;
 }
 
-uint64_t sl_frame_file_held(const struct sl_frame_file *f)
+uint64_t sl_h5_file_held(const struct sl_h5_file *f)
 {
 	(void)f;
 	return 0;
@@ -281,7 +279,7 @@ uint64_t sl_frame_file_held(const struct sl_frame_file *f)
 /* -------------------------------------------------------------------------------- reading back */
 
 /* The chunk as the program's elements, by the filters that its mask leaves. */
-static bool decode(const struct sl_frame_layout *l, const struct fake_chunk *chunk, size_t n,
+static bool decode(const struct sl_h5_layout *l, const struct fake_chunk *chunk, size_t n,
                    unsigned char *out)
 {
 	unsigned char *packed = malloc(n);
@@ -305,7 +303,7 @@ static bool decode(const struct sl_frame_layout *l, const struct fake_chunk *chu
 }
 
 /* Copies what of the chunk is in the frame, one element at a time; and the rest has to be 0. */
-static bool place(const struct sl_frame_layout *l, const struct fake_chunk *chunk,
+static bool place(const struct sl_h5_layout *l, const struct fake_chunk *chunk,
                   const unsigned char *from, unsigned char *out)
 {
 	uint64_t at[SLUICE_RANK_MOST] = {0};
@@ -333,7 +331,7 @@ static bool place(const struct sl_frame_layout *l, const struct fake_chunk *chun
 
 bool fake_read(const struct fake_dataset *dataset, uint64_t frame, void *out)
 {
-	const struct sl_frame_layout *l = &dataset->layout;
+	const struct sl_h5_layout *l = &dataset->layout;
 	size_t bytes = l->element, n = l->element, wanted = 1;
 	bool good = true;
 	unsigned char *chunk;

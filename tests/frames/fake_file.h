@@ -33,7 +33,7 @@ struct fake_frame {
 };
 struct fake_dataset {
 	char name[64];
-	struct sl_frame_layout layout;
+	struct sl_h5_layout layout;
 	uint64_t first;
 	struct fake_frame *frames;
 	uint64_t count;   /* that have a chunk */
@@ -53,7 +53,7 @@ struct fake {
 	_Atomic bool shut; /* calls that store wait until it is false again */
 	_Atomic unsigned slow_us;
 	uint64_t first; /* frames that datasets have when they are added */
-	void (*adopt)(struct sl_frame_layout *layout);
+	void (*adopt)(struct sl_h5_layout *layout);
 
 	/* What it tells. Calls come one at a time; on another thread only after close, or where it is
 	 * atomic. */

@@ -34,21 +34,24 @@ def newest(file):
 
 
 with tempfile.TemporaryDirectory(dir=os.environ.get("SLUICE_TEST_DIR")) as folder:
-    path = os.path.join(folder, "file.h5")
-    writer = subprocess.Popen([sys.argv[1], path])
-    reads = good = 0
-    try:
-        while not os.path.exists(path):
-            assert writer.poll() is None
-            time.sleep(0.01)
-        while reads < READS:
-            first, frames = follow.read(path, newest)
-            good += 1
-            reads += len(frames)
-            number, element = numpy.indices(frames.shape)
-            assert (frames == 1 + (first + number) * 131 + element).all(), f"frames from {first} on"
-    finally:
-        writer.kill()
-        writer.wait()
-    first, frames = follow.read(path, newest)
-    print(f"{reads} frames read by the rule, in {good} of {tries} tries: all of them are right")
+    for shared in [], ["shared"]:
+        path = os.path.join(folder, "file.h5")
+        writer = subprocess.Popen([sys.argv[1], path, *shared])
+        reads = good = tries = 0
+        try:
+            while not os.path.exists(path):
+                assert writer.poll() is None
+                time.sleep(0.01)
+            while reads < READS:
+                first, frames = follow.read(path, newest)
+                good += 1
+                reads += len(frames)
+                number, element = numpy.indices(frames.shape)
+                assert (frames == 1 + (first + number) * 131 + element).all(), f"frames from {first} on"
+        finally:
+            writer.kill()
+            writer.wait()
+        first, frames = follow.read(path, newest)
+        os.remove(path)
+        chunks = "of several frames" if shared else "of one frame"
+        print(f"chunks {chunks}: {reads} frames read by the rule, in {good} of {tries} tries: all of them are right")

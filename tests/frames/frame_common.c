@@ -46,28 +46,28 @@ void frame_said(const char *part)
 	assert_non_null(strstr(sluice_last_message(), part));
 }
 
-struct sl_frame_file *frame_open(unsigned flags)
+struct sl_h5_file *frame_open(unsigned flags)
 {
-	struct sl_frame_file_options o = {.flags = flags};
-	struct sl_frame_file *file = NULL;
+	struct sl_h5_file_options o = {.flags = flags};
+	struct sl_h5_file *file = NULL;
 
-	good(sl_frame_file_open(frame_path, &o, &file));
+	good(sl_h5_file_open(frame_path, &o, &file));
 	return file;
 }
 
-void frame_close(struct sl_frame_file *file)
+void frame_close(struct sl_h5_file *file)
 {
-	good(sl_frame_file_close(file, true));
+	good(sl_h5_file_close(file, true));
 }
 
-void frame_flush(struct sl_frame_file *file)
+void frame_flush(struct sl_h5_file *file)
 {
-	good(sl_frame_file_flush(file));
+	good(sl_h5_file_flush(file));
 }
 
-struct sl_frame_layout frame_layout(const char *codec, int level, bool shuffle)
+struct sl_h5_layout frame_layout(const char *codec, int level, bool shuffle)
 {
-	struct sl_frame_layout layout = {
+	struct sl_h5_layout layout = {
 		.type = SLUICE_FLOAT32,
 		.element = 4,
 		.rank = 2,
@@ -81,14 +81,14 @@ struct sl_frame_layout frame_layout(const char *codec, int level, bool shuffle)
 	return layout;
 }
 
-struct sl_frame_dataset *frame_add(struct sl_frame_file *file, const char *name,
-                                   struct sl_frame_layout *layout, uint64_t *first)
+struct sl_h5_dataset *frame_add(struct sl_h5_file *file, const char *name,
+                                struct sl_h5_layout *layout, uint64_t *first)
 {
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset = NULL;
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset = NULL;
 	uint64_t frames;
 
-	good(sl_frame_file_add(file, name, layout, &set, &dataset, first ? first : &frames));
+	good(sl_h5_dataset_add(file, name, layout, &set, &dataset, first ? first : &frames));
 	return dataset;
 }
 
@@ -103,12 +103,12 @@ static size_t elements_of(const uint64_t *shape, unsigned rank)
 	return elements;
 }
 
-size_t frame_bytes(const struct sl_frame_layout *layout)
+size_t frame_bytes(const struct sl_h5_layout *layout)
 {
 	return elements_of(layout->shape, layout->rank) * layout->element;
 }
 
-unsigned char *frame_make(const struct sl_frame_layout *layout, uint64_t frame)
+unsigned char *frame_make(const struct sl_h5_layout *layout, uint64_t frame)
 {
 	size_t n = frame_bytes(layout);
 	unsigned char *bytes = malloc(n);
@@ -120,7 +120,7 @@ unsigned char *frame_make(const struct sl_frame_layout *layout, uint64_t frame)
 }
 
 /* Copies one chunk out of a frame; beyond the frame's edge are zeroes. In rows of the last dimension. */
-static void cut(const struct sl_frame_layout *layout, const unsigned char *frame,
+static void cut(const struct sl_h5_layout *layout, const unsigned char *frame,
                 const uint64_t *offset, unsigned char *chunk)
 {
 	size_t elements = elements_of(layout->chunk, layout->rank), size = layout->element;
@@ -143,7 +143,7 @@ static void cut(const struct sl_frame_layout *layout, const unsigned char *frame
 	}
 }
 
-static int store_chunk(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+static int store_chunk(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                        uint64_t frame, const unsigned char *bytes, const uint64_t *offset,
                        uint32_t mask)
 {
@@ -156,28 +156,28 @@ static int store_chunk(struct sl_frame_dataset *dataset, const struct sl_frame_l
 	room = codec->filter ? codec->bound(n) : n;
 	packed = malloc(room);
 	cut(layout, bytes, offset, chunk);
-	if (layout->shuffle && !(mask & sl_frame_file_mask_shuffle(dataset)))
+	if (layout->shuffle && !(mask & sl_h5_mask_shuffle(dataset)))
 		sl_shuffle(chunk, n, layout->element, shuffled);
 	else
 		memcpy(shuffled, chunk, n);
-	if (codec->filter && !(mask & sl_frame_file_mask_codec(dataset))) {
+	if (codec->filter && !(mask & sl_h5_mask_codec(dataset))) {
 		good(codec->state_new(layout->level, layout->element, n, &state));
 		length = codec->compress(state, shuffled, n, packed, room);
 		codec->state_free(state);
 	} else {
 		memcpy(packed, shuffled, n);
 	}
-	err = sl_frame_file_store(dataset, frame, offset, mask, packed, length);
+	err = sl_h5_chunk_store(dataset, frame, offset, mask, packed, length);
 	free(packed);
 	free(shuffled);
 	free(chunk);
 	return err;
 }
 
-static int store_chunks(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
+static int store_chunks(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
                         uint64_t frame, const unsigned char *bytes, enum frame_masks masks)
 {
-	uint32_t filters = sl_frame_file_mask_codec(dataset) | sl_frame_file_mask_shuffle(dataset);
+	uint32_t filters = sl_h5_mask_codec(dataset) | sl_h5_mask_shuffle(dataset);
 	uint64_t offset[SLUICE_RANK_MOST] = {0};
 	int d = 0, err = 0;
 
@@ -194,30 +194,30 @@ static int store_chunks(struct sl_frame_dataset *dataset, const struct sl_frame_
 	return err;
 }
 
-static int write_directly(struct sl_frame_dataset *dataset, uint64_t frame,
-                          const unsigned char *bytes, size_t n)
+static int write_directly(struct sl_h5_dataset *dataset, uint64_t frame, const unsigned char *bytes,
+                          size_t n)
 {
 	uint64_t offset;
-	int fd, err = sl_frame_file_place(dataset, &offset, &fd);
+	int fd, err = sl_h5_dataset_offset(dataset, &offset, &fd);
 
 	if (!err && pwrite(fd, bytes, n, offset + frame * n) != (ssize_t)n)
 		err = -errno;
 	return err;
 }
 
-int frame_store(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                uint64_t frame, const double *scalars, enum frame_masks masks)
+int frame_store(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout, uint64_t frame,
+                const double *scalars, enum frame_masks masks)
 {
 	unsigned char *bytes = frame_make(layout, frame);
 	int err = layout->contiguous ? write_directly(dataset, frame, bytes, frame_bytes(layout))
 	                             : store_chunks(dataset, layout, frame, bytes, masks);
 
 	free(bytes);
-	return err ? err : sl_frame_file_frames(dataset, frame, 1, scalars, 0);
+	return err ? err : sl_h5_frames_stored(dataset, frame, 1, scalars, 0);
 }
 
-void frame_put(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-               uint64_t frame, const double *scalars)
+void frame_put(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout, uint64_t frame,
+               const double *scalars)
 {
 	good(frame_store(dataset, layout, frame, scalars, MASKS_NONE));
 }
@@ -225,7 +225,7 @@ void frame_put(struct sl_frame_dataset *dataset, const struct sl_frame_layout *l
 /* --------------------------------------------------------------------------------------- check */
 
 /* A chunk that HDF5 gives back as it lies in the file. */
-static void check_chunk(hid_t dataset, const struct sl_frame_layout *layout,
+static void check_chunk(hid_t dataset, const struct sl_h5_layout *layout,
                         const unsigned char *frame, const hsize_t *place)
 {
 	size_t n = elements_of(layout->chunk, layout->rank) * layout->element;
@@ -256,7 +256,7 @@ static void check_chunk(hid_t dataset, const struct sl_frame_layout *layout,
 	free(stored);
 }
 
-static void check_decoded(hid_t dataset, const struct sl_frame_layout *layout, hsize_t frames)
+static void check_decoded(hid_t dataset, const struct sl_h5_layout *layout, hsize_t frames)
 {
 	hsize_t count, place[SLUICE_RANK_MOST + 1];
 	hid_t space = H5Dget_space(dataset);
@@ -274,7 +274,7 @@ static void check_decoded(hid_t dataset, const struct sl_frame_layout *layout, h
 	H5Sclose(space);
 }
 
-static void check_read(hid_t dataset, const struct sl_frame_layout *layout, hsize_t frames)
+static void check_read(hid_t dataset, const struct sl_h5_layout *layout, hsize_t frames)
 {
 	size_t n = frame_bytes(layout);
 	hid_t type = H5Dget_type(dataset), space = H5Dget_space(dataset);
@@ -292,7 +292,7 @@ static void check_read(hid_t dataset, const struct sl_frame_layout *layout, hsiz
 	H5Tclose(type);
 }
 
-void frame_check(const char *name, const struct sl_frame_layout *layout, hsize_t frames)
+void frame_check(const char *name, const struct sl_h5_layout *layout, hsize_t frames)
 {
 	hid_t file = H5Fopen(frame_path, H5F_ACC_RDONLY, H5P_DEFAULT);
 	hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT), space = H5Dget_space(dataset);

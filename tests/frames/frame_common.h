@@ -15,27 +15,27 @@ int frame_folder_make(void);
 void frame_folder_remove(void);
 
 /* Asserts that it works. */
-struct sl_frame_file *frame_open(unsigned flags);
-void frame_close(struct sl_frame_file *file);
-void frame_flush(struct sl_frame_file *file);
+struct sl_h5_file *frame_open(unsigned flags);
+void frame_close(struct sl_h5_file *file);
+void frame_flush(struct sl_h5_file *file);
 /* Of 2 dimensions, float32, with edge chunks. */
-struct sl_frame_layout frame_layout(const char *codec, int level, bool shuffle);
-struct sl_frame_dataset *frame_add(struct sl_frame_file *file, const char *name,
-                                   struct sl_frame_layout *layout, uint64_t *first);
+struct sl_h5_layout frame_layout(const char *codec, int level, bool shuffle);
+struct sl_h5_dataset *frame_add(struct sl_h5_file *file, const char *name,
+                                struct sl_h5_layout *layout, uint64_t *first);
 
 /* Bytes of a whole frame; freed by the caller. */
-size_t frame_bytes(const struct sl_frame_layout *layout);
-unsigned char *frame_make(const struct sl_frame_layout *layout, uint64_t frame);
+size_t frame_bytes(const struct sl_h5_layout *layout);
+unsigned char *frame_make(const struct sl_h5_layout *layout, uint64_t frame);
 /* Which filters a chunk leaves out: sometimes one, by its place. */
 enum frame_masks { MASKS_NONE, MASKS_MIXED };
 /* Stores a frame with its scalars; the first error. */
-int frame_store(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                uint64_t frame, const double *scalars, enum frame_masks masks);
+int frame_store(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout, uint64_t frame,
+                const double *scalars, enum frame_masks masks);
 /* The same, which must work. */
-void frame_put(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-               uint64_t frame, const double *scalars);
+void frame_put(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout, uint64_t frame,
+               const double *scalars);
 /* What HDF5 reads is what was stored, or, where HDF5 has no such filter, what our decoder reads. */
-void frame_check(const char *name, const struct sl_frame_layout *layout, hsize_t frames);
+void frame_check(const char *name, const struct sl_h5_layout *layout, hsize_t frames);
 /* The extent of a dataset and the numbers of a companion. */
 void companion_check(const char *name, const double *values, hsize_t count);
 

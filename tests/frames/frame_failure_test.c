@@ -94,9 +94,9 @@ static void hdf5_is_not_locked_while_bytes_are_written(void **state)
 {
 	static const char *const scalars[] = {"time"};
 	const struct sluice_attribute text = {.name = "text", .text = "what it is"};
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
 	double number = 1;
 
 	(void)state;
@@ -105,7 +105,7 @@ static void hdf5_is_not_locked_while_bytes_are_written(void **state)
 	layout.attributes = &text;
 	layout.attribute_count = 1;
 	file = frame_open(SLUICE_WRITER_REPLACE | SLUICE_WRITER_DURABLE);
-	watched = !sl_frame_file_usable(0);
+	watched = !sl_h5_usable(0);
 	if (!watched)
 		print_message("skipped: this HDF5 has no lock\n");
 	dataset = frame_add(file, "u", &layout, NULL);
@@ -139,26 +139,26 @@ static int in_child(int (*what)(void))
 /* Several threads of one process, each with a file: HDF5 would not survive two of them in it. */
 static void *write_a_file(void *argument)
 {
-	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_ONLY_HDF5};
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_ONLY_HDF5};
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 	uint64_t first;
 	char path[600];
 	int err;
 
 	snprintf(path, sizeof(path), "%s.%d", frame_path, (int)(intptr_t)argument);
-	err = sl_frame_file_open(path, &o, &file);
+	err = sl_h5_file_open(path, &o, &file);
 	if (err)
 		return "open";
-	err = sl_frame_file_add(file, "u", &layout, &set, &dataset, &first);
+	err = sl_h5_dataset_add(file, "u", &layout, &set, &dataset, &first);
 	for (unsigned frame = 0; !err && frame < 100; frame++) {
 		err = frame_store(dataset, &layout, frame, NULL, MASKS_NONE);
 		if (!err && frame % 4 == 3)
-			err = sl_frame_file_flush(file);
+			err = sl_h5_file_flush(file);
 	}
-	err |= sl_frame_file_close(file, !err);
+	err |= sl_h5_file_close(file, !err);
 	unlink(path);
 	return err ? "write" : NULL;
 }
@@ -169,9 +169,9 @@ static int use_hdf5_without_lock(void)
 	void *error, *any = NULL;
 
 	says_no_lock = true;
-	if (sl_frame_file_usable(0) != -ENOTSUP ||
+	if (sl_h5_usable(0) != -ENOTSUP ||
 	    !strstr(sluice_last_message(), "SLUICE_WRITER_ONLY_HDF5") ||
-	    sl_frame_file_usable(SLUICE_WRITER_ONLY_HDF5))
+	    sl_h5_usable(SLUICE_WRITER_ONLY_HDF5))
 		return 1;
 	for (intptr_t i = 0; i < 4; i++)
 		if (pthread_create(&threads[i], NULL, write_a_file, (void *)i))
@@ -208,13 +208,13 @@ static herr_t print_old(void *argument)
 
 static int refuse_something(void)
 {
-	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND};
-	struct sl_frame_file *file;
+	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_APPEND};
+	struct sl_h5_file *file;
 	int fd = open(frame_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	assert_int_equal(write(fd, "\x89HDF\r\n\x1a\n\0", 9), 9);
 	close(fd);
-	return sl_frame_file_open(frame_path, &o, &file);
+	return sl_h5_file_open(frame_path, &o, &file);
 }
 
 static void the_programs_own_setting_of_errors_stays(void **state)
@@ -276,14 +276,14 @@ static size_t files_in_folder(void)
 
 static void use_a_folder(void)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
 
 	unlink(frame_path);
 	file = frame_open(0);
 	assert_int_equal(files_in_folder(), needs_names);
 	assert_int_equal(access(frame_path, F_OK), -1);
-	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_int_equal(sl_h5_file_close(file, false), 0);
 	assert_int_equal(files_in_folder(), 0);
 	for (unsigned i = 0; i < 2; i++) {
 		file = frame_open(i ? SLUICE_WRITER_REPLACE : 0);
@@ -308,9 +308,9 @@ static void a_file_system_that_needs_names_gets_temporary_ones(void **state)
 
 static int open_as(const char *path, unsigned flags)
 {
-	struct sl_frame_file_options o = {.flags = flags};
-	struct sl_frame_file *file;
-	int err = sl_frame_file_open(path, &o, &file);
+	struct sl_h5_file_options o = {.flags = flags};
+	struct sl_h5_file *file;
+	int err = sl_h5_file_open(path, &o, &file);
 
 	if (!err)
 		frame_close(file);
@@ -337,9 +337,9 @@ static void check_text(const char *text)
 
 static void a_name_that_is_taken_is_not_overwritten(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 
 	(void)state;
 	write_text("somebody's");
@@ -349,10 +349,10 @@ static void a_name_that_is_taken_is_not_overwritten(void **state)
 	dataset = frame_add(file, "u", &layout, NULL);
 	frame_put(dataset, &layout, 0, NULL);
 	write_text("someone else's");
-	assert_int_equal(sl_frame_file_flush(file), -EEXIST);
+	assert_int_equal(sl_h5_file_flush(file), -EEXIST);
 	frame_said("its name");
 	assert_int_equal(frame_store(dataset, &layout, 1, NULL, MASKS_NONE), -EEXIST);
-	assert_int_equal(sl_frame_file_close(file, true), -EEXIST);
+	assert_int_equal(sl_h5_file_close(file, true), -EEXIST);
 	check_text("someone else's");
 }
 
@@ -374,7 +374,7 @@ static void paths_that_are_none_are_refused(void **state)
 
 static void file_is_open_once_in_a_process(void **state)
 {
-	struct sl_frame_file *file;
+	struct sl_h5_file *file;
 	char other[600];
 
 	(void)state;
@@ -400,7 +400,7 @@ static int open_by_hdf5(void)
 
 static void a_file_that_is_locked_is_left_alone(void **state)
 {
-	struct sl_frame_file *file;
+	struct sl_h5_file *file;
 	int fd;
 
 	(void)state;
@@ -419,9 +419,9 @@ static void a_file_that_is_locked_is_left_alone(void **state)
 
 /* ------------------------------------------------------------------------------------- deleted */
 
-static struct sl_frame_dataset *begin(struct sl_frame_file **file, struct sl_frame_layout *layout)
+static struct sl_h5_dataset *begin(struct sl_h5_file **file, struct sl_h5_layout *layout)
 {
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_dataset *dataset;
 
 	unlink(frame_path);
 	*file = frame_open(0);
@@ -434,22 +434,22 @@ static struct sl_frame_dataset *begin(struct sl_frame_file **file, struct sl_fra
 
 static void a_file_that_was_deleted_is_missed(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
 	char other[600];
 
 	(void)state;
 	begin(&file, &layout);
 	unlink(frame_path);
-	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
 	frame_said("deleted");
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
 	snprintf(other, sizeof(other), "%s/other.h5", frame_folder);
 	close(open(other, O_CREAT | O_CLOEXEC, 0600));
 	assert_int_equal(rename(other, frame_path), 0);
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	/* What was given another name is still there. */
 	begin(&file, &layout);
@@ -462,34 +462,34 @@ static void a_file_that_was_deleted_is_missed(void **state)
 /* As whoever opens a file for HDF5 to write does before HDF5 finds it locked. */
 static void a_file_that_another_program_truncates_is_missed(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 
 	(void)state;
 	dataset = begin(&file, &layout);
 	assert_int_equal(truncate(frame_path, 0), 0);
 	assert_int_equal(frame_store(dataset, &layout, 2, NULL, MASKS_NONE), -ESTALE);
 	frame_said("another program has truncated");
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
 	assert_int_equal(truncate(frame_path, 5000), 0);
-	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
 	frame_said("another program has truncated");
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 
 	begin(&file, &layout);
 	frame_flush(file);
 	assert_int_equal(truncate(frame_path, 0), 0);
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 }
 
 /* As cp(1) does; it has its length again when the writer looks. */
 static void a_file_that_another_program_overwrites_is_missed(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
 	char text[5] = "", *its;
 	struct stat status;
 	int fd;
@@ -502,9 +502,9 @@ static void a_file_that_another_program_overwrites_is_missed(void **state)
 	fd = open(frame_path, O_RDWR | O_TRUNC | O_CLOEXEC);
 	assert_int_equal(write(fd, its, status.st_size), status.st_size);
 	free(its);
-	assert_int_equal(sl_frame_file_flush(file), -ESTALE);
+	assert_int_equal(sl_h5_file_flush(file), -ESTALE);
 	frame_said("overwritten");
-	assert_int_equal(sl_frame_file_close(file, true), -ESTALE);
+	assert_int_equal(sl_h5_file_close(file, true), -ESTALE);
 	assert_int_equal(pread(fd, text, 5, 0), 5);
 	assert_memory_equal(text, "other", 5);
 	close(fd);
@@ -514,10 +514,10 @@ static void a_file_that_another_program_overwrites_is_missed(void **state)
 
 /* Frames without end; the number of those that the file has then: of a full disk all that were stored, else those
  * that were flushed before the error. */
-static int write_until_full(const char *name, struct sl_frame_layout *layout, unsigned *flushed)
+static int write_until_full(const char *name, struct sl_h5_layout *layout, unsigned *flushed)
 {
-	struct sl_frame_file *file = frame_open(0);
-	struct sl_frame_dataset *dataset = frame_add(file, name, layout, NULL);
+	struct sl_h5_file *file = frame_open(0);
+	struct sl_h5_dataset *dataset = frame_add(file, name, layout, NULL);
 	char sentence[1024];
 	unsigned stored = 0;
 	int err = 0;
@@ -527,28 +527,28 @@ static int write_until_full(const char *name, struct sl_frame_layout *layout, un
 		err = frame_store(dataset, layout, frame, NULL, MASKS_NONE);
 		stored += !err;
 		if (!err && frame % 5 == 4)
-			err = sl_frame_file_flush(file);
+			err = sl_h5_file_flush(file);
 		if (!err && frame % 5 == 4)
 			*flushed = frame + 1;
 	}
 	assert_true(err < 0);
 	if (err == -ENOSPC) {
-		assert_int_equal(sl_frame_file_close(file, true), 0);
+		assert_int_equal(sl_h5_file_close(file, true), 0);
 		*flushed = stored;
 		return err;
 	}
 	snprintf(sentence, sizeof(sentence), "%s", sluice_last_message());
 	assert_int_equal(frame_store(dataset, layout, 0, NULL, MASKS_NONE), err);
 	assert_string_equal(sluice_last_message(), sentence);
-	assert_int_equal(sl_frame_file_flush(file), err);
-	assert_int_equal(sl_frame_file_close(file, true), err);
+	assert_int_equal(sl_h5_file_flush(file), err);
+	assert_int_equal(sl_h5_file_close(file, true), err);
 	assert_string_equal(sluice_last_message(), sentence);
 	return err;
 }
 
 static int fill(int expected, const char *said)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	unsigned flushed;
 
 	layout.shape[0] = 64;
@@ -582,20 +582,20 @@ static void a_file_that_may_not_grow_stays_at_its_last_flush(void **state)
 
 static void contiguous_frames_without_room_are_refused(void)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 	uint64_t first;
 
 	layout.contiguous = true;
 	layout.frames = 100000;
 	unlink(frame_path);
 	file = frame_open(0);
-	assert_int_equal(sl_frame_file_add(file, "u", &layout, &set, &dataset, &first), -ENOSPC);
+	assert_int_equal(sl_h5_dataset_add(file, "u", &layout, &set, &dataset, &first), -ENOSPC);
 	frame_said("no room for the 100000 frames of '/u'");
 	frame_said("No space left");
-	assert_int_equal(sl_frame_file_close(file, true), -ENOSPC);
+	assert_int_equal(sl_h5_file_close(file, true), -ENOSPC);
 	assert_int_equal(access(frame_path, F_OK), -1);
 }
 
@@ -634,10 +634,10 @@ int __wrap_fallocate64(int fd, int mode, off_t start, off_t length)
 
 static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false), more = layout;
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("none", 1, false), more = layout;
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 	struct stat before, after;
 	uint64_t first;
 
@@ -652,10 +652,10 @@ static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 	more.frames = 10000;
 	file = frame_open(SLUICE_WRITER_APPEND);
 	takes_what_there_is = true;
-	assert_int_equal(sl_frame_file_add(file, "v", &more, &set, &dataset, &first), -ENOSPC);
+	assert_int_equal(sl_h5_dataset_add(file, "v", &more, &set, &dataset, &first), -ENOSPC);
 	takes_what_there_is = false;
 	frame_said("no room for the 10000 frames of '/v'");
-	assert_int_equal(sl_frame_file_close(file, true), -ENOSPC);
+	assert_int_equal(sl_h5_file_close(file, true), -ENOSPC);
 	assert_int_equal(stat(frame_path, &after), 0);
 	assert_in_range(after.st_size, before.st_size, before.st_size + 65536);
 	frame_check("u", &layout, 1);
@@ -664,11 +664,11 @@ static void a_file_does_not_keep_the_space_of_frames_without_room(void **state)
 /* The names of a group are more than a dataset adds to the limit. */
 static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 {
-	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND, .held_limit = 400};
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset;
-	struct sl_frame_file *file;
+	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_APPEND, .held_limit = 400};
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset;
+	struct sl_h5_file *file;
 	uint64_t first;
 	int err;
 
@@ -682,14 +682,14 @@ static void metadata_over_the_limit_is_an_error_with_a_name(void **state)
 		frame_add(file, name, &layout, NULL);
 	}
 	frame_close(file);
-	assert_int_equal(sl_frame_file_open(frame_path, &o, &file), 0);
-	err = sl_frame_file_add(file, "u", &layout, &set, &dataset, &first);
+	assert_int_equal(sl_h5_file_open(frame_path, &o, &file), 0);
+	err = sl_h5_dataset_add(file, "u", &layout, &set, &dataset, &first);
 	for (unsigned frame = 0; !err && frame < 10; frame++) {
 		err = frame_store(dataset, &layout, frame, NULL, MASKS_NONE);
-		err = err ? err : sl_frame_file_flush(file);
+		err = err ? err : sl_h5_file_flush(file);
 	}
 	assert_int_equal(err, -ENOBUFS);
-	assert_int_equal(sl_frame_file_close(file, true), -ENOBUFS);
+	assert_int_equal(sl_h5_file_close(file, true), -ENOBUFS);
 }
 
 int main(void)

@@ -27,10 +27,10 @@ static const struct {
 };
 
 /* Of up to a few hundred elements, with chunks that do not divide it. */
-static struct sl_frame_layout any_layout(uint64_t *seed)
+static struct sl_h5_layout any_layout(uint64_t *seed)
 {
 	const char *codec;
-	struct sl_frame_layout layout;
+	struct sl_h5_layout layout;
 	unsigned type = unit_random(seed) % COUNT_OF(types);
 
 	do
@@ -49,10 +49,10 @@ static struct sl_frame_layout any_layout(uint64_t *seed)
 	return layout;
 }
 
-static void write_any(struct sl_frame_layout *layout, uint64_t frames, uint64_t again)
+static void write_any(struct sl_h5_layout *layout, uint64_t frames, uint64_t again)
 {
-	struct sl_frame_file *file = frame_open(0);
-	struct sl_frame_dataset *dataset = frame_add(file, "fields/u", layout, NULL);
+	struct sl_h5_file *file = frame_open(0);
+	struct sl_h5_dataset *dataset = frame_add(file, "fields/u", layout, NULL);
 	enum frame_masks masks =
 		layout->codec->filter == H5Z_FILTER_DEFLATE ? MASKS_MIXED : MASKS_NONE;
 	uint64_t first;
@@ -77,7 +77,7 @@ static void frames_of_any_kind_come_back(void **state)
 
 	(void)state;
 	for (unsigned i = 0; i < (under_sanitizer() ? 60 : 300); i++) {
-		struct sl_frame_layout layout = any_layout(&seed);
+		struct sl_h5_layout layout = any_layout(&seed);
 		uint64_t frames = unit_random(&seed) % 6, again = unit_random(&seed) % 4;
 
 		unlink(frame_path);
@@ -90,8 +90,8 @@ static void filters_are_in_the_file_as_declared(void **state)
 {
 	(void)state;
 	for (unsigned i = 0; i < 2 * COUNT_OF(codecs); i++) {
-		struct sl_frame_layout layout;
-		struct sl_frame_file *file;
+		struct sl_h5_layout layout;
+		struct sl_h5_file *file;
 		hid_t id, set, list;
 		unsigned values[4], flags, expected[SL_CODEC_VALUES];
 		size_t count = 4;
@@ -153,8 +153,8 @@ static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
 		.set_local = set_own_values,
 		.filter = never_filter,
 	};
-	struct sl_frame_layout layout, asked;
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout, asked;
+	struct sl_h5_file *file;
 	uint64_t first;
 
 	(void)state;
@@ -182,11 +182,11 @@ static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
 static void a_companion_has_a_number_for_each_frame(void **state)
 {
 	static const char *const names[] = {"time", "step"}, *const more[] = {"step", "energy"};
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	enum { FRAMES = 1100 }; /* more than are kept, and than a chunk has */
 	double time[FRAMES], step[FRAMES + 1], energy[FRAMES + 1], last[] = {-1, -2};
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
 	uint64_t first;
 
 	(void)state;
@@ -245,8 +245,8 @@ static void names_of_attributes_have_their_character_set(void **state)
 	         .count = 1},
 		{.name = "size", .numbers = &number, .count = 1},
 	};
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
 	hid_t read;
 
 	(void)state;
@@ -269,21 +269,21 @@ static void names_of_attributes_have_their_character_set(void **state)
 
 static void the_largest_error_is_that_of_the_last_flush(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true), asked = layout;
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true), asked = layout;
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
 
 	(void)state;
 	unlink(frame_path);
 	layout.precision = 7;
 	file = frame_open(0);
 	dataset = frame_add(file, "u", &layout, NULL);
-	assert_int_equal(sl_frame_file_frames(dataset, 0, 1, NULL, 0.5), 0);
-	assert_int_equal(sl_frame_file_frames(dataset, 1, 1, NULL, 0.25), 0);
+	assert_int_equal(sl_h5_frames_stored(dataset, 0, 1, NULL, 0.5), 0);
+	assert_int_equal(sl_h5_frames_stored(dataset, 1, 1, NULL, 0.25), 0);
 	frame_flush(file);
 	assert_true(number_of("u", "sluice_max_error") == 0.5);
 	assert_true(number_of("u", "sluice_precision") == 7);
-	assert_int_equal(sl_frame_file_frames(dataset, 2, 1, NULL, 2), 0);
+	assert_int_equal(sl_h5_frames_stored(dataset, 2, 1, NULL, 2), 0);
 	assert_true(number_of("u", "sluice_max_error") == 0.5);
 	frame_close(file);
 	assert_true(number_of("u", "sluice_max_error") == 2);
@@ -291,30 +291,30 @@ static void the_largest_error_is_that_of_the_last_flush(void **state)
 	file = frame_open(SLUICE_WRITER_APPEND);
 	dataset = frame_add(file, "u", &asked, NULL);
 	assert_int_equal(asked.precision, 7);
-	assert_int_equal(sl_frame_file_frames(dataset, 3, 1, NULL, 1), 0);
+	assert_int_equal(sl_h5_frames_stored(dataset, 3, 1, NULL, 1), 0);
 	frame_close(file);
 	assert_true(number_of("u", "sluice_max_error") == 2);
 }
 
 static void a_dataset_that_is_dropped_can_be_added_again(void **state)
 {
-	struct sl_frame_layout layouts[] = {frame_layout("deflate", 1, true),
-	                                    frame_layout("none", 1, false)};
+	struct sl_h5_layout layouts[] = {frame_layout("deflate", 1, true),
+	                                 frame_layout("none", 1, false)};
 
 	(void)state;
 	layouts[1].contiguous = true;
 	layouts[1].frames = 3;
 	for (size_t i = 0; i < COUNT_OF(layouts); i++) {
-		struct sl_frame_layout *layout = &layouts[i];
-		struct sl_frame_file *file;
-		struct sl_frame_dataset *dataset;
+		struct sl_h5_layout *layout = &layouts[i];
+		struct sl_h5_file *file;
+		struct sl_h5_dataset *dataset;
 		uint64_t first;
 
 		unlink(frame_path);
 		file = frame_open(0);
-		sl_frame_file_drop(frame_add(file, "g/u", layout, NULL));
+		sl_h5_dataset_forget(frame_add(file, "g/u", layout, NULL));
 		frame_flush(file);
-		sl_frame_file_drop(frame_add(file, "g/u", layout, NULL));
+		sl_h5_dataset_forget(frame_add(file, "g/u", layout, NULL));
 		dataset = frame_add(file, "g/u", layout, &first);
 		assert_int_equal(first, 0);
 		if (!i)
@@ -327,9 +327,9 @@ static void a_dataset_that_is_dropped_can_be_added_again(void **state)
 
 static void a_contiguous_dataset_says_how_far_it_is(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false), asked = layout;
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_layout layout = frame_layout("none", 1, false), asked = layout;
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
 	uint64_t first, offset;
 	int fd;
 
@@ -339,14 +339,14 @@ static void a_contiguous_dataset_says_how_far_it_is(void **state)
 	layout.frames = 5;
 	file = frame_open(0);
 	dataset = frame_add(file, "u", &layout, NULL);
-	assert_int_equal(sl_frame_file_place(dataset, &offset, &fd), 0);
+	assert_int_equal(sl_h5_dataset_offset(dataset, &offset, &fd), 0);
 	assert_int_equal(offset % 4096, 0);
 	frame_put(dataset, &layout, 0, NULL);
 	frame_put(dataset, &layout, 1, NULL);
 	frame_flush(file);
 	assert_true(number_of("u", "sluice_frames") == 2);
 	frame_put(dataset, &layout, 2, NULL);
-	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_int_equal(sl_h5_file_close(file, false), 0);
 	assert_true(number_of("u", "sluice_frames") == 2);
 
 	file = frame_open(SLUICE_WRITER_APPEND);
@@ -365,9 +365,9 @@ static void a_contiguous_dataset_says_how_far_it_is(void **state)
 
 static void a_new_file_appears_with_its_first_flush(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *dataset;
 
 	(void)state;
 	unlink(frame_path);
@@ -378,19 +378,19 @@ static void a_new_file_appears_with_its_first_flush(void **state)
 	frame_flush(file);
 	frame_check("u", &layout, 1);
 	frame_put(dataset, &layout, 1, NULL);
-	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_int_equal(sl_h5_file_close(file, false), 0);
 	frame_check("u", &layout, 1);
 
 	unlink(frame_path);
 	file = frame_open(0);
 	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
-	assert_int_equal(sl_frame_file_close(file, false), 0);
+	assert_int_equal(sl_h5_file_close(file, false), 0);
 }
 
 static void a_file_is_replaced_whole_and_keeps_its_permissions(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_file *file;
 	struct stat status;
 
 	(void)state;
@@ -411,9 +411,9 @@ static void a_file_is_replaced_whole_and_keeps_its_permissions(void **state)
 /* Its own lock is let go with it, and its memory of datasets. */
 static void a_path_may_be_a_link_or_relative(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
-	struct sl_frame_file_options o = {0};
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_file_options o = {0};
+	struct sl_h5_file *file;
 	char old[512], real[600];
 
 	(void)state;
@@ -421,7 +421,7 @@ static void a_path_may_be_a_link_or_relative(void **state)
 	snprintf(real, sizeof(real), "%s/real.h5", frame_folder);
 	assert_int_equal(symlink("real.h5", frame_path), 0);
 	file = NULL;
-	assert_int_equal(sl_frame_file_open(real, &o, &file), 0);
+	assert_int_equal(sl_h5_file_open(real, &o, &file), 0);
 	frame_close(file);
 	file = frame_open(SLUICE_WRITER_APPEND);
 	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
@@ -432,7 +432,7 @@ static void a_path_may_be_a_link_or_relative(void **state)
 
 	assert_non_null(getcwd(old, sizeof(old)));
 	assert_int_equal(chdir(frame_folder), 0);
-	assert_int_equal(sl_frame_file_open("file.h5", &o, &file), 0);
+	assert_int_equal(sl_h5_file_open("file.h5", &o, &file), 0);
 	assert_int_equal(chdir("/"), 0);
 	frame_put(frame_add(file, "u", &layout, NULL), &layout, 0, NULL);
 	frame_close(file);
@@ -442,9 +442,9 @@ static void a_path_may_be_a_link_or_relative(void **state)
 
 static void names_and_groups_go_on_with_what_is_there(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	char name[1000] = "";
-	struct sl_frame_file *file;
+	struct sl_h5_file *file;
 
 	(void)state;
 	unlink(frame_path);

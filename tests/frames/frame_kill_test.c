@@ -50,14 +50,14 @@ static const char *const scalars[] = {"time", "step"}, *const dimensions[] = {"f
 	"is of no use to anyone but them, and says nothing of what the numbers beside it mean. "
 
 /* Its frames are compressed, grow without compression, or lie in one piece. */
-static struct sl_frame_layout layout_of(unsigned s)
+static struct sl_h5_layout layout_of(unsigned s)
 {
 	static const double numbers[] = {1, 2, 3};
 	static const struct sluice_attribute attributes[] = {
 		{.name = "text", .text = LONG_TEXT LONG_TEXT LONG_TEXT},
 		{.name = "numbers", .numbers = numbers, .count = 3},
 	};
-	struct sl_frame_layout layout = {
+	struct sl_h5_layout layout = {
 		.type = SLUICE_FLOAT32,
 		.element = 4,
 		.rank = 2,
@@ -88,19 +88,19 @@ static float element(unsigned s, uint64_t frame, uint64_t y, uint64_t x)
 /* --------------------------------------------------------------------------------------- write */
 
 struct run {
-	struct sl_frame_file *file;
-	struct sl_frame_dataset *sets[SERIES];
-	struct sl_frame_layout layouts[SERIES];
+	struct sl_h5_file *file;
+	struct sl_h5_dataset *sets[SERIES];
+	struct sl_h5_layout layouts[SERIES];
 	uint64_t next[SERIES]; /* frame */
 	bool raw;              /* chunks without compression, so that they have another length */
 };
 
 static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, uint64_t x)
 {
-	const struct sl_frame_layout *layout = &run->layouts[s];
-	struct sl_frame_dataset *set = run->sets[s];
+	const struct sl_h5_layout *layout = &run->layouts[s];
+	struct sl_h5_dataset *set = run->sets[s];
 	float values[ELEMENTS], shuffled[ELEMENTS];
-	uint32_t mask = run->raw ? sl_frame_file_mask_codec(set) : 0;
+	uint32_t mask = run->raw ? sl_h5_mask_codec(set) : 0;
 	uint64_t offset[] = {y, x};
 	unsigned char packed[4096];
 	size_t n = sizeof(values);
@@ -113,19 +113,19 @@ static int store_chunk(struct run *run, unsigned s, uint64_t frame, uint64_t y, 
 	else
 		memcpy(shuffled, values, n);
 	if (!layout->codec->filter || mask)
-		return sl_frame_file_store(set, frame, offset, mask, shuffled, n);
+		return sl_h5_chunk_store(set, frame, offset, mask, shuffled, n);
 	if (layout->codec->state_new(1, 1, n, &state))
 		return -ENOMEM;
 	n = layout->codec->compress(state, shuffled, n, packed, sizeof(packed));
 	layout->codec->state_free(state);
-	return sl_frame_file_store(set, frame, offset, 0, packed, n);
+	return sl_h5_chunk_store(set, frame, offset, 0, packed, n);
 }
 
 static int write_directly(struct run *run, unsigned s, uint64_t frame)
 {
 	float values[ROWS][COLUMNS];
 	uint64_t offset;
-	int fd, err = sl_frame_file_place(run->sets[s], &offset, &fd);
+	int fd, err = sl_h5_dataset_offset(run->sets[s], &offset, &fd);
 
 	for (unsigned y = 0; y < ROWS; y++)
 		for (unsigned x = 0; x < COLUMNS; x++)
@@ -147,7 +147,7 @@ static int store_frame(struct run *run, unsigned s)
 		for (unsigned y = 0; !err && y < ROWS; y += EDGE)
 			for (unsigned x = 0; !err && x < COLUMNS; x += EDGE)
 				err = store_chunk(run, s, frame, y, x);
-	return err ? err : sl_frame_file_frames(run->sets[s], frame, 1, values, frame);
+	return err ? err : sl_h5_frames_stored(run->sets[s], frame, 1, values, frame);
 }
 
 static void tell(const struct run *run)
@@ -168,8 +168,8 @@ static int add_late_attributes(struct run *run, unsigned frame)
 	int err;
 
 	snprintf(name, sizeof(name), "late %u", frame);
-	err = sl_frame_file_attributes(run->file, frame % 2 ? run->sets[frame % SERIES] : NULL,
-	                               late, frame == 5 ? 2 : 1);
+	err = sl_h5_attributes_give(run->file, frame % 2 ? run->sets[frame % SERIES] : NULL, late,
+	                            frame == 5 ? 2 : 1);
 	if (!err && told->flushes)
 		tell(run);
 	return err == -EEXIST ? 0 : err;
@@ -179,11 +179,11 @@ static unsigned goes_on_at;
 
 static int add(struct run *run, unsigned s)
 {
-	struct sl_frame_set set = {.at = goes_on_at, .frame = goes_on_at};
+	struct sl_h5_set_options set = {.at = goes_on_at, .frame = goes_on_at};
 	int err;
 
 	run->layouts[s] = layout_of(s);
-	err = sl_frame_file_add(run->file, names[s], &run->layouts[s], &set, &run->sets[s],
+	err = sl_h5_dataset_add(run->file, names[s], &run->layouts[s], &set, &run->sets[s],
 	                        &run->next[s]);
 	if (!err && told->flushes)
 		tell(run);
@@ -208,7 +208,7 @@ static int write_frames(struct run *run, bool all_at_once, unsigned last)
 			err = add_late_attributes(run, frame);
 		if (err || frame % 3 != 2)
 			continue;
-		err = sl_frame_file_flush(run->file);
+		err = sl_h5_file_flush(run->file);
 		if (!err)
 			tell(run);
 	}
@@ -241,10 +241,10 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 		{.name = "run", .integers = &run_number, .count = 1},
 		{.name = flags & SLUICE_WRITER_APPEND ? "more" : "first", .text = "more of it"},
 	};
-	struct sl_frame_file_options o = {
+	struct sl_h5_file_options o = {
 		.flags = flags, .attributes = attributes, .attribute_count = 3, .full = try_again};
 	struct run run = {.raw = raw};
-	int err = sl_frame_file_open(path, &o, &run.file);
+	int err = sl_h5_file_open(path, &o, &run.file);
 
 	if (err)
 		return err;
@@ -252,9 +252,9 @@ static int write_file(unsigned flags, bool all_at_once, unsigned last, bool raw)
 	if (!err)
 		err = store_parts(&run);
 	if (err)
-		sl_frame_file_close(run.file, false);
+		sl_h5_file_close(run.file, false);
 	else
-		err = sl_frame_file_close(run.file, true);
+		err = sl_h5_file_close(run.file, true);
 	if (!err)
 		tell(&run);
 	return err;
@@ -268,23 +268,23 @@ static void more_name(unsigned i, char out[300])
 
 static int write_names(void)
 {
-	struct sl_frame_file_options o = {.flags = SLUICE_WRITER_APPEND};
+	struct sl_h5_file_options o = {.flags = SLUICE_WRITER_APPEND};
 	struct run run = {0};
-	int err = sl_frame_file_open(path, &o, &run.file);
+	int err = sl_h5_file_open(path, &o, &run.file);
 
 	for (unsigned i = 0; !err && i < MORE; i++) {
-		struct sl_frame_layout layout = layout_of(1);
-		struct sl_frame_set set = {0};
-		struct sl_frame_dataset *added;
+		struct sl_h5_layout layout = layout_of(1);
+		struct sl_h5_set_options set = {0};
+		struct sl_h5_dataset *added;
 		uint64_t first;
 		char name[300];
 
 		layout.scalar_count = layout.attribute_count = 0;
 		more_name(i, name);
-		err = sl_frame_file_add(run.file, name, &layout, &set, &added, &first);
+		err = sl_h5_dataset_add(run.file, name, &layout, &set, &added, &first);
 		told->more += !err;
 	}
-	return err ? err : sl_frame_file_close(run.file, true);
+	return err ? err : sl_h5_file_close(run.file, true);
 }
 
 /* ---------------------------------------------------------------------------------------- look */

@@ -14,7 +14,10 @@
 #include "frames/frame_common.h"
 #include "frames/points.h"
 
-enum { POINTS = 7, FRAMES = 130, ELEMENTS = 16 };
+enum { POINTS = 7, FRAMES = 130, ELEMENTS = 16, SHARED = 8 };
+
+/* Frames of a chunk: 1 or SHARED. */
+static unsigned gather = 1;
 
 static hid_t open_beside(void)
 {
@@ -106,19 +109,45 @@ static int at_each_write(unsigned point)
 	return 0;
 }
 
-static struct sl_frame_layout small_layout(void)
+static struct sl_h5_layout small_layout(void)
 {
-	return (struct sl_frame_layout){
+	struct sl_h5_layout layout = {
 		.type = SLUICE_FLOAT32,
 		.element = 4,
 		.rank = 1,
 		.shape = {ELEMENTS},
 		.chunk = {ELEMENTS},
-		.codec = &sl_codec_none,
+		.gather = gather,
+		.level = 1,
 	};
+
+	sl_codec_find(gather > 1 ? "deflate" : "none", layout.level, &layout.codec);
+	return layout;
 }
 
-static int put(struct sl_frame_dataset *set, uint64_t frame)
+/* Each frame goes to the chunk as it comes; the last of a chunk brings all of it, compressed, to another place. */
+static int put_shared(struct sl_h5_dataset *set, uint64_t frame)
+{
+	static float chunk[SHARED][ELEMENTS];
+	struct sl_h5_layout layout = small_layout();
+	uint64_t offset[] = {0}, slot = frame % SHARED;
+	unsigned char packed[sizeof(chunk)];
+	void *state;
+	size_t n;
+
+	for (unsigned i = 0; i < ELEMENTS; i++)
+		chunk[slot][i] = value(frame, i);
+	if (slot < SHARED - 1)
+		return sl_h5_chunk_store_frames(set, frame - slot, slot, slot + 1, offset, chunk,
+		                                sizeof(chunk));
+	assert_int_equal(layout.codec->state_new(layout.level, 4, sizeof(chunk), &state), 0);
+	n = layout.codec->compress(state, chunk, sizeof(chunk), packed, sizeof(packed) - 1);
+	layout.codec->state_free(state);
+	assert_true(n > 0);
+	return sl_h5_chunk_store(set, frame - slot, offset, 0, packed, n);
+}
+
+static int put(struct sl_h5_dataset *set, uint64_t frame)
 {
 	uint64_t offset[] = {0};
 	float values[ELEMENTS];
@@ -126,11 +155,12 @@ static int put(struct sl_frame_dataset *set, uint64_t frame)
 
 	for (unsigned i = 0; i < ELEMENTS; i++)
 		values[i] = value(frame, i);
-	err = sl_frame_file_store(set, frame, offset, 0, values, sizeof(values));
-	return err ? err : sl_frame_file_frames(set, frame, 1, NULL, 0);
+	err = gather > 1 ? put_shared(set, frame)
+	                 : sl_h5_chunk_store(set, frame, offset, 0, values, sizeof(values));
+	return err ? err : sl_h5_frames_stored(set, frame, 1, NULL, 0);
 }
 
-static void read_beside(struct sl_frame_file *file, unsigned at)
+static void read_beside(struct sl_h5_file *file, unsigned at)
 {
 	begin_at = at;
 	points_hook = at_each_write;
@@ -144,9 +174,9 @@ static void read_beside(struct sl_frame_file *file, unsigned at)
 
 static void write_and_read(unsigned at)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file = frame_open(SLUICE_WRITER_REPLACE);
-	struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file = frame_open(SLUICE_WRITER_REPLACE);
+	struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 	assert_int_equal(put(set, 0), 0);
 	frame_flush(file);
@@ -173,13 +203,28 @@ static void a_reader_that_follows_the_rule_sees_whole_frames(void **state)
 	assert_true(wrong > 0);
 }
 
+/* Chunks that move at a flush, and whose old places get other chunks after it. */
+static void a_reader_of_shared_chunks_sees_whole_frames(void **state)
+{
+	(void)state;
+	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+	gather = SHARED;
+	told_to_wait = wrong = wrong_by_the_rule = right_by_the_rule = 0;
+	for (unsigned at = 0; at < POINTS; at += 2)
+		write_and_read(at);
+	gather = 1;
+	assert_int_equal(wrong_by_the_rule, 0);
+	assert_int_equal(right_by_the_rule, (POINTS + 1) / 2 * (FRAMES - 1));
+	assert_true(told_to_wait >= FRAMES - 1);
+}
+
 /* Until it is killed. A new file from time to time, as it gets longer. */
 static void write_for_ever(void)
 {
 	for (;;) {
-		struct sl_frame_layout layout = small_layout();
-		struct sl_frame_file *file = frame_open(SLUICE_WRITER_REPLACE);
-		struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+		struct sl_h5_layout layout = small_layout();
+		struct sl_h5_file *file = frame_open(SLUICE_WRITER_REPLACE);
+		struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 		for (uint64_t frame = 0; frame < 4000; frame++) {
 			assert_int_equal(put(set, frame), 0);
@@ -191,12 +236,11 @@ static void write_for_ever(void)
 }
 
 /* With STRESS as many frames as it takes to see several without the rule. */
-static void a_reader_in_another_process_sees_whole_frames(void **state)
+static void read_beside_a_process(void)
 {
 	unsigned wanted = getenv("STRESS") ? 1500 : 20, tries = 0;
 	pid_t writer;
 
-	(void)state;
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	unlink(frame_path);
 	writer = fork();
@@ -220,6 +264,15 @@ static void a_reader_in_another_process_sees_whole_frames(void **state)
 		"%u of %u tries are by the rule, of 70 frames each; %u wrong, without it %u\n",
 		right_by_the_rule, tries, wrong_by_the_rule, wrong);
 	assert_int_equal(wrong_by_the_rule, 0);
+}
+
+static void a_reader_in_another_process_sees_whole_frames(void **state)
+{
+	(void)state;
+	read_beside_a_process();
+	gather = SHARED;
+	read_beside_a_process();
+	gather = 1;
 }
 
 /* ------------------------------------------------------------------------------ who has written it */
@@ -247,9 +300,9 @@ static int die_in_the_flush(unsigned point)
 
 static void write_frames(unsigned flags, uint64_t first, uint64_t frames)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file = frame_open(flags);
-	struct sl_frame_dataset *set = frame_add(file, "u", &layout, NULL);
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file = frame_open(flags);
+	struct sl_h5_dataset *set = frame_add(file, "u", &layout, NULL);
 
 	for (uint64_t i = first; i < first + frames; i++)
 		assert_int_equal(put(set, i), 0);
@@ -262,8 +315,8 @@ static void write_frames(unsigned flags, uint64_t first, uint64_t frames)
 
 static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file;
 	struct reader *r;
 	int status;
 	pid_t child;
@@ -292,8 +345,8 @@ static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 
 static void a_file_of_another_program_is_read_while_nobody_writes_it(void **state)
 {
-	struct sl_frame_layout layout = small_layout();
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = small_layout();
+	struct sl_h5_file *file;
 	struct reader *r;
 	struct timespec when[2] = {{0, UTIME_OMIT}, {1, 0}};
 
@@ -330,11 +383,13 @@ static void a_file_that_is_replaced_is_another_one(void **state)
 	sluice_frames_close(r->frames);
 }
 
-/* With an argument it is a writer for follow_h5py_test.py: of that file, until it is killed. */
+/* With an argument it is a writer for follow_h5py_test.py: of that file, until it is killed; with another one, of
+ * chunks with several frames. */
 int main(int argc, char **argv)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_reader_that_follows_the_rule_sees_whole_frames),
+		cmocka_unit_test(a_reader_of_shared_chunks_sees_whole_frames),
 		cmocka_unit_test(a_reader_in_another_process_sees_whole_frames),
 		cmocka_unit_test(a_writer_that_died_in_a_flush_keeps_nobody_waiting),
 		cmocka_unit_test(a_file_of_another_program_is_read_while_nobody_writes_it),
@@ -344,6 +399,7 @@ int main(int argc, char **argv)
 
 	if (argc > 1) {
 		snprintf(frame_path, sizeof(frame_path), "%s", argv[1]);
+		gather = argc > 2 ? SHARED : 1;
 		write_for_ever();
 	}
 	if (!failed)

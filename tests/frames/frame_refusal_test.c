@@ -11,25 +11,25 @@
 
 static int open_as(const char *path, unsigned flags)
 {
-	struct sl_frame_file_options o = {.flags = flags};
-	struct sl_frame_file *file;
-	int err = sl_frame_file_open(path, &o, &file);
+	struct sl_h5_file_options o = {.flags = flags};
+	struct sl_h5_file *file;
+	int err = sl_h5_file_open(path, &o, &file);
 
 	if (!err)
 		frame_close(file);
 	return err;
 }
 
-static int add_as(struct sl_frame_file *file, const char *name, struct sl_frame_layout layout,
-                  struct sl_frame_set set)
+static int add_as(struct sl_h5_file *file, const char *name, struct sl_h5_layout layout,
+                  struct sl_h5_set_options set)
 {
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_dataset *dataset;
 	uint64_t first;
 
-	return sl_frame_file_add(file, name, &layout, &set, &dataset, &first);
+	return sl_h5_dataset_add(file, name, &layout, &set, &dataset, &first);
 }
 
-static const struct sl_frame_set none_set;
+static const struct sl_h5_set_options none_set;
 
 /* --------------------------------------------------------------------------------------- names */
 
@@ -37,8 +37,8 @@ static void names_that_are_none_are_refused(void **state)
 {
 	static const char *const bad[] = {"",    "/",  "//a",    "a//b", "a/",
 	                                  "/a/", "..", "a/../b", "./a"};
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_file *file;
 	char name[1100];
 
 	(void)state;
@@ -78,14 +78,14 @@ static void scalars_and_attributes_are_checked(void **state)
 	};
 	const struct sluice_attribute twice[] = {{.name = "a", .text = ""},
 	                                         {.name = "a", .text = ""}};
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
-	struct sl_frame_file_options o = {.attributes = twice, .attribute_count = 2};
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_file_options o = {.attributes = twice, .attribute_count = 2};
+	struct sl_h5_file *file;
 
 	(void)state;
 	memset(text, 't', sizeof(text) - 1);
 	unlink(frame_path);
-	assert_int_equal(sl_frame_file_open(frame_path, &o, &file), -EINVAL);
+	assert_int_equal(sl_h5_file_open(frame_path, &o, &file), -EINVAL);
 	file = frame_open(0);
 	layout.attribute_count = 1;
 	assert_int_equal(add_as(file, "u", layout, none_set), -EINVAL);
@@ -172,9 +172,9 @@ static void make_other(const struct other *other, const char *name)
 	H5Fclose(file);
 }
 
-static int continue_other(struct sl_frame_layout layout, struct sl_frame_set set)
+static int continue_other(struct sl_h5_layout layout, struct sl_h5_set_options set)
 {
-	struct sl_frame_file *file = frame_open(SLUICE_WRITER_APPEND);
+	struct sl_h5_file *file = frame_open(SLUICE_WRITER_APPEND);
 	int err = add_as(file, "u", layout, set);
 	char sentence[512];
 
@@ -188,7 +188,7 @@ static int continue_other(struct sl_frame_layout layout, struct sl_frame_set set
 	return err;
 }
 
-static int make_and_continue(struct other other, struct sl_frame_layout layout)
+static int make_and_continue(struct other other, struct sl_h5_layout layout)
 {
 	unlink(frame_path);
 	make_other(&other, "u");
@@ -198,7 +198,7 @@ static int make_and_continue(struct other other, struct sl_frame_layout layout)
 static void a_dataset_is_continued_only_as_it_is(void **state)
 {
 	const struct other usual = other_usual();
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true), wrong;
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true), wrong;
 	struct other other;
 
 	(void)state;
@@ -251,9 +251,9 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 static void settings_of_the_program_must_agree(void **state)
 {
 	struct other usual = other_usual();
-	struct sl_frame_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
-	struct sl_frame_set all = {true, true, true, true, true};
-	struct sl_frame_file *file;
+	struct sl_h5_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
+	struct sl_h5_set_options all = {true, true, true, true, true};
+	struct sl_h5_file *file;
 
 	(void)state;
 	unlink(frame_path);
@@ -291,7 +291,7 @@ static void settings_of_the_program_must_agree(void **state)
 static void companions_that_are_none_are_refused(void **state)
 {
 	static const char *const names[] = {"time"};
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct other usual = other_usual();
 
 	(void)state;
@@ -338,11 +338,11 @@ static void files_that_are_not_valid_at_every_moment_are_not_continued(void **st
 /* In HDF5's default format an index of rank 6 has nodes that are longer than a page. */
 static void an_index_of_long_nodes_is_not_continued(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("none", 1, false);
+	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	hsize_t extent[] = {0, 2, 2, 2, 2}, most[] = {H5S_UNLIMITED, 2, 2, 2, 2},
 		chunk[] = {1, 2, 2, 2, 2};
 	hid_t file, list, space, set;
-	struct sl_frame_file *ours;
+	struct sl_h5_file *ours;
 
 	(void)state;
 	unlink(frame_path);
@@ -375,14 +375,14 @@ static void an_index_of_long_nodes_is_not_continued(void **state)
 
 static void names_of_a_group_may_be_many(void **state)
 {
-	struct sl_frame_layout layout = frame_layout("deflate", 1, true);
+	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct other usual = other_usual();
 
 	(void)state;
 	unlink(frame_path);
 	make_other(&usual, "u");
 	for (unsigned session = 0; session < 2; session++) {
-		struct sl_frame_file *file = frame_open(SLUICE_WRITER_APPEND);
+		struct sl_h5_file *file = frame_open(SLUICE_WRITER_APPEND);
 
 		for (unsigned i = 0; i < 300; i++) {
 			char name[64];

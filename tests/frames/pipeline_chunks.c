@@ -207,7 +207,7 @@ static void an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk
 	assert_refused(sluice_writer_close(w, -1), EBADMSG, "does not come back");
 }
 
-static void adopt_another(struct sl_frame_layout *layout)
+static void adopt_another(struct sl_h5_layout *layout)
 {
 	layout->chunk[0] = 40;
 	layout->chunk[1] = 9;
@@ -216,13 +216,13 @@ static void adopt_another(struct sl_frame_layout *layout)
 }
 
 /* As other programs make them: with a shuffle and no codec. */
-static void adopt_a_shuffle(struct sl_frame_layout *layout)
+static void adopt_a_shuffle(struct sl_h5_layout *layout)
 {
 	adopt_another(layout);
 	layout->shuffle = true;
 }
 
-static void adopt_a_shuffle_of_whole_rows(struct sl_frame_layout *layout)
+static void adopt_a_shuffle_of_whole_rows(struct sl_h5_layout *layout)
 {
 	adopt_a_shuffle(layout);
 	layout->chunk[0] = 8;
@@ -231,8 +231,8 @@ static void adopt_a_shuffle_of_whole_rows(struct sl_frame_layout *layout)
 
 static void a_dataset_that_is_continued_keeps_its_chunks_and_codec(void **state)
 {
-	static void (*const adopts[])(struct sl_frame_layout *) = {adopt_another, adopt_a_shuffle,
-	                                                           adopt_a_shuffle_of_whole_rows};
+	static void (*const adopts[])(struct sl_h5_layout *) = {adopt_another, adopt_a_shuffle,
+	                                                        adopt_a_shuffle_of_whole_rows};
 
 	for (size_t i = 0; i < COUNT_OF(adopts); i++) {
 		struct sluice_series_options o = small_options();
@@ -252,7 +252,7 @@ static void a_dataset_that_is_continued_keeps_its_chunks_and_codec(void **state)
 	}
 }
 
-static void adopt_other_chunks(struct sl_frame_layout *layout)
+static void adopt_other_chunks(struct sl_h5_layout *layout)
 {
 	layout->chunk[0] = 20;
 }
@@ -275,7 +275,7 @@ static void memory_of_what_was_asked_for_and_is_not_is_given_back(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void adopt_a_precision(struct sl_frame_layout *layout)
+static void adopt_a_precision(struct sl_h5_layout *layout)
 {
 	layout->precision = 6;
 }

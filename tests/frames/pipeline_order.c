@@ -263,7 +263,7 @@ static void memory_is_a_hard_limit_whose_need_is_told(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void adopt_a_large_chunk(struct sl_frame_layout *layout)
+static void adopt_a_large_chunk(struct sl_h5_layout *layout)
 {
 	layout->chunk[0] = 1000;
 	layout->chunk[1] = 1000;

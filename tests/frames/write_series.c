@@ -72,8 +72,7 @@ static unsigned value_at(uint64_t frame, unsigned y, unsigned x)
 }
 
 /* A frame is a chunk. */
-static void store(struct sl_frame_dataset *dataset, const struct sl_frame_layout *layout,
-                  uint64_t frame)
+static void store(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout, uint64_t frame)
 {
 	size_t n = ROWS * COLUMNS * layout->element;
 	unsigned char bytes[ROWS * COLUMNS * 8], shuffled[sizeof(bytes)], packed[4096];
@@ -98,16 +97,16 @@ static void store(struct sl_frame_dataset *dataset, const struct sl_frame_layout
 		uint64_t place;
 		int fd;
 
-		check(sl_frame_file_place(dataset, &place, &fd));
+		check(sl_h5_dataset_offset(dataset, &place, &fd));
 		if (pwrite(fd, packed, n, place + frame * n) != (ssize_t)n)
 			exit(1);
 	} else {
-		check(sl_frame_file_store(dataset, frame, offset, 0, packed, n));
+		check(sl_h5_chunk_store(dataset, frame, offset, 0, packed, n));
 	}
-	check(sl_frame_file_frames(dataset, frame, 1, &time, frame * 0.125));
+	check(sl_h5_frames_stored(dataset, frame, 1, &time, frame * 0.125));
 }
 
-static void write_one(struct sl_frame_file *file, size_t i, const char *folder, const char *codec)
+static void write_one(struct sl_h5_file *file, size_t i, const char *folder, const char *codec)
 {
 	static const char *const scalars[] = {"time"};
 	static const double numbers[] = {0.5, 1.5};
@@ -117,7 +116,7 @@ static void write_one(struct sl_frame_file *file, size_t i, const char *folder, 
 		{.name = "numbers", .numbers = numbers, .count = 2},
 		{.name = "integer", .integers = integers, .count = 1},
 	};
-	struct sl_frame_layout layout = {
+	struct sl_h5_layout layout = {
 		.type = types[i].type,
 		.element = types[i].element,
 		.rank = 2,
@@ -132,15 +131,15 @@ static void write_one(struct sl_frame_file *file, size_t i, const char *folder, 
 		.attributes = attributes,
 		.attribute_count = 3,
 	};
-	struct sl_frame_set set = {0};
-	struct sl_frame_dataset *dataset;
+	struct sl_h5_set_options set = {0};
+	struct sl_h5_dataset *dataset;
 	char name[64];
 	uint64_t first;
 
 	snprintf(name, sizeof(name), "%s/%s", folder, types[i].name);
 	check(sl_codec_find(codec, 1, &layout.codec));
 	layout.contiguous = layout.frames && !layout.codec->filter;
-	check(sl_frame_file_add(file, name, &layout, &set, &dataset, &first));
+	check(sl_h5_dataset_add(file, name, &layout, &set, &dataset, &first));
 	for (uint64_t frame = first; frame < first + FRAMES; frame++)
 		store(dataset, &layout, frame);
 }
@@ -148,16 +147,16 @@ static void write_one(struct sl_frame_file *file, size_t i, const char *folder, 
 int main(int argc, char **argv)
 {
 	static const struct sluice_attribute title = {.name = "title", .text = "gr\xc3\xa4y"};
-	struct sl_frame_file_options o = {.attributes = &title, .attribute_count = 1};
-	struct sl_frame_file *file;
+	struct sl_h5_file_options o = {.attributes = &title, .attribute_count = 1};
+	struct sl_h5_file *file;
 	bool append = argc == 3 && strcmp(argv[1], "append") == 0;
 
 	if (argc != 3)
 		return 2;
 	o.flags = append ? SLUICE_WRITER_APPEND : 0;
-	check(sl_frame_file_open(argv[2], &o, &file));
+	check(sl_h5_file_open(argv[2], &o, &file));
 	for (size_t i = 0; i < TYPES; i++)
 		write_one(file, i, append ? "theirs" : "ours", i % 2 ? "deflate" : "none");
-	check(sl_frame_file_close(file, true));
+	check(sl_h5_file_close(file, true));
 	return 0;
 }

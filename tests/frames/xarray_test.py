@@ -36,6 +36,7 @@ def check_xarray(path, frames):
 def check_h5py(path):
     with h5py.File(path, "r") as file:
         for name in "u", "v":
+            assert file[name].chunks[0] > 1, "frames of 60 bytes share chunks"
             assert [file[name].dims[i][0].name for i in range(3)] == ["/time", "/y", "/x"]
         references = {(file[dataset].name, axis) for dataset, axis in file["x"].attrs["REFERENCE_LIST"]}
         references |= {(file[dataset].name, axis) for dataset, axis in file["time"].attrs["REFERENCE_LIST"]}

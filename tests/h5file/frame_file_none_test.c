@@ -7,14 +7,14 @@
 
 static void without_hdf5_there_is_a_sentence(void **state)
 {
-	struct sl_frame_file_options o = {0};
-	struct sl_frame_file *file = NULL;
+	struct sl_h5_file_options o = {0};
+	struct sl_h5_file *file = NULL;
 
 	(void)state;
-	assert_int_equal(sl_frame_file_usable(SLUICE_WRITER_ONLY_HDF5), -ENOTSUP);
+	assert_int_equal(sl_h5_usable(SLUICE_WRITER_ONLY_HDF5), -ENOTSUP);
 	assert_non_null(strstr(sluice_last_message(), "built without HDF5"));
 	(void)sl_fail(-EIO, "another one");
-	assert_int_equal(sl_frame_file_open("file.h5", &o, &file), -ENOTSUP);
+	assert_int_equal(sl_h5_file_open("file.h5", &o, &file), -ENOTSUP);
 	assert_non_null(strstr(sluice_last_message(), "built without HDF5"));
 	assert_null(file);
 }

@@ -70,7 +70,7 @@ static void held_block_has_the_last_bytes_put(void **state)
 				model.ranks[start + i] = rank;
 			}
 		} else {
-			assert_int_equal(sl_held_cut(&held, start, start + size), 0);
+			assert_int_equal(sl_held_forget(&held, start, start + size), 0);
 		}
 		if (round % 16 == 0)
 			check(&held);

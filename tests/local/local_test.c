@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "device/device.h"
-#include "frames/pipeline.h"
+#include "frames/frames_internal.h"
 #include "lib/support.h"
 #include "local/local_internal.h"
 #include "sluice/device.h"

@@ -3,7 +3,7 @@
  * number and a blank, which is how often it comes by before; SLUICE_TEST_DIED the file that says that it has. At the step
  * SLUICE_TEST_PAUSE it rests for two milliseconds. For so many returns as SLUICE_TEST_NO_MEMORY says it has no memory. While
  * there is a file SLUICE_TEST_HUNG, reads of files and reservations in them wait. */
-#include "sluiced/spill.h"
+#include "core/core.h"
 
 #include "protocol/step.h"
 
@@ -31,6 +31,9 @@ void __wrap_sl_store_step(const char *step)
 		kill(getpid(), SIGKILL);
 }
 
+struct sl_server;
+struct sl_peer;
+struct sl_region;
 int __real_sl_wait_for_room(struct sl_server *server, struct sl_peer *peer,
                             struct sl_region *region);
 int __wrap_sl_wait_for_room(struct sl_server *server, struct sl_peer *peer,

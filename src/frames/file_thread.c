@@ -1,0 +1,588 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The file thread: the thread of a writer that makes all calls to its HDF5 file. It stores
+ * chunks as they come, those of a series in the order of its frames; between two frames it
+ * flushes or runs a command, such as adding a series. It sleeps while there is nothing to do,
+ * and sets a timeout only if something is to be flushed.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "frames/frames_internal.h"
+
+static struct sl_frame *series_first(struct sluice_series *s)
+{
+	struct sl_list *line = &s->locked.line;
+
+	return sl_list_empty(line) ? NULL : SL_CONTAINER(line->next, struct sl_frame, locked.link);
+}
+
+/* Returns whether the file has a part of the frame. */
+static bool is_partial(const struct sl_frame *frame)
+{
+	return frame->locked.stored || frame->locked.writing;
+}
+
+static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
+	SL_REQUIRES(&w->mutex)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+
+		sl_list_each (at, &s->locked.line) {
+			if (is(SL_CONTAINER(at, struct sl_frame, locked.link)))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* Returns the next frame or slab to be stored, which may be the open slab, or NULL. */
+static struct sl_frame *series_current(struct sluice_series *s)
+{
+	struct sl_frame *first = series_first(s);
+
+	return first ? first : s->locked.open;
+}
+
+/* Returns the sequence number up to which all frames are stored, or will be by a flush. */
+static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	uint64_t through = w->locked.sequence;
+
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+		size_t there = frame ? frame->locked.there : 0;
+
+		if (!frame)
+			continue;
+		if (!frame->slots || frame->locked.ready)
+			through = SL_MIN(through, frame->locked.sequence - 1);
+		else if (there < frame->locked.taken)
+			through = SL_MIN(through, frame->slots[there].sequence - 1);
+	}
+	return through;
+}
+
+/* Releases the mutex for a call to the file, and notes the stage for an error report. */
+static void file_thread_unlock(struct sluice_writer *w, const char *stage,
+                               const struct sl_frame *frame) SL_RELEASES(&w->mutex)
+{
+	w->locked.doing.stage = stage;
+	w->locked.doing.frame = frame;
+	sl_mutex_unlock(&w->mutex);
+}
+
+static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_UNCHECKED
+{
+	uint64_t held = w->file ? sl_h5_file_held(w->file) : 0;
+	int64_t full_ns = w->locked.full ? sl_now() - w->locked.full_since : 0;
+
+	if (w->locked.full)
+		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
+		       "'%s': it was waited for %" PRId64 " ms", w->path, full_ns / 1000000);
+	sl_mutex_lock(&w->mutex);
+	w->locked.held = held;
+	w->locked.full = 0;
+	w->locked.full_ns += (uint64_t)full_ns;
+}
+
+#define FULL_NS ((int64_t)1000000000) /* until a full disk is tried again */
+
+/* Reads without the mutex: these fields are changed by this thread alone. */
+bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
+{
+	struct sluice_writer *w = writer;
+	int64_t now = sl_now(), until, last;
+	bool again;
+
+	if (!w->full_ns)
+		return false;
+	if (!w->locked.full)
+		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
+		       "'%s': %s: the writer waits for room", w->path, sl_error_text(error));
+	sl_mutex_lock(&w->mutex);
+	if (!w->locked.full) {
+		w->locked.full_since = now;
+		w->locked.full_waits++;
+	}
+	w->locked.full = error;
+	last = w->full_ns == SL_FOREVER ? SL_FOREVER : w->locked.full_since + w->full_ns;
+	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
+	/* Ended by the time, or by sluice_writer_discard(). */
+	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
+		sl_writer_wait_locked(w, &w->work, until);
+	again = now < last && w->locked.closing != SL_DISCARDING;
+	sl_mutex_unlock(&w->mutex);
+	return again;
+}
+
+/* ------------------------------------------------------------------------------------ storing */
+
+static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, double max_error)
+{
+	struct sluice_series *s = frame->series;
+	const double *scalars = frame->scalars;
+
+	if (scalars)
+		scalars += from * s->layout.scalar_count;
+	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from, scalars,
+	                           max_error);
+}
+
+static void count_frames(struct sluice_series *s, uint64_t frames)
+{
+	s->locked.counts.stored += frames;
+	s->locked.counts.raw_bytes += frames * s->frame_bytes;
+}
+
+/* Completes a stored frame, or the rest of a slab that a flush has stored in part. Releases the
+ * mutex meanwhile. */
+static void frame_stored_locked(struct sl_frame *frame) SL_UNCHECKED
+{
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+	uint64_t from = frame->locked.rows, to = frame->slots ? s->layout.gather : 1;
+	double max_error = s->locked.counts.max_error;
+	int64_t begun = sl_now();
+	int rc;
+
+	file_thread_unlock(w, "store", frame);
+	rc = tell_frames(frame, from, to, max_error);
+	file_thread_lock(w);
+	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "store", frame);
+		return;
+	}
+	sl_list_remove(&frame->locked.link);
+	count_frames(s, to - from);
+	w->locked.frames_since += !frame->slots;
+	w->locked.dirty = true;
+	if (w->locked.dirty_since == SL_FOREVER)
+		w->locked.dirty_since = sl_now();
+	sl_frame_recycle_locked(frame);
+}
+
+/* Returns a chunk of a series without a packer, as it lies in the frame. */
+static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
+{
+	struct sluice_series *s = frame->series;
+	struct sl_packed_chunk *packed = &s->plain;
+
+	s->locked.queued -= !frame->locked.begun;
+	packed->frame = frame;
+	packed->number = frame->locked.begun++;
+	sl_geometry_block(&s->geometry, packed->number, &packed->block);
+	packed->bytes = frame->data + packed->block.start;
+	packed->length = s->geometry.chunk_bytes;
+	return packed;
+}
+
+static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
+{
+	struct sl_counts *counts = &packed->frame->series->locked.counts;
+
+	counts->store.bytes += packed->length;
+	counts->store.busy_ns += (uint64_t)took;
+	counts->stored_bytes += packed->length;
+	counts->chunks++;
+	counts->raw_chunks += (packed->mask & packed->frame->series->mask_codec) != 0;
+}
+
+static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
+{
+	struct sl_frame *frame = packed->frame;
+	struct sluice_series *s = frame->series;
+	struct sluice_writer *w = s->writer;
+	int64_t begun = sl_now();
+	int rc;
+
+	/* From here on it is stored in part, whatever comes of it. */
+	frame->locked.stored++;
+	file_thread_unlock(w, "store", frame);
+	rc = sl_h5_chunk_store(s->dataset, frame->locked.number,
+	                       packed->block.offset + (s->slabs ? 1 : 0), packed->mask,
+	                       packed->bytes, packed->length);
+	file_thread_lock(w);
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "store", frame);
+		return;
+	}
+	count_chunk(packed, sl_now() - begun);
+	if (s->packer) {
+		/* Of the last chunk the frame itself is free at once. */
+		if (packed->bytes != packed->room && frame->locked.stored < s->geometry.chunks)
+			sl_frame_used_locked(frame, 1);
+		sl_list_append(&s->packer->locked.free, &packed->link);
+		sl_compress_kick_locked(w);
+	}
+	if (frame->locked.stored == s->geometry.chunks)
+		frame_stored_locked(frame);
+}
+
+/* Before a flush or a command a frame is begun only if a partly stored frame needs a buffer and
+ * none is free, because frames that are not begun may have them. See frames_internal.h. */
+static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series *of)
+	SL_REQUIRES(&w->mutex)
+{
+	if (!of->packer || !sl_list_empty(&of->packer->locked.free))
+		return false;
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+		struct sl_frame *frame = series_first(s);
+
+		if (s->packer == of->packer && frame && is_partial(frame) &&
+		    frame->locked.begun < s->geometry.chunks)
+			return true;
+	}
+	return false;
+}
+
+static bool has_packed(const struct sl_frame *frame)
+{
+	if (frame->series->packer)
+		return !sl_list_empty(&frame->locked.finished);
+	return frame->locked.ready && frame->locked.begun < frame->series->geometry.chunks;
+}
+
+/* Takes a packed chunk that may be stored now, or returns NULL. The series is moved to the end
+ * of the list, so that all are served in turn. */
+static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
+	SL_REQUIRES(&w->mutex)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+		struct sl_frame *frame = series_first(s);
+
+		if (!frame || !has_packed(frame) ||
+		    (cut && !is_partial(frame) && !begin_one_locked(w, s)))
+			continue;
+		sl_list_remove(link);
+		sl_list_append(&w->locked.series, link);
+		if (!s->packer)
+			return plain_chunk(frame);
+		w->locked.finished--;
+		return SL_CONTAINER(sl_list_take(&frame->locked.finished), struct sl_packed_chunk,
+		                    link);
+	}
+	return NULL;
+}
+
+/* -------------------------------------------------------------------------------------- slabs */
+
+int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error)
+{
+	struct sluice_series *s = slab->series;
+	struct sl_packed_chunk *packed = &s->plain;
+	int rc = 0;
+
+	*max_error = 0;
+	packed->frame = slab;
+	for (packed->number = 0; !rc && packed->number < s->geometry.chunks; packed->number++) {
+		double error = sl_chunk_make_plain(s, packed, from, to);
+
+		*max_error = SL_MAX(*max_error, error);
+		rc = sl_h5_chunk_store_frames(s->dataset, slab->locked.number, from, to,
+		                              packed->block.offset + 1, packed->bytes,
+		                              s->geometry.chunk_bytes);
+	}
+	return rc;
+}
+
+/* Stores the frames of a slab that is not full. Releases the mutex meanwhile. */
+static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
+{
+	struct sluice_series *s = slab->series;
+	struct sluice_writer *w = s->writer;
+	uint64_t from = slab->locked.rows, to = slab->locked.there;
+	double error, before = s->locked.counts.max_error;
+	int64_t begun = sl_now();
+	int rc;
+
+	if (from == to)
+		return;
+	/* Compressors round it. */
+	slab->locked.flushing = true;
+	file_thread_unlock(w, "store", slab);
+	rc = sl_file_thread_store_slab(slab, from, to, &error);
+	if (!rc)
+		rc = tell_frames(slab, from, to, SL_MAX(before, error));
+	file_thread_lock(w);
+	slab->locked.flushing = false;
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "store", slab);
+		return;
+	}
+	slab->locked.rows = to;
+	slab->locked.sequence = to < slab->locked.taken ? slab->slots[to].sequence : 0;
+	s->locked.counts.max_error = SL_MAX(s->locked.counts.max_error, error);
+	s->locked.counts.store.bytes += (to - from) * s->frame_bytes;
+	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - begun);
+	count_frames(s, to - from);
+	if (slab->locked.there == s->layout.gather)
+		sl_frame_ready_locked(slab);
+}
+
+static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (frame && frame->slots && !frame->locked.ready && !w->locked.failure.error)
+			store_rows_locked(frame);
+	}
+}
+
+/* -------------------------------------------------------------------------------- contiguous */
+
+/* Returns the first frame of a queue if it is written, or NULL: frames of a contiguous series. */
+static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			series_first(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (frame && frame->locked.written)
+			return frame;
+	}
+	return NULL;
+}
+
+/* Returns a frame that can be given to the engine, or NULL. The engine writes several at a
+ * time. */
+static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	sl_list_each (link, &w->locked.series) {
+		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+
+		if (!s->layout.contiguous)
+			continue;
+		sl_list_each (at, &s->locked.line) {
+			struct sl_frame *frame = SL_CONTAINER(at, struct sl_frame, locked.link);
+
+			if (!frame->locked.ready || frame->locked.rounded < s->geometry.chunks)
+				break;
+			if (!frame->locked.writing)
+				return frame;
+		}
+	}
+	return NULL;
+}
+
+static bool store_something_locked(struct sluice_writer *w, bool cut) SL_REQUIRES(&w->mutex)
+{
+	struct sl_frame *frame = cut ? NULL : next_to_write_locked(w);
+	struct sl_packed_chunk *packed;
+
+	if (frame) {
+		sl_direct_start_locked(frame);
+		return true;
+	}
+	frame = next_written_locked(w);
+	if (frame) {
+		frame_stored_locked(frame);
+		return true;
+	}
+	packed = packed_next_locked(w, cut);
+	if (packed)
+		store_chunk_locked(packed);
+	return packed;
+}
+
+/* ----------------------------------------------------------------------------- between frames */
+
+static bool flush_is_due_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	if (w->locked.flush_wanted && stored_through_locked(w) >= w->locked.flush_cut)
+		return true;
+	if (w->checkpoint_frames && w->locked.frames_since >= w->checkpoint_frames)
+		return true;
+	return w->checkpoint_ns && w->locked.dirty_since != SL_FOREVER &&
+	       sl_now() - w->locked.dirty_since >= w->checkpoint_ns;
+}
+
+static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_t took)
+	SL_REQUIRES(&w->mutex)
+{
+	w->locked.flushes++;
+	w->locked.flush.busy_ns += (uint64_t)took;
+	w->locked.flushed = SL_MAX(w->locked.flushed, through);
+	sl_list_each (link, &w->locked.series) {
+		struct sl_counts *counts =
+			&SL_CONTAINER(link, struct sluice_series, locked.link)->locked.counts;
+
+		/* No other thread stores, so these frames were stored before the flush. */
+		w->locked.flush.bytes += counts->stored_bytes - counts->flush.bytes;
+		counts->flush.bytes = counts->stored_bytes;
+		counts->flush.busy_ns += (uint64_t)took;
+		counts->flushes++;
+		counts->visible = counts->stored;
+		if (w->flags & SLUICE_WRITER_DURABLE)
+			counts->durable = counts->stored;
+	}
+}
+
+static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	uint64_t through = stored_through_locked(w);
+	int64_t begun = sl_now();
+	int rc;
+
+	store_slabs_locked(w);
+	if (w->locked.failure.error)
+		return;
+	file_thread_unlock(w, "flush", NULL);
+	rc = sl_h5_file_flush(w->file);
+	file_thread_lock(w);
+	if (rc) {
+		sl_writer_fail_locked(w, rc, "flush", NULL);
+		return;
+	}
+	w->locked.dirty = false;
+	w->locked.dirty_since = SL_FOREVER;
+	w->locked.frames_since = 0;
+	/* Frames that came to slabs meanwhile. */
+	sl_list_each (link, &w->locked.series) {
+		struct sl_frame *frame =
+			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+
+		if (!frame || !frame->slots || frame->locked.ready ||
+		    frame->locked.there == frame->locked.rows)
+			continue;
+		w->locked.dirty = true;
+		w->locked.dirty_since = sl_now();
+		w->locked.frames_since += frame->locked.there - frame->locked.rows;
+	}
+	if (through >= w->locked.flush_cut) {
+		w->locked.flush_cut = w->locked.flush_last;
+		w->locked.flush_wanted = through < w->locked.flush_last;
+	}
+	count_flush_locked(w, through, sl_now() - begun);
+	pthread_cond_broadcast(&w->told);
+}
+
+static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	struct sl_file_command *command =
+		SL_CONTAINER(sl_list_take(&w->locked.commands), struct sl_file_command, link);
+	int rc;
+
+	file_thread_unlock(w, "store", NULL);
+	rc = command->run(command);
+	file_thread_lock(w);
+	command->result = rc;
+	if (rc)
+		snprintf(command->message, sizeof(command->message), "%s", sluice_last_message());
+	command->done = true;
+	pthread_cond_broadcast(&w->told);
+}
+
+/* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
+ * did. */
+static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_REQUIRES(&w->mutex)
+{
+	bool asked = !sl_list_empty(&w->locked.commands), due = flush_is_due_locked(w);
+
+	*wanted = asked || due;
+	if (!*wanted || any_frame_locked(w, is_partial))
+		return false;
+	if (due)
+		file_thread_flush_locked(w);
+	else
+		command_run_locked(w);
+	return true;
+}
+
+/* --------------------------------------------------------------------------------------- life */
+
+static bool is_drained_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	return stored_through_locked(w) == w->locked.sequence;
+}
+
+static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
+		return SL_FOREVER;
+	return w->locked.dirty_since + w->checkpoint_ns;
+}
+
+/* Stores until the writer is closed and everything is stored, or until it fails or is
+ * discarded. */
+static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	bool wanted = false;
+
+	for (;;) {
+		bool failed = w->locked.failure.error;
+
+		if (w->locked.closing == SL_DISCARDING || (failed && w->locked.closing))
+			return;
+		if (!failed &&
+		    (run_between_frames_locked(w, &wanted) || store_something_locked(w, wanted)))
+			continue;
+		if (!failed && w->locked.closing && is_drained_locked(w))
+			return;
+		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
+		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
+		sl_writer_wait_locked(w, &w->work,
+		                      failed || wanted ? SL_FOREVER : wake_at_locked(w));
+	}
+}
+
+static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
+{
+	bool keep;
+	int rc;
+	if (!w->file)
+		return;
+	/* Ended by the ends of those operations. */
+	while (w->locked.writes)
+		sl_writer_wait_locked(w, &w->work, SL_FOREVER);
+	/* After an error, too: frames that are partly stored are left out. */
+	keep = w->locked.closing == SL_CLOSING;
+	if (keep)
+		store_slabs_locked(w);
+	file_thread_unlock(w, "flush", NULL);
+	rc = sl_h5_file_close(w->file, keep);
+	sl_mutex_lock(&w->mutex);
+	w->file = NULL;
+	if (rc)
+		sl_writer_fail_locked(w, rc, "flush", NULL);
+}
+
+static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w->mutex)
+{
+	w->locked.ended = true;
+	pthread_cond_broadcast(&w->told);
+	sl_mutex_unlock(&w->mutex);
+}
+
+/* Called when the thread ends inside HDF5, by pthread_exit() or a cancellation by other code.
+ * The file cannot be closed, because HDF5 stays locked; it is left as of its last flush. */
+static void file_thread_died(void *argument)
+{
+	struct sluice_writer *w = argument;
+
+	sl_mutex_lock(&w->mutex);
+	sl_fail(-EIO, "the thread that has the file has died");
+	sl_writer_fail_locked(w, -EIO, w->locked.doing.stage, w->locked.doing.frame);
+	file_thread_tell_end_unlock(w);
+}
+
+void *sl_file_thread_run(void *argument)
+{
+	struct sluice_writer *w = argument;
+
+	pthread_cleanup_push(file_thread_died, w);
+	sl_mutex_lock(&w->mutex);
+	file_thread_serve_locked(w);
+	file_thread_end_locked(w);
+	file_thread_tell_end_unlock(w);
+	pthread_cleanup_pop(0);
+	return NULL;
+}

@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A writer, its series, and their frames on the way to the file: shared by the files of this
+ * room.
+ *
+ * Threads:
+ *  - The program's threads take frames and submit them (frame.c, submit_on.c), and wait for a
+ *    flush or the end (writer.c). They allocate and free all memory.
+ *  - The writer's pool compresses chunks (compress.c) and copies frames from devices
+ *    (submit_on.c). Its tasks never wait.
+ *  - The file thread makes all calls of h5file.h (file_thread.c).
+ *
+ * Groups called `locked` are guarded by writer->mutex. It is held briefly: no blocking system
+ * call, no call of HDF5 and no copy of a frame is made under it. Functions with the suffix
+ * _locked are called with this mutex.
+ *
+ * No deadlock. A chunk waits for three things: a buffer for the packed chunk, its turn to be
+ * stored, and a pause between frames.
+ *  - Buffers are given to chunks of a series in the order of its frames
+ *    (sl_compress_kick_locked). If a chunk of a later frame has a buffer, all chunks of earlier
+ *    frames have a buffer or are stored, so the first frame of a queue can always be stored
+ *    completely. A frame whose bytes have not arrived (in the order of a stream) gets no
+ *    buffer, and neither do the frames behind it in the queue; other series continue.
+ *  - A chunk is stored when its frame is the first of its queue: see above. Chunks of series
+ *    without a packer need no buffer.
+ *  - Before a flush or a command, partly stored frames are stored completely and no other frame
+ *    is begun. Buffers that such a frame needs may belong to frames of another series that are
+ *    not begun; these are then begun, too (begin_one_locked in file_thread.c). Their number is
+ *    finite, because frames that are submitted later come later.
+ * Threads of the pool never wait: a compressor without work ends, and is submitted again by the
+ * thread that provides a frame or a buffer.
+ */
+#ifndef SL_FRAMES_INTERNAL_H
+#define SL_FRAMES_INTERNAL_H
+
+#include <sluice/writer.h>
+
+#include "core/core.h"
+#include "h5file/h5file.h"
+#include "io/io.h"
+
+/* ------------------------------------------------------------------------------------ memory */
+
+/* Memory of its own pages, there when it is returned, and not inherited by children. */
+struct sl_area {
+	char *memory;
+	size_t length;
+};
+int sl_area_take(struct sl_area *area, size_t length);
+void sl_area_release(struct sl_area *area);
+
+/* --------------------------------------------------------------------------------- geometry */
+
+/* How a frame is divided into chunks; or a slab, whose first dimension is that of its frames.
+ * Chunks are numbered in C order. */
+#define SL_GEOMETRY_MOST (SLUICE_RANK_MOST + 1)
+struct sl_geometry {
+	size_t element;
+	unsigned rank;
+	uint64_t shape[SL_GEOMETRY_MOST], chunk[SL_GEOMETRY_MOST];
+	uint64_t across[SL_GEOMETRY_MOST]; /* chunks in each dimension */
+	size_t chunks;                     /* of a frame */
+	size_t chunk_bytes, frame_bytes;
+};
+/* A chunk of it. */
+struct sl_block {
+	uint64_t offset[SL_GEOMETRY_MOST]; /* in the frame, in elements */
+	uint64_t extent[SL_GEOMETRY_MOST]; /* of the part that lies in the frame */
+	bool edge;                         /* which is not all of it */
+	bool whole;   /* it is not an edge, and lies in one piece in the frame */
+	size_t start; /* bytes to its first element */
+};
+/* Elements of a block that lie together, in the frame and in the chunk. */
+struct sl_run {
+	size_t frame, chunk; /* in elements from the start of each */
+	size_t elements;
+};
+/* Returns the runs of a block in turn; at is 0 for the first. False: there are no more runs. */
+bool sl_block_run(const struct sl_geometry *g, const struct sl_block *block, uint64_t *at,
+                  struct sl_run *out);
+/* -EINVAL with a sentence: too large. shape, chunk, element and rank are set. */
+int sl_geometry_init(struct sl_geometry *g);
+/* So that each of so many threads has a chunk of a frame, and a chunk is 256 KiB to 1 MiB. */
+void sl_geometry_choose(struct sl_geometry *g, unsigned threads);
+void sl_geometry_block(const struct sl_geometry *g, size_t number, struct sl_block *out);
+
+/* ---------------------------------------------------------------------------- packed chunks */
+
+struct sl_frame;
+
+/* A chunk as it will be stored. It belongs to a compressor, then to frame->locked.finished,
+ * then to the file thread, and is free again. */
+struct sl_packed_chunk {
+	struct sl_list link; /* guarded by writer->mutex */
+	char *room;          /* a chunk's bytes; changes hands with compressors' scratch */
+	struct sl_frame *frame;
+	size_t number; /* of the chunk */
+	struct sl_block block;
+	const void *bytes; /* in room, or in the frame */
+	size_t length;
+	uint32_t mask;
+};
+
+/*
+ * Compressor states, scratch memory and packed chunks for chunks of one kind. Series with equal
+ * chunks share a packer. It has three packed chunks for each compressor: one is being filled,
+ * two wait during a flush.
+ */
+#define SL_PACKED_PER_COMPRESSOR 3
+struct sl_packer {
+	struct sl_list link; /* of the writer; only sluice_series_add() looks, with its mutex */
+	const struct sl_codec *codec;
+	int level;
+	size_t element, chunk_bytes;
+	bool in_place; /* no chunk needs room: they are rounded, and stored from where they are */
+	unsigned users;
+	unsigned count; /* of compressors */
+	void **states;  /* by compressor */
+	char **scratch; /* by compressor, which alone changes it */
+	struct sl_packed_chunk *packed;
+	struct sl_area area;
+	uint64_t bytes;
+	struct {
+		struct sl_list free; /* packed chunks */
+	} locked;
+};
+/* sl_packer_new() allocates the fields that are needed to compute `bytes`, sl_packer_fill() the
+ * rest. kind: codec, level, element, chunk_bytes, in_place and count. */
+int sl_packer_new(const struct sl_packer *kind, struct sl_packer **out);
+int sl_packer_fill(struct sl_packer *packer);
+void sl_packer_free(struct sl_packer *packer);
+
+/* ----------------------------------------------------------------------------------- frames */
+
+enum sl_frame_state {
+	SL_FRAME_FREE,
+	SL_FRAME_ACQUIRED, /* by the program */
+	SL_FRAME_FILLING,  /* by push or submit_on */
+	SL_FRAME_QUEUED,   /* in the queue of its series */
+};
+
+/*
+ * A frame. It owns a buffer until its last chunk has been compressed; the buffer is then handed
+ * to a spare frame, while packed chunks of this frame are still being stored. Each such frame
+ * has at least one packed chunk, and one more frame may be about to be completed: so there are
+ * depth + packed chunks + 1 frames.
+ */
+struct sl_frame {
+	struct sluice_series *series;
+	char *data; /* changed under writer->mutex; NULL: it has no buffer */
+	double *scalars;
+	/* Of a slab; NULL: it is a frame. */
+	struct sl_slab_slot {
+		uint64_t sequence; /* guarded by writer->mutex, */
+		bool there;        /* as this */
+	} * slots;
+
+	struct {
+		struct sl_list link; /* in the free frames or in the queue of the series */
+		enum sl_frame_state state;
+		uint64_t number;   /* in the dataset */
+		uint64_t sequence; /* among all frames of the writer, from 1 */
+		bool filled;       /* by submit_on, maybe before it was in the queue */
+		bool ready;        /* in the queue, with all its bytes */
+		bool writing;      /* contiguous: the engine stores it, */
+		bool written;      /* and has */
+		int64_t write_begun;
+		size_t begun;            /* chunks that were given a packed chunk */
+		size_t uses;             /* chunks that are yet to be read in data */
+		size_t rounded;          /* contiguous: chunks that are done */
+		size_t stored;           /* chunks */
+		struct sl_list finished; /* packed chunks to be stored */
+
+		/* Of a frame that goes to a slab. */
+		struct sl_frame *slab;
+		size_t slot;
+		/* Of a slab, in frames: slots taken, slots whose bytes are there, and frames in
+		 * the file. */
+		size_t taken, there, rows;
+		bool flushing; /* the file thread reads it */
+	} locked;
+};
+
+/*
+ * Slabs: memory of a series whose chunks have several frames. A slab holds the frames of one
+ * row of chunks. A submitted frame gets the next slot of the open slab, is copied to it and is
+ * free again. When all slots are taken, the slab goes through the queue as a frame does. A
+ * flush before that stores the frames that are there, without filters. A frame is given to the
+ * program only if a slot will be free for it.
+ */
+#define SL_SLABS 4 /* at least */
+
+/* ----------------------------------------------------------------------------------- series */
+
+struct sl_counts {
+	uint64_t submitted, stored, visible, durable, dropped, queued_most;
+	uint64_t raw_bytes, stored_bytes, chunks, raw_chunks;
+	uint64_t waited_ns, waited_most_ns;
+	struct sluice_stage copy, compress, store, flush;
+	uint64_t flushes;
+	double max_error;
+};
+
+struct sluice_series {
+	struct sluice_writer *writer;
+	char *name;
+	struct sl_h5_layout layout;  /* without fields that only sluice_series_add() needs */
+	struct sl_geometry geometry; /* of slabs, where there are some */
+	size_t frame_bytes;
+	unsigned depth, flags;
+	size_t stride;  /* from frame to frame in memory */
+	uint64_t first; /* frames that the dataset had */
+	struct sl_area area;
+	struct sl_frame *frames; /* depth of them have memory; see sl_frame */
+	size_t frame_count;
+	struct sl_frame **frame_of;
+	/* by place in the area; guarded by writer->mutex */
+	struct sl_frame *slabs; /* NULL: a chunk has a single frame */
+	size_t slab_count;
+	uint64_t slab_bytes; /* of memory */
+	struct sl_area slab_area;
+	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
+	/* NULL: chunks are stored as they are, through `plain`, which is the file thread's; or
+	 * the frame is written whole. */
+	struct sl_packer *packer;
+	struct sl_packed_chunk plain;
+	uint32_t mask_codec, mask_shuffle;
+	_Atomic bool verified;  /* a chunk was decoded and compared, */
+	struct sl_area decoded; /* in this; empty afterwards */
+	uint64_t bytes;         /* of memory, without the packer's */
+
+	struct sl_h5_dataset *dataset;   /* the file thread's */
+	struct sluice_file *file;        /* contiguous: the file, from outside HDF5 */
+	uint64_t place;                  /* and where in it the dataset is */
+	struct sluice_file *memory_file; /* of the frames' memory; of submit_on() */
+
+	pthread_cond_t freed; /* a frame is free, or the writer has failed */
+	struct {
+		struct sl_list link;                     /* of the writer's series */
+		struct sl_list free, spare, line, slabs; /* slabs: free slabs */
+		struct sl_frame *open;                   /* the slab with free slots */
+		uint64_t room;                           /* free slots */
+		unsigned held;                           /* by the program */
+		unsigned incoming; /* of push and submit_on: they will be in the queue */
+		unsigned queued;   /* in the queue, no chunk begun */
+		uint64_t next;     /* number of the next frame */
+		struct sl_counts counts;
+	} locked;
+};
+
+/* ----------------------------------------------------------------------------------- writer */
+
+/* A command for the file thread, which it runs between two frames. */
+struct sl_file_command {
+	struct sl_list link; /* guarded by writer->mutex, as are the next four; in no list: taken */
+	bool done;
+	int result;
+	char message[1024];
+	int (*run)(struct sl_file_command *command); /* on the file thread, without the mutex */
+	struct sluice_writer *writer;
+};
+
+enum sl_closing { SL_OPEN, SL_CLOSING, SL_DISCARDING };
+
+/* A task that compresses chunks. */
+struct sl_compressor {
+	struct sl_task task;
+	struct sluice_writer *writer;
+	unsigned index;
+	bool busy; /* guarded by writer->mutex */
+};
+
+struct sluice_writer {
+	struct sluice_context *ctx;
+	struct sl_list link; /* of all writers; guarded by their mutex */
+	char *path;
+	unsigned flags, mode;
+	uint64_t memory_bytes, checkpoint_frames;
+	int64_t checkpoint_ns; /* 0: not by time */
+	int64_t full_ns;       /* that a full disk is waited for; SL_FOREVER */
+	struct sl_pool *pool;
+	unsigned threads;
+	struct sl_compressor *compressors;
+	pthread_t file_thread;
+	struct sl_h5_file *file; /* the file thread's */
+
+	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
+	struct sl_mutex mutex;
+	pthread_cond_t work; /* for the file thread */
+	pthread_cond_t told; /* for threads that wait for a command, a flush or the end */
+	struct {
+		struct sl_list series, packer, commands;
+		unsigned compressing; /* compressors that are busy */
+		unsigned finished;    /* packed chunks that wait to be stored */
+		enum sl_closing closing;
+		bool ended;        /* the file thread does nothing any more */
+		unsigned writes;   /* operations of the engine in flight: frames to their places, */
+		unsigned copies;   /* frames from devices */
+		uint64_t sequence; /* of the last frame */
+		bool flush_wanted; /* by somebody */
+		/* The last frame at the time of the request: of the first request that is not
+		 * served yet, so that later requests do not delay it, and of the last. */
+		uint64_t flush_cut, flush_last;
+		uint64_t flushed;      /* up to that frame */
+		bool dirty;            /* there is something to flush */
+		int64_t dirty_since;   /* SL_FOREVER: nothing that time would flush */
+		uint64_t frames_since; /* the last flush */
+		uint64_t bytes;        /* of memory; with a limit, including held-back metadata */
+		uint64_t held;         /* that is held back now */
+		struct sluice_stage flush;
+		uint64_t flushes;
+		/* Waiting for room on a full disk: the error (0: not waiting), since when, and
+		 * the time of earlier waits. */
+		int full;
+		int64_t full_since;
+		uint64_t full_ns, full_waits;
+		struct {
+			const char *stage;
+			const struct sl_frame *frame;
+		} doing; /* stage of the file thread, reported if it dies */
+		struct {
+			int error; /* 0: none */
+			const struct sluice_series *series;
+			uint64_t frame;
+			const char *stage;
+			char *message;
+		} failure;
+	} locked SL_GUARDED_BY(&mutex);
+};
+
+/* Returns 0, the writer's first error, or -EINVAL if it is being closed, with a sentence. */
+int sl_writer_check_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex);
+/* Keeps the first error with the thread's sentence, and wakes all threads. frame: NULL if it is
+ * about no frame. */
+void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
+                           const struct sl_frame *frame) SL_REQUIRES(&w->mutex);
+/* Gives the file thread a command and waits for its result. */
+int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command);
+void sl_condition_init(pthread_cond_t *condition);
+/* Waits on a condition. Returns false when the deadline has passed. */
+bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
+	SL_REQUIRES(&w->mutex);
+
+/* Asks whether to try again on a full disk; see sl_h5_file_options. */
+bool sl_file_thread_full(void *writer, int error);
+/* The file thread. */
+void *sl_file_thread_run(void *writer);
+
+/* Starts a compressor if there is a chunk for it. */
+void sl_compress_kick_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex);
+int sl_compress_start(struct sluice_writer *w);
+/* Makes a packed chunk. Called without the mutex, on a thread of the pool. */
+int sl_chunk_make(struct sluice_series *s, unsigned compressor, struct sl_packed_chunk *packed,
+                  double *max_error);
+/* Makes a chunk of a slab that is not full, without filters; frames from..to are new. Called by
+ * the file thread. Returns the largest rounding error. */
+double sl_chunk_make_plain(struct sluice_series *s, struct sl_packed_chunk *packed, uint64_t from,
+                           uint64_t to);
+/* Stores frames of a slab that is not full. Called by the file thread, without the mutex. */
+int sl_file_thread_store_slab(struct sl_frame *slab, uint64_t from, uint64_t to, double *max_error);
+
+/* The file that is the series' frames, for submit_on(). */
+int sl_memory_file_open(struct sluice_series *s);
+/* Contiguous series, called by the file thread: opens the file for the engine; gives the engine
+ * a frame, which releases the mutex meanwhile. */
+int sl_direct_open(struct sluice_series *s);
+void sl_direct_start_locked(struct sl_frame *frame);
+
+/* Takes a free frame, for the program (ACQUIRED) or for push and submit_on (FILLING). -EAGAIN
+ * is counted. */
+int sl_frame_take(struct sluice_series *s, int timeout_ms, enum sl_frame_state state,
+                  struct sl_frame **out);
+/* Appends a FILLING frame to the queue; on failure it is free again. ready: its bytes are
+ * there. */
+int sl_frame_enqueue(struct sl_frame *frame, const double *scalars, bool ready);
+/* Its bytes are there; chunks that no longer need its buffer; the frame is free again. */
+void sl_frame_ready_locked(struct sl_frame *frame);
+void sl_frame_used_locked(struct sl_frame *frame, size_t chunks);
+void sl_frame_recycle_locked(struct sl_frame *frame);
+/* Opens a free slab. */
+struct sl_frame *sl_slab_open_locked(struct sluice_series *s, uint64_t number);
+/* Checks the arguments of calls that submit a frame. */
+int sl_series_check(const struct sluice_series *s, const char *what, const void *data,
+                    const double *scalars);
+
+/* Checks options and fills in defaults. Names stay the caller's. */
+int sl_series_options(const struct sluice_series_options *o, unsigned threads,
+                      struct sl_h5_layout *layout, struct sl_h5_set_options *set);
+/* Closes its files when nothing is in flight; frees the rest when the pool has none of its
+ * tasks either. */
+void sl_series_close(struct sluice_series *s);
+void sl_series_free(struct sluice_series *s);
+
+#endif

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Storing chunks of frames and their scalars, and reading the last chunk of a dataset that is
+ * continued. Called by the file thread. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "h5file/h5file_internal.h"
+
+/* -------------------------------------------------------------------------------------- chunks */
+
+static int dataset_grow(struct sl_h5_dataset *dataset, uint64_t frames)
+{
+	if (dataset->extent[0] >= frames)
+		return 0;
+	dataset->extent[0] = frames;
+	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot grow to frame %llu",
+		                  dataset->name, (unsigned long long)(frames - 1));
+	return 0;
+}
+
+/* Returns the place of a chunk that is stored in part, or NULL if a chunk has a single frame. */
+static struct sl_h5_partial_chunk *part_of(struct sl_h5_dataset *dataset, uint64_t frame,
+                                           const uint64_t *offset)
+{
+	size_t number = 0;
+
+	if (!dataset->parts)
+		return NULL;
+	if (dataset->begun != frame)
+		memset(dataset->parts, 0, dataset->part_count * sizeof(*dataset->parts));
+	dataset->begun = frame;
+	for (unsigned i = 0; i + 1 < dataset->rank; i++) {
+		uint64_t across =
+			(dataset->extent[i + 1] + dataset->chunk[i] - 1) / dataset->chunk[i];
+
+		number = number * across + offset[i] / dataset->chunk[i];
+	}
+	return &dataset->parts[number];
+}
+
+static int h5_write_chunk(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                          uint32_t mask, const void *bytes, size_t n)
+{
+	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	struct sl_h5_file *file = dataset->file;
+	hsize_t place[SL_H5_RANK] = {frame};
+	int err = dataset_grow(dataset, frame + 1);
+	bool stays, done;
+
+	if (err)
+		return err;
+	for (unsigned i = 1; i < dataset->rank; i++)
+		place[i] = offset[i - 1];
+	file->vfd.lent = bytes;
+	file->vfd.lent_bytes = n;
+	file->vfd.moved = part ? part->place : 0;
+	file->vfd.moved_bytes = part && part->bytes != n ? part->bytes : 0;
+	/* The driver tells of an error that HDF5 has kept to itself. */
+	done = H5Dwrite_chunk(dataset->id, H5P_DEFAULT, mask, place, n, bytes) >= 0;
+	stays = file->vfd.moved_bytes;
+	file->vfd.moved_bytes = 0;
+	if (!done || stays || sl_h5_settle(file))
+		return sl_h5_fail(file, -EIO, "frame %llu of '%s' cannot be stored",
+		                  (unsigned long long)frame, dataset->name);
+	if (part)
+		*part = (struct sl_h5_partial_chunk){file->vfd.lent_place, n};
+	return 0;
+}
+
+/* from, to: bytes, see sl_ordered_vfd. */
+static int chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                       uint32_t mask, const void *bytes, size_t n, size_t from, size_t to)
+{
+	int err = sl_h5_error(dataset->file);
+	struct sl_hdf5_stay stay;
+
+	if (err)
+		return err;
+	err = sl_h5_room(dataset->file, n);
+	if (err)
+		return sl_fail(err, "'%s': no room for frame %llu of '%s': %s",
+		               dataset->file->own.path, (unsigned long long)frame, dataset->name,
+		               sl_error_text(err));
+	dataset->file->vfd.lent_from = from;
+	dataset->file->vfd.lent_to = to;
+	sl_hdf5_enter(&stay);
+	err = h5_write_chunk(dataset, frame, offset, mask, bytes, n);
+	sl_hdf5_leave(&stay);
+	return err;
+}
+
+int sl_h5_chunk_store(struct sl_h5_dataset *dataset, uint64_t frame, const uint64_t *offset,
+                      uint32_t mask, const void *bytes, size_t n)
+{
+	return chunk_store(dataset, frame, offset, mask, bytes, n, 0, 0);
+}
+
+int sl_h5_chunk_store_frames(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t from,
+                             uint64_t to, const uint64_t *offset, const void *bytes, size_t n)
+{
+	size_t row = n / dataset->gather;
+
+	return chunk_store(dataset, frame, offset, dataset->mask_codec | dataset->mask_shuffle,
+	                   bytes, n, from * row, to * row);
+}
+
+int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
+{
+	uint64_t bytes = layout->gather * layout->element, whole = dataset->frames % layout->gather;
+	hid_t list = H5Fget_create_plist(dataset->file->id);
+	hsize_t at[SL_H5_RANK] = {0}, base = 0;
+	int err = 0;
+
+	H5Pget_userblock(list, &base);
+	H5Pclose(list);
+	dataset->gather = layout->gather;
+	dataset->begun = dataset->frames - whole;
+	dataset->part_count = 1;
+	for (unsigned i = 0; i < layout->rank; i++) {
+		dataset->chunk[i] = layout->chunk[i];
+		dataset->part_count *= (layout->shape[i] + layout->chunk[i] - 1) / layout->chunk[i];
+		bytes *= layout->chunk[i];
+	}
+	dataset->parts = calloc(dataset->part_count, sizeof(*dataset->parts));
+	if (!dataset->parts)
+		return sl_fail(-ENOMEM, "no memory");
+	at[0] = dataset->begun;
+	for (size_t number = 0; !err && whole && number < dataset->part_count; number++) {
+		struct sl_h5_partial_chunk *part = &dataset->parts[number];
+		unsigned mask = 0;
+		haddr_t place;
+		hsize_t size = 0;
+
+		if (H5Dget_chunk_info_by_coord(dataset->id, at, &mask, &place, &size) < 0)
+			err = sl_hdf5_fail(-EIO, "the last chunk of '%s' is not found",
+			                   dataset->name);
+		/* Whether this offset includes the user block differs between versions of HDF5.
+		 * A chunk of the full size would be overwritten in place. */
+		else if (base ||
+		         (size == bytes && mask != (dataset->mask_codec | dataset->mask_shuffle)))
+			err = sl_fail(-ENOTSUP, "the last chunk of '%s' cannot be continued: %s",
+			              dataset->name,
+			              base ? "the file has a user's block"
+			                   : "it has the size of one without filters");
+		else if (size)
+			*part = (struct sl_h5_partial_chunk){place, size};
+		for (unsigned i = layout->rank; i--;) {
+			at[i + 1] += layout->chunk[i];
+			if (at[i + 1] < layout->shape[i])
+				break;
+			at[i + 1] = 0;
+		}
+	}
+	return err;
+}
+
+/* Decodes with our own codec, because HDF5 may lack zstd and lz4. packed: part->bytes of them. */
+static int chunk_decode(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                        const hsize_t *at, void *packed, size_t length, void *out, size_t n)
+{
+	bool shuffled = layout->shuffle;
+	uint32_t mask = 0;
+	void *state;
+	int err;
+
+	if (sl_hdf5_noted(H5Dread_chunk(dataset->id, H5P_DEFAULT, at, &mask, packed)) < 0)
+		return sl_hdf5_fail(-EIO, "the last chunk of '%s' cannot be read", dataset->name);
+	shuffled &= !(mask & dataset->mask_shuffle);
+	if (mask & dataset->mask_codec || !layout->codec->filter) {
+		memcpy(out, packed, n);
+	} else {
+		err = layout->codec->state_new(layout->level, layout->element, n, &state);
+		if (err)
+			return err;
+		err = layout->codec->decompress(state, packed, length, out, n);
+		layout->codec->state_free(state);
+		if (err)
+			return sl_fail(-EBADMSG, "the last chunk of '%s' cannot be decoded",
+			               dataset->name);
+	}
+	if (!shuffled)
+		return 0;
+	char *copy = malloc(n);
+
+	if (!copy)
+		return sl_fail(-ENOMEM, "no memory");
+	memcpy(copy, out, n);
+	sl_unshuffle(copy, n, layout->element, out);
+	free(copy);
+	return 0;
+}
+
+/* Fills a chunk as HDF5 reads a chunk that was never written. */
+static void chunk_fill(struct sl_h5_dataset *dataset, size_t element, char *out, size_t n)
+{
+	hid_t list = H5Dget_create_plist(dataset->id), type = H5Dget_type(dataset->id);
+	uint64_t value = 0;
+
+	H5Pget_fill_value(list, type, &value);
+	for (size_t i = 0; i < n; i += element)
+		memcpy(out + i, &value, element);
+	H5Tclose(type);
+	H5Pclose(list);
+}
+
+int sl_h5_chunk_read(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout,
+                     uint64_t frame, const uint64_t *offset, void *out, size_t n)
+{
+	struct sl_h5_partial_chunk *part = part_of(dataset, frame, offset);
+	int err = sl_h5_error(dataset->file);
+	hsize_t at[SL_H5_RANK] = {frame};
+	struct sl_hdf5_stay stay;
+	void *packed;
+
+	if (err)
+		return err;
+	for (unsigned i = 1; i < dataset->rank; i++)
+		at[i] = offset[i - 1];
+	packed = malloc(part->bytes + 1);
+	if (!packed)
+		return sl_fail(-ENOMEM, "no memory");
+	sl_hdf5_enter(&stay);
+	if (part->bytes)
+		err = chunk_decode(dataset, layout, at, packed, part->bytes, out, n);
+	else
+		chunk_fill(dataset, layout->element, out, n);
+	sl_hdf5_leave(&stay);
+	free(packed);
+	return err;
+}
+
+uint32_t sl_h5_mask_codec(const struct sl_h5_dataset *dataset)
+{
+	return dataset->mask_codec;
+}
+
+uint32_t sl_h5_mask_shuffle(const struct sl_h5_dataset *dataset)
+{
+	return dataset->mask_shuffle;
+}
+
+int sl_h5_dataset_offset(struct sl_h5_dataset *dataset, uint64_t *offset, int *fd)
+{
+	int err = sl_h5_error(dataset->file);
+
+	if (err)
+		return err;
+	if (!dataset->contiguous)
+		return sl_fail(-EINVAL, "'%s' does not lie in one piece", dataset->name);
+	*offset = dataset->place;
+	*fd = dataset->file->own.fd;
+	return 0;
+}
+
+/* -------------------------------------------------------------------------------------- frames */
+
+int sl_h5_frames_stored(struct sl_h5_dataset *dataset, uint64_t frame, uint64_t count,
+                        const double *scalars, double max_error)
+{
+	int err = sl_h5_error(dataset->file);
+	struct sl_hdf5_stay stay;
+
+	if (err)
+		return err;
+	/* Contiguous frames have their space, scalars do not. */
+	err = dataset->contiguous && dataset->scalar_count ? sl_h5_room(dataset->file, 0) : 0;
+	if (err)
+		return sl_fail(err, "'%s': no room for the scalars of '%s': %s",
+		               dataset->file->own.path, dataset->name, sl_error_text(err));
+	sl_hdf5_enter(&stay);
+	/* Not with their first chunk: HDF5 would overwrite the part of a chunk behind a smaller
+	 * extent, in place. */
+	err = dataset_grow(dataset, frame + count);
+	for (uint64_t i = 0; !err && i < count && dataset->scalar_count; i++)
+		err = sl_h5_scalars_add(dataset, scalars + i * dataset->scalar_count);
+	sl_hdf5_leave(&stay);
+	if (err)
+		return err;
+	dataset->frames = frame + count;
+	dataset->max_error = SL_MAX(dataset->max_error, max_error);
+	return 0;
+}
+
+/* --------------------------------------------------------------------------------------- flush */
+
+/* Attributes of a fixed size are written in their place in the header of the dataset. */
+static int flush_attributes(struct sl_h5_dataset *dataset)
+{
+	bool bad = false;
+
+	if (dataset->frames_attribute >= 0 && dataset->told != dataset->frames)
+		bad |= H5Awrite(dataset->frames_attribute, H5T_NATIVE_UINT64, &dataset->frames) < 0;
+	if (dataset->error_attribute >= 0 && dataset->error_reported != dataset->max_error)
+		bad |= H5Awrite(dataset->error_attribute, H5T_NATIVE_DOUBLE, &dataset->max_error) <
+		       0;
+	if (bad)
+		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be written",
+		                  dataset->name);
+	dataset->told = dataset->frames;
+	dataset->error_reported = dataset->max_error;
+	return 0;
+}
+
+/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this is the end. */
+int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
+{
+	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)
+		return 0;
+	dataset->extent[0] = dataset->frames;
+	if (H5Dset_extent(dataset->id, dataset->extent) < 0)
+		return sl_h5_fail(dataset->file, -EIO, "'%s' cannot be cut behind frame %llu",
+		                  dataset->name, (unsigned long long)dataset->frames);
+	return 0;
+}
+
+int sl_h5_dataset_flush(struct sl_h5_dataset *dataset)
+{
+	int err = sl_h5_scalars_flush(dataset);
+
+	return err ? err : flush_attributes(dataset);
+}

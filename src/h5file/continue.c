@@ -1,0 +1,402 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Continuing existing datasets: checks whether frames can be added, and takes over their
+ * layout. Called by the file thread. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "h5file/h5file_internal.h"
+
+#define PAGE 4096
+
+/* --------------------------------------------------------------------------------------- types */
+
+static const char *type_name(hid_t type)
+{
+	for (int i = SLUICE_INT8; i <= SLUICE_FLOAT64; i++) {
+		hid_t ours = sl_h5_type(i);
+		htri_t same = H5Tequal(type, ours);
+
+		H5Tclose(ours);
+		if (same > 0)
+			return sl_type_find(i)->name;
+	}
+	return "of another type";
+}
+
+static int check_type(const struct sl_h5_dataset *dataset, enum sluice_type asked)
+{
+	hid_t type = H5Dget_type(dataset->id);
+	const char *name = type_name(type);
+
+	H5Tclose(type);
+	if (name == sl_type_find(asked)->name)
+		return 0;
+	return sl_fail(-EEXIST, "'%s' is %s, asked for %s", dataset->name, name,
+	               sl_type_find(asked)->name);
+}
+
+/* --------------------------------------------------------------------------------------- shape */
+
+/* "4 x 5", for sentences. */
+static void print_shape(const uint64_t *shape, unsigned rank, char *text, size_t size)
+{
+	size_t used = 0;
+
+	text[0] = '\0';
+	for (unsigned i = 0; i < rank && used < size; i++)
+		used += snprintf(text + used, size - used, "%s%llu", i ? " x " : "",
+		                 (unsigned long long)shape[i]);
+}
+
+#define SHAPE_TEXT 128
+
+static int dataset_differs(const struct sl_h5_dataset *dataset, const char *what,
+                           const uint64_t *is, const uint64_t *asked, unsigned rank)
+{
+	char one[SHAPE_TEXT], other[SHAPE_TEXT];
+
+	print_shape(is, rank, one, sizeof(one));
+	print_shape(asked, rank, other, sizeof(other));
+	return sl_fail(-EEXIST, "'%s' has %s of %s, asked for %s", dataset->name, what, one, other);
+}
+
+static int check_shape(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout)
+{
+	hsize_t most[H5S_MAX_RANK], extent[H5S_MAX_RANK];
+	hid_t space = H5Dget_space(dataset->id);
+	int rank = H5Sget_simple_extent_dims(space, extent, most);
+	uint64_t shape[SLUICE_RANK_MOST], frames;
+
+	H5Sclose(space);
+	if (rank != (int)dataset->rank)
+		return sl_fail(-EEXIST, "'%s' has %d dimensions, and not %u as a series of frames",
+		               dataset->name, rank, dataset->rank);
+	for (unsigned i = 0; i < dataset->rank; i++)
+		dataset->extent[i] = extent[i];
+	for (unsigned i = 0; i < layout->rank; i++)
+		shape[i] = extent[i + 1];
+	if (memcmp(shape, layout->shape, layout->rank * sizeof(shape[0])))
+		return dataset_differs(dataset, "frames", shape, layout->shape, layout->rank);
+	frames = most[0] == H5S_UNLIMITED ? 0 : most[0];
+	if (layout->frames && layout->frames != frames)
+		return sl_fail(-EEXIST, "'%s' is for %llu frames (0: any number), asked for %llu",
+		               dataset->name, (unsigned long long)frames,
+		               (unsigned long long)layout->frames);
+	layout->frames = frames;
+	return 0;
+}
+
+static int check_chunk(const struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                       const struct sl_h5_set_options *set)
+{
+	hsize_t chunk[H5S_MAX_RANK];
+	uint64_t its[SLUICE_RANK_MOST];
+
+	if (H5Pget_chunk(list, H5S_MAX_RANK, chunk) != (int)dataset->rank)
+		return sl_hdf5_fail(-EEXIST, "'%s' has no chunks of its rank", dataset->name);
+	if (set->gather && chunk[0] != SL_MIN(SL_MAX(layout->gather, 1),
+	                                      layout->frames ? layout->frames : UINT64_MAX))
+		return sl_fail(-EEXIST, "'%s' has chunks of %llu frames, asked for %llu",
+		               dataset->name, (unsigned long long)chunk[0],
+		               (unsigned long long)layout->gather);
+	layout->gather = chunk[0];
+	for (unsigned i = 0; i < layout->rank; i++)
+		its[i] = chunk[i + 1];
+	if (set->chunk && memcmp(its, layout->chunk, layout->rank * sizeof(its[0])))
+		return dataset_differs(dataset, "chunks", its, layout->chunk, layout->rank);
+	memcpy(layout->chunk, its, layout->rank * sizeof(its[0]));
+	return 0;
+}
+
+/* ------------------------------------------------------------------------------------- filters */
+
+struct filters {
+	bool shuffle;
+	const struct sl_codec *codec; /* any encoder of its format */
+	int level;                    /* as its parameters have it */
+};
+
+static const struct sl_codec *codec_of(H5Z_filter_t filter)
+{
+	const struct sl_codec *codec;
+
+	for (size_t i = 0; (codec = sl_codec_at(i)); i++)
+		if (codec->filter == filter)
+			return codec;
+	return NULL;
+}
+
+/* Bits of elements of another size, or without LZ4. */
+static bool is_other(const struct sl_codec *codec, const unsigned *values, size_t element)
+{
+	return codec && codec->shuffles && (values[2] != element || values[4] != SL_BITSHUFFLE_LZ4);
+}
+
+/* Reads the filters in the order in which HDF5 applies them: an optional shuffle, then a codec. */
+static int read_filters(const char *name, hid_t list, size_t element, struct filters *out)
+{
+	int count = H5Pget_nfilters(list);
+
+	*out = (struct filters){.codec = &sl_codec_none};
+	for (int i = 0; i < count; i++) {
+		unsigned values[SL_CODEC_VALUES] = {0}, flags;
+		size_t value_count = SL_CODEC_VALUES;
+		char text[64] = "";
+		H5Z_filter_t filter = H5Pget_filter2(list, i, &flags, &value_count, values,
+		                                     sizeof(text), text, NULL);
+		const struct sl_codec *codec = codec_of(filter);
+
+		if (filter == SL_SHUFFLE_FILTER && i == 0 && values[0] == element) {
+			out->shuffle = true;
+		} else if (codec && filter && out->codec == &sl_codec_none &&
+		           !is_other(codec, values, element)) {
+			out->codec = codec;
+			out->level = value_count ? (int)values[0] : 0;
+		} else {
+			return sl_fail(
+				-ENOTSUP,
+				"'%s' has filter %d (%s), which is none of shuffle, deflate, "
+				"zstd (32015), lz4 (32004) and bitshuffle with LZ4 (32008), in "
+				"this order",
+				name, filter, text);
+		}
+	}
+	return count < 0 ? sl_hdf5_fail(-EIO, "the filters of '%s' cannot be read", name) : 0;
+}
+
+/* Whether the level is the first parameter of its filter; lz4 has the bytes of a block there. */
+static bool tells_level(const struct sl_codec *codec)
+{
+	unsigned values[SL_CODEC_VALUES] = {0};
+
+	return codec->filter && codec->client_data(SL_CODEC_LEVEL, 1, values) &&
+	       values[0] == SL_CODEC_LEVEL;
+}
+
+static int check_set(const struct sl_h5_dataset *dataset, const struct filters *its,
+                     const struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
+{
+	if (set->codec && strcmp(its->codec->name, layout->codec->name))
+		return sl_fail(-EEXIST, "'%s' has codec %s, asked for %s", dataset->name,
+		               its->codec->name, layout->codec->name);
+	if (set->shuffle && its->shuffle != layout->shuffle)
+		return sl_fail(-EEXIST, "'%s' is %s, asked for the other", dataset->name,
+		               its->shuffle ? "shuffled" : "not shuffled");
+	if (set->level && tells_level(its->codec) && its->level != layout->level)
+		return sl_fail(-EEXIST, "'%s' has level %d of %s, asked for %d", dataset->name,
+		               its->level, its->codec->name, layout->level);
+	return 0;
+}
+
+/* A level that the codec does not have, such as "0" of zstd, is ignored: the format of a chunk
+ * does not depend on it. */
+static int adopt_filters(const struct sl_h5_dataset *dataset, hid_t list,
+                         struct sl_h5_layout *layout, const struct sl_h5_set_options *set)
+{
+	struct filters its;
+	int err = read_filters(dataset->name, list, layout->element, &its);
+
+	if (!err)
+		err = check_set(dataset, &its, layout, set);
+	if (err)
+		return err;
+	err = sl_codec_find(its.codec->name, its.level, &layout->codec);
+	if (err == -EINVAL) {
+		its.level = SL_CODEC_LEVEL;
+		err = sl_codec_find(its.codec->name, its.level, &layout->codec);
+	}
+	layout->level = its.codec->most ? its.level : SL_CODEC_LEVEL;
+	layout->shuffle = its.shuffle;
+	return err;
+}
+
+/* A filter that is loaded may have set parameters of its own; only the level may be another. */
+int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout)
+{
+	struct filters its;
+	int err = read_filters(name, list, layout->element, &its);
+
+	if (!err && (its.shuffle != layout->shuffle || its.codec->filter != layout->codec->filter))
+		err = sl_fail(-ENOTSUP, "HDF5 has made '%s' with other filters", name);
+	return err;
+}
+
+/* -------------------------------------------------------------------------------------- format */
+
+/* Checks the requirements of ordered_vfd.h: the default format, and index nodes of at most a
+ * page. */
+static int check_format(const struct sl_h5_dataset *dataset)
+{
+	hid_t list = H5Fget_create_plist(dataset->file->id);
+	unsigned half = 0, sizes = 8 + 8 * (dataset->rank + 1);
+	H5D_chunk_index_t index = H5D_CHUNK_IDX_BTREE;
+	H5O_info_t info;
+
+	H5Pget_istore_k(list, &half);
+	H5Pclose(list);
+	if (H5Oget_info2(dataset->id, &info, H5O_INFO_HDR) < 0)
+		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be looked at", dataset->name);
+	if (info.hdr.version != 1 ||
+	    (!dataset->contiguous &&
+	     (H5Dget_chunk_index_type(dataset->id, &index) < 0 || index != H5D_CHUNK_IDX_BTREE)))
+		return sl_fail(
+			-EBADMSG,
+			"'%s' is in a newer format of HDF5, which is not continued: see libver",
+			dataset->name);
+	if (!dataset->contiguous && 24 + 16 * half + (2 * half + 1) * sizes > PAGE)
+		return sl_fail(-EBADMSG,
+		               "the index of '%s' has nodes of more than %d bytes, which are not "
+		               "written in one piece: see H5Pset_istore_k",
+		               dataset->name, PAGE);
+	return 0;
+}
+
+/* ---------------------------------------------------------------------------------- attributes */
+
+/* A scalar that this writer updates in its place; 1, 0: there is none, or an error with a sentence. */
+static int attribute_open_own(const struct sl_h5_dataset *dataset, const char *name, hid_t type,
+                              hid_t *out, void *value)
+{
+	htri_t there = H5Aexists(dataset->id, name);
+	hid_t its_type, space;
+	bool good;
+
+	if (there <= 0)
+		return there < 0 ? sl_hdf5_fail(-EIO, "'%s' has no attributes", dataset->name) : 0;
+	*out = H5Aopen(dataset->id, name, H5P_DEFAULT);
+	its_type = H5Aget_type(*out);
+	space = H5Aget_space(*out);
+	good = H5Tequal(its_type, type) > 0 && H5Sget_simple_extent_type(space) == H5S_SCALAR &&
+	       H5Aread(*out, type, value) >= 0;
+	H5Sclose(space);
+	H5Tclose(its_type);
+	return good ? 1
+	            : sl_hdf5_fail(-EEXIST, "'%s' of '%s' is not as sluice makes it", name,
+	                           dataset->name);
+}
+
+static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout)
+{
+	hid_t attribute = H5I_INVALID_HID;
+	unsigned bits = 0;
+	int err =
+		attribute_open_own(dataset, "sluice_precision", H5T_NATIVE_UINT, &attribute, &bits);
+
+	if (attribute >= 0)
+		H5Aclose(attribute);
+	if (err < 0)
+		return err;
+	/* Another program may have given it to integers, which have no mantissa. */
+	if (bits && sl_type_find(layout->type)->number != SL_REAL)
+		return sl_fail(-EEXIST, "'%s' is %s, and says that it keeps %u bits of a mantissa",
+		               dataset->name, sl_type_find(layout->type)->name, bits);
+	if (layout->precision && layout->precision != bits)
+		return sl_fail(-EEXIST, "'%s' keeps %u bits of the mantissa (0: all), asked for %u",
+		               dataset->name, bits, layout->precision);
+	layout->precision = bits;
+	err = attribute_open_own(dataset, "sluice_max_error", H5T_NATIVE_DOUBLE,
+	                         &dataset->error_attribute, &dataset->max_error);
+	dataset->error_reported = dataset->max_error;
+	return SL_MIN(err, 0);
+}
+
+/* ----------------------------------------------------------------------------------- both kinds */
+
+static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                            const struct sl_h5_set_options *set)
+{
+	const struct filters none = {.codec = &sl_codec_none};
+	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
+	                               &dataset->frames_attribute, &dataset->told);
+	int err = check_set(dataset, &none, layout, set);
+
+	if (there < 0)
+		return there;
+	if (!there || dataset->told > dataset->extent[0] || H5Pget_external_count(list) > 0)
+		return sl_fail(
+			-EEXIST,
+			"'%s' has no chunks, and no attribute sluice_frames that says how far "
+			"it is written",
+			dataset->name);
+	if (err)
+		return err;
+	layout->codec = &sl_codec_none;
+	layout->level = SL_CODEC_LEVEL;
+	layout->gather = 1;
+	layout->shuffle = false;
+	dataset->frames = dataset->told;
+	return sl_h5_offset_find(dataset);
+}
+
+static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5_layout *layout,
+                         const struct sl_h5_set_options *set)
+{
+	H5D_alloc_time_t time;
+	int err = check_chunk(dataset, list, layout, set);
+
+	if (!err && (H5Pget_alloc_time(list, &time) < 0 || time == H5D_ALLOC_TIME_EARLY))
+		err = sl_fail(-EEXIST,
+		              "'%s' has chunks before they are written (its space is "
+		              "allocated early)",
+		              dataset->name);
+	if (!err)
+		err = adopt_filters(dataset, list, layout, set);
+	if (!err && layout->gather > 1 && layout->shuffle && !layout->codec->filter)
+		err = sl_fail(-ENOTSUP,
+		              "'%s' has a shuffle without a codec, in chunks of %llu frames",
+		              dataset->name, (unsigned long long)layout->gather);
+	dataset->frames = dataset->extent[0];
+	return err;
+}
+
+/* Frames are not seen any more before others come to their places; and frames before their numbers. */
+static int go_back(struct sl_h5_dataset *dataset, uint64_t frames)
+{
+	int err = 0;
+
+	if (dataset->frames < frames)
+		return sl_fail(-EINVAL, "'%s' has %llu frames, and cannot go on at %llu",
+		               dataset->name, (unsigned long long)dataset->frames,
+		               (unsigned long long)frames);
+	if (!dataset->contiguous && dataset->frames > frames) {
+		err = sl_h5_truncate(dataset->file, dataset->name, &dataset->id, dataset->extent[0],
+		                     frames);
+		dataset->extent[0] = frames;
+	}
+	dataset->frames = frames;
+	return err ? err : sl_h5_scalars_truncate(dataset, frames);
+}
+
+int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
+                           const struct sl_h5_set_options *set)
+{
+	hid_t access = sl_h5_access_list(), list;
+	H5D_layout_t kind;
+	int err;
+
+	dataset->id = sl_hdf5_noted(H5Dopen2(dataset->file->id, dataset->name, access));
+	H5Pclose(access);
+	if (dataset->id < 0)
+		return sl_hdf5_fail(-EBADMSG, "'%s' cannot be opened", dataset->name);
+	list = H5Dget_create_plist(dataset->id);
+	kind = H5Pget_layout(list);
+	err = check_type(dataset, layout->type);
+	if (!err)
+		err = check_shape(dataset, layout);
+	if (!err && kind != H5D_CHUNKED && kind != H5D_CONTIGUOUS)
+		err = sl_fail(-EEXIST, "'%s' is neither chunked nor contiguous", dataset->name);
+	dataset->contiguous = layout->contiguous = kind == H5D_CONTIGUOUS;
+	if (!err)
+		err = check_format(dataset);
+	if (!err)
+		err = kind == H5D_CHUNKED ? adopt_chunked(dataset, list, layout, set)
+		                          : adopt_contiguous(dataset, list, layout, set);
+	H5Pclose(list);
+	if (!err && dataset->scales[0])
+		err = sl_h5_scales_agree(dataset);
+	if (!err && set->at)
+		err = go_back(dataset, set->frame);
+	return err ? err : adopt_precision(dataset, layout);
+}

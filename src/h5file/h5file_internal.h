@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Shared by the files that implement h5file.h. */
+#ifndef SL_H5FILE_INTERNAL_H
+#define SL_H5FILE_INTERNAL_H
+
+#include "h5file/h5file.h"
+#include "h5file/hdf5_call.h"
+#include "h5file/new_file.h"
+#include "h5file/ordered_vfd.h"
+
+/* Values of a scalar that wait for its next write. */
+#define SL_H5_PENDING 512
+#define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
+#define SL_H5_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
+/* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
+#define SL_H5_NAMES 4000
+
+/* All fields belong to the file thread. */
+struct sl_h5_file {
+	struct sl_ordered_vfd vfd;
+	hid_t id;
+	struct sl_new_file own; /* a file that was there is named, too */
+	bool durable;
+	struct sl_list datasets;
+	struct sl_list open; /* guarded by the list of all open files */
+	uint64_t device, inode;
+	bool (*full)(void *argument, int error); /* of the options */
+	void *argument;
+	int error; /* the first error; the file is left alone after it */
+	char message[1024];
+};
+
+struct sl_h5_scalar {
+	char *name;
+	hid_t id;
+	uint64_t extent; /* values that it has, or will have with the next write */
+	double *pending; /* SL_H5_PENDING; the first is that of frame start */
+	uint64_t start;
+	size_t count;
+};
+
+struct sl_h5_dataset {
+	struct sl_list link; /* file->datasets */
+	struct sl_h5_file *file;
+	char *name; /* absolute: "/fields/u" */
+	hid_t id;
+	bool contiguous;
+	unsigned rank; /* with that of the frames' numbers */
+	hsize_t extent[SL_H5_RANK];
+	/* Of chunks with several frames (gather > 1): the chunks of the frames from `begun` on, of which not all have
+	 * come, by their number among those of a frame, and where they lie in the file. */
+	uint64_t gather, chunk[SLUICE_RANK_MOST], begun;
+	struct sl_h5_partial_chunk {
+		uint64_t place, bytes; /* 0: it is not there */
+	} * parts;
+	size_t part_count;
+	uint64_t place;         /* offset of a contiguous dataset in the file */
+	uint64_t frames;        /* complete frames */
+	uint64_t told;          /* of these, those that the attribute has */
+	hid_t frames_attribute; /* of contiguous datasets */
+	hid_t error_attribute;  /* with a precision */
+	double max_error, error_reported;
+	uint32_t mask_codec, mask_shuffle;
+	struct sl_h5_scalar *scalars;
+	size_t scalar_count;
+	char *scales[SL_H5_RANK]; /* absolute; NULL: its dimensions have no names */
+};
+
+/*
+ * HDF5 said no while it changed the file: from now on it is left alone. Returns the error, with a
+ * sentence that has HDF5's words.
+ */
+__attribute__((format(printf, 3, 4))) int sl_h5_fail(struct sl_h5_file *file, int error,
+                                                     const char *format, ...);
+/* The first error once more; 0: there was none. */
+int sl_h5_error(const struct sl_h5_file *file);
+/* Between enter and leave: writes the data that HDF5's calls have left to the driver, without
+ * HDF5's lock and ours. Returns the driver's error, without a sentence. */
+int sl_h5_settle(struct sl_h5_file *file);
+/* Outside of them: waits until there is room for so many bytes of raw data and the flush behind them. The error of a
+ * full disk, without a sentence: nothing has changed. */
+int sl_h5_room(struct sl_h5_file *file, uint64_t bytes);
+/* Inside of enter and leave: all that was written is in the file, which has its name then. */
+int sl_h5_flush(struct sl_h5_file *file);
+/* After an object was added: flushes if others see the file. */
+int sl_h5_added(struct sl_h5_file *file);
+
+/* ---------------------------------------------------------------------------------- datasets */
+
+/* HDF5's type for elements; constants of the library, but for float16. Closed by the caller. */
+hid_t sl_h5_type(enum sluice_type type);
+
+/* Makes a one-dimensional dataset of this length, or with 0 a growing dataset. */
+hid_t sl_h5_column(struct sl_h5_file *file, const char *name, hid_t type, hsize_t length);
+/* Access properties of all datasets: no cache of chunks. */
+hid_t sl_h5_access_list(void);
+
+/* Finds the offset of a contiguous dataset. */
+int sl_h5_offset_find(struct sl_h5_dataset *dataset);
+/* Whether the filters of a list are those of the layout. */
+int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout *layout);
+/* Opens an existing dataset; the layout becomes that of the dataset. */
+int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
+                           const struct sl_h5_set_options *set);
+/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
+int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
+                   uint64_t frames);
+void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
+/* Bytes at the end of the file that a scalar may take in a flush. */
+#define SL_H5_AHEAD ((uint64_t)24 << 10)
+/* Frames of which only a part is stored are not to be seen. */
+int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
+/* For chunks with several frames: room for their places, and those of the chunks that are there in part. */
+int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* Writes scalars and attributes before a flush. */
+int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
+
+/* -------------------------------------------------------------------------------------- names */
+
+/* The absolute path of a name, freed by the caller; -EINVAL or -ENAMETOOLONG with a sentence. */
+int sl_h5_name_new(const char *name, char **out);
+/* 1: there is a dataset of that path, 0: nothing; -EEXIST with a sentence: something else. */
+int sl_h5_name_find(struct sl_h5_file *file, const char *path);
+/* Makes the groups on the way. */
+int sl_h5_name_groups(struct sl_h5_file *file, const char *path);
+
+/* ------------------------------------------------------------------------------------ scalars */
+
+/* Opens existing scalars. Creates nothing, so that a refusal leaves no traces. */
+int sl_h5_scalars_open(struct sl_h5_dataset *dataset, const char *const *names, size_t count);
+/* Gives the numbers of frames from there on up. */
+int sl_h5_scalars_truncate(struct sl_h5_dataset *dataset, uint64_t frames);
+/* Makes the missing scalars, without numbers for the first frames. A scalar is the dimension
+ * scale of the frames, or refers to it. */
+int sl_h5_scalar_make(struct sl_h5_dataset *dataset, struct sl_h5_scalar *scalar);
+int sl_h5_scalars_make(struct sl_h5_dataset *dataset, uint64_t first);
+void sl_h5_scalars_close(struct sl_h5_dataset *dataset);
+/* The numbers of the next frame. */
+int sl_h5_scalars_add(struct sl_h5_dataset *dataset, const double *scalars);
+int sl_h5_scalars_flush(struct sl_h5_dataset *dataset);
+
+/* --------------------------------------------------------------------------------- dimensions */
+
+/* Sets the names of the scales; a scalar may have that of the frames. Without names the
+ * functions below do nothing. */
+int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+/* Whether those that are there are fit for a new dataset; whether those of a dataset that is there are these. */
+int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
+/* Makes a scalar a dimension scale. */
+int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);
+/* Makes those that are not there, before all that has them; gives a dataset those of its first dimensions. */
+int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
+int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank);
+/* Gives scales of a dataset that have none the references to all datasets of the list. */
+int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *dataset);
+
+/* -------------------------------------------------------------------------------- attributes */
+
+/*
+ * Gives an object its attributes; existing attributes stay. name: for sentences. Called once
+ * between two flushes, after an object was created: HDF5 fills a block of texts before it takes
+ * another, in a single write that must not cross a page, and extends the block if it is the
+ * last of the file.
+ */
+int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,
+                         const struct sluice_attribute *list, size_t count);
+
+#endif

@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Blobs: the entries of the catalogue, as the server knows them.
+ *
+ * Finds blobs by id, deletes them, and evicts those that may go: transient blobs when nobody holds
+ * them, caches when memory is short. A sweep over the references of all clients says which blobs
+ * are held. On the server's thread.
+ */
+#include <stdlib.h>
+
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/memory.h"
+#include "sluiced/peers/peers.h"
+
+static uint32_t *blob_bucket(const struct sl_server *server, uint64_t id)
+{
+	return &server->blobs->by_id[id % sl_segment_slots(server->blobs->segment)];
+}
+
+void sl_blob_add(struct sl_server *server, uint32_t slot, uint64_t id)
+{
+	uint32_t *first = blob_bucket(server, id);
+
+	server->blobs->by_slot[slot].id = id;
+	server->blobs->by_slot[slot].next = *first;
+	*first = slot;
+}
+
+static void blob_remove(struct sl_server *server, uint32_t slot)
+{
+	uint32_t *at = blob_bucket(server, server->blobs->by_slot[slot].id);
+
+	while (*at != slot)
+		at = &server->blobs->by_slot[*at].next;
+	*at = server->blobs->by_slot[slot].next;
+	server->blobs->by_slot[slot] = (struct sl_blob){0};
+}
+
+uint32_t sl_blob_by_id(const struct sl_server *server, uint64_t id)
+{
+	uint32_t slot = *blob_bucket(server, id);
+
+	while (slot != SL_NO_SLOT && server->blobs->by_slot[slot].id != id)
+		slot = server->blobs->by_slot[slot].next;
+	return slot;
+}
+
+static void blob_unlist(struct sl_server *server, uint32_t slot)
+{
+	struct sl_list *link = &server->blobs->by_slot[slot].loose;
+
+	if (!sl_list_linked(link))
+		return;
+	sl_list_remove(link);
+	server->blobs->loose_count--;
+}
+
+void sl_blob_relist(struct sl_server *server, uint32_t slot)
+{
+	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_list *list = NULL;
+
+	blob_unlist(server, slot);
+	if (record.flags & SLUICE_BLOB_TRANSIENT)
+		list = &server->blobs->transients;
+	else if (record.flags & SLUICE_BLOB_CACHE && record.place.kind != SLUICE_BLOB_OF_PROCESS)
+		list = &server->blobs->caches;
+	if (!list || record.flags & SLUICE_BLOB_PIN)
+		return;
+	sl_list_append(list, &server->blobs->by_slot[slot].loose);
+	server->blobs->loose_count++;
+}
+
+bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot)
+{
+	return sl_blob_record(server, slot).flags & SLUICE_BLOB_TRANSIENT;
+}
+
+/* ------------------------------------------------------------------------------------ delete */
+
+void sl_blob_forget(struct sl_server *server, uint32_t slot)
+{
+	bool open = sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_OPEN;
+
+	if (sl_catalogue_delete(server->catalogue, slot))
+		return;
+	blob_unlist(server, slot);
+	*(open ? &server->blobs->created : &server->blobs->sealed) -= 1;
+	server->blobs->dying++;
+	server->blobs->sweep_due = true;
+}
+
+void sl_blob_delete(struct sl_server *server, uint32_t slot)
+{
+	sl_watchers_notify(server, slot, SLUICE_WATCH_DELETED);
+	sl_blob_forget(server, slot);
+	server->counts.deletes++;
+	/* For gets that wait until it is back in memory. */
+	sl_get_wake(server, slot);
+}
+
+static void blob_left(void *argument, uint32_t slot, enum sl_left what)
+{
+	struct sl_server *server = argument;
+	struct sl_blob *blob = &server->blobs->by_slot[slot];
+
+	if (what != SL_LEFT_GONE)
+		return;
+	server->blobs->dying--;
+	if (blob->region) {
+		if (!blob->region->away)
+			server->blobs->bytes -= sl_region_host_bytes(blob->region);
+		sl_range_free(server, blob->region, blob->range);
+	}
+	blob_remove(server, slot);
+}
+
+/* ------------------------------------------------------------------------------------- evict */
+
+#define ANY_DEVICE INT32_MIN
+
+static int candidate_compare(const void *a, const void *b)
+{
+	const struct sl_candidate *x = a, *y = b;
+
+	if (x->idle != y->idle)
+		return x->idle < y->idle ? 1 : -1;
+	return x->stamp < y->stamp ? -1 : x->stamp > y->stamp;
+}
+
+void sl_candidates_sort(struct sl_candidate *candidates, size_t count)
+{
+	if (count)
+		qsort(candidates, count, sizeof(*candidates), candidate_compare);
+}
+
+static unsigned blob_candidates(struct sl_server *server, const struct sl_list *list,
+                                int32_t device, struct sl_candidate *out)
+{
+	unsigned count = 0;
+
+	sl_list_each_of (blob, list, const struct sl_blob, loose) {
+		uint32_t slot = (uint32_t)(blob - server->blobs->by_slot);
+
+		if ((device == ANY_DEVICE || blob->region->device == device) &&
+		    sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED &&
+		    sl_catalogue_held(server->catalogue, slot) == SL_HELD_NOT)
+			out[count++] = (struct sl_candidate){
+				.slot = slot,
+				.region = blob->region,
+				.idle = sl_catalogue_idle(server->catalogue, slot)};
+	}
+	sl_candidates_sort(out, count);
+	return count;
+}
+
+/*
+ * Deletes those blobs of the list that nobody holds, the least recently used first, until so many
+ * bytes are free. Called after a sweep. Returns how many were deleted.
+ *
+ * No get succeeds after the withdrawal; the sweep makes those SEALED again that are held.
+ */
+static unsigned blob_delete_unheld(struct sl_server *server, const struct sl_list *list,
+                                   int32_t device, uint64_t bytes)
+{
+	struct sl_candidate *candidates =
+		malloc((server->blobs->loose_count + 1) * sizeof(*candidates));
+	unsigned count = 0, chosen = 0, gone = 0;
+	uint64_t asked = 0;
+
+	if (candidates)
+		count = blob_candidates(server, list, device, candidates);
+	for (; chosen < count && asked < bytes; chosen++) {
+		asked += sl_region_range_bytes(candidates[chosen].region);
+		sl_catalogue_withdraw(server->catalogue, candidates[chosen].slot);
+	}
+	if (chosen) {
+		sl_store_step("server: unheld are withdrawn");
+		sl_catalogue_sweep(server->catalogue, blob_left, server);
+		sl_store_step("server: nobody holds them");
+	}
+	for (unsigned i = 0; i < chosen; i++) {
+		if (sl_catalogue_state(server->catalogue, candidates[i].slot) != SL_ENTRY_AWAY)
+			continue;
+		sl_watchers_notify(server, candidates[i].slot, SLUICE_WATCH_DELETED);
+		sl_blob_forget(server, candidates[i].slot);
+		gone++;
+	}
+	if (gone) {
+		sl_store_step("server: unheld are deleted");
+		sl_catalogue_sweep(server->catalogue, blob_left, server);
+	}
+	free(candidates);
+	return gone;
+}
+
+void sl_blob_sweep(struct sl_server *server)
+{
+	sl_catalogue_sweep(server->catalogue, blob_left, server);
+	if (!sl_list_empty(&server->blobs->transients))
+		server->counts.deletes += blob_delete_unheld(server, &server->blobs->transients,
+		                                             ANY_DEVICE, UINT64_MAX);
+	server->blobs->sweep_due = false;
+}
+
+bool sl_blob_evict(struct sl_server *server, int32_t device, uint64_t bytes)
+{
+	unsigned gone;
+
+	/* Clients note the time of their last use; the sweep reads it. */
+	sl_blob_sweep(server);
+	gone = blob_delete_unheld(server, &server->blobs->caches, device, bytes);
+	server->counts.dropped += gone;
+	return gone > 0;
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Recovery: a new server takes over the state of a dead server.
+ *
+ * The ledger says which descriptors there are, the catalogue which blobs; spill/spill.h says how
+ * blobs are treated that were on their way to a file or back. Unsealed blobs are deleted, because
+ * only the dead server knew their makers. Memory that a client may still have mapped for writing is
+ * not used for new blobs. Runs before the first connection is accepted.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "sluiced/blobs/blobs.h"
+#include "sluiced/memory/devices.h"
+#include "sluiced/peers/peers.h"
+#include "sluiced/spill/spill.h"
+
+/*
+ * Opens the catalogue in that row of the descriptor table. Returns 0 or an error with a sentence.
+ */
+static int recover_catalogue(struct sl_server *server, uint32_t row)
+{
+	unsigned broken = 0;
+	size_t slots;
+	int rc = sl_segment_map(sl_descriptors_fd(server->descriptors, row), true,
+	                        &server->blobs->segment);
+
+	if (!rc)
+		rc = sl_catalogue_open(server->blobs->segment, &broken, &server->catalogue);
+	if (!rc) {
+		slots = sl_segment_slots(server->blobs->segment);
+		server->blobs->by_slot = calloc(slots, sizeof(*server->blobs->by_slot));
+		server->blobs->by_id = malloc(slots * sizeof(*server->blobs->by_id));
+		if (!server->blobs->by_slot || !server->blobs->by_id)
+			rc = -ENOMEM;
+	}
+	if (rc) {
+		sl_catalogue_close(server->catalogue);
+		sl_segment_unmap(server->blobs->segment);
+		free(server->blobs->by_slot);
+		free(server->blobs->by_id);
+		server->catalogue = NULL;
+		server->blobs->segment = NULL;
+		server->blobs->by_slot = NULL;
+		server->blobs->by_id = NULL;
+		return sl_fail(rc, "cannot open the catalogue: %s", sl_error_text(rc));
+	}
+	memset(server->blobs->by_id, 0xff, slots * sizeof(*server->blobs->by_id));
+	server->blobs->row = row;
+	return 0;
+}
+
+static int recover_new_catalogue(struct sl_server *server)
+{
+	struct sl_ledger_row saved = {.kind = SL_KIND_CATALOGUE};
+	uint32_t row;
+	int fd, rc = sl_segment_new(server->settings->blobs, &fd);
+
+	if (rc)
+		return sl_fail(rc, "cannot make a catalogue: %s", sl_error_text(rc));
+	rc = sl_descriptors_put(server->descriptors, &saved, fd, &row);
+	if (rc) {
+		close(fd);
+		return rc;
+	}
+	rc = recover_catalogue(server, row);
+	if (rc)
+		sl_descriptors_drop(server->descriptors, row);
+	return rc;
+}
+
+static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
+{
+	struct sl_descriptors *descriptors = server->descriptors;
+
+	for (uint32_t row = 0; row < descriptors->used; row++) {
+		const struct sl_ledger_row *saved = &descriptors->ledger->rows[row];
+		struct sl_region *region;
+
+		if (!saved->id || saved->kind != kind)
+			continue;
+		if (kind == SL_KIND_REFERENCES) {
+			sl_peer_recover(server, row);
+		} else if (kind == SL_KIND_PROCESS) {
+			sl_peer_recover_process(server, row);
+		} else if (kind == SL_KIND_CATALOGUE) {
+			if (server->catalogue || recover_catalogue(server, row))
+				sl_descriptors_drop(descriptors, row);
+		} else if (kind == SL_KIND_COPY) {
+			if (sl_spill_recover_copy(server, row))
+				sl_descriptors_drop(descriptors, row);
+		} else if (sl_region_open(server, row, &region)) {
+			sl_descriptors_drop(descriptors, row);
+		} else {
+			region->frozen = true;
+		}
+	}
+}
+
+/* Finds the region and range of an entry. Returns false if its place cannot be right. */
+static bool recover_place(struct sl_server *server, uint32_t slot)
+{
+	struct sl_blob *blob = &server->blobs->by_slot[slot];
+	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_region *region = sl_region_find(server, record.place.memory);
+	uint64_t range, at;
+
+	if (!region || record.size > sl_region_range_bytes(region))
+		return false;
+	range = record.place.offset / sl_region_range_bytes(region);
+	at = record.place.offset % sl_region_range_bytes(region);
+	if (range >= region->ranges || region->used >> range & 1 ||
+	    at > sl_region_range_bytes(region) - record.size ||
+	    (at && region->kind != SLUICE_BLOB_OF_PROCESS) ||
+	    (region->away && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_SEALED))
+		return false;
+	region->used |= UINT64_C(1) << range;
+	region->slots[range] = slot;
+	blob->region = region;
+	blob->range = (unsigned)range;
+	if (!region->away)
+		server->blobs->bytes += sl_region_host_bytes(region);
+	return true;
+}
+
+/* Recovers an entry, or deletes it, and counts it. */
+static void recover_slot(struct sl_server *server, uint32_t slot)
+{
+	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
+		return;
+	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
+	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
+	switch (sl_catalogue_state(server->catalogue, slot)) {
+	case SL_ENTRY_SEALED:
+	case SL_ENTRY_AWAY:
+		server->blobs->sealed++;
+		if (recover_place(server, slot))
+			sl_blob_relist(server, slot);
+		else
+			sl_blob_forget(server, slot);
+		break;
+	case SL_ENTRY_DYING:
+		server->blobs->dying++;
+		recover_place(server, slot);
+		break;
+	case SL_ENTRY_OPEN:
+		/* Its lease died with the previous server. */
+		server->blobs->created++;
+		sl_blob_forget(server, slot);
+		break;
+	default:
+		break;
+	}
+}
+
+static void recover_slots(struct sl_server *server)
+{
+	uint32_t slots = sl_segment_slots(server->blobs->segment);
+
+	for (uint32_t slot = 0; slot < slots; slot++)
+		if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_DYING)
+			recover_slot(server, slot);
+	/* DYING entries come last: another blob may lie in a range that was given up before its
+	 * seal. */
+	for (uint32_t slot = 0; slot < slots; slot++)
+		if (!server->blobs->by_slot[slot].id)
+			recover_slot(server, slot);
+	server->blobs->sweep_due = true;
+}
+
+int sl_server_recover(struct sl_server *server)
+{
+	int rc;
+
+	/* Numbers of leases differ from those of all previous servers. */
+	server->blobs->last_lease = (atomic_fetch_add(&server->descriptors->ledger->epoch, 1) + 1)
+	                            << 32;
+	sl_descriptors_reconcile(server->descriptors);
+	sl_devices_begin(server);
+	recover_rows(server, SL_KIND_CATALOGUE);
+	rc = server->catalogue ? 0 : recover_new_catalogue(server);
+	if (rc)
+		return rc;
+	recover_rows(server, SL_KIND_REFERENCES);
+	recover_rows(server, SL_KIND_PROCESS);
+	recover_rows(server, SL_KIND_REGION);
+	recover_rows(server, SL_KIND_COPY);
+	recover_slots(server);
+	sl_spill_recover(server);
+	for (unsigned i = 0; i < SL_BUCKETS; i++)
+		sl_list_each_of (region, &server->memory->regions[i], struct sl_region, bucket) {
+			if (region->device >= 0)
+				sl_device_recover(server, region);
+			else if (!region->used)
+				sl_region_free(server, region);
+			else
+				sl_region_trim(server, region);
+		}
+	return 0;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Peers: the connections of clients and watchers, messages to them, and the handlers of requests
+ * that concern several folders.
+ *
+ * A peer is a connection, or a client of the previous server that has not reconnected yet. Whether
+ * a client lives its pidfd says, not its socket, which its children may keep open.
+ */
+#ifndef SL_SLUICED_PEERS_H
+#define SL_SLUICED_PEERS_H
+
+#include "sluiced/memory/memory.h"
+#include "sluiced/server.h"
+
+#define SL_PINS_MOST 256 /* of a peer */
+#define SL_STRANGERS 64  /* connections that have not said their role */
+
+/* A message that the peer has not read yet. */
+struct sl_pending {
+	struct sl_list link;
+	int fd; /* sent with it and closed afterwards; -1 */
+	size_t bytes;
+	_Alignas(8) unsigned char data[]; /* with room for a refusal */
+};
+
+struct sl_peer {
+	struct sl_list link; /* in server->peers->live or ->dead */
+	struct sl_source socket, death;
+	int fd; /* -1: it has closed its end and its process lives, or it has not reconnected */
+	int pidfd;
+	pid_t pid;
+	uid_t uid;
+	bool gone;        /* freed at the end of the iteration */
+	bool waiting;     /* for the socket to become writable; nothing is read from it meanwhile */
+	uint32_t role;    /* of enum sl_role; 0: not said yet */
+	int64_t hello_by; /* without a role: when it is closed */
+
+	uint64_t session;
+	uint32_t row;     /* of the descriptor table, of its references */
+	uint32_t process; /* the row of its pidfd; SL_NO_ROW: the peer alone has it */
+	struct sl_references *references;
+	struct sl_list leases;
+	unsigned lease_count;
+	uint64_t leased_bytes; /* of the host */
+	/* Regions with free ranges that it may write to, by the size of a range: of the host,
+	 * then of devices. */
+	struct sl_list slabs[SL_CLASSES + SL_DEVICE_CLASSES];
+	struct sl_list regions;   /* that it may have mapped for writing */
+	struct sl_list published; /* regions of its own memory */
+	struct sl_list imports;
+	unsigned import_count;
+	bool awaited; /* counted in server->memory->awaited */
+	struct sl_list waits;
+	unsigned wait_count;
+	struct sl_list out;   /* of struct sl_pending */
+	unsigned descriptors; /* sent since the client had last read all */
+	/* Blobs that the server holds until the client has taken them, in the order of its
+	 * requests. */
+	struct {
+		uint32_t serial, slot;
+		int64_t until;
+	} pins[SL_PINS_MOST];
+	unsigned pin_count;
+
+	char prefix[SL_NAME_BYTES]; /* of a watch */
+	bool lost;                  /* events could not be sent */
+};
+
+struct sl_peers {
+	struct sl_list live, dead;
+	unsigned count;     /* that have a role */
+	unsigned strangers; /* that have none yet */
+	unsigned watchers;
+	int64_t listen_at; /* when accepting resumes after descriptors ran out; 0: it goes on */
+};
+
+/* -------------------------------------------------------------------------------- connections */
+
+/* Accepts a connection. Closes the oldest stranger if there are SL_STRANGERS. */
+void sl_peer_accept(struct sl_server *server);
+/*
+ * Adds a client of the previous server, by the row of its references, unless its process is dead.
+ */
+void sl_peer_recover(struct sl_server *server, uint32_t row);
+/* Called afterwards: drops the row of a pidfd that belongs to no client. */
+void sl_peer_recover_process(struct sl_server *server, uint32_t row);
+int sl_handle_hello(struct sl_server *server, struct sl_peer *peer);
+/*
+ * Ends the connection. clean: the process has unmapped everything; otherwise the peer keeps its
+ * blobs and memory until it dies.
+ */
+void sl_peer_close(struct sl_server *server, struct sl_peer *peer, bool clean);
+/* Closes connections that have not said their role in time, ends pins, and resumes accepting. */
+void sl_peer_expire(struct sl_server *server, int64_t now);
+void sl_peer_free_dead(struct sl_server *server);
+/* Opens the same memory again, read-only. Returns a descriptor or a negative errno. */
+int sl_reopen_read_only(int fd);
+
+/* --------------------------------------------------------------------------------------- pins */
+
+/*
+ * Holds a blob for the peer until it has taken the answer with that serial number, a second at
+ * most.
+ */
+void sl_peer_pin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, uint32_t slot);
+/* Ends the pins of answers up to that serial number, and expired pins. */
+void sl_peer_unpin(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int64_t now);
+int sl_handle_nudge(struct sl_server *server, struct sl_peer *peer);
+
+/* ----------------------------------------------------------------------------------- messages */
+
+/* Handles events of its socket. */
+void sl_peer_event(struct sl_server *server, struct sl_peer *peer, uint32_t events);
+/*
+ * Sends a message, now or when the socket takes it. Takes fd, which goes with it; -1: none. Always
+ * returns 0.
+ */
+int sl_peer_send(struct sl_server *server, struct sl_peer *peer, union sl_message *m, int fd);
+/* Drops the messages that were not sent yet. */
+void sl_peer_drop_pending(struct sl_peer *peer);
+/*
+ * Returns 0 if the peer may be sent a descriptor, or -EAGAIN with a sentence: it does not read
+ * those that it has.
+ */
+int sl_peer_admit_descriptor(struct sl_peer *peer);
+/*
+ * Sends an event to a watcher if its socket takes it; otherwise the watcher is told later that it
+ * has lost some.
+ */
+void sl_peer_notify(struct sl_server *server, struct sl_peer *peer, const union sl_message *event);
+/* Answers with an error; the sentence is sluice_last_message(). */
+void sl_peer_refuse(struct sl_server *server, struct sl_peer *peer, uint32_t serial, int error);
+/* Answers SL_MSG_DONE. Always returns 0. */
+int sl_peer_done(struct sl_server *server, struct sl_peer *peer, uint32_t serial);
+
+/* ------------------------------------------------------------------------------------ queries */
+
+int sl_handle_delete(struct sl_server *server, struct sl_peer *peer);
+int sl_handle_pin(struct sl_server *server, struct sl_peer *peer);
+int sl_handle_stat(struct sl_server *server, struct sl_peer *peer);
+int sl_handle_list(struct sl_server *server, struct sl_peer *peer);
+int sl_handle_stats(struct sl_server *server, struct sl_peer *peer);
+/* Tells the watchers of a blob that has a name. */
+void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_watch_kind kind);
+
+#endif

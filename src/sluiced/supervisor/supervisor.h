@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The supervisor: the process that has the listening socket and duplicates of all descriptors.
+ *
+ * It does little but receive descriptors, so that little can go wrong with it. It starts the server
+ * with fork and exec, from its own program. If either process dies, the other starts it again, and
+ * the new process inherits everything. In an upgrade the supervisor executes another program, under
+ * the same process id, which then replaces the server. If that program ends at once, the server,
+ * which still runs, starts a supervisor from the old program.
+ */
+#ifndef SL_SLUICED_SUPERVISOR_H
+#define SL_SLUICED_SUPERVISOR_H
+
+#include "sluiced/supervisor/descriptors.h"
+
+/*
+ * Starts the first server and stays as the supervisor until a signal (SIGTERM, SIGINT) or the end
+ * of the server; then removes the socket. arguments: of main(), kept. Returns the exit status of
+ * the process.
+ */
+int sl_supervisor_run(struct sl_descriptors *descriptors, char **arguments);
+/* Continues in a process that was started with a ledger, in its role. Returns the exit status. */
+int sl_supervisor_resume(char **arguments);
+/* Starts another supervisor, in the server, after it has died. Returns 0 or a negative errno. */
+int sl_supervisor_replace(struct sl_descriptors *descriptors);
+/*
+ * Blocks the signals that stop both processes, SIGINT only if it is not ignored. Returns their
+ * signalfd, or -1.
+ */
+int sl_stop_signals(void);
+
+#endif
