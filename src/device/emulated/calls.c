@@ -101,7 +101,7 @@ uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 }
 
 /* Releases the mutex for a moment now and then, as if the thread were preempted. */
-static void preempt_caller(struct emulated *device)
+static void preempt_caller(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	struct timespec pause = {0, 0};
 	uint64_t us;
@@ -118,6 +118,7 @@ static void preempt_caller(struct emulated *device)
 }
 
 static int enter_call(struct emulated *device, enum sluice_emulated_kind kind, bool release)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex))
 {
 	int rc = sl_emulated_count(kind);
 
@@ -202,7 +203,7 @@ int sluice_emulated_configure(int device, const struct sluice_emulated_options *
 }
 
 /* Removes all commands that the failed device will not execute. */
-static void drop_commands(struct emulated *device)
+static void drop_commands(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	/*
 	 * A running command cannot be stopped, and sleeping calls are about to leave: wait for

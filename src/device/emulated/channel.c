@@ -33,6 +33,7 @@ void sl_emulated_channels_init(struct emulated *device)
 
 /* Chooses by the seed a channel with at most that many commands; NULL if there is none. */
 static struct channel *pick_channel(struct emulated *device, struct channel_set set, unsigned most)
+	SL_REQUIRES(&device->mutex)
 {
 	struct channel *picked = NULL;
 	unsigned seen = 0;

@@ -30,24 +30,26 @@ struct sl_interval *sl_emulated_lookup(const struct sl_intervals *set, const voi
  * Begin and end every driver call. enter() counts the call, fails if the call was made to fail or
  * the device has stopped, and on success returns with the mutex held. leave() releases the mutex.
  */
-int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind);
-void sl_emulated_leave(struct emulated *device);
+int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
+void sl_emulated_leave(struct emulated *device) SL_RELEASES(&device->mutex);
 /*
  * Enters as enter() does, but also on a stopped device, so that it can release; the caller looks at
  * error.
  */
-int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind);
+int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex));
 /* Counts a call without entering; returns the error to inject, or 0. */
 int sl_emulated_count(enum sluice_emulated_kind kind);
-/* Sleeps on a condition of the device and lists the call in the report. Requires the mutex. */
+/* Sleeps on a condition of the device and lists the call in the report. */
 void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *call,
-                       const char *why);
-/* Waits while a thread is in free. Returns 0, or the device's error. Requires the mutex. */
-int sl_emulated_pass(struct emulated *device, const char *call);
-/* Returns a number below limit, from the device's seed. Requires the mutex. */
-uint64_t sl_emulated_random(struct emulated *device, uint64_t limit);
-/* Stops the device with that error. Requires the mutex. */
-void sl_emulated_fault(struct emulated *device, int error);
+                       const char *why) SL_REQUIRES(&device->mutex);
+/* Waits while a thread is in free. Returns 0, or the device's error. */
+int sl_emulated_pass(struct emulated *device, const char *call) SL_REQUIRES(&device->mutex);
+/* Returns a number below limit, from the device's seed. */
+uint64_t sl_emulated_random(struct emulated *device, uint64_t limit) SL_REQUIRES(&device->mutex);
+/* Stops the device with that error. */
+void sl_emulated_fault(struct emulated *device, int error) SL_REQUIRES(&device->mutex);
 
 /* ---------------------------------------------------------------------------------- memory.c */
 
@@ -59,9 +61,9 @@ enum place {
 	PLACE_WRONG,
 	PLACE_FOREIGN
 };
-/* Classifies a range; for the first four places *bytes is its mapping. Requires the mutex. */
+/* Classifies a range; for the first four places *bytes is its mapping. */
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
-                             char **bytes);
+                             char **bytes) SL_REQUIRES(&device->mutex);
 bool sl_emulated_holds(struct emulated *device, const void *memory);
 int sl_emulated_alloc(struct sl_device *device, size_t length, void **out);
 int sl_emulated_free(struct sl_device *device, void *memory);
@@ -74,15 +76,15 @@ void sl_emulated_range_free(struct range *range);
 /* Assigns an address to the range; counts as a call of that kind. */
 int sl_emulated_range_add(struct emulated *device, enum sluice_emulated_kind kind, const char *call,
                           size_t length, struct range *range);
-/*
- * Returns the range of device memory that contains the byte, or NULL. Requires the mutex, as do the
- * next two.
- */
-struct range *sl_emulated_range_at(struct emulated *device, const void *memory);
+/* Returns the range of device memory that contains the byte, or NULL. */
+struct range *sl_emulated_range_at(struct emulated *device, const void *memory)
+	SL_REQUIRES(&device->mutex);
 /* Waits for all commands pending now. With in_free, most other calls are held up meanwhile. */
-int sl_emulated_drain(struct emulated *device, const char *call, bool in_free);
+int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
+	SL_REQUIRES(&device->mutex);
 /* Waits for all commands that use the range, which new commands cannot, and removes it. */
-int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range);
+int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range)
+	SL_REQUIRES(&device->mutex);
 
 /* --------------------------------------------------------------------------------- sharing.c */
 
@@ -96,9 +98,11 @@ int sl_emulated_memory_check(const struct emulated *device, int fd, size_t lengt
 
 /* ---------------------------------------------------------------------------------- stream.c */
 
-/* Return NULL if the handle is not of this device. Require the mutex. */
-struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream);
-struct event *sl_emulated_event(struct emulated *device, sluice_event event);
+/* Return NULL if the handle is not of this device. */
+struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream)
+	SL_REQUIRES(&device->mutex);
+struct event *sl_emulated_event(struct emulated *device, sluice_event event)
+	SL_REQUIRES(&device->mutex);
 int sl_emulated_stream_new(struct sl_device *device, sluice_stream *out);
 int sl_emulated_stream_free(struct sl_device *device, sluice_stream stream);
 int sl_emulated_stream_query(struct sl_device *device, sluice_stream stream);
@@ -108,9 +112,9 @@ int sl_emulated_event_new(struct sl_device *device, sluice_event *out);
 int sl_emulated_event_free(struct sl_device *device, sluice_event event);
 int sl_emulated_event_query(struct sl_device *device, sluice_event event);
 int sl_emulated_event_synchronize(struct sl_device *device, sluice_event event);
-/* Waits until both commands, of which either may be NULL, are done. Requires the mutex. */
+/* Waits until both commands, of which either may be NULL, are done. */
 int sl_emulated_wait_for(struct emulated *device, struct command *const commands[2],
-                         const char *call);
+                         const char *call) SL_REQUIRES(&device->mutex);
 
 /* --------------------------------------------------------------------------------- enqueue.c */
 
@@ -125,10 +129,10 @@ int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice
 
 void sl_emulated_channels_init(struct emulated *device);
 /*
- * Chooses a channel for the next command of that type; false if all are full. Requires the mutex.
+ * Chooses a channel for the next command of that type; false if all are full.
  */
 bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum channel_type type,
-                         struct channel **out);
+                         struct channel **out) SL_REQUIRES(&device->mutex);
 void sl_emulated_channel_enter(struct command *command, enum channel_type type,
                                struct channel *channel);
 void sl_emulated_channel_leave(struct command *command);
@@ -139,9 +143,11 @@ void *sl_emulated_engine(void *device);
 void *sl_emulated_functions(void *device);
 /* Returns true if the word of the command has been reached. */
 bool sl_emulated_word_reached(const struct command *command);
-/* Returns true if no earlier work of other streams must come first. Requires the mutex. */
-bool sl_emulated_in_order(struct emulated *device, const struct command *command);
-/* Removes a command from the device and releases its waiters. Requires the mutex. */
-void sl_emulated_retire(struct emulated *device, struct command *command);
+/* Returns true if no earlier work of other streams must come first. */
+bool sl_emulated_in_order(struct emulated *device, const struct command *command)
+	SL_REQUIRES(&device->mutex);
+/* Removes a command from the device and releases its waiters. */
+void sl_emulated_retire(struct emulated *device, struct command *command)
+	SL_REQUIRES(&device->mutex);
 
 #endif

@@ -70,6 +70,7 @@ struct look {
 
 /* Returns true while a ready command is delayed; the delay is drawn once per command. */
 static bool engine_delayed(struct emulated *device, struct command *command, struct look *look)
+	SL_REQUIRES(&device->mutex)
 {
 	int64_t now;
 
@@ -90,6 +91,7 @@ static bool engine_delayed(struct emulated *device, struct command *command, str
 }
 
 static bool command_ready(struct emulated *device, struct command *command, struct look *look)
+	SL_REQUIRES(&device->mutex)
 {
 	if (!sl_emulated_in_order(device, command))
 		return false;
@@ -115,7 +117,7 @@ static bool command_ready(struct emulated *device, struct command *command, stru
 }
 
 /* Chooses the next command among the heads of all streams: at random by the seed, or the oldest. */
-static struct look engine_look_around(struct emulated *device)
+static struct look engine_look_around(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	struct look look = {.wake = SL_FOREVER};
 
@@ -203,6 +205,7 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
  * `executing` is false.
  */
 static void engine_execute(struct emulated *device, struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	device->executing = true;
 	sl_mutex_unlock(&device->mutex);
@@ -215,7 +218,7 @@ static void engine_execute(struct emulated *device, struct command *command)
 	sl_emulated_retire(device, command);
 }
 
-static void engine_run(struct emulated *device, struct command *command)
+static void engine_run(struct emulated *device, struct command *command) SL_REQUIRES(&device->mutex)
 {
 	switch (command->kind) {
 	case COPY:
@@ -258,6 +261,7 @@ static void engine_pause_until(struct emulated *device, int64_t when)
  * waits for a word.
  */
 static void engine_rest(struct emulated *device, const struct look *look, unsigned idle)
+	SL_REQUIRES(&device->mutex)
 {
 	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
 	int64_t wake = look->wake;

@@ -51,6 +51,7 @@ static bool is_devices_place(enum place place)
  * mappings are refused at once.
  */
 static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
+	SL_REQUIRES(&device->mutex)
 {
 	struct command *command = &order->command;
 	char *to, *from;
@@ -71,6 +72,7 @@ static int resolve_copy(struct emulated *device, struct order *order, enum chann
 }
 
 static int resolve_order(struct emulated *device, struct order *order, enum channel_type *type)
+	SL_REQUIRES(&device->mutex)
 {
 	struct command *command = &order->command;
 	char *bytes;
@@ -127,6 +129,7 @@ static void append_command(struct emulated *device, struct stream *stream, struc
 /* Waits until nothing holds the call up, and resolves the memory that it uses. */
 static int admit_order(struct emulated *device, struct stream *stream, struct order *order,
                        enum channel_type *type, struct channel **channel)
+	SL_REQUIRES(&device->mutex)
 {
 	int rc;
 
@@ -157,7 +160,7 @@ static int admit_order(struct emulated *device, struct stream *stream, struct or
 }
 
 static int give_order(struct emulated *device, struct stream *stream, struct order *order,
-                      struct command **out)
+                      struct command **out) SL_REQUIRES(&device->mutex)
 {
 	struct channel *channel;
 	enum channel_type type;

@@ -227,7 +227,7 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
  * for. On a failed device the range is removed at once, and the device's error is returned.
  */
 static int withdraw_range(struct emulated *device, struct sl_intervals *set, const char *call,
-                          struct range *range)
+                          struct range *range) SL_REQUIRES(&device->mutex)
 {
 	int rc;
 

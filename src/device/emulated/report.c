@@ -19,6 +19,7 @@ static const char *const names[] = {
 };
 
 static void write_word(FILE *to, struct emulated *device, const struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	char *bytes;
 
@@ -31,6 +32,7 @@ static void write_word(FILE *to, struct emulated *device, const struct command *
 }
 
 static void write_head(FILE *to, struct emulated *device, const struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	fprintf(to, "%s", names[command->kind]);
 	if (command->kind == COPY)
@@ -45,6 +47,7 @@ static void write_head(FILE *to, struct emulated *device, const struct command *
 }
 
 static void write_stream(FILE *to, struct emulated *device, const struct stream *stream)
+	SL_REQUIRES(&device->mutex)
 {
 	if (stream == &device->legacy)
 		fprintf(to, "default stream");
@@ -61,7 +64,7 @@ static void write_stream(FILE *to, struct emulated *device, const struct stream 
 	fprintf(to, "\n");
 }
 
-static void write_device(FILE *to, struct emulated *device)
+static void write_device(FILE *to, struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	fprintf(to, "%s: %s%s\n", device->base.name,
 	        device->error ? "does nothing any more: " : "works",

@@ -145,8 +145,8 @@ static int emulated_make(struct sl_device *base, size_t length, void **out, int 
 	return 0;
 }
 
-/* Waits for commands that use the range and removes it from the allocations. Requires the mutex. */
-static int end_range(struct emulated *device, struct range *range)
+/* Waits for commands that use the range and removes it from the allocations. */
+static int end_range(struct emulated *device, struct range *range) SL_REQUIRES(&device->mutex)
 {
 	struct emulated *there = range->there;
 	int rc = 0, own;
@@ -236,7 +236,7 @@ static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl
  * being removed.
  */
 static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
-                                 unsigned kinds)
+                                 unsigned kinds) SL_REQUIRES(&device->mutex)
 {
 	struct range *range = sl_emulated_range_at(device, memory);
 
@@ -305,6 +305,7 @@ static int make_lendable(struct emulated *device, struct range *range)
 
 /* Waits until no command runs. The engine starts nothing until `lending` falls. */
 static int hold_engine_still(struct emulated *device, const void *memory, struct range **out)
+	SL_REQUIRES(&device->mutex)
 {
 	struct range *range;
 	int rc = 0;

@@ -44,6 +44,7 @@ static void publish_handle(struct sl_intervals *set, struct sl_interval *handle,
  * frees handles, and returns its error.
  */
 static int begin_call(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex))
 {
 	int rc = sl_emulated_enter(device, kind);
 
@@ -79,6 +80,7 @@ int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
 }
 
 static int free_stream_locked(struct emulated *device, sluice_stream handle)
+	SL_REQUIRES(&device->mutex)
 {
 	struct stream *stream = sl_emulated_stream(device, handle);
 
