@@ -71,12 +71,12 @@ struct sl_piece {
 	struct sl_list link;
 	struct sl_task task;
 	bool direct; /* by the descriptor that bypasses the page cache; told to the engine */
-	struct sl_turns *turns; /* that it has, or waits for, a turn of; NULL: none */
-	bool nowait;            /* what is not resident is for somebody else */
-	bool dontcache;         /* through the page cache without staying there */
-	char *bounce;           /* where the bytes are while data is not aligned, or NULL */
-	size_t bounced;         /* of moved, what never was there */
-	unsigned vain;          /* calls in a row that moved nothing, and were to be made again */
+	struct sl_permits *permits; /* its permit, or the one that it waits for; NULL: none */
+	bool nowait;                /* what is not resident is for somebody else */
+	bool dontcache;             /* through the page cache without staying there */
+	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
+	size_t bounced;             /* of moved, what never was there */
+	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 
 /* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */

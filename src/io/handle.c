@@ -81,11 +81,11 @@ int64_t sluice_wait(sluice_op *op, int timeout_ms)
 		return rc;
 	handle_settle(op);
 	if (!handle_is_done(op)) {
-		/* sl_spin() is part of the time. */
+		/* sl_spin_until() is part of the time. */
 		int64_t deadline = sl_deadline(timeout_ms);
 
 		if (!timeout_ms ||
-		    !(sl_spin(&spin, handle_is_done, op) || handle_wait_until(op, deadline)))
+		    !(sl_spin_until(&spin, handle_is_done, op) || handle_wait_until(op, deadline)))
 			return sl_fail(-EINPROGRESS, "the operation is still running");
 	}
 	sl_done_forget(op);

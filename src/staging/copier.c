@@ -215,7 +215,7 @@ static void *copier_run(void *argument)
 			if (sl_queue_closed(&copier->queue))
 				return NULL;
 			/* A push, the poller's suspicion, or sl_copier_stop() ends the sleep. */
-			if (!sl_spin(&copier->spin, sl_queue_has_work, &copier->queue))
+			if (!sl_spin_until(&copier->spin, sl_queue_has_work, &copier->queue))
 				sl_word_sleep(&copier->queue, &copier->sleeper);
 		}
 	}

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Files that are made beside a name and take it later. */
+/*
+ * Temporary files
+ *
+ * Files that are written under a temporary name and renamed when they are complete, for local files and for HDF5 files.
+ * Any thread; all functions may wait for storage.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -81,7 +86,7 @@ int sl_temporary_open(const char *path, mode_t mode, char **name)
 	return -EEXIST;
 }
 
-void sl_take_over(int fd, const struct stat *old, bool keep_mode)
+void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode)
 {
 	struct stat now;
 	mode_t mode;
@@ -91,18 +96,18 @@ void sl_take_over(int fd, const struct stat *old, bool keep_mode)
 	mode = (keep_mode ? old->st_mode : now.st_mode) & 07777;
 	if ((now.st_uid != old->st_uid || now.st_gid != old->st_gid) &&
 	    fchown(fd, old->st_uid, old->st_gid) && fchown(fd, (uid_t)-1, old->st_gid)) {
-		/* It stays with who writes it. */
+		/* The file keeps the owner of this process. */
 	}
 	if (fstat(fd, &now))
 		return;
 	mode &= now.st_uid != old->st_uid ? ~(mode_t)S_ISUID : ~(mode_t)0;
 	mode &= now.st_gid != old->st_gid ? ~(mode_t)S_ISGID : ~(mode_t)0;
-	/* To give a file away takes its set-ID bits too. */
+	/* chown() also removes set-ID bits. */
 	if (mode != (now.st_mode & 07777))
 		fchmod(fd, mode);
 }
 
-/* Without renameat2() a link fails just as well if the name is taken. */
+/* Without renameat2() link() is used, which also fails if the name is taken. */
 int sl_rename_to_new(const char *from, const char *to)
 {
 	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))

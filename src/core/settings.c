@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Settings
+ *
+ * One table describes each setting: its variable, its field in struct sluice_config, default, range and meaning. The
+ * rest reads, checks and prints settings by that table. Any thread; the environment must not change meanwhile.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -8,8 +14,8 @@
 
 #include "core/core.h"
 
-/* How the text of a setting is read and shown. */
-enum kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT };
+/* The form of a setting's text. */
+enum setting_kind { COUNT, BYTES, CHOICE, DISABLE, NAME, TEXT };
 
 static const char *const remotes[] = {"multi", "easy", NULL};
 static const char *const switches[] = {"0", "1", NULL};
@@ -17,7 +23,7 @@ static const char *const levels[] = {"off", "error", "info", "debug", NULL};
 
 static const struct setting {
 	const char *variable;
-	enum kind kind;
+	enum setting_kind kind;
 	size_t in;  /* offset of its field in struct sluice_config */
 	size_t out; /* and in struct sl_settings */
 	uint64_t fallback;
@@ -129,8 +135,8 @@ const char *sl_choice_name(unsigned choice)
 	return choices[choice];
 }
 
-static int parse_name(const char *what, const char *text, const char *const *names,
-                      const char *range, unsigned *out)
+static int setting_parse_name(const char *what, const char *text, const char *const *names,
+                              const char *range, unsigned *out)
 {
 	for (unsigned i = 0; names[i]; i++) {
 		if (!strcmp(text, names[i])) {
@@ -143,7 +149,7 @@ static int parse_name(const char *what, const char *text, const char *const *nam
 
 int sl_remote_parse(const char *what, const char *name, unsigned *out)
 {
-	return parse_name(what, name, remotes, "multi, easy", out);
+	return setting_parse_name(what, name, remotes, "multi, easy", out);
 }
 
 const char *sl_remote_name(unsigned remote)
@@ -151,7 +157,7 @@ const char *sl_remote_name(unsigned remote)
 	return remotes[remote];
 }
 
-static int parse_text(const char *what, const char *text, char *out)
+static int setting_parse_text(const char *what, const char *text, char *out)
 {
 	if (strlen(text) >= SL_SETTING_TEXT)
 		return sl_fail(-EINVAL, "%s: longer than %d characters", what, SL_SETTING_TEXT - 1);
@@ -159,7 +165,7 @@ static int parse_text(const char *what, const char *text, char *out)
 	return 0;
 }
 
-static int parse_disable(const char *what, const char *text, unsigned *out)
+static int setting_parse_disable(const char *what, const char *text, unsigned *out)
 {
 	unsigned mask = 0;
 
@@ -215,7 +221,7 @@ int sluice_size_parse(const char *text, uint64_t *out)
 	return 0;
 }
 
-static int parse_number(const struct setting *setting, const char *text, uint64_t *out)
+static int setting_parse_number(const struct setting *setting, const char *text, uint64_t *out)
 {
 	bool bytes = setting->kind == BYTES;
 	char *end;
@@ -236,7 +242,7 @@ static int parse_number(const struct setting *setting, const char *text, uint64_
 	return 0;
 }
 
-static int check_range(const struct setting *setting, uint64_t value)
+static int setting_check_range(const struct setting *setting, uint64_t value)
 {
 	if (value < setting->least || value > setting->most)
 		return sl_fail(-EINVAL, "%s: %" PRIu64 " is out of range (%s)", setting->variable,
@@ -244,7 +250,8 @@ static int check_range(const struct setting *setting, uint64_t value)
 	return 0;
 }
 
-static int load_text(const struct setting *setting, const char *text, struct sl_settings *out)
+static int setting_load_text(const struct setting *setting, const char *text,
+                             struct sl_settings *out)
 {
 	void *field = (char *)out + setting->out;
 	int rc;
@@ -253,38 +260,39 @@ static int load_text(const struct setting *setting, const char *text, struct sl_
 	case CHOICE:
 		return sl_choice_parse(setting->variable, text, field);
 	case DISABLE:
-		return parse_disable(setting->variable, text, field);
+		return setting_parse_disable(setting->variable, text, field);
 	case NAME:
-		return parse_name(setting->variable, text, setting->names, setting->range, field);
+		return setting_parse_name(setting->variable, text, setting->names, setting->range,
+		                          field);
 	case TEXT:
-		return parse_text(setting->variable, text, field);
+		return setting_parse_text(setting->variable, text, field);
 	default:
-		rc = parse_number(setting, text, field);
-		return rc ? rc : check_range(setting, *(uint64_t *)field);
+		rc = setting_parse_number(setting, text, field);
+		return rc ? rc : setting_check_range(setting, *(uint64_t *)field);
 	}
 }
 
-static int load_one(const struct setting *setting, const struct sluice_config *config,
-                    struct sl_settings *out, const char **source)
+static int setting_load(const struct setting *setting, const struct sluice_config *config,
+                        struct sl_settings *out, const char **source)
 {
 	const void *in = (const char *)config + setting->in;
 	bool numeric = setting->kind == COUNT || setting->kind == BYTES;
-	/* A caller that was built against a shorter struct has no such field. */
+	/* A program that was built against an older header has a shorter struct. */
 	bool given = config && setting->in + sizeof(size_t) <= config->size;
 	const char *text = getenv(setting->variable);
 
 	if (given && numeric && *(const size_t *)in) {
 		*source = CONFIG;
 		*(uint64_t *)((char *)out + setting->out) = *(const size_t *)in;
-		return check_range(setting, *(const size_t *)in);
+		return setting_check_range(setting, *(const size_t *)in);
 	}
 	if (given && !numeric && *(const char *const *)in) {
 		*source = CONFIG;
-		return load_text(setting, *(const char *const *)in, out);
+		return setting_load_text(setting, *(const char *const *)in, out);
 	}
 	if (text && *text) {
 		*source = ENVIRONMENT;
-		return load_text(setting, text, out);
+		return setting_load_text(setting, text, out);
 	}
 	*source = DEFAULT;
 	if (numeric)
@@ -294,7 +302,7 @@ static int load_one(const struct setting *setting, const struct sluice_config *c
 	return 0;
 }
 
-static int check_together(const struct sl_settings *s)
+static int settings_check(const struct sl_settings *s)
 {
 	if (s->piece_bytes % 4096)
 		return sl_fail(-EINVAL, "SLUICE_PIECE_BYTES: %" PRIu64 " is no multiple of 4 KiB",
@@ -336,11 +344,11 @@ int sl_settings_load(const struct sluice_config *config, struct sl_settings *out
 	if (config && config->size < sizeof(config->size))
 		return sl_fail(-EINVAL, "config: size is not set");
 	for (size_t i = 0; i < SETTINGS; i++) {
-		rc = load_one(&table[i], config, &settings, &settings.sources[i]);
+		rc = setting_load(&table[i], config, &settings, &settings.sources[i]);
 		if (rc)
 			return rc;
 	}
-	rc = check_together(&settings);
+	rc = settings_check(&settings);
 	if (rc)
 		return rc;
 	if (!settings.bounce_bytes)
