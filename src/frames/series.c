@@ -186,9 +186,7 @@ static bool needs_no_room(const struct sluice_series *s)
 /* Returns the packer of a series with equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
-	sl_list_each (link, &w->locked.packer) {
-		struct sl_packer *packer = SL_CONTAINER(link, struct sl_packer, link);
-
+	sl_list_each_of (packer, &w->locked.packer, struct sl_packer, link) {
 		if (packer->codec == kind->codec && packer->level == kind->level &&
 		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
 		    packer->in_place == kind->in_place)
@@ -274,17 +272,16 @@ static int packer_take(struct sluice_series *s)
 /* ------------------------------------------------------------------------------------ dataset */
 
 struct adding {
-	struct sl_file_command command;
 	struct sluice_series *series;
 	const struct sl_h5_set_options *set;
 };
 
 /* Called by the file thread. */
-static int add_dataset(struct sl_file_command *command)
+static int add_dataset(struct sluice_writer *w, void *argument)
 {
-	struct adding *adding = SL_CONTAINER(command, struct adding, command);
+	struct adding *adding = argument;
 	struct sluice_series *s = adding->series;
-	int rc = sl_h5_dataset_add(s->writer->file, s->name, &s->layout, adding->set, &s->dataset,
+	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set, &s->dataset,
 	                           &s->first);
 
 	if (rc)
@@ -301,9 +298,10 @@ static int add_dataset(struct sl_file_command *command)
 }
 
 /* Called by the file thread. */
-static int drop_dataset(struct sl_file_command *command)
+static int drop_dataset(struct sluice_writer *w, void *dataset)
 {
-	sl_h5_dataset_forget(SL_CONTAINER(command, struct adding, command)->series->dataset);
+	(void)w;
+	sl_h5_dataset_forget(dataset);
 	return 0;
 }
 
@@ -318,8 +316,8 @@ static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layo
 static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
 	struct sl_h5_layout asked = s->layout;
-	struct adding adding = {.command = {.run = add_dataset}, .series = s, .set = set};
-	int rc = sl_writer_ask(s->writer, &adding.command);
+	struct adding adding = {.series = s, .set = set};
+	int rc = sl_writer_ask(s->writer, add_dataset, &adding);
 
 	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
@@ -358,14 +356,15 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 
 /* Continues a last chunk that is not full: stores it again without filters, as chunks of an
  * open slab are. Called by the file thread. */
-static int slab_resume(struct sl_file_command *command)
+static int slab_resume(struct sluice_writer *w, void *series)
 {
-	struct sluice_series *s = SL_CONTAINER(command, struct adding, command)->series;
+	struct sluice_series *s = series;
 	uint64_t count = s->first % s->layout.gather;
 	struct sl_frame *slab = sl_slab_open_locked(s, s->first - count);
 	double max_error;
 	int rc = read_slab(s, slab);
 
+	(void)w;
 	for (uint64_t i = 0; i < count; i++)
 		slab->slots[i].there = true;
 	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
@@ -375,17 +374,15 @@ static int slab_resume(struct sl_file_command *command)
 
 static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
-	struct adding adding = {.command = {.run = slab_resume}, .series = s};
 	int rc = ask_dataset(s, set);
 
 	if (!rc && s->slabs && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, &adding.command);
+		rc = sl_writer_ask(s->writer, slab_resume, s);
 	if (rc && s->dataset) {
 		char message[1024];
 
 		snprintf(message, sizeof(message), "%s", sluice_last_message());
-		adding.command = (struct sl_file_command){.run = drop_dataset};
-		sl_writer_ask(s->writer, &adding.command);
+		sl_writer_ask(s->writer, drop_dataset, s->dataset);
 		sl_fail(rc, "%s", message);
 	}
 	return rc;
@@ -433,7 +430,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	sl_condition_init(&s->freed);
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
-	sl_list_init(&s->locked.line);
+	sl_list_init(&s->locked.queue);
 	sl_list_init(&s->locked.slabs);
 	s->name = strdup(name);
 	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
@@ -463,10 +460,8 @@ static int series_check_name_locked(struct sluice_writer *w, const char *name)
 {
 	int rc = sl_writer_check_locked(w);
 
-	sl_list_each (link, &w->locked.series) {
-		const char *other = SL_CONTAINER(link, struct sluice_series, locked.link)->name;
-
-		if (!rc && !strcmp(name + (*name == '/'), other + (*other == '/')))
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		if (!rc && !strcmp(name + (*name == '/'), s->name + (*s->name == '/')))
 			rc = sl_fail(-EEXIST, "this writer has a series '%s'", name);
 	}
 	return rc;

@@ -369,9 +369,7 @@ static int file_flush(struct sl_h5_file *file, bool last)
 	if (err)
 		return err;
 	sl_hdf5_enter(&stay);
-	sl_list_each (link, &file->datasets) {
-		struct sl_h5_dataset *dataset = SL_CONTAINER(link, struct sl_h5_dataset, link);
-
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
 		if (!err)
 			err = sl_h5_dataset_flush(dataset);
 		if (!err && !file->own.named)

@@ -157,6 +157,10 @@ int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *data
 
 /* -------------------------------------------------------------------------------- attributes */
 
+/* Makes and writes an attribute of an array, or with count 0 of a single value. Returns it open, or a negative number. */
+hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value);
+
 /*
  * Gives an object its attributes; existing attributes stay. name: for sentences. Called once
  * between two flushes, after an object was created: HDF5 fills a block of texts before it takes
