@@ -281,7 +281,7 @@ struct sluice_writer {
 	pthread_cond_t work; /* for the file thread */
 	pthread_cond_t told; /* for threads that wait for a command, a flush or the end */
 	struct {
-		struct sl_list series, packer, commands;
+		struct sl_list series, packers, commands;
 		unsigned compressing; /* compressors that are busy */
 		unsigned finished;    /* packed chunks that wait to be stored */
 		enum sl_closing closing;

@@ -11,9 +11,10 @@
 
 /* ------------------------------------------------------------------------------------- memory */
 
-/* Takes it from memory_bytes. */
-static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
+/* Takes bytes for a series from memory_bytes. */
+static int take_bytes(struct sluice_series *s, uint64_t bytes)
 {
+	struct sluice_writer *w = s->writer;
 	uint64_t had;
 	bool fits;
 
@@ -23,19 +24,21 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 	if (fits)
 		w->locked.bytes += bytes;
 	sl_mutex_unlock(&w->mutex);
+	s->bytes += fits ? bytes : 0;
 	if (fits)
 		return 0;
 	return sl_fail(-ENOBUFS,
 	               "'%s' needs %" PRIu64 " bytes of memory beside %" PRIu64
 	               " that are taken; memory_bytes is %" PRIu64 " and would have to be %" PRIu64,
-	               name, bytes, had, w->memory_bytes, had + bytes);
+	               s->name, bytes, had, w->memory_bytes, had + bytes);
 }
 
-static void give_bytes(struct sluice_writer *w, uint64_t bytes)
+static void give_bytes(struct sluice_series *s, uint64_t bytes)
 {
-	sl_mutex_lock(&w->mutex);
-	w->locked.bytes -= bytes;
-	sl_mutex_unlock(&w->mutex);
+	sl_mutex_lock(&s->writer->mutex);
+	s->writer->locked.bytes -= bytes;
+	sl_mutex_unlock(&s->writer->mutex);
+	s->bytes -= bytes;
 }
 
 static int shape_frames(struct sluice_series *s)
@@ -72,16 +75,11 @@ static int shape_frames(struct sluice_series *s)
 static int make_frames(struct sluice_series *s)
 {
 	size_t scalars = s->layout.scalar_count;
-	int rc;
+	uint64_t held = s->writer->memory_bytes ? sl_h5_held_bytes(&s->layout) : 0;
+	int rc = take_bytes(s, (uint64_t)s->stride * s->depth + held);
 
-	s->bytes = (uint64_t)s->stride * s->depth;
-	if (s->writer->memory_bytes)
-		s->bytes += sl_h5_held_bytes(&s->layout);
-	rc = take_bytes(s->writer, s->name, s->bytes);
-	if (rc) {
-		s->bytes = 0;
+	if (rc)
 		return rc;
-	}
 	s->frame_count = s->depth + (size_t)s->writer->threads * SL_PACKED_PER_COMPRESSOR + 1;
 	s->frames = calloc(s->frame_count, sizeof(*s->frames));
 	s->frame_of = calloc(s->depth, sizeof(*s->frame_of));
@@ -116,7 +114,7 @@ static bool lies_whole(const struct sl_geometry *g)
 
 static int make_slabs(struct sluice_series *s)
 {
-	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least;
+	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least, bytes;
 	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
 	size_t row = lies_whole(&s->geometry) ? 0 : s->geometry.chunk_bytes, count;
 	int rc;
@@ -126,15 +124,12 @@ static int make_slabs(struct sluice_series *s)
 	/* All frames that the program may have, and two slabs that are stored. */
 	least = s->depth / gather + 3;
 	count = SL_MAX(least, SL_SLABS);
-	s->slab_bytes =
-		(stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
-		row;
-	rc = take_bytes(s->writer, s->name, s->slab_bytes);
-	if (rc) {
-		s->slab_bytes = 0;
+	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
+	        row;
+	rc = take_bytes(s, bytes);
+	if (rc)
 		return rc;
-	}
-	s->bytes += s->slab_bytes;
+	s->slab_bytes = bytes;
 	s->slabs = calloc(count, sizeof(*s->slabs));
 	if (!s->slabs)
 		return sl_fail(-ENOMEM, "no memory");
@@ -163,8 +158,7 @@ static void drop_slabs(struct sluice_series *s)
 		free(s->slabs[i].slots);
 		free(s->slabs[i].scalars);
 	}
-	give_bytes(s->writer, s->slab_bytes);
-	s->bytes -= s->slab_bytes;
+	give_bytes(s, s->slab_bytes);
 	sl_area_release(&s->slab_area);
 	sl_area_release(&s->rows);
 	free(s->slabs);
@@ -186,7 +180,7 @@ static bool needs_no_room(const struct sluice_series *s)
 /* Returns the packer of a series with equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
-	sl_list_each_of (packer, &w->locked.packer, struct sl_packer, link) {
+	sl_list_each_of (packer, &w->locked.packers, struct sl_packer, link) {
 		if (packer->codec == kind->codec && packer->level == kind->level &&
 		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
 		    packer->in_place == kind->in_place)
@@ -204,18 +198,20 @@ static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
 
 	if (rc)
 		return rc;
-	rc = take_bytes(w, s->name, packer->bytes);
+	rc = take_bytes(s, packer->bytes);
 	if (!rc) {
 		rc = sl_packer_fill(packer);
 		if (rc)
-			give_bytes(w, packer->bytes);
+			give_bytes(s, packer->bytes);
 	}
 	if (rc) {
 		sl_packer_free(packer);
 		return rc;
 	}
+	/* Of all series that share the packer. */
+	s->bytes -= packer->bytes;
 	sl_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.packer, &packer->link);
+	sl_list_append(&w->locked.packers, &packer->link);
 	sl_mutex_unlock(&w->mutex);
 	*out = packer;
 	return 0;
@@ -238,8 +234,7 @@ static void packer_drop(struct sluice_series *s)
 
 static void decoded_drop(struct sluice_series *s)
 {
-	give_bytes(s->writer, s->decoded.length);
-	s->bytes -= s->decoded.length;
+	give_bytes(s, s->decoded.length);
 	sl_area_release(&s->decoded);
 }
 
@@ -262,11 +257,8 @@ static int packer_take(struct sluice_series *s)
 	if (rc)
 		return rc;
 	s->packer->users++;
-	rc = take_bytes(s->writer, s->name, decoded);
-	if (rc)
-		return rc;
-	s->bytes += decoded;
-	return sl_area_take(&s->decoded, decoded);
+	rc = take_bytes(s, decoded);
+	return rc ? rc : sl_area_take(&s->decoded, decoded);
 }
 
 /* ------------------------------------------------------------------------------------ dataset */
@@ -405,7 +397,7 @@ void sl_series_free(struct sluice_series *s)
 		free(s->frames[i].scalars);
 	packer_drop(s);
 	drop_slabs(s);
-	give_bytes(s->writer, s->bytes);
+	give_bytes(s, s->bytes);
 	sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
 	pthread_cond_destroy(&s->freed);

@@ -227,7 +227,7 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	w->ctx = ctx;
 	set_options(w, o);
 	sl_list_init(&w->locked.series);
-	sl_list_init(&w->locked.packer);
+	sl_list_init(&w->locked.packers);
 	sl_list_init(&w->locked.commands);
 	w->locked.dirty = true;
 	w->locked.dirty_since = SL_FOREVER;

@@ -196,9 +196,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 
 	if (fstat(fd, &before) < 0)
 		return sl_h5_fail(dataset->file, -errno, "its length is not known");
-	do
-		done = fallocate(fd, 0, (off_t)dataset->place, bytes);
-	while (done < 0 && errno == EINTR);
+	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->place, bytes));
 	err = done ? -errno : 0;
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)

@@ -498,9 +498,7 @@ static int ordered_reserve(struct ordered_file *file, uint64_t end)
 
 	if (file->eof >= end)
 		return 0;
-	do
-		done = fallocate(file->fd, 0, file->eof, end - file->eof);
-	while (done < 0 && errno == EINTR);
+	done = TEMP_FAILURE_RETRY(fallocate(file->fd, 0, file->eof, end - file->eof));
 	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
 		done = ftruncate(file->fd, end);
 	if (done < 0)
@@ -529,9 +527,7 @@ static int ordered_take_space(struct ordered_file *file, haddr_t end)
 	haddr_t from = SL_MAX(file->eof, file->taken);
 	int done;
 
-	do
-		done = fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from);
-	while (done < 0 && errno == EINTR);
+	done = TEMP_FAILURE_RETRY(fallocate(file->fd, FALLOC_FL_KEEP_SIZE, from, end - from));
 	file->taken = done ? from : end;
 	return done ? -errno : 0;
 }
