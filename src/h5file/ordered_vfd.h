@@ -2,7 +2,7 @@
 /*
  * A virtual file driver for HDF5. Its file is valid after each single write and shows at least
  * the state of the last H5Fflush: flushed frames survive the death of the process at any time,
- * and plain HDF5 opens the file. See ordered_vfd.c for the order.
+ * and plain HDF5 opens the file. See write_order.c for the order.
  *
  * This holds for the default format (v1.8: no libver bounds) and for the operations of a writer
  * of frames: datasets grow, and chunks are written. The caller
