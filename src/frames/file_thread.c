@@ -446,7 +446,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		w->locked.flush_wanted = through < w->locked.flush_last;
 	}
 	count_flush_locked(w, through, sl_now() - begun);
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 }
 
 static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
@@ -462,7 +462,7 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	if (rc)
 		snprintf(command->message, sizeof(command->message), "%s", sluice_last_message());
 	command->done = true;
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 }
 
 /* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
@@ -542,7 +542,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w->mutex)
 {
 	w->locked.ended = true;
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 }
 

@@ -12,7 +12,8 @@
  *
  * Groups called `locked` are guarded by writer->mutex. It is held briefly: no blocking system
  * call, no call of HDF5 and no copy of a frame is made under it. Functions with the suffix
- * _locked are called with this mutex.
+ * _locked are called with this mutex; where they reach the writer through a frame or a series,
+ * clang cannot check that (SL_UNCHECKED).
  *
  * No deadlock. A chunk waits for three things: a buffer for the packed chunk, its turn to be
  * stored, and a pause between frames.
@@ -278,8 +279,8 @@ struct sluice_writer {
 
 	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
 	struct sl_mutex mutex;
-	pthread_cond_t work; /* for the file thread */
-	pthread_cond_t told; /* for threads that wait for a command, a flush or the end */
+	pthread_cond_t work;     /* for the file thread */
+	pthread_cond_t progress; /* for threads that wait for a command, a flush or the end */
 	struct {
 		struct sl_list series, packers, commands;
 		unsigned compressing; /* compressors that are busy */

@@ -93,7 +93,7 @@ void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage
 	w->locked.failure.message = failure_describe_locked(w, stage, frame);
 	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
 		pthread_cond_broadcast(&s->freed);
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	pthread_cond_signal(&w->work);
 }
 
@@ -110,7 +110,7 @@ int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, v
 	 * is on this thread's stack. */
 	while (!command.done && !w->locked.ended &&
 	       !(sl_list_linked(&command.link) && sl_writer_check_locked(w)))
-		sl_writer_wait_locked(w, &w->told, SL_FOREVER);
+		sl_writer_wait_locked(w, &w->progress, SL_FOREVER);
 	if (command.done) {
 		rc = command.result ? sl_fail(command.result, "%s", command.message) : 0;
 	} else {
@@ -205,7 +205,7 @@ static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 		sl_series_free(SL_CONTAINER(link, struct sluice_series, locked.link));
 	sl_pool_free(w->pool);
 	pthread_cond_destroy(&w->work);
-	pthread_cond_destroy(&w->told);
+	pthread_cond_destroy(&w->progress);
 	sl_mutex_destroy(&w->adding);
 	sl_mutex_destroy(&w->mutex);
 	if (w->locked.failure.message != message_lost)
@@ -234,7 +234,7 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	sl_mutex_init(&w->mutex);
 	sl_mutex_init(&w->adding);
 	sl_condition_init(&w->work);
-	sl_condition_init(&w->told);
+	sl_condition_init(&w->progress);
 	rc = writer_local_path(path, &w->path);
 	w->compressors = calloc(w->threads, sizeof(*w->compressors));
 	if (!rc && !w->compressors)
@@ -297,9 +297,10 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 	wait = !rc && (w->locked.dirty || w->locked.flushed < cut);
 	if (wait)
 		ask_flush_locked(w);
-	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the deadline. */
+	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the
+	 * deadline. */
 	while (!rc && wait) {
-		bool late = !sl_writer_wait_locked(w, &w->told, deadline);
+		bool late = !sl_writer_wait_locked(w, &w->progress, deadline);
 
 		wait = !is_flushed_locked(w, cut, flushes);
 		if (wait && late)
@@ -325,7 +326,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
-		if (!sl_writer_wait_locked(w, &w->told, deadline))
+		if (!sl_writer_wait_locked(w, &w->progress, deadline))
 			return w->locked.ended && !w->locked.copies && !w->locked.writes;
 	return true;
 }

@@ -37,7 +37,8 @@ hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t c
 	hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
 	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE), attribute;
 
-	/* HDF5 has another message for names with a character set; in its default format links have none. */
+	/* HDF5 has another message for names with a character set; in its default format links
+	 * have none. */
 	for (const char *c = name; *c; c++)
 		if (*c & 0x80)
 			H5Pset_char_encoding(list, H5T_CSET_UTF8);

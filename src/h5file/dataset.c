@@ -160,14 +160,15 @@ static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_
 	hid_t precision = 0;
 
 	if (layout->contiguous)
-		dataset->frames_attribute = sl_h5_attribute_make(
-			dataset->id, "sluice_frames", H5T_NATIVE_UINT64, 0, &dataset->told);
+		dataset->frames_attribute =
+			sl_h5_attribute_make(dataset->id, "sluice_frames", H5T_NATIVE_UINT64, 0,
+		                             &dataset->frames_written);
 	if (layout->precision) {
 		precision = sl_h5_attribute_make(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
 		                                 0, &layout->precision);
 		dataset->error_attribute =
 			sl_h5_attribute_make(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE, 0,
-		                             &dataset->error_reported);
+		                             &dataset->error_written);
 		H5Aclose(precision);
 	}
 	if ((layout->contiguous && dataset->frames_attribute < 0) || precision < 0 ||
@@ -187,7 +188,8 @@ int sl_h5_offset_find(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be lost. */
+/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be
+ * lost. */
 static int dataset_reserve(struct sl_h5_dataset *dataset)
 {
 	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);

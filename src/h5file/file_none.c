@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Built without HDF5. Nobody gets a file, so that nothing but the first two is ever called. */
+/* The HDF5 file where HDF5 is not built in. Opening a writer fails, so only the first two
+ * functions are ever called. */
 #include <errno.h>
 
 #include "h5file/h5file.h"

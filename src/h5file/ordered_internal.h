@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The file of the ordered driver, shared by ordered_vfd.c and write_order.c. Guarded by vfd->mutex. */
+/* The file of the ordered driver, shared by ordered_vfd.c and write_order.c. Guarded by
+ * vfd->mutex. */
 #ifndef SL_ORDERED_INTERNAL_H
 #define SL_ORDERED_INTERNAL_H
 
@@ -46,7 +47,8 @@ struct ordered_file {
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
 /* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */
 int sl_ordered_check_length(const struct ordered_file *file);
-/* Writes all bytes, at any length of the file; gives the file space up to an offset. Return 0 or a negative errno. */
+/* Writes all bytes, at any length of the file; gives the file space up to an offset. Return 0
+ * or a negative errno. */
 int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes);
 int sl_ordered_reserve(struct ordered_file *file, uint64_t end);
 /* Holds a block of metadata back. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The ordered file driver: the functions that HDF5 calls, and the calls of the file thread that write the data that
- * they have deferred. Called by the thread that is in HDF5, and by the file thread for settle and room. See write_order.c
- * for the order of the writes.
+ * The ordered file driver: the functions that HDF5 calls, and the calls of the file thread that
+ * write the data they have deferred (settle, room). See write_order.c for the order of the
+ * writes. Called by the thread that is in HDF5, which is the file thread or a thread that takes
+ * HDF5 down.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,15 +18,15 @@
 #include "h5file/ordered_internal.h"
 #include "h5file/word.h"
 
-/* Of drivers that are nobody's in HDF5's list: from 512 on. */
+/* The driver's number in HDF5's list, where numbers from 512 on are free. */
 #define ORDERED_VALUE 0x5c1
 /* Largest offset: that of off_t. */
 #define LAST_ADDRESS ((haddr_t)INT64_MAX)
-/* Of space that is taken for chunks before they come, so that not each of them asks for some. */
+/* Space that is taken ahead for chunks, so that not each of them asks for some. */
 #define STEP ((haddr_t)2 << 20)
-/* Of space behind a chunk: for nodes of the index that it makes necessary, each in a page. */
+/* Space behind a chunk for the index nodes that it requires, each in a page. */
 #define AHEAD ((haddr_t)64 << 10)
-/* Of free space: more than other programs fill until the next chunk comes. */
+/* Free space that other programs do not use up before the next chunk. */
 #define PLENTY ((haddr_t)1 << 30)
 
 /* The contents of the property list. */
@@ -39,7 +40,7 @@ static hid_t driver = H5I_INVALID_HID; /* guarded by HDF5's own lock, as the dri
 	H5Epush2(H5E_DEFAULT, __FILE__, __func__, __LINE__, H5E_ERR_CLS, H5E_VFL, minor, \
 	         __VA_ARGS__)
 
-/* HDF5 hears of the first error. Without the mutex, as it may wait for HDF5's lock. */
+/* Reports an error to HDF5. Called without the mutex, because it may wait for HDF5's lock. */
 static herr_t ordered_tell(int error, uint64_t offset, const char *what)
 {
 	if (!error)
@@ -152,7 +153,8 @@ static H5FD_t *ordered_open(const char *name, unsigned flags, hid_t fapl, haddr_
 	return &file->pub;
 }
 
-/* Space that was taken behind the end of the file; a part of it may have been before there was no more. */
+/* Space that was taken behind the end of the file; a part of it may have been before there was
+ * no more. */
 static void ordered_give_back(struct ordered_file *file)
 {
 	struct stat status;
@@ -212,7 +214,8 @@ static herr_t ordered_get_handle(H5FD_t *base, hid_t fapl, void **out)
 	return 0;
 }
 
-/* As HDF5's own driver does; HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says no. */
+/* Locks as HDF5's own driver does. HDF5 calls it unless HDF5_USE_FILE_LOCKING or the fapl says
+ * no. */
 static herr_t lock_as(struct ordered_file *file, int how)
 {
 	if (flock(file->fd, how | LOCK_NB) == 0 || (errno == ENOSYS && file->ignores_missing_locks))
@@ -358,7 +361,8 @@ static herr_t ordered_read(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	return 0;
 }
 
-/* In tmpfs a page costs more if its space was taken before. There it is taken only while little is left. */
+/* In tmpfs a page costs more if its space was taken before, so space is taken there only when
+ * little is left. */
 static bool has_plenty(const struct ordered_file *file, haddr_t bytes)
 {
 	struct statfs system;
@@ -433,7 +437,8 @@ static int take_raw(struct ordered_file *file, haddr_t start, size_t size, const
 	return 0;
 }
 
-/* A block of texts, which HDF5 takes for raw data and writes in its place, in H5Fflush. */
+/* Returns whether this is a block of texts, which HDF5 treats as raw data and rewrites in
+ * place, in H5Fflush. */
 static bool is_texts(const void *bytes, size_t size)
 {
 	return size > 4 && size <= PAGE && memcmp(bytes, "GCOL", 4) == 0;
@@ -474,11 +479,12 @@ static herr_t ordered_flush(H5FD_t *base, hid_t dxpl, hbool_t closing)
 	(void)dxpl;
 	ordered_enter(file);
 	/* At the end all is flushed already, but where HDF5 is closed without that. */
-	if (file->changed && !vfd->sealed && sl_ordered_is_complete(file) &&
+	if (file->changed && !vfd->flush_blocked && sl_ordered_is_complete(file) &&
 	    (file->held.count || !closing)) {
-		file->leaving = vfd->apart;
+		file->leaving = vfd->deferred;
 		file->flush_eoa = file->eoa;
-		err = vfd->error || vfd->apart ? vfd->error : sl_ordered_flush_held(file, &offset);
+		err = vfd->error || vfd->deferred ? vfd->error
+		                                  : sl_ordered_flush_held(file, &offset);
 		sl_ordered_keep_error(file, err, offset);
 	}
 	ordered_leave(file);
@@ -575,8 +581,8 @@ static const H5FD_class_t ordered_class = {
 	.flush = ordered_flush,
 	.lock = ordered_lock,
 	.unlock = ordered_unlock,
-	/* As HDF5 has it, but for the places of names that have moved: until the next flush the file refers to them,
-	 * and only names may come there. */
+	/* As HDF5 has it, but for the places of names that have moved: until the next flush the
+	 * file refers to them, and only names may come there. */
 	.fl_map = {H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_SUPER, H5FD_MEM_DRAW, H5FD_MEM_DRAW,
                    H5FD_MEM_LHEAP, H5FD_MEM_SUPER},
 };

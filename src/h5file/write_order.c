@@ -54,7 +54,7 @@ enum rank {
 	RANK_HEADER,
 };
 
-/* The first error stays. */
+/* Keeps the first error. */
 int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset)
 {
 	if (error && !file->vfd->error) {
@@ -65,9 +65,9 @@ int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset)
 }
 
 /*
- * HDF5's lock does not keep other programs from open(2) with O_TRUNC, as HDF5 itself calls it before it asks
- * for the lock. The file would be filled up again behind its new end, with nothing before. So its length is
- * compared before each write of raw data, and with its word before each flush.
+ * Another program may truncate the file: HDF5 itself calls open(2) with O_TRUNC before it asks
+ * for the lock. Then the file would be filled behind its new end, with nothing before. So its
+ * length is compared before each write of raw data, and with its word before each flush.
  */
 int sl_ordered_check_length(const struct ordered_file *file)
 {
@@ -78,7 +78,7 @@ int sl_ordered_check_length(const struct ordered_file *file)
 	return (haddr_t)length < file->eof ? -ESTALE : 0;
 }
 
-/* The word says whether it is the file that the last flush left. */
+/* Checks by its word and length that the file is as the last flush left it. */
 static int ordered_check_file(const struct ordered_file *file)
 {
 	uint64_t word = 0;
@@ -107,7 +107,7 @@ int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size,
 	return 0;
 }
 
-/* So that no write of metadata that follows finds the disk full. */
+/* Gives the file space, so that no later write of metadata finds the disk full. */
 int sl_ordered_reserve(struct ordered_file *file, uint64_t end)
 {
 	int done;
@@ -149,7 +149,7 @@ static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
 	}
 }
 
-/* Makes room: nobody can see the new blocks, so that they may be written at any time. */
+/* Writes new blocks to make room: nothing refers to them, so they may be written at any time. */
 static int write_new(struct ordered_file *file)
 {
 	struct sl_held_block **blocks;
@@ -271,9 +271,10 @@ int sl_ordered_turn_word(struct ordered_file *file, bool odd)
 }
 
 /*
- * HDF5 links the free places among the names of a group through these places themselves, and refuses a group
- * where a new name lies in a place that its head calls free. So the heads say first that nothing is free, then
- * the names are written, and then the heads, which may send readers to another block of names.
+ * HDF5 links the free places among the names of a group through these places themselves, and
+ * refuses a group where a new name lies in a place that its head calls free. So the heads say
+ * first that nothing is free, then the names are written, and then the heads, which may send
+ * readers to another block of names.
  */
 static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
 {
