@@ -12,6 +12,7 @@ struct sl_bounce;
 struct sl_cufile;
 struct sl_device;
 struct sl_http_engine;
+struct sl_slot_use;
 struct sl_uring;
 
 /* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made, but for an error of
@@ -56,6 +57,11 @@ struct sl_piece {
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
 
+	/* The engine's own. */
+	struct sluice_op *op;
+	struct sl_slot_use *slot_use; /* whose slot the piece is in, or NULL */
+	struct sl_list engine_link;   /* guarded by the operation's mutex */
+
 	/* The result. */
 	size_t moved;  /* bytes from the start of the piece; less than length: the file ended */
 	int error;     /* 0, or negative: then moved means nothing */
@@ -65,12 +71,12 @@ struct sl_piece {
 	struct sl_list link;
 	struct sl_task task;
 	bool direct; /* by the descriptor that bypasses the page cache; told to the engine */
-	struct sl_turns *turns; /* that it has, or waits for, a turn of; NULL: none */
-	bool nowait;            /* what is not resident is for somebody else */
-	bool dontcache;         /* through the page cache without staying there */
-	char *bounce;           /* where the bytes are while data is not aligned, or NULL */
-	size_t bounced;         /* of moved, what never was there */
-	unsigned vain;          /* calls in a row that moved nothing, and were to be made again */
+	struct sl_permits *permits; /* its permit, or the one that it waits for; NULL: none */
+	bool nowait;                /* what is not resident is for somebody else */
+	bool dontcache;             /* through the page cache without staying there */
+	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
+	size_t bounced;             /* of moved, what never was there */
+	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 
 /* The piece is over: nothing touches its data again. Any thread, no lock held, exactly once. */

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Errors and the log
+ *
+ * Keeps the sentence of the last error of each thread, and writes lines of the log to standard error. Any thread.
+ */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +18,7 @@ int sl_fail(int error, const char *format, ...)
 	char text[sizeof(last_message)];
 	va_list arguments;
 
-	/* By way of a second buffer: the arguments may include the last message. */
+	/* Through a second buffer: the arguments may include the last message. */
 	va_start(arguments, format);
 	vsnprintf(text, sizeof(text), format, arguments);
 	va_end(arguments);
@@ -50,6 +55,6 @@ void sl_log(const struct sl_settings *settings, enum sl_log_level level, const c
 	va_end(arguments);
 	length = SL_MIN(length, (int)sizeof(line) - 1);
 	line[length] = '\n';
-	/* One call, so that the lines of several threads stay whole. */
+	/* One call per line, so that lines of several threads do not mix. */
 	(void)!write(STDERR_FILENO, line, length + 1);
 }

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Types of elements
+ *
+ * The table behind enum sluice_type: name, kind and size of the elements of frames and blobs. Constant.
+ */
 #include "core/core.h"
 
 static const struct sl_type types[] = {

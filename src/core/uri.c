@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What names a file: a path, or scheme://rest (RFC 3986, section 3). */
+/*
+ * URIs
+ *
+ * Parses the names of files, a path or scheme://rest (RFC 3986, section 3), and prints them without secrets. Any thread.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,7 +11,7 @@
 
 #include "core/core.h"
 
-static int hex(char c)
+static int uri_hex_digit(char c)
 {
 	if (c >= '0' && c <= '9')
 		return c - '0';
@@ -26,9 +30,9 @@ int sl_uri_unescape(const char *uri, char *text)
 			*to++ = *from;
 			continue;
 		}
-		if (hex(from[1]) < 0 || hex(from[2]) < 0)
+		if (uri_hex_digit(from[1]) < 0 || uri_hex_digit(from[2]) < 0)
 			return sl_fail(-EINVAL, "'%s': '%%' needs two hexadecimal digits", uri);
-		value = hex(from[1]) << 4 | hex(from[2]);
+		value = uri_hex_digit(from[1]) << 4 | uri_hex_digit(from[2]);
 		if (!value)
 			return sl_fail(-EINVAL, "'%s': a name cannot hold '%%00'", uri);
 		*to++ = (char)value;
@@ -38,8 +42,8 @@ int sl_uri_unescape(const char *uri, char *text)
 	return 0;
 }
 
-/* The length of the scheme in "scheme://", or 0: then text is a path. */
-static size_t scheme_length(const char *text)
+/* Returns the length of the scheme in "scheme://", or 0 if text is a path. */
+static size_t uri_scheme_length(const char *text)
 {
 	size_t length = 0;
 
@@ -51,7 +55,7 @@ static size_t scheme_length(const char *text)
 	return strncmp(text + length, "://", 3) ? 0 : length;
 }
 
-static int parse_file(const char *text, const char *rest, struct sl_uri *uri)
+static int uri_parse_file(const char *text, const char *rest, struct sl_uri *uri)
 {
 	if (!strncmp(rest, "localhost/", 10))
 		rest += 9;
@@ -65,7 +69,7 @@ static int parse_file(const char *text, const char *rest, struct sl_uri *uri)
 
 int sl_uri_parse(const char *text, struct sl_uri *out)
 {
-	size_t length = scheme_length(text);
+	size_t length = uri_scheme_length(text);
 	struct sl_uri uri = {.scheme = "file"};
 	int rc = 0;
 
@@ -79,7 +83,7 @@ int sl_uri_parse(const char *text, struct sl_uri *out)
 		uri.scheme[length] = '\0';
 	}
 	if (!strcmp(uri.scheme, "file") && length) {
-		rc = parse_file(text, text + length + 3, &uri);
+		rc = uri_parse_file(text, text + length + 3, &uri);
 	} else {
 		uri.path = strdup(text);
 		rc = uri.path ? 0 : sl_fail(-ENOMEM, "no memory");
@@ -99,11 +103,11 @@ void sl_uri_clear(struct sl_uri *uri)
 
 char *sl_uri_name(const char *text)
 {
-	size_t scheme = scheme_length(text), end = strlen(text);
+	size_t scheme = uri_scheme_length(text), end = strlen(text);
 	const char *rest = text + scheme + 3, *at;
 	char *name;
 
-	/* Nothing about a blob is secret. */
+	/* The URI of a blob contains no secrets. */
 	if (!scheme || !strncasecmp(text, "file:", 5) || !strncasecmp(text, "store:", 6))
 		return strdup(text);
 	at = memrchr(rest, '@', strcspn(rest, "/?#"));
@@ -126,7 +130,7 @@ int sl_uri_unknown(const char *text)
 	sl_fail(-EPROTONOSUPPORT,
 	        "'%s': unknown scheme '%.*s'; this build knows paths, file://, http://, https:// "
 	        "and store://",
-	        name ? name : "the URI", (int)scheme_length(text), text);
+	        name ? name : "the URI", (int)uri_scheme_length(text), text);
 	free(name);
 	return -EPROTONOSUPPORT;
 }

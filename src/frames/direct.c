@@ -42,8 +42,8 @@ static void direct_done(struct sluice_op *op)
 
 	sl_mutex_lock(&w->mutex);
 	s->locked.counts.store.busy_ns += (uint64_t)(sl_now() - frame->locked.write_begun);
-	if (op->result < 0) {
-		direct_fail_locked(frame, (int)op->result);
+	if (sl_op_result(op) < 0) {
+		direct_fail_locked(frame, (int)sl_op_result(op));
 	} else {
 		s->locked.counts.store.bytes += s->geometry.frame_bytes;
 		s->locked.counts.stored_bytes += s->geometry.frame_bytes;

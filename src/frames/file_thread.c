@@ -75,7 +75,7 @@ static void file_thread_lock(struct sluice_writer *w) SL_ACQUIRES(&w->mutex) SL_
 	int64_t full_ns = w->locked.full ? sl_now() - w->locked.full_since : 0;
 
 	if (w->locked.full)
-		sl_log(&w->ctx->core.settings, SL_LOG_ERROR,
+		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
 		       "'%s': it was waited for %" PRId64 " ms", w->path, full_ns / 1000000);
 	sl_mutex_lock(&w->mutex);
 	w->locked.held = held;
@@ -95,8 +95,8 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 	if (!w->full_ns)
 		return false;
 	if (!w->locked.full)
-		sl_log(&w->ctx->core.settings, SL_LOG_ERROR, "'%s': %s: the writer waits for room",
-		       w->path, sl_error_text(error));
+		sl_log(sl_context_settings(w->ctx), SL_LOG_ERROR,
+		       "'%s': %s: the writer waits for room", w->path, sl_error_text(error));
 	sl_mutex_lock(&w->mutex);
 	if (!w->locked.full) {
 		w->locked.full_since = now;

@@ -108,13 +108,13 @@ static void device_copy_done(struct sluice_op *op)
 {
 	struct sl_frame *frame = sluice_op_user(op);
 	struct sluice_writer *w = frame->series->writer;
-	int rc = (int)SL_MIN(op->result, 0);
+	int rc = (int)SL_MIN(sl_op_result(op), 0);
 
 	sl_mutex_lock(&w->mutex);
 	if (rc) {
 		if (frame->locked.state != SL_FRAME_QUEUED)
 			frame->locked.number = frame->series->locked.next;
-		sl_fail(rc, "%s", op->message ? op->message : sl_error_text(rc));
+		sl_fail(rc, "%s", sl_op_message(op) ? sl_op_message(op) : sl_error_text(rc));
 		sl_writer_fail_locked(w, rc, "copy", frame);
 	} else if (frame->locked.state == SL_FRAME_QUEUED) {
 		sl_frame_ready_locked(frame);

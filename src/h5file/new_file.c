@@ -80,7 +80,7 @@ int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file
 		return err;
 	}
 	if (existing.st_mode)
-		sl_take_over(file.fd, &existing, !mode);
+		sl_copy_ownership(file.fd, &existing, !mode);
 	*out = file;
 	return 0;
 }

@@ -1,64 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The body of an object whose server has no ranges: one GET that pieces are filled from, each where the last one
- * ended. While no piece waits the transfer pauses, so that no more of the body is kept than one call of libcurl brings.
+ * Objects without ranges
+ *
+ * Reads an object whose server has no ranges: one GET, from which pieces are filled, each from the end of the one
+ * before. While no piece waits the transfer is paused, so that no more of the body is kept than one call of libcurl
+ * brings.
+ *
+ * Threads: pieces are submitted on any thread; the reactor that moves the request fills them. Closing the file waits
+ * for the end of the request.
  */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "http/http_internal.h"
+#include "http/body.h"
 
 struct sl_http_body {
 	struct sl_http *http;
-	bool versioned; /* another attempt can tell that it is about the same bytes */
+	bool versioned; /* the response to another attempt shows whether the bytes are the same */
 
 	struct sl_mutex mutex;
 	pthread_cond_t ended; /* reactor became NULL */
 	struct {
-		struct sl_list pieces; /* that wait: each begins where the one before ends, */
-		uint64_t next;         /* and the next one here */
-		uint64_t position;     /* of the first byte that no piece has */
-		uint64_t skip;         /* bytes of this attempt that pieces have already */
-		char *rest;            /* from position on; no piece was there for them */
+		struct sl_list pieces;           /* without gaps */
+		uint64_t next;                   /* offset of the next piece */
+		uint64_t position;               /* offset of the first byte that no piece has */
+		uint64_t skip;                   /* bytes of this attempt that pieces have already */
+		char *rest;                      /* bytes from position on that came without a piece */
 		size_t rest_bytes;
-		struct sl_http_reactor *reactor; /* that has the request; NULL: there is none */
+		struct sl_http_reactor *reactor; /* of the request; NULL: there is no request */
 		bool paused;                     /* the transfer waits for a piece */
 		bool whole;                      /* the end of the body has come */
-		bool dropped;                    /* nobody wants the request any more, */
-		bool renewed;                    /* but all pieces are of the next one */
-	} locked;                                /* guarded by mutex */
+		bool dropped;                    /* the request is to be ended, */
+		bool renewed;                    /* and all pieces are of the next request */
+	} locked SL_GUARDED_BY(&mutex);
 };
 
-static struct sl_piece *first_piece(struct sl_http_body *body)
+static struct sl_piece *body_first_piece_locked(struct sl_http_body *body)
+	SL_REQUIRES(&body->mutex)
 {
 	struct sl_list *link = body->locked.pieces.next;
 
 	return link == &body->locked.pieces ? NULL : SL_CONTAINER(link, struct sl_piece, link);
 }
 
-static void end_pieces(struct sl_list *pieces, int error, const char *sentence)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(pieces))) {
-		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
-
-		piece->error = error;
-		piece->message = error && sentence ? strdup(sentence) : NULL;
-		sl_piece_done(piece);
-	}
-}
-
-/* Fills pieces, and moves those that are over to done; of a known length the last one is over with the request.
- * How many bytes were taken. The mutex is held. */
-static size_t fill(struct sl_http_body *body, const char *data, size_t bytes, struct sl_list *done)
+/*
+ * Fills pieces, and moves those that are over to done. If the length is known the last piece ends with the request.
+ * Returns how many bytes were taken.
+ */
+static size_t body_fill_locked(struct sl_http_body *body, const char *data, size_t bytes,
+                               struct sl_list *done) SL_REQUIRES(&body->mutex)
 {
 	struct sl_piece *piece;
 	size_t taken = 0;
 
-	while (taken < bytes && (piece = first_piece(body))) {
+	while (taken < bytes && (piece = body_first_piece_locked(body))) {
 		size_t n = SL_MIN(bytes - taken, piece->length - piece->moved);
 
 		if (!n)
@@ -92,7 +89,7 @@ size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t byt
 	}
 	skipped = SL_MIN(bytes, body->locked.skip);
 	body->locked.skip -= skipped;
-	taken = skipped + fill(body, data + skipped, bytes - skipped, &done);
+	taken = skipped + body_fill_locked(body, data + skipped, bytes - skipped, &done);
 	if (taken < bytes) {
 		rest = realloc(body->locked.rest, bytes - taken);
 		if (rest) {
@@ -103,14 +100,15 @@ size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t byt
 		}
 	}
 	sl_mutex_unlock(&body->mutex);
-	end_pieces(&done, 0, NULL);
+	sl_http_end_pieces(&done, 0, NULL);
 	return result;
 }
 
-/* Ends the file's pieces that have nothing to wait for. The mutex is held. */
-static void settle(struct sl_http_body *body, struct sl_list *done)
+/* Fills pieces from the rest; after the end of the body moves all pieces to done. */
+static void body_settle_locked(struct sl_http_body *body, struct sl_list *done)
+	SL_REQUIRES(&body->mutex)
 {
-	size_t taken = fill(body, body->locked.rest, body->locked.rest_bytes, done);
+	size_t taken = body_fill_locked(body, body->locked.rest, body->locked.rest_bytes, done);
 	struct sl_list *link;
 
 	body->locked.rest_bytes -= taken;
@@ -123,16 +121,16 @@ static void settle(struct sl_http_body *body, struct sl_list *done)
 	body->locked.next = body->locked.position;
 }
 
-/* From the first byte on. The mutex is held. */
-static void rewind_body(struct sl_http_body *body)
+/* Continues at the first byte. */
+static void body_rewind_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
 	body->locked.position = body->locked.skip = body->locked.next = 0;
 	body->locked.rest_bytes = 0;
 	body->locked.whole = false;
 }
 
-/* The mutex is held. False: there is no memory. */
-static bool start(struct sl_http_body *body)
+/* Starts a request. Returns false if there is no memory. */
+static bool body_start_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
 	struct sl_http_request *request = sl_http_request_new(body->http, SL_HTTP_GET, NULL);
 
@@ -151,20 +149,20 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* Once more. sl_http_body_over() starts it where the old request is still there. */
-		rewind_body(body);
+		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new one. */
+		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}
 	if (piece->offset != body->locked.next)
 		error = -ENOTSUP;
-	else if (!body->locked.reactor && !body->locked.whole && !start(body))
+	else if (!body->locked.reactor && !body->locked.whole && !body_start_locked(body))
 		error = -ENOMEM;
 	if (error) {
 		sl_list_append(&done, &piece->link);
 	} else {
 		body->locked.next += piece->length;
 		sl_list_append(&body->locked.pieces, &piece->link);
-		settle(body, &done);
+		body_settle_locked(body, &done);
 		if (body->locked.reactor)
 			sl_http_reactor_wake(body->locked.reactor);
 	}
@@ -174,7 +172,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	                                  "front to back",
 	                                  body->http->name) < 0)
 		sentence = NULL;
-	end_pieces(&done, error, sentence);
+	sl_http_end_pieces(&done, error, sentence);
 	free(sentence);
 }
 
@@ -195,13 +193,13 @@ bool sl_http_body_look(struct sl_http_body *body, CURL *easy)
 	return go_on;
 }
 
-/* What was not handed out yet comes once more; the rest is passed over. */
+/* The next attempt begins at the first byte: bytes that pieces have already are skipped. */
 void sl_http_body_prepare(struct sl_http_body *body)
 {
 	struct sl_piece *first;
 
 	sl_mutex_lock(&body->mutex);
-	first = first_piece(body);
+	first = body_first_piece_locked(body);
 	if (first && !first->offset && !body->versioned)
 		first->moved = body->locked.position = 0;
 	body->locked.skip = body->locked.position;
@@ -216,7 +214,7 @@ unsigned sl_http_body_state(struct sl_http_body *body, uint64_t *position)
 	unsigned state;
 
 	sl_mutex_lock(&body->mutex);
-	first = first_piece(body);
+	first = body_first_piece_locked(body);
 	*position = body->locked.position + body->locked.rest_bytes;
 	state = (body->locked.dropped ? SL_HTTP_BODY_DROPPED : 0) |
 	        (body->locked.paused ? SL_HTTP_BODY_IDLE : 0) |
@@ -235,29 +233,30 @@ void sl_http_body_over(struct sl_http_body *body, int error, char *sentence)
 	sl_mutex_lock(&body->mutex);
 	if (!body->locked.renewed && !error) {
 		body->locked.whole = true;
-		settle(body, &done);
+		body_settle_locked(body, &done);
 	} else if (!body->locked.renewed) {
 		while ((link = sl_list_take(&body->locked.pieces)))
 			sl_list_append(&done, link);
-		rewind_body(body);
+		body_rewind_locked(body);
 	}
 	sl_mutex_unlock(&body->mutex);
-	end_pieces(&done, error, sentence);
+	sl_http_end_pieces(&done, error, sentence);
 	free(sentence);
-	/* Whoever waits may free it from here on. */
+	/* Once reactor is NULL sl_http_body_free() may free the body. */
 	sl_mutex_lock(&body->mutex);
 	body->locked.reactor = NULL;
 	body->locked.renewed = false;
-	/* Pieces that have come meanwhile are of another request. */
-	if (first_piece(body) && !body->locked.whole && !start(body))
+	/* Pieces that were submitted meanwhile need another request. */
+	if (body_first_piece_locked(body) && !body->locked.whole && !body_start_locked(body))
 		while ((link = sl_list_take(&body->locked.pieces)))
 			sl_list_append(&done, link);
 	pthread_cond_broadcast(&body->ended);
 	sl_mutex_unlock(&body->mutex);
-	end_pieces(&done, -ENOMEM, NULL);
+	sl_http_end_pieces(&done, -ENOMEM, NULL);
 }
 
-int sl_http_body_new(struct sl_http *http, struct sl_http_body **out)
+/* No other thread has the body yet. */
+int sl_http_body_new(struct sl_http *http, struct sl_http_body **out) SL_UNCHECKED
 {
 	struct sl_http_body *body = calloc(1, sizeof(*body));
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
@@ -279,13 +278,13 @@ void sl_http_body_free(struct sl_http_body *body)
 		return;
 	sl_mutex_lock(&body->mutex);
 	body->locked.dropped = true;
-	/* Ended by the reactor, which ends the transfer. */
+	/* Ended by sl_http_body_over(), on the reactor, which ends the transfer. */
 	while (body->locked.reactor) {
 		sl_http_reactor_wake(body->locked.reactor);
 		sl_cond_wait(&body->ended, &body->mutex, SL_FOREVER);
 	}
-	sl_mutex_unlock(&body->mutex);
 	free(body->locked.rest);
+	sl_mutex_unlock(&body->mutex);
 	pthread_cond_destroy(&body->ended);
 	sl_mutex_destroy(&body->mutex);
 	free(body);

@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "http/body.h"
 #include "http/http_internal.h"
-#include "http/put.h"
+#include "http/upload.h"
 
 #define LEAST_PIECE   ((size_t)1 << 20)
 #define LARGEST_PIECE ((size_t)16 << 20)
@@ -15,53 +16,13 @@
 
 /* ------------------------------------------------------------------------------------ engine */
 
-static void global_init(void)
+static void http_global_init(void)
 {
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-int sl_http_new(struct sl_core *core, struct sl_http_engine **out)
-{
-	struct sl_http_engine *engine = calloc(1, sizeof(*engine));
-
-	if (!engine)
-		return sl_fail(-ENOMEM, "no memory");
-	engine->core = core;
-	sl_mutex_init(&engine->mutex);
-	sl_list_init(&engine->locked.transfers);
-	sl_http_limits_init(&engine->limits, (unsigned)core->settings.max_connections);
-	*out = engine;
-	return 0;
-}
-
-/* Files are closed: nothing is in flight, and nobody starts the reactors any more. */
-void sl_http_stop(struct sl_http_engine *engine)
-{
-	for (unsigned i = 0; engine && i < 2; i++)
-		sl_http_multi_stop(engine->locked.multi[i]);
-}
-
-void sl_http_free(struct sl_http_engine *engine)
-{
-	struct sl_list *link;
-
-	if (!engine)
-		return;
-	for (unsigned i = 0; i < 2; i++)
-		sl_http_multi_free(engine->locked.multi[i]);
-	while ((link = sl_list_take(&engine->locked.transfers))) {
-		struct sl_http_transfer *transfer =
-			SL_CONTAINER(link, struct sl_http_transfer, link);
-
-		sl_http_transfer_free(transfer);
-	}
-	sl_http_limits_destroy(&engine->limits);
-	sl_mutex_destroy(&engine->mutex);
-	free(engine);
-}
-
 /* The reactors that the file is moved by, which start with the first one that needs them. */
-static int start_reactors(struct sl_http *http)
+static int http_start_reactors(struct sl_http *http)
 {
 	struct sl_http_engine *engine = http->engine;
 	int rc = 0;
@@ -73,114 +34,6 @@ static int start_reactors(struct sl_http *http)
 	engine->locked.multi[http->remote] = http->multi;
 	sl_mutex_unlock(&engine->mutex);
 	return rc;
-}
-
-/* ---------------------------------------------------------------------------------- dispatch */
-
-void sl_http_dispatch(struct sl_http_request *request)
-{
-	if (sl_http_limit_enter(request->http->limit, request))
-		sl_http_multi_submit(request->http->multi, request);
-}
-
-static void submit_all(struct sl_list *ready)
-{
-	struct sl_list *link;
-
-	while ((link = sl_list_take(ready))) {
-		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
-
-		sl_http_multi_submit(request->http->multi, request);
-	}
-}
-
-void sl_http_leave(struct sl_http_request *request)
-{
-	struct sl_list ready;
-
-	sl_list_init(&ready);
-	sl_http_limit_leave(request->http->limit, sl_now(), &ready);
-	submit_all(&ready);
-}
-
-void sl_http_request_end(struct sl_http_request *request)
-{
-	struct sl_http_put *put = request->http->put;
-	struct sl_http_body *body = request->http->body;
-	struct sl_piece *piece = request->piece;
-	char *sentence = request->sentence;
-	int error = request->error;
-
-	sl_http_request_give_back(request);
-	if (request->ask == SL_HTTP_HEAD || request->ask == SL_HTTP_PROBE) {
-		/* Whoever asked frees it as soon as it sees the word. */
-		_Atomic uint32_t *over = &request->over;
-
-		atomic_store(over, 1);
-		sl_word_wake(over, 1);
-		return;
-	}
-	request->sentence = NULL;
-	sl_http_request_free(request);
-	if (!piece) {
-		if (put)
-			sl_http_put_over(put, error, sentence);
-		else
-			sl_http_body_over(body, error, sentence);
-		return;
-	}
-	piece->error = error;
-	piece->message = sentence;
-	sl_piece_done(piece);
-}
-
-static void refuse(struct sl_piece *piece, int error, const char *name, const char *why)
-{
-	piece->error = error;
-	if (asprintf(&piece->message, "'%s': %s", name, why) < 0)
-		piece->message = NULL;
-	sl_piece_done(piece);
-}
-
-static void http_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	struct sl_http *http = sl_http(backend);
-	struct sl_http_request *request;
-
-	if (piece->write) {
-		sl_http_put_submit(http->put, piece);
-		return;
-	}
-	if (http->body) {
-		sl_http_body_submit(http->body, piece);
-		return;
-	}
-	request = sl_http_request_new(http, SL_HTTP_GET, piece);
-	if (!request) {
-		refuse(piece, -ENOMEM, http->name, "no memory");
-		return;
-	}
-	sl_http_dispatch(request);
-}
-
-/* Of many cancels in a row one sweep does the work. */
-static void http_cancel(struct sl_backend *backend)
-{
-	struct sl_http *http = sl_http(backend);
-
-	atomic_store(&http->engine->sweeping, true);
-	sl_http_multi_wake(http->multi);
-}
-
-void sl_http_sweep(struct sl_http_engine *engine)
-{
-	struct sl_list gone;
-
-	if (!atomic_load(&engine->sweeping) || !atomic_exchange(&engine->sweeping, false))
-		return;
-	sl_list_init(&gone);
-	sl_http_limits_sweep(&engine->limits, &gone);
-	submit_all(&gone);
 }
 
 /* -------------------------------------------------------------------------------------- open */
@@ -197,7 +50,7 @@ static bool url_part(CURLU *url, CURLUPart part, unsigned flags, char **out)
 	return *out;
 }
 
-static int keep_credentials(struct sl_http *http, CURLU *url)
+static int http_keep_credentials(struct sl_http *http, CURLU *url)
 {
 	char *user = NULL, *password = NULL;
 	int rc = 0;
@@ -214,7 +67,7 @@ static int keep_credentials(struct sl_http *http, CURLU *url)
 	return rc;
 }
 
-static int keep_origin(struct sl_http *http, CURLU *url)
+static int http_keep_origin(struct sl_http *http, CURLU *url)
 {
 	char *scheme = NULL, *host = NULL, *port = NULL;
 	bool have = url_part(url, CURLUPART_SCHEME, 0, &scheme) &&
@@ -234,7 +87,7 @@ static int keep_origin(struct sl_http *http, CURLU *url)
 }
 
 /* Takes the URI apart by libcurl's rules (RFC 3986). */
-static int parse_url(struct sl_http *http, const char *text)
+static int http_parse_url(struct sl_http *http, const char *text)
 {
 	CURLU *url;
 	CURLUcode code;
@@ -257,9 +110,9 @@ static int parse_url(struct sl_http *http, const char *text)
 		curl_url_cleanup(url);
 		return rc;
 	}
-	rc = keep_credentials(http, url);
+	rc = http_keep_credentials(http, url);
 	if (!rc)
-		rc = keep_origin(http, url);
+		rc = http_keep_origin(http, url);
 	curl_url_set(url, CURLUPART_USER, NULL, 0);
 	curl_url_set(url, CURLUPART_PASSWORD, NULL, 0);
 	curl_url_set(url, CURLUPART_FRAGMENT, NULL, 0);
@@ -269,7 +122,7 @@ static int parse_url(struct sl_http *http, const char *text)
 	return rc ? sl_fail(rc, "no memory") : 0;
 }
 
-static int add_field(struct sl_http *http, const char *field)
+static int http_add_field(struct sl_http *http, const char *field)
 {
 	struct curl_slist *fields = curl_slist_append(http->fields, field);
 
@@ -279,8 +132,8 @@ static int add_field(struct sl_http *http, const char *field)
 	return 0;
 }
 
-/* Asks one thing of the server. The request keeps what the answer said. */
-static int ask(struct sl_http *http, enum sl_http_ask what, struct sl_http_request **out)
+/* Asks one thing of the server. The request keeps what the response said. */
+static int http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
 {
 	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
 
@@ -297,26 +150,26 @@ static int ask(struct sl_http *http, enum sl_http_ask what, struct sl_http_reque
 	                      : 0;
 }
 
-static void take_over(struct sl_http *http, struct sl_http_request *request)
+static void http_take_response(struct sl_http *http, struct sl_http_request *request)
 {
 	time_t modified = -1;
 
 	sl_http_texts_clear(&http->opened);
-	http->opened = request->answer.texts;
-	memset(&request->answer.texts, 0, sizeof(request->answer.texts));
+	http->opened = request->response.texts;
+	memset(&request->response.texts, 0, sizeof(request->response.texts));
 	if (http->opened.of[SL_HTTP_FIELD_MODIFIED])
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
-	if (request->answer.status == 206) {
+	if (request->response.status == 206) {
 		/* Without an end to it, parts cannot be told from what is missing. */
-		http->ranges = request->answer.range.total >= 0;
-		http->size = request->answer.range.total;
+		http->ranges = request->response.range.total >= 0;
+		http->size = request->response.range.total;
 		return;
 	}
-	http->ranges = request->answer.ranges && request->ask == SL_HTTP_HEAD;
-	if (request->answer.has_length)
-		http->size = (int64_t)request->answer.length;
-	else if (request->answer.status == 204)
+	http->ranges = request->response.ranges && request->method == SL_HTTP_HEAD;
+	if (request->response.has_length)
+		http->size = (int64_t)request->response.length;
+	else if (request->response.status == 204)
 		http->size = 0;
 }
 
@@ -325,18 +178,18 @@ static void take_over(struct sl_http *http, struct sl_http_request *request)
  * that has no code for HEAD, ranges, and an ETag, so that an answer without one is of another version. Else a byte is
  * asked for, as it is where HEAD fails.
  */
-static int inspect(struct sl_http *http)
+static int http_inspect(struct sl_http *http)
 {
 	struct sl_http_request *request;
 	int64_t length = -1;
-	int rc = ask(http, SL_HTTP_HEAD, &request);
-	long status = request ? request->answer.status : 0;
+	int rc = http_ask(http, SL_HTTP_HEAD, &request);
+	long status = request ? request->response.status : 0;
 
-	if (request && request->ask == SL_HTTP_HEAD) {
+	if (request && request->method == SL_HTTP_HEAD) {
 		if (!rc && status == 200 &&
-		    (!request->answer.texts.of[SL_HTTP_FIELD_ENCODING] ||
+		    (!request->response.texts.of[SL_HTTP_FIELD_ENCODING] ||
 		     http->flags & SLUICE_OPEN_AS_STORED))
-			take_over(http, request);
+			http_take_response(http, request);
 		sl_http_request_free(request);
 		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
 			return 0;
@@ -345,16 +198,16 @@ static int inspect(struct sl_http *http)
 			return rc;
 		length = http->size;
 		http->size = -1;
-		rc = ask(http, SL_HTTP_PROBE, &request);
+		rc = http_ask(http, SL_HTTP_PROBE, &request);
 	}
 	if (!rc)
-		take_over(http, request);
+		http_take_response(http, request);
 	/* Where a GET does not say it, what HEAD said is all there is. */
 	if (!rc && length > 0 && http->size < 0)
 		http->size = length;
 	/* There is no first byte of an empty object. */
-	if (rc && request && request->answer.status == 416 &&
-	    (request->answer.has_range ? !request->answer.range.total : !length)) {
+	if (rc && request && request->response.status == 416 &&
+	    (request->response.has_range ? !request->response.range.total : !length)) {
 		sl_http_texts_clear(&http->opened);
 		http->ranges = false;
 		http->size = 0;
@@ -364,22 +217,22 @@ static int inspect(struct sl_http *http)
 	if (rc || http->size)
 		return rc;
 	/* Of an empty object a GET of the whole says the same. */
-	http->doubted = true;
+	http->confirm_empty = true;
 	http->size = -1;
-	rc = ask(http, SL_HTTP_PROBE, &request);
+	rc = http_ask(http, SL_HTTP_PROBE, &request);
 	if (!rc)
-		take_over(http, request);
+		http_take_response(http, request);
 	sl_http_request_free(request);
 	return rc;
 }
 
 /* Whether there is nothing yet: 0. A server that refuses to say it may take the object still; one
  * that does not answer will not. */
-static int check_absent(struct sl_http *http)
+static int http_check_absent(struct sl_http *http)
 {
 	struct sl_http_request *request;
-	int rc = ask(http, SL_HTTP_HEAD, &request);
-	bool answered = request && request->answer.status;
+	int rc = http_ask(http, SL_HTTP_HEAD, &request);
+	bool answered = request && request->response.status;
 
 	sl_http_request_free(request);
 	if (!rc)
@@ -387,27 +240,27 @@ static int check_absent(struct sl_http *http)
 	return answered ? 0 : rc;
 }
 
-/* The fields of all requests for data; the answer to another version of the object is none. */
-static int make_fields(struct sl_http *http)
+/* The fields of all requests for data; the response to another version of the object is none. */
+static int http_make_fields(struct sl_http *http)
 {
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
-	int rc = add_field(http, "Accept-Encoding: identity");
+	int rc = http_add_field(http, "Accept-Encoding: identity");
 	char *match;
 
 	if (rc || !etag || !sl_http_strong_etag(etag) || strlen(etag) > MOST_MATCH)
 		return rc;
 	if (asprintf(&match, "If-Match: %s", etag) < 0)
 		return sl_fail(-ENOMEM, "no memory");
-	rc = add_field(http, match);
+	rc = http_add_field(http, match);
 	free(match);
 	return rc;
 }
 
 static void http_close(struct sl_backend *backend)
 {
-	struct sl_http *http = sl_http(backend);
+	struct sl_http *http = sl_http_of(backend);
 
-	sl_http_put_free(http->put);
+	sl_http_upload_free(http->upload);
 	sl_http_body_free(http->body);
 	if (http->limit)
 		sl_http_limit_release(http->limit);
@@ -422,7 +275,7 @@ static void http_close(struct sl_backend *backend)
 	free(http);
 }
 
-static int choose(struct sl_http *http, const struct sluice_open_options *options)
+static int http_choose(struct sl_http *http, const struct sluice_open_options *options)
 {
 	int rc = 0;
 
@@ -433,28 +286,28 @@ static int choose(struct sl_http *http, const struct sluice_open_options *option
 	http->limit = sl_http_limit_acquire(&http->engine->limits, http->origin);
 	if (!rc && !http->limit)
 		rc = sl_fail(-ENOMEM, "no memory");
-	return rc ? rc : start_reactors(http);
+	return rc ? rc : http_start_reactors(http);
 }
 
-static int start(struct sl_http *http, const struct sluice_open_options *options)
+static int http_start(struct sl_http *http, const struct sluice_open_options *options)
 {
-	int rc = choose(http, options);
+	int rc = http_choose(http, options);
 
 	if (!rc)
-		rc = add_field(http, "Accept-Encoding: identity");
+		rc = http_add_field(http, "Accept-Encoding: identity");
 	if (!rc && http->flags & SLUICE_OPEN_WRITE) {
 		/* The PUT says If-None-Match as well, but not every server looks at it. */
 		if (http->flags & SLUICE_OPEN_EXCLUSIVE)
-			rc = check_absent(http);
-		return rc ? rc : sl_http_put_new(http, options, &http->put);
+			rc = http_check_absent(http);
+		return rc ? rc : sl_http_upload_new(http, options, &http->upload);
 	}
 	if (!rc)
-		rc = inspect(http);
+		rc = http_inspect(http);
 	curl_slist_free_all(http->fields);
 	http->fields = NULL;
 	if (!rc && !http->ranges)
 		rc = sl_http_body_new(http, &http->body);
-	return rc ? rc : make_fields(http);
+	return rc ? rc : http_make_fields(http);
 }
 
 static int http_open(struct sl_core *core, const struct sl_uri *uri,
@@ -466,16 +319,16 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 
 	if (!http)
 		return sl_fail(-ENOMEM, "no memory");
-	pthread_once(&once, global_init);
+	pthread_once(&once, http_global_init);
 	http->base.ops = &sl_http_ops;
 	http->core = core;
 	http->engine = core->http;
 	http->flags = options->flags;
 	http->size = -1;
 	http->name = sl_uri_name(uri->path);
-	rc = http->name ? parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
+	rc = http->name ? http_parse_url(http, uri->path) : sl_fail(-ENOMEM, "no memory");
 	if (!rc)
-		rc = start(http, options);
+		rc = http_start(http, options);
 	if (rc) {
 		http_close(&http->base);
 		return rc;
@@ -490,7 +343,7 @@ static int http_open(struct sl_core *core, const struct sl_uri *uri,
 
 static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	struct sl_http *http = sl_http(backend);
+	struct sl_http *http = sl_http_of(backend);
 	unsigned connections = (unsigned)http->core->settings.max_connections;
 
 	out->least_piece = LEAST_PIECE;
@@ -500,33 +353,28 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	/* One more for each connection, so that none waits for the next piece. */
 	out->depth = 2 * connections;
 	out->alignment = 0;
-	out->sequential = http->put || !http->ranges;
-	out->whole = !http->put && !http->ranges;
+	out->sequential = http->upload || !http->ranges;
+	out->whole = !http->upload && !http->ranges;
 }
 
 static char *http_identity(struct sl_backend *backend)
 {
-	return strdup(sl_http(backend)->url);
-}
-
-static int64_t http_size(struct sl_backend *backend)
-{
-	return sl_http(backend)->size;
+	return strdup(sl_http_of(backend)->url);
 }
 
 static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
-	struct sl_http *http = sl_http(backend);
+	struct sl_http *http = sl_http_of(backend);
 	const char *etag = http->opened.of[SL_HTTP_FIELD_ETAG];
 
 	out->length = http->size >= 0 ? (uint64_t)http->size : 0;
 	out->allocated = out->length;
 	out->modified_ns = http->modified_ns;
 	out->flags = http->size < 0 ? SLUICE_STAT_SIZE_UNKNOWN : 0;
-	if (!http->ranges && !http->put)
+	if (!http->ranges && !http->upload)
 		out->flags |= SLUICE_STAT_WHOLE_ONLY;
 	out->backend = sl_remote_name(http->remote);
-	sl_http_keep(etag ? etag : "", out->etag);
+	sl_http_copy_etag(etag ? etag : "", out->etag);
 	out->full_etag = etag;
 	return 0;
 }
@@ -547,19 +395,19 @@ static int http_truncate(struct sl_backend *backend, uint64_t length)
 
 static int http_commit(struct sl_backend *backend)
 {
-	struct sl_http *http = sl_http(backend);
+	struct sl_http *http = sl_http_of(backend);
 
-	return http->put ? sl_http_put_commit(http->put) : 0;
+	return http->upload ? sl_http_upload_commit(http->upload) : 0;
 }
 
 const struct sl_backend_ops sl_http_ops = {
 	.open = http_open,
 	.limits = http_limits,
 	.identity = http_identity,
-	.size = http_size,
+	.size = sl_http_size,
 	.stat = http_stat,
-	.submit = http_submit,
-	.cancel = http_cancel,
+	.submit = sl_http_submit,
+	.cancel = sl_http_cancel,
 	.sync = http_sync,
 	.truncate = http_truncate,
 	.commit = http_commit,

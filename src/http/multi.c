@@ -14,8 +14,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "http/body.h"
 #include "http/http_internal.h"
-#include "http/put.h"
+#include "http/upload.h"
 
 #define EVENTS_AT_ONCE 64
 #define MOST_THREADS   64 /* of easy */
@@ -51,7 +52,7 @@ void sl_http_reactor_wake(struct sl_http_reactor *reactor)
 	(void)!write(reactor->wake, &one, sizeof(one));
 }
 
-static void wake_sleeper(struct sl_sleeper *sleeper)
+static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
 {
 	sl_http_reactor_wake(SL_CONTAINER(sleeper, struct sl_http_reactor, sleeper));
 }
@@ -59,7 +60,7 @@ static void wake_sleeper(struct sl_sleeper *sleeper)
 /* ----------------------------------------------------------------------------------- libcurl */
 
 /* `known` is what curl_multi_assign() kept: whether epoll has the socket. */
-static int on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
+static int multi_on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
 {
 	struct sl_http_reactor *reactor = argument;
 	struct epoll_event event = {.data.fd = socket};
@@ -77,7 +78,7 @@ static int on_socket(CURL *easy, curl_socket_t socket, int what, void *argument,
 	return 0;
 }
 
-static int on_timer(CURLM *multi, long timeout_ms, void *argument)
+static int multi_on_timer(CURLM *multi, long timeout_ms, void *argument)
 {
 	struct sl_http_reactor *reactor = argument;
 
@@ -96,9 +97,9 @@ static bool reactor_open(struct sl_http_reactor *reactor)
 	if (reactor->epoll < 0 || !reactor->multi ||
 	    epoll_ctl(reactor->epoll, EPOLL_CTL_ADD, reactor->wake, &event))
 		return false;
-	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETFUNCTION, on_socket);
+	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETFUNCTION, multi_on_socket);
 	curl_multi_setopt(reactor->multi, CURLMOPT_SOCKETDATA, reactor);
-	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERFUNCTION, on_timer);
+	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERFUNCTION, multi_on_timer);
 	curl_multi_setopt(reactor->multi, CURLMOPT_TIMERDATA, reactor);
 	curl_multi_setopt(reactor->multi, CURLMOPT_MAXCONNECTS, (long)reactor->share);
 	return true;
@@ -123,14 +124,14 @@ static void reactor_free(struct sl_http_reactor *reactor)
 
 /* ----------------------------------------------------------------------------------- requests */
 
-static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
+static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
 
 /* What becomes of a request that is not moving any more. */
-static void settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
+static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
                    enum sl_http_verdict verdict)
 {
 	if (verdict == SL_HTTP_AGAIN && request->due <= sl_now()) {
-		start_moving(reactor, request);
+		reactor_start_moving(reactor, request);
 		return;
 	}
 	atomic_fetch_sub_explicit(&reactor->load, 1, memory_order_relaxed);
@@ -139,22 +140,22 @@ static void settle(struct sl_http_reactor *reactor, struct sl_http_request *requ
 		sl_http_request_give_back(request);
 		sl_list_append(&reactor->resting, &request->link);
 	}
-	if (sl_http_request_has_turn(request))
-		sl_http_leave(request);
+	if (sl_http_request_has_permit(request))
+		sl_http_permit_give(request);
 	if (verdict != SL_HTTP_AGAIN)
 		sl_http_request_end(request);
 }
 
 /* The transfer is taken out of multi, whatever state it is in. */
-static void stop_moving(struct sl_http_reactor *reactor, struct sl_http_request *request,
+static void reactor_stop_moving(struct sl_http_reactor *reactor, struct sl_http_request *request,
                         CURLcode code)
 {
 	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
 	sl_list_remove(&request->link);
-	settle(reactor, request, sl_http_request_judge(request, code));
+	reactor_settle(reactor, request, sl_http_request_judge(request, code));
 }
 
-static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request)
+static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request)
 {
 	int load = atomic_load_explicit(&reactor->load, memory_order_relaxed);
 	CURLMcode rc = CURLM_INTERNAL_ERROR;
@@ -162,7 +163,7 @@ static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request
 	if (sl_http_request_is_unwanted(request))
 		sl_http_request_fail(request, -ECANCELED, "cancelled");
 	if (request->error || sl_http_request_prepare(request)) {
-		settle(reactor, request, SL_HTTP_FAILED);
+		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;
 	}
 	if (reactor->multi) {
@@ -174,13 +175,13 @@ static void start_moving(struct sl_http_reactor *reactor, struct sl_http_request
 	if (rc) {
 		sl_http_request_fail(request, -EIO, "'%s': libcurl: %s", request->http->name,
 		                     curl_multi_strerror(rc));
-		settle(reactor, request, SL_HTTP_FAILED);
+		reactor_settle(reactor, request, SL_HTTP_FAILED);
 		return;
 	}
 	sl_list_append(&reactor->moving, &request->link);
 }
 
-static void start_requests(struct sl_http_reactor *reactor)
+static void reactor_start_requests(struct sl_http_reactor *reactor)
 {
 	struct sl_list taken;
 	struct sl_list *link;
@@ -188,10 +189,10 @@ static void start_requests(struct sl_http_reactor *reactor)
 	sl_list_init(&taken);
 	sl_queue_take(&reactor->inbox, &taken, UINT_MAX);
 	while ((link = sl_list_take(&taken)))
-		start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
+		reactor_start_moving(reactor, SL_CONTAINER(link, struct sl_http_request, link));
 }
 
-static void finish_requests(struct sl_http_reactor *reactor)
+static void reactor_finish_requests(struct sl_http_reactor *reactor)
 {
 	CURLMsg *message;
 	int left;
@@ -203,36 +204,36 @@ static void finish_requests(struct sl_http_reactor *reactor)
 		if (message->msg != CURLMSG_DONE)
 			continue;
 		curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, (char **)&request);
-		stop_moving(reactor, request, code);
+		reactor_stop_moving(reactor, request, code);
 	}
 }
 
 /* Ends what was cancelled or has stalled, and wakes what has rested. */
-static void look_around(struct sl_http_reactor *reactor)
+static void reactor_look_around(struct sl_http_reactor *reactor)
 {
 	int64_t now = sl_now();
 	struct sl_list *link, *next;
 
-	sl_http_sweep(reactor->engine);
+	sl_http_end_cancelled(reactor->engine);
 	for (link = reactor->moving.next; link != &reactor->moving; link = next) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (request->ask == SL_HTTP_PUT &&
-		    sl_http_put_look(request->http->put, request->transfer->easy))
+		if (request->method == SL_HTTP_PUT &&
+		    sl_http_upload_look(request->http->upload, request->transfer->easy))
 			request->alive = now;
 		if (sl_http_request_has_body(request))
 			sl_http_body_look(request->http->body, request->transfer->easy);
 		sl_http_request_refresh(request, now);
-		if (sl_http_request_is_gone(request, now))
-			stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
+		if (sl_http_request_must_end(request, now))
+			reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
 	for (link = reactor->resting.next; link != &reactor->resting; link = next) {
 		struct sl_http_request *request = SL_CONTAINER(link, struct sl_http_request, link);
 
 		next = link->next;
-		if (request->ask == SL_HTTP_PUT)
-			sl_http_put_look(request->http->put, NULL);
+		if (request->method == SL_HTTP_PUT)
+			sl_http_upload_look(request->http->upload, NULL);
 		else if (sl_http_request_has_body(request))
 			sl_http_body_look(request->http->body, NULL);
 		if (sl_http_request_is_unwanted(request)) {
@@ -241,18 +242,18 @@ static void look_around(struct sl_http_reactor *reactor)
 			sl_http_request_end(request);
 		} else if (request->due <= now) {
 			sl_list_remove(link);
-			if (sl_http_request_has_turn(request)) {
+			if (sl_http_request_has_permit(request)) {
 				sl_http_dispatch(request);
 			} else {
 				atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
-				start_moving(reactor, request);
+				reactor_start_moving(reactor, request);
 			}
 		}
 	}
 }
 
 /* When the reactor has to look, if nothing happens. */
-static int64_t next_look(const struct sl_http_reactor *reactor)
+static int64_t reactor_next_look(const struct sl_http_reactor *reactor)
 {
 	int64_t at = reactor->timer;
 
@@ -270,7 +271,7 @@ static int64_t next_look(const struct sl_http_reactor *reactor)
 
 /* --------------------------------------------------------------------------------------- loop */
 
-static int timeout_until(int64_t at)
+static int reactor_timeout(int64_t at)
 {
 	int64_t left;
 
@@ -281,7 +282,7 @@ static int timeout_until(int64_t at)
 }
 
 /* 0 or what libcurl says. */
-static CURLMcode handle(struct sl_http_reactor *reactor, const struct epoll_event *event)
+static CURLMcode reactor_handle_event(struct sl_http_reactor *reactor, const struct epoll_event *event)
 {
 	uint64_t count;
 	int running, what;
@@ -297,18 +298,18 @@ static CURLMcode handle(struct sl_http_reactor *reactor, const struct epoll_even
 }
 
 /* Sleeps until something happens, and tells libcurl. False: it cannot go on. */
-static bool turn(struct sl_http_reactor *reactor, bool sleep)
+static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 {
 	struct epoll_event events[EVENTS_AT_ONCE];
 	CURLMcode rc = CURLM_OK;
 	int count, running;
 
 	count = epoll_wait(reactor->epoll, events, EVENTS_AT_ONCE,
-	                   sleep ? timeout_until(next_look(reactor)) : 0);
+	                   sleep ? reactor_timeout(reactor_next_look(reactor)) : 0);
 	if (count < 0 && errno != EINTR)
 		return false;
 	for (int i = 0; i < count && !rc; i++)
-		rc = handle(reactor, &events[i]);
+		rc = reactor_handle_event(reactor, &events[i]);
 	if (!rc && reactor->timer <= sl_now()) {
 		long left_ms = -1;
 
@@ -316,13 +317,13 @@ static bool turn(struct sl_http_reactor *reactor, bool sleep)
 		/* libcurl does not repeat a time that it has told, also if we were too early for it, and
 		 * does not tell that there is none any more. */
 		curl_multi_timeout(reactor->multi, &left_ms);
-		on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
+		multi_on_timer(reactor->multi, left_ms ? left_ms : 1, reactor);
 	}
 	return !rc;
 }
 
 /* Fails what is moving, and begins anew. */
-static void restart(struct sl_http_reactor *reactor)
+static void reactor_restart(struct sl_http_reactor *reactor)
 {
 	struct sl_list *link;
 
@@ -332,7 +333,7 @@ static void restart(struct sl_http_reactor *reactor)
 		sl_http_request_fail(request, -EIO,
 		                     "'%s': the transfers of a reactor failed (internal error)",
 		                     request->http->name);
-		stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
+		reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
 	reactor_close(reactor);
 	/* Without a new one each request fails as it starts, until one can be made. */
@@ -350,17 +351,17 @@ static void *reactor_run(void *argument)
 	bool sleep, alive;
 
 	for (;;) {
-		start_requests(reactor);
+		reactor_start_requests(reactor);
 		sleep = sl_queue_sleep(&reactor->inbox, &reactor->sleeper);
 		if (!sleep && sl_queue_closed(&reactor->inbox))
 			break;
-		alive = reactor->multi && turn(reactor, sleep);
+		alive = reactor->multi && reactor_poll(reactor, sleep);
 		sl_queue_awake(&reactor->inbox, &reactor->sleeper);
 		if (!alive)
-			restart(reactor);
+			reactor_restart(reactor);
 		else
-			finish_requests(reactor);
-		look_around(reactor);
+			reactor_finish_requests(reactor);
+		reactor_look_around(reactor);
 	}
 	return NULL;
 }
@@ -374,7 +375,7 @@ static int reactor_start(struct sl_http_multi *multi, unsigned index)
 	int rc;
 
 	reactor->engine = multi->engine;
-	reactor->sleeper.wake = wake_sleeper;
+	reactor->sleeper.wake = reactor_wake_sleeper;
 	sl_list_init(&reactor->moving);
 	sl_list_init(&reactor->resting);
 	sl_queue_init(&reactor->inbox);
@@ -388,7 +389,7 @@ static int reactor_start(struct sl_http_multi *multi, unsigned index)
 }
 
 /* One more reactor than count, unless another thread has started it; 0, or why not. */
-static int grow(struct sl_http_multi *multi, unsigned count)
+static int multi_grow(struct sl_http_multi *multi, unsigned count)
 {
 	int rc = 0;
 
@@ -417,7 +418,7 @@ int sl_http_multi_start(struct sl_http_engine *engine, unsigned remote, struct s
 	for (unsigned i = 0; i < parts; i++)
 		multi->reactors[i].share = (int)(connections / parts + (i < connections % parts));
 	sl_mutex_init(&multi->mutex);
-	rc = grow(multi, 0);
+	rc = multi_grow(multi, 0);
 	if (rc)
 		sl_http_multi_free(multi);
 	else
@@ -446,7 +447,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 }
 
 /* The reactor that has the most connections to spare. One more is started if each has something to move. */
-static struct sl_http_reactor *choose(struct sl_http_multi *multi)
+static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *chosen = multi->reactors;
 	unsigned count;
@@ -465,14 +466,14 @@ static struct sl_http_reactor *choose(struct sl_http_multi *multi)
 				most = room;
 			}
 		}
-	} while (most < chosen->share && count < multi->parts && !grow(multi, count));
+	} while (most < chosen->share && count < multi->parts && !multi_grow(multi, count));
 	return chosen;
 }
 
 struct sl_http_reactor *sl_http_multi_submit(struct sl_http_multi *multi,
                                              struct sl_http_request *request)
 {
-	struct sl_http_reactor *reactor = choose(multi);
+	struct sl_http_reactor *reactor = multi_choose_reactor(multi);
 
 	atomic_fetch_add_explicit(&reactor->load, 1, memory_order_relaxed);
 	sl_queue_push(&reactor->inbox, &request->link, false);

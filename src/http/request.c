@@ -1,23 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One request: its memory, and how its transfers are set up and driven. */
+/*
+ * Requests
+ *
+ * One request for bytes of a remote file, from its making to its end: sets libcurl's transfer up for each attempt, and
+ * judges the attempt after the transfer has ended: done, failed, to be repeated, or redirected.
+ *
+ * Threads: one thread at a time has a request; attempts are set up and judged by the reactor that moves it.
+ */
 #include <errno.h>
 #include <inttypes.h>
+#include <linux/sockios.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include "http/body.h"
 #include "http/http_internal.h"
-#include "http/put.h"
+#include "http/upload.h"
 
 #define BUFFER_BYTES (256L << 10) /* per transfer; more does not stay in the cache */
 
+#define MOST_HOPS 10
+/* CURLE_TOO_LARGE; libcurl before 8.6 says CURLE_OUT_OF_MEMORY instead. */
+#define TOO_LARGE ((CURLcode)100)
+
 /* ------------------------------------------------------------------------------------ memory */
 
-struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_ask ask,
+struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_method method,
                                             struct sl_piece *piece)
 {
 	struct sl_http_request *request = calloc(1, sizeof(*request));
@@ -25,7 +39,7 @@ struct sl_http_request *sl_http_request_new(struct sl_http *http, enum sl_http_a
 	if (!request)
 		return NULL;
 	request->http = http;
-	request->ask = ask;
+	request->method = method;
 	request->piece = piece;
 	request->random = (uint64_t)sl_now() ^ (uintptr_t)request;
 	return request;
@@ -43,7 +57,7 @@ void sl_http_request_free(struct sl_http_request *request)
 	if (!request)
 		return;
 	sl_http_request_give_back(request);
-	sl_http_answer_clear(request);
+	sl_http_response_clear(request);
 	free(request->url);
 	free(request->sentence);
 	free(request);
@@ -53,8 +67,8 @@ bool sl_http_request_is_unwanted(const struct sl_http_request *request)
 {
 	uint64_t position;
 
-	if (request->ask == SL_HTTP_PUT)
-		return sl_http_put_state(request->http->put) & SL_HTTP_PUT_DROPPED;
+	if (request->method == SL_HTTP_PUT)
+		return sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_DROPPED;
 	if (sl_http_request_has_body(request))
 		return sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_DROPPED;
 	return request->piece &&
@@ -74,55 +88,17 @@ void sl_http_request_fail(struct sl_http_request *request, int error, const char
 	va_end(arguments);
 }
 
-struct sl_http_transfer *sl_http_transfer_acquire(struct sl_http_engine *engine)
-{
-	struct sl_http_transfer *transfer = NULL;
-	struct sl_list *link;
-
-	sl_mutex_lock(&engine->mutex);
-	/* The one that was used last: its connections are the freshest. */
-	link = engine->locked.transfers.previous;
-	if (link != &engine->locked.transfers) {
-		sl_list_remove(link);
-		transfer = SL_CONTAINER(link, struct sl_http_transfer, link);
-	}
-	sl_mutex_unlock(&engine->mutex);
-	if (transfer)
-		return transfer;
-	transfer = calloc(1, sizeof(*transfer));
-	if (transfer)
-		transfer->easy = curl_easy_init();
-	if (transfer && !transfer->easy) {
-		free(transfer);
-		transfer = NULL;
-	}
-	return transfer;
-}
-
-void sl_http_transfer_release(struct sl_http_engine *engine, struct sl_http_transfer *transfer)
-{
-	sl_mutex_lock(&engine->mutex);
-	sl_list_append(&engine->locked.transfers, &transfer->link);
-	sl_mutex_unlock(&engine->mutex);
-}
-
-void sl_http_transfer_free(struct sl_http_transfer *transfer)
-{
-	curl_easy_cleanup(transfer->easy);
-	free(transfer);
-}
-
 /* ------------------------------------------------------------------------------------ set up */
 
 /* As libcurl does it, but closed where another program is started. */
-static curl_socket_t open_socket(void *unused, curlsocktype purpose, struct curl_sockaddr *to)
+static curl_socket_t request_open_socket(void *unused, curlsocktype purpose, struct curl_sockaddr *to)
 {
 	(void)unused;
 	(void)purpose;
 	return socket(to->family, to->socktype | SOCK_CLOEXEC, to->protocol);
 }
 
-void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
+static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *http)
 {
 	const struct sl_settings *settings = &http->core->settings;
 	CURL *easy = transfer->easy;
@@ -133,7 +109,7 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 	/* What ends while a name is looked up does not wait for the name server. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, open_socket);
+	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, request_open_socket);
 	curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
 	curl_easy_setopt(easy, CURLOPT_USERAGENT, "sluice/" SLUICE_VERSION);
 	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)settings->http_connect_ms);
@@ -155,7 +131,7 @@ void sl_http_transfer_secure(struct sl_http_transfer *transfer, struct sl_http *
 }
 
 /* Whether the URL's host is the one that the credentials are for. */
-static bool is_at_home(const struct sl_http_request *request)
+static bool request_is_at_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
 	size_t length = strlen(origin);
@@ -178,7 +154,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	easy = request->transfer->easy;
 	/* Nothing of the attempt before, least of all its password, goes to another server. */
 	curl_easy_reset(easy);
-	sl_http_answer_clear(request);
+	sl_http_response_clear(request);
 	request->alive = sl_now();
 	/* The time in which others had the turn is not counted. */
 	if (request->due)
@@ -188,7 +164,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	request->connected = false;
 	request->sent = 0;
 	request->from = request->length = 0;
-	request->ranged = request->ask == SL_HTTP_PROBE && !http->doubted;
+	request->ranged = request->method == SL_HTTP_PROBE && !http->confirm_empty;
 	request->length = request->ranged;
 	if (sl_http_request_has_body(request))
 		sl_http_body_prepare(http->body);
@@ -197,7 +173,7 @@ int sl_http_request_prepare(struct sl_http_request *request)
 		request->length = request->piece->length - request->piece->moved;
 		request->ranged = true;
 	}
-	sl_http_transfer_secure(request->transfer, http);
+	transfer_secure(request->transfer, http);
 	curl_easy_setopt(easy, CURLOPT_URL, request->url ? request->url : http->url);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, request);
 	curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, sl_http_on_line);
@@ -205,11 +181,11 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, sl_http_on_body);
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, request);
 	curl_easy_setopt(easy, CURLOPT_HTTPHEADER, http->fields);
-	curl_easy_setopt(easy, CURLOPT_NOBODY, request->ask == SL_HTTP_HEAD ? 1L : 0L);
+	curl_easy_setopt(easy, CURLOPT_NOBODY, request->method == SL_HTTP_HEAD ? 1L : 0L);
 	curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, BUFFER_BYTES);
-	if (request->ask == SL_HTTP_PUT)
-		sl_http_put_prepare(http->put, easy);
-	if (http->credentials && is_at_home(request))
+	if (request->method == SL_HTTP_PUT)
+		sl_http_upload_prepare(http->upload, easy);
+	if (http->credentials && request_is_at_home(request))
 		curl_easy_setopt(easy, CURLOPT_USERPWD, http->credentials);
 	if (request->ranged) {
 		snprintf(range, sizeof(range), "%" PRIu64 "-%" PRIu64, request->from,
@@ -218,9 +194,371 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	}
 	sl_log(&http->core->settings, SL_LOG_DEBUG,
 	       "%s %s bytes %" PRIu64 "+%" PRIu64 " attempt %u",
-	       request->ask == SL_HTTP_HEAD  ? "HEAD"
-	       : request->ask == SL_HTTP_PUT ? "PUT"
+	       request->method == SL_HTTP_HEAD  ? "HEAD"
+	       : request->method == SL_HTTP_PUT ? "PUT"
 	                                     : "GET",
 	       http->name, request->from, request->length, request->attempts + 1);
 	return 0;
+}
+
+/* ---------------------------------------------------------------------------- after an attempt */
+
+/* What a code of libcurl's, or a status, means, and whether the same request may succeed later. */
+struct failure {
+	long code; /* 0: any other */
+	int error;
+	bool transient;
+};
+
+static const struct failure transports[] = {
+	{CURLE_COULDNT_RESOLVE_HOST, -EHOSTUNREACH, true},
+	{CURLE_COULDNT_RESOLVE_PROXY, -EHOSTUNREACH, true},
+	{CURLE_COULDNT_CONNECT, -ECONNREFUSED, true},
+	{CURLE_OPERATION_TIMEDOUT, -ETIMEDOUT, true},
+	{CURLE_SEND_ERROR, -ECONNRESET, true},
+	{CURLE_RECV_ERROR, -ECONNRESET, true},
+	{CURLE_GOT_NOTHING, -ECONNRESET, true},
+	{CURLE_SEND_FAIL_REWIND, -ECONNRESET, true}, /* of an upload, on a kept connection */
+	{CURLE_PARTIAL_FILE, -EIO, true},
+	{CURLE_HTTP2, -EIO, true},
+	{CURLE_HTTP2_STREAM, -EIO, true},
+	{CURLE_PEER_FAILED_VERIFICATION, -EACCES, false},
+	{CURLE_SSL_CLIENTCERT, -EACCES, false},
+	{CURLE_OUT_OF_MEMORY, -ENOMEM, false},
+	{CURLE_SSL_CACERT_BADFILE, -EINVAL, false},
+	{0, -EPROTO, false},
+};
+
+static const struct failure statuses[] = {
+	{401, -EACCES, false}, {403, -EACCES, false}, {404, -ENOENT, false}, {407, -EACCES, false},
+	{408, -EIO, true},     {410, -ENOENT, false}, {412, -ESTALE, false}, {429, -EIO, true},
+	{500, -EIO, true},     {502, -EIO, true},     {503, -EIO, true},     {504, -EIO, true},
+	{0, -EIO, false},
+};
+
+static struct failure failure_find(const struct failure *table, long code)
+{
+	while (table->code && table->code != code)
+		table++;
+	return *table;
+}
+
+/* Keeps the first error, with its sentence. */
+#define request_failed(request, ...) (sl_http_request_fail(request, __VA_ARGS__), SL_HTTP_FAILED)
+
+/* splitmix64 */
+static uint64_t request_random(uint64_t *state)
+{
+	uint64_t x = *state += 0x9e3779b97f4a7c15;
+
+	x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+	x = (x ^ x >> 27) * 0x94d049bb133111eb;
+	return x ^ x >> 31;
+}
+
+/*
+ * Jitter: from half of a limit that doubles with each attempt up to all of it. Without the half the
+ * unluckiest of many requests would have used up its attempts before a server is back that was
+ * started anew.
+ */
+static int64_t request_backoff_ms(struct sl_http_request *request)
+{
+	const struct sl_settings *settings = &request->http->core->settings;
+	uint64_t limit = settings->http_backoff_ms << SL_MIN(request->backoffs, 20u);
+
+	request->backoffs++;
+	limit = SL_MIN(limit, settings->http_backoff_max_ms);
+	return (int64_t)(limit - request_random(&request->random) % (limit / 2 + 1));
+}
+
+/*
+ * Until data of the file has come the attempts are counted: its server may never have been there. From then on only
+ * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
+ * for it (Retry-After), and else shortened.
+ */
+static enum sl_http_verdict request_retry(struct sl_http_request *request, int error, const char *why)
+{
+	struct sl_http *http = request->http;
+	const struct sl_settings *settings = &http->core->settings;
+	bool begun = atomic_load_explicit(&http->begun, memory_order_relaxed);
+	int64_t left = (int64_t)settings->http_retry_ms, asked = request->response.retry_after;
+	int64_t now = sl_now(), silent, wait;
+	uint64_t moved = request->piece ? request->piece->moved : 0;
+
+	if (request->method == SL_HTTP_PUT && sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
+		return request_failed(request, error, "'%s': %s, and an upload cannot go on in the middle",
+		            http->name, why);
+	if (sl_http_request_has_body(request) &&
+	    sl_http_body_state(http->body, &moved) & SL_HTTP_BODY_BEGUN)
+		return request_failed(
+			request, error,
+			"'%s': %s, and without ranges, ETag and Last-Modified it cannot go on in "
+			"the middle",
+			http->name, why);
+	if (moved > request->reached) {
+		request->reached = moved;
+		request->since = request->alive;
+		request->backoffs = 0;
+	}
+	silent = (now - request->since) / 1000000;
+	left -= begun ? silent : 0;
+	if (left <= 0)
+		return request_failed(request, error,
+		            "'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)",
+		            http->name, why, (double)silent / 1000);
+	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as anything. */
+	if (request->method == SL_HTTP_HEAD && !(http->flags & SLUICE_OPEN_WRITE))
+		request->method = SL_HTTP_PROBE;
+	else if (++request->attempts >= settings->http_attempts && !begun)
+		return request_failed(request, error, "'%s': %s, after %u attempts (SLUICE_HTTP_ATTEMPTS)",
+		            http->name, why, request->attempts);
+	if (asked > left)
+		return request_failed(request, error,
+		            "'%s': %s, and the server asks to wait for %" PRId64
+		            " s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
+		            http->name, why, asked / 1000);
+	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
+	request->due = now + wait * 1000000;
+	/* A redirect is asked for anew: it may lead elsewhere now. */
+	free(request->url);
+	request->url = NULL;
+	request->hops = 0;
+	sl_log(settings, SL_LOG_DEBUG, "%s: %s; again in %" PRId64 " ms", http->name, why, wait);
+	return SL_HTTP_AGAIN;
+}
+
+static bool url_is_secure(const char *url)
+{
+	return !strncasecmp(url, "https:", 6);
+}
+
+/* The URL without user and password: those of a server's making are not used. NULL: no URL. */
+static char *url_without_user(const char *text)
+{
+	CURLU *url = curl_url();
+	char *clean = NULL, *copy = NULL;
+
+	if (url && !curl_url_set(url, CURLUPART_URL, text, 0) &&
+	    !curl_url_set(url, CURLUPART_USER, NULL, 0) &&
+	    !curl_url_set(url, CURLUPART_PASSWORD, NULL, 0) &&
+	    !curl_url_get(url, CURLUPART_URL, &clean, 0))
+		copy = strdup(clean);
+	curl_free(clean);
+	curl_url_cleanup(url);
+	return copy;
+}
+
+/* Follows at once. */
+static enum sl_http_verdict request_follow(struct sl_http_request *request)
+{
+	const char *from = request->url ? request->url : request->http->url, *to = NULL;
+	const char *name = request->http->name;
+	char *url;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
+	if (!to)
+		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
+		            request->response.status);
+	if (request->method == SL_HTTP_PUT &&
+	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_BEGUN)
+		return request_failed(request, -EPROTO, "'%s': redirected after the upload had begun", name);
+	if (++request->hops > MOST_HOPS)
+		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name, MOST_HOPS);
+	if (strncasecmp(to, "http:", 5) && !url_is_secure(to))
+		return request_failed(request, -EPROTO,
+		            "'%s': redirected to something other than http or https", name);
+	if (url_is_secure(from) && !url_is_secure(to))
+		return request_failed(request, -EPROTO, "'%s': redirected from https to http", name);
+	url = url_without_user(to);
+	if (!url)
+		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL", name);
+	free(request->url);
+	request->url = url;
+	request->due = 0;
+	return SL_HTTP_AGAIN;
+}
+
+static enum sl_http_verdict request_judge_status(struct sl_http_request *request)
+{
+	struct sl_http *http = request->http;
+	long status = request->response.status;
+	struct failure failure = failure_find(statuses, status);
+	size_t said = strlen(request->response.error_text);
+	char why[64];
+
+	if (said && request->response.error_text[said - 1] == ' ')
+		request->response.error_text[said - 1] = '\0';
+	snprintf(why, sizeof(why), "HTTP %ld", status);
+	if (status == 429 || status == 503)
+		sl_http_limit_overloaded(http->limit, sl_now());
+	if (failure.transient ||
+	    (status == 417 && request->method == SL_HTTP_PUT && sl_http_upload_without_expect(http->upload)))
+		return request_retry(request, failure.error, why);
+	if (status == 412 && request->method == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
+		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
+	else if (status == 412 && request->method != SL_HTTP_PUT)
+		sl_http_fail_changed(request, "the server says so (HTTP 412)");
+	else if (status == 416 && request->response.has_range &&
+	         request->response.range.total != http->size)
+		sl_http_fail_changed(request, "it has another length");
+	return request_failed(request, failure.error, "%s for '%s'%s%s", why, http->name,
+	            request->response.error_text[0] ? ": " : "", request->response.error_text);
+}
+
+/* The transfer of a GET ended without an error of libcurl. */
+static enum sl_http_verdict request_judge_get(struct sl_http_request *request)
+{
+	struct sl_piece *piece = request->piece;
+	int64_t size = request->http->size;
+
+	if (piece ? piece->moved == piece->length
+	          : size < 0 || request->response.got == (uint64_t)size)
+		return SL_HTTP_DONE;
+	return request_retry(request, -EIO, "the body is shorter than it should be");
+}
+
+static bool request_is_connected(struct sl_http_request *request)
+{
+	curl_off_t sent = 0;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_PRETRANSFER_TIME_T, &sent);
+	return sent > 0;
+}
+
+/* Whether the server or the network broke the connection off, where libcurl's code could mean more. */
+static bool request_is_broken_off(struct sl_http_request *request, CURLcode code, const char *why)
+{
+	long connects = 1;
+
+	if (code == CURLE_SSL_CONNECT_ERROR)
+		return strcasestr(why, "SYSCALL") || strcasestr(why, "reset by peer") ||
+		       strcasestr(why, "unexpected eof");
+	/* Bytes that an answer left behind on a connection are none: the next one is clean. */
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
+	return !connects && (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_OUT_OF_MEMORY ||
+	                     code == CURLE_WEIRD_SERVER_REPLY);
+}
+
+/* The transfer failed. */
+static enum sl_http_verdict request_judge_failure(struct sl_http_request *request, CURLcode code)
+{
+	const char *why =
+		request->transfer->reason[0] ? request->transfer->reason : curl_easy_strerror(code);
+	struct failure failure;
+	const char *name = request->http->name;
+	long connect = 0;
+
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTP_CONNECTCODE, &connect);
+	if (connect >= 300 && !request->response.status && !failure_find(statuses, connect).transient)
+		return request_failed(request, failure_find(statuses, connect).error,
+		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
+		            connect);
+	if (code == TOO_LARGE)
+		code = CURLE_OUT_OF_MEMORY;
+	if (request_is_broken_off(request, code, why))
+		code = CURLE_RECV_ERROR;
+	/* libcurl says so of a line of header that is longer than it accepts. */
+	if (code == CURLE_OUT_OF_MEMORY && request_is_connected(request))
+		return request_failed(request, -EPROTO, "'%s': a line of the header is too long", name);
+	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
+	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
+		code = CURLE_SSL_CLIENTCERT;
+	failure = failure_find(transports, code);
+	if (failure.transient)
+		return request_retry(request, failure.error, why);
+	return request_failed(request, failure.error, "'%s': %s", name, why);
+}
+
+static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLcode code)
+{
+	struct sl_piece *piece = request->piece;
+	struct sl_http *http = request->http;
+	long status = request->response.status;
+	char why[80];
+
+	if (piece && piece->moved == piece->length && request->response.accepted && !request->error)
+		return SL_HTTP_DONE;
+	if (request->error)
+		return SL_HTTP_FAILED;
+	if (sl_http_request_is_unwanted(request))
+		return request_failed(request, -ECANCELED, "'%s': cancelled", http->name);
+	if (code == CURLE_ABORTED_BY_CALLBACK) {
+		snprintf(why, sizeof(why), "no byte came for %.1f s (SLUICE_HTTP_STALL_MS)",
+		         (double)http->core->settings.http_stall_ms / 1000);
+		return request_retry(request, -ETIMEDOUT, why);
+	}
+	if (code == CURLE_OK && !request->response.complete)
+		return request_retry(request, -ECONNRESET, "the connection was closed within the header");
+	/* What was enough of an error's body, or of a probe's. */
+	if (code == CURLE_WRITE_ERROR && status)
+		code = CURLE_OK;
+	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
+		return request_follow(request);
+	if (code != CURLE_OK && !(status >= 400 && code == CURLE_PARTIAL_FILE))
+		return request_judge_failure(request, code);
+	if (status < 200 || status >= 300)
+		return request_judge_status(request);
+	if (request->method == SL_HTTP_PUT && !sl_http_upload_is_whole(http->upload))
+		sl_http_fail_protocol(request, "success before it had everything");
+	if (request->error || ((request->method == SL_HTTP_GET || request->method == SL_HTTP_PROBE) &&
+	                       !sl_http_accepts(request)))
+		return SL_HTTP_FAILED;
+	return request->method == SL_HTTP_GET ? request_judge_get(request) : SL_HTTP_DONE;
+}
+
+enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURLcode code)
+{
+	enum sl_http_verdict verdict = request_judge(request, code);
+
+	if (verdict == SL_HTTP_FAILED && !request->error)
+		sl_http_fail_protocol(request, "a status that was not asked for");
+	/* libcurl 8 repeats the rewind that failed in each later transfer of the handle, also after a reset. */
+	if (code == CURLE_SEND_FAIL_REWIND) {
+		sl_http_transfer_free(request->transfer);
+		request->transfer = NULL;
+	}
+	sl_log(&request->http->core->settings, SL_LOG_DEBUG,
+	       "%s: HTTP %ld, %" PRIu64 " bytes, %s%s", request->http->name, request->response.status,
+	       request->response.got,
+	       verdict == SL_HTTP_DONE    ? "done"
+	       : verdict == SL_HTTP_AGAIN ? "again"
+	                                  : "failed: ",
+	       verdict == SL_HTTP_FAILED && request->sentence ? request->sentence : "");
+	return verdict;
+}
+
+/*
+ * Connecting has a time-out of its own. An upload is alive while the server's kernel takes its bytes, of which ours
+ * may hold megabytes, or its caller has none.
+ */
+void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
+{
+	curl_socket_t socket = CURL_SOCKET_BAD;
+	curl_off_t sent = 0;
+	uint64_t position;
+	int queued = 0;
+
+	if (!request->connected) {
+		request->connected = request_is_connected(request);
+		request->alive = now;
+	}
+	if (sl_http_request_has_body(request) &&
+	    sl_http_body_state(request->http->body, &position) & SL_HTTP_BODY_IDLE)
+		request->alive = now;
+	if (request->method != SL_HTTP_PUT)
+		return;
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_SIZE_UPLOAD_T, &sent);
+	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
+	if (!ioctl(socket, SIOCOUTQ, &queued))
+		sent -= queued;
+	if (sent != request->sent || sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE)
+		request->alive = now;
+	request->sent = sent;
+}
+
+bool sl_http_request_must_end(const struct sl_http_request *request, int64_t now)
+{
+	int64_t most = (int64_t)request->http->core->settings.http_stall_ms * 1000000;
+
+	return now - request->alive > most || sl_http_request_is_unwanted(request);
 }

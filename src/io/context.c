@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Contexts
+ *
+ * Makes and frees contexts: their settings, the threads of all rooms below, and the staging of each
+ * device at its first use. Public calls only; freeing joins the threads.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "http/http.h"
-#include "io/io.h"
+#include "io/io_internal.h"
+#include "io/op.h"
 #include "local/local.h"
 
-int sl_context_check(const struct sluice_context *ctx)
+struct sluice_context *sl_context_of(struct sl_core *core)
 {
-	if (sl_forked())
-		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
-	if (!ctx)
-		return sl_fail(-EINVAL, "the context is NULL");
-	return 0;
+	return SL_CONTAINER(core, struct sluice_context, core);
+}
+
+const struct sl_settings *sl_context_settings(const struct sluice_context *ctx)
+{
+	return &ctx->core.settings;
 }
 
 void sl_context_enter(struct sluice_context *ctx)
@@ -48,8 +56,9 @@ void sl_context_unref(struct sluice_context *ctx)
 
 /* ----------------------------------------------------------------------------------- staging */
 
-/* Whether every slot that an operation may need can be had; without a budget, one in which it can. */
-static int check_staging(struct sl_settings *s)
+/* Checks that the budget gives every slot that an operation may need; without a budget, chooses
+ * such a budget. */
+static int context_check_staging(struct sl_settings *s)
 {
 	uint64_t slot = s->slot_bytes ? s->slot_bytes : s->piece_bytes;
 	uint64_t power = SL_SLOT_LEAST, ring;
@@ -59,8 +68,8 @@ static int check_staging(struct sl_settings *s)
 	ring = power * (s->slots ? s->slots : 1);
 	if (!s->staging_bytes)
 		s->staging_bytes = SL_MAX(UINT64_C(256) << 20, SL_MAX(8 * power, 2 * ring));
-	if (sl_staging_part(s->staging_bytes, SL_PART_HOST) < power ||
-	    sl_staging_part(s->staging_bytes, SL_PART_STREAM) < ring)
+	if (sl_staging_half(s->staging_bytes, SL_HALF_HOST) < power ||
+	    sl_staging_half(s->staging_bytes, SL_HALF_STREAM) < ring)
 		return sl_fail(-EINVAL,
 		               "SLUICE_STAGING_BYTES: %" PRIu64
 		               " is too little for a ring of %" PRIu64 " slots of %" PRIu64
@@ -71,24 +80,25 @@ static int check_staging(struct sl_settings *s)
 }
 
 /*
- * At the end of the process a driver goes, or a library that stands on it, and its handlers of exit() run
- * before ours if they were registered later. So ours is registered when it has been started, once more for
- * each, and has what is in flight fail and joins the threads that would call it.
+ * At the end of the process a driver, or a library above it, shuts down in its handler of exit(),
+ * which runs before ours if it was registered later. So ours is registered once more after each of
+ * them has been started. It fails all that is in flight, and joins the threads that would call the
+ * driver.
  */
 static struct {
 	struct sl_mutex mutex;
-	struct sl_list contexts; /* guarded by mutex, as is the next */
-	bool registered[SL_EXITS];
+	struct sl_list contexts SL_GUARDED_BY(&mutex);
+	bool registered[SL_EXITS] SL_GUARDED_BY(&mutex);
 } leaving = {.mutex = SL_MUTEX_INIT};
 
-static void at_exit(void)
+static void context_at_exit(void)
 {
 	struct sl_list *link;
 
 	if (sl_forked())
 		return;
 	sl_mutex_lock(&leaving.mutex);
-	/* Who was registered last runs first, and does it all. */
+	/* The handler that was registered last runs first, and does it all. */
 	while ((link = sl_list_take(&leaving.contexts))) {
 		struct sluice_context *ctx =
 			SL_CONTAINER(link, struct sluice_context, devices.link);
@@ -106,13 +116,13 @@ void sl_context_expect_exit(struct sluice_context *ctx, enum sl_exit what)
 	if (!leaving.contexts.next)
 		sl_list_init(&leaving.contexts);
 	if (!leaving.registered[what])
-		leaving.registered[what] = !atexit(at_exit);
+		leaving.registered[what] = !atexit(context_at_exit);
 	if (!sl_list_linked(&ctx->devices.link))
 		sl_list_append(&leaving.contexts, &ctx->devices.link);
 	sl_mutex_unlock(&leaving.mutex);
 }
 
-static void forget_exit(struct sluice_context *ctx)
+static void context_forget_exit(struct sluice_context *ctx)
 {
 	sl_mutex_lock(&leaving.mutex);
 	if (sl_list_linked(&ctx->devices.link))
@@ -126,7 +136,7 @@ int sl_context_get_staging(struct sluice_context *ctx, struct sl_device *device,
 	struct sl_staging **staging = &ctx->devices.staging[device->index];
 	int rc = 0;
 
-	/* Nothing that ends a wait of a device needs this lock. */
+	/* The driver may be held up; nothing that lets it go on needs this lock. */
 	sl_mutex_lock(&ctx->devices.mutex);
 	if (!*staging)
 		rc = sl_staging_start(device, &ctx->core.settings, NULL, 0, staging);
@@ -164,7 +174,8 @@ int sluice_context_staging(sluice_context *ctx, int device, void *memory, size_t
 		return sl_fail(-EINVAL, "sluice_context_staging: memory is not a multiple of 4096");
 	settings = ctx->core.settings;
 	settings.staging_bytes = n;
-	rc = n ? check_staging(&settings) : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
+	rc = n ? context_check_staging(&settings)
+	       : sl_fail(-EINVAL, "sluice_context_staging: n is 0");
 	if (rc)
 		return rc;
 	sl_mutex_lock(&ctx->devices.mutex);
@@ -210,7 +221,7 @@ int sluice_unregister_buffer(sluice_context *ctx, void *memory)
 
 /* ----------------------------------------------------------------------------------- threads */
 
-static int start_uring(struct sl_core *core)
+static int context_start_uring(struct sl_core *core)
 {
 	int rc = core->kernel.uring_error;
 
@@ -218,7 +229,7 @@ static int start_uring(struct sl_core *core)
 		rc = -ECANCELED;
 	if (!rc)
 		rc = sl_uring_start(core, &core->uring);
-	/* Else a reactor may have met an error already. */
+	/* Only then: a reactor may have met an error already. */
 	if (rc)
 		core->kernel.uring_error = rc;
 	if (rc && core->settings.choice == SL_CHOICE_URING)
@@ -227,10 +238,10 @@ static int start_uring(struct sl_core *core)
 	return 0;
 }
 
-#define CALLS        16 /* blocking ones of a file at a time: without io_uring its depth at the disk */
+#define CALLS        16  /* blocking calls for a file at a time; without io_uring its depth */
 #define WAITING_MOST 512 /* threads that make them */
 
-static int start_threads(struct sl_core *core)
+static int context_start_threads(struct sl_core *core)
 {
 	struct sl_settings *settings = &core->settings;
 	unsigned cores = sl_cores();
@@ -240,7 +251,7 @@ static int start_threads(struct sl_core *core)
 		settings->reactors = cores >= 4 ? 2 : 1;
 	if (!settings->http_reactors)
 		settings->http_reactors = SL_MIN(cores, 4);
-	rc = start_uring(core);
+	rc = context_start_uring(core);
 	if (!rc)
 		rc = sl_bounce_new(settings, &core->bounce);
 	if (!rc)
@@ -256,8 +267,8 @@ static int start_threads(struct sl_core *core)
 	return rc ? rc : sl_pool_start("sluice-wait", 1, WAITING_MOST, &core->waiting);
 }
 
-/* All are joined before any is freed: one may still be waking another. */
-static void stop_threads(struct sluice_context *ctx)
+/* All are joined before any is freed: a thread may still be waking another. */
+static void context_stop_threads(struct sluice_context *ctx)
 {
 	struct sl_core *core = &ctx->core;
 
@@ -278,7 +289,8 @@ static void stop_threads(struct sluice_context *ctx)
 	sl_cufile_free(core->cufile);
 }
 
-int sluice_context_new(const struct sluice_config *config, sluice_context **out)
+/* No other thread knows the context yet. */
+int sluice_context_new(const struct sluice_config *config, sluice_context **out) SL_UNCHECKED
 {
 	struct sluice_context *ctx;
 	int rc;
@@ -303,15 +315,15 @@ int sluice_context_new(const struct sluice_config *config, sluice_context **out)
 	rc = sl_settings_load(config, &ctx->core.settings);
 	atomic_init(&ctx->operations.most, ctx->core.settings.max_operations);
 	if (!rc)
-		rc = check_staging(&ctx->core.settings);
+		rc = context_check_staging(&ctx->core.settings);
 	if (!rc) {
 		sl_kernel_probe(ctx->core.settings.disable, &ctx->core.kernel);
-		rc = start_threads(&ctx->core);
+		rc = context_start_threads(&ctx->core);
 	}
 	for (size_t i = 0; !rc && i < SL_SETTINGS_MOST; i++)
 		sl_setting_print(i, &ctx->core.settings, ctx->texts[i], sizeof(ctx->texts[i]));
 	if (rc) {
-		stop_threads(ctx);
+		context_stop_threads(ctx);
 		context_destroy(ctx);
 		sl_fork_leave();
 		return rc;
@@ -333,8 +345,8 @@ int sluice_context_free(sluice_context *ctx)
 	sl_mutex_unlock(&ctx->files.mutex);
 	if (files)
 		return sl_fail(-EBUSY, "%u files are open", files);
-	forget_exit(ctx);
-	stop_threads(ctx);
+	context_forget_exit(ctx);
+	context_stop_threads(ctx);
 	sl_context_unref(ctx);
 	sl_fork_leave();
 	return 0;

@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Files
+ *
+ * Opens, closes, syncs and truncates files, and finds the object that all files with the same bytes
+ * share. Public calls on the application's threads; close, sync and truncate wait for operations.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "io/io.h"
+#include "io/op.h"
 
 /* ----------------------------------------------------------------------------------- objects */
 
-static struct sl_list *bucket_of(struct sluice_context *ctx, const char *identity)
+static struct sl_list *object_bucket(struct sluice_context *ctx, const char *identity) SL_UNCHECKED
 {
 	uint64_t hash = UINT64_C(14695981039346656037); /* FNV-1a */
 
@@ -17,7 +23,8 @@ static struct sl_list *bucket_of(struct sluice_context *ctx, const char *identit
 	return &ctx->files.objects[hash % SL_OBJECT_BUCKETS];
 }
 
-static struct sl_object *find_object(struct sl_list *bucket, const char *identity)
+/* With ctx->files.mutex. */
+static struct sl_object *object_find(struct sl_list *bucket, const char *identity)
 {
 	sl_list_each (link, bucket) {
 		struct sl_object *object = SL_CONTAINER(link, struct sl_object, link);
@@ -36,9 +43,9 @@ static struct sl_object *object_acquire(struct sluice_context *ctx, struct sl_ba
 
 	if (!identity)
 		return NULL;
-	bucket = bucket_of(ctx, identity);
+	bucket = object_bucket(ctx, identity);
 	sl_mutex_lock(&ctx->files.mutex);
-	object = find_object(bucket, identity);
+	object = object_find(bucket, identity);
 	if (object) {
 		object->references++;
 		free(identity);
@@ -94,7 +101,7 @@ int sluice_uri_name(const char *uri, char *text, size_t size)
 	return (int)length;
 }
 
-static int check_options(struct sluice_open_options *o)
+static int file_check_options(struct sluice_open_options *o)
 {
 	unsigned known = (SLUICE_OPEN_AS_STORED << 1) - 1;
 
@@ -124,8 +131,10 @@ static int check_options(struct sluice_open_options *o)
 	return 0;
 }
 
-/* The caller's options, which may be of a shorter or longer struct, with zeros for the rest. */
-static int copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
+/*
+ * Copies the caller's options, which may be of a shorter or longer struct, with zeros for the rest.
+ */
+static int file_copy_options(const struct sluice_open_options *from, struct sluice_open_options *to)
 {
 	memset(to, 0, sizeof(*to));
 	if (from && from->size < sizeof(from->size))
@@ -133,11 +142,11 @@ static int copy_options(const struct sluice_open_options *from, struct sluice_op
 	if (from)
 		memcpy(to, from, SL_MIN(from->size, sizeof(*to)));
 	to->size = sizeof(*to);
-	return check_options(to);
+	return file_check_options(to);
 }
 
-static int open_backend(struct sluice_context *ctx, const char *uri,
-                        const struct sluice_open_options *options, struct sl_backend **out)
+static int file_open_backend(struct sluice_context *ctx, const char *uri,
+                             const struct sluice_open_options *options, struct sl_backend **out)
 {
 	const struct sl_scheme *scheme = sl_schemes;
 	struct sl_uri parsed;
@@ -157,7 +166,8 @@ static int open_backend(struct sluice_context *ctx, const char *uri,
 	return rc;
 }
 
-static void file_free(struct sluice_file *file)
+/* No other thread knows the file, or knows it any more. */
+static void file_destroy(struct sluice_file *file) SL_UNCHECKED
 {
 	object_release(file->ctx, file->object);
 	if (file->backend)
@@ -169,8 +179,9 @@ static void file_free(struct sluice_file *file)
 	free(file);
 }
 
+/* No other thread knows the file yet. */
 int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
-                 struct sl_backend *backend, struct sluice_file **out)
+                 struct sl_backend *backend, struct sluice_file **out) SL_UNCHECKED
 {
 	struct sluice_file *file = calloc(1, sizeof(*file));
 
@@ -179,15 +190,15 @@ int sl_file_wrap(struct sluice_context *ctx, const char *name, unsigned flags,
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	sl_mutex_init(&file->mutex);
-	sl_list_init(&file->locked.waiting);
-	sl_list_init(&file->locked.asked);
+	sl_list_init(&file->locked.unprepared);
+	sl_list_init(&file->locked.batch);
 	file->ctx = ctx;
 	file->flags = flags;
 	file->backend = backend;
 	file->uri = sl_uri_name(name);
 	file->object = file->uri ? object_acquire(ctx, backend) : NULL;
 	if (!file->object) {
-		file_free(file);
+		file_destroy(file);
 		return sl_fail(-ENOMEM, "no memory");
 	}
 	backend->ops->limits(backend, &file->limits);
@@ -207,16 +218,16 @@ int sluice_open(sluice_context *ctx, const char *uri, const struct sluice_open_o
 		return rc;
 	if (!uri || !out)
 		return sl_fail(-EINVAL, "sluice_open: %s is NULL", uri ? "out" : "uri");
-	rc = copy_options(o, &options);
+	rc = file_copy_options(o, &options);
 	if (rc)
 		return rc;
-	rc = open_backend(ctx, uri, &options, &backend);
+	rc = file_open_backend(ctx, uri, &options, &backend);
 	return rc ? rc : sl_file_wrap(ctx, uri, options.flags, backend, out);
 }
 
 /* ------------------------------------------------------------------------------------- close */
 
-static void keep(struct sl_kept *kept, const struct sluice_op *op)
+static void file_keep(struct sl_file_error *kept, const struct sluice_op *op)
 {
 	if (kept->error)
 		return;
@@ -224,8 +235,8 @@ static void keep(struct sl_kept *kept, const struct sluice_op *op)
 	kept->message = op->message ? strdup(op->message) : NULL;
 }
 
-/* A kind of file that never changes its length says so, and lacks nothing. */
-static bool is_refused(const struct sluice_op *op)
+/* Returns true for a truncate that this kind of file never allows: the file lacks nothing. */
+static bool file_is_refused(const struct sluice_op *op)
 {
 	return op->kind == SL_TRUNCATE && (op->result == -ENOTSUP || op->result == -EPERM);
 }
@@ -234,50 +245,44 @@ void sl_file_keep_error(struct sluice_file *file, const struct sluice_op *op)
 {
 	sl_mutex_lock(&file->mutex);
 	if (op->detached)
-		keep(&file->locked.untold, op);
-	if (op->kind != SL_READ && !is_refused(op))
-		keep(&file->locked.failed, op);
+		file_keep(&file->locked.untold, op);
+	if (op->kind != SL_READ && !file_is_refused(op))
+		file_keep(&file->locked.failed, op);
 	sl_mutex_unlock(&file->mutex);
 }
 
-/* The kept error, once, as the thread's message. */
-static int take_error(struct sluice_file *file, struct sl_kept *kept)
+/* Returns the error that is kept for the caller, once, and sets its sentence. failed: also an error
+ * that was told before. */
+static int file_take_error(struct sluice_file *file, bool failed)
 {
+	struct sl_file_error *kept;
 	int error;
 
 	sl_mutex_lock(&file->mutex);
+	kept = failed && file->locked.failed.error ? &file->locked.failed : &file->locked.untold;
 	error = kept->error;
 	if (error)
 		sl_fail(error, "%s", kept->message ? kept->message : sl_error_text(error));
 	free(kept->message);
-	*kept = (struct sl_kept){0};
+	*kept = (struct sl_file_error){0};
 	sl_mutex_unlock(&file->mutex);
 	return error;
 }
 
-void sl_file_release(struct sluice_file *file)
-{
-	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
-		return;
-	/* The closing thread waits for this word, and frees it: nothing is read behind the store. */
-	atomic_store(&file->drained, 1);
-	sl_word_wake(&file->drained, 1);
-}
-
-static void drain(struct sluice_file *file)
+static void file_drain(struct sluice_file *file)
 {
 	if (!atomic_fetch_or(&file->in_flight, SL_FILE_CLOSING))
 		return;
-	/* Ended by the end of the file's last operation. */
+	/* sl_file_release() at the end of the file's last operation ends the wait. */
 	while (!atomic_load(&file->drained))
 		sl_word_wait(&file->drained, 0, SL_FOREVER);
 }
 
-static void forget(struct sluice_file *file)
+static void file_forget(struct sluice_file *file)
 {
 	struct sluice_context *ctx = file->ctx;
 
-	file_free(file);
+	file_destroy(file);
 	sl_context_leave(ctx);
 }
 
@@ -291,16 +296,16 @@ int sluice_close(sluice_file *file)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	drain(file);
-	/* A file that lacks something is not given its name, whoever was told of that before. */
+	file_drain(file);
+	/* A file that lacks bytes is not given its name, even if that error has been returned
+	 * before. */
 	whole = file->flags & SLUICE_OPEN_REPLACE || file->limits.all_or_none;
-	error = take_error(file, whole && file->locked.failed.error ? &file->locked.failed
-	                                                            : &file->locked.untold);
+	error = file_take_error(file, whole);
 	if (!error || !whole) {
 		rc = file->backend->ops->commit(file->backend);
 		error = error ? error : rc;
 	}
-	forget(file);
+	file_forget(file);
 	return error;
 }
 
@@ -308,8 +313,8 @@ void sluice_discard(sluice_file *file)
 {
 	if (!file || sl_forked())
 		return;
-	drain(file);
-	forget(file);
+	file_drain(file);
+	file_forget(file);
 }
 
 /* --------------------------------------------------------------------------- stat, sync, size */
@@ -345,9 +350,10 @@ int sluice_sync(sluice_file *file)
 	rc = sl_context_check(file->ctx);
 	if (rc)
 		return rc;
-	/* A barrier over everything: after all that was submitted, while later reads run freely. */
+	/* A barrier over all bytes: it comes after all operations before it; later reads do not
+	 * wait for it. */
 	rc = sl_op_run(file, SL_SYNC, 0);
-	error = take_error(file, &file->locked.untold);
+	error = file_take_error(file, false);
 	return error ? error : rc;
 }
 
@@ -364,6 +370,7 @@ int sluice_truncate(sluice_file *file, uint64_t length)
 		return sl_fail(-EBADF, "'%s' was not opened for writing", file->uri);
 	if (length > INT64_MAX)
 		return sl_fail(-EINVAL, "sluice_truncate: %" PRIu64 " is beyond INT64_MAX", length);
-	/* Over everything: which bytes it changes nobody knows before the truncates ahead of it are over. */
+	/* Over all bytes: the range that it changes is unknown until the truncates ahead of it are
+	 * over. */
 	return sl_op_run(file, SL_TRUNCATE, length);
 }

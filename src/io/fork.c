@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * A child of fork() has the memory of its parent, but none of its threads. It is told by a page that
- * the kernel wipes there, by whatever call the child was made. The page is the process's and is kept;
- * a child of a parent that had freed all its contexts starts afresh.
+ * Fork
+ *
+ * Recognises a child of fork(), which has the memory of its parent but none of its threads: the
+ * kernel wipes a page in each child, whichever call made it. The page belongs to the process and is
+ * kept; a child starts afresh if its parent had freed all contexts. Any thread.
  */
 #include <errno.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "io/io.h"
+#include "io/io_internal.h"
 
 /* Holds 1; 0 in a child. Set once, with a compare-and-exchange. */
 static _Atomic(_Atomic unsigned char *) page;
@@ -22,7 +24,16 @@ bool sl_forked(void)
 	       atomic_load_explicit(&contexts, memory_order_relaxed);
 }
 
-static int make_page(void)
+int sl_context_check(const struct sluice_context *ctx)
+{
+	if (sl_forked())
+		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
+	if (!ctx)
+		return sl_fail(-EINVAL, "the context is NULL");
+	return 0;
+}
+
+static int fork_make_page(void)
 {
 	size_t size = sysconf(_SC_PAGESIZE);
 	_Atomic unsigned char *none = NULL;
@@ -46,7 +57,7 @@ int sl_fork_enter(void)
 	if (sl_forked())
 		return sl_fail(-ECHILD, "this process was forked: sluice belongs to its parent");
 	if (!atomic_load(&page)) {
-		rc = make_page();
+		rc = fork_make_page();
 		if (rc)
 			return rc;
 	}

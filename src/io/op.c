@@ -1,5 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An operation: its memory, its place among the others, its end. */
+/*
+ * Operations
+ *
+ * The life of an operation from its memory to its end, and the queue of operations that are over.
+ * The threads that submit call it, and any thread that ends a piece, a copy or a command.
+ *
+ *   new       --[sl_op_enter: 0]----------------> started    nothing holds it back
+ *   new       --[sl_op_enter: 1]----------------> held       an earlier operation overlaps it
+ *   held      --[sl_order_leave of another]-----> started    by sl_op_start_all()
+ *   started   --[op_read_now]-------------------> ended      its bytes were in memory
+ *   started   --[op_prepare]--------------------> preparing  a thread that may wait gets the size
+ *   started   --[op_plan, op_proceed]-----------> running
+ *   preparing --[file_run_prepare: op_proceed]--> running
+ *   running   --[piece_next_locked]-------------> running    one piece more is in flight
+ *   running   --[piece_done]--------------------> running    one piece less is in flight
+ *   running   --[op_is_over_locked in the pump]-> over       none is in flight or to come
+ *   over      --[sl_op_end]---------------------> ended      the result is fixed
+ *   ended     --[op_publish]--------------------> done       waiting threads are woken
+ *
+ *   any before over   --[sl_op_fail]------------> the same, stopped: no further pieces
+ *   held or preparing --[sl_op_withdraw]--------> running, stopped: it ends at the next pump
+ *
+ * An operation that is stopped in the middle of its pieces is over when the last of them has come
+ * back. A route may keep it running for longer: see staged/staged.c.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -7,11 +31,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "io/io.h"
+#include "io/op.h"
+#include "io/staged/staged.h"
 
 /* ------------------------------------------------------------------------------------ memory */
 
-struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file, enum sl_kind kind)
+/* No other thread knows the operation yet. */
+struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file,
+                            enum sl_op_kind kind) SL_UNCHECKED
 {
 	struct sluice_op *op = calloc(1, sizeof(*op));
 
@@ -24,8 +51,8 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	op->kind = kind;
 	op->order.object = file->object;
 	op->order.effect = kind == SL_READ ? SL_READS : kind == SL_SYNC ? SL_BARRIER : SL_WRITES;
-	/* The copier has to do with all of them, or a stream alone. */
-	op->order.late = file->limits.device;
+	/* Bytes of a file in a device's memory are moved by the copier, or by a stream alone. */
+	op->order.blocks_streams = file->limits.device;
 	sl_mutex_init(&op->mutex);
 	sl_list_init(&op->locked.flying);
 	sl_list_init(&op->locked.spare);
@@ -34,20 +61,21 @@ struct sluice_op *sl_op_new(struct sluice_context *ctx, struct sluice_file *file
 	return op;
 }
 
-static void op_free(struct sluice_op *op)
+/* No other thread knows the operation any more. */
+static void op_free(struct sluice_op *op) SL_UNCHECKED
 {
 	struct sl_list *link;
 
 	while ((link = sl_list_take(&op->locked.spare))) {
-		struct sl_part *part = SL_CONTAINER(link, struct sl_part, link);
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
 
-		if (part != &op->one_part)
-			free(part);
+		if (piece != &op->one_piece)
+			free(piece);
 	}
 	if (op->extents != &op->one_extent)
 		free(op->extents);
-	if (op->order.spans != &op->one_span)
-		free(op->order.spans);
+	if (op->order.ranges != &op->one_range)
+		free(op->order.ranges);
 	sl_staged_free(op->staged);
 	free(op->message);
 	sl_mutex_destroy(&op->mutex);
@@ -61,13 +89,28 @@ void sl_op_unref(struct sluice_op *op)
 		op_free(op);
 }
 
-/* ------------------------------------------------------------------------------------ places */
+int64_t sl_op_result(const struct sluice_op *op)
+{
+	return op->result;
+}
+
+const char *sl_op_message(const struct sluice_op *op)
+{
+	return op->message;
+}
+
+void *sl_op_user(const struct sluice_op *op)
+{
+	return op->user;
+}
+
+/* --------------------------------------------------------------------------------- admission */
 
 int sl_op_admit(struct sluice_file *file)
 {
 	struct sluice_context *ctx = file->ctx;
 
-	/* Its wait is ended by the end of any operation. */
+	/* The end of any operation ends the wait. */
 	if (sl_gate_take(&ctx->operations, 1, !(file->flags & SLUICE_OPEN_NONBLOCK)))
 		return 0;
 	return sl_fail(-EAGAIN,
@@ -75,20 +118,168 @@ int sl_op_admit(struct sluice_file *file)
 	               ctx->core.settings.max_operations);
 }
 
+void sl_file_release(struct sluice_file *file)
+{
+	if (atomic_fetch_sub(&file->in_flight, 1) != (SL_FILE_CLOSING | 1))
+		return;
+	/*
+	 * The closing thread waits for this word, and frees it: nothing is read behind the store.
+	 */
+	atomic_store(&file->drained, 1);
+	sl_word_wake(&file->drained, 1);
+}
+
+/* -------------------------------------------------------------------------------- finished */
+
+void sl_done_init(struct sl_done *done) SL_UNCHECKED
+{
+	pthread_cond_init(&done->arrived, NULL);
+	sl_mutex_init(&done->mutex);
+	sl_list_init(&done->locked.list);
+	done->locked.fd = -1;
+}
+
+void sl_done_destroy(struct sl_done *done) SL_UNCHECKED
+{
+	while (done->locked.kept_count)
+		free(done->locked.kept[--done->locked.kept_count]);
+	if (done->locked.fd >= 0)
+		close(done->locked.fd);
+	pthread_cond_destroy(&done->arrived);
+	sl_mutex_destroy(&done->mutex);
+}
+
+static void done_unlink_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
+{
+	uint64_t count;
+
+	sl_list_remove(&op->done.link);
+	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
+		(void)!read(done->locked.fd, &count, sizeof(count));
+}
+
+static void done_append_locked(struct sl_done *done, struct sluice_op *op) SL_REQUIRES(&done->mutex)
+{
+	uint64_t one = 1;
+
+	/* The descriptor is readable exactly while the queue holds an operation. */
+	if (done->locked.fd >= 0 && sl_list_empty(&done->locked.list))
+		(void)!write(done->locked.fd, &one, sizeof(one));
+	sl_list_append(&done->locked.list, &op->done.link);
+	if (done->locked.waiters)
+		pthread_cond_signal(&done->arrived);
+}
+
+/* Writes all fields of an operation that was over when it was made, so a kept operation is as good
+ * as new. */
+bool sl_done_new(struct sluice_file *file, int64_t result, void *user, sluice_op **out)
+{
+	struct sluice_context *ctx = file->ctx;
+	struct sl_done *done = &ctx->done;
+	struct sluice_op *op = NULL;
+
+	sl_mutex_lock(&done->mutex);
+	if (done->locked.kept_count) {
+		op = done->locked.kept[--done->locked.kept_count];
+		atomic_fetch_add(&ctx->references, 1);
+	} else {
+		op = sl_op_new(ctx, file, SL_READ);
+	}
+	if (op) {
+		op->at_once = true;
+		op->result = result;
+		op->user = user;
+		atomic_store_explicit(&op->done.reported, false, memory_order_relaxed);
+		atomic_store_explicit(&op->state, SL_OP_DONE, memory_order_release);
+		*out = op;
+		done_append_locked(done, op);
+	}
+	sl_mutex_unlock(&done->mutex);
+	return op;
+}
+
+bool sl_done_keep(struct sluice_op *op)
+{
+	struct sluice_context *ctx = op->ctx;
+	struct sl_done *done = &ctx->done;
+	bool keep;
+
+	sl_mutex_lock(&done->mutex);
+	keep = done->locked.kept_count < sizeof(done->locked.kept) / sizeof(done->locked.kept[0]);
+	if (keep)
+		done->locked.kept[done->locked.kept_count++] = op;
+	sl_mutex_unlock(&done->mutex);
+	if (keep)
+		sl_context_unref(ctx);
+	return keep;
+}
+
+void sl_done_forget(struct sluice_op *op)
+{
+	struct sl_done *done = &op->ctx->done;
+
+	if (atomic_load_explicit(&op->done.reported, memory_order_acquire))
+		return;
+	sl_mutex_lock(&done->mutex);
+	if (sl_list_linked(&op->done.link))
+		done_unlink_locked(done, op);
+	atomic_store_explicit(&op->done.reported, true, memory_order_release);
+	sl_mutex_unlock(&done->mutex);
+}
+
+struct sluice_op *sl_done_take_locked(struct sl_done *done)
+{
+	struct sluice_op *op;
+
+	if (sl_list_empty(&done->locked.list))
+		return NULL;
+	op = SL_CONTAINER(done->locked.list.next, struct sluice_op, done.link);
+	done_unlink_locked(done, op);
+	atomic_store_explicit(&op->done.reported, true, memory_order_release);
+	return op;
+}
+
 /* --------------------------------------------------------------------------------------- end */
 
-static void publish(struct sluice_op *op)
+/*
+ * Sets SL_OP_DONE and appends the operation to the queue in one step, so that the queue has
+ * operations in the order in which sluice_poll() saw them end. Returns the state before.
+ */
+static uint32_t op_set_done(struct sluice_op *op)
+{
+	struct sl_done *done = &op->ctx->done;
+	uint32_t before;
+
+	if (op->detached)
+		return atomic_fetch_or(&op->state, SL_OP_DONE);
+	sl_mutex_lock(&done->mutex);
+	if (!op->done.reported)
+		done_append_locked(done, op);
+	before = atomic_fetch_or(&op->state, SL_OP_DONE);
+	sl_mutex_unlock(&done->mutex);
+	return before;
+}
+
+static void op_publish(struct sluice_op *op)
 {
 	uint64_t one = 1;
 	uint32_t before;
 
 	sl_mutex_lock(&op->mutex);
-	before = sl_done_publish(op);
+	before = op_set_done(op);
 	if (op->locked.fd >= 0)
 		(void)!write(op->locked.fd, &one, sizeof(one));
 	sl_mutex_unlock(&op->mutex);
 	if (before & SL_OP_AWAITED)
 		sl_word_wake(&op->state, INT_MAX);
+}
+
+void sl_streams_unblocked(struct sluice_context *ctx)
+{
+	if (!atomic_load(&ctx->unblock_waiters))
+		return;
+	atomic_fetch_add(&ctx->unblocked, 1);
+	sl_word_wake(&ctx->unblocked, INT_MAX);
 }
 
 void sl_op_end(struct sluice_op *op)
@@ -109,14 +300,14 @@ void sl_op_end(struct sluice_op *op)
 	atomic_fetch_sub_explicit(&file->bytes, op->bytes, memory_order_relaxed);
 	if (!stored)
 		sl_order_leave(op, &ready);
-	publish(op);
+	op_publish(op);
 	if (op->over)
 		op->over(op);
 	sl_op_unref(op);
 	if (!stored)
-		sl_late_left(ctx);
-	/* The places are given back before others start, so that none of them waits for this one;
-	 * those that start keep the file open themselves. */
+		sl_streams_unblocked(ctx);
+	/* Its places are given back before other operations start, so that none of those waits for
+	 * it; they keep the file open themselves. */
 	sl_gate_give(&ctx->operations, 1);
 	sl_file_release(file);
 	sl_op_start_all(&ready);
@@ -130,18 +321,18 @@ void sl_op_fail(struct sluice_op *op, int error, char *message)
 	sl_mutex_lock(&op->mutex);
 	op->locked.stopped = true;
 	if (op->staged && !op->locked.over)
-		sl_staged_stop(op);
+		sl_staged_stop_locked(op);
 	if (!op->locked.error && !op->locked.ended) {
 		op->locked.error = error;
 		op->message = message;
 		message = NULL;
 	}
 	sl_list_each (link, &op->locked.flying) {
-		struct sl_part *part = SL_CONTAINER(link, struct sl_part, link);
+		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, engine_link);
 
-		atomic_store_explicit(&part->piece.cancelled, true, memory_order_relaxed);
+		atomic_store_explicit(&piece->cancelled, true, memory_order_relaxed);
 	}
-	/* While a piece is in flight the operation is not over, and the file is there to be held. */
+	/* While a piece is in flight the operation is not over, so the file can be held. */
 	wake = !sl_list_empty(&op->locked.flying) && file->backend->ops->cancel;
 	if (wake)
 		atomic_fetch_add(&file->in_flight, 1);

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Direct I/O of data that is not aligned as the disk wants it, which is what malloc() gives: by way
- * of a few buffers of huge pages, with a copy on a worker. docs/performance.md compares it with the
- * page cache.
+ * Bounce buffers
+ *
+ * Direct I/O of data that is not aligned in memory, as malloc() gives it: through a few buffers of huge pages, with a
+ * copy on a worker. docs/performance.md compares that with the page cache.
+ *
+ * Threads: pieces take and give buffers on any thread; the workers copy. No function waits: a piece without a buffer
+ * waits in a list.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -19,13 +23,14 @@ struct sl_bounce {
 		char *memory; /* NULL until the first use */
 		bool failed;  /* there was no memory for it */
 		struct sl_list waiting;
-		unsigned blocked; /* buffers that files have whose storage may wait for a server */
+		unsigned blocked; /* buffers of files whose storage may wait for a server */
 		unsigned free;
-		char *buffers[]; /* the first `free` are nobody's */
-	} locked;                /* guarded by mutex */
+		char *buffers[]; /* the first `free` are free */
+	} locked SL_GUARDED_BY(&mutex);
 };
 
-int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out)
+/* No other thread has the buffers yet. */
+int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out) SL_UNCHECKED
 {
 	unsigned count = settings->bounce_bytes / settings->piece_bytes;
 	struct sl_bounce *bounce;
@@ -41,7 +46,8 @@ int sl_bounce_new(const struct sl_settings *settings, struct sl_bounce **out)
 	return 0;
 }
 
-void sl_bounce_free(struct sl_bounce *bounce)
+/* No other thread has the buffers any more. */
+void sl_bounce_free(struct sl_bounce *bounce) SL_UNCHECKED
 {
 	if (!bounce)
 		return;
@@ -51,8 +57,8 @@ void sl_bounce_free(struct sl_bounce *bounce)
 	free(bounce);
 }
 
-/* The mutex is held. Pages are touched by whoever uses them first. */
-static bool ensure_memory(struct sl_bounce *bounce)
+/* Maps the buffers at the first use; each page is touched by the first piece that uses it. */
+static bool bounce_map_locked(struct sl_bounce *bounce) SL_REQUIRES(&bounce->mutex)
 {
 	size_t bytes = bounce->count * bounce->buffer_bytes;
 	char *memory;
@@ -73,63 +79,64 @@ static bool ensure_memory(struct sl_bounce *bounce)
 	return true;
 }
 
-static void copy_in(struct sl_task *task)
+static void bounce_copy_in(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 
 	memcpy(piece->bounce + piece->moved, piece->data + piece->moved,
 	       piece->length - piece->moved);
-	sl_auto_execute(piece);
+	sl_local_execute(piece);
 }
 
-/* The piece has its buffer. */
-static void launch(struct sl_piece *piece)
+/* Executes a piece that has its buffer. */
+static void bounce_execute(struct sl_piece *piece)
 {
 	piece->bounced = piece->moved;
 	if (piece->write) {
-		piece->task.run = copy_in;
-		sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
+		piece->task.run = bounce_copy_in;
+		sl_pool_submit(sl_local_of(piece->backend)->core->pool, &piece->task);
 	} else {
-		sl_auto_execute(piece);
+		sl_local_execute(piece);
 	}
 }
 
 /*
- * Whether the piece may have a buffer that is free; the mutex is held. Files whose storage may wait for a server
- * have no more than half of them, so that the others have some.
+ * Returns whether the piece may have a free buffer. Files whose storage may wait for a server get at most half of the
+ * buffers, so that other files have some.
  */
-static bool may_have(const struct sl_bounce *bounce, const struct sl_piece *piece)
+static bool bounce_allows_locked(const struct sl_bounce *bounce, const struct sl_piece *piece)
+	SL_REQUIRES(&bounce->mutex)
 {
-	return !sl_local(piece->backend)->blocks ||
+	return !sl_local_of(piece->backend)->blocks ||
 	       bounce->locked.blocked < SL_MAX(bounce->count / 2, 1);
 }
 
-/* The mutex is held. */
-static void give(struct sl_bounce *bounce, struct sl_piece *piece, char *buffer)
+static void bounce_assign_locked(struct sl_bounce *bounce, struct sl_piece *piece, char *buffer)
+	SL_REQUIRES(&bounce->mutex)
 {
 	piece->bounce = buffer;
-	bounce->locked.blocked += sl_local(piece->backend)->blocks;
+	bounce->locked.blocked += sl_local_of(piece->backend)->blocks;
 }
 
 bool sl_bounce_submit(struct sl_piece *piece)
 {
-	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
+	struct sl_bounce *bounce = sl_local_of(piece->backend)->core->bounce;
 	bool usable, now, cancelled = false;
 
 	sl_mutex_lock(&bounce->mutex);
-	usable = ensure_memory(bounce);
-	now = usable && bounce->locked.free && may_have(bounce, piece);
+	usable = bounce_map_locked(bounce);
+	now = usable && bounce->locked.free && bounce_allows_locked(bounce, piece);
 	if (now)
-		give(bounce, piece, bounce->locked.buffers[--bounce->locked.free]);
+		bounce_assign_locked(bounce, piece, bounce->locked.buffers[--bounce->locked.free]);
 	else if (usable)
-		/* sl_bounce_cancel() comes later, and finds it, or has been, and is not heard of again. */
+		/* sl_bounce_cancel() runs later and finds the piece in the list, or has run already. */
 		cancelled = atomic_load_explicit(&piece->cancelled, memory_order_relaxed);
 	if (usable && !now && !cancelled)
 		sl_list_append(&bounce->locked.waiting, &piece->link);
-	/* A piece that waits is another thread's from here on. */
+	/* From here on a piece that waits belongs to the thread that gives it a buffer. */
 	sl_mutex_unlock(&bounce->mutex);
 	if (now)
-		launch(piece);
+		bounce_execute(piece);
 	else if (cancelled)
 		sl_local_end_cancelled(piece);
 	return usable;
@@ -137,58 +144,56 @@ bool sl_bounce_submit(struct sl_piece *piece)
 
 void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out)
 {
-	struct sl_bounce *bounce = sl_local(backend)->core->bounce;
+	struct sl_bounce *bounce = sl_local_of(backend)->core->bounce;
 
 	sl_mutex_lock(&bounce->mutex);
 	sl_local_take_cancelled(backend, &bounce->locked.waiting, out);
 	sl_mutex_unlock(&bounce->mutex);
 }
 
-/* Hands the buffer to the piece that has waited longest of those that may have it. */
-static void release(struct sl_piece *piece)
+/* Gives the buffer to the piece that has waited longest of those that may have it. */
+static void bounce_release(struct sl_piece *piece)
 {
-	struct sl_bounce *bounce = sl_local(piece->backend)->core->bounce;
+	struct sl_bounce *bounce = sl_local_of(piece->backend)->core->bounce;
 	struct sl_piece *next = NULL;
 
 	sl_mutex_lock(&bounce->mutex);
-	bounce->locked.blocked -= sl_local(piece->backend)->blocks;
+	bounce->locked.blocked -= sl_local_of(piece->backend)->blocks;
 	sl_list_each (link, &bounce->locked.waiting) {
 		next = SL_CONTAINER(link, struct sl_piece, link);
-		if (may_have(bounce, next))
+		if (bounce_allows_locked(bounce, next))
 			break;
 		next = NULL;
 	}
 	if (next) {
 		sl_list_remove(&next->link);
-		give(bounce, next, piece->bounce);
+		bounce_assign_locked(bounce, next, piece->bounce);
 	} else {
 		bounce->locked.buffers[bounce->locked.free++] = piece->bounce;
 	}
 	sl_mutex_unlock(&bounce->mutex);
 	piece->bounce = NULL;
 	if (next)
-		launch(next);
+		bounce_execute(next);
 }
 
-static void copy_out(struct sl_task *task)
+static void bounce_copy_out(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
 
 	memcpy(piece->data + piece->bounced, piece->bounce + piece->bounced,
 	       piece->moved - piece->bounced);
-	release(piece);
+	bounce_release(piece);
 	sl_piece_done(piece);
 }
 
-void sl_local_done(struct sl_piece *piece)
+bool sl_bounce_finish(struct sl_piece *piece)
 {
-	sl_turn_give(piece);
-	if (piece->bounce && !piece->write && !piece->error) {
-		piece->task.run = copy_out;
-		sl_pool_submit(sl_local(piece->backend)->core->pool, &piece->task);
-		return;
+	if (!piece->write && !piece->error) {
+		piece->task.run = bounce_copy_out;
+		sl_pool_submit(sl_local_of(piece->backend)->core->pool, &piece->task);
+		return false;
 	}
-	if (piece->bounce)
-		release(piece);
-	sl_piece_done(piece);
+	bounce_release(piece);
+	return true;
 }

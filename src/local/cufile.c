@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Bytes between local files and the memory of NVIDIA's GPUs, by cuFile: on threads of its own, because it
- * calls the driver, or on the caller's streams.
+ * Local files and GPU memory by cuFile
+ *
+ * Moves bytes between local files and memory of NVIDIA's GPUs by cuFile, for the backend `cufile`, and for `auto` where
+ * the kernel module nvidia-fs is loaded.
+ *
+ * Threads: operations that are awaited on the host run on a pool of its own, because cuFile calls CUDA's driver.
+ * Operations in stream order are enqueued by the submitting call, and cuFile runs them on the caller's stream.
  */
-#include "local/cufile.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -15,11 +18,12 @@
 #include <unistd.h>
 
 #include "device/device.h"
+#include "local/cufile.h"
 #include "local/cufile_api.h"
 
-/* Blocks that cuFile reads and writes back whole where it goes around the page cache. */
+/* With direct I/O cuFile reads and writes back whole blocks of this size. */
 #define BLOCK 4096
-/* That a call has to end in, at the end of the process. */
+/* The time that a running call has to end in when the process ends. */
 #define ABANDON_NS INT64_C(1000000000)
 
 /* ---------------------------------------------------------------------------------- the choice */
@@ -46,8 +50,8 @@ int sl_cufile_choose(const char *what)
 	return sl_cufile_load() ? 0 : sl_fail(-ENOSYS, "%s: cufile: %s", what, sl_cufile_missing());
 }
 
-/* Whether what cuFile does here is more than read() and copy. */
-static bool has_gpudirect(const struct sl_cufile *cufile)
+/* Returns whether cuFile moves bytes by GPUDirect, not by read() and a copy (its compatibility mode). */
+static bool cufile_has_gpudirect(const struct sl_cufile *cufile)
 {
 	const struct sl_cufile_api *api = cufile->module ? sl_cufile_open() : NULL;
 
@@ -62,7 +66,7 @@ void sl_cufile_prepare(struct sl_cufile *cufile)
 		sl_cufile_open();
 }
 
-/* Loads nothing in a process that uses no GPU. */
+/* Loads no library in a process that uses no GPU. */
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 {
 	struct sl_cufile *cufile = core->cufile;
@@ -76,8 +80,8 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 		return;
 	}
 	api = cufile->module ? sl_cufile_open() : sl_cufile_load();
-	out->detail = sl_cufile_told();
-	if (api && has_gpudirect(cufile)) {
+	out->detail = sl_cufile_status();
+	if (api && cufile_has_gpudirect(cufile)) {
 		out->usable = 1;
 		out->effect =
 			"local files and memory of GPUs, awaited on the host: without a detour";
@@ -93,7 +97,7 @@ void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out)
 
 /* ------------------------------------------------------------------------------------- handles */
 
-static int refused(const struct sl_local *local, CUfileError_t rc)
+static int cufile_refused(const struct sl_local *local, CUfileError_t rc)
 {
 	return sl_fail(
 		-ENOTSUP,
@@ -103,14 +107,14 @@ static int refused(const struct sl_local *local, CUfileError_t rc)
 		local->path, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 }
 
-/* A descriptor of the file without what else it was opened with, of which cuFile refuses most. */
-static int open_again(struct sl_local *local)
+/* Opens the file again without its other flags, most of which cuFile refuses. Returns the descriptor or -errno. */
+static int cufile_open_again(struct sl_local *local)
 {
 	int flags = fcntl(local->descriptor, F_GETFL) & O_ACCMODE, descriptor;
 	char name[32];
 
 	/* In compatibility mode the page cache serves any offset and length. */
-	local->cufile.direct = has_gpudirect(local->core->cufile) && local->direct >= 0;
+	local->cufile.direct = cufile_has_gpudirect(local->core->cufile) && local->direct >= 0;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
 	descriptor = open(name, flags | O_CLOEXEC | (local->cufile.direct ? O_DIRECT : 0));
 	return descriptor < 0 ? sl_fail(-errno, "cannot open '%s' again for cuFile: %s",
@@ -118,7 +122,8 @@ static int open_again(struct sl_local *local)
 	                      : descriptor;
 }
 
-static int register_descriptor(struct sl_local *local, struct sl_device *device, int descriptor)
+static int cufile_register_descriptor(struct sl_local *local, struct sl_device *device,
+                                      int descriptor)
 {
 	CUfileDescr_t what = {.type = CU_FILE_HANDLE_TYPE_OPAQUE_FD, .handle.fd = descriptor};
 	int error = device->ops->enter(device, NULL);
@@ -130,29 +135,30 @@ static int register_descriptor(struct sl_local *local, struct sl_device *device,
 	rc = sl_cufile_open()->cuFileHandleRegister(&handle, &what);
 	device->ops->leave();
 	if (rc.err)
-		return refused(local, rc);
+		return cufile_refused(local, rc);
 	local->cufile.descriptor = descriptor;
 	atomic_store_explicit(&local->cufile.handle, handle, memory_order_release);
 	return 0;
 }
 
-/* The file's handle, made at the first use. The file's mutex is held; only submitting calls take it. */
-static int register_file(struct sl_local *local, struct sl_device *device)
+/* Registers the file at its first use. Only submitting calls take the mutex. */
+static int register_file_locked(struct sl_local *local, struct sl_device *device)
+	SL_REQUIRES(&local->cufile.mutex)
 {
 	int descriptor, rc;
 
 	if (!sl_cufile_open())
 		return sl_fail(-ENOTSUP, "cuFile cannot be used: %s", sl_cufile_missing());
-	descriptor = open_again(local);
+	descriptor = cufile_open_again(local);
 	if (descriptor < 0)
 		return descriptor;
-	rc = register_descriptor(local, device, descriptor);
+	rc = cufile_register_descriptor(local, device, descriptor);
 	if (rc)
 		close(descriptor);
 	return rc;
 }
 
-static int get_handle(struct sl_local *local, struct sl_device *device, bool named)
+static int cufile_ensure_handle(struct sl_local *local, struct sl_device *device, bool named)
 {
 	int rc = 0;
 
@@ -160,7 +166,7 @@ static int get_handle(struct sl_local *local, struct sl_device *device, bool nam
 		return 0;
 	sl_mutex_lock(&local->cufile.mutex);
 	if (!atomic_load(&local->cufile.handle))
-		rc = register_file(local, device);
+		rc = register_file_locked(local, device);
 	if (rc && !named) {
 		sl_log(&local->core->settings, SL_LOG_INFO, "%s", sluice_last_message());
 		atomic_store(&local->cufile.left, true);
@@ -174,7 +180,7 @@ void sl_cufile_close(struct sl_local *local)
 	CUfileHandle_t handle = atomic_load(&local->cufile.handle);
 
 	if (handle) {
-		/* Behind its own handlers of exit() cuFile is no more. */
+		/* After its own handlers of exit() cuFile cannot be called any more. */
 		if (!atomic_load(&local->core->cufile->abandoned))
 			sl_cufile_open()->cuFileHandleDeregister(handle);
 		close(local->cufile.descriptor);
@@ -182,7 +188,7 @@ void sl_cufile_close(struct sl_local *local)
 	sl_mutex_destroy(&local->cufile.mutex);
 }
 
-static int start_threads(struct sl_cufile *cufile)
+static int cufile_start_threads(struct sl_cufile *cufile)
 {
 	struct sl_pool *pool;
 	int rc = 0;
@@ -209,7 +215,7 @@ static bool has_ragged(const struct sluice_extent *extents, size_t count)
 	return false;
 }
 
-/* cuFile does not say that it takes such memory. */
+/* cuFile is not documented to accept managed memory. */
 static bool has_managed(struct sl_device *device, const struct sluice_extent *extents, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
@@ -222,7 +228,7 @@ static bool has_managed(struct sl_device *device, const struct sluice_extent *ex
 int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
                     const struct sluice_extent *extents, size_t count, bool write)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	bool named = local->choice == SL_CHOICE_CUFILE;
 	int rc;
 
@@ -230,23 +236,24 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 	    atomic_load_explicit(&local->cufile.left, memory_order_relaxed) ||
 	    atomic_load(&local->core->cufile->abandoned))
 		return 0;
-	if (!named && (local->choice != SL_CHOICE_AUTO || !has_gpudirect(local->core->cufile)))
+	if (!named &&
+	    (local->choice != SL_CHOICE_AUTO || !cufile_has_gpudirect(local->core->cufile)))
 		return 0;
 	if (has_managed(device, extents, count))
 		return 0;
-	rc = get_handle(local, device, named);
+	rc = cufile_ensure_handle(local, device, named);
 	if (!rc)
-		rc = start_threads(local->core->cufile);
+		rc = cufile_start_threads(local->core->cufile);
 	if (rc)
 		return named ? rc : 0;
-	/* Two writes in one block would take back what the other wrote. */
+	/* Each of two writes to parts of one block would overwrite the other with old bytes. */
 	return !(write && local->cufile.direct && has_ragged(extents, count));
 }
 
 /* --------------------------------------------------------------------------- awaited on the host */
 
-static int failed(const struct sl_local *local, bool write, uint64_t offset, ssize_t result,
-                  char **message)
+static int cufile_failed(const struct sl_local *local, bool write, uint64_t offset, ssize_t result,
+                         char **message)
 {
 	int error = (int)-result;
 
@@ -257,11 +264,11 @@ static int failed(const struct sl_local *local, bool write, uint64_t offset, ssi
 	return -EIO;
 }
 
-/* Bytes, -errno, or below that the negated CUfileOpError. */
-static ssize_t transfer(struct sl_piece *piece)
+/* Returns bytes, -errno, or a negated CUfileOpError, which lies below that. */
+static ssize_t cufile_call(struct sl_piece *piece)
 {
 	const struct sl_cufile_api *api = sl_cufile_open();
-	struct sl_local *local = sl_local(piece->backend);
+	struct sl_local *local = sl_local_of(piece->backend);
 	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
 	size_t length = piece->length - piece->moved;
 	off_t offset = (off_t)(piece->offset + piece->moved), base_offset;
@@ -277,27 +284,27 @@ static ssize_t transfer(struct sl_piece *piece)
 	return errno ? -errno : -EIO;
 }
 
-static void move(struct sl_piece *piece)
+static void cufile_move(struct sl_piece *piece)
 {
 	ssize_t result;
 
 	do {
-		result = transfer(piece);
+		result = cufile_call(piece);
 		if (result <= -CU_FILE_DRIVER_NOT_INITIALIZED) {
-			piece->error =
-				failed(sl_local(piece->backend), piece->write,
-			               piece->offset + piece->moved, result, &piece->message);
+			piece->error = cufile_failed(sl_local_of(piece->backend), piece->write,
+			                             piece->offset + piece->moved, result,
+			                             &piece->message);
 			return;
 		}
 	} while (!sl_transfer_step(piece, result));
 }
 
-static void run(struct sl_task *task)
+static void cufile_run(struct sl_task *task)
 {
 	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
-	struct sl_cufile *cufile = sl_local(piece->backend)->core->cufile;
+	struct sl_cufile *cufile = sl_local_of(piece->backend)->core->cufile;
 
-	/* Looked at behind the count: see sl_cufile_abandon(). */
+	/* The flag is read after the count is raised: sl_cufile_abandon() does the reverse. */
 	atomic_fetch_add(&cufile->running, 1);
 	if (atomic_load(&cufile->abandoned))
 		piece->error = -EIO;
@@ -306,7 +313,7 @@ static void run(struct sl_task *task)
 	else
 		piece->error = piece->device->ops->enter(piece->device, NULL);
 	if (!piece->error) {
-		move(piece);
+		cufile_move(piece);
 		piece->device->ops->leave();
 	}
 	atomic_fetch_sub(&cufile->running, 1);
@@ -315,14 +322,14 @@ static void run(struct sl_task *task)
 
 void sl_cufile_submit(struct sl_piece *piece)
 {
-	struct sl_cufile *cufile = sl_local(piece->backend)->core->cufile;
+	struct sl_cufile *cufile = sl_local_of(piece->backend)->core->cufile;
 
 	piece->direct = piece->nowait = piece->dontcache = false;
 	piece->bounce = NULL;
-	piece->task.run = run;
+	piece->task.run = cufile_run;
 	piece->task.home = 0;
 	if (atomic_load(&cufile->abandoned))
-		run(&piece->task);
+		cufile_run(&piece->task);
 	else
 		sl_pool_submit(atomic_load_explicit(&cufile->pool, memory_order_acquire),
 		               &piece->task);
@@ -331,14 +338,14 @@ void sl_cufile_submit(struct sl_piece *piece)
 /* ------------------------------------------------------------------------------- in stream order */
 
 /*
- * cuFile is not told of the stream before (cuFileStreamRegister), which is a hint: when the process ends it waits
- * for all streams that it knows, and crashes if the program has freed one.
+ * The stream is not registered with cuFile (cuFileStreamRegister), which would be a hint only: at the end of the
+ * process cuFile waits for all registered streams, and crashes if the program has freed one of them.
  */
 int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
                       struct sl_transfer *t, bool write)
 {
 	const struct sl_cufile_api *api = sl_cufile_open();
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	CUfileHandle_t handle = atomic_load_explicit(&local->cufile.handle, memory_order_acquire);
 	char *base = sl_cufile_base(local->core->cufile, t->data, t->length, &t->base_offset);
 	CUfileError_t rc;
@@ -363,14 +370,14 @@ int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, slui
 int sl_cufile_passed(struct sl_backend *backend, const struct sl_transfer *t, bool write,
                      char **message)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	int rc = 0;
 
 	*message = NULL;
 	if (t->moved == (ssize_t)t->length)
 		return 0;
 	if (t->moved <= -CU_FILE_DRIVER_NOT_INITIALIZED)
-		return failed(local, write, (uint64_t)t->offset, t->moved, message);
+		return cufile_failed(local, write, (uint64_t)t->offset, t->moved, message);
 	if (t->moved < 0)
 		rc = asprintf(message, "cuFile cannot %s '%s' at byte %" PRIu64,
 		              write ? "write" : "read", local->path, (uint64_t)t->offset);
@@ -405,12 +412,13 @@ void sl_cufile_abandon(struct sl_cufile *cufile)
 	atomic_store(&cufile->abandoned, true);
 	while (atomic_load(&cufile->running) && sl_now() < deadline)
 		nanosleep(&moment, NULL);
-	/* A call that the driver holds up for longer is left where it is. */
+	/* A call that the driver blocks for longer is left alone. */
 	if (!atomic_load(&cufile->running))
 		sl_cufile_stop(cufile);
 }
 
-void sl_cufile_free(struct sl_cufile *cufile)
+/* No other thread has it any more. */
+void sl_cufile_free(struct sl_cufile *cufile) SL_UNCHECKED
 {
 	if (!cufile)
 		return;

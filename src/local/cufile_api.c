@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * cuFile's library
+ *
+ * Loads NVIDIA's cuFile at run time and opens its driver, each once for the process, at the first use. Any thread.
+ */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -11,48 +16,48 @@
 #define LIBRARY "libcufile.so.0"
 #define CUDA    "libcuda.so.1"
 #define MODULE  "/proc/driver/nvidia-fs"
-#define NODE    "/dev/nvidia-fs0" /* a container sees the module of its host, but not always this */
+#define NODE    "/dev/nvidia-fs0" /* a container sees the module of its host, but may lack the node */
 
-/* Of a sentence that begins with it the rest is why there is none. */
+/* A status that begins with it goes on with the reason why cuFile cannot be used. */
 #define NO "no: "
 
 static struct {
 	pthread_once_t loading, opening;
 	struct sl_cufile_api api;
 	bool loaded, open;
-	char told[160];
+	char status[160];
 } cufile = {.loading = PTHREAD_ONCE_INIT, .opening = PTHREAD_ONCE_INIT};
 
-static void load(void)
+static void cufile_load(void)
 {
 	void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
 
 	if (!library) {
-		snprintf(cufile.told, sizeof(cufile.told), NO "%s cannot be loaded", LIBRARY);
+		snprintf(cufile.status, sizeof(cufile.status), NO "%s cannot be loaded", LIBRARY);
 		return;
 	}
-#define FIND(type, name, arguments)                                                            \
-	*(void **)&cufile.api.name = dlsym(library, #name);                                    \
-	if (!cufile.api.name) {                                                                \
-		snprintf(cufile.told, sizeof(cufile.told), NO "%s has no %s", LIBRARY, #name); \
-		return;                                                                        \
+#define FIND(type, name, arguments)                                                                \
+	*(void **)&cufile.api.name = dlsym(library, #name);                                        \
+	if (!cufile.api.name) {                                                                    \
+		snprintf(cufile.status, sizeof(cufile.status), NO "%s has no %s", LIBRARY, #name); \
+		return;                                                                            \
 	}
 	SL_CUFILE_FUNCTIONS(FIND)
 #undef FIND
-	snprintf(cufile.told, sizeof(cufile.told), "by name only: compatibility mode (%s)",
+	snprintf(cufile.status, sizeof(cufile.status), "by name only: compatibility mode (%s)",
 	         sl_cufile_has_module() ? "cuFile does not use nvidia-fs" : "no nvidia-fs");
 	cufile.loaded = true;
 }
 
 const struct sl_cufile_api *sl_cufile_load(void)
 {
-	pthread_once(&cufile.loading, load);
+	pthread_once(&cufile.loading, cufile_load);
 	return cufile.loaded ? &cufile.api : NULL;
 }
 
-/* Where it finds no device, cuFile closes descriptors that it has not opened: 0. The program's comes back, unless
- * another thread has that number by then. */
-static CUfileError_t open_keeping_input(void)
+/* Opens the driver. If cuFile finds no device it closes descriptor 0, which it has not opened; the program's
+ * descriptor is restored, unless another thread has got that number by then. */
+static CUfileError_t cufile_open_keeping_input(void)
 {
 	int kept = fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), again;
 	CUfileError_t rc = cufile.api.cuFileDriverOpen();
@@ -68,17 +73,17 @@ static CUfileError_t open_keeping_input(void)
 	return rc;
 }
 
-/* It stays open: cuFile closes it itself when the process ends. */
-static void open_driver(void)
+/* The driver stays open: cuFile closes it when the process ends. */
+static void cufile_open_driver(void)
 {
 	CUfileDrvProps_t properties = {0};
 	CUfileError_t rc;
 
 	if (!sl_cufile_load())
 		return;
-	rc = open_keeping_input();
+	rc = cufile_open_keeping_input();
 	if (rc.err && rc.err != CU_FILE_DRIVER_ALREADY_OPEN) {
-		snprintf(cufile.told, sizeof(cufile.told), NO "cuFileDriverOpen() says %d (%s)",
+		snprintf(cufile.status, sizeof(cufile.status), NO "cuFileDriverOpen() says %d (%s)",
 		         rc.err, sl_cufile_error(rc.err));
 		return;
 	}
@@ -86,25 +91,25 @@ static void open_driver(void)
 	cufile.api.gpudirect =
 		!rc.err && (properties.nvfs.major_version || properties.nvfs.minor_version);
 	if (cufile.api.gpudirect)
-		snprintf(cufile.told, sizeof(cufile.told), "yes: GPUDirect by nvidia-fs %u.%u",
+		snprintf(cufile.status, sizeof(cufile.status), "yes: GPUDirect by nvidia-fs %u.%u",
 		         properties.nvfs.major_version, properties.nvfs.minor_version);
 	cufile.open = true;
 }
 
 const struct sl_cufile_api *sl_cufile_open(void)
 {
-	pthread_once(&cufile.opening, open_driver);
+	pthread_once(&cufile.opening, cufile_open_driver);
 	return cufile.open ? &cufile.api : NULL;
 }
 
 const char *sl_cufile_missing(void)
 {
-	return cufile.told + strlen(NO);
+	return cufile.status + strlen(NO);
 }
 
-const char *sl_cufile_told(void)
+const char *sl_cufile_status(void)
 {
-	return cufile.told;
+	return cufile.status;
 }
 
 bool sl_cufile_has_module(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What sluice uses of cuFile, NVIDIA's library for I/O of GPU memory: its functions, found at run time, and
- * small declarations of its ABI (cuFile API reference, as of CUDA 12.2, which has all of them).
+ * The functions that sluice uses of cuFile, NVIDIA's library for I/O of GPU memory, found at run time, with the
+ * declarations of its ABI that they need (cuFile API reference, as of CUDA 12.2, which has all of them).
  */
 #ifndef SL_CUFILE_API_H
 #define SL_CUFILE_API_H
@@ -19,7 +19,7 @@ typedef struct {
 	int cu_err; /* CUresult */
 } CUfileError_t;
 
-/* Of enum CUfileOpError. What transfers return is -1 and errno, or one of these negated. */
+/* Values of enum CUfileOpError. A transfer returns -1 and errno, or one of these negated. */
 enum {
 	CU_FILE_SUCCESS = 0,
 	CU_FILE_DRIVER_NOT_INITIALIZED = 5001,
@@ -96,21 +96,21 @@ struct sl_cufile_api {
 #define FIELD(type, name, arguments) type(*name) arguments;
 	SL_CUFILE_FUNCTIONS(FIELD)
 #undef FIELD
-	/* Once the driver is open: what it does is more than read() and copy. */
+	/* Valid once the driver is open: cuFile moves bytes by GPUDirect, not by read() and a copy. */
 	bool gpudirect;
 };
 
-/* The library, loaded at the first call; NULL: there is none, or it is older than CUDA 12.2. Any thread. */
+/* Loads the library at the first call. Returns NULL if there is none, or it is older than CUDA 12.2. Any thread. */
 const struct sl_cufile_api *sl_cufile_load(void);
-/* The same with its driver open, which may take a while; a call of CUDA's driver. */
+/* Also opens its driver, which may take seconds and calls CUDA's driver. */
 const struct sl_cufile_api *sl_cufile_open(void);
-/* Why one of them is NULL, for people; and what is told of it after the last call of one of them. */
+/* Return a sentence: why one of the two returned NULL; and the state of cuFile after the last call of either. */
 const char *sl_cufile_missing(void);
-const char *sl_cufile_told(void);
-/* Whether the kernel has the module that GPUDirect needs, and the process a driver of CUDA. Loads nothing. */
+const char *sl_cufile_status(void);
+/* Return whether the kernel has the module that GPUDirect needs, and whether the process has loaded CUDA's driver. */
 bool sl_cufile_has_module(void);
 bool sl_cufile_has_cuda(void);
-/* What an error is called. */
+/* Returns the text of a CUfileOpError. */
 const char *sl_cufile_error(int error);
 
 #endif

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of GPUs that the caller has made known to cuFile. */
+/*
+ * Registered buffers of cuFile
+ *
+ * Keeps the list of GPU memory that the program has registered with cuFile (sluice_register_buffer()). Any thread;
+ * registering calls CUDA's driver.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -7,9 +12,10 @@
 #include "local/cufile.h"
 #include "local/cufile_api.h"
 
-/* The registered memory that all of the range is in. The mutex is held. */
-static struct sl_cufile_buffer *find_buffer(struct sl_cufile *cufile, const char *memory,
-                                            size_t length)
+/* Returns the registered buffer that contains the whole range, or NULL. */
+static struct sl_cufile_buffer *cufile_find_buffer_locked(struct sl_cufile *cufile,
+                                                          const char *memory, size_t length)
+	SL_REQUIRES(&cufile->mutex)
 {
 	for (size_t i = 0; i < cufile->locked.count; i++) {
 		struct sl_cufile_buffer *buffer = &cufile->locked.buffers[i];
@@ -27,7 +33,7 @@ char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_
 	char *base = memory;
 
 	sl_mutex_lock(&cufile->mutex);
-	buffer = find_buffer(cufile, memory, length);
+	buffer = cufile_find_buffer_locked(cufile, memory, length);
 	if (buffer)
 		base = buffer->memory;
 	sl_mutex_unlock(&cufile->mutex);
@@ -35,8 +41,7 @@ char *sl_cufile_base(struct sl_cufile *cufile, char *memory, size_t length, off_
 	return base;
 }
 
-/* The mutex is held. */
-static bool make_room(struct sl_cufile *cufile)
+static bool cufile_make_room_locked(struct sl_cufile *cufile) SL_REQUIRES(&cufile->mutex)
 {
 	size_t room = cufile->locked.room ? 2 * cufile->locked.room : 8;
 	struct sl_cufile_buffer *buffers;
@@ -69,7 +74,7 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 	error = device->ops->enter(device, NULL);
 	if (error)
 		return sl_fail(error, "%s cannot be used: %s", device->name, sl_error_text(error));
-	/* Not with the mutex, which cuFile's threads take. */
+	/* Without the mutex, which the threads that call cuFile take. */
 	rc = api->cuFileBufRegister(memory, length, 0);
 	device->ops->leave();
 	if (rc.err)
@@ -78,7 +83,7 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 			"cuFile does not register %zu bytes of %s: CUfileOpError %d (%s), CUDA %d",
 			length, device->name, rc.err, sl_cufile_error(rc.err), rc.cu_err);
 	sl_mutex_lock(&cufile->mutex);
-	if (make_room(cufile))
+	if (cufile_make_room_locked(cufile))
 		cufile->locked.buffers[cufile->locked.count++] =
 			(struct sl_cufile_buffer){memory, length, device};
 	else
@@ -91,7 +96,7 @@ int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void 
 	return 0;
 }
 
-static int deregister(const struct sl_cufile_buffer *buffer)
+static int cufile_deregister(const struct sl_cufile_buffer *buffer)
 {
 	CUfileError_t rc;
 	int error = buffer->device->ops->enter(buffer->device, NULL);
@@ -119,12 +124,13 @@ int sl_cufile_unregister(struct sl_cufile *cufile, void *memory)
 		cufile->locked.buffers[i] = cufile->locked.buffers[--cufile->locked.count];
 	}
 	sl_mutex_unlock(&cufile->mutex);
-	return found.memory ? deregister(&found)
+	return found.memory ? cufile_deregister(&found)
 	                    : sl_fail(-EINVAL, "no registered buffer begins at %p", memory);
 }
 
-void sl_cufile_unregister_all(struct sl_cufile *cufile)
+/* The context ends: no other thread has the list. */
+void sl_cufile_unregister_all(struct sl_cufile *cufile) SL_UNCHECKED
 {
 	for (size_t i = 0; i < cufile->locked.count; i++)
-		deregister(&cufile->locked.buffers[i]);
+		cufile_deregister(&cufile->locked.buffers[i]);
 }

@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the running kernel has: asked, not derived from its version. */
+/*
+ * Features of the kernel
+ *
+ * Finds out by calls, and not by the version, which features of the running kernel local files can use, and describes
+ * them for sluice_context_feature(). Runs when a context is made; the descriptions are made on any thread.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/stat.h>
@@ -15,8 +20,8 @@
 #define SYS_cachestat 451
 #endif
 
-/* Whether reads of the program itself take the flag: it is resident, and on a common file system. */
-static bool probe_read_flag(int flag)
+/* Returns whether reads of the program file accept the flag: it is resident, and on a common file system. */
+static bool kernel_has_read_flag(int flag)
 {
 	int fd = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	char byte;
@@ -24,42 +29,42 @@ static bool probe_read_flag(int flag)
 	ssize_t rc;
 
 	if (fd < 0)
-		return true; /* each file finds out for itself */
+		return true; /* the first read of each file finds out */
 	rc = preadv2(fd, &vector, 1, 0, flag);
 	close(fd);
 	return rc >= 0 || errno == EAGAIN;
 }
 
-static bool probe_dioalign(void)
+static bool kernel_has_dioalign(void)
 {
 	struct statx stat;
 
-	/* A kernel that knows the field reports its bit as supported for some file of any disk; one
-	 * that does not never sets it. The alignment itself is asked for each file. */
+	/* A kernel that knows the field sets its bit for some file of any disk; an older kernel never does. The
+	 * alignment itself is asked for each file. */
 	if (statx(AT_FDCWD, "/proc/self/exe", 0, STATX_DIOALIGN, &stat))
-		return errno == ENOENT; /* without /proc each file finds out for itself */
+		return errno == ENOENT; /* without /proc the open of each file finds out */
 	return stat.stx_mask & STATX_DIOALIGN;
 }
 
 void sl_kernel_probe(unsigned disable, struct sl_kernel *out)
 {
-	/* A bad descriptor is noticed only by a kernel that has the call. */
+	/* Only a kernel that has the call notices the bad descriptor. */
 	out->cachestat = !(disable & SL_DISABLE_CACHESTAT) &&
 	                 syscall(SYS_cachestat, -1, NULL, NULL, 0) < 0 && errno != ENOSYS;
-	out->nowait = !(disable & SL_DISABLE_NOWAIT) && probe_read_flag(RWF_NOWAIT);
-	out->dontcache = !(disable & SL_DISABLE_DONTCACHE) && probe_read_flag(RWF_DONTCACHE);
-	out->dioalign = !(disable & SL_DISABLE_DIOALIGN) && probe_dioalign();
+	out->nowait = !(disable & SL_DISABLE_NOWAIT) && kernel_has_read_flag(RWF_NOWAIT);
+	out->dontcache = !(disable & SL_DISABLE_DONTCACHE) && kernel_has_read_flag(RWF_DONTCACHE);
+	out->dioalign = !(disable & SL_DISABLE_DIOALIGN) && kernel_has_dioalign();
 	atomic_init(&out->uring_error, disable & SL_DISABLE_URING ? -ECANCELED : 0);
 }
 
-/* What is told of a feature that is a flag of struct sl_kernel. */
-static const struct told {
+/* The descriptions of the features that are flags of struct sl_kernel. */
+static const struct kernel_feature {
 	const char *name;
 	size_t flag; /* offset in struct sl_kernel */
 	unsigned disable;
-	const char *with, *without; /* what sluice does */
+	const char *with, *without; /* the effect */
 	const char *remedy;
-} table[] = {
+} kernel_features[] = {
 	{"cachestat", offsetof(struct sl_kernel, cachestat), SL_DISABLE_CACHESTAT,
          "asked what is in the page cache",
          "mincore is asked what is in the page cache, which is slower and knows only the user's "
@@ -77,7 +82,7 @@ static const struct told {
          "direct I/O is tried with an alignment of 4 KiB", "run Linux 6.1 or newer"},
 };
 
-_Static_assert(SL_LOCAL_FEATURES == 2 + sizeof(table) / sizeof(table[0]),
+_Static_assert(SL_LOCAL_FEATURES == 2 + sizeof(kernel_features) / sizeof(kernel_features[0]),
                "io_uring, the table, cuFile");
 
 static void describe_uring(const struct sl_core *core, struct sluice_feature *out)
@@ -105,7 +110,7 @@ static void describe_uring(const struct sl_core *core, struct sluice_feature *ou
 
 void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_feature *out)
 {
-	const struct told *told;
+	const struct kernel_feature *feature;
 	bool masked;
 
 	out->remedy = NULL;
@@ -117,13 +122,13 @@ void sl_local_feature(const struct sl_core *core, size_t index, struct sluice_fe
 		sl_cufile_feature(core, out);
 		return;
 	}
-	told = &table[index - 1];
-	masked = core->settings.disable & told->disable;
-	out->name = told->name;
-	out->usable = *(const bool *)((const char *)&core->kernel + told->flag);
+	feature = &kernel_features[index - 1];
+	masked = core->settings.disable & feature->disable;
+	out->name = feature->name;
+	out->usable = *(const bool *)((const char *)&core->kernel + feature->flag);
 	out->detail = out->usable ? "there"
 	              : masked    ? "switched off by SLUICE_DISABLE"
 	                          : "not on this kernel and file system";
-	out->effect = out->usable ? told->with : told->without;
-	out->remedy = out->usable || masked ? NULL : told->remedy;
+	out->effect = out->usable ? feature->with : feature->without;
+	out->remedy = out->usable || masked ? NULL : feature->remedy;
 }

@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Local files: opening, what they are, and everything that does not move bytes. */
+/*
+ * Local files
+ *
+ * Opens local files, finds out their properties, and implements all operations of a backend that move no bytes.
+ * io.c moves the bytes.
+ *
+ * Threads: any; opening, stat, sync, truncate and commit may wait for storage.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <linux/fs.h>
 #include <linux/magic.h>
 #include <linux/stat.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
-#include <sys/uio.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -24,13 +27,13 @@
 #define FUSE_SUPER_MAGIC 0x65735546
 #endif
 
-/* Alignment of direct I/O where the file does not say: no disk asks for more than a page. */
+/* Alignment of direct I/O if the file system does not tell it: no disk needs more than a page. */
 #define GUESSED_ALIGNMENT 4096
-/* A small read that is alone is shared among the workers, down to what is worth waking one for. */
+/* A small read that is alone is shared among the workers, in pieces that are worth waking a thread for. */
 #define LEAST_PIECE ((size_t)128 << 10)
 #define SPREAD      32
 
-static const char *kind_of(mode_t mode)
+static const char *local_kind_name(mode_t mode)
 {
 	return S_ISFIFO(mode)   ? "a FIFO"
 	       : S_ISSOCK(mode) ? "a socket"
@@ -38,28 +41,28 @@ static const char *kind_of(mode_t mode)
 	                        : "no regular file";
 }
 
-/* What is written to it goes nowhere, at whatever offset: for measuring the way there. */
-static bool is_null(const struct stat *stat)
+/* /dev/null takes writes at any offset and drops them: for measuring. */
+static bool is_dev_null(const struct stat *stat)
 {
 	return S_ISCHR(stat->st_mode) && stat->st_rdev == makedev(1, 3);
 }
 
-static int check_kind(struct sl_local *local, const struct stat *stat)
+static int local_check_kind(struct sl_local *local, const struct stat *stat)
 {
 	if (S_ISDIR(stat->st_mode))
 		return sl_fail(-EISDIR, "'%s' is a directory", local->path);
-	local->sink = local->flags & SLUICE_OPEN_WRITE && is_null(stat);
+	local->sink = local->flags & SLUICE_OPEN_WRITE && is_dev_null(stat);
 	if (local->sink)
 		return 0;
 	if (!S_ISREG(stat->st_mode) && !S_ISBLK(stat->st_mode))
 		return sl_fail(-ESPIPE, "'%s' is %s, which has no offsets to read or write at",
-		               local->path, kind_of(stat->st_mode));
+		               local->path, local_kind_name(stat->st_mode));
 	local->block_device = S_ISBLK(stat->st_mode);
 	return 0;
 }
 
-/* Whether a file was there before is known only of one that must not be there. */
-static int open_or_make(struct sl_local *local, int flags, mode_t mode)
+/* Opens or makes the file. local->made is set only by an open with O_EXCL, which tells that there was no file. */
+static int local_open_or_make(struct sl_local *local, int flags, mode_t mode)
 {
 	int fd;
 
@@ -72,8 +75,8 @@ static int open_or_make(struct sl_local *local, int flags, mode_t mode)
 	return open(local->path, flags, mode);
 }
 
-/* The file that was made to be opened goes, where that failed; not one that has its name by now. */
-static void unmake(struct sl_local *local)
+/* Removes the file if a failed open has made it, unless another file has its name by now. */
+static void local_unmake(struct sl_local *local)
 {
 	struct stat made, there;
 
@@ -82,7 +85,7 @@ static void unmake(struct sl_local *local)
 		unlink(local->path);
 }
 
-static int open_by_name(struct sl_local *local, const struct sluice_open_options *options)
+static int local_open_by_name(struct sl_local *local, const struct sluice_open_options *options)
 {
 	/* NONBLOCK so that opening a FIFO does not wait for its other end. */
 	int flags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
@@ -96,10 +99,10 @@ static int open_by_name(struct sl_local *local, const struct sluice_open_options
 		flags |= O_CREAT;
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		flags |= O_EXCL;
-	fd = open_or_make(local, flags, options->mode ? options->mode & 07777 : 0666);
+	fd = local_open_or_make(local, flags, options->mode ? options->mode & 07777 : 0666);
 	if (fd >= 0)
 		return fd;
-	/* What open(2) says of a FIFO nobody reads, a socket, a directory. */
+	/* The error of open(2) for a FIFO without a reader, and for a socket. */
 	if (errno == ENXIO)
 		return sl_fail(-ESPIPE,
 		               "'%s' is a FIFO or a socket, which has no offsets to read or "
@@ -108,7 +111,7 @@ static int open_by_name(struct sl_local *local, const struct sluice_open_options
 	return sl_fail(-errno, "cannot open '%s': %s", local->path, sl_error_text(-errno));
 }
 
-static void find_alignment(struct sl_local *local)
+static void local_find_alignment(struct sl_local *local)
 {
 	struct statx stat;
 	uint32_t offset = GUESSED_ALIGNMENT, memory = GUESSED_ALIGNMENT;
@@ -123,13 +126,14 @@ static void find_alignment(struct sl_local *local)
 		local->buffered = "the file cannot";
 		return;
 	}
-	/* Direct and buffered writes never share a page, or one could write back what the other has overtaken. */
+	/* Direct and buffered writes never share a page: else the page cache could write back a page with bytes that are
+	 * older than those of the direct write. */
 	local->offset_alignment = SL_MAX(offset, sl_page_size());
 	local->memory_alignment = memory;
 }
 
-/* Where there is no /proc: by the name, if that is still the file's. */
-static int open_same(const struct sl_local *local, int flags)
+/* Opens the file again without /proc: by its name, if the name still leads to it. */
+static int local_open_same(const struct sl_local *local, int flags)
 {
 	const char *name = local->temporary ? local->temporary : local->path;
 	int fd = open(name, flags | O_NOCTTY | O_NONBLOCK);
@@ -144,27 +148,27 @@ static int open_same(const struct sl_local *local, int flags)
 	return -1;
 }
 
-/* A second description of the same file. Failing leaves the file without direct I/O. */
-static void open_direct(struct sl_local *local)
+/* Opens a second description of the file, with O_DIRECT. If that fails the file has no direct I/O. */
+static void local_open_direct(struct sl_local *local)
 {
 	int flags = (fcntl(local->descriptor, F_GETFL) & O_ACCMODE) | O_DIRECT | O_CLOEXEC;
 	char name[32];
 
-	find_alignment(local);
+	local_find_alignment(local);
 	if (!local->offset_alignment)
 		return;
 	snprintf(name, sizeof(name), "/proc/self/fd/%d", local->descriptor);
 	local->direct = open(name, flags);
 	if (local->direct < 0 && errno == ENOENT)
-		local->direct = open_same(local, flags);
+		local->direct = local_open_same(local, flags);
 	if (local->direct < 0) {
 		local->buffered = sl_error_text(-errno);
 		local->offset_alignment = 0;
 	}
 }
 
-/* The file systems that answer fstat() from memory. Others may ask a server, or a process. */
-static bool knows_sizes(long type)
+/* Returns whether the file system answers fstat() from memory. Others may ask a server, or a process. */
+static bool file_system_knows_sizes(long type)
 {
 	static const long types[] = {EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, BTRFS_SUPER_MAGIC,
 	                             F2FS_SUPER_MAGIC, TMPFS_MAGIC,     RAMFS_MAGIC,
@@ -177,17 +181,17 @@ static bool knows_sizes(long type)
 }
 
 /*
- * /proc, /sys and their like have no blocks, nor have their files. A file system of a server may just not say how
- * many it has.
+ * Returns whether the file is in /proc, /sys or the like, which have no blocks, nor have their files. A file system
+ * of a server may have blocks and not tell how many.
  */
-static bool is_pseudo(const struct statfs *fs, const struct stat *stat)
+static bool file_system_is_pseudo(const struct statfs *fs, const struct stat *stat)
 {
 	bool served = fs->f_type == FUSE_SUPER_MAGIC || fs->f_type == V9FS_MAGIC;
 
 	return !fs->f_blocks && !stat->st_blocks && !(served && stat->st_size);
 }
 
-static void find_abilities(struct sl_local *local, const struct stat *stat)
+static void local_find_abilities(struct sl_local *local, const struct stat *stat)
 {
 	const struct sl_kernel *kernel = &local->core->kernel;
 	struct statfs fs;
@@ -195,8 +199,8 @@ static void find_abilities(struct sl_local *local, const struct stat *stat)
 
 	if (!local->block_device && !fstatfs(local->descriptor, &fs)) {
 		memory = fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
-		local->pseudo = !memory && is_pseudo(&fs, stat);
-		local->remote = !local->pseudo && !knows_sizes(fs.f_type);
+		local->pseudo = !memory && file_system_is_pseudo(&fs, stat);
+		local->remote = !local->pseudo && !file_system_knows_sizes(fs.f_type);
 		local->blocks = local->remote && fs.f_type != OVERLAYFS_SUPER_MAGIC;
 	}
 	atomic_init(&local->use_nowait, kernel->nowait && !local->pseudo);
@@ -206,21 +210,21 @@ static void find_abilities(struct sl_local *local, const struct stat *stat)
 	if (memory || local->pseudo)
 		local->buffered = "its file system has no disk";
 	else
-		open_direct(local);
+		local_open_direct(local);
 }
 
-static int reserve(struct sl_local *local, int mode, uint64_t offset, uint64_t length)
+static int local_fallocate(struct sl_local *local, int mode, uint64_t offset, uint64_t length)
 {
 	if (!fallocate(local->descriptor, mode, (off_t)offset, (off_t)length))
 		return 0;
-	/* Where it is the call that is refused, and not the space, writing finds out. */
+	/* If the call is refused and not the space, the first write finds out whether there is space. */
 	if (errno != ENOSPC && errno != EDQUOT && errno != EFBIG && errno != EIO)
 		return 0;
 	return sl_fail(-errno, "cannot reserve %" PRIu64 " bytes for '%s': %s", length, local->path,
 	               sl_error_text(-errno));
 }
 
-static int prepare(struct sl_local *local, const struct sluice_open_options *options)
+static int local_prepare(struct sl_local *local, const struct sluice_open_options *options)
 {
 	struct stat stat;
 	int rc;
@@ -228,26 +232,26 @@ static int prepare(struct sl_local *local, const struct sluice_open_options *opt
 	if (fstat(local->descriptor, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
 		               sl_error_text(-errno));
-	rc = check_kind(local, &stat);
+	rc = local_check_kind(local, &stat);
 	if (rc)
 		return rc;
-	/* io_uring refuses to wait for a file that does not want to be waited for. */
+	/* io_uring fails instead of waiting for a file that has O_NONBLOCK. */
 	fcntl(local->descriptor, F_SETFL, fcntl(local->descriptor, F_GETFL) & ~O_NONBLOCK);
 	if (local->flags & SLUICE_OPEN_TRUNCATE && S_ISREG(stat.st_mode) &&
 	    ftruncate(local->descriptor, 0))
 		return sl_fail(-errno, "cannot truncate '%s': %s", local->path,
 		               sl_error_text(-errno));
-	find_abilities(local, &stat);
+	local_find_abilities(local, &stat);
 	if (options->expected_size && !local->block_device)
-		return reserve(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
+		return local_fallocate(local, FALLOC_FL_KEEP_SIZE, 0, options->expected_size);
 	return 0;
 }
 
 static void local_close(struct sl_backend *backend)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 
-	sl_turns_destroy(local);
+	sl_permits_destroy(local);
 	sl_cufile_close(local);
 	sl_replace_abandon(local);
 	if (local->direct >= 0)
@@ -259,7 +263,7 @@ static void local_close(struct sl_backend *backend)
 	free(local);
 }
 
-static int choose(struct sl_local *local, const char *backend)
+static int local_choose(struct sl_local *local, const char *backend)
 {
 	int rc, error;
 
@@ -275,28 +279,8 @@ static int choose(struct sl_local *local, const char *backend)
 	return rc;
 }
 
-/* -1 would say something else. */
-static int64_t size_error(void)
-{
-	return errno == EPERM ? -EIO : -errno;
-}
-
-static int64_t local_size(struct sl_backend *backend)
-{
-	struct sl_local *local = sl_local(backend);
-	struct stat stat;
-	uint64_t bytes;
-
-	if (local->pseudo)
-		return -1;
-	if (local->block_device)
-		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? size_error()
-		                                                      : (int64_t)bytes;
-	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
-}
-
-/* Which ways its pieces have, and why not the others. */
-static void tell(struct sl_local *local)
+/* Logs which kinds of I/O the file has, and why not the others. */
+static void log_opened(struct sl_local *local)
 {
 	int error = atomic_load(&local->core->kernel.uring_error);
 	const char *why = local->choice == SL_CHOICE_POSIX ? "posix was chosen"
@@ -310,7 +294,7 @@ static void tell(struct sl_local *local)
 	sl_log(&local->core->settings, SL_LOG_INFO,
 	       "open '%s'%s%s: %" PRId64 " bytes, backend %s, %s%s, %s%s", local->path,
 	       local->temporary ? ", until it is complete " : "",
-	       local->temporary ? local->temporary : "", local_size(&local->base),
+	       local->temporary ? local->temporary : "", sl_local_size(&local->base),
 	       sl_choice_name(local->choice), why ? "without io_uring: " : "with io_uring",
 	       why ? why : "", local->buffered ? "without direct I/O: " : "with direct I/O",
 	       local->buffered ? local->buffered : "");
@@ -330,30 +314,30 @@ static int local_open(struct sl_core *core, const struct sl_uri *uri,
 	local->descriptor = local->direct = -1;
 	sl_mutex_init(&local->map.mutex);
 	sl_mutex_init(&local->cufile.mutex);
-	sl_turns_init(local);
+	sl_permits_init(local);
 	local->path = strdup(uri->path);
-	rc = local->path ? choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
+	rc = local->path ? local_choose(local, options->backend) : sl_fail(-ENOMEM, "no memory");
 	if (!rc) {
 		rc = local->flags & SLUICE_OPEN_REPLACE ? sl_replace_open(local, options)
-		                                        : open_by_name(local, options);
+		                                        : local_open_by_name(local, options);
 		local->descriptor = rc;
 		if (rc >= 0)
-			rc = prepare(local, options);
+			rc = local_prepare(local, options);
 		if (rc)
-			unmake(local);
+			local_unmake(local);
 	}
 	if (rc) {
 		local_close(&local->base);
 		return rc;
 	}
-	tell(local);
+	log_opened(local);
 	*out = &local->base;
 	return 0;
 }
 
 static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	const struct sl_settings *settings = &local->core->settings;
 
 	out->piece_bytes = settings->piece_bytes;
@@ -367,7 +351,7 @@ static void local_limits(struct sl_backend *backend, struct sl_limits *out)
 
 static char *local_identity(struct sl_backend *backend)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	struct stat stat;
 	char text[64];
 
@@ -384,9 +368,9 @@ static char *local_identity(struct sl_backend *backend)
 
 static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	struct stat stat;
-	int64_t size = local_size(backend);
+	int64_t size = sl_local_size(backend);
 
 	if (fstat(local->descriptor, &stat))
 		return sl_fail(-errno, "cannot look at '%s': %s", local->path,
@@ -402,67 +386,33 @@ static int local_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	return 0;
 }
 
-static int64_t local_read_now(struct sl_backend *backend, void *data, size_t length,
-                              uint64_t offset)
-{
-	struct sl_local *local = sl_local(backend);
-	struct iovec vector = {data, length};
-	ssize_t rc;
-
-	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
-		return -EAGAIN;
-	/* Asking for what is not there starts to read it into the page cache, which is a head start
-	 * for what goes through it, and twice the work for what does not. */
-	if (length >= local->core->settings.direct_bytes && !sl_resident(local, offset, length))
-		return -EAGAIN;
-	/* Not preadv2(), which would be a place for pthread_cancel(), and takes longer. */
-	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
-	             (long)(offset >> 32), (long)RWF_NOWAIT);
-	if (rc < 0 && errno == EOPNOTSUPP)
-		atomic_store(&local->use_nowait, false);
-	/* A short read may be the end of the file, or of what is resident: the long way tells. */
-	if (rc != (ssize_t)length)
-		return -EAGAIN;
-	sl_log(&local->core->settings, SL_LOG_DEBUG,
-	       "read '%s' bytes %" PRIu64 "+%zu at once: in memory", local->path, offset, length);
-	return rc;
-}
-
-static void local_submit(struct sl_backend *backend, struct sl_piece *piece)
-{
-	if (piece->device)
-		sl_cufile_submit(piece);
-	else
-		sl_auto_submit(backend, piece);
-}
-
 static int local_reserve(struct sl_backend *backend, uint64_t offset, uint64_t length)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 
-	/* Only direct writes are slow while they extend the file; memory and pages are patient. */
+	/* Only direct writes are slow while they extend the file. */
 	if (local->block_device || local->direct < 0)
 		return 0;
-	return reserve(local, 0, offset, length);
+	return local_fallocate(local, 0, offset, length);
 }
 
 static int local_sync(struct sl_backend *backend)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 
 	return fsync(local->descriptor) ? -errno : 0;
 }
 
 static int local_truncate(struct sl_backend *backend, uint64_t length)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 
 	return ftruncate(local->descriptor, (off_t)length) ? -errno : 0;
 }
 
 static int local_commit(struct sl_backend *backend)
 {
-	struct sl_local *local = sl_local(backend);
+	struct sl_local *local = sl_local_of(backend);
 	bool durable = local->flags & SLUICE_OPEN_DURABLE && local->flags & SLUICE_OPEN_WRITE;
 	int rc;
 
@@ -481,14 +431,14 @@ const struct sl_backend_ops sl_local_ops = {
 	.open = local_open,
 	.limits = local_limits,
 	.identity = local_identity,
-	.size = local_size,
+	.size = sl_local_size,
 	.stat = local_stat,
-	.read_now = local_read_now,
+	.read_now = sl_local_read_now,
 	.takes = sl_cufile_takes,
 	.enqueue = sl_cufile_enqueue,
 	.passed = sl_cufile_passed,
-	.submit = local_submit,
-	.cancel = sl_turns_cancel,
+	.submit = sl_local_submit,
+	.cancel = sl_permits_cancel,
 	.reserve = local_reserve,
 	.sync = local_sync,
 	.truncate = local_truncate,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this room share about local files. */
+/* The struct of a local file, and the functions by which the files of this room move its pieces. */
 #ifndef SL_LOCAL_INTERNAL_H
 #define SL_LOCAL_INTERNAL_H
 
@@ -7,37 +7,22 @@
 
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x8
-/*
- * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
- * negative errno. True: the piece is over. False: another call is to be made for the rest.
- */
-int sl_transfer_step(struct sl_piece *piece, ssize_t result);
-
 #endif
 #ifndef RWF_DONTCACHE
 #define RWF_DONTCACHE 0x80 /* Linux 6.14 */
-/*
- * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
- * negative errno. True: the piece is over. False: another call is to be made for the rest.
- */
-int sl_transfer_step(struct sl_piece *piece, ssize_t result);
-
 #endif
 
-/*
- * How many pieces of one file a kind of thread moves at a time, so that a file whose storage does not answer
- * leaves threads and requests to the others.
- */
-struct sl_turns {
+/* A counting semaphore: how many pieces of one file a kind of thread moves at a time. */
+struct sl_permits {
 	struct sl_mutex mutex;
-	unsigned most;          /* fixed */
-	unsigned count;         /* guarded by mutex, as is the next: pieces that have a turn */
-	struct sl_list waiting; /* for one */
-	void (*start)(
-		struct sl_piece *); /* fixed: a piece has its turn; any thread, no lock held */
+	unsigned most;                                /* fixed */
+	unsigned count SL_GUARDED_BY(&mutex);         /* pieces that have a permit */
+	struct sl_list waiting SL_GUARDED_BY(&mutex); /* pieces without one */
+	/* Fixed; called on any thread when the piece has its permit, without a lock. */
+	void (*start)(struct sl_piece *);
 };
 /* Blocking writes into the page cache, other blocking calls, and requests of io_uring. */
-enum sl_turn_kind { SL_TURN_WRITE, SL_TURN_CALL, SL_TURN_RING, SL_TURN_KINDS };
+enum sl_permit_kind { SL_PERMIT_WRITE, SL_PERMIT_CALL, SL_PERMIT_RING, SL_PERMIT_KINDS };
 
 struct sl_local {
 	struct sl_backend base;
@@ -47,110 +32,128 @@ struct sl_local {
 	bool block_device;
 	bool sink;   /* /dev/null */
 	bool pseudo; /* as /proc: sizes mean nothing, and reads have to be in order */
-	bool remote; /* a server, or a process, may have to be asked for the size, */
-	bool blocks; /* and for all else: the kernel has few threads for requests that wait for one */
-	bool made;   /* there was no file before it was opened */
-	int descriptor;                              /* buffered */
-	int direct;                                  /* opened with O_DIRECT; -1: none, */
-	const char *buffered;                        /* and why not */
+	bool remote; /* fstat() may ask a server, or a process */
+	bool blocks; /* and so may all other calls: the kernel has few threads for such requests */
+	bool made;   /* the file did not exist before it was opened */
+	int descriptor;                              /* of buffered I/O */
+	int direct;                                  /* opened with O_DIRECT, or -1 */
+	const char *buffered;                        /* why there is no direct I/O, or NULL */
 	uint32_t offset_alignment, memory_alignment; /* of direct */
-	char *path;                                  /* what the file is, or will be, called */
-	char *temporary;                             /* what it is called until commit, or NULL */
-	bool part;                                   /* which the caller has named */
-	mode_t lent;                                 /* permissions that only the part has */
+	char *path;                                  /* the final name */
+	char *temporary;                             /* the name until commit, or NULL */
+	bool part;   /* the caller has given the temporary name (options.part) */
+	mode_t lent; /* permissions that only the part has */
 
-	/* What the file system turned out not to do. They only ever become false. */
+	/* Features that the file system supports as far as is known. They only ever become false. */
 	_Atomic bool use_direct, use_nowait, use_dontcache;
-	/* Whether the last look found the range resident; a hint. */
+	/* A hint: the last look found the range in the page cache. */
 	_Atomic bool resident;
-	struct sl_turns turns[SL_TURN_KINDS];
-	/* What cuFile knows of it. */
+	struct sl_permits permits[SL_PERMIT_KINDS];
 	struct {
-		struct sl_mutex mutex;  /* held while the file is registered */
-		_Atomic(void *) handle; /* NULL: not yet */
+		struct sl_mutex mutex;  /* held while the file is registered with cuFile */
+		_Atomic(void *) handle; /* NULL: not yet registered */
 		int descriptor;         /* of its own, once there is a handle */
-		_Atomic bool left; /* it refused the file, and nobody had asked for it by name */
-		bool direct;       /* that descriptor bypasses the page cache */
+		_Atomic bool left;      /* cuFile refused the file, and the choice is auto */
+		bool direct;            /* that descriptor bypasses the page cache */
 	} cufile;
-	/* The whole file as it was at the first look without cachestat, never touched. */
+	/* Without cachestat(): a mapping of the file as it was at the first look. Nobody touches its pages. */
 	struct {
 		struct sl_mutex mutex;
-		unsigned char *base;
-		size_t length;
-	} map; /* base and length guarded by mutex */
+		unsigned char *base SL_GUARDED_BY(&mutex);
+		size_t length SL_GUARDED_BY(&mutex);
+	} map;
 };
 
-static inline struct sl_local *sl_local(struct sl_backend *backend)
+static inline struct sl_local *sl_local_of(struct sl_backend *backend)
 {
 	return SL_CONTAINER(backend, struct sl_local, base);
 }
 static inline int sl_piece_descriptor(const struct sl_piece *piece)
 {
-	struct sl_local *local = sl_local(piece->backend);
+	struct sl_local *local = sl_local_of(piece->backend);
 
 	return piece->direct ? local->direct : local->descriptor;
 }
-/* The flags of preadv2() and pwritev2() for the piece. */
+/* Returns the flags of preadv2() and pwritev2() for the piece. */
 static inline int sl_piece_flags(const struct sl_piece *piece)
 {
 	return (piece->nowait ? RWF_NOWAIT : 0) | (piece->dontcache ? RWF_DONTCACHE : 0);
 }
-
-/* Where the next byte of the piece goes, or comes from. */
+/* Returns the address of the next byte to move. */
 static inline char *sl_piece_memory(const struct sl_piece *piece)
 {
 	return (piece->bounce ? piece->bounce : piece->data) + piece->moved;
 }
 
-void sl_turns_init(struct sl_local *local);
-void sl_turns_destroy(struct sl_local *local);
-/* Starts the piece when it is its turn. */
-void sl_turn_take(struct sl_piece *piece, enum sl_turn_kind kind);
-/* Before the piece is over, because the file may be gone then. A piece without a turn is let be. */
-void sl_turn_give(struct sl_piece *piece);
-/* Ends the cancelled ones of those that wait for a turn, or for a buffer. */
-void sl_turns_cancel(struct sl_backend *backend);
-/* Moves the cancelled pieces of the file from a list, whose lock is held, to the end of out. */
-void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out);
-/* A piece that has neither turn nor buffer. */
-void sl_local_end_cancelled(struct sl_piece *piece);
+/* ---------------------------------------------------------------------------------------- io.c */
 
-/* Gives the piece to the workers, or to the reactors; both end it with sl_local_done(). */
-void sl_posix_start(struct sl_piece *piece);
-void sl_uring_start_piece(struct sl_piece *piece);
+/* Functions of struct sl_backend_ops. */
+int64_t sl_local_size(struct sl_backend *backend);
+int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
+void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece);
+/* Gives a piece that is not resident to the reactors if there are any, else to the workers. */
+void sl_local_execute(struct sl_piece *piece);
+/* Gives the piece to the workers, as soon as it has a permit. They end it with sl_local_done(). */
 void sl_posix_submit(struct sl_piece *piece);
-void sl_uring_submit(struct sl_piece *piece);
-void sl_local_done(struct sl_piece *piece);
-
-/* Chooses the way of a piece, and gives it there. */
-void sl_auto_submit(struct sl_backend *backend, struct sl_piece *piece);
-/* The same for the rest of a piece that was not resident after all. */
-void sl_auto_submit_cold(struct sl_piece *piece);
-/* To the reactors if there are any, else to the workers. */
-void sl_auto_execute(struct sl_piece *piece);
-
-/* Gives the piece a buffer, now or when one is free, then executes it. False: there are none. */
-bool sl_bounce_submit(struct sl_piece *piece);
-/* Moves the cancelled pieces of the file that wait for one to the end of out. */
-void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out);
-
-/* SLUICE_OPEN_REPLACE: makes the temporary file and puts its name on local. The descriptor, or an error. */
-int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
-/* Gives the file its name; nothing if there is no temporary one. With a sentence. */
-int sl_replace_commit(struct sl_local *local);
-/* Makes the name stable. With a sentence. */
-int sl_replace_sync_folder(struct sl_local *local);
-/* Removes what was not committed. */
-void sl_replace_abandon(struct sl_local *local);
-
-/* Whether at least half of the range is in the page cache. No waiting. */
+/* Gives a piece that has its permit, or needs none, to the workers. */
+void sl_posix_start(struct sl_piece *piece);
+/* Returns whether at least half of the range is in the page cache. Does not wait for storage. */
 bool sl_resident(struct sl_local *local, uint64_t offset, size_t length);
 void sl_residency_close(struct sl_local *local);
 
+/* ------------------------------------------------------------------------------------ result.c */
+
 /*
- * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a
- * negative errno. True: the piece is over. False: another call is to be made for the rest.
+ * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a negative errno. Returns
+ * true if the piece is over, false if another call is needed for the rest.
  */
 int sl_transfer_step(struct sl_piece *piece, ssize_t result);
+/* Gives back permit and buffer, and ends the piece. Any thread. */
+void sl_local_done(struct sl_piece *piece);
+
+/* ----------------------------------------------------------------------- permit.c and bounce.c */
+
+void sl_permits_init(struct sl_local *local);
+void sl_permits_destroy(struct sl_local *local);
+/* Starts the piece as soon as it has a permit. */
+void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind);
+/* Gives the permit of the piece to the next one. Before the piece is over, because the file may be closed then. */
+void sl_permit_give(struct sl_piece *piece);
+/* Ends the cancelled pieces that wait for a permit or for a buffer. */
+void sl_permits_cancel(struct sl_backend *backend);
+/* Moves the cancelled pieces of the file from a list, whose lock the caller holds, to the end of out. */
+void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out);
+/* Ends a cancelled piece that has neither permit nor buffer. */
+void sl_local_end_cancelled(struct sl_piece *piece);
+
+/* Executes the piece as soon as it has a buffer. Returns false if there are no buffers. */
+bool sl_bounce_submit(struct sl_piece *piece);
+/* Gives the buffer of a piece back. Returns false if a worker copies first, and then ends the piece. */
+bool sl_bounce_finish(struct sl_piece *piece);
+/* Moves the cancelled pieces of the file that wait for a buffer to the end of out. */
+void sl_bounce_cancel(struct sl_backend *backend, struct sl_list *out);
+
+/* ------------------------------------------------------------------------------------- uring.c */
+
+/* Gives the piece to the reactors, as soon as it has a permit. They end it with sl_local_done(). */
+void sl_uring_submit(struct sl_piece *piece);
+/* Gives a piece that has its permit to the reactors. */
+void sl_uring_start_piece(struct sl_piece *piece);
+
+/* ------------------------------------------------------------------------------------ cufile.c */
+
+/* Gives a piece of memory of a GPU to the threads of cuFile. */
+void sl_cufile_submit(struct sl_piece *piece);
+
+/* ----------------------------------------------------------------------------------- replace.c */
+
+/* SLUICE_OPEN_REPLACE: makes the temporary file. Returns its descriptor, or -errno with a sentence. */
+int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
+/* Renames the temporary file, if there is one, to its final name. Returns 0, or -errno with a sentence. */
+int sl_replace_commit(struct sl_local *local);
+/* Makes the name stable. Returns 0, or -errno with a sentence. */
+int sl_replace_sync_folder(struct sl_local *local);
+/* Removes the temporary file, if there is one; a part that the caller has named stays unless it is empty. */
+void sl_replace_abandon(struct sl_local *local);
 
 #endif

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "local/local_internal.h"
-
+/*
+ * Replacing local files (SLUICE_OPEN_REPLACE)
+ *
+ * Writes a file under a temporary name, or under the name of a part that the caller has given (options.part), and
+ * renames it on commit. Runs on the threads of sluice_open() and sluice_close(), and may wait for storage.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -11,9 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The file that the name leads to is replaced, not a symbolic link on the way. A new name is made absolute
- * too: the process may change its directory before commit. */
-static int resolve(struct sl_local *local)
+#include "local/local_internal.h"
+
+/* Resolves symbolic links, because the file is replaced and not the link, and makes the path absolute, because the
+ * process may change its directory before commit. */
+static int replace_resolve(struct sl_local *local)
 {
 	char *target;
 	int rc = sl_path_resolve(local->path, &target);
@@ -25,8 +31,8 @@ static int resolve(struct sl_local *local)
 	return 0;
 }
 
-/* Whether the name is that of the file, which others may have taken it from. */
-static bool is_at(int fd, const char *path)
+/* Returns whether the path still leads to the file. */
+static bool file_is_at(int fd, const char *path)
 {
 	struct stat own, there;
 
@@ -34,8 +40,8 @@ static bool is_at(int fd, const char *path)
 	       own.st_ino == there.st_ino;
 }
 
-/* What came before, or an empty file. The lock goes with the descriptor. */
-static int open_part(struct sl_local *local, const char *name, mode_t mode)
+/* Opens the part with the bytes of an earlier run, or makes an empty one. Closing the descriptor ends the lock. */
+static int replace_open_part(struct sl_local *local, const char *name, mode_t mode)
 {
 	int folder = (int)(strrchr(local->path, '/') + 1 - local->path), fd, rc = 0;
 	struct stat stat;
@@ -47,11 +53,11 @@ static int open_part(struct sl_local *local, const char *name, mode_t mode)
 	          mode | S_IRUSR | S_IWUSR);
 	if (fd < 0)
 		rc = sl_fail(-errno, "cannot open '%s': %s", path, sl_error_text(-errno));
-	/* What another user has laid out there is not what came. */
+	/* A file of another user, or with another name, may hold anything. */
 	else if (fstat(fd, &stat) || !S_ISREG(stat.st_mode) || stat.st_uid != geteuid() ||
 	         stat.st_nlink > 1)
 		rc = sl_fail(-EPERM, "'%s' is no regular file of this user alone", path);
-	else if (flock(fd, LOCK_EX | LOCK_NB) || !is_at(fd, path))
+	else if (flock(fd, LOCK_EX | LOCK_NB) || !file_is_at(fd, path))
 		rc = sl_fail(-EBUSY, "'%s' cannot be locked: another process writes it", path);
 	if (rc) {
 		if (fd >= 0)
@@ -68,7 +74,7 @@ static int open_part(struct sl_local *local, const char *name, mode_t mode)
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options)
 {
 	struct stat existing = {0};
-	int rc = resolve(local);
+	int rc = replace_resolve(local);
 	int fd;
 
 	if (!rc)
@@ -77,28 +83,29 @@ int sl_replace_open(struct sl_local *local, const struct sluice_open_options *op
 	if (rc)
 		return rc;
 	if (options->part)
-		return open_part(local, options->part, options->mode ? options->mode : 0666);
+		return replace_open_part(local, options->part,
+		                         options->mode ? options->mode : 0666);
 	fd = sl_temporary_open(local->path, options->mode ? options->mode & 07777 : 0666,
 	                       &local->temporary);
 	if (fd == -EEXIST)
 		return sl_fail(fd, "no free name beside '%s'", local->path);
 	if (fd < 0)
 		return sl_fail(fd, "cannot make '%s': %s", local->path, sl_error_text(fd));
-	/* Who does not ask for permissions keeps those of the file that is replaced. */
+	/* Without options.mode the permissions of the replaced file are kept. */
 	if (existing.st_mode)
-		sl_take_over(fd, &existing, !options->mode);
+		sl_copy_ownership(fd, &existing, !options->mode);
 	return fd;
 }
 
-/* It gets what a new file would have got when it was opened. */
-static void end_part(struct sl_local *local)
+/* Gives the part the permissions and the owner that a new file would have got at open. */
+static void replace_end_part(struct sl_local *local)
 {
 	struct stat stat;
 
 	if (local->lent && !fstat(local->descriptor, &stat))
 		fchmod(local->descriptor, stat.st_mode & 07777 & ~local->lent);
 	if (!lstat(local->path, &stat))
-		sl_take_over(local->descriptor, &stat, false);
+		sl_copy_ownership(local->descriptor, &stat, false);
 }
 
 int sl_replace_commit(struct sl_local *local)
@@ -107,10 +114,10 @@ int sl_replace_commit(struct sl_local *local)
 
 	if (!local->temporary)
 		return 0;
-	if (local->part && !is_at(local->descriptor, local->temporary))
+	if (local->part && !file_is_at(local->descriptor, local->temporary))
 		return sl_fail(-ESTALE, "'%s' is another file now", local->temporary);
 	if (local->part)
-		end_part(local);
+		replace_end_part(local);
 	if (local->flags & SLUICE_OPEN_EXCLUSIVE)
 		rc = sl_rename_to_new(local->temporary, local->path);
 	else
@@ -146,7 +153,7 @@ void sl_replace_abandon(struct sl_local *local)
 	if (!local->temporary)
 		return;
 	if (!local->part || (!fstat(local->descriptor, &stat) && !stat.st_size &&
-	                     is_at(local->descriptor, local->temporary)))
+	                     file_is_at(local->descriptor, local->temporary)))
 		unlink(local->temporary);
 	free(local->temporary);
 	local->temporary = NULL;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reactors: threads that each drive one io_uring and take their pieces from one queue. Submission
- * happens on the reactor alone, because a request lives and is completed by the task that submitted
- * it, and the caller's threads compute.
+ * io_uring
+ *
+ * Moves pieces of local files by reactors: threads each of which drives one io_uring. All take their pieces from one
+ * queue.
+ *
+ * Threads: only a reactor submits to its ring, because the kernel completes a request on the thread that submitted it,
+ * and the threads of the program compute. sl_uring_submit() runs on any thread and does not wait.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +23,7 @@
 #define LARGEST_REQUEST ((size_t)1 << 30)
 #define REAPED_AT_ONCE  32
 
-struct reactor {
+struct uring_reactor {
 	struct sl_sleeper sleeper;
 	struct sl_uring *uring;
 	struct io_uring ring;
@@ -27,15 +31,15 @@ struct reactor {
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
 	int gone;              /* a pipe whose other end only the ring has: it ends with the ring */
-	int refused;           /* what io_uring_enter() answers for good, or 0 */
+	int refused;           /* the error that io_uring_enter() returns for good, or 0 */
 	struct sl_list flying; /* pieces in the ring or in the kernel */
 	unsigned in_flight;    /* their number */
-	struct sl_list own;    /* pieces that this thread started itself: they need no wake */
+	struct sl_list own;    /* pieces that this thread has submitted itself, without a wake */
 	struct sl_spin spin;
 	pthread_t thread;
 
-	/* How sl_uring_start() learns what became of the ring. */
-	_Atomic uint32_t started; /* 1 once start_error is set, by the thread */
+	/* The result of making the ring, for sl_uring_start(). */
+	_Atomic uint32_t started; /* 1 once the thread has set start_error */
 	int start_error;
 };
 
@@ -44,22 +48,22 @@ struct sl_uring {
 	struct sl_queue queue;
 	unsigned depth;
 	unsigned count;
-	struct reactor reactors[];
+	struct uring_reactor reactors[];
 };
 
-static _Thread_local struct reactor *here; /* NULL on a thread that is none */
+static _Thread_local struct uring_reactor *this_reactor; /* NULL on a thread that is no reactor */
 
-static void reactor_wake(struct sl_sleeper *sleeper)
+static void uring_wake(struct sl_sleeper *sleeper)
 {
-	struct reactor *reactor = SL_CONTAINER(sleeper, struct reactor, sleeper);
+	struct uring_reactor *reactor = SL_CONTAINER(sleeper, struct uring_reactor, sleeper);
 	uint64_t one = 1;
 
 	/* Fails only if 2^64 - 2 wakes are pending. */
 	(void)!write(reactor->wake, &one, sizeof(one));
 }
 
-/* There is room for it: see room(). */
-static void arm_wake(struct reactor *reactor)
+/* Adds the read of the eventfd that ends a sleep. uring_room() has left room for it. */
+static void uring_arm_wake(struct uring_reactor *reactor)
 {
 	struct io_uring_sqe *request;
 
@@ -72,7 +76,7 @@ static void arm_wake(struct reactor *reactor)
 	reactor->wake_armed = true;
 }
 
-static void prepare(struct reactor *reactor, struct sl_piece *piece)
+static void uring_add_request(struct uring_reactor *reactor, struct sl_piece *piece)
 {
 	struct io_uring_sqe *request = io_uring_get_sqe(&reactor->ring);
 	unsigned length = SL_MIN(piece->length - piece->moved, LARGEST_REQUEST);
@@ -87,23 +91,23 @@ static void prepare(struct reactor *reactor, struct sl_piece *piece)
 	io_uring_sqe_set_data(request, piece);
 }
 
-/* Requests that can be prepared before the kernel takes some; one is left for the wake. The kernel itself may have
- * any number: how many a file has is bounded by its turns. */
-static unsigned room(struct reactor *reactor)
+/* Returns how many requests can be added before the kernel takes some; one is left for the wake. The kernel itself may
+ * have any number: the permits of each file bound them. */
+static unsigned uring_room(struct uring_reactor *reactor)
 {
 	unsigned left = io_uring_sq_space_left(&reactor->ring);
 
 	return left ? left - 1 : 0;
 }
 
-static void start_pieces(struct reactor *reactor)
+static void uring_start_pieces(struct uring_reactor *reactor)
 {
 	struct sl_list taken;
 	struct sl_list *link;
 
 	sl_list_init(&taken);
-	sl_queue_take(&reactor->uring->queue, &taken, room(reactor));
-	while (room(reactor) &&
+	sl_queue_take(&reactor->uring->queue, &taken, uring_room(reactor));
+	while (uring_room(reactor) &&
 	       ((link = sl_list_take(&taken)) || (link = sl_list_take(&reactor->own)))) {
 		struct sl_piece *piece = SL_CONTAINER(link, struct sl_piece, link);
 
@@ -114,19 +118,21 @@ static void start_pieces(struct reactor *reactor)
 		}
 		sl_list_append(&reactor->flying, &piece->link);
 		reactor->in_flight++;
-		prepare(reactor, piece);
+		uring_add_request(reactor, piece);
 	}
 }
 
-static void land(struct reactor *reactor, struct sl_piece *piece)
+static void uring_land(struct uring_reactor *reactor, struct sl_piece *piece)
 {
 	sl_list_remove(&piece->link);
 	reactor->in_flight--;
 }
 
-/* Returns the pieces that are over in done; those that are not go on: on a worker, which can pause, those
- * that the file system did nothing for. */
-static unsigned reap(struct reactor *reactor, struct sl_list *done)
+/*
+ * Takes completions. Appends the pieces that are over to done, and continues the others; a piece for which the file
+ * system did nothing continues on a worker, which can pause. Returns the number of completions.
+ */
+static unsigned uring_reap(struct uring_reactor *reactor, struct sl_list *done)
 {
 	struct io_uring_cqe *completions[REAPED_AT_ONCE];
 	unsigned count = io_uring_peek_batch_cqe(&reactor->ring, completions, REAPED_AT_ONCE);
@@ -137,15 +143,15 @@ static unsigned reap(struct reactor *reactor, struct sl_list *done)
 		if (!piece) {
 			reactor->wake_armed = false;
 		} else if (sl_transfer_step(piece, completions[i]->res)) {
-			land(reactor, piece);
+			uring_land(reactor, piece);
 			sl_list_append(done, &piece->link);
 		} else if (piece->vain) {
-			land(reactor, piece);
+			uring_land(reactor, piece);
 			sl_posix_submit(piece);
-		} else if (room(reactor)) {
-			prepare(reactor, piece);
+		} else if (uring_room(reactor)) {
+			uring_add_request(reactor, piece);
 		} else {
-			land(reactor, piece);
+			uring_land(reactor, piece);
 			sl_uring_start_piece(piece);
 		}
 	}
@@ -153,25 +159,25 @@ static unsigned reap(struct reactor *reactor, struct sl_list *done)
 	return count;
 }
 
-static void finish_pieces(struct reactor *reactor)
+static void uring_finish_pieces(struct uring_reactor *reactor)
 {
 	struct sl_list done;
 	struct sl_list *link;
 
 	sl_list_init(&done);
-	while (reap(reactor, &done) == REAPED_AT_ONCE)
+	while (uring_reap(reactor, &done) == REAPED_AT_ONCE)
 		;
-	/* After reaping: what the engine does next may push to the queue that this thread serves. */
+	/* After reaping: the engine may push the next pieces to the queue that this thread serves. */
 	while ((link = sl_list_take(&done)))
 		sl_local_done(SL_CONTAINER(link, struct sl_piece, link));
 }
 
-static void enter_kernel(struct reactor *reactor, bool sleep)
+static void uring_enter(struct uring_reactor *reactor, bool sleep)
 {
 	int rc = sleep ? io_uring_submit_and_wait(&reactor->ring, 1)
 	               : io_uring_submit_and_get_events(&reactor->ring);
 
-	/* Out of memory for a moment: the requests stay in the ring and go with the next call. */
+	/* Out of memory for a moment: the requests stay in the ring, and the next call submits them. */
 	if (rc == -EAGAIN || rc == -ENOMEM) {
 		struct timespec moment = {0, 1000000};
 
@@ -181,10 +187,10 @@ static void enter_kernel(struct reactor *reactor, bool sleep)
 	}
 }
 
-/* Whether there is something to reap, or to submit. */
-static bool has_work(void *argument)
+/* Returns whether there is something to reap, or to submit; for sl_spin_until(). */
+static bool uring_has_work(void *argument)
 {
-	struct reactor *reactor = argument;
+	struct uring_reactor *reactor = argument;
 	unsigned flags = IO_URING_READ_ONCE(*reactor->ring.sq.kflags);
 
 	return atomic_load_explicit(&reactor->uring->queue.count, memory_order_relaxed) ||
@@ -192,36 +198,36 @@ static bool has_work(void *argument)
 	       io_uring_cq_ready(&reactor->ring);
 }
 
-static void serve(struct reactor *reactor)
+static void uring_serve(struct uring_reactor *reactor)
 {
 	struct sl_queue *queue = &reactor->uring->queue;
 
 	while (!reactor->refused) {
 		bool sleep;
 
-		start_pieces(reactor);
-		arm_wake(reactor);
-		/* A look around is cheaper than a sleep, when completions come thick and fast. */
+		uring_start_pieces(reactor);
+		uring_arm_wake(reactor);
+		/* Polling costs less than a sleep if completions follow each other quickly. */
 		if (reactor->in_flight) {
-			enter_kernel(reactor, false);
-			if (sl_spin(&reactor->spin, has_work, reactor)) {
-				enter_kernel(reactor, false);
-				finish_pieces(reactor);
+			uring_enter(reactor, false);
+			if (sl_spin_until(&reactor->spin, uring_has_work, reactor)) {
+				uring_enter(reactor, false);
+				uring_finish_pieces(reactor);
 				continue;
 			}
 		}
-		/* A completion ends the sleep, or a push, or sl_uring_stop(). */
+		/* The sleep is ended by a completion, a push, or sl_uring_stop(). */
 		sleep = sl_list_empty(&reactor->own) && sl_queue_sleep(queue, &reactor->sleeper);
 		if (!sleep && !reactor->in_flight && sl_queue_closed(queue))
 			return;
 		/* Closing with pieces in flight: their completions end the sleep. */
-		enter_kernel(reactor, sleep || sl_queue_closed(queue));
+		uring_enter(reactor, sleep || sl_queue_closed(queue));
 		sl_queue_awake(queue, &reactor->sleeper);
-		finish_pieces(reactor);
+		uring_finish_pieces(reactor);
 	}
 }
 
-static void give_to_workers(struct sl_list *pieces)
+static void uring_give_to_workers(struct sl_list *pieces)
 {
 	struct sl_list *link;
 
@@ -229,18 +235,18 @@ static void give_to_workers(struct sl_list *pieces)
 		sl_posix_submit(SL_CONTAINER(link, struct sl_piece, link));
 }
 
-/* Gives to the workers what came into the queue. */
-static void forward(struct sl_uring *uring)
+/* Gives all pieces of the queue to the workers. */
+static void uring_forward(struct sl_uring *uring)
 {
 	struct sl_list taken;
 
 	sl_list_init(&taken);
 	sl_queue_take(&uring->queue, &taken, UINT_MAX);
-	give_to_workers(&taken);
+	uring_give_to_workers(&taken);
 }
 
-/* Pieces that the kernel has taken out of the ring. It takes none but in io_uring_enter(). */
-static unsigned count_taken(struct reactor *reactor)
+/* Returns how many pieces the kernel has taken out of the ring, which it does only in io_uring_enter(). */
+static unsigned uring_count_taken(struct uring_reactor *reactor)
 {
 	const struct io_uring_sq *queue = &reactor->ring.sq;
 	unsigned taken = reactor->in_flight;
@@ -251,38 +257,42 @@ static unsigned count_taken(struct reactor *reactor)
 }
 
 /*
- * io_uring_enter() is refused for good, as by a seccomp filter that is younger than the context, and what is in
- * flight goes to the workers. What the kernel has taken may still be moved by it, to or from memory of the caller,
- * and nothing tells when: completions are run by that very call, and closing the ring does not wait for requests
- * that cannot be cancelled. But the kernel frees a ring after the end of its last request, and lets go of the ring's
- * registered files only then. So when the pipe has ended nothing touches that memory, and the pieces can be moved
- * once more: what a read got is overwritten, a write writes the same bytes, and what overlaps them still waits for
- * the operation. A child of fork() that has the ring, too, keeps it: then this waits for the end of the child.
+ * Gives all pieces to the workers after io_uring_enter() has been refused for good, for example by a seccomp filter
+ * that is newer than the context.
+ *
+ * The kernel may still be moving the pieces that it has taken, to or from memory of the caller, and no completion
+ * tells when it has finished: completions are run by the refused call, and closing the ring does not wait for requests
+ * that cannot be cancelled. But the kernel frees a ring, and closes the files registered with it, only after its last
+ * request has ended. Once the pipe has ended, therefore, the kernel does not touch that memory, and the workers can
+ * move the pieces again: a read is overwritten, a write writes the same bytes, and operations that overlap them still
+ * wait for their end.
+ *
+ * Waits: for the end of the kernel's requests. A child of fork() also holds the ring: then until that child ends.
  */
-static void retreat(struct reactor *reactor)
+static void uring_retreat(struct uring_reactor *reactor)
 {
 	struct sl_uring *uring = reactor->uring;
-	unsigned taken = count_taken(reactor);
+	unsigned taken = uring_count_taken(reactor);
 	char none;
 
 	sl_log(&uring->core->settings, SL_LOG_ERROR,
 	       "io_uring_enter: %s: from now on the workers do what io_uring did",
 	       sl_error_text(reactor->refused));
-	/* Under the mutex: whoever pushes later sees the error, and what was pushed before is taken here. */
+	/* Under the mutex: a later push sees the error, and all earlier ones are taken below. */
 	sl_mutex_lock(&uring->queue.mutex);
 	atomic_store(&uring->core->kernel.uring_error, reactor->refused);
 	sl_mutex_unlock(&uring->queue.mutex);
-	here = NULL;
-	forward(uring);
-	give_to_workers(&reactor->own);
+	this_reactor = NULL;
+	uring_forward(uring);
+	uring_give_to_workers(&reactor->own);
 	io_uring_queue_exit(&reactor->ring);
 	while (taken && read(reactor->gone, &none, 1) < 0 && errno == EINTR)
 		;
-	give_to_workers(&reactor->flying);
+	uring_give_to_workers(&reactor->flying);
 }
 
-/* Setting up may be allowed where io_uring_enter() is not. */
-static int ring_prove(struct reactor *reactor)
+/* Makes a first call, because a filter may allow io_uring_setup() and refuse io_uring_enter(). */
+static int uring_check_ring(struct uring_reactor *reactor)
 {
 	struct io_uring_cqe *completion;
 	int ends[2], rc;
@@ -304,9 +314,9 @@ static int ring_prove(struct reactor *reactor)
 	return 0;
 }
 
-static int ring_open(struct reactor *reactor)
+static int uring_open_ring(struct uring_reactor *reactor)
 {
-	/* From the newest kernels' (6.1) to the oldest: completions run when the reactor asks. */
+	/* In the order of preference: the first needs Linux 6.1. Completions run when the reactor asks for them. */
 	static const unsigned flags[] = {
 		IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
 		IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG,
@@ -324,44 +334,44 @@ static int ring_open(struct reactor *reactor)
 	}
 	if (rc)
 		return rc;
-	/* Without these reads would be refused or could be lost: Linux 5.6 and older. */
+	/* Linux 5.6 and older lack these features: reads would be refused, or completions lost. */
 	if (!(reactor->ring.features & IORING_FEAT_NODROP) ||
 	    !(reactor->ring.features & IORING_FEAT_RW_CUR_POS))
 		rc = -ENOSYS;
 	else
-		rc = ring_prove(reactor);
+		rc = uring_check_ring(reactor);
 	if (rc)
 		io_uring_queue_exit(&reactor->ring);
 	return rc;
 }
 
-static void *reactor_run(void *argument)
+static void *uring_run(void *argument)
 {
-	struct reactor *reactor = argument;
-	int rc = ring_open(reactor);
+	struct uring_reactor *reactor = argument;
+	int rc = uring_open_ring(reactor);
 
-	here = reactor;
+	this_reactor = reactor;
 	reactor->start_error = rc;
 	atomic_store(&reactor->started, 1);
 	sl_word_wake(&reactor->started, 1);
 	if (rc)
 		return NULL;
-	serve(reactor);
+	uring_serve(reactor);
 	if (reactor->refused)
-		retreat(reactor);
+		uring_retreat(reactor);
 	else
 		io_uring_queue_exit(&reactor->ring);
 	return NULL;
 }
 
-static void reactor_close(struct reactor *reactor)
+static void uring_reactor_close(struct uring_reactor *reactor)
 {
 	close(reactor->wake);
 	if (reactor->gone >= 0)
 		close(reactor->gone);
 }
 
-static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
+static int uring_reactor_start(struct sl_uring *uring, struct uring_reactor *reactor)
 {
 	char name[16];
 	int rc;
@@ -369,13 +379,13 @@ static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
 	reactor->uring = uring;
 	reactor->gone = -1;
 	sl_list_init(&reactor->flying);
-	reactor->sleeper.wake = reactor_wake;
+	reactor->sleeper.wake = uring_wake;
 	sl_list_init(&reactor->own);
 	reactor->wake = eventfd(0, EFD_CLOEXEC);
 	if (reactor->wake < 0)
 		return sl_fail(-errno, "cannot make an eventfd: %s", sl_error_text(-errno));
 	snprintf(name, sizeof(name), "sluice-ring-%u", uring->count % 1000);
-	rc = sl_thread_start(&reactor->thread, name, reactor_run, reactor);
+	rc = sl_thread_start(&reactor->thread, name, uring_run, reactor);
 	if (!rc) {
 		while (!atomic_load(&reactor->started))
 			sl_word_wait(&reactor->started, 0, SL_FOREVER);
@@ -385,7 +395,7 @@ static int reactor_start(struct sl_uring *uring, struct reactor *reactor)
 		pthread_join(reactor->thread, NULL);
 		sl_fail(rc, "cannot make an io_uring: %s", sl_error_text(rc));
 	}
-	reactor_close(reactor);
+	uring_reactor_close(reactor);
 	return rc;
 }
 
@@ -402,7 +412,7 @@ int sl_uring_start(struct sl_core *core, struct sl_uring **out)
 	sl_queue_init(&uring->queue);
 	uring->depth = settings->reactor_depth;
 	while (uring->count < settings->reactors) {
-		rc = reactor_start(uring, &uring->reactors[uring->count]);
+		rc = uring_reactor_start(uring, &uring->reactors[uring->count]);
 		if (rc) {
 			sl_uring_stop(uring);
 			sl_uring_free(uring);
@@ -428,26 +438,27 @@ void sl_uring_free(struct sl_uring *uring)
 	if (!uring)
 		return;
 	for (unsigned i = 0; i < uring->count; i++)
-		reactor_close(&uring->reactors[i]);
+		uring_reactor_close(&uring->reactors[i]);
 	sl_queue_destroy(&uring->queue);
 	free(uring);
 }
 
 void sl_uring_start_piece(struct sl_piece *piece)
 {
-	struct sl_core *core = sl_local(piece->backend)->core;
+	struct sl_core *core = sl_local_of(piece->backend)->core;
 
-	if (here && here->uring == core->uring) {
-		sl_list_append(piece->urgent ? here->own.next : &here->own, &piece->link);
+	if (this_reactor && this_reactor->uring == core->uring) {
+		sl_list_append(piece->urgent ? this_reactor->own.next : &this_reactor->own,
+		               &piece->link);
 		return;
 	}
 	sl_queue_push(&core->uring->queue, &piece->link, piece->urgent);
-	/* No reactor may be there any more: see retreat(). */
+	/* The reactors may have ended: see uring_retreat(). */
 	if (atomic_load(&core->kernel.uring_error))
-		forward(core->uring);
+		uring_forward(core->uring);
 }
 
 void sl_uring_submit(struct sl_piece *piece)
 {
-	sl_turn_take(piece, SL_TURN_RING);
+	sl_permit_take(piece, SL_PERMIT_RING);
 }

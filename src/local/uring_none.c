@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In the place of uring.c where the build has no liburing. */
+/*
+ * io_uring, in a build without liburing
+ *
+ * Replaces uring.c: there are no reactors, and the workers make all calls.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -22,7 +26,7 @@ void sl_uring_free(struct sl_uring *uring)
 	(void)uring;
 }
 
-/* Never reached, as the next: without a struct sl_uring nothing is submitted to it. */
+/* Never called, as the next function: without a struct sl_uring no piece is submitted to it. */
 void sl_uring_submit(struct sl_piece *piece)
 {
 	(void)piece;

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Where the bytes of a slot are when a device copies them. What a core has just written is in its own
- * cache, and out of there a device reads at a fifth of its speed (docs/performance.md). While much is
- * read, the next bytes drive the last ones out to the cache that all cores share; the last bytes before
- * a pause are driven out here, where the processor can be told so. To do that always would cost more than
- * it gains.
+ * Cache
+ *
+ * Moves bytes out of the cache of the core that wrote them before a device copies them: from there
+ * a device reads at a fifth of its speed (docs/performance.md). During a long read the next bytes
+ * drive the previous bytes out to the cache that all cores share; the last bytes before a pause are
+ * driven out here, on processors that have an instruction for it. To do that always would cost more
+ * than it gains. Any thread.
  */
-#include "staging/room.h"
+#include "staging/staging_internal.h"
 
 #ifdef __x86_64__
 
@@ -15,14 +17,14 @@
 #define LINE     64
 #define CLDEMOTE (1u << 25) /* Intel SDM, CPUID leaf 7, ECX */
 
-static bool can_demote(void)
+static bool cache_can_demote(void)
 {
 	unsigned a, b, c = 0, d;
 
 	return __get_cpuid_count(7, 0, &a, &b, &c, &d) && c & CLDEMOTE;
 }
 
-static void demote(const char *data, size_t length)
+static void cache_demote(const char *data, size_t length)
 {
 	for (size_t at = 0; at < length; at += LINE)
 		__asm__ volatile("cldemote %0" ::"m"(data[at]));
@@ -30,16 +32,8 @@ static void demote(const char *data, size_t length)
 
 #else
 
-static bool can_demote(void)
-{
-	return false;
-}
-
-static void demote(const char *data, size_t length)
-{
-	(void)data;
-	(void)length;
-}
+#define cache_can_demote()         false
+#define cache_demote(data, length) ((void)(data), (void)(length))
 
 #endif
 
@@ -47,7 +41,7 @@ static void demote(const char *data, size_t length)
 
 void sl_cache_start(struct sl_staging *staging)
 {
-	staging->caches = can_demote() ? sl_cores() * OWN_CACHE : 0;
+	staging->caches = cache_can_demote() ? sl_cores() * OWN_CACHE : 0;
 }
 
 void sl_slots_expect(struct sl_staging *staging, uint64_t bytes)
@@ -61,5 +55,5 @@ void sl_slots_got(struct sl_staging *staging, uint64_t bytes, const char *data, 
 		atomic_fetch_sub_explicit(&staging->expected, bytes, memory_order_relaxed) - bytes;
 
 	if (left < staging->caches)
-		demote(data, length);
+		cache_demote(data, length);
 }

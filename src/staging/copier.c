@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The one thread that calls the driver on behalf of operations. It may be held up by what other threads
- * do with the driver, so nothing in stream order ever depends on it.
+ * Copier
+ *
+ * The thread of a device that makes the copies of operations that are awaited on the host: the only
+ * thread of this library that calls the driver outside of public calls. Other threads' calls of the
+ * driver may hold it up, so nothing in stream order ever depends on it.
  */
 #include <errno.h>
 #include <sched.h>
 #include <time.h>
 
-#include "staging/room.h"
+#include "staging/staging_internal.h"
 
 #define COMMANDS_AT_ONCE 64
 #define SPIN_NS          1000000 /* longer than a copy takes; naps take longer than they say */
@@ -16,16 +19,16 @@
 
 /* ------------------------------------------------------------------------------------- lanes */
 
-/* Gives the copies of one chunk to the stream, and the event behind them. */
-static int enqueue(struct sl_device *device, struct lane *lane, struct sl_copy *copy,
-                   sluice_event event, bool *begun)
+/* Gives the copies of a job to the stream, and the event behind them. begun: some were taken. */
+static int lane_enqueue(struct sl_device *device, struct sl_copier_lane *lane,
+                        struct sl_copy_job *job, sluice_event event, bool *begun)
 {
 	struct sl_command commands[COMMANDS_AT_ONCE];
 	size_t count, taken;
 	int rc = 0;
 
 	do {
-		for (count = 0; count < COMMANDS_AT_ONCE && copy->next(copy, &commands[count]);)
+		for (count = 0; count < COMMANDS_AT_ONCE && job->next(job, &commands[count]);)
 			count++;
 		taken = 0;
 		if (count)
@@ -35,76 +38,79 @@ static int enqueue(struct sl_device *device, struct lane *lane, struct sl_copy *
 	return rc ? rc : device->ops->event_record(device, event, lane->stream);
 }
 
-/* After an error, so it may take: until the device does not touch the copies' memory any more. */
-static void drain(struct sl_device *device, struct lane *lane)
+/* Waits, after an error, until the device does not touch the copies' memory any more. */
+static void lane_drain(struct sl_device *device, struct sl_copier_lane *lane)
 {
 	while (device->ops->stream_synchronize(device, lane->stream) &&
 	       !device->ops->status(device))
 		;
 }
 
-static void start(struct sl_staging *staging, struct lane *lane, struct sl_copy *copy)
+static void lane_start(struct sl_staging *staging, struct sl_copier_lane *lane,
+                       struct sl_copy_job *job)
 {
 	struct sl_device *device = staging->device;
 	unsigned at = (lane->first + lane->count) % SL_COPIES_MOST;
 	bool begun = false;
-	int rc = sl_staging_lost(staging) ? -EIO
-	                                  : enqueue(device, lane, copy, lane->events[at], &begun);
+	int rc = sl_staging_lost(staging)
+	                 ? -EIO
+	                 : lane_enqueue(device, lane, job, lane->events[at], &begun);
 
-	/* Part of it may be running: it is over when the stream is. */
+	/* Part of the job may be running: it is over when the stream is. */
 	if (rc && begun)
-		drain(device, lane);
+		lane_drain(device, lane);
 	if (rc) {
-		copy->done(copy, rc);
+		job->done(job, rc);
 		return;
 	}
-	lane->copies[at] = copy;
+	lane->jobs[at] = job;
 	lane->count++;
 }
 
-static bool start_waiting(struct sl_staging *staging, struct lane *lane)
+static bool lane_start_waiting(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	bool any = false;
 
 	while (lane->count < SL_COPIES_MOST && !sl_list_empty(&lane->waiting)) {
 		struct sl_list *link = sl_list_take(&lane->waiting);
 
-		start(staging, lane, SL_CONTAINER(link, struct sl_copy, link));
+		lane_start(staging, lane, SL_CONTAINER(link, struct sl_copy_job, link));
 		any = true;
 	}
 	return any;
 }
 
-/* Ends the copies whose events have come, in order. */
-static bool finish(struct sl_staging *staging, struct lane *lane)
+/* Ends jobs, in order, as their events have come. */
+static bool lane_finish(struct sl_staging *staging, struct sl_copier_lane *lane)
 {
 	struct sl_device *device = staging->device;
 	bool any = false;
 
 	while (lane->count) {
-		struct sl_copy *copy = lane->copies[lane->first];
+		struct sl_copy_job *job = lane->jobs[lane->first];
 		int rc = sl_staging_lost(staging)
 		                 ? -EIO
 		                 : device->ops->event_query(device, lane->events[lane->first]);
 
 		if (!rc)
 			break;
-		/* Nobody can tell whether it is over. */
+		/* Whether it is over cannot be known. */
 		if (rc < 0 && !sl_staging_lost(staging))
-			drain(device, lane);
+			lane_drain(device, lane);
 		lane->first = (lane->first + 1) % SL_COPIES_MOST;
 		lane->count--;
-		copy->done(copy, rc < 0 ? rc : 0);
+		job->done(job, rc < 0 ? rc : 0);
 		any = true;
 	}
 	return any;
 }
 
 /*
- * Whether the stream has run out. A number that stands for a stream of each context or thread would be the
- * copier's own here: without an event nobody can tell.
+ * Asks whether the stream has run out. The number of a default stream would mean the copier's own
+ * stream here, so without an event it cannot be known. Returns 1: it has; 0: not yet; or a negative
+ * errno.
  */
-static int ask_drain(struct sl_device *device, const struct sl_copy *drain)
+static int copier_ask_drain(struct sl_device *device, const struct sl_copy_job *drain)
 {
 	int rc;
 
@@ -118,8 +124,8 @@ static int ask_drain(struct sl_device *device, const struct sl_copy *drain)
 	return rc;
 }
 
-/* Ends those whose streams have run out. */
-static bool finish_drains(struct sl_staging *staging)
+/* Ends the drains of streams that have run out. */
+static bool copier_finish_drains(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;
 	struct sl_list *next;
@@ -127,8 +133,8 @@ static bool finish_drains(struct sl_staging *staging)
 
 	for (struct sl_list *link = staging->copier.drains.next; link != &staging->copier.drains;
 	     link = next) {
-		struct sl_copy *drain = SL_CONTAINER(link, struct sl_copy, link);
-		int rc = sl_staging_lost(staging) ? -EIO : ask_drain(device, drain);
+		struct sl_copy_job *drain = SL_CONTAINER(link, struct sl_copy_job, link);
+		int rc = sl_staging_lost(staging) ? -EIO : copier_ask_drain(device, drain);
 
 		next = link->next;
 		if (!rc)
@@ -142,7 +148,7 @@ static bool finish_drains(struct sl_staging *staging)
 
 /* ------------------------------------------------------------------------------------ thread */
 
-static bool take_new(struct sl_copier *copier)
+static bool copier_take_new(struct sl_copier *copier)
 {
 	struct sl_list taken;
 	struct sl_list *link;
@@ -151,22 +157,22 @@ static bool take_new(struct sl_copier *copier)
 	sl_list_init(&taken);
 	any = sl_queue_take(&copier->queue, &taken, SL_COPIES_MOST);
 	while ((link = sl_list_take(&taken))) {
-		struct sl_copy *copy = SL_CONTAINER(link, struct sl_copy, link);
+		struct sl_copy_job *job = SL_CONTAINER(link, struct sl_copy_job, link);
 
-		sl_list_append(copy->drains ? &copier->drains
-		                            : &copier->lanes[copy->to_device].waiting,
-		               &copy->link);
+		sl_list_append(job->drains ? &copier->drains
+		                           : &copier->lanes[job->to_device].waiting,
+		               &job->link);
 	}
 	return any;
 }
 
-static bool in_flight(const struct sl_copier *copier)
+static bool copier_in_flight(const struct sl_copier *copier)
 {
 	return copier->lanes[0].count || copier->lanes[1].count || !sl_list_empty(&copier->drains);
 }
 
-/* What is lost stays so: a call that failed once for another reason says nothing. */
-static void ask_device(struct sl_staging *staging, int64_t *asked)
+/* Asks twice: a device that is lost stays so, while a call may fail once for another reason. */
+static void copier_ask_device(struct sl_staging *staging, int64_t *asked)
 {
 	struct sl_device *device = staging->device;
 
@@ -185,21 +191,22 @@ static void *copier_run(void *argument)
 	int64_t moved = 0, asked = 0;
 
 	for (;;) {
-		bool any = take_new(copier);
+		bool any = copier_take_new(copier);
 
 		for (unsigned i = 0; i < 2; i++) {
-			any |= start_waiting(staging, &copier->lanes[i]);
-			any |= finish(staging, &copier->lanes[i]);
+			any |= lane_start_waiting(staging, &copier->lanes[i]);
+			any |= lane_finish(staging, &copier->lanes[i]);
 		}
-		any |= finish_drains(staging);
+		any |= copier_finish_drains(staging);
 		if (any)
 			moved = sl_now();
 		if (atomic_exchange(&staging->suspect, false))
-			ask_device(staging, &asked);
-		if (in_flight(copier)) {
-			/* Events cannot be slept on: a copy takes as long as a look around. */
+			copier_ask_device(staging, &asked);
+		if (copier_in_flight(copier)) {
+			/* A thread cannot sleep on events, and a copy takes as long as a look
+			 * around. */
 			if (sl_now() - moved > ASK_NS)
-				ask_device(staging, &asked);
+				copier_ask_device(staging, &asked);
 			if (!any && sl_now() - moved > SPIN_NS)
 				nanosleep(&pause, NULL);
 			else if (!any)
@@ -207,22 +214,23 @@ static void *copier_run(void *argument)
 		} else if (!any) {
 			if (sl_queue_closed(&copier->queue))
 				return NULL;
-			/* Ended by a push, by the doorbell's suspicion, or by sl_copier_stop(). */
-			if (!sl_spin(&copier->spin, sl_queue_has_work, &copier->queue))
+			/* A push, the poller's suspicion, or sl_copier_stop() ends the sleep. */
+			if (!sl_spin_until(&copier->spin, sl_queue_has_work, &copier->queue))
 				sl_word_sleep(&copier->queue, &copier->sleeper);
 		}
 	}
 }
 
-/* --------------------------------------------------------------------------------- start, stop */
+/* --------------------------------------------------------------------------------- lane_start,
+ * stop */
 
-static int make_lanes(struct sl_staging *staging)
+static int copier_make_lanes(struct sl_staging *staging)
 {
 	struct sl_device *device = staging->device;
 	int rc = 0;
 
 	for (unsigned i = 0; !rc && i < 2; i++) {
-		struct lane *lane = &staging->copier.lanes[i];
+		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		rc = device->ops->stream_new(device, &lane->stream);
 		for (unsigned j = 0; !rc && j < SL_COPIES_MOST; j++)
@@ -238,7 +246,7 @@ void sl_copier_free(struct sl_staging *staging)
 	struct sl_device *device = staging->device;
 
 	for (unsigned i = 0; i < 2; i++) {
-		struct lane *lane = &staging->copier.lanes[i];
+		struct sl_copier_lane *lane = &staging->copier.lanes[i];
 
 		for (unsigned j = 0; j < SL_COPIES_MOST; j++)
 			if (lane->events[j])
@@ -258,7 +266,7 @@ int sl_copier_start(struct sl_staging *staging)
 	sl_list_init(&copier->drains);
 	for (unsigned i = 0; i < 2; i++)
 		sl_list_init(&copier->lanes[i].waiting);
-	rc = make_lanes(staging);
+	rc = copier_make_lanes(staging);
 	if (!rc)
 		rc = sl_thread_start(&copier->thread, "sluice-copy", copier_run, staging);
 	copier->started = !rc;
@@ -276,7 +284,7 @@ void sl_copier_stop(struct sl_staging *staging)
 	copier->started = false;
 }
 
-void sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy)
+void sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *job)
 {
-	sl_queue_push(&staging->copier.queue, &copy->link, false);
+	sl_queue_push(&staging->copier.queue, &job->link, false);
 }

@@ -1,25 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The turns of the slots. tests/model/ring.pml is the same as a model, and is checked. */
-#include "staging/room.h"
+/*
+ * Ring
+ *
+ * The sequence numbers of the slots of an operation in stream order, in the two words of each
+ * slot. The engine enters chunks and stores the processor's words; the stream awaits those and
+ * writes the device's. Any thread, under the operation's lock where staging.h says so.
+ * tests/model/ring.pml is a model of this file, and is checked.
+ */
+#include "staging/staging_internal.h"
 
-/* Turns are compared as what they are apart, so that they may wrap. */
-static bool reached(const _Atomic uint32_t *word, uint32_t turn)
+/* Numbers are compared by signed difference, so they may wrap. */
+static bool ring_reached(const _Atomic uint32_t *word, uint32_t seq)
 {
-	return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - turn) >= 0;
+	return (int32_t)(atomic_load_explicit(word, memory_order_acquire) - seq) >= 0;
 }
 
-static struct sl_slot *slot_of(const struct sl_ring *ring, uint64_t chunk)
+static struct sl_slot *ring_slot(const struct sl_ring *ring, uint64_t chunk)
 {
 	return &ring->slots[chunk % ring->count];
 }
 
-static uint32_t turn_of(const struct sl_ring *ring, uint64_t chunk)
+static uint32_t ring_seq(const struct sl_ring *ring, uint64_t chunk)
 {
-	return slot_of(ring, chunk)->base + (uint32_t)(chunk / ring->count) + 1;
+	return ring_slot(ring, chunk)->base + (uint32_t)(chunk / ring->count) + 1;
 }
 
-/* The last turn of a slot when so many chunks have had theirs. */
-static uint32_t last_turn(const struct sl_ring *ring, unsigned slot, uint64_t chunks)
+/* Returns the last number of a slot once it has been used for its share of so many chunks. */
+static uint32_t ring_last_seq(const struct sl_ring *ring, unsigned slot, uint64_t chunks)
 {
 	return ring->slots[slot].base + (uint32_t)((chunks + ring->count - 1 - slot) / ring->count);
 }
@@ -28,7 +35,7 @@ void sl_ring_enter(struct sl_ring *ring, uint64_t chunks)
 {
 	ring->entered += chunks;
 	for (unsigned i = 0; i < ring->count; i++) {
-		ring->slots[i].entered = last_turn(ring, i, ring->entered);
+		ring->slots[i].entered = ring_last_seq(ring, i, ring->entered);
 		ring->slots[i].written = ring->slots[i].entered;
 	}
 }
@@ -36,37 +43,38 @@ void sl_ring_enter(struct sl_ring *ring, uint64_t chunks)
 void sl_ring_retreat(struct sl_ring *ring, uint64_t chunks)
 {
 	for (unsigned i = 0; i < ring->count; i++)
-		ring->slots[i].written = last_turn(ring, i, chunks);
+		ring->slots[i].written = ring_last_seq(ring, i, chunks);
 }
 
 bool sl_ring_ready(const struct sl_ring *ring, uint64_t chunk)
 {
-	uint32_t turn = turn_of(ring, chunk);
+	uint32_t seq = ring_seq(ring, chunk);
 
 	return chunk < ring->entered &&
-	       reached(slot_of(ring, chunk)->gpu, ring->write ? turn : turn - 1);
+	       ring_reached(ring_slot(ring, chunk)->gpu, ring->write ? seq : seq - 1);
 }
 
-static void store(struct sl_slot *slot, uint32_t turn)
+static void ring_set(struct sl_slot *slot, uint32_t seq)
 {
-	atomic_store_explicit(slot->cpu, turn, memory_order_release);
+	atomic_store_explicit(slot->cpu, seq, memory_order_release);
 }
 
 void sl_ring_store(struct sl_ring *ring, uint64_t chunk)
 {
-	store(slot_of(ring, chunk), turn_of(ring, chunk));
+	ring_set(ring_slot(ring, chunk), ring_seq(ring, chunk));
 }
 
 void sl_ring_stop(struct sl_ring *ring, unsigned slot)
 {
-	if (!reached(ring->slots[slot].cpu, ring->slots[slot].entered))
-		store(&ring->slots[slot], ring->slots[slot].entered);
+	if (!ring_reached(ring->slots[slot].cpu, ring->slots[slot].entered))
+		ring_set(&ring->slots[slot], ring->slots[slot].entered);
 }
 
 bool sl_ring_rests(const struct sl_ring *ring)
 {
 	for (unsigned i = 0; i < ring->count; i++)
-		if (!ring->slots[i].lost && !reached(ring->slots[i].gpu, ring->slots[i].written))
+		if (!ring->slots[i].lost &&
+		    !ring_reached(ring->slots[i].gpu, ring->slots[i].written))
 			return false;
 	return true;
 }
@@ -83,24 +91,26 @@ uint64_t sl_ring_passed(const struct sl_ring *ring)
 
 bool sl_ring_await(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out)
 {
-	uint32_t turn = turn_of(ring, chunk) - ring->write;
-	struct sl_slot *slot = slot_of(ring, chunk);
+	uint32_t seq = ring_seq(ring, chunk) - ring->write;
+	struct sl_slot *slot = ring_slot(ring, chunk);
 
-	*out = (struct sl_command){.kind = SL_AWAIT_WORD, .word = {slot->cpu, turn}};
-	return !reached(slot->cpu, turn);
+	*out = (struct sl_command){.kind = SL_AWAIT_WORD, .word = {slot->cpu, seq}};
+	return !ring_reached(slot->cpu, seq);
 }
 
 void sl_ring_write(const struct sl_ring *ring, uint64_t chunk, struct sl_command *out)
 {
-	*out = (struct sl_command){.kind = SL_WRITE_WORD,
-	                           .word = {slot_of(ring, chunk)->gpu, turn_of(ring, chunk)}};
+	*out = (struct sl_command){
+		.kind = SL_WRITE_WORD,
+		.word = {ring_slot(ring, chunk)->gpu, ring_seq(ring, chunk)},
+	};
 }
 
 /* ---------------------------------------------------------------------------------- commands */
 
 bool sl_commands_take(struct sl_staging *staging, unsigned count, bool wait)
 {
-	/* What is in flight needs nothing of this thread, and so comes back. */
+	/* Commands in flight need nothing of this thread, and so come back. */
 	return sl_gate_take(&staging->commands, count, wait);
 }
 

@@ -154,7 +154,7 @@ static void check_etag(const char *text)
 	char kept[SL_HTTP_ETAG];
 
 	memset(kept, 'x', sizeof(kept));
-	sl_http_keep(text, kept);
+	sl_http_copy_etag(text, kept);
 	require(memchr(kept, '\0', sizeof(kept)) && strlen(kept) < SL_HTTP_ETAG,
 	        "a kept text has no end");
 	for (const char *c = kept; *c; c++)

@@ -147,7 +147,7 @@ static void a_sweep_takes_what_is_cancelled_and_nothing_else(void **unused)
 	/* Those behind the first ones wait. */
 	s.requests[MOST].piece = &cancelled;
 	sl_list_init(&gone);
-	sl_http_limits_sweep(&s.limits, &gone);
+	sl_http_limits_admit_cancelled(&s.limits, &gone);
 	assert_ptr_equal(sl_list_take(&gone), &s.requests[MOST].link);
 	assert_true(sl_list_empty(&gone));
 	end(&s);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <errno.h>
 
-#include "io/io.h"
+#include "io/staged/staged.h"
 #include "lib/unit.h"
 
 #define ROUNDS  5000
@@ -59,14 +59,14 @@ static uint64_t there(const struct shape *s, size_t i)
 	return SL_MIN(e->length, s->chunks.file_size - e->offset);
 }
 
-static void check_segment(const struct shape *s, const struct sl_segment *segment, size_t end)
+static void check_range(const struct shape *s, const struct sl_slot_range *range, size_t end)
 {
-	assert_true(segment->length > 0);
-	assert_true(segment->at >= end); /* not over the one before */
-	assert_true(segment->at + segment->length <= s->chunks.slot_bytes);
+	assert_true(range->length > 0);
+	assert_true(range->at >= end); /* not over the one before */
+	assert_true(range->at + range->length <= s->chunks.slot_bytes);
 	/* What is aligned in the file is aligned in the slot. */
-	if (segment->large)
-		assert_int_equal(segment->at % 4096, segment->offset % 4096);
+	if (range->large)
+		assert_int_equal(range->at % 4096, range->offset % 4096);
 }
 
 /* Follows the chunks, and finds all bytes of the extents, in order and once. */
@@ -74,31 +74,30 @@ static unsigned check_chunks(struct shape *s)
 {
 	struct sl_chunks walk = s->chunks;
 	struct sl_chunk chunk;
-	struct sl_segment segment;
+	struct sl_slot_range range;
 	size_t extent = 0;
 	uint64_t position = 0;
 	unsigned number = 0;
 
 	for (; sl_chunk_next(&walk, &chunk); number++) {
-		unsigned segments = chunk.segments, seen = 0;
+		unsigned ranges = chunk.ranges, seen = 0;
 		size_t end = 0;
 
-		assert_in_range(segments, 1, s->chunks.apart ? 1 : 14);
-		while (sl_segment_next(&s->chunks, &chunk, &segment)) {
-			check_segment(s, &segment, end);
+		assert_in_range(ranges, 1, s->chunks.apart ? 1 : 14);
+		while (sl_slot_range_next(&s->chunks, &chunk, &range)) {
+			check_range(s, &range, end);
 			while (position == there(s, extent)) {
 				extent++;
 				position = 0;
 			}
-			assert_ptr_equal(segment.memory,
-			                 (char *)s->extents[extent].data + position);
-			assert_int_equal(segment.offset, s->extents[extent].offset + position);
-			position += segment.length;
+			assert_ptr_equal(range.memory, (char *)s->extents[extent].data + position);
+			assert_int_equal(range.offset, s->extents[extent].offset + position);
+			position += range.length;
 			assert_true(position <= there(s, extent));
-			end = segment.at + segment.length;
+			end = range.at + range.length;
 			seen++;
 		}
-		assert_int_equal(seen, segments);
+		assert_int_equal(seen, ranges);
 	}
 	while (extent < s->chunks.count && position == there(s, extent)) {
 		extent++;
@@ -140,7 +139,7 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	                           .whole = true};
 	struct sl_limits limits = {.piece_bytes = 4096, .sequential = true, .whole = true};
 	struct sl_settings settings = {.direct_bytes = 4096};
-	struct sl_segment segment;
+	struct sl_slot_range range;
 	struct sl_chunk chunk;
 	unsigned slots;
 
@@ -148,8 +147,8 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
 	assert_int_equal(slots, 1);
 	assert_true(sl_chunk_next(&chunks, &chunk));
-	assert_true(sl_segment_next(&chunks, &chunk, &segment));
-	assert_int_equal(segment.length, 5000000);
+	assert_true(sl_slot_range_next(&chunks, &chunk, &range));
+	assert_int_equal(range.length, 5000000);
 	assert_false(sl_chunk_next(&chunks, &chunk));
 	chunks.extent = 0;
 	chunks.position = 0;

@@ -2,7 +2,7 @@
 /* The order of overlapping operations against a model that compares every pair. */
 #include <errno.h>
 
-#include "io/io.h"
+#include "io/op.h"
 #include "lib/unit.h"
 
 #define OPERATIONS 60
@@ -13,10 +13,10 @@ enum phase { ABSENT, WAITING, RUNNING };
 
 static struct sl_object object;
 static struct sluice_op operations[OPERATIONS];
-static struct sl_span spans[OPERATIONS][3];
+static struct sl_range spans[OPERATIONS][3];
 static enum phase phases[OPERATIONS];
 
-static bool spans_overlap(const struct sl_span *a, const struct sl_span *b)
+static bool spans_overlap(const struct sl_range *a, const struct sl_range *b)
 {
 	return a->interval.start < b->interval.end && b->interval.start < a->interval.end;
 }
@@ -25,7 +25,7 @@ static bool overlap(const struct sluice_op *a, const struct sluice_op *b)
 {
 	for (size_t i = 0; i < a->order.count; i++)
 		for (size_t j = 0; j < b->order.count; j++)
-			if (spans_overlap(&a->order.spans[i], &b->order.spans[j]))
+			if (spans_overlap(&a->order.ranges[i], &b->order.ranges[j]))
 				return true;
 	return false;
 }
@@ -35,7 +35,7 @@ static bool overlaps_itself(const struct sluice_op *op)
 	for (size_t i = 0; i < op->order.count; i++)
 		for (size_t j = 0; j < i; j++)
 			if (op->order.effect == SL_WRITES &&
-			    spans_overlap(&op->order.spans[i], &op->order.spans[j]))
+			    spans_overlap(&op->order.ranges[i], &op->order.ranges[j]))
 				return true;
 	return false;
 }
@@ -70,7 +70,7 @@ static struct before look(const struct sluice_op *op)
 			continue;
 		}
 		before.holds = true;
-		before.late |= earlier->order.late;
+		before.late |= earlier->order.blocks_streams;
 	}
 	return before;
 }
@@ -88,14 +88,14 @@ static void choose_kind(struct sluice_op *op, uint64_t *seed)
 	unsigned kind = unit_random(seed) % 8;
 
 	op->on_stream = kind < 4;
-	op->order.late = kind == 0 || kind == 1 || kind == 4;
+	op->order.blocks_streams = kind == 0 || kind == 1 || kind == 4;
 	if (kind < 1)
 		op->order.stream = (sluice_stream)(uintptr_t)(64 + unit_random(seed) % 2);
 }
 
-static void choose_spans(struct sluice_op *op, struct sl_span *of, uint64_t *seed)
+static void choose_spans(struct sluice_op *op, struct sl_range *of, uint64_t *seed)
 {
-	op->order.spans = of;
+	op->order.ranges = of;
 	op->order.count = 1 + unit_random(seed) % 3;
 	op->order.effect = unit_random(seed) % SL_EFFECTS;
 	for (size_t j = 0; j < op->order.count; j++) {
@@ -124,7 +124,7 @@ static void enter(int i, uint64_t *seed)
 	choose_spans(op, spans[i], seed);
 	op->order.sequence = UINT64_MAX;
 	before = look(op);
-	late = op->order.late;
+	late = op->order.blocks_streams;
 	if (overlaps_itself(op))
 		expected = -EINVAL;
 	else if ((op->on_stream && before.late) || (op->order.stream && before.holds))
@@ -133,7 +133,7 @@ static void enter(int i, uint64_t *seed)
 		expected = before.holds;
 	rc = sl_order_enter(op);
 	assert_int_equal(rc, expected);
-	assert_int_equal(op->order.late, late || (rc >= 0 && before.late));
+	assert_int_equal(op->order.blocks_streams, late || (rc >= 0 && before.late));
 	if (rc < 0)
 		return;
 	if (!rc)
@@ -159,8 +159,8 @@ static void leave(int i)
 static void check_empty(void)
 {
 	for (int i = 0; i < SL_EFFECTS; i++) {
-		assert_null(object.locked.spans[i][0].root);
-		assert_null(object.locked.spans[i][1].root);
+		assert_null(object.locked.ranges[i][0].root);
+		assert_null(object.locked.ranges[i][1].root);
 	}
 	sl_object_destroy(&object);
 }
@@ -178,9 +178,9 @@ static void step(uint64_t *seed)
 
 	if (phases[i] == ABSENT) {
 		enter(i, seed);
-	} else if (op->on_stream && op->order.late && unit_random(seed) % 2) {
+	} else if (op->on_stream && op->order.blocks_streams && unit_random(seed) % 2) {
 		sl_order_enqueued(op);
-		assert_false(op->order.late);
+		assert_false(op->order.blocks_streams);
 	} else if (phases[i] == RUNNING) {
 		leave(i);
 	} else if (unit_random(seed) % 4 == 0) {
@@ -227,8 +227,8 @@ static void one_span(struct sluice_op *op, enum sl_effect effect, uint64_t start
 {
 	op->order.effect = effect;
 	op->order.count = 1;
-	op->order.spans[0].interval.start = start;
-	op->order.spans[0].interval.end = start + length;
+	op->order.ranges[0].interval.start = start;
+	op->order.ranges[0].interval.end = start + length;
 }
 
 static void same_bytes(struct sluice_op *op, size_t i, uint64_t *seed)
@@ -272,8 +272,8 @@ static void vectors(struct sluice_op *op, size_t i, uint64_t *seed)
 	op->order.effect = unit_random(seed) % 2 ? SL_WRITES : SL_READS;
 	op->order.count = 3;
 	for (size_t j = 0; j < 3; j++) {
-		op->order.spans[j].interval.start = j * 1000 + unit_random(seed) % 400;
-		op->order.spans[j].interval.end = j * 1000 + 401 + unit_random(seed) % 500;
+		op->order.ranges[j].interval.start = j * 1000 + unit_random(seed) % 400;
+		op->order.ranges[j].interval.end = j * 1000 + 401 + unit_random(seed) % 500;
 	}
 }
 
@@ -282,7 +282,7 @@ static uint64_t looks(void)
 	uint64_t sum = 0;
 
 	for (int i = 0; i < SL_EFFECTS; i++)
-		sum += object.locked.spans[i][0].looks + object.locked.spans[i][1].looks;
+		sum += object.locked.ranges[i][0].looks + object.locked.ranges[i][1].looks;
 	return sum;
 }
 
@@ -326,7 +326,7 @@ static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
 		{"vectors, cancelled", vectors, true},
 	};
 	struct sluice_op *ops = calloc(QUEUED, sizeof(*ops));
-	struct sl_span *of = calloc(QUEUED, 3 * sizeof(*of));
+	struct sl_range *of = calloc(QUEUED, 3 * sizeof(*of));
 	uint64_t seed = unit_seed();
 
 	(void)state;
@@ -339,10 +339,10 @@ static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
 		memset(ops, 0, QUEUED * sizeof(*ops));
 		for (size_t i = 0; i < QUEUED; i++) {
 			ops[i].order.object = &object;
-			ops[i].order.spans = &of[3 * i];
+			ops[i].order.ranges = &of[3 * i];
 			queues[q].choose(&ops[i], i, &seed);
 			for (size_t j = 0; j < ops[i].order.count; j++)
-				ops[i].order.spans[j].op = &ops[i];
+				ops[i].order.ranges[j].op = &ops[i];
 			if (!sl_order_enter(&ops[i]))
 				running[running_count++] = &ops[i];
 		}
@@ -368,16 +368,16 @@ static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
 static void a_write_that_overlaps_itself_is_refused_and_leaves_nothing(void **state)
 {
 	struct sluice_op op = {0};
-	struct sl_span two[2] = {{{.start = 0, .end = 10}, &op}, {{.start = 9, .end = 20}, &op}};
+	struct sl_range two[2] = {{{.start = 0, .end = 10}, &op}, {{.start = 9, .end = 20}, &op}};
 
 	(void)state;
 	new_object();
 	op.order.object = &object;
-	op.order.spans = two;
+	op.order.ranges = two;
 	op.order.count = 2;
 	op.order.effect = SL_WRITES;
 	assert_int_equal(sl_order_enter(&op), -EINVAL);
-	assert_null(object.locked.spans[SL_WRITES][0].root);
+	assert_null(object.locked.ranges[SL_WRITES][0].root);
 	op.order.effect = SL_READS;
 	assert_int_equal(sl_order_enter(&op), 0);
 	sl_object_destroy(&object);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "io/io.h"
+#include "io/op.h"
 #include "lib/unit.h"
 
 #define ROUNDS 20000
@@ -27,7 +27,7 @@ static struct sluice_extent extent_of(uint64_t *seed)
 	return (struct sluice_extent){(void *)(address + offset % 4096), length, offset};
 }
 
-static void check_cut(const struct sl_plan *plan, const struct sl_cut *cut)
+static void check_cut(const struct sl_plan *plan, const struct sl_next_piece *cut)
 {
 	uint32_t alignment = plan->limits->alignment;
 
@@ -49,7 +49,7 @@ static void check_plan(struct sl_plan *plan)
 	uint64_t aligned = 0, total = 0;
 	size_t extent = 0;
 	uint64_t position = 0;
-	struct sl_cut cut, again;
+	struct sl_next_piece cut, again;
 
 	while (sl_plan_peek(plan, &cut)) {
 		check_cut(plan, &cut);
@@ -113,7 +113,7 @@ static void only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct(void 
 	                       .direct_bytes = PIECE,
 	                       .file_size = INT64_MAX};
 	uint64_t direct = 0, edges = 0;
-	struct sl_cut cut;
+	struct sl_next_piece cut;
 
 	(void)state;
 	while (sl_plan_peek(&plan, &cut)) {
@@ -133,7 +133,7 @@ static void a_sequential_file_gets_one_piece_for_each_extent(void **state)
 	                       .limits = &limits,
 	                       .direct_bytes = PIECE,
 	                       .file_size = INT64_MAX};
-	struct sl_cut cut;
+	struct sl_next_piece cut;
 
 	(void)state;
 	assert_true(sl_plan_peek(&plan, &cut));

@@ -43,7 +43,7 @@ static void a_reactor_at_full_depth_sleeps_although_more_is_queued(void **state)
 	}
 	assert_int_equal(pipe(ends), 0);
 	local.descriptor = ends[0];
-	sl_turns_init(&local);
+	sl_permits_init(&local);
 	for (int i = 0; i < PIECES; i++) {
 		pieces[i].backend = &local.base;
 		pieces[i].data = &bytes[i];
@@ -62,7 +62,7 @@ static void a_reactor_at_full_depth_sleeps_although_more_is_queued(void **state)
 	assert_int_equal(done, PIECES);
 	assert_memory_equal(bytes, "abc", PIECES);
 	sl_uring_free(core.uring);
-	sl_turns_destroy(&local);
+	sl_permits_destroy(&local);
 	close(ends[0]);
 	close(ends[1]);
 }

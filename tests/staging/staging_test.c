@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "lib/unit.h"
-#include "staging/room.h"
+#include "staging/staging_internal.h"
 
 /* ------------------------------------------------------------------------------------- buddy */
 
@@ -87,29 +87,29 @@ static void stop_staging(struct sl_staging *staging)
 }
 
 static unsigned grants;
-static void count_grant(struct sl_ask *ask)
+static void count_grant(struct sl_slot_waiter *waiter)
 {
-	(void)ask;
+	(void)waiter;
 	grants++;
 }
 
-static struct sl_ask ask_for(unsigned count, size_t length, struct sl_slot *slots)
+static struct sl_slot_waiter waiter_for(unsigned count, size_t length, struct sl_slot *slots)
 {
-	return (struct sl_ask){.part = SL_PART_STREAM,
-	                       .words = true,
-	                       .count = count,
-	                       .length = length,
-	                       .slots = slots,
-	                       .granted = count_grant};
+	return (struct sl_slot_waiter){.half = SL_HALF_STREAM,
+	                               .words = true,
+	                               .count = count,
+	                               .length = length,
+	                               .slots = slots,
+	                               .granted = count_grant};
 }
 
 static void slots_are_given_first_come_first_served(void **state)
 {
 	struct sl_staging *staging = start();
-	size_t most = sl_staging_largest(staging, SL_PART_STREAM);
+	size_t most = sl_staging_largest(staging, SL_HALF_STREAM);
 	struct sl_slot a[1], b[1], c[1];
-	struct sl_ask first = ask_for(1, most, a), large = ask_for(1, most, b),
-		      small = ask_for(1, SL_SLOT_LEAST, c);
+	struct sl_slot_waiter first = waiter_for(1, most, a), large = waiter_for(1, most, b),
+			      small = waiter_for(1, SL_SLOT_LEAST, c);
 
 	(void)state;
 	grants = 0;
@@ -121,11 +121,11 @@ static void slots_are_given_first_come_first_served(void **state)
 	assert_true(sl_slots_withdraw(staging, &large));
 	assert_int_equal(grants, 1);
 	assert_false(sl_slots_withdraw(staging, &small));
-	sl_slots_give(staging, SL_PART_STREAM, c, 1);
+	sl_slots_give(staging, SL_HALF_STREAM, c, 1);
 	assert_false(sl_slots_take(staging, &large, true));
-	sl_slots_give(staging, SL_PART_STREAM, a, 1);
+	sl_slots_give(staging, SL_HALF_STREAM, a, 1);
 	assert_int_equal(grants, 2);
-	sl_slots_give(staging, SL_PART_STREAM, b, 1);
+	sl_slots_give(staging, SL_HALF_STREAM, b, 1);
 	stop_staging(staging);
 }
 
@@ -147,11 +147,11 @@ static void turns_go_on_across_the_wrap_in_both_directions(void **state)
 	(void)state;
 	/* They begin at 0xFFFFFFF0, and the memory of the slots is the same each time. */
 	for (unsigned round = 0; round < 20; round++) {
-		struct sl_ask ask = ask_for(3, SL_SLOT_LEAST, slots);
+		struct sl_slot_waiter waiter = waiter_for(3, SL_SLOT_LEAST, slots);
 		struct sl_ring ring = {
 			.staging = staging, .write = round % 2, .count = 3, .slots = slots};
 
-		assert_true(sl_slots_take(staging, &ask, true));
+		assert_true(sl_slots_take(staging, &waiter, true));
 		sl_ring_enter(&ring, 10);
 		for (uint64_t chunk = 0; chunk < 10; chunk++) {
 			assert_int_equal(sl_ring_ready(&ring, chunk), !ring.write);
@@ -170,7 +170,7 @@ static void turns_go_on_across_the_wrap_in_both_directions(void **state)
 		}
 		assert_true(sl_ring_rests(&ring));
 		assert_false(sl_ring_ready(&ring, 10)); /* it was not entered */
-		sl_slots_give(staging, SL_PART_STREAM, slots, 3);
+		sl_slots_give(staging, SL_HALF_STREAM, slots, 3);
 	}
 	stop_staging(staging);
 }
@@ -190,11 +190,11 @@ static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **
 
 	(void)state;
 	for (unsigned round = 0; round < 10; round++) {
-		struct sl_ask ask = ask_for(2, SL_SLOT_LEAST, slots);
+		struct sl_slot_waiter waiter = waiter_for(2, SL_SLOT_LEAST, slots);
 		struct sl_ring ring = {
 			.staging = staging, .write = round % 2, .count = 2, .slots = slots};
 
-		assert_true(sl_slots_take(staging, &ask, true));
+		assert_true(sl_slots_take(staging, &waiter, true));
 		sl_ring_enter(&ring, 7);
 		enqueued = 7;
 		if (round % 3) {
@@ -211,7 +211,7 @@ static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **
 			write_word(&ring, chunk);
 		}
 		assert_true(sl_ring_rests(&ring));
-		sl_slots_give(staging, SL_PART_STREAM, slots, 2);
+		sl_slots_give(staging, SL_HALF_STREAM, slots, 2);
 	}
 	stop_staging(staging);
 }

@@ -64,7 +64,7 @@ void sl_blob_mover_close(struct sl_blob_mover *mover)
 
 int sl_blob_mover_open(struct sl_core *core, int device, struct sl_blob_mover **out)
 {
-	struct sluice_context *ctx = SL_CONTAINER(core, struct sluice_context, core);
+	struct sluice_context *ctx = sl_context_of(core);
 	struct sl_blob_mover *mover = calloc(1, sizeof(*mover));
 	/* begins at address 0 */
 	struct sl_host_file *host_memory = calloc(1, sizeof(*host_memory));
@@ -101,7 +101,7 @@ struct blob_move {
 	char *bounce; /* a host buffer between two devices; or NULL */
 	bool arrived; /* the bytes are in the bounce buffer */
 	bool given;   /* the copier has the only copy */
-	struct sl_copy copy;
+	struct sl_copy_job copy;
 };
 
 static void move_end(struct blob_move *move, int error, const char *message)
@@ -147,10 +147,10 @@ static void move_start(struct blob_move *move)
 
 static void move_step_done(struct sluice_op *op)
 {
-	struct blob_move *move = op->user;
+	struct blob_move *move = sl_op_user(op);
 
-	if (op->result < 0)
-		move_end(move, (int)op->result, op->message);
+	if (sl_op_result(op) < 0)
+		move_end(move, (int)sl_op_result(op), sl_op_message(op));
 	else if (!move->bounce || move->arrived)
 		move_end(move, 0, NULL);
 	else if (atomic_load_explicit(&move->piece->cancelled, memory_order_relaxed))
@@ -161,7 +161,7 @@ static void move_step_done(struct sluice_op *op)
 	}
 }
 
-static bool mover_copy_next(struct sl_copy *copy, struct sl_command *out)
+static bool mover_copy_next(struct sl_copy_job *copy, struct sl_command *out)
 {
 	struct blob_move *move = SL_CONTAINER(copy, struct blob_move, copy);
 	struct sl_piece *piece = move->piece;
@@ -176,7 +176,7 @@ static bool mover_copy_next(struct sl_copy *copy, struct sl_command *out)
 	return true;
 }
 
-static void mover_copy_done(struct sl_copy *copy, int error)
+static void mover_copy_done(struct sl_copy_job *copy, int error)
 {
 	move_end(SL_CONTAINER(copy, struct blob_move, copy), error, NULL);
 }

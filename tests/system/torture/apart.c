@@ -10,13 +10,13 @@ static struct apart *apart_of(const struct sluice_op *op)
 	return op->user;
 }
 
-void __wrap_sl_copier_submit(struct sl_staging *staging, struct sl_copy *copy)
+void __wrap_sl_copier_submit(struct sl_staging *staging, struct sl_copy_job *copy)
 {
 	struct apart *apart = NULL;
 	bool hold = false;
 
 	if (!copy->drains)
-		apart = apart_of(SL_CONTAINER(copy, struct sl_seat, copy)->staged->op);
+		apart = apart_of(SL_CONTAINER(copy, struct sl_slot_use, job)->staged->op);
 	if (apart) {
 		pthread_mutex_lock(&apart->mutex);
 		hold = !apart->begun;
@@ -40,7 +40,7 @@ void apart_begin(struct apart *apart)
 		sl_list_append(&held, link);
 	pthread_mutex_unlock(&apart->mutex);
 	while ((link = sl_list_take(&held)))
-		__real_sl_copier_submit(staging, SL_CONTAINER(link, struct sl_copy, link));
+		__real_sl_copier_submit(staging, SL_CONTAINER(link, struct sl_copy_job, link));
 }
 
 bool apart_is_over(const struct apart *apart)
@@ -66,7 +66,7 @@ int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	struct apart *apart;
 	int rc;
 
-	if (staged->way != SL_WAY_STREAM || is_short(op))
+	if (staged->route != &sl_route_stream || is_short(op))
 		return __real_sl_stream_enter(op, out);
 	apart = calloc(1, sizeof(*apart));
 	apart->op = op;
@@ -74,8 +74,8 @@ int __wrap_sl_stream_enter(struct sluice_op *op, sluice_op **out)
 	sl_list_init(&apart->held);
 	op->user = apart;
 	op->on_stream = false;
-	staged->way = SL_WAY_HOST;
-	staged->ask.words = false;
+	staged->route = &sl_route_copier;
+	staged->waiter.words = false;
 	atomic_fetch_add(&op->references, out ? 2 : 1);
 	atomic_fetch_add(&op->file->in_flight, 1);
 	rc = sl_order_enter(op);

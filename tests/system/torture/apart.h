@@ -9,13 +9,13 @@
 
 #include "system/torture/torture.h"
 
-#include "io/io.h"
+#include "io/staged/route.h"
 
 struct apart {
 	struct sluice_op *op;
 	pthread_mutex_t mutex;
 	bool begun;          /* guarded by mutex, as is the next */
-	struct sl_list held; /* of struct sl_copy */
+	struct sl_list held; /* of struct sl_copy_job */
 	struct apart *next;
 	_Atomic uint32_t *words; /* wrong_waiting.c's */
 };

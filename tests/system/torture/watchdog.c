@@ -4,7 +4,7 @@
 
 #include <unistd.h>
 
-#include "io/io.h"
+#include "io/staged/route.h"
 
 static struct {
 	_Atomic uint64_t moves;
@@ -55,7 +55,7 @@ static void print_op(struct sluice_op *op)
 	if (staged)
 		printf("    %s%s%s%s%u copies, %u commands, next chunk %llu\n",
 		       staged->locked.started ? "started, " : "",
-		       staged->locked.asking ? "asking for slots, " : "",
+		       staged->locked.waiting ? "asking for slots, " : "",
 		       staged->locked.submitting ? "submitting, " : "",
 		       staged->locked.exhausted ? "all handed out, " : "", staged->locked.copies,
 		       staged->locked.commands, (unsigned long long)staged->locked.next);

@@ -5,7 +5,7 @@
  */
 #include "system/torture/torture.h"
 
-#include "io/io.h"
+#include "io/staged/staged.h"
 
 __typeof__(sl_op_start) __real_sl_op_start, __wrap_sl_op_start;
 __typeof__(sl_stream_enter) __real_sl_stream_enter, __wrap_sl_stream_enter;

@@ -22,7 +22,7 @@ struct pin {
 	size_t each, length;
 	char *slot_data[64]; /* what the slots had */
 	unsigned count;
-	void (*granted)(struct sl_ask *);
+	void (*granted)(struct sl_slot_waiter *);
 };
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static struct sl_list pins = {&pins, &pins}; /* guarded by mutex */
@@ -44,7 +44,7 @@ static struct pin *pin_of(const struct sl_slot *slots, bool remove)
 	return found;
 }
 
-static struct pin *pin_new(struct sl_staging *staging, const struct sl_ask *ask)
+static struct pin *pin_new(struct sl_staging *staging, const struct sl_slot_waiter *ask)
 {
 	struct pin *pin = calloc(1, sizeof(*pin));
 
@@ -86,7 +86,7 @@ static void use_pin(struct pin *pin)
 	}
 }
 
-static void granted(struct sl_ask *ask)
+static void granted(struct sl_slot_waiter *ask)
 {
 	struct pin *pin = pin_of(ask->slots, false);
 
@@ -94,7 +94,7 @@ static void granted(struct sl_ask *ask)
 	pin->granted(ask);
 }
 
-bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool wait)
+bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *ask, bool wait)
 {
 	struct pin *pin = pin_new(staging, ask);
 
@@ -110,7 +110,7 @@ bool __wrap_sl_slots_take(struct sl_staging *staging, struct sl_ask *ask, bool w
 	return false;
 }
 
-void __wrap_sl_slots_give(struct sl_staging *staging, enum sl_part_of part, struct sl_slot *slots,
+void __wrap_sl_slots_give(struct sl_staging *staging, enum sl_half part, struct sl_slot *slots,
                           unsigned count)
 {
 	struct pin *pin = pin_of(slots, true);

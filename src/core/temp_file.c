@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Temporary files
+ *
+ * Files that are written under a temporary name and renamed when they are complete, for local files and for HDF5 files.
+ * Any thread; all functions may wait for storage.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/core.h"
+
+int sl_path_resolve(const char *path, char **out)
+{
+	const char *slash = strrchr(path, '/');
+	const char *base = slash ? slash + 1 : path;
+	char *target = realpath(path, NULL), *folder, *parent;
+
+	*out = target;
+	if (target)
+		return 1;
+	if (errno == ENOENT && *base) {
+		folder = slash ? strndup(path, slash - path + 1) : strdup(".");
+		parent = folder ? realpath(folder, NULL) : NULL;
+		free(folder);
+		if (parent && asprintf(out, "%s/%s", strcmp(parent, "/") ? parent : "", base) < 0)
+			*out = NULL;
+		free(parent);
+	}
+	return *out ? 0 : sl_fail(-errno, "cannot open '%s': %s", path, sl_error_text(-errno));
+}
+
+int sl_path_replaceable(const char *path, bool replace, struct stat *there)
+{
+	if (lstat(path, there))
+		return errno == ENOENT ? 0
+		                       : sl_fail(-errno, "cannot open '%s': %s", path,
+		                                 sl_error_text(-errno));
+	if (!replace)
+		return sl_fail(-EEXIST, "'%s' exists", path);
+	if (S_ISDIR(there->st_mode))
+		return sl_fail(-EISDIR, "'%s' is a directory", path);
+	if (!S_ISREG(there->st_mode))
+		return sl_fail(-ESPIPE, "'%s' is no regular file: it cannot be replaced", path);
+	return 0;
+}
+
+char *sl_temporary_name(const char *path)
+{
+	int folder = (int)(strrchr(path, '/') - path + 1);
+	uint64_t random = 0;
+	char *name;
+
+	if (getrandom(&random, sizeof(random), 0) != sizeof(random) ||
+	    asprintf(&name, "%.*s.%.200s.%016" PRIx64 ".sluice", folder, path, path + folder,
+	             random) < 0)
+		return NULL;
+	return name;
+}
+
+int sl_temporary_open(const char *path, mode_t mode, char **name)
+{
+	for (int i = 0; i < SL_TEMPORARY_ATTEMPTS; i++) {
+		char *candidate = sl_temporary_name(path);
+		int fd, err;
+
+		if (!candidate)
+			return -ENOMEM;
+		fd = open(candidate, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+		if (fd >= 0) {
+			*name = candidate;
+			return fd;
+		}
+		err = -errno;
+		free(candidate);
+		if (err != -EEXIST)
+			return err;
+	}
+	return -EEXIST;
+}
+
+void sl_copy_ownership(int fd, const struct stat *old, bool keep_mode)
+{
+	struct stat now;
+	mode_t mode;
+
+	if (fstat(fd, &now))
+		return;
+	mode = (keep_mode ? old->st_mode : now.st_mode) & 07777;
+	if ((now.st_uid != old->st_uid || now.st_gid != old->st_gid) &&
+	    fchown(fd, old->st_uid, old->st_gid) && fchown(fd, (uid_t)-1, old->st_gid)) {
+		/* The file keeps the owner of this process. */
+	}
+	if (fstat(fd, &now))
+		return;
+	mode &= now.st_uid != old->st_uid ? ~(mode_t)S_ISUID : ~(mode_t)0;
+	mode &= now.st_gid != old->st_gid ? ~(mode_t)S_ISGID : ~(mode_t)0;
+	/* chown() also removes set-ID bits. */
+	if (mode != (now.st_mode & 07777))
+		fchmod(fd, mode);
+}
+
+/* Without renameat2() link() is used, which also fails if the name is taken. */
+int sl_rename_to_new(const char *from, const char *to)
+{
+	if (!renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE))
+		return 0;
+	if (errno != EINVAL && errno != ENOSYS)
+		return -errno;
+	if (link(from, to))
+		return -errno;
+	unlink(from);
+	return 0;
+}

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Threads, time, and the ways in which threads wait for each other: words, gates, queues and pools. */
+#ifndef SL_THREADS_H
+#define SL_THREADS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/list.h"
+#include "core/mutex.h"
+
+/* -------------------------------------------------------------------------------------- time */
+
+#define SL_FOREVER INT64_MAX
+
+/* Returns nanoseconds of CLOCK_MONOTONIC. */
+int64_t sl_now(void);
+/* Returns the end of a public timeout_ms that starts now; SL_FOREVER if it is negative. */
+int64_t sl_deadline(int timeout_ms);
+
+/* ------------------------------------------------------------------------------------- words */
+
+/*
+ * Sleeps while *word is expected, until a wake or the deadline. May return early: the caller looks at the word again.
+ * Returns 0, or -ETIMEDOUT after the deadline.
+ */
+int sl_word_wait(_Atomic uint32_t *word, uint32_t expected, int64_t deadline);
+void sl_word_wake(_Atomic uint32_t *word, int count);
+/*
+ * Polls for a short time before the caller sleeps, because falling asleep and being woken takes longer than the next
+ * event of a running operation usually does. Polls more rarely after it has found nothing.
+ */
+struct sl_spin {
+	uint32_t in_vain, left_out;
+};
+/* Returns true as soon as found(argument) does, false after about 100 us. */
+bool sl_spin_until(struct sl_spin *spin, bool (*found)(void *), void *argument);
+
+/* ------------------------------------------------------------------------------------- queue */
+
+/*
+ * Work for several threads, each of which sleeps in its own way (on a word, on an eventfd). A push wakes one sleeper:
+ * the last that fell asleep.
+ */
+struct sl_sleeper {
+	struct sl_list link;               /* guarded by queue->mutex */
+	void (*wake)(struct sl_sleeper *); /* any thread */
+};
+struct sl_queue {
+	struct sl_mutex mutex;
+	struct {
+		struct sl_list
+			urgent; /* taken before `ready`, but not more than 3 times in a row */
+		struct sl_list ready;
+		unsigned passed; /* urgent links taken since the last ready one */
+		struct sl_list sleepers;
+		bool closed;
+	} locked SL_GUARDED_BY(&mutex);
+	_Atomic uint32_t count; /* written under mutex; a hint without it */
+};
+
+void sl_queue_init(struct sl_queue *queue);
+void sl_queue_destroy(struct sl_queue *queue);
+void sl_queue_push(struct sl_queue *queue, struct sl_list *link, bool urgent);
+/* Returns the list whose first link is to be taken next, or NULL if both are empty. */
+struct sl_list *sl_queue_next_locked(struct sl_queue *queue) SL_REQUIRES(&queue->mutex);
+/* Moves up to max links to the end of out. Returns how many. */
+unsigned sl_queue_take(struct sl_queue *queue, struct sl_list *out, unsigned max);
+/*
+ * Registers a sleeper, whose wake() will be called at the next push, nudge or close. Returns false if the thread must
+ * not sleep: there is work, or the queue is closed.
+ */
+bool sl_queue_sleep(struct sl_queue *queue, struct sl_sleeper *sleeper);
+/* Removes the sleeper after its sleep, however that ended. */
+void sl_queue_awake(struct sl_queue *queue, struct sl_sleeper *sleeper);
+/* Wakes all sleepers. Links in the queue can still be taken. */
+void sl_queue_close(struct sl_queue *queue);
+/* Returns true if the queue is closed and empty. */
+bool sl_queue_closed(struct sl_queue *queue);
+/* Wakes all sleepers, so that they look around. */
+void sl_queue_nudge(struct sl_queue *queue);
+/* Returns whether the queue seems to have work, without its mutex; for sl_spin_until(). */
+bool sl_queue_has_work(void *queue);
+
+/* A sleeper that sleeps on a word. */
+struct sl_word_sleeper {
+	struct sl_sleeper sleeper;
+	_Atomic uint32_t woken; /* 1 ends its sleep */
+};
+void sl_word_sleeper_init(struct sl_word_sleeper *sleeper);
+/* Sleeps until a push, a nudge, or the close of the queue; not at all if there is work. */
+void sl_word_sleep(struct sl_queue *queue, struct sl_word_sleeper *sleeper);
+
+/* -------------------------------------------------------------------------------------- gate */
+
+/*
+ * A fair semaphore that counts in any unit. A request larger than `most` passes when nothing is taken. Threads that
+ * have to wait are admitted in the order of their arrival, and no later thread passes them.
+ */
+struct sl_gate {
+	_Atomic uint64_t taken, most;
+	_Atomic uint32_t last, served; /* tickets of the threads that wait, from 0 on */
+	_Atomic uint32_t changes;      /* the word that they wait for */
+};
+/* Any thread, as the next three; all fields but `most` begin as 0. Returns false if !wait and it would have to wait. */
+bool sl_gate_take(struct sl_gate *gate, uint64_t count, bool wait);
+/* Takes count without regard to `most`. */
+static inline void sl_gate_pass(struct sl_gate *gate, uint64_t count)
+{
+	atomic_fetch_add(&gate->taken, count);
+}
+void sl_gate_give(struct sl_gate *gate, uint64_t count);
+/* Ends all waits, now and later. */
+void sl_gate_open(struct sl_gate *gate);
+
+/* ----------------------------------------------------------------------------------- threads */
+
+/* Starts a joinable thread that blocks all signals; its name has at most 15 characters. Returns 0 or -errno. */
+int sl_thread_start(pthread_t *thread, const char *name, void *(*run)(void *), void *argument);
+/* Returns the number of processors that this process may use; at least 1. */
+unsigned sl_cores(void);
+/* Returns the bytes of a page of the kernel: 4 KiB, or 16 or 64. */
+size_t sl_page_size(void);
+/* Returns bytes rounded up to pages; less than bytes if that overflows. */
+static inline size_t sl_whole_pages(size_t bytes)
+{
+	size_t page = sl_page_size();
+
+	return (bytes + page - 1) / page * page;
+}
+
+/* -------------------------------------------------------------------------------------- pool */
+
+/* A task of a pool of threads. No task waits for another one. */
+struct sl_task {
+	struct sl_list link;
+	uintptr_t home; /* tasks of one home prefer one worker, whose caches hold their memory */
+	bool urgent;    /* taken before others */
+	void (*run)(struct sl_task *);
+};
+struct sl_pool;
+
+/*
+ * Starts a pool of `workers` threads, called name and a number. When all of them are busy it starts more, up to
+ * `most`, which stay; so in a pool whose tasks may wait for storage none waits for the storage of another.
+ */
+int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out);
+/* Runs all queued tasks, then joins the workers. NULL is allowed, here and below. */
+void sl_pool_stop(struct sl_pool *pool);
+/* To be called after all threads that submit have been joined: one of them may still be waking a worker. */
+void sl_pool_free(struct sl_pool *pool);
+/* Queues a task, which belongs to the pool until it runs. Any thread. */
+void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);
+/* Promises that the task that runs on this thread, if any, waits no more: the pool need not grow for the next task. */
+void sl_pool_task_waits_no_more(void);
+
+#endif

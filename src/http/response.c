@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Responses
+ *
+ * Parses the response to a request while it arrives, checks that it is the response to that request and about the
+ * version of the object that was opened, and copies the body to memory. No byte reaches the memory of a piece before
+ * the header was accepted, and none beyond its end.
+ *
+ * Threads: the reactor that moves the request; libcurl calls sl_http_on_line() and sl_http_on_body(). The text comes
+ * from servers and is not trusted.
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <time.h>
+
+#include "http/body.h"
+#include "http/http_internal.h"
+
+#define MOST_FIELD_BYTES    ((size_t)64 << 10)
+#define MOST_SAID_BYTES     4096
+#define MOST_REDIRECT_BYTES (1 << 20)
+
+static const char *const field_names[SL_HTTP_FIELDS] = {
+	"ETag",           "Last-Modified", "Content-Encoding", "Content-Range",
+	"Content-Length", "Content-Type",  "Accept-Ranges",    "Retry-After",
+};
+
+/* ------------------------------------------------------------------------------------- parsing */
+
+/* Digits from *text on, which is moved behind them. */
+static bool parse_digits(const char **text, uint64_t *out)
+{
+	const char *c = *text;
+	uint64_t value = 0;
+
+	if (!isdigit((unsigned char)*c))
+		return false;
+	for (; isdigit((unsigned char)*c); c++) {
+		unsigned digit = *c - '0';
+
+		if (value > ((uint64_t)INT64_MAX - digit) / 10)
+			return false;
+		value = value * 10 + digit;
+	}
+	*text = c;
+	*out = value;
+	return true;
+}
+
+bool sl_http_parse_length(const char *text, uint64_t *out)
+{
+	uint64_t value;
+
+	if (!parse_digits(&text, &value) || *text)
+		return false;
+	*out = value;
+	return true;
+}
+
+bool sl_http_parse_range(const char *text, struct sl_http_range *out)
+{
+	struct sl_http_range range = {.total = -1};
+	uint64_t total;
+
+	if (strncasecmp(text, "bytes", 5) || text[5] != ' ')
+		return false;
+	text += 6;
+	range.satisfied = *text != '*';
+	if (!range.satisfied)
+		text++;
+	else if (!parse_digits(&text, &range.first) || *text++ != '-' ||
+	         !parse_digits(&text, &range.last) || range.last < range.first)
+		return false;
+	if (*text++ != '/')
+		return false;
+	if (!strcmp(text, "*")) {
+		if (!range.satisfied)
+			return false;
+	} else {
+		if (!sl_http_parse_length(text, &total) || (range.satisfied && range.last >= total))
+			return false;
+		range.total = (int64_t)total;
+	}
+	*out = range;
+	return true;
+}
+
+int64_t sl_http_parse_retry_after(const char *text, int64_t now)
+{
+	const uint64_t most = 365 * 86400;
+	uint64_t seconds;
+	time_t date;
+
+	if (isdigit((unsigned char)text[0]))
+		return sl_http_parse_length(text, &seconds) ? (int64_t)SL_MIN(seconds, most) * 1000
+		                                            : -1;
+	date = curl_getdate(text, NULL);
+	if (date < 0)
+		return -1;
+	return date <= now ? 0 : (int64_t)SL_MIN((uint64_t)(date - now), most) * 1000;
+}
+
+bool sl_http_strong_etag(const char *text)
+{
+	size_t length = strlen(text);
+
+	if (length < 2 || text[0] != '"' || text[length - 1] != '"')
+		return false;
+	for (size_t i = 1; i < length - 1; i++)
+		if ((unsigned char)text[i] <= ' ' || text[i] == '"' || text[i] == 0x7f)
+			return false;
+	return true;
+}
+
+void sl_http_copy_etag(const char *text, char *out)
+{
+	size_t length = strlen(text);
+
+	out[0] = '\0';
+	if (length >= SL_HTTP_ETAG)
+		return;
+	for (size_t i = 0; i < length; i++)
+		if ((unsigned char)text[i] < ' ' || text[i] == 0x7f)
+			return;
+	memcpy(out, text, length + 1);
+}
+
+bool sl_http_parse_field(char *line, char **name, char **value)
+{
+	char *colon = strchr(line, ':'), *end;
+
+	if (!colon || colon == line)
+		return false;
+	end = line + strlen(line);
+	*colon++ = '\0';
+	while (*colon == ' ' || *colon == '\t')
+		colon++;
+	while (end > colon && strchr(" \t\r\n", end[-1]))
+		end--;
+	*end = '\0';
+	*name = line;
+	*value = colon;
+	return true;
+}
+
+/* -------------------------------------------------------------------------------------- checks */
+
+void sl_http_fail_changed(struct sl_http_request *request, const char *what)
+{
+	sl_http_request_fail(request, -ESTALE, "'%s' changed since it was opened: %s",
+	                     request->http->name, what);
+}
+
+void sl_http_fail_protocol(struct sl_http_request *request, const char *what)
+{
+	sl_http_request_fail(request, -EPROTO, "'%s': the server answered with %s",
+	                     request->http->name, what);
+}
+
+void sl_http_texts_clear(struct sl_http_texts *texts)
+{
+	for (int i = 0; i < SL_HTTP_FIELDS; i++)
+		free(texts->of[i]);
+	memset(texts, 0, sizeof(*texts));
+}
+
+void sl_http_response_clear(struct sl_http_request *request)
+{
+	sl_http_texts_clear(&request->response.texts);
+	memset(&request->response, 0, sizeof(request->response));
+	request->response.retry_after = -1;
+}
+
+/* Whether a 206 is the part that was asked for. */
+static bool response_is_part(struct sl_http_request *request)
+{
+	const struct sl_http_range *range = &request->response.range;
+	const struct sl_http *http = request->http;
+	uint64_t last = request->from + request->length - 1;
+
+	if (!request->ranged)
+		sl_http_fail_protocol(request, "a part of what was asked for");
+	else if (request->response.bad_range)
+		sl_http_fail_protocol(request, "a Content-Range that is none");
+	else if (!request->response.has_range)
+		sl_http_fail_protocol(request, "a part, and no Content-Range");
+	else if (http->size >= 0 && range->total >= 0 && range->total != http->size)
+		sl_http_fail_changed(request, "it has another length");
+	else if (!range->satisfied || range->first != request->from || range->last != last)
+		sl_http_fail_protocol(request, "another part than was asked for (Content-Range)");
+	else if (request->response.has_length && request->response.length != request->length)
+		sl_http_fail_protocol(request, "another length than its Content-Range has");
+	return !request->error;
+}
+
+/* Whether a 200 is the whole object, and that was asked for. */
+static bool response_is_object(struct sl_http_request *request)
+{
+	const struct sl_http_range *range = &request->response.range;
+	const struct sl_http *http = request->http;
+
+	if (request->method == SL_HTTP_GET && request->ranged &&
+	    (request->from || request->length != (uint64_t)http->size))
+		sl_http_fail_protocol(request, "the whole object, and a part was asked for");
+	else if (request->response.has_range && range->satisfied &&
+	         (range->first || range->last + 1 != (uint64_t)range->total))
+		sl_http_fail_protocol(request, "a part that it calls the whole object (Content-Range)");
+	else if (http->size >= 0 && request->response.has_length &&
+	         request->response.length != (uint64_t)http->size)
+		sl_http_fail_changed(request, "it has another length");
+	return !request->error;
+}
+
+/* Whether a field says what it said to the opening. */
+static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
+{
+	const char *before = request->http->opened.of[field];
+	const char *now = request->response.texts.of[field];
+
+	return before && now ? !strcmp(before, now) : before == now;
+}
+
+/* Whether the response is about the version that was opened. An equal strong ETag is enough. */
+static bool response_is_version(struct sl_http_request *request)
+{
+	const char *etag = request->response.texts.of[SL_HTTP_FIELD_ETAG];
+	bool enough = etag && sl_http_strong_etag(etag);
+
+	if (request->method == SL_HTTP_PROBE)
+		return true;
+	if (!response_field_is_same(request, SL_HTTP_FIELD_ETAG))
+		sl_http_fail_changed(request,
+		                     etag ? "it has another ETag" : "an answer lacks the ETag");
+	else if (!enough && !response_field_is_same(request, SL_HTTP_FIELD_MODIFIED))
+		sl_http_fail_changed(request, "it was modified");
+	else if (!response_field_is_same(request, SL_HTTP_FIELD_ENCODING))
+		sl_http_fail_changed(request, "it has another Content-Encoding");
+	return !request->error;
+}
+
+/* Looks at the fields of an answer to a GET, once, before its body is touched. */
+bool sl_http_accepts(struct sl_http_request *request)
+{
+	long status = request->response.status;
+
+	if (request->response.judged)
+		return request->response.accepted;
+	request->response.judged = true;
+	if (status != 200 && status != 206 && !(status == 204 && request->method == SL_HTTP_PROBE))
+		return false;
+	if (request->response.bad_length)
+		sl_http_fail_protocol(request, "a Content-Length that is none");
+	else if (request->response.texts.of[SL_HTTP_FIELD_ENCODING] &&
+	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
+		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
+		                          "SLUICE_OPEN_AS_STORED takes");
+	else
+		request->response.accepted = status == 206
+		                                   ? response_is_part(request) && response_is_version(request)
+		                                   : response_is_version(request) && response_is_object(request);
+	return request->response.accepted;
+}
+
+/* Keeps the first line of the body of an error; of HTML and XML, what stands between the tags. */
+static void response_keep_error_text(struct sl_http_request *request, const char *data, size_t bytes)
+{
+	char *said = request->response.error_text;
+	size_t length = strlen(said);
+
+	if (!request->response.error_bytes && bytes)
+		request->response.tagged = data[0] == '<';
+	request->response.error_bytes += bytes;
+	for (size_t i = 0; i < bytes && length < sizeof(request->response.error_text) - 1; i++) {
+		char c = data[i];
+
+		if (request->response.tagged && (c == '<' || c == '>')) {
+			request->response.in_tag = c == '<';
+			c = ' ';
+		}
+		if (request->response.in_tag || request->response.error_line_over)
+			continue;
+		if (c == '\n' && length) {
+			request->response.error_line_over = true;
+			continue;
+		}
+		if ((unsigned char)c < ' ' || c == 0x7f ||
+		    (c == ' ' && (!length || said[length - 1] == ' ')))
+			continue;
+		said[length++] = c;
+	}
+	said[length] = '\0';
+}
+
+size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
+{
+	struct sl_http_request *request = argument;
+	struct sl_piece *piece = request->piece;
+	size_t bytes = size * count, room, most;
+
+	request->alive = sl_now();
+	/* Of an error the first line is told. A probe is over when its fields are there. */
+	if (request->method != SL_HTTP_GET || !sl_http_accepts(request)) {
+		response_keep_error_text(request, data, bytes);
+		/* libcurl tells where a redirect leads when all of its body has come. */
+		most = request->response.status / 100 == 3 ? MOST_REDIRECT_BYTES : MOST_SAID_BYTES;
+		return request->method == SL_HTTP_PUT ||
+		                       (!request->error && request->response.error_bytes <= most &&
+		                        (request->method == SL_HTTP_GET ||
+		                         request->response.status >= 300))
+		               ? bytes
+		               : 0;
+	}
+	if (piece && atomic_load_explicit(&piece->cancelled, memory_order_relaxed))
+		return 0;
+	room = piece                      ? piece->length - piece->moved
+	       : request->http->size >= 0 ? (uint64_t)request->http->size - request->response.got
+	                                  : bytes;
+	if (bytes > room) {
+		sl_http_fail_protocol(request, "more bytes than were asked for");
+		return 0;
+	}
+	if (piece) {
+		memcpy(piece->data + piece->moved, data, bytes);
+		piece->moved += bytes;
+	} else {
+		size_t rc = sl_http_body_take(request->http->body, data, bytes);
+
+		if (rc != bytes)
+			return rc;
+	}
+	request->response.got += bytes;
+	if (bytes && !atomic_load_explicit(&request->http->begun, memory_order_relaxed))
+		atomic_store_explicit(&request->http->begun, true, memory_order_relaxed);
+	atomic_fetch_add_explicit(&request->http->limit->arrived, bytes, memory_order_relaxed);
+	return bytes;
+}
+
+/* Keeps a value; several of one name become a list, as if one line had said them (RFC 9110, 5.2). */
+static void response_on_field(struct sl_http_request *request, const char *name, const char *value)
+{
+	char **kept, *all;
+	int i = 0;
+
+	while (i < SL_HTTP_FIELDS && strcasecmp(name, field_names[i]))
+		i++;
+	request->response.kept = i < SL_HTTP_FIELDS;
+	/* libcurl would decode it, and not tell that its end is missing. */
+	if (!strcasecmp(name, "Transfer-Encoding") && strcasecmp(value, "chunked") &&
+	    strcasecmp(value, "identity"))
+		sl_http_fail_protocol(request, "a Transfer-Encoding that was not asked for");
+	if (i == SL_HTTP_FIELDS || !value[0] ||
+	    (i == SL_HTTP_FIELD_ENCODING && !strcasecmp(value, "identity")))
+		return;
+	kept = &request->response.texts.of[i];
+	if (*kept && !strcmp(*kept, value))
+		return;
+	if (asprintf(&all, "%s%s%s", *kept ? *kept : "", *kept ? ", " : "", value) < 0) {
+		sl_http_request_fail(request, -ENOMEM, "no memory for a header");
+		return;
+	}
+	free(*kept);
+	*kept = all;
+}
+
+/* The fields are complete. Two values that differ are none. */
+static void response_on_fields(struct sl_http_request *request)
+{
+	char *const *text = request->response.texts.of;
+	const char *range = text[SL_HTTP_FIELD_RANGE], *length = text[SL_HTTP_FIELD_LENGTH];
+	const char *type = text[SL_HTTP_FIELD_TYPE], *ranges = text[SL_HTTP_FIELD_RANGES];
+	const char *after = text[SL_HTTP_FIELD_RETRY_AFTER];
+
+	request->response.complete = true;
+	request->response.has_range = range && sl_http_parse_range(range, &request->response.range);
+	/* The Content-Range of a multipart body is not that of its bytes. */
+	request->response.bad_range = (range && !request->response.has_range) ||
+	                            (type && !strncasecmp(type, "multipart/byteranges", 20));
+	request->response.has_length =
+		length && sl_http_parse_length(length, &request->response.length);
+	request->response.bad_length = length && !request->response.has_length;
+	request->response.ranges = ranges && !strcasecmp(ranges, "bytes");
+	if (after)
+		request->response.retry_after = sl_http_parse_retry_after(after, time(NULL));
+}
+
+/*
+ * Called for each line; the line of the status begins an answer, of which there may be several: interim ones,
+ * and the one after a refused "Expect" of an upload. What follows the fields of the last one is a trailer,
+ * which says nothing that could still be checked.
+ */
+size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
+{
+	struct sl_http_request *request = argument;
+	size_t bytes = size * count, so_far = request->response.field_bytes + bytes;
+	long status = request->response.status;
+	char *line, *name, *value;
+
+	request->alive = sl_now();
+	if (so_far > MOST_FIELD_BYTES) {
+		sl_http_fail_protocol(request, "more than 64 KiB of header");
+		return 0;
+	}
+	if (bytes >= 5 && !strncasecmp(data, "HTTP/", 5) &&
+	    (!status ||
+	     (request->response.complete && (status < 200 || request->method == SL_HTTP_PUT)))) {
+		sl_http_response_clear(request);
+		curl_easy_getinfo(request->transfer->easy, CURLINFO_RESPONSE_CODE,
+		                  &request->response.status);
+	} else if (!request->response.complete && (data[0] == '\r' || data[0] == '\n')) {
+		response_on_fields(request);
+	} else if (!request->response.complete && (data[0] == ' ' || data[0] == '\t')) {
+		/* Of fields of which nothing is asked, any may be folded. */
+		if (request->response.kept)
+			sl_http_fail_protocol(request, "a folded line of its header");
+	} else if (!request->response.complete) {
+		line = strndup(data, bytes);
+		if (!line)
+			sl_http_request_fail(request, -ENOMEM, "no memory for a header");
+		else if (sl_http_parse_field(line, &name, &value))
+			response_on_field(request, name, value);
+		free(line);
+	}
+	request->response.field_bytes = so_far;
+	return request->error ? 0 : bytes;
+}

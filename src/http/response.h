@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Responses of servers: parsing their header, and the state of the response to one attempt of a request. */
+#ifndef SL_HTTP_RESPONSE_H
+#define SL_HTTP_RESPONSE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sl_http_request;
+
+#define SL_HTTP_ETAG 128 /* of struct sluice_file_info */
+
+/* ----------------------------------------------------------------------------------- parsing */
+
+/* Content-Range (RFC 9110, section 14.4). */
+struct sl_http_range {
+	uint64_t first, last; /* bytes, both included; valid if satisfied */
+	bool satisfied;       /* false: the field says a star for the range, and only the total */
+	int64_t total;        /* bytes of the object, -1: unknown */
+};
+/* Returns false if the text is no Content-Range. */
+bool sl_http_parse_range(const char *text, struct sl_http_range *out);
+/* Parses a length in decimal digits; returns false if the text is anything else. */
+bool sl_http_parse_length(const char *text, uint64_t *out);
+/* Returns Retry-After (section 10.2.3) as milliseconds from now, which is seconds since 1970; -1 if malformed. */
+int64_t sl_http_parse_retry_after(const char *text, int64_t now);
+/* Returns whether the text is a strong ETag (section 8.8.3). */
+bool sl_http_strong_etag(const char *text);
+/* Copies an ETag that is printable and fits into SL_HTTP_ETAG; any other becomes "". */
+void sl_http_copy_etag(const char *text, char *out);
+/* Splits "Name: value\r\n" in place; returns false if the line is no header field. */
+bool sl_http_parse_field(char *line, char **name, char **value);
+
+/* ---------------------------------------------------------------------------------- response */
+
+/* The fields that are kept, as they were sent; NULL: not sent. */
+enum sl_http_field {
+	SL_HTTP_FIELD_ETAG,
+	SL_HTTP_FIELD_MODIFIED,
+	SL_HTTP_FIELD_ENCODING,
+	SL_HTTP_FIELD_RANGE,
+	SL_HTTP_FIELD_LENGTH,
+	SL_HTTP_FIELD_TYPE,
+	SL_HTTP_FIELD_RANGES,
+	SL_HTTP_FIELD_RETRY_AFTER,
+	SL_HTTP_FIELDS
+};
+struct sl_http_texts {
+	char *of[SL_HTTP_FIELDS];
+};
+void sl_http_texts_clear(struct sl_http_texts *texts);
+
+/* The response to the attempt that runs. */
+struct sl_http_response {
+	long status;
+	size_t field_bytes;
+	bool complete; /* the empty line behind the fields has come */
+	bool kept;     /* the last line was a field that is kept */
+	bool has_range, bad_range, has_length, bad_length, ranges;
+	struct sl_http_range range;
+	uint64_t length;
+	int64_t retry_after; /* milliseconds, -1: not sent */
+	struct sl_http_texts texts;
+	bool judged, accepted; /* by sl_http_accepts() */
+	uint64_t got;          /* bytes of the body that were taken */
+	char error_text[201];  /* the first line of the body of an error */
+	size_t error_bytes;
+	bool error_line_over;
+	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */
+};
+/* Returns whether the response is the expected one; checks once, and keeps the error. */
+bool sl_http_accepts(struct sl_http_request *request);
+/* Forgets the response. */
+void sl_http_response_clear(struct sl_http_request *request);
+/* Callbacks of libcurl for the lines of the header and the bytes of the body. */
+size_t sl_http_on_line(char *data, size_t size, size_t count, void *request);
+size_t sl_http_on_body(char *data, size_t size, size_t count, void *request);
+/* Fail the request: the response does not follow the protocol; the response is about another version. */
+void sl_http_fail_protocol(struct sl_http_request *request, const char *what);
+void sl_http_fail_changed(struct sl_http_request *request, const char *what);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Writing a remote file: one PUT of the whole object, front to back. Pieces that continue at the position of the upload
+ * are sent from the caller's memory; pieces ahead of it are copied, up to a limit.
+ */
+#ifndef SL_HTTP_UPLOAD_H
+#define SL_HTTP_UPLOAD_H
+
+#include "http/http_internal.h"
+
+int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *options,
+                       struct sl_http_upload **out);
+void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece);
+/* Sends the rest and waits for the response. Returns 0, or -errno with a sentence. */
+int sl_http_upload_commit(struct sl_http_upload *upload);
+/* Without a commit before, the server keeps nothing. NULL is allowed. */
+void sl_http_upload_free(struct sl_http_upload *upload);
+
+/* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt. */
+void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy);
+enum sl_http_upload_state {
+	/* Bytes have been sent that cannot be sent again: there is no second attempt. */
+	SL_HTTP_UPLOAD_BEGUN = 1 << 0,
+	/* The upload waits for the caller to write: silence is no stall. */
+	SL_HTTP_UPLOAD_IDLE = 1 << 1,
+	/* The request is to be ended. */
+	SL_HTTP_UPLOAD_DROPPED = 1 << 2,
+};
+unsigned sl_http_upload_state(struct sl_http_upload *upload);
+/* Ends cancelled pieces; resumes the transfer if there is something to send, and returns true then. */
+bool sl_http_upload_look(struct sl_http_upload *upload, CURL *easy);
+/* Returns whether the server was sent everything: else its success is not believed. */
+bool sl_http_upload_is_whole(struct sl_http_upload *upload);
+/* The server refused Expect. Returns whether to make another attempt, without it. */
+bool sl_http_upload_without_expect(struct sl_http_upload *upload);
+/* The request is over; takes its sentence. */
+void sl_http_upload_over(struct sl_http_upload *upload, int error, char *sentence);
+
+#endif

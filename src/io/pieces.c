@@ -1,0 +1,620 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pieces
+ *
+ * Runs an operation: starts it, cuts its extents into pieces, hands those to the backend, and sees
+ * when the last has come back. Any thread that submits, or that ends a piece, a copy or a wait of
+ * another operation. Calls that may wait for storage run on the context's pool for such calls
+ * (core.waiting).
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "io/op.h"
+#include "io/staged/route.h"
+
+/* The bytes of a piece to or from memory of a device, without the engine's slots. */
+#define DEVICE_PIECE ((size_t)8 << 20)
+
+/* ------------------------------------------------------------------------------------- plan */
+
+uint64_t sl_extents_skip(const struct sluice_extent *extents, size_t count, uint64_t file_size,
+                         size_t *extent, uint64_t *position)
+{
+	for (; *extent < count; ++*extent, *position = 0) {
+		const struct sluice_extent *e = &extents[*extent];
+		uint64_t end = SL_MIN(e->offset + e->length, file_size);
+
+		if (e->offset + *position < end)
+			return end - e->offset - *position;
+	}
+	return 0;
+}
+
+size_t sl_plan_piece(const struct sl_limits *limits, uint64_t bytes)
+{
+	const uint64_t unit = 64 << 10;
+	uint64_t piece;
+
+	if (!limits->least_piece)
+		return limits->piece_bytes;
+	piece = (bytes / limits->spread + unit - 1) / unit * unit;
+	return SL_MAX(SL_MIN(piece, limits->piece_bytes), limits->least_piece);
+}
+
+bool sl_plan_peek(struct sl_plan *plan, struct sl_next_piece *out)
+{
+	const struct sl_limits *limits = plan->limits;
+	uint32_t alignment = limits->alignment;
+	const struct sluice_extent *extent;
+	size_t piece = plan->piece_bytes ? plan->piece_bytes : limits->piece_bytes;
+	uint64_t left = sl_extents_skip(plan->extents, plan->count, plan->file_size, &plan->extent,
+	                                &plan->position);
+	uint64_t head;
+
+	if (!left)
+		return false;
+	extent = &plan->extents[plan->extent];
+	out->data = (char *)extent->data + plan->position;
+	out->offset = extent->offset + plan->position;
+	out->large = extent->length >= plan->direct_bytes;
+	out->aligned = false;
+	if (limits->sequential) {
+		out->length = left;
+		return true;
+	}
+	/* Pieces end at multiples of their length, so that no two share a page. */
+	out->length = SL_MIN(left, piece - out->offset % piece);
+	if (!out->large || !alignment)
+		return true;
+	head = -out->offset & (alignment - 1);
+	if (head) {
+		out->length = SL_MIN(head, left);
+	} else if (out->length >= alignment) {
+		out->length -= out->length % alignment;
+		out->aligned = true;
+	}
+	return true;
+}
+
+void sl_plan_advance(struct sl_plan *plan, const struct sl_next_piece *next)
+{
+	plan->position += next->length;
+}
+
+/* ------------------------------------------------------------------------------------ pieces */
+
+/*
+ * Returns true if a short read lacks bytes that the file had when the operation began: no piece
+ * goes beyond the end of then, if that was known. In stream order each short read does, because its
+ * program cannot learn how much came.
+ */
+static bool piece_lacks_bytes(struct sluice_op *op, const struct sl_piece *piece) SL_UNCHECKED
+{
+	return !piece->write && !piece->error && piece->moved < piece->length &&
+	       (op->on_stream || op->locked.plan.file_size != INT64_MAX);
+}
+
+/* Returns the sentence of a piece that failed; NULL: no memory. */
+static char *piece_message(struct sluice_op *op, const struct sl_piece *piece, bool lacks)
+{
+	uint64_t at = piece->offset + piece->moved;
+	char *message;
+	int rc;
+
+	if (piece->message)
+		return piece->message;
+	if (lacks && op->on_stream)
+		rc = asprintf(&message,
+		              "'%s' ends at byte %" PRIu64 ", before what was to be read in "
+		              "stream order",
+		              op->file->uri, at);
+	else if (lacks)
+		rc = asprintf(&message,
+		              "'%s' was cut short while it was read: bytes from %" PRIu64
+		              " on are missing",
+		              op->file->uri, at);
+	else
+		rc = asprintf(&message, "cannot %s '%s' at byte %" PRIu64 ": %s",
+		              piece->write ? "write" : "read", op->file->uri, at,
+		              sl_error_text(piece->error));
+	return rc < 0 ? NULL : message;
+}
+
+/* The piece is over: on the thread that moved it, no lock held. */
+static void piece_done(struct sl_piece *piece)
+{
+	struct sluice_op *op = piece->op;
+	bool lacks = piece_lacks_bytes(op, piece);
+
+	if (lacks)
+		piece->error = -EIO;
+	if (piece->slot_use && !piece->write)
+		sl_staged_got(op, piece);
+	if (piece->error)
+		sl_op_fail(op, piece->error, piece_message(op, piece, lacks));
+	sl_mutex_lock(&op->mutex);
+	op->locked.in_flight--;
+	op->locked.moved += piece->moved;
+	sl_list_remove(&piece->engine_link);
+	sl_list_append(&op->locked.spare, &piece->engine_link);
+	if (piece->slot_use)
+		sl_staged_piece_done_locked(op, piece->slot_use, piece->moved);
+	sl_op_pump_unlock(op);
+}
+
+/* Returns a piece to hand out; NULL: there is no memory, and those in flight have to do. */
+static struct sl_piece *piece_take_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	struct sl_list *link = sl_list_take(&op->locked.spare);
+	struct sl_piece *piece;
+
+	if (link)
+		return SL_CONTAINER(link, struct sl_piece, engine_link);
+	if (!op->one_piece.op)
+		piece = &op->one_piece;
+	else
+		piece = calloc(1, sizeof(*piece));
+	if (piece)
+		piece->op = op;
+	return piece;
+}
+
+static void piece_fill(struct sl_piece *piece, const struct sl_next_piece *next)
+{
+	struct sluice_op *op = piece->op;
+
+	piece->backend = op->file->backend;
+	piece->data = next->data;
+	piece->length = next->length;
+	piece->offset = next->offset;
+	piece->device = op->staged ? NULL : op->device;
+	piece->write = op->kind == SL_WRITE;
+	piece->large = next->large;
+	piece->aligned = next->aligned;
+	piece->missed = op->missed;
+	piece->done = piece_done;
+	atomic_store_explicit(&piece->cancelled, false, memory_order_relaxed);
+	piece->moved = 0;
+	piece->error = 0;
+	piece->message = NULL;
+}
+
+/*
+ * Returns the next piece to hand out, or NULL for now. Direct and buffered pieces of one write are
+ * never in flight together: they may meet in one folio of the page cache.
+ */
+static struct sl_piece *piece_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	struct sl_next_piece next;
+	struct sl_slot_use *use;
+	struct sl_piece *piece;
+	bool changes;
+
+	if (op->locked.stopped || op->locked.in_flight == op->locked.plan.limits->depth)
+		return NULL;
+	while (!sl_plan_peek(&op->locked.plan, &next))
+		if (!op->staged || !sl_staged_next_locked(op))
+			return NULL;
+	changes = op->kind == SL_WRITE && next.aligned != op->locked.aligned;
+	if (op->locked.in_flight && (changes || op->locked.plan.limits->sequential))
+		return NULL;
+	piece = piece_take_locked(op);
+	if (!piece)
+		return NULL;
+	sl_plan_advance(&op->locked.plan, &next);
+	piece_fill(piece, &next);
+	use = op->staged ? op->staged->locked.current : NULL;
+	piece->slot_use = use;
+	piece->urgent = use && sl_staged_urgent(op, use);
+	if (use)
+		use->pieces++;
+	op->locked.aligned = next.aligned;
+	op->locked.in_flight++;
+	sl_list_append(&op->locked.flying, &piece->engine_link);
+	return piece;
+}
+
+/* --------------------------------------------------------------------------------------- pump */
+
+static bool op_is_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	/* With nothing in flight and no next piece the plan has ended, or the operation was
+	 * stopped. */
+	return op->staged ? sl_staged_over_locked(op) : !op->locked.in_flight;
+}
+
+/*
+ * Returns true if the operation has to leave its object before it is over: it is draining, and its
+ * stream may be waiting for operations that it holds back.
+ */
+static bool op_leaves_object_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	if (op->locked.stored || !op->staged || !op->staged->locked.draining ||
+	    !sl_staged_stored_locked(op) || op->staged->route->stream_stores)
+		return false;
+	op->locked.stored = true;
+	/* Another thread may end it meanwhile. */
+	atomic_fetch_add(&op->references, 1);
+	atomic_fetch_add(&op->file->in_flight, 1);
+	return true;
+}
+
+static void op_leave_object(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	struct sl_list ready;
+
+	sl_list_init(&ready);
+	sl_order_leave(op, &ready);
+	sl_streams_unblocked(op->ctx);
+	sl_op_start_all(&ready);
+	sl_file_release(file);
+	sl_op_unref(op);
+}
+
+/*
+ * Any thread calls this at the start, after each piece, and when a slot or a word for which pieces
+ * waited has come. A single thread at a time hands out pieces, and the others tell it to look
+ * again. No other function ends the operation, and each piece in flight will call this once more,
+ * so the operation lives until then.
+ */
+void sl_op_pump_unlock(struct sluice_op *op)
+{
+	struct sl_piece *piece;
+	bool over, leaves;
+
+	if (op->locked.pumping || op->locked.over) {
+		op->locked.again = true;
+		sl_mutex_unlock(&op->mutex);
+		return;
+	}
+	op->locked.pumping = true;
+	do {
+		op->locked.again = false;
+		while ((piece = piece_next_locked(op))) {
+			sl_mutex_unlock(&op->mutex);
+			piece->backend->ops->submit(piece->backend, piece);
+			sl_mutex_lock(&op->mutex);
+		}
+	} while (op->locked.again);
+	op->locked.pumping = false;
+	over = op_is_over_locked(op);
+	op->locked.over = over;
+	leaves = !over && op_leaves_object_locked(op);
+	sl_mutex_unlock(&op->mutex);
+	if (leaves)
+		op_leave_object(op);
+	if (!over)
+		return;
+	if (op->staged)
+		sl_staged_end(op);
+	sl_op_end(op);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+static void op_proceed(struct sluice_op *op)
+{
+	if (op->staged) {
+		sl_staged_start(op);
+		return;
+	}
+	sl_mutex_lock(&op->mutex);
+	sl_op_pump_unlock(op);
+}
+
+/* Fails the operation because a call of its backend has failed. */
+static void op_fail_call(struct sluice_op *op, int rc, const char *what)
+{
+	char *message;
+
+	if (asprintf(&message, "cannot %s '%s': %s", what, op->file->uri, sl_error_text(rc)) < 0)
+		message = NULL;
+	sl_op_fail(op, rc, message);
+}
+
+static bool op_is_stopped(struct sluice_op *op)
+{
+	bool stopped;
+
+	sl_mutex_lock(&op->mutex);
+	stopped = op->locked.stopped;
+	sl_mutex_unlock(&op->mutex);
+	return stopped;
+}
+
+/* Runs a sync or a truncate, on a thread that may wait. */
+static void op_run_task(struct sl_task *task)
+{
+	struct sluice_op *op = SL_CONTAINER(task, struct sluice_op, task);
+	struct sl_backend *backend = op->file->backend;
+	int rc = 0;
+
+	/* An operation that was cancelled before it began leaves no trace. */
+	if (!op_is_stopped(op))
+		rc = op->kind == SL_SYNC ? backend->ops->sync(backend)
+		                         : backend->ops->truncate(backend, op->length);
+	if (rc)
+		op_fail_call(op, rc, op->kind == SL_SYNC ? "sync" : "truncate");
+	op_proceed(op);
+}
+
+/*
+ * Returns true if the operation may have to set the file's new length first: direct writes that
+ * extend a file are made one at a time.
+ */
+static bool op_may_reserve(const struct sluice_op *op)
+{
+	return op->kind == SL_WRITE && op->count == 1 && !op->device &&
+	       op->file->backend->ops->reserve && op->file->limits.alignment &&
+	       op->extents[0].length >= op->ctx->core.settings.direct_bytes;
+}
+
+static bool op_wants_reserve(const struct sluice_op *op, int64_t size)
+{
+	return size >= 0 && op_may_reserve(op) &&
+	       op->extents[0].offset + op->extents[0].length > (uint64_t)size;
+}
+
+/*
+ * Reads a small extent that is in memory. The operation is then over as it starts, or, in stream
+ * order, when the device has copied the bytes. Returns false if it has to go on. No piece is in
+ * flight yet.
+ */
+static bool op_read_now(struct sluice_op *op) SL_UNCHECKED
+{
+	struct sl_backend *backend = op->file->backend;
+	const struct sluice_extent *extent = &op->extents[0];
+	char *place;
+	int64_t moved;
+
+	if (op->missed || op->kind != SL_READ || op->count != 1 || !extent->length || op->device ||
+	    !backend->ops->read_now || extent->length > op->ctx->core.settings.inline_bytes)
+		return false;
+	place = op->staged ? sl_staged_memory(op) : extent->data;
+	if (!place)
+		return false;
+	moved = backend->ops->read_now(backend, place, extent->length, extent->offset);
+	op->missed = moved < 0;
+	if (op->missed)
+		return false;
+	if (op->staged) {
+		sl_staged_filled(op, place, (uint64_t)moved);
+	} else {
+		op->locked.moved = (uint64_t)moved;
+		sl_op_end(op);
+	}
+	return true;
+}
+
+/*
+ * Returns the length of the largest piece. A write to a local file is not divided among more
+ * workers than it needs, because the file has a single lock.
+ */
+static size_t op_piece_bytes(struct sluice_op *op, uint64_t bytes)
+{
+	const struct sl_limits *limits = &op->file->limits;
+
+	return op->kind == SL_READ || limits->remote ? sl_plan_piece(limits, bytes)
+	                                             : limits->piece_bytes;
+}
+
+/* Adds the bytes of the operation to those in flight of its file, and returns the sum. */
+static uint64_t op_count_bytes(struct sluice_op *op)
+{
+	for (size_t i = 0; i < op->count; i++)
+		op->bytes += op->extents[i].length;
+	return atomic_fetch_add_explicit(&op->file->bytes, op->bytes, memory_order_relaxed) +
+	       op->bytes;
+}
+
+/*
+ * Fails an operation that goes beyond the end of the file: in stream order its program cannot learn
+ * of a short read.
+ */
+static void op_check_end(struct sluice_op *op, uint64_t size)
+{
+	char *message;
+
+	for (size_t i = 0; i < op->count; i++) {
+		if (!op->extents[i].length || op->extents[i].offset + op->extents[i].length <= size)
+			continue;
+		if (asprintf(&message,
+		             "'%s' ends at byte %" PRIu64
+		             ", before what was to be read in stream order",
+		             op->file->uri, size) < 0)
+			message = NULL;
+		sl_op_fail(op, -EIO, message);
+		return;
+	}
+}
+
+/* Makes the plan of the pieces. size: of the file now, -1 if unknown, or a negative errno below
+ * that. */
+static void op_plan(struct sluice_op *op, int64_t size)
+{
+	if (size < -1 && op->kind == SL_READ)
+		sl_op_fail(op, (int)size, NULL);
+	if (size >= 0 && op->kind == SL_READ && op->on_stream && !op->order.follows)
+		op_check_end(op, (uint64_t)size);
+	if (size < 0 || op->kind != SL_READ)
+		size = INT64_MAX;
+	/* In stream order the poller may be reading the plan already. */
+	sl_mutex_lock(&op->mutex);
+	op->locked.plan = (struct sl_plan){
+		.extents = op->extents,
+		.count = op->staged
+	                         ? 0
+	                         : op->count, /* sl_staged_next_locked() sets it, chunk by chunk */
+		.limits = &op->file->limits,
+		.direct_bytes = op->ctx->core.settings.direct_bytes,
+		.file_size = (uint64_t)size,
+		.piece_bytes = op_piece_bytes(op, op_count_bytes(op)),
+	};
+	if (op->device) {
+		op->locked.plan.direct_bytes = UINT64_MAX;
+		op->locked.plan.piece_bytes = DEVICE_PIECE;
+	}
+	sl_mutex_unlock(&op->mutex);
+}
+
+/* Takes an operation out of the batch; NULL: it is empty. */
+static struct sluice_op *file_take_prepared(struct sluice_file *file)
+{
+	struct sluice_op *op = NULL;
+	struct sl_list *link;
+
+	sl_mutex_lock(&file->mutex);
+	link = sl_list_take(&file->locked.batch);
+	if (link) {
+		op = SL_CONTAINER(link, struct sluice_op, order.link);
+		op->preparing = false;
+	}
+	sl_mutex_unlock(&file->mutex);
+	return op;
+}
+
+/* Makes a batch of the operations that are not prepared. Returns false if there is none: the task
+ * is over. */
+static bool file_take_batch(struct sluice_file *file)
+{
+	struct sl_list *link;
+	bool some;
+
+	sl_mutex_lock(&file->mutex);
+	while ((link = sl_list_take(&file->locked.unprepared)))
+		sl_list_append(&file->locked.batch, link);
+	some = file->locked.preparing = !sl_list_empty(&file->locked.batch);
+	sl_mutex_unlock(&file->mutex);
+	return some;
+}
+
+/*
+ * Asks for the size once for all operations of a batch, and reserves space for those that extend
+ * the file. Runs on a thread that may wait, so a file on storage that does not answer occupies
+ * a single thread, however many operations it has.
+ */
+static void file_run_prepare(struct sl_task *task)
+{
+	struct sluice_file *file = SL_CONTAINER(task, struct sluice_file, prepare);
+	struct sl_backend *backend = file->backend;
+	struct sluice_op *op;
+
+	while (file_take_batch(file)) {
+		int64_t size = backend->ops->size(backend);
+
+		while ((op = file_take_prepared(file))) {
+			int rc = 0;
+
+			op_plan(op, size);
+			if (op_wants_reserve(op, size) && !op_is_stopped(op))
+				rc = backend->ops->reserve(backend, op->extents[0].offset,
+				                           op->extents[0].length);
+			if (rc)
+				op_fail_call(op, rc, "reserve space for");
+			op_proceed(op);
+		}
+	}
+	sl_file_release(file);
+}
+
+static void op_prepare(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool submit;
+
+	sl_mutex_lock(&file->mutex);
+	/* A cancel first stops the operation and then looks for `preparing`: either it is seen
+	 * here, or it finds the operation in the list. */
+	if (op_is_stopped(op)) {
+		sl_mutex_unlock(&file->mutex);
+		op_plan(op, -1);
+		op_proceed(op);
+		return;
+	}
+	op->preparing = true;
+	sl_list_append(&file->locked.unprepared, &op->order.link);
+	submit = !file->locked.preparing;
+	file->locked.preparing = true;
+	/* Under the mutex: once it is released the operation may be over, and the file closed. */
+	if (submit)
+		atomic_fetch_add(&file->in_flight, 1);
+	sl_mutex_unlock(&file->mutex);
+	if (!submit)
+		return;
+	file->prepare.run = file_run_prepare;
+	sl_pool_submit(file->ctx->core.waiting, &file->prepare);
+}
+
+void sl_op_withdraw(struct sluice_op *op)
+{
+	struct sluice_file *file = op->file;
+	bool prepares;
+
+	if (sl_order_withdraw(op)) {
+		op_proceed(op);
+		return;
+	}
+	sl_mutex_lock(&file->mutex);
+	prepares = op->preparing;
+	op->preparing = false;
+	if (prepares)
+		sl_list_remove(&op->order.link);
+	sl_mutex_unlock(&file->mutex);
+	if (prepares) {
+		op_plan(op, -1);
+		op_proceed(op);
+	} else if (op->staged) {
+		sl_staged_cancel(op);
+	}
+}
+
+void sl_op_start(struct sluice_op *op)
+{
+	struct sl_backend *backend = op->file->backend;
+	bool needs_size = op->kind == SL_READ || op_may_reserve(op);
+	int64_t size = -1;
+
+	if (op_read_now(op))
+		return;
+	if (needs_size && op->file->limits.size_waits) {
+		op_prepare(op);
+		return;
+	}
+	if (needs_size && backend->ops->size)
+		size = backend->ops->size(backend);
+	if (op_wants_reserve(op, size)) {
+		op_prepare(op);
+		return;
+	}
+	op_plan(op, size);
+	if (op->kind == SL_SYNC || op->kind == SL_TRUNCATE) {
+		op->task.run = op_run_task;
+		sl_pool_submit(op->ctx->core.waiting, &op->task);
+	} else {
+		op_proceed(op);
+	}
+}
+
+void sl_op_start_all(struct sl_list *ready)
+{
+	/* An operation that ends at its start lets other operations start: a queue instead of a
+	 * recursion. */
+	static _Thread_local struct sl_list *starting;
+	struct sl_list *link;
+
+	if (sl_list_empty(ready))
+		return;
+	if (starting) {
+		while ((link = sl_list_take(ready)))
+			sl_list_append(starting, link);
+		return;
+	}
+	starting = ready;
+	while ((link = sl_list_take(ready)))
+		sl_op_start(SL_CONTAINER(link, struct sluice_op, order.link));
+	starting = NULL;
+}

@@ -1,0 +1,380 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staged operations
+ *
+ * Operations that do not move bytes straight between storage and host memory. Chunks of them pass
+ * through slots; a route (route.h) says how a slot is filled and emptied. This file has the common
+ * part of the routes: when a chunk may be opened, which pieces it has, and when the operation is
+ * over. The threads that run pieces, the copier, the poller and the submitting call come here; none
+ * waits. stream_order.c has the submission in stream order.
+ *
+ * The operation:
+ *
+ *   new       --[route->start]----------------------> started
+ *   new       --[copier_start: too few slots]-------> waiting
+ *   waiting   --[copier_granted, copier_cancel]-----> started
+ *   started   --[route->next: no further chunk]-----> exhausted
+ *   started   --[sl_staged_filled, transfers_start]-> exhausted  it has no pieces
+ *   any       --[sl_op_fail: sl_staged_stop_locked]-> stopped    nothing holds the stream up
+ *   any       --[stream_fail]-----------------------> draining   the device refused a last word
+ *   draining  --[stream_drained]--------------------> drained    its stream has run out
+ *   exhausted, stopped --[sl_staged_stored_locked]--> stored     no piece is in flight
+ *   stored    --[sl_staged_over_locked]-------------> over       nor any copy or command
+ *   over      --[sl_staged_end]---------------------> ended      slots and commands are given back
+ *
+ * A slot of sl_route_copier, of a read and of a write:
+ *
+ *   free      --[slot_use_open]---------------------> filling    storage moves its pieces
+ *   filling   --[copier_chunk_done]-----------------> copying
+ *   copying   --[copier_job_done]-------------------> free
+ *
+ *   free      --[copier_fill_locked]----------------> copying
+ *   copying   --[copier_job_done]-------------------> full
+ *   full      --[slot_use_open]---------------------> storing    storage moves its pieces
+ *   storing   --[copier_chunk_done]-----------------> free
+ *
+ * A slot of sl_route_stream, of a read and of a write; n is the number of the slot's use
+ * (staging.h):
+ *
+ *   free      --[slot_use_open]---------------------> filling
+ *   filling   --[stream_chunk_done]-----------------> full       the processor's word is n
+ *   full      --[the stream copies]-----------------> free       the device's word is n
+ *
+ *   free      --[the stream copies]-----------------> full       the device's word is n
+ *   full      --[slot_use_open]---------------------> storing
+ *   storing   --[stream_chunk_done]-----------------> free       the processor's word is n
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "io/staged/route.h"
+
+/* --------------------------------------------------------------------------------- new, free */
+
+static struct sl_staged *staged_allocate(unsigned slots)
+{
+	struct sl_staged *staged = calloc(1, sizeof(*staged) + slots * sizeof(staged->uses[0]));
+
+	if (!staged)
+		return NULL;
+	staged->slots = calloc(slots, sizeof(*staged->slots));
+	if (!staged->slots) {
+		free(staged);
+		return NULL;
+	}
+	staged->count = slots;
+	for (unsigned i = 0; i < slots; i++) {
+		staged->uses[i].staged = staged;
+		staged->uses[i].index = i;
+	}
+	return staged;
+}
+
+int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
+                  sluice_stream stream)
+{
+	const struct sl_settings *settings = &op->ctx->core.settings;
+	enum sl_half half = route->on_stream ? SL_HALF_STREAM : SL_HALF_HOST;
+	struct sl_chunks chunks = {
+		.extents = op->extents,
+		.count = op->count,
+		.direct_bytes = settings->direct_bytes,
+		.file_size = INT64_MAX,
+		/* A short read of a file of unknown length is then the end of its chunk. */
+		.apart = op->file->limits.sequential,
+		.whole = op->file->limits.whole,
+	};
+	struct sl_staged *staged;
+	unsigned slots = 1;
+	int64_t size = -1;
+	int rc = 0;
+
+	/* A file that is read in one piece needs no more memory than it has bytes. */
+	if (chunks.whole)
+		size = op->file->backend->ops->size(op->file->backend);
+	if (size >= 0)
+		chunks.file_size = (uint64_t)size;
+
+	if (route->has_memory)
+		rc = sl_chunks_plan(&chunks, &op->file->limits, settings,
+		                    sl_staging_largest(staging, half), &slots);
+	if (rc)
+		return rc;
+	staged = staged_allocate(slots);
+	if (!staged)
+		return sl_fail(-ENOMEM, "no memory");
+	staged->op = op;
+	staged->route = route;
+	staged->staging = staging;
+	staged->stream = stream;
+	staged->shape = chunks;
+	staged->waiter = (struct sl_slot_waiter){
+		.half = half,
+		.words = route->on_stream,
+		.count = slots,
+		.length = route->has_memory ? chunks.slot_bytes : 0,
+		.slots = staged->slots,
+	};
+	staged->ring = (struct sl_ring){
+		.staging = staging,
+		.write = route->awaits ||
+	                 (route->on_stream && route->has_memory && op->kind == SL_WRITE),
+		.count = slots,
+		.slots = staged->slots,
+		.moved = sl_stream_moved,
+		.hold = sl_stream_hold,
+		.release = sl_stream_release,
+	};
+	staged->locked.chunks = staged->locked.copied = chunks;
+	staged->enqueued = staged->passed = chunks;
+	op->staged = staged;
+	op->on_stream = route->on_stream;
+	op->order.blocks_streams = !route->on_stream || route->stream_stores;
+	/* The number of a default stream means a stream of each context or thread: it orders
+	 * nothing. */
+	op->order.stream =
+		route->stream_stores && (uintptr_t)stream > SL_COMMON_STREAMS ? stream : NULL;
+	return route->stream_stores ? sl_transfers_new(staged) : 0;
+}
+
+void sl_staged_free(struct sl_staged *staged)
+{
+	if (!staged)
+		return;
+	/* Memory that a lost device may still write is not freed. */
+	if (!staged->slots[0].lost)
+		free(staged->transfers);
+	free(staged->slots);
+	free(staged);
+}
+
+/* ------------------------------------------------------------------------------------- start */
+
+/* Announces the bytes that the slots will get. */
+static void staged_expect(struct sluice_op *op, uint64_t bytes)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (op->kind != SL_READ || !staged->route->has_memory)
+		return;
+	atomic_store_explicit(&staged->expected, bytes, memory_order_relaxed);
+	sl_slots_expect(staged->staging, bytes);
+}
+
+void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (!staged->route->has_memory)
+		return;
+	atomic_fetch_sub_explicit(&staged->expected, piece->length, memory_order_relaxed);
+	/* Bytes that went around the page cache are in no core's cache. */
+	sl_slots_got(staged->staging, piece->length, piece->data, piece->direct ? 0 : piece->moved);
+}
+
+void sl_staged_begin_locked(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	staged->shape.file_size = op->locked.plan.file_size;
+	staged->locked.chunks.file_size = op->locked.plan.file_size;
+	staged->locked.copied.file_size = op->locked.plan.file_size;
+	staged->locked.started = true;
+}
+
+void sl_route_start(struct sluice_op *op)
+{
+	sl_mutex_lock(&op->mutex);
+	sl_staged_begin_locked(op);
+	sl_op_pump_unlock(op);
+}
+
+void sl_staged_start(struct sluice_op *op)
+{
+	staged_expect(op, op->bytes);
+	op->staged->route->start(op);
+}
+
+char *sl_staged_memory(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_chunks walk = staged->shape;
+	struct sl_slot_range range;
+	struct sl_chunk chunk;
+
+	if (staged->route != &sl_route_stream || !sl_chunk_next(&walk, &chunk) ||
+	    !sl_slot_range_next(&staged->shape, &chunk, &range) ||
+	    range.length < op->extents[0].length)
+		return NULL;
+	return staged->slots[0].data + range.at;
+}
+
+void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved)
+{
+	struct sl_staged *staged = op->staged;
+
+	sl_slots_expect(staged->staging, moved);
+	sl_slots_got(staged->staging, moved, memory, moved);
+	sl_mutex_lock(&op->mutex);
+	op->locked.moved = moved;
+	staged->locked.started = true;
+	staged->locked.exhausted = true;
+	if (!op->locked.stopped)
+		sl_ring_store(&staged->ring, 0);
+	sl_op_pump_unlock(op);
+}
+
+void sl_staged_cancel(struct sluice_op *op)
+{
+	if (op->staged->route->cancel)
+		op->staged->route->cancel(op);
+}
+
+/* ------------------------------------------------------------------------------------- chunks */
+
+/* Storage has done its part of the chunk. */
+static void slot_use_done_locked(struct sluice_op *op, struct sl_slot_use *use)
+	SL_REQUIRES(&op->mutex)
+{
+	if (!op->locked.stopped)
+		op->staged->route->chunk_done(op, use);
+}
+
+/* All pieces of the current chunk have been handed out. */
+static void slot_use_close_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex)
+{
+	struct sl_slot_use *use = op->staged->locked.current;
+
+	op->staged->locked.current = NULL;
+	use->handed = true;
+	if (!use->pieces)
+		slot_use_done_locked(op, use);
+}
+
+/* Opens the next chunk if its slot is ready. */
+static bool slot_use_open(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_chunks *chunks = &staged->locked.chunks;
+	struct sl_slot_use *use = &staged->uses[staged->locked.next % staged->count];
+	struct sl_chunks look = *chunks;
+	struct sl_chunk chunk;
+
+	if (!sl_chunk_next(&look, &chunk)) {
+		staged->locked.exhausted = true;
+		return false;
+	}
+	if (staged->locked.waiting || !staged->route->ready(op, staged->locked.next))
+		return false;
+	*chunks = look;
+	use->chunk = chunk;
+	use->number = staged->locked.next++;
+	use->handed = use->ready = false;
+	use->pieces = 0;
+	use->moved = 0;
+	use->walk = chunk; /* its ranges are handed out along this copy */
+	staged->locked.current = use;
+	return true;
+}
+
+bool sl_route_next_range(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+	struct sl_plan *plan = &op->locked.plan;
+	struct sl_slot_range range;
+
+	for (;;) {
+		if (!staged->locked.current && !slot_use_open(op))
+			return false;
+		if (sl_slot_range_next(&staged->shape, &staged->locked.current->walk, &range))
+			break;
+		slot_use_close_locked(op);
+	}
+	staged->locked.extent = (struct sluice_extent){
+		.data = staged->slots[staged->locked.current->index].data + range.at,
+		.length = range.length,
+		.offset = range.offset,
+	};
+	plan->extents = &staged->locked.extent;
+	plan->count = 1;
+	plan->extent = 0;
+	plan->position = 0;
+	plan->direct_bytes = range.large ? 0 : UINT64_MAX;
+	return true;
+}
+
+bool sl_staged_next_locked(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	return staged->locked.started && !staged->locked.exhausted && staged->route->next(op);
+}
+
+bool sl_staged_urgent(const struct sluice_op *op, const struct sl_slot_use *use)
+{
+	return op->on_stream && use->number >= op->staged->count;
+}
+
+void sl_staged_piece_done_locked(struct sluice_op *op, struct sl_slot_use *use, size_t moved)
+{
+	use->pieces--;
+	use->moved += moved;
+	if (use->pieces)
+		return;
+	if (op->locked.stopped && op->on_stream)
+		sl_ring_stop(&op->staged->ring, use->index);
+	else if (use->handed)
+		slot_use_done_locked(op, use);
+}
+
+/* --------------------------------------------------------------------------------------- end */
+
+void sl_staged_stop_locked(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	/* A slot with pieces in flight is not for the device yet: the last of them lets the stream
+	 * go on. */
+	for (unsigned i = 0; op->on_stream && i < staged->count; i++)
+		if (!staged->uses[i].pieces)
+			sl_ring_stop(&staged->ring, i);
+}
+
+bool sl_staged_stored_locked(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	return staged->locked.started && !staged->locked.submitting && !op->locked.in_flight &&
+	       (op->locked.stopped || staged->locked.exhausted);
+}
+
+bool sl_staged_over_locked(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (!sl_staged_stored_locked(op) || staged->locked.copies || staged->locked.waiting ||
+	    staged->locked.draining)
+		return false;
+	if (staged->route->finish)
+		staged->route->finish(op);
+	return !op->on_stream || sl_ring_rests(&staged->ring);
+}
+
+void sl_staged_end(struct sluice_op *op)
+{
+	struct sl_staged *staged = op->staged;
+
+	if (op->on_stream) {
+		sl_poller_leave(&staged->ring);
+		sl_commands_give(staged->staging, staged->locked.commands);
+	}
+	sl_slots_got(staged->staging, atomic_load(&staged->expected), NULL, 0);
+	/* The stream has run out: its words are written, and the device uses none of the slots. */
+	for (unsigned i = 0; i < staged->count; i++)
+		if (staged->locked.drained && !sl_staging_lost(staged->staging))
+			staged->slots[i].lost = false;
+	if (staged->route->end)
+		staged->route->end(op);
+	sl_slots_give(staged->staging, staged->waiter.half, staged->slots, staged->waiter.count);
+}

@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Staged operations: chunks, slots, and the four routes of their bytes. */
+#ifndef SL_IO_STAGED_H
+#define SL_IO_STAGED_H
+
+#include "io/op.h"
+
+/* ------------------------------------------------------------------------------------ chunks */
+
+/*
+ * Cuts the extents of an operation into chunks, in order. A slot holds a chunk at a time.
+ */
+struct sl_chunks {
+	const struct sluice_extent *extents;
+	size_t count;
+	uint64_t direct_bytes; /* extents from this length on lie in their slots as in the file */
+	uint64_t file_size;    /* bytes behind it are in no chunk */
+	bool apart;            /* a chunk is of a single extent */
+	bool whole;            /* and of all of it */
+	size_t slot_bytes;
+	size_t extent; /* where the next chunk begins */
+	uint64_t position;
+};
+struct sl_chunk {
+	size_t extent; /* of the next range */
+	uint64_t position;
+	size_t at; /* in the slot */
+	uint64_t length;
+	unsigned ranges; /* that are left */
+};
+/* Bytes that are contiguous in the slot, in the file, and in the operation's memory. */
+struct sl_slot_range {
+	char *memory;
+	size_t at, length;
+	uint64_t offset;
+	bool large; /* of an extent of at least direct_bytes */
+};
+/*
+ * Chooses slot_bytes and the number of slots. half: the bytes of pinned memory that there are.
+ * Returns 0, or -ENOTSUP with a sentence.
+ */
+int sl_chunks_plan(struct sl_chunks *chunks, const struct sl_limits *limits,
+                   const struct sl_settings *settings, size_t half, unsigned *slots);
+/*
+ * Take the next chunk, or the next range of a chunk, which they use up. Return false past the last.
+ */
+bool sl_chunk_next(struct sl_chunks *chunks, struct sl_chunk *out);
+bool sl_slot_range_next(const struct sl_chunks *chunks, struct sl_chunk *chunk,
+                        struct sl_slot_range *out);
+
+/* ------------------------------------------------------------------------------------ staged */
+
+struct sl_route;
+struct sl_transfer;
+
+/* A slot, and the progress of its chunk. Guarded by op->mutex. */
+struct sl_slot_use {
+	struct sl_staged *staged;
+	unsigned index;
+	uint64_t number; /* of the chunk */
+	struct sl_chunk chunk;
+	unsigned pieces; /* in flight */
+	bool handed;     /* all its pieces have been handed out */
+	uint64_t moved;  /* of its bytes */
+	/* Of route_copier.c: */
+	bool ready;             /* to be filled (read), or full (write) */
+	bool empty;             /* of a write: for the copier to fill */
+	struct sl_copy_job job; /* while it is in flight the copier reads the next two */
+	struct sl_chunk walk;
+	uint64_t left;
+};
+
+struct sl_staged {
+	struct sluice_op *op;
+	const struct sl_route *route;
+	struct sl_staging *staging;
+	sluice_stream stream;
+	struct sl_slot_waiter waiter;
+	struct sl_ring ring;    /* not of route_copier.c */
+	unsigned count;         /* of slots and uses */
+	struct sl_chunks shape; /* how all chunks are cut; fixed before the first */
+
+	struct {
+		bool started;    /* nothing holds the operation back, and its plan is made */
+		bool waiting;    /* for slots; of route_copier.c */
+		bool submitting; /* there may be more to enqueue */
+		bool exhausted;  /* the last piece has been handed out */
+		bool draining;   /* the device refused a slot's last word: the stream has to run out
+		                  */
+		bool drained;    /* and it has */
+		unsigned copies; /* of the copier, in flight */
+		unsigned commands;           /* in flight on the device */
+		struct sl_chunks chunks;     /* that are handed out in pieces */
+		uint64_t next;               /* the number of the next of them */
+		struct sl_slot_use *current; /* its pieces are handed out now; or NULL */
+		struct sl_chunks copied; /* route_copier.c, write: those that the copier fills */
+		uint64_t filled;         /* the number of the next of them */
+		struct sluice_extent extent; /* that op->locked.plan cuts */
+	} locked;                            /* guarded by op->mutex */
+
+	_Atomic uint64_t expected; /* of a read: bytes that its slots have yet to get */
+
+	struct sl_copy_job drain; /* while draining */
+	/* Chunks that are enqueued, the submitting call's; and chunks that the stream has passed,
+	 * guarded by op->mutex. */
+	struct sl_chunks enqueued, passed;
+	uint64_t passed_number;
+
+	/* Of route_transfers.c. The submitting call's; untouched from then until the stream has
+	 * passed. */
+	struct sl_transfer *transfers;
+	unsigned transfer_count;
+
+	struct sl_slot *slots;
+	struct sl_slot_use uses[];
+};
+
+/* Makes the staged part of an operation, on a staging of the memory's device or, without such
+ * memory, of the stream's. Returns 0, or a negative errno with a sentence. */
+int sl_staged_new(struct sluice_op *op, struct sl_staging *staging, const struct sl_route *route,
+                  sluice_stream stream);
+void sl_staged_free(struct sl_staged *staged);
+/* Starts an operation that nothing holds back; op->locked.plan has its limits. It goes on by
+ * itself. */
+void sl_staged_start(struct sluice_op *op);
+/* The first step of a route's start(). */
+void sl_staged_begin_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+/* Returns the memory in a slot for a read in stream order that is a single range; NULL: it is
+ * another operation. */
+char *sl_staged_memory(struct sluice_op *op);
+/* Says that all bytes of such a read are there before it has started: it needs nothing but the
+ * device. */
+void sl_staged_filled(struct sluice_op *op, const char *memory, uint64_t moved);
+/* Makes op->locked.plan cut the next extent. Returns false if there is none now, or never again. */
+bool sl_staged_next_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+/* A piece of a read is over, on the thread that moved it. No lock held. */
+void sl_staged_got(struct sluice_op *op, const struct sl_piece *piece);
+/* Returns true if the stream may be blocked on this slot: its pieces go before those of later
+ * operations. */
+bool sl_staged_urgent(const struct sluice_op *op, const struct sl_slot_use *use);
+/* A piece in that slot is over. */
+void sl_staged_piece_done_locked(struct sluice_op *op, struct sl_slot_use *use, size_t moved)
+	SL_REQUIRES(&op->mutex);
+/* Lets the stream go on: the operation has failed or was cancelled. */
+void sl_staged_stop_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+/* Ends a wait for slots. Takes op->mutex. */
+void sl_staged_cancel(struct sluice_op *op);
+/* Returns true if the operation does not touch the file any more; or neither the file nor, here or
+ * on the device, memory. */
+bool sl_staged_stored_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+bool sl_staged_over_locked(struct sluice_op *op) SL_REQUIRES(&op->mutex);
+/* Gives back slots and commands. */
+void sl_staged_end(struct sluice_op *op);
+
+/* ------------------------------------------------------------------------------ stream order */
+
+/* Submits an operation in stream order that is whole and admitted. Returns as sl_op_enter(). */
+int sl_stream_enter(struct sluice_op *op, sluice_op **out);
+/* The poller's callbacks of a ring. */
+void sl_stream_moved(struct sl_ring *ring);
+void sl_stream_hold(struct sl_ring *ring);
+void sl_stream_release(struct sl_ring *ring);
+
+#endif

@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pieces of local files on threads
+ *
+ * Decides how each piece is moved, and makes the blocking calls:
+ *
+ *   a read that is in the page cache      a worker reads it, with RWF_NOWAIT
+ *   a large aligned piece                 direct I/O, by a reactor (uring.c) if there is one; data that is not aligned
+ *                                         in memory passes through a bounce buffer (bounce.c)
+ *   any other read                        buffered I/O, by a reactor if there is one
+ *   any other write                       buffered I/O, by a worker
+ *
+ * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the workers of the context.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "local/local_internal.h"
+
+#define LARGEST_CALL ((size_t)1 << 30)
+#define PAGES_ASKED  4096 /* of mincore() at a time */
+
+/* --------------------------------------------------------------------------------- residency */
+
+/* As in <linux/mman.h> of Linux 6.5. */
+struct cachestat_range {
+	uint64_t offset, length;
+};
+struct cachestat {
+	uint64_t cached, dirty, writeback, evicted, recently_evicted;
+};
+#ifndef SYS_cachestat
+#define SYS_cachestat 451
+#endif
+
+static int64_t resident_by_cachestat(struct sl_local *local, uint64_t offset, size_t length)
+{
+	struct cachestat_range range = {offset, length};
+	struct cachestat stat;
+
+	if (syscall(SYS_cachestat, local->descriptor, &range, &stat, 0))
+		return -errno;
+	return (int64_t)stat.cached;
+}
+
+/* Maps the whole file for mincore(), and again after the file has grown. Nothing reads or writes the mapping. */
+static int map_until_locked(struct sl_local *local, uint64_t end) SL_REQUIRES(&local->map.mutex)
+{
+	struct stat stat;
+	void *base;
+
+	if (local->map.base && end <= local->map.length)
+		return 0;
+	if (fstat(local->descriptor, &stat))
+		return -errno;
+	if ((uint64_t)stat.st_size < end)
+		return -ERANGE;
+	base = mmap(NULL, stat.st_size, PROT_READ, MAP_SHARED, local->descriptor, 0);
+	if (base == MAP_FAILED)
+		return -errno;
+	if (local->map.base)
+		munmap(local->map.base, local->map.length);
+	local->map.base = base;
+	local->map.length = stat.st_size;
+	return 0;
+}
+
+static int64_t resident_by_mincore(struct sl_local *local, uint64_t offset, size_t length)
+{
+	size_t page = sl_page_size();
+	uint64_t start = offset - offset % page, end = offset + length;
+	unsigned char vector[PAGES_ASKED];
+	int64_t cached = 0;
+	int rc;
+
+	sl_mutex_lock(&local->map.mutex);
+	rc = map_until_locked(local, end);
+	while (!rc && start < end) {
+		size_t pages = SL_MIN((end - start + page - 1) / page, PAGES_ASKED);
+
+		if (mincore(local->map.base + start, pages * page, vector))
+			rc = -errno;
+		for (size_t i = 0; !rc && i < pages; i++)
+			cached += vector[i] & 1;
+		start += pages * page;
+	}
+	sl_mutex_unlock(&local->map.mutex);
+	return rc ? rc : cached;
+}
+
+bool sl_resident(struct sl_local *local, uint64_t offset, size_t length)
+{
+	size_t page = sl_page_size();
+	uint64_t pages = (offset + length - 1) / page - offset / page + 1;
+	int64_t cached;
+
+	/* mincore() needs the length of the file, for which a server may have to be asked. */
+	if (!local->core->kernel.cachestat && local->remote)
+		return true;
+	cached = local->core->kernel.cachestat ? resident_by_cachestat(local, offset, length)
+	                                       : resident_by_mincore(local, offset, length);
+	/* If residency cannot be determined, read through the page cache: that is always correct. */
+	return cached < 0 || (uint64_t)cached * 2 >= pages;
+}
+
+/* The file is closed: no other thread has it. */
+void sl_residency_close(struct sl_local *local) SL_UNCHECKED
+{
+	if (local->map.base)
+		munmap(local->map.base, local->map.length);
+	sl_mutex_destroy(&local->map.mutex);
+}
+
+/* -------------------------------------------------------------------------- the submitting call */
+
+/* Returns the error of fstat(); -1 would mean something else to the engine. */
+static int64_t size_error(void)
+{
+	return errno == EPERM ? -EIO : -errno;
+}
+
+int64_t sl_local_size(struct sl_backend *backend)
+{
+	struct sl_local *local = sl_local_of(backend);
+	struct stat stat;
+	uint64_t bytes;
+
+	if (local->pseudo)
+		return -1;
+	if (local->block_device)
+		return ioctl(local->descriptor, BLKGETSIZE64, &bytes) ? size_error()
+		                                                      : (int64_t)bytes;
+	return fstat(local->descriptor, &stat) ? size_error() : (int64_t)stat.st_size;
+}
+
+int64_t sl_local_read_now(struct sl_backend *backend, void *data, size_t length, uint64_t offset)
+{
+	struct sl_local *local = sl_local_of(backend);
+	struct iovec vector = {data, length};
+	ssize_t rc;
+
+	if (!atomic_load_explicit(&local->use_nowait, memory_order_relaxed))
+		return -EAGAIN;
+	/* A call for pages that are absent starts to read them into the page cache. That is a head start for a small
+	 * read, and twice the work for a large one, which bypasses the page cache. */
+	if (length >= local->core->settings.direct_bytes && !sl_resident(local, offset, length))
+		return -EAGAIN;
+	/* Not preadv2(), which is a cancellation point of pthread_cancel(), and takes longer. */
+	rc = syscall(SYS_preadv2, local->descriptor, &vector, 1L, (long)offset,
+	             (long)(offset >> 32), (long)RWF_NOWAIT);
+	if (rc < 0 && errno == EOPNOTSUPP)
+		atomic_store(&local->use_nowait, false);
+	/* A short read may mean the end of the file or of the resident pages: an operation finds out which. */
+	if (rc != (ssize_t)length)
+		return -EAGAIN;
+	sl_log(&local->core->settings, SL_LOG_DEBUG,
+	       "read '%s' bytes %" PRIu64 "+%zu at once: in memory", local->path, offset, length);
+	return rc;
+}
+
+/* ------------------------------------------------------------------------- how a piece is moved */
+
+void sl_local_execute(struct sl_piece *piece)
+{
+	struct sl_local *local = sl_local_of(piece->backend);
+
+	if (local->core->uring && !atomic_load(&local->core->kernel.uring_error) &&
+	    local->choice != SL_CHOICE_POSIX && !local->pseudo &&
+	    (!local->blocks || local->choice == SL_CHOICE_URING))
+		sl_uring_submit(piece);
+	else
+		sl_posix_submit(piece);
+}
+
+/* Bypasses the page cache; returns false if the piece cannot. */
+static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
+{
+	if (!piece->large || !piece->aligned || local->direct < 0 ||
+	    piece->moved % local->offset_alignment ||
+	    !atomic_load_explicit(&local->use_direct, memory_order_relaxed))
+		return false;
+	piece->direct = true;
+	if ((uintptr_t)piece->data % local->memory_alignment) {
+		if (sl_bounce_submit(piece))
+			return true;
+		piece->direct = false;
+		return false;
+	}
+	sl_local_execute(piece);
+	return true;
+}
+
+/* Submits a read, or the rest of one, that is not in the page cache. */
+static void submit_cold(struct sl_piece *piece)
+{
+	struct sl_local *local = sl_local_of(piece->backend);
+
+	atomic_store_explicit(&local->resident, false, memory_order_relaxed);
+	piece->nowait = false;
+	if (submit_direct(local, piece))
+		return;
+	piece->dontcache =
+		piece->large && atomic_load_explicit(&local->use_dontcache, memory_order_relaxed);
+	sl_local_execute(piece);
+}
+
+static void submit_local_read(struct sl_local *local, struct sl_piece *piece)
+{
+	bool nowait = atomic_load_explicit(&local->use_nowait, memory_order_relaxed);
+
+	if (local->pseudo) {
+		sl_posix_submit(piece);
+		return;
+	}
+	if (piece->missed) {
+		submit_cold(piece);
+		return;
+	}
+	/*
+	 * For a small piece the result of the last look is used again, because RWF_NOWAIT notices if it is wrong. For a
+	 * large piece that would come too late, behind the copies of other pieces, and would have begun to read pages
+	 * into the page cache that direct I/O then reads once more.
+	 */
+	if (piece->large || !nowait ||
+	    !atomic_load_explicit(&local->resident, memory_order_relaxed)) {
+		if (!sl_resident(local, piece->offset, piece->length)) {
+			submit_cold(piece);
+			return;
+		}
+		atomic_store_explicit(&local->resident, true, memory_order_relaxed);
+	}
+	if (local->choice == SL_CHOICE_URING) {
+		sl_uring_submit(piece);
+		return;
+	}
+	piece->nowait = nowait;
+	sl_posix_submit(piece);
+}
+
+void sl_local_submit(struct sl_backend *backend, struct sl_piece *piece)
+{
+	struct sl_local *local = sl_local_of(backend);
+
+	if (piece->device) {
+		sl_cufile_submit(piece);
+		return;
+	}
+	piece->direct = piece->nowait = piece->dontcache = false;
+	piece->bounce = NULL;
+	piece->permits = NULL;
+	piece->vain = 0;
+	if (!piece->write)
+		submit_local_read(local, piece);
+	else if (submit_direct(local, piece))
+		return;
+	else if (local->choice == SL_CHOICE_URING)
+		sl_local_execute(piece);
+	else
+		sl_posix_submit(piece);
+}
+
+/* ------------------------------------------------------------------------------- blocking calls */
+
+static ssize_t piece_call(struct sl_piece *piece)
+{
+	struct iovec vector = {sl_piece_memory(piece),
+	                       SL_MIN(piece->length - piece->moved, LARGEST_CALL)};
+	off_t offset = (off_t)(piece->offset + piece->moved);
+	int descriptor = sl_piece_descriptor(piece);
+	ssize_t rc;
+
+	if (piece->write)
+		rc = pwritev2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
+	else
+		rc = preadv2(descriptor, &vector, 1, offset, sl_piece_flags(piece));
+	return rc < 0 ? -errno : rc;
+}
+
+/* Submits the rest of a piece anew if RWF_NOWAIT has found that it is not resident; returns true then. */
+static bool piece_gone_cold(struct sl_piece *piece, ssize_t result)
+{
+	struct sl_local *local = sl_local_of(piece->backend);
+
+	if (result == -EOPNOTSUPP || result == -EINVAL)
+		atomic_store(&local->use_nowait, false);
+	else if (result != -EAGAIN &&
+	         (result <= 0 || (size_t)result + piece->moved == piece->length))
+		return false;
+	if (result > 0)
+		piece->moved += result;
+	submit_cold(piece);
+	return true;
+}
+
+/* Pauses before a call is repeated: a file system may answer EAGAIN for ever. A cancel is seen after one pause. */
+static void pause_in_vain(unsigned vain)
+{
+	struct timespec pause = {0, (1000000 << SL_MIN(vain, 6)) / 2};
+
+	/* The first repetition is made at once. */
+	if (vain > 1)
+		nanosleep(&pause, NULL);
+}
+
+static void piece_run(struct sl_task *task)
+{
+	struct sl_piece *piece = SL_CONTAINER(task, struct sl_piece, task);
+	ssize_t result;
+
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		piece->error = -ECANCELED;
+		sl_local_done(piece);
+		return;
+	}
+	do {
+		pause_in_vain(piece->vain);
+		result = piece_call(piece);
+		if (piece->nowait && piece_gone_cold(piece, result))
+			return;
+	} while (!sl_transfer_step(piece, result));
+	sl_local_done(piece);
+}
+
+void sl_posix_start(struct sl_piece *piece)
+{
+	struct sl_core *core = sl_local_of(piece->backend)->core;
+
+	/* A call with NOWAIT waits for no storage. */
+	sl_pool_submit(piece->nowait ? core->pool : core->waiting, &piece->task);
+}
+
+void sl_posix_submit(struct sl_piece *piece)
+{
+	bool page_cache = !piece->direct && !sl_local_of(piece->backend)->block_device;
+
+	piece->task.run = piece_run;
+	piece->task.urgent = piece->urgent;
+	piece->task.home = (uintptr_t)piece->data / piece->length;
+	/* A piece that comes from a reactor keeps its permit. */
+	if (piece->nowait || piece->permits)
+		sl_posix_start(piece);
+	else
+		sl_permit_take(piece,
+		               piece->write && page_cache ? SL_PERMIT_WRITE : SL_PERMIT_CALL);
+}

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Results of calls for pieces of local files
+ *
+ * Takes the result of each system call, of each request of io_uring and of each call of cuFile, decides whether another
+ * call is needed, and ends the piece. Runs on the thread that made the call.
+ */
+#include <errno.h>
+#include <inttypes.h>
+
+#include "local/local_internal.h"
+
+/* Returns whether the rest of the piece can still bypass the page cache. */
+static bool rest_is_aligned(const struct sl_piece *piece)
+{
+	uint32_t alignment = sl_local_of(piece->backend)->offset_alignment;
+
+	return piece->moved % alignment == 0 && piece->length % alignment == 0;
+}
+
+static void log_result(const struct sl_piece *piece, ssize_t result)
+{
+	const struct sl_local *local = sl_local_of(piece->backend);
+	size_t asked = piece->length - piece->moved;
+
+	sl_log(&local->core->settings, SL_LOG_DEBUG,
+	       "%s '%s' bytes %" PRIu64 "+%zu%s by %s: %zd%s%s", piece->write ? "write" : "read",
+	       local->path, piece->offset + piece->moved, asked, piece->direct ? " direct" : "",
+	       piece->permits == &local->permits[SL_PERMIT_RING] ? "io_uring" : "a thread", result,
+	       result < 0                ? " "
+	       : result < (ssize_t)asked ? ", short"
+	                                 : "",
+	       result < 0 ? sl_error_text((int)result) : "");
+}
+
+/* Falls back to plain buffered I/O if the file system refuses a kind of access; returns false if it was plain. */
+static bool fall_back(struct sl_piece *piece, ssize_t result)
+{
+	struct sl_local *local = sl_local_of(piece->backend);
+
+	if (piece->direct && (result == -EINVAL || result == -EOPNOTSUPP)) {
+		atomic_store(&local->use_direct, false);
+		piece->direct = false;
+		return true;
+	}
+	if (piece->dontcache && (result == -EOPNOTSUPP || result == -EINVAL)) {
+		atomic_store(&local->use_dontcache, false);
+		piece->dontcache = false;
+		return true;
+	}
+	return false;
+}
+
+int sl_transfer_step(struct sl_piece *piece, ssize_t result)
+{
+	if (sl_local_of(piece->backend)->core->settings.log >= SL_LOG_DEBUG)
+		log_result(piece, result);
+	piece->vain = result == -EINTR || result == -EAGAIN ? piece->vain + 1 : 0;
+	if (result > 0) {
+		piece->moved += result;
+		if (piece->moved == piece->length)
+			return true;
+		if (piece->direct && !rest_is_aligned(piece))
+			piece->direct = false;
+	} else if (result == 0) {
+		if (piece->write)
+			piece->error = -EIO;
+		return true;
+	} else if (!piece->vain && !fall_back(piece, result)) {
+		piece->error = (int)result;
+		return true;
+	}
+	if (atomic_load_explicit(&piece->cancelled, memory_order_relaxed)) {
+		piece->error = -ECANCELED;
+		return true;
+	}
+	return false;
+}
+
+void sl_local_done(struct sl_piece *piece)
+{
+	if (piece->permits)
+		sl_permit_give(piece);
+	if (!piece->bounce || sl_bounce_finish(piece))
+		sl_piece_done(piece);
+}

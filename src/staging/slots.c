@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Slots
+ *
+ * Gives parts of the pinned memory, and words, to operations, and queues operations for which there
+ * are too few. Each half of the memory is divided by a buddy allocator. Any thread; waits for
+ * nobody.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "staging/staging_internal.h"
+
+/* ------------------------------------------------------------------------------------- buddy */
+
+static unsigned buddy_order(size_t length)
+{
+	unsigned order = 0;
+
+	while (SL_SLOT_LEAST << order < length)
+		order++;
+	return order;
+}
+
+static void buddy_insert(struct sl_buddy *buddy, size_t block, unsigned order)
+{
+	buddy->free[block] = (unsigned char)(1 + order);
+	sl_list_append(&buddy->lists[order], &buddy->links[block]);
+}
+
+static void buddy_withdraw(struct sl_buddy *buddy, size_t block)
+{
+	buddy->free[block] = 0;
+	sl_list_remove(&buddy->links[block]);
+}
+
+int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length)
+{
+	size_t block = 0;
+
+	buddy->base = base;
+	buddy->blocks = length / SL_SLOT_LEAST;
+	buddy->free = calloc(buddy->blocks + 1, sizeof(*buddy->free));
+	buddy->links = calloc(buddy->blocks + 1, sizeof(*buddy->links));
+	if (!buddy->free || !buddy->links) {
+		sl_buddy_destroy(buddy);
+		return -ENOMEM;
+	}
+	for (unsigned i = 0; i < SL_BUDDY_ORDERS; i++)
+		sl_list_init(&buddy->lists[i]);
+	/* Take the largest ranges that fit and begin at a multiple of their length. */
+	while (block < buddy->blocks) {
+		unsigned order = 0;
+
+		while (order + 1 < SL_BUDDY_ORDERS && !(block & ((size_t)1 << order)) &&
+		       block + ((size_t)2 << order) <= buddy->blocks)
+			order++;
+		buddy_insert(buddy, block, order);
+		block += (size_t)1 << order;
+	}
+	return 0;
+}
+
+void sl_buddy_destroy(struct sl_buddy *buddy)
+{
+	free(buddy->free);
+	free(buddy->links);
+	buddy->free = NULL;
+	buddy->links = NULL;
+}
+
+void *sl_buddy_take(struct sl_buddy *buddy, size_t length)
+{
+	unsigned wanted = buddy_order(length), order = wanted;
+	struct sl_list *link;
+	size_t block;
+
+	while (order < SL_BUDDY_ORDERS && sl_list_empty(&buddy->lists[order]))
+		order++;
+	if (order >= SL_BUDDY_ORDERS)
+		return NULL;
+	/* The range that came back last: its memory is still in the caches. */
+	link = buddy->lists[order].previous;
+	block = (size_t)(link - buddy->links);
+	buddy_withdraw(buddy, block);
+	while (order > wanted) {
+		order--;
+		buddy_insert(buddy, block + ((size_t)1 << order), order);
+	}
+	return buddy->base + block * SL_SLOT_LEAST;
+}
+
+void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length)
+{
+	size_t block = (size_t)((char *)memory - buddy->base) / SL_SLOT_LEAST;
+	unsigned order = buddy_order(length);
+
+	while (order + 1 < SL_BUDDY_ORDERS) {
+		size_t other = block ^ ((size_t)1 << order);
+
+		if (other >= buddy->blocks || buddy->free[other] != 1 + order)
+			break;
+		buddy_withdraw(buddy, other);
+		block = SL_MIN(block, other);
+		order++;
+	}
+	buddy_insert(buddy, block, order);
+}
+
+size_t sl_buddy_largest(size_t length)
+{
+	size_t largest = SL_SLOT_LEAST;
+
+	if (length < SL_SLOT_LEAST)
+		return 0;
+	while (largest * 2 <= length)
+		largest *= 2;
+	return largest;
+}
+
+/* ------------------------------------------------------------------------------------- slots */
+
+static void slot_return_locked(struct sl_staging *staging, enum sl_half half, struct sl_slot *slot)
+	SL_REQUIRES(&staging->mutex)
+{
+	if (slot->data)
+		sl_buddy_give(&staging->locked.halves[half], slot->data, slot->length);
+	if (slot->cpu)
+		staging->locked.words[staging->locked.words_free++] =
+			SL_CONTAINER(slot->cpu, struct sl_slot_words, cpu);
+	slot->data = NULL;
+	slot->cpu = slot->gpu = NULL;
+}
+
+static bool slot_take_locked(struct sl_staging *staging, const struct sl_slot_waiter *waiter,
+                             struct sl_slot *slot) SL_REQUIRES(&staging->mutex)
+{
+	*slot = (struct sl_slot){.length = waiter->length};
+	if (waiter->words && !staging->locked.words_free)
+		return false;
+	if (waiter->length) {
+		slot->data = sl_buddy_take(&staging->locked.halves[waiter->half], waiter->length);
+		if (!slot->data)
+			return false;
+	}
+	if (waiter->words) {
+		struct sl_slot_words *words = staging->locked.words[--staging->locked.words_free];
+
+		slot->cpu = &words->cpu;
+		slot->gpu = &words->gpu;
+		slot->base = atomic_load(slot->cpu);
+		slot->entered = slot->written = slot->base;
+	}
+	return true;
+}
+
+/* Grants all slots of the waiter or none. Returns true also if it is refused: the memory will never
+ * suffice. */
+static bool slots_grant_locked(struct sl_staging *staging, struct sl_slot_waiter *waiter)
+	SL_REQUIRES(&staging->mutex)
+{
+	unsigned taken = 0;
+
+	while (taken < waiter->count && slot_take_locked(staging, waiter, &waiter->slots[taken]))
+		taken++;
+	if (taken == waiter->count) {
+		staging->locked.out[waiter->half] += taken;
+		return true;
+	}
+	/* None is in use, and there are too few: more will never come back. */
+	waiter->refused = !staging->locked.out[waiter->half];
+	while (taken--)
+		slot_return_locked(staging, waiter->half, &waiter->slots[taken]);
+	return waiter->refused;
+}
+
+bool sl_slots_take(struct sl_staging *staging, struct sl_slot_waiter *waiter, bool wait)
+{
+	struct sl_list *waiters = &staging->locked.waiters[waiter->half];
+	bool granted;
+
+	sl_mutex_lock(&staging->mutex);
+	waiter->refused = waiter->half == SL_HALF_STREAM && sl_staging_lost(staging);
+	granted =
+		waiter->refused || (sl_list_empty(waiters) && slots_grant_locked(staging, waiter));
+	waiter->waiting = !granted && wait;
+	if (waiter->waiting)
+		sl_list_append(waiters, &waiter->link);
+	sl_mutex_unlock(&staging->mutex);
+	return granted;
+}
+
+/*
+ * Grants slots to waiters in their order as far as the slots suffice, and moves those to `granted`.
+ */
+static void slots_grant_waiting_locked(struct sl_staging *staging, struct sl_list *granted)
+	SL_REQUIRES(&staging->mutex)
+{
+	/* Both halves: a waiter of the other half may have lacked only the words. */
+	for (unsigned half = 0; half < SL_HALVES; half++) {
+		struct sl_list *waiters = &staging->locked.waiters[half];
+
+		while (!sl_list_empty(waiters)) {
+			struct sl_slot_waiter *waiter =
+				SL_CONTAINER(waiters->next, struct sl_slot_waiter, link);
+
+			if (!slots_grant_locked(staging, waiter))
+				break;
+			waiter->waiting = false;
+			sl_list_remove(&waiter->link);
+			sl_list_append(granted, &waiter->link);
+		}
+	}
+}
+
+/* Calls granted() of each waiter in the list. No lock held. */
+static void slots_notify(struct sl_list *granted)
+{
+	/* granted() may end at once and give slots back: a queue instead of a recursion. */
+	static _Thread_local struct sl_list *notifying;
+	struct sl_list *link;
+
+	if (notifying) {
+		while ((link = sl_list_take(granted)))
+			sl_list_append(notifying, link);
+		return;
+	}
+	notifying = granted;
+	while ((link = sl_list_take(granted))) {
+		struct sl_slot_waiter *waiter = SL_CONTAINER(link, struct sl_slot_waiter, link);
+
+		waiter->granted(waiter);
+	}
+	notifying = NULL;
+}
+
+void sl_slots_refuse(struct sl_staging *staging)
+{
+	struct sl_list refused;
+	struct sl_list *link;
+
+	sl_list_init(&refused);
+	sl_mutex_lock(&staging->mutex);
+	while ((link = sl_list_take(&staging->locked.waiters[SL_HALF_STREAM]))) {
+		struct sl_slot_waiter *waiter = SL_CONTAINER(link, struct sl_slot_waiter, link);
+
+		waiter->waiting = false;
+		waiter->refused = true;
+		sl_list_append(&refused, link);
+	}
+	sl_mutex_unlock(&staging->mutex);
+	slots_notify(&refused);
+}
+
+bool sl_slots_withdraw(struct sl_staging *staging, struct sl_slot_waiter *waiter)
+{
+	struct sl_list granted;
+	bool waiting;
+
+	sl_list_init(&granted);
+	sl_mutex_lock(&staging->mutex);
+	waiting = waiter->waiting;
+	if (waiting) {
+		waiter->waiting = false;
+		sl_list_remove(&waiter->link);
+		slots_grant_waiting_locked(staging, &granted);
+	}
+	sl_mutex_unlock(&staging->mutex);
+	slots_notify(&granted);
+	return waiting;
+}
+
+void sl_slots_give(struct sl_staging *staging, enum sl_half half, struct sl_slot *slots,
+                   unsigned count)
+{
+	struct sl_list granted;
+
+	sl_list_init(&granted);
+	sl_mutex_lock(&staging->mutex);
+	for (unsigned i = 0; i < count; i++) {
+		struct sl_slot *slot = &slots[i];
+
+		if (!slot->data && !slot->cpu)
+			continue; /* never granted */
+		staging->locked.out[half]--;
+		if (slot->lost) {
+			staging->locked.lost++;
+			continue;
+		}
+		/* Numbers that were entered and not enqueued leave the device's word behind; the
+		 * device does not refer to it any more. */
+		if (slot->gpu)
+			atomic_store(slot->gpu, atomic_load(slot->cpu));
+		slot_return_locked(staging, half, slot);
+	}
+	slots_grant_waiting_locked(staging, &granted);
+	sl_mutex_unlock(&staging->mutex);
+	slots_notify(&granted);
+}

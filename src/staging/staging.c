@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Staging
+ *
+ * The pinned memory of a device in a context: makes it, registers it with the device, and
+ * divides it into two halves and the words of slots. Starts and ends the copier and the poller,
+ * which are the threads of this room. Called by the threads that make and free contexts.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "staging/staging_internal.h"
+
+#define WORDS_MOST 4096
+/* Numbers begin near the end of their range, so that they wrap in every program. */
+#define FIRST_SEQ  0xFFFFFFF0u
+#define ABANDON_NS INT64_C(1000000000) /* for pieces in flight to end */
+#define HUGE_PAGE  ((size_t)2 << 20)
+
+/*
+ * Returns the number of words in a budget: as many as there can be slots in the first half. That
+ * half has the slots of operations in stream order; the rest has those of operations that are
+ * awaited on the host, and the words.
+ */
+static size_t staging_words(uint64_t budget)
+{
+	return SL_MIN(budget / SL_SLOT_LEAST / 2, WORDS_MOST);
+}
+
+static size_t staging_words_length(uint64_t budget)
+{
+	size_t length = staging_words(budget) * sizeof(struct sl_slot_words);
+
+	return (length + SL_SLOT_LEAST - 1) / SL_SLOT_LEAST * SL_SLOT_LEAST;
+}
+
+size_t sl_staging_half(uint64_t budget, enum sl_half half)
+{
+	size_t blocks = budget / SL_SLOT_LEAST;
+	size_t words = staging_words_length(budget) / SL_SLOT_LEAST;
+
+	return (half == SL_HALF_STREAM ? blocks / 2 : blocks - blocks / 2 - words) * SL_SLOT_LEAST;
+}
+
+size_t sl_staging_largest(const struct sl_staging *staging, enum sl_half half)
+{
+	return sl_buddy_largest(staging->half_length[half]);
+}
+
+struct sl_device *sl_staging_device(const struct sl_staging *staging)
+{
+	return staging->device;
+}
+
+bool sl_staging_lost(const struct sl_staging *staging)
+{
+	return atomic_load_explicit(&staging->lost, memory_order_acquire);
+}
+
+/* Maps memory that children do not inherit: their writes would go to copies that no device sees. */
+static int staging_map(struct sl_staging *staging, size_t length)
+{
+	size_t mapped = length + HUGE_PAGE;
+	char *memory =
+		mmap(NULL, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	char *start, *end;
+
+	if (memory == MAP_FAILED)
+		return sl_fail(-ENOMEM, "no memory for SLUICE_STAGING_BYTES, %zu", length);
+	/* The ends that are no whole huge pages are given back. */
+	start = (char *)(((uintptr_t)memory + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE);
+	end = start + sl_whole_pages(length);
+	if (start > memory)
+		munmap(memory, (size_t)(start - memory));
+	if (memory + mapped > end)
+		munmap(end, (size_t)(memory + mapped - end));
+	madvise(start, length, MADV_HUGEPAGE);
+	madvise(start, length, MADV_DONTFORK);
+	staging->memory = start;
+	staging->length = length;
+	staging->own = true;
+	return 0;
+}
+
+static int staging_get_memory(struct sl_staging *staging, size_t budget, void *memory,
+                              size_t length)
+{
+	struct sl_device *device = staging->device;
+	int rc;
+
+	if (memory) {
+		if (!device->ops->registered(device, memory, length))
+			return sl_fail(-EINVAL, "the memory for staging is not registered with %s",
+			               device->name);
+		staging->memory = memory;
+		staging->length = length;
+		return 0;
+	}
+	rc = staging_map(staging, budget);
+	if (rc)
+		return rc;
+	rc = device->ops->register_memory(device, staging->memory, staging->length);
+	if (!rc)
+		return 0;
+	munmap(staging->memory, staging->length);
+	staging->memory = NULL;
+	return sl_fail(rc, "cannot register %zu bytes with %s: %s", staging->length, device->name,
+	               sl_error_text(rc));
+}
+
+/* No other thread knows the staging yet. */
+static int staging_divide(struct sl_staging *staging) SL_UNCHECKED
+{
+	size_t count = staging_words(staging->length);
+	struct sl_slot_words *words;
+	char *rest = staging->memory;
+	int rc = 0;
+
+	staging->locked.words = calloc(count, sizeof(*staging->locked.words));
+	if (!staging->locked.words)
+		return sl_fail(-ENOMEM, "no memory");
+	for (unsigned half = 0; !rc && half < SL_HALVES; half++) {
+		staging->half_length[half] = sl_staging_half(staging->length, half);
+		rc = sl_buddy_init(&staging->locked.halves[half], rest, staging->half_length[half]);
+		rest += staging->half_length[half];
+	}
+	words = (struct sl_slot_words *)rest;
+	for (size_t i = 0; i < count; i++) {
+		atomic_init(&words[i].cpu, FIRST_SEQ);
+		atomic_init(&words[i].gpu, FIRST_SEQ);
+		staging->locked.words[i] = &words[count - 1 - i];
+	}
+	staging->locked.words_free = count;
+	return rc ? sl_fail(rc, "no memory") : 0;
+}
+
+/* Memory that the device may still use stays mapped. */
+static void staging_release_memory(struct sl_staging *staging) SL_UNCHECKED
+{
+	struct sl_device *device = staging->device;
+
+	if (!staging->own || !staging->memory || staging->locked.lost ||
+	    device->ops->unregister_memory(device, staging->memory))
+		return;
+	munmap(staging->memory, staging->length);
+}
+
+/* No other thread knows the staging yet. */
+int sl_staging_start(struct sl_device *device, const struct sl_settings *settings, void *memory,
+                     size_t length, struct sl_staging **out) SL_UNCHECKED
+{
+	struct sl_staging *staging = calloc(1, sizeof(*staging));
+	int rc;
+
+	if (!staging)
+		return sl_fail(-ENOMEM, "no memory");
+	staging->device = device;
+	sl_mutex_init(&staging->mutex);
+	atomic_init(&staging->commands.most, SL_COMMANDS_MOST);
+	for (unsigned half = 0; half < SL_HALVES; half++)
+		sl_list_init(&staging->locked.waiters[half]);
+	sl_cache_start(staging);
+	rc = staging_get_memory(staging, settings->staging_bytes, memory, length);
+	if (!rc)
+		rc = staging_divide(staging);
+	if (!rc)
+		rc = sl_copier_start(staging);
+	if (!rc)
+		rc = sl_poller_start(staging);
+	if (rc) {
+		sl_staging_stop(staging);
+		sl_staging_free(staging);
+		return rc;
+	}
+	*out = staging;
+	return 0;
+}
+
+void sl_staging_stop(struct sl_staging *staging)
+{
+	if (!staging)
+		return;
+	sl_poller_stop(staging);
+	sl_copier_stop(staging);
+}
+
+void sl_staging_abandon(struct sl_staging *staging)
+{
+	if (!staging)
+		return;
+	atomic_store_explicit(&staging->lost, true, memory_order_release);
+	sl_queue_nudge(&staging->copier.queue);
+	sl_poller_empty(staging, sl_now() + ABANDON_NS);
+	sl_staging_stop(staging);
+}
+
+/* Its threads have been joined. */
+void sl_staging_free(struct sl_staging *staging) SL_UNCHECKED
+{
+	if (!staging)
+		return;
+	sl_copier_free(staging);
+	staging_release_memory(staging);
+	for (unsigned half = 0; half < SL_HALVES; half++)
+		sl_buddy_destroy(&staging->locked.halves[half]);
+	free(staging->locked.words);
+	sl_mutex_destroy(&staging->mutex);
+	free(staging);
+}

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Declarations that the files of this room share. */
+#ifndef SL_STAGING_INTERNAL_H
+#define SL_STAGING_INTERNAL_H
+
+#include "staging/staging.h"
+
+/* A buddy allocator: blocks of a range, in lengths of powers of two from SL_SLOT_LEAST on. Not
+ * thread-safe. */
+#define SL_BUDDY_ORDERS 28
+struct sl_buddy {
+	char *base;
+	size_t blocks; /* of SL_SLOT_LEAST */
+	/* For each block: 1 + the order of the free range that begins there, or 0. */
+	unsigned char *free;
+	struct sl_list lists[SL_BUDDY_ORDERS];
+	struct sl_list *links; /* of each block, in a list while a free range begins there */
+};
+/* length is rounded down. Returns 0 or -ENOMEM. */
+int sl_buddy_init(struct sl_buddy *buddy, void *base, size_t length);
+void sl_buddy_destroy(struct sl_buddy *buddy);
+/* Returns at least length bytes, or NULL. */
+void *sl_buddy_take(struct sl_buddy *buddy, size_t length);
+void sl_buddy_give(struct sl_buddy *buddy, void *memory, size_t length);
+/* Returns the most that sl_buddy_take() can give while nothing is taken. */
+size_t sl_buddy_largest(size_t length);
+
+/* The two words of a slot, each on a cache line of its own. */
+struct sl_slot_words {
+	_Alignas(64) _Atomic uint32_t cpu;
+	_Alignas(64) _Atomic uint32_t gpu;
+};
+
+/* Refuses all waiters that want slots of a lost device. No lock held. */
+void sl_slots_refuse(struct sl_staging *staging);
+
+/* Watches the words of the device. */
+struct sl_poller {
+	struct sl_mutex mutex;
+	pthread_cond_t watched; /* a ring to watch, or stop */
+	struct {
+		struct sl_list rings;
+		bool stop;
+	} locked SL_GUARDED_BY(&mutex);
+	_Atomic uint32_t rung; /* counts new rings: a change ends a nap */
+	_Atomic bool napping;
+	pthread_t thread;
+	bool started;
+};
+int sl_poller_start(struct sl_staging *staging);
+/* Waits until the poller has nothing to watch, or for the deadline. */
+void sl_poller_empty(struct sl_staging *staging, int64_t deadline);
+void sl_poller_stop(struct sl_staging *staging);
+
+#define SL_COPIES_MOST 32 /* in flight in each direction */
+struct sl_copier {
+	struct sl_queue queue;
+	struct sl_word_sleeper sleeper;
+	struct sl_copier_lane {
+		sluice_stream stream;
+		sluice_event events[SL_COPIES_MOST];
+		/* In flight: from first on, count of them. */
+		struct sl_copy_job *jobs[SL_COPIES_MOST];
+		unsigned first, count;
+		struct sl_list waiting; /* for an event */
+	} lanes[2];            /* to the host, to the device; the copier's own, as is the next */
+	struct sl_list drains; /* jobs that wait for their streams to run out */
+	struct sl_spin spin;
+	pthread_t thread;
+	bool started;
+};
+int sl_copier_start(struct sl_staging *staging);
+void sl_copier_stop(struct sl_staging *staging);
+void sl_copier_free(struct sl_staging *staging);
+
+void sl_cache_start(struct sl_staging *staging);
+
+struct sl_staging {
+	struct sl_device *device;
+	char *memory;
+	size_t length;
+	bool own; /* the memory is ours, and registered by us */
+	size_t half_length[SL_HALVES];
+
+	struct sl_mutex mutex;
+	struct {
+		struct sl_buddy halves[SL_HALVES];
+		struct sl_slot_words **words; /* a stack of those that are free */
+		size_t words_free;
+		struct sl_list waiters[SL_HALVES];
+		size_t out[SL_HALVES]; /* slots that are in use */
+		size_t lost;           /* slots that did not come back */
+	} locked SL_GUARDED_BY(&mutex);
+
+	struct sl_gate commands; /* in flight; open once the device is lost */
+
+	_Atomic uint64_t expected; /* bytes that are still to be put into slots */
+	uint64_t caches;           /* bytes that the cores may have to themselves, or 0; fixed */
+
+	_Atomic bool suspect; /* nothing moves: the copier is to ask the device why */
+	_Atomic bool lost;    /* the device said that it is */
+
+	struct sl_poller poller;
+	struct sl_copier copier;
+};
+
+#endif
