@@ -9,6 +9,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 
+static int setup(void **state);
+#define DEATH_TEST(name) TEST_CASE(name, setup, shop_teardown, &shop, NULL)
+
 #define SNAPSHOTS_MOST 4096
 
 static struct shop shop; /* of the server that is killed */
@@ -222,9 +225,8 @@ static int new_is_there(struct shop *left)
 	return state_of(left, "new") == SL_ENTRY_SEALED;
 }
 
-static void making_a_sealed_one(void **state)
+DEATH_TEST(making_a_sealed_one)
 {
-	(void)state;
 	kill_everywhere(insert_sealed, new_is_whole_or_not_there, new_is_there);
 }
 
@@ -245,9 +247,8 @@ static int new_is_open(struct shop *left)
 	return state_of(left, "new") == SL_ENTRY_OPEN;
 }
 
-static void making_an_open_one(void **state)
+DEATH_TEST(making_an_open_one)
 {
-	(void)state;
 	kill_everywhere(insert_open, NULL, new_is_open);
 }
 
@@ -279,16 +280,14 @@ static int open_has_old_metadata_or_none_or_new(struct shop *left)
 	return 1;
 }
 
-static void describing_an_open_one(void **state)
+DEATH_TEST(describing_an_open_one)
 {
-	(void)state;
 	new_size = 500;
 	kill_everywhere(describe, NULL, open_has_old_metadata_or_none_or_new);
 }
 
-static void describing_one_with_less(void **state)
+DEATH_TEST(describing_one_with_less)
 {
-	(void)state;
 	new_size = 20;
 	kill_everywhere(describe, NULL, open_has_old_metadata_or_none_or_new);
 }
@@ -316,9 +315,8 @@ static int one_is_sealed(struct shop *left)
 	return 1;
 }
 
-static void sealing_one(void **state)
+DEATH_TEST(sealing_one)
 {
-	(void)state;
 	prepare_three();
 	kill_everywhere(seal_one, NULL, one_is_sealed);
 }
@@ -359,9 +357,8 @@ static int all_are_sealed(struct shop *left)
 	return 1;
 }
 
-static void sealing_several(void **state)
+DEATH_TEST(sealing_several)
 {
-	(void)state;
 	prepare_three();
 	kill_everywhere(seal_three, all_or_none_is_got, all_are_sealed);
 }
@@ -386,9 +383,8 @@ static int subject_is_gone(struct shop *left)
 	return 1;
 }
 
-static void deleting(void **state)
+DEATH_TEST(deleting)
 {
-	(void)state;
 	subject = shop_put(&shop, "new", 29, true);
 	kill_everywhere(delete_subject, NULL, subject_is_gone);
 }
@@ -407,9 +403,8 @@ static int subject_is_free(struct shop *left)
 	return free;
 }
 
-static void freeing(void **state)
+DEATH_TEST(freeing)
 {
-	(void)state;
 	subject = shop_put(&shop, "new", 29, true);
 	delete_subject();
 	kill_everywhere(sweep, NULL, subject_is_free);
@@ -429,9 +424,8 @@ static int subject_is_away(struct shop *left)
 	return 0;
 }
 
-static void sending_away(void **state)
+DEATH_TEST(sending_away)
 {
-	(void)state;
 	subject = shop_put(&shop, "new", 29, true);
 	kill_everywhere(withdraw, NULL, subject_is_away);
 }
@@ -458,11 +452,10 @@ static int subject_is_back(struct shop *left)
 	return 0;
 }
 
-static void bringing_back(void **state)
+DEATH_TEST(bringing_back)
 {
 	struct sl_blob_place disk = {.memory = 1, .offset = 2};
 
-	(void)state;
 	subject = shop_put(&shop, "new", 29, true);
 	withdraw();
 	assert_int_equal(sl_catalogue_move(shop.catalogue, subject, &disk, false), 0);
@@ -508,12 +501,11 @@ static int mess_is_cleaned(struct shop *left)
 	return left->segment->header->publishing == 0;
 }
 
-static void taking_over(void **state)
+DEATH_TEST(taking_over)
 {
 	struct shop left;
 	int done = 0;
 
-	(void)state;
 	leave_a_mess();
 	sl_catalogue_close(shop.catalogue);
 	step_through(become_the_server);
@@ -542,20 +534,6 @@ static int setup(void **state)
 
 int main(void)
 {
-#define death_test(name) cmocka_unit_test_prestate_setup_teardown(name, setup, shop_teardown, &shop)
-	const struct CMUnitTest tests[] = {
-		death_test(making_a_sealed_one),
-		death_test(making_an_open_one),
-		death_test(describing_an_open_one),
-		death_test(describing_one_with_less),
-		death_test(sealing_one),
-		death_test(sealing_several),
-		death_test(deleting),
-		death_test(freeing),
-		death_test(sending_away),
-		death_test(bringing_back),
-		death_test(taking_over),
-	};
 	struct sigaction action = {.sa_handler = on_trap};
 
 	sigaction(SIGTRAP, &action, NULL);
@@ -566,5 +544,5 @@ int main(void)
 		printf("skipped: there are no addresses for the snapshots\n");
 		return 77;
 	}
-	return cmocka_run_group_tests_name("catalogue_death", tests, NULL, NULL);
+	return RUN_TESTS_AS("catalogue_death", NULL, NULL);
 }

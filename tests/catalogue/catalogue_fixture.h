@@ -27,8 +27,7 @@ void shop_close(struct shop *shop);
 /* A test of which *state is a shop, here the file's own, which has the least of slots. */
 int shop_setup(void **state);
 int shop_teardown(void **state);
-#define shop_test(name) \
-	cmocka_unit_test_prestate_setup_teardown(name, shop_setup, shop_teardown, &shop)
+#define SHOP_TEST(name) TEST_CASE(name, shop_setup, shop_teardown, &shop, NULL)
 /* Another server takes the segment over; its result for `broken`. */
 unsigned shop_replace_server(struct shop *shop);
 

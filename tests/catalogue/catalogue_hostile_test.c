@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#define HOSTILE_TEST(name) TEST_CASE(name, setup, shop_teardown, &shop, NULL)
+
 static struct shop shop;
 static const char *const names[] = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l"};
 
@@ -79,12 +81,11 @@ static unsigned read_everything(void)
 	return got;
 }
 
-static void a_reader_survives_any_segment(void **state)
+HOSTILE_TEST(a_reader_survives_any_segment)
 {
 	struct rng rng = rng_new(1);
 	unsigned got = 0, rounds = 0;
 
-	(void)state;
 	for (; rounds < 3000; rounds++) {
 		if (rounds % 50 == 0) {
 			shop_close(&shop);
@@ -109,11 +110,10 @@ static void *scribble_on(void *argument)
 	return NULL;
 }
 
-static void a_reader_survives_a_segment_that_changes(void **state)
+HOSTILE_TEST(a_reader_survives_a_segment_that_changes)
 {
 	pthread_t thread;
 
-	(void)state;
 	atomic_store(&enough, false);
 	assert_int_equal(pthread_create(&thread, NULL, scribble_on, NULL), 0);
 	for (unsigned i = 0; i < 20000; i++)
@@ -154,12 +154,11 @@ static void assert_sound(void)
 	                 SL_SLOTS_LEAST / SL_SLOTS_FOR_PAGE);
 }
 
-static void a_new_server_survives_any_segment(void **state)
+HOSTILE_TEST(a_new_server_survives_any_segment)
 {
 	struct rng rng = rng_new(3);
 	unsigned broken = 0;
 
-	(void)state;
 	for (unsigned round = 0; round < 2000; round++) {
 		if (round % 10 == 0) {
 			shop_close(&shop);
@@ -174,11 +173,10 @@ static void a_new_server_survives_any_segment(void **state)
 	assert_in_range(broken, 300, 100000);
 }
 
-static void name_put_twice_is_there_once(void **state)
+HOSTILE_TEST(name_put_twice_is_there_once)
 {
 	struct sl_entry *entries = shop.segment->entries;
 
-	(void)state;
 	/* As if slot 1 had been given the name of slot 0. */
 	entries[1].hash = entries[0].hash;
 	memcpy(entries[1].name, entries[0].name, sizeof(entries[0].name));
@@ -188,9 +186,8 @@ static void name_put_twice_is_there_once(void **state)
 	assert_sound();
 }
 
-static void metadata_page_belongs_to_a_single_blob(void **state)
+HOSTILE_TEST(metadata_page_belongs_to_a_single_blob)
 {
-	(void)state;
 	assert_int_not_equal(shop.segment->entries[9].page, 0);
 	shop.segment->entries[9].page = shop.segment->entries[4].page;
 	assert_int_equal(shop_replace_server(&shop), 1);
@@ -199,22 +196,20 @@ static void metadata_page_belongs_to_a_single_blob(void **state)
 	assert_sound();
 }
 
-static void an_id_that_was_not_given_is_none(void **state)
+HOSTILE_TEST(an_id_that_was_not_given_is_none)
 {
 	struct sl_blob_key key = {.id = COUNT_OF(names) + 1};
 
-	(void)state;
 	shop.segment->entries[0].id = key.id;
 	assert_int_equal(shop_replace_server(&shop), 1);
 	assert_sound();
 }
 
-static void a_name_is_in_the_index_once(void **state)
+HOSTILE_TEST(a_name_is_in_the_index_once)
 {
 	struct sl_entry *entry = &shop.segment->entries[0];
 	struct sl_index_line *lines[2];
 
-	(void)state;
 	sl_index_lines(shop.segment, entry->hash, lines);
 	for (unsigned i = 0; i < SL_LINE_WORDS; i++)
 		if (!lines[i % 2]->words[i])
@@ -226,7 +221,7 @@ static void a_name_is_in_the_index_once(void **state)
 
 /* -------------------------------------------------------------------------------- references */
 
-static void a_client_that_writes_anything_holds_nothing_of_others(void **state)
+HOSTILE_TEST(a_client_that_writes_anything_holds_nothing_of_others)
 {
 	struct rng rng = rng_new(4);
 	static const uint32_t windows[] = {UINT32_MAX, 0, 1, 77, 1024};
@@ -234,7 +229,6 @@ static void a_client_that_writes_anything_holds_nothing_of_others(void **state)
 	struct sl_held_blob held;
 	int fd;
 
-	(void)state;
 	assert_int_equal(sl_references_new(1024, &fd), 0);
 	assert_int_equal(sl_references_map(fd, true, &bad), 0);
 	assert_int_equal(sl_references_map(fd, false, &bad_seen), 0);
@@ -269,12 +263,11 @@ static void a_client_that_writes_anything_holds_nothing_of_others(void **state)
 	close(fd);
 }
 
-static void a_client_that_claims_all_holds_it_until_it_is_gone(void **state)
+HOSTILE_TEST(a_client_that_claims_all_holds_it_until_it_is_gone)
 {
 	struct sl_references_page *page = shop.reader.references->page;
 	struct swept swept;
 
-	(void)state;
 	atomic_store(&page->window, SL_REFERENCES_LEAST);
 	for (uint32_t slot = 0; slot < SL_SLOTS_LEAST; slot++)
 		atomic_store(&page->at[slot], sl_reference(1, slot));
@@ -286,12 +279,11 @@ static void a_client_that_claims_all_holds_it_until_it_is_gone(void **state)
 	assert_int_equal(shop_sweep(&shop).gone, COUNT_OF(names));
 }
 
-static void a_client_survives_its_own_garbage(void **state)
+HOSTILE_TEST(a_client_survives_its_own_garbage)
 {
 	struct rng rng = rng_new(5);
 	struct sl_references_page *page = shop.reader.references->page;
 
-	(void)state;
 	for (unsigned round = 0; round < 2000; round++) {
 		for (unsigned i = 0; i < SL_REFERENCES_LEAST; i++)
 			atomic_store(&page->at[i], rng_next(&rng) << (round % 2 ? 8 : 0));
@@ -328,13 +320,12 @@ static int memory(uint64_t bytes, unsigned flags, int seals)
 	return fd;
 }
 
-static void foreign_memory_is_not_mapped(void **state)
+HOSTILE_TEST(foreign_memory_is_not_mapped)
 {
 	const int right = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	struct sl_references *references;
 	int fd;
 
-	(void)state;
 	refuses(memory(8192, MFD_ALLOW_SEALING, F_SEAL_GROW | F_SEAL_SEAL)); /* can shrink */
 	refuses(memory(8192, MFD_ALLOW_SEALING, F_SEAL_SHRINK | F_SEAL_SEAL));
 	refuses(memory(8192, MFD_ALLOW_SEALING, F_SEAL_SHRINK | F_SEAL_GROW));
@@ -352,19 +343,18 @@ static void foreign_memory_is_not_mapped(void **state)
 	close(fd);
 }
 
-static void huge_pages_are_no_such_memory(void **state)
+HOSTILE_TEST(huge_pages_are_no_such_memory)
 {
 	const int right = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	int fd = memfd_create("hostile", MFD_CLOEXEC | MFD_HUGETLB | MFD_ALLOW_SEALING);
 
-	(void)state;
 	if (fd < 0)
 		SKIP("this kernel has no huge pages: %s", strerror(errno));
 	close(fd);
 	refuses(memory(2 * MIB, MFD_ALLOW_SEALING | MFD_HUGETLB, right));
 }
 
-static void a_segment_with_another_header_is_not_mapped(void **state)
+HOSTILE_TEST(a_segment_with_another_header_is_not_mapped)
 {
 	static const size_t bytes[] = {offsetof(struct sl_segment_header, version),
 	                               offsetof(struct sl_segment_header, entry_bytes),
@@ -374,7 +364,6 @@ static void a_segment_with_another_header_is_not_mapped(void **state)
 	uint8_t *header = (uint8_t *)shop.segment->header;
 	struct sl_segment *segment;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(bytes); i++)
 		for (unsigned bit = 0; bit < 32; bit++) {
 			header[bytes[i] + bit / 8] ^= (uint8_t)(1 << bit % 8);
@@ -385,9 +374,8 @@ static void a_segment_with_another_header_is_not_mapped(void **state)
 	sl_segment_unmap(segment);
 }
 
-static void catalogue_cannot_be_shrunk_or_locked_by_a_client(void **state)
+HOSTILE_TEST(catalogue_cannot_be_shrunk_or_locked_by_a_client)
 {
-	(void)state;
 	assert_int_equal(ftruncate(shop.fd, SL_PAGE), -1);
 	assert_int_equal(errno, EPERM);
 	assert_int_equal(ftruncate(shop.references_fd, 0), -1);
@@ -396,12 +384,11 @@ static void catalogue_cannot_be_shrunk_or_locked_by_a_client(void **state)
 }
 
 /* By a process of the server's user, which can open the memory for writing. */
-static void a_server_goes_by_what_it_wrote_itself(void **state)
+HOSTILE_TEST(a_server_goes_by_what_it_wrote_itself)
 {
 	struct rng rng = rng_new(7);
 	static char note[SL_METADATA_MOST];
 
-	(void)state;
 	for (unsigned round = 0; round < 300; round++) {
 		unsigned free;
 
@@ -432,48 +419,24 @@ static void a_server_goes_by_what_it_wrote_itself(void **state)
 	}
 }
 
-static void reader_may_not_open_for_writing(void **state)
+HOSTILE_TEST(reader_may_not_open_for_writing)
 {
 	struct stat st;
 
-	(void)state;
 	assert_int_equal(fstat(shop.fd, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(fstat(shop.references_fd, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 }
 
-static void a_reading_mapping_makes_no_server(void **state)
+HOSTILE_TEST(a_reading_mapping_makes_no_server)
 {
 	struct sl_catalogue *catalogue;
 
-	(void)state;
 	assert_int_equal(sl_catalogue_open(shop.read, NULL, &catalogue), -EINVAL);
 }
 
 int main(void)
 {
-#define hostile_test(name) \
-	cmocka_unit_test_prestate_setup_teardown(name, setup, shop_teardown, &shop)
-	const struct CMUnitTest tests[] = {
-		hostile_test(a_reader_survives_any_segment),
-		hostile_test(a_reader_survives_a_segment_that_changes),
-		hostile_test(a_new_server_survives_any_segment),
-		hostile_test(name_put_twice_is_there_once),
-		hostile_test(metadata_page_belongs_to_a_single_blob),
-		hostile_test(an_id_that_was_not_given_is_none),
-		hostile_test(a_name_is_in_the_index_once),
-		hostile_test(a_client_that_writes_anything_holds_nothing_of_others),
-		hostile_test(a_client_that_claims_all_holds_it_until_it_is_gone),
-		hostile_test(a_client_survives_its_own_garbage),
-		hostile_test(foreign_memory_is_not_mapped),
-		hostile_test(huge_pages_are_no_such_memory),
-		hostile_test(a_segment_with_another_header_is_not_mapped),
-		hostile_test(catalogue_cannot_be_shrunk_or_locked_by_a_client),
-		hostile_test(a_server_goes_by_what_it_wrote_itself),
-		hostile_test(reader_may_not_open_for_writing),
-		hostile_test(a_reading_mapping_makes_no_server),
-	};
-
-	return cmocka_run_group_tests_name("catalogue_hostile", tests, NULL, NULL);
+	return RUN_TESTS_AS("catalogue_hostile", NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 static struct shop shop;
 
-static void names_have_up_to_255_bytes_of_any_kind(void **state)
+SHOP_TEST(names_have_up_to_255_bytes_of_any_kind)
 {
 	char name[SL_NAME_MOST + 2];
 	struct sl_blob_record record = record_of("", 6);
@@ -14,7 +14,6 @@ static void names_have_up_to_255_bytes_of_any_kind(void **state)
 	struct sl_blob_key key;
 	uint32_t slot;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(name); i++)
 		name[i] = (char)(i * 37);
 	for (size_t length = 1; length <= SL_NAME_MOST; length += length < 250 ? 31 : 1) {
@@ -33,12 +32,11 @@ static void names_have_up_to_255_bytes_of_any_kind(void **state)
 	assert_int_equal(sl_catalogue_find(shop.catalogue, &key, &slot), -ENOENT);
 }
 
-static void a_full_catalogue_refuses_and_can_be_emptied(void **state)
+SHOP_TEST(a_full_catalogue_refuses_and_can_be_emptied)
 {
 	struct sl_blob_record record = record_of("one more", 0);
 	uint32_t slot;
 
-	(void)state;
 	for (int round = 0; round < 3; round++) {
 		for (unsigned n = 0; n < SL_SLOTS_LEAST; n++)
 			shop_put(&shop, name_of(n), n * 5, true); /* without metadata */
@@ -54,12 +52,11 @@ static void a_full_catalogue_refuses_and_can_be_emptied(void **state)
 	}
 }
 
-static void a_catalogue_takes_memory_as_it_is_filled(void **state)
+SHOP_TEST(a_catalogue_takes_memory_as_it_is_filled)
 {
 	struct shop large;
 	struct stat stat;
 
-	(void)state;
 	shop_open(&large, 1 << 16);
 	shop_put(&large, "one", 3, true);
 	assert_int_equal(shop_replace_server(&large), 0);
@@ -70,12 +67,11 @@ static void a_catalogue_takes_memory_as_it_is_filled(void **state)
 	shop_close(&large);
 }
 
-static void a_large_catalogue_can_be_filled(void **state)
+SHOP_TEST(a_large_catalogue_can_be_filled)
 {
 	struct shop large;
 	char name[32];
 
-	(void)state;
 	shop_open(&large, 1 << 14);
 	for (unsigned n = 0; n < 1 << 14; n++) {
 		snprintf(name, sizeof(name), "%u", n);
@@ -99,7 +95,7 @@ static bool want_the_same(uint64_t a, uint64_t b)
 	       (first[0] == second[1] && first[1] == second[0]);
 }
 
-static void names_that_want_one_place_are_all_found_or_refused(void **state)
+SHOP_TEST(names_that_want_one_place_are_all_found_or_refused)
 {
 	struct sl_blob_key key = key_of("first");
 	uint64_t hash = sl_key_hash(shop.segment, &key);
@@ -108,7 +104,6 @@ static void names_that_want_one_place_are_all_found_or_refused(void **state)
 	char more[32];
 	uint32_t slot;
 
-	(void)state;
 	for (n = 0; found < COUNT_OF(names); n++) {
 		key = key_of(name_of(n));
 		if (!want_the_same(sl_key_hash(shop.segment, &key), hash))
@@ -154,13 +149,12 @@ static int by_tag(const void *a, const void *b)
 }
 
 /* By looking for two names of which the index cannot tell one from the other. */
-static void names_with_the_same_word_in_the_index_are_told_apart(void **state)
+SHOP_TEST(names_with_the_same_word_in_the_index_are_told_apart)
 {
 	const unsigned count = 1 << 20;
 	struct hashed *all = calloc(count, sizeof(*all));
 	unsigned pairs = 0;
 
-	(void)state;
 	for (unsigned n = 0; n < count; n++) {
 		struct sl_blob_key key = key_of(name_of(n));
 
@@ -189,14 +183,5 @@ static void names_with_the_same_word_in_the_index_are_told_apart(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		shop_test(names_have_up_to_255_bytes_of_any_kind),
-		shop_test(a_full_catalogue_refuses_and_can_be_emptied),
-		shop_test(a_catalogue_takes_memory_as_it_is_filled),
-		shop_test(a_large_catalogue_can_be_filled),
-		shop_test(names_that_want_one_place_are_all_found_or_refused),
-		shop_test(names_with_the_same_word_in_the_index_are_told_apart),
-	};
-
-	return cmocka_run_group_tests_name("catalogue_names", tests, NULL, NULL);
+	return RUN_TESTS_AS("catalogue_names", NULL, NULL);
 }

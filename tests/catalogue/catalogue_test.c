@@ -18,11 +18,10 @@ bool __wrap_sl_entry_still(const struct sl_entry *entry, uint64_t word)
 	return __real_sl_entry_still(entry, word);
 }
 
-static void get_returns_the_published_memory(void **state)
+SHOP_TEST(get_returns_the_published_memory)
 {
 	struct sl_held_blob held;
 
-	(void)state;
 	for (unsigned n = 0; n < 20; n++)
 		shop_put(&shop, name_of(n), n, true);
 	for (unsigned n = 0; n < 20; n++)
@@ -31,12 +30,11 @@ static void get_returns_the_published_memory(void **state)
 	assert_int_equal(shop_get(&shop, "name/", &held), -ENOENT);
 }
 
-static void a_name_is_there_once(void **state)
+SHOP_TEST(a_name_is_there_once)
 {
 	struct sl_blob_record record = record_of("twice", 2);
 	uint32_t slot;
 
-	(void)state;
 	shop_put(&shop, "twice", 1, true);
 	assert_int_equal(sl_catalogue_insert(shop.catalogue, &record, true, &slot), -EEXIST);
 	assert_there(&shop, "twice", 1);
@@ -53,11 +51,10 @@ static uint64_t size_there(const char *name)
 	return size;
 }
 
-static void of_two_of_a_name_a_new_server_keeps_the_one_that_was_got(void **state)
+SHOP_TEST(of_two_of_a_name_a_new_server_keeps_the_one_that_was_got)
 {
 	unsigned olds = 0, news = 0;
 
-	(void)state;
 	/* Where the index is not empty either may come first. */
 	for (unsigned i = 0; i < 24; i++)
 		shop_put(&shop, name_of(i), 1, true);
@@ -81,12 +78,11 @@ static void of_two_of_a_name_a_new_server_keeps_the_one_that_was_got(void **stat
 	assert_true(olds && news);
 }
 
-static void an_open_blob_is_not_got(void **state)
+SHOP_TEST(an_open_blob_is_not_got)
 {
 	struct sl_held_blob held;
 	uint32_t slot = shop_put(&shop, "open", 4, false);
 
-	(void)state;
 	assert_int_equal(shop_get(&shop, "open", &held), -EAGAIN);
 	assert_int_equal(sl_reader_take(&shop.reader, slot,
 	                                sl_catalogue_generation(shop.catalogue, slot), &held),
@@ -96,14 +92,13 @@ static void an_open_blob_is_not_got(void **state)
 	assert_int_equal(sl_catalogue_seal(shop.catalogue, &slot, 1), -EINVAL);
 }
 
-static void an_anonymous_blob_is_got_by_its_id(void **state)
+SHOP_TEST(an_anonymous_blob_is_got_by_its_id)
 {
 	struct sl_blob_record record = record_of("", 8), found;
 	struct sl_held_blob held;
 	struct sl_blob_key key = {0};
 	uint32_t slot, other;
 
-	(void)state;
 	assert_int_equal(sl_catalogue_insert(shop.catalogue, &record, true, &slot), 0);
 	sl_catalogue_record(shop.catalogue, slot, &found);
 	key.id = found.key.id;
@@ -121,13 +116,12 @@ static void an_anonymous_blob_is_got_by_its_id(void **state)
 	assert_int_equal(sl_reader_get(&shop.reader, &key, &held), -ENOENT);
 }
 
-static void a_deleted_blob_goes_when_nobody_holds_it(void **state)
+SHOP_TEST(a_deleted_blob_goes_when_nobody_holds_it)
 {
 	struct sl_held_blob first, second, held;
 	struct swept swept;
 	uint32_t slot = shop_put(&shop, "gone", 3, true);
 
-	(void)state;
 	assert_int_equal(shop_get(&shop, "gone", &first), 0);
 	assert_int_equal(shop_get(&shop, "gone", &second), 0);
 	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 2);
@@ -157,11 +151,10 @@ static void a_deleted_blob_goes_when_nobody_holds_it(void **state)
 	assert_there(&shop, "gone", 5);
 }
 
-static void references_of_a_dead_client_go(void **state)
+SHOP_TEST(references_of_a_dead_client_go)
 {
 	struct sl_held_blob held;
 
-	(void)state;
 	shop_put(&shop, "left", 3, true);
 	assert_int_equal(shop_get(&shop, "left", &held), 0);
 	shop_delete(&shop, "left");
@@ -170,11 +163,10 @@ static void references_of_a_dead_client_go(void **state)
 	assert_int_equal(shop_sweep(&shop).gone, 1);
 }
 
-static void entry_pinned_by_the_server_stays(void **state)
+SHOP_TEST(entry_pinned_by_the_server_stays)
 {
 	uint32_t slot = shop_put(&shop, "pinned", 3, true);
 
-	(void)state;
 	sl_catalogue_pin(shop.catalogue, slot);
 	assert_int_equal(sl_catalogue_withdraw(shop.catalogue, slot), 0);
 	assert_int_equal(shop_sweep(&shop).stays, 1);
@@ -190,11 +182,10 @@ static void delete_in_vain(void)
 	assert_int_equal(shop_sweep(&shop).held, 1);
 }
 
-static void a_get_that_comes_too_late_has_the_server_sweep(void **state)
+SHOP_TEST(a_get_that_comes_too_late_has_the_server_sweep)
 {
 	struct sl_held_blob held;
 
-	(void)state;
 	shop_put(&shop, "late", 3, true);
 	meanwhile = delete_in_vain;
 	assert_int_equal(shop_get(&shop, "late", &held), -EAGAIN);
@@ -210,12 +201,11 @@ static void delete_and_make_another(void)
 	shop_put(&shop, "late", 5, true);
 }
 
-static void a_get_whose_blob_was_replaced_gets_the_new_one(void **state)
+SHOP_TEST(a_get_whose_blob_was_replaced_gets_the_new_one)
 {
 	struct sl_held_blob held;
 	uint32_t slot = shop_put(&shop, "late", 3, true);
 
-	(void)state;
 	meanwhile = delete_and_make_another;
 	assert_int_equal(shop_get(&shop, "late", &held), 0);
 	assert_record(&held.record, "late", 5);
@@ -228,12 +218,11 @@ static void a_get_whose_blob_was_replaced_gets_the_new_one(void **state)
 	assert_int_equal(sl_catalogue_holds(shop.catalogue, slot, shop.seen), 0);
 }
 
-static void generations_begin_again_after_the_last(void **state)
+SHOP_TEST(generations_begin_again_after_the_last)
 {
 	struct sl_held_blob old, held;
 	uint32_t slot = shop_put(&shop, "last", 5, true);
 
-	(void)state;
 	sl_entry_commit(shop.catalogue, slot, sl_word(SL_GENERATION_MOST, 0, SL_ENTRY_SEALED));
 	assert_int_equal(shop_get(&shop, "last", &old), 0);
 	assert_true(old.generation == SL_GENERATION_MOST);
@@ -250,7 +239,7 @@ static void generations_begin_again_after_the_last(void **state)
 	assert_int_equal(shop_replace_server(&shop), 0);
 }
 
-static void metadata_has_up_to_4096_bytes(void **state)
+SHOP_TEST(metadata_has_up_to_4096_bytes)
 {
 	static const size_t sizes[] = {0, 1, SL_METADATA_INLINE, SL_METADATA_INLINE + 1,
 	                               SL_METADATA_MOST};
@@ -258,7 +247,6 @@ static void metadata_has_up_to_4096_bytes(void **state)
 	uint32_t slot = shop_put(&shop, "described", 0, false);
 	struct sl_held_blob held;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(sizes); i++) {
 		memset(bytes, (int)i + 1, sizeof(bytes));
 		assert_int_equal(sl_catalogue_describe(shop.catalogue, slot, bytes, sizes[i]), 0);
@@ -273,12 +261,11 @@ static void metadata_has_up_to_4096_bytes(void **state)
 	assert_int_equal(sl_catalogue_describe(shop.catalogue, slot, bytes, 1), -EINVAL);
 }
 
-static void pages_of_metadata_run_out_and_come_back(void **state)
+SHOP_TEST(pages_of_metadata_run_out_and_come_back)
 {
 	struct sl_blob_record record = record_of("one more", 4);
 	uint32_t slot;
 
-	(void)state;
 	for (int round = 0; round < 2; round++) {
 		for (unsigned n = 0; n < SL_SLOTS_LEAST / SL_SLOTS_FOR_PAGE; n++)
 			shop_put(&shop, name_of(n), 4, true);
@@ -298,13 +285,12 @@ static void pages_of_metadata_run_out_and_come_back(void **state)
 	}
 }
 
-static void several_are_sealed_at_once(void **state)
+SHOP_TEST(several_are_sealed_at_once)
 {
 	struct sl_segment_header *header = shop.segment->header;
 	struct sl_held_blob held;
 	uint32_t slots[5];
 
-	(void)state;
 	for (unsigned n = 0; n < COUNT_OF(slots); n++)
 		slots[n] = shop_put(&shop, name_of(n), n, false);
 	assert_int_equal(sl_catalogue_seal(shop.catalogue, slots, COUNT_OF(slots)), 0);
@@ -321,12 +307,11 @@ static void several_are_sealed_at_once(void **state)
 	assert_int_equal(sl_catalogue_state(shop.catalogue, slots[1]), SL_ENTRY_OPEN);
 }
 
-static void held_blob_is_not_spilled(void **state)
+SHOP_TEST(held_blob_is_not_spilled)
 {
 	uint32_t slot = shop_put(&shop, "away", 9, true);
 	struct sl_held_blob held, other;
 
-	(void)state;
 	assert_int_equal(shop_get(&shop, "away", &held), 0);
 	assert_int_equal(sl_catalogue_withdraw(shop.catalogue, slot), 0);
 	assert_int_equal(sl_catalogue_withdraw(shop.catalogue, slot), -EINVAL);
@@ -340,13 +325,12 @@ static void held_blob_is_not_spilled(void **state)
 	assert_int_equal(shop_get(&shop, "away", &other), -EAGAIN);
 }
 
-static void returning_blob_has_a_new_generation(void **state)
+SHOP_TEST(returning_blob_has_a_new_generation)
 {
 	struct sl_blob_place disk = {.memory = 9, .kind = 2}, back = record_of("", 9).place;
 	uint32_t slot = shop_put(&shop, "back", 9, true);
 	struct sl_held_blob before, after;
 
-	(void)state;
 	assert_int_equal(shop_get(&shop, "back", &before), 0);
 	assert_false(sl_reader_release(&shop.reader, &before));
 	assert_int_equal(sl_catalogue_move(shop.catalogue, slot, &disk, false), -EINVAL);
@@ -361,12 +345,11 @@ static void returning_blob_has_a_new_generation(void **state)
 	assert_record(&after.record, "back", 9);
 }
 
-static void leaving_and_then_deleted_is_counted_once(void **state)
+SHOP_TEST(leaving_and_then_deleted_is_counted_once)
 {
 	uint32_t slot = shop_put(&shop, "both", 9, true);
 	struct swept swept;
 
-	(void)state;
 	assert_int_equal(sl_catalogue_withdraw(shop.catalogue, slot), 0);
 	shop_delete(&shop, "both");
 	swept = shop_sweep(&shop);
@@ -375,13 +358,12 @@ static void leaving_and_then_deleted_is_counted_once(void **state)
 	assert_int_equal(free_slots(shop.catalogue), SL_SLOTS_LEAST);
 }
 
-static void the_server_learns_what_was_used_when(void **state)
+SHOP_TEST(the_server_learns_what_was_used_when)
 {
 	uint32_t first = shop_put(&shop, "first", 0, true),
 		 second = shop_put(&shop, "second", 5, true);
 	struct sl_held_blob held;
 
-	(void)state;
 	for (int round = 0; round < 100; round++) {
 		for (int i = 0; i < 7; i++)
 			sl_catalogue_tick(shop.catalogue);
@@ -397,11 +379,10 @@ static void the_server_learns_what_was_used_when(void **state)
 	assert_int_equal(sl_catalogue_idle(shop.catalogue, second), 0);
 }
 
-static void references_run_out_and_come_back(void **state)
+SHOP_TEST(references_run_out_and_come_back)
 {
 	struct sl_held_blob held[SL_REFERENCES_LEAST], more;
 
-	(void)state;
 	shop_put(&shop, "many", 5, true);
 	for (int round = 0; round < 3; round++) {
 		for (unsigned i = 0; i < COUNT_OF(held); i++)
@@ -415,12 +396,11 @@ static void references_run_out_and_come_back(void **state)
 	assert_there(&shop, "many", 5);
 }
 
-static void flags_can_change_while_it_is_held(void **state)
+SHOP_TEST(flags_can_change_while_it_is_held)
 {
 	uint32_t slot = shop_put(&shop, "flags", 1, true);
 	struct sl_held_blob held;
 
-	(void)state;
 	assert_int_equal(sl_catalogue_set_flags(shop.catalogue, slot, 64), 0);
 	assert_int_equal(shop_get(&shop, "flags", &held), 0);
 	assert_int_equal(held.record.flags, 64);
@@ -428,11 +408,10 @@ static void flags_can_change_while_it_is_held(void **state)
 	assert_int_equal(sl_catalogue_set_flags(shop.catalogue, slot, 1), -EINVAL);
 }
 
-static void a_segment_has_a_power_of_two_of_slots(void **state)
+SHOP_TEST(a_segment_has_a_power_of_two_of_slots)
 {
 	int fd;
 
-	(void)state;
 	assert_int_equal(sl_segment_new(SL_SLOTS_LEAST / 2, &fd), -EINVAL);
 	assert_int_equal(sl_segment_new(100, &fd), -EINVAL);
 	assert_int_equal(sl_segment_new(SL_SLOTS_MOST * 2, &fd), -EINVAL);
@@ -444,29 +423,5 @@ static void a_segment_has_a_power_of_two_of_slots(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		shop_test(get_returns_the_published_memory),
-		shop_test(a_name_is_there_once),
-		shop_test(of_two_of_a_name_a_new_server_keeps_the_one_that_was_got),
-		shop_test(an_open_blob_is_not_got),
-		shop_test(an_anonymous_blob_is_got_by_its_id),
-		shop_test(a_deleted_blob_goes_when_nobody_holds_it),
-		shop_test(references_of_a_dead_client_go),
-		shop_test(entry_pinned_by_the_server_stays),
-		shop_test(a_get_that_comes_too_late_has_the_server_sweep),
-		shop_test(a_get_whose_blob_was_replaced_gets_the_new_one),
-		shop_test(generations_begin_again_after_the_last),
-		shop_test(metadata_has_up_to_4096_bytes),
-		shop_test(pages_of_metadata_run_out_and_come_back),
-		shop_test(several_are_sealed_at_once),
-		shop_test(held_blob_is_not_spilled),
-		shop_test(returning_blob_has_a_new_generation),
-		shop_test(leaving_and_then_deleted_is_counted_once),
-		shop_test(the_server_learns_what_was_used_when),
-		shop_test(references_run_out_and_come_back),
-		shop_test(flags_can_change_while_it_is_held),
-		shop_test(a_segment_has_a_power_of_two_of_slots),
-	};
-
-	return cmocka_run_group_tests_name("catalogue", tests, NULL, NULL);
+	return RUN_TESTS_AS("catalogue", NULL, NULL);
 }

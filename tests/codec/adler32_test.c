@@ -23,18 +23,16 @@ static void check(const unsigned char *in, size_t n)
 	}
 }
 
-static void the_known_checksum_of_a_word_comes_out(void **state)
+TEST(the_known_checksum_of_a_word_comes_out)
 {
-	(void)state;
 	assert_int_equal(sl_adler32("Wikipedia", 9), 0x11E60398);
 	assert_int_equal(sl_adler32("", 0), 1);
 }
 
-static void every_length_and_place_has_the_checksum_of_the_definition(void **state)
+TEST(every_length_and_place_has_the_checksum_of_the_definition)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (size_t n = 0; n < 300; n++) {
 		struct fenced in = fenced_new(n);
 
@@ -46,12 +44,11 @@ static void every_length_and_place_has_the_checksum_of_the_definition(void **sta
 }
 
 /* What makes the sums as large as they can be. */
-static void no_sum_runs_over(void **state)
+TEST(no_sum_runs_over)
 {
 	size_t n = (3 << 20) + 17;
 	unsigned char *in = malloc(n);
 
-	(void)state;
 	memset(in, 0xff, n);
 	check(in, n);
 	for (size_t length = 5500; length < 5600; length++)
@@ -63,11 +60,5 @@ static void no_sum_runs_over(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_known_checksum_of_a_word_comes_out),
-		cmocka_unit_test(every_length_and_place_has_the_checksum_of_the_definition),
-		cmocka_unit_test(no_sum_runs_over),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -61,11 +61,10 @@ static size_t raw_chunk(struct file *f, unsigned char *out, size_t room)
 	return stored;
 }
 
-static void the_shuffle_is_that_of_hdf5(void **state)
+TEST(the_shuffle_is_that_of_hdf5)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (size_t i = 0; i < SIZES; i++) {
 		size_t n = ELEMENTS * sizes[i];
 		unsigned char *field = malloc(CHUNKS * n), *theirs = malloc(2 * n),
@@ -88,12 +87,11 @@ static void the_shuffle_is_that_of_hdf5(void **state)
 }
 
 /* With a checksum of four bytes behind the chunk its length is no multiple of the element's. */
-static void shuffle_leaves_the_rest_where_hdf5_does(void **state)
+TEST(shuffle_leaves_the_rest_where_hdf5_does)
 {
 	uint64_t seed = unit_seed();
 	size_t left = 0;
 
-	(void)state;
 	for (size_t i = 0; i < SIZES; i++) {
 		size_t n = ELEMENTS * sizes[i];
 		unsigned char *field = malloc(CHUNKS * n), *theirs = malloc(2 * n + 4);
@@ -168,12 +166,11 @@ static void check_deflate(const struct sl_codec *codec, int level, size_t size, 
 	free(in);
 }
 
-static void hdf5_reads_what_deflate_writes(void **state)
+TEST(hdf5_reads_what_deflate_writes)
 {
 	uint64_t seed = unit_seed();
 	size_t encoders = 0;
 
-	(void)state;
 	for (size_t c = 0; sl_codec_at(c); c++) {
 		const struct sl_codec *codec = sl_codec_at(c);
 
@@ -191,9 +188,8 @@ static void hdf5_reads_what_deflate_writes(void **state)
 	}
 }
 
-static void numbers_of_filters_are_those_of_hdf5(void **state)
+TEST(numbers_of_filters_are_those_of_hdf5)
 {
-	(void)state;
 	assert_int_equal(SL_SHUFFLE_FILTER, H5Z_FILTER_SHUFFLE);
 	assert_int_equal(sl_codec_libdeflate.filter, H5Z_FILTER_DEFLATE);
 	assert_int_equal(sl_codec_isal.filter, H5Z_FILTER_DEFLATE);
@@ -201,12 +197,5 @@ static void numbers_of_filters_are_those_of_hdf5(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(the_shuffle_is_that_of_hdf5),
-		cmocka_unit_test(shuffle_leaves_the_rest_where_hdf5_does),
-		cmocka_unit_test(hdf5_reads_what_deflate_writes),
-		cmocka_unit_test(numbers_of_filters_are_those_of_hdf5),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

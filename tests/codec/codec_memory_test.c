@@ -54,23 +54,21 @@ int posix_memalign(void **out, size_t alignment, size_t n)
 	return *out ? 0 : ENOMEM;
 }
 
-static void memory_of_libraries_is_counted(void **state)
+TEST(memory_of_libraries_is_counted)
 {
 	unsigned long before = taken;
 
-	(void)state;
 	free(strdup(field_names[FIELD_NOISE]));
 	assert_int_equal(taken - before, 1);
 }
 
 /* As the writer has it: a sample, then the chunk; for long noise, which ends with the sample. zstd
  * is not asked for samples: after these it gives memory back. */
-static void no_memory_is_taken_for_a_chunk(void **state)
+TEST(no_memory_is_taken_for_a_chunk)
 {
 	unsigned char *fields = malloc(FIELDS * MIB), *packed = malloc(2 * MIB);
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (enum field f = 0; f < FIELDS; f++)
 		field_fill(f, &seed, fields + f * MIB, MIB);
 	for (size_t i = 0; sl_codec_at(i); i++) {
@@ -111,10 +109,5 @@ static void no_memory_is_taken_for_a_chunk(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_of_libraries_is_counted),
-		cmocka_unit_test(no_memory_is_taken_for_a_chunk),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

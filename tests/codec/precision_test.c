@@ -99,11 +99,10 @@ static void check(const struct kind *kind, const unsigned char *in, size_t count
 	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
-static void every_half_is_rounded_to_the_nearest(void **state)
+TEST(every_half_is_rounded_to_the_nearest)
 {
 	static uint16_t all[65536];
 
-	(void)state;
 	for (int i = 0; i < 65536; i++)
 		all[i] = i;
 	for (int bits = 1; bits <= 12; bits++)
@@ -127,13 +126,12 @@ static uint64_t some_bits(uint64_t *seed)
 	}
 }
 
-static void any_number_is_rounded_to_the_nearest(void **state)
+TEST(any_number_is_rounded_to_the_nearest)
 {
 	enum { COUNT = 6007 };
 	static uint64_t numbers[COUNT];
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (size_t k = 0; k < 3; k++)
 		for (int bits = 1; bits <= kinds[k].mantissa; bits++) {
 			for (int i = 0; i < COUNT; i++) {
@@ -146,24 +144,22 @@ static void any_number_is_rounded_to_the_nearest(void **state)
 		}
 }
 
-static void ties_go_to_the_even_neighbour(void **state)
+TEST(ties_go_to_the_even_neighbour)
 {
 	const float in[] = {1.25f, 1.75f, -1.25f, -1.75f, 1.0f, 0.0f, -0.0f};
 	const float expected[] = {1.0f, 2.0f, -1.0f, -2.0f, 1.0f, 0.0f, -0.0f};
 	float out[7];
 
-	(void)state;
 	assert_true(sl_precision_round(SL_FLOAT32, in, 7, 1, out) == 0.25);
 	assert_memory_equal(out, expected, sizeof(out));
 }
 
-static void nan_stays_and_no_number_becomes_infinite(void **state)
+TEST(nan_stays_and_no_number_becomes_infinite)
 {
 	const double in[] = {INFINITY, -INFINITY, NAN, DBL_MAX, -DBL_MAX};
 	const uint64_t signalling = UINT64_C(0x7ff0000000000001);
 	double out[6], bad[6];
 
-	(void)state;
 	memcpy(bad, in, sizeof(in));
 	memcpy(&bad[5], &signalling, sizeof(signalling));
 	assert_true(sl_precision_round(SL_FLOAT64, bad, 6, 4, out) == DBL_MAX - 0x1.fp1023);
@@ -172,12 +168,11 @@ static void nan_stays_and_no_number_becomes_infinite(void **state)
 	assert_true(out[3] == 0x1.fp1023 && out[4] == -0x1.fp1023);
 }
 
-static void all_bits_of_the_mantissa_change_nothing(void **state)
+TEST(all_bits_of_the_mantissa_change_nothing)
 {
 	static uint64_t in[500], out[500];
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (size_t k = 0; k < 3; k++) {
 		field_fill(FIELD_NOISE, &seed, in, sizeof(in));
 		assert_int_equal(sl_float_mantissa(kinds[k].type), kinds[k].mantissa);
@@ -193,13 +188,5 @@ static void all_bits_of_the_mantissa_change_nothing(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_half_is_rounded_to_the_nearest),
-		cmocka_unit_test(any_number_is_rounded_to_the_nearest),
-		cmocka_unit_test(ties_go_to_the_even_neighbour),
-		cmocka_unit_test(nan_stays_and_no_number_becomes_infinite),
-		cmocka_unit_test(all_bits_of_the_mantissa_change_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -39,12 +39,11 @@ static void check(size_t n, size_t size, uint64_t *seed)
 	fenced_free(&in);
 }
 
-static void every_length_and_size_is_shuffled_and_comes_back(void **state)
+TEST(every_length_and_size_is_shuffled_and_comes_back)
 {
 	static const size_t sizes[] = {1, 2, 3, 4, 5, 6, 7, 8, 12, 16};
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	each_way(way)
 	{
 		print_message("%s\n", way_names[way]);
@@ -55,11 +54,10 @@ static void every_length_and_size_is_shuffled_and_comes_back(void **state)
 	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
-static void long_chunks_are_shuffled(void **state)
+TEST(long_chunks_are_shuffled)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	each_way(way) for (size_t size = 1; size <= 8; size *= 2) for (int round = 0; round < 4;
 	                                                               round++)
 		check(unit_random(&seed) % (1 << 20), size, &seed);
@@ -67,12 +65,11 @@ static void long_chunks_are_shuffled(void **state)
 }
 
 /* Rows of a frame that is wider than the chunk, one after the other into their places. */
-static void rows_go_into_the_places_that_they_have_in_the_chunk(void **state)
+TEST(rows_go_into_the_places_that_they_have_in_the_chunk)
 {
 	enum { ROWS = 7 };
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	each_way(way) for (size_t size = 1; size <= 8; size++) for (size_t width = 1; width < 150;
 	                                                            width += 1 + width / 20)
 	{
@@ -102,9 +99,8 @@ static void rows_go_into_the_places_that_they_have_in_the_chunk(void **state)
 	sl_simd_limit(SL_SIMD_WAYS - 1);
 }
 
-static void an_x86_has_sse2_and_what_it_says_of_avx2(void **state)
+TEST(an_x86_has_sse2_and_what_it_says_of_avx2)
 {
-	(void)state;
 #ifdef __x86_64__
 	assert_int_equal(sl_simd_limit(SL_SIMD_SSE2), SL_SIMD_SSE2);
 	assert_int_equal(sl_simd_limit(SL_SIMD_AVX2),
@@ -116,12 +112,5 @@ static void an_x86_has_sse2_and_what_it_says_of_avx2(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_length_and_size_is_shuffled_and_comes_back),
-		cmocka_unit_test(long_chunks_are_shuffled),
-		cmocka_unit_test(rows_go_into_the_places_that_they_have_in_the_chunk),
-		cmocka_unit_test(an_x86_has_sse2_and_what_it_says_of_avx2),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -4,7 +4,7 @@
 
 #include "contract/contract.h"
 
-static void an_operation_that_is_over_cannot_be_cancelled(void **state)
+FIXTURE_TEST(an_operation_that_is_over_cannot_be_cancelled)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "over");
@@ -19,7 +19,7 @@ static void an_operation_that_is_over_cannot_be_cancelled(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_cancelled_read_says_which_it_was(void **state)
+FIXTURE_TEST(a_cancelled_read_says_which_it_was)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
@@ -69,7 +69,7 @@ static void a_cancelled_read_says_which_it_was(void **state)
 }
 
 /* Each block holds the old bytes or the new ones, and nothing changes after the end. */
-static void a_cancelled_write_leaves_old_or_new_bytes(void **state)
+LOCAL_TEST(a_cancelled_write_leaves_old_or_new_bytes, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
@@ -110,7 +110,7 @@ static void a_cancelled_write_leaves_old_or_new_bytes(void **state)
 	buffer_free(&b);
 }
 
-static void operation_behind_a_cancelled_operation_goes_on(void **state)
+LOCAL_TEST(operation_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	enum { CHAIN = 40, SPAN = 100000 };
@@ -150,7 +150,7 @@ static void operation_behind_a_cancelled_operation_goes_on(void **state)
 	buffer_free(&dst);
 }
 
-static void a_cancelled_operation_is_reported_like_any_other(void **state)
+FIXTURE_TEST(a_cancelled_operation_is_reported_like_any_other)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(row_bytes(8 * MIB), 0);
@@ -174,13 +174,5 @@ static void a_cancelled_operation_is_reported_like_any_other(void **state)
 
 int group_cancel(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(an_operation_that_is_over_cannot_be_cancelled),
-		fixture_test(a_cancelled_read_says_which_it_was),
-		local_test(a_cancelled_write_leaves_old_or_new_bytes, WRITES_IN_PLACE),
-		local_test(operation_behind_a_cancelled_operation_goes_on, WRITES_IN_PLACE),
-		fixture_test(a_cancelled_operation_is_reported_like_any_other),
-	};
-
-	return run_group("cancel", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("cancel", NULL, NULL);
 }

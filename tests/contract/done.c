@@ -6,7 +6,7 @@
 
 #include "contract/contract.h"
 
-static void the_result_can_be_asked_for_again_and_again(void **state)
+FIXTURE_TEST(the_result_can_be_asked_for_again_and_again)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "again");
@@ -22,7 +22,7 @@ static void the_result_can_be_asked_for_again_and_again(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void poll_turns_to_one_and_wait_agrees(void **state)
+FIXTURE_TEST(poll_turns_to_one_and_wait_agrees)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
@@ -48,7 +48,7 @@ static void poll_turns_to_one_and_wait_agrees(void **state)
 	buffer_free(&b);
 }
 
-static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
+FIXTURE_TEST(an_operation_has_one_descriptor_that_tells_its_end)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
@@ -86,7 +86,7 @@ static void an_operation_has_one_descriptor_that_tells_its_end(void **state)
 	buffer_free(&b);
 }
 
-static void the_descriptor_of_an_operation_that_is_over_is_readable(void **state)
+FIXTURE_TEST(the_descriptor_of_an_operation_that_is_over_is_readable)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "late");
@@ -101,7 +101,7 @@ static void the_descriptor_of_an_operation_that_is_over_is_readable(void **state
 	assert_ok(sluice_close(file));
 }
 
-static void each_finished_operation_is_reported_once_with_its_user_pointer(void **state)
+FIXTURE_TEST(each_finished_operation_is_reported_once_with_its_user_pointer)
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 200 };
@@ -145,7 +145,7 @@ static void each_finished_operation_is_reported_once_with_its_user_pointer(void 
 }
 
 /* One after the other, so that their order is known. */
-static void finished_operations_come_in_the_order_in_which_they_finished(void **state)
+FIXTURE_TEST(finished_operations_come_in_the_order_in_which_they_finished)
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 50 };
@@ -168,7 +168,7 @@ static void finished_operations_come_in_the_order_in_which_they_finished(void **
 	assert_ok(sluice_close(file));
 }
 
-static void operation_ended_in_wait_is_not_reported(void **state)
+FIXTURE_TEST(operation_ended_in_wait_is_not_reported)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "waited");
@@ -188,7 +188,7 @@ static void operation_ended_in_wait_is_not_reported(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_freed_handle_is_not_reported(void **state)
+LOCAL_TEST(a_freed_handle_is_not_reported, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 100 };
@@ -217,7 +217,7 @@ static void a_freed_handle_is_not_reported(void **state)
 	buffer_free(&b);
 }
 
-static void the_queue_has_a_descriptor_that_is_readable_while_it_holds_something(void **state)
+FIXTURE_TEST(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something)
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 20 };
@@ -257,7 +257,7 @@ static void the_queue_has_a_descriptor_that_is_readable_while_it_holds_something
 	assert_ok(sluice_close(file));
 }
 
-static void next_done_waits_as_long_as_it_was_told(void **state)
+FIXTURE_TEST(next_done_waits_as_long_as_it_was_told)
 {
 	struct fixture *f = *state;
 	sluice_op *op = NULL;
@@ -285,7 +285,7 @@ static void *take(void *arg)
 	return NULL;
 }
 
-static void next_done_is_woken_in_every_thread_that_waits(void **state)
+FIXTURE_TEST(next_done_is_woken_in_every_thread_that_waits)
 {
 	struct fixture *f = *state;
 	enum { THREADS = 4 };
@@ -315,7 +315,7 @@ static void next_done_is_woken_in_every_thread_that_waits(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void two_contexts_do_not_share_a_queue(void **state)
+FIXTURE_TEST(two_contexts_do_not_share_a_queue)
 {
 	struct fixture *f = *state;
 	sluice_context *other = NULL;
@@ -347,7 +347,7 @@ static void two_contexts_do_not_share_a_queue(void **state)
 /* More than are kept to serve again. */
 #define HANDLES 150
 
-static void immediate_completion_is_an_operation_like_others(void **state)
+ROW_TEST(immediate_completion_is_an_operation_like_others, .memory = "into an array")
 {
 	struct fixture *f = *state;
 	static char user[HANDLES];
@@ -391,22 +391,5 @@ static void immediate_completion_is_an_operation_like_others(void **state)
 
 int group_done(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(the_result_can_be_asked_for_again_and_again),
-		fixture_test(poll_turns_to_one_and_wait_agrees),
-		fixture_test(an_operation_has_one_descriptor_that_tells_its_end),
-		fixture_test(the_descriptor_of_an_operation_that_is_over_is_readable),
-		fixture_test(each_finished_operation_is_reported_once_with_its_user_pointer),
-		fixture_test(finished_operations_come_in_the_order_in_which_they_finished),
-		fixture_test(operation_ended_in_wait_is_not_reported),
-		local_test(a_freed_handle_is_not_reported, WRITES_IN_PLACE),
-		fixture_test(the_queue_has_a_descriptor_that_is_readable_while_it_holds_something),
-		fixture_test(next_done_waits_as_long_as_it_was_told),
-		fixture_test(next_done_is_woken_in_every_thread_that_waits),
-		fixture_test(two_contexts_do_not_share_a_queue),
-		row_test(immediate_completion_is_an_operation_like_others,
-	                 .memory = "into an array"),
-	};
-
-	return run_group("done", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("done", NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "contract/contract.h"
 
-static void an_error_without_a_handle_comes_out_of_sync_once(void **state)
+FIXTURE_TEST(an_error_without_a_handle_comes_out_of_sync_once)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "unheard"));
@@ -19,7 +19,7 @@ static void an_error_without_a_handle_comes_out_of_sync_once(void **state)
 }
 
 /* A read is waited for as well, and what became of it is told. */
-static void an_error_of_a_read_without_a_handle_comes_out_of_sync(void **state)
+FIXTURE_TEST(an_error_of_a_read_without_a_handle_comes_out_of_sync)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "unread");
@@ -36,7 +36,7 @@ static void an_error_of_a_read_without_a_handle_comes_out_of_sync(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void an_error_without_a_handle_comes_out_of_close(void **state)
+FIXTURE_TEST(an_error_without_a_handle_comes_out_of_close)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "unheard");
@@ -49,7 +49,7 @@ static void an_error_without_a_handle_comes_out_of_close(void **state)
 	assert_true(file_length(path) >= 11);
 }
 
-static void an_error_with_a_handle_is_told_to_its_holder_only(void **state)
+FIXTURE_TEST(an_error_with_a_handle_is_told_to_its_holder_only)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "held"));
@@ -59,7 +59,7 @@ static void an_error_with_a_handle_is_told_to_its_holder_only(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void an_error_of_one_handle_does_not_come_out_of_another(void **state)
+FIXTURE_TEST(an_error_of_one_handle_does_not_come_out_of_another)
 {
 	struct fixture *f = *state;
 	sluice_file *a = open_both(f->ctx, scratch(f, "same"));
@@ -73,7 +73,7 @@ static void an_error_of_one_handle_does_not_come_out_of_another(void **state)
 }
 
 /* The error of the background work decides: nothing takes the name. */
-static void an_error_without_a_handle_stops_the_replacement(void **state)
+FIXTURE_TEST(an_error_without_a_handle_stops_the_replacement)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "replaced");
@@ -94,7 +94,7 @@ static void an_error_without_a_handle_stops_the_replacement(void **state)
 	}
 }
 
-static void a_message_names_the_file_and_the_reason(void **state)
+FIXTURE_TEST(a_message_names_the_file_and_the_reason)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "particular"));
@@ -113,7 +113,7 @@ static void a_message_names_the_file_and_the_reason(void **state)
 }
 
 /* Characters that could break a line of a log, or a format, come out harmlessly. */
-static void a_message_takes_any_name(void **state)
+FIXTURE_TEST(a_message_takes_any_name)
 {
 	struct fixture *f = *state;
 	static const char *const names[] = {"%s%n%d", "a\nb", "\x1b[31m", "\xff"};
@@ -144,7 +144,7 @@ static void *speak(void *arg)
 	return NULL;
 }
 
-static void each_thread_has_its_own_message(void **state)
+FIXTURE_TEST(each_thread_has_its_own_message)
 {
 	struct fixture *f = *state;
 	struct speaker s = {.ctx = f->ctx};
@@ -159,7 +159,7 @@ static void each_thread_has_its_own_message(void **state)
 	assert_non_null(strstr(sluice_last_message(), "of-main"));
 }
 
-static void the_library_prints_nothing(void **state)
+FIXTURE_TEST(the_library_prints_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "printed");
@@ -198,18 +198,5 @@ static void the_library_prints_nothing(void **state)
 
 int group_errors(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(an_error_without_a_handle_comes_out_of_sync_once),
-		fixture_test(an_error_of_a_read_without_a_handle_comes_out_of_sync),
-		fixture_test(an_error_without_a_handle_comes_out_of_close),
-		fixture_test(an_error_with_a_handle_is_told_to_its_holder_only),
-		fixture_test(an_error_of_one_handle_does_not_come_out_of_another),
-		fixture_test(an_error_without_a_handle_stops_the_replacement),
-		fixture_test(a_message_names_the_file_and_the_reason),
-		fixture_test(a_message_takes_any_name),
-		fixture_test(each_thread_has_its_own_message),
-		fixture_test(the_library_prints_nothing),
-	};
-
-	return cmocka_run_group_tests_name("errors", tests, NULL, NULL);
+	return RUN_TESTS_AS("errors", NULL, NULL);
 }

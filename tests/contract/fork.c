@@ -143,22 +143,17 @@ static void check_fork(struct fixture *f, int generations)
 	buffer_free(&out);
 }
 
-static void a_child_is_refused_and_the_parent_goes_on(void **state)
+FIXTURE_TEST(a_child_is_refused_and_the_parent_goes_on)
 {
 	check_fork(*state, 1);
 }
 
-static void a_grandchild_is_refused_too(void **state)
+FIXTURE_TEST(a_grandchild_is_refused_too)
 {
 	check_fork(*state, 2);
 }
 
 int group_fork(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_child_is_refused_and_the_parent_goes_on),
-		fixture_test(a_grandchild_is_refused_too),
-	};
-
-	return run_group("fork", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("fork", NULL, NULL);
 }

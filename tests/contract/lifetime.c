@@ -5,16 +5,15 @@
 
 #include "contract/contract.h"
 
-static void null_is_a_valid_argument_to_every_destructor(void **state)
+TEST(null_is_a_valid_argument_to_every_destructor)
 {
-	(void)state;
 	assert_int_equal(sluice_context_free(NULL), 0);
 	assert_int_equal(sluice_close(NULL), 0);
 	sluice_discard(NULL);
 	sluice_op_free(NULL);
 }
 
-static void a_context_with_open_files_is_not_freed(void **state)
+LOCAL_TEST(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "busy");
@@ -31,7 +30,7 @@ static void a_context_with_open_files_is_not_freed(void **state)
 	f->ctx = NULL;
 }
 
-static void a_context_without_work_comes_and_goes(void **state)
+FIXTURE_TEST(a_context_without_work_comes_and_goes)
 {
 	struct fixture *f = *state;
 	int i;
@@ -45,7 +44,7 @@ static void a_context_without_work_comes_and_goes(void **state)
 	fixture_config(f, &row->config);
 }
 
-static void operations_that_are_over_outlive_their_context(void **state)
+LOCAL_TEST(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(MIB, 0);
@@ -79,7 +78,7 @@ static void operations_that_are_over_outlive_their_context(void **state)
 }
 
 /* The only handle is given up at once; close is then the one way to know. */
-static void a_freed_operation_goes_on_to_its_end(void **state)
+LOCAL_TEST(a_freed_operation_goes_on_to_its_end, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 40, SPAN = 300001 };
@@ -96,7 +95,7 @@ static void a_freed_operation_goes_on_to_its_end(void **state)
 	buffer_free(&b);
 }
 
-static void close_waits_for_reads_too(void **state)
+FIXTURE_TEST(close_waits_for_reads_too)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "reads");
@@ -121,7 +120,7 @@ static void close_waits_for_reads_too(void **state)
 	buffer_free(&b);
 }
 
-static void the_array_of_a_call_may_go_at_once(void **state)
+LOCAL_TEST(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "uri");
@@ -170,7 +169,7 @@ static uint64_t blocked_signals(const char *tid)
 	return mask;
 }
 
-static void the_threads_block_all_signals(void **state)
+FIXTURE_TEST(the_threads_block_all_signals)
 {
 	struct fixture *f = *state;
 	static const int signals[] = {SIGINT,  SIGTERM, SIGHUP,  SIGUSR1, SIGUSR2, SIGALRM,
@@ -208,7 +207,7 @@ static void the_threads_block_all_signals(void **state)
 	assert_true(fresh > 0);
 }
 
-static void failed_memory_is_not_handed_out(void **state)
+FIXTURE_TEST(failed_memory_is_not_handed_out)
 {
 	struct fixture *f = *state;
 	sluice_file *mark = (sluice_file *)f, *file = mark;
@@ -226,17 +225,5 @@ static void failed_memory_is_not_handed_out(void **state)
 
 int group_lifetime(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(null_is_a_valid_argument_to_every_destructor),
-		local_test(a_context_with_open_files_is_not_freed, WRITES_IN_PLACE),
-		fixture_test(a_context_without_work_comes_and_goes),
-		local_test(operations_that_are_over_outlive_their_context, WRITES_IN_PLACE),
-		local_test(a_freed_operation_goes_on_to_its_end, WRITES_IN_PLACE),
-		fixture_test(close_waits_for_reads_too),
-		local_test(the_array_of_a_call_may_go_at_once, WRITES_IN_PLACE),
-		fixture_test(the_threads_block_all_signals),
-		fixture_test(failed_memory_is_not_handed_out),
-	};
-
-	return run_group("lifetime", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("lifetime", NULL, NULL);
 }

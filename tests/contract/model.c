@@ -79,7 +79,7 @@ static void finish_step(struct step *s)
 	buffer_free(&s->b);
 }
 
-static void random_operations_equal_the_sequential_ones(void **state)
+FIXTURE_TEST(random_operations_equal_the_sequential_ones)
 {
 	struct fixture *f = *state;
 	struct rng r = rng_new(400);
@@ -118,7 +118,7 @@ static void random_operations_equal_the_sequential_ones(void **state)
 }
 
 /* No handle is kept, so only sync and close wait for them. */
-static void random_writes_without_handles_equal_the_sequential_ones(void **state)
+FIXTURE_TEST(random_writes_without_handles_equal_the_sequential_ones)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "handless");
@@ -150,7 +150,7 @@ static void random_writes_without_handles_equal_the_sequential_ones(void **state
 }
 
 /* Writes anywhere, also far behind the end, and truncates, which wait for what they touch. */
-static void random_writes_and_truncates_equal_the_sequential_ones(void **state)
+FIXTURE_TEST(random_writes_and_truncates_equal_the_sequential_ones)
 {
 	struct fixture *f = *state;
 	struct rng r = rng_new(420);
@@ -192,11 +192,5 @@ static void random_writes_and_truncates_equal_the_sequential_ones(void **state)
 
 int group_model(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(random_operations_equal_the_sequential_ones),
-		fixture_test(random_writes_without_handles_equal_the_sequential_ones),
-		fixture_test(random_writes_and_truncates_equal_the_sequential_ones),
-	};
-
-	return cmocka_run_group_tests_name("model", tests, NULL, NULL);
+	return RUN_TESTS_AS("model", NULL, NULL);
 }

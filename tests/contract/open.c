@@ -5,7 +5,7 @@
 
 #include "contract/contract.h"
 
-static void contradicting_flags_are_refused(void **state)
+FIXTURE_TEST(contradicting_flags_are_refused)
 {
 	struct fixture *f = *state;
 	static const unsigned bad[] = {
@@ -34,7 +34,7 @@ static void contradicting_flags_are_refused(void **state)
 	assert_int_equal(file_length(path), 10);
 }
 
-static void missing_arguments_are_refused(void **state)
+FIXTURE_TEST(missing_arguments_are_refused)
 {
 	struct fixture *f = *state;
 	sluice_file *file = NULL;
@@ -45,7 +45,7 @@ static void missing_arguments_are_refused(void **state)
 	assert_null(file);
 }
 
-static void flags_mean_what_open_means(void **state)
+FIXTURE_TEST(flags_mean_what_open_means)
 {
 	struct fixture *f = *state;
 	const unsigned create = SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE;
@@ -80,7 +80,7 @@ static unsigned mode_of(const char *path)
 	return st.st_mode & 07777;
 }
 
-static void the_mode_of_a_new_file_is_what_was_asked_less_the_umask(void **state)
+FIXTURE_TEST(the_mode_of_a_new_file_is_what_was_asked_less_the_umask)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -108,7 +108,7 @@ static void the_mode_of_a_new_file_is_what_was_asked_less_the_umask(void **state
 	}
 }
 
-static void a_file_without_permission_is_refused(void **state)
+FIXTURE_TEST(a_file_without_permission_is_refused)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "secret");
@@ -131,7 +131,7 @@ static void a_file_without_permission_is_refused(void **state)
 	assert_null(file);
 }
 
-static void stat_tells_what_is_known(void **state)
+FIXTURE_TEST(stat_tells_what_is_known)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "stat");
@@ -171,7 +171,7 @@ static void stat_tells_what_is_known(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_backend_that_is_off_is_refused(void **state)
+FIXTURE_TEST(a_backend_that_is_off_is_refused)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -191,7 +191,7 @@ static void a_backend_that_is_off_is_refused(void **state)
 	}
 }
 
-static void expected_size_reserves_the_space(void **state)
+FIXTURE_TEST(expected_size_reserves_the_space)
 {
 	struct fixture *f = *state;
 	static const unsigned flags[] = {SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE,
@@ -220,7 +220,7 @@ static void expected_size_reserves_the_space(void **state)
 }
 
 /* More than any file system holds; that a full one is told, see tests/fault. */
-static void an_absurd_expected_size_is_refused(void **state)
+FIXTURE_TEST(an_absurd_expected_size_is_refused)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -238,7 +238,7 @@ static void an_absurd_expected_size_is_refused(void **state)
 	assert_int_equal(directory_entries(f->dir), 0);
 }
 
-static void many_files_may_be_open(void **state)
+FIXTURE_TEST(many_files_may_be_open)
 {
 	struct fixture *f = *state;
 	enum { FILES = 200 };
@@ -261,18 +261,5 @@ static void many_files_may_be_open(void **state)
 
 int group_open(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(contradicting_flags_are_refused),
-		fixture_test(missing_arguments_are_refused),
-		fixture_test(flags_mean_what_open_means),
-		fixture_test(the_mode_of_a_new_file_is_what_was_asked_less_the_umask),
-		fixture_test(a_file_without_permission_is_refused),
-		fixture_test(stat_tells_what_is_known),
-		fixture_test(a_backend_that_is_off_is_refused),
-		fixture_test(expected_size_reserves_the_space),
-		fixture_test(an_absurd_expected_size_is_refused),
-		fixture_test(many_files_may_be_open),
-	};
-
-	return cmocka_run_group_tests_name("open", tests, NULL, NULL);
+	return RUN_TESTS_AS("open", NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void check_read_after_write(sluice_file *writing, sluice_file *reading)
 	}
 }
 
-static void a_read_sees_the_write_submitted_before_it(void **state)
+FIXTURE_TEST(a_read_sees_the_write_submitted_before_it)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "raw"));
@@ -52,7 +52,7 @@ static void a_read_sees_the_write_submitted_before_it(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void the_order_holds_through_two_handles(void **state)
+FIXTURE_TEST(the_order_holds_through_two_handles)
 {
 	struct fixture *f = *state;
 	sluice_file *a = open_both(f->ctx, scratch(f, "two"));
@@ -63,7 +63,7 @@ static void the_order_holds_through_two_handles(void **state)
 	assert_ok(sluice_close(b));
 }
 
-static void the_order_holds_through_other_names_of_the_file(void **state)
+FIXTURE_TEST(the_order_holds_through_other_names_of_the_file)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "named"), *hard = scratch(f, "hard");
@@ -85,7 +85,7 @@ static void the_order_holds_through_other_names_of_the_file(void **state)
 	assert_ok(sluice_close(c));
 }
 
-static void the_order_holds_between_backends(void **state)
+FIXTURE_TEST(the_order_holds_between_backends)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -104,7 +104,7 @@ static void the_order_holds_between_backends(void **state)
 	assert_ok(sluice_close(uring));
 }
 
-static void a_write_does_not_overtake_a_read(void **state)
+FIXTURE_TEST(a_write_does_not_overtake_a_read)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "war");
@@ -140,7 +140,7 @@ static void a_write_does_not_overtake_a_read(void **state)
 	}
 }
 
-static void the_last_of_many_overlapping_writes_wins(void **state)
+FIXTURE_TEST(the_last_of_many_overlapping_writes_wins)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 100, SPAN = 40000 };
@@ -171,7 +171,7 @@ static void the_last_of_many_overlapping_writes_wins(void **state)
 }
 
 /* Only some extents overlap; the others must neither break the order nor the bytes. */
-static void the_order_holds_extent_by_extent(void **state)
+FIXTURE_TEST(the_order_holds_extent_by_extent)
 {
 	struct fixture *f = *state;
 	enum { BLOCK = 10000, BLOCKS = 20 };
@@ -207,7 +207,7 @@ static void the_order_holds_extent_by_extent(void **state)
 	buffer_free(&dst);
 }
 
-static void truncate_keeps_its_place_among_writes(void **state)
+FIXTURE_TEST(truncate_keeps_its_place_among_writes)
 {
 	struct fixture *f = *state;
 	const size_t whole = row_bytes(500000), fifth = whole / 5 + 1;
@@ -256,7 +256,7 @@ __attribute__((no_sanitize("thread"))) static bool differs(const volatile unsign
  * is over while the long one is not. That a try misses it proves nothing, one success proves it. Few
  * pieces of the long one are in flight at a time: a disk that has all of them does them first.
  */
-static void order_reads_on_a_handle_overlap_in_time(void **state)
+ROW_TEST(order_reads_on_a_handle_overlap_in_time, .memory = WATCHED, .order = ONE_STREAM)
 {
 	struct fixture *f = *state;
 	size_t length = row_bytes(96 * MIB), tries;
@@ -322,7 +322,7 @@ static void *rewrite(void *argument)
 	return NULL;
 }
 
-static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
+FIXTURE_TEST(a_read_beside_a_write_is_all_old_or_all_new)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = SLUICE_CONFIG_INIT;
@@ -356,19 +356,5 @@ static void a_read_beside_a_write_is_all_old_or_all_new(void **state)
 
 int group_order(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_read_sees_the_write_submitted_before_it),
-		fixture_test(the_order_holds_through_two_handles),
-		fixture_test(the_order_holds_through_other_names_of_the_file),
-		fixture_test(the_order_holds_between_backends),
-		fixture_test(a_write_does_not_overtake_a_read),
-		fixture_test(the_last_of_many_overlapping_writes_wins),
-		fixture_test(the_order_holds_extent_by_extent),
-		fixture_test(truncate_keeps_its_place_among_writes),
-		fixture_test(a_read_beside_a_write_is_all_old_or_all_new),
-		row_test(order_reads_on_a_handle_overlap_in_time, .memory = WATCHED,
-	                 .order = ONE_STREAM),
-	};
-
-	return run_group("order", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("order", NULL, NULL);
 }

@@ -14,7 +14,7 @@ static size_t piece_of_row(void)
 	return row->config.piece_bytes ? row->config.piece_bytes : MIB;
 }
 
-static void a_whole_file_is_read(void **state)
+FIXTURE_TEST(a_whole_file_is_read)
 {
 	struct fixture *f = *state;
 	size_t piece = piece_of_row(), i, skew;
@@ -79,22 +79,22 @@ static void read_ranges(struct fixture *f, enum residency residency)
 	assert_ok(sluice_close(file));
 }
 
-static void any_range_of_a_cold_file_is_read(void **state)
+FIXTURE_TEST(any_range_of_a_cold_file_is_read)
 {
 	read_ranges(*state, COLD);
 }
 
-static void any_range_of_a_cached_file_is_read(void **state)
+FIXTURE_TEST(any_range_of_a_cached_file_is_read)
 {
 	read_ranges(*state, CACHED);
 }
 
-static void any_range_of_a_half_cached_file_is_read(void **state)
+FIXTURE_TEST(any_range_of_a_half_cached_file_is_read)
 {
 	read_ranges(*state, HALF_CACHED);
 }
 
-static void a_read_across_the_end_gives_what_is_there(void **state)
+FIXTURE_TEST(a_read_across_the_end_gives_what_is_there)
 {
 	struct fixture *f = *state;
 	static const size_t lengths[] = {1, 4095, 4096, 4097, MIB + 5, 3 * MIB, LENGTH};
@@ -122,7 +122,7 @@ static void a_read_across_the_end_gives_what_is_there(void **state)
 	}
 }
 
-static void a_read_past_the_end_gives_nothing(void **state)
+FIXTURE_TEST(a_read_past_the_end_gives_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "past");
@@ -143,7 +143,7 @@ static void a_read_past_the_end_gives_nothing(void **state)
 	buffer_free(&b);
 }
 
-static void an_empty_file_reads_as_nothing(void **state)
+FIXTURE_TEST(an_empty_file_reads_as_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "empty");
@@ -161,7 +161,7 @@ static void an_empty_file_reads_as_nothing(void **state)
 	buffer_free(&b);
 }
 
-static void a_range_beyond_int64_max_is_refused(void **state)
+FIXTURE_TEST(a_range_beyond_int64_max_is_refused)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "far");
@@ -183,7 +183,7 @@ static void a_range_beyond_int64_max_is_refused(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void null_data_is_refused(void **state)
+FIXTURE_TEST(null_data_is_refused)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_any(f, "null");
@@ -196,7 +196,9 @@ static void null_data_is_refused(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void memory_that_cannot_be_written_fails_the_read(void **state)
+ROW_TEST(memory_that_cannot_be_written_fails_the_read,
+         .remote = "libcurl's data is copied by the CPU, which ends the program there",
+         .memory = NO_PROTECTION)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "fault");
@@ -217,7 +219,7 @@ static void memory_that_cannot_be_written_fails_the_read(void **state)
 	munmap(closed, 2 * MIB);
 }
 
-static void holes_read_as_zeros(void **state)
+FIXTURE_TEST(holes_read_as_zeros)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "sparse");
@@ -247,7 +249,9 @@ static void holes_read_as_zeros(void **state)
 }
 
 /* Dirty pages lie before what a direct read would fetch from the disk. */
-static void bytes_that_another_program_just_wrote_are_read(void **state)
+LOCAL_TEST(bytes_that_another_program_just_wrote_are_read,
+           "a remote file that changes is an error; see the changed ETag in "
+           "tests/http")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "dirty");
@@ -272,7 +276,9 @@ static void bytes_that_another_program_just_wrote_are_read(void **state)
 	buffer_free(&b);
 }
 
-static void a_file_that_grew_is_read_to_its_new_end(void **state)
+LOCAL_TEST(a_file_that_grew_is_read_to_its_new_end,
+           "a remote file that changes is an error; see the changed ETag in "
+           "tests/http")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "grown");
@@ -293,7 +299,9 @@ static void a_file_that_grew_is_read_to_its_new_end(void **state)
 }
 
 /* Growing may or may not be seen; what was there must be, and what comes must be right. */
-static void a_file_that_grows_during_a_read_gives_right_bytes(void **state)
+LOCAL_TEST(a_file_that_grows_during_a_read_gives_right_bytes,
+           "a remote file that changes is an error; see the changed ETag in "
+           "tests/http")
 {
 	struct fixture *f = *state;
 	const size_t half = row_bytes(3 * MIB) + 100, whole = 2 * half;
@@ -322,7 +330,9 @@ static void a_file_that_grows_during_a_read_gives_right_bytes(void **state)
 	buffer_free(&b);
 }
 
-static void a_file_that_shrinks_during_a_read_never_makes_it_short(void **state)
+LOCAL_TEST(a_file_that_shrinks_during_a_read_never_makes_it_short,
+           "a remote file that changes is an error; see the changed ETag in "
+           "tests/http")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "shrinking");
@@ -363,7 +373,7 @@ static bool is_of_libcurl(int fd)
 	       a.ss_family == AF_UNIX;
 }
 
-static void descriptors_are_not_inherited(void **state)
+FIXTURE_TEST(descriptors_are_not_inherited)
 {
 	enum { MOST = 256 };
 	struct fixture *f = *state;
@@ -396,36 +406,5 @@ static void descriptors_are_not_inherited(void **state)
 
 int group_read(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_whole_file_is_read),
-		fixture_test(any_range_of_a_cold_file_is_read),
-		fixture_test(any_range_of_a_cached_file_is_read),
-		fixture_test(any_range_of_a_half_cached_file_is_read),
-		fixture_test(a_read_across_the_end_gives_what_is_there),
-		fixture_test(a_read_past_the_end_gives_nothing),
-		fixture_test(an_empty_file_reads_as_nothing),
-		fixture_test(a_range_beyond_int64_max_is_refused),
-		fixture_test(null_data_is_refused),
-		row_test(
-			memory_that_cannot_be_written_fails_the_read,
-			.remote =
-				"libcurl's data is copied by the CPU, which ends the program there",
-			.memory = NO_PROTECTION),
-		fixture_test(holes_read_as_zeros),
-		local_test(bytes_that_another_program_just_wrote_are_read,
-	                   "a remote file that changes is an error; see the changed ETag in "
-	                   "tests/http"),
-		local_test(a_file_that_grew_is_read_to_its_new_end,
-	                   "a remote file that changes is an error; see the changed ETag in "
-	                   "tests/http"),
-		local_test(a_file_that_grows_during_a_read_gives_right_bytes,
-	                   "a remote file that changes is an error; see the changed ETag in "
-	                   "tests/http"),
-		local_test(a_file_that_shrinks_during_a_read_never_makes_it_short,
-	                   "a remote file that changes is an error; see the changed ETag in "
-	                   "tests/http"),
-		fixture_test(descriptors_are_not_inherited),
-	};
-
-	return run_group("read", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("read", NULL, NULL);
 }

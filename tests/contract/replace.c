@@ -45,17 +45,17 @@ static void check_replaced(struct fixture *f, unsigned more)
 	buffer_free(&old);
 }
 
-static void the_name_shows_the_new_file_only_after_close(void **state)
+FIXTURE_TEST(the_name_shows_the_new_file_only_after_close)
 {
 	check_replaced(*state, 0);
 }
 
-static void a_durable_replacement_does_the_same(void **state)
+FIXTURE_TEST(a_durable_replacement_does_the_same)
 {
 	check_replaced(*state, SLUICE_OPEN_DURABLE);
 }
 
-static void reader_of_the_old_file_keeps_it(void **state)
+FIXTURE_TEST(reader_of_the_old_file_keeps_it)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -74,7 +74,7 @@ static void reader_of_the_old_file_keeps_it(void **state)
 	buffer_free(&b);
 }
 
-static void discarded_blob_leaves_nothing(void **state)
+FIXTURE_TEST(discarded_blob_leaves_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -98,7 +98,7 @@ static void discarded_blob_leaves_nothing(void **state)
 }
 
 /* Without REPLACE there is nothing to take back. */
-static void discard_of_a_plain_file_keeps_what_was_written(void **state)
+FIXTURE_TEST(discard_of_a_plain_file_keeps_what_was_written)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "plain");
@@ -112,7 +112,7 @@ static void discard_of_a_plain_file_keeps_what_was_written(void **state)
 	buffer_free(&b);
 }
 
-static void an_exclusive_replacement_refuses_a_name_that_is_taken(void **state)
+FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_is_taken)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "taken");
@@ -126,7 +126,7 @@ static void an_exclusive_replacement_refuses_a_name_that_is_taken(void **state)
 	assert_int_equal(directory_entries(f->dir), 1);
 }
 
-static void an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile(void **state)
+FIXTURE_TEST(an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "race");
@@ -153,7 +153,7 @@ static void an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile(voi
 }
 
 /* The name cannot be given: the error is told, and the new file goes. */
-static void a_replacement_that_cannot_take_the_name_leaves_nothing(void **state)
+FIXTURE_TEST(a_replacement_that_cannot_take_the_name_leaves_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -166,7 +166,7 @@ static void a_replacement_that_cannot_take_the_name_leaves_nothing(void **state)
 	assert_int_equal(rmdir(path), 0);
 }
 
-static void a_replacement_in_a_missing_directory_is_refused(void **state)
+FIXTURE_TEST(a_replacement_in_a_missing_directory_is_refused)
 {
 	struct fixture *f = *state;
 	sluice_file *file = NULL;
@@ -178,7 +178,7 @@ static void a_replacement_in_a_missing_directory_is_refused(void **state)
 	assert_int_equal(directory_entries(f->dir), 0);
 }
 
-static void a_replacement_of_a_relative_name_survives_chdir(void **state)
+FIXTURE_TEST(a_replacement_of_a_relative_name_survives_chdir)
 {
 	struct fixture *f = *state;
 	char here[512];
@@ -197,7 +197,7 @@ static void a_replacement_of_a_relative_name_survives_chdir(void **state)
 	assert_int_equal(directory_entries(scratch(f, "b")), 0);
 }
 
-static void two_replacements_of_one_name_do_not_meet(void **state)
+FIXTURE_TEST(two_replacements_of_one_name_do_not_meet)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -223,7 +223,7 @@ static int open_part(struct fixture *f, const char *path, const char *part, unsi
 	return sluice_open(f->ctx, path, &options, out);
 }
 
-static void a_part_stays_until_it_is_whole(void **state)
+FIXTURE_TEST(a_part_stays_until_it_is_whole)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -252,7 +252,7 @@ static void a_part_stays_until_it_is_whole(void **state)
 	assert_int_equal(directory_entries(f->dir), 1);
 }
 
-static void a_part_is_this_users_own_file_in_the_same_folder(void **state)
+FIXTURE_TEST(a_part_is_this_users_own_file_in_the_same_folder)
 {
 	static const struct {
 		const char *part;
@@ -290,7 +290,7 @@ static void a_part_is_this_users_own_file_in_the_same_folder(void **state)
 	assert_int_equal(access(taken, F_OK), 0);
 }
 
-static void file_being_written_can_be_read_back(void **state)
+FIXTURE_TEST(file_being_written_can_be_read_back)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -310,7 +310,7 @@ static void file_being_written_can_be_read_back(void **state)
 	buffer_free(&back);
 }
 
-static void the_longest_name_can_be_replaced(void **state)
+FIXTURE_TEST(the_longest_name_can_be_replaced)
 {
 	struct fixture *f = *state;
 	char name[256];
@@ -329,7 +329,7 @@ static void the_longest_name_can_be_replaced(void **state)
 	assert_int_equal(directory_entries(f->dir), 1);
 }
 
-static void a_durable_file_is_closed_like_any_other(void **state)
+FIXTURE_TEST(a_durable_file_is_closed_like_any_other)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "durable");
@@ -347,24 +347,5 @@ static void a_durable_file_is_closed_like_any_other(void **state)
 
 int group_replace(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(the_name_shows_the_new_file_only_after_close),
-		fixture_test(a_durable_replacement_does_the_same),
-		fixture_test(reader_of_the_old_file_keeps_it),
-		fixture_test(discarded_blob_leaves_nothing),
-		fixture_test(discard_of_a_plain_file_keeps_what_was_written),
-		fixture_test(an_exclusive_replacement_refuses_a_name_that_is_taken),
-		fixture_test(an_exclusive_replacement_refuses_a_name_that_was_taken_meanwhile),
-		fixture_test(a_replacement_that_cannot_take_the_name_leaves_nothing),
-		fixture_test(a_replacement_in_a_missing_directory_is_refused),
-		fixture_test(a_replacement_of_a_relative_name_survives_chdir),
-		fixture_test(two_replacements_of_one_name_do_not_meet),
-		fixture_test(a_part_stays_until_it_is_whole),
-		fixture_test(a_part_is_this_users_own_file_in_the_same_folder),
-		fixture_test(file_being_written_can_be_read_back),
-		fixture_test(the_longest_name_can_be_replaced),
-		fixture_test(a_durable_file_is_closed_like_any_other),
-	};
-
-	return cmocka_run_group_tests_name("replace", tests, NULL, NULL);
+	return RUN_TESTS_AS("replace", NULL, NULL);
 }

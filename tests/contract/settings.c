@@ -79,12 +79,11 @@ const struct word words[WORDS] = {
 #undef FIELD
 };
 
-static void without_anything_the_defaults_are_in_force(void **state)
+SETTINGS_TEST(without_anything_the_defaults_are_in_force)
 {
 	sluice_context *ctx = make(NULL);
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < NUMERICS; i++) {
 		struct sluice_setting s = setting_of(ctx, numerics[i].variable);
 		uint64_t value = number_of(s.value);
@@ -99,13 +98,12 @@ static void without_anything_the_defaults_are_in_force(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void each_setting_is_described(void **state)
+SETTINGS_TEST(each_setting_is_described)
 {
 	struct sluice_setting s = {.size = sizeof(s)}, bare = {.size = sizeof(bare)};
 	sluice_context *ctx = make(NULL);
 	size_t i;
 
-	(void)state;
 	for (i = 0; sluice_context_setting(ctx, i, &s) == 0; i++) {
 		assert_int_equal(s.size, sizeof(s));
 		assert_int_equal(strncmp(s.variable, "SLUICE_", 7), 0);
@@ -126,12 +124,11 @@ static void each_setting_is_described(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void the_struct_comes_before_the_environment_before_the_default(void **state)
+SETTINGS_TEST(the_struct_comes_before_the_environment_before_the_default)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx;
 
-	(void)state;
 	setenv("SLUICE_WORKERS", "3", 1);
 	setenv("SLUICE_OPERATION_DEPTH", "7", 1);
 	setenv("SLUICE_BACKEND", "posix", 1);
@@ -156,12 +153,11 @@ static void the_struct_comes_before_the_environment_before_the_default(void **st
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void an_empty_variable_is_as_good_as_none(void **state)
+SETTINGS_TEST(an_empty_variable_is_as_good_as_none)
 {
 	sluice_context *ctx;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < NUMERICS; i++)
 		setenv(numerics[i].variable, "", 1);
 	setenv("SLUICE_BACKEND", "", 1);
@@ -172,7 +168,7 @@ static void an_empty_variable_is_as_good_as_none(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void sizes_may_have_a_unit(void **state)
+SETTINGS_TEST(sizes_may_have_a_unit)
 {
 	static const struct {
 		const char *text;
@@ -182,7 +178,6 @@ static void sizes_may_have_a_unit(void **state)
 	             {"1G", 1 << 30},  {"4096", 4096},  {"2MiB", 2 << 20}};
 	size_t i;
 
-	(void)state;
 	setenv("SLUICE_INLINE_BYTES", "1", 1);
 	for (i = 0; i < COUNT_OF(cases); i++) {
 		sluice_context *ctx;
@@ -197,12 +192,11 @@ static void sizes_may_have_a_unit(void **state)
 }
 
 /* A program that was built with an older header has fewer fields; what lies behind is not read. */
-static void a_shorter_struct_has_only_its_own_fields(void **state)
+SETTINGS_TEST(a_shorter_struct_has_only_its_own_fields)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx;
 
-	(void)state;
 	c.size = offsetof(struct sluice_config, reactors);
 	c.workers = 2;
 	c.reactors = SIZE_MAX;
@@ -225,13 +219,12 @@ static struct sluice_feature feature_of(const sluice_context *ctx, const char *n
 	return s;
 }
 
-static void each_feature_is_described(void **state)
+SETTINGS_TEST(each_feature_is_described)
 {
 	struct sluice_feature s = {.size = sizeof(s)};
 	sluice_context *ctx = make(NULL);
 	size_t i;
 
-	(void)state;
 	for (i = 0; sluice_context_feature(ctx, i, &s) == 0; i++) {
 		assert_int_equal(s.size, sizeof(s));
 		assert_true(*s.name && *s.detail && *s.effect);
@@ -246,14 +239,13 @@ static void each_feature_is_described(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void disabled_feature_is_not_usable(void **state)
+SETTINGS_TEST(disabled_feature_is_not_usable)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	struct sluice_feature s = {.size = sizeof(s)};
 	sluice_context *ctx;
 	size_t i;
 
-	(void)state;
 	c.disable = "uring,cachestat,nowait,dontcache,dioalign";
 	ctx = make(&c);
 	assert_string_equal(setting_of(ctx, "SLUICE_DISABLE").value, c.disable);
@@ -265,14 +257,13 @@ static void disabled_feature_is_not_usable(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void the_number_of_threads_is_what_was_set(void **state)
+SETTINGS_TEST(the_number_of_threads_is_what_was_set)
 {
 	static const struct {
 		size_t workers, reactors;
 	} cases[] = {{1, 1}, {7, 1}, {3, 4}};
 	size_t i, before;
 
-	(void)state;
 	sleep_ms(100); /* for those to leave /proc that were joined just now */
 	before = count_threads();
 	for (i = 0; i < COUNT_OF(cases); i++) {
@@ -295,12 +286,11 @@ static void the_number_of_threads_is_what_was_set(void **state)
 	}
 }
 
-static void the_version_is_three_numbers_as_in_the_headers(void **state)
+SETTINGS_TEST(the_version_is_three_numbers_as_in_the_headers)
 {
 	unsigned a, b, c;
 	char rest;
 
-	(void)state;
 	assert_int_equal(sscanf(sluice_version(), "%u.%u.%u%c", &a, &b, &c, &rest), 3);
 	assert_int_equal(a, SLUICE_VERSION_MAJOR);
 	assert_int_equal(b, SLUICE_VERSION_MINOR);
@@ -324,20 +314,7 @@ int settings_clear(void **state)
 
 static int group_in_force(void)
 {
-	const struct CMUnitTest tests[] = {
-		settings_test(without_anything_the_defaults_are_in_force),
-		settings_test(each_setting_is_described),
-		settings_test(the_struct_comes_before_the_environment_before_the_default),
-		settings_test(an_empty_variable_is_as_good_as_none),
-		settings_test(sizes_may_have_a_unit),
-		settings_test(a_shorter_struct_has_only_its_own_fields),
-		settings_test(each_feature_is_described),
-		settings_test(disabled_feature_is_not_usable),
-		settings_test(the_number_of_threads_is_what_was_set),
-		settings_test(the_version_is_three_numbers_as_in_the_headers),
-	};
-
-	return cmocka_run_group_tests_name("settings in force", tests, NULL, NULL);
+	return RUN_TESTS_AS("settings in force", NULL, NULL);
 }
 
 int main(int argc, char **argv)

@@ -34,7 +34,7 @@ void check_setting(const sluice_context *ctx, const char *variable, uint64_t val
 
 /* Before and after each test: no variable is set. */
 int settings_clear(void **state);
-#define settings_test(name) cmocka_unit_test_setup_teardown(name, settings_clear, settings_clear)
+#define SETTINGS_TEST(name) TEST_WITH(name, settings_clear, settings_clear)
 
 int group_refused(void);
 

@@ -7,11 +7,10 @@ static void set_field(struct sluice_config *c, const struct numeric *n, uint64_t
 	*(size_t *)((char *)c + n->offset) = (size_t)value;
 }
 
-static void the_edges_of_each_range_are_accepted_and_beyond_them_refused(void **state)
+SETTINGS_TEST(the_edges_of_each_range_are_accepted_and_beyond_them_refused)
 {
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < NUMERICS; i++) {
 		const struct numeric *n = &numerics[i];
 		const uint64_t bad[] = {n->least - 1, n->most + 1, SIZE_MAX};
@@ -56,7 +55,7 @@ static void the_edges_of_each_range_are_accepted_and_beyond_them_refused(void **
 	}
 }
 
-static void setting_without_a_number_is_refused_by_its_variable(void **state)
+SETTINGS_TEST(setting_without_a_number_is_refused_by_its_variable)
 {
 	static const char *const garbage[] = {"12x",
 	                                      "-1",
@@ -77,7 +76,6 @@ static void setting_without_a_number_is_refused_by_its_variable(void **state)
 	sluice_context *ctx = NULL;
 	size_t i, j;
 
-	(void)state;
 	for (i = 0; i < NUMERICS; i++) {
 		for (j = 0; j < COUNT_OF(garbage); j++) {
 			int rc;
@@ -102,12 +100,11 @@ static void setting_without_a_number_is_refused_by_its_variable(void **state)
 	assert_null(ctx);
 }
 
-static void slots_are_checked_against_pieces_and_the_budget(void **state)
+SETTINGS_TEST(slots_are_checked_against_pieces_and_the_budget)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx = NULL;
 
-	(void)state;
 	setenv("SLUICE_SLOTS", "0", 1);
 	setenv("SLUICE_SLOT_BYTES", "0", 1);
 	ctx = make(NULL);
@@ -138,12 +135,11 @@ static void slots_are_checked_against_pieces_and_the_budget(void **state)
 	assert_null(ctx);
 }
 
-static void settings_are_checked_against_each_other(void **state)
+SETTINGS_TEST(settings_are_checked_against_each_other)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx = NULL;
 
-	(void)state;
 	c.piece_bytes = 4096 + 512;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "SLUICE_PIECE_BYTES");
 	setenv("SLUICE_PIECE_BYTES", "5000", 1);
@@ -170,7 +166,7 @@ static void settings_are_checked_against_each_other(void **state)
 	assert_null(ctx);
 }
 
-static void names_are_checked(void **state)
+SETTINGS_TEST(names_are_checked)
 {
 	static const char *const backends[] = {"foo", "POSIX", "posix,uring", " uring", "auto "};
 	static const char *const features[] = {
@@ -179,7 +175,6 @@ static void names_are_checked(void **state)
 	sluice_context *ctx = NULL;
 	size_t i;
 
-	(void)state;
 	for (i = 0; i < COUNT_OF(backends); i++) {
 		c = (struct sluice_config)SLUICE_CONFIG_INIT;
 		c.backend = backends[i];
@@ -200,14 +195,13 @@ static void names_are_checked(void **state)
 	assert_null(ctx);
 }
 
-static void words_of_remote_files_are_checked(void **state)
+SETTINGS_TEST(words_of_remote_files_are_checked)
 {
 	struct sluice_config c;
 	sluice_context *ctx = NULL;
 	char lengthy[5000];
 	size_t i, j;
 
-	(void)state;
 	for (i = 0; i < WORDS; i++) {
 		const struct word *w = &words[i];
 
@@ -249,12 +243,11 @@ static void words_of_remote_files_are_checked(void **state)
 	assert_null(ctx);
 }
 
-static void a_struct_of_no_size_is_refused(void **state)
+SETTINGS_TEST(a_struct_of_no_size_is_refused)
 {
 	struct sluice_config c = SLUICE_CONFIG_INIT;
 	sluice_context *ctx = NULL;
 
-	(void)state;
 	c.size = 0;
 	assert_refused(sluice_context_new(&c, &ctx), EINVAL, "size");
 	assert_refused(sluice_context_new(NULL, NULL), EINVAL, "");
@@ -263,15 +256,5 @@ static void a_struct_of_no_size_is_refused(void **state)
 
 int group_refused(void)
 {
-	const struct CMUnitTest tests[] = {
-		settings_test(the_edges_of_each_range_are_accepted_and_beyond_them_refused),
-		settings_test(setting_without_a_number_is_refused_by_its_variable),
-		settings_test(slots_are_checked_against_pieces_and_the_budget),
-		settings_test(settings_are_checked_against_each_other),
-		settings_test(names_are_checked),
-		settings_test(words_of_remote_files_are_checked),
-		settings_test(a_struct_of_no_size_is_refused),
-	};
-
-	return cmocka_run_group_tests_name("settings refused", tests, NULL, NULL);
+	return RUN_TESTS_AS("settings refused", NULL, NULL);
 }

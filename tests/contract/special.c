@@ -64,7 +64,7 @@ static void check_unsized(struct fixture *f, const char *path)
 	free(expected);
 }
 
-static void files_of_proc_are_read_to_their_end(void **state)
+FIXTURE_TEST(files_of_proc_are_read_to_their_end)
 {
 	static const char *const paths[] = {"/proc/version", "/proc/filesystems", "/proc/devices",
 	                                    "/proc/self/environ"};
@@ -74,7 +74,7 @@ static void files_of_proc_are_read_to_their_end(void **state)
 }
 
 /* Longer than a piece of any row; its beginning, the kernel's own symbols, does not change. */
-static void a_long_file_of_proc_is_read(void **state)
+FIXTURE_TEST(a_long_file_of_proc_is_read)
 {
 	struct fixture *f = *state;
 	enum { LENGTH = 300000 };
@@ -98,7 +98,7 @@ static void a_long_file_of_proc_is_read(void **state)
 	buffer_free(&b);
 }
 
-static void changing_files_of_proc_are_read(void **state)
+FIXTURE_TEST(changing_files_of_proc_are_read)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(MIB, 0);
@@ -118,7 +118,7 @@ static void changing_files_of_proc_are_read(void **state)
 }
 
 /* They say that they hold a page, and hold a line. */
-static void files_of_sys_read_as_their_content(void **state)
+FIXTURE_TEST(files_of_sys_read_as_their_content)
 {
 	struct fixture *f = *state;
 	static const char *const paths[] = {"/sys/devices/system/cpu/online",
@@ -169,7 +169,7 @@ static void check_refused(struct fixture *f, const char *path, int error)
 	}
 }
 
-static void file_without_offsets_is_refused_without_blocking(void **state)
+FIXTURE_TEST(file_without_offsets_is_refused_without_blocking)
 {
 	struct fixture *f = *state;
 	struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -196,7 +196,7 @@ static void file_without_offsets_is_refused_without_blocking(void **state)
 	assert_int_equal(chdir(here), 0);
 }
 
-static void dev_null_takes_writes_at_any_offset(void **state)
+FIXTURE_TEST(dev_null_takes_writes_at_any_offset)
 {
 	static const unsigned flags[] = {SLUICE_OPEN_WRITE, SLUICE_OPEN_READ | SLUICE_OPEN_WRITE,
 	                                 SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE |
@@ -221,7 +221,7 @@ static void dev_null_takes_writes_at_any_offset(void **state)
 	buffer_free(&b);
 }
 
-static void a_fifo_is_not_disturbed_by_being_refused(void **state)
+FIXTURE_TEST(a_fifo_is_not_disturbed_by_being_refused)
 {
 	struct fixture *f = *state;
 	const char *fifo = scratch(f, "fifo");
@@ -238,7 +238,7 @@ static void a_fifo_is_not_disturbed_by_being_refused(void **state)
 	close(fd);
 }
 
-static void a_directory_is_refused(void **state)
+FIXTURE_TEST(a_directory_is_refused)
 {
 	struct fixture *f = *state;
 	char slash[300];
@@ -250,7 +250,7 @@ static void a_directory_is_refused(void **state)
 	assert_int_equal(directory_entries(f->dir), 0);
 }
 
-static void a_missing_file_is_named(void **state)
+FIXTURE_TEST(a_missing_file_is_named)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "no such file"), *below = scratch(f, "plain/below");
@@ -289,7 +289,7 @@ static int loop_attach(const char *image, char *device, size_t size)
 	return loop;
 }
 
-static void a_block_device_is_read_and_written(void **state)
+FIXTURE_TEST(a_block_device_is_read_and_written)
 {
 	struct fixture *f = *state;
 	const char *image = scratch(f, "image");
@@ -335,18 +335,5 @@ static void a_block_device_is_read_and_written(void **state)
 
 int group_special(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(files_of_proc_are_read_to_their_end),
-		fixture_test(a_long_file_of_proc_is_read),
-		fixture_test(changing_files_of_proc_are_read),
-		fixture_test(files_of_sys_read_as_their_content),
-		fixture_test(file_without_offsets_is_refused_without_blocking),
-		fixture_test(dev_null_takes_writes_at_any_offset),
-		fixture_test(a_fifo_is_not_disturbed_by_being_refused),
-		fixture_test(a_directory_is_refused),
-		fixture_test(a_missing_file_is_named),
-		fixture_test(a_block_device_is_read_and_written),
-	};
-
-	return cmocka_run_group_tests_name("special", tests, NULL, NULL);
+	return RUN_TESTS_AS("special", NULL, NULL);
 }

@@ -21,7 +21,7 @@ static void check_names(struct fixture *f, const char *uri, const char *name, ch
 	free(absolute);
 }
 
-static void a_file_uri_names_a_path(void **state)
+FIXTURE_TEST(a_file_uri_names_a_path)
 {
 	struct fixture *f = *state;
 
@@ -35,7 +35,7 @@ static void a_file_uri_names_a_path(void **state)
 	check_names(f, "%3f%23", "?#", 'h');
 }
 
-static void a_slash_may_be_escaped(void **state)
+FIXTURE_TEST(a_slash_may_be_escaped)
 {
 	struct fixture *f = *state;
 
@@ -44,7 +44,7 @@ static void a_slash_may_be_escaped(void **state)
 }
 
 /* No escapes there, and a colon or a percent sign means nothing. */
-static void a_path_is_taken_as_it_is(void **state)
+FIXTURE_TEST(a_path_is_taken_as_it_is)
 {
 	struct fixture *f = *state;
 	static const char *const names[] = {
@@ -74,7 +74,7 @@ static void a_path_is_taken_as_it_is(void **state)
 	assert_int_equal(chdir(here), 0);
 }
 
-static void an_unknown_scheme_is_named(void **state)
+FIXTURE_TEST(an_unknown_scheme_is_named)
 {
 	struct fixture *f = *state;
 	sluice_file *file = NULL;
@@ -88,7 +88,7 @@ static void an_unknown_scheme_is_named(void **state)
 	assert_null(file);
 }
 
-static void a_malformed_uri_is_refused(void **state)
+FIXTURE_TEST(a_malformed_uri_is_refused)
 {
 	struct fixture *f = *state;
 	static const char *const bad[] = {
@@ -109,7 +109,7 @@ static void a_malformed_uri_is_refused(void **state)
 	assert_null(file);
 }
 
-static void an_overlong_path_is_refused(void **state)
+FIXTURE_TEST(an_overlong_path_is_refused)
 {
 	struct fixture *f = *state;
 	char *path = malloc(20000);
@@ -125,7 +125,7 @@ static void an_overlong_path_is_refused(void **state)
 }
 
 /* The rest of what remote files are is told by tests/http, and by the rows that have a server. */
-static void a_remote_uri_is_known_if_libcurl_is_there(void **state)
+FIXTURE_TEST(a_remote_uri_is_known_if_libcurl_is_there)
 {
 	struct fixture *f = *state;
 	sluice_file *file = NULL;
@@ -143,15 +143,5 @@ static void a_remote_uri_is_known_if_libcurl_is_there(void **state)
 
 int group_uri(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_file_uri_names_a_path),
-		fixture_test(a_slash_may_be_escaped),
-		fixture_test(a_path_is_taken_as_it_is),
-		fixture_test(an_unknown_scheme_is_named),
-		fixture_test(a_malformed_uri_is_refused),
-		fixture_test(an_overlong_path_is_refused),
-		fixture_test(a_remote_uri_is_known_if_libcurl_is_there),
-	};
-
-	return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
+	return RUN_TESTS_AS("uri", NULL, NULL);
 }

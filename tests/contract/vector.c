@@ -29,7 +29,7 @@ static void shuffle(struct rng *r, struct sluice_extent *v, size_t count)
 	}
 }
 
-static void extents_in_any_order_are_read(void **state)
+FIXTURE_TEST(extents_in_any_order_are_read)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 50 };
@@ -63,7 +63,7 @@ static void extents_in_any_order_are_read(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_thousand_extents_are_written_and_read_back(void **state)
+LOCAL_TEST(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 1000 };
@@ -109,7 +109,7 @@ static void a_thousand_extents_are_written_and_read_back(void **state)
 	}
 }
 
-static void extents_of_one_write_must_not_overlap(void **state)
+LOCAL_TEST(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "overlap");
@@ -145,7 +145,7 @@ static void extents_of_one_write_must_not_overlap(void **state)
 	free(many);
 }
 
-static void each_extent_is_read_up_to_the_end(void **state)
+FIXTURE_TEST(each_extent_is_read_up_to_the_end)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "ends");
@@ -177,7 +177,7 @@ static void each_extent_is_read_up_to_the_end(void **state)
 	buffer_free(&b);
 }
 
-static void call_with_a_bad_extent_is_refused_whole(void **state)
+LOCAL_TEST(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "bad");
@@ -197,7 +197,7 @@ static void call_with_a_bad_extent_is_refused_whole(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_malformed_request_is_refused(void **state)
+FIXTURE_TEST(a_malformed_request_is_refused)
 {
 	struct fixture *f = *state;
 	static char data[10];
@@ -222,7 +222,7 @@ static void a_malformed_request_is_refused(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void extents_may_share_one_destination_page(void **state)
+FIXTURE_TEST(extents_may_share_one_destination_page)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 256 };
@@ -247,15 +247,5 @@ static void extents_may_share_one_destination_page(void **state)
 
 int group_vector(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(extents_in_any_order_are_read),
-		local_test(a_thousand_extents_are_written_and_read_back, WRITES_IN_PLACE),
-		local_test(extents_of_one_write_must_not_overlap, WRITES_IN_PLACE),
-		fixture_test(each_extent_is_read_up_to_the_end),
-		local_test(call_with_a_bad_extent_is_refused_whole, WRITES_IN_PLACE),
-		fixture_test(a_malformed_request_is_refused),
-		fixture_test(extents_may_share_one_destination_page),
-	};
-
-	return run_group("vector", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("vector", NULL, NULL);
 }

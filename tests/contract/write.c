@@ -12,7 +12,7 @@ static size_t piece_of_row(void)
 	return row->config.piece_bytes ? row->config.piece_bytes : MIB;
 }
 
-static void a_file_of_any_length_is_written(void **state)
+FIXTURE_TEST(a_file_of_any_length_is_written)
 {
 	struct fixture *f = *state;
 	size_t piece = piece_of_row(), i;
@@ -76,23 +76,23 @@ static void write_ranges(struct fixture *f, enum residency residency)
 	buffer_free(&back);
 }
 
-static void any_range_of_a_cold_file_is_written(void **state)
+FIXTURE_TEST(any_range_of_a_cold_file_is_written)
 {
 	write_ranges(*state, COLD);
 }
 
-static void any_range_of_a_cached_file_is_written(void **state)
+FIXTURE_TEST(any_range_of_a_cached_file_is_written)
 {
 	write_ranges(*state, CACHED);
 }
 
-static void any_range_of_a_half_cached_file_is_written(void **state)
+FIXTURE_TEST(any_range_of_a_half_cached_file_is_written)
 {
 	write_ranges(*state, HALF_CACHED);
 }
 
 /* Many neighbours in flight at once, so that direct and buffered pieces meet in one page. */
-static void neighbouring_writes_in_flight_do_not_disturb_each_other(void **state)
+FIXTURE_TEST(neighbouring_writes_in_flight_do_not_disturb_each_other)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 64 };
@@ -137,7 +137,7 @@ static void neighbouring_writes_in_flight_do_not_disturb_each_other(void **state
 	}
 }
 
-static void a_write_behind_the_end_leaves_a_hole_of_zeros(void **state)
+FIXTURE_TEST(a_write_behind_the_end_leaves_a_hole_of_zeros)
 {
 	struct fixture *f = *state;
 	static const uint64_t offsets[] = {1, 4095, 4096, 100000, 3 * MIB, 3 * MIB + 1};
@@ -167,7 +167,7 @@ static void a_write_behind_the_end_leaves_a_hole_of_zeros(void **state)
 	}
 }
 
-static void extending_writes_in_flight_give_the_sequential_file(void **state)
+FIXTURE_TEST(extending_writes_in_flight_give_the_sequential_file)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 60, MOST = 3 * 1024 * 1024 };
@@ -207,7 +207,7 @@ static void extending_writes_in_flight_give_the_sequential_file(void **state)
 	}
 }
 
-static void a_write_only_reads_its_source(void **state)
+FIXTURE_TEST(a_write_only_reads_its_source)
 {
 	struct fixture *f = *state;
 	static const size_t lengths[] = {1, 4096, 10000, 2 * MIB, 2 * MIB - 3};
@@ -228,7 +228,7 @@ static void a_write_only_reads_its_source(void **state)
 	munmap(src, 2 * MIB);
 }
 
-static void memory_that_cannot_be_read_fails_the_write(void **state)
+ROW_TEST(memory_that_cannot_be_read_fails_the_write, .memory = NO_PROTECTION)
 {
 	struct fixture *f = *state;
 	static const size_t lengths[] = {100, 4096, 2 * MIB};
@@ -242,7 +242,7 @@ static void memory_that_cannot_be_read_fails_the_write(void **state)
 	munmap(closed, 2 * MIB);
 }
 
-static void an_empty_write_changes_nothing(void **state)
+FIXTURE_TEST(an_empty_write_changes_nothing)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "nothing");
@@ -256,7 +256,7 @@ static void an_empty_write_changes_nothing(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void a_handle_does_only_what_it_was_opened_for(void **state)
+FIXTURE_TEST(a_handle_does_only_what_it_was_opened_for)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "modes");
@@ -279,7 +279,7 @@ static void a_handle_does_only_what_it_was_opened_for(void **state)
 	assert_ok(sluice_close(writing));
 }
 
-static void truncate_sets_the_length(void **state)
+FIXTURE_TEST(truncate_sets_the_length)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "truncate");
@@ -305,7 +305,7 @@ static void truncate_sets_the_length(void **state)
 	buffer_free(&b);
 }
 
-static void sync_waits_for_what_was_submitted(void **state)
+FIXTURE_TEST(sync_waits_for_what_was_submitted)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 30 };
@@ -329,7 +329,7 @@ static void sync_waits_for_what_was_submitted(void **state)
 	buffer_free(&b);
 }
 
-static void sync_waits_for_reads_too(void **state)
+FIXTURE_TEST(sync_waits_for_reads_too)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "sync");
@@ -354,22 +354,5 @@ static void sync_waits_for_reads_too(void **state)
 
 int group_write(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_file_of_any_length_is_written),
-		fixture_test(any_range_of_a_cold_file_is_written),
-		fixture_test(any_range_of_a_cached_file_is_written),
-		fixture_test(any_range_of_a_half_cached_file_is_written),
-		fixture_test(neighbouring_writes_in_flight_do_not_disturb_each_other),
-		fixture_test(a_write_behind_the_end_leaves_a_hole_of_zeros),
-		fixture_test(extending_writes_in_flight_give_the_sequential_file),
-		fixture_test(a_write_only_reads_its_source),
-		row_test(memory_that_cannot_be_read_fails_the_write, .memory = NO_PROTECTION),
-		fixture_test(an_empty_write_changes_nothing),
-		fixture_test(a_handle_does_only_what_it_was_opened_for),
-		fixture_test(truncate_sets_the_length),
-		fixture_test(sync_waits_for_what_was_submitted),
-		fixture_test(sync_waits_for_reads_too),
-	};
-
-	return run_group("write", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("write", NULL, NULL);
 }

@@ -15,9 +15,8 @@ static void check_uri(const char *text, const char *scheme, const char *path)
 	sl_uri_clear(&uri);
 }
 
-static void paths_and_file_uris_name_the_same_files(void **state)
+TEST(paths_and_file_uris_name_the_same_files)
 {
-	(void)state;
 	check_uri("/a/b", "file", "/a/b");
 	check_uri("a%20b", "file", "a%20b");
 	check_uri("a:b", "file", "a:b");
@@ -36,9 +35,8 @@ static void check_bad_uri(const char *text, int error, const char *mention)
 	assert_non_null(strstr(sluice_last_message(), mention));
 }
 
-static void malformed_uris_are_refused_with_a_sentence(void **state)
+TEST(malformed_uris_are_refused_with_a_sentence)
 {
-	(void)state;
 	check_bad_uri("", -EINVAL, "empty");
 	check_bad_uri("file://host/x", -EINVAL, "file://host/x");
 	check_bad_uri("file:///a%2", -EINVAL, "hexadecimal");
@@ -66,13 +64,12 @@ static void count_task(struct sl_task *task)
 }
 
 /* With pauses between them, so that workers fall asleep and are woken in all states. */
-static void every_task_runs_once_and_the_pool_drains_before_it_stops(void **state)
+TEST(every_task_runs_once_and_the_pool_drains_before_it_stops)
 {
 	static struct counted tasks[2000];
 	_Atomic unsigned count = 0;
 	struct sl_pool *pool;
 
-	(void)state;
 	assert_int_equal(sl_pool_start("sluice-work", 3, 3, &pool), 0);
 	for (int i = 0; i < 2000; i++) {
 		tasks[i] = (struct counted){
@@ -95,13 +92,12 @@ static void count_wake(struct sl_sleeper *sleeper)
 	wakes++;
 }
 
-static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
+TEST(a_push_wakes_one_sleeper_and_none_is_lost)
 {
 	struct sl_sleeper a = {.wake = count_wake}, b = {.wake = count_wake};
 	struct sl_list links[3], taken;
 	struct sl_queue queue;
 
-	(void)state;
 	sl_queue_init(&queue);
 	sl_list_init(&taken);
 	assert_true(sl_queue_sleep(&queue, &a));
@@ -126,13 +122,12 @@ static void a_push_wakes_one_sleeper_and_none_is_lost(void **state)
 	sl_queue_destroy(&queue);
 }
 
-static void urgent_work_comes_first_and_the_rest_is_not_forgotten(void **state)
+TEST(urgent_work_comes_first_and_the_rest_is_not_forgotten)
 {
 	struct sl_list urgent[9], plain[3], taken;
 	struct sl_queue queue;
 	unsigned at = 0;
 
-	(void)state;
 	sl_queue_init(&queue);
 	sl_list_init(&taken);
 	for (unsigned i = 0; i < 3; i++)
@@ -154,12 +149,11 @@ static void urgent_work_comes_first_and_the_rest_is_not_forgotten(void **state)
 	sl_queue_destroy(&queue);
 }
 
-static void a_wait_on_a_word_ends_at_its_deadline(void **state)
+TEST(a_wait_on_a_word_ends_at_its_deadline)
 {
 	_Atomic uint32_t word = 7;
 	int64_t start = sl_now();
 
-	(void)state;
 	assert_int_equal(sl_word_wait(&word, 7, start + 20000000), -ETIMEDOUT);
 	assert_true(sl_now() - start >= 20000000);
 	/* Not the expected value: no wait. */
@@ -168,14 +162,5 @@ static void a_wait_on_a_word_ends_at_its_deadline(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(paths_and_file_uris_name_the_same_files),
-		cmocka_unit_test(malformed_uris_are_refused_with_a_sentence),
-		cmocka_unit_test(every_task_runs_once_and_the_pool_drains_before_it_stops),
-		cmocka_unit_test(a_push_wakes_one_sleeper_and_none_is_lost),
-		cmocka_unit_test(urgent_work_comes_first_and_the_rest_is_not_forgotten),
-		cmocka_unit_test(a_wait_on_a_word_ends_at_its_deadline),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -46,11 +46,10 @@ static void begin(uint64_t most)
 	atomic_store(&turn, 0);
 }
 
-static void waiters_are_let_in_in_order(void **state)
+TEST(waiters_are_let_in_in_order)
 {
 	struct visitor large, small;
 
-	(void)state;
 	begin(8);
 	assert_true(sl_gate_take(&gate, 5, false));
 	stand_in_line(&large, 6, 1);
@@ -70,11 +69,10 @@ static void waiters_are_let_in_in_order(void **state)
 	assert_int_equal(atomic_load(&gate.taken), 0);
 }
 
-static void with_nothing_taken_the_largest_goes(void **state)
+TEST(with_nothing_taken_the_largest_goes)
 {
 	struct visitor v;
 
-	(void)state;
 	begin(8);
 	assert_true(sl_gate_take(&gate, 100, false));
 	assert_false(sl_gate_take(&gate, 1, false));
@@ -88,11 +86,10 @@ static void with_nothing_taken_the_largest_goes(void **state)
 	assert_true(sl_gate_take(&gate, 1, false));
 }
 
-static void an_open_gate_lets_everybody_go(void **state)
+TEST(an_open_gate_lets_everybody_go)
 {
 	struct visitor v[3];
 
-	(void)state;
 	begin(8);
 	assert_true(sl_gate_take(&gate, 8, false));
 	for (unsigned i = 0; i < 3; i++)
@@ -118,12 +115,11 @@ static void *come_and_go(void *argument)
 }
 
 /* No wake is lost, and no more is taken than there is. */
-static void many_threads_share_a_gate(void **state)
+TEST(many_threads_share_a_gate)
 {
 	pthread_t threads[THREADS];
 	uint64_t counts[THREADS];
 
-	(void)state;
 	begin(8);
 	for (unsigned i = 0; i < THREADS; i++) {
 		counts[i] = i + 1;
@@ -138,12 +134,5 @@ static void many_threads_share_a_gate(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(waiters_are_let_in_in_order),
-		cmocka_unit_test(with_nothing_taken_the_largest_goes),
-		cmocka_unit_test(an_open_gate_lets_everybody_go),
-		cmocka_unit_test(many_threads_share_a_gate),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -51,14 +51,13 @@ static void check_latest(struct sl_intervals *set, struct sl_interval *members, 
 	assert_true(found->sequence > after && found->sequence < before);
 }
 
-static void overlapping_members_are_found_once_and_no_others(void **state)
+TEST(overlapping_members_are_found_once_and_no_others)
 {
 	static struct sl_interval members[MEMBERS];
 	static bool inside[MEMBERS];
 	struct sl_intervals set = {0};
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		unsigned i = unit_random(&seed) % MEMBERS;
 		uint64_t start = unit_random(&seed) % 1000;
@@ -92,12 +91,11 @@ static unsigned depth(const struct sl_interval *tree)
 	return 1 + SL_MAX(left, right);
 }
 
-static void sorted_insertion_keeps_the_tree_flat(void **state)
+TEST(sorted_insertion_keeps_the_tree_flat)
 {
 	static struct sl_interval members[100000];
 	struct sl_intervals set = {0};
 
-	(void)state;
 	for (int i = 0; i < 100000; i++) {
 		members[i].start = (uint64_t)i * 4096;
 		members[i].end = members[i].start + 4096;
@@ -107,13 +105,12 @@ static void sorted_insertion_keeps_the_tree_flat(void **state)
 	assert_in_range(depth(set.root), 17, 80);
 }
 
-static void ranges_that_only_touch_do_not_overlap(void **state)
+TEST(ranges_that_only_touch_do_not_overlap)
 {
 	static struct sl_interval members[MEMBERS];
 	static bool inside[MEMBERS];
 	struct sl_intervals set = {0};
 
-	(void)state;
 	members[0].start = 0;
 	members[0].end = UINT64_MAX;
 	members[1].start = 10;
@@ -130,11 +127,5 @@ static void ranges_that_only_touch_do_not_overlap(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(overlapping_members_are_found_once_and_no_others),
-		cmocka_unit_test(sorted_insertion_keeps_the_tree_flat),
-		cmocka_unit_test(ranges_that_only_touch_do_not_overlap),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -4,6 +4,8 @@
 
 #include "device/cuda_common.h"
 
+#define CAPTURE_TEST(name) TEST_WITH(name, setup, teardown)
+
 enum { GLOBAL, THREAD_LOCAL, RELAXED };
 
 struct capture {
@@ -74,7 +76,7 @@ static void read_both_ways(struct capture *c)
 	cuda_moved(ops[1], CUDA_FILE_BYTES);
 }
 
-static void a_stream_that_is_captured_is_refused(void **state)
+CAPTURE_TEST(a_stream_that_is_captured_is_refused)
 {
 	struct capture *c = *state;
 
@@ -86,7 +88,7 @@ static void a_stream_that_is_captured_is_refused(void **state)
 }
 
 /* The legacy stream would come behind the captured one. */
-static void so_is_the_default_stream_while_a_blocking_one_is_captured(void **state)
+CAPTURE_TEST(so_is_the_default_stream_while_a_blocking_one_is_captured)
 {
 	struct capture *c = *state;
 	sluice_op *op;
@@ -126,7 +128,7 @@ static CUresult on_a_thread(void *(*run)(void *), void *argument)
 }
 
 /* Without this the tests below would not show anything. */
-static void the_driver_refuses_what_might_harm_a_capture(void **state)
+CAPTURE_TEST(the_driver_refuses_what_might_harm_a_capture)
 {
 	struct capture *c = *state;
 	sluice_event event;
@@ -153,7 +155,7 @@ static void the_driver_refuses_what_might_harm_a_capture(void **state)
 	assert_int_equal(sluice_event_free(event), 0);
 }
 
-static void the_copier_goes_on_while_a_stream_is_captured(void **state)
+CAPTURE_TEST(the_copier_goes_on_while_a_stream_is_captured)
 {
 	struct capture *c = *state;
 
@@ -167,7 +169,7 @@ static void the_copier_goes_on_while_a_stream_is_captured(void **state)
 }
 
 /* It registers memory and makes streams then. */
-static void the_first_use_of_a_device_harms_no_capture(void **state)
+CAPTURE_TEST(the_first_use_of_a_device_harms_no_capture)
 {
 	struct capture *c = *state;
 
@@ -199,7 +201,7 @@ static void *use_the_device(void *unused)
 	return (void *)(intptr_t)rc;
 }
 
-static void calls_of_devices_harm_no_capture(void **state)
+CAPTURE_TEST(calls_of_devices_harm_no_capture)
 {
 	struct capture *c = *state;
 	int mode;
@@ -217,18 +219,7 @@ static void calls_of_devices_harm_no_capture(void **state)
 	assert_int_equal(mode, THREAD_LOCAL);
 }
 
-#define capture_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		capture_test(a_stream_that_is_captured_is_refused),
-		capture_test(so_is_the_default_stream_while_a_blocking_one_is_captured),
-		capture_test(the_driver_refuses_what_might_harm_a_capture),
-		capture_test(the_copier_goes_on_while_a_stream_is_captured),
-		capture_test(the_first_use_of_a_device_harms_no_capture),
-		capture_test(calls_of_devices_harm_no_capture),
-	};
-
-	return cmocka_run_group_tests(tests, cuda_setup, NULL);
+	return RUN_TESTS(cuda_setup, NULL);
 }

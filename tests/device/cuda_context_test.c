@@ -111,11 +111,10 @@ static void fail_everything(void)
 	things_free(&t);
 }
 
-static void no_call_changes_the_contexts_of_its_thread(void **state)
+TEST(no_call_changes_the_contexts_of_its_thread)
 {
 	CUcontext second, popped;
 
-	(void)state;
 	assert_int_equal(cu.cuCtxCreate_v2(&second, 0, 0), 0);
 	assert_int_equal(cu.cuCtxPopCurrent_v2(&popped), 0);
 	for (unsigned depth = 0; depth <= 3; depth++) {
@@ -152,7 +151,7 @@ static void end_context(CUcontext ctx, sluice_stream stream)
 	assert_int_equal(cu.cuCtxDestroy_v2(ctx), 0);
 }
 
-static void an_operation_is_done_in_the_context_of_its_stream(void **state)
+TEST(an_operation_is_done_in_the_context_of_its_stream)
 {
 	struct cuda_file f;
 	sluice_stream stream;
@@ -161,7 +160,6 @@ static void an_operation_is_done_in_the_context_of_its_stream(void **state)
 	void *memory;
 	char *back;
 
-	(void)state;
 	cuda_file_open(&f);
 	back = malloc(CUDA_FILE_BYTES);
 	second = second_context(0, &stream);
@@ -182,14 +180,13 @@ static void an_operation_is_done_in_the_context_of_its_stream(void **state)
 }
 
 /* A default stream is of every context: the caller's, if it is of the device of the memory. */
-static void a_default_stream_is_that_of_the_current_context(void **state)
+TEST(a_default_stream_is_that_of_the_current_context)
 {
 	char here[16] = "";
 	sluice_stream stream;
 	CUcontext second;
 	void *memory;
 
-	(void)state;
 	second = second_context(0, &stream);
 	assert_int_equal(sluice_device_alloc(cuda_number, LENGTH, &memory), 0);
 	for (uintptr_t common = 0; common <= 2; common++) {
@@ -211,12 +208,11 @@ static void a_default_stream_is_that_of_the_current_context(void **state)
 
 /* ------------------------------------------------------------------------------------- devices */
 
-static void each_device_has_its_number_and_says_what_it_is(void **state)
+TEST(each_device_has_its_number_and_says_what_it_is)
 {
 	struct sluice_device d = {.size = sizeof(d)};
 	int number;
 
-	(void)state;
 	assert_int_equal(sluice_device_find("cuda:1", &number), 0);
 	assert_int_equal(number, cuda_number + 1);
 	assert_int_equal(sluice_device_find("cuda:2", &number), -ENODEV);
@@ -230,13 +226,12 @@ static void each_device_has_its_number_and_says_what_it_is(void **state)
 	assert_int_equal(d.stream_order, 1);
 }
 
-static void a_stream_leads_to_its_device(void **state)
+TEST(a_stream_leads_to_its_device)
 {
 	sluice_stream stream;
 	void *memory;
 	char here[4];
 
-	(void)state;
 	assert_int_equal(sluice_stream_new(cuda_number + 1, &stream), 0);
 	assert_int_equal(sluice_stream_query(cuda_number + 1, stream), 1);
 	assert_int_equal(sluice_stream_query(cuda_number, stream), -EINVAL);
@@ -248,14 +243,13 @@ static void a_stream_leads_to_its_device(void **state)
 	assert_int_equal(sluice_stream_free(stream), 0);
 }
 
-static void memory_and_stream_of_two_devices_are_refused(void **state)
+TEST(memory_and_stream_of_two_devices_are_refused)
 {
 	struct cuda_file f;
 	sluice_stream stream;
 	sluice_op *op;
 	void *memory;
 
-	(void)state;
 	cuda_file_open(&f);
 	assert_int_equal(sluice_stream_new(cuda_number + 1, &stream), 0);
 	assert_int_equal(sluice_device_alloc(cuda_number, 4096, &memory), 0);
@@ -268,12 +262,11 @@ static void memory_and_stream_of_two_devices_are_refused(void **state)
 }
 
 /* The driver copies between devices, whatever the stream. */
-static void bytes_go_from_device_to_device(void **state)
+TEST(bytes_go_from_device_to_device)
 {
 	void *first, *second;
 	char to[64] = "", from[64];
 
-	(void)state;
 	memset(from, 5, sizeof(from));
 	assert_int_equal(sluice_device_alloc(cuda_number, 64, &first), 0);
 	assert_int_equal(sluice_device_alloc(cuda_number + 1, 64, &second), 0);
@@ -287,7 +280,7 @@ static void bytes_go_from_device_to_device(void **state)
 
 /* -------------------------------------------------------------------------------------- errors */
 
-static void an_error_of_the_driver_becomes_an_errno(void **state)
+TEST(an_error_of_the_driver_becomes_an_errno)
 {
 	static const struct {
 		CUresult error;
@@ -305,7 +298,6 @@ static void an_error_of_the_driver_becomes_an_errno(void **state)
 	};
 	void *memory;
 
-	(void)state;
 	for (size_t i = 0; i < sizeof(errors) / sizeof(errors[0]); i++) {
 		assert_int_equal(cu.cuFakeFail("cuMemAlloc_v2", 1, errors[i].error), 0);
 		assert_int_equal(ops()->alloc(cuda_device, 64, &memory), errors[i].rc);
@@ -316,13 +308,12 @@ static void an_error_of_the_driver_becomes_an_errno(void **state)
 }
 
 /* The driver refuses a command in the middle: those before it are taken. */
-static void it_is_told_how_many_commands_a_stream_took(void **state)
+TEST(it_is_told_how_many_commands_a_stream_took)
 {
 	uint64_t before, after;
 	struct things t;
 	size_t taken;
 
-	(void)state;
 	things_make(&t);
 	struct sl_command commands[] = {
 		{SL_WRITE_WORD, .word = {t.pages, 1}},
@@ -356,14 +347,13 @@ static void it_is_told_how_many_commands_a_stream_took(void **state)
 	things_free(&t);
 }
 
-static void a_lost_device_fails_what_is_in_flight(void **state)
+TEST(a_lost_device_fails_what_is_in_flight)
 {
 	struct cuda_file f;
 	sluice_stream stream;
 	sluice_op *op;
 	void *memory, *word;
 
-	(void)state;
 	cuda_file_open(&f);
 	assert_int_equal(sluice_device_alloc(cuda_number, CUDA_FILE_BYTES, &memory), 0);
 	assert_int_equal(sluice_pinned_alloc(cuda_number, 4096, &word), 0);
@@ -421,7 +411,7 @@ static int bent_query(struct sl_device *device, sluice_stream stream)
 	return bent.real->stream_query(device, stream);
 }
 
-static void refused_word_is_awaited_on_the_callers_own_stream(void **state)
+TEST(refused_word_is_awaited_on_the_callers_own_stream)
 {
 	const sluice_stream own = (sluice_stream)2;
 	struct sl_device_ops ops = *cuda_device->ops;
@@ -430,7 +420,6 @@ static void refused_word_is_awaited_on_the_callers_own_stream(void **state)
 	sluice_op *op;
 	void *memory, *word;
 
-	(void)state;
 	cuda_file_open(&f);
 	assert_int_equal(sluice_device_alloc(cuda_number, CUDA_FILE_BYTES, &memory), 0);
 	assert_int_equal(sluice_pinned_alloc(cuda_number, 4096, &word), 0);
@@ -466,19 +455,5 @@ static void refused_word_is_awaited_on_the_callers_own_stream(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_call_changes_the_contexts_of_its_thread),
-		cmocka_unit_test(an_operation_is_done_in_the_context_of_its_stream),
-		cmocka_unit_test(a_default_stream_is_that_of_the_current_context),
-		cmocka_unit_test(each_device_has_its_number_and_says_what_it_is),
-		cmocka_unit_test(a_stream_leads_to_its_device),
-		cmocka_unit_test(memory_and_stream_of_two_devices_are_refused),
-		cmocka_unit_test(bytes_go_from_device_to_device),
-		cmocka_unit_test(an_error_of_the_driver_becomes_an_errno),
-		cmocka_unit_test(it_is_told_how_many_commands_a_stream_took),
-		cmocka_unit_test(a_lost_device_fails_what_is_in_flight),
-		cmocka_unit_test(refused_word_is_awaited_on_the_callers_own_stream),
-	};
-
-	return cmocka_run_group_tests(tests, cuda_setup, NULL);
+	return RUN_TESTS(cuda_setup, NULL);
 }

@@ -82,7 +82,7 @@ static void make_fails(const struct step *step)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void failed_allocation_on_a_device_leaves_nothing(void **state)
+TEST(failed_allocation_on_a_device_leaves_nothing)
 {
 	static const struct step steps[] = {
 		{"cuMemCreate", CUDA_ERROR_OUT_OF_MEMORY, -ENOMEM},
@@ -92,7 +92,6 @@ static void failed_allocation_on_a_device_leaves_nothing(void **state)
 		{"cuMemSetAccess", CUDA_ERROR_UNKNOWN, -EIO},
 	};
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(steps); i++)
 		make_fails(&steps[i]);
 }
@@ -111,7 +110,7 @@ static void map_fails(int fd, const struct step *step)
 	assert_int_equal(count_descriptors(), descriptors);
 }
 
-static void failed_mapping_leaves_nothing(void **state)
+TEST(failed_mapping_leaves_nothing)
 {
 	static const struct step steps[] = {
 		{"cuMemImportFromShareableHandle", CUDA_ERROR_INVALID_VALUE, -EBADMSG},
@@ -128,7 +127,6 @@ static void failed_mapping_leaves_nothing(void **state)
 	void *made;
 	int fd;
 
-	(void)state;
 	made = make(&fd);
 	for (size_t i = 0; i < COUNT_OF(steps); i++)
 		map_fails(fd, &steps[i]);
@@ -136,13 +134,12 @@ static void failed_mapping_leaves_nothing(void **state)
 	close(fd);
 }
 
-static void mapping_that_cannot_be_unmapped_stays(void **state)
+TEST(mapping_that_cannot_be_unmapped_stays)
 {
 	unsigned char byte = 0;
 	void *made;
 	int fd;
 
-	(void)state;
 	made = make(&fd);
 	close(fd);
 	assert_int_equal(cu.cuFakeFail("cuMemUnmap", 1, CUDA_ERROR_ILLEGAL_ADDRESS), 0);
@@ -153,12 +150,11 @@ static void mapping_that_cannot_be_unmapped_stays(void **state)
 
 /* ------------------------------------------------------------------------------------- access */
 
-static void only_who_made_it_may_write(void **state)
+TEST(only_who_made_it_may_write)
 {
 	void *made, *memory;
 	int fd;
 
-	(void)state;
 	made = make(&fd);
 	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, cuda_device, &memory), 0);
 	assert_int_equal(cu.cuMemsetD8_v2((uintptr_t)made, 7, LENGTH), 0);
@@ -173,14 +169,13 @@ static void only_who_made_it_may_write(void **state)
 }
 
 /* Found out by what it is, before the driver is asked to map it. */
-static void memory_of_another_device_is_not_mapped(void **state)
+TEST(memory_of_another_device_is_not_mapped)
 {
 	struct sl_device *other = sl_device_find((unsigned)cuda_number + 1);
 	void *made, *memory = NULL;
 	uint64_t maps;
 	int fd;
 
-	(void)state;
 	made = make(&fd);
 	maps = calls_of("cuMemMap");
 	assert_int_equal(sharing->map(other, fd, LENGTH, other, &memory), -EBADMSG);
@@ -190,13 +185,12 @@ static void memory_of_another_device_is_not_mapped(void **state)
 	close(fd);
 }
 
-static void devices_that_do_not_reach_each_other_do_not_map(void **state)
+TEST(devices_that_do_not_reach_each_other_do_not_map)
 {
 	struct sl_device *other = sl_device_find((unsigned)cuda_number + 1);
 	void *made, *memory = NULL;
 	int fd;
 
-	(void)state;
 	made = make(&fd);
 	assert_int_equal(cu.cuFakeFail("cuDeviceCanAccessPeer", 1, CUDA_ERROR_INVALID_DEVICE), 0);
 	assert_int_equal(sharing->map(cuda_device, fd, LENGTH, other, &memory), -ENOTSUP);
@@ -209,14 +203,13 @@ static void devices_that_do_not_reach_each_other_do_not_map(void **state)
 
 /* --------------------------------------------------------------------------------------- lent */
 
-static void pools_and_managed_memory_are_not_lent(void **state)
+TEST(pools_and_managed_memory_are_not_lent)
 {
 	CUdeviceptr pooled, managed, pinned;
 	uint64_t asked;
 	struct sl_lent_memory lent;
 	void *host;
 
-	(void)state;
 	assert_int_equal(cu.cuMemAllocAsync(&pooled, LENGTH, NULL), 0);
 	assert_int_equal(cu.cuMemAllocManaged(&managed, LENGTH, 1), 0);
 	assert_int_equal(cu.cuMemHostAlloc(&host, 4096, 0), 0);
@@ -232,18 +225,17 @@ static void pools_and_managed_memory_are_not_lent(void **state)
 	assert_int_equal(cu.cuCtxSynchronize(), 0);
 }
 
-static void memory_of_another_device_is_not_lent(void **state)
+TEST(memory_of_another_device_is_not_lent)
 {
 	struct sl_lent_memory lent;
 	void *memory;
 
-	(void)state;
 	assert_int_equal(sluice_device_alloc(cuda_number + 1, LENGTH, &memory), 0);
 	assert_int_equal(sharing->lend(cuda_device, memory, &lent), -ENOTSUP);
 	assert_int_equal(sluice_device_free(memory), 0);
 }
 
-static void errors_of_borrowing_say_what_can_be_done(void **state)
+TEST(errors_of_borrowing_say_what_can_be_done)
 {
 	static const struct step steps[] = {
 		{"cuIpcOpenMemHandle_v2", CUDA_ERROR_INVALID_CONTEXT, -EINVAL},
@@ -255,7 +247,6 @@ static void errors_of_borrowing_say_what_can_be_done(void **state)
 	struct sl_lent_memory lent = {.length = LENGTH};
 	void *memory = NULL;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(steps); i++) {
 		assert_int_equal(cu.cuFakeFail(steps[i].function, 1, steps[i].error), 0);
 		assert_int_equal(sharing->borrow(cuda_device, &lent, &memory), steps[i].answer);
@@ -267,17 +258,5 @@ static void errors_of_borrowing_say_what_can_be_done(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(failed_allocation_on_a_device_leaves_nothing),
-		cmocka_unit_test(failed_mapping_leaves_nothing),
-		cmocka_unit_test(mapping_that_cannot_be_unmapped_stays),
-		cmocka_unit_test(only_who_made_it_may_write),
-		cmocka_unit_test(memory_of_another_device_is_not_mapped),
-		cmocka_unit_test(devices_that_do_not_reach_each_other_do_not_map),
-		cmocka_unit_test(pools_and_managed_memory_are_not_lent),
-		cmocka_unit_test(memory_of_another_device_is_not_lent),
-		cmocka_unit_test(errors_of_borrowing_say_what_can_be_done),
-	};
-
-	return cmocka_run_group_tests(tests, setup, NULL);
+	return RUN_TESTS(setup, NULL);
 }

@@ -4,7 +4,7 @@
 
 /* ------------------------------------------------------------------- counted, failed and lost */
 
-static void calls_are_counted_by_kind_and_thread(void **state)
+DEVICE_TEST(calls_are_counted_by_kind_and_thread)
 {
 	struct fixture *f = *state;
 	struct attempt attempt;
@@ -27,7 +27,7 @@ static void calls_are_counted_by_kind_and_thread(void **state)
 	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_KINDS, NULL), 0);
 }
 
-static void the_nth_call_fails_and_no_other(void **state)
+DEVICE_TEST(the_nth_call_fails_and_no_other)
 {
 	struct fixture *f = *state;
 	struct sl_command commands[4];
@@ -55,7 +55,7 @@ static void the_nth_call_fails_and_no_other(void **state)
 	assert_int_equal(sluice_device_free(memory), 0);
 }
 
-static void a_lost_device_ends_every_call_and_comes_back_empty(void **state)
+DEVICE_TEST(a_lost_device_ends_every_call_and_comes_back_empty)
 {
 	struct fixture *f = *state;
 	sluice_stream full = new_stream(), freed = new_stream();
@@ -115,7 +115,7 @@ static void add_line(void *to, const char *line)
 	strncat(text->all, "\n", sizeof(text->all) - strlen(text->all) - 1);
 }
 
-static void a_report_says_what_everything_waits_for(void **state)
+DEVICE_TEST(a_report_says_what_everything_waits_for)
 {
 	struct fixture *f = *state;
 	struct attempt freeing;
@@ -221,7 +221,7 @@ static int use(struct fixture *f, void *argument)
 	return rc ? rc : sluice_stream_free(stream);
 }
 
-static void whatever_the_schedule_bytes_arrive_in_order(void **state)
+DEVICE_TEST(whatever_the_schedule_bytes_arrive_in_order)
 {
 	struct fixture *f = *state;
 	uint64_t seed = unit_seed();
@@ -254,7 +254,7 @@ static void whatever_the_schedule_bytes_arrive_in_order(void **state)
 	}
 }
 
-static void a_seed_changes_the_order_in_which_streams_go_on(void **state)
+DEVICE_TEST(a_seed_changes_the_order_in_which_streams_go_on)
 {
 	struct fixture *f = *state;
 	sluice_stream streams[4];
@@ -278,14 +278,5 @@ static void a_seed_changes_the_order_in_which_streams_go_on(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		device_test(calls_are_counted_by_kind_and_thread),
-		device_test(the_nth_call_fails_and_no_other),
-		device_test(a_lost_device_ends_every_call_and_comes_back_empty),
-		device_test(a_report_says_what_everything_waits_for),
-		device_test(whatever_the_schedule_bytes_arrive_in_order),
-		device_test(a_seed_changes_the_order_in_which_streams_go_on),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

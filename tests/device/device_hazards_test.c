@@ -32,7 +32,7 @@ static void hold_up_copies(struct fixture *f)
 	assert_int_equal(sluice_stream_free(other), 0);
 }
 
-static void three_blocked_copies_to_the_device_let_another_one_run_and_four_do_not(void **state)
+DEVICE_TEST(three_blocked_copies_to_the_device_let_another_one_run_and_four_do_not)
 {
 	for (uint64_t seed = 0; seed < 3; seed++) {
 		with_seed(seed);
@@ -40,7 +40,7 @@ static void three_blocked_copies_to_the_device_let_another_one_run_and_four_do_n
 	}
 }
 
-static void blocked_copies_from_the_device_hold_nothing_up(void **state)
+DEVICE_TEST(blocked_copies_from_the_device_hold_nothing_up)
 {
 	struct fixture *f = *state;
 	sluice_stream streams[MANY], other = new_stream();
@@ -72,7 +72,7 @@ static void hold_up_kernels(struct fixture *f)
 	assert_int_equal(sluice_stream_free(other), 0);
 }
 
-static void four_blocked_streams_let_a_kernel_run_and_eight_do_not(void **state)
+DEVICE_TEST(four_blocked_streams_let_a_kernel_run_and_eight_do_not)
 {
 	for (uint64_t seed = 0; seed < 3; seed++) {
 		with_seed(seed);
@@ -80,7 +80,7 @@ static void four_blocked_streams_let_a_kernel_run_and_eight_do_not(void **state)
 	}
 }
 
-static void host_functions_run_one_at_a_time_whatever_their_streams(void **state)
+DEVICE_TEST(host_functions_run_one_at_a_time_whatever_their_streams)
 {
 	struct fixture *f = *state;
 	sluice_stream a = new_stream(), b = new_stream();
@@ -159,7 +159,7 @@ static int record(struct fixture *f, void *argument)
 	return sluice_event_record(argument, NULL);
 }
 
-static void a_full_channel_holds_up_whoever_gives_it_more(void **state)
+DEVICE_TEST(a_full_channel_holds_up_whoever_gives_it_more)
 {
 	struct fixture *f = *state;
 	sluice_stream full = new_stream(), other = new_stream();
@@ -189,7 +189,7 @@ static void a_full_channel_holds_up_whoever_gives_it_more(void **state)
 	free_streams((sluice_stream[]){full, other}, 2);
 }
 
-static void copies_have_full_channels_too(void **state)
+DEVICE_TEST(copies_have_full_channels_too)
 {
 	struct fixture *f = *state;
 	sluice_stream full = new_stream();
@@ -208,7 +208,7 @@ static void copies_have_full_channels_too(void **state)
 	free_streams(&full, 1);
 }
 
-static void pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else(void **state)
+DEVICE_TEST(pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else)
 {
 	struct fixture *f = *state;
 	char *pages = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -255,7 +255,7 @@ static void pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else(vo
 	free_streams((sluice_stream[]){blocked, other}, 2);
 }
 
-static void a_free_waits_for_the_device_and_holds_up_most_calls(void **state)
+DEVICE_TEST(a_free_waits_for_the_device_and_holds_up_most_calls)
 {
 	struct fixture *f = *state;
 	sluice_stream blocked, other = new_stream();
@@ -358,7 +358,7 @@ static void run_lap(struct fixture *f, sluice_stream stream, unsigned lane, uint
 	give(f, stream, copy_command(to, from, 64));
 }
 
-static void submitted_spill_completes_when_memory_is_freed_elsewhere(void **state)
+DEVICE_TEST(submitted_spill_completes_when_memory_is_freed_elsewhere)
 {
 	struct fixture *f = *state;
 	struct lanes lanes = {0};
@@ -384,17 +384,5 @@ static void submitted_spill_completes_when_memory_is_freed_elsewhere(void **stat
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		device_test(three_blocked_copies_to_the_device_let_another_one_run_and_four_do_not),
-		device_test(blocked_copies_from_the_device_hold_nothing_up),
-		device_test(four_blocked_streams_let_a_kernel_run_and_eight_do_not),
-		device_test(host_functions_run_one_at_a_time_whatever_their_streams),
-		device_test(a_full_channel_holds_up_whoever_gives_it_more),
-		device_test(copies_have_full_channels_too),
-		device_test(pinning_waits_for_all_that_the_device_holds_and_stops_nobody_else),
-		device_test(a_free_waits_for_the_device_and_holds_up_most_calls),
-		device_test(submitted_spill_completes_when_memory_is_freed_elsewhere),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -88,7 +88,7 @@ static void unmap_here(void *memory, size_t length)
 
 /* ------------------------------------------------------------------------------- make and map */
 
-static void memory_outlives_the_process_that_made_it(void **state)
+TEST_WITH(memory_outlives_the_process_that_made_it, setup, teardown)
 {
 	const struct before *before = *state;
 	struct peer maker, reader;
@@ -117,14 +117,13 @@ static void memory_outlives_the_process_that_made_it(void **state)
 	assert_null(sl_device_of_memory(memory));
 }
 
-static void writing_through_the_maker_is_seen_by_others(void **state)
+TEST_WITH(writing_through_the_maker_is_seen_by_others, setup, teardown)
 {
 	struct peer_message message = {.order = PEER_WRITE, .length = whole, .seed = 2};
 	struct peer maker;
 	void *memory;
 	int fd;
 
-	(void)state;
 	peer_start(&maker);
 	have_made(&maker, whole, 1, &fd);
 	memory = map_here(fd, whole);
@@ -136,7 +135,7 @@ static void writing_through_the_maker_is_seen_by_others(void **state)
 	peer_end(&maker);
 }
 
-static void mapped_blob_cannot_be_written_to(void **state)
+TEST_WITH(mapped_blob_cannot_be_written_to, setup, teardown)
 {
 	unsigned char bytes[64] = {0};
 	struct sl_command command;
@@ -145,7 +144,6 @@ static void mapped_blob_cannot_be_written_to(void **state)
 	size_t taken = 7;
 	int fd;
 
-	(void)state;
 	made = make_here(whole, 3, &fd);
 	memory = map_here(fd, whole);
 	assert_int_equal(sluice_pinned_alloc(gpu_device(0), 4096, &pinned), 0);
@@ -169,12 +167,11 @@ static void mapped_blob_cannot_be_written_to(void **state)
 	close(fd);
 }
 
-static void process_maps_the_same_memory_several_times(void **state)
+TEST_WITH(process_maps_the_same_memory_several_times, setup, teardown)
 {
 	void *made, *memory[3];
 	int fd;
 
-	(void)state;
 	made = make_here(whole, 5, &fd);
 	for (int i = 0; i < 3; i++)
 		memory[i] = map_here(fd, whole);
@@ -186,13 +183,12 @@ static void process_maps_the_same_memory_several_times(void **state)
 	}
 }
 
-static void lengths_are_multiples_of_the_granularity(void **state)
+TEST_WITH(lengths_are_multiples_of_the_granularity, setup, teardown)
 {
 	static const int parts[] = {0, 1, 4096};
 	void *made, *memory = NULL;
 	int fd = -1;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(parts); i++)
 		assert_int_equal(sharing->make(device, (size_t)parts[i], &memory, &fd), -EINVAL);
 	assert_int_equal(sharing->make(device, whole + 4096, &memory, &fd), -EINVAL);
@@ -228,13 +224,12 @@ static void assert_no_memory(int fd, size_t length)
 	assert_null(memory);
 }
 
-static void a_descriptor_of_something_else_is_refused(void **state)
+TEST_WITH(a_descriptor_of_something_else_is_refused, setup, teardown)
 {
 	const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 	int fds[16], pair[2], count = 0;
 	size_t length = whole;
 
-	(void)state;
 	assert_int_equal(pipe(pair), 0);
 	fds[count++] = pair[0];
 	fds[count++] = pair[1];
@@ -259,12 +254,11 @@ static void a_descriptor_of_something_else_is_refused(void **state)
 	assert_no_memory(999999, length);
 }
 
-static void a_descriptor_of_less_memory_is_refused(void **state)
+TEST_WITH(a_descriptor_of_less_memory_is_refused, setup, teardown)
 {
 	void *made, *memory;
 	int fd;
 
-	(void)state;
 	made = make_here(whole, 8, &fd);
 	assert_no_memory(fd, 2 * whole);
 	assert_no_memory(fd, (size_t)1 << 40);
@@ -274,13 +268,12 @@ static void a_descriptor_of_less_memory_is_refused(void **state)
 	close(fd);
 }
 
-static void only_what_was_mapped_is_unmapped(void **state)
+TEST_WITH(only_what_was_mapped_is_unmapped, setup, teardown)
 {
 	void *made, *allocated;
 	char *bytes;
 	int fd;
 
-	(void)state;
 	made = make_here(2 * whole, 9, &fd);
 	bytes = made;
 	close(fd);
@@ -301,7 +294,7 @@ static void only_what_was_mapped_is_unmapped(void **state)
 
 /* ----------------------------------------------------------------------------- lend and borrow */
 
-static void lent_memory_is_the_same_memory_elsewhere(void **state)
+TEST_WITH(lent_memory_is_the_same_memory_elsewhere, setup, teardown)
 {
 	struct peer_message order = {.order = PEER_ALLOC, .length = 3 * MIB + 17, .seed = 11};
 	struct peer_message lend = {.order = PEER_LEND, .offset = MIB};
@@ -310,7 +303,6 @@ static void lent_memory_is_the_same_memory_elsewhere(void **state)
 	struct peer lender;
 	void *memory = NULL, *again = NULL;
 
-	(void)state;
 	peer_start(&lender);
 	assert_int_equal(peer_do(&lender, &order, NULL), 0);
 	assert_int_equal(peer_do(&lender, &lend, NULL), 0);
@@ -335,14 +327,13 @@ static void lent_memory_is_the_same_memory_elsewhere(void **state)
 	peer_end(&lender);
 }
 
-static void lent_memory_is_gone_with_its_process(void **state)
+TEST_WITH(lent_memory_is_gone_with_its_process, setup, teardown)
 {
 	struct peer_message order = {.order = PEER_ALLOC, .length = whole, .seed = 13};
 	struct peer_message lend = {.order = PEER_LEND};
 	struct peer lender;
 	void *memory = NULL;
 
-	(void)state;
 	peer_start(&lender);
 	assert_int_equal(peer_do(&lender, &order, NULL), 0);
 	assert_int_equal(peer_do(&lender, &lend, NULL), 0);
@@ -351,7 +342,7 @@ static void lent_memory_is_gone_with_its_process(void **state)
 	assert_null(memory);
 }
 
-static void lent_memory_is_gone_when_it_is_freed(void **state)
+TEST_WITH(lent_memory_is_gone_when_it_is_freed, setup, teardown)
 {
 	struct peer_message order = {.order = PEER_ALLOC, .length = whole, .seed = 13};
 	struct peer_message lend = {.order = PEER_LEND}, release = {.order = PEER_FREE};
@@ -359,7 +350,6 @@ static void lent_memory_is_gone_when_it_is_freed(void **state)
 	struct peer lender;
 	void *memory = NULL;
 
-	(void)state;
 	peer_start(&lender);
 	assert_int_equal(peer_do(&lender, &order, NULL), 0);
 	assert_int_equal(peer_do(&lender, &lend, NULL), 0);
@@ -374,12 +364,11 @@ static void lent_memory_is_gone_when_it_is_freed(void **state)
 	peer_end(&lender);
 }
 
-static void invented_lease_is_not_borrowed(void **state)
+TEST_WITH(invented_lease_is_not_borrowed, setup, teardown)
 {
 	struct sl_lent_memory lent = {.start = NULL, .length = whole};
 	void *memory = NULL;
 
-	(void)state;
 	for (unsigned seed = 0; seed < 20; seed++) {
 		pattern_fill(lent.handle, sizeof(lent.handle), 0, seed);
 		assert_true(sharing->borrow(device, &lent, &memory) < 0);
@@ -389,12 +378,11 @@ static void invented_lease_is_not_borrowed(void **state)
 	assert_null(memory);
 }
 
-static void a_process_does_not_borrow_from_itself(void **state)
+TEST_WITH(a_process_does_not_borrow_from_itself, setup, teardown)
 {
 	struct sl_lent_memory lent;
 	void *memory, *borrowed = NULL;
 
-	(void)state;
 	assert_int_equal(sluice_device_alloc(gpu_device(0), whole, &memory), 0);
 	assert_int_equal(put_pattern(memory, whole, 14), 0);
 	assert_int_equal(sharing->lend(device, (char *)memory + 100, &lent), 0);
@@ -405,13 +393,12 @@ static void a_process_does_not_borrow_from_itself(void **state)
 	assert_int_equal(sluice_device_free(memory), 0);
 }
 
-static void shared_and_host_memory_is_not_lent(void **state)
+TEST_WITH(shared_and_host_memory_is_not_lent, setup, teardown)
 {
 	struct sl_lent_memory lent;
 	void *made, *memory, *pinned;
 	int fd;
 
-	(void)state;
 	made = make_here(whole, 15, &fd);
 	memory = map_here(fd, whole);
 	close(fd);
@@ -428,13 +415,12 @@ static void shared_and_host_memory_is_not_lent(void **state)
 
 /* --------------------------------------------------------------------------------- two devices */
 
-static void another_device_reads_what_it_can_reach(void **state)
+TEST_WITH(another_device_reads_what_it_can_reach, setup, teardown)
 {
 	void *made, *memory = NULL, *there, *pinned;
 	sluice_stream stream;
 	int fd, rc;
 
-	(void)state;
 	if (!gpu_has_two())
 		SKIP("there is one device");
 	made = make_here(whole, 16, &fd);
@@ -462,12 +448,11 @@ static void another_device_reads_what_it_can_reach(void **state)
 	close(fd);
 }
 
-static void memory_of_another_device_is_refused(void **state)
+TEST_WITH(memory_of_another_device_is_refused, setup, teardown)
 {
 	void *made, *memory = NULL;
 	int fd;
 
-	(void)state;
 	if (!gpu_has_two())
 		SKIP("there is one device");
 	made = make_here(whole, 17, &fd);
@@ -477,13 +462,12 @@ static void memory_of_another_device_is_refused(void **state)
 	close(fd);
 }
 
-static void a_device_of_another_kind_cannot_reach_it(void **state)
+TEST_WITH(a_device_of_another_kind_cannot_reach_it, setup, teardown)
 {
 	struct sl_device *other = sl_device_find(0);
 	void *made, *memory = NULL;
 	int fd;
 
-	(void)state;
 	for (unsigned i = 0; other && other->ops == device->ops; i++)
 		other = sl_device_find(i);
 	if (!other)
@@ -542,22 +526,20 @@ static void unmap_under(int which)
 	unmap_here(made, whole);
 }
 
-static void unmapping_waits_for_what_uses_the_memory(void **state)
+TEST_WITH(unmapping_waits_for_what_uses_the_memory, setup, teardown)
 {
-	(void)state;
 	if (gpu_is_real())
 		SKIP("what a driver waits for is measured by probe_sharing");
 	unmap_under(0);
 	unmap_under(1);
 }
 
-static void failed_calls_leave_nothing(void **state)
+TEST_WITH(failed_calls_leave_nothing, setup, teardown)
 {
 	struct sluice_device was = {.size = sizeof(was)}, is = {.size = sizeof(is)};
 	void *made, *memory = NULL, *none = NULL;
 	int fd, no_fd = -1;
 
-	(void)state;
 	if (gpu_is_real())
 		SKIP("a driver's calls do not fail on demand");
 	assert_int_equal(sluice_device_describe(gpu_device(0), &was), 0);
@@ -579,12 +561,11 @@ static void failed_calls_leave_nothing(void **state)
 	assert_int_equal(is.free_bytes, was.free_bytes);
 }
 
-static void a_lost_device_lets_go_of_what_it_has(void **state)
+TEST_WITH(a_lost_device_lets_go_of_what_it_has, setup, teardown)
 {
 	void *made, *memory = NULL, *none = NULL;
 	int fd;
 
-	(void)state;
 	if (gpu_is_real())
 		SKIP("a real device is not lost on demand");
 	made = make_here(whole, 21, &fd);
@@ -607,31 +588,6 @@ static int skip_all(const char *why)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-		TEST(memory_outlives_the_process_that_made_it),
-		TEST(writing_through_the_maker_is_seen_by_others),
-		TEST(mapped_blob_cannot_be_written_to),
-		TEST(process_maps_the_same_memory_several_times),
-		TEST(lengths_are_multiples_of_the_granularity),
-		TEST(a_descriptor_of_something_else_is_refused),
-		TEST(a_descriptor_of_less_memory_is_refused),
-		TEST(only_what_was_mapped_is_unmapped),
-		TEST(lent_memory_is_the_same_memory_elsewhere),
-		TEST(lent_memory_is_gone_with_its_process),
-		TEST(lent_memory_is_gone_when_it_is_freed),
-		TEST(invented_lease_is_not_borrowed),
-		TEST(a_process_does_not_borrow_from_itself),
-		TEST(shared_and_host_memory_is_not_lent),
-		TEST(another_device_reads_what_it_can_reach),
-		TEST(memory_of_another_device_is_refused),
-		TEST(a_device_of_another_kind_cannot_reach_it),
-		TEST(unmapping_waits_for_what_uses_the_memory),
-		TEST(failed_calls_leave_nothing),
-		TEST(a_lost_device_lets_go_of_what_it_has),
-#undef TEST
-	};
-
 	peer_main(argc, argv);
 	if (gpu_open(NULL))
 		return skip_all(gpu_message());
@@ -641,5 +597,5 @@ int main(int argc, char **argv)
 	if (!sharing)
 		return skip_all("the device's memory cannot be shared");
 	whole = sharing->granularity;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

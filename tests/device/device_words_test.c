@@ -4,12 +4,11 @@
 
 #include "device/device_common.h"
 
-static void devices_are_described_and_found_by_name(void **state)
+TEST(devices_are_described_and_found_by_name)
 {
 	struct sluice_device device = {.size = sizeof(device)};
 	int number = -7;
 
-	(void)state;
 	assert_int_equal(sluice_device_describe(0, &device), 0);
 	assert_string_equal(device.name, "emulated:0");
 	assert_string_equal(sl_device_place(sl_device_find(0)), "emulated:0");
@@ -37,13 +36,12 @@ static void devices_are_described_and_found_by_name(void **state)
 }
 
 /* Where there is hardware, it is counted; elsewhere it is said what is missing. */
-static void a_real_device_is_found_by_its_place_among_them(void **state)
+TEST(a_real_device_is_found_by_its_place_among_them)
 {
 	struct sluice_device device = {.size = sizeof(device)};
 	char name[32];
 	int number, real = 0;
 
-	(void)state;
 	for (int i = 0; !sluice_device_describe(i, &device); i++) {
 		if (!device.real)
 			continue;
@@ -59,7 +57,7 @@ static void a_real_device_is_found_by_its_place_among_them(void **state)
 }
 
 /* Of the emulated devices, which are on no bus and need no driver. */
-static void device_info_can_grow(void **state)
+TEST(device_info_can_grow)
 {
 	struct {
 		struct sluice_device device;
@@ -68,7 +66,6 @@ static void device_info_can_grow(void **state)
 	struct sluice_device device;
 	size_t before = offsetof(struct sluice_device, stream_order_detail);
 
-	(void)state;
 	memset(&device, 0x55, sizeof(device));
 	device.size = sizeof(device);
 	assert_int_equal(sluice_device_describe(0, &device), 0);
@@ -93,12 +90,11 @@ static void device_info_can_grow(void **state)
 }
 
 /* The kind whose driver is missing is told of, too. */
-static void drivers_are_described(void **state)
+TEST(drivers_are_described)
 {
 	struct sluice_feature feature = {.size = sizeof(feature)};
 	int count = 0, number;
 
-	(void)state;
 	for (; !sluice_device_feature(count, &feature); count++) {
 		assert_true(*feature.name && *feature.detail && *feature.effect);
 		assert_int_equal(feature.size, sizeof(feature));
@@ -115,14 +111,13 @@ static void drivers_are_described(void **state)
 }
 
 /* Against what the shell would read. */
-static void the_kernel_tells_of_the_bus(void **state)
+TEST(the_kernel_tells_of_the_bus)
 {
 	DIR *bus = opendir("/sys/bus/pci/devices");
 	struct dirent *entry;
 	char path[320];
 	int node;
 
-	(void)state;
 	assert_int_equal(sl_pci_node("ffff:ff:1f.7"), -1);
 	assert_false(sl_pci_shares_memory("ffff:ff:1f.7"));
 	assert_false(sl_pci_has_display(0xfffe));
@@ -141,13 +136,5 @@ static void the_kernel_tells_of_the_bus(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(devices_are_described_and_found_by_name),
-		cmocka_unit_test(a_real_device_is_found_by_its_place_among_them),
-		cmocka_unit_test(device_info_can_grow),
-		cmocka_unit_test(drivers_are_described),
-		cmocka_unit_test(the_kernel_tells_of_the_bus),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -5,6 +5,8 @@
 
 #include "device/cuda_common.h"
 
+#define FAKE_TEST(name) TEST_WITH(name, setup, teardown)
+
 #define LENGTH  ((size_t)4096)
 #define LOOK_MS 50
 
@@ -67,7 +69,7 @@ static void look(void)
 
 /* ------------------------------------------------------------------------------------- kernels */
 
-static void kernels_are_those_that_the_ptx_names(void **state)
+FAKE_TEST(kernels_are_those_that_the_ptx_names)
 {
 	struct fake_test *t = *state;
 	CUfunction function;
@@ -106,7 +108,7 @@ static void kernels_are_those_that_the_ptx_names(void **state)
 	assert_int_equal(cu.cuModuleUnload(module), 0);
 }
 
-static void a_kernel_at_a_wrong_address_ends_the_device(void **state)
+FAKE_TEST(a_kernel_at_a_wrong_address_ends_the_device)
 {
 	struct fake_test *t = *state;
 	uint64_t n = LENGTH + 1;
@@ -127,7 +129,7 @@ static void a_kernel_at_a_wrong_address_ends_the_device(void **state)
 
 /* -------------------------------------------------------------------------------------- events */
 
-static void an_event_of_one_device_is_awaited_on_the_other(void **state)
+FAKE_TEST(an_event_of_one_device_is_awaited_on_the_other)
 {
 	struct fake_test *t = *state;
 	sluice_stream there;
@@ -151,7 +153,7 @@ static void an_event_of_one_device_is_awaited_on_the_other(void **state)
 	assert_int_equal(cu.cuEventDestroy_v2(event), 0);
 }
 
-static void events_tell_the_time_between_them(void **state)
+FAKE_TEST(events_tell_the_time_between_them)
 {
 	struct fake_test *t = *state;
 	uint64_t nanoseconds = 3000000;
@@ -184,7 +186,7 @@ static void events_tell_the_time_between_them(void **state)
 
 /* ------------------------------------------------------------------------------------- streams */
 
-static void the_default_stream_comes_after_blocking_streams(void **state)
+FAKE_TEST(the_default_stream_comes_after_blocking_streams)
 {
 	struct fake_test *t = *state;
 	sluice_stream blocking;
@@ -210,7 +212,7 @@ static void the_default_stream_comes_after_blocking_streams(void **state)
 	assert_int_equal(cu.cuStreamDestroy_v2(blocking), 0);
 }
 
-static void call_without_its_context_is_refused(void **state)
+FAKE_TEST(call_without_its_context_is_refused)
 {
 	struct fake_test *t = *state;
 	sluice_stream stream;
@@ -291,7 +293,7 @@ static CUresult call_alloc_async(struct fake_test *t)
 	return rc ? rc : cu.cuMemFreeAsync(memory, t->other);
 }
 
-static void calls_are_held_up_by_one_that_frees_as_by_a_real_driver(void **state)
+FAKE_TEST(calls_are_held_up_by_one_that_frees_as_by_a_real_driver)
 {
 	struct fake_test *t = *state;
 	struct call freeing, allocating, asking;
@@ -310,7 +312,7 @@ static void calls_are_held_up_by_one_that_frees_as_by_a_real_driver(void **state
 	call_end(&allocating);
 }
 
-static void freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_it(void **state)
+FAKE_TEST(freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_it)
 {
 	struct fake_test *t = *state;
 	CUdeviceptr first, second, third;
@@ -329,14 +331,13 @@ static void freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_i
 	assert_int_equal(cu.cuMemFree_v2(second), 0);
 }
 
-static void unknown_attribute_of_the_driver_is_no_error(void **state)
+FAKE_TEST(unknown_attribute_of_the_driver_is_no_error)
 {
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED};
 	unsigned type = 77, managed = 77;
 	void *values[] = {&type, &managed};
 	uintptr_t here = (uintptr_t)&type;
 
-	(void)state;
 	assert_int_equal(cu.cuPointerGetAttributes(2, attributes, values, here), 0);
 	assert_int_equal(type, 0);
 	assert_int_equal(managed, 0);
@@ -344,21 +345,7 @@ static void unknown_attribute_of_the_driver_is_no_error(void **state)
 	                 CUDA_ERROR_INVALID_VALUE);
 }
 
-#define fake_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		fake_test(kernels_are_those_that_the_ptx_names),
-		fake_test(a_kernel_at_a_wrong_address_ends_the_device),
-		fake_test(an_event_of_one_device_is_awaited_on_the_other),
-		fake_test(events_tell_the_time_between_them),
-		fake_test(the_default_stream_comes_after_blocking_streams),
-		fake_test(call_without_its_context_is_refused),
-		fake_test(calls_are_held_up_by_one_that_frees_as_by_a_real_driver),
-		fake_test(freed_memory_of_a_stream_is_used_again_when_the_stream_has_come_to_it),
-		fake_test(unknown_attribute_of_the_driver_is_no_error),
-	};
-
-	return cmocka_run_group_tests(tests, cuda_setup, NULL);
+	return RUN_TESTS(cuda_setup, NULL);
 }

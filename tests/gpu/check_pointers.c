@@ -7,6 +7,9 @@
 
 #include "gpu/check.h"
 
+#define CUDA_CALL DRIVER
+#include "lib/cuda_memory.h"
+
 #define LENGTH (3 * MIB + 5)
 
 /* Reads and writes with that memory, in both forms of waiting. */
@@ -48,139 +51,46 @@ static bool both_forms(void *memory, sluice_stream stream)
 	return good;
 }
 
-static bool is_of_device(const void *memory, bool expected)
-{
-	int found = sluice_device_of(memory);
-
-	if ((found == gpu_device(0)) == expected)
-		return true;
-	printf("       sluice_device_of() says %d\n", found);
-	return false;
-}
-
-static bool allocated(void)
-{
-	sluice_stream stream = new_stream(0);
-	CUdeviceptr memory;
-	bool good;
-
-	need_cuda();
-	DRIVER(cuMemAlloc_v2, &memory, LENGTH + 7);
-	good = both_forms((void *)(uintptr_t)(memory + 7), stream);
-	good &= is_of_device((void *)(uintptr_t)memory, true);
-	DRIVER(cuMemFree_v2, memory);
-	MUST(sluice_stream_free(stream));
-	return good;
-}
-
-static bool allocated_on_a_stream(void)
-{
-	sluice_stream stream = new_stream(0);
-	CUdeviceptr memory;
-	bool good;
-
-	need_cuda();
-	DRIVER(cuMemAllocAsync, &memory, LENGTH, stream);
-	MUST(sluice_stream_synchronize(gpu_device(0), stream));
-	good = both_forms((void *)(uintptr_t)memory, stream);
-	good &= is_of_device((void *)(uintptr_t)memory, true);
-	DRIVER(cuMemFreeAsync, memory, stream);
-	MUST(sluice_stream_synchronize(gpu_device(0), stream));
-	MUST(sluice_stream_free(stream));
-	return good;
-}
-
 /* The number behind the colon. */
 static int ordinal_of(int which)
 {
 	return atoi(strchr(gpu_name(which), ':') + 1);
 }
 
-static bool mapped(void)
+static bool memory_is_moved(enum cuda_kind kind)
 {
-	struct CUmemAllocationProp prop = {.type = 1, .location = {1, 0}};
-	struct CUmemAccessDesc access = {.location = {1, 0}, .flags = 3};
-	sluice_stream stream = new_stream(0);
-	uint64_t handle;
-	CUdeviceptr memory;
-	size_t granularity, n;
+	struct cuda_memory m = {.length = LENGTH + 7, .stream = new_stream(0)};
+	int found, expected = cuda_kinds[kind].touchable ? -1 : gpu_device(0);
 	bool good;
 
-	need_cuda();
-	prop.location.id = access.location.id = ordinal_of(0);
-	DRIVER(cuMemGetAllocationGranularity, &granularity, &prop, 0);
-	n = (LENGTH + granularity - 1) / granularity * granularity;
-	DRIVER(cuMemAddressReserve, &memory, n, 0, 0, 0);
-	DRIVER(cuMemCreate, &handle, n, &prop, 0);
-	DRIVER(cuMemMap, memory, n, 0, handle, 0);
-	DRIVER(cuMemSetAccess, memory, n, &access, 1);
-	good = both_forms((void *)(uintptr_t)memory, stream);
-	good &= is_of_device((void *)(uintptr_t)memory, true);
-	MUST(sluice_stream_synchronize(gpu_device(0), stream));
-	DRIVER(cuMemUnmap, memory, n);
-	DRIVER(cuMemRelease, handle);
-	DRIVER(cuMemAddressFree, memory, n);
-	MUST(sluice_stream_free(stream));
+	if (kind != OF_HOST) {
+		need_cuda();
+		m.ordinal = ordinal_of(0);
+	}
+	cuda_kinds[kind].make(&m);
+	good = both_forms(m.at + (kind == ALLOCATED ? 7 : 0), m.stream);
+	found = sluice_device_of(m.at);
+	if (kind != MANAGED && found != expected) {
+		printf("       sluice_device_of() says %d\n", found);
+		good = false;
+	}
+	cuda_kinds[kind].free(&m);
+	MUST(sluice_stream_free(m.stream));
 	return good;
 }
 
-static bool managed(void)
-{
-	sluice_stream stream = new_stream(0);
-	CUdeviceptr memory;
-	bool good;
-
-	need_cuda();
-	DRIVER(cuMemAllocManaged, &memory, LENGTH, 1);
-	good = both_forms((void *)(uintptr_t)memory, stream);
-	DRIVER(cuMemFree_v2, memory);
-	MUST(sluice_stream_free(stream));
-	return good;
-}
-
-static bool pinned_by_the_driver(void)
-{
-	sluice_stream stream = new_stream(0);
-	void *memory;
-	bool good;
-
-	need_cuda();
-	DRIVER(cuMemHostAlloc, &memory, LENGTH, CU_MEMHOSTREGISTER_PORTABLE);
-	good = both_forms(memory, stream);
-	good &= is_of_device(memory, false);
-	DRIVER(cuMemFreeHost, memory);
-	MUST(sluice_stream_free(stream));
-	return good;
-}
-
-static bool registered(void)
-{
-	sluice_stream stream = new_stream(0);
-	size_t n = (LENGTH + 4095) / 4096 * 4096;
-	void *memory = aligned_alloc(4096, n);
-	bool good;
-
-	need_cuda();
-	DRIVER(cuMemHostRegister_v2, memory, n,
-	       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
-	good = both_forms(memory, stream);
-	good &= is_of_device(memory, false);
-	DRIVER(cuMemHostUnregister, memory);
-	MUST(sluice_stream_free(stream));
-	free(memory);
-	return good;
-}
-
-static bool plain(void)
-{
-	sluice_stream stream = new_stream(0);
-	void *memory = malloc(LENGTH);
-	bool good = both_forms(memory, stream) && is_of_device(memory, false);
-
-	MUST(sluice_stream_free(stream));
-	free(memory);
-	return good;
-}
+#define KIND_CHECK(name, kind)                \
+	static bool name(void)                \
+	{                                     \
+		return memory_is_moved(kind); \
+	}
+KIND_CHECK(allocated, ALLOCATED)
+KIND_CHECK(allocated_on_a_stream, ASYNC)
+KIND_CHECK(mapped, MAPPED)
+KIND_CHECK(managed, MANAGED)
+KIND_CHECK(pinned_by_the_driver, PINNED)
+KIND_CHECK(registered, REGISTERED)
+KIND_CHECK(plain, OF_HOST)
 
 /* ----------------------------------------------------------------------------- other contexts */
 

@@ -2,7 +2,7 @@
 /* Answers that are right in any form give the bytes; those that are not, an error. */
 #include "http/cases.h"
 
-static void every_byte_of_an_object_is_read(void **state)
+HTTP_TEST(every_byte_of_an_object_is_read)
 {
 	struct fixture *f = *state;
 	static const size_t sizes[] = {0, 1, 4095, MIB - 1, MIB, LONG};
@@ -17,7 +17,7 @@ static void every_byte_of_an_object_is_read(void **state)
 	}
 }
 
-static void right_answers_in_any_form_are_taken(void **state)
+HTTP_TEST(right_answers_in_any_form_are_taken)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {
@@ -34,7 +34,7 @@ static void right_answers_in_any_form_are_taken(void **state)
 	}
 }
 
-static void the_size_is_asked_for_once(void **state)
+HTTP_TEST(the_size_is_asked_for_once)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000");
@@ -55,7 +55,7 @@ static void the_size_is_asked_for_once(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void each_request_names_the_etag_that_open_saw(void **state)
+HTTP_TEST(each_request_names_the_etag_that_open_saw)
 {
 	struct fixture *f = *state;
 	const char *strong = fault_uri("size=5000"), *weak = fault_uri("size=5000&etag=weak");
@@ -66,7 +66,7 @@ static void each_request_names_the_etag_that_open_saw(void **state)
 	assert_non_null(strstr(asked_for(weak), "range=bytes=10-109 if-match=- "));
 }
 
-static void a_wrong_content_range_fails(void **state)
+HTTP_TEST(a_wrong_content_range_fails)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -96,7 +96,7 @@ static void a_wrong_content_range_fails(void **state)
 }
 
 /* Where HEAD says too little, open asks for the first byte. */
-static void a_probe_that_is_answered_wrong_is_not_believed(void **state)
+HTTP_TEST(a_probe_that_is_answered_wrong_is_not_believed)
 {
 	struct fixture *f = *state;
 	static const char *const faults[] = {"range:missing",     "range:garbage",
@@ -108,7 +108,7 @@ static void a_probe_that_is_answered_wrong_is_not_believed(void **state)
 		open_fails(f, fault_uri("size=5000&head=405&fault=%s", faults[i]), EPROTO, "");
 }
 
-static void a_body_that_is_longer_than_the_range_fails(void **state)
+HTTP_TEST(a_body_that_is_longer_than_the_range_fails)
 {
 	struct fixture *f = *state;
 
@@ -119,7 +119,7 @@ static void a_body_that_is_longer_than_the_range_fails(void **state)
 }
 
 /* The message is whole and says another length than its own Content-Range. */
-static void a_body_that_is_shorter_than_the_range_fails(void **state)
+HTTP_TEST(a_body_that_is_shorter_than_the_range_fails)
 {
 	struct fixture *f = *state;
 
@@ -127,7 +127,7 @@ static void a_body_that_is_shorter_than_the_range_fails(void **state)
 	read_fails(f, fault_uri("size=100000&fault=cut:1000"), 1000, 100, EPROTO, "");
 }
 
-static void the_whole_object_instead_of_a_range_fails(void **state)
+HTTP_TEST(the_whole_object_instead_of_a_range_fails)
 {
 	struct fixture *f = *state;
 
@@ -139,13 +139,13 @@ static void the_whole_object_instead_of_a_range_fails(void **state)
 }
 
 /* A server may ignore the range; if all was asked for, all is what comes. */
-static void the_whole_object_is_taken_where_all_of_it_was_asked_for(void **state)
+HTTP_TEST(the_whole_object_is_taken_where_all_of_it_was_asked_for)
 {
 	reads_right(*state, fault_uri("size=100000&fault=whole"), 100000, 0);
 }
 
 /* What follows an answer belongs to nothing; the connection that it came on is spoilt, and the next one is not. */
-static void bytes_behind_an_answer_are_never_taken_for_data(void **state)
+HTTP_TEST(bytes_behind_an_answer_are_never_taken_for_data)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_read(f->ctx, fault_uri("size=%zu&fault=extra:10000", LONG));
@@ -159,7 +159,7 @@ static void bytes_behind_an_answer_are_never_taken_for_data(void **state)
 	buffer_free(&b);
 }
 
-static void an_object_that_changes_between_two_requests_fails(void **state)
+HTTP_TEST(an_object_that_changes_between_two_requests_fails)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"", "&ifmatch=ignore", "&etag=weak"};
@@ -190,7 +190,7 @@ static void an_object_that_changes_between_two_requests_fails(void **state)
 	}
 }
 
-static void a_content_encoding_is_refused(void **state)
+HTTP_TEST(a_content_encoding_is_refused)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=50000&fault=gzip");
@@ -201,7 +201,7 @@ static void a_content_encoding_is_refused(void **state)
 	           "encod");
 }
 
-static void headers_without_end_fail(void **state)
+HTTP_TEST(headers_without_end_fail)
 {
 	struct fixture *f = *state;
 	static const char *const kinds[] = {"400000", "endless", "line"};
@@ -221,7 +221,7 @@ static void headers_without_end_fail(void **state)
 	}
 }
 
-static void answer_that_is_not_http_fails(void **state)
+HTTP_TEST(answer_that_is_not_http_fails)
 {
 	struct fixture *f = *state;
 	static const char *const kinds[] = {"", "line", "status", "length", "lengths", "huge"};
@@ -238,23 +238,5 @@ static void answer_that_is_not_http_fails(void **state)
 
 int group_answers(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(every_byte_of_an_object_is_read),
-		http_test(right_answers_in_any_form_are_taken),
-		http_test(the_size_is_asked_for_once),
-		http_test(each_request_names_the_etag_that_open_saw),
-		http_test(a_wrong_content_range_fails),
-		http_test(a_probe_that_is_answered_wrong_is_not_believed),
-		http_test(a_body_that_is_longer_than_the_range_fails),
-		http_test(a_body_that_is_shorter_than_the_range_fails),
-		http_test(the_whole_object_instead_of_a_range_fails),
-		http_test(the_whole_object_is_taken_where_all_of_it_was_asked_for),
-		http_test(bytes_behind_an_answer_are_never_taken_for_data),
-		http_test(an_object_that_changes_between_two_requests_fails),
-		http_test(a_content_encoding_is_refused),
-		http_test(headers_without_end_fail),
-		http_test(answer_that_is_not_http_fails),
-	};
-
-	return cmocka_run_group_tests_name("answers", tests, NULL, NULL);
+	return RUN_TESTS_AS("answers", NULL, NULL);
 }

@@ -51,7 +51,7 @@ static void unstall(struct stalled *s)
 	assert_ok(sluice_close(s->file));
 }
 
-static void stalled_reads_leave_another_origin_alone(void **state)
+HTTP_TEST(stalled_reads_leave_another_origin_alone)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri_at("other", "size=%zu&latency=1", LONG);
@@ -69,7 +69,7 @@ static void stalled_reads_leave_another_origin_alone(void **state)
 	unstall(&s);
 }
 
-static void refusals_leave_another_origin_alone(void **state)
+HTTP_TEST(refusals_leave_another_origin_alone)
 {
 	struct fixture *f = *state;
 	const char *refusing = fault_uri("size=50000&fault=status:503&times=200"), *uri;
@@ -92,7 +92,7 @@ static void refusals_leave_another_origin_alone(void **state)
 	assert_ok(sluice_close(s.file));
 }
 
-static void stalled_reads_leave_local_files_alone(void **state)
+HTTP_TEST(stalled_reads_leave_local_files_alone)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(8 * MIB, 0);
@@ -126,7 +126,7 @@ static sluice_file *open_put(struct fixture *f, const char *uri)
 	return file;
 }
 
-static void stalled_reads_leave_an_upload_alone(void **state)
+HTTP_TEST(stalled_reads_leave_an_upload_alone)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1"), *stuck;
@@ -157,7 +157,7 @@ static void stalled_reads_leave_an_upload_alone(void **state)
 	buffer_free(&b);
 }
 
-static void an_upload_that_rests_is_cancelled(void **state)
+HTTP_TEST(an_upload_that_rests_is_cancelled)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(20 * MIB, 0);
@@ -195,7 +195,7 @@ static void *open_slow(void *argument)
 	return NULL;
 }
 
-static void a_name_server_that_does_not_answer_holds_up_nobody(void **state)
+HTTP_TEST(a_name_server_that_does_not_answer_holds_up_nobody)
 {
 	struct fixture *f = *state;
 	struct opening o = {.f = f};
@@ -229,14 +229,5 @@ static void a_name_server_that_does_not_answer_holds_up_nobody(void **state)
 
 int group_apart(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(stalled_reads_leave_another_origin_alone),
-		http_test(refusals_leave_another_origin_alone),
-		http_test(stalled_reads_leave_local_files_alone),
-		http_test(stalled_reads_leave_an_upload_alone),
-		http_test(an_upload_that_rests_is_cancelled),
-		http_test(a_name_server_that_does_not_answer_holds_up_nobody),
-	};
-
-	return cmocka_run_group_tests_name("apart", tests, NULL, NULL);
+	return RUN_TESTS_AS("apart", NULL, NULL);
 }

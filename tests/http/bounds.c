@@ -5,7 +5,7 @@
 
 #include "http/cases.h"
 
-static void many_reads_run_side_by_side(void **state)
+HTTP_TEST(many_reads_run_side_by_side)
 {
 	struct fixture *f = *state;
 	enum { READS = 32, LATENCY_MS = 150 };
@@ -34,7 +34,7 @@ static void many_reads_run_side_by_side(void **state)
 	buffer_free(&b);
 }
 
-static void a_read_that_stands_still_holds_up_no_other(void **state)
+HTTP_TEST(a_read_that_stands_still_holds_up_no_other)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -63,7 +63,7 @@ static void a_read_that_stands_still_holds_up_no_other(void **state)
 }
 
 /* All that may run at a time has been told to come again later. */
-static void a_back_off_holds_up_no_other(void **state)
+HTTP_TEST(a_back_off_holds_up_no_other)
 {
 	struct fixture *f = *state;
 	enum { READS = 2 * CONNECTIONS };
@@ -92,7 +92,7 @@ static void a_back_off_holds_up_no_other(void **state)
 	buffer_free(&b);
 }
 
-static void connections_are_bounded(void **state)
+HTTP_TEST(connections_are_bounded)
 {
 	struct fixture *f = *state;
 	static const int bounds[] = {1, 3, CONNECTIONS};
@@ -133,7 +133,7 @@ static void connections_are_bounded(void **state)
 }
 
 /* Those to the server that redirects make place for those to the one that has the object. */
-static void connections_are_bounded_while_redirected(void **state)
+HTTP_TEST(connections_are_bounded_while_redirected)
 {
 	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=%zu&latency=5&etag=same", LONG);
@@ -159,7 +159,7 @@ static void connections_are_bounded_while_redirected(void **state)
 	buffer_free(&b);
 }
 
-static void connection_serves_reads_in_turn(void **state)
+HTTP_TEST(connection_serves_reads_in_turn)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000");
@@ -206,7 +206,7 @@ static size_t memory_of_read(struct fixture *f, size_t length, long *requests)
 	return held > before ? held - before : 0;
 }
 
-static void a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib(void **state)
+HTTP_TEST(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib)
 {
 	struct fixture *f = *state;
 	long few, many;
@@ -225,7 +225,7 @@ static void a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib(void **stat
 }
 
 /* Many extents of a few bytes each: requests come and go, memory stays. */
-static void many_small_extents_are_read(void **state)
+HTTP_TEST(many_small_extents_are_read)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 300 };
@@ -251,16 +251,5 @@ static void many_small_extents_are_read(void **state)
 
 int group_bounds(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(many_reads_run_side_by_side),
-		http_test(a_read_that_stands_still_holds_up_no_other),
-		http_test(a_back_off_holds_up_no_other),
-		http_test(connections_are_bounded),
-		http_test(connections_are_bounded_while_redirected),
-		http_test(connection_serves_reads_in_turn),
-		http_test(a_read_of_100_gib_takes_no_more_memory_than_one_of_1_gib),
-		http_test(many_small_extents_are_read),
-	};
-
-	return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+	return RUN_TESTS_AS("bounds", NULL, NULL);
 }

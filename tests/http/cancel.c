@@ -40,7 +40,7 @@ static void cancel_read_of(struct fixture *f, const char *uri, size_t n, long re
 	buffer_free(&b);
 }
 
-static void a_request_without_an_answer_is_cancelled(void **state)
+HTTP_TEST(a_request_without_an_answer_is_cancelled)
 {
 	struct fixture *f = *state;
 
@@ -49,7 +49,7 @@ static void a_request_without_an_answer_is_cancelled(void **state)
 	cancel_read_of(f, fault_uri("size=%zu&fault=stall:head", LONG), LONG, 2);
 }
 
-static void a_request_in_mid_body_is_cancelled(void **state)
+HTTP_TEST(a_request_in_mid_body_is_cancelled)
 {
 	struct fixture *f = *state;
 
@@ -60,7 +60,7 @@ static void a_request_in_mid_body_is_cancelled(void **state)
 	cancel_read_of(f, fault_uri("size=%zu&ranges=no&fault=stall:200000", LONG), LONG, 1);
 }
 
-static void a_wait_before_the_next_attempt_is_cancelled(void **state)
+HTTP_TEST(a_wait_before_the_next_attempt_is_cancelled)
 {
 	struct fixture *f = *state;
 
@@ -71,7 +71,7 @@ static void a_wait_before_the_next_attempt_is_cancelled(void **state)
 	cancel_read_of(f, fault_uri("size=%zu&fault=status:503&retry_after=60", LONG), LONG, 2);
 }
 
-static void a_connection_that_is_being_made_is_cancelled(void **state)
+HTTP_TEST(a_connection_that_is_being_made_is_cancelled)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(5000, 0);
@@ -93,7 +93,7 @@ static void a_connection_that_is_being_made_is_cancelled(void **state)
 }
 
 /* One connection is all there is, and somebody else has it. */
-static void request_waiting_for_a_connection_is_cancelled(void **state)
+HTTP_TEST(request_waiting_for_a_connection_is_cancelled)
 {
 	struct fixture *f = *state;
 	struct buffer a = buffer_new(50000, 0), b = buffer_new(50000, 0);
@@ -122,7 +122,7 @@ static void request_waiting_for_a_connection_is_cancelled(void **state)
 	buffer_free(&b);
 }
 
-static void close_waits_for_operations_in_flight(void **state)
+HTTP_TEST(close_waits_for_operations_in_flight)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -142,7 +142,7 @@ static void close_waits_for_operations_in_flight(void **state)
 }
 
 /* What nobody holds any more, and nobody waits for, ends before the file does. */
-static void close_waits_for_what_has_no_handle(void **state)
+HTTP_TEST(close_waits_for_what_has_no_handle)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -164,7 +164,7 @@ static void close_waits_for_what_has_no_handle(void **state)
 }
 
 /* An access from this process after the end would be a fault. */
-static void the_buffer_may_vanish_after_the_operation_ended(void **state)
+HTTP_TEST(the_buffer_may_vanish_after_the_operation_ended)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"fault=status:403&at=4000000", "pace=30000:2",
@@ -196,7 +196,7 @@ static void the_buffer_may_vanish_after_the_operation_ended(void **state)
 }
 
 /* Cancels at random moments of many reads; each ends, as what it says, and the next ones work. */
-static void cancelling_at_any_moment_is_survived(void **state)
+HTTP_TEST(cancelling_at_any_moment_is_survived)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&fault=status:503&skip=3&times=20", LONG);
@@ -230,17 +230,5 @@ static void cancelling_at_any_moment_is_survived(void **state)
 
 int group_cancel(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_request_without_an_answer_is_cancelled),
-		http_test(a_request_in_mid_body_is_cancelled),
-		http_test(a_wait_before_the_next_attempt_is_cancelled),
-		http_test(a_connection_that_is_being_made_is_cancelled),
-		http_test(request_waiting_for_a_connection_is_cancelled),
-		http_test(close_waits_for_operations_in_flight),
-		http_test(close_waits_for_what_has_no_handle),
-		http_test(the_buffer_may_vanish_after_the_operation_ended),
-		http_test(cancelling_at_any_moment_is_survived),
-	};
-
-	return cmocka_run_group_tests_name("cancel", tests, NULL, NULL);
+	return RUN_TESTS_AS("cancel", NULL, NULL);
 }

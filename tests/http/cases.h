@@ -25,7 +25,7 @@ int group_versions(void);
 /* Four attempts a few milliseconds apart, a stall of 400 ms, eight connections. */
 int http_setup(void **state);
 int http_teardown(void **state);
-#define http_test(name) cmocka_unit_test_setup_teardown(name, http_setup, http_teardown)
+#define HTTP_TEST(name) TEST_WITH(name, http_setup, http_teardown)
 
 enum { ATTEMPTS = 4, STALL_MS = 400, CONNECT_MS = 500, CONNECTIONS = 8 };
 /* Larger than several pieces, and odd. */

@@ -79,12 +79,11 @@ static void run(struct simulation *s, const struct server *server, unsigned ms)
 	}
 }
 
-static void it_grows_while_that_helps(void **unused)
+TEST(it_grows_while_that_helps)
 {
 	const struct server far = {.each = 0.05, .most = 100};
 	struct simulation s;
 
-	(void)unused;
 	begin(&s);
 	run(&s, &far, 20000);
 	/* The last step may be too small to be seen. */
@@ -92,25 +91,23 @@ static void it_grows_while_that_helps(void **unused)
 	end(&s);
 }
 
-static void it_stops_growing_where_nothing_is_gained(void **unused)
+TEST(it_stops_growing_where_nothing_is_gained)
 {
 	const struct server narrow = {.each = 0.5, .most = 1};
 	struct simulation s;
 
-	(void)unused;
 	begin(&s);
 	run(&s, &narrow, 20000);
 	assert_in_range(s.limit->locked.allowed, 2, 16);
 	end(&s);
 }
 
-static void an_overloaded_server_gets_half_and_then_more_again(void **unused)
+TEST(an_overloaded_server_gets_half_and_then_more_again)
 {
 	const struct server far = {.each = 0.05, .most = 100};
 	struct simulation s;
 	unsigned before;
 
-	(void)unused;
 	begin(&s);
 	run(&s, &far, 20000);
 	before = s.limit->locked.allowed;
@@ -124,11 +121,10 @@ static void an_overloaded_server_gets_half_and_then_more_again(void **unused)
 	end(&s);
 }
 
-static void it_never_falls_below_one(void **unused)
+TEST(it_never_falls_below_one)
 {
 	struct simulation s;
 
-	(void)unused;
 	begin(&s);
 	for (int i = 1; i < 20; i++)
 		sl_http_limit_overloaded(s.limit, s.now + i * INT64_C(100000000));
@@ -136,13 +132,12 @@ static void it_never_falls_below_one(void **unused)
 	end(&s);
 }
 
-static void a_sweep_takes_what_is_cancelled_and_nothing_else(void **unused)
+TEST(a_sweep_takes_what_is_cancelled_and_nothing_else)
 {
 	struct sl_piece cancelled = {.cancelled = true};
 	struct simulation s;
 	struct sl_list gone;
 
-	(void)unused;
 	begin(&s);
 	/* Those behind the first ones wait. */
 	s.requests[MOST].piece = &cancelled;
@@ -165,7 +160,7 @@ static unsigned begin_some(struct sl_http_limit *limit, struct sl_http_request *
 }
 
 /* One has all turns: the other has the reserve at once, and half when turns have ended. */
-static void origins_share_the_turns(void **unused)
+TEST(origins_share_the_turns)
 {
 	enum { TURNS = 8, EACH = 40 };
 	struct sl_http_request requests[2][EACH] = {0};
@@ -174,7 +169,6 @@ static void origins_share_the_turns(void **unused)
 	struct sl_http_limits limits;
 	struct sl_list ready, *link;
 
-	(void)unused;
 	sl_http_limits_init(&limits, TURNS);
 	first = sl_http_limit_acquire(&limits, "http://a");
 	second = sl_http_limit_acquire(&limits, "http://b");
@@ -196,14 +190,13 @@ static void origins_share_the_turns(void **unused)
 }
 
 /* Files that are opened again find what was learned; of what nobody opens again little is kept. */
-static void origins_are_kept_for_a_while(void **unused)
+TEST(origins_are_kept_for_a_while)
 {
 	struct sl_http_limit *first, *again;
 	struct sl_http_limits limits;
 	unsigned kept = 0;
 	char name[32];
 
-	(void)unused;
 	sl_http_limits_init(&limits, MOST);
 	first = sl_http_limit_acquire(&limits, "http://Host");
 	again = sl_http_limit_acquire(&limits, "http://host");
@@ -227,15 +220,5 @@ static void origins_are_kept_for_a_while(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(it_grows_while_that_helps),
-		cmocka_unit_test(it_stops_growing_where_nothing_is_gained),
-		cmocka_unit_test(an_overloaded_server_gets_half_and_then_more_again),
-		cmocka_unit_test(it_never_falls_below_one),
-		cmocka_unit_test(a_sweep_takes_what_is_cancelled_and_nothing_else),
-		cmocka_unit_test(origins_share_the_turns),
-		cmocka_unit_test(origins_are_kept_for_a_while),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

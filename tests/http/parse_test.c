@@ -2,11 +2,10 @@
 #include "http/http_internal.h"
 #include "lib/unit.h"
 
-static void a_range_is_read(void **unused)
+TEST(a_range_is_read)
 {
 	struct sl_http_range range;
 
-	(void)unused;
 	assert_true(sl_http_parse_range("bytes 100-199/1000", &range));
 	assert_true(range.satisfied);
 	assert_int_equal(range.first, 100);
@@ -19,7 +18,7 @@ static void a_range_is_read(void **unused)
 	assert_int_equal(range.total, 47);
 }
 
-static void malformed_range_is_refused(void **unused)
+TEST(malformed_range_is_refused)
 {
 	static const char *const texts[] = {
 		"",
@@ -44,7 +43,6 @@ static void malformed_range_is_refused(void **unused)
 	};
 	struct sl_http_range range = {.first = 7};
 
-	(void)unused;
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++) {
 		if (sl_http_parse_range(texts[i], &range))
 			fail_msg("'%s' is taken for a range", texts[i]);
@@ -52,11 +50,10 @@ static void malformed_range_is_refused(void **unused)
 	}
 }
 
-static void a_length_is_all_digits(void **unused)
+TEST(a_length_is_all_digits)
 {
 	uint64_t length = 7;
 
-	(void)unused;
 	assert_true(sl_http_parse_length("9223372036854775807", &length));
 	assert_true(length == INT64_MAX);
 	assert_false(sl_http_parse_length("9223372036854775808", &length));
@@ -66,11 +63,10 @@ static void a_length_is_all_digits(void **unused)
 	assert_true(length == INT64_MAX);
 }
 
-static void retry_after_is_seconds_or_a_date(void **unused)
+TEST(retry_after_is_seconds_or_a_date)
 {
 	const int64_t now = 946684799; /* 1999-12-31 23:59:59 UTC */
 
-	(void)unused;
 	assert_int_equal(sl_http_parse_retry_after("120", now), 120000);
 	assert_int_equal(sl_http_parse_retry_after("0", now), 0);
 	assert_int_equal(sl_http_parse_retry_after("Sat, 01 Jan 2000 00:00:09 GMT", now), 10000);
@@ -81,9 +77,8 @@ static void retry_after_is_seconds_or_a_date(void **unused)
 	assert_int_equal(sl_http_parse_retry_after("9999999999", now), INT64_C(31536000000));
 }
 
-static void only_strong_etags_are_strong(void **unused)
+TEST(only_strong_etags_are_strong)
 {
-	(void)unused;
 	assert_true(sl_http_strong_etag("\"a-1\""));
 	assert_true(sl_http_strong_etag("\"\""));
 	assert_false(sl_http_strong_etag("W/\"a\""));
@@ -93,12 +88,11 @@ static void only_strong_etags_are_strong(void **unused)
 	assert_false(sl_http_strong_etag("\"a\"b\""));
 }
 
-static void a_field_is_cut_in_two(void **unused)
+TEST(a_field_is_cut_in_two)
 {
 	char line[] = "ETag: \t \"x y\" \r\n", none[] = "no field\r\n", nameless[] = ": x\r\n";
 	char *name, *value;
 
-	(void)unused;
 	assert_true(sl_http_parse_field(line, &name, &value));
 	assert_string_equal(name, "ETag");
 	assert_string_equal(value, "\"x y\"");
@@ -106,7 +100,7 @@ static void a_field_is_cut_in_two(void **unused)
 	assert_false(sl_http_parse_field(nameless, &name, &value));
 }
 
-static void names_of_uris_tell_no_secrets(void **unused)
+TEST(names_of_uris_tell_no_secrets)
 {
 	static const char *const pairs[][2] = {
 		{"http://user:secret@host:80/a?b=c#d", "http://host:80/a?..."},
@@ -118,7 +112,6 @@ static void names_of_uris_tell_no_secrets(void **unused)
 		{"file:///a?b", "file:///a?b"},
 	};
 
-	(void)unused;
 	for (size_t i = 0; i < sizeof(pairs) / sizeof(pairs[0]); i++) {
 		char *name = sl_uri_name(pairs[i][0]);
 
@@ -129,15 +122,5 @@ static void names_of_uris_tell_no_secrets(void **unused)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_range_is_read),
-		cmocka_unit_test(malformed_range_is_refused),
-		cmocka_unit_test(a_length_is_all_digits),
-		cmocka_unit_test(retry_after_is_seconds_or_a_date),
-		cmocka_unit_test(only_strong_etags_are_strong),
-		cmocka_unit_test(a_field_is_cut_in_two),
-		cmocka_unit_test(names_of_uris_tell_no_secrets),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

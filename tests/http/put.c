@@ -19,7 +19,7 @@ static sluice_file *open_put(struct fixture *f, const char *uri, unsigned flags,
 	return file;
 }
 
-static void a_whole_object_is_written_and_read_back(void **state)
+HTTP_TEST(a_whole_object_is_written_and_read_back)
 {
 	struct fixture *f = *state;
 	static const size_t sizes[] = {0, 1, 4095, 300001, LONG};
@@ -46,7 +46,7 @@ static void a_whole_object_is_written_and_read_back(void **state)
 	}
 }
 
-static void the_length_is_told_if_it_is_known(void **state)
+HTTP_TEST(the_length_is_told_if_it_is_known)
 {
 	struct fixture *f = *state;
 	static char bytes[5000];
@@ -66,7 +66,7 @@ static void the_length_is_told_if_it_is_known(void **state)
 }
 
 /* In the order of the bytes, each without waiting for the one before. */
-static void many_writes_make_one_object(void **state)
+HTTP_TEST(many_writes_make_one_object)
 {
 	struct fixture *f = *state;
 	enum { WRITES = 200, SPAN = 20011 };
@@ -83,7 +83,7 @@ static void many_writes_make_one_object(void **state)
 	buffer_free(&b);
 }
 
-static void early_arrival_waits_for_its_predecessor(void **state)
+HTTP_TEST(early_arrival_waits_for_its_predecessor)
 {
 	struct fixture *f = *state;
 	enum { SPANS = 10, SPAN = 30000 };
@@ -104,7 +104,7 @@ static void early_arrival_waits_for_its_predecessor(void **state)
 	buffer_free(&copy);
 }
 
-static void far_ahead_and_behind_are_refused(void **state)
+HTTP_TEST(far_ahead_and_behind_are_refused)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(3 * MIB, 0);
@@ -132,7 +132,7 @@ static void far_ahead_and_behind_are_refused(void **state)
 	buffer_free(&b);
 }
 
-static void a_gap_is_not_committed(void **state)
+HTTP_TEST(a_gap_is_not_committed)
 {
 	struct fixture *f = *state;
 	static char bytes[1000];
@@ -146,7 +146,7 @@ static void a_gap_is_not_committed(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void another_length_than_was_announced_is_not_committed(void **state)
+HTTP_TEST(another_length_than_was_announced_is_not_committed)
 {
 	struct fixture *f = *state;
 	static char bytes[1000];
@@ -164,7 +164,7 @@ static void another_length_than_was_announced_is_not_committed(void **state)
 	assert_int_not_equal(access(path, F_OK), 0);
 }
 
-static void until_close_the_name_shows_what_it_showed(void **state)
+HTTP_TEST(until_close_the_name_shows_what_it_showed)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "old");
@@ -195,7 +195,7 @@ static void until_close_the_name_shows_what_it_showed(void **state)
 	buffer_free(&b);
 }
 
-static void exclusive_does_not_overwrite(void **state)
+HTTP_TEST(exclusive_does_not_overwrite)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1");
@@ -218,7 +218,7 @@ static void exclusive_does_not_overwrite(void **state)
 }
 
 /* Not once more by the upload, after all the attempts to ask whether there is something. */
-static void exclusive_is_refused_at_once_where_nobody_answers(void **state)
+HTTP_TEST(exclusive_is_refused_at_once_where_nobody_answers)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -231,7 +231,7 @@ static void exclusive_is_refused_at_once_where_nobody_answers(void **state)
 	assert_null(file);
 }
 
-static void unsupported_http_calls_are_refused(void **state)
+HTTP_TEST(unsupported_http_calls_are_refused)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "update"), *uri;
@@ -257,19 +257,5 @@ static void unsupported_http_calls_are_refused(void **state)
 
 int group_put(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_whole_object_is_written_and_read_back),
-		http_test(the_length_is_told_if_it_is_known),
-		http_test(many_writes_make_one_object),
-		http_test(early_arrival_waits_for_its_predecessor),
-		http_test(far_ahead_and_behind_are_refused),
-		http_test(a_gap_is_not_committed),
-		http_test(another_length_than_was_announced_is_not_committed),
-		http_test(until_close_the_name_shows_what_it_showed),
-		http_test(exclusive_does_not_overwrite),
-		http_test(exclusive_is_refused_at_once_where_nobody_answers),
-		http_test(unsupported_http_calls_are_refused),
-	};
-
-	return cmocka_run_group_tests_name("put", tests, NULL, NULL);
+	return RUN_TESTS_AS("put", NULL, NULL);
 }

@@ -48,20 +48,20 @@ static void break_while_reading(struct fixture *f, void (*fail_next)(unsigned))
 	assert_ok(sluice_close(file));
 }
 
-static void an_error_of_libcurl_fails_its_transfers_and_the_context_lives(void **state)
+HTTP_TEST(an_error_of_libcurl_fails_its_transfers_and_the_context_lives)
 {
 	need_reactors();
 	break_while_reading(*state, fail_socket_action);
 }
 
-static void an_error_of_epoll_fails_its_transfers_and_the_context_lives(void **state)
+HTTP_TEST(an_error_of_epoll_fails_its_transfers_and_the_context_lives)
 {
 	need_reactors();
 	break_while_reading(*state, fail_epoll_wait);
 }
 
 /* Errors that do not stop: each read fails, none hangs, and the end of it is the end of it. */
-static void errors_without_end_are_no_hang(void **state)
+HTTP_TEST(errors_without_end_are_no_hang)
 {
 	struct fixture *f = *state;
 	sluice_file *file;
@@ -86,11 +86,5 @@ static void errors_without_end_are_no_hang(void **state)
 
 int group_reactor(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(an_error_of_libcurl_fails_its_transfers_and_the_context_lives),
-		http_test(an_error_of_epoll_fails_its_transfers_and_the_context_lives),
-		http_test(errors_without_end_are_no_hang),
-	};
-
-	return cmocka_run_group_tests_name("reactor", tests, NULL, NULL);
+	return RUN_TESTS_AS("reactor", NULL, NULL);
 }

@@ -16,7 +16,7 @@ static const char *with_user(const char *uri)
 	return out;
 }
 
-static void a_redirect_is_followed_for_size_and_data(void **state)
+HTTP_TEST(a_redirect_is_followed_for_size_and_data)
 {
 	struct fixture *f = *state;
 	static const int codes[] = {301, 302, 303, 307, 308};
@@ -36,7 +36,7 @@ static void a_redirect_is_followed_for_size_and_data(void **state)
 	}
 }
 
-static void a_location_may_be_relative(void **state)
+HTTP_TEST(a_location_may_be_relative)
 {
 	struct fixture *f = *state;
 	static const char *const locations[] = {"/there/b?size=90000", "b?size=90000",
@@ -50,7 +50,7 @@ static void a_location_may_be_relative(void **state)
 			90000, 0);
 }
 
-static void a_short_chain_is_followed(void **state)
+HTTP_TEST(a_short_chain_is_followed)
 {
 	const char *c = fault_uri_at("other", "size=5000");
 	const char *b = fault_uri("fault=redirect:307&on=HEAD,GET&to=%s", as_option(c));
@@ -59,7 +59,7 @@ static void a_short_chain_is_followed(void **state)
 	reads_right(*state, a, 5000, 0);
 }
 
-static void a_loop_has_an_end(void **state)
+HTTP_TEST(a_loop_has_an_end)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=redirect:302&on=HEAD,GET");
@@ -71,7 +71,7 @@ static void a_loop_has_an_end(void **state)
 	assert_in_range(asked(uri, "GET"), 10, 20);
 }
 
-static void https_never_becomes_http(void **state)
+HTTP_TEST(https_never_becomes_http)
 {
 	struct fixture *f = *state;
 	const char *to = fault_uri("size=5000");
@@ -88,7 +88,7 @@ static void https_never_becomes_http(void **state)
 	assert_int_equal(asked(to, "requests"), 0);
 }
 
-static void a_redirect_that_leads_nowhere_is_an_error(void **state)
+HTTP_TEST(a_redirect_that_leads_nowhere_is_an_error)
 {
 	struct fixture *f = *state;
 	static const char *const kinds[] = {"missing", "empty", "ftp", "file", "malformed"};
@@ -106,7 +106,7 @@ static void a_redirect_that_leads_nowhere_is_an_error(void **state)
 	}
 }
 
-static void a_password_is_sent_to_its_own_server_only(void **state)
+HTTP_TEST(a_password_is_sent_to_its_own_server_only)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000"), *to, *source, *local;
@@ -141,7 +141,7 @@ static void a_password_is_sent_to_its_own_server_only(void **state)
 }
 
 /* Whoever writes a Location says where to go on, not as whom. */
-static void a_password_in_a_location_is_not_sent(void **state)
+HTTP_TEST(a_password_in_a_location_is_not_sent)
 {
 	struct fixture *f = *state;
 	const char *to = fault_uri_at("other", "size=5000");
@@ -153,7 +153,7 @@ static void a_password_in_a_location_is_not_sent(void **state)
 	assert_null(strstr(asked_for(to), "authorization=B"));
 }
 
-static void a_password_is_in_no_message(void **state)
+HTTP_TEST(a_password_is_in_no_message)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {
@@ -206,17 +206,5 @@ static void a_password_is_in_no_message(void **state)
 
 int group_redirect(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_redirect_is_followed_for_size_and_data),
-		http_test(a_location_may_be_relative),
-		http_test(a_short_chain_is_followed),
-		http_test(a_loop_has_an_end),
-		http_test(https_never_becomes_http),
-		http_test(a_redirect_that_leads_nowhere_is_an_error),
-		http_test(a_password_is_sent_to_its_own_server_only),
-		http_test(a_password_in_a_location_is_not_sent),
-		http_test(a_password_is_in_no_message),
-	};
-
-	return cmocka_run_group_tests_name("redirect", tests, NULL, NULL);
+	return RUN_TESTS_AS("redirect", NULL, NULL);
 }

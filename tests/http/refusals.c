@@ -4,7 +4,7 @@
 
 #include "http/cases.h"
 
-static void a_status_that_means_no_is_an_error_at_once(void **state)
+HTTP_TEST(a_status_that_means_no_is_an_error_at_once)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -27,7 +27,7 @@ static void a_status_that_means_no_is_an_error_at_once(void **state)
 	}
 }
 
-static void the_first_line_of_the_answer_is_told(void **state)
+HTTP_TEST(the_first_line_of_the_answer_is_told)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=status:403&text=%s",
@@ -46,7 +46,7 @@ static void the_first_line_of_the_answer_is_told(void **state)
 }
 
 /* Nothing that a server says can break a line of a log, or a terminal. */
-static void server_text_is_made_printable_and_short(void **state)
+HTTP_TEST(server_text_is_made_printable_and_short)
 {
 	struct fixture *f = *state;
 	static char lengthy[1500];
@@ -77,7 +77,7 @@ static void server_text_is_made_printable_and_short(void **state)
 }
 
 /* The others are slow, and would take seconds. */
-static void refused_piece_fails_the_read_and_stops_its_siblings(void **state)
+HTTP_TEST(refused_piece_fails_the_read_and_stops_its_siblings)
 {
 	struct fixture *f = *state;
 	const char *uri =
@@ -95,7 +95,7 @@ static void refused_piece_fails_the_read_and_stops_its_siblings(void **state)
 	reads_right(f, fault_uri("size=%zu", LONG), LONG, 0);
 }
 
-static void missing_file_is_not_opened(void **state)
+HTTP_TEST(missing_file_is_not_opened)
 {
 	struct fixture *f = *state;
 
@@ -104,7 +104,7 @@ static void missing_file_is_not_opened(void **state)
 }
 
 /* A proxy that says no to CONNECT will not say yes the next time; one that is overloaded may. */
-static void a_proxy_that_refuses_is_an_error_at_once(void **state)
+HTTP_TEST(a_proxy_that_refuses_is_an_error_at_once)
 {
 	struct fixture *f = *state;
 	char proxy[100];
@@ -125,14 +125,5 @@ static void a_proxy_that_refuses_is_an_error_at_once(void **state)
 
 int group_refusals(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_status_that_means_no_is_an_error_at_once),
-		http_test(the_first_line_of_the_answer_is_told),
-		http_test(server_text_is_made_printable_and_short),
-		http_test(refused_piece_fails_the_read_and_stops_its_siblings),
-		http_test(missing_file_is_not_opened),
-		http_test(a_proxy_that_refuses_is_an_error_at_once),
-	};
-
-	return cmocka_run_group_tests_name("refusals", tests, NULL, NULL);
+	return RUN_TESTS_AS("refusals", NULL, NULL);
 }

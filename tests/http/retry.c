@@ -2,7 +2,7 @@
 /* What may pass is tried again, from the byte that was reached, and not for ever. */
 #include "http/cases.h"
 
-static void a_status_that_may_pass_is_tried_again(void **state)
+HTTP_TEST(a_status_that_may_pass_is_tried_again)
 {
 	struct fixture *f = *state;
 	static const int statuses[] = {408, 429, 500, 502, 503, 504};
@@ -22,7 +22,7 @@ static void a_status_that_may_pass_is_tried_again(void **state)
 	}
 }
 
-static void attempts_have_an_end(void **state)
+HTTP_TEST(attempts_have_an_end)
 {
 	struct fixture *f = *state;
 	static const char *const faults[] = {"status:503", "status:429", "reset:head", "reset:0",
@@ -39,7 +39,7 @@ static void attempts_have_an_end(void **state)
 	open_fails(f, fault_uri("size=5000&fault=status:503&on=HEAD,GET"), EIO, "503");
 }
 
-static void the_number_of_attempts_is_a_setting(void **state)
+HTTP_TEST(the_number_of_attempts_is_a_setting)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&fault=status:503");
@@ -53,7 +53,7 @@ static void the_number_of_attempts_is_a_setting(void **state)
 	assert_int_equal(asked(uri, "GET"), 9);
 }
 
-static void retry_after_is_waited_for(void **state)
+HTTP_TEST(retry_after_is_waited_for)
 {
 	struct fixture *f = *state;
 	double begun, took;
@@ -87,7 +87,7 @@ static void retry_after_is_waited_for(void **state)
 }
 
 /* One of many requests that rest by chance hardly at all would fail the operation. */
-static void the_rests_have_a_least_length(void **state)
+HTTP_TEST(the_rests_have_a_least_length)
 {
 	struct fixture *f = *state;
 	sluice_file *file;
@@ -108,7 +108,7 @@ static void the_rests_have_a_least_length(void **state)
 	}
 }
 
-static void a_short_body_is_continued_where_it_ended(void **state)
+HTTP_TEST(a_short_body_is_continued_where_it_ended)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=short:400&times=1");
@@ -122,7 +122,7 @@ static void a_short_body_is_continued_where_it_ended(void **state)
 }
 
 /* Without the byte that never comes there is no progress, and so an end. */
-static void a_body_that_stays_short_fails(void **state)
+HTTP_TEST(a_body_that_stays_short_fails)
 {
 	const char *uri = fault_uri("size=100000&fault=short:1");
 
@@ -136,7 +136,7 @@ static void a_body_that_stays_short_fails(void **state)
 	assert_true(asked(uri, "GET") > 2 * ATTEMPTS);
 }
 
-static void a_reset_in_mid_body_is_survived(void **state)
+HTTP_TEST(a_reset_in_mid_body_is_survived)
 {
 	struct fixture *f = *state;
 
@@ -146,7 +146,7 @@ static void a_reset_in_mid_body_is_survived(void **state)
 }
 
 /* Twenty times the attempts, each of which gets further. */
-static void progress_begins_the_count_of_attempts_anew(void **state)
+HTTP_TEST(progress_begins_the_count_of_attempts_anew)
 {
 	const char *uri = fault_uri("size=1000000&fault=reset:50000");
 
@@ -155,7 +155,7 @@ static void progress_begins_the_count_of_attempts_anew(void **state)
 }
 
 /* Three times the attempts fail in a row; but data has come, and so only the time counts. */
-static void a_server_that_is_away_in_the_middle_is_waited_for(void **state)
+HTTP_TEST(a_server_that_is_away_in_the_middle_is_waited_for)
 {
 	struct fixture *f = *state;
 	static const char *const faults[] = {"status:503", "reset:head", "garbage:empty"};
@@ -186,7 +186,7 @@ static void a_server_that_is_away_in_the_middle_is_waited_for(void **state)
 }
 
 /* Where the time is over, the sentence says how long nothing came, and which setting that is. */
-static void a_server_that_stays_away_has_its_time(void **state)
+HTTP_TEST(a_server_that_stays_away_has_its_time)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -210,7 +210,7 @@ static void a_server_that_stays_away_has_its_time(void **state)
 	buffer_free(&b);
 }
 
-static void a_refused_connection_is_an_error_that_says_so(void **state)
+HTTP_TEST(a_refused_connection_is_an_error_that_says_so)
 {
 	struct fixture *f = *state;
 	char uri[100];
@@ -222,7 +222,7 @@ static void a_refused_connection_is_an_error_that_says_so(void **state)
 	assert_non_null(strstr(sluice_last_message(), "127.0.0.1"));
 }
 
-static void a_name_that_does_not_exist_is_an_error_that_says_so(void **state)
+HTTP_TEST(a_name_that_does_not_exist_is_an_error_that_says_so)
 {
 	struct fixture *f = *state;
 	sluice_file *file = NULL;
@@ -236,21 +236,5 @@ static void a_name_that_does_not_exist_is_an_error_that_says_so(void **state)
 
 int group_retry(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_status_that_may_pass_is_tried_again),
-		http_test(attempts_have_an_end),
-		http_test(the_number_of_attempts_is_a_setting),
-		http_test(retry_after_is_waited_for),
-		http_test(the_rests_have_a_least_length),
-		http_test(a_short_body_is_continued_where_it_ended),
-		http_test(a_body_that_stays_short_fails),
-		http_test(a_reset_in_mid_body_is_survived),
-		http_test(progress_begins_the_count_of_attempts_anew),
-		http_test(a_server_that_is_away_in_the_middle_is_waited_for),
-		http_test(a_server_that_stays_away_has_its_time),
-		http_test(a_refused_connection_is_an_error_that_says_so),
-		http_test(a_name_that_does_not_exist_is_an_error_that_says_so),
-	};
-
-	return cmocka_run_group_tests_name("retry", tests, NULL, NULL);
+	return RUN_TESTS_AS("retry", NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* Time: what stands still is given up, what moves is not. */
 #include "http/cases.h"
 
-static void a_stall_in_mid_body_is_given_up_and_continued(void **state)
+HTTP_TEST(a_stall_in_mid_body_is_given_up_and_continued)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=100000&fault=stall:600&times=1");
@@ -17,7 +17,7 @@ static void a_stall_in_mid_body_is_given_up_and_continued(void **state)
 	reads_right(f, fault_uri("size=%zu&fault=stall:100000&times=2", LONG), LONG, 0);
 }
 
-static void an_answer_that_does_not_begin_is_given_up(void **state)
+HTTP_TEST(an_answer_that_does_not_begin_is_given_up)
 {
 	struct fixture *f = *state;
 
@@ -25,7 +25,7 @@ static void an_answer_that_does_not_begin_is_given_up(void **state)
 	reads_right(f, fault_uri("size=100000&fault=stall:head&times=1&on=HEAD"), 1000, 10);
 }
 
-static void a_stall_for_ever_fails(void **state)
+HTTP_TEST(a_stall_for_ever_fails)
 {
 	struct fixture *f = *state;
 	double begun = seconds_now(), took;
@@ -45,7 +45,7 @@ static void a_stall_for_ever_fails(void **state)
 }
 
 /* Three times the stall time-out, and never a silence as long as it. */
-static void a_slow_trickle_is_no_stall(void **state)
+HTTP_TEST(a_slow_trickle_is_no_stall)
 {
 	const char *uri = fault_uri("size=3000&pace=100:40");
 	double begun = seconds_now();
@@ -55,7 +55,7 @@ static void a_slow_trickle_is_no_stall(void **state)
 	assert_int_equal(asked(uri, "GET"), 1);
 }
 
-static void a_pause_shorter_than_the_time_out_is_waited_for(void **state)
+HTTP_TEST(a_pause_shorter_than_the_time_out_is_waited_for)
 {
 	const char *uri = fault_uri("size=100000&fault=stall:5000&stall_ms=150");
 
@@ -63,7 +63,7 @@ static void a_pause_shorter_than_the_time_out_is_waited_for(void **state)
 	assert_int_equal(asked(uri, "GET"), 1);
 }
 
-static void a_connection_that_is_not_made_is_given_up(void **state)
+HTTP_TEST(a_connection_that_is_not_made_is_given_up)
 {
 	struct fixture *f = *state;
 	double begun = seconds_now(), took;
@@ -80,7 +80,7 @@ static void a_connection_that_is_not_made_is_given_up(void **state)
 }
 
 /* Until it stands a connection has its own time, however short a silence may be. */
-static void connecting_is_no_stall(void **state)
+HTTP_TEST(connecting_is_no_stall)
 {
 	struct fixture *f = *state;
 	double begun, took;
@@ -103,15 +103,5 @@ static void connecting_is_no_stall(void **state)
 
 int group_stall(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_stall_in_mid_body_is_given_up_and_continued),
-		http_test(an_answer_that_does_not_begin_is_given_up),
-		http_test(a_stall_for_ever_fails),
-		http_test(a_slow_trickle_is_no_stall),
-		http_test(a_pause_shorter_than_the_time_out_is_waited_for),
-		http_test(a_connection_that_is_not_made_is_given_up),
-		http_test(connecting_is_no_stall),
-	};
-
-	return cmocka_run_group_tests_name("stall", tests, NULL, NULL);
+	return RUN_TESTS_AS("stall", NULL, NULL);
 }

@@ -4,12 +4,12 @@
 
 #include "http/cases.h"
 
-static void a_good_certificate_is_taken(void **state)
+HTTP_TEST(a_good_certificate_is_taken)
 {
 	reads_right(*state, fault_uri_at("good", "size=%zu", LONG), LONG, 0);
 }
 
-static void a_certificate_for_another_host_is_refused(void **state)
+HTTP_TEST(a_certificate_for_another_host_is_refused)
 {
 	const char *uri = fault_uri_at("wrong_host", "size=5000");
 
@@ -17,7 +17,7 @@ static void a_certificate_for_another_host_is_refused(void **state)
 	assert_int_equal(asked(uri, "requests"), 0);
 }
 
-static void an_expired_certificate_is_refused(void **state)
+HTTP_TEST(an_expired_certificate_is_refused)
 {
 	const char *uri = fault_uri_at("expired", "size=5000");
 
@@ -26,7 +26,7 @@ static void an_expired_certificate_is_refused(void **state)
 	assert_int_equal(asked(uri, "requests"), 0);
 }
 
-static void an_authority_that_nobody_knows_is_refused(void **state)
+HTTP_TEST(an_authority_that_nobody_knows_is_refused)
 {
 	struct fixture *f = *state;
 
@@ -36,7 +36,7 @@ static void an_authority_that_nobody_knows_is_refused(void **state)
 }
 
 /* It is no passing trouble, so there is one handshake and no second attempt. */
-static void a_bad_certificate_is_refused_at_once(void **state)
+HTTP_TEST(a_bad_certificate_is_refused_at_once)
 {
 	struct fixture *f = *state;
 	double begun;
@@ -52,7 +52,7 @@ static void a_bad_certificate_is_refused_at_once(void **state)
 	assert_true(seconds_now() - begun < at_most(0.5));
 }
 
-static void a_redirect_to_a_bad_certificate_is_refused(void **state)
+HTTP_TEST(a_redirect_to_a_bad_certificate_is_refused)
 {
 	struct fixture *f = *state;
 	const char *to = fault_uri_at("wrong_host", "size=5000");
@@ -64,7 +64,7 @@ static void a_redirect_to_a_bad_certificate_is_refused(void **state)
 	assert_int_equal(asked(to, "requests"), 0);
 }
 
-static void insecure_takes_any_certificate(void **state)
+HTTP_TEST(insecure_takes_any_certificate)
 {
 	struct fixture *f = *state;
 
@@ -73,13 +73,12 @@ static void insecure_takes_any_certificate(void **state)
 	reads_right(f, fault_uri_at("expired", "size=5000"), 1000, 10);
 }
 
-static void a_bundle_that_is_not_there_is_an_error_that_names_it(void **state)
+HTTP_TEST(a_bundle_that_is_not_there_is_an_error_that_names_it)
 {
 	sluice_context *ctx = NULL;
 	sluice_file *file = NULL;
 	int rc;
 
-	(void)state;
 	setenv("SLUICE_CA_BUNDLE", "/nonexistent/ca.pem", 1);
 	rc = sluice_context_new(&row->config, &ctx);
 	if (rc == 0) {
@@ -90,7 +89,7 @@ static void a_bundle_that_is_not_there_is_an_error_that_names_it(void **state)
 	assert_ok(sluice_context_free(ctx));
 }
 
-static void plain_http_on_a_tls_port_is_an_error(void **state)
+HTTP_TEST(plain_http_on_a_tls_port_is_an_error)
 {
 	struct fixture *f = *state;
 	char uri[100];
@@ -105,17 +104,5 @@ static void plain_http_on_a_tls_port_is_an_error(void **state)
 
 int group_tls(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_good_certificate_is_taken),
-		http_test(a_certificate_for_another_host_is_refused),
-		http_test(an_expired_certificate_is_refused),
-		http_test(an_authority_that_nobody_knows_is_refused),
-		http_test(a_bad_certificate_is_refused_at_once),
-		http_test(a_redirect_to_a_bad_certificate_is_refused),
-		http_test(insecure_takes_any_certificate),
-		http_test(a_bundle_that_is_not_there_is_an_error_that_names_it),
-		http_test(plain_http_on_a_tls_port_is_an_error),
-	};
-
-	return cmocka_run_group_tests_name("tls", tests, NULL, NULL);
+	return RUN_TESTS_AS("tls", NULL, NULL);
 }

@@ -42,7 +42,7 @@ static void upload_fails(struct fixture *f, const char *uri, size_t n, int error
 	assert_null(strstr(asked_for(uri), "stored "));
 }
 
-static void a_refused_upload_is_an_error_in_the_words_of_the_server(void **state)
+HTTP_TEST(a_refused_upload_is_an_error_in_the_words_of_the_server)
 {
 	struct fixture *f = *state;
 
@@ -54,7 +54,7 @@ static void a_refused_upload_is_an_error_in_the_words_of_the_server(void **state
 }
 
 /* Bytes that were sent cannot follow; where none was, they go where they were sent to. */
-static void a_redirected_upload_arrives_or_fails(void **state)
+HTTP_TEST(a_redirected_upload_arrives_or_fails)
 {
 	struct fixture *f = *state;
 	static const size_t sizes[] = {1000, LONG};
@@ -75,7 +75,7 @@ static void a_redirected_upload_arrives_or_fails(void **state)
 	}
 }
 
-static void an_upload_that_breaks_off_is_an_error(void **state)
+HTTP_TEST(an_upload_that_breaks_off_is_an_error)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("fault=reset:200000&on=PUT");
@@ -108,7 +108,7 @@ static void arrives_once_refused(struct fixture *f, const char *fault, size_t n,
 	buffer_free(&back);
 }
 
-static void a_small_upload_is_sent_again(void **state)
+HTTP_TEST(a_small_upload_is_sent_again)
 {
 	struct fixture *f = *state;
 	static const char *const faults[] = {"fault=status:503", "fault=status:429",
@@ -122,7 +122,7 @@ static void a_small_upload_is_sent_again(void **state)
 }
 
 /* More than is kept; and what may be there already, which the second attempt would take for another's. */
-static void upload_that_cannot_be_repeated_is_an_error(void **state)
+HTTP_TEST(upload_that_cannot_be_repeated_is_an_error)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -141,7 +141,7 @@ static void upload_that_cannot_be_repeated_is_an_error(void **state)
 	assert_int_equal(asked(uri, "PUT"), 1);
 }
 
-static void a_server_that_refuses_expect_is_not_asked_for_it_again(void **state)
+HTTP_TEST(a_server_that_refuses_expect_is_not_asked_for_it_again)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1&fault=expect&on=PUT");
@@ -153,7 +153,7 @@ static void a_server_that_refuses_expect_is_not_asked_for_it_again(void **state)
 	assert_non_null(strstr(asked_for(uri), stored));
 }
 
-static void a_server_that_stops_reading_is_given_up(void **state)
+HTTP_TEST(a_server_that_stops_reading_is_given_up)
 {
 	struct fixture *f = *state;
 	double begun = seconds_now();
@@ -166,7 +166,7 @@ static void a_server_that_stops_reading_is_given_up(void **state)
 }
 
 /* Twice the stall time-out, in which the server takes a little at a time of data that is all there. */
-static void an_upload_that_goes_on_is_no_stall(void **state)
+HTTP_TEST(an_upload_that_goes_on_is_no_stall)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("fault=slow:262144&on=PUT");
@@ -184,7 +184,7 @@ static void an_upload_that_goes_on_is_no_stall(void **state)
 }
 
 /* Between two writes a caller may take its time: that is no stall. */
-static void a_writer_that_pauses_is_waited_for(void **state)
+HTTP_TEST(a_writer_that_pauses_is_waited_for)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("stored=1");
@@ -199,7 +199,7 @@ static void a_writer_that_pauses_is_waited_for(void **state)
 	assert_non_null(strstr(asked_for(uri), "/object 600000\n"));
 }
 
-static void a_write_that_waits_for_the_server_is_cancelled(void **state)
+HTTP_TEST(a_write_that_waits_for_the_server_is_cancelled)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(20 * MIB, 0);
@@ -227,7 +227,7 @@ static void a_write_that_waits_for_the_server_is_cancelled(void **state)
 	buffer_free(&b);
 }
 
-static void uploads_of_several_files_run_side_by_side(void **state)
+HTTP_TEST(uploads_of_several_files_run_side_by_side)
 {
 	struct fixture *f = *state;
 	enum { FILES = 6 };
@@ -255,19 +255,5 @@ static void uploads_of_several_files_run_side_by_side(void **state)
 
 int group_upload(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(a_refused_upload_is_an_error_in_the_words_of_the_server),
-		http_test(a_redirected_upload_arrives_or_fails),
-		http_test(an_upload_that_breaks_off_is_an_error),
-		http_test(a_small_upload_is_sent_again),
-		http_test(upload_that_cannot_be_repeated_is_an_error),
-		http_test(a_server_that_refuses_expect_is_not_asked_for_it_again),
-		http_test(a_server_that_stops_reading_is_given_up),
-		http_test(an_upload_that_goes_on_is_no_stall),
-		http_test(a_writer_that_pauses_is_waited_for),
-		http_test(a_write_that_waits_for_the_server_is_cancelled),
-		http_test(uploads_of_several_files_run_side_by_side),
-	};
-
-	return cmocka_run_group_tests_name("upload", tests, NULL, NULL);
+	return RUN_TESTS_AS("upload", NULL, NULL);
 }

@@ -2,7 +2,7 @@
 /* URIs: what is no URI is refused, and what is one means what it says. */
 #include "http/cases.h"
 
-static void malformed_http_uri_is_refused(void **state)
+HTTP_TEST(malformed_http_uri_is_refused)
 {
 	struct fixture *f = *state;
 	static const char *const bad[] = {
@@ -29,7 +29,7 @@ static void malformed_http_uri_is_refused(void **state)
 		open_fails(f, bad[i], EINVAL, "");
 }
 
-static void other_schemes_are_not_known(void **state)
+HTTP_TEST(other_schemes_are_not_known)
 {
 	struct fixture *f = *state;
 
@@ -38,7 +38,7 @@ static void other_schemes_are_not_known(void **state)
 }
 
 /* What is escaped stays escaped on its way: it cannot end a line of the request. */
-static void an_escaped_line_break_injects_nothing(void **state)
+HTTP_TEST(an_escaped_line_break_injects_nothing)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=5000&text=%%0d%%0aX-Injected:%%20yes%%0d%%0a");
@@ -56,7 +56,7 @@ static void an_escaped_line_break_injects_nothing(void **state)
 	buffer_free(&b);
 }
 
-static void names_with_escapes_are_found(void **state)
+HTTP_TEST(names_with_escapes_are_found)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -82,7 +82,7 @@ static void names_with_escapes_are_found(void **state)
 	}
 }
 
-static void a_fragment_is_not_sent(void **state)
+HTTP_TEST(a_fragment_is_not_sent)
 {
 	const char *uri = fault_uri("size=5000#fault=status:403");
 
@@ -90,7 +90,7 @@ static void a_fragment_is_not_sent(void **state)
 	assert_null(strstr(asked_for(uri), "#"));
 }
 
-static void the_case_of_a_scheme_does_not_matter(void **state)
+HTTP_TEST(the_case_of_a_scheme_does_not_matter)
 {
 	const char *uri = fault_uri("size=5000");
 	char upper[200];
@@ -100,14 +100,14 @@ static void the_case_of_a_scheme_does_not_matter(void **state)
 	reads_right(*state, fault_uri("size=5000"), 1000, 10);
 }
 
-static void an_ipv6_literal_is_reached(void **state)
+HTTP_TEST(an_ipv6_literal_is_reached)
 {
 	if (!server_port("ipv6"))
 		SKIP("there is no ::1 here");
 	reads_right(*state, fault_uri_at("ipv6", "size=%zu", LONG), LONG, 0);
 }
 
-static void a_backend_may_be_asked_for_each_file(void **state)
+HTTP_TEST(a_backend_may_be_asked_for_each_file)
 {
 	struct fixture *f = *state;
 	static const char *const names[] = {"easy", "multi"};
@@ -135,7 +135,7 @@ static void a_backend_may_be_asked_for_each_file(void **state)
 	assert_null(file);
 }
 
-static void http_2_is_there_for_who_asks_for_it(void **state)
+HTTP_TEST(http_2_is_there_for_who_asks_for_it)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LONG, 0);
@@ -158,17 +158,5 @@ static void http_2_is_there_for_who_asks_for_it(void **state)
 
 int group_uri(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(malformed_http_uri_is_refused),
-		http_test(other_schemes_are_not_known),
-		http_test(an_escaped_line_break_injects_nothing),
-		http_test(names_with_escapes_are_found),
-		http_test(a_fragment_is_not_sent),
-		http_test(the_case_of_a_scheme_does_not_matter),
-		http_test(an_ipv6_literal_is_reached),
-		http_test(a_backend_may_be_asked_for_each_file),
-		http_test(http_2_is_there_for_who_asks_for_it),
-	};
-
-	return cmocka_run_group_tests_name("uri", tests, NULL, NULL);
+	return RUN_TESTS_AS("uri", NULL, NULL);
 }

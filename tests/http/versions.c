@@ -9,7 +9,7 @@
 #define DATE   "Sun, 09 Sep 2001 01:46:4"
 
 /* Answers with the bytes of version 1 for the range that holds the object's middle. */
-static void bytes_of_another_version_are_never_taken(void **state)
+HTTP_TEST(bytes_of_another_version_are_never_taken)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -65,7 +65,7 @@ static void bytes_of_another_version_are_never_taken(void **state)
 		LONG, 0, ESTALE, "lacks the ETag");
 }
 
-static void a_long_etag_is_compared_to_its_last_byte(void **state)
+HTTP_TEST(a_long_etag_is_compared_to_its_last_byte)
 {
 	struct fixture *f = *state;
 	static const size_t pads[] = {120, 128, 900, 2000, 30000};
@@ -78,7 +78,7 @@ static void a_long_etag_is_compared_to_its_last_byte(void **state)
 }
 
 /* What has no ETag in the answer to HEAD may have one in the answers that count. */
-static void without_an_etag_head_is_not_enough(void **state)
+HTTP_TEST(without_an_etag_head_is_not_enough)
 {
 	struct fixture *f = *state;
 	const char *lines = as_option(HEADER "Content-Length: {size}");
@@ -92,7 +92,7 @@ static void without_an_etag_head_is_not_enough(void **state)
 }
 
 /* Handlers that know nothing of HEAD say so; and what is empty is found to be. */
-static void a_length_of_0_is_not_believed_of_head(void **state)
+HTTP_TEST(a_length_of_0_is_not_believed_of_head)
 {
 	struct fixture *f = *state;
 	static const char *const gets[] = {"", "ranges=no", "ranges=no&length=chunked",
@@ -108,7 +108,7 @@ static void a_length_of_0_is_not_believed_of_head(void **state)
 	}
 }
 
-static void where_head_fails_a_byte_is_asked_for(void **state)
+HTTP_TEST(where_head_fails_a_byte_is_asked_for)
 {
 	struct fixture *f = *state;
 	static const char *const faults[] = {"status:500", "status:503", "status:429",
@@ -126,7 +126,7 @@ static void where_head_fails_a_byte_is_asked_for(void **state)
 }
 
 /* Wherever the connection ends, what is missing is asked for again. */
-static void an_answer_may_be_cut_anywhere(void **state)
+HTTP_TEST(an_answer_may_be_cut_anywhere)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -153,7 +153,7 @@ static void an_answer_may_be_cut_anywhere(void **state)
 	           100, 0, ECONNRESET, "header");
 }
 
-static void an_object_is_read_as_it_is_stored_where_that_is_asked_for(void **state)
+HTTP_TEST(an_object_is_read_as_it_is_stored_where_that_is_asked_for)
 {
 	struct fixture *f = *state;
 	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
@@ -185,15 +185,5 @@ static void an_object_is_read_as_it_is_stored_where_that_is_asked_for(void **sta
 
 int group_versions(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(bytes_of_another_version_are_never_taken),
-		http_test(a_long_etag_is_compared_to_its_last_byte),
-		http_test(without_an_etag_head_is_not_enough),
-		http_test(a_length_of_0_is_not_believed_of_head),
-		http_test(where_head_fails_a_byte_is_asked_for),
-		http_test(an_answer_may_be_cut_anywhere),
-		http_test(an_object_is_read_as_it_is_stored_where_that_is_asked_for),
-	};
-
-	return cmocka_run_group_tests_name("versions", tests, NULL, NULL);
+	return RUN_TESTS_AS("versions", NULL, NULL);
 }

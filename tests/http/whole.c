@@ -10,7 +10,7 @@ static struct sluice_file_info stat_of(sluice_file *file)
 	return st;
 }
 
-static void the_whole_object_is_read_by_one_request(void **state)
+HTTP_TEST(the_whole_object_is_read_by_one_request)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"", "&length=chunked", "&length=close", "&etag=none"};
@@ -34,7 +34,7 @@ static void the_whole_object_is_read_by_one_request(void **state)
 }
 
 /* By as many operations as there are, each where the one before ends, and once more from the start. */
-static void it_is_read_from_front_to_back_by_one_request(void **state)
+HTTP_TEST(it_is_read_from_front_to_back_by_one_request)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"", "&length=chunked", "&head=nolength&length=no"};
@@ -68,7 +68,7 @@ static void it_is_read_from_front_to_back_by_one_request(void **state)
 }
 
 /* An ETag tells that the second attempt is about the same bytes; what came is not moved twice. */
-static void a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same(void **state)
+HTTP_TEST(a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"", "&etag=none&modified=1000000000", "&etag=none"};
@@ -100,7 +100,7 @@ static void a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_s
 	}
 }
 
-static void a_part_of_it_is_refused_and_the_sentence_says_why(void **state)
+HTTP_TEST(a_part_of_it_is_refused_and_the_sentence_says_why)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&ranges=no", LONG);
@@ -109,7 +109,7 @@ static void a_part_of_it_is_refused_and_the_sentence_says_why(void **state)
 	read_fails(f, uri, LONG - 1, 1, ENOTSUP, "range");
 }
 
-static void a_file_with_ranges_is_not_called_whole_only(void **state)
+HTTP_TEST(a_file_with_ranges_is_not_called_whole_only)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"", "&ranges=silent", "&head=405"};
@@ -125,7 +125,7 @@ static void a_file_with_ranges_is_not_called_whole_only(void **state)
 	}
 }
 
-static void a_length_that_nobody_knows_is_found_by_reading(void **state)
+HTTP_TEST(a_length_that_nobody_knows_is_found_by_reading)
 {
 	struct fixture *f = *state;
 	static const char *const options[] = {"length=no", "length=chunked"};
@@ -148,7 +148,7 @@ static void a_length_that_nobody_knows_is_found_by_reading(void **state)
 }
 
 /* Without ranges nothing can be continued; what was received is asked for again, or it fails. */
-static void a_body_that_breaks_off_never_counts_as_whole(void **state)
+HTTP_TEST(a_body_that_breaks_off_never_counts_as_whole)
 {
 	struct fixture *f = *state;
 	const char *uri = fault_uri("size=%zu&ranges=no&fault=reset:100000&times=1", LONG);
@@ -178,15 +178,5 @@ static void a_body_that_breaks_off_never_counts_as_whole(void **state)
 
 int group_whole(void)
 {
-	const struct CMUnitTest tests[] = {
-		http_test(the_whole_object_is_read_by_one_request),
-		http_test(it_is_read_from_front_to_back_by_one_request),
-		http_test(a_body_that_breaks_off_in_the_middle_goes_on_where_the_etag_is_the_same),
-		http_test(a_part_of_it_is_refused_and_the_sentence_says_why),
-		http_test(a_file_with_ranges_is_not_called_whole_only),
-		http_test(a_length_that_nobody_knows_is_found_by_reading),
-		http_test(a_body_that_breaks_off_never_counts_as_whole),
-	};
-
-	return cmocka_run_group_tests_name("whole", tests, NULL, NULL);
+	return RUN_TESTS_AS("whole", NULL, NULL);
 }

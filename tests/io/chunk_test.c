@@ -107,11 +107,10 @@ static unsigned check_chunks(struct shape *s)
 	return number;
 }
 
-static void chunks_hold_every_byte_of_the_file_once_and_in_order(void **state)
+TEST(chunks_hold_every_byte_of_the_file_once_and_in_order)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (unsigned round = 0; round < ROUNDS; round++) {
 		struct shape s;
 		unsigned number;
@@ -128,7 +127,7 @@ static void chunks_hold_every_byte_of_the_file_once_and_in_order(void **state)
 	}
 }
 
-static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
+TEST(a_whole_extent_is_one_chunk_or_is_refused)
 {
 	struct sluice_extent extent = {(void *)4096, 5000000, 7};
 	struct sl_chunks chunks = {.extents = &extent,
@@ -143,7 +142,6 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	struct sl_chunk chunk;
 	unsigned slots;
 
-	(void)state;
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART, &slots), 0);
 	assert_int_equal(slots, 1);
 	assert_true(sl_chunk_next(&chunks, &chunk));
@@ -155,7 +153,7 @@ static void a_whole_extent_is_one_chunk_or_is_refused(void **state)
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, PART / 2, &slots), -ENOTSUP);
 }
 
-static void a_few_gib_are_few_chunks(void **state)
+TEST(a_few_gib_are_few_chunks)
 {
 	struct sluice_extent extent = {(void *)4096, (size_t)4 << 30, 0};
 	struct sl_chunks chunks = {
@@ -165,7 +163,6 @@ static void a_few_gib_are_few_chunks(void **state)
 	struct sl_chunk chunk;
 	unsigned slots, number = 0;
 
-	(void)state;
 	assert_int_equal(sl_chunks_plan(&chunks, &limits, &settings, (size_t)128 << 20, &slots), 0);
 	while (sl_chunk_next(&chunks, &chunk))
 		number++;
@@ -176,11 +173,5 @@ static void a_few_gib_are_few_chunks(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(chunks_hold_every_byte_of_the_file_once_and_in_order),
-		cmocka_unit_test(a_whole_extent_is_one_chunk_or_is_refused),
-		cmocka_unit_test(a_few_gib_are_few_chunks),
-	};
-
-	return cmocka_run_group_tests_name("chunk", tests, NULL, NULL);
+	return RUN_TESTS_AS("chunk", NULL, NULL);
 }

@@ -4,6 +4,8 @@
 
 #include "io/device_suite.h"
 
+#define NOT_COUNTED "a real driver does not count its calls"
+
 struct traffic {
 	sluice_file *file;
 	char *memory;
@@ -48,7 +50,7 @@ static void traffic_free(struct traffic *t)
 	stream_free(t->stream);
 }
 
-static void staging_allocates_nothing_after_the_first_use(void **state)
+EMULATED_TEST(staging_allocates_nothing_after_the_first_use, NOT_COUNTED)
 {
 	static const enum sluice_emulated_kind kinds[] = {
 		SLUICE_EMULATED_ALLOC, SLUICE_EMULATED_FREE, SLUICE_EMULATED_REGISTER,
@@ -65,7 +67,7 @@ static void staging_allocates_nothing_after_the_first_use(void **state)
 	traffic_free(&t);
 }
 
-static void no_call_synchronises(void **state)
+EMULATED_TEST(no_call_synchronises, NOT_COUNTED)
 {
 	struct traffic t = traffic_new(*state);
 
@@ -77,7 +79,7 @@ static void no_call_synchronises(void **state)
 }
 
 /* The copier is the one thread of sluice that the driver may hold up. */
-static void only_the_copier_and_who_submits_call_the_driver(void **state)
+EMULATED_TEST(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED)
 {
 	static const char *const threads[] = {"sluice-work", "sluice-ring", "sluice-http",
 	                                      "sluice-bell"};
@@ -103,7 +105,7 @@ static void only_the_copier_and_who_submits_call_the_driver(void **state)
 }
 
 /* Reads and writes in stream order do not need it at all. */
-static void stream_order_never_asks_the_copier(void **state)
+EMULATED_TEST(stream_order_never_asks_the_copier, NOT_COUNTED)
 {
 	struct traffic t = traffic_new(*state);
 	uint64_t calls = 0;
@@ -134,7 +136,7 @@ static double process_seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9 - driver_seconds();
 }
 
-static void idle_context_uses_no_processor_time(void **state)
+FIXTURE_TEST(idle_context_uses_no_processor_time)
 {
 	struct traffic t = traffic_new(*state);
 	double used, least = 1;
@@ -158,7 +160,8 @@ static void idle_context_uses_no_processor_time(void **state)
 }
 
 /* A call of the driver that fails makes an operation that fails, never one that hangs. */
-static void a_driver_that_fails_now_and_then_is_survived(void **state)
+EMULATED_TEST(a_driver_that_fails_now_and_then_is_survived,
+              "a real driver does not fail when it is told to")
 {
 	static const enum sluice_emulated_kind kinds[] = {
 		SLUICE_EMULATED_WAIT, SLUICE_EMULATED_COPY, SLUICE_EMULATED_WRITE,
@@ -211,19 +214,7 @@ static void a_driver_that_fails_now_and_then_is_survived(void **state)
 	traffic_free(&t);
 }
 
-#define NOT_COUNTED "a real driver does not count its calls"
-
 int group_driver(void)
 {
-	const struct CMUnitTest tests[] = {
-		emulated_test(staging_allocates_nothing_after_the_first_use, NOT_COUNTED),
-		emulated_test(no_call_synchronises, NOT_COUNTED),
-		emulated_test(only_the_copier_and_who_submits_call_the_driver, NOT_COUNTED),
-		emulated_test(stream_order_never_asks_the_copier, NOT_COUNTED),
-		fixture_test(idle_context_uses_no_processor_time),
-		emulated_test(a_driver_that_fails_now_and_then_is_survived,
-	                      "a real driver does not fail when it is told to"),
-	};
-
-	return run_group("driver", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("driver", NULL, NULL);
 }

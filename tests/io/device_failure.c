@@ -9,6 +9,8 @@
 #include "io/device_suite.h"
 #include "lib/servers.h"
 
+#define NOT_LOST "a real device is not to be lost on purpose"
+
 /* What the stream is given behind the operation is done, and the next read of it is right. */
 static void stream_goes_on(struct fixture *f, sluice_stream stream, void *memory)
 {
@@ -26,7 +28,7 @@ static void stream_goes_on(struct fixture *f, sluice_stream stream, void *memory
 	assert_ok(sluice_close(file));
 }
 
-static void a_read_beyond_the_end_fails_and_the_stream_goes_on(void **state)
+FIXTURE_TEST(a_read_beyond_the_end_fails_and_the_stream_goes_on)
 {
 	struct fixture *f = *state;
 	static const struct {
@@ -85,7 +87,7 @@ static size_t bytes_to_cancel(size_t n)
 	return row_bytes(under_sanitizer() && row->remote ? n / 16 : n);
 }
 
-static void a_cancelled_operation_lets_the_stream_go_on(void **state)
+FIXTURE_TEST(a_cancelled_operation_lets_the_stream_go_on)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cancelled");
@@ -126,8 +128,7 @@ static void a_cancelled_operation_lets_the_stream_go_on(void **state)
 }
 
 /* The stream has not come to it: cancelling takes nothing off the stream, and nobody's turn. */
-static void
-an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed(void **state)
+FIXTURE_TEST(an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed)
 {
 	struct fixture *f = *state;
 	enum { OPERATIONS = 8 };
@@ -174,7 +175,8 @@ an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed(v
 	stream_free(stream);
 }
 
-static void a_file_that_loses_its_bytes_lets_the_stream_go_on(void **state)
+LOCAL_TEST(a_file_that_loses_its_bytes_lets_the_stream_go_on,
+           "a remote file that changes is an error of its own")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
@@ -207,7 +209,8 @@ static void a_file_that_loses_its_bytes_lets_the_stream_go_on(void **state)
 	stream_free(stream);
 }
 
-static void a_write_beyond_the_limit_fails_and_the_stream_goes_on(void **state)
+LOCAL_TEST(a_write_beyond_the_limit_fails_and_the_stream_goes_on,
+           "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	size_t n = row_bytes(8 * MIB);
@@ -237,7 +240,7 @@ static void a_write_beyond_the_limit_fails_and_the_stream_goes_on(void **state)
 }
 
 /* This process has no memory at 0. */
-static void a_read_that_storage_refuses_lets_the_stream_go_on(void **state)
+LOCAL_TEST(a_read_that_storage_refuses_lets_the_stream_go_on, "a local file is used")
 {
 	struct fixture *f = *state;
 	void *memory = device_new(0, MIB);
@@ -262,7 +265,7 @@ static void a_read_that_storage_refuses_lets_the_stream_go_on(void **state)
 	stream_free(stream);
 }
 
-static void a_server_that_refuses_lets_the_stream_go_on(void **state)
+FIXTURE_TEST(a_server_that_refuses_lets_the_stream_go_on)
 {
 	struct fixture *f = *state;
 	void *memory = device_new(0, 4 * MIB);
@@ -285,7 +288,7 @@ static void a_server_that_refuses_lets_the_stream_go_on(void **state)
 }
 
 /* As when the driver has met an error that it does not get over: what is in flight ends, all of it. */
-static void a_lost_device_ends_its_operations(void **state)
+EMULATED_TEST(a_lost_device_ends_its_operations, NOT_LOST)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
@@ -344,7 +347,7 @@ static void *submit_and_wait(void *argument)
 }
 
 /* The submitting call itself waits until the device's queue has room, which it will never have. */
-static void a_lost_device_ends_a_submission_that_waits_for_room(void **state)
+EMULATED_TEST(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "windows");
@@ -383,25 +386,7 @@ static void a_lost_device_ends_a_submission_that_waits_for_room(void **state)
 	stream_free(s.stream);
 }
 
-#define NOT_LOST "a real device is not to be lost on purpose"
-
 int group_failure(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_read_beyond_the_end_fails_and_the_stream_goes_on),
-		fixture_test(a_cancelled_operation_lets_the_stream_go_on),
-		fixture_test(
-			an_operation_that_is_cancelled_before_its_turn_ends_when_the_stream_has_passed),
-		local_test(a_file_that_loses_its_bytes_lets_the_stream_go_on,
-	                   "a remote file that changes is an error of its own"),
-		local_test(a_write_beyond_the_limit_fails_and_the_stream_goes_on,
-	                   "a remote file cannot be written in place"),
-		local_test(a_read_that_storage_refuses_lets_the_stream_go_on,
-	                   "a local file is used"),
-		fixture_test(a_server_that_refuses_lets_the_stream_go_on),
-		emulated_test(a_lost_device_ends_its_operations, NOT_LOST),
-		emulated_test(a_lost_device_ends_a_submission_that_waits_for_room, NOT_LOST),
-	};
-
-	return run_group("failure", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("failure", NULL, NULL);
 }

@@ -92,7 +92,7 @@ static size_t many(void)
 	return under_stress() ? 100000 : 20000;
 }
 
-static void small_operations_awaited_on_the_host_stay_bounded(void **state)
+LOCAL_TEST(small_operations_awaited_on_the_host_stay_bounded, "so many requests take long")
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -104,19 +104,12 @@ static void small_operations_awaited_on_the_host_stay_bounded(void **state)
 }
 
 /* The slots and the words are the bound here. */
-static void small_operations_in_stream_order_stay_bounded(void **state)
+LOCAL_TEST(small_operations_in_stream_order_stay_bounded, "so many requests take long")
 {
 	run_load(*state, true, many(), 64 * MIB);
 }
 
 int group_load(void)
 {
-	const struct CMUnitTest tests[] = {
-		local_test(small_operations_awaited_on_the_host_stay_bounded,
-	                   "so many requests take long"),
-		local_test(small_operations_in_stream_order_stay_bounded,
-	                   "so many requests take long"),
-	};
-
-	return run_group("load", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("load", NULL, NULL);
 }

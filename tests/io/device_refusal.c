@@ -35,7 +35,7 @@ static const char *other_name(void)
 	return other.name;
 }
 
-static void memory_of_two_places_in_one_operation_is_refused(void **state)
+FIXTURE_TEST(memory_of_two_places_in_one_operation_is_refused)
 {
 	struct fixture *f = *state;
 	char *zero = device_new(0, 4096), *more = device_new(0, 4096), *one = other_new(4096);
@@ -65,7 +65,7 @@ static void memory_of_two_places_in_one_operation_is_refused(void **state)
 	stream_free(stream);
 }
 
-static void a_stream_of_another_device_is_refused(void **state)
+FIXTURE_TEST(a_stream_of_another_device_is_refused)
 {
 	struct fixture *f = *state;
 	char *zero = device_new(0, 4096);
@@ -81,7 +81,7 @@ static void a_stream_of_another_device_is_refused(void **state)
 	stream_free(other);
 }
 
-static void invalid_stream_is_refused(void **state)
+EMULATED_TEST(invalid_stream_is_refused, "a real driver may crash on what is no stream")
 {
 	struct fixture *f = *state;
 	char *memory = device_new(0, 4096);
@@ -99,7 +99,7 @@ static void invalid_stream_is_refused(void **state)
 }
 
 /* What does not concern the stream is refused as ever, and leaves nothing on it. */
-static void a_wrong_request_in_stream_order_is_refused(void **state)
+FIXTURE_TEST(a_wrong_request_in_stream_order_is_refused)
 {
 	struct fixture *f = *state;
 	char *memory = device_new(0, 4096);
@@ -142,7 +142,7 @@ static void small_staging(struct fixture *f)
 	fixture_config(f, &c);
 }
 
-static void nonblock_answers_EAGAIN_when_slots_are_out(void **state)
+FIXTURE_TEST(nonblock_answers_EAGAIN_when_slots_are_out)
 {
 	struct fixture *f = *state;
 	enum { MOST = 1000 };
@@ -185,7 +185,7 @@ static void nonblock_answers_EAGAIN_when_slots_are_out(void **state)
 	stream_free(free_one);
 }
 
-static void nonblock_answers_E2BIG_to_what_could_never_be_enqueued(void **state)
+FIXTURE_TEST(nonblock_answers_E2BIG_to_what_could_never_be_enqueued)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "big");
@@ -216,7 +216,8 @@ static void nonblock_answers_E2BIG_to_what_could_never_be_enqueued(void **state)
 }
 
 /* An earlier operation on the same bytes that the copier has to end. */
-static void nonblock_does_not_wait_for_what_is_awaited_on_the_host(void **state)
+LOCAL_TEST(nonblock_does_not_wait_for_what_is_awaited_on_the_host,
+           "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "copier");
@@ -255,17 +256,5 @@ static void nonblock_does_not_wait_for_what_is_awaited_on_the_host(void **state)
 
 int group_refusal(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(memory_of_two_places_in_one_operation_is_refused),
-		fixture_test(a_stream_of_another_device_is_refused),
-		emulated_test(invalid_stream_is_refused,
-	                      "a real driver may crash on what is no stream"),
-		fixture_test(a_wrong_request_in_stream_order_is_refused),
-		fixture_test(nonblock_answers_EAGAIN_when_slots_are_out),
-		fixture_test(nonblock_answers_E2BIG_to_what_could_never_be_enqueued),
-		local_test(nonblock_does_not_wait_for_what_is_awaited_on_the_host,
-	                   "a remote file cannot be written in place"),
-	};
-
-	return run_group("refusal", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("refusal", NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void check_scattered(const struct sluice_extent *v, char *memory, uint64_
 	free(marks);
 }
 
-static void thousands_of_small_extents_are_read(void **state)
+FIXTURE_TEST(thousands_of_small_extents_are_read)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "small");
@@ -79,7 +79,7 @@ static void thousands_of_small_extents_are_read(void **state)
 	free(v);
 }
 
-static void thousands_of_small_extents_are_written(void **state)
+LOCAL_TEST(thousands_of_small_extents_are_written, "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "small");
@@ -144,7 +144,8 @@ static size_t choose_mixed(struct rng *r, struct sluice_extent *v, size_t count,
 	return total;
 }
 
-static void extents_of_any_length_and_place_are_written_and_read_back(void **state)
+LOCAL_TEST(extents_of_any_length_and_place_are_written_and_read_back,
+           "a remote file cannot be written in place")
 {
 	enum { COUNT = 40 };
 	struct fixture *f = *state;
@@ -194,7 +195,7 @@ static void extents_of_any_length_and_place_are_written_and_read_back(void **sta
 	stream_free(stream);
 }
 
-static void a_large_extent_at_any_offset_crosses_its_slots(void **state)
+FIXTURE_TEST(a_large_extent_at_any_offset_crosses_its_slots)
 {
 	struct fixture *f = *state;
 	static const uint64_t skews[] = {0, 1, 511, 512, 4095, 4096, 4097, 65535, 65537, 1048575};
@@ -240,7 +241,7 @@ static size_t cached_pages(const char *path)
 }
 
 /* Slots are aligned as direct I/O wants it, whatever the device's memory is. */
-static void large_cold_read_bypasses_the_page_cache(void **state)
+LOCAL_TEST(large_cold_read_bypasses_the_page_cache, "it is about the page cache")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cold");
@@ -286,15 +287,5 @@ static void large_cold_read_bypasses_the_page_cache(void **state)
 
 int group_shape(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(thousands_of_small_extents_are_read),
-		local_test(thousands_of_small_extents_are_written,
-	                   "a remote file cannot be written in place"),
-		local_test(extents_of_any_length_and_place_are_written_and_read_back,
-	                   "a remote file cannot be written in place"),
-		fixture_test(a_large_extent_at_any_offset_crosses_its_slots),
-		local_test(large_cold_read_bypasses_the_page_cache, "it is about the page cache"),
-	};
-
-	return run_group("shape", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("shape", NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include "io/device_suite.h"
 #include "lib/gate.h"
 
+#define NO_GATE "what a server sends passes no gate; see latency in tests/http"
+
 enum { STREAMS = 64, ROUNDS = 3, HELD = 3 };
 
 static ssize_t late(const struct sl_piece *piece, ssize_t result)
@@ -41,7 +43,7 @@ static void look(int device, sluice_stream stream, struct gpu_match *match, void
 }
 
 /* Each round reads what the one before has written, one stream further on. */
-static void many_streams_wait_for_slow_storage(void **state)
+LOCAL_TEST(many_streams_wait_for_slow_storage, NO_GATE)
 {
 	struct fixture *f = *state;
 	size_t n = row_bytes(64 * KIB) + 5, i, round;
@@ -84,7 +86,7 @@ static void many_streams_wait_for_slow_storage(void **state)
 }
 
 /* What a few waiting streams leave alone; how many they are depends on the device's channels. */
-static void streams_that_do_not_wait_go_on_beside_storage_that_stands_still(void **state)
+LOCAL_TEST(streams_that_do_not_wait_go_on_beside_storage_that_stands_still, NO_GATE)
 {
 	struct fixture *f = *state;
 	size_t n = row_bytes(MIB), i;
@@ -148,7 +150,7 @@ static void *submit(void *argument)
 }
 
 /* As many commands as a device takes at once, beside a few that stay: they need not be its only ones. */
-static void a_large_submission_goes_beside_a_stream_that_stands(void **state)
+LOCAL_TEST(a_large_submission_goes_beside_a_stream_that_stands, "a local file is used")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "large");
@@ -197,7 +199,8 @@ static double processor_ms(void)
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static void a_lost_device_costs_no_processor_while_storage_stands_still(void **state)
+EMULATED_TEST(a_lost_device_costs_no_processor_while_storage_stands_still,
+              "a real device is not to be lost on purpose")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "lost");
@@ -257,7 +260,7 @@ static unsigned bell_naps(void)
 	return sum;
 }
 
-static void the_doorbell_looks_seldom_when_nothing_moves_for_long(void **state)
+LOCAL_TEST(the_doorbell_looks_seldom_when_nothing_moves_for_long, "a local file is used")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "idle");
@@ -288,21 +291,7 @@ static void the_doorbell_looks_seldom_when_nothing_moves_for_long(void **state)
 	stream_free(other);
 }
 
-#define NO_GATE "what a server sends passes no gate; see latency in tests/http"
-
 int group_slow(void)
 {
-	const struct CMUnitTest tests[] = {
-		local_test(many_streams_wait_for_slow_storage, NO_GATE),
-		local_test(streams_that_do_not_wait_go_on_beside_storage_that_stands_still,
-	                   NO_GATE),
-		local_test(a_large_submission_goes_beside_a_stream_that_stands,
-	                   "a local file is used"),
-		emulated_test(a_lost_device_costs_no_processor_while_storage_stands_still,
-	                      "a real device is not to be lost on purpose"),
-		local_test(the_doorbell_looks_seldom_when_nothing_moves_for_long,
-	                   "a local file is used"),
-	};
-
-	return run_group("slow", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("slow", NULL, NULL);
 }

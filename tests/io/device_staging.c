@@ -4,7 +4,7 @@
 
 #include "io/device_suite.h"
 
-static void too_little_staging_is_refused_when_the_context_is_made(void **state)
+FIXTURE_TEST(too_little_staging_is_refused_when_the_context_is_made)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -47,7 +47,7 @@ static void every_slot_that_the_memory_holds_can_be_had(struct fixture *f)
 	stream_free(stream);
 }
 
-static void the_least_staging_that_is_not_refused_is_enough(void **state)
+FIXTURE_TEST(the_least_staging_that_is_not_refused_is_enough)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -84,7 +84,7 @@ static void moves_both_ways(struct fixture *f, int device, size_t n)
 	stream_free(stream);
 }
 
-static void an_applications_pinned_memory_is_used(void **state)
+FIXTURE_TEST(an_applications_pinned_memory_is_used)
 {
 	struct fixture *f = *state;
 	void *pinned[2] = {NULL, NULL}, *plain = NULL;
@@ -128,7 +128,7 @@ static void an_applications_pinned_memory_is_used(void **state)
 	free(plain);
 }
 
-static void two_contexts_use_one_device(void **state)
+FIXTURE_TEST(two_contexts_use_one_device)
 {
 	struct fixture *f = *state;
 	struct fixture second = *f;
@@ -166,7 +166,7 @@ static void two_contexts_use_one_device(void **state)
 }
 
 /* A context may go, and pinned memory with it, while others have waits on the device. */
-static void contexts_come_and_go_while_the_device_works(void **state)
+FIXTURE_TEST(contexts_come_and_go_while_the_device_works)
 {
 	struct fixture *f = *state;
 	struct fixture other = *f;
@@ -257,7 +257,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void eight_threads_use_two_devices(void **state)
+LOCAL_TEST(eight_threads_use_two_devices, "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	struct worker workers[THREADS];
@@ -296,7 +296,7 @@ static void eight_threads_use_two_devices(void **state)
 }
 
 /* The bytes of one ring are there before the device has done anything: then the file may go. */
-static void an_operation_of_one_ring_waits_for_no_slot(void **state)
+LOCAL_TEST(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut short")
 {
 	struct fixture *f = *state;
 	const size_t n = 4 * 64 * KIB;
@@ -338,16 +338,5 @@ static void an_operation_of_one_ring_waits_for_no_slot(void **state)
 
 int group_staging(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(too_little_staging_is_refused_when_the_context_is_made),
-		fixture_test(the_least_staging_that_is_not_refused_is_enough),
-		fixture_test(an_applications_pinned_memory_is_used),
-		local_test(an_operation_of_one_ring_waits_for_no_slot, "a local file is cut short"),
-		fixture_test(two_contexts_use_one_device),
-		fixture_test(contexts_come_and_go_while_the_device_works),
-		local_test(eight_threads_use_two_devices,
-	                   "a remote file cannot be written in place"),
-	};
-
-	return run_group("staging", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("staging", NULL, NULL);
 }

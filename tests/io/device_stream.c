@@ -4,7 +4,7 @@
 
 static const size_t lengths[] = {1, 4096, 100000, 256 * 1024, 5 * 1024 * 1024 + 3};
 
-static void a_kernel_behind_a_read_sees_its_bytes(void **state)
+FIXTURE_TEST(a_kernel_behind_a_read_sees_its_bytes)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "seen");
@@ -42,8 +42,8 @@ static void a_kernel_behind_a_read_sees_its_bytes(void **state)
 	assert_ok(sluice_pinned_free(host));
 }
 
-static void
-a_write_sees_what_the_stream_did_before_and_the_source_may_be_reused_behind_it(void **state)
+LOCAL_TEST(a_write_sees_what_the_stream_did_before_and_the_source_may_be_reused_behind_it,
+           "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "written");
@@ -121,18 +121,20 @@ static void read_behind_write(struct fixture *f, bool other_handle)
 	stream_free(stream);
 }
 
-static void a_read_behind_a_write_on_one_stream_sees_it(void **state)
+LOCAL_TEST(a_read_behind_a_write_on_one_stream_sees_it, "a remote file cannot be written in place")
 {
 	read_behind_write(*state, false);
 }
 
-static void a_read_behind_a_write_sees_it_through_another_handle(void **state)
+LOCAL_TEST(a_read_behind_a_write_sees_it_through_another_handle,
+           "a remote file cannot be written in place")
 {
 	read_behind_write(*state, true);
 }
 
 /* The order of submission holds, whatever the streams are. */
-static void a_read_on_another_stream_comes_after_the_write(void **state)
+LOCAL_TEST(a_read_on_another_stream_comes_after_the_write,
+           "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	size_t n = row_bytes(2 * MIB) + 9;
@@ -168,7 +170,8 @@ static void a_read_on_another_stream_comes_after_the_write(void **state)
 	stream_free(two);
 }
 
-static void host_memory_in_stream_order_is_used_between_its_neighbours(void **state)
+LOCAL_TEST(host_memory_in_stream_order_is_used_between_its_neighbours,
+           "a remote file cannot be written in place")
 {
 	struct fixture *f = *state;
 	size_t n = row_bytes(2 * MIB) + 9;
@@ -204,7 +207,7 @@ static void host_memory_in_stream_order_is_used_between_its_neighbours(void **st
 	buffer_free(&dst);
 }
 
-static void poll_says_that_a_read_is_over_once_the_stream_has_passed(void **state)
+FIXTURE_TEST(poll_says_that_a_read_is_over_once_the_stream_has_passed)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "polled");
@@ -248,21 +251,5 @@ static void poll_says_that_a_read_is_over_once_the_stream_has_passed(void **stat
 
 int group_stream(void)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(a_kernel_behind_a_read_sees_its_bytes),
-		local_test(
-			a_write_sees_what_the_stream_did_before_and_the_source_may_be_reused_behind_it,
-			"a remote file cannot be written in place"),
-		local_test(a_read_behind_a_write_on_one_stream_sees_it,
-	                   "a remote file cannot be written in place"),
-		local_test(a_read_behind_a_write_sees_it_through_another_handle,
-	                   "a remote file cannot be written in place"),
-		local_test(a_read_on_another_stream_comes_after_the_write,
-	                   "a remote file cannot be written in place"),
-		local_test(host_memory_in_stream_order_is_used_between_its_neighbours,
-	                   "a remote file cannot be written in place"),
-		fixture_test(poll_says_that_a_read_is_over_once_the_stream_has_passed),
-	};
-
-	return run_group("stream", tests, COUNT_OF(tests));
+	return RUN_TESTS_AS("stream", NULL, NULL);
 }

@@ -194,11 +194,10 @@ static void step(uint64_t *seed)
 	}
 }
 
-static void an_operation_starts_exactly_when_no_earlier_one_conflicts(void **state)
+TEST(an_operation_starts_exactly_when_no_earlier_one_conflicts)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	new_object();
 	for (int done = 0; done < STEPS; done++) {
 		step(&seed);
@@ -310,7 +309,7 @@ static void drain_in_any_order(uint64_t *seed)
 	}
 }
 
-static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
+TEST(a_long_queue_costs_a_few_looks_for_each_operation)
 {
 	static const struct queue queues[] = {
 		{"other bytes", other_bytes, false},
@@ -329,7 +328,6 @@ static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
 	struct sl_range *of = calloc(QUEUED, 3 * sizeof(*of));
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	running = calloc(QUEUED, sizeof(struct sluice_op *));
 	assert_true(ops && of && running);
 	for (size_t q = 0; q < sizeof(queues) / sizeof(queues[0]); q++) {
@@ -365,12 +363,11 @@ static void a_long_queue_costs_a_few_looks_for_each_operation(void **state)
 	free(ops);
 }
 
-static void a_write_that_overlaps_itself_is_refused_and_leaves_nothing(void **state)
+TEST(a_write_that_overlaps_itself_is_refused_and_leaves_nothing)
 {
 	struct sluice_op op = {0};
 	struct sl_range two[2] = {{{.start = 0, .end = 10}, &op}, {{.start = 9, .end = 20}, &op}};
 
-	(void)state;
 	new_object();
 	op.order.object = &object;
 	op.order.ranges = two;
@@ -385,11 +382,5 @@ static void a_write_that_overlaps_itself_is_refused_and_leaves_nothing(void **st
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_operation_starts_exactly_when_no_earlier_one_conflicts),
-		cmocka_unit_test(a_long_queue_costs_a_few_looks_for_each_operation),
-		cmocka_unit_test(a_write_that_overlaps_itself_is_refused_and_leaves_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -81,11 +81,10 @@ static void check_plan(struct sl_plan *plan)
 	assert_true(!aligned || plan->limits->alignment);
 }
 
-static void pieces_cover_the_extents_exactly_and_keep_their_alignment(void **state)
+TEST(pieces_cover_the_extents_exactly_and_keep_their_alignment)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		struct sl_limits limits = limits_of(&seed);
 		struct sluice_extent extents[3] = {extent_of(&seed), extent_of(&seed),
@@ -103,7 +102,7 @@ static void pieces_cover_the_extents_exactly_and_keep_their_alignment(void **sta
 	}
 }
 
-static void only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct(void **state)
+TEST(only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct)
 {
 	struct sl_limits limits = {.piece_bytes = PIECE, .depth = 4, .alignment = 4096};
 	struct sluice_extent extent = {(void *)((uintptr_t)4096 * 7 + 100), 10 * PIECE, 100};
@@ -115,7 +114,6 @@ static void only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct(void 
 	uint64_t direct = 0, edges = 0;
 	struct sl_next_piece cut;
 
-	(void)state;
 	while (sl_plan_peek(&plan, &cut)) {
 		*(cut.aligned ? &direct : &edges) += cut.length;
 		sl_plan_advance(&plan, &cut);
@@ -124,7 +122,7 @@ static void only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct(void 
 	assert_int_equal(direct, 10 * PIECE - 4096);
 }
 
-static void a_sequential_file_gets_one_piece_for_each_extent(void **state)
+TEST(a_sequential_file_gets_one_piece_for_each_extent)
 {
 	struct sl_limits limits = {.piece_bytes = PIECE, .depth = 4, .sequential = true};
 	struct sluice_extent extents[] = {{NULL, 10 * PIECE + 1, 5}, {NULL, 0, 0}, {NULL, 3, 0}};
@@ -135,7 +133,6 @@ static void a_sequential_file_gets_one_piece_for_each_extent(void **state)
 	                       .file_size = INT64_MAX};
 	struct sl_next_piece cut;
 
-	(void)state;
 	assert_true(sl_plan_peek(&plan, &cut));
 	assert_int_equal(cut.length, 10 * PIECE + 1);
 	sl_plan_advance(&plan, &cut);
@@ -147,11 +144,5 @@ static void a_sequential_file_gets_one_piece_for_each_extent(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pieces_cover_the_extents_exactly_and_keep_their_alignment),
-		cmocka_unit_test(only_the_ragged_edges_of_a_large_aligned_extent_are_not_direct),
-		cmocka_unit_test(a_sequential_file_gets_one_piece_for_each_extent),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

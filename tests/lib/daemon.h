@@ -34,7 +34,7 @@ unsigned user_apart(void);
 int daemon_setup(void **state);
 /* Stops it as SIGTERM does, and asserts that it ends cleanly; everything is to be released. */
 int daemon_teardown(void **state);
-#define daemon_test(name) cmocka_unit_test_setup_teardown(name, daemon_setup, daemon_teardown)
+#define DAEMON_TEST(name) TEST_WITH(name, daemon_setup, daemon_teardown)
 
 void daemon_start(struct daemon *d, const char *const *options);
 void daemon_stop(struct daemon *d);
@@ -56,6 +56,19 @@ int try_put(sluice_store *store, const char *name, size_t n, unsigned flags, slu
 sluice_blob *got(sluice_store *store, const char *name);
 /* Asserts that the blob is what put() makes. */
 void assert_blob(sluice_blob *blob, const char *name, size_t n);
+/* Gets the blob of that name, and asserts the same. */
+#define assert_there(store, name, n)                   \
+	do {                                           \
+		sluice_blob *blob_ = got(store, name); \
+		assert_blob(blob_, name, n);           \
+		assert_ok(sluice_blob_release(blob_)); \
+	} while (0)
+/* Releases the blob and deletes it. */
+#define assert_let_go(blob, store, name)                    \
+	do {                                                \
+		assert_ok(sluice_blob_release(blob));       \
+		assert_ok(sluice_blob_delete(store, name)); \
+	} while (0)
 bool blob_is(const sluice_blob *blob, const char *name, size_t n);
 /* n bytes of a blob that is not sealed are that; the byte of one that is. */
 void set_bytes(sluice_blob *blob, int byte, size_t n);

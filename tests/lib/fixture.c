@@ -144,22 +144,40 @@ static void say_why(void **state)
 	SKIP("%s", (const char *)*state);
 }
 
-int run_group(const char *name, const struct CMUnitTest *tests, size_t count)
-{
-	struct CMUnitTest run[64];
-	size_t i;
+/* All of the program's, the newest first. */
+static struct test_case *test_cases;
 
-	assert_in_range(count, 1, COUNT_OF(run));
-	for (i = 0; i < count; i++) {
-		run[i] = tests[i];
-		run[i].initial_state = (void *)(uintptr_t)why_not(tests[i].initial_state);
-		if (run[i].initial_state) {
-			run[i].test_func = say_why;
-			run[i].setup_func = NULL;
-			run[i].teardown_func = NULL;
+void test_enter(struct test_case *added)
+{
+	added->next = test_cases;
+	test_cases = added;
+}
+
+int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
+                 CMFixtureFunction teardown)
+{
+	static struct CMUnitTest run[64];
+	int lines[COUNT_OF(run)];
+	size_t count = 0, at;
+
+	for (const struct test_case *t = test_cases; t; t = t->next) {
+		const char *why = why_not(t->skipped);
+
+		if (strcmp(t->file, file) != 0)
+			continue;
+		assert_in_range(count, 0, COUNT_OF(run) - 1);
+		for (at = count++; at && lines[at - 1] > t->line; at--) {
+			run[at] = run[at - 1];
+			lines[at] = lines[at - 1];
 		}
+		lines[at] = t->line;
+		run[at] = t->test;
+		if (why)
+			run[at] = (struct CMUnitTest){t->test.name, say_why, NULL, NULL,
+			                              (void *)(uintptr_t)why};
 	}
-	return _cmocka_run_group_tests(name, run, count, NULL, NULL);
+	assert_in_range(count, 1, COUNT_OF(run));
+	return _cmocka_run_group_tests(title, run, count, setup, teardown);
 }
 
 bool scratch_takes_direct(const struct fixture *f)

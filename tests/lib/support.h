@@ -20,6 +20,7 @@
 
 #include <cmocka.h>
 
+#include "lib/cases.h"
 #include "lib/pattern.h"
 #include "sluice/sluice.h"
 
@@ -82,6 +83,8 @@ int fixture_setup(void **state);
 int fixture_teardown(void **state);
 /* Replaces the fixture's context by one with these settings. */
 void fixture_config(struct fixture *f, const struct sluice_config *config);
+#define FIXTURE_TEST(name) TEST_WITH(name, fixture_setup, fixture_teardown)
+/* In a table of cmocka's. */
 #define fixture_test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, fixture_teardown)
 
 /* Why a case does not run in rows of some kind; NULL: it does. */
@@ -91,19 +94,12 @@ struct skipped {
 	const char *order;  /* of streams */
 	const char *gpu;    /* with a device that is not emulated */
 };
-#define row_test(name, ...)                                                     \
-	{                                                                       \
-#name, name, fixture_setup, fixture_teardown, &(struct skipped) \
-		{                                                               \
-			__VA_ARGS__                                             \
-		}                                                               \
-	}
+#define ROW_TEST(name, ...) \
+	TEST_CASE(name, fixture_setup, fixture_teardown, NULL, (&(struct skipped){__VA_ARGS__}))
 /* A case for rows of local files; in the others it is skipped, and says why. */
-#define local_test(name, why) row_test(name, .remote = (why))
+#define LOCAL_TEST(name, why) ROW_TEST(name, .remote = (why))
 /* A case of what only the emulated devices can do. */
-#define emulated_test(name, why) row_test(name, .gpu = (why))
-/* cmocka_run_group_tests_name(), for tables with row_test() in them. */
-int run_group(const char *name, const struct CMUnitTest *tests, size_t count);
+#define EMULATED_TEST(name, why) ROW_TEST(name, .gpu = (why))
 
 /* The name of a file in the scratch directory; one of a few static buffers, used in turn. */
 const char *scratch(const struct fixture *f, const char *name);

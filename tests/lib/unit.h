@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "core/core.h"
+#include "lib/cases.h"
 
 /* SplitMix64 (Steele, Lea and Flood, 2014). */
 static inline uint64_t unit_random(uint64_t *state)

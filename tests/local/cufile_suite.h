@@ -36,6 +36,7 @@ uint64_t cuda_calls(const char *function, const char *prefix);
 
 int no_faults(void **state);
 #define cufile_test(name) cmocka_unit_test_setup_teardown(name, no_faults, fixture_teardown)
+#define CUFILE_TEST(name) TEST_WITH(name, no_faults, fixture_teardown)
 
 /* A context that has not been told to use cuFile. */
 void use_auto(struct fixture *f);

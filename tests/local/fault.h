@@ -19,7 +19,7 @@ int group_refused(void);
 int fault_setup(void **state);
 /* Opens the gate first: a failed test may have left it closed. */
 int fault_teardown(void **state);
-#define fault_test(name) cmocka_unit_test_setup_teardown(name, fault_setup, fault_teardown)
+#define FAULT_TEST(name) TEST_WITH(name, fault_setup, fault_teardown)
 
 /*
  * A context in which one thread does all the work, a piece of 64 KiB at a time, and nothing is done

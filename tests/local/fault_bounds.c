@@ -36,7 +36,7 @@ static void hold_pieces_of(struct buffer *b)
 	gate_close(is_held);
 }
 
-static void fault_bounds_reads_on_a_handle_overlap_in_time(void **state)
+FAULT_TEST(fault_bounds_reads_on_a_handle_overlap_in_time)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "reads");
@@ -66,7 +66,7 @@ static void fault_bounds_reads_on_a_handle_overlap_in_time(void **state)
 	buffer_free(&b);
 }
 
-static void disjoint_operation_passes_a_held_write(void **state)
+FAULT_TEST(disjoint_operation_passes_a_held_write)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "free");
@@ -96,7 +96,7 @@ static void disjoint_operation_passes_a_held_write(void **state)
 	buffer_free(&b);
 }
 
-static void operation_over_a_held_write_waits(void **state)
+FAULT_TEST(operation_over_a_held_write_waits)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
@@ -133,7 +133,7 @@ static void operation_over_a_held_write_waits(void **state)
 	buffer_free(&c);
 }
 
-static void write_over_a_held_read_waits(void **state)
+FAULT_TEST(write_over_a_held_read_waits)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "waits");
@@ -173,7 +173,7 @@ static void at_most_operations(struct fixture *f, size_t most)
 	fixture_config(f, &c);
 }
 
-static void nonblock_answers_eagain_at_the_bound(void **state)
+FAULT_TEST(nonblock_answers_eagain_at_the_bound)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(SPAN, 0);
@@ -232,7 +232,7 @@ static void *submit_many(void *arg)
 	return NULL;
 }
 
-static void submission_waits_at_the_bound_and_goes_on(void **state)
+FAULT_TEST(submission_waits_at_the_bound_and_goes_on)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "bound");
@@ -257,7 +257,7 @@ static void submission_waits_at_the_bound_and_goes_on(void **state)
 }
 
 /* sync, truncate and close must not need a place that only they could free. */
-static void waiting_calls_work_at_the_bound(void **state)
+FAULT_TEST(waiting_calls_work_at_the_bound)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "full");
@@ -294,7 +294,7 @@ static ssize_t watch_depth(const struct sl_piece *piece, ssize_t result)
 	return result;
 }
 
-static void an_operation_has_no_more_pieces_in_flight_than_its_depth(void **state)
+FAULT_TEST(an_operation_has_no_more_pieces_in_flight_than_its_depth)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -322,7 +322,7 @@ static void an_operation_has_no_more_pieces_in_flight_than_its_depth(void **stat
 }
 
 /* The kernel's lock of a file would have more of them only wait, awake. Another file is not concerned. */
-static void no_more_than_four_workers_write_into_one_page_cache(void **state)
+FAULT_TEST(no_more_than_four_workers_write_into_one_page_cache)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -360,17 +360,5 @@ static void no_more_than_four_workers_write_into_one_page_cache(void **state)
 
 int group_bounds(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(fault_bounds_reads_on_a_handle_overlap_in_time),
-		fault_test(disjoint_operation_passes_a_held_write),
-		fault_test(operation_over_a_held_write_waits),
-		fault_test(write_over_a_held_read_waits),
-		fault_test(nonblock_answers_eagain_at_the_bound),
-		fault_test(submission_waits_at_the_bound_and_goes_on),
-		fault_test(waiting_calls_work_at_the_bound),
-		fault_test(an_operation_has_no_more_pieces_in_flight_than_its_depth),
-		fault_test(no_more_than_four_workers_write_into_one_page_cache),
-	};
-
-	return cmocka_run_group_tests_name("bounds", tests, NULL, NULL);
+	return RUN_TESTS_AS("bounds", NULL, NULL);
 }

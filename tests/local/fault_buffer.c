@@ -105,7 +105,7 @@ static void check_marks(struct buffer *b)
 	bend(NULL);
 }
 
-static void buffer_is_untouched_after_the_operation_failed(void **state)
+FAULT_TEST(buffer_is_untouched_after_the_operation_failed)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "failed");
@@ -131,7 +131,7 @@ static void buffer_is_untouched_after_the_operation_failed(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void buffer_is_untouched_after_the_operation_was_cancelled(void **state)
+FAULT_TEST(buffer_is_untouched_after_the_operation_was_cancelled)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cancelled");
@@ -159,7 +159,7 @@ static void buffer_is_untouched_after_the_operation_was_cancelled(void **state)
 	assert_ok(sluice_close(file));
 }
 
-static void buffer_is_untouched_after_poll_and_the_descriptor_told_the_end(void **state)
+FAULT_TEST(buffer_is_untouched_after_poll_and_the_descriptor_told_the_end)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "told");
@@ -191,7 +191,7 @@ static void buffer_is_untouched_after_poll_and_the_descriptor_told_the_end(void 
 }
 
 /* The strictest look: any access from this process would be a fault, any from the kernel EFAULT. */
-static void buffer_may_vanish_after_the_operation_ended(void **state)
+FAULT_TEST(buffer_may_vanish_after_the_operation_ended)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "vanish");
@@ -230,7 +230,7 @@ static void buffer_may_vanish_after_the_operation_ended(void **state)
 }
 
 /* A source may be reused at once, even while other pieces of the failed write were in flight. */
-static void source_is_not_read_after_the_operation_ended(void **state)
+FAULT_TEST(source_is_not_read_after_the_operation_ended)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "source");
@@ -265,13 +265,5 @@ static void source_is_not_read_after_the_operation_ended(void **state)
 
 int group_buffer(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(buffer_is_untouched_after_the_operation_failed),
-		fault_test(buffer_is_untouched_after_the_operation_was_cancelled),
-		fault_test(buffer_is_untouched_after_poll_and_the_descriptor_told_the_end),
-		fault_test(buffer_may_vanish_after_the_operation_ended),
-		fault_test(source_is_not_read_after_the_operation_ended),
-	};
-
-	return cmocka_run_group_tests_name("buffer", tests, NULL, NULL);
+	return RUN_TESTS_AS("buffer", NULL, NULL);
 }

@@ -43,7 +43,7 @@ static void note_descriptors(bool *ours)
 		ours[fd] = fcntl(fd, F_GETFD) >= 0;
 }
 
-static void without_descriptors_there_is_a_clear_error(void **state)
+FAULT_TEST(without_descriptors_there_is_a_clear_error)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "there")), *none = NULL;
@@ -91,7 +91,7 @@ static void without_descriptors_there_is_a_clear_error(void **state)
 }
 
 /* One descriptor less each time, until there are enough; nothing is lost on the way. */
-static void opening_with_few_descriptors_leaks_none(void **state)
+FAULT_TEST(opening_with_few_descriptors_leaks_none)
 {
 	struct fixture *f = *state;
 	size_t left, before_count;
@@ -119,7 +119,7 @@ static void opening_with_few_descriptors_leaks_none(void **state)
 	assert_true(failed > 0);
 }
 
-static void a_file_longer_than_allowed_is_an_error(void **state)
+FAULT_TEST(a_file_longer_than_allowed_is_an_error)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "long");
@@ -155,7 +155,7 @@ static void a_file_longer_than_allowed_is_an_error(void **state)
 }
 
 /* Each thread in turn does not start; the others are gone afterwards, as the fixture checks. */
-static void a_thread_that_does_not_start_is_an_error(void **state)
+FAULT_TEST(a_thread_that_does_not_start_is_an_error)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -198,12 +198,5 @@ static void a_thread_that_does_not_start_is_an_error(void **state)
 
 int group_limits(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(without_descriptors_there_is_a_clear_error),
-		fault_test(opening_with_few_descriptors_leaks_none),
-		fault_test(a_file_longer_than_allowed_is_an_error),
-		fault_test(a_thread_that_does_not_start_is_an_error),
-	};
-
-	return cmocka_run_group_tests_name("limits", tests, NULL, NULL);
+	return RUN_TESTS_AS("limits", NULL, NULL);
 }

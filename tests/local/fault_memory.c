@@ -87,7 +87,7 @@ static bool do_work(struct work *w)
 	return right;
 }
 
-static void memory_that_runs_out_is_an_error(void **state)
+FAULT_TEST(memory_that_runs_out_is_an_error)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LENGTH, 0);
@@ -124,9 +124,5 @@ static void memory_that_runs_out_is_an_error(void **state)
 
 int group_memory(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(memory_that_runs_out_is_an_error),
-	};
-
-	return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+	return RUN_TESTS_AS("memory", NULL, NULL);
 }

@@ -8,7 +8,7 @@
 /* Several pieces under one_thread(). */
 #define SPAN (256 * KIB)
 
-static void a_running_operation_says_so(void **state)
+FAULT_TEST(a_running_operation_says_so)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "running");
@@ -46,7 +46,7 @@ static void a_running_operation_says_so(void **state)
 	buffer_free(&b);
 }
 
-static void an_operation_cancelled_in_flight_ends_when_its_piece_does(void **state)
+FAULT_TEST(an_operation_cancelled_in_flight_ends_when_its_piece_does)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "flight");
@@ -77,7 +77,7 @@ static void an_operation_cancelled_in_flight_ends_when_its_piece_does(void **sta
 	buffer_free(&b);
 }
 
-static void an_operation_cancelled_in_the_last_piece_says_which_it_was(void **state)
+FAULT_TEST(an_operation_cancelled_in_the_last_piece_says_which_it_was)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "last");
@@ -103,7 +103,7 @@ static void an_operation_cancelled_in_the_last_piece_says_which_it_was(void **st
 }
 
 /* The one thread is held by the first; the second waits for the thread and is never begun. */
-static void an_operation_cancelled_in_the_queue_is_never_begun(void **state)
+FAULT_TEST(an_operation_cancelled_in_the_queue_is_never_begun)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "queue");
@@ -138,7 +138,7 @@ static void an_operation_cancelled_in_the_queue_is_never_begun(void **state)
 	buffer_free(&marks);
 }
 
-static void an_operation_cancelled_behind_another_ends_at_once(void **state)
+FAULT_TEST(an_operation_cancelled_behind_another_ends_at_once)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "behind");
@@ -180,7 +180,7 @@ static void an_operation_cancelled_behind_another_ends_at_once(void **state)
 }
 
 /* Such a write prepares the file first, and that is part of what was not begun. */
-static void a_write_cancelled_in_the_queue_does_not_make_the_file_longer(void **state)
+FAULT_TEST(a_write_cancelled_in_the_queue_does_not_make_the_file_longer)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "longer");
@@ -204,7 +204,7 @@ static void a_write_cancelled_in_the_queue_does_not_make_the_file_longer(void **
 	buffer_free(&b);
 }
 
-static void an_operation_that_was_let_go_still_moves_its_bytes(void **state)
+FAULT_TEST(an_operation_that_was_let_go_still_moves_its_bytes)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "gone");
@@ -231,7 +231,7 @@ static void an_operation_that_was_let_go_still_moves_its_bytes(void **state)
 	buffer_free(&b);
 }
 
-static void the_descriptor_goes_with_the_handle(void **state)
+FAULT_TEST(the_descriptor_goes_with_the_handle)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(SPAN, 0);
@@ -305,7 +305,7 @@ static int call_wait(struct call *c)
 	return (int)sluice_wait(c->op, -1);
 }
 
-static void close_waits_for_blobs_in_flight(void **state)
+FAULT_TEST(close_waits_for_blobs_in_flight)
 {
 	struct fixture *f = *state;
 	static int (*const ends[])(struct call *) = {call_close, call_discard};
@@ -364,26 +364,26 @@ static void check_waits(struct fixture *f, int (*run)(struct call *), bool write
 	buffer_free(&b);
 }
 
-static void sync_waits_for_a_write(void **state)
+FAULT_TEST(sync_waits_for_a_write)
 {
 	one_thread(*state);
 	check_waits(*state, call_sync, true);
 }
 
-static void sync_waits_for_a_read(void **state)
+FAULT_TEST(sync_waits_for_a_read)
 {
 	one_thread(*state);
 	check_waits(*state, call_sync, false);
 }
 
-static void truncate_waits_for_what_it_touches(void **state)
+FAULT_TEST(truncate_waits_for_what_it_touches)
 {
 	one_thread(*state);
 	check_waits(*state, call_truncate, true);
 	check_waits(*state, call_truncate, false);
 }
 
-static void several_threads_may_wait_for_one_operation(void **state)
+FAULT_TEST(several_threads_may_wait_for_one_operation)
 {
 	struct fixture *f = *state;
 	enum { THREADS = 6 };
@@ -415,21 +415,5 @@ static void several_threads_may_wait_for_one_operation(void **state)
 
 int group_phases(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(a_running_operation_says_so),
-		fault_test(an_operation_cancelled_in_flight_ends_when_its_piece_does),
-		fault_test(an_operation_cancelled_in_the_last_piece_says_which_it_was),
-		fault_test(an_operation_cancelled_in_the_queue_is_never_begun),
-		fault_test(an_operation_cancelled_behind_another_ends_at_once),
-		fault_test(a_write_cancelled_in_the_queue_does_not_make_the_file_longer),
-		fault_test(an_operation_that_was_let_go_still_moves_its_bytes),
-		fault_test(the_descriptor_goes_with_the_handle),
-		fault_test(close_waits_for_blobs_in_flight),
-		fault_test(sync_waits_for_a_write),
-		fault_test(sync_waits_for_a_read),
-		fault_test(truncate_waits_for_what_it_touches),
-		fault_test(several_threads_may_wait_for_one_operation),
-	};
-
-	return cmocka_run_group_tests_name("phases", tests, NULL, NULL);
+	return RUN_TESTS_AS("phases", NULL, NULL);
 }

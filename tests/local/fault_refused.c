@@ -136,7 +136,7 @@ static void without_from_the_start(struct fixture *f)
 	CHECK(!sluice_context_free(ctx));
 }
 
-static void io_uring_enter_may_be_refused_from_the_start(void **state)
+FAULT_TEST(io_uring_enter_may_be_refused_from_the_start)
 {
 	in_child(*state, without_from_the_start);
 }
@@ -158,7 +158,7 @@ static void without_later(struct fixture *f)
 	CHECK(!sluice_context_free(ctx));
 }
 
-static void io_uring_enter_may_be_refused_later(void **state)
+FAULT_TEST(io_uring_enter_may_be_refused_later)
 {
 	in_child(*state, without_later);
 }
@@ -214,12 +214,12 @@ static void without_in_a_write(struct fixture *f)
 	without_in_the_middle(f, true);
 }
 
-static void io_uring_enter_may_be_refused_in_the_middle_of_a_read(void **state)
+FAULT_TEST(io_uring_enter_may_be_refused_in_the_middle_of_a_read)
 {
 	in_child(*state, without_in_a_read);
 }
 
-static void io_uring_enter_may_be_refused_in_the_middle_of_a_write(void **state)
+FAULT_TEST(io_uring_enter_may_be_refused_in_the_middle_of_a_write)
 {
 	in_child(*state, without_in_a_write);
 }
@@ -244,12 +244,12 @@ static void fallocate_is_forbidden(struct fixture *f)
 	without_fallocate(f, EPERM);
 }
 
-static void a_write_needs_no_reservation(void **state)
+FAULT_TEST(a_write_needs_no_reservation)
 {
 	in_child(*state, fallocate_is_unknown);
 }
 
-static void a_write_needs_no_permission_to_reserve(void **state)
+FAULT_TEST(a_write_needs_no_permission_to_reserve)
 {
 	in_child(*state, fallocate_is_forbidden);
 }
@@ -280,22 +280,12 @@ static void in_a_jail(struct fixture *f)
 	CHECK(!sluice_context_free(ctx));
 }
 
-static void direct_io_needs_no_proc(void **state)
+FAULT_TEST(direct_io_needs_no_proc)
 {
 	in_child(*state, in_a_jail);
 }
 
 int group_refused(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(io_uring_enter_may_be_refused_from_the_start),
-		fault_test(io_uring_enter_may_be_refused_later),
-		fault_test(io_uring_enter_may_be_refused_in_the_middle_of_a_read),
-		fault_test(io_uring_enter_may_be_refused_in_the_middle_of_a_write),
-		fault_test(a_write_needs_no_reservation),
-		fault_test(a_write_needs_no_permission_to_reserve),
-		fault_test(direct_io_needs_no_proc),
-	};
-
-	return cmocka_run_group_tests_name("refused", tests, NULL, NULL);
+	return RUN_TESTS_AS("refused", NULL, NULL);
 }

@@ -94,22 +94,22 @@ static void check_bent(struct fixture *f, bend_function function)
 	buffer_free(&back);
 }
 
-static void short_results_are_continued(void **state)
+FAULT_TEST(short_results_are_continued)
 {
 	check_bent(*state, shorten);
 }
 
-static void results_short_by_sectors_are_continued(void **state)
+FAULT_TEST(results_short_by_sectors_are_continued)
 {
 	check_bent(*state, shorten_by_sectors);
 }
 
-static void interrupted_calls_are_repeated(void **state)
+FAULT_TEST(interrupted_calls_are_repeated)
 {
 	check_bent(*state, interrupt);
 }
 
-static void refused_calls_are_repeated(void **state)
+FAULT_TEST(refused_calls_are_repeated)
 {
 	check_bent(*state, refuse_for_now);
 }
@@ -121,7 +121,7 @@ static ssize_t refuse_for_ever(const struct sl_piece *piece, ssize_t result)
 }
 
 /* A server behind a file system may say "again" until it is mended. */
-static void endless_refusal_costs_little_and_can_be_cancelled(void **state)
+FAULT_TEST(endless_refusal_costs_little_and_can_be_cancelled)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "again");
@@ -153,7 +153,7 @@ static void endless_refusal_costs_little_and_can_be_cancelled(void **state)
 	buffer_free(&b);
 }
 
-static void all_of_it_together_moves_the_right_bytes(void **state)
+FAULT_TEST(all_of_it_together_moves_the_right_bytes)
 {
 	check_bent(*state, everything);
 }
@@ -169,7 +169,7 @@ static ssize_t refuse_direct(const struct sl_piece *piece, ssize_t result)
 	return piece->direct ? -EINVAL : -EOPNOTSUPP;
 }
 
-static void a_way_that_the_file_system_refuses_is_not_needed(void **state)
+FAULT_TEST(a_way_that_the_file_system_refuses_is_not_needed)
 {
 	struct fixture *f = *state;
 
@@ -188,7 +188,7 @@ static ssize_t bad_sector(const struct sl_piece *piece, ssize_t result)
 	return from <= BAD && to > BAD ? -EIO : result;
 }
 
-static void an_error_of_the_device_fails_the_operation(void **state)
+FAULT_TEST(an_error_of_the_device_fails_the_operation)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "sector");
@@ -222,7 +222,7 @@ static void an_error_of_the_device_fails_the_operation(void **state)
 	buffer_free(&b);
 }
 
-static void operation_fails_with_a_bad_extent_among_many(void **state)
+FAULT_TEST(operation_fails_with_a_bad_extent_among_many)
 {
 	struct fixture *f = *state;
 	enum { EXTENTS = 30 };
@@ -261,7 +261,7 @@ static ssize_t nothing_there(const struct sl_piece *piece, ssize_t result)
 }
 
 /* The file has not become shorter; still these bytes were not read. */
-static void a_read_that_finds_nothing_in_the_middle_is_no_success(void **state)
+FAULT_TEST(a_read_that_finds_nothing_in_the_middle_is_no_success)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "nothing");
@@ -283,7 +283,7 @@ static void a_read_that_finds_nothing_in_the_middle_is_no_success(void **state)
 	buffer_free(&b);
 }
 
-static void a_write_that_moves_nothing_is_an_error(void **state)
+FAULT_TEST(a_write_that_moves_nothing_is_an_error)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(LENGTH, 0);
@@ -298,7 +298,7 @@ static void a_write_that_moves_nothing_is_an_error(void **state)
 	buffer_free(&b);
 }
 
-static void a_file_truncated_under_a_read_is_an_error(void **state)
+FAULT_TEST(a_file_truncated_under_a_read_is_an_error)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "truncated");
@@ -330,7 +330,7 @@ static void a_file_truncated_under_a_read_is_an_error(void **state)
 }
 
 /* The end was where it was; that there is more now is nobody's loss. */
-static void a_file_that_grows_under_a_read_is_no_error(void **state)
+FAULT_TEST(a_file_that_grows_under_a_read_is_no_error)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "grown");
@@ -363,7 +363,7 @@ static ssize_t fail_third(const struct sl_piece *piece, ssize_t result)
 	return piece->offset == 2 * 64 * KIB ? -EIO : result;
 }
 
-static void an_error_stops_what_was_not_begun(void **state)
+FAULT_TEST(an_error_stops_what_was_not_begun)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "stop");
@@ -399,7 +399,7 @@ static ssize_t fail_all(const struct sl_piece *piece, ssize_t result)
 	return -EDQUOT;
 }
 
-static void the_first_error_is_kept(void **state)
+FAULT_TEST(the_first_error_is_kept)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "first");
@@ -434,7 +434,7 @@ static void the_first_error_is_kept(void **state)
 	buffer_free(&b);
 }
 
-static void a_failed_write_stops_the_replacement(void **state)
+FAULT_TEST(a_failed_write_stops_the_replacement)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "replaced");
@@ -455,24 +455,5 @@ static void a_failed_write_stops_the_replacement(void **state)
 
 int group_results(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(short_results_are_continued),
-		fault_test(results_short_by_sectors_are_continued),
-		fault_test(interrupted_calls_are_repeated),
-		fault_test(refused_calls_are_repeated),
-		fault_test(endless_refusal_costs_little_and_can_be_cancelled),
-		fault_test(all_of_it_together_moves_the_right_bytes),
-		fault_test(a_way_that_the_file_system_refuses_is_not_needed),
-		fault_test(an_error_of_the_device_fails_the_operation),
-		fault_test(operation_fails_with_a_bad_extent_among_many),
-		fault_test(a_read_that_finds_nothing_in_the_middle_is_no_success),
-		fault_test(a_write_that_moves_nothing_is_an_error),
-		fault_test(a_file_truncated_under_a_read_is_an_error),
-		fault_test(a_file_that_grows_under_a_read_is_no_error),
-		fault_test(an_error_stops_what_was_not_begun),
-		fault_test(the_first_error_is_kept),
-		fault_test(a_failed_write_stops_the_replacement),
-	};
-
-	return cmocka_run_group_tests_name("results", tests, NULL, NULL);
+	return RUN_TESTS_AS("results", NULL, NULL);
 }

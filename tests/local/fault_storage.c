@@ -115,7 +115,7 @@ static void check_full(struct fixture *f, const struct small *fs, const char *at
 	buffer_free(&back);
 }
 
-static void a_full_file_system_fails_the_write(void **state)
+FAULT_TEST(a_full_file_system_fails_the_write)
 {
 	on_small_file_systems(*state, check_full);
 }
@@ -138,7 +138,7 @@ static void check_replacing(struct fixture *f, const struct small *fs, const cha
 	buffer_free(&b);
 }
 
-static void a_full_file_system_leaves_the_old_file(void **state)
+FAULT_TEST(a_full_file_system_leaves_the_old_file)
 {
 	on_small_file_systems(*state, check_replacing);
 }
@@ -176,7 +176,7 @@ static void check_reserved(struct fixture *f, const struct small *fs, const char
 	buffer_free(&b);
 }
 
-static void a_file_that_will_not_fit_is_refused_when_it_is_opened(void **state)
+FAULT_TEST(a_file_that_will_not_fit_is_refused_when_it_is_opened)
 {
 	on_small_file_systems(*state, check_reserved);
 }
@@ -206,7 +206,7 @@ static void check_read_only(struct fixture *f, const struct small *fs, const cha
 	assert_ok(sluice_close(file));
 }
 
-static void a_read_only_file_system_refuses_writers(void **state)
+FAULT_TEST(a_read_only_file_system_refuses_writers)
 {
 	on_small_file_systems(*state, check_read_only);
 }
@@ -233,20 +233,12 @@ static void check_contents(struct fixture *f, const struct small *fs, const char
 	buffer_free(&back);
 }
 
-static void each_file_system_keeps_what_is_written(void **state)
+FAULT_TEST(each_file_system_keeps_what_is_written)
 {
 	on_small_file_systems(*state, check_contents);
 }
 
 int group_storage(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(a_full_file_system_fails_the_write),
-		fault_test(a_full_file_system_leaves_the_old_file),
-		fault_test(a_file_that_will_not_fit_is_refused_when_it_is_opened),
-		fault_test(a_read_only_file_system_refuses_writers),
-		fault_test(each_file_system_keeps_what_is_written),
-	};
-
-	return cmocka_run_group_tests_name("storage", tests, NULL, NULL);
+	return RUN_TESTS_AS("storage", NULL, NULL);
 }

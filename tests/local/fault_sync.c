@@ -5,7 +5,7 @@
 
 #include "local/fault.h"
 
-static void sync_asks_the_storage(void **state)
+FAULT_TEST(sync_asks_the_storage)
 {
 	struct fixture *f = *state;
 	sluice_file *file = open_both(f->ctx, scratch(f, "sync"));
@@ -23,7 +23,7 @@ static void sync_asks_the_storage(void **state)
 }
 
 /* The file, and the directory that its name is in. */
-static void a_durable_close_asks_for_the_file_and_its_name(void **state)
+FAULT_TEST(a_durable_close_asks_for_the_file_and_its_name)
 {
 	struct fixture *f = *state;
 	static const unsigned flags[] = {SLUICE_OPEN_REPLACE,
@@ -45,7 +45,7 @@ static void a_durable_close_asks_for_the_file_and_its_name(void **state)
 	assert_int_equal(fsync_count(), 0);
 }
 
-static void a_replacement_that_is_not_stable_does_not_take_the_name(void **state)
+FAULT_TEST(a_replacement_that_is_not_stable_does_not_take_the_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "stable");
@@ -60,7 +60,7 @@ static void a_replacement_that_is_not_stable_does_not_take_the_name(void **state
 	assert_int_equal(directory_entries(f->dir), 1);
 }
 
-static void a_discarded_file_is_not_made_stable(void **state)
+FAULT_TEST(a_discarded_file_is_not_made_stable)
 {
 	struct fixture *f = *state;
 	sluice_file *file;
@@ -134,7 +134,7 @@ static int lack(sluice_file *file, int how)
 	return (int)got;
 }
 
-static void a_replacement_that_lacks_something_never_takes_the_name(void **state)
+FAULT_TEST(a_replacement_that_lacks_something_never_takes_the_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "kept");
@@ -159,7 +159,7 @@ static void a_replacement_that_lacks_something_never_takes_the_name(void **state
 }
 
 /* What was refused before it began, and a read that failed and told it, take nothing from the file. */
-static void a_replacement_that_lacks_nothing_takes_the_name(void **state)
+FAULT_TEST(a_replacement_that_lacks_nothing_takes_the_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -195,7 +195,7 @@ static void *truncate_run(void *argument)
 	return NULL;
 }
 
-static void truncates_that_wait_keep_their_order_with_what_comes_behind(void **state)
+FAULT_TEST(truncates_that_wait_keep_their_order_with_what_comes_behind)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(102400, 0);
@@ -230,15 +230,5 @@ static void truncates_that_wait_keep_their_order_with_what_comes_behind(void **s
 
 int group_sync(void)
 {
-	const struct CMUnitTest tests[] = {
-		fault_test(sync_asks_the_storage),
-		fault_test(a_durable_close_asks_for_the_file_and_its_name),
-		fault_test(a_replacement_that_is_not_stable_does_not_take_the_name),
-		fault_test(a_discarded_file_is_not_made_stable),
-		fault_test(a_replacement_that_lacks_something_never_takes_the_name),
-		fault_test(a_replacement_that_lacks_nothing_takes_the_name),
-		fault_test(truncates_that_wait_keep_their_order_with_what_comes_behind),
-	};
-
-	return cmocka_run_group_tests_name("sync", tests, NULL, NULL);
+	return RUN_TESTS_AS("sync", NULL, NULL);
 }

@@ -14,6 +14,8 @@
 #include "local/local_internal.h"
 #include "sluice/device.h"
 
+#define LOCAL(name) TEST_WITH(name, setup, fixture_teardown)
+
 #define CACHESTAT 451
 #define LARGE     (64 * KIB)
 
@@ -91,7 +93,7 @@ static int setup(void **state)
 	return fixture_setup(state);
 }
 
-static void residency_is_counted_in_pages_of_the_machine(void **state)
+LOCAL(residency_is_counted_in_pages_of_the_machine)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "resident");
@@ -115,7 +117,7 @@ static void residency_is_counted_in_pages_of_the_machine(void **state)
 }
 
 /* Direct and buffered writes must not meet in a page. */
-static void direct_io_is_of_whole_pages(void **state)
+LOCAL(direct_io_is_of_whole_pages)
 {
 	struct fixture *f = *state;
 	struct sluice_config c = row_config();
@@ -144,14 +146,13 @@ static void direct_io_is_of_whole_pages(void **state)
 	buffer_free(&b);
 }
 
-static void memory_is_taken_by_whole_pages(void **state)
+LOCAL(memory_is_taken_by_whole_pages)
 {
 	static const size_t lengths[] = {1, 100000, 3 * MIB + 1};
 	struct sl_area area;
 	void *pinned;
 	int index;
 
-	(void)state;
 	for (size_t i = 0; i < COUNT_OF(lengths); i++) {
 		assert_ok(sl_area_take(&area, lengths[i]));
 		assert_int_equal((uintptr_t)area.memory % LARGE, 0);
@@ -177,7 +178,7 @@ static bool size_is_known(struct fixture *f, const char *path)
 	return !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 }
 
-static void a_server_need_not_say_how_many_blocks_it_has(void **state)
+LOCAL(a_server_need_not_say_how_many_blocks_it_has)
 {
 	struct fixture *f = *state;
 	struct statfs none = {.f_type = 0x65735546, .f_bsize = 4096};
@@ -196,7 +197,7 @@ static void a_server_need_not_say_how_many_blocks_it_has(void **state)
 	assert_false(size_is_known(f, hollow));
 }
 
-static void why_a_length_cannot_be_had_is_told(void **state)
+LOCAL(why_a_length_cannot_be_had_is_told)
 {
 	static const int errors[] = {ESTALE, EPERM};
 	static const int told[] = {ESTALE, EIO};
@@ -219,14 +220,6 @@ static void why_a_length_cannot_be_had_is_told(void **state)
 
 int main(int argc, char **argv)
 {
-#define local(name) cmocka_unit_test_setup_teardown(name, setup, fixture_teardown)
-	const struct CMUnitTest tests[] = {
-		local(residency_is_counted_in_pages_of_the_machine),
-		local(direct_io_is_of_whole_pages),
-		local(memory_is_taken_by_whole_pages),
-		local(a_server_need_not_say_how_many_blocks_it_has),
-		local(why_a_length_cannot_be_had_is_told),
-	};
 	void *memory;
 	int index;
 
@@ -236,5 +229,5 @@ int main(int argc, char **argv)
 	assert_ok(sluice_device_find("emulated", &index));
 	assert_ok(sluice_device_alloc(index, 1, &memory));
 	assert_ok(sluice_device_free(memory));
-	return cmocka_run_group_tests_name("local", tests, NULL, NULL);
+	return RUN_TESTS_AS("local", NULL, NULL);
 }

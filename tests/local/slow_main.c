@@ -15,6 +15,8 @@
 #include "lib/gpu.h"
 #include "local/slow.h"
 
+#define SLOW_TEST(name) TEST_WITH(name, setup, teardown)
+
 enum { PATIENCE = 3, GOOD_BYTES = 2 << 20, GOOD_SEED = 5 };
 
 struct slow *slow;
@@ -94,8 +96,6 @@ static int teardown(void **state)
 	return fixture_teardown(state);
 }
 
-#define slow_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 /* The other file is as fast as it ever was: resident, and a large read from storage. */
 static void assert_good_is_fast(void)
 {
@@ -116,13 +116,12 @@ static void assert_good_is_fast(void)
 
 /* -------------------------------------------------------------------------------------- tests */
 
-static void a_submission_does_not_wait_for_the_size(void **state)
+SLOW_TEST(a_submission_does_not_wait_for_the_size)
 {
 	struct buffer b = buffer_new(SLOW_BYTES, 0);
 	double begun = seconds_now();
 	sluice_op *op;
 
-	(void)state;
 	slow_hold(SLOW_SIZE);
 	op = start_read(bad, b.data, SLOW_BYTES, 0);
 	assert_true(seconds_now() - begun < PATIENCE);
@@ -134,13 +133,12 @@ static void a_submission_does_not_wait_for_the_size(void **state)
 	buffer_free(&b);
 }
 
-static void a_large_write_does_not_wait_for_the_size(void **state)
+SLOW_TEST(a_large_write_does_not_wait_for_the_size)
 {
 	struct buffer b = buffer_new(MIB, 0);
 	double begun = seconds_now();
 	sluice_op *op;
 
-	(void)state;
 	pattern_fill(b.data, MIB, 0, SLOW_SEED);
 	slow_hold(SLOW_SIZE);
 	op = start_write(bad, b.data, MIB, 0);
@@ -151,14 +149,13 @@ static void a_large_write_does_not_wait_for_the_size(void **state)
 	buffer_free(&b);
 }
 
-static void a_cancel_does_not_wait_for_the_size(void **state)
+SLOW_TEST(a_cancel_does_not_wait_for_the_size)
 {
 	struct buffer b = buffer_new(MIB, 0);
 	struct sluice_file_info stat = {.size = sizeof(stat)};
 	sluice_op *ops[3];
 	double begun;
 
-	(void)state;
 	slow_hold(SLOW_SIZE);
 	ops[0] = start_read(bad, b.data, MIB, 0);
 	assert_asked(SLOW_SIZE, 1);
@@ -178,13 +175,12 @@ static void a_cancel_does_not_wait_for_the_size(void **state)
 	buffer_free(&b);
 }
 
-static void many_operations_ask_for_the_size_together(void **state)
+SLOW_TEST(many_operations_ask_for_the_size_together)
 {
 	enum { N = 100 };
 	struct buffer b = buffer_new(N * 4096, 0);
 	sluice_op *ops[N];
 
-	(void)state;
 	slow_hold(SLOW_SIZE);
 	for (int i = 0; i < N; i++)
 		ops[i] = start_read(bad, b.data + i * 4096, 4096, (uint64_t)i * 4096);
@@ -197,13 +193,12 @@ static void many_operations_ask_for_the_size_together(void **state)
 	buffer_free(&b);
 }
 
-static void reads_writes_and_syncs_that_hang_leave_other_files_alone(void **state)
+SLOW_TEST(reads_writes_and_syncs_that_hang_leave_other_files_alone)
 {
 	enum { N = 40 };
 	static const enum slow_call calls[] = {SLOW_READ, SLOW_WRITE};
 	struct buffer b = buffer_new(N * 64 * KIB, 0);
 
-	(void)state;
 	pattern_fill(b.data, b.length, 0, SLOW_SEED);
 	for (size_t c = 0; c < COUNT_OF(calls); c++) {
 		sluice_op *ops[N];
@@ -237,14 +232,13 @@ static void *sync_bad(void *unused)
 }
 
 /* Half of the buffers for data that is not aligned are with the file that hangs. */
-static void a_file_that_hangs_does_not_keep_the_buffers_of_others(void **state)
+SLOW_TEST(a_file_that_hangs_does_not_keep_the_buffers_of_others)
 {
 	struct buffer b = buffer_new(MIB, 1), other = buffer_new(GOOD_BYTES, 1),
 		      more = buffer_new(MIB, 1);
 	struct sluice_config c = row_config();
 	sluice_op *op, *second, *third;
 
-	(void)state;
 	assert_ok(sluice_close(good));
 	assert_ok(sluice_close(bad));
 	c.piece_bytes = MIB;
@@ -278,11 +272,10 @@ static void a_file_that_hangs_does_not_keep_the_buffers_of_others(void **state)
 	buffer_free(&other);
 }
 
-static void syncs_that_hang_leave_other_files_alone(void **state)
+SLOW_TEST(syncs_that_hang_leave_other_files_alone)
 {
 	pthread_t threads[6];
 
-	(void)state;
 	slow_hold(SLOW_SYNC);
 	for (size_t i = 0; i < COUNT_OF(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, sync_bad, NULL), 0);
@@ -326,7 +319,7 @@ static void *submit_bad(void *argument)
 }
 
 /* The submission of one, and what the doorbell starts behind it, hold up no other stream. */
-static void in_stream_order_a_slow_file_holds_up_its_own_stream(void **state)
+SLOW_TEST(in_stream_order_a_slow_file_holds_up_its_own_stream)
 {
 	struct caller slow_one = {0};
 	struct gpu_hold hold;
@@ -336,7 +329,6 @@ static void in_stream_order_a_slow_file_holds_up_its_own_stream(void **state)
 	void *memory;
 	pthread_t thread;
 
-	(void)state;
 	assert_ok(sluice_device_alloc(gpu_device(0), MIB, &memory));
 	assert_ok(sluice_device_alloc(gpu_device(0), MIB, &slow_one.memory));
 	assert_ok(sluice_stream_new(gpu_device(0), &stream));
@@ -474,16 +466,6 @@ static void exit_does_not_wait_for_the_size(void)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		slow_test(a_submission_does_not_wait_for_the_size),
-		slow_test(a_large_write_does_not_wait_for_the_size),
-		slow_test(a_cancel_does_not_wait_for_the_size),
-		slow_test(many_operations_ask_for_the_size_together),
-		slow_test(reads_writes_and_syncs_that_hang_leave_other_files_alone),
-		slow_test(a_file_that_hangs_does_not_keep_the_buffers_of_others),
-		slow_test(syncs_that_hang_leave_other_files_alone),
-		slow_test(in_stream_order_a_slow_file_holds_up_its_own_stream),
-	};
 	char directory[200] = "";
 	const char *why = NULL;
 	int rc;
@@ -509,7 +491,7 @@ int main(int argc, char **argv)
 		printf("skipped: %s\n", gpu_message());
 		return 77;
 	}
-	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	rc = RUN_TESTS(NULL, NULL);
 	if (by_fuse) {
 		slow_fuse_stop();
 		rmdir(directory);

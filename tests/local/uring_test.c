@@ -25,7 +25,7 @@ static int64_t nanoseconds(clockid_t clock)
 	return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
 }
 
-static void a_reactor_at_full_depth_sleeps_although_more_is_queued(void **state)
+TEST(a_reactor_at_full_depth_sleeps_although_more_is_queued)
 {
 	struct sl_settings settings = {.reactors = 1, .reactor_depth = 1, .workers = 1, .calls = 1};
 	struct sl_core core = {.settings = settings};
@@ -35,7 +35,6 @@ static void a_reactor_at_full_depth_sleeps_although_more_is_queued(void **state)
 	char bytes[PIECES];
 	int ends[2], rc;
 
-	(void)state;
 	rc = sl_uring_start(&core, &core.uring);
 	if (rc) {
 		print_message("[  reason  ] %s\n", sluice_last_message());
@@ -69,9 +68,5 @@ static void a_reactor_at_full_depth_sleeps_although_more_is_queued(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_reactor_at_full_depth_sleeps_although_more_is_queued),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -46,8 +46,7 @@ static double good_cycle(sluice_store *store)
 		sluice_blob *blob = put(store, "mine", 3000, 0), *read = got(store, "mine");
 
 		assert_ok(sluice_blob_release(read));
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(store, "mine"));
+		assert_let_go(blob, store, "mine");
 		times[k] = seconds_now() - begun;
 	}
 	qsort(times, CYCLES, sizeof(times[0]), by_size);
@@ -150,7 +149,7 @@ static void withstand(struct daemon *d, const struct intruder_act *act)
 		fail_msg("%s: %s", name, c.intruder.wrong);
 }
 
-static void hostile_client_harms_no_other(void **state)
+DAEMON_TEST(hostile_client_harms_no_other)
 {
 	struct daemon *d = *state;
 	sluice_blob *good = put(d->store, "good", 100, 0);
@@ -158,8 +157,7 @@ static void hostile_client_harms_no_other(void **state)
 	for (const struct intruder_act *act = intruder_acts; act->name; act++)
 		withstand(d, act);
 	assert_blob(good, "good", 100);
-	assert_ok(sluice_blob_release(good));
-	assert_ok(sluice_blob_delete(d->store, "good"));
+	assert_let_go(good, d->store, "good");
 }
 
 /* Makes a blob and keeps what it can be written by. */
@@ -192,7 +190,7 @@ static int seal_and_keep(const struct daemon *d, const char *name, int *memory)
 }
 
 /* Within one user a client can spoil what it made; whoever reads it does not die of that. */
-static void punched_memory_reads_as_zeros(void **state)
+DAEMON_TEST(punched_memory_reads_as_zeros)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -205,14 +203,13 @@ static void punched_memory_reads_as_zeros(void **state)
 	data = sluice_blob_data(blob);
 	for (size_t i = 0; i < MIB; i += 4096)
 		assert_int_equal(data[i], 0);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "holes"));
+	assert_let_go(blob, d->store, "holes");
 	close(memory);
 	close(fd);
 }
 
 /* After a server was replaced nobody knows who may write to what. */
-static void memory_of_a_writer_before_is_not_used_again(void **state)
+DAEMON_TEST(memory_of_a_writer_before_is_not_used_again)
 {
 	struct daemon *d = *state;
 	int memory, fd = seal_and_keep(d, "before", &memory);
@@ -284,7 +281,7 @@ static int as_nobody(const struct daemon *d, const char *argument)
 	return sluice_store_close(store) ? 7 : 0;
 }
 
-static void another_user_is_not_let_in(void **state)
+DAEMON_TEST(another_user_is_not_let_in)
 {
 	struct daemon *d = *state;
 
@@ -293,7 +290,7 @@ static void another_user_is_not_let_in(void **state)
 	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "member"))), 2);
 }
 
-static void a_group_shares_everything(void **state)
+TEST(a_group_shares_everything)
 {
 	static const char *const options[] = {"--memory", "64M", "--group", "65534", NULL};
 	const char *const *before = daemon_options;
@@ -303,7 +300,6 @@ static void a_group_shares_everything(void **state)
 	void *memory;
 	int device;
 
-	(void)state;
 	if (getuid())
 		SKIP("only root can be another user");
 	daemon_options = options;
@@ -322,9 +318,7 @@ static void a_group_shares_everything(void **state)
 	assert_ok(sluice_blob_release(blob));
 	assert_int_equal(WEXITSTATUS(child_status(child_start("as_nobody", d, "stranger"))), 2);
 	assert_int_equal(child_status(child_start("as_nobody", d, "member")), 0);
-	blob = got(d->store, "ours");
-	assert_blob(blob, "ours", 300000);
-	assert_ok(sluice_blob_release(blob));
+	assert_there(d->store, "ours", 300000);
 	assert_ok(sluice_blob_delete(d->store, "ours"));
 	assert_ok(sluice_blob_delete(d->store, "far"));
 	assert_ok(sluice_blob_delete(d->store, "own"));
@@ -354,7 +348,7 @@ static pid_t squat(const char *path, uid_t uid)
 	return pid;
 }
 
-static void a_server_of_another_user_is_refused_unless_it_is_named(void **state)
+TEST(a_server_of_another_user_is_refused_unless_it_is_named)
 {
 	struct sluice_store_options options = {.size = sizeof(options), .patience_ms = 50};
 	static const char *const names[] = {"65534", "nobody"};
@@ -362,7 +356,6 @@ static void a_server_of_another_user_is_refused_unless_it_is_named(void **state)
 	char path[100];
 	pid_t pid;
 
-	(void)state;
 	if (getuid())
 		SKIP("only root can be another user");
 	snprintf(path, sizeof(path), "/tmp/sluice-squat-%d", (int)getpid());
@@ -387,14 +380,6 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {{"as_nobody", as_nobody}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(hostile_client_harms_no_other),
-		daemon_test(punched_memory_reads_as_zeros),
-		daemon_test(memory_of_a_writer_before_is_not_used_again),
-		daemon_test(another_user_is_not_let_in),
-		cmocka_unit_test(a_group_shares_everything),
-		cmocka_unit_test(a_server_of_another_user_is_refused_unless_it_is_named),
-	};
 	struct rlimit files;
 
 	child_run(argc, argv, roles);
@@ -404,5 +389,5 @@ int main(int argc, char **argv)
 	files.rlim_cur = files.rlim_max;
 	setrlimit(RLIMIT_NOFILE, &files);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -15,7 +15,7 @@
 
 #include "lib/protocol_client.h"
 
-static void memory_that_is_short_is_named(void **state)
+DAEMON_TEST(memory_that_is_short_is_named)
 {
 	struct daemon *d = *state;
 	sluice_blob *blobs[4], *more;
@@ -34,13 +34,12 @@ static void memory_that_is_short_is_named(void **state)
 	assert_true(stats_of(d->store).memory_bytes <= 64 * MIB);
 	assert_true(account_of(d->store).memory_bytes <= 64 * MIB);
 	assert_ok(sluice_blob_release(blobs[1]));
-	assert_ok(sluice_blob_release(blobs[2]));
-	assert_ok(sluice_blob_delete(d->store, "b"));
+	assert_let_go(blobs[2], d->store, "b");
 	assert_ok(sluice_blob_delete(d->store, "c"));
 	assert_idle(d->store);
 }
 
-static void memory_of_what_was_deleted_is_used_before_new_one(void **state)
+DAEMON_TEST(memory_of_what_was_deleted_is_used_before_new_one)
 {
 	struct daemon *d = *state;
 	uint64_t memory = 0;
@@ -65,7 +64,7 @@ static void memory_of_what_was_deleted_is_used_before_new_one(void **state)
 	assert_idle(d->store);
 }
 
-static void lease_cache_of_a_client_is_not_kept_from_others(void **state)
+DAEMON_TEST(lease_cache_of_a_client_is_not_kept_from_others)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -75,17 +74,15 @@ static void lease_cache_of_a_client_is_not_kept_from_others(void **state)
 	assert_ok(sluice_blob_release(blob));
 	for (size_t n = 1; n < 20; n++)
 		for (int i = 0; i < 2; i++) {
-			assert_ok(sluice_blob_release(put(d->store, "x", n * MIB, 0)));
-			assert_ok(sluice_blob_delete(d->store, "x"));
+			assert_let_go(put(d->store, "x", n * MIB, 0), d->store, "x");
 		}
 	blob = put(other, "y", 56 * MIB, 0);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(other, "y"));
+	assert_let_go(blob, other, "y");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
 
-static void caches_go_first_but_not_what_is_held_or_pinned(void **state)
+DAEMON_TEST(caches_go_first_but_not_what_is_held_or_pinned)
 {
 	struct daemon *d = *state;
 	sluice_blob *held, *blob, *newer;
@@ -107,15 +104,14 @@ static void caches_go_first_but_not_what_is_held_or_pinned(void **state)
 	assert_ok(sluice_blob_release(held));
 	blob = put(d->store, "newer", 10 * MIB, 0);
 	assert_int_equal(sluice_blob_exists(d->store, "held"), 0);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "new"));
+	assert_let_go(blob, d->store, "new");
 	assert_ok(sluice_blob_delete(d->store, "newer"));
 	assert_ok(sluice_blob_delete(d->store, "pinned"));
 	assert_ok(sluice_blob_delete(d->store, "plain"));
 	assert_idle(d->store);
 }
 
-static void blob_pinned_before_its_seal_stays_pinned(void **state)
+DAEMON_TEST(blob_pinned_before_its_seal_stays_pinned)
 {
 	struct sluice_blob_options options = {.size = sizeof(options),
 	                                      .flags = SLUICE_BLOB_RESERVE | SLUICE_BLOB_CACHE};
@@ -133,7 +129,7 @@ static void blob_pinned_before_its_seal_stays_pinned(void **state)
 	assert_idle(d->store);
 }
 
-static void for_what_can_never_be_nothing_goes(void **state)
+DAEMON_TEST(for_what_can_never_be_nothing_goes)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -146,7 +142,7 @@ static void for_what_can_never_be_nothing_goes(void **state)
 	assert_idle(d->store);
 }
 
-static void there_are_so_many_blobs(void **state)
+DAEMON_TEST(there_are_so_many_blobs)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -167,8 +163,7 @@ static void there_are_so_many_blobs(void **state)
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
 	assert_idle(d->store);
-	assert_ok(sluice_blob_release(put(d->store, "again", 10, 0)));
-	assert_ok(sluice_blob_delete(d->store, "again"));
+	assert_let_go(put(d->store, "again", 10, 0), d->store, "again");
 }
 
 static int put_with_note(sluice_store *store, const char *name, size_t bytes, unsigned flags)
@@ -188,7 +183,7 @@ static int put_with_note(sluice_store *store, const char *name, size_t bytes, un
 	return rc;
 }
 
-static void so_many_blobs_have_much_metadata(void **state)
+DAEMON_TEST(so_many_blobs_have_much_metadata)
 {
 	struct daemon *d = *state;
 	char name[20];
@@ -215,7 +210,7 @@ static void so_many_blobs_have_much_metadata(void **state)
 
 #define HOLDS SLUICE_STORE_HOLDS_MOST
 
-static void a_store_holds_so_many_blobs(void **state)
+DAEMON_TEST(a_store_holds_so_many_blobs)
 {
 	struct daemon *d = *state;
 	sluice_blob **holds = calloc(HOLDS, sizeof(*holds)), *blob;
@@ -242,7 +237,7 @@ static void a_store_holds_so_many_blobs(void **state)
 	assert_idle(d->store);
 }
 
-static void there_are_so_many_connections(void **state)
+DAEMON_TEST(there_are_so_many_connections)
 {
 	struct daemon *d = *state;
 	sluice_store *stores[10];
@@ -282,12 +277,11 @@ static unsigned put_apart(sluice_store *store, const char *prefix, unsigned most
 
 #define ROWS 64
 
-static void without_a_descriptor_left_caches_go_first(void **state)
+TEST(without_a_descriptor_left_caches_go_first)
 {
 	struct daemon *d;
 	int rc = 0;
 
-	(void)state;
 	if (ON_DEVICE)
 		SKIP("caches on devices hold no descriptors that the host lacks");
 	/* Half of them are for memory. */
@@ -318,7 +312,7 @@ static uint64_t region_of(struct raw *c, const char *name)
 
 #define IN_FLIGHT 16
 
-static void descriptors_that_nobody_reads_are_bounded(void **state)
+DAEMON_TEST(descriptors_that_nobody_reads_are_bounded)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -386,7 +380,7 @@ static pid_t fill(unsigned user)
 	return pid;
 }
 
-static void shortage_of_descriptors_by_others_is_named(void **state)
+TEST(shortage_of_descriptors_by_others_is_named)
 {
 	unsigned user = getuid() ? 0 : user_apart();
 	const char *program = getenv("SLUICED");
@@ -396,7 +390,6 @@ static void shortage_of_descriptors_by_others_is_named(void **state)
 	char number[20];
 	pid_t filler;
 
-	(void)state;
 	if (ON_DEVICE)
 		SKIP("it is about descriptors");
 	filler = fork();
@@ -439,7 +432,7 @@ static double seconds_of(pid_t pid)
 	return (double)used.tv_sec + (double)used.tv_nsec / 1e9;
 }
 
-static void client_without_a_free_descriptor_costs_no_time(void **state)
+DAEMON_TEST(client_without_a_free_descriptor_costs_no_time)
 {
 	struct daemon *d = *state;
 	pid_t server = daemon_server(d, 0);
@@ -521,8 +514,7 @@ static double slowest_meanwhile(void)
 	assert_ok(sluice_blob_create(d->store, "given", GIVEN, -1, &cold, &blob));
 	memset(sluice_blob_mutable_data(blob), 1, GIVEN);
 	assert_ok(sluice_blob_seal(blob));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "given"));
+	assert_let_go(blob, d->store, "given");
 	pthread_create(&thread, NULL, take_all, &taker);
 	while (!atomic_load(&taker.done)) {
 		begun = seconds_now();
@@ -536,13 +528,12 @@ static double slowest_meanwhile(void)
 	return slowest;
 }
 
-static void giving_memory_back_holds_no_client_up(void **state)
+TEST(giving_memory_back_holds_no_client_up)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	const char *const *before = daemon_options;
 	double least = 1e9, needed = time_to_give_back();
 
-	(void)state;
 	if (ON_DEVICE)
 		SKIP("memory of a device is not the server's to give back");
 	daemon_options = options;
@@ -558,7 +549,7 @@ static void giving_memory_back_holds_no_client_up(void **state)
 }
 
 /* Of Linux 6.12 and later; before, the kernel does not tell. */
-static void the_server_is_scheduled_in_short_slices(void **state)
+DAEMON_TEST(the_server_is_scheduled_in_short_slices)
 {
 	struct daemon *d = *state;
 	struct {
@@ -588,8 +579,7 @@ static double fastest_put(sluice_store *store)
 	for (int i = 0; i < 201; i++) {
 		double took, start = seconds_now();
 
-		assert_ok(sluice_blob_release(put(store, "small", 100, 0)));
-		assert_ok(sluice_blob_delete(store, "small"));
+		assert_let_go(put(store, "small", 100, 0), store, "small");
 		took = seconds_now() - start;
 		fastest = SL_MIN(fastest, took);
 	}
@@ -597,7 +587,7 @@ static double fastest_put(sluice_store *store)
 }
 
 /* So many clients wait for so many blobs each. */
-static void seal_costs_nothing_beside_waits_for_other_names(void **state)
+TEST(seal_costs_nothing_beside_waits_for_other_names)
 {
 	enum { CLIENTS = 256, WAITS = 64, MOST = 128 };
 	static const char *const options[] = {"--memory", "64M", "--clients", "300", NULL};
@@ -607,7 +597,6 @@ static void seal_costs_nothing_beside_waits_for_other_names(void **state)
 	struct daemon *d;
 	double quiet, busy;
 
-	(void)state;
 	daemon_options = options;
 	daemon_setup((void **)&d);
 	quiet = fastest_put(d->store);
@@ -647,28 +636,9 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory",  "64M", "--blobs", "64",
 	                                      "--clients", "5",   NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(memory_that_is_short_is_named),
-		daemon_test(memory_of_what_was_deleted_is_used_before_new_one),
-		daemon_test(lease_cache_of_a_client_is_not_kept_from_others),
-		daemon_test(caches_go_first_but_not_what_is_held_or_pinned),
-		daemon_test(blob_pinned_before_its_seal_stays_pinned),
-		daemon_test(for_what_can_never_be_nothing_goes),
-		daemon_test(there_are_so_many_blobs),
-		daemon_test(so_many_blobs_have_much_metadata),
-		daemon_test(a_store_holds_so_many_blobs),
-		daemon_test(there_are_so_many_connections),
-		cmocka_unit_test(without_a_descriptor_left_caches_go_first),
-		daemon_test(descriptors_that_nobody_reads_are_bounded),
-		cmocka_unit_test(shortage_of_descriptors_by_others_is_named),
-		daemon_test(client_without_a_free_descriptor_costs_no_time),
-		daemon_test(the_server_is_scheduled_in_short_slices),
-		cmocka_unit_test(giving_memory_back_holds_no_client_up),
-		cmocka_unit_test(seal_costs_nothing_beside_waits_for_other_names),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -5,7 +5,7 @@
 #include "lib/daemon.h"
 #include "store/dlpack.h"
 
-static void metadata_comes_with_the_blob(void **state)
+DAEMON_TEST(metadata_comes_with_the_blob)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -37,8 +37,7 @@ static void metadata_comes_with_the_blob(void **state)
 		assert_true(!length || !memcmp(out.note, note, length));
 		assert_ok(sluice_blob_release(read));
 		assert_refused(sluice_blob_set_metadata(blob, &m), EPERM, "sealed");
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "tensor"));
+		assert_let_go(blob, d->store, "tensor");
 	}
 	m.shape[0] = 2;
 	assert_refused(sluice_blob_create(d->store, "t", 4 * 18, -1, &o, &blob), EINVAL, "larger");
@@ -55,7 +54,7 @@ static void metadata_comes_with_the_blob(void **state)
 	assert_idle(d->store);
 }
 
-static void a_blob_is_a_tensor_for_others(void **state)
+DAEMON_TEST(a_blob_is_a_tensor_for_others)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
@@ -98,7 +97,7 @@ static void a_blob_is_a_tensor_for_others(void **state)
 	assert_idle(d->store);
 }
 
-static void each_type_has_its_code_and_size_in_a_tensor(void **state)
+DAEMON_TEST(each_type_has_its_code_and_size_in_a_tensor)
 {
 	static const struct {
 		int type, code, bits;
@@ -142,14 +141,9 @@ static void each_type_has_its_code_and_size_in_a_tensor(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(metadata_comes_with_the_blob),
-		daemon_test(a_blob_is_a_tensor_for_others),
-		daemon_test(each_type_has_its_code_and_size_in_a_tensor),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -8,6 +8,13 @@
 
 #include "lib/daemon.h"
 
+static int begin(void **state);
+static int begin_briefly(void **state);
+static int begin_roomy(void **state);
+static int begin_with_files(void **state);
+static int begin_with_little(void **state);
+static int begin_with_nothing(void **state);
+
 #define PROCESSES 100
 #define TOGETHER  5
 #define MADE      40 /* blobs, by each that leaves some of them */
@@ -95,7 +102,7 @@ static void start_all(const struct daemon *d, const char *role, int count)
 	}
 }
 
-static void ended_process_costs_only_its_remains(void **state)
+TEST_WITH(ended_process_costs_only_its_remains, begin, daemon_teardown)
 {
 	struct daemon *d = *state;
 	char name[40];
@@ -151,7 +158,7 @@ static void delete_some(sluice_store *store, const char *prefix)
 		delete (store, prefix, i);
 }
 
-static void after_the_server_free_places_of_the_living_cost_nothing(void **state)
+TEST_WITH(after_the_server_free_places_of_the_living_cost_nothing, begin, daemon_teardown)
 {
 	struct daemon *d = *state;
 
@@ -180,7 +187,7 @@ static int leave_some(const struct daemon *d, const char *argument)
 	return 0;
 }
 
-static void unheld_blobs_leave_memory_and_come_back(void **state)
+TEST_WITH(unheld_blobs_leave_memory_and_come_back, begin_with_files, daemon_teardown)
 {
 	struct daemon *d = *state;
 	char prefix[20];
@@ -234,7 +241,7 @@ static void make_and_delete(sluice_store *store)
 	assert_idle_but(store, 1);
 }
 
-static void unused_memory_goes_back_after_a_while(void **state)
+TEST_WITH(unused_memory_goes_back_after_a_while, begin_briefly, daemon_teardown)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -244,7 +251,7 @@ static void unused_memory_goes_back_after_a_while(void **state)
 	await_memory(d, 0);
 }
 
-static void kept_memory_goes_back_on_request(void **state)
+TEST_WITH(kept_memory_goes_back_on_request, begin_roomy, daemon_teardown)
 {
 	struct daemon *d = *state;
 	uint64_t kept, freed = 0;
@@ -259,7 +266,7 @@ static void kept_memory_goes_back_on_request(void **state)
 	make_and_delete(d->store);
 }
 
-static void no_more_is_kept_than_may_be(void **state)
+TEST_WITH(no_more_is_kept_than_may_be, begin_with_little, daemon_teardown)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -272,7 +279,7 @@ static void no_more_is_kept_than_may_be(void **state)
 	await_memory(d, 4 * MIB);
 }
 
-static void slab_keeps_nothing_with_keep_0(void **state)
+TEST_WITH(slab_keeps_nothing_with_keep_0, begin_with_nothing, daemon_teardown)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -334,20 +341,10 @@ int main(int argc, char **argv)
 {
 	static const struct child_role roles[] = {
 		{"put_one", put_one}, {"leave_some", leave_some}, {NULL, NULL}};
-#define slab_test(name, setup) cmocka_unit_test_setup_teardown(name, setup, daemon_teardown)
-	const struct CMUnitTest tests[] = {
-		slab_test(ended_process_costs_only_its_remains, begin),
-		slab_test(after_the_server_free_places_of_the_living_cost_nothing, begin),
-		slab_test(unheld_blobs_leave_memory_and_come_back, begin_with_files),
-		slab_test(unused_memory_goes_back_after_a_while, begin_briefly),
-		slab_test(kept_memory_goes_back_on_request, begin_roomy),
-		slab_test(no_more_is_kept_than_may_be, begin_with_little),
-		slab_test(slab_keeps_nothing_with_keep_0, begin_with_nothing),
-	};
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	/* The files in it have no names. */
 	snprintf(folder, sizeof(folder), "%s", getenv("SLUICE_TEST_DIR"));
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
+#include "lib/kill_matrix.h"
 
 #define WORKERS 4
 
@@ -18,24 +18,14 @@ static struct {
 	char text[256];
 } * shared;
 
-static char folder[200], died[220], hung[220];
-static unsigned deaths, lost;
+static char folder[200], hung[220];
 
 /* ------------------------------------------------------------------------------------ steps */
 
 /* Puts a blob, as often as that takes. */
-static void put_at_last(sluice_store *store, const char *name, size_t n, unsigned flags)
+static void put_anyway(sluice_store *store, const char *name, size_t n, unsigned flags)
 {
-	sluice_blob *blob = NULL;
-	int rc;
-
-	while ((rc = try_put(store, name, n, flags, &blob)) == -ECONNRESET) {
-		assert_int_equal(sluice_blob_exists(store, name), 0);
-		lost++;
-	}
-	if (rc)
-		fail_msg("%s: %d: %s", name, rc, sluice_last_message());
-	assert_ok(sluice_blob_release(blob));
+	assert_ok(sluice_blob_release(put_at_last(store, name, n, flags)));
 }
 
 static size_t size_of(unsigned i)
@@ -50,20 +40,17 @@ enum { BLOBS = 48 };
 /* More than twice what there is memory for: all of it leaves, and comes back. */
 static void live(struct daemon *d)
 {
-	sluice_blob *blob;
 	char name[20];
 
 	for (unsigned i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, size_of(i), 0);
+		put_anyway(d->store, name, size_of(i), 0);
 	}
 	for (unsigned i = 0; i < 2 * BLOBS; i++) {
 		unsigned k = i * 29 % BLOBS;
 
 		snprintf(name, sizeof(name), "b/%u", k);
-		blob = got(d->store, name);
-		assert_blob(blob, name, size_of(k));
-		assert_ok(sluice_blob_release(blob));
+		assert_there(d->store, name, size_of(k));
 		assert_true(stats_of(d->store).memory_bytes <= 16 * MIB);
 	}
 	for (unsigned i = 0; i < BLOBS; i++) {
@@ -78,47 +65,32 @@ static void live(struct daemon *d)
 	assert_int_equal(stats_of(d->store).spilled_bytes, 0);
 }
 
-static void spill_death_loses_nothing_wherever_the_server_dies(void **state)
+TEST(spill_death_loses_nothing_wherever_the_server_dies)
 {
-	static const char *const steps[] = {
-		"server: copying",         "server: copied",          "server: withdrawn",
-		"server: nobody holds it", "server: memory given up", "server: reading",
-		"server: memory is back",  "server: a blob is back",  "server: returned"};
+	static const char *const steps[] = {"server: copying",         "server: copied",
+	                                    "server: withdrawn",       "server: nobody holds it",
+	                                    "server: memory given up", "server: reading",
+	                                    "server: memory is back",  "server: a blob is back",
+	                                    "server: returned",        NULL};
+	unsigned passes = getenv("STRESS") ? 40 : 3;
 
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(steps); i++)
-		for (unsigned pass = 0; pass < (getenv("STRESS") ? 40 : 3); pass++) {
-			struct daemon *d;
-			char step[64];
-
-			snprintf(step, sizeof(step), "%u %s", pass * (pass + 1) / 2, steps[i]);
-			unlink(died);
-			setenv("SLUICE_TEST_STEP", step, 1);
-			daemon_setup((void **)&d);
-			live(d);
-			deaths += access(died, F_OK) == 0;
-			daemon_teardown((void **)&d);
-		}
-	unlink(died);
-	unsetenv("SLUICE_TEST_STEP");
-	print_message("%u deaths, %u blobs lost before their seal\n", deaths, lost);
-	assert_true(deaths >= 25);
+	assert_true(kill_matrix_run(&(struct kill_matrix){steps, passes, .sparse = true,
+	                                                  .live = live}) >= 25);
 }
 
-static void spilled_blob_without_room_to_return_is_refused(void **state)
+TEST(spilled_blob_without_room_to_return_is_refused)
 {
 	struct sluice_blob_info info = {.size = sizeof(info)};
 	struct daemon *d;
 	sluice_blob *blob;
 	char name[20];
 
-	(void)state;
 	setenv("SLUICE_TEST_NO_MEMORY", "3", 1);
 	daemon_setup((void **)&d);
 	unsetenv("SLUICE_TEST_NO_MEMORY");
 	for (unsigned i = 0; i < 8; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, 3 * MIB, 0);
+		put_anyway(d->store, name, 3 * MIB, 0);
 	}
 	for (unsigned i = 0; i < 8 && info.state != SLUICE_BLOB_IS_SPILLED; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
@@ -129,9 +101,7 @@ static void spilled_blob_without_room_to_return_is_refused(void **state)
 	assert_refused(sluice_blob_get(d->store, name, 0, &blob), ENOMEM, "memory");
 	assert_refused(sluice_blob_pin(d->store, name, 1), ENOMEM, "memory");
 	assert_int_equal(stats_of(d->store).waiting, 0);
-	blob = got(d->store, name);
-	assert_blob(blob, name, 3 * MIB);
-	assert_ok(sluice_blob_release(blob));
+	assert_there(d->store, name, 3 * MIB);
 	for (unsigned i = 0; i < 8; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
 		assert_ok(sluice_blob_delete(d->store, name));
@@ -208,23 +178,22 @@ static void put_hot(struct daemon *d, unsigned flags)
 
 	for (unsigned i = 0; i < 4; i++) {
 		snprintf(name, sizeof(name), "hot/%u", i);
-		put_at_last(other, name, 20000, flags);
+		put_anyway(other, name, 20000, flags);
 	}
 	assert_ok(sluice_store_close(other));
 }
 
-static void blob_got_during_deletion_stays(void **state)
+TEST(blob_got_during_deletion_stays)
 {
 	struct daemon *d;
 	unsigned made;
 
-	(void)state;
 	setenv("SLUICE_TEST_PAUSE", "server: chosen", 1);
 	daemon_setup((void **)&d);
 	/* What is left is 8 MiB and 76 KiB: not enough for all four. */
-	put_at_last(d->store, "f/0", 7 * MIB, SLUICE_BLOB_PIN);
-	put_at_last(d->store, "f/1", 896 * 1024, SLUICE_BLOB_PIN);
-	put_at_last(d->store, "f/2", 53248, SLUICE_BLOB_PIN | SLUICE_BLOB_ALONE);
+	put_anyway(d->store, "f/0", 7 * MIB, SLUICE_BLOB_PIN);
+	put_anyway(d->store, "f/1", 896 * 1024, SLUICE_BLOB_PIN);
+	put_anyway(d->store, "f/2", 53248, SLUICE_BLOB_PIN | SLUICE_BLOB_ALONE);
 	put_hot(d, SLUICE_BLOB_ALONE);
 	made = drive_out(d, 150);
 	print_message("%u times, %llu returns\n", made,
@@ -234,33 +203,22 @@ static void blob_got_during_deletion_stays(void **state)
 	unsetenv("SLUICE_TEST_PAUSE");
 }
 
-static void some_held_and_some_not_when_the_server_dies(void **state)
+/* What is left is 8 MiB and less than they take. */
+static void leave_less(struct daemon *d)
 {
-	unsigned before = deaths;
+	put_anyway(d->store, "f/0", 15 * MIB / 2, SLUICE_BLOB_PIN);
+	put_anyway(d->store, "f/1", 448 * 1024, SLUICE_BLOB_PIN);
+	put_hot(d, 0);
+	drive_out(d, 10);
+}
 
-	(void)state;
+TEST(some_held_and_some_not_when_the_server_dies)
+{
+	static const char *const steps[] = {"server: stays", NULL};
+
 	setenv("SLUICE_TEST_PAUSE", "server: chosen", 1);
-	for (unsigned pass = 0; pass < 4; pass++) {
-		struct daemon *d;
-		char step[64];
-
-		snprintf(step, sizeof(step), "%u server: stays", pass);
-		unlink(died);
-		setenv("SLUICE_TEST_STEP", step, 1);
-		daemon_setup((void **)&d);
-		/* What is left is 8 MiB and less than they take. */
-		put_at_last(d->store, "f/0", 15 * MIB / 2, SLUICE_BLOB_PIN);
-		put_at_last(d->store, "f/1", 448 * 1024, SLUICE_BLOB_PIN);
-		put_hot(d, 0);
-		drive_out(d, 10);
-		deaths += access(died, F_OK) == 0;
-		daemon_teardown((void **)&d);
-	}
-	unlink(died);
-	unsetenv("SLUICE_TEST_STEP");
+	kill_matrix_run(&(struct kill_matrix){steps, 4, .each = true, .live = leave_less});
 	unsetenv("SLUICE_TEST_PAUSE");
-	print_message("%u deaths\n", deaths - before);
-	assert_true(deaths > before);
 }
 
 /* ------------------------------------------------------------------------------------- load */
@@ -338,7 +296,7 @@ static int work(const struct daemon *d, const char *argument)
 	return sluice_store_close(store) ? 2 : 0;
 }
 
-static void spilled_blobs_outlive_servers(void **state)
+TEST(spilled_blobs_outlive_servers)
 {
 	static const char *const options[] = {"--memory", "48M", "--spill", folder, NULL};
 	const char *const *usual = daemon_options;
@@ -347,7 +305,6 @@ static void spilled_blobs_outlive_servers(void **state)
 	uint64_t left = 0, returned = 0;
 	unsigned rounds = getenv("STRESS") ? 300 : 20;
 
-	(void)state;
 	/* Each client has memory for blobs to come, which does not leave. */
 	daemon_options = options;
 	daemon_setup((void **)&d);
@@ -356,7 +313,7 @@ static void spilled_blobs_outlive_servers(void **state)
 		char name[20];
 
 		snprintf(name, sizeof(name), "kept/%u", i);
-		put_at_last(d->store, name, size_of(i), 0);
+		put_anyway(d->store, name, size_of(i), 0);
 	}
 	for (unsigned i = 0; i < WORKERS; i++)
 		workers[i] = child_start("work", d, (const char[]){(char)('0' + i), 0});
@@ -386,12 +343,9 @@ static void spilled_blobs_outlive_servers(void **state)
 		         shared->text);
 	for (unsigned i = 0; i < BLOBS; i++) {
 		char name[20];
-		sluice_blob *blob;
 
 		snprintf(name, sizeof(name), "kept/%u", i);
-		blob = got(d->store, name);
-		assert_blob(blob, name, size_of(i));
-		assert_ok(sluice_blob_release(blob));
+		assert_there(d->store, name, size_of(i));
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
 	print_message("%llu rounds, %llu blobs lost before their seal, at least %llu left, %llu "
@@ -401,7 +355,7 @@ static void spilled_blobs_outlive_servers(void **state)
 	assert_true(left > rounds && returned > rounds);
 	assert_idle(d->store);
 	/* All memory is there for others again, but what this client has for blobs to come. */
-	put_at_last(d->store, "all", 40 * MIB, 0);
+	put_anyway(d->store, "all", 40 * MIB, 0);
 	assert_ok(sluice_blob_delete(d->store, "all"));
 	daemon_teardown((void **)&d);
 }
@@ -409,19 +363,18 @@ static void spilled_blobs_outlive_servers(void **state)
 /* ----------------------------------------------------------------------------------- supervisor */
 
 /* A supervisor that the server has made makes servers that spill, as the first one did. */
-static void a_new_supervisor_has_the_files_too(void **state)
+TEST(a_new_supervisor_has_the_files_too)
 {
 	struct daemon *d;
 	pid_t server, supervisor;
 	char name[20], lock[120];
 
-	(void)state;
 	daemon_setup((void **)&d);
 	server = daemon_server(d, 0);
 	supervisor = d->supervisor;
 	for (unsigned i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, size_of(i), 0);
+		put_anyway(d->store, name, size_of(i), 0);
 	}
 	for (int i = 0; i < 3; i++) {
 		kill(supervisor, SIGKILL);
@@ -431,12 +384,8 @@ static void a_new_supervisor_has_the_files_too(void **state)
 		kill(server, SIGKILL);
 		server = daemon_server(d, server);
 		for (unsigned k = 0; k < BLOBS; k++) {
-			sluice_blob *blob;
-
 			snprintf(name, sizeof(name), "b/%u", k);
-			blob = got(d->store, name);
-			assert_blob(blob, name, size_of(k));
-			assert_ok(sluice_blob_release(blob));
+			assert_there(d->store, name, size_of(k));
 		}
 		assert_true(stats_of(d->store).returns > 0);
 	}
@@ -480,22 +429,20 @@ static void *create_large(void *argument)
 	return NULL;
 }
 
-static void a_create_that_waits_holds_nobody_up(void **state)
+TEST(a_create_that_waits_holds_nobody_up)
 {
 	struct creator creator = {0};
 	struct daemon *d;
 	double slowest = 0;
 	char name[20];
-	sluice_blob *blob;
 	pthread_t thread;
 
-	(void)state;
 	daemon_setup((void **)&d);
 	creator.store = daemon_connect(d);
-	put_at_last(d->store, "small", 100, 0);
+	put_anyway(d->store, "small", 100, 0);
 	for (unsigned i = 0; i < 6; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, 2 * MIB, 0);
+		put_anyway(d->store, name, 2 * MIB, 0);
 	}
 	hang_disk(true);
 	pthread_create(&thread, NULL, create_large, &creator);
@@ -504,10 +451,8 @@ static void a_create_that_waits_holds_nobody_up(void **state)
 		double start = seconds_now();
 
 		snprintf(name, sizeof(name), "s/%d", i % 10);
-		put_at_last(d->store, name, 100, 0);
-		blob = got(d->store, "small");
-		assert_blob(blob, "small", 100);
-		assert_ok(sluice_blob_release(blob));
+		put_anyway(d->store, name, 100, 0);
+		assert_there(d->store, "small", 100);
 		assert_ok(sluice_blob_delete(d->store, name));
 		slowest = seconds_now() - start > slowest ? seconds_now() - start : slowest;
 	}
@@ -545,17 +490,16 @@ static int want(const struct daemon *d, const char *argument)
 	return 1;
 }
 
-static void client_that_dies_while_waiting_leaves_nothing(void **state)
+TEST(client_that_dies_while_waiting_leaves_nothing)
 {
 	struct daemon *d;
 	pid_t clients[4];
 	char name[20];
 
-	(void)state;
 	daemon_setup((void **)&d);
 	for (unsigned i = 0; i < BLOBS; i++) {
 		snprintf(name, sizeof(name), "b/%u", i);
-		put_at_last(d->store, name, size_of(i), 0);
+		put_anyway(d->store, name, size_of(i), 0);
 	}
 	hang_disk(true);
 	atomic_store(&shared->ready, 0);
@@ -572,12 +516,8 @@ static void client_that_dies_while_waiting_leaves_nothing(void **state)
 		child_status(clients[i]);
 	hang_disk(false);
 	for (unsigned i = 0; i < BLOBS; i++) {
-		sluice_blob *blob;
-
 		snprintf(name, sizeof(name), "b/%u", i);
-		blob = got(d->store, name);
-		assert_blob(blob, name, size_of(i));
-		assert_ok(sluice_blob_release(blob));
+		assert_there(d->store, name, size_of(i));
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
 	assert_idle(d->store);
@@ -589,16 +529,6 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "16M", "--spill", folder, NULL};
 	static const struct child_role roles[] = {{"work", work}, {"want", want}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(spill_death_loses_nothing_wherever_the_server_dies),
-		cmocka_unit_test(spilled_blob_without_room_to_return_is_refused),
-		cmocka_unit_test(blob_got_during_deletion_stays),
-		cmocka_unit_test(some_held_and_some_not_when_the_server_dies),
-		cmocka_unit_test(spilled_blobs_outlive_servers),
-		cmocka_unit_test(a_new_supervisor_has_the_files_too),
-		cmocka_unit_test(a_create_that_waits_holds_nobody_up),
-		cmocka_unit_test(client_that_dies_while_waiting_leaves_nothing),
-	};
 	int failed;
 
 	shared = shared_memory(sizeof(*shared));
@@ -608,12 +538,11 @@ int main(int argc, char **argv)
 	         (int)getpid());
 	if (mkdir(folder, 0700))
 		return 1;
-	snprintf(died, sizeof(died), "%s-died", folder);
-	setenv("SLUICE_TEST_DIED", died, 1);
+	kill_matrix_begin("spill");
 	snprintf(hung, sizeof(hung), "%s-hung", folder);
 	setenv("SLUICE_TEST_HUNG", hung, 1);
 	daemon_options = options;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	rmdir(folder);
 	return failed;
 }

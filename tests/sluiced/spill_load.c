@@ -350,8 +350,7 @@ int main(int argc, char **argv)
 	} else {
 		assert_idle(d->store);
 		/* All memory is there again. */
-		assert_ok(sluice_blob_release(put(d->store, "all", s.memory_limit - 4 * MIB, 0)));
-		assert_ok(sluice_blob_delete(d->store, "all"));
+		assert_let_go(put(d->store, "all", s.memory_limit - 4 * MIB, 0), d->store, "all");
 	}
 	/* It was what it is to be about. */
 	if (made != size->blobs || s.spills < made / 50 || s.returns < made / 100 ||

@@ -13,6 +13,9 @@
 
 #include "lib/daemon.h"
 
+static int careless_teardown(void **state);
+#define CARELESS_TEST(name) TEST_WITH(name, daemon_setup, careless_teardown)
+
 static char folder[200];
 
 /* Waits until a count of the server is as it is to be. */
@@ -83,7 +86,7 @@ static size_t size_of(unsigned i)
 	return sizes[i % COUNT_OF(sizes)] + i;
 }
 
-static void spilled_blob_comes_back_with_its_bytes(void **state)
+DAEMON_TEST(spilled_blob_comes_back_with_its_bytes)
 {
 	struct daemon *d = *state;
 	struct sluice_store_counts stats;
@@ -114,7 +117,7 @@ static void spilled_blob_comes_back_with_its_bytes(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void held_or_pinned_blob_stays(void **state)
+DAEMON_TEST(held_or_pinned_blob_stays)
 {
 	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 9 * MIB, 0);
@@ -166,7 +169,7 @@ static long resident(void *data, size_t n)
 	return count;
 }
 
-static void memory_that_was_left_is_free_though_it_is_mapped(void **state)
+DAEMON_TEST(memory_that_was_left_is_free_though_it_is_mapped)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "plain", 8 * MIB, 0), *read;
@@ -189,7 +192,7 @@ static void memory_that_was_left_is_free_though_it_is_mapped(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void caches_are_dropped_and_not_spilled(void **state)
+DAEMON_TEST(caches_are_dropped_and_not_spilled)
 {
 	struct daemon *d = *state;
 
@@ -204,7 +207,7 @@ static void caches_are_dropped_and_not_spilled(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void holder_of_all_memory_is_named(void **state)
+DAEMON_TEST(holder_of_all_memory_is_named)
 {
 	struct daemon *d = *state;
 	sluice_blob *blobs[6], *more;
@@ -232,7 +235,7 @@ static void holder_of_all_memory_is_named(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void several_come_back_in_one_call_and_once(void **state)
+DAEMON_TEST(several_come_back_in_one_call_and_once)
 {
 	static const char *const names[] = {"b/0", "b/1", "b/2", "b/3"};
 	struct daemon *d = *state;
@@ -268,7 +271,7 @@ static void several_come_back_in_one_call_and_once(void **state)
 	assert_nothing_left(d->store);
 }
 
-static void spilled_blob_can_be_deleted(void **state)
+DAEMON_TEST(spilled_blob_can_be_deleted)
 {
 	struct daemon *d = *state;
 	struct sluice_watch_event e = {.size = sizeof(e)};
@@ -321,7 +324,7 @@ static bool cut(const char *path)
 	return truncate(path, 4096) == 0;
 }
 
-static void spill_file_lost_by_the_disk_is_an_error_and_nothing_else(void **state)
+DAEMON_TEST(spill_file_lost_by_the_disk_is_an_error_and_nothing_else)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -338,7 +341,7 @@ static void spill_file_lost_by_the_disk_is_an_error_and_nothing_else(void **stat
 	assert_nothing_left(d->store);
 }
 
-static void the_folder_may_go(void **state)
+CARELESS_TEST(the_folder_may_go)
 {
 	struct daemon *d = *state;
 	sluice_blob *more;
@@ -425,14 +428,13 @@ static void fill_all(struct daemon *d, const char *why)
 	assert_nothing_left(d->store);
 }
 
-static void a_full_disk_is_named_and_loses_nothing(void **state)
+TEST(a_full_disk_is_named_and_loses_nothing)
 {
 	char at[220];
 	const char *const options[] = {"--memory", "64M", "--spill", at, NULL};
 	const char *const *before = daemon_options;
 	struct daemon *d;
 
-	(void)state;
 	snprintf(at, sizeof(at), "%s-full", folder);
 	assert_int_equal(mkdir(at, 0700), 0);
 	if (unshare(CLONE_NEWNS) || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) ||
@@ -450,14 +452,13 @@ static void a_full_disk_is_named_and_loses_nothing(void **state)
 	rmdir(at);
 }
 
-static void a_limit_is_kept(void **state)
+TEST(a_limit_is_kept)
 {
 	const char *const options[] = {"--memory",      "64M", "--spill", folder,
 	                               "--spill-limit", "30M", NULL};
 	const char *const *before = daemon_options;
 	struct daemon *d;
 
-	(void)state;
 	daemon_options = options;
 	daemon_setup((void **)&d);
 	assert_int_equal(stats_of(d->store).spill_limit, 30 * MIB);
@@ -468,21 +469,7 @@ static void a_limit_is_kept(void **state)
 
 int main(int argc, char **argv)
 {
-#define careless_test(name) cmocka_unit_test_setup_teardown(name, daemon_setup, careless_teardown)
 	static const char *const options[] = {"--memory", "64M", "--spill", folder, NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(spilled_blob_comes_back_with_its_bytes),
-		daemon_test(held_or_pinned_blob_stays),
-		daemon_test(memory_that_was_left_is_free_though_it_is_mapped),
-		daemon_test(caches_are_dropped_and_not_spilled),
-		daemon_test(holder_of_all_memory_is_named),
-		daemon_test(several_come_back_in_one_call_and_once),
-		daemon_test(spilled_blob_can_be_deleted),
-		daemon_test(spill_file_lost_by_the_disk_is_an_error_and_nothing_else),
-		careless_test(the_folder_may_go),
-		cmocka_unit_test(a_limit_is_kept),
-		cmocka_unit_test(a_full_disk_is_named_and_loses_nothing),
-	};
 	int failed;
 
 	row_start(1, argv);
@@ -491,7 +478,7 @@ int main(int argc, char **argv)
 	if (mkdir(folder, 0700))
 		return 1;
 	daemon_options = options;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	rmdir(folder);
 	return failed;
 }

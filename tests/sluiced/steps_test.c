@@ -2,26 +2,7 @@
 /* The server killed at each of its steps, under a client that is at work: SLUICED is the daemon with steps.c. */
 #include <unistd.h>
 
-#include "lib/daemon.h"
-
-static char died[200];
-static unsigned deaths, lost;
-
-/* Puts a blob, as often as that takes. */
-static sluice_blob *put_at_last(sluice_store *store, const char *name, size_t n, unsigned flags)
-{
-	sluice_blob *blob = NULL;
-	int rc;
-
-	while ((rc = try_put(store, name, n, flags, &blob)) == -ECONNRESET) {
-		/* It failed cleanly: there is nothing of it. */
-		assert_int_equal(sluice_blob_exists(store, name), 0);
-		lost++;
-	}
-	if (rc)
-		fail_msg("%s: %d: %s", name, rc, sluice_last_message());
-	return blob;
-}
+#include "lib/kill_matrix.h"
 
 /* Two at once: both are there afterwards, or none is. */
 static void seal_two(sluice_store *store)
@@ -51,20 +32,17 @@ static void seal_two(sluice_store *store)
 /* The one is there, or the other, and who has the old one keeps it. */
 static void replace(sluice_store *store)
 {
-	sluice_blob *old = put_at_last(store, "over", 5000, 0), *made, *read;
+	sluice_blob *old = put_at_last(store, "over", 5000, 0), *made;
 	int rc;
 
 	do {
 		rc = try_put(store, "over", 70000, SLUICE_BLOB_REPLACE, &made);
 		assert_true(rc == 0 || rc == -ECONNRESET);
-		read = got(store, "over");
-		assert_blob(read, "over", rc ? 5000 : 70000);
-		assert_ok(sluice_blob_release(read));
+		assert_there(store, "over", rc ? 5000 : 70000);
 		assert_blob(old, "over", 5000);
 	} while (rc);
 	assert_ok(sluice_blob_release(made));
-	assert_ok(sluice_blob_release(old));
-	assert_ok(sluice_blob_delete(store, "over"));
+	assert_let_go(old, store, "over");
 }
 
 static void live(struct daemon *d)
@@ -98,32 +76,19 @@ static void live(struct daemon *d)
 	assert_idle_but(d->store, 1);
 }
 
-static void steps_loses_nothing_wherever_the_server_dies(void **state)
+TEST(steps_loses_nothing_wherever_the_server_dies)
 {
-	static const char *const steps[] = {
-		"server: welcome",  "server: region in the descriptor table",
-		"server: created",  "server: entered",
-		"server: prepared", "server: sealed",
-		"server: memory",   "server: deleted"};
+	static const char *const steps[] = {"server: welcome",
+	                                    "server: region in the descriptor table",
+	                                    "server: created",
+	                                    "server: entered",
+	                                    "server: prepared",
+	                                    "server: sealed",
+	                                    "server: memory",
+	                                    "server: deleted",
+	                                    NULL};
 
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(steps); i++)
-		for (unsigned pass = 0; pass < 12; pass++) {
-			struct daemon *d;
-			char step[64];
-
-			snprintf(step, sizeof(step), "%u %s", pass, steps[i]);
-			unlink(died);
-			setenv("SLUICE_TEST_STEP", step, 1);
-			daemon_setup((void **)&d);
-			live(d);
-			deaths += access(died, F_OK) == 0;
-			daemon_teardown((void **)&d);
-		}
-	unlink(died);
-	print_message("%u deaths, %u blobs lost before their seal\n", deaths, lost);
-	/* One welcome is all there is; the others come by more often. */
-	assert_true(deaths >= 30);
+	assert_true(kill_matrix_run(&(struct kill_matrix){steps, 12, .live = live}) >= 30);
 }
 
 /* One holder after the other; with the last one it goes. */
@@ -149,43 +114,26 @@ static void hold_and_release(struct daemon *d)
 	assert_idle_but(d->store, 1);
 }
 
-static void unheld_blob_goes_wherever_the_server_dies(void **state)
+TEST(unheld_blob_goes_wherever_the_server_dies)
 {
-	static const char *const steps[] = {
-		"server: entered", "server: sealed", "server: unheld are withdrawn",
-		"server: nobody holds them", "server: unheld are deleted"};
+	static const char *const steps[] = {"server: entered",
+	                                    "server: sealed",
+	                                    "server: unheld are withdrawn",
+	                                    "server: nobody holds them",
+	                                    "server: unheld are deleted",
+	                                    NULL};
 
-	(void)state;
-	deaths = 0;
-	for (size_t i = 0; i < COUNT_OF(steps); i++)
-		for (unsigned pass = 0; pass < 4; pass++) {
-			struct daemon *d;
-			char step[64];
-
-			snprintf(step, sizeof(step), "%u %s", pass, steps[i]);
-			unlink(died);
-			setenv("SLUICE_TEST_STEP", step, 1);
-			daemon_setup((void **)&d);
-			hold_and_release(d);
-			deaths += access(died, F_OK) == 0;
-			daemon_teardown((void **)&d);
-		}
-	unlink(died);
-	assert_int_equal(deaths, 20);
+	assert_int_equal(kill_matrix_run(&(struct kill_matrix){steps, 4, .live = hold_and_release}),
+	                 20);
 }
 
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(steps_loses_nothing_wherever_the_server_dies),
-		cmocka_unit_test(unheld_blob_goes_wherever_the_server_dies),
-	};
 
 	row_start(1, argv);
 	(void)argc;
-	snprintf(died, sizeof(died), "%s/store-step-%d", getenv("SLUICE_TEST_DIR"), (int)getpid());
-	setenv("SLUICE_TEST_DIED", died, 1);
+	kill_matrix_begin("store-step");
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -190,7 +190,7 @@ static void refuse_upgrade(struct daemon *d, int error, const char *says)
 	assert_int_equal(stats_of(d->store).server, server);
 }
 
-static void a_daemon_goes_on_as_another_program_under_load(void **state)
+TEST_WITH(a_daemon_goes_on_as_another_program_under_load, begin_copy, NULL)
 {
 	struct daemon *d = *state;
 	char text[200], number[24];
@@ -251,7 +251,7 @@ static void a_daemon_goes_on_as_another_program_under_load(void **state)
 	stop(d);
 }
 
-static void unsealed_blob_fails_after_an_upgrade(void **state)
+TEST_WITH(unsealed_blob_fails_after_an_upgrade, begin_copy, NULL)
 {
 	struct daemon *d = *state;
 	sluice_blob *held = put(d->store, "held", 100000, 0), *blob;
@@ -271,7 +271,7 @@ static void unsealed_blob_fails_after_an_upgrade(void **state)
 
 /* ------------------------------------------------------------------------------- the processes */
 
-static void a_stopped_supervisor_is_replaced(void **state)
+TEST_WITH(a_stopped_supervisor_is_replaced, begin_real, NULL)
 {
 	struct daemon *d = *state;
 	pid_t before = d->supervisor, server = daemon_server(d, 0);
@@ -291,17 +291,14 @@ static void a_stopped_supervisor_is_replaced(void **state)
 	daemon_replace_server(d);
 	for (unsigned i = 0; i < count; i++) {
 		char name[20];
-		sluice_blob *blob;
 
 		snprintf(name, sizeof(name), "%u", i);
-		blob = got(d->store, name);
-		assert_blob(blob, name, 70000);
-		assert_ok(sluice_blob_release(blob));
+		assert_there(d->store, name, 70000);
 	}
 	stop(d);
 }
 
-static void a_supervisor_without_room_for_a_descriptor_is_replaced(void **state)
+TEST_WITH(a_supervisor_without_room_for_a_descriptor_is_replaced, begin_real, NULL)
 {
 	struct daemon *d = *state;
 	pid_t before = d->supervisor;
@@ -318,7 +315,7 @@ static void a_supervisor_without_room_for_a_descriptor_is_replaced(void **state)
 	stop(d);
 }
 
-static void signals_that_were_ignored_and_hangups_end_nothing(void **state)
+TEST(signals_that_were_ignored_and_hangups_end_nothing)
 {
 	void (*before)(int) = signal(SIGINT, SIG_IGN);
 	uint64_t processes[2];
@@ -344,7 +341,7 @@ static void signals_that_were_ignored_and_hangups_end_nothing(void **state)
 	daemon_teardown(state);
 }
 
-static void a_stop_is_waited_for(void **state)
+TEST_WITH(a_stop_is_waited_for, begin_real, NULL)
 {
 	struct daemon *d = *state;
 	pid_t supervisor = d->supervisor;
@@ -367,7 +364,7 @@ static unsigned long resident(uint64_t pid)
 	return pages * 4096;
 }
 
-static void processes_do_not_grow_with_those_before_them(void **state)
+TEST_WITH(processes_do_not_grow_with_those_before_them, begin_real, NULL)
 {
 	struct daemon *d = *state;
 	unsigned long first[2] = {0}, last[2] = {0};
@@ -408,7 +405,7 @@ static void *open_many(void *argument)
 	return NULL;
 }
 
-static void client_that_connects_during_an_upgrade_is_let_in(void **state)
+TEST_WITH(client_that_connects_during_an_upgrade_is_let_in, begin_real, NULL)
 {
 	struct daemon *d = *state;
 	pthread_t threads[3];
@@ -473,7 +470,7 @@ static pid_t hog_start(unsigned user, unsigned count)
 	return pid;
 }
 
-static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state)
+TEST(a_descriptor_that_cannot_be_handed_over_is_told_at_once)
 {
 	struct daemon *d;
 	sluice_store *store;
@@ -503,14 +500,12 @@ static void a_descriptor_that_cannot_be_handed_over_is_told_at_once(void **state
 	child_status(hog);
 	assert_ok(sluice_blob_release(put(d->store, "precious", 3 * MIB, 0)));
 	daemon_replace_server(d);
-	blob = got(d->store, "precious");
-	assert_blob(blob, "precious", 3 * MIB);
-	assert_ok(sluice_blob_release(blob));
+	assert_there(d->store, "precious", 3 * MIB);
 	unsetenv("SLUICE_STORE_OWNER");
 	stop(d);
 }
 
-static void reference_from_another_pid_namespace_outlives_the_server(void **state)
+TEST(reference_from_another_pid_namespace_outlives_the_server)
 {
 	struct daemon *d;
 	sluice_store *other;
@@ -536,8 +531,7 @@ static void reference_from_another_pid_namespace_outlives_the_server(void **stat
 		assert_ok(sluice_blob_release(put(other, "more", 1 * MIB, SLUICE_BLOB_REPLACE)));
 		assert_blob(blob, "held", 1 * MIB);
 	}
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(other, "more"));
+	assert_let_go(blob, other, "more");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 	stop(d);
@@ -545,23 +539,9 @@ static void reference_from_another_pid_namespace_outlives_the_server(void **stat
 
 int main(int argc, char **argv)
 {
-#define of_copy(name) cmocka_unit_test_setup(name, begin_copy)
-#define of_real(name) cmocka_unit_test_setup(name, begin_real)
 	static const char *const options[] = {"--memory", "512M", NULL};
 	static const struct child_role roles[] = {
 		{"write", write_all}, {"read", read_all}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		of_copy(a_daemon_goes_on_as_another_program_under_load),
-		of_copy(unsealed_blob_fails_after_an_upgrade),
-		of_real(a_stopped_supervisor_is_replaced),
-		of_real(a_supervisor_without_room_for_a_descriptor_is_replaced),
-		cmocka_unit_test(signals_that_were_ignored_and_hangups_end_nothing),
-		of_real(a_stop_is_waited_for),
-		of_real(client_that_connects_during_an_upgrade_is_let_in),
-		of_real(processes_do_not_grow_with_those_before_them),
-		cmocka_unit_test(a_descriptor_that_cannot_be_handed_over_is_told_at_once),
-		cmocka_unit_test(reference_from_another_pid_namespace_outlives_the_server),
-	};
 
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
@@ -572,5 +552,5 @@ int main(int argc, char **argv)
 	/* In a folder that other users may look into. */
 	snprintf(program, sizeof(program), "/tmp/sluiced-test-%d", (int)getpid());
 	snprintf(next_program, sizeof(next_program), "%s.next", program);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -30,7 +30,7 @@ static void hold_what_is_open(struct raw *c)
 	                 0);
 }
 
-static void abandoned_request_takes_no_place_from_later_requests(void **state)
+DAEMON_TEST(abandoned_request_takes_no_place_from_later_requests)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -59,12 +59,9 @@ static void abandoned_request_takes_no_place_from_later_requests(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(abandoned_request_takes_no_place_from_later_requests),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

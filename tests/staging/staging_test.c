@@ -22,7 +22,7 @@ static void mark(bool *used, const struct taken *t, bool to)
 	}
 }
 
-static void no_two_ranges_overlap_and_all_come_together_again(void **state)
+TEST(no_two_ranges_overlap_and_all_come_together_again)
 {
 	static bool used[BLOCKS];
 	struct taken taken[TAKEN];
@@ -31,7 +31,6 @@ static void no_two_ranges_overlap_and_all_come_together_again(void **state)
 	uint64_t seed = unit_seed();
 	size_t count = 0;
 
-	(void)state;
 	assert_int_equal(sl_buddy_init(&buddy, base, BLOCKS * SL_SLOT_LEAST + 100), 0);
 	for (unsigned round = 0; round < 100000; round++) {
 		size_t length = 1 + unit_random(&seed) % (SL_SLOT_LEAST << unit_random(&seed) % 9);
@@ -103,7 +102,7 @@ static struct sl_slot_waiter waiter_for(unsigned count, size_t length, struct sl
 	                               .granted = count_grant};
 }
 
-static void slots_are_given_first_come_first_served(void **state)
+TEST(slots_are_given_first_come_first_served)
 {
 	struct sl_staging *staging = start();
 	size_t most = sl_staging_largest(staging, SL_HALF_STREAM);
@@ -111,7 +110,6 @@ static void slots_are_given_first_come_first_served(void **state)
 	struct sl_slot_waiter first = waiter_for(1, most, a), large = waiter_for(1, most, b),
 			      small = waiter_for(1, SL_SLOT_LEAST, c);
 
-	(void)state;
 	grants = 0;
 	assert_true(sl_slots_take(staging, &first, true));
 	assert_false(sl_slots_take(staging, &large, true));
@@ -138,13 +136,12 @@ static void write_word(const struct sl_ring *ring, uint64_t chunk)
 	atomic_store(command.word.at, command.word.value);
 }
 
-static void turns_go_on_across_the_wrap_in_both_directions(void **state)
+TEST(turns_go_on_across_the_wrap_in_both_directions)
 {
 	struct sl_staging *staging = start();
 	struct sl_slot slots[3];
 	struct sl_command command;
 
-	(void)state;
 	/* They begin at 0xFFFFFFF0, and the memory of the slots is the same each time. */
 	for (unsigned round = 0; round < 20; round++) {
 		struct sl_slot_waiter waiter = waiter_for(3, SL_SLOT_LEAST, slots);
@@ -181,14 +178,13 @@ static void stop_ring(struct sl_ring *ring)
 		sl_ring_stop(ring, i);
 }
 
-static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **state)
+TEST(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again)
 {
 	struct sl_staging *staging = start();
 	struct sl_slot slots[2];
 	struct sl_command command;
 	uint64_t enqueued;
 
-	(void)state;
 	for (unsigned round = 0; round < 10; round++) {
 		struct sl_slot_waiter waiter = waiter_for(2, SL_SLOT_LEAST, slots);
 		struct sl_ring ring = {
@@ -218,12 +214,5 @@ static void a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again(void **
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_two_ranges_overlap_and_all_come_together_again),
-		cmocka_unit_test(slots_are_given_first_come_first_served),
-		cmocka_unit_test(turns_go_on_across_the_wrap_in_both_directions),
-		cmocka_unit_test(a_stopped_ring_holds_up_nothing_and_its_slots_are_good_again),
-	};
-
-	return cmocka_run_group_tests_name("staging", tests, NULL, NULL);
+	return RUN_TESTS_AS("staging", NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "lib/daemon.h"
 #include "sluice/device.h"
 
-static void sealed_bytes_reach_other_processes(void **state)
+DAEMON_TEST(sealed_bytes_reach_other_processes)
 {
 	struct daemon *d = *state;
 	static const size_t sizes[] = {1,     4095,   4096, 4097,        65536,
@@ -59,7 +59,7 @@ static void *get_late(void *argument)
 	return NULL;
 }
 
-static void a_get_waits_for_the_seal(void **state)
+DAEMON_TEST(a_get_waits_for_the_seal)
 {
 	struct daemon *d = *state;
 	struct late late = {d, 1, false};
@@ -79,39 +79,35 @@ static void a_get_waits_for_the_seal(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(late.rc, 0);
 	assert_true(late.right);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "late"));
+	assert_let_go(blob, d->store, "late");
 	assert_ok(sluice_blob_delete(d->store, "another"));
 	assert_idle(d->store);
 }
 
-static void held_blob_stays_when_it_is_deleted(void **state)
+DAEMON_TEST(held_blob_stays_when_it_is_deleted)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
 	sluice_blob *made = put(d->store, "x", 200000, 0), *read, *again;
 
 	read = got(other, "x");
-	assert_ok(sluice_blob_release(made));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(made, d->store, "x");
 	/* The name is free at once, and the bytes stay. */
 	again = put(d->store, "x", 200000, 0);
 	for (int i = 0; i < 20; i++) {
 		sluice_blob *more = put(d->store, "more", 200000, 0);
 
-		assert_ok(sluice_blob_release(more));
-		assert_ok(sluice_blob_delete(d->store, "more"));
+		assert_let_go(more, d->store, "more");
 	}
 	assert_blob(read, "x", 200000);
 	assert_int_equal(stats_of(d->store).dying >= 1, 1);
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(again));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(again, d->store, "x");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
 
-static void several_are_sealed_at_once_or_not_at_all(void **state)
+DAEMON_TEST(several_are_sealed_at_once_or_not_at_all)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_request requests[SLUICE_BLOB_BATCH] = {0};
@@ -157,14 +153,13 @@ static void several_are_sealed_at_once_or_not_at_all(void **state)
 	/* and they are as they were: they can still be sealed. */
 	assert_ok(sluice_blob_seal(made[0]));
 	assert_ok(sluice_blob_release_many(made, 3));
-	assert_ok(sluice_blob_release(other));
-	assert_ok(sluice_blob_delete(d->store, "many/0"));
+	assert_let_go(other, d->store, "many/0");
 	assert_ok(sluice_blob_delete(d->store, "many/1"));
 	assert_ok(sluice_blob_delete(d->store, "warm"));
 	assert_idle(d->store);
 }
 
-static void blob_open_for_reading_cannot_be_written(void **state)
+DAEMON_TEST(blob_open_for_reading_cannot_be_written)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *read = got(d->store, "x");
@@ -183,11 +178,10 @@ static void blob_open_for_reading_cannot_be_written(void **state)
 	}
 	assert_blob(read, "x", 100);
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 }
 
-static void stat_and_list_tell_what_there_is(void **state)
+DAEMON_TEST(stat_and_list_tell_what_there_is)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)}, infos[7] = {{.size = sizeof(info)}};
@@ -235,7 +229,7 @@ static void stat_and_list_tell_what_there_is(void **state)
 	assert_idle(d->store);
 }
 
-static void a_watch_tells_what_happens(void **state)
+DAEMON_TEST(a_watch_tells_what_happens)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -258,8 +252,7 @@ static void a_watch_tells_what_happens(void **state)
 	assert_int_equal(e.kind, SLUICE_WATCH_SEALED);
 	assert_int_equal(e.bytes, 10);
 	assert_int_equal(e.id, sluice_blob_id(blob));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "a/1"));
+	assert_let_go(blob, d->store, "a/1");
 	assert_ok(sluice_watch_next(watch, 5000, &e));
 	assert_int_equal(e.kind, SLUICE_WATCH_DELETED);
 	/* One that is aborted. */
@@ -276,7 +269,7 @@ static void a_watch_tells_what_happens(void **state)
 	assert_idle(d->store);
 }
 
-static void a_watcher_that_does_not_read_is_told_what_it_lost(void **state)
+DAEMON_TEST(a_watcher_that_does_not_read_is_told_what_it_lost)
 {
 	struct daemon *d = *state;
 	struct sluice_watch_event e = {.size = sizeof(e)};
@@ -285,8 +278,7 @@ static void a_watcher_that_does_not_read_is_told_what_it_lost(void **state)
 
 	assert_ok(sluice_watch_open(d->store, NULL, &watch));
 	for (int i = 0; i < 2000; i++) {
-		assert_ok(sluice_blob_release(put(d->store, "w", 10, 0)));
-		assert_ok(sluice_blob_delete(d->store, "w"));
+		assert_let_go(put(d->store, "w", 10, 0), d->store, "w");
 	}
 	do {
 		assert_ok(sluice_watch_next(watch, 5000, &e));
@@ -304,7 +296,7 @@ static void a_watcher_that_does_not_read_is_told_what_it_lost(void **state)
 	assert_idle(d->store);
 }
 
-static void wrong_arguments_are_refused(void **state)
+DAEMON_TEST(wrong_arguments_are_refused)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -319,8 +311,7 @@ static void wrong_arguments_are_refused(void **state)
 	longest[SLUICE_BLOB_NAME_MOST] = '\0';
 	blob = put(d->store, longest, 5, 0);
 	assert_blob(blob, longest, 5);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, longest));
+	assert_let_go(blob, d->store, longest);
 	assert_refused(sluice_blob_create(d->store, "a\nb", 1, -1, NULL, &blob), EINVAL, "UTF-8");
 	assert_refused(sluice_blob_create(d->store, "a\xff", 1, -1, NULL, &blob), EINVAL, "UTF-8");
 	assert_refused(sluice_blob_create(d->store, "a", 0, -1, NULL, &blob), EINVAL, "0 bytes");
@@ -335,12 +326,11 @@ static void wrong_arguments_are_refused(void **state)
 	assert_ok(sluice_store_close(NULL));
 	sluice_watch_close(NULL);
 	/* "../x" is a name as any other. */
-	assert_ok(sluice_blob_release(put(d->store, "../../x", 5, 0)));
-	assert_ok(sluice_blob_delete(d->store, "../../x"));
+	assert_let_go(put(d->store, "../../x", 5, 0), d->store, "../../x");
 	assert_idle(d->store);
 }
 
-static void a_child_must_not_use_the_store(void **state)
+DAEMON_TEST(a_child_must_not_use_the_store)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
@@ -354,8 +344,7 @@ static void a_child_must_not_use_the_store(void **state)
 		              : 1);
 	assert_int_equal(child_status(pid), 0);
 	assert_blob(blob, "x", 100);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 }
 
 /* ------------------------------------------------------------------------------------ threads */
@@ -394,7 +383,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void calls_threads_share_a_store(void **state)
+DAEMON_TEST(calls_threads_share_a_store)
 {
 	struct daemon *d = *state;
 	struct worker workers[6];
@@ -437,7 +426,7 @@ static void *get_by_time(void *argument)
 	return NULL;
 }
 
-static void a_time_out_needs_no_server(void **state)
+DAEMON_TEST(a_time_out_needs_no_server)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -479,14 +468,13 @@ static void a_time_out_needs_no_server(void **state)
 	assert_refused(sluice_blob_get(other, "another", 0, &getters[0].blob), ENOENT, "another");
 	sluice_watch_close(watch);
 	assert_ok(sluice_store_close(other));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "there"));
+	assert_let_go(blob, d->store, "there");
 	assert_ok(sluice_blob_delete(d->store, "missing"));
 	assert_idle(d->store);
 }
 
 /* Calls connect again to a socket at which nobody answers: the server is dead, and the supervisor stopped. */
-static void a_time_out_needs_no_welcome(void **state)
+DAEMON_TEST(a_time_out_needs_no_welcome)
 {
 	struct daemon *d = *state;
 	struct getter getter = {.store = d->store, .name = "missing", .count = 1, .after = 1};
@@ -507,8 +495,7 @@ static void a_time_out_needs_no_welcome(void **state)
 	pthread_join(thread, NULL);
 	assert_int_equal(getter.rc[0], -ETIMEDOUT);
 	assert_ok(getter.rc[1]);
-	assert_ok(sluice_blob_release(getter.blob));
-	assert_ok(sluice_blob_delete(other, "missing"));
+	assert_let_go(getter.blob, other, "missing");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
@@ -530,7 +517,7 @@ static size_t mapped_bytes(void)
 	return bytes;
 }
 
-static void memory_that_nobody_holds_stays_mapped_up_to_a_limit(void **state)
+DAEMON_TEST(memory_that_nobody_holds_stays_mapped_up_to_a_limit)
 {
 	enum { COUNT = 8, SMALL = 1 << 20, LARGE = 7 << 20, LIMIT = 8 << 20 };
 	struct daemon *d = *state;
@@ -566,25 +553,9 @@ static void memory_that_nobody_holds_stays_mapped_up_to_a_limit(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(sealed_bytes_reach_other_processes),
-		daemon_test(a_get_waits_for_the_seal),
-		daemon_test(held_blob_stays_when_it_is_deleted),
-		daemon_test(several_are_sealed_at_once_or_not_at_all),
-		daemon_test(blob_open_for_reading_cannot_be_written),
-		daemon_test(stat_and_list_tell_what_there_is),
-		daemon_test(a_watch_tells_what_happens),
-		daemon_test(a_watcher_that_does_not_read_is_told_what_it_lost),
-		daemon_test(wrong_arguments_are_refused),
-		daemon_test(a_child_must_not_use_the_store),
-		daemon_test(calls_threads_share_a_store),
-		daemon_test(a_time_out_needs_no_server),
-		daemon_test(a_time_out_needs_no_welcome),
-		daemon_test(memory_that_nobody_holds_stays_mapped_up_to_a_limit),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

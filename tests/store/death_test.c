@@ -7,8 +7,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
-#include "protocol/step.h"
+#include "lib/kill_matrix.h"
+
+static int begin(void **state);
+static int supervisor_teardown(void **state);
+#define DEATH_TEST(name) TEST_WITH(name, begin, daemon_teardown)
 
 /* What all processes of the test share. */
 static struct {
@@ -22,19 +25,6 @@ static struct {
 
 /* -------------------------------------------------------------------------------------- steps */
 
-/* The step at which this process ends, and how often it comes by before. */
-static const char *last_step;
-static unsigned passes;
-
-void __wrap_sl_store_step(const char *step);
-void __wrap_sl_store_step(const char *step)
-{
-	if (last_step && !strcmp(step, last_step) && !passes--) {
-		atomic_fetch_add(&shared->died, 1);
-		kill(getpid(), SIGKILL);
-	}
-}
-
 /* All that a client does, each step of it. */
 static int live(const struct daemon *d, const char *argument)
 {
@@ -46,8 +36,7 @@ static int live(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	sluice_watch *watch;
 
-	passes = (unsigned)atoi(argument);
-	last_step = strchr(argument, ' ') + 1;
+	die_at_step(argument, &shared->died);
 	if (sluice_store_open(d->path, NULL, &store))
 		return 1;
 	if (try_put(store, "mine/sealed", 5000, 0, &blobs[0]) ||
@@ -75,19 +64,6 @@ static int live(const struct daemon *d, const char *argument)
 		return 10;
 	kill(getpid(), SIGKILL);
 	return 11;
-}
-
-static void delete_mine(sluice_store *store)
-{
-	struct sluice_blob_info infos[8] = {{.size = sizeof(infos[0])}};
-	uint64_t cursor = 0;
-	int n;
-
-	while ((n = sluice_blob_list(store, "mine/", &cursor, infos, COUNT_OF(infos))) > 0)
-		for (int i = 0; i < n; i++)
-			if (infos[i].state == SLUICE_BLOB_IS_SEALED)
-				assert_ok(sluice_blob_delete(store, infos[i].name));
-	assert_int_equal(n, 0);
 }
 
 /* Until it has none that is not sealed, and the sealed ones are deleted. */
@@ -119,8 +95,7 @@ static void kill_a_client_at(struct daemon *d, sluice_blob *theirs, uint64_t byt
 	assert_blob(theirs, "theirs", 70000);
 	blob = put(d->store, "ours", 3000, 0);
 	assert_blob(blob, "ours", 3000);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "ours"));
+	assert_let_go(blob, d->store, "ours");
 	/* what it had sealed is whole, */
 	if (!sluice_blob_get(d->store, "mine/sealed", 0, &blob)) {
 		assert_blob(blob, "mine/sealed", 5000);
@@ -130,7 +105,7 @@ static void kill_a_client_at(struct daemon *d, sluice_blob *theirs, uint64_t byt
 	wait_for_the_end_of(d->store, bytes, point);
 }
 
-static void a_killed_client_takes_along_what_is_not_sealed(void **state)
+DEATH_TEST(a_killed_client_takes_along_what_is_not_sealed)
 {
 	static const char *const steps[] = {
 		"client: connected", "client: asked",    "client: read",
@@ -154,8 +129,7 @@ static void a_killed_client_takes_along_what_is_not_sealed(void **state)
 			fail_msg("no client has died at '%s'", steps[i]);
 	}
 	print_message("%u deaths at a step\n", atomic_load(&shared->died));
-	assert_ok(sluice_blob_release(theirs));
-	assert_ok(sluice_blob_delete(d->store, "theirs"));
+	assert_let_go(theirs, d->store, "theirs");
 	assert_idle(d->store);
 }
 
@@ -180,7 +154,7 @@ static int leave_a_child(const struct daemon *d, const char *argument)
 	return 1;
 }
 
-static void a_child_of_a_dead_client_does_not_keep_what_that_had(void **state)
+DEATH_TEST(a_child_of_a_dead_client_does_not_keep_what_that_had)
 {
 	struct daemon *d = *state;
 
@@ -257,7 +231,7 @@ static unsigned rounds(void)
 	return getenv("STRESS") ? 300 : 25;
 }
 
-static void sealed_blobs_outlive_the_server(void **state)
+DEATH_TEST(sealed_blobs_outlive_the_server)
 {
 	struct daemon *d = *state;
 	sluice_blob *kept[20], *held, *read;
@@ -304,9 +278,7 @@ static void sealed_blobs_outlive_the_server(void **state)
 		snprintf(name, sizeof(name), "kept/%d", i);
 		assert_blob(kept[i], name, 1000 + (size_t)i * 30000);
 		assert_ok(sluice_blob_release(kept[i]));
-		kept[i] = got(d->store, name);
-		assert_blob(kept[i], name, 1000 + (size_t)i * 30000);
-		assert_ok(sluice_blob_release(kept[i]));
+		assert_there(d->store, name, 1000 + (size_t)i * 30000);
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
 	assert_ok(sluice_blob_release(held));
@@ -316,7 +288,7 @@ static void sealed_blobs_outlive_the_server(void **state)
 	assert_idle(d->store);
 }
 
-static void unsealed_blob_fails_when_the_server_dies(void **state)
+DEATH_TEST(unsealed_blob_fails_when_the_server_dies)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -343,13 +315,11 @@ static void unsealed_blob_fails_when_the_server_dies(void **state)
 	assert_int_equal(sluice_blob_exists(d->store, "leased"), 0);
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_release(leased));
-	assert_ok(sluice_blob_release(again));
-	assert_ok(sluice_blob_delete(d->store, "reserved"));
+	assert_let_go(again, d->store, "reserved");
 	do
 		assert_ok(sluice_watch_next(watch, 5000, &e));
 	while (e.kind != SLUICE_WATCH_LOST);
-	assert_ok(sluice_blob_release(put(d->store, "x", 10, 0)));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(put(d->store, "x", 10, 0), d->store, "x");
 	do
 		assert_ok(sluice_watch_next(watch, 5000, &e));
 	while (e.kind != SLUICE_WATCH_DELETED || strcmp(e.name, "x") != 0);
@@ -359,7 +329,7 @@ static void unsealed_blob_fails_when_the_server_dies(void **state)
 
 /* ------------------------------------------------------------------------------------- supervisor */
 
-static void the_server_gets_a_new_supervisor(void **state)
+TEST_WITH(the_server_gets_a_new_supervisor, begin, supervisor_teardown)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100000, 0), *more;
@@ -387,13 +357,10 @@ static void the_server_gets_a_new_supervisor(void **state)
 		char name[20];
 
 		snprintf(name, sizeof(name), "y%d", i);
-		more = got(d->store, name);
-		assert_blob(more, name, 100000 + (size_t)i);
-		assert_ok(sluice_blob_release(more));
+		assert_there(d->store, name, 100000 + (size_t)i);
 		assert_ok(sluice_blob_delete(d->store, name));
 	}
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_idle(d->store);
 	assert_ok(sluice_store_close(d->store));
 	supervisor = daemon_supervisor(d, 0);
@@ -411,7 +378,7 @@ static int supervisor_teardown(void **state)
 	return 0;
 }
 
-static void a_second_daemon_is_refused(void **state)
+DEATH_TEST(a_second_daemon_is_refused)
 {
 	struct daemon *d = *state;
 	struct daemon second = *d;
@@ -423,36 +390,24 @@ static void a_second_daemon_is_refused(void **state)
 		_exit(127);
 	}
 	assert_int_equal(WEXITSTATUS(child_status(pid)), 1);
-	assert_ok(sluice_blob_release(put(d->store, "x", 10, 0)));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(put(d->store, "x", 10, 0), d->store, "x");
 }
 
 static int begin(void **state)
 {
 	memset(shared, 0, sizeof(*shared));
-	last_step = NULL;
 	return daemon_setup(state);
 }
 
 int main(int argc, char **argv)
 {
-#define death_test(name) cmocka_unit_test_setup_teardown(name, begin, daemon_teardown)
 	static const char *const options[] = {"--memory", "512M", NULL};
 	static const struct child_role roles[] = {
 		{"live", live}, {"leave_a_child", leave_a_child}, {"work", work}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		death_test(a_killed_client_takes_along_what_is_not_sealed),
-		death_test(a_child_of_a_dead_client_does_not_keep_what_that_had),
-		death_test(sealed_blobs_outlive_the_server),
-		death_test(unsealed_blob_fails_when_the_server_dies),
-		cmocka_unit_test_setup_teardown(the_server_gets_a_new_supervisor, begin,
-	                                        supervisor_teardown),
-		death_test(a_second_daemon_is_refused),
-	};
 
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

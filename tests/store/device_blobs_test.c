@@ -50,7 +50,7 @@ static void reopen(struct daemon *d)
 
 /* ---------------------------------------------------------------------------------------- seals */
 
-static void a_seal_in_stream_order_waits_for_its_stream(void **state)
+DAEMON_TEST(a_seal_in_stream_order_waits_for_its_stream)
 {
 	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
@@ -78,14 +78,13 @@ static void a_seal_in_stream_order_waits_for_its_stream(void **state)
 	assert_ok(sluice_blob_get(d->store, "large", 20000, &read));
 	assert_ok(sluice_blob_release(read));
 	assert_int_equal(sluice_blob_exists(d->store, "later"), 1);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "later"));
+	assert_let_go(blob, d->store, "later");
 	assert_ok(sluice_blob_delete(d->store, "large"));
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
 
-static void closing_the_store_waits_for_seals(void **state)
+DAEMON_TEST(closing_the_store_waits_for_seals)
 {
 	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
@@ -103,7 +102,7 @@ static void closing_the_store_waits_for_seals(void **state)
 	assert_idle(d->store);
 }
 
-static void a_name_that_was_taken_meanwhile_is_told(void **state)
+DAEMON_TEST(a_name_that_was_taken_meanwhile_is_told)
 {
 	struct daemon *d = *state;
 	sluice_stream stream = new_stream();
@@ -115,18 +114,16 @@ static void a_name_that_was_taken_meanwhile_is_told(void **state)
 	assert_refused(sluice_blob_wait_sealed(blob, 20000), EEXIST, "x");
 	assert_blob(first, "x", 10);
 	/* It is as it was: it can be sealed once the name is free. */
-	assert_ok(sluice_blob_release(first));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(first, d->store, "x");
 	assert_non_null(sluice_blob_mutable_data(blob));
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_ok(sluice_blob_wait_sealed(blob, 20000));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
 
-static void seal_covers_all_places_of_a_blob(void **state)
+DAEMON_TEST(seal_covers_all_places_of_a_blob)
 {
 	struct daemon *d = *state;
 	int places[] = {-1, gpu_device(0), gpu_device(1)};
@@ -144,8 +141,7 @@ static void seal_covers_all_places_of_a_blob(void **state)
 	assert_refused(sluice_blob_seal_many(made, 3), EEXIST, "second");
 	assert_int_equal(sluice_blob_exists(d->store, "host"), 0);
 	assert_int_equal(sluice_blob_exists(d->store, "first"), 0);
-	assert_ok(sluice_blob_release(taken));
-	assert_ok(sluice_blob_delete(d->store, "second"));
+	assert_let_go(taken, d->store, "second");
 	for (int i = 0; i < 3; i++)
 		set_bytes(made[i], 40 + i, 100000);
 	assert_ok(sluice_blob_seal_many_on(made, 3, stream));
@@ -166,7 +162,7 @@ static void seal_covers_all_places_of_a_blob(void **state)
 	assert_idle(d->store);
 }
 
-static void a_place_that_is_not_there_is_refused(void **state)
+DAEMON_TEST(a_place_that_is_not_there_is_refused)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 100, 0), *other;
@@ -180,14 +176,13 @@ static void a_place_that_is_not_there_is_refused(void **state)
 	assert_ok(sluice_device_alloc(place(), 100, &memory));
 	assert_refused(sluice_blob_publish(d->store, "x", memory, 100, NULL, &other), EEXIST, "x");
 	assert_ok(sluice_device_free(memory));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_idle(d->store);
 }
 
 /* --------------------------------------------------------------------------------------- memory */
 
-static void little_ones_share_a_slab(void **state)
+DAEMON_TEST(little_ones_share_a_slab)
 {
 	struct daemon *d = *state;
 	sluice_blob *blobs[64], *alone;
@@ -204,17 +199,15 @@ static void little_ones_share_a_slab(void **state)
 	for (unsigned i = 0; i < 64; i++) {
 		snprintf(name, sizeof(name), "s%u", i);
 		assert_blob(blobs[i], name, 1 + i * 500);
-		assert_ok(sluice_blob_release(blobs[i]));
-		assert_ok(sluice_blob_delete(d->store, name));
+		assert_let_go(blobs[i], d->store, name);
 	}
-	assert_ok(sluice_blob_release(alone));
-	assert_ok(sluice_blob_delete(d->store, "alone"));
+	assert_let_go(alone, d->store, "alone");
 	assert_idle(d->store);
 	reopen(d);
 	assert_memory(d->store, 0);
 }
 
-static void memory_is_rounded_up_and_comes_back(void **state)
+DAEMON_TEST(memory_is_rounded_up_and_comes_back)
 {
 	struct daemon *d = *state;
 	static const size_t sizes[] = {MIB + 1, 2 * MIB, 2 * MIB + 1, 9 * MIB};
@@ -228,8 +221,7 @@ static void memory_is_rounded_up_and_comes_back(void **state)
 		assert_int_equal(account_of(d->store).memory_bytes, expected);
 		assert_ok(sluice_blob_stat(d->store, "x", &info));
 		assert_int_equal(info.memory, expected);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 		assert_memory(d->store, 0);
 	}
 	/* An aborted one, too. */
@@ -283,7 +275,7 @@ static void end_sleeper(pid_t pid)
 	assert_true(WIFSIGNALED(child_status(pid)));
 }
 
-static void memory_leaves_though_those_who_have_it_mapped_sleep(void **state)
+DAEMON_TEST(memory_leaves_though_those_who_have_it_mapped_sleep)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0);
@@ -298,7 +290,7 @@ static void memory_leaves_though_those_who_have_it_mapped_sleep(void **state)
 	assert_idle(d->store);
 }
 
-static void memory_that_is_held_counts_until_its_holder_is_gone(void **state)
+DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0), *more;
@@ -306,8 +298,7 @@ static void memory_that_is_held_counts_until_its_holder_is_gone(void **state)
 	double until = seconds_now() + 20;
 	char number[30];
 
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	/* Who has it is named when memory is short: once this process has unmapped it, that is the other one. */
 	snprintf(number, sizeof(number), "process %d", (int)holder);
 	do
@@ -319,23 +310,20 @@ static void memory_that_is_held_counts_until_its_holder_is_gone(void **state)
 	assert_memory(d->store, 0);
 	blob = put(d->store, "y", 63 * MIB, 0);
 	assert_blob(blob, "y", 63 * MIB);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "y"));
+	assert_let_go(blob, d->store, "y");
 	assert_idle(d->store);
 }
 
-static void a_new_server_learns_who_has_memory_mapped(void **state)
+DAEMON_TEST(a_new_server_learns_who_has_memory_mapped)
 {
 	struct daemon *d = *state;
-	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0), *read;
+	sluice_blob *blob = put(d->store, "x", 3 * MIB, 0);
 	pid_t sleeping = start_sleeper(d, "idle"), server = daemon_server(d, 0);
 
 	assert_ok(sluice_blob_release(blob));
 	kill(server, SIGKILL);
 	daemon_server(d, server);
-	read = got(d->store, "x");
-	assert_blob(read, "x", 3 * MIB);
-	assert_ok(sluice_blob_release(read));
+	assert_there(d->store, "x", 3 * MIB);
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "x"));
 	assert_memory(d->store, 0);
@@ -347,22 +335,10 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	static const struct child_role roles[] = {{"sleeper", sleeper}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(a_seal_in_stream_order_waits_for_its_stream),
-		daemon_test(closing_the_store_waits_for_seals),
-		daemon_test(a_name_that_was_taken_meanwhile_is_told),
-		daemon_test(seal_covers_all_places_of_a_blob),
-		daemon_test(a_place_that_is_not_there_is_refused),
-		daemon_test(little_ones_share_a_slab),
-		daemon_test(memory_is_rounded_up_and_comes_back),
-		daemon_test(memory_leaves_though_those_who_have_it_mapped_sleep),
-		daemon_test(memory_that_is_held_counts_until_its_holder_is_gone),
-		daemon_test(a_new_server_learns_who_has_memory_mapped),
-	};
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	open_devices();
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

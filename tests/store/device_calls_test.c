@@ -8,7 +8,7 @@
 
 /* ----------------------------------------------------------------------------------- put and get */
 
-static void sealed_device_bytes_reach_other_processes(void **state)
+DAEMON_TEST(sealed_device_bytes_reach_other_processes)
 {
 	struct daemon *d = *state;
 	static const size_t sizes[] = {1,   4095,    32768,   32769,       65537,
@@ -30,8 +30,7 @@ static void sealed_device_bytes_reach_other_processes(void **state)
 			assert_int_equal(sluice_device_of(sluice_blob_data(read)), device);
 			assert_int_equal((uintptr_t)sluice_blob_data(read) % 4096, 0);
 			assert_true(is_right(read, "a blob", sizes[i]));
-			assert_ok(sluice_blob_release(made));
-			assert_ok(sluice_blob_delete(other, "a blob"));
+			assert_let_go(made, other, "a blob");
 			assert_true(is_right(read, "a blob", sizes[i]));
 			assert_ok(sluice_blob_release(read));
 		}
@@ -65,7 +64,7 @@ static int put_as_child(const struct daemon *d, const char *argument)
 	_exit(0); /* nothing is closed */
 }
 
-static void processes_share_memory_of_a_device_and_it_outlives_them(void **state)
+DAEMON_TEST(processes_share_memory_of_a_device_and_it_outlives_them)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -75,19 +74,17 @@ static void processes_share_memory_of_a_device_and_it_outlives_them(void **state
 
 		blob = put_on(d->store, "fresh", 3 * MIB, device, 0);
 		assert_int_equal(child_status(child_start("read", d, "")), 0);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "fresh"));
+		assert_let_go(blob, d->store, "fresh");
 		assert_int_equal(child_status(child_start("put", d, number)), 0);
 		assert_ok(sluice_blob_get(d->store, "left", 10000, &blob));
 		assert_true(is_right(blob, "left", MIB));
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "left"));
+		assert_let_go(blob, d->store, "left");
 		assert_memory_is(d->store, device, 0);
 	}
 	assert_idle(d->store);
 }
 
-static void a_reader_cannot_write_to_a_blob_on_a_device(void **state)
+DAEMON_TEST(a_reader_cannot_write_to_a_blob_on_a_device)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put_on(d->store, "x", 100, 0, 0), *read = got(d->store, "x");
@@ -96,11 +93,10 @@ static void a_reader_cannot_write_to_a_blob_on_a_device(void **state)
 	assert_int_not_equal(sluice_copy((void *)sluice_blob_data(read), bytes, sizeof(bytes)), 0);
 	assert_true(is_right(read, "x", 100));
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 }
 
-static void small_blobs_share_slabs_and_those_that_are_alone_do_not(void **state)
+DAEMON_TEST(small_blobs_share_slabs_and_those_that_are_alone_do_not)
 {
 	struct daemon *d = *state;
 	enum { COUNT = 1000 };
@@ -147,7 +143,7 @@ static uint64_t all_calls(void)
 	return sum;
 }
 
-static void getting_it_again_does_not_call_the_driver(void **state)
+DAEMON_TEST(getting_it_again_does_not_call_the_driver)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put_on(d->store, "x", 5 * MIB, 0, 0), *read;
@@ -170,7 +166,7 @@ static void getting_it_again_does_not_call_the_driver(void **state)
 
 /* -------------------------------------------------------------------------------------- forget */
 
-static void memory_goes_though_a_reader_that_had_it_sleeps(void **state)
+DAEMON_TEST(memory_goes_though_a_reader_that_had_it_sleeps)
 {
 	struct daemon *d = *state;
 	unsigned before[2] = {mappings_of(0), mappings_of(1)};
@@ -180,8 +176,7 @@ static void memory_goes_though_a_reader_that_had_it_sleeps(void **state)
 	for (int device = 0; device < 2; device++) {
 		blob = put_on(d->store, "x", 4 * MIB, device, 0);
 		read = got(reader, "x");
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 		assert_int_equal(device_of(d->store, device).memory_bytes, 4 * MIB);
 		assert_true(is_right(read, "x", 4 * MIB));
 		/* From here on the reader's store is not touched. */
@@ -193,7 +188,7 @@ static void memory_goes_though_a_reader_that_had_it_sleeps(void **state)
 	assert_idle(d->store);
 }
 
-static void mappings_that_nobody_uses_are_kept_up_to_a_limit(void **state)
+DAEMON_TEST(mappings_that_nobody_uses_are_kept_up_to_a_limit)
 {
 	struct daemon *d = *state;
 	struct sluice_store_options o = SLUICE_STORE_OPTIONS_INIT;
@@ -225,7 +220,7 @@ static void mappings_that_nobody_uses_are_kept_up_to_a_limit(void **state)
 	assert_idle(d->store);
 }
 
-static void mappings_are_reported_to_the_next_server(void **state)
+DAEMON_TEST(mappings_are_reported_to_the_next_server)
 {
 	struct daemon *d = *state;
 	unsigned before = mappings_of(0);
@@ -248,15 +243,14 @@ static void mappings_are_reported_to_the_next_server(void **state)
 	read = got(reader, "x");
 	assert_true(is_right(read, "x", 100));
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_store_close(reader));
 	assert_idle(d->store);
 }
 
 /* ---------------------------------------------------------------------------------- what is not */
 
-static void impossible_options_are_refused(void **state)
+DAEMON_TEST(impossible_options_are_refused)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = NULL, *read;
@@ -277,7 +271,7 @@ static void impossible_options_are_refused(void **state)
 	assert_idle(d->store);
 }
 
-static void a_failure_of_the_driver_is_the_call_s(void **state)
+DAEMON_TEST(a_failure_of_the_driver_is_the_call_s)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = NULL, *read;
@@ -293,15 +287,13 @@ static void a_failure_of_the_driver_is_the_call_s(void **state)
 	read = got(d->store, "x");
 	assert_true(is_right(read, "x", 3 * MIB));
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_ok(sluice_blob_release(put_on(d->store, "x", 100, 0, 0)));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
+	assert_let_go(put_on(d->store, "x", 100, 0, 0), d->store, "x");
 	assert_memory_is(d->store, 0, SLAB);
 	assert_idle(d->store);
 }
 
-static void a_child_must_not_use_blobs_on_devices(void **state)
+DAEMON_TEST(a_child_must_not_use_blobs_on_devices)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob, *other;
@@ -323,11 +315,10 @@ static void a_child_must_not_use_blobs_on_devices(void **state)
 	assert_int_equal(child_status(pid), 0);
 	assert_ok(sluice_blob_seal(blob));
 	assert_true(is_right(blob, "x", 100));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 }
 
-static void a_store_without_blobs_on_devices_has_no_threads(void **state)
+DAEMON_TEST(a_store_without_blobs_on_devices_has_no_threads)
 {
 	struct daemon *d = *state;
 	size_t threads;
@@ -393,7 +384,7 @@ static void *work(void *argument)
 	return NULL;
 }
 
-static void device_calls_threads_share_a_store(void **state)
+DAEMON_TEST(device_calls_threads_share_a_store)
 {
 	struct daemon *d = *state;
 	struct worker workers[6];
@@ -434,7 +425,7 @@ static void *begin_one(void *argument)
 }
 
 /* One of them makes the memory, and hears so maybe after the others have heard of their places in it. */
-static void threads_may_be_the_first_on_a_device_together(void **state)
+DAEMON_TEST(threads_may_be_the_first_on_a_device_together)
 {
 	struct daemon *d = *state;
 	struct beginner beginners[8];
@@ -465,7 +456,7 @@ static void threads_may_be_the_first_on_a_device_together(void **state)
 	assert_memory_is(d->store, 1, 0);
 }
 
-static void of_several_that_are_got_none_may_be_missing(void **state)
+DAEMON_TEST(of_several_that_are_got_none_may_be_missing)
 {
 	struct daemon *d = *state;
 	static const char *const names[] = {"on a device", "on the host"};
@@ -492,26 +483,9 @@ int main(int argc, char **argv)
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {
 		{"read", read_as_child}, {"put", put_as_child}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(sealed_device_bytes_reach_other_processes),
-		daemon_test(processes_share_memory_of_a_device_and_it_outlives_them),
-		daemon_test(a_reader_cannot_write_to_a_blob_on_a_device),
-		daemon_test(small_blobs_share_slabs_and_those_that_are_alone_do_not),
-		daemon_test(getting_it_again_does_not_call_the_driver),
-		daemon_test(memory_goes_though_a_reader_that_had_it_sleeps),
-		daemon_test(mappings_that_nobody_uses_are_kept_up_to_a_limit),
-		daemon_test(mappings_are_reported_to_the_next_server),
-		daemon_test(impossible_options_are_refused),
-		daemon_test(a_failure_of_the_driver_is_the_call_s),
-		daemon_test(a_child_must_not_use_blobs_on_devices),
-		daemon_test(a_store_without_blobs_on_devices_has_no_threads),
-		daemon_test(device_calls_threads_share_a_store),
-		daemon_test(threads_may_be_the_first_on_a_device_together),
-		daemon_test(of_several_that_are_got_none_may_be_missing),
-	};
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 enum { THREAD_LOCAL = 1 };
 
-static void a_stream_that_is_captured_does_not_seal(void **state)
+DAEMON_TEST(a_stream_that_is_captured_does_not_seal)
 {
 	struct daemon *d = *state;
 	sluice_stream stream;
@@ -26,13 +26,12 @@ static void a_stream_that_is_captured_does_not_seal(void **state)
 	assert_int_equal(cu.cuCtxPopCurrent_v2(NULL), 0);
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_ok(sluice_blob_wait_sealed(blob, 20000));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
 
-static void a_default_stream_is_that_of_the_blob_s_device(void **state)
+DAEMON_TEST(a_default_stream_is_that_of_the_blob_s_device)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -41,13 +40,12 @@ static void a_default_stream_is_that_of_the_blob_s_device(void **state)
 		assert_ok(sluice_blob_create(d->store, "x", 100, device, NULL, &blob));
 		assert_ok(sluice_blob_seal_on(blob, SLUICE_STREAM_DEFAULT));
 		assert_ok(sluice_blob_wait_sealed(blob, 20000));
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 	}
 	assert_idle(d->store);
 }
 
-static void a_tensor_has_the_number_that_cuda_has_for_its_device(void **state)
+DAEMON_TEST(a_tensor_has_the_number_that_cuda_has_for_its_device)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
@@ -69,13 +67,12 @@ static void a_tensor_has_the_number_that_cuda_has_for_its_device(void **state)
 		assert_int_equal(tensor->t.device_id, i);
 		assert_ptr_equal(tensor->t.data, sluice_blob_data(blob));
 		tensor->deleter(tensor);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "t"));
+		assert_let_go(blob, d->store, "t");
 	}
 	assert_idle(d->store);
 }
 
-static void a_place_is_an_address_on_the_bus(void **state)
+DAEMON_TEST(a_place_is_an_address_on_the_bus)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)};
@@ -90,14 +87,13 @@ static void a_place_is_an_address_on_the_bus(void **state)
 		assert_non_null(description.pci);
 		assert_string_equal(info.place, description.pci);
 		assert_int_equal(info.device, device);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 	}
 	assert_idle(d->store);
 }
 
 /* The driver registers memory that is mapped read-only only if it is told that it is. */
-static void a_blob_on_the_host_is_read_by_a_gpu(void **state)
+DAEMON_TEST(a_blob_on_the_host_is_read_by_a_gpu)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 200000, 0), *read;
@@ -117,24 +113,16 @@ static void a_blob_on_the_host_is_read_by_a_gpu(void **state)
 	assert_ok(sluice_stream_free(stream));
 	assert_ok(sluice_device_free(there));
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_idle(d->store);
 }
 
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(a_stream_that_is_captured_does_not_seal),
-		daemon_test(a_default_stream_is_that_of_the_blob_s_device),
-		daemon_test(a_tensor_has_the_number_that_cuda_has_for_its_device),
-		daemon_test(a_place_is_an_address_on_the_bus),
-		daemon_test(a_blob_on_the_host_is_read_by_a_gpu),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, cuda_setup, NULL);
+	return RUN_TESTS(cuda_setup, NULL);
 }

@@ -14,7 +14,7 @@
 
 /* ------------------------------------------------------------------------- replaced servers */
 
-static void blobs_survive_a_server(void **state)
+DAEMON_TEST(blobs_survive_a_server)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *other = raw_new(d);
@@ -144,7 +144,7 @@ static void end_by_kill(void *other)
 	raw_other_kill(other);
 }
 
-static void memory_of_a_process_vanishes_with_it(void **state)
+DAEMON_TEST(memory_of_a_process_vanishes_with_it)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *a;
@@ -169,7 +169,7 @@ static void memory_of_a_process_vanishes_with_it(void **state)
 	raw_end(c);
 }
 
-static void memory_of_a_process_outlives_servers_but_not_the_process(void **state)
+DAEMON_TEST(memory_of_a_process_outlives_servers_but_not_the_process)
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *c = raw_new(d);
@@ -297,7 +297,7 @@ static void offer_without_a_message(struct raw *c, const struct sl_lease *mine, 
 	raw_send_with(c->fd, &c->m, 0, &c->fd, 1);
 }
 
-static void an_offer_that_is_none_breaks_the_connection(void **state)
+DAEMON_TEST(an_offer_that_is_none_breaks_the_connection)
 {
 	static void (*const offers[])(struct raw *, const struct sl_lease *, uint64_t) = {
 		offer_for_others, offer_twice,        offer_nothing,           offer_no_memory,
@@ -332,7 +332,7 @@ static void an_offer_that_is_none_breaks_the_connection(void **state)
 }
 
 /* Memory of an emulated device is memory of the host. */
-static void memfds_of_devices_are_not_more_than_memory(void **state)
+DAEMON_TEST(memfds_of_devices_are_not_more_than_memory)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -351,7 +351,7 @@ static void memfds_of_devices_are_not_more_than_memory(void **state)
 	raw_end(c);
 }
 
-static void mapping_counts_when_its_memory_cannot_be_had_again(void **state)
+DAEMON_TEST(mapping_counts_when_its_memory_cannot_be_had_again)
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
@@ -383,17 +383,9 @@ static void mapping_counts_when_its_memory_cannot_be_had_again(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(blobs_survive_a_server),
-		daemon_test(memory_of_a_process_vanishes_with_it),
-		daemon_test(memory_of_a_process_outlives_servers_but_not_the_process),
-		daemon_test(an_offer_that_is_none_breaks_the_connection),
-		daemon_test(memfds_of_devices_are_not_more_than_memory),
-		daemon_test(mapping_counts_when_its_memory_cannot_be_had_again),
-	};
 
 	(void)argc;
 	row_start(1, argv);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -7,6 +7,8 @@
 #include "lib/gpu.h"
 #include "sluice/emulated.h"
 
+#define SHELF_TEST(name) TEST_WITH(name, setup, teardown)
+
 /* The blob is on the second device, so that a number that is mixed up shows. */
 enum { ELSE, HERE, SEED = 5 };
 
@@ -86,14 +88,13 @@ static void take_away(struct shelf *s, const void *expected, size_t n)
 	assert_int_equal(sluice_blob_size(blob), n);
 	assert_ok(sluice_copy(b.data, sluice_blob_data(blob), n));
 	assert_bytes(b.data, expected, n);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(s->d->store, "x"));
+	assert_let_go(blob, s->d->store, "x");
 	buffer_free(&b);
 }
 
 /* ------------------------------------------------------------------------------ as any other file */
 
-static void device_file_has_the_written_bytes_after_close(void **state)
+SHELF_TEST(device_file_has_the_written_bytes_after_close)
 {
 	static const size_t sizes[] = {1, 4096, 100001, 37 * MIB + 5};
 	struct shelf *s = *state;
@@ -169,7 +170,7 @@ static void end(struct transfer *t)
 	buffer_free(&t->host);
 }
 
-static void overlapping_operations_keep_their_order_in_every_memory(void **state)
+SHELF_TEST(overlapping_operations_keep_their_order_in_every_memory)
 {
 	enum { N = 20 * MIB + 7, AT_ONCE = 10, ROUNDS = 8 };
 	struct shelf *s = *state;
@@ -191,7 +192,7 @@ static void overlapping_operations_keep_their_order_in_every_memory(void **state
 	buffer_free(&model);
 }
 
-static void several_extents_are_one_operation(void **state)
+SHELF_TEST(several_extents_are_one_operation)
 {
 	enum { COUNT = 200, EACH = 1001, N = COUNT * EACH };
 	struct shelf *s = *state;
@@ -214,7 +215,7 @@ static void several_extents_are_one_operation(void **state)
 	buffer_free(&b);
 }
 
-static void oversized_request_makes_no_blob(void **state)
+SHELF_TEST(oversized_request_makes_no_blob)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 100);
@@ -242,7 +243,7 @@ static void write_first(sluice_file *file, const void *data)
 	assert_int_equal(moved(op), 1);
 }
 
-static void a_stream_copies_what_is_of_its_device(void **state)
+SHELF_TEST(a_stream_copies_what_is_of_its_device)
 {
 	enum { N = 3 * MIB + 1 };
 	struct shelf *s = *state;
@@ -285,7 +286,7 @@ static void a_stream_copies_what_is_of_its_device(void **state)
 }
 
 /* Of a stream that is one of each thread nobody can tell whether it is the same, so it orders nothing. */
-static void overlap_waits_in_submission_unless_the_stream_orders_it(void **state)
+SHELF_TEST(overlap_waits_in_submission_unless_the_stream_orders_it)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_with(s, 1000, SLUICE_OPEN_NONBLOCK);
@@ -314,7 +315,7 @@ static void overlap_waits_in_submission_unless_the_stream_orders_it(void **state
 	assert_ok(sluice_device_free(memory));
 }
 
-static void memory_out_of_a_streams_reach_is_refused(void **state)
+SHELF_TEST(memory_out_of_a_streams_reach_is_refused)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
@@ -341,7 +342,7 @@ static void memory_out_of_a_streams_reach_is_refused(void **state)
 	assert_ok(sluice_device_free(memory));
 }
 
-static void excess_in_stream_order_is_an_error(void **state)
+SHELF_TEST(excess_in_stream_order_is_an_error)
 {
 	struct shelf *s = *state;
 	sluice_file *file = open_new(s, 1000);
@@ -377,7 +378,7 @@ static void set_delay(unsigned us)
 	assert_ok(sluice_emulated_configure(gpu_device(HERE), &o));
 }
 
-static void a_call_does_not_wait_for_copies_and_they_can_be_cancelled(void **state)
+SHELF_TEST(a_call_does_not_wait_for_copies_and_they_can_be_cancelled)
 {
 	enum { N = 64 * MIB };
 	struct shelf *s = *state;
@@ -410,7 +411,7 @@ static void a_call_does_not_wait_for_copies_and_they_can_be_cancelled(void **sta
 	buffer_free(&b);
 }
 
-static void a_default_stream_waits_for_what_is_awaited_on_the_host(void **state)
+SHELF_TEST(a_default_stream_waits_for_what_is_awaited_on_the_host)
 {
 	enum { N = 24 * MIB };
 	struct shelf *s = *state;
@@ -439,7 +440,7 @@ static void a_default_stream_waits_for_what_is_awaited_on_the_host(void **state)
 	buffer_free(&b);
 }
 
-static void a_copy_that_fails_fails_the_operation(void **state)
+SHELF_TEST(a_copy_that_fails_fails_the_operation)
 {
 	enum { N = 3 * MIB };
 	struct shelf *s = *state;
@@ -467,7 +468,7 @@ static void a_copy_that_fails_fails_the_operation(void **state)
 	buffer_free(&b);
 }
 
-static void a_device_that_is_lost_ends_what_is_in_flight(void **state)
+SHELF_TEST(a_device_that_is_lost_ends_what_is_in_flight)
 {
 	enum { N = 64 * MIB };
 	struct shelf *s = *state;
@@ -492,29 +493,13 @@ static void a_device_that_is_lost_ends_what_is_in_flight(void **state)
 	buffer_free(&b);
 }
 
-#define shelf_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
-	const struct CMUnitTest tests[] = {
-		shelf_test(device_file_has_the_written_bytes_after_close),
-		shelf_test(overlapping_operations_keep_their_order_in_every_memory),
-		shelf_test(several_extents_are_one_operation),
-		shelf_test(oversized_request_makes_no_blob),
-		shelf_test(a_stream_copies_what_is_of_its_device),
-		shelf_test(overlap_waits_in_submission_unless_the_stream_orders_it),
-		shelf_test(memory_out_of_a_streams_reach_is_refused),
-		shelf_test(excess_in_stream_order_is_an_error),
-		shelf_test(a_call_does_not_wait_for_copies_and_they_can_be_cancelled),
-		shelf_test(a_default_stream_waits_for_what_is_awaited_on_the_host),
-		shelf_test(a_copy_that_fails_fails_the_operation),
-		shelf_test(a_device_that_is_lost_ends_what_is_in_flight),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	row_start_devices();
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

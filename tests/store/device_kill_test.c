@@ -5,9 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/daemon.h"
 #include "lib/gpu.h"
-#include "protocol/step.h"
+#include "lib/kill_matrix.h"
+
+static int begin(void **state);
+#define DEATH_TEST(name) TEST_WITH(name, begin, daemon_teardown)
 
 enum { HERE = 1 };
 
@@ -66,19 +68,6 @@ static _Noreturn void stay(void)
 
 /* ----------------------------------------------------------------------------------------- steps */
 
-/* The step at which this process ends, and how often it comes by before; on whichever thread. */
-static const char *last_step;
-static _Atomic int passes;
-
-void __wrap_sl_store_step(const char *step);
-void __wrap_sl_store_step(const char *step)
-{
-	if (!last_step || strcmp(step, last_step) || atomic_fetch_sub(&passes, 1))
-		return;
-	atomic_fetch_add(&shared->came, 1);
-	kill(getpid(), SIGKILL);
-}
-
 static int seal_in_order(sluice_store *store, sluice_stream stream)
 {
 	sluice_blob *v[3];
@@ -102,9 +91,8 @@ static int live(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	void *memory;
 
-	atomic_store(&passes, atoi(argument));
 	open_devices();
-	last_step = strchr(argument, ' ') + 1;
+	die_at_step(argument, &shared->came);
 	if (sluice_store_open(d->path, NULL, &store) ||
 	    sluice_stream_new(gpu_device(HERE), &stream) ||
 	    sluice_device_alloc(place(), MIB, &memory))
@@ -128,24 +116,6 @@ static int live(const struct daemon *d, const char *argument)
 		return 8;
 	kill(getpid(), SIGKILL);
 	return 9;
-}
-
-static void delete_mine(sluice_store *store)
-{
-	struct sluice_blob_info infos[8] = {{.size = sizeof(infos[0])}};
-	uint64_t cursor = 0;
-	int n, rc;
-
-	while ((n = sluice_blob_list(store, "mine/", &cursor, infos, COUNT_OF(infos))) > 0)
-		for (int i = 0; i < n; i++) {
-			if (infos[i].state != SLUICE_BLOB_IS_SEALED)
-				continue;
-			rc = sluice_blob_delete(store, infos[i].name);
-			/* What is lent goes by itself. */
-			if (rc && rc != -ENOENT)
-				fail_msg("%s: %s", infos[i].name, sluice_last_message());
-		}
-	assert_int_equal(n, 0);
 }
 
 /* All or none of what was sealed in one call. */
@@ -202,7 +172,7 @@ static void die_at(struct daemon *d, const char *step, unsigned pass, uint64_t b
 	         there.memory_bytes != bytes || there.leaving_bytes);
 }
 
-static void a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else(void **state)
+DEATH_TEST(a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else)
 {
 	static const char *const steps[] = {
 		"client: asked",    "client: answered",
@@ -237,8 +207,7 @@ static void a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else(void 
 				fail_msg("no client comes to the step %s", steps[i]);
 		}
 	print_message("%u clients died at a step\n", (unsigned)atomic_load(&shared->came));
-	assert_ok(sluice_blob_release(theirs));
-	assert_ok(sluice_blob_delete(d->store, "theirs"));
+	assert_let_go(theirs, d->store, "theirs");
 	assert_idle(d->store);
 	assert_no_memory(d->store);
 }
@@ -273,7 +242,7 @@ static int seal_later(const struct daemon *d, const char *argument)
 		pause();
 }
 
-static void blob_of_an_unreached_seal_is_gone(void **state)
+DEATH_TEST(blob_of_an_unreached_seal_is_gone)
 {
 	struct daemon *d = *state;
 	static const char *const how[] = {"held", "released"};
@@ -292,7 +261,7 @@ static void blob_of_an_unreached_seal_is_gone(void **state)
 }
 
 /* At any moment after the stream goes on: both are there, or none. */
-static void a_seal_that_is_due_happens_whole_or_not_at_all(void **state)
+DEATH_TEST(a_seal_that_is_due_happens_whole_or_not_at_all)
 {
 	struct daemon *d = *state;
 	unsigned there = 0, rounds = getenv("STRESS") ? 300 : 12;
@@ -338,7 +307,7 @@ static int import(const struct daemon *d, const char *argument)
 	stay();
 }
 
-static void importers_that_are_killed_let_go(void **state)
+DEATH_TEST(importers_that_are_killed_let_go)
 {
 	struct daemon *d = *state;
 	sluice_blob *little = put(d->store, "little", 100, 0);
@@ -353,8 +322,7 @@ static void importers_that_are_killed_let_go(void **state)
 	assert_blob(little, "little", 100);
 	assert_blob(large, "large", 3 * MIB);
 	assert_ok(sluice_blob_release(little));
-	assert_ok(sluice_blob_release(large));
-	assert_ok(sluice_blob_delete(d->store, "little"));
+	assert_let_go(large, d->store, "little");
 	assert_ok(sluice_blob_delete(d->store, "large"));
 	/* Two hold them still. */
 	sleep_ms(20);
@@ -388,12 +356,11 @@ static int leave_a_slab(const struct daemon *d, const char *argument)
 static void put_and_delete_many(sluice_store *store)
 {
 	for (int i = 0; i < 200; i++) {
-		assert_ok(sluice_blob_release(put(store, "more", 5000, 0)));
-		assert_ok(sluice_blob_delete(store, "more"));
+		assert_let_go(put(store, "more", 5000, 0), store, "more");
 	}
 }
 
-static void a_slab_of_a_dead_owner_is_not_written_again(void **state)
+DEATH_TEST(a_slab_of_a_dead_owner_is_not_written_again)
 {
 	struct daemon *d = *state;
 	pid_t owner = child_start("leave_a_slab", d, "");
@@ -416,9 +383,7 @@ static void a_slab_of_a_dead_owner_is_not_written_again(void **state)
 	put_and_delete_many(other);
 	assert_blob(held, "b", 5001);
 	assert_ok(sluice_blob_release(held));
-	held = got(other, "c");
-	assert_blob(held, "c", 5002);
-	assert_ok(sluice_blob_release(held));
+	assert_there(other, "c", 5002);
 	assert_ok(sluice_store_close(other));
 	assert_ok(sluice_store_close(d->store));
 	d->store = daemon_connect(d);
@@ -468,7 +433,7 @@ static void assert_lent(const sluice_blob *blob)
 	free(bytes);
 }
 
-static void device_kill_memory_goes_with_its_process(void **state)
+DEATH_TEST(device_kill_memory_goes_with_its_process)
 {
 	struct daemon *d = *state;
 	static const char *const how[] = {"killed", "closed"};
@@ -506,25 +471,16 @@ static int begin(void **state)
 
 int main(int argc, char **argv)
 {
-#define death_test(name) cmocka_unit_test_setup_teardown(name, begin, daemon_teardown)
 	static const char *const options[] = {"--memory", "512M", NULL};
 	static const struct child_role roles[] = {
 		{"live", live},     {"seal_later", seal_later},
 		{"import", import}, {"leave_a_slab", leave_a_slab},
 		{"lend", lend},     {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		death_test(a_client_that_is_killed_leaves_what_it_sealed_and_nothing_else),
-		death_test(blob_of_an_unreached_seal_is_gone),
-		death_test(a_seal_that_is_due_happens_whole_or_not_at_all),
-		death_test(importers_that_are_killed_let_go),
-		death_test(a_slab_of_a_dead_owner_is_not_written_again),
-		death_test(device_kill_memory_goes_with_its_process),
-	};
 
 	shared = shared_memory(sizeof(*shared));
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	open_devices();
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -30,7 +30,7 @@ static bool copied_right(const void *copy, const char *name)
 	return right;
 }
 
-static void a_stream_reads_on_in_what_was_deleted_and_released_behind_it(void **state)
+DAEMON_TEST(a_stream_reads_on_in_what_was_deleted_and_released_behind_it)
 {
 	struct daemon *d = *state;
 	struct sluice_emulated_options late = SLUICE_EMULATED_OPTIONS_INIT;
@@ -61,8 +61,7 @@ static void a_stream_reads_on_in_what_was_deleted_and_released_behind_it(void **
 		assert_dying(d->store, 1);
 		/* Nobody gets this memory meanwhile. A device's is not made while it has work to do. */
 		if (where < 0) {
-			assert_ok(sluice_blob_release(put_on(d->store, "y", BYTES, where, 0)));
-			assert_ok(sluice_blob_delete(d->store, "y"));
+			assert_let_go(put_on(d->store, "y", BYTES, where, 0), d->store, "y");
 		}
 		gate_open(&gate);
 		assert_ok(sluice_stream_synchronize(device, stream));
@@ -77,7 +76,7 @@ static void a_stream_reads_on_in_what_was_deleted_and_released_behind_it(void **
 	assert_idle(d->store);
 }
 
-static void unsealed_blob_is_aborted_when_the_stream_has_come(void **state)
+DAEMON_TEST(unsealed_blob_is_aborted_when_the_stream_has_come)
 {
 	struct daemon *d = *state;
 	struct gate gate = GATE;
@@ -105,7 +104,7 @@ static void unsealed_blob_is_aborted_when_the_stream_has_come(void **state)
 }
 
 /* In the order of the two, and in the other one. */
-static void release_in_stream_order_still_seals(void **state)
+DAEMON_TEST(release_in_stream_order_still_seals)
 {
 	struct daemon *d = *state;
 
@@ -127,8 +126,7 @@ static void release_in_stream_order_still_seals(void **state)
 		gate_open(&gate);
 		assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
 		assert_true(is_right(blob, "x", 100));
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 		assert_dying(d->store, 0);
 		assert_ok(sluice_stream_free(streams[0]));
 		assert_ok(sluice_stream_free(streams[1]));
@@ -143,7 +141,7 @@ static void *open_later(void *argument)
 	return NULL;
 }
 
-static void closing_waits_for_releases_and_is_refused_for_tensors(void **state)
+DAEMON_TEST(closing_waits_for_releases_and_is_refused_for_tensors)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
@@ -189,7 +187,7 @@ static void closing_waits_for_releases_and_is_refused_for_tensors(void **state)
 	assert_idle(d->store);
 }
 
-static void release_on_a_failed_device_still_happens(void **state)
+DAEMON_TEST(release_on_a_failed_device_still_happens)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -214,7 +212,7 @@ static void release_on_a_failed_device_still_happens(void **state)
 	assert_idle(d->store);
 }
 
-static void a_handle_that_could_not_be_released_so_is_as_it_was(void **state)
+DAEMON_TEST(a_handle_that_could_not_be_released_so_is_as_it_was)
 {
 	struct daemon *d = *state;
 	sluice_stream stream;
@@ -280,7 +278,7 @@ static int exit_as_child(const struct daemon *d, const char *argument)
 	exit(0);
 }
 
-static void a_store_that_is_closed_at_exit_does_not_wait_for_streams(void **state)
+DAEMON_TEST(a_store_that_is_closed_at_exit_does_not_wait_for_streams)
 {
 	struct daemon *d = *state;
 
@@ -291,7 +289,7 @@ static void a_store_that_is_closed_at_exit_does_not_wait_for_streams(void **stat
 	assert_idle(d->store);
 }
 
-static void a_process_that_dies_before_the_stream_comes_holds_nothing(void **state)
+DAEMON_TEST(a_process_that_dies_before_the_stream_comes_holds_nothing)
 {
 	struct daemon *d = *state;
 	pid_t child;
@@ -313,19 +311,9 @@ int main(int argc, char **argv)
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {
 		{"hold", hold_as_child}, {"exit", exit_as_child}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(a_stream_reads_on_in_what_was_deleted_and_released_behind_it),
-		daemon_test(unsealed_blob_is_aborted_when_the_stream_has_come),
-		daemon_test(release_in_stream_order_still_seals),
-		daemon_test(closing_waits_for_releases_and_is_refused_for_tensors),
-		daemon_test(release_on_a_failed_device_still_happens),
-		daemon_test(a_handle_that_could_not_be_released_so_is_as_it_was),
-		daemon_test(a_store_that_is_closed_at_exit_does_not_wait_for_streams),
-		daemon_test(a_process_that_dies_before_the_stream_comes_holds_nothing),
-	};
 
 	row_start(1, argv);
 	child_run(argc, argv, roles);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "store/device_common.h"
 
-static void a_seal_in_stream_order_comes_behind_the_stream_s_work(void **state)
+DAEMON_TEST(a_seal_in_stream_order_comes_behind_the_stream_s_work)
 {
 	struct daemon *d = *state;
 	enum { BYTES = 3 * MIB };
@@ -42,8 +42,7 @@ static void a_seal_in_stream_order_comes_behind_the_stream_s_work(void **state)
 		assert_true(sluice_blob_id(blob) == sluice_blob_id(read));
 		assert_refused(sluice_blob_seal_on(blob, stream), EPERM, "sealed");
 		assert_ok(sluice_blob_release(read));
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(other, "x"));
+		assert_let_go(blob, other, "x");
 		assert_ok(sluice_pinned_free(bytes));
 		assert_ok(sluice_stream_free(stream));
 		assert_ok(sluice_emulated_configure(device, &plain));
@@ -52,7 +51,7 @@ static void a_seal_in_stream_order_comes_behind_the_stream_s_work(void **state)
 	assert_idle(d->store);
 }
 
-static void the_host_and_devices_are_sealed_together(void **state)
+DAEMON_TEST(the_host_and_devices_are_sealed_together)
 {
 	struct daemon *d = *state;
 	static const char *const names[] = {"on 0", "on 1", "on the host"};
@@ -89,7 +88,7 @@ static void the_host_and_devices_are_sealed_together(void **state)
 	assert_idle(d->store);
 }
 
-static void early_release_on_a_stream_still_seals(void **state)
+DAEMON_TEST(early_release_on_a_stream_still_seals)
 {
 	struct daemon *d = *state;
 	struct gate gate = GATE;
@@ -106,8 +105,7 @@ static void early_release_on_a_stream_still_seals(void **state)
 	gate_open(&gate);
 	assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
 	assert_true(is_right(blob, "x", 100));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
@@ -119,7 +117,7 @@ static void *open_later(void *argument)
 	return NULL;
 }
 
-static void closing_waits_for_seals_that_are_under_way(void **state)
+DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 {
 	struct daemon *d = *state;
 	sluice_store *store = daemon_connect(d);
@@ -144,7 +142,7 @@ static void closing_waits_for_seals_that_are_under_way(void **state)
 	assert_idle(d->store);
 }
 
-static void many_streams_seal_at_a_time(void **state)
+DAEMON_TEST(many_streams_seal_at_a_time)
 {
 	struct daemon *d = *state;
 	enum { STREAMS = 6, ROUNDS = 40 };
@@ -170,8 +168,7 @@ static void many_streams_seal_at_a_time(void **state)
 		assert_ok(sluice_blob_wait_sealed(blobs[i], 20000));
 		assert_int_equal(sluice_blob_exists(d->store, name), 1);
 		assert_true(is_right(blobs[i], name, 1000));
-		assert_ok(sluice_blob_release(blobs[i]));
-		assert_ok(sluice_blob_delete(d->store, name));
+		assert_let_go(blobs[i], d->store, name);
 	}
 	for (int i = 0; i < STREAMS; i++)
 		assert_ok(sluice_stream_free(streams[i]));
@@ -180,7 +177,7 @@ static void many_streams_seal_at_a_time(void **state)
 	assert_idle(d->store);
 }
 
-static void a_seal_says_that_its_server_was_replaced(void **state)
+DAEMON_TEST(a_seal_says_that_its_server_was_replaced)
 {
 	struct daemon *d = *state;
 	pid_t server = daemon_server(d, 0);
@@ -205,7 +202,7 @@ static void a_seal_says_that_its_server_was_replaced(void **state)
 	assert_idle(d->store);
 }
 
-static void a_seal_says_that_its_device_has_failed(void **state)
+DAEMON_TEST(a_seal_says_that_its_device_has_failed)
 {
 	struct daemon *d = *state;
 	struct gate gate = GATE;
@@ -224,13 +221,12 @@ static void a_seal_says_that_its_device_has_failed(void **state)
 	assert_ok(sluice_blob_wait_sealed(blob, 0));
 	gate_open(&gate);
 	sluice_emulated_lose(1, 0);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_idle(d->store);
 }
 
-static void replacing_blob_is_sealed_alone(void **state)
+DAEMON_TEST(replacing_blob_is_sealed_alone)
 {
 	struct daemon *d = *state;
 	sluice_blob *made[2];
@@ -252,19 +248,9 @@ static void replacing_blob_is_sealed_alone(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(a_seal_in_stream_order_comes_behind_the_stream_s_work),
-		daemon_test(the_host_and_devices_are_sealed_together),
-		daemon_test(early_release_on_a_stream_still_seals),
-		daemon_test(closing_waits_for_seals_that_are_under_way),
-		daemon_test(many_streams_seal_at_a_time),
-		daemon_test(a_seal_says_that_its_server_was_replaced),
-		daemon_test(a_seal_says_that_its_device_has_failed),
-		daemon_test(replacing_blob_is_sealed_alone),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

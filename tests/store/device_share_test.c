@@ -25,7 +25,7 @@ static int publish_as_child(const struct daemon *d, const char *argument)
 	return 2;
 }
 
-static void device_share_memory_goes_with_its_process(void **state)
+DAEMON_TEST(device_share_memory_goes_with_its_process)
 {
 	struct daemon *d = *state;
 	pid_t child = child_start("publish", d, "");
@@ -52,7 +52,7 @@ static void device_share_memory_goes_with_its_process(void **state)
 	assert_idle(d->store);
 }
 
-static void a_process_has_its_own_memory_as_it_is(void **state)
+DAEMON_TEST(a_process_has_its_own_memory_as_it_is)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -72,12 +72,10 @@ static void a_process_has_its_own_memory_as_it_is(void **state)
 	assert_ok(sluice_blob_release(read));
 	assert_refused(sluice_blob_publish(d->store, "own", memory, 10, NULL, &read), EEXIST,
 	               "own");
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "own"));
+	assert_let_go(blob, d->store, "own");
 	/* It is still the program's, which can publish it again. */
 	assert_ok(sluice_blob_publish(d->store, "own", memory, 10, NULL, &blob));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "own"));
+	assert_let_go(blob, d->store, "own");
 	assert_ok(sluice_device_free(memory));
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
@@ -85,7 +83,7 @@ static void a_process_has_its_own_memory_as_it_is(void **state)
 
 /* ------------------------------------------------------------------------------------- get_on */
 
-static void a_blob_is_used_by_another_device(void **state)
+DAEMON_TEST(a_blob_is_used_by_another_device)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put_on(d->store, "x", 3 * MIB, 0, 0), *read, *again, *plain;
@@ -106,14 +104,13 @@ static void a_blob_is_used_by_another_device(void **state)
 	assert_ok(sluice_blob_release(again));
 	assert_ok(sluice_blob_release(plain));
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_device_free(there));
 	assert_memory_is(d->store, 0, 0);
 	assert_idle(d->store);
 }
 
-static void a_blob_on_the_host_is_registered_with_a_device(void **state)
+DAEMON_TEST(a_blob_on_the_host_is_registered_with_a_device)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", 200000, 0), *read, *again;
@@ -137,8 +134,7 @@ static void a_blob_on_the_host_is_registered_with_a_device(void **state)
 	assert_ok(sluice_blob_release(again));
 	assert_int_equal(sluice_emulated_calls(SLUICE_EMULATED_REGISTER, NULL), calls);
 	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(blob, d->store, "x");
 	assert_ok(sluice_stream_free(stream));
 	assert_ok(sluice_device_free(there));
 	free(back);
@@ -147,7 +143,7 @@ static void a_blob_on_the_host_is_registered_with_a_device(void **state)
 
 /* --------------------------------------------------------------------------------------- tensors */
 
-static void a_blob_on_a_device_is_a_tensor_there(void **state)
+DAEMON_TEST(a_blob_on_a_device_is_a_tensor_there)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_metadata m = SLUICE_BLOB_METADATA_INIT;
@@ -182,8 +178,7 @@ static void a_blob_on_a_device_is_a_tensor_there(void **state)
 	assert_int_equal(tensor->t.device_id, 1);
 	assert_ptr_equal(tensor->t.data, memory);
 	tensor->deleter(tensor);
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(d->store, "t"));
+	assert_let_go(blob, d->store, "t");
 	assert_ok(sluice_device_free(memory));
 	assert_idle(d->store);
 }
@@ -192,16 +187,9 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
 	static const struct child_role roles[] = {{"publish", publish_as_child}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(device_share_memory_goes_with_its_process),
-		daemon_test(a_process_has_its_own_memory_as_it_is),
-		daemon_test(a_blob_is_used_by_another_device),
-		daemon_test(a_blob_on_the_host_is_registered_with_a_device),
-		daemon_test(a_blob_on_a_device_is_a_tensor_there),
-	};
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

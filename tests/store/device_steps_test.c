@@ -3,12 +3,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/kill_matrix.h"
 #include "lib/protocol_client.h"
 
 #define PLACE "emulated:0"
-
-static char died[200];
-static unsigned deaths, lost;
 
 /* A client that comes back as the library does: with its session, and what it has mapped. */
 struct client {
@@ -84,7 +82,7 @@ static void put_one(struct client *c, int32_t device, const char *name, uint64_t
 			break;
 		if (rc == -ECONNRESET)
 			come_again(c);
-		lost++;
+		kill_matrix_lost++;
 	}
 }
 
@@ -184,7 +182,7 @@ static void wait_until_free(struct client *a, struct client *b)
 	}
 }
 
-static void live(const struct daemon *d)
+static void live(struct daemon *d)
 {
 	static const char *const names[] = {"small", "more", "large", "two/d"};
 	struct client a = {.d = d}, b = {.d = d};
@@ -211,7 +209,7 @@ static void live(const struct daemon *d)
 	raw_bye(&b.raw);
 }
 
-static void memory_of_devices_is_right_wherever_the_server_dies(void **state)
+TEST(memory_of_devices_is_right_wherever_the_server_dies)
 {
 	static const char *const steps[] = {"server: place of a device",
 	                                    "server: device",
@@ -222,42 +220,19 @@ static void memory_of_devices_is_right_wherever_the_server_dies(void **state)
 	                                    "server: memory",
 	                                    "server: deleted",
 	                                    "server: forget",
-	                                    "server: memory of a device gone"};
+	                                    "server: memory of a device gone",
+	                                    NULL};
 
-	(void)state;
-	for (size_t i = 0; i < COUNT_OF(steps); i++) {
-		unsigned before = deaths;
-
-		for (unsigned pass = 0; pass < 6; pass++) {
-			struct daemon *d;
-			char step[64];
-
-			snprintf(step, sizeof(step), "%u %s", pass, steps[i]);
-			unlink(died);
-			setenv("SLUICE_TEST_STEP", step, 1);
-			daemon_setup((void **)&d);
-			live(d);
-			deaths += access(died, F_OK) == 0;
-			daemon_teardown((void **)&d);
-		}
-		if (deaths == before)
-			fail_msg("nobody comes by '%s'", steps[i]);
-	}
-	unlink(died);
-	print_message("%u deaths, %u blobs lost before their seal\n", deaths, lost);
+	kill_matrix_run(&(struct kill_matrix){steps, 6, .each = true, .live = live});
 }
 
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_of_devices_is_right_wherever_the_server_dies),
-	};
 
 	row_start(1, argv);
 	(void)argc;
-	snprintf(died, sizeof(died), "%s/device-step-%d", getenv("SLUICE_TEST_DIR"), (int)getpid());
-	setenv("SLUICE_TEST_DIED", died, 1);
+	kill_matrix_begin("device-step");
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -6,6 +6,11 @@
 
 #include "lib/protocol_client.h"
 
+static int setup_plain(void **state);
+static int setup_small(void **state);
+#define PLAIN_TEST(name) TEST_WITH(name, setup_plain, daemon_teardown)
+#define SMALL_TEST(name) TEST_WITH(name, setup_small, daemon_teardown)
+
 #define PLACE  "emulated:0"
 #define UNIT   (2 * MIB)
 #define ON_DEV SLUICE_BLOB_ON_DEVICE
@@ -15,7 +20,7 @@ static const char *const small[] = {"--memory", "64M", "--device-memory", "emula
 
 /* ------------------------------------------------------------------------------------- places */
 
-static void a_device_has_one_number_for_all_also_after_the_server_died(void **state)
+PLAIN_TEST(a_device_has_one_number_for_all_also_after_the_server_died)
 {
 	struct daemon *d = *state;
 	struct raw *a = raw_new(d), *b = raw_new(d);
@@ -41,7 +46,7 @@ static void a_device_has_one_number_for_all_also_after_the_server_died(void **st
 	raw_end(a);
 }
 
-static void so_many_places_are_made_known(void **state)
+PLAIN_TEST(so_many_places_are_made_known)
 {
 	struct raw *c = raw_new(*state);
 	unsigned known = 0;
@@ -60,7 +65,7 @@ static void so_many_places_are_made_known(void **state)
 	raw_end(c);
 }
 
-static void a_blob_is_on_a_device_that_is_known(void **state)
+PLAIN_TEST(a_blob_is_on_a_device_that_is_known)
 {
 	struct raw *c = raw_new(*state);
 	struct sl_lease leases[2 * SL_ITEMS_MOST];
@@ -75,7 +80,7 @@ static void a_blob_is_on_a_device_that_is_known(void **state)
 
 /* ---------------------------------------------------------------------------------- lifetimes */
 
-static void memory_counts_until_everybody_has_unmapped_it(void **state)
+PLAIN_TEST(memory_counts_until_everybody_has_unmapped_it)
 {
 	struct raw *a = raw_new(*state), *b = raw_new(*state);
 	struct sl_lease lease;
@@ -129,7 +134,7 @@ static void make_and_wait(const struct daemon *d, int say)
 	raw_other_says(say);
 }
 
-static void memory_outlives_who_made_it_and_what_was_not_sealed_does_not(void **state)
+PLAIN_TEST(memory_outlives_who_made_it_and_what_was_not_sealed_does_not)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -169,7 +174,7 @@ static void read_and_wait(const struct daemon *d, int say)
 	raw_other_says(say);
 }
 
-static void a_reader_that_dies_lets_go(void **state)
+PLAIN_TEST(a_reader_that_dies_lets_go)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -224,7 +229,7 @@ static void read_and_hang_up(const struct daemon *d, int say)
 	raw_other_says(say);
 }
 
-static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **state)
+SMALL_TEST(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -243,7 +248,7 @@ static void a_reader_that_hangs_up_and_lives_counts_until_it_is_dead(void **stat
 	raw_end(c);
 }
 
-static void living_client_that_hangs_up_is_named_until_its_death(void **state)
+SMALL_TEST(living_client_that_hangs_up_is_named_until_its_death)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -265,7 +270,7 @@ static void living_client_that_hangs_up_is_named_until_its_death(void **state)
 
 /* -------------------------------------------------------------------------------------- slabs */
 
-static void small_blobs_lie_side_by_side(void **state)
+PLAIN_TEST(small_blobs_lie_side_by_side)
 {
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).device;
@@ -295,7 +300,7 @@ static void small_blobs_lie_side_by_side(void **state)
 	raw_end(c);
 }
 
-static void leases_in_advance_are_of_memory_that_is_made_once(void **state)
+PLAIN_TEST(leases_in_advance_are_of_memory_that_is_made_once)
 {
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).device;
@@ -334,7 +339,7 @@ static void begin_create(struct raw *c, int32_t device, uint64_t bytes)
 	assert_true(raw_send(c->fd, &c->m, c->m.head.bytes));
 }
 
-static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
+TEST(a_device_that_is_short_holds_up_none_but_its_own)
 {
 	static const char *const options[] = {"--device-memory", "emulated:0=8M", "--device-memory",
 	                                      "emulated:1=8M", NULL};
@@ -344,7 +349,6 @@ static void a_device_that_is_short_holds_up_none_but_its_own(void **state)
 	struct daemon *d;
 	int32_t devices[2];
 
-	(void)state;
 	daemon_options = options;
 	daemon_setup((void **)&d);
 	a = raw_new(d);
@@ -389,7 +393,7 @@ static void make_slab_and_wait(const struct daemon *d, int say)
 	raw_other_says(say);
 }
 
-static void a_range_is_used_again_by_its_owner_only(void **state)
+PLAIN_TEST(a_range_is_used_again_by_its_owner_only)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -413,7 +417,7 @@ static void a_range_is_used_again_by_its_owner_only(void **state)
 
 /* -------------------------------------------------------------------------------------- limits */
 
-static void a_device_has_a_budget(void **state)
+SMALL_TEST(a_device_has_a_budget)
 {
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).device, other = raw_device(c, "emulated:1").device;
@@ -434,7 +438,7 @@ static void a_device_has_a_budget(void **state)
 	raw_end(c);
 }
 
-static void cached_blobs_of_that_device_make_room(void **state)
+SMALL_TEST(cached_blobs_of_that_device_make_room)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -481,7 +485,7 @@ static bool is_answered(struct raw *c, int32_t device, uint64_t bytes)
 	return poll(&(struct pollfd){.fd = c->fd, .events = POLLIN}, 1, 50) > 0;
 }
 
-static void create_waits_for_what_is_being_unmapped(void **state)
+SMALL_TEST(create_waits_for_what_is_being_unmapped)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d), *reader = raw_new(d), *maker = raw_new(d);
@@ -532,7 +536,7 @@ static void create_waits_for_what_is_being_unmapped(void **state)
 
 /* ------------------------------------------------------------------------------ several, told */
 
-static void host_and_device_parts_are_sealed_together(void **state)
+PLAIN_TEST(host_and_device_parts_are_sealed_together)
 {
 	struct daemon *d = *state;
 	struct raw *c = raw_new(d);
@@ -568,7 +572,7 @@ static void host_and_device_parts_are_sealed_together(void **state)
 	raw_end(c);
 }
 
-static void stat_and_list_tell_the_place(void **state)
+PLAIN_TEST(stat_and_list_tell_the_place)
 {
 	struct raw *c = raw_new(*state);
 	int32_t device = raw_device(c, PLACE).device;
@@ -606,32 +610,9 @@ static int setup_plain(void **state)
 	return daemon_setup(state);
 }
 
-#define plain_test(name) cmocka_unit_test_setup_teardown(name, setup_plain, daemon_teardown)
-#define small_test(name) cmocka_unit_test_setup_teardown(name, setup_small, daemon_teardown)
-
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		plain_test(a_device_has_one_number_for_all_also_after_the_server_died),
-		plain_test(so_many_places_are_made_known),
-		plain_test(a_blob_is_on_a_device_that_is_known),
-		plain_test(memory_counts_until_everybody_has_unmapped_it),
-		plain_test(memory_outlives_who_made_it_and_what_was_not_sealed_does_not),
-		plain_test(a_reader_that_dies_lets_go),
-		small_test(a_reader_that_hangs_up_and_lives_counts_until_it_is_dead),
-		small_test(living_client_that_hangs_up_is_named_until_its_death),
-		plain_test(small_blobs_lie_side_by_side),
-		plain_test(leases_in_advance_are_of_memory_that_is_made_once),
-		plain_test(a_range_is_used_again_by_its_owner_only),
-		small_test(a_device_has_a_budget),
-		small_test(cached_blobs_of_that_device_make_room),
-		small_test(create_waits_for_what_is_being_unmapped),
-		cmocka_unit_test(a_device_that_is_short_holds_up_none_but_its_own),
-		plain_test(host_and_device_parts_are_sealed_together),
-		plain_test(stat_and_list_tell_the_place),
-	};
-
 	(void)argc;
 	row_start(1, argv);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

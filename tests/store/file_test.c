@@ -7,6 +7,8 @@
 #include "lib/daemon.h"
 #include "sluice/device.h"
 
+#define SHELF_TEST(name) TEST_WITH(name, setup, teardown)
+
 enum { SEED = 3 };
 
 struct shelf {
@@ -70,7 +72,7 @@ static void drop(struct shelf *s, const char *name)
 	assert_ok(sluice_blob_delete(s->d->store, name));
 }
 
-static void file_has_the_written_bytes_after_close(void **state)
+SHELF_TEST(file_has_the_written_bytes_after_close)
 {
 	struct shelf *s = *state;
 	static const size_t sizes[] = {1, 4096, 100001, 9 * MIB + 5};
@@ -102,7 +104,7 @@ static void file_has_the_written_bytes_after_close(void **state)
 }
 
 /* Before the seal it is read and written as any file: what overlaps keeps its order. */
-static void overlapping_operations_keep_their_order(void **state)
+SHELF_TEST(overlapping_operations_keep_their_order)
 {
 	struct shelf *s = *state;
 	enum { N = 3 * MIB + 7, AT_ONCE = 12 };
@@ -150,7 +152,7 @@ static void overlapping_operations_keep_their_order(void **state)
 	buffer_free(&model);
 }
 
-static void discarded_file_leaves_nothing(void **state)
+SHELF_TEST(discarded_file_leaves_nothing)
 {
 	struct shelf *s = *state;
 	sluice_file *file;
@@ -166,7 +168,7 @@ static void discarded_file_leaves_nothing(void **state)
 	sluice_discard(file);
 }
 
-static void a_file_that_lacks_something_does_not_become_a_blob(void **state)
+SHELF_TEST(a_file_that_lacks_something_does_not_become_a_blob)
 {
 	struct shelf *s = *state;
 	unsigned flags[] = {SLUICE_OPEN_WRITE | SLUICE_OPEN_CREATE, SLUICE_OPEN_REPLACE};
@@ -184,7 +186,7 @@ static void a_file_that_lacks_something_does_not_become_a_blob(void **state)
 	}
 }
 
-static void replaced_file_stays_for_its_open_handles(void **state)
+SHELF_TEST(replaced_file_stays_for_its_open_handles)
 {
 	struct shelf *s = *state;
 	struct sluice_file_info st = {.size = sizeof(st)};
@@ -218,7 +220,7 @@ static void replaced_file_stays_for_its_open_handles(void **state)
 	buffer_free(&b);
 }
 
-static void the_bytes_of_a_blob_are_memory(void **state)
+SHELF_TEST(the_bytes_of_a_blob_are_memory)
 {
 	struct shelf *s = *state;
 	struct sluice_file_info st = {.size = sizeof(st)};
@@ -250,7 +252,7 @@ static void the_bytes_of_a_blob_are_memory(void **state)
 }
 
 /* Bytes of a device go to and from a blob as to and from any file. */
-static void memory_of_a_device_is_written_and_read(void **state)
+SHELF_TEST(memory_of_a_device_is_written_and_read)
 {
 	struct shelf *s = *state;
 	enum { N = 5 * MIB + 3 };
@@ -294,7 +296,7 @@ static void memory_of_a_device_is_written_and_read(void **state)
 	buffer_free(&b);
 }
 
-static void all_files_share_a_connection(void **state)
+SHELF_TEST(all_files_share_a_connection)
 {
 	struct shelf *s = *state;
 	sluice_file *files[20];
@@ -328,7 +330,7 @@ static void *open_and_close(void *argument)
 	return NULL;
 }
 
-static void threads_open_and_close_it_at_a_time(void **state)
+SHELF_TEST(threads_open_and_close_it_at_a_time)
 {
 	struct shelf *s = *state;
 	pthread_t threads[4];
@@ -346,7 +348,7 @@ static void threads_open_and_close_it_at_a_time(void **state)
 	drop(s, "x");
 }
 
-static void options_of_a_blob_stand_in_its_uri(void **state)
+SHELF_TEST(options_of_a_blob_stand_in_its_uri)
 {
 	struct shelf *s = *state;
 	struct sluice_blob_info info = {.size = sizeof(info)};
@@ -369,7 +371,7 @@ static void options_of_a_blob_stand_in_its_uri(void **state)
 	drop(s, "x");
 }
 
-static void senseless_options_are_refused(void **state)
+SHELF_TEST(senseless_options_are_refused)
 {
 	struct shelf *s = *state;
 	static const struct {
@@ -420,38 +422,21 @@ static void senseless_options_are_refused(void **state)
 	assert_null(file);
 }
 
-static void a_name_is_shown_as_it_was_written(void **state)
+TEST(a_name_is_shown_as_it_was_written)
 {
 	static const char uri[] = "store://a@b/c?socket=/x&cache";
 	char text[64];
 
-	(void)state;
 	assert_int_equal(sluice_uri_name(uri, text, sizeof(text)), strlen(uri));
 	assert_string_equal(text, uri);
 }
 
-#define shelf_test(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
-
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
-	const struct CMUnitTest tests[] = {
-		shelf_test(file_has_the_written_bytes_after_close),
-		shelf_test(overlapping_operations_keep_their_order),
-		shelf_test(discarded_file_leaves_nothing),
-		shelf_test(a_file_that_lacks_something_does_not_become_a_blob),
-		shelf_test(replaced_file_stays_for_its_open_handles),
-		shelf_test(the_bytes_of_a_blob_are_memory),
-		shelf_test(memory_of_a_device_is_written_and_read),
-		shelf_test(all_files_share_a_connection),
-		shelf_test(threads_open_and_close_it_at_a_time),
-		shelf_test(options_of_a_blob_stand_in_its_uri),
-		shelf_test(senseless_options_are_refused),
-		cmocka_unit_test(a_name_is_shown_as_it_was_written),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

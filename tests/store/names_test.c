@@ -5,7 +5,7 @@
 
 #include "lib/daemon.h"
 
-static void names_are_taken_once(void **state)
+DAEMON_TEST(names_are_taken_once)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -28,8 +28,7 @@ static void names_are_taken_once(void **state)
 			sleep_ms(1);
 	assert_non_null(second);
 	assert_ok(sluice_blob_release(second));
-	assert_ok(sluice_blob_release(first));
-	assert_ok(sluice_blob_delete(other, "name"));
+	assert_let_go(first, other, "name");
 	assert_refused(sluice_blob_delete(other, "name"), ENOENT, "name");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
@@ -70,7 +69,7 @@ static void *hammer(void *argument)
 	return NULL;
 }
 
-static void a_name_that_is_replaced_is_always_there(void **state)
+DAEMON_TEST(a_name_that_is_replaced_is_always_there)
 {
 	struct daemon *d = *state;
 	struct hammer h = {.d = d, .store = daemon_connect(d)};
@@ -91,14 +90,13 @@ static void a_name_that_is_replaced_is_always_there(void **state)
 	print_message("%u gets saw %u blobs\n", h.gets, h.changes);
 	/* Who held the old one has it still. */
 	assert_blob(first, "over", 1);
-	assert_ok(sluice_blob_release(first));
-	assert_ok(sluice_blob_delete(d->store, "over"));
+	assert_let_go(first, d->store, "over");
 	assert_refused(sluice_blob_get(d->store, "over", 0, &blob), ENOENT, "over");
 	assert_ok(sluice_store_close(h.store));
 	assert_idle(d->store);
 }
 
-static void irreplaceable_file_is_kept(void **state)
+DAEMON_TEST(irreplaceable_file_is_kept)
 {
 	struct daemon *d = *state;
 	struct sluice_blob_options o = SLUICE_BLOB_OPTIONS_INIT;
@@ -120,7 +118,7 @@ static void irreplaceable_file_is_kept(void **state)
 	assert_idle(d->store);
 }
 
-static void blobs_without_a_name_are_got_by_id(void **state)
+DAEMON_TEST(blobs_without_a_name_are_got_by_id)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -138,7 +136,7 @@ static void blobs_without_a_name_are_got_by_id(void **state)
 	assert_idle(d->store);
 }
 
-static void named_blobs_are_got_by_id_too(void **state)
+DAEMON_TEST(named_blobs_are_got_by_id_too)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "first", 77, 0), *read;
@@ -147,8 +145,7 @@ static void named_blobs_are_got_by_id_too(void **state)
 	assert_ok(sluice_blob_release(blob));
 	assert_ok(sluice_blob_get_id(d->store, id, 0, &read));
 	assert_blob(read, "first", 77);
-	assert_ok(sluice_blob_release(read));
-	assert_ok(sluice_blob_delete(d->store, "first"));
+	assert_let_go(read, d->store, "first");
 	/* Another one of that name is another one. */
 	blob = put(d->store, "first", 77, 0);
 	assert_true(sluice_blob_id(blob) != id);
@@ -162,16 +159,9 @@ static void named_blobs_are_got_by_id_too(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(names_are_taken_once),
-		daemon_test(a_name_that_is_replaced_is_always_there),
-		daemon_test(irreplaceable_file_is_kept),
-		daemon_test(blobs_without_a_name_are_got_by_id),
-		daemon_test(named_blobs_are_got_by_id_too),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -87,7 +87,7 @@ static void publish(sluice_store *store, bool names, char *ids)
 	}
 }
 
-static void getting_a_blob_again_makes_no_system_call(void **state)
+DAEMON_TEST(getting_a_blob_again_makes_no_system_call)
 {
 	struct daemon *d = *state;
 	char ids[BLOBS * 24] = "";
@@ -111,10 +111,6 @@ static void getting_a_blob_again_makes_no_system_call(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		daemon_test(getting_a_blob_again_makes_no_system_call),
-	};
-
 	child_run(argc, argv, roles);
-	return cmocka_run_group_tests_name("store_quiet", tests, NULL, NULL);
+	return RUN_TESTS_AS("store_quiet", NULL, NULL);
 }

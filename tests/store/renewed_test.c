@@ -41,12 +41,11 @@ static void seal_many(sluice_store *store, size_t n, sluice_blob *v[BLOBS])
 		assert_ok(sluice_blob_release(v[i]));
 		v[i] = got(store, name);
 		assert_true(is_right(v[i], name, n));
-		assert_ok(sluice_blob_release(v[i]));
-		assert_ok(sluice_blob_delete(store, name));
+		assert_let_go(v[i], store, name);
 	}
 }
 
-static void leases_of_an_earlier_daemon_are_lost(void **state)
+DAEMON_TEST(leases_of_an_earlier_daemon_are_lost)
 {
 	struct daemon *d = *state;
 
@@ -71,7 +70,7 @@ static void leases_of_an_earlier_daemon_are_lost(void **state)
 }
 
 /* Whether it was sealed is asked by its place; at which the new daemon has another one. */
-static void a_seal_is_not_taken_for_that_of_another_daemon(void **state)
+DAEMON_TEST(a_seal_is_not_taken_for_that_of_another_daemon)
 {
 	struct daemon *d = *state;
 
@@ -90,14 +89,13 @@ static void a_seal_is_not_taken_for_that_of_another_daemon(void **state)
 			char name[20];
 
 			snprintf(name, sizeof(name), "new/%d", j);
-			assert_ok(sluice_blob_release(new[j]));
-			assert_ok(sluice_blob_delete(d->store, name));
+			assert_let_go(new[j], d->store, name);
 		}
 	}
 	assert_idle(d->store);
 }
 
-static void got_blob_keeps_its_bytes(void **state)
+DAEMON_TEST(got_blob_keeps_its_bytes)
 {
 	struct daemon *d = *state;
 
@@ -120,14 +118,9 @@ static void got_blob_keeps_its_bytes(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "512M", NULL};
-	const struct CMUnitTest tests[] = {
-		daemon_test(leases_of_an_earlier_daemon_are_lost),
-		daemon_test(a_seal_is_not_taken_for_that_of_another_daemon),
-		daemon_test(got_blob_keeps_its_bytes),
-	};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -389,11 +389,10 @@ static void run(const struct daemon *d, uint64_t number)
 	alarm(0);
 }
 
-static void every_call_ends_and_says_what_is_true(void **state)
+TEST(every_call_ends_and_says_what_is_true)
 {
 	struct daemon *d = NULL;
 
-	(void)state;
 	for (unsigned long i = 0; i < count; i++) {
 		if (i % PER_DAEMON == 0)
 			daemon_setup((void **)&d);
@@ -413,14 +412,11 @@ static void every_call_ends_and_says_what_is_true(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_call_ends_and_says_what_is_true),
-	};
 
 	for (int i = 1; i + 1 < argc; i += 2)
 		*(strcmp(argv[i], "--first") ? &count : &first) = strtoul(argv[i + 1], NULL, 10);
 	row_start(1, argv);
 	signal(SIGALRM, hang);
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

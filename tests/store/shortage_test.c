@@ -137,7 +137,7 @@ static void run(const struct daemon *d, enum kind kind, int device)
 	assert_idle_but(d->store, kind < SENDMSG ? 0 : 1000);
 }
 
-static void failed_creation_leaves_nothing(void **state)
+DAEMON_TEST(failed_creation_leaves_nothing)
 {
 	for (enum kind kind = 0; kind < KINDS; kind++)
 		for (int device = -1; device < 1; device++)
@@ -147,10 +147,9 @@ static void failed_creation_leaves_nothing(void **state)
 int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "256M", NULL};
-	const struct CMUnitTest tests[] = {daemon_test(failed_creation_leaves_nothing)};
 
 	row_start(1, argv);
 	(void)argc;
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

@@ -33,7 +33,7 @@ static void assert_event(sluice_watch *watch, int kind, const char *name)
 	assert_string_equal(event.name, name);
 }
 
-static void the_last_release_deletes(void **state)
+DAEMON_TEST(the_last_release_deletes)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -66,7 +66,7 @@ static void the_last_release_deletes(void **state)
 	assert_idle(d->store);
 }
 
-static void the_name_of_what_was_released_is_free(void **state)
+DAEMON_TEST(the_name_of_what_was_released_is_free)
 {
 	struct daemon *d = *state;
 
@@ -77,8 +77,7 @@ static void the_name_of_what_was_released_is_free(void **state)
 		blob = put(d->store, "x", BYTES, i % 3 ? 0 : SLUICE_BLOB_REPLACE);
 		assert_ok(sluice_blob_release(blob));
 		assert_blob(blob = got(d->store, "x"), "x", BYTES);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "x"));
+		assert_let_go(blob, d->store, "x");
 	}
 	assert_idle(d->store);
 }
@@ -108,7 +107,7 @@ static void await_waiting(const struct daemon *d, uint64_t count)
 	}
 }
 
-static void waiter_for_a_seal_holds_the_blob(void **state)
+DAEMON_TEST(waiter_for_a_seal_holds_the_blob)
 {
 	struct daemon *d = *state;
 	struct waiter waiter = {.store = daemon_connect(d)};
@@ -129,7 +128,7 @@ static void waiter_for_a_seal_holds_the_blob(void **state)
 }
 
 /* The server hears of a release though an earlier request of the same client has no answer yet. */
-static void a_get_that_waits_keeps_nothing(void **state)
+DAEMON_TEST(a_get_that_waits_keeps_nothing)
 {
 	struct daemon *d = *state;
 	struct waiter waiter = {.store = d->store};
@@ -146,8 +145,7 @@ static void a_get_that_waits_keeps_nothing(void **state)
 	assert_true(seconds_now() - begun < 20);
 	assert_ok(sluice_blob_release(put(other, "x", BYTES, 0)));
 	pthread_join(thread, NULL);
-	assert_ok(sluice_blob_release(waiter.blob));
-	assert_ok(sluice_blob_delete(d->store, "x"));
+	assert_let_go(waiter.blob, d->store, "x");
 	assert_ok(sluice_store_close(other));
 	assert_idle(d->store);
 }
@@ -202,7 +200,7 @@ static void end(pid_t pid)
 	child_status(pid);
 }
 
-static void a_holder_that_dies_lets_go(void **state)
+DAEMON_TEST(a_holder_that_dies_lets_go)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT);
@@ -217,7 +215,7 @@ static void a_holder_that_dies_lets_go(void **state)
 	assert_idle(d->store);
 }
 
-static void a_pipeline_that_dies_leaves_what_others_hold(void **state)
+DAEMON_TEST(a_pipeline_that_dies_leaves_what_others_hold)
 {
 	struct daemon *d = *state;
 	pid_t child = start(d, "make", "m");
@@ -230,13 +228,12 @@ static void a_pipeline_that_dies_leaves_what_others_hold(void **state)
 	assert_int_equal(stats_of(d->store).sealed, 1);
 	/* There is room at once. */
 	more = put(d->store, "more", 48 * MIB, 0);
-	assert_ok(sluice_blob_release(more));
-	assert_ok(sluice_blob_delete(d->store, "more"));
+	assert_let_go(more, d->store, "more");
 	assert_ok(sluice_blob_release(blob));
 	assert_idle(d->store);
 }
 
-static void it_is_so_for_the_next_server(void **state)
+DAEMON_TEST(it_is_so_for_the_next_server)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT), *small;
@@ -266,7 +263,7 @@ static void it_is_so_for_the_next_server(void **state)
 	assert_idle(d->store);
 }
 
-static void pinned_transient_blob_stays(void **state)
+DAEMON_TEST(pinned_transient_blob_stays)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = put(d->store, "x", BYTES, TRANSIENT);
@@ -283,7 +280,7 @@ static void pinned_transient_blob_stays(void **state)
 
 static char folder[200];
 
-static void held_blob_stays_in_memory(void **state)
+TEST(held_blob_stays_in_memory)
 {
 	static const char *const options[] = {"--memory", "64M", "--spill", folder, NULL};
 	const char *const *before = daemon_options;
@@ -292,7 +289,6 @@ static void held_blob_stays_in_memory(void **state)
 	sluice_blob *blob;
 	char name[10];
 
-	(void)state;
 	if (ON_DEVICE)
 		SKIP("nothing of a device goes to files");
 	daemon_options = options;
@@ -316,22 +312,11 @@ int main(int argc, char **argv)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
 	static const struct child_role roles[] = {{"hold", hold}, {"make", make}, {NULL, NULL}};
-	const struct CMUnitTest tests[] = {
-		daemon_test(the_last_release_deletes),
-		daemon_test(the_name_of_what_was_released_is_free),
-		daemon_test(waiter_for_a_seal_holds_the_blob),
-		daemon_test(a_get_that_waits_keeps_nothing),
-		daemon_test(a_holder_that_dies_lets_go),
-		daemon_test(a_pipeline_that_dies_leaves_what_others_hold),
-		daemon_test(it_is_so_for_the_next_server),
-		daemon_test(pinned_transient_blob_stays),
-		cmocka_unit_test(held_blob_stays_in_memory),
-	};
 
 	there = shared_memory(sizeof(*there));
 	child_run(argc, argv, roles);
 	row_start(1, argv);
 	snprintf(folder, sizeof(folder), "%s", getenv("SLUICE_TEST_DIR"));
 	daemon_options = options;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

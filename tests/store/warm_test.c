@@ -11,6 +11,8 @@
 #include "lib/daemon.h"
 #include "store/mapping.h"
 
+#define WARM_TEST(name) TEST_WITH(name, setup, daemon_teardown)
+
 #define COLLAPSE 25
 #define PAGE     4096
 /* Its memory is a multiple of 1 MiB, and no multiple of 2. */
@@ -119,8 +121,7 @@ static size_t taken(int fd)
 
 static void give_up(sluice_store *store, sluice_blob *blob)
 {
-	assert_ok(sluice_blob_release(blob));
-	assert_ok(sluice_blob_delete(store, "a blob"));
+	assert_let_go(blob, store, "a blob");
 	assert_idle_but(store, 1);
 }
 
@@ -148,7 +149,7 @@ static size_t smaps(const void *at, const char *what)
 
 /* ------------------------------------------------------------------------------------------ tests */
 
-static void create_makes_fresh_memory_ready_but_for_what_is_no_whole_page(void **state)
+WARM_TEST(create_makes_fresh_memory_ready_but_for_what_is_no_whole_page)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob;
@@ -165,7 +166,7 @@ static void create_makes_fresh_memory_ready_but_for_what_is_no_whole_page(void *
 	give_up(d->store, blob);
 }
 
-static void readers_map_it_in_huge_pages(void **state)
+WARM_TEST(readers_map_it_in_huge_pages)
 {
 	struct daemon *d = *state;
 	sluice_store *other = daemon_connect(d);
@@ -184,7 +185,7 @@ static void readers_map_it_in_huge_pages(void **state)
 	assert_ok(sluice_store_close(other));
 }
 
-static void memory_that_was_used_is_not_made_ready_again(void **state)
+WARM_TEST(memory_that_was_used_is_not_made_ready_again)
 {
 	struct daemon *d = *state;
 	sluice_store *other;
@@ -207,7 +208,7 @@ static void memory_that_was_used_is_not_made_ready_again(void **state)
 	assert_int_equal(kernel.collapses, 1);
 }
 
-static void a_kernel_that_refuses_is_no_failure(void **state)
+WARM_TEST(a_kernel_that_refuses_is_no_failure)
 {
 	struct daemon *d = *state;
 	const struct {
@@ -239,7 +240,7 @@ static void a_kernel_that_refuses_is_no_failure(void **state)
 	}
 }
 
-static void holes_in_huge_pages_are_memory_that_is_free(void **state)
+WARM_TEST(holes_in_huge_pages_are_memory_that_is_free)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, 0);
@@ -260,8 +261,7 @@ static void holes_in_huge_pages_are_memory_that_is_free(void **state)
 		assert_in_range(taken(fd), BYTES, MEMORY);
 		blob = put(d->store, "large", 60 * MIB, 0);
 		assert_int_equal(taken(fd), 0);
-		assert_ok(sluice_blob_release(blob));
-		assert_ok(sluice_blob_delete(d->store, "large"));
+		assert_let_go(blob, d->store, "large");
 		close(fd);
 	}
 	assert_idle(d->store);
@@ -279,7 +279,7 @@ static void *warm(void *argument)
 	return (void *)(intptr_t)sluice_blob_warm(part->blob, part->at, part->n);
 }
 
-static void a_cold_blob_is_made_ready_in_parts_by_who_fills_it(void **state)
+WARM_TEST(a_cold_blob_is_made_ready_in_parts_by_who_fills_it)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, SLUICE_BLOB_COLD);
@@ -312,7 +312,7 @@ static void a_cold_blob_is_made_ready_in_parts_by_who_fills_it(void **state)
 	assert_refused(sluice_blob_warm(NULL, 0, 1), EINVAL, "NULL");
 }
 
-static void where_a_part_takes_long_the_rest_is_made_ready_at_once(void **state)
+WARM_TEST(where_a_part_takes_long_the_rest_is_made_ready_at_once)
 {
 	struct daemon *d = *state;
 	sluice_blob *blob = make(d->store, SLUICE_BLOB_COLD);
@@ -337,21 +337,10 @@ static void where_a_part_takes_long_the_rest_is_made_ready_at_once(void **state)
 	give_up(d->store, blob);
 }
 
-#define warm_test(name) cmocka_unit_test_setup_teardown(name, setup, daemon_teardown)
-
 int main(void)
 {
 	static const char *const options[] = {"--memory", "64M", NULL};
-	const struct CMUnitTest tests[] = {
-		warm_test(create_makes_fresh_memory_ready_but_for_what_is_no_whole_page),
-		warm_test(readers_map_it_in_huge_pages),
-		warm_test(memory_that_was_used_is_not_made_ready_again),
-		warm_test(a_kernel_that_refuses_is_no_failure),
-		warm_test(holes_in_huge_pages_are_memory_that_is_free),
-		warm_test(a_cold_blob_is_made_ready_in_parts_by_who_fills_it),
-		warm_test(where_a_part_takes_long_the_rest_is_made_ready_at_once),
-	};
 
 	daemon_options = options;
-	return cmocka_run_group_tests_name("store_warm", tests, NULL, NULL);
+	return RUN_TESTS_AS("store_warm", NULL, NULL);
 }

@@ -9,6 +9,9 @@
 
 #include "lib/gate.h"
 
+static int teardown(void **state);
+#define MANY_TEST(name) TEST_WITH(name, fixture_setup, teardown)
+
 enum { BLOCK = 4096, THREADS = 4 };
 
 static size_t operations, blocks;
@@ -188,12 +191,12 @@ static void run(struct fixture *f, bool mixed, int rounds)
 	free(stamps);
 }
 
-static void reads_in_flight_are_bounded_in_memory_and_right(void **state)
+MANY_TEST(reads_in_flight_are_bounded_in_memory_and_right)
 {
 	run(*state, false, 3);
 }
 
-static void reads_and_writes_in_flight_are_bounded_in_memory_and_right(void **state)
+MANY_TEST(reads_and_writes_in_flight_are_bounded_in_memory_and_right)
 {
 	run(*state, true, 3);
 }
@@ -219,7 +222,7 @@ static void *take_all(void *arg)
 	return NULL;
 }
 
-static void each_of_them_is_taken_from_the_queue_once(void **state)
+MANY_TEST(each_of_them_is_taken_from_the_queue_once)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "blocks");
@@ -252,7 +255,7 @@ static void each_of_them_is_taken_from_the_queue_once(void **state)
 }
 
 /* Nobody keeps a handle, and close alone waits for all of them. */
-static void close_waits_for_all_of_them(void **state)
+MANY_TEST(close_waits_for_all_of_them)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "blocks");
@@ -283,14 +286,6 @@ static int teardown(void **state)
 
 int main(int argc, char **argv)
 {
-#define many_test(name) cmocka_unit_test_setup_teardown(name, fixture_setup, teardown)
-	const struct CMUnitTest tests[] = {
-		many_test(reads_in_flight_are_bounded_in_memory_and_right),
-		many_test(reads_and_writes_in_flight_are_bounded_in_memory_and_right),
-		many_test(each_of_them_is_taken_from_the_queue_once),
-		many_test(close_waits_for_all_of_them),
-	};
-
 	row_start(argc, argv);
 	operations = under_stress() ? 100000 : 10000;
 	blocks = under_stress() ? 65536 : 8192;
@@ -302,5 +297,5 @@ int main(int argc, char **argv)
 		return 77;
 	}
 	printf("row %s, %zu operations\n", row->name, operations);
-	return cmocka_run_group_tests_name("many", tests, NULL, NULL);
+	return RUN_TESTS_AS("many", NULL, NULL);
 }

@@ -213,7 +213,7 @@ static void play(struct fixture *f, int round)
 	unlink(path);
 }
 
-static void random_schedules_keep_the_order_of_submission(void **state)
+FIXTURE_TEST(random_schedules_keep_the_order_of_submission)
 {
 	/* Rows with tiny pieces take the longest for each. */
 	int rounds = (under_stress() ? 120 : 8) / (row->config.piece_bytes ? 4 : 1);
@@ -282,7 +282,7 @@ static void *repeat_reads(void *arg)
 	return NULL;
 }
 
-static void a_read_sees_all_of_a_write_or_nothing(void **state)
+FIXTURE_TEST(a_read_sees_all_of_a_write_or_nothing)
 {
 	struct fixture *f = *state;
 	struct repeater r[THREADS];
@@ -314,7 +314,7 @@ static void a_read_sees_all_of_a_write_or_nothing(void **state)
 }
 
 /* With nothing in flight nobody has anything to do, also not after there was much. */
-static void an_idle_context_uses_no_processor(void **state)
+FIXTURE_TEST(an_idle_context_uses_no_processor)
 {
 	struct fixture *f = *state;
 	struct buffer b = buffer_new(4 * MIB, 0);
@@ -337,13 +337,7 @@ static void an_idle_context_uses_no_processor(void **state)
 
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		fixture_test(random_schedules_keep_the_order_of_submission),
-		fixture_test(a_read_sees_all_of_a_write_or_nothing),
-		fixture_test(an_idle_context_uses_no_processor),
-	};
-
 	row_start(argc, argv);
 	printf("row %s\n", row->name);
-	return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
+	return RUN_TESTS_AS("schedule", NULL, NULL);
 }

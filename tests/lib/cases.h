@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Tests that enter themselves into the list of their file, so that each stands in the source once. */
+#ifndef TESTS_CASES_H
+#define TESTS_CASES_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+struct skipped;
+
+struct test_case {
+	struct CMUnitTest test;
+	const struct skipped
+		*skipped; /* where the test does not run, see support.h; NULL: it runs */
+	const char *file;
+	int line;
+	struct test_case *next;
+};
+void test_enter(struct test_case *added);
+
+/* Begins the definition of a test, void NAME(void **state), whose body follows. */
+#define TEST_CASE(name_, setup_, teardown_, state_, skipped_)                                    \
+	static void name_(void **state);                                                         \
+	static struct test_case name_##_case = {                                                 \
+		{#name_, name_, setup_, teardown_, state_}, skipped_, __FILE__, __LINE__, NULL}; \
+	__attribute__((constructor)) static void name_##_enters(void)                            \
+	{                                                                                        \
+		test_enter(&name_##_case);                                                       \
+	}                                                                                        \
+	static void name_(__attribute__((unused)) void **state)
+#define TEST_WITH(name, setup, teardown) TEST_CASE(name, setup, teardown, NULL, NULL)
+#define TEST(name)                       TEST_CASE(name, NULL, NULL, NULL, NULL)
+
+/*
+ * Runs the tests of this file in their order, under a title; the result is for exit(). The fixture functions of
+ * the group may be NULL.
+ */
+#define RUN_TESTS(setup, teardown)           run_tests_of("tests", __FILE__, setup, teardown)
+#define RUN_TESTS_AS(title, setup, teardown) run_tests_of(title, __FILE__, setup, teardown)
+int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
+                 CMFixtureFunction teardown);
+
+#endif
