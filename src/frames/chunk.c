@@ -102,8 +102,9 @@ static int chunk_verify(struct sluice_series *s, void *state, const struct sl_pa
 /* ----------------------------------------------------------------------------------- chunks */
 
 /*
- * A chunk that does not become smaller. If it lies in the frame as it is, the file gets that: it costs
- * us nothing, and readers no filter. Otherwise it is as gathered, and shuffled if that is so.
+ * A chunk that does not become smaller. If it lies in the frame as it is, the file gets that:
+ * it costs us nothing, and readers no filter. Otherwise it is as gathered, and shuffled if that
+ * is so.
  */
 static void chunk_keep_raw(struct sluice_series *s, char **scratch, const char *gathered,
                            struct sl_packed_chunk *packed)

@@ -15,9 +15,7 @@
 /* Returns the first frame of the queue that has chunks to begin, or NULL. */
 static struct sl_frame *first_unbegun_locked(struct sluice_series *s)
 {
-	sl_list_each (link, &s->locked.line) {
-		struct sl_frame *frame = SL_CONTAINER(link, struct sl_frame, locked.link);
-
+	sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link) {
 		if (frame->locked.begun < s->geometry.chunks)
 			return frame;
 	}
@@ -29,8 +27,7 @@ static struct sl_frame *next_frame_locked(struct sluice_writer *w) SL_REQUIRES(&
 {
 	struct sl_frame *oldest = NULL;
 
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame;
 
 		if (!s->packer || sl_list_empty(&s->packer->locked.free))
@@ -52,10 +49,9 @@ static bool packing_is_over_locked(const struct sluice_writer *w) SL_REQUIRES(&w
 /* A frame of which nothing is begun: the program is ahead of storage. */
 static bool any_queued_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		if (SL_CONTAINER(link, struct sluice_series, locked.link)->locked.queued)
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		if (s->locked.queued)
 			return true;
-	}
 	return false;
 }
 
@@ -96,7 +92,7 @@ static void compressor_deliver_locked(struct sl_packed_chunk *packed, double max
 {
 	struct sl_frame *frame = packed->frame;
 	struct sluice_series *s = frame->series;
-	struct sl_counts *counts = &s->locked.counts;
+	struct sluice_writer_counts *counts = &s->locked.counts;
 
 	counts->compress.bytes += s->geometry.chunk_bytes;
 	counts->compress.busy_ns += (uint64_t)took;

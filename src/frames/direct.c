@@ -52,7 +52,7 @@ static void direct_done(struct sluice_op *op)
 	w->locked.writes--;
 	pthread_cond_signal(&w->work);
 	/* A thread that closes the writer waits for this write if the file thread has died. */
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	/* Behind this nothing of the writer is touched. */
 	sl_mutex_unlock(&w->mutex);
 }

@@ -13,9 +13,7 @@
 
 static struct sl_frame *series_first(struct sluice_series *s)
 {
-	struct sl_list *line = &s->locked.line;
-
-	return sl_list_empty(line) ? NULL : SL_CONTAINER(line->next, struct sl_frame, locked.link);
+	return sl_list_item(s->locked.queue.next, &s->locked.queue, struct sl_frame, locked.link);
 }
 
 /* Returns whether the file has a part of the frame. */
@@ -27,13 +25,10 @@ static bool is_partial(const struct sl_frame *frame)
 static bool any_frame_locked(struct sluice_writer *w, bool (*is)(const struct sl_frame *))
 	SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
-
-		sl_list_each (at, &s->locked.line) {
-			if (is(SL_CONTAINER(at, struct sl_frame, locked.link)))
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link)
+			if (is(frame))
 				return true;
-		}
 	}
 	return false;
 }
@@ -51,9 +46,8 @@ static uint64_t stored_through_locked(struct sluice_writer *w) SL_REQUIRES(&w->m
 {
 	uint64_t through = w->locked.sequence;
 
-	sl_list_each (link, &w->locked.series) {
-		struct sl_frame *frame =
-			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = series_current(s);
 		size_t there = frame ? frame->locked.there : 0;
 
 		if (!frame)
@@ -183,7 +177,7 @@ static struct sl_packed_chunk *plain_chunk(struct sl_frame *frame)
 
 static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 {
-	struct sl_counts *counts = &packed->frame->series->locked.counts;
+	struct sluice_writer_counts *counts = &packed->frame->series->locked.counts;
 
 	counts->store.bytes += packed->length;
 	counts->store.busy_ns += (uint64_t)took;
@@ -230,8 +224,7 @@ static bool begin_one_locked(struct sluice_writer *w, const struct sluice_series
 {
 	if (!of->packer || !sl_list_empty(&of->packer->locked.free))
 		return false;
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = series_first(s);
 
 		if (s->packer == of->packer && frame && is_partial(frame) &&
@@ -253,15 +246,14 @@ static bool has_packed(const struct sl_frame *frame)
 static struct sl_packed_chunk *packed_next_locked(struct sluice_writer *w, bool cut)
 	SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		struct sl_frame *frame = series_first(s);
 
 		if (!frame || !has_packed(frame) ||
 		    (cut && !is_partial(frame) && !begin_one_locked(w, s)))
 			continue;
-		sl_list_remove(link);
-		sl_list_append(&w->locked.series, link);
+		sl_list_remove(&s->locked.link);
+		sl_list_append(&w->locked.series, &s->locked.link);
 		if (!s->packer)
 			return plain_chunk(frame);
 		w->locked.finished--;
@@ -328,9 +320,8 @@ static void store_rows_locked(struct sl_frame *slab) SL_UNCHECKED
 
 static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		struct sl_frame *frame =
-			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = series_current(s);
 
 		if (frame && frame->slots && !frame->locked.ready && !w->locked.failure.error)
 			store_rows_locked(frame);
@@ -342,9 +333,8 @@ static void store_slabs_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 /* Returns the first frame of a queue if it is written, or NULL: frames of a contiguous series. */
 static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		struct sl_frame *frame =
-			series_first(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = series_first(s);
 
 		if (frame && frame->locked.written)
 			return frame;
@@ -356,14 +346,10 @@ static struct sl_frame *next_written_locked(struct sluice_writer *w) SL_REQUIRES
  * time. */
 static struct sl_frame *next_to_write_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
-	sl_list_each (link, &w->locked.series) {
-		struct sluice_series *s = SL_CONTAINER(link, struct sluice_series, locked.link);
-
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
 		if (!s->layout.contiguous)
 			continue;
-		sl_list_each (at, &s->locked.line) {
-			struct sl_frame *frame = SL_CONTAINER(at, struct sl_frame, locked.link);
-
+		sl_list_each_of (frame, &s->locked.queue, struct sl_frame, locked.link) {
 			if (!frame->locked.ready || frame->locked.rounded < s->geometry.chunks)
 				break;
 			if (!frame->locked.writing)
@@ -411,9 +397,8 @@ static void count_flush_locked(struct sluice_writer *w, uint64_t through, int64_
 	w->locked.flushes++;
 	w->locked.flush.busy_ns += (uint64_t)took;
 	w->locked.flushed = SL_MAX(w->locked.flushed, through);
-	sl_list_each (link, &w->locked.series) {
-		struct sl_counts *counts =
-			&SL_CONTAINER(link, struct sluice_series, locked.link)->locked.counts;
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		struct sluice_writer_counts *counts = &s->locked.counts;
 
 		/* No other thread stores, so these frames were stored before the flush. */
 		w->locked.flush.bytes += counts->stored_bytes - counts->flush.bytes;
@@ -446,9 +431,8 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 	w->locked.dirty_since = SL_FOREVER;
 	w->locked.frames_since = 0;
 	/* Frames that came to slabs meanwhile. */
-	sl_list_each (link, &w->locked.series) {
-		struct sl_frame *frame =
-			series_current(SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		struct sl_frame *frame = series_current(s);
 
 		if (!frame || !frame->slots || frame->locked.ready ||
 		    frame->locked.there == frame->locked.rows)
@@ -462,7 +446,7 @@ static void file_thread_flush_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		w->locked.flush_wanted = through < w->locked.flush_last;
 	}
 	count_flush_locked(w, through, sl_now() - begun);
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 }
 
 static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
@@ -472,13 +456,13 @@ static void command_run_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 	int rc;
 
 	file_thread_unlock(w, "store", NULL);
-	rc = command->run(command);
+	rc = command->run(w, command->argument);
 	file_thread_lock(w);
 	command->result = rc;
 	if (rc)
 		snprintf(command->message, sizeof(command->message), "%s", sluice_last_message());
 	command->done = true;
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 }
 
 /* Flushes or runs a command if one is due and no frame is partly stored. Returns whether it
@@ -558,7 +542,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 static void file_thread_tell_end_unlock(struct sluice_writer *w) SL_RELEASES(&w->mutex)
 {
 	w->locked.ended = true;
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 }
 

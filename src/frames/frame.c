@@ -187,7 +187,7 @@ static void append_to_queue_locked(struct sl_frame *frame)
 	frame->locked.writing = frame->locked.written = false;
 	frame->locked.begun = frame->locked.rounded = frame->locked.stored = 0;
 	frame->locked.uses = s->geometry.chunks;
-	sl_list_append(&s->locked.line, &frame->locked.link);
+	sl_list_append(&s->locked.queue, &frame->locked.link);
 	s->locked.queued++;
 	s->locked.counts.queued_most = SL_MAX(s->locked.counts.queued_most, s->locked.queued);
 }

@@ -12,7 +12,8 @@
  *
  * Groups called `locked` are guarded by writer->mutex. It is held briefly: no blocking system
  * call, no call of HDF5 and no copy of a frame is made under it. Functions with the suffix
- * _locked are called with this mutex.
+ * _locked are called with this mutex; where they reach the writer through a frame or a series,
+ * clang cannot check that (SL_UNCHECKED).
  *
  * No deadlock. A chunk waits for three things: a buffer for the packed chunk, its turn to be
  * stored, and a pause between frames.
@@ -192,15 +193,6 @@ struct sl_frame {
 
 /* ----------------------------------------------------------------------------------- series */
 
-struct sl_counts {
-	uint64_t submitted, stored, visible, durable, dropped, queued_most;
-	uint64_t raw_bytes, stored_bytes, chunks, raw_chunks;
-	uint64_t waited_ns, waited_most_ns;
-	struct sluice_stage copy, compress, store, flush;
-	uint64_t flushes;
-	double max_error;
-};
-
 struct sluice_series {
 	struct sluice_writer *writer;
 	char *name;
@@ -236,15 +228,15 @@ struct sluice_series {
 
 	pthread_cond_t freed; /* a frame is free, or the writer has failed */
 	struct {
-		struct sl_list link;                     /* of the writer's series */
-		struct sl_list free, spare, line, slabs; /* slabs: free slabs */
-		struct sl_frame *open;                   /* the slab with free slots */
-		uint64_t room;                           /* free slots */
-		unsigned held;                           /* by the program */
+		struct sl_list link;                      /* of the writer's series */
+		struct sl_list free, spare, queue, slabs; /* slabs: free slabs */
+		struct sl_frame *open;                    /* the slab with free slots */
+		uint64_t room;                            /* free slots */
+		unsigned held;                            /* by the program */
 		unsigned incoming; /* of push and submit_on: they will be in the queue */
 		unsigned queued;   /* in the queue, no chunk begun */
 		uint64_t next;     /* number of the next frame */
-		struct sl_counts counts;
+		struct sluice_writer_counts counts;
 	} locked;
 };
 
@@ -256,8 +248,9 @@ struct sl_file_command {
 	bool done;
 	int result;
 	char message[1024];
-	int (*run)(struct sl_file_command *command); /* on the file thread, without the mutex */
-	struct sluice_writer *writer;
+	int (*run)(struct sluice_writer *w,
+	           void *argument); /* on the file thread, without the mutex */
+	void *argument;
 };
 
 enum sl_closing { SL_OPEN, SL_CLOSING, SL_DISCARDING };
@@ -286,10 +279,10 @@ struct sluice_writer {
 
 	struct sl_mutex adding; /* held while a series is added; taken before the other mutex */
 	struct sl_mutex mutex;
-	pthread_cond_t work; /* for the file thread */
-	pthread_cond_t told; /* for threads that wait for a command, a flush or the end */
+	pthread_cond_t work;     /* for the file thread */
+	pthread_cond_t progress; /* for threads that wait for a command, a flush or the end */
 	struct {
-		struct sl_list series, packer, commands;
+		struct sl_list series, packers, commands;
 		unsigned compressing; /* compressors that are busy */
 		unsigned finished;    /* packed chunks that wait to be stored */
 		enum sl_closing closing;
@@ -335,7 +328,8 @@ int sl_writer_check_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage,
                            const struct sl_frame *frame) SL_REQUIRES(&w->mutex);
 /* Gives the file thread a command and waits for its result. */
-int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command);
+int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
+                  void *argument);
 void sl_condition_init(pthread_cond_t *condition);
 /* Waits on a condition. Returns false when the deadline has passed. */
 bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)

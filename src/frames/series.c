@@ -11,9 +11,10 @@
 
 /* ------------------------------------------------------------------------------------- memory */
 
-/* Takes it from memory_bytes. */
-static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
+/* Takes bytes for a series from memory_bytes. */
+static int take_bytes(struct sluice_series *s, uint64_t bytes)
 {
+	struct sluice_writer *w = s->writer;
 	uint64_t had;
 	bool fits;
 
@@ -23,19 +24,21 @@ static int take_bytes(struct sluice_writer *w, const char *name, uint64_t bytes)
 	if (fits)
 		w->locked.bytes += bytes;
 	sl_mutex_unlock(&w->mutex);
+	s->bytes += fits ? bytes : 0;
 	if (fits)
 		return 0;
 	return sl_fail(-ENOBUFS,
 	               "'%s' needs %" PRIu64 " bytes of memory beside %" PRIu64
 	               " that are taken; memory_bytes is %" PRIu64 " and would have to be %" PRIu64,
-	               name, bytes, had, w->memory_bytes, had + bytes);
+	               s->name, bytes, had, w->memory_bytes, had + bytes);
 }
 
-static void give_bytes(struct sluice_writer *w, uint64_t bytes)
+static void give_bytes(struct sluice_series *s, uint64_t bytes)
 {
-	sl_mutex_lock(&w->mutex);
-	w->locked.bytes -= bytes;
-	sl_mutex_unlock(&w->mutex);
+	sl_mutex_lock(&s->writer->mutex);
+	s->writer->locked.bytes -= bytes;
+	sl_mutex_unlock(&s->writer->mutex);
+	s->bytes -= bytes;
 }
 
 static int shape_frames(struct sluice_series *s)
@@ -72,16 +75,11 @@ static int shape_frames(struct sluice_series *s)
 static int make_frames(struct sluice_series *s)
 {
 	size_t scalars = s->layout.scalar_count;
-	int rc;
+	uint64_t held = s->writer->memory_bytes ? sl_h5_held_bytes(&s->layout) : 0;
+	int rc = take_bytes(s, (uint64_t)s->stride * s->depth + held);
 
-	s->bytes = (uint64_t)s->stride * s->depth;
-	if (s->writer->memory_bytes)
-		s->bytes += sl_h5_held_bytes(&s->layout);
-	rc = take_bytes(s->writer, s->name, s->bytes);
-	if (rc) {
-		s->bytes = 0;
+	if (rc)
 		return rc;
-	}
 	s->frame_count = s->depth + (size_t)s->writer->threads * SL_PACKED_PER_COMPRESSOR + 1;
 	s->frames = calloc(s->frame_count, sizeof(*s->frames));
 	s->frame_of = calloc(s->depth, sizeof(*s->frame_of));
@@ -116,7 +114,7 @@ static bool lies_whole(const struct sl_geometry *g)
 
 static int make_slabs(struct sluice_series *s)
 {
-	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least;
+	uint64_t gather = s->layout.gather, scalars = s->layout.scalar_count * gather, least, bytes;
 	size_t stride = sl_whole_pages(s->geometry.frame_bytes);
 	size_t row = lies_whole(&s->geometry) ? 0 : s->geometry.chunk_bytes, count;
 	int rc;
@@ -126,15 +124,12 @@ static int make_slabs(struct sluice_series *s)
 	/* All frames that the program may have, and two slabs that are stored. */
 	least = s->depth / gather + 3;
 	count = SL_MAX(least, SL_SLABS);
-	s->slab_bytes =
-		(stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
-		row;
-	rc = take_bytes(s->writer, s->name, s->slab_bytes);
-	if (rc) {
-		s->slab_bytes = 0;
+	bytes = (stride + scalars * sizeof(double) + gather * sizeof(struct sl_slab_slot)) * count +
+	        row;
+	rc = take_bytes(s, bytes);
+	if (rc)
 		return rc;
-	}
-	s->bytes += s->slab_bytes;
+	s->slab_bytes = bytes;
 	s->slabs = calloc(count, sizeof(*s->slabs));
 	if (!s->slabs)
 		return sl_fail(-ENOMEM, "no memory");
@@ -163,8 +158,7 @@ static void drop_slabs(struct sluice_series *s)
 		free(s->slabs[i].slots);
 		free(s->slabs[i].scalars);
 	}
-	give_bytes(s->writer, s->slab_bytes);
-	s->bytes -= s->slab_bytes;
+	give_bytes(s, s->slab_bytes);
 	sl_area_release(&s->slab_area);
 	sl_area_release(&s->rows);
 	free(s->slabs);
@@ -186,9 +180,7 @@ static bool needs_no_room(const struct sluice_series *s)
 /* Returns the packer of a series with equal chunks, or NULL. */
 static struct sl_packer *packer_find(struct sluice_writer *w, const struct sl_packer *kind)
 {
-	sl_list_each (link, &w->locked.packer) {
-		struct sl_packer *packer = SL_CONTAINER(link, struct sl_packer, link);
-
+	sl_list_each_of (packer, &w->locked.packers, struct sl_packer, link) {
 		if (packer->codec == kind->codec && packer->level == kind->level &&
 		    packer->element == kind->element && packer->chunk_bytes == kind->chunk_bytes &&
 		    packer->in_place == kind->in_place)
@@ -206,18 +198,20 @@ static int packer_make(struct sluice_series *s, const struct sl_packer *kind,
 
 	if (rc)
 		return rc;
-	rc = take_bytes(w, s->name, packer->bytes);
+	rc = take_bytes(s, packer->bytes);
 	if (!rc) {
 		rc = sl_packer_fill(packer);
 		if (rc)
-			give_bytes(w, packer->bytes);
+			give_bytes(s, packer->bytes);
 	}
 	if (rc) {
 		sl_packer_free(packer);
 		return rc;
 	}
+	/* Of all series that share the packer. */
+	s->bytes -= packer->bytes;
 	sl_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.packer, &packer->link);
+	sl_list_append(&w->locked.packers, &packer->link);
 	sl_mutex_unlock(&w->mutex);
 	*out = packer;
 	return 0;
@@ -240,8 +234,7 @@ static void packer_drop(struct sluice_series *s)
 
 static void decoded_drop(struct sluice_series *s)
 {
-	give_bytes(s->writer, s->decoded.length);
-	s->bytes -= s->decoded.length;
+	give_bytes(s, s->decoded.length);
 	sl_area_release(&s->decoded);
 }
 
@@ -264,27 +257,23 @@ static int packer_take(struct sluice_series *s)
 	if (rc)
 		return rc;
 	s->packer->users++;
-	rc = take_bytes(s->writer, s->name, decoded);
-	if (rc)
-		return rc;
-	s->bytes += decoded;
-	return sl_area_take(&s->decoded, decoded);
+	rc = take_bytes(s, decoded);
+	return rc ? rc : sl_area_take(&s->decoded, decoded);
 }
 
 /* ------------------------------------------------------------------------------------ dataset */
 
 struct adding {
-	struct sl_file_command command;
 	struct sluice_series *series;
 	const struct sl_h5_set_options *set;
 };
 
 /* Called by the file thread. */
-static int add_dataset(struct sl_file_command *command)
+static int add_dataset(struct sluice_writer *w, void *argument)
 {
-	struct adding *adding = SL_CONTAINER(command, struct adding, command);
+	struct adding *adding = argument;
 	struct sluice_series *s = adding->series;
-	int rc = sl_h5_dataset_add(s->writer->file, s->name, &s->layout, adding->set, &s->dataset,
+	int rc = sl_h5_dataset_add(w->file, s->name, &s->layout, adding->set, &s->dataset,
 	                           &s->first);
 
 	if (rc)
@@ -301,9 +290,10 @@ static int add_dataset(struct sl_file_command *command)
 }
 
 /* Called by the file thread. */
-static int drop_dataset(struct sl_file_command *command)
+static int drop_dataset(struct sluice_writer *w, void *dataset)
 {
-	sl_h5_dataset_forget(SL_CONTAINER(command, struct adding, command)->series->dataset);
+	(void)w;
+	sl_h5_dataset_forget(dataset);
 	return 0;
 }
 
@@ -318,8 +308,8 @@ static bool layout_is_same(const struct sl_h5_layout *a, const struct sl_h5_layo
 static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
 	struct sl_h5_layout asked = s->layout;
-	struct adding adding = {.command = {.run = add_dataset}, .series = s, .set = set};
-	int rc = sl_writer_ask(s->writer, &adding.command);
+	struct adding adding = {.series = s, .set = set};
+	int rc = sl_writer_ask(s->writer, add_dataset, &adding);
 
 	s->layout.scalars = s->layout.dimensions = NULL;
 	s->layout.attributes = NULL;
@@ -358,14 +348,15 @@ static int read_slab(struct sluice_series *s, struct sl_frame *slab)
 
 /* Continues a last chunk that is not full: stores it again without filters, as chunks of an
  * open slab are. Called by the file thread. */
-static int slab_resume(struct sl_file_command *command)
+static int slab_resume(struct sluice_writer *w, void *series)
 {
-	struct sluice_series *s = SL_CONTAINER(command, struct adding, command)->series;
+	struct sluice_series *s = series;
 	uint64_t count = s->first % s->layout.gather;
 	struct sl_frame *slab = sl_slab_open_locked(s, s->first - count);
 	double max_error;
 	int rc = read_slab(s, slab);
 
+	(void)w;
 	for (uint64_t i = 0; i < count; i++)
 		slab->slots[i].there = true;
 	slab->locked.taken = slab->locked.there = slab->locked.rows = count;
@@ -375,17 +366,15 @@ static int slab_resume(struct sl_file_command *command)
 
 static int ask_series(struct sluice_series *s, const struct sl_h5_set_options *set)
 {
-	struct adding adding = {.command = {.run = slab_resume}, .series = s};
 	int rc = ask_dataset(s, set);
 
 	if (!rc && s->slabs && s->first % s->layout.gather)
-		rc = sl_writer_ask(s->writer, &adding.command);
+		rc = sl_writer_ask(s->writer, slab_resume, s);
 	if (rc && s->dataset) {
 		char message[1024];
 
 		snprintf(message, sizeof(message), "%s", sluice_last_message());
-		adding.command = (struct sl_file_command){.run = drop_dataset};
-		sl_writer_ask(s->writer, &adding.command);
+		sl_writer_ask(s->writer, drop_dataset, s->dataset);
 		sl_fail(rc, "%s", message);
 	}
 	return rc;
@@ -408,7 +397,7 @@ void sl_series_free(struct sluice_series *s)
 		free(s->frames[i].scalars);
 	packer_drop(s);
 	drop_slabs(s);
-	give_bytes(s->writer, s->bytes);
+	give_bytes(s, s->bytes);
 	sl_area_release(&s->area);
 	sl_area_release(&s->decoded);
 	pthread_cond_destroy(&s->freed);
@@ -433,7 +422,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	sl_condition_init(&s->freed);
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
-	sl_list_init(&s->locked.line);
+	sl_list_init(&s->locked.queue);
 	sl_list_init(&s->locked.slabs);
 	s->name = strdup(name);
 	rc = s->name ? sl_series_options(o, w->threads, &s->layout, set)
@@ -463,10 +452,8 @@ static int series_check_name_locked(struct sluice_writer *w, const char *name)
 {
 	int rc = sl_writer_check_locked(w);
 
-	sl_list_each (link, &w->locked.series) {
-		const char *other = SL_CONTAINER(link, struct sluice_series, locked.link)->name;
-
-		if (!rc && !strcmp(name + (*name == '/'), other + (*other == '/')))
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link) {
+		if (!rc && !strcmp(name + (*name == '/'), s->name + (*s->name == '/')))
 			rc = sl_fail(-EEXIST, "this writer has a series '%s'", name);
 	}
 	return rc;

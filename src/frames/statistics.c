@@ -14,7 +14,7 @@ static void stats_add_stage(struct sluice_stage *sum, const struct sluice_stage 
 
 static void stats_add_series_locked(struct sluice_writer_counts *out, const struct sluice_series *s)
 {
-	const struct sl_counts *c = &s->locked.counts;
+	const struct sluice_writer_counts *c = &s->locked.counts;
 	uint64_t way = c->submitted - c->stored, queued = s->slabs ? way : s->locked.queued;
 
 	out->submitted += c->submitted;
@@ -82,9 +82,8 @@ int sluice_writer_stats(const sluice_writer *writer, struct sluice_writer_counts
 	if (rc)
 		return rc;
 	sl_mutex_lock(&w->mutex);
-	sl_list_each (link, &w->locked.series)
-		stats_add_series_locked(&stats,
-		                        SL_CONTAINER(link, struct sluice_series, locked.link));
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		stats_add_series_locked(&stats, s);
 	/* Counters of the writer: of all series at once, and of shared memory. */
 	stats.flush = w->locked.flush;
 	stats.flushes = w->locked.flushes;

@@ -123,7 +123,7 @@ static void device_copy_done(struct sluice_op *op)
 	}
 	/* Behind this nothing of the writer is touched. */
 	w->locked.copies--;
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 }
 
@@ -153,7 +153,7 @@ static int start_copy(struct sl_frame *frame, const void *from, sluice_stream st
 	w->locked.copies--;
 	s->locked.incoming--;
 	sl_frame_recycle_locked(frame);
-	pthread_cond_broadcast(&w->told);
+	pthread_cond_broadcast(&w->progress);
 	sl_mutex_unlock(&w->mutex);
 	return rc;
 }

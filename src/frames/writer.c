@@ -91,30 +91,31 @@ void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage
 	w->locked.failure.series = frame ? frame->series : NULL;
 	w->locked.failure.frame = frame ? frame->locked.number : 0;
 	w->locked.failure.message = failure_describe_locked(w, stage, frame);
-	sl_list_each (link, &w->locked.series)
-		pthread_cond_broadcast(
-			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
-	pthread_cond_broadcast(&w->told);
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		pthread_cond_broadcast(&s->freed);
+	pthread_cond_broadcast(&w->progress);
 	pthread_cond_signal(&w->work);
 }
 
-int sl_writer_ask(struct sluice_writer *w, struct sl_file_command *command)
+int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
+                  void *argument)
 {
+	struct sl_file_command command = {.run = run, .argument = argument};
 	int rc;
 
 	sl_mutex_lock(&w->mutex);
-	sl_list_append(&w->locked.commands, &command->link);
+	sl_list_append(&w->locked.commands, &command.link);
 	pthread_cond_signal(&w->work);
 	/* Ended by the file thread or its end. A command that has begun is awaited, because it
 	 * is on this thread's stack. */
-	while (!command->done && !w->locked.ended &&
-	       !(sl_list_linked(&command->link) && sl_writer_check_locked(w)))
-		sl_writer_wait_locked(w, &w->told, SL_FOREVER);
-	if (command->done) {
-		rc = command->result ? sl_fail(command->result, "%s", command->message) : 0;
+	while (!command.done && !w->locked.ended &&
+	       !(sl_list_linked(&command.link) && sl_writer_check_locked(w)))
+		sl_writer_wait_locked(w, &w->progress, SL_FOREVER);
+	if (command.done) {
+		rc = command.result ? sl_fail(command.result, "%s", command.message) : 0;
 	} else {
-		if (sl_list_linked(&command->link))
-			sl_list_remove(&command->link);
+		if (sl_list_linked(&command.link))
+			sl_list_remove(&command.link);
 		rc = sl_writer_check_locked(w);
 	}
 	sl_mutex_unlock(&w->mutex);
@@ -158,18 +159,10 @@ static int writer_local_path(const char *text, char **out)
 	return rc ? rc : *out ? 0 : sl_fail(-ENOMEM, "no memory");
 }
 
-struct opening {
-	struct sl_file_command command;
-	const struct sl_h5_file_options *options;
-};
-
 /* Called by the file thread. */
-static int file_open_run(struct sl_file_command *command)
+static int file_open_run(struct sluice_writer *w, void *options)
 {
-	struct opening *opening = SL_CONTAINER(command, struct opening, command);
-	struct sluice_writer *w = command->writer;
-
-	return sl_h5_file_open(w->path, opening->options, &w->file);
+	return sl_h5_file_open(w->path, options, &w->file);
 }
 
 static int ask_file(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
@@ -181,10 +174,8 @@ static int ask_file(struct sluice_writer *w, const struct sluice_writer_options 
 	                                     .argument = w,
 	                                     .attributes = o->attributes,
 	                                     .attribute_count = o->attribute_count};
-	struct opening opening = {.command = {.run = file_open_run, .writer = w},
-	                          .options = &options};
 
-	return sl_writer_ask(w, &opening.command);
+	return sl_writer_ask(w, file_open_run, &options);
 }
 
 static void set_options(struct sluice_writer *w, const struct sluice_writer_options *o) SL_UNCHECKED
@@ -214,7 +205,7 @@ static void writer_free(struct sluice_writer *w) SL_UNCHECKED
 		sl_series_free(SL_CONTAINER(link, struct sluice_series, locked.link));
 	sl_pool_free(w->pool);
 	pthread_cond_destroy(&w->work);
-	pthread_cond_destroy(&w->told);
+	pthread_cond_destroy(&w->progress);
 	sl_mutex_destroy(&w->adding);
 	sl_mutex_destroy(&w->mutex);
 	if (w->locked.failure.message != message_lost)
@@ -236,14 +227,14 @@ static int writer_new(struct sluice_context *ctx, const char *path,
 	w->ctx = ctx;
 	set_options(w, o);
 	sl_list_init(&w->locked.series);
-	sl_list_init(&w->locked.packer);
+	sl_list_init(&w->locked.packers);
 	sl_list_init(&w->locked.commands);
 	w->locked.dirty = true;
 	w->locked.dirty_since = SL_FOREVER;
 	sl_mutex_init(&w->mutex);
 	sl_mutex_init(&w->adding);
 	sl_condition_init(&w->work);
-	sl_condition_init(&w->told);
+	sl_condition_init(&w->progress);
 	rc = writer_local_path(path, &w->path);
 	w->compressors = calloc(w->threads, sizeof(*w->compressors));
 	if (!rc && !w->compressors)
@@ -306,9 +297,10 @@ int sluice_writer_flush(sluice_writer *w, int timeout_ms)
 	wait = !rc && (w->locked.dirty || w->locked.flushed < cut);
 	if (wait)
 		ask_flush_locked(w);
-	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the deadline. */
+	/* Ended by a flush behind those frames, by the failure or the end of the writer, or the
+	 * deadline. */
 	while (!rc && wait) {
-		bool late = !sl_writer_wait_locked(w, &w->told, deadline);
+		bool late = !sl_writer_wait_locked(w, &w->progress, deadline);
 
 		wait = !is_flushed_locked(w, cut, flushes);
 		if (wait && late)
@@ -325,9 +317,8 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 {
 	w->locked.closing = SL_MAX(w->locked.closing, how);
 	pthread_cond_signal(&w->work);
-	sl_list_each (link, &w->locked.series)
-		pthread_cond_broadcast(
-			&SL_CONTAINER(link, struct sluice_series, locked.link)->freed);
+	sl_list_each_of (s, &w->locked.series, struct sluice_series, locked.link)
+		pthread_cond_broadcast(&s->freed);
 }
 
 /* Waits until the file thread has ended and nothing is in flight. Returns false if the deadline
@@ -335,7 +326,7 @@ static void start_closing_locked(struct sluice_writer *w, enum sl_closing how)
 static bool wait_for_end_locked(struct sluice_writer *w, int64_t deadline) SL_REQUIRES(&w->mutex)
 {
 	while (!w->locked.ended || w->locked.copies || w->locked.writes)
-		if (!sl_writer_wait_locked(w, &w->told, deadline))
+		if (!sl_writer_wait_locked(w, &w->progress, deadline))
 			return w->locked.ended && !w->locked.copies && !w->locked.writes;
 	return true;
 }
@@ -426,31 +417,26 @@ int sluice_writer_open(sluice_context *ctx, const char *path, const struct sluic
 /* --------------------------------------------------------------------------------- attributes */
 
 struct giving {
-	struct sl_file_command command;
 	struct sl_h5_dataset *dataset;
 	const struct sluice_attribute *attributes;
 	size_t count;
 };
 
 /* Called by the file thread. */
-static int attributes_run(struct sl_file_command *command)
+static int attributes_run(struct sluice_writer *w, void *argument)
 {
-	struct giving *giving = SL_CONTAINER(command, struct giving, command);
+	struct giving *giving = argument;
 
-	return sl_h5_attributes_give(command->writer->file, giving->dataset, giving->attributes,
-	                             giving->count);
+	return sl_h5_attributes_give(w->file, giving->dataset, giving->attributes, giving->count);
 }
 
 static int ask_attributes(struct sluice_writer *w, struct sl_h5_dataset *dataset,
                           const struct sluice_attribute *attributes, size_t count)
 {
-	struct giving giving = {.command = {.run = attributes_run, .writer = w},
-	                        .dataset = dataset,
-	                        .attributes = attributes,
-	                        .count = count};
+	struct giving giving = {dataset, attributes, count};
 	int rc = sl_context_check(w->ctx);
 
-	return rc ? rc : sl_writer_ask(w, &giving.command);
+	return rc ? rc : sl_writer_ask(w, attributes_run, &giving);
 }
 
 int sluice_writer_attributes(sluice_writer *w, const struct sluice_attribute *attributes,
@@ -472,17 +458,16 @@ int sluice_series_attributes(sluice_series *s, const struct sluice_attribute *at
 /* --------------------------------------------------------------------------------- coordinates */
 
 struct placing {
-	struct sl_file_command command;
 	const char *name;
 	struct sl_h5_coordinate coordinate;
 };
 
 /* Called by the file thread. */
-static int place_coordinate(struct sl_file_command *command)
+static int place_coordinate(struct sluice_writer *w, void *argument)
 {
-	struct placing *placing = SL_CONTAINER(command, struct placing, command);
+	struct placing *placing = argument;
 
-	return sl_h5_coordinate_add(command->writer->file, placing->name, &placing->coordinate);
+	return sl_h5_coordinate_add(w->file, placing->name, &placing->coordinate);
 }
 
 int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, size_t count,
@@ -491,7 +476,6 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 {
 	const struct sl_type *of = sl_type_find(type);
 	struct placing placing = {
-		.command = {.run = place_coordinate, .writer = w},
 		.name = name,
 		.coordinate = {.type = (enum sluice_type)type,
 	                       .count = count,
@@ -511,5 +495,5 @@ int sluice_writer_add_coordinate(sluice_writer *w, const char *name, int type, s
 		               values ? "and it needs one at least" : "and values is NULL");
 	placing.coordinate.element = of->bytes;
 	rc = sl_context_check(w->ctx);
-	return rc ? rc : sl_writer_ask(w, &placing.command);
+	return rc ? rc : sl_writer_ask(w, place_coordinate, &placing);
 }

@@ -31,32 +31,35 @@ static const void *value_of(const struct sluice_attribute *a)
 	return a->numbers ? (const void *)a->numbers : a->integers;
 }
 
-static hid_t value_space(const struct sluice_attribute *a)
+hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value)
 {
-	hsize_t count = a->count;
+	hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
+	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE), attribute;
 
-	return a->text || count == 1 ? H5Screate(H5S_SCALAR) : H5Screate_simple(1, &count, NULL);
-}
-
-static herr_t attribute_set(hid_t object, const struct sluice_attribute *a)
-{
-	hid_t type = value_type(a), space = value_space(a), attribute;
-	hid_t list = H5Pcreate(H5P_ATTRIBUTE_CREATE);
-	herr_t done = -1;
-
-	/* HDF5 has another message for names with a character set; in its default format links have none. */
-	for (const char *c = a->name; *c; c++)
+	/* HDF5 has another message for names with a character set; in its default format links
+	 * have none. */
+	for (const char *c = name; *c; c++)
 		if (*c & 0x80)
 			H5Pset_char_encoding(list, H5T_CSET_UTF8);
-	attribute = sl_hdf5_noted(H5Acreate2(object, a->name, type, space, list, H5P_DEFAULT));
+	attribute = sl_hdf5_noted(H5Acreate2(object, name, type, space, list, H5P_DEFAULT));
 	H5Pclose(list);
-	if (attribute >= 0) {
-		done = sl_hdf5_noted(H5Awrite(attribute, type, value_of(a)));
-		H5Aclose(attribute);
-	}
 	H5Sclose(space);
+	if (attribute >= 0 && sl_hdf5_noted(H5Awrite(attribute, type, value)) < 0) {
+		H5Aclose(attribute);
+		attribute = H5I_INVALID_HID;
+	}
+	return attribute;
+}
+
+static bool attribute_set(hid_t object, const struct sluice_attribute *a)
+{
+	hid_t type = value_type(a), attribute;
+
+	attribute = sl_h5_attribute_make(object, a->name, type,
+	                                 a->text || a->count == 1 ? 0 : a->count, value_of(a));
 	H5Tclose(type);
-	return done;
+	return attribute >= 0 && H5Aclose(attribute) >= 0;
 }
 
 int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name,
@@ -69,7 +72,7 @@ int sl_h5_attributes_add(struct sl_h5_file *file, hid_t object, const char *name
 	for (size_t i = 0; !err && i < count; i++) {
 		htri_t there = H5Aexists(object, list[i].name);
 
-		if (there < 0 || (!there && attribute_set(object, &list[i]) < 0))
+		if (there < 0 || (!there && !attribute_set(object, &list[i])))
 			err = sl_h5_fail(file, -EIO, "attribute '%s' of '%s' cannot be written",
 			                 list[i].name, name);
 	}

@@ -290,20 +290,21 @@ static int flush_attributes(struct sl_h5_dataset *dataset)
 {
 	bool bad = false;
 
-	if (dataset->frames_attribute >= 0 && dataset->told != dataset->frames)
+	if (dataset->frames_attribute >= 0 && dataset->frames_written != dataset->frames)
 		bad |= H5Awrite(dataset->frames_attribute, H5T_NATIVE_UINT64, &dataset->frames) < 0;
-	if (dataset->error_attribute >= 0 && dataset->error_reported != dataset->max_error)
+	if (dataset->error_attribute >= 0 && dataset->error_written != dataset->max_error)
 		bad |= H5Awrite(dataset->error_attribute, H5T_NATIVE_DOUBLE, &dataset->max_error) <
 		       0;
 	if (bad)
 		return sl_h5_fail(dataset->file, -EIO, "the attributes of '%s' cannot be written",
 		                  dataset->name);
-	dataset->told = dataset->frames;
-	dataset->error_reported = dataset->max_error;
+	dataset->frames_written = dataset->frames;
+	dataset->error_written = dataset->max_error;
 	return 0;
 }
 
-/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this is the end. */
+/* HDF5 takes their chunks out of the index, and nothing comes to places that it has freed: this
+ * is the end. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset)
 {
 	if (dataset->contiguous || dataset->extent[0] <= dataset->frames)

@@ -255,7 +255,8 @@ static int check_format(const struct sl_h5_dataset *dataset)
 
 /* ---------------------------------------------------------------------------------- attributes */
 
-/* A scalar that this writer updates in its place; 1, 0: there is none, or an error with a sentence. */
+/* A scalar that this writer updates in its place; 1, 0: there is none, or an error with a
+ * sentence. */
 static int attribute_open_own(const struct sl_h5_dataset *dataset, const char *name, hid_t type,
                               hid_t *out, void *value)
 {
@@ -298,7 +299,7 @@ static int adopt_precision(struct sl_h5_dataset *dataset, struct sl_h5_layout *l
 	layout->precision = bits;
 	err = attribute_open_own(dataset, "sluice_max_error", H5T_NATIVE_DOUBLE,
 	                         &dataset->error_attribute, &dataset->max_error);
-	dataset->error_reported = dataset->max_error;
+	dataset->error_written = dataset->max_error;
 	return SL_MIN(err, 0);
 }
 
@@ -309,12 +310,13 @@ static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl
 {
 	const struct filters none = {.codec = &sl_codec_none};
 	int there = attribute_open_own(dataset, "sluice_frames", H5T_NATIVE_UINT64,
-	                               &dataset->frames_attribute, &dataset->told);
+	                               &dataset->frames_attribute, &dataset->frames_written);
 	int err = check_set(dataset, &none, layout, set);
 
 	if (there < 0)
 		return there;
-	if (!there || dataset->told > dataset->extent[0] || H5Pget_external_count(list) > 0)
+	if (!there || dataset->frames_written > dataset->extent[0] ||
+	    H5Pget_external_count(list) > 0)
 		return sl_fail(
 			-EEXIST,
 			"'%s' has no chunks, and no attribute sluice_frames that says how far "
@@ -326,7 +328,7 @@ static int adopt_contiguous(struct sl_h5_dataset *dataset, hid_t list, struct sl
 	layout->level = SL_CODEC_LEVEL;
 	layout->gather = 1;
 	layout->shuffle = false;
-	dataset->frames = dataset->told;
+	dataset->frames = dataset->frames_written;
 	return sl_h5_offset_find(dataset);
 }
 
@@ -351,7 +353,8 @@ static int adopt_chunked(struct sl_h5_dataset *dataset, hid_t list, struct sl_h5
 	return err;
 }
 
-/* Frames are not seen any more before others come to their places; and frames before their numbers. */
+/* Frames are not seen any more before others come to their places; and frames before their
+ * numbers. */
 static int go_back(struct sl_h5_dataset *dataset, uint64_t frames)
 {
 	int err = 0;

@@ -26,32 +26,19 @@ static hid_t float16(void)
 
 hid_t sl_h5_type(enum sluice_type type)
 {
-	switch (type) {
-	case SLUICE_INT8:
-		return H5Tcopy(H5T_NATIVE_INT8);
-	case SLUICE_UINT8:
-		return H5Tcopy(H5T_NATIVE_UINT8);
-	case SLUICE_INT16:
-		return H5Tcopy(H5T_NATIVE_INT16);
-	case SLUICE_UINT16:
-		return H5Tcopy(H5T_NATIVE_UINT16);
-	case SLUICE_INT32:
-		return H5Tcopy(H5T_NATIVE_INT32);
-	case SLUICE_UINT32:
-		return H5Tcopy(H5T_NATIVE_UINT32);
-	case SLUICE_INT64:
-		return H5Tcopy(H5T_NATIVE_INT64);
-	case SLUICE_UINT64:
-		return H5Tcopy(H5T_NATIVE_UINT64);
-	case SLUICE_FLOAT16:
+	const hid_t native[] = {
+		[SLUICE_INT8] = H5T_NATIVE_INT8,     [SLUICE_UINT8] = H5T_NATIVE_UINT8,
+		[SLUICE_INT16] = H5T_NATIVE_INT16,   [SLUICE_UINT16] = H5T_NATIVE_UINT16,
+		[SLUICE_INT32] = H5T_NATIVE_INT32,   [SLUICE_UINT32] = H5T_NATIVE_UINT32,
+		[SLUICE_INT64] = H5T_NATIVE_INT64,   [SLUICE_UINT64] = H5T_NATIVE_UINT64,
+		[SLUICE_FLOAT32] = H5T_NATIVE_FLOAT, [SLUICE_FLOAT64] = H5T_NATIVE_DOUBLE,
+	};
+
+	if (type == SLUICE_FLOAT16)
 		return float16();
-	case SLUICE_FLOAT32:
-		return H5Tcopy(H5T_NATIVE_FLOAT);
-	case SLUICE_FLOAT64:
-		return H5Tcopy(H5T_NATIVE_DOUBLE);
-	default:
-		return H5I_INVALID_HID;
-	}
+	return (size_t)type < sizeof(native) / sizeof(native[0]) && native[type]
+	               ? H5Tcopy(native[type])
+	               : H5I_INVALID_HID;
 }
 
 /* ------------------------------------------------------------------------------------- filters */
@@ -168,32 +155,20 @@ static int create_frames(struct sl_h5_dataset *dataset, const struct sl_h5_layou
 
 /* --------------------------------------------------------------------------------------- whole */
 
-static hid_t own_attribute(hid_t object, const char *name, hid_t type, const void *value)
-{
-	hid_t space = H5Screate(H5S_SCALAR);
-	hid_t attribute =
-		sl_hdf5_noted(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT));
-
-	H5Sclose(space);
-	if (attribute >= 0 && sl_hdf5_noted(H5Awrite(attribute, type, value)) >= 0)
-		return attribute;
-	H5Aclose(attribute);
-	return H5I_INVALID_HID;
-}
-
 static int add_own_attributes(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout)
 {
 	hid_t precision = 0;
 
 	if (layout->contiguous)
-		dataset->frames_attribute = own_attribute(dataset->id, "sluice_frames",
-		                                          H5T_NATIVE_UINT64, &dataset->told);
+		dataset->frames_attribute =
+			sl_h5_attribute_make(dataset->id, "sluice_frames", H5T_NATIVE_UINT64, 0,
+		                             &dataset->frames_written);
 	if (layout->precision) {
-		precision = own_attribute(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
-		                          &layout->precision);
+		precision = sl_h5_attribute_make(dataset->id, "sluice_precision", H5T_NATIVE_UINT,
+		                                 0, &layout->precision);
 		dataset->error_attribute =
-			own_attribute(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE,
-		                      &dataset->error_reported);
+			sl_h5_attribute_make(dataset->id, "sluice_max_error", H5T_NATIVE_DOUBLE, 0,
+		                             &dataset->error_written);
 		H5Aclose(precision);
 	}
 	if ((layout->contiguous && dataset->frames_attribute < 0) || precision < 0 ||
@@ -213,7 +188,8 @@ int sl_h5_offset_find(struct sl_h5_dataset *dataset)
 	return 0;
 }
 
-/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be lost. */
+/* HDF5 asks for the space of a new file no sooner than the first flush, when frames could be
+ * lost. */
 static int dataset_reserve(struct sl_h5_dataset *dataset)
 {
 	off_t bytes = (off_t)H5Dget_storage_size(dataset->id);
@@ -222,9 +198,7 @@ static int dataset_reserve(struct sl_h5_dataset *dataset)
 
 	if (fstat(fd, &before) < 0)
 		return sl_h5_fail(dataset->file, -errno, "its length is not known");
-	do
-		done = fallocate(fd, 0, (off_t)dataset->place, bytes);
-	while (done < 0 && errno == EINTR);
+	done = TEMP_FAILURE_RETRY(fallocate(fd, 0, (off_t)dataset->place, bytes));
 	err = done ? -errno : 0;
 	/* Not every file system can; then the flush sees. */
 	if (!err || err == -EOPNOTSUPP || err == -ENOSYS)
@@ -299,9 +273,7 @@ static int dataset_new(struct sl_h5_file *file, const char *name, const struct s
 /* In this writer; otherwise it can be continued. */
 static bool is_added(const struct sl_h5_file *file, const char *name)
 {
-	sl_list_each (link, &file->datasets) {
-		struct sl_h5_dataset *dataset = SL_CONTAINER(link, struct sl_h5_dataset, link);
-
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
 		if (!strcmp(dataset->name, name))
 			return true;
 		for (size_t i = 0; i < dataset->scalar_count; i++)

@@ -37,14 +37,9 @@ static const char *scale_last_part(const char *path)
 static bool add_attribute(hid_t object, const char *name, hid_t type, hsize_t count,
                           const void *value)
 {
-	hid_t space = count ? H5Screate_simple(1, &count, NULL) : H5Screate(H5S_SCALAR);
-	hid_t attribute =
-		sl_hdf5_noted(H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT));
-	bool done = attribute >= 0 && sl_hdf5_noted(H5Awrite(attribute, type, value)) >= 0;
+	hid_t attribute = sl_h5_attribute_make(object, name, type, count, value);
 
-	H5Aclose(attribute);
-	H5Sclose(space);
-	return done;
+	return attribute >= 0 && H5Aclose(attribute) >= 0;
 }
 
 static bool add_text(hid_t object, const char *name, const char *text)
@@ -238,9 +233,7 @@ static hsize_t find_users(struct sl_h5_file *file, const char *scale, struct sca
 {
 	hsize_t count = 0;
 
-	sl_list_each (link, &file->datasets) {
-		struct sl_h5_dataset *d = SL_CONTAINER(link, struct sl_h5_dataset, link);
-
+	sl_list_each_of (d, &file->datasets, struct sl_h5_dataset, link) {
 		for (unsigned i = 0; d->scales[0] && i < d->rank; i++)
 			if (!strcmp(d->scales[i], scale))
 				add_user(file, d->name, i, users, &count);

@@ -110,10 +110,8 @@ static int file_error(const struct sl_h5_file *file, int otherwise)
 	return file->vfd.error ? file->vfd.error : otherwise;
 }
 
-/*
- * Before HDF5 opens it: formats from 2 on are changed by that. The signature is at 0, or behind a block of
- * the user's at 512, 1024, ...
- */
+/* Before HDF5 opens it: formats from 2 on are changed by that. The signature is at 0, or behind
+ * a block of the user's at 512, 1024, ... */
 static int check_superblock(const struct sl_h5_file *file)
 {
 	static const char signature[] = {'\x89', 'H', 'D', 'F', '\r', '\n', '\x1a', '\n'};
@@ -181,10 +179,11 @@ static int open_with_hdf5(struct sl_h5_file *file)
 	if (access < 0)
 		return sl_hdf5_fail(-ENOMEM, "HDF5 has no memory");
 	err = sl_ordered_vfd_set(access, &file->vfd);
-	/* HDF5 flushes by itself when it has made a file, and when it is taken down while a frame is stored in
-	 * part, by exit() or H5close() of the program. */
-	file->vfd.sealed = true;
-	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by default. */
+	/* HDF5 flushes by itself when it has made a file, and when it is taken down while a
+	 * frame is stored in part, by exit() or H5close() of the program. */
+	file->vfd.flush_blocked = true;
+	/* An id that is forgotten does not keep the file open. HDF5 2 has a later format by
+	 * default. */
 	if (!err && (H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) < 0 ||
 	             H5Pset_libver_bounds(access, H5F_LIBVER_EARLIEST, H5F_LIBVER_LATEST) < 0))
 		err = sl_hdf5_fail(-EIO, "HDF5 refuses its settings");
@@ -341,11 +340,11 @@ int sl_h5_flush(struct sl_h5_file *file)
 	herr_t done;
 	int err;
 
-	file->vfd.sealed = false;
-	file->vfd.apart = true;
+	file->vfd.flush_blocked = false;
+	file->vfd.deferred = true;
 	done = H5Fflush(file->id, H5F_SCOPE_GLOBAL);
-	file->vfd.sealed = true;
-	file->vfd.apart = false;
+	file->vfd.flush_blocked = true;
+	file->vfd.deferred = false;
 	if (done < 0 || sl_h5_settle(file))
 		return sl_h5_fail(file, -EIO, "it cannot be flushed");
 	if (!file->own.named) {
@@ -369,9 +368,7 @@ static int file_flush(struct sl_h5_file *file, bool last)
 	if (err)
 		return err;
 	sl_hdf5_enter(&stay);
-	sl_list_each (link, &file->datasets) {
-		struct sl_h5_dataset *dataset = SL_CONTAINER(link, struct sl_h5_dataset, link);
-
+	sl_list_each_of (dataset, &file->datasets, struct sl_h5_dataset, link) {
 		if (!err)
 			err = sl_h5_dataset_flush(dataset);
 		if (!err && !file->own.named)
@@ -399,7 +396,7 @@ static int close_with_hdf5(struct sl_h5_file *file, bool keep)
 
 	if (!keep && !file->vfd.error)
 		file->vfd.error = -ECANCELED;
-	file->vfd.sealed = false;
+	file->vfd.flush_blocked = false;
 	while (!sl_list_empty(&file->datasets))
 		sl_h5_dataset_free(
 			SL_CONTAINER(sl_list_take(&file->datasets), struct sl_h5_dataset, link));

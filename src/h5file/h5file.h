@@ -51,12 +51,13 @@ static inline uint64_t sl_h5_held_bytes(const struct sl_h5_layout *layout)
 
 struct sl_h5_file_options {
 	unsigned flags, mode; /* of the public options */
-	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds sl_h5_held_bytes() to a limit. */
+	/* Metadata held back, in bytes; 0: no limit. A dataset that is added adds
+	 * sl_h5_held_bytes() to a limit. */
 	uint64_t held_limit;
 	const struct sluice_attribute *attributes;
 	size_t attribute_count;
-	/* The disk is full: waits for a while, and says whether it is to be tried again. Called on the thread of the
-	 * call, without a lock. NULL: it is not tried again. */
+	/* The disk is full: waits for a while, and says whether it is to be tried again. Called
+	 * on the thread of the call, without a lock. NULL: it is not tried again. */
 	bool (*full)(void *argument, int error);
 	void *argument;
 };
@@ -99,7 +100,8 @@ int sl_h5_dataset_add(struct sl_h5_file *file, const char *name, struct sl_h5_la
                       const struct sl_h5_set_options *set, struct sl_h5_dataset **out,
                       uint64_t *first);
 
-/* Forgets a dataset that was given no frame since it was added; it stays in the file, and can be added again. */
+/* Forgets a dataset that was given no frame since it was added; it stays in the file, and can
+ * be added again. */
 void sl_h5_dataset_forget(struct sl_h5_dataset *dataset);
 
 /*

@@ -12,7 +12,8 @@
 #define SL_H5_PENDING 512
 #define SL_H5_COLUMN  1024 /* elements of a chunk of a one-dimensional dataset: 8 KiB of doubles */
 #define SL_H5_RANK    (SLUICE_RANK_MOST + 1) /* of a dataset, at most */
-/* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a page at most. */
+/* Bytes for the names of a group before they move for the first time; with HDF5's head of 32 a
+ * page at most. */
 #define SL_H5_NAMES 4000
 
 /* All fields belong to the file thread. */
@@ -47,19 +48,22 @@ struct sl_h5_dataset {
 	bool contiguous;
 	unsigned rank; /* with that of the frames' numbers */
 	hsize_t extent[SL_H5_RANK];
-	/* Of chunks with several frames (gather > 1): the chunks of the frames from `begun` on, of which not all have
-	 * come, by their number among those of a frame, and where they lie in the file. */
+	/*
+	 * Of chunks with several frames (gather > 1): the chunks of the frames from `begun` on,
+	 * of which not all have come, by their number among those of a frame, and where they
+	 * lie in the file.
+	 */
 	uint64_t gather, chunk[SLUICE_RANK_MOST], begun;
 	struct sl_h5_partial_chunk {
 		uint64_t place, bytes; /* 0: it is not there */
 	} * parts;
 	size_t part_count;
-	uint64_t place;         /* offset of a contiguous dataset in the file */
-	uint64_t frames;        /* complete frames */
-	uint64_t told;          /* of these, those that the attribute has */
-	hid_t frames_attribute; /* of contiguous datasets */
-	hid_t error_attribute;  /* with a precision */
-	double max_error, error_reported;
+	uint64_t place;          /* offset of a contiguous dataset in the file */
+	uint64_t frames;         /* complete frames */
+	uint64_t frames_written; /* of these, those that the attribute has */
+	hid_t frames_attribute;  /* of contiguous datasets */
+	hid_t error_attribute;   /* with a precision */
+	double max_error, error_written;
 	uint32_t mask_codec, mask_shuffle;
 	struct sl_h5_scalar *scalars;
 	size_t scalar_count;
@@ -77,8 +81,8 @@ int sl_h5_error(const struct sl_h5_file *file);
 /* Between enter and leave: writes the data that HDF5's calls have left to the driver, without
  * HDF5's lock and ours. Returns the driver's error, without a sentence. */
 int sl_h5_settle(struct sl_h5_file *file);
-/* Outside of them: waits until there is room for so many bytes of raw data and the flush behind them. The error of a
- * full disk, without a sentence: nothing has changed. */
+/* Outside of them: waits until there is room for so many bytes of raw data and the flush behind
+ * them. The error of a full disk, without a sentence: nothing has changed. */
 int sl_h5_room(struct sl_h5_file *file, uint64_t bytes);
 /* Inside of enter and leave: all that was written is in the file, which has its name then. */
 int sl_h5_flush(struct sl_h5_file *file);
@@ -102,7 +106,8 @@ int sl_h5_filters_check(const char *name, hid_t list, const struct sl_h5_layout 
 /* Opens an existing dataset; the layout becomes that of the dataset. */
 int sl_h5_dataset_continue(struct sl_h5_dataset *dataset, struct sl_h5_layout *layout,
                            const struct sl_h5_set_options *set);
-/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer frames. */
+/* The extent of a dataset that is there, of which nothing else is open, becomes that of fewer
+ * frames. */
 int sl_h5_truncate(struct sl_h5_file *file, const char *name, hid_t *id, uint64_t extent,
                    uint64_t frames);
 void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
@@ -110,7 +115,8 @@ void sl_h5_dataset_free(struct sl_h5_dataset *dataset);
 #define SL_H5_AHEAD ((uint64_t)24 << 10)
 /* Frames of which only a part is stored are not to be seen. */
 int sl_h5_dataset_trim(struct sl_h5_dataset *dataset);
-/* For chunks with several frames: room for their places, and those of the chunks that are there in part. */
+/* For chunks with several frames: room for their places, and those of the chunks that are there
+ * in part. */
 int sl_h5_partial_chunks_init(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 /* Writes scalars and attributes before a flush. */
 int sl_h5_dataset_flush(struct sl_h5_dataset *dataset);
@@ -144,18 +150,25 @@ int sl_h5_scalars_flush(struct sl_h5_dataset *dataset);
 /* Sets the names of the scales; a scalar may have that of the frames. Without names the
  * functions below do nothing. */
 int sl_h5_scales_name(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
-/* Whether those that are there are fit for a new dataset; whether those of a dataset that is there are these. */
+/* Whether those that are there are fit for a new dataset; whether those of a dataset that is
+ * there are these. */
 int sl_h5_scales_check(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 int sl_h5_scales_agree(const struct sl_h5_dataset *dataset);
 /* Makes a scalar a dimension scale. */
 int sl_h5_scale_mark(struct sl_h5_file *file, hid_t id, const char *path);
-/* Makes those that are not there, before all that has them; gives a dataset those of its first dimensions. */
+/* Makes those that are not there, before all that has them; gives a dataset those of its first
+ * dimensions. */
 int sl_h5_scales_make(struct sl_h5_dataset *dataset, const struct sl_h5_layout *layout);
 int sl_h5_scales_attach(struct sl_h5_dataset *dataset, hid_t id, unsigned rank);
 /* Gives scales of a dataset that have none the references to all datasets of the list. */
 int sl_h5_scales_refer(struct sl_h5_file *file, const struct sl_h5_dataset *dataset);
 
 /* -------------------------------------------------------------------------------- attributes */
+
+/* Makes and writes an attribute of an array, or with count 0 of a single value. Returns it
+ * open, or a negative number. */
+hid_t sl_h5_attribute_make(hid_t object, const char *name, hid_t type, hsize_t count,
+                           const void *value);
 
 /*
  * Gives an object its attributes; existing attributes stay. name: for sentences. Called once

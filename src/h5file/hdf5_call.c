@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Calls of HDF5: the lock that a writer holds around them, and HDF5's messages of errors.
+ * Called by the file threads, and by any thread that forks. */
 #include "h5file/hdf5_call.h"
 
 #include <errno.h>
@@ -9,8 +11,8 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static hbool_t has_lock; /* written once */
-/* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have it locked by a
- * thread that it has not. */
+/* Held from enter to leave: HDF5 may have no lock of its own, and a child of fork() would have
+ * it locked by a thread that it has not. */
 static struct sl_mutex lock = SL_MUTEX_INIT;
 /* How long fork() waits for the lock: a thread that forks inside HDF5 holds HDF5's lock, which
  * the owner of this lock waits for. */
@@ -39,8 +41,8 @@ static void after_fork(void) SL_UNCHECKED
 	forking = false;
 }
 
-/* At the end of the program HDF5 would take things down while a writer's thread uses them; and does, if the
- * program has used it before: see sealed in ordered_vfd.h. */
+/* At the end of the program HDF5 would take things down while a writer's thread uses them; and
+ * does, if the program has used it before: see flush_blocked in ordered_vfd.h. */
 static void hdf5_start(void)
 {
 	pthread_atfork(before_fork, after_fork, after_fork);

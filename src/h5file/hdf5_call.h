@@ -8,7 +8,8 @@
 
 #include "core/core.h"
 
-/* Prepares the library. 0, or -ENOTSUP with a sentence: it has no lock of its own, and alone is false. */
+/* Prepares the library. 0, or -ENOTSUP with a sentence: it has no lock of its own, and alone is
+ * false. */
 int sl_hdf5_start(bool alone);
 
 /* Between enter and leave HDF5 prints no errors, is used by a single thread of all writers, and
@@ -22,8 +23,9 @@ struct sl_hdf5_stay {
 void sl_hdf5_enter(struct sl_hdf5_stay *stay);
 void sl_hdf5_leave(struct sl_hdf5_stay *stay);
 /*
- * Between those two, while the thread waits for storage: other writers may be in HDF5, and children be
- * forked. Where HDF5 has no lock of its own nothing happens, as the setting above is the process's there.
+ * Between those two, while the thread waits for storage: other writers may be in HDF5, and
+ * children be forked. Where HDF5 has no lock of its own nothing happens, as the setting above
+ * is the process's there.
  */
 void sl_hdf5_pause(void);
 void sl_hdf5_resume(void);

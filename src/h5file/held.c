@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* Metadata that is held back: blocks of a file in memory, by their range. Called by the ordered
+ * driver with its mutex. */
 #include "h5file/held.h"
 
 #include <errno.h>

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* A file without a name until its first flush: opening, naming and closing it. Called by the
+ * file thread. */
 #include "h5file/new_file.h"
 
 #include <errno.h>

@@ -25,8 +25,8 @@ struct sl_new_file {
  * taken.
  */
 int sl_new_file_open(char *path, bool replace, unsigned mode, struct sl_new_file *out);
-/* Gives it its name; -EEXIST if that has been taken meanwhile and is not to be replaced. durable: the name
- * survives the loss of power. With a sentence. */
+/* Gives it its name; -EEXIST if that has been taken meanwhile and is not to be replaced.
+ * durable: the name survives the loss of power. With a sentence. */
 int sl_new_file_name(struct sl_new_file *file, bool durable);
 /* Closes it. A file without a name is gone. */
 void sl_new_file_close(struct sl_new_file *file);

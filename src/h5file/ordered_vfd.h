@@ -2,7 +2,7 @@
 /*
  * A virtual file driver for HDF5. Its file is valid after each single write and shows at least
  * the state of the last H5Fflush: flushed frames survive the death of the process at any time,
- * and plain HDF5 opens the file. See ordered_vfd.c for the order.
+ * and plain HDF5 opens the file. See write_order.c for the order.
  *
  * This holds for the default format (v1.8: no libver bounds) and for the operations of a writer
  * of frames: datasets grow, and chunks are written. The caller
@@ -33,18 +33,22 @@ struct sl_ordered_vfd {
 	bool pages; /* at any time: raw blocks that are allocated now begin with a page */
 	/* At any time: H5Fflush writes nothing, and H5Fclose drops held blocks. HDF5 calls both
 	 * by itself when it is taken down at the end of the program. */
-	bool sealed;
+	bool flush_blocked;
 	/* At any time: raw data in this memory, and the writes of H5Fflush, are deferred to
 	 * sl_ordered_vfd_settle(). The memory must not change until then. */
 	const void *lent;
 	size_t lent_bytes;
 	size_t lent_from, lent_to; /* of these bytes, those that are to be written; both 0: all */
 	uint64_t lent_place;       /* told: where in the file the first of them belongs */
-	bool apart;                /* H5Fflush does so */
-	/* Before a call that writes a chunk again with another size: the place and the bytes that it has. HDF5 gives
-	 * them to the driver then (moved_bytes is 0 behind the call), which uses them again after the next flush. */
+	bool deferred;             /* H5Fflush does so */
+	/*
+	 * Before a call that writes a chunk again with another size: the place and the bytes
+	 * that it has. HDF5 gives them to the driver then (moved_bytes is 0 behind the call),
+	 * which uses them again after the next flush.
+	 */
 	uint64_t moved, moved_bytes;
-	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the last chunk. */
+	/* At any time: bytes that a flush may take at the end of the file, beside nodes for the
+	 * last chunk. */
 	uint64_t ahead;
 
 	/*
@@ -102,13 +106,14 @@ int sl_ordered_vfd_set(hid_t fapl, struct sl_ordered_vfd *vfd);
 int sl_ordered_vfd_settle(struct sl_ordered_vfd *vfd, bool again);
 
 /*
- * Before a call of HDF5 that writes so many bytes of raw data: takes the space for them and for the flush behind
- * them. -ENOSPC or -EDQUOT: there is none, and nothing has changed. 0 where the file system cannot say. Called as
- * settle is.
+ * Before a call of HDF5 that writes so many bytes of raw data: takes the space for them and for
+ * the flush behind them. -ENOSPC or -EDQUOT: there is none, and nothing has changed. 0 where
+ * the file system cannot say. Called as settle is.
  */
 int sl_ordered_vfd_room(struct sl_ordered_vfd *vfd, uint64_t bytes);
 
-/* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be flushed. */
+/* Writes bytes that HDF5 does not have in memory, in their place, while nothing is to be
+ * flushed. */
 int sl_ordered_vfd_change(struct sl_ordered_vfd *vfd, uint64_t place, const void *bytes, size_t n);
 
 /* Returns whether an error means a full disk or an exceeded quota. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Frames at the end of a dataset are given up. H5Dset_extent() would take their chunks out of the index, and the
- * file would show frames of zeroes until the header is written. Here the extent in the header is written, 8
- * bytes, while HDF5 does not have that header in memory. The chunks stay in the index, as those do that a death
- * left behind, until frames of these numbers come again.
+ * Gives up frames at the end of a dataset. H5Dset_extent() would take their chunks out of the
+ * index, and the file would show frames of zeroes until the header is written. Here the 8 bytes
+ * of the extent in the header are written while HDF5 does not have that header in memory. The
+ * chunks stay in the index, as chunks after a crash do, until frames of these numbers come
+ * again. Called by the file thread.
  */
 #include <errno.h>
 #include <string.h>
@@ -11,7 +12,8 @@
 
 #include "h5file/h5file_internal.h"
 
-/* A header of version 1: the bytes of its messages are said at 8, and the first of them is at 16. */
+/* A header of version 1: the bytes of its messages are said at 8, and the first of them is at
+ * 16. */
 #define BLOCK_BYTES 8
 #define FIRST       16
 /* A message: its type and length, and at 8 its contents. */

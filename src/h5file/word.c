@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/* The word of a file of frames: its lock and its value for the writer, and the calls of readers
+ * (<sluice/frames.h>). A reader's handle is used by a single thread at a time. */
 #include "h5file/word.h"
 
 #include <endian.h>
@@ -19,7 +21,8 @@ struct word {
 	uint64_t word; /* little endian */
 };
 
-/* ------------------------------------------------------------------------------------ the writer */
+/* ------------------------------------------------------------------------------------ the
+ * writer */
 
 static struct flock word_range(short type)
 {
@@ -56,7 +59,8 @@ int sl_word_write(int fd, uint64_t number)
 	return pwrite(fd, &word, sizeof(word), SL_WORD_PLACE) < 0 ? -errno : 0;
 }
 
-/* ----------------------------------------------------------------------------------- its readers */
+/* ----------------------------------------------------------------------------------- its
+ * readers */
 
 struct sluice_frames {
 	char *path;

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The file of the ordered driver, shared by ordered_vfd.c and write_order.c. Guarded by
+ * vfd->mutex. */
+#ifndef SL_ORDERED_INTERNAL_H
+#define SL_ORDERED_INTERNAL_H
+
+#include "h5file/held.h"
+#include "h5file/ordered_vfd.h"
+
+#define PAGE 4096
+
+/* Space of a chunk that has moved. The file refers to it until the flush that comes next. */
+struct place {
+	struct place *next;
+	haddr_t start;
+	hsize_t size;
+	uint64_t flushes; /* that there had been */
+};
+
+struct ordered_file {
+	H5FD_t pub; /* HDF5's; first */
+	int fd;
+	pid_t process; /* that has opened it */
+	bool ours;     /* this is that process */
+	bool ignores_missing_locks;
+	dev_t device;
+	ino_t inode;
+	haddr_t eoa, flush_eoa; /* end of HDF5's allocations, now and at the flush */
+	uint64_t word;          /* see word.h; 0: the file has none */
+	haddr_t eof;            /* end of the file itself */
+	haddr_t taken;          /* end of the space that is taken for it */
+	bool changed;           /* flushed_eoa is known: the superblock has been read */
+	haddr_t flushed_eoa;    /* nothing in the file refers beyond it */
+	struct sl_held held;
+	bool superblock; /* is among it */
+	bool leaving;    /* settle writes it */
+	bool written;    /* it is, and is forgotten at the next call */
+	/* Raw data in memory that was lent, which settle writes, too; NULL: there is none. */
+	const void *noted;
+	haddr_t noted_start;
+	size_t noted_size;
+	struct place *places;       /* of chunks that have moved */
+	struct sl_ordered_vfd *vfd; /* the caller's */
+};
+
+/* Keeps the first error; returns this one. */
+int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset);
+/* Returns 0, -ESTALE if another program has made the file shorter, or another negative errno. */
+int sl_ordered_check_length(const struct ordered_file *file);
+/* Writes all bytes, at any length of the file; gives the file space up to an offset. Return 0
+ * or a negative errno. */
+int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes);
+int sl_ordered_reserve(struct ordered_file *file, uint64_t end);
+/* Holds a block of metadata back. */
+int sl_ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                    const char *bytes);
+/* Brings earlier writes to the disk if the file is durable. */
+int sl_ordered_barrier(struct ordered_file *file);
+/* Makes the word of the file odd or even. */
+int sl_ordered_turn_word(struct ordered_file *file, bool odd);
+/* Returns whether HDF5 has written everything. */
+bool sl_ordered_is_complete(const struct ordered_file *file);
+/* Writes held blocks in their order. offset: of an error. */
+int sl_ordered_flush_held(struct ordered_file *file, uint64_t *offset);
+
+#endif

@@ -1,0 +1,356 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The order of writes: the file of the ordered driver, which is valid after each single write.
+ * Called by the driver, with its mutex, on the thread that is in HDF5 or in settle.
+ *
+ * Raw data is written at once, to places that nothing in the file refers to. Metadata is held
+ * back, and a flush writes it in this order:
+ *
+ *   new blocks      Beyond the end at the last flush: nothing refers to them.
+ *   superblock      It has the end of the file. Readers refuse addresses beyond it and shorter
+ *                   files, so the file is extended before, and blocks with references come
+ *                   later.
+ *   heaps           Names that groups will refer to, see seal_heaps(), and texts of attributes.
+ *   B-tree nodes    From the root down. A split node gives half its entries to a new node:
+ *                   first the parent sends readers there, then the node loses them. A root
+ *                   stays in place, and its previous contents become a new block.
+ *   symbol tables   The leaves of the B-trees of groups.
+ *   object headers  They have the extents: frames become visible when their chunks can be
+ *                   reached.
+ *
+ * Except for new blocks, concurrent readers may see a mix of old and new blocks. The word of
+ * the file (word.h) tells them: it is odd from the first of these writes to the last.
+ *
+ * A write that crosses a page may be cut there when the process is killed. So metadata blocks
+ * are placed inside a page, and the file gets its space before the first of these writes. If
+ * another program has placed a leaf across two pages, it is written in two steps if it only
+ * grows; all other such blocks are exposed to a kill inside the call that writes them.
+ *
+ * None of these writes needs HDF5's lock. A chunk is in the caller's memory, HDF5 only gives it
+ * a place, and nothing reads it before the flush. A flush writes the driver's copies of the
+ * blocks; HDF5 takes them for written, and reads are served from the copies until they are.
+ * Only calls of the driver change them, which the mutex excludes.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "h5file/ordered_internal.h"
+#include "h5file/word.h"
+
+/* The first bytes of a local heap, and where among them HDF5 says which place for names is free. */
+#define HEAP_HEAD 32
+#define HEAP_FREE 16
+
+enum rank {
+	RANK_NEW,
+	RANK_SUPERBLOCK,
+	RANK_HEAP,
+	RANK_HEAP_HEAD,
+	RANK_TREE, /* of 256 levels */
+	RANK_SYMBOLS = RANK_TREE + 256,
+	RANK_HEADER,
+};
+
+/* Keeps the first error. */
+int sl_ordered_keep_error(struct ordered_file *file, int error, uint64_t offset)
+{
+	if (error && !file->vfd->error) {
+		file->vfd->error = error;
+		file->vfd->error_offset = offset;
+	}
+	return error;
+}
+
+/*
+ * Another program may truncate the file: HDF5 itself calls open(2) with O_TRUNC before it asks
+ * for the lock. Then the file would be filled behind its new end, with nothing before. So its
+ * length is compared before each write of raw data, and with its word before each flush.
+ */
+int sl_ordered_check_length(const struct ordered_file *file)
+{
+	off_t length = lseek(file->fd, 0, SEEK_END); /* quicker than fstat() */
+
+	if (length < 0)
+		return -errno;
+	return (haddr_t)length < file->eof ? -ESTALE : 0;
+}
+
+/* Checks by its word and length that the file is as the last flush left it. */
+static int ordered_check_file(const struct ordered_file *file)
+{
+	uint64_t word = 0;
+	/* A new file has it with the first flush. */
+	if (!file->word || !file->flushed_eoa)
+		return sl_ordered_check_length(file);
+	if (sl_word_read(file->fd, &word) < 0)
+		return -EIO;
+	return word == file->word ? sl_ordered_check_length(file) : -ESTALE;
+}
+
+int sl_ordered_write_all(struct ordered_file *file, uint64_t start, size_t size, const void *bytes)
+{
+	size_t done = 0;
+
+	while (done < size) {
+		ssize_t n = pwrite(file->fd, (const char *)bytes + done, size - done, start + done);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return n < 0 ? -errno : -EIO;
+		done += n;
+	}
+	file->eof = SL_MAX(file->eof, start + size);
+	return 0;
+}
+
+/* Gives the file space, so that no later write of metadata finds the disk full. */
+int sl_ordered_reserve(struct ordered_file *file, uint64_t end)
+{
+	int done;
+
+	if (file->eof >= end)
+		return 0;
+	done = TEMP_FAILURE_RETRY(fallocate(file->fd, 0, file->eof, end - file->eof));
+	if (done < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+		done = ftruncate(file->fd, end);
+	if (done < 0)
+		return -errno;
+	file->eof = end;
+	return 0;
+}
+
+bool sl_is_full(int error)
+{
+	return error == -ENOSPC || error == -EDQUOT;
+}
+
+/* ------------------------------------------------------------------------------------- held */
+
+static enum rank rank_of(H5FD_mem_t type, const uint8_t *bytes, size_t size)
+{
+	switch (type) {
+	case H5FD_MEM_SUPER:
+		return RANK_SUPERBLOCK;
+	case H5FD_MEM_BTREE:
+		/* After the signature: the kind of the node and its level; leaves are 0. */
+		if (size > 5 && memcmp(bytes, "TREE", 4) == 0)
+			return RANK_TREE + 255 - bytes[5];
+		return RANK_SYMBOLS;
+	case H5FD_MEM_OHDR:
+		return RANK_HEADER;
+	case H5FD_MEM_LHEAP:
+		return size == HEAP_HEAD && !memcmp(bytes, "HEAP", 4) ? RANK_HEAP_HEAD : RANK_HEAP;
+	default:
+		return RANK_HEAP;
+	}
+}
+
+/* Writes new blocks to make room: nothing refers to them, so they may be written at any time. */
+static int write_new(struct ordered_file *file)
+{
+	struct sl_held_block **blocks;
+	size_t count = file->held.count;
+	int err = sl_held_sorted(&file->held, &blocks);
+
+	if (err)
+		return err;
+	for (size_t i = 0; !err && i < count && blocks[i]->rank == RANK_NEW; i++) {
+		uint64_t start = blocks[i]->range.start, end = blocks[i]->range.end;
+
+		err = sl_ordered_write_all(file, start, end - start, blocks[i]->bytes);
+		if (!err)
+			err = sl_held_forget(&file->held, start, end);
+		file->vfd->early_bytes += err ? 0 : end - start;
+	}
+	free(blocks);
+	return err;
+}
+
+static bool held_is_full(const struct ordered_file *file, size_t size)
+{
+	return file->vfd->held_limit && !file->vfd->error &&
+	       file->held.bytes + size > file->vfd->held_limit;
+}
+
+static int ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                        const void *bytes)
+{
+	bool new = start >= file->flushed_eoa &&type != H5FD_MEM_SUPER;
+	enum rank rank = new ? RANK_NEW : rank_of(type, bytes, size);
+	int err = 0;
+
+	if (held_is_full(file, size))
+		err = sl_held_forget(&file->held, start, start + size);
+	if (!err && held_is_full(file, size))
+		err = write_new(file);
+	/* Over the limit while the disk is full, which is waited for in the next settle. */
+	if (sl_is_full(err))
+		err = 0;
+	else if (!err && held_is_full(file, size))
+		err = -ENOBUFS;
+	return err ? err : sl_held_put(&file->held, start, size, type, rank, bytes);
+}
+
+/* HDF5 writes the head of a heap together with its names until these move. */
+int sl_ordered_hold(struct ordered_file *file, H5FD_mem_t type, haddr_t start, size_t size,
+                    const char *bytes)
+{
+	bool heap = type == H5FD_MEM_LHEAP && size > HEAP_HEAD && !memcmp(bytes, "HEAP", 4);
+	size_t head = heap ? HEAP_HEAD : 0;
+	int err = heap ? ordered_hold(file, type, start, head, bytes) : 0;
+
+	return err ? err : ordered_hold(file, type, start + head, size - head, bytes + head);
+}
+
+/* ------------------------------------------------------------------------------------- flush */
+
+int sl_ordered_barrier(struct ordered_file *file)
+{
+	/* Raw data may be lost by it, too: not to be tried again. */
+	return file->vfd->durable && fdatasync(file->fd) < 0
+	               ? sl_ordered_keep_error(file, -errno, 0)
+	               : 0;
+}
+
+/* Entries of a node of a B-tree, which are said behind its signature, kind and level. */
+static unsigned entries_of(const uint8_t *node)
+{
+	return node[6] | node[7] << 8;
+}
+
+/*
+ * Returns where to divide a block that another program has placed across two pages; 0: nowhere.
+ * A leaf that grows has its new entries at its end and their number at its start: written from
+ * its end, it has either all entries or the old entries.
+ */
+static uint64_t where_to_cut(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t boundary = (start / PAGE + 1) * PAGE;
+	uint8_t head[8];
+
+	/* Kind 1: an index of chunks, where visible entries come before new entries. */
+	if (block->rank != RANK_SYMBOLS - 1 || block->bytes[4] != 1 || boundary >= end)
+		return 0;
+	if (pread(file->fd, head, sizeof(head), start) != sizeof(head))
+		return 0;
+	return entries_of(head) <= entries_of(block->bytes) ? boundary : 0;
+}
+
+static int write_block(struct ordered_file *file, const struct sl_held_block *block)
+{
+	uint64_t start = block->range.start, end = block->range.end;
+	uint64_t cut = where_to_cut(file, block);
+	int err = 0;
+
+	if (cut)
+		err = sl_ordered_write_all(file, cut, end - cut, block->bytes + (cut - start));
+	return err ? err
+	           : sl_ordered_write_all(file, start, (cut ? cut : end) - start, block->bytes);
+}
+
+static int step_word(struct ordered_file *file, unsigned step)
+{
+	int err = sl_word_write(file->fd, file->word + step);
+
+	file->word += err ? 0 : step;
+	return err;
+}
+
+/* Makes the word odd or even. While it is odd readers wait, or repeat their reads. */
+int sl_ordered_turn_word(struct ordered_file *file, bool odd)
+{
+	if (!file->word || file->word % 2 == odd)
+		return 0;
+	file->eof = SL_MAX(file->eof, SL_WORD_END);
+	return step_word(file, 1);
+}
+
+/*
+ * HDF5 links the free places among the names of a group through these places themselves, and
+ * refuses a group where a new name lies in a place that its head calls free. So the heads say
+ * first that nothing is free, then the names are written, and then the heads, which may send
+ * readers to another block of names.
+ */
+static int seal_heaps(struct ordered_file *file, struct sl_held_block **blocks)
+{
+	static const uint8_t none[8] = {1};
+	char signature[4];
+	int err = 0;
+
+	for (size_t i = 0; !err && i < file->held.count; i++) {
+		uint64_t start = blocks[i]->range.start;
+
+		if (blocks[i]->rank == RANK_HEAP_HEAD &&
+		    pread(file->fd, signature, 4, start) == 4 && !memcmp(signature, "HEAP", 4))
+			err = sl_ordered_write_all(file, start + HEAP_FREE, sizeof(none), none);
+	}
+	return err ? err : sl_ordered_barrier(file);
+}
+
+static int write_held(struct ordered_file *file, struct sl_held_block **blocks, uint64_t *offset)
+{
+	int err = ordered_check_file(file);
+	unsigned sealed = 0;
+
+	/* This is tried again; readers may have been there in between. */
+	if (!err && file->word % 2 && !sl_word_lock(file->fd, F_WRLCK))
+		err = step_word(file, 2);
+	if (!err)
+		err = sl_ordered_reserve(file, file->flush_eoa);
+	*offset = file->eof;
+	for (size_t i = 0; !err && i < file->held.count; i++) {
+		struct sl_interval *range = &blocks[i]->range;
+
+		*offset = range->start;
+		/* The first rank follows raw data. */
+		if (blocks[i]->rank != RANK_NEW &&
+		    (i == 0 || blocks[i]->rank != blocks[i - 1]->rank))
+			err = sl_ordered_barrier(file);
+		if (!err && blocks[i]->rank != RANK_NEW)
+			err = sl_ordered_turn_word(file, true);
+		if (!err && blocks[i]->rank == RANK_HEAP && !sealed++)
+			err = seal_heaps(file, blocks);
+		if (!err)
+			err = write_block(file, blocks[i]);
+	}
+	if (!err)
+		err = sl_ordered_barrier(file);
+	if (!err)
+		err = sl_ordered_turn_word(file, false);
+	/* Nothing is written any more: to readers, without the lock the file stands still. */
+	if (err)
+		sl_word_lock(file->fd, F_UNLCK);
+	return err;
+}
+
+/* Returns whether HDF5 has written everything: then the superblock has the end of its
+ * allocations, too. */
+bool sl_ordered_is_complete(const struct ordered_file *file)
+{
+	return file->eoa == file->flushed_eoa || file->superblock;
+}
+
+int sl_ordered_flush_held(struct ordered_file *file, uint64_t *offset)
+{
+	struct sl_held_block **blocks;
+	int err = sl_held_sorted(&file->held, &blocks);
+
+	if (!err) {
+		err = write_held(file, blocks, offset);
+		free(blocks);
+	}
+	if (err)
+		return err;
+	file->vfd->metadata_bytes += file->held.bytes;
+	file->vfd->flushes++;
+	file->vfd->held = 0;
+	file->flushed_eoa = file->flush_eoa;
+	file->superblock = false;
+	file->written = true;
+	return 0;
+}
