@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice bench: what is asked for, and how the result is shown. */
+/*
+ * sluice bench: options and output
+ *
+ * Parses the options, fits the sizes to the file, runs the rounds of bench_run.c and prints
+ * results.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -7,7 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "cli.h"
+#include "bench.h"
 
 enum {
 	KEY_MEMORY = 256,
@@ -67,7 +74,7 @@ static const char description[] =
 	"starts. "
 	"What write leaves in the file is noise; the file stays.";
 
-static error_t parse_argument(char *arg, struct argp_state *state, struct cli_bench *o)
+static error_t bench_parse_argument(char *arg, struct argp_state *state, struct cli_bench *o)
 {
 	if (state->arg_num == 0 && !strcmp(arg, "write"))
 		o->write = true;
@@ -80,8 +87,8 @@ static error_t parse_argument(char *arg, struct argp_state *state, struct cli_be
 	return 0;
 }
 
-/* What can be said without looking at the file. */
-static void check_options(struct argp_state *state, const struct cli_bench *o)
+/* Checks that need no look at the file. */
+static void bench_check_options(struct argp_state *state, const struct cli_bench *o)
 {
 	if (!o->uri)
 		argp_error(state, state->arg_num ? "URI is missing" : "read or write is missing");
@@ -99,7 +106,7 @@ static void check_options(struct argp_state *state, const struct cli_bench *o)
 		argp_error(state, "--sync: only for write");
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t bench_parse(int key, char *arg, struct argp_state *state)
 {
 	static const char *const orders[] = {"host", "stream", NULL};
 	static const char *const buffers[] = {"op", "full", NULL};
@@ -156,9 +163,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 		o->force = true;
 		return 0;
 	case ARGP_KEY_ARG:
-		return parse_argument(arg, state, o);
+		return bench_parse_argument(arg, state, o);
 	case ARGP_KEY_END:
-		check_options(state, o);
+		bench_check_options(state, o);
 		return 0;
 	default:
 		return cli_open_option(&o->open, key, arg, state);
@@ -170,11 +177,11 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 struct results {
 	const struct cli_bench_run *run;
 	const struct cli_bench_round *rounds;
-	const char *backend; /* that moves the bytes; the chunk is the one in force */
+	const char *backend; /* moves the bytes; chunk is the size in use */
 	uint64_t chunk;
 };
 
-static int compare(const void *a, const void *b)
+static int compare_rates(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
 
@@ -184,10 +191,10 @@ static int compare(const void *a, const void *b)
 struct summary {
 	double least, median, most; /* bytes per second */
 	double cpu_seconds_per_gb;
-	double resident; /* the largest */
+	double resident; /* largest part in the page cache */
 };
 
-static struct summary summarize(const struct results *r)
+static struct summary bench_summarize(const struct results *r)
 {
 	size_t n = r->run->options->repeat;
 	double *rates = malloc(n * sizeof *rates), cpu = 0;
@@ -201,7 +208,7 @@ static struct summary summarize(const struct results *r)
 		if (r->rounds[i].resident > s.resident)
 			s.resident = r->rounds[i].resident;
 	}
-	qsort(rates, n, sizeof *rates, compare);
+	qsort(rates, n, sizeof *rates, compare_rates);
 	s.least = rates[0];
 	s.most = rates[n - 1];
 	s.median = (rates[(n - 1) / 2] + rates[n / 2]) / 2;
@@ -210,11 +217,11 @@ static struct summary summarize(const struct results *r)
 	return s;
 }
 
-static void print_json(const struct results *r)
+static void print_bench_json(const struct results *r)
 {
 	const struct cli_bench_run *run = r->run;
 	const struct cli_bench *o = run->options;
-	struct summary s = summarize(r);
+	struct summary s = bench_summarize(r);
 
 	printf("{\"direction\": \"%s\", \"uri\": ", o->write ? "write" : "read");
 	cli_json_string(o->name);
@@ -241,7 +248,7 @@ static void print_json(const struct results *r)
 	       s.median * (double)run->operations / (double)run->bytes, s.cpu_seconds_per_gb);
 }
 
-static void print_head(const struct results *r)
+static void print_bench_head(const struct results *r)
 {
 	const struct cli_bench *o = r->run->options;
 	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
@@ -259,8 +266,8 @@ static void print_head(const struct results *r)
 	fflush(stdout);
 }
 
-static void print_row(const char *label, const char *seconds, double rate, double operations,
-                      double cpu)
+static void print_bench_row(const char *label, const char *seconds, double rate, double operations,
+                            double cpu)
 {
 	char text[CLI_TEXT];
 
@@ -271,37 +278,37 @@ static void print_row(const char *label, const char *seconds, double rate, doubl
 	fflush(stdout);
 }
 
-static void print_round(const struct results *r, unsigned i)
+static void print_bench_round(const struct results *r, unsigned i)
 {
 	const struct cli_bench_round *round = &r->rounds[i];
 	char label[CLI_TEXT], seconds[CLI_TEXT];
 
 	snprintf(label, sizeof label, "%u", i + 1);
 	snprintf(seconds, sizeof seconds, "%.6f", round->seconds);
-	print_row(label, seconds, (double)r->run->bytes / round->seconds,
-	          (double)r->run->operations / round->seconds,
-	          round->cpu_seconds / ((double)r->run->bytes / 1e9));
+	print_bench_row(label, seconds, (double)r->run->bytes / round->seconds,
+	                (double)r->run->operations / round->seconds,
+	                round->cpu_seconds / ((double)r->run->bytes / 1e9));
 }
 
-static void print_foot(const struct results *r)
+static void print_bench_foot(const struct results *r)
 {
-	struct summary s = summarize(r);
+	struct summary s = bench_summarize(r);
 	double operations = (double)r->run->operations / (double)r->run->bytes;
 
 	putchar('\n');
-	print_row("min", "", s.least, s.least * operations, -1);
-	print_row("median", "", s.median, s.median * operations, s.cpu_seconds_per_gb);
-	print_row("max", "", s.most, s.most * operations, -1);
+	print_bench_row("min", "", s.least, s.least * operations, -1);
+	print_bench_row("median", "", s.median, s.median * operations, s.cpu_seconds_per_gb);
+	print_bench_row("max", "", s.most, s.most * operations, -1);
 }
 
 /* ----------------------------------------------------------------------------------- the bench */
 
-static int check_target(const struct cli_bench_run *run)
+static int bench_check_target(const struct cli_bench_run *run)
 {
 	const struct cli_bench *o = run->options;
 	struct stat st;
 
-	/* That the name is taken, the library says. */
+	/* If the name is taken, the library says so. */
 	if (cli_is_blob(o->uri))
 		return 0;
 	if (!run->path) {
@@ -317,10 +324,10 @@ static int check_target(const struct cli_bench_run *run)
 	return 0;
 }
 
-static int open_file(struct cli_bench_run *run, struct cli_bench *o)
+static int bench_open_file(struct cli_bench_run *run, struct cli_bench *o)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
-	int rc = o->write ? check_target(run) : 0;
+	int rc = o->write ? bench_check_target(run) : 0;
 
 	if (rc)
 		return rc;
@@ -337,8 +344,8 @@ static int open_file(struct cli_bench_run *run, struct cli_bench *o)
 }
 
 /* Fits the sizes to the file. */
-static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
-                        const struct sluice_file_info *st)
+static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
+                              const struct sluice_file_info *st)
 {
 	if (!o->write && st->length == 0)
 		return cli_fail(-EINVAL, "'%s' %s", o->name,
@@ -368,8 +375,8 @@ static int settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
 	return 0;
 }
 
-/* Lives as long as the context; "" if there is no such setting. */
-static const char *setting(const sluice_context *ctx, const char *variable)
+/* Returns the value of a setting, valid as long as the context; "" if there is no such setting. */
+static const char *bench_setting(const sluice_context *ctx, const char *variable)
 {
 	struct sluice_setting s = {.size = sizeof s};
 
@@ -379,17 +386,20 @@ static const char *setting(const sluice_context *ctx, const char *variable)
 	return "";
 }
 
-/* The largest piece in force, or 0 if the context does not say it. */
-static uint64_t piece_bytes(const sluice_context *ctx)
+/* Returns the largest piece in use, or 0 if the context does not report it. */
+static uint64_t bench_piece_bytes(const sluice_context *ctx)
 {
 	uint64_t bytes = 0;
 
-	sluice_size_parse(setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
+	sluice_size_parse(bench_setting(ctx, "SLUICE_PIECE_BYTES"), &bytes);
 	return bytes;
 }
 
-/* A file of the backend "cufile" leaves to "auto" what is not a GPU's, and streams unless it is told not to. */
-static const char *mover(const struct cli_bench_run *run, const char *backend)
+/*
+ * Returns the name of the mover: backend "cufile" delegates to "auto" except for GPU memory, and
+ * streams unless told not to.
+ */
+static const char *mover_name(const struct cli_bench_run *run, const char *backend)
 {
 	const struct cli_bench *o = run->options;
 	struct sluice_device d = {.size = sizeof d};
@@ -398,17 +408,17 @@ static const char *mover(const struct cli_bench_run *run, const char *backend)
 		return backend;
 	if (o->device < 0 || sluice_device_describe(o->device, &d) || !d.real)
 		return "auto";
-	if (o->on_stream && strcmp(setting(run->ctx, "SLUICE_CUFILE_STREAMS"), "1") != 0)
+	if (o->on_stream && strcmp(bench_setting(run->ctx, "SLUICE_CUFILE_STREAMS"), "1") != 0)
 		return "auto";
 	return backend;
 }
 
-static int run_rounds(struct results *r, struct cli_bench_round *rounds)
+static int bench_run_rounds(struct results *r, struct cli_bench_round *rounds)
 {
 	const struct cli_bench *o = r->run->options;
 
 	if (!o->json)
-		print_head(r);
+		print_bench_head(r);
 	for (unsigned i = 0; i < o->repeat; i++) {
 		int rc = cli_bench_round((struct cli_bench_run *)r->run, &rounds[i]);
 		if (rc)
@@ -417,40 +427,40 @@ static int run_rounds(struct results *r, struct cli_bench_round *rounds)
 			warnx("round %u: %.0f%% of the file stayed in the page cache", i + 1,
 			      rounds[i].resident * 100);
 		if (!o->json)
-			print_round(r, i);
+			print_bench_round(r, i);
 	}
 	if (o->json)
-		print_json(r);
+		print_bench_json(r);
 	else
-		print_foot(r);
+		print_bench_foot(r);
 	return 0;
 }
 
-static int measure(struct cli_bench_run *run, struct cli_bench *o)
+static int measure_round(struct cli_bench_run *run, struct cli_bench *o)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 	struct cli_bench_round *rounds = calloc(o->repeat, sizeof *rounds);
-	struct results r = {run, rounds, NULL, piece_bytes(run->ctx)};
+	struct results r = {run, rounds, NULL, bench_piece_bytes(run->ctx)};
 
 	if (!rounds)
 		err(CLI_FAILED, "results");
 	int rc = cli_said(sluice_stat(run->file, &st));
 	if (rc == 0) {
-		r.backend = mover(run, st.backend);
-		rc = settle_sizes(run, o, &st);
+		r.backend = mover_name(run, st.backend);
+		rc = bench_settle_sizes(run, o, &st);
 	}
 	if (rc == 0)
 		rc = cli_bench_prepare(run);
 	if (rc == 0)
-		rc = run_rounds(&r, rounds);
+		rc = bench_run_rounds(&r, rounds);
 	free(rounds);
 	return rc;
 }
 
 int cli_bench(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "read|write URI", description, NULL,
-	                                 NULL,        NULL};
+	static const struct argp argp = {
+		option_list, bench_parse, "read|write URI", description, NULL, NULL, NULL};
 	struct cli_bench o = {.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
@@ -459,12 +469,12 @@ int cli_bench(int argc, char **argv)
 		return CLI_FAILED;
 	run.path = cli_local_path(o.uri);
 	o.name = cli_uri_name(o.uri);
-	int rc = open_file(&run, &o);
+	int rc = bench_open_file(&run, &o);
 	if (rc == 0) {
-		rc = measure(&run, &o);
+		rc = measure_round(&run, &o);
 		int closed = sluice_close(run.file);
 		rc = rc ? rc : cli_said(closed);
-		/* After the close nothing is in flight in that memory. */
+		/* After the close no operation uses that memory. */
 		cli_bench_release(&run);
 	}
 	free(run.path);

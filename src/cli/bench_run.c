@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One round of a benchmark: a number of operations, kept in flight. */
+/*
+ * sluice bench: a round
+ *
+ * Runs a number of operations and keeps several in flight.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,12 +16,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "bench.h"
 
 enum { PAGE = 4096 };
 
 struct cli_bench_slot {
-	char *buffer; /* with a buffer for each operation in flight */
+	char *buffer; /* a buffer per operation in flight */
 	size_t expected;
 	struct cli_bench_slot *next_free;
 };
@@ -35,9 +41,9 @@ int cli_bench_prepare(struct cli_bench_run *run)
 	                        o->huge);
 	if (rc)
 		return rc;
-	/* As malloc() gives a large block: 16 bytes behind the start of a page. */
+	/* Like a large block of malloc(): 16 bytes after the start of a page. */
 	run->memory.data += o->unaligned ? 16 : 0;
-	/* What is written must not be something a file system can leave out. */
+	/* Write noise, so that a file system cannot compress or drop it. */
 	rc = cli_memory_fill(&run->memory, o->seed);
 	if (rc)
 		return rc;
@@ -54,13 +60,13 @@ void cli_bench_release(struct cli_bench_run *run)
 
 /* ---------------------------------------------------------------------------------- page cache */
 
-/* The part of the file that the page cache holds, or 0 where the kernel does not tell. */
+/* Returns the part of the file that is in the page cache, or 0 if the kernel does not report it. */
 static double resident_part(int fd)
 {
 	struct stat st;
 	double part = 0;
 
-	/* To those who may not write the file the kernel says that all of it is there. */
+	/* The kernel reports all pages as cached to processes that may not write the file. */
 	if (fstat(fd, &st) || !S_ISREG(st.st_mode) || st.st_size == 0 ||
 	    (st.st_uid != geteuid() && geteuid() != 0))
 		return 0;
@@ -141,8 +147,8 @@ static int start_next(struct traffic *t)
 	return rc;
 }
 
-/* What else fails after the first failure fails for the same reason, and is not said. */
-static int finish(struct traffic *t, sluice_op *op, bool failed)
+/* Ends an operation. Only the first failure is reported; later ones have the same reason. */
+static int finish_operation(struct traffic *t, sluice_op *op, bool failed)
 {
 	struct cli_bench_slot *slot = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
@@ -164,8 +170,8 @@ static int finish(struct traffic *t, sluice_op *op, bool failed)
 	return rc;
 }
 
-/* Keeps depth operations in flight; after a failure only waits for those that are. */
-static int move_all(struct cli_bench_run *run)
+/* Keeps depth operations in flight; after a failure only waits for those in flight. */
+static int move_round(struct cli_bench_run *run)
 {
 	struct traffic t = {.run = run};
 	sluice_op *op;
@@ -183,7 +189,7 @@ static int move_all(struct cli_bench_run *run)
 		int taken = sluice_next_done(run->ctx, -1, &op);
 		if (taken)
 			return cli_said(taken);
-		taken = finish(&t, op, rc != 0);
+		taken = finish_operation(&t, op, rc != 0);
 		rc = rc ? rc : taken;
 	}
 	return rc;
@@ -210,7 +216,7 @@ int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out)
 		return rc;
 	double cpu = cpu_seconds();
 	uint64_t start = cli_now_ns();
-	rc = move_all(run);
+	rc = move_round(run);
 	if (rc == 0 && o->sync)
 		rc = cli_said(sluice_sync(run->file));
 	out->seconds = (double)(cli_now_ns() - start) / 1e9;

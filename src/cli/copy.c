@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The pipeline of a copy: a ring of chunks, which are read ahead, written as soon as they are
- * there, hashed in the order of the file, and used again.
+ * The pipeline of a copy
+ *
+ * A ring of chunks: reads run ahead, each chunk is written as soon as it has been read, hashed in
+ * file order, and reused.
+ *
+ * Threads: the thread that called cli_copy_run(); the library moves the bytes.
  */
 #include <errno.h>
 #include <poll.h>
@@ -13,17 +17,20 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "cli.h"
+#include "cp.h"
 
 enum {
 	DEPTH = 16,
 	LARGE_CHUNK = 4 << 20,
 	SMALL_CHUNK = 1 << 20,
 	PAGE = 4096,
-	/* What is left out of a sparse copy if it is all zero. */
+	/* Zero blocks of this size are left out of a sparse copy. */
 	BLOCK = 64 << 10,
 	BLOCKS = LARGE_CHUNK / BLOCK,
-	/* A hole of less is read, as is what lies between a larger one and the next multiple of ALIGNED. */
+	/*
+	 * Smaller holes are read, as are the bytes between a larger hole and the next multiple of
+	 * ALIGNED.
+	 */
 	LEAST_HOLE = 1 << 20,
 	ALIGNED = CLI_PART_BLOCK,
 	WAIT_MS = 100,
@@ -31,9 +38,10 @@ enum {
 
 struct chunk {
 	char *data;
-	char *device; /* of --through or of a blob: where the library reads it to and writes it from */
+	/* --through or blob: device memory that the library reads into and writes from */
+	char *device;
 	uint64_t offset;
-	size_t length; /* while it is read: wanted; then: there */
+	size_t length; /* while reading: bytes wanted; afterwards: bytes read */
 	sluice_op *op; /* in flight, or NULL */
 	bool full;     /* has been read */
 	bool written;
@@ -43,25 +51,27 @@ struct pipeline {
 	struct cli_copy *copy;
 	struct chunk chunks[DEPTH]; /* chunk i of the file is chunks[i % depth] */
 	size_t depth, chunk_bytes;
-	/* A blob is memory: the other end is read into it, or written from it, and nothing is copied twice. At
-	 * most one of both is set. */
+	/*
+	 * A blob is memory: the other end reads into it or writes from it without another copy. At
+	 * most one of both is set.
+	 */
 	const struct cli_end *into, *from;
-	char *memory;              /* of the chunks, where they have to have some */
-	struct cli_memory through; /* data is a copy of it where the host has to look at it */
-	/* Chunks of the file: tail <= hashed, sent <= head. */
-	uint64_t head;   /* the next to be read */
-	uint64_t hashed; /* the next to be hashed */
-	uint64_t sent;   /* the next to go to a stream */
-	uint64_t tail;   /* the first that is not done with */
-	uint64_t offset; /* where the next read begins */
-	bool ended;      /* nothing is left to read */
-	uint64_t data;   /* until there from offset on no large hole begins */
-	bool zeros;      /* at offset there are only zeros, which are not read */
+	char *memory;              /* memory of the chunks, if they need any */
+	struct cli_memory through; /* data mirrors it where the host has to see the bytes */
+	/* next chunk to read; chunks of the file are ordered tail <= hashed, sent <= head */
+	uint64_t head;
+	uint64_t hashed; /* next chunk to hash */
+	uint64_t sent;   /* next chunk to send to a stream */
+	uint64_t tail;   /* oldest chunk in use */
+	uint64_t offset; /* offset of the next read */
+	bool ended;      /* nothing left to read */
+	uint64_t data;   /* no large hole begins between offset and here */
+	bool zeros;      /* zeros at offset, which are not read */
 	uint64_t start_ns;
 	struct sluice_extent extents[BLOCKS];
 };
 
-static int fail(struct cli_copy *copy, int rc, const char *format, ...)
+static int pipeline_fail(struct cli_copy *copy, int rc, const char *format, ...)
 {
 	va_list args;
 
@@ -76,7 +86,7 @@ static struct chunk *chunk_at(struct pipeline *p, uint64_t i)
 	return &p->chunks[i % p->depth];
 }
 
-/* A blob of a device is not read or written itself: the other end's file moves the bytes. */
+/* A device's blob is not read or written directly: the other end's file moves the bytes. */
 static void choose_memory(struct pipeline *p)
 {
 	const struct cli_end *source = p->copy->source, *target = p->copy->target;
@@ -89,18 +99,18 @@ static void choose_memory(struct pipeline *p)
 		p->into = target;
 }
 
-static const struct cli_end *blob_of(const struct pipeline *p)
+static const struct cli_end *pipeline_blob(const struct pipeline *p)
 {
 	return p->into ? p->into : p->from;
 }
 
-/* Whether the host has to see the bytes, which are in memory of a device. */
-static bool wants_copy(const struct pipeline *p)
+/* Returns true if the host has to see bytes that are in device memory. */
+static bool pipeline_wants_copy(const struct pipeline *p)
 {
 	return p->copy->hash || p->copy->target->sparse || !p->copy->target->file;
 }
 
-static int new_memory(struct pipeline *p)
+static int pipeline_new_memory(struct pipeline *p)
 {
 	size_t bytes = p->depth * p->chunk_bytes;
 
@@ -108,7 +118,7 @@ static int new_memory(struct pipeline *p)
 	                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (p->memory == MAP_FAILED) {
 		p->memory = NULL;
-		return fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
+		return pipeline_fail(p->copy, -ENOMEM, "no memory for buffers of %zu bytes", bytes);
 	}
 	madvise(p->memory, bytes, MADV_HUGEPAGE);
 	for (size_t i = 0; i < p->depth; i++)
@@ -116,13 +126,13 @@ static int new_memory(struct pipeline *p)
 	return 0;
 }
 
-/* Where the next data begins, or the length: at or behind `at`. */
+/* Returns the start of the next data at or behind `at`, or the length. */
 static uint64_t next_data(const struct cli_end *source, uint64_t at)
 {
 	off_t data = lseek(source->holes, (off_t)at, SEEK_DATA);
 	struct stat st;
 
-	/* That there is none says a file which became shorter, too. */
+	/* ENXIO also means that the file became shorter. */
 	if (data < 0 && errno == ENXIO && !fstat(source->holes, &st) &&
 	    (uint64_t)st.st_size >= source->length)
 		return source->length;
@@ -131,8 +141,10 @@ static uint64_t next_data(const struct cli_end *source, uint64_t at)
 	return (uint64_t)data < source->length ? (uint64_t)data : source->length;
 }
 
-/* Where the next large hole begins, or a place behind `at` that none begins before: a multiple of ALIGNED, or the
- * length. */
+/*
+ * Returns the start of the next large hole, or a place behind `at` without a large hole before: a
+ * multiple of ALIGNED, or the length.
+ */
 static uint64_t next_hole(struct pipeline *p, uint64_t at)
 {
 	const struct cli_end *source = p->copy->source;
@@ -150,13 +162,16 @@ static uint64_t next_hole(struct pipeline *p, uint64_t at)
 			return ((uint64_t)hole + ALIGNED - 1) / ALIGNED * ALIGNED;
 		at = data;
 	}
-	/* The blocks of --continue are as large: a chunk that ended within one would make the rest of it count as there. */
+	/*
+	 * A multiple of the block of --continue: a chunk that ended within a block would mark all
+	 * of it as present.
+	 */
 	return at / ALIGNED * ALIGNED;
 }
 
 /*
- * Looks whether a hole begins at p->offset. True: it was left out, and p->offset has moved. Else *n ends before the
- * next one, or, with p->zeros, before the hole does.
+ * Skips a hole at p->offset and returns true. Otherwise *n ends before the next hole or, with
+ * p->zeros, before the end of this hole.
  */
 static bool pass_hole(struct pipeline *p, size_t *n)
 {
@@ -191,8 +206,11 @@ static bool pass_hole(struct pipeline *p, size_t *n)
 	return false;
 }
 
-/* The bytes that are read next, from p->offset on, which moves to where some are missing. What is on its way is
- * lost when the copy is interrupted: where the rest stays, that is about a second's. */
+/*
+ * Returns the length of the next read from p->offset, which moves to the next missing bytes. An
+ * interrupted copy loses the reads in flight; where the rest is kept, that is about a second's
+ * worth.
+ */
 static size_t next_length(struct pipeline *p)
 {
 	const struct cli_copy *copy = p->copy;
@@ -222,7 +240,7 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	                       .chunk_bytes = SMALL_CHUNK,
 	                       .through = {.device = -1},
 	                       .start_ns = cli_now_ns()};
-	/* To memory of a device threads read, and what has no ranges comes in the order of the file. */
+	/* Threads read to device memory; sources without ranges arrive in file order. */
 	if (source->whole_only &&
 	    (copy->device >= 0 || (copy->target->memory && copy->target->place >= 0)))
 		p->depth = 1;
@@ -236,8 +254,8 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 		p->depth = chunks < DEPTH ? chunks : DEPTH;
 	}
 	choose_memory(p);
-	/* Of a host's blob each chunk is a part. */
-	int rc = blob_of(p) && blob_of(p)->place < 0 ? 0 : new_memory(p);
+	/* Chunks of a host's blob are parts of the blob. */
+	int rc = pipeline_blob(p) && pipeline_blob(p)->place < 0 ? 0 : pipeline_new_memory(p);
 	if (rc)
 		return rc;
 	if (copy->device < 0) {
@@ -247,7 +265,8 @@ static int pipeline_start(struct pipeline *p, struct cli_copy *copy)
 	size_t bytes = p->depth * p->chunk_bytes;
 	rc = cli_memory_new(&p->through, copy->device, bytes, false);
 	if (rc)
-		return fail(copy, rc, "no memory of the device for buffers of %zu bytes", bytes);
+		return pipeline_fail(copy, rc, "no memory of the device for buffers of %zu bytes",
+		                     bytes);
 	for (size_t i = 0; i < p->depth; i++)
 		p->chunks[i].device = p->through.data + i * p->chunk_bytes;
 	next_length(p);
@@ -267,7 +286,7 @@ static void pipeline_stop(struct pipeline *p)
 	for (size_t i = 0; i < p->depth; i++)
 		if (p->chunks[i].op)
 			sluice_cancel(p->chunks[i].op);
-	/* The buffers are the library's until the operations are over. */
+	/* The library owns the buffers until the operations are over. */
 	for (size_t i = 0; i < p->depth; i++) {
 		if (!p->chunks[i].op)
 			continue;
@@ -282,7 +301,7 @@ static void pipeline_stop(struct pipeline *p)
 
 /* ------------------------------------------------------------------------------------- streams */
 
-/* After a read() or write() of a stream failed: 0 to try again. */
+/* Handles a failed read() or write() of a stream: returns 0 to try again. */
 static int stream_pause(struct pipeline *p, const struct cli_end *end, short events)
 {
 	struct pollfd fd = {.fd = end->fd, .events = events};
@@ -290,12 +309,15 @@ static int stream_pause(struct pipeline *p, const struct cli_end *end, short eve
 	if (errno == EAGAIN || errno == EWOULDBLOCK)
 		poll(&fd, 1, WAIT_MS);
 	else if (errno != EINTR)
-		return fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
+		return pipeline_fail(p->copy, -errno, "'%s': %s", end->name, strerror(errno));
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return cli_interrupted() ? -ECANCELED : 0;
 }
 
-/* Fills the chunk as far as the stream goes; to another stream goes what one read() gave. */
+/*
+ * Fills the chunk as far as the stream goes; for a target stream with the result of a single
+ * read().
+ */
 static int stream_read(struct pipeline *p, struct chunk *chunk)
 {
 	const struct cli_end *source = p->copy->source;
@@ -312,9 +334,9 @@ static int stream_read(struct pipeline *p, struct chunk *chunk)
 		}
 		if (n == 0) {
 			if (source->length_known)
-				return fail(p->copy, -EIO,
-				            "'%s' became shorter while it was copied",
-				            source->name);
+				return pipeline_fail(p->copy, -EIO,
+				                     "'%s' became shorter while it was copied",
+				                     source->name);
 			p->ended = true;
 			break;
 		}
@@ -348,8 +370,8 @@ static int stream_write(struct pipeline *p, struct chunk *chunk)
 
 /* --------------------------------------------------------------------------------------- files */
 
-static int submit(struct pipeline *p, const struct cli_end *end, int kind, struct chunk *chunk,
-                  const struct sluice_extent *extents, size_t count)
+static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
+                        struct chunk *chunk, const struct sluice_extent *extents, size_t count)
 {
 	struct sluice_request request = SLUICE_REQUEST_INIT;
 
@@ -357,14 +379,16 @@ static int submit(struct pipeline *p, const struct cli_end *end, int kind, struc
 	request.extents = extents;
 	request.count = count;
 	request.user = chunk;
-	/* A stream cannot be told that a source of unknown length has come to its end, nor reach a blob on
-	 * another device. */
+	/*
+	 * A stream cannot learn that a source of unknown length has ended, nor reach a blob on
+	 * another device.
+	 */
 	request.on = p->through.device >= 0 && p->copy->source->length_known &&
 	             (!end->memory || end->place < 0 || end->place == p->through.device);
 	request.stream = p->through.streams[(size_t)(chunk - p->chunks) % CLI_STREAMS];
 	int rc = sluice_submit(end->file, &request, &chunk->op);
 	if (rc)
-		return fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
 	return 0;
 }
 
@@ -375,7 +399,7 @@ static bool all_zero(const char *data, size_t n)
 	return !memcmp(data, zero, n);
 }
 
-/* The parts of the chunk that are to be written; neighbouring blocks are one extent. */
+/* Lists the parts of the chunk to be written; neighbouring blocks form an extent. */
 static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 {
 	struct sluice_extent *extents = p->extents;
@@ -403,26 +427,26 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 	return count;
 }
 
-/* With --through the library is given the device's memory for the host's. */
+/* With --through the library gets device memory in place of host memory. */
 static void move_extents(struct pipeline *p, const struct chunk *chunk, size_t count)
 {
 	for (size_t i = 0; chunk->device && i < count; i++)
 		p->extents[i].data = chunk->device + ((char *)p->extents[i].data - chunk->data);
 }
 
-static int write_chunk(struct pipeline *p, struct chunk *chunk)
+static int chunk_write(struct pipeline *p, struct chunk *chunk)
 {
 	size_t count = cut_extents(p, chunk);
 
 	move_extents(p, chunk, count);
 
 	if (count > 0)
-		return submit(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
+		return submit_chunk(p, p->copy->target, SLUICE_WRITE, chunk, p->extents, count);
 	chunk_written(p, chunk);
 	return 0;
 }
 
-/* The chunk has got its bytes. */
+/* Handles a chunk that has been read. */
 static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 {
 	const struct cli_end *source = p->copy->source, *target = p->copy->target;
@@ -431,23 +455,24 @@ static int chunk_filled(struct pipeline *p, struct chunk *chunk)
 	chunk->full = true;
 	if (chunk->device && !source->file)
 		rc = sluice_copy(chunk->device, chunk->data, chunk->length);
-	else if (chunk->device && wants_copy(p))
+	else if (chunk->device && pipeline_wants_copy(p))
 		rc = sluice_copy(chunk->data, chunk->device, chunk->length);
 	if (rc)
-		return fail(p->copy, rc, "%s", sluice_last_message());
+		return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
 	if (chunk->length == 0 || p->into)
 		chunk_written(p, chunk);
 	else if (target->file)
-		return write_chunk(p, chunk);
+		return chunk_write(p, chunk);
 	return 0;
 }
 
-static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
+static int chunk_read(struct pipeline *p, struct chunk *chunk, size_t n)
 {
 	const struct cli_end *source = p->copy->source;
 
 	if (source->length_known && n < chunk->length)
-		return fail(p->copy, -EIO, "'%s' became shorter while it was copied", source->name);
+		return pipeline_fail(p->copy, -EIO, "'%s' became shorter while it was copied",
+		                     source->name);
 	chunk->length = n;
 	if (!source->length_known) {
 		p->offset += n;
@@ -456,40 +481,40 @@ static int read_done(struct pipeline *p, struct chunk *chunk, size_t n)
 	return chunk_filled(p, chunk);
 }
 
-static int operation_done(struct pipeline *p, sluice_op *op)
+static int chunk_operation_done(struct pipeline *p, sluice_op *op)
 {
 	struct chunk *chunk = sluice_op_user(op);
 	int64_t n = sluice_wait(op, 0);
 	int rc = 0;
 
 	if (n < 0)
-		rc = fail(p->copy, (int)n, "%s", sluice_op_message(op));
+		rc = pipeline_fail(p->copy, (int)n, "%s", sluice_op_message(op));
 	chunk->op = NULL;
 	sluice_op_free(op);
 	if (rc)
 		return rc;
 	if (!chunk->full)
-		return read_done(p, chunk, (size_t)n);
+		return chunk_read(p, chunk, (size_t)n);
 	chunk_written(p, chunk);
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------------ the turn */
 
-static bool may_read(struct pipeline *p)
+static bool pipeline_may_read(struct pipeline *p)
 {
 	if (p->ended || p->head - p->tail == p->depth)
 		return false;
-	/* Where the length is unknown, a read tells where the next one begins. */
+	/* If the length is unknown, the end of a read is the start of the next. */
 	if (p->copy->source->file && !p->copy->source->length_known && p->head > p->tail)
 		return chunk_at(p, p->head - 1)->full;
 	return true;
 }
 
-/* Its place in the blob. */
+/* Sets the chunk's place in the blob. */
 static void place_chunk(struct pipeline *p, struct chunk *chunk)
 {
-	const struct cli_end *blob = blob_of(p);
+	const struct cli_end *blob = pipeline_blob(p);
 
 	if (blob && blob->place >= 0)
 		chunk->device = blob->memory + chunk->offset;
@@ -497,7 +522,7 @@ static void place_chunk(struct pipeline *p, struct chunk *chunk)
 		chunk->data = blob->memory + chunk->offset;
 }
 
-static int read_next(struct pipeline *p)
+static int pipeline_read_next(struct pipeline *p)
 {
 	const struct cli_end *source = p->copy->source;
 	struct chunk *chunk = chunk_at(p, p->head++);
@@ -511,7 +536,7 @@ static int read_next(struct pipeline *p)
 		int rc = stream_read(p, chunk);
 		return rc ? rc : chunk_filled(p, chunk);
 	}
-	/* What a file gains after the copy began is not part of it. */
+	/* Bytes appended after the copy began are not part of it. */
 	if (source->length_known) {
 		p->offset += chunk->length;
 		next_length(p);
@@ -522,11 +547,11 @@ static int read_next(struct pipeline *p)
 		return chunk_filled(p, chunk);
 	struct sluice_extent extent = {chunk->device ? chunk->device : chunk->data, chunk->length,
 	                               chunk->offset};
-	return submit(p, source, SLUICE_READ, chunk, &extent, 1);
+	return submit_chunk(p, source, SLUICE_READ, chunk, &extent, 1);
 }
 
-/* What happens in the order of the file. */
-static int work_in_order(struct pipeline *p)
+/* Does the work that must happen in file order. */
+static int pipeline_work_in_order(struct pipeline *p)
 {
 	for (; p->hashed < p->head && chunk_at(p, p->hashed)->full; p->hashed++)
 		if (p->copy->hash)
@@ -542,7 +567,7 @@ static int work_in_order(struct pipeline *p)
 	return 0;
 }
 
-static bool in_flight(struct pipeline *p)
+static bool chunks_in_flight(struct pipeline *p)
 {
 	for (size_t i = 0; i < p->depth; i++)
 		if (p->chunks[i].op)
@@ -550,47 +575,48 @@ static bool in_flight(struct pipeline *p)
 	return false;
 }
 
-/* Takes what is finished; waits for something only if there is nothing else to do. */
-static int take_finished(struct pipeline *p)
+/* Takes finished operations; waits only if there is nothing else to do. */
+static int pipeline_take_finished(struct pipeline *p)
 {
 	bool stream_has_work =
 		!p->copy->target->file && p->sent < p->head && chunk_at(p, p->sent)->full;
-	int timeout_ms = may_read(p) || stream_has_work ? 0 : WAIT_MS;
+	int timeout_ms = pipeline_may_read(p) || stream_has_work ? 0 : WAIT_MS;
 	sluice_op *op;
 
-	if (!in_flight(p))
+	if (!chunks_in_flight(p))
 		return 0;
 	for (;; timeout_ms = 0) {
 		int rc = sluice_next_done(p->copy->ctx, timeout_ms, &op);
 		if (rc == -EAGAIN)
 			return 0;
 		if (rc)
-			return fail(p->copy, rc, "%s", sluice_last_message());
-		rc = operation_done(p, op);
+			return pipeline_fail(p->copy, rc, "%s", sluice_last_message());
+		rc = chunk_operation_done(p, op);
 		if (rc)
 			return rc;
 	}
 }
 
-static int turn(struct pipeline *p)
+static int turn_chunk(struct pipeline *p)
 {
 	bool stream = !p->copy->source->file;
 	int rc = 0;
 
 	if (cli_interrupted())
 		return -ECANCELED;
-	/* Reading a stream may take long, so its chunks go on one by one. */
-	while (rc == 0 && may_read(p)) {
-		rc = read_next(p);
+	/* Reading a stream may take long, so its chunks are processed singly. */
+	while (rc == 0 && pipeline_may_read(p)) {
+		rc = pipeline_read_next(p);
 		if (stream)
 			break;
 	}
 	if (rc == 0)
-		rc = work_in_order(p);
+		rc = pipeline_work_in_order(p);
 	if (rc == 0)
-		rc = take_finished(p);
+		rc = pipeline_take_finished(p);
 	if (rc == 0 && p->copy->target->part && cli_part_note(p->copy->target->part))
-		rc = fail(p->copy, -EIO, "the copy to '%s' was ended", p->copy->target->name);
+		rc = pipeline_fail(p->copy, -EIO, "the copy to '%s' was ended",
+		                   p->copy->target->name);
 	cli_progress_update(p->copy->progress, p->copy->moved);
 	return rc;
 }
@@ -602,16 +628,16 @@ int cli_copy_run(struct cli_copy *copy)
 
 	copy->moved = copy->there;
 	if (!p)
-		return fail(copy, -ENOMEM, "out of memory");
+		return pipeline_fail(copy, -ENOMEM, "out of memory");
 	rc = pipeline_start(p, copy);
 	while (rc == 0 && !(p->ended && p->tail == p->head))
-		rc = turn(p);
+		rc = turn_chunk(p);
 	pipeline_stop(p);
 	free(p);
 	if (rc == 0 && copy->target->file && copy->target->sparse) {
 		rc = sluice_truncate(copy->target->file, copy->source->length);
 		if (rc)
-			fail(copy, rc, "%s", sluice_last_message());
+			pipeline_fail(copy, rc, "%s", sluice_last_message());
 	}
 	return rc;
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice cp: its options, and the copy of one file. */
+/*
+ * sluice cp: options, and the copy of a file
+ *
+ * Parses the options, and copies a single file; tree.c copies several.
+ *
+ * Threads: the main thread; cli_cp_one() also on the threads of tree.c.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -9,15 +15,15 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "cli.h"
+#include "cp.h"
 
-/* Who has lost a copy of that many bytes is told of --continue. */
+/* An interrupted copy of at least that many bytes mentions --continue. */
 #define HINT_BYTES ((uint64_t)64 << 20)
 
-struct options {
+struct cp_options {
 	struct cli_cp cp;
 	const char *place; /* --device, or NULL */
-	char *uri;         /* of the target, with the device in it; or NULL */
+	char *uri;         /* URI of the target with the device in it, or NULL */
 };
 
 enum { KEY_CHECKSUM = 256, KEY_DURABLE, KEY_NO_PROGRESS, KEY_THROUGH, KEY_DEVICE, KEY_CONTINUE };
@@ -56,8 +62,8 @@ static const char description[] =
 	"directory, the copy is put into it. FIFOs and character devices are read or written as "
 	"they are. A sparse source gives a sparse copy.";
 
-/* The blob's URI with the device in it. "0" is the first GPU. */
-static void find_place(struct argp_state *state, struct options *o)
+/* Adds the device to the blob's URI. "0" is the first GPU. */
+static void name_blob_place(struct argp_state *state, struct cp_options *o)
 {
 	char *name, number[16];
 	int device;
@@ -74,9 +80,9 @@ static void find_place(struct argp_state *state, struct options *o)
 	o->cp.uri = o->uri = cli_blob_option(cli_format("%s", o->cp.target), "device", number);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t cp_parse(int key, char *arg, struct argp_state *state)
 {
-	struct options *o = state->input;
+	struct cp_options *o = state->input;
 
 	switch (key) {
 	case KEY_CHECKSUM:
@@ -124,7 +130,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 			argp_error(state, "--checksum: not with --continue, since what came before "
 			                  "is not read; "
 			                  "xxhsum -H2 prints that of DST");
-		find_place(state, o);
+		name_blob_place(state, o);
 		return 0;
 	default:
 		return cli_open_option(&o->cp.open, key, arg, state);
@@ -136,7 +142,7 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	XXH128_canonical_t value;
 
 	XXH128_canonicalFromHash(&value, XXH3_128bits_digest(hash));
-	/* Other threads print the lines of other files. */
+	/* Other threads print the lines of their files. */
 	flockfile(to);
 	for (size_t i = 0; i < sizeof value.digest; i++)
 		fprintf(to, "%02x", value.digest[i]);
@@ -144,7 +150,7 @@ static void print_checksum(XXH3_state_t *hash, const char *name, FILE *to)
 	funlockfile(to);
 }
 
-static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
+static void print_copy_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
 {
 	double seconds = (double)elapsed_ns / 1e9;
 	char amount[CLI_TEXT], rate[CLI_TEXT];
@@ -152,7 +158,7 @@ static void print_summary(const struct cli_moved *moved, uint64_t elapsed_ns)
 	if (moved->files != 1)
 		fprintf(stderr, "%" PRIu64 " files, ", moved->files);
 	fprintf(stderr, "%s in %.2f s", cli_size_format(moved->bytes, amount), seconds);
-	/* What took no time has no rate. */
+	/* A rate needs a time above zero. */
 	if (moved->bytes > 0 && seconds >= 0.005)
 		fprintf(stderr, ", %s", cli_rate_format((double)moved->bytes / seconds, rate));
 	if (moved->holes)
@@ -164,7 +170,7 @@ static void print_failure(const struct cli_copy *copy, int rc)
 {
 	const struct cli_end *target = copy->target;
 
-	/* Of a pipe that nobody reads any more nothing is said. */
+	/* If the reader of a pipe is gone, nothing is printed. */
 	if (cli_interrupted() == SIGPIPE)
 		return;
 	if (rc != -ECANCELED || !cli_interrupted())
@@ -180,7 +186,7 @@ static void print_failure(const struct cli_copy *copy, int rc)
 		      target->name);
 }
 
-/* A bar does not go where the bytes go, or where they are typed. */
+/* Returns false if the bar would go to the terminal of the bytes or of their typing. */
 static bool wants_progress(const struct cli_copy *copy, const struct cli_cp *o)
 {
 	if (o->quiet || o->no_progress)
@@ -203,14 +209,14 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_m
 		      cli_size_format(copy->source->length, all));
 	int rc = cli_copy_run(copy);
 	cli_progress_end(&progress);
-	/* The end of a stream may be that of a program which the same Ctrl-C has ended. */
+	/* A stream may have ended because the same Ctrl-C ended its program. */
 	if (rc == 0 && cli_interrupted())
 		rc = -ECANCELED;
 	if (rc) {
 		print_failure(copy, rc);
 		return rc;
 	}
-	/* A server may take its time to answer, and here is nothing to clean up. */
+	/* A server may answer late, and there is nothing to clean up yet. */
 	if (!target->path)
 		cli_interrupt_release();
 	rc = cli_end_commit(target, o->flags);
@@ -235,13 +241,15 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 	struct cli_copy copy = {
 		.ctx = ctx, .source = &source, .target = &target, .device = o->through};
 	const char *uri = o->uri ? o->uri : to;
-	/* Until there is something to clean up a signal ends the program at once: a server that does
-	 * not answer is asked for a long time. */
+	/*
+	 * Until there is something to clean up, a signal ends the program at once, because a server
+	 * may not answer for long.
+	 */
 	int rc = cli_end_open_source(ctx, from, o->open.flags, &source);
 
 	if (rc)
 		return rc;
-	/* Of local files the other end sees it, whatever they are called. */
+	/* Opening the target detects the same local file under any name. */
 	if (source.file && !source.path && !strcmp(from, uri)) {
 		warnx("'%s' is both SRC and DST", source.name);
 		cli_end_discard(&source);
@@ -256,7 +264,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 	if (!cli_interrupt_hold())
 		rc = -ECANCELED;
 	rc = rc ? rc : cli_end_open_target(ctx, o, uri, &source, &target);
-	/* What is shown of the target is what was typed. */
+	/* Show the target as typed. */
 	if (rc == 0 && o->uri) {
 		free(target.name);
 		target.name = cli_uri_name(to);
@@ -277,7 +285,7 @@ int cli_cp_run(struct cli_cp *o)
 	sluice_context *ctx;
 	int rc;
 
-	/* Permissions are computed, by several threads; see open_new_file(). */
+	/* Several threads compute permissions; see end_open_new_file(). */
 	o->mask = umask(0);
 	if (o->count > 1 || o->recursive) {
 		rc = cli_cp_tree(o, &moved);
@@ -291,15 +299,15 @@ int cli_cp_run(struct cli_cp *o)
 	if (cli_interrupted())
 		cli_interrupt_obey();
 	if (!o->quiet && moved.files)
-		print_summary(&moved, cli_now_ns() - start);
+		print_copy_summary(&moved, cli_now_ns() - start);
 	return rc ? CLI_FAILED : CLI_OK;
 }
 
 int cli_cp(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "SRC... DST", description,
-	                                 NULL,        NULL,  NULL};
-	struct options o = {.cp = {.through = -1}};
+	static const struct argp argp = {option_list, cp_parse, "SRC... DST", description,
+	                                 NULL,        NULL,     NULL};
+	struct cp_options o = {.cp = {.through = -1}};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
 	int status = cli_cp_run(&o.cp);

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor says about devices and their drivers. */
+/*
+ * sluice doctor: devices
+ *
+ * Prints devices and their drivers.
+ *
+ * Threads: the main thread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-#include "cli.h"
+#include "doctor.h"
 
-/* Where it is, and whether this process may run near it. */
-static void print_place(const struct sluice_device *d, int cores)
+/* Prints the place of a device, and whether this process may run near it. */
+static void print_doctor_place(const struct sluice_device *d, int cores)
 {
 	if (!d->pci)
 		return;
@@ -24,7 +30,7 @@ static void print_place(const struct sluice_device *d, int cores)
 	putchar('\n');
 }
 
-static void print_facts_json(const struct sluice_device *d, int cores)
+static void print_doctor_facts_json(const struct sluice_device *d, int cores)
 {
 	printf(", \"real\": %s, \"memory_bytes\": %" PRIu64 ", \"free_bytes\": %" PRIu64
 	       ", \"stream_order\": %s, \"stream_order_detail\": ",
@@ -45,7 +51,7 @@ static void print_facts_json(const struct sluice_device *d, int cores)
 		printf(", \"cores_there\": %d}", cores);
 }
 
-static void print_facts(const struct sluice_device *d, int cores)
+static void print_doctor_facts(const struct sluice_device *d, int cores)
 {
 	char available[CLI_TEXT], total[CLI_TEXT];
 
@@ -53,10 +59,10 @@ static void print_facts(const struct sluice_device *d, int cores)
 	       cli_size_format(d->memory_bytes, total));
 	printf("  %-16s stream order: %s, %s\n", "", d->stream_order ? "yes" : "no",
 	       d->stream_order_detail);
-	print_place(d, cores);
+	print_doctor_place(d, cores);
 }
 
-static void print_device(bool json, const struct sluice_device *d, bool first)
+static void print_doctor_device(bool json, const struct sluice_device *d, bool first)
 {
 	int cores = d->numa_node < 0 ? -1 : cli_cores_of_node(d->numa_node);
 	char remedy[96];
@@ -68,16 +74,16 @@ static void print_device(bool json, const struct sluice_device *d, bool first)
 		f.effect = cores == 0 ? "bytes go by way of another node" : NULL;
 		f.remedy = cores == 0 ? remedy : NULL;
 		cli_feature_begin(json, &f, first);
-		print_facts_json(d, cores);
+		print_doctor_facts_json(d, cores);
 		return;
 	}
 	cli_feature_print(json, &f, first);
-	print_facts(d, cores);
+	print_doctor_facts(d, cores);
 	if (cores == 0)
 		printf("  %-16s remedy: %s\n", "", remedy);
 }
 
-static void print_lost(bool json, int number, bool first)
+static void print_doctor_lost(bool json, int number, bool first)
 {
 	char name[CLI_TEXT];
 	struct sluice_feature f = {.name = name, .detail = sluice_last_message()};
@@ -86,7 +92,7 @@ static void print_lost(bool json, int number, bool first)
 	cli_feature_print(json, &f, first);
 }
 
-/* Those that are hardware, or the others. Returns whether the next one is still the first. */
+/* Prints hardware devices, or the others. Returns whether the next item is still the first. */
 static bool print_devices(bool json, bool real, bool first)
 {
 	struct sluice_device d = {.size = sizeof d};
@@ -96,9 +102,9 @@ static bool print_devices(bool json, bool real, bool first)
 		if (rc ? !real : d.real != real)
 			continue;
 		if (rc)
-			print_lost(json, i, first);
+			print_doctor_lost(json, i, first);
 		else
-			print_device(json, &d, first);
+			print_doctor_device(json, &d, first);
 		first = false;
 	}
 	return first;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice doctor: what this machine offers, and what sluice makes of it. */
+/*
+ * sluice doctor
+ *
+ * Prints the capabilities of this machine, the settings, and how sluice uses them.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -8,11 +14,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "doctor.h"
 #include "sluice/store.h"
 #include "sluice/writer.h"
 
-struct options {
+struct doctor_options {
 	const char *path;
 	bool json;
 };
@@ -30,9 +36,9 @@ static const char description[] =
 	"PATH (default: the working directory) whether files there can bypass the page cache.\v"
 	"'+' is there and used, '-' is missing or switched off.";
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t doctor_parse(int key, char *arg, struct argp_state *state)
 {
-	struct options *o = state->input;
+	struct doctor_options *o = state->input;
 
 	switch (key) {
 	case KEY_JSON:
@@ -50,7 +56,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* ------------------------------------------------------------------------------------ findings */
 
-static void print_machine(const struct options *o)
+static void print_machine(const struct doctor_options *o)
 {
 	struct cli_finding finding;
 
@@ -60,12 +66,12 @@ static void print_machine(const struct options *o)
 	cli_list_end(o->json);
 }
 
-static void print_features(const struct options *o, const sluice_context *ctx)
+static void print_features(const struct doctor_options *o, const sluice_context *ctx)
 {
 	struct sluice_feature f = {.size = sizeof f};
 	struct sluice_device d = {.size = sizeof d};
 
-	/* Loads the drivers, without which some features are not looked for. */
+	/* Load the drivers, without which some features are not examined. */
 	sluice_device_describe(0, &d);
 	cli_heading_print(o->json, "Features", "features");
 	for (size_t i = 0; sluice_context_feature(ctx, i, &f) == 0; i++)
@@ -73,7 +79,7 @@ static void print_features(const struct options *o, const sluice_context *ctx)
 	cli_list_end(o->json);
 }
 
-/* Beside deflate and none, which every HDF5 has. */
+/* Returns the plugin of a codec; every HDF5 has deflate and none. */
 static const char *plugin_of(const struct sluice_codec *codec)
 {
 	switch (codec->filter) {
@@ -88,7 +94,7 @@ static const char *plugin_of(const struct sluice_codec *codec)
 	}
 }
 
-static void print_codec(const struct options *o, const struct sluice_codec *codec)
+static void print_codec(const struct doctor_options *o, const struct sluice_codec *codec)
 {
 	struct sluice_feature f = {.name = codec->name, .usable = !codec->missing};
 	char detail[192];
@@ -105,13 +111,13 @@ static void print_codec(const struct options *o, const struct sluice_codec *code
 	cli_feature_print(o->json, &f, false);
 }
 
-static void print_writer(const struct options *o, sluice_context *ctx)
+static void print_writer(const struct doctor_options *o, sluice_context *ctx)
 {
 	struct sluice_feature hdf5 = {.name = "HDF5", .detail = "there"};
 	struct sluice_codec codec = {.size = sizeof codec};
 	sluice_writer *none;
 
-	/* Whether there are writers at all is asked before the name, and nothing is called "". */
+	/* The library checks for support of writers before the name, and no file is called "". */
 	hdf5.usable = sluice_writer_open(ctx, "", NULL, &none) != -ENOTSUP;
 	if (!hdf5.usable)
 		hdf5.detail = sluice_last_message();
@@ -125,7 +131,7 @@ static void print_writer(const struct options *o, sluice_context *ctx)
 	cli_list_end(o->json);
 }
 
-static void print_store(const struct options *o)
+static void print_store(const struct doctor_options *o)
 {
 	struct sluice_feature daemon = {.name = "sluiced", .detail = "answers"};
 	sluice_store *store;
@@ -143,8 +149,8 @@ static void print_store(const struct options *o)
 
 /* ------------------------------------------------------------------------------------ settings */
 
-/* Without a context the values are unknown, and what is allowed is shown instead. */
-static void print_settings(const struct options *o, const sluice_context *ctx)
+/* Without a context the values are unknown, and the allowed values are shown instead. */
+static void print_settings(const struct doctor_options *o, const sluice_context *ctx)
 {
 	struct sluice_setting s = {.size = sizeof s};
 
@@ -172,12 +178,15 @@ static void print_settings(const struct options *o, const sluice_context *ctx)
 	cli_list_end(o->json);
 }
 
-static size_t least(size_t a, size_t b)
+static size_t least_of(size_t a, size_t b)
 {
 	return a < b ? a : b;
 }
 
-/* How many characters must be changed, put in or left out to make b of a. Long names are far. */
+/*
+ * Returns how many characters must be changed, inserted or deleted to turn a into b. Long names
+ * count as far.
+ */
 static size_t edit_distance(const char *a, const char *b)
 {
 	enum { LONGEST = 48 };
@@ -192,15 +201,18 @@ static size_t edit_distance(const char *a, const char *b)
 		row[0] = i;
 		for (size_t j = 1; j <= n; j++) {
 			size_t above = row[j];
-			row[j] = least(least(above, row[j - 1]) + 1,
-			               diagonal + (a[i - 1] != b[j - 1]));
+			row[j] = least_of(least_of(above, row[j - 1]) + 1,
+			                  diagonal + (a[i - 1] != b[j - 1]));
 			diagonal = above;
 		}
 	}
 	return row[n];
 }
 
-/* True if name is a setting, or where the store is and whose; otherwise suggestion is one that is close, or NULL. */
+/*
+ * Returns true if name is a setting or a variable of the store; otherwise suggestion is a similar
+ * setting, or NULL.
+ */
 static bool find_setting(const char *name, const char **suggestion)
 {
 	struct sluice_setting s = {.size = sizeof s};
@@ -221,7 +233,7 @@ static bool find_setting(const char *name, const char **suggestion)
 	return false;
 }
 
-static void print_unknown_variable(const struct options *o, const char *name,
+static void print_unknown_variable(const struct doctor_options *o, const char *name,
                                    const char *suggestion, bool first)
 {
 	if (!o->json) {
@@ -238,7 +250,7 @@ static void print_unknown_variable(const struct options *o, const char *name,
 	putchar('}');
 }
 
-static void print_unknown_variables(const struct options *o)
+static void print_unknown_variables(const struct doctor_options *o)
 {
 	const char *suggestion;
 	bool first = true;
@@ -266,8 +278,8 @@ static void print_unknown_variables(const struct options *o)
 
 /* ---------------------------------------------------------------------------------------- path */
 
-/* Asks a file in directory that has no name any more; errno tells why there is none. */
-static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
+/* Opens a nameless file in directory; sets errno on failure. */
+static sluice_file *doctor_open_nameless(sluice_context *ctx, const char *directory)
 {
 	sluice_file *file = NULL;
 	char *name = cli_format("%s/.sluice-doctor-XXXXXX", directory);
@@ -282,15 +294,15 @@ static sluice_file *open_nameless(sluice_context *ctx, const char *directory)
 	return file;
 }
 
-/* The problem is to be freed. */
-static char *stat_there(sluice_context *ctx, const char *path, struct sluice_file_info *out)
+/* Returns a problem for the caller to free, or NULL. */
+static char *stat_path(sluice_context *ctx, const char *path, struct sluice_file_info *out)
 {
 	char *local = cli_local_path(path), *problem = NULL;
 	sluice_file *file = NULL;
 	struct stat st;
 
 	if (local && stat(local, &st) == 0 && S_ISDIR(st.st_mode)) {
-		file = open_nameless(ctx, local);
+		file = doctor_open_nameless(ctx, local);
 		if (!file)
 			problem = cli_format("cannot make a file in '%s': %s", local,
 			                     strerror(errno));
@@ -335,12 +347,12 @@ static void print_path(const char *path, const struct sluice_file_info *st, cons
 		       "direct I/O", "");
 }
 
-/* Returns what keeps the path that was asked for from being looked at, to be freed, or NULL. */
-static char *examine_path(const struct options *o, sluice_context *ctx)
+/* Returns the reason why the path cannot be examined, for the caller to free, or NULL. */
+static char *doctor_examine_path(const struct doctor_options *o, sluice_context *ctx)
 {
 	const char *path = o->path ? o->path : ".";
 	struct sluice_file_info st = {.size = sizeof st};
-	char *problem = stat_there(ctx, path, &st), *name = cli_uri_name(path);
+	char *problem = stat_path(ctx, path, &st), *name = cli_uri_name(path);
 
 	if (o->json)
 		print_path_json(name, &st, problem);
@@ -349,14 +361,14 @@ static char *examine_path(const struct options *o, sluice_context *ctx)
 	free(name);
 	if (o->path)
 		return problem;
-	/* That there can be no file in the working directory is no fault if nobody asked. */
+	/* If no path was given, an unwritable working directory is no fault. */
 	free(problem);
 	return NULL;
 }
 
 /* -------------------------------------------------------------------------------------- doctor */
 
-static bool examine(const struct options *o)
+static bool doctor_examine(const struct doctor_options *o)
 {
 	sluice_context *ctx = NULL;
 	char *problem = NULL;
@@ -377,7 +389,7 @@ static bool examine(const struct options *o)
 		cli_devices_print(o->json);
 		print_writer(o, ctx);
 		print_store(o);
-		problem = examine_path(o, ctx);
+		problem = doctor_examine_path(o, ctx);
 	}
 	print_settings(o, ctx);
 	print_unknown_variables(o);
@@ -394,10 +406,10 @@ static bool examine(const struct options *o)
 
 int cli_doctor(int argc, char **argv)
 {
-	static const struct argp argp = {option_list, parse, "[PATH]", description,
-	                                 NULL,        NULL,  NULL};
-	struct options o = {0};
+	static const struct argp argp = {option_list, doctor_parse, "[PATH]", description,
+	                                 NULL,        NULL,         NULL};
+	struct doctor_options o = {0};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);
-	return examine(&o) ? CLI_OK : CLI_FAILED;
+	return doctor_examine(&o) ? CLI_OK : CLI_FAILED;
 }

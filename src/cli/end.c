@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The two ends of a copy: what a name means, and what must not happen to what it names. */
+/*
+ * The two ends of a copy
+ *
+ * Interprets the names of source and target, opens them, and protects existing files.
+ *
+ * Threads: any, each with its own ends.
+ */
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,13 +15,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cp.h"
 
 #define SMALL (1 << 20)
 
 /*
- * The descriptor of this process that name stands for, or -1. Opening such a name would give a
- * second file description, which begins at offset 0, or a path that is not the file's any more.
+ * Returns the descriptor of this process that name stands for, or -1. Opening such a name would
+ * create a second file description at offset 0, or open a path that is not the file's any more.
  */
 static int named_descriptor(const char *name, int standard)
 {
@@ -42,7 +48,7 @@ static bool is_stream(mode_t mode)
 	return S_ISFIFO(mode) || S_ISCHR(mode);
 }
 
-/* The path may be another file's by now: then nothing tells of holes. */
+/* If the path has become another file's, there is no information about holes. */
 static void find_holes(struct cli_end *end)
 {
 	struct stat st;
@@ -57,8 +63,8 @@ static void find_holes(struct cli_end *end)
 	}
 }
 
-/* A FIFO's open() waits for the other side, and an interrupt ends the wait. */
-static int open_stream(struct cli_end *end, const char *path, int flags)
+/* open() of a FIFO waits for the other side; an interrupt ends the wait. */
+static int end_open_stream(struct cli_end *end, const char *path, int flags)
 {
 	cli_interrupt_tick();
 	do {
@@ -87,26 +93,26 @@ static int adopt_descriptor(struct cli_end *end, int fd)
 		off_t at = lseek(fd, 0, SEEK_CUR);
 		if (at >= 0 && at < st.st_size)
 			end->length = (uint64_t)(st.st_size - at);
-		/* Files of /proc and /sys have no blocks, and sizes that mean nothing. */
+		/* Files of /proc and /sys have no blocks, and meaningless sizes. */
 		end->length_known = end->length && st.st_blocks;
 	}
 	return 0;
 }
 
-static int open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
-                     const struct sluice_open_options *options)
+static int end_open_file(sluice_context *ctx, struct cli_end *end, const char *uri,
+                         const struct sluice_open_options *options)
 {
 	return cli_said(sluice_open(ctx, uri, options, &end->file));
 }
 
-static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
-                            struct cli_end *end)
+static int end_open_source_file(sluice_context *ctx, const char *uri, unsigned open_flags,
+                                struct cli_end *end)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
 
 	options.flags = SLUICE_OPEN_READ | open_flags;
-	int rc = open_file(ctx, end, uri, &options);
+	int rc = end_open_file(ctx, end, uri, &options);
 
 	rc = rc ? rc : cli_said(sluice_stat(end->file, &st));
 	if (rc)
@@ -114,7 +120,7 @@ static int open_source_file(sluice_context *ctx, const char *uri, unsigned open_
 	end->length_known = !(st.flags & SLUICE_STAT_SIZE_UNKNOWN);
 	end->whole_only = st.flags & SLUICE_STAT_WHOLE_ONLY;
 	end->length = st.length;
-	/* It may be another file by now, whose permissions count. */
+	/* The path may be another file by now, whose permissions count. */
 	end->st.st_mode = st.mode;
 	end->sparse = end->length_known && S_ISREG(st.mode) && st.allocated < st.length;
 	find_holes(end);
@@ -147,10 +153,10 @@ int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flag
 		rc = adopt_descriptor(out, fd);
 	} else if (out->path && stat(out->path, &st) == 0) {
 		out->st = st;
-		rc = is_stream(st.st_mode) ? open_stream(out, out->path, O_RDONLY)
-		                           : open_source_file(ctx, uri, open_flags, out);
+		rc = is_stream(st.st_mode) ? end_open_stream(out, out->path, O_RDONLY)
+		                           : end_open_source_file(ctx, uri, open_flags, out);
 	} else {
-		rc = open_source_file(ctx, uri, open_flags, out);
+		rc = end_open_source_file(ctx, uri, open_flags, out);
 	}
 	if (rc)
 		cli_end_discard(out);
@@ -163,24 +169,26 @@ static bool same_file(const struct cli_end *source, const struct stat *st)
 	       !is_stream(st->st_mode);
 }
 
-/* What a remote source would be called here: the last part of its path, as it stands there, so that
- * an escaped slash leads nowhere. NULL: nothing. */
-static char *last_part(const struct cli_end *source)
+/*
+ * Returns a local name for a remote source: the last part of its path, still escaped, so that an
+ * escaped slash leads nowhere. NULL: there is none.
+ */
+static char *last_uri_part(const struct cli_end *source)
 {
 	size_t n = strcspn(source->name, "?");
 	const char *slash = source->file ? memrchr(source->name, '/', n) : NULL;
 
-	/* What stands behind http:// is a server; a blob may be called so. */
+	/* After http:// comes a server, not a file; a blob may have that name. */
 	if (!slash || slash == source->name || slash + 1 == source->name + n ||
 	    (slash[-1] == '/' && !cli_is_blob(source->name)))
 		return NULL;
 	return strndup(slash + 1, (size_t)(source->name + n - slash - 1));
 }
 
-/* path becomes path/NAME, with the last part of the source's name. */
+/* Turns path into path/NAME, where NAME is the last part of the source's name. */
 static int enter_directory(const struct cli_end *source, char **path)
 {
-	char *from = source->path ? strdup(source->path) : last_part(source);
+	char *from = source->path ? strdup(source->path) : last_uri_part(source);
 
 	if (!from)
 		return cli_fail(-EISDIR, "'%s' is a directory; name the file in it", *path);
@@ -192,15 +200,16 @@ static int enter_directory(const struct cli_end *source, char **path)
 	return 0;
 }
 
-static int open_block_device(sluice_context *ctx, const char *path, const struct cli_end *source,
-                             struct sluice_open_options *options, struct cli_end *out)
+static int end_open_block_device(sluice_context *ctx, const char *path,
+                                 const struct cli_end *source, struct sluice_open_options *options,
+                                 struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 
 	options->flags &= ~(unsigned)(SLUICE_OPEN_REPLACE | SLUICE_OPEN_EXCLUSIVE);
 	options->expected_size = 0;
 	out->sparse = out->replaces = false;
-	int rc = open_file(ctx, out, path, options);
+	int rc = end_open_file(ctx, out, path, options);
 	if (rc)
 		return rc;
 	rc = cli_said(sluice_stat(out->file, &st));
@@ -211,27 +220,26 @@ static int open_block_device(sluice_context *ctx, const char *path, const struct
 }
 
 /*
- * A new file at path. Where there is one already, it is the file that changes and not a link to
- * it, and the permissions stay.
+ * Opens a new file at path. An existing file is replaced through links and keeps its permissions.
  */
-static int open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
-                         const struct cli_end *source, const struct cli_cp *o,
-                         struct sluice_open_options *options, struct cli_end *out)
+static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
+                             const struct cli_end *source, const struct cli_cp *o,
+                             struct sluice_open_options *options, struct cli_end *out)
 {
 	char *target = there ? realpath(path, NULL) : strdup(path);
 	int rc;
 
 	if (!target)
 		return cli_fail(-errno, "'%s': %s", path, strerror(errno));
-	/* The set-user-ID bits are not the copy's, as with cp. */
+	/* As with cp, set-user-ID bits are not copied. */
 	mode_t mode = 0666 & ~o->mask;
 	if (there)
 		mode = there->st_mode & 07777;
 	else if (source->file && S_ISREG(source->st.st_mode))
 		mode = source->st.st_mode & 0777 & ~o->mask;
-	/* With -p it gets its permissions when it is complete, and nobody more until then. */
+	/* With -p the file gets its permissions when complete, and only the user's until then. */
 	options->mode = o->preserve && source->path ? S_IRUSR | S_IWUSR : mode;
-	/* To the library mode 0 is the default, and is no mode for what is to be continued. */
+	/* Mode 0 means the default to the library, and is impossible for a copy to be continued. */
 	if (options->mode == 0) {
 		options->mode = S_IRUSR;
 		out->closed = !(o->flags & CLI_END_CONTINUE);
@@ -239,14 +247,14 @@ static int open_new_file(sluice_context *ctx, const char *path, const struct sta
 	out->replaces = true;
 	if (o->flags & CLI_END_CONTINUE)
 		out->part = cli_part_new(target, &options->part);
-	rc = open_file(ctx, out, target, options);
+	rc = end_open_file(ctx, out, target, options);
 	if (rc == 0 && out->part)
 		rc = cli_part_begin(out->part, ctx, source, out->file);
 	free(target);
 	return rc;
 }
 
-/* There is something at path: 0 if it may be written to. */
+/* Checks an existing target: 0 if writing is allowed. */
 static int check_existing(const char *path, const struct stat *st, const struct cli_end *source,
                           unsigned flags)
 {
@@ -263,9 +271,9 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 	return 0;
 }
 
-static int open_target_path(sluice_context *ctx, const struct cli_end *source,
-                            const struct cli_cp *o, struct sluice_open_options *options,
-                            struct cli_end *out)
+static int end_open_target_path(sluice_context *ctx, const struct cli_end *source,
+                                const struct cli_cp *o, struct sluice_open_options *options,
+                                struct cli_end *out)
 {
 	const char *path = out->path;
 	struct stat st, link;
@@ -278,11 +286,11 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source,
 		if (is_stream(st.st_mode)) {
 			out->sparse = false;
 			out->st.st_mode = st.st_mode;
-			return open_stream(out, path, O_WRONLY);
+			return end_open_stream(out, path, O_WRONLY);
 		}
 		if (S_ISBLK(st.st_mode))
-			return open_block_device(ctx, path, source, options, out);
-		return open_new_file(ctx, path, &st, source, o, options, out);
+			return end_open_block_device(ctx, path, source, options, out);
+		return end_open_new_file(ctx, path, &st, source, o, options, out);
 	}
 	int why = errno;
 	if (lstat(path, &link) == 0) {
@@ -295,7 +303,7 @@ static int open_target_path(sluice_context *ctx, const struct cli_end *source,
 	}
 	if (path[0] && path[strlen(path) - 1] == '/')
 		return cli_fail(-ENOENT, "'%s': there is no such directory", path);
-	return open_new_file(ctx, path, NULL, source, o, options, out);
+	return end_open_new_file(ctx, path, NULL, source, o, options, out);
 }
 
 static bool is_directory(const char *path)
@@ -305,7 +313,7 @@ static bool is_directory(const char *path)
 	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-static int open_target_stream(int fd, const struct cli_end *source, struct cli_end *out)
+static int end_open_target_stream(int fd, const struct cli_end *source, struct cli_end *out)
 {
 	struct stat st;
 	int rc = adopt_descriptor(out, fd);
@@ -318,8 +326,8 @@ static int open_target_stream(int fd, const struct cli_end *source, struct cli_e
 	return 0;
 }
 
-static int open_remote(sluice_context *ctx, const char *uri,
-                       const struct sluice_open_options *options, struct cli_end *out)
+static int end_open_remote(sluice_context *ctx, const char *uri,
+                           const struct sluice_open_options *options, struct cli_end *out)
 {
 	int rc = sluice_open(ctx, uri, options, &out->file);
 
@@ -332,7 +340,7 @@ static int open_remote(sluice_context *ctx, const char *uri,
 	return rc;
 }
 
-/* What is to become a blob has to have a size, which is that of the blob. */
+/* Checks that the source has a size, which becomes the size of the blob. */
 static int check_blob_source(const struct cli_end *source, struct sluice_open_options *options)
 {
 	if (!source->length_known)
@@ -348,19 +356,19 @@ static int check_blob_source(const struct cli_end *source, struct sluice_open_op
 	return 0;
 }
 
-/* This process makes no other blob, which the rest of common memory would be for. */
+/* Opens a blob without the rest of common memory, because this process makes no other blob. */
 static int open_alone(sluice_context *ctx, const char *uri, struct sluice_open_options *options,
                       struct cli_end *out)
 {
 	char *alone = cli_blob_option(cli_format("%s", uri), "alone", NULL);
-	int rc = open_remote(ctx, alone, options, out);
+	int rc = end_open_remote(ctx, alone, options, out);
 
 	free(alone);
 	return rc;
 }
 
-static int open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
-                     struct sluice_open_options *options, struct cli_end *out)
+static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_end *source,
+                         struct sluice_open_options *options, struct cli_end *out)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 	int rc = check_blob_source(source, options);
@@ -389,7 +397,10 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char 
 		options.flags |= SLUICE_OPEN_EXCLUSIVE;
 	if (flags & CLI_END_DURABLE)
 		options.flags |= SLUICE_OPEN_DURABLE;
-	/* What has holes takes less space here, and space for a small file is not worth a call. */
+	/*
+	 * Sources with holes need less space, and reserving space for a small file is not worth a
+	 * call.
+	 */
 	if (source->length_known && !(path && (source->sparse || source->length < SMALL)))
 		options.expected_size = source->length;
 
@@ -401,12 +412,12 @@ int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char 
 		rc = cli_fail(-EINVAL, "%s: '%s' is no local file",
 		              o->preserve ? "-p" : "--continue", out->name);
 	if (rc == 0 && !path && fd < 0) {
-		rc = cli_is_blob(uri) ? open_blob(ctx, uri, source, &options, out)
-		                      : open_remote(ctx, uri, &options, out);
+		rc = cli_is_blob(uri) ? end_open_blob(ctx, uri, source, &options, out)
+		                      : end_open_remote(ctx, uri, &options, out);
 	} else if (rc == 0) {
 		cli_interrupt_catch();
-		rc = path ? open_target_path(ctx, source, o, &options, out)
-		          : open_target_stream(fd, source, out);
+		rc = path ? end_open_target_path(ctx, source, o, &options, out)
+		          : end_open_target_stream(fd, source, out);
 	}
 	if (rc)
 		cli_end_discard(out);
@@ -425,11 +436,11 @@ int cli_end_commit(struct cli_end *end, unsigned flags)
 			rc = cli_fail(-errno, "'%s': %s", end->path, strerror(errno));
 		return rc;
 	}
-	/* Pipes and terminals have nothing that could be synced. */
+	/* Pipes and terminals cannot be synced. */
 	if ((flags & CLI_END_DURABLE) && fsync(end->fd) && errno != EINVAL && errno != EROFS &&
 	    errno != ENOTSUP)
 		rc = -errno;
-	/* A network file system may say only now that the space is used up. */
+	/* A network file system may report a full disk only now. */
 	if (end->fd_owned && close(end->fd) && rc == 0)
 		rc = -errno;
 	end->fd_owned = false;

@@ -1,6 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How doctor writes what it finds: lists under headings, for people or as JSON. */
-#include "cli.h"
+/*
+ * sluice doctor: lists
+ *
+ * Prints findings under headings, for users or as JSON.
+ *
+ * Threads: the main thread.
+ */
+#include "doctor.h"
 
 void cli_feature_begin(bool json, const struct sluice_feature *f, bool first)
 {

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Signals that ask the program to end, so that it can clean up first. */
+/*
+ * Interrupts
+ *
+ * Catches the signals that ask the program to end, so that it can clean up first.
+ *
+ * Threads: handlers run on any thread; hold() and unhold() are called by any thread.
+ */
 #include <signal.h>
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,18 +17,18 @@
 static atomic_int interrupted;
 static atomic_uint held;
 
-static void remember(int signal)
+static void remember_signal(int signal)
 {
 	interrupted = signal;
 }
 
-static void tick(int signal)
+static void handle_tick(int signal)
 {
 	(void)signal;
 }
 
 /* Without SA_RESTART, so that a blocking read() or write() returns. */
-static void handle(int signal, void (*handler)(int))
+static void handle_signal(int signal, void (*handler)(int))
 {
 	struct sigaction action = {.sa_handler = handler};
 
@@ -30,28 +36,28 @@ static void handle(int signal, void (*handler)(int))
 	sigaction(signal, &action, NULL);
 }
 
-static void handle_all(void (*handler)(int))
+static void handle_signals(void (*handler)(int))
 {
 	static const int signals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 	for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) {
 		struct sigaction before;
 
-		/* nohup and shells that start a job in the background ignore some on purpose. */
+		/* nohup, and shells for background jobs, ignore some signals on purpose. */
 		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN)
 			continue;
-		handle(signals[i], handler);
+		handle_signal(signals[i], handler);
 	}
 }
 
 void cli_interrupt_catch(void)
 {
-	handle_all(remember);
+	handle_signals(remember_signal);
 }
 
 void cli_interrupt_release(void)
 {
-	handle_all(SIG_DFL);
+	handle_signals(SIG_DFL);
 }
 
 int cli_interrupted(void)
@@ -79,7 +85,7 @@ void cli_interrupt_tick(void)
 {
 	static const struct itimerval interval = {{0, 100000}, {0, 100000}};
 
-	handle(SIGALRM, tick);
+	handle_signal(SIGALRM, handle_tick);
 	setitimer(ITIMER_REAL, &interval, NULL);
 }
 

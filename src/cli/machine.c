@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What doctor says about the machine that the library has no part in. */
+/*
+ * sluice doctor: the machine
+ *
+ * Findings that do not depend on the library: kernel, cores, memory, limits.
+ *
+ * Threads: the main thread.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -11,10 +17,10 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "doctor.h"
 
-__attribute__((format(printf, 2, 3))) static void describe(struct cli_finding *f,
-                                                           const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void make_finding(struct cli_finding *f,
+                                                               const char *format, ...)
 {
 	va_list args;
 
@@ -23,18 +29,20 @@ __attribute__((format(printf, 2, 3))) static void describe(struct cli_finding *f
 	va_end(args);
 }
 
-static void kernel(struct cli_finding *f)
+static void describe_kernel(struct cli_finding *f)
 {
 	struct utsname u;
 
 	f->feature.usable = uname(&u) == 0;
 	if (f->feature.usable)
-		describe(f, "%s %s, %s", u.sysname, u.release, u.machine);
+		make_finding(f, "%s %s, %s", u.sysname, u.release, u.machine);
 }
 
-/* The cores of this process, to be freed, and how many bytes the set has: it grows until the kernel's
- * fits. NULL: not known. */
-static cpu_set_t *affinity(size_t *bytes)
+/*
+ * Returns the cores of this process, for the caller to free, and the size of the set, which grows
+ * until the kernel's set fits. NULL: unknown.
+ */
+static cpu_set_t *usable_set(size_t *bytes)
 {
 	for (int size = 1024; size <= 1 << 20; size *= 4) {
 		cpu_set_t *set = CPU_ALLOC(size);
@@ -52,18 +60,18 @@ static cpu_set_t *affinity(size_t *bytes)
 static int usable_cores(void)
 {
 	size_t bytes;
-	cpu_set_t *set = affinity(&bytes);
+	cpu_set_t *set = usable_set(&bytes);
 	int count = set ? CPU_COUNT_S(bytes, set) : 0;
 
 	CPU_FREE(set);
 	return count > 0 ? count : (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* The kernel's list is as "0-15,32-47". */
+/* The kernel's list has the form "0-15,32-47". */
 int cli_cores_of_node(int node)
 {
 	size_t bytes;
-	cpu_set_t *set = affinity(&bytes);
+	cpu_set_t *set = usable_set(&bytes);
 	int count = 0, n = 0;
 	unsigned first, last;
 	char path[64];
@@ -85,12 +93,12 @@ int cli_cores_of_node(int node)
 	return count;
 }
 
-static void cores(struct cli_finding *f)
+static void describe_cores(struct cli_finding *f)
 {
 	int usable = usable_cores();
 	long online = sysconf(_SC_NPROCESSORS_ONLN);
 
-	describe(f, "%d for this process, %ld online", usable, online);
+	make_finding(f, "%d for this process, %ld online", usable, online);
 	if (usable < online) {
 		f->feature.effect = "sluice starts threads for those of this process";
 		f->feature.remedy = "more cores by taskset, the cgroup or the job scheduler";
@@ -111,12 +119,12 @@ static uint64_t meminfo(const char *key)
 	return kib << 10;
 }
 
-static void memory(struct cli_finding *f)
+static void describe_memory(struct cli_finding *f)
 {
 	char total[CLI_TEXT], available[CLI_TEXT];
 
-	describe(f, "%s, %s available", cli_size_format(meminfo("MemTotal:"), total),
-	         cli_size_format(meminfo("MemAvailable:"), available));
+	make_finding(f, "%s, %s available", cli_size_format(meminfo("MemTotal:"), total),
+	             cli_size_format(meminfo("MemAvailable:"), available));
 }
 
 int cli_nodes(void)
@@ -134,16 +142,16 @@ int cli_nodes(void)
 	return nodes;
 }
 
-static void numa(struct cli_finding *f)
+static void describe_numa(struct cli_finding *f)
 {
 	int nodes = cli_nodes();
 
 	if (nodes > 1) {
-		describe(f, "%d nodes", nodes);
+		make_finding(f, "%d nodes", nodes);
 		f->feature.effect = "sluice does not bind its threads or memory to a node";
 		f->feature.remedy = "numactl --cpunodebind and --membind, near the storage";
 	} else {
-		describe(f, nodes ? "1 node" : "not reported by this kernel");
+		make_finding(f, nodes ? "1 node" : "not reported by this kernel");
 	}
 }
 
@@ -157,18 +165,18 @@ static const char *limit_text(rlim_t limit, bool bytes, char text[CLI_TEXT])
 	return text;
 }
 
-static void memlock(struct cli_finding *f)
+static void describe_memlock(struct cli_finding *f)
 {
 	struct rlimit limit;
 	char text[CLI_TEXT];
 
 	if (getrlimit(RLIMIT_MEMLOCK, &limit))
 		return;
-	describe(f, "%s", limit_text(limit.rlim_cur, true, text));
+	make_finding(f, "%s", limit_text(limit.rlim_cur, true, text));
 	if (limit.rlim_cur >= 64 << 20)
 		return;
 	if (geteuid() == 0) {
-		describe(f, "%s, which does not bind root", text);
+		make_finding(f, "%s, which does not bind root", text);
 		return;
 	}
 	f->feature.usable = 0;
@@ -177,15 +185,15 @@ static void memlock(struct cli_finding *f)
 			    "of the service";
 }
 
-static void open_files(struct cli_finding *f)
+static void describe_open_files(struct cli_finding *f)
 {
 	struct rlimit limit;
 	char now[CLI_TEXT], most[CLI_TEXT];
 
 	if (getrlimit(RLIMIT_NOFILE, &limit))
 		return;
-	describe(f, "%s, can be raised to %s", limit_text(limit.rlim_cur, false, now),
-	         limit_text(limit.rlim_max, false, most));
+	make_finding(f, "%s, can be raised to %s", limit_text(limit.rlim_cur, false, now),
+	             limit_text(limit.rlim_max, false, most));
 	if (limit.rlim_cur < 1024) {
 		f->feature.usable = 0;
 		f->feature.effect = "sluice_open() and sluice_op_fd() fail with EMFILE early";
@@ -199,8 +207,9 @@ bool cli_machine_finding(size_t index, struct cli_finding *out)
 		const char *name;
 		void (*find)(struct cli_finding *);
 	} findings[] = {
-		{"kernel", kernel}, {"cores", cores},     {"memory", memory},
-		{"NUMA", numa},     {"memlock", memlock}, {"open files", open_files},
+		{"kernel", describe_kernel},   {"cores", describe_cores},
+		{"memory", describe_memory},   {"NUMA", describe_numa},
+		{"memlock", describe_memlock}, {"open files", describe_open_files},
 	};
 
 	if (index >= sizeof findings / sizeof *findings)

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The command `sluice`: which subcommand is meant. */
+/*
+ * The command `sluice`
+ *
+ * Chooses the subcommand, and prepares standard descriptors, signals and locale.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +31,7 @@ static const struct command {
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
-static void print_overview(FILE *to)
+static void print_commands(FILE *to)
 {
 	fputs("Usage: sluice COMMAND [OPTION...] [ARGUMENT...]\n"
 	      "Moves bytes between storage and memory.\n\n",
@@ -46,7 +52,7 @@ static void print_version(FILE *to, struct argp_state *state)
 	fprintf(to, "sluice %s\n", sluice_version());
 }
 
-/* Output that could not be written is a failure, on a full disk for example. */
+/* Fails if output could not be written, for example on a full disk. */
 static void close_output(void)
 {
 	bool unsaid = __fpending(stdout) > 0;
@@ -65,8 +71,8 @@ static void close_output(void)
 }
 
 /*
- * A standard descriptor that is closed would be given to the next file that is opened, which then
- * would get what is meant for the user. What stands in for it fails as a closed one does.
+ * Opens a stand-in for each closed standard descriptor, which otherwise the next opened file would
+ * get, together with output for the user. The stand-in fails as a closed descriptor does.
  */
 static void occupy_standard_descriptors(void)
 {
@@ -82,9 +88,9 @@ static int usage_error(const char *format, const char *what)
 	return CLI_USAGE;
 }
 
-static int run(const struct command *command, int argc, char **argv)
+static int run_subcommand(const struct command *command, int argc, char **argv)
 {
-	/* What argp and warn() put before their messages. */
+	/* argp and warn() print it before their messages. */
 	argv[0] = program_invocation_name = program_invocation_short_name =
 		(char *)command->name_for_people;
 	return command->run(argc, argv);
@@ -93,22 +99,22 @@ static int run(const struct command *command, int argc, char **argv)
 int main(int argc, char **argv)
 {
 	occupy_standard_descriptors();
-	/* Only for the width of names on the terminal: numbers stay as programs read them. */
+	/* Only for the width of names on the terminal: numbers keep their machine-readable form. */
 	setlocale(LC_CTYPE, "");
 	atexit(close_output);
-	/* Beyond the limit on file sizes an error, which can be cleaned up after. */
+	/* Makes a write beyond the file size limit an error, so that clean-up is possible. */
 	signal(SIGXFSZ, SIG_IGN);
 	argp_err_exit_status = CLI_USAGE;
 	argp_program_version_hook = print_version;
 	program_invocation_name = program_invocation_short_name = "sluice";
 
 	if (argc < 2) {
-		print_overview(stderr);
+		print_commands(stderr);
 		return CLI_USAGE;
 	}
 	const char *word = argv[1];
 	if (!strcmp(word, "--help") || !strcmp(word, "-h") || !strcmp(word, "help")) {
-		print_overview(stdout);
+		print_commands(stdout);
 		return CLI_OK;
 	}
 	if (!strcmp(word, "--version") || !strcmp(word, "-V")) {
@@ -119,6 +125,6 @@ int main(int argc, char **argv)
 		return usage_error("unknown option '%s'", word);
 	for (size_t i = 0; i < COMMANDS; i++)
 		if (!strcmp(word, commands[i].name))
-			return run(&commands[i], argc - 1, argv + 1);
+			return run_subcommand(&commands[i], argc - 1, argv + 1);
 	return usage_error("unknown command '%s'", word);
 }

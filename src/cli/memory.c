@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory that a command reads into and writes from: the host's, or a device's. */
+/*
+ * Buffers of a command
+ *
+ * Allocates memory of the host or of a device for reading and writing.
+ *
+ * Threads: the owner of the buffers.
+ */
 #include <err.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -16,7 +22,7 @@ int cli_option_memory(struct argp_state *state, const char *option, const char *
 
 	if (!strcmp(text, "host"))
 		return -1;
-	/* More streams can then wait before unrelated ones are held up. The driver looks at it once. */
+	/* Allows more waiting streams before unrelated streams stall. The driver reads it once. */
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	rc = sluice_device_find(text, &device);
 	if (rc == -EINVAL)
@@ -110,7 +116,7 @@ int cli_memory_fill(struct cli_memory *m, uint64_t seed)
 	return rc;
 }
 
-/* splitmix64: small, and good enough to choose offsets and to fill buffers with. */
+/* SplitMix64: sufficient for random offsets and noise. */
 uint64_t cli_random(uint64_t *state)
 {
 	uint64_t x = *state += 0x9e3779b97f4a7c15;

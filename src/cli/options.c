@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the subcommands' command lines have in common. */
+/*
+ * Options common to the subcommands
+ *
+ * Parses sizes, numbers, choices and the options of struct cli_open.
+ *
+ * Threads: the main thread.
+ */
 #include <ctype.h>
 #include <err.h>
 #include <errno.h>

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What came of a copy, and is taken up by --continue: the part, which the library gives its name in the end, and
- * beside it its state, which says of what it is a copy and which blocks of it are on stable storage.
+ * The part of --continue
+ *
+ * An interrupted copy leaves the part, which the library renames to the target at the end, and
+ * beside it a state file. The state identifies the source and lists the blocks that are on stable
+ * storage.
+ *
+ * Threads: the thread of the copy.
  */
 #include <err.h>
 #include <inttypes.h>
@@ -11,7 +16,7 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-#include "cli.h"
+#include "cp.h"
 
 enum { BLOCK = CLI_PART_BLOCK, SUM = sizeof "0123456789abcdef\n" - 1 };
 static const uint64_t INTERVAL_NS = 500000000;
@@ -19,18 +24,18 @@ static const uint64_t INTERVAL_NS = 500000000;
 struct cli_part {
 	char *path, *state;
 	sluice_context *ctx;
-	sluice_file *file; /* the part; the end's */
-	bool begun;        /* what is at path and state is this copy's */
+	sluice_file *file; /* the part; owned by the end */
+	bool begun;        /* path and state belong to this copy */
 	bool strong;       /* SRC has a strong ETag */
 	uint64_t length;
-	char *text;  /* of the state: head, a character for each block, sum; NULL: none is kept */
-	char *have;  /* the characters in it, '.' or '#' */
-	size_t size; /* of text */
+	char *text;  /* the state: head, a character per block, checksum; NULL: none is kept */
+	char *have;  /* the characters of the blocks, '.' or '#' */
+	size_t size; /* bytes of text */
 	bool unnoted;
-	uint64_t due; /* when the next note is written */
+	uint64_t due; /* time of the next save */
 };
 
-static char *beside(const char *target, const char *suffix)
+static char *path_beside(const char *target, const char *suffix)
 {
 	const char *slash = strrchr(target, '/'), *name = slash ? slash + 1 : target;
 
@@ -43,9 +48,9 @@ struct cli_part *cli_part_new(const char *target, const char **name)
 
 	if (!part)
 		err(CLI_FAILED, "--continue");
-	part->path = beside(target, "part");
+	part->path = path_beside(target, "part");
 	*name = basename(part->path);
-	part->state = beside(target, "state");
+	part->state = path_beside(target, "state");
 	return part;
 }
 
@@ -85,8 +90,11 @@ uint64_t cli_part_there(const struct cli_part *part)
 
 /* -------------------------------------------------------------------------------------- state */
 
-/* The part is synced first: whatever happens, what the state says is there. */
-static int note(struct cli_part *part)
+/*
+ * Saves the state. The part is synced first, so that the state never claims blocks that are not
+ * stored.
+ */
+static int write_note(struct cli_part *part)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	sluice_file *file;
@@ -114,15 +122,15 @@ int cli_part_note(struct cli_part *part)
 
 	if (!part->unnoted || start < part->due)
 		return 0;
-	int rc = note(part);
-	/* Notes take a fiftieth of the time at most. */
+	int rc = write_note(part);
+	/* Saving takes at most a fiftieth of the time. */
 	uint64_t now = cli_now_ns(), rest = (now - start) * 50;
 	part->due = now + (rest > INTERVAL_NS ? rest : INTERVAL_NS);
 	return rc;
 }
 
-/* RFC 9110, section 8.8.3; two that differ are told as a list, which is none. */
-static bool is_strong(const char *etag)
+/* RFC 9110, section 8.8.3. Two different ETags appear as a list, which is not strong. */
+static bool is_strong_etag(const char *etag)
 {
 	size_t length = strlen(etag);
 
@@ -135,17 +143,17 @@ static bool is_strong(const char *etag)
 }
 
 /*
- * Writes the head of the state, by which a later SRC is known to be this one. A query may hold a secret, and is
- * another one each time in a presigned URL: it is left out, and an object that has one needs a strong
- * ETag. Returns why nothing can be continued, or NULL.
+ * Writes the head of the state, which identifies SRC later. The query of a URL is left out, because
+ * it may hold a secret and differs in each presigned URL; an object with a query needs a strong
+ * ETag. Returns the reason why a copy cannot be continued, or NULL.
  */
-static const char *describe(struct cli_part *part, const struct cli_end *source, ino_t inode)
+static const char *describe_copy(struct cli_part *part, const struct cli_end *source, ino_t inode)
 {
 	const char *etag = source->etag ? source->etag : "";
 	size_t blocks = (source->length_known ? source->length + BLOCK - 1 : 0) / BLOCK;
 	char time[96] = "";
 
-	part->strong = is_strong(etag);
+	part->strong = is_strong_etag(etag);
 	if (!part->strong)
 		snprintf(time, sizeof time, " %" PRId64 " %ju:%ju", source->modified_ns,
 		         (uintmax_t)source->st.st_dev, (uintmax_t)source->st.st_ino);
@@ -162,10 +170,13 @@ static const char *describe(struct cli_part *part, const struct cli_end *source,
 	               : NULL;
 }
 
-/* Why what came cannot be taken up; NULL: it was, or nothing came. */
-static const char *take_up(struct cli_part *part, uint64_t length)
+/*
+ * Returns the reason why an earlier part cannot be continued; NULL: it is continued, or there is
+ * none.
+ */
+static const char *take_up_part(struct cli_part *part, uint64_t length)
 {
-	/* One for each line of the head. */
+	/* A reason for each line of the head. */
 	static const char *const reasons[] = {
 		"the state beside what came is damaged, or of another file",
 		"what came is of another SRC", "SRC has another length now", "SRC has changed"};
@@ -201,8 +212,8 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	if (lstat(part->path, &st) || (lstat(part->state, &state) == 0 &&
 	                               (!S_ISREG(state.st_mode) || state.st_uid != geteuid())))
 		return cli_fail(-EPERM, "'%s' is no regular file of this user", part->state);
-	const char *never = describe(part, source, st.st_ino);
-	const char *why = never ? never : take_up(part, (uint64_t)st.st_size);
+	const char *never = describe_copy(part, source, st.st_ino);
+	const char *why = never ? never : take_up_part(part, (uint64_t)st.st_size);
 	if (why)
 		warnx("'%s' is copied from the start%s: %s", source->name,
 		      never ? ", and cannot be continued" : "", why);
@@ -213,8 +224,8 @@ int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_
 	part->begun = true;
 	if (cli_part_there(part))
 		return 0;
-	/* The old state must not speak of new bytes. */
-	int rc = note(part);
+	/* The old state must not describe new bytes. */
+	int rc = write_note(part);
 	if (rc == 0 && st.st_size)
 		rc = cli_said(sluice_truncate(file, 0));
 	if (rc == 0)
@@ -245,7 +256,7 @@ void cli_part_free(struct cli_part *part)
 	if (part->begun && !cli_part_there(part)) {
 		unlink(part->state);
 		sluice_truncate(part->file, 0);
-	} else if (part->begun && (!part->unnoted || note(part) == 0)) {
+	} else if (part->begun && (!part->unnoted || write_note(part) == 0)) {
 		warnx("%s of %s are kept, and taken up by the same command",
 		      cli_size_format(cli_part_there(part), there),
 		      cli_size_format(part->length, all));

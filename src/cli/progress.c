@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A line on the terminal: name, bar, percent, rate, time left. */
+/*
+ * The progress bar
+ *
+ * A line on the terminal: name, bar, percentage, rate, time left.
+ *
+ * Threads: the main thread.
+ */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -11,7 +17,7 @@
 enum { LINE_COLUMNS = 512, BAR_LEAST = 10 };
 static const uint64_t FIRST_NS = 300000000, INTERVAL_NS = 100000000;
 
-/* Copies as much of name as fits into columns; what a terminal might obey becomes '?'. */
+/* Copies as much of name as fits into columns; control characters become '?'. */
 static size_t fit_name(const char *name, size_t columns, char *out, size_t size)
 {
 	mbstate_t state = {0};
@@ -41,7 +47,7 @@ static size_t fit_name(const char *name, size_t columns, char *out, size_t size)
 	return used;
 }
 
-/* The part of name that tells most in few columns: all of it, or what is behind the last slash. */
+/* Returns the part of name that fits: all of it, or the part behind the last slash. */
 static const char *short_name(const char *name, size_t columns)
 {
 	char text[256];
@@ -64,7 +70,7 @@ static void format_left(double seconds, char text[CLI_TEXT])
 		snprintf(text, CLI_TEXT, "%u:%02u left", (unsigned)(s / 60), (unsigned)(s % 60));
 }
 
-/* What follows the name, as far as it is known. */
+/* Formats the text behind the name, as far as known. */
 static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, size_t size)
 {
 	char amount[CLI_TEXT], rate[CLI_TEXT], left[CLI_TEXT] = "";
@@ -74,12 +80,12 @@ static int format_tail(const struct cli_progress *p, uint64_t moved, char *out, 
 		return snprintf(out, size, "%s  %s", cli_size_format(moved, amount), rate);
 	if (p->rate >= 1 && moved < p->total)
 		format_left((double)(p->total - moved) / p->rate, left);
-	/* Rounded down: 100% is said by the summary, when it is true. */
+	/* Rounded down: only the summary says 100%. */
 	return snprintf(out, size, "%3u%%  %9s  %s",
 	                (unsigned)((double)moved * 100 / (double)p->total), rate, left);
 }
 
-static void draw(struct cli_progress *p, uint64_t moved)
+static void draw_line(struct cli_progress *p, uint64_t moved)
 {
 	struct winsize window = {0};
 	char name[256], tail[3 * CLI_TEXT], bar[LINE_COLUMNS];
@@ -93,7 +99,7 @@ static void draw(struct cli_progress *p, uint64_t moved)
 	columns--;
 
 	size_t tail_columns = (size_t)format_tail(p, moved, tail, sizeof tail);
-	/* Room for the longest time left, so that the bar does not move with it. */
+	/* Reserves space for the longest time left, so that the bar has a constant width. */
 	size_t reserved = p->total && tail_columns < 30 ? 30 : tail_columns;
 	size_t room = columns > reserved + 2 ? columns - reserved - 2 : 0;
 	size_t most = p->total ? room / 2 : room;
@@ -136,7 +142,7 @@ void cli_progress_update(struct cli_progress *p, uint64_t moved)
 
 	double seconds = (double)(now - p->last_ns) / 1e9;
 	double rate = (double)(moved - p->last_moved) / seconds;
-	/* A mean over about two seconds; until then over all of the time. */
+	/* A mean over about two seconds, or less at the start. */
 	double age = (double)(now - p->start_ns) / 1e9;
 	double weight = seconds / (age < 2 ? age : 2);
 	p->rate += (weight < 1 ? weight : 1) * (rate - p->rate);
@@ -145,11 +151,11 @@ void cli_progress_update(struct cli_progress *p, uint64_t moved)
 
 	if (now - p->start_ns < FIRST_NS)
 		return;
-	/* A job in the background does not draw over the one in front. */
+	/* A background job does not draw over the job in front. */
 	pid_t front = tcgetpgrp(STDERR_FILENO);
 	if (front >= 0 && front != getpgrp())
 		return;
-	draw(p, moved);
+	draw_line(p, moved);
 	fflush(stderr);
 }
 

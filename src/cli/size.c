@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sizes and rates, as people read them. */
+/*
+ * Sizes and rates
+ *
+ * Formats sizes and rates for users.
+ *
+ * Threads: any.
+ */
 
 #include "cli.h"
 
@@ -13,7 +19,7 @@ const char *cli_size_format(uint64_t bytes, char text[CLI_TEXT])
 		snprintf(text, CLI_TEXT, "%u B", (unsigned)bytes);
 		return text;
 	}
-	/* What would be printed as 1024.0 belongs to the next unit. */
+	/* 1024.0 would belong to the next unit. */
 	for (; value >= 1023.95; i++)
 		value /= 1024;
 	snprintf(text, CLI_TEXT, "%.1f %s", value, units[i]);

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice stat: what is known about a file. */
+/*
+ * sluice stat
+ *
+ * Prints the properties of a file.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -10,7 +16,7 @@
 
 #include "cli.h"
 
-struct options {
+struct stat_options {
 	const char *uri;
 	struct cli_open open;
 	bool json;
@@ -24,9 +30,9 @@ static const struct argp_option option_list[] = {
 	{0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t stat_parse(int key, char *arg, struct argp_state *state)
 {
-	struct options *o = state->input;
+	struct stat_options *o = state->input;
 
 	switch (key) {
 	case KEY_JSON:
@@ -46,7 +52,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 	}
 }
 
-static const char *kind_of(const struct sluice_file_info *st)
+static const char *kind_name(const struct sluice_file_info *st)
 {
 	return st->memory          ? "blob"
 	       : S_ISREG(st->mode) ? "regular file"
@@ -54,7 +60,7 @@ static const char *kind_of(const struct sluice_file_info *st)
 	                           : "object";
 }
 
-static void print_bytes(const char *label, uint64_t bytes, const char *note)
+static void print_stat_bytes(const char *label, uint64_t bytes, const char *note)
 {
 	char text[CLI_TEXT];
 
@@ -64,7 +70,7 @@ static void print_bytes(const char *label, uint64_t bytes, const char *note)
 	printf("%s\n", note);
 }
 
-static void print_time(int64_t ns)
+static void print_stat_time(int64_t ns)
 {
 	time_t seconds = (time_t)(ns / 1000000000);
 	long rest = (long)(ns % 1000000000);
@@ -81,25 +87,25 @@ static void print_time(int64_t ns)
 	printf("%-12s %s.%09ld %s\n", "modified", day, rest, zone);
 }
 
-static void print_for_people(const char *uri, const struct sluice_file_info *st)
+static void print_stat_for_people(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 	bool sparse = S_ISREG(st->mode) && !unknown && st->allocated < st->length;
 
 	printf("%-12s %s\n", "uri", uri);
-	printf("%-12s %s\n", "kind", kind_of(st));
+	printf("%-12s %s\n", "kind", kind_name(st));
 	if (unknown)
 		printf("%-12s unknown: it is known when it has been read\n", "length");
 	else
-		print_bytes("length", st->length, "");
+		print_stat_bytes("length", st->length, "");
 	if (S_ISREG(st->mode) && !unknown)
-		print_bytes("allocated", st->allocated, sparse ? ", sparse" : "");
+		print_stat_bytes("allocated", st->allocated, sparse ? ", sparse" : "");
 	if (st->mode)
 		printf("%-12s %04o\n", "permissions", st->mode & 07777);
 	if (st->modified_ns)
-		print_time(st->modified_ns);
+		print_stat_time(st->modified_ns);
 	if (!st->mode)
-		; /* not a file of this machine */
+		; /* not a local file */
 	else if (st->direct_offset)
 		printf("%-12s offset and length %u, memory %u\n", "direct I/O", st->direct_offset,
 		       st->direct_memory);
@@ -114,14 +120,14 @@ static void print_for_people(const char *uri, const struct sluice_file_info *st)
 	printf("%-12s %s\n", "backend", st->backend);
 }
 
-static void print_json(const char *uri, const struct sluice_file_info *st)
+static void print_stat_json(const char *uri, const struct sluice_file_info *st)
 {
 	bool unknown = st->flags & SLUICE_STAT_SIZE_UNKNOWN;
 
 	printf("{\"uri\": ");
 	cli_json_string(uri);
 	printf(", \"kind\": ");
-	cli_json_string(kind_of(st));
+	cli_json_string(kind_name(st));
 	if (unknown)
 		printf(", \"length\": null");
 	else
@@ -144,11 +150,13 @@ static void print_json(const char *uri, const struct sluice_file_info *st)
 int cli_stat(int argc, char **argv)
 {
 	static const struct argp argp = {
-		option_list, parse, "URI", "Shows what is known about the file that URI names.",
-		NULL,        NULL,  NULL};
+		option_list, stat_parse,
+		"URI",       "Shows what is known about the file that URI names.",
+		NULL,        NULL,
+		NULL};
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	struct sluice_file_info st = {.size = sizeof st};
-	struct options o = {0};
+	struct stat_options o = {0};
 	sluice_context *ctx;
 	sluice_file *file = NULL;
 
@@ -163,7 +171,7 @@ int cli_stat(int argc, char **argv)
 	if (!st.full_etag)
 		st.full_etag = st.etag;
 	if (rc == 0)
-		(o.json ? print_json : print_for_people)(name, &st);
+		(o.json ? print_stat_json : print_stat_for_people)(name, &st);
 	free(name);
 	sluice_discard(file);
 	sluice_context_free(ctx);

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice store: what is done with blobs. What it shows is in store_show.c. */
+/*
+ * sluice store: commands
+ *
+ * Parses the command line and runs the commands on blobs and the daemon; store_show.c prints.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli.h"
+#include "cp.h"
 #include "store.h"
 
 enum {
@@ -32,7 +38,7 @@ enum {
 		"json", KEY_JSON, NULL, 0, "JSON objects, one in each line", 0 \
 	}
 
-static error_t parse(int key, char *arg, struct argp_state *state)
+static error_t store_parse(int key, char *arg, struct argp_state *state)
 {
 	struct cli_store *o = state->input;
 
@@ -84,13 +90,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 /* --------------------------------------------------------------------------------- put, get, rm */
 
-/* One more part of the URI, if it is wanted. */
-static char *add(char *uri, bool wanted, const char *key, const char *value)
+/* Appends an option to the URI if wanted. */
+static char *add_option(char *uri, bool wanted, const char *key, const char *value)
 {
 	return wanted ? cli_blob_option(uri, key, value) : uri;
 }
 
-static int copy(const char *source, const char *target, bool force)
+static int run_cp(const char *source, const char *target, bool force)
 {
 	char *sources[] = {(char *)source};
 	struct cli_cp cp = {.sources = sources,
@@ -103,37 +109,37 @@ static int copy(const char *source, const char *target, bool force)
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
 
-/* Both are 'sluice cp' with another way to say what the blob is. */
-static int put(sluice_store *store, const struct cli_store *o)
+/* put and get are 'sluice cp' with other names for the blob. */
+static int store_put(sluice_store *store, const struct cli_store *o)
 {
 	char *uri = cli_blob_uri(o->arguments[0]);
 	int rc;
 
 	(void)store;
-	uri = add(uri, o->socket, "socket", o->socket);
-	uri = add(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
-	uri = add(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
-	rc = copy(o->arguments[1], uri, o->replace);
+	uri = add_option(uri, o->socket, "socket", o->socket);
+	uri = add_option(uri, o->flags & SLUICE_BLOB_CACHE, "cache", NULL);
+	uri = add_option(uri, o->flags & SLUICE_BLOB_PIN, "pin", NULL);
+	rc = run_cp(o->arguments[1], uri, o->replace);
 	free(uri);
 	return rc;
 }
 
-static int get(sluice_store *store, const struct cli_store *o)
+static int store_get(sluice_store *store, const struct cli_store *o)
 {
 	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments[0]), wait[16];
 	int rc;
 
 	(void)store;
 	snprintf(wait, sizeof wait, "%d", o->wait_ms);
-	uri = add(uri, o->socket, "socket", o->socket);
-	uri = add(uri, o->by_id, "id", o->arguments[0]);
-	uri = add(uri, o->wait_ms, "wait_ms", wait);
-	rc = copy(uri, o->arguments[1], true);
+	uri = add_option(uri, o->socket, "socket", o->socket);
+	uri = add_option(uri, o->by_id, "id", o->arguments[0]);
+	uri = add_option(uri, o->wait_ms, "wait_ms", wait);
+	rc = run_cp(uri, o->arguments[1], true);
 	free(uri);
 	return rc;
 }
 
-static int rm(sluice_store *store, const struct cli_store *o)
+static int store_rm(sluice_store *store, const struct cli_store *o)
 {
 	int first = 0;
 
@@ -147,7 +153,7 @@ static int rm(sluice_store *store, const struct cli_store *o)
 
 /* ----------------------------------------------------------------------------------- the daemon */
 
-static int upgrade(sluice_store *store, const struct cli_store *o)
+static int store_upgrade(sluice_store *store, const struct cli_store *o)
 {
 	struct sluice_store_counts stats = {.size = sizeof stats};
 	int rc = cli_said(sluice_store_upgrade(store));
@@ -160,7 +166,7 @@ static int upgrade(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-static int stop(sluice_store *store, const struct cli_store *o)
+static int store_stop(sluice_store *store, const struct cli_store *o)
 {
 	(void)o;
 	return cli_said(sluice_store_stop(store));
@@ -191,22 +197,22 @@ static const struct argp_option trim_options[] = {OPTION_SOCKET, {0}};
 static const struct argp_option watch_options[] = {
 	OPTION_SOCKET, OPTION_JSON, {"count", KEY_COUNT, "N", 0, "End after N lines", 0}, {0}};
 
-static const struct word {
+static const struct store_command {
 	const char *name, *arguments, *meaning;
 	const struct argp_option *options;
 	int (*run)(sluice_store *store, const struct cli_store *o);
 	unsigned least, most; /* arguments */
-	bool by_uri;          /* run connects by itself, and store is NULL */
+	bool by_uri;          /* run() connects itself, and store is NULL */
 } words[] = {
 	{"ls", "[PREFIX]", "Lists the blobs whose names begin with PREFIX.", ls_options,
          cli_store_ls, 0, 1},
 	{"put", "NAME FILE", "Publishes the bytes of FILE, which is a path or a URI, as NAME.",
-         put_options, put, 2, 2, true},
+         put_options, store_put, 2, 2, true},
 	{"get", "NAME FILE",
          "Writes the bytes of the blob NAME to FILE, which is overwritten; '-': standard output.",
-         get_options, get, 2, 2, true},
+         get_options, store_get, 2, 2, true},
 	{"rm", "NAME...", "Deletes blobs; whoever holds one keeps it until he releases it.",
-         rm_options, rm, 1, UINT32_MAX},
+         rm_options, store_rm, 1, UINT32_MAX},
 	{"stat", "[NAME]", "Shows what is known of a blob; without NAME, of the daemon.",
          stat_options, cli_store_stat, 0, 1},
 	{"trim", "", "Gives back the host memory that the daemon keeps for the next blobs.",
@@ -214,13 +220,13 @@ static const struct word {
 	{"watch", "[PREFIX]", "Prints what happens to blobs whose names begin with PREFIX.",
          watch_options, cli_store_watch, 0, 1},
 	{"upgrade", "", "Has the daemon go on as the program that is at its path now.", rm_options,
-         upgrade, 0, 0},
+         store_upgrade, 0, 0},
 	{"stop", "", "Stops the daemon, and waits until it has ended; all blobs are gone.",
-         rm_options, stop, 0, 0},
+         rm_options, store_stop, 0, 0},
 };
 enum { WORDS = sizeof words / sizeof *words };
 
-static void print_overview(FILE *to)
+static void print_store_commands(FILE *to)
 {
 	fputs("Usage: sluice store COMMAND [OPTION...] [ARGUMENT...]\n"
 	      "Named blobs of memory that processes of this machine share, by the daemon "
@@ -232,9 +238,9 @@ static void print_overview(FILE *to)
 	fputs("\n  sluice store COMMAND --help   what a command takes\n", to);
 }
 
-static int run(const struct word *word, int argc, char **argv)
+static int run_store_command(const struct store_command *word, int argc, char **argv)
 {
-	const struct argp argp = {word->options, parse, word->arguments, word->meaning, NULL,
+	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning, NULL,
 	                          NULL,          NULL};
 	struct cli_store o = {.least = word->least, .most = word->most};
 	char name[32];
@@ -250,7 +256,7 @@ static int run(const struct word *word, int argc, char **argv)
 		rc = word->run(store, &o);
 		sluice_store_close(store);
 	}
-	/* It goes with this function. */
+	/* The name is valid only within this function. */
 	program_invocation_name = program_invocation_short_name = "sluice store";
 	return rc < 0 ? CLI_FAILED : CLI_OK;
 }
@@ -260,7 +266,7 @@ int cli_store(int argc, char **argv)
 	const char *wanted = argc > 1 ? argv[1] : "";
 
 	if (!strcmp(wanted, "--help") || !strcmp(wanted, "-h") || !strcmp(wanted, "help")) {
-		print_overview(stdout);
+		print_store_commands(stdout);
 		return CLI_OK;
 	}
 	if (!strcmp(wanted, "--version") || !strcmp(wanted, "-V")) {
@@ -269,9 +275,9 @@ int cli_store(int argc, char **argv)
 	}
 	for (size_t i = 0; i < WORDS; i++)
 		if (!strcmp(wanted, words[i].name))
-			return run(&words[i], argc - 1, argv + 1);
+			return run_store_command(&words[i], argc - 1, argv + 1);
 	if (*wanted)
 		warnx("unknown command '%s'", wanted);
-	print_overview(stderr);
+	print_store_commands(stderr);
 	return CLI_USAGE;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice store: what its two files have in common. */
+/* sluice store: declarations for its two files. */
 #ifndef SLUICE_CLI_STORE_H
 #define SLUICE_CLI_STORE_H
 
@@ -10,13 +10,13 @@
 struct cli_store {
 	const char *socket;
 	bool json, prometheus, replace, by_id;
-	unsigned flags; /* of enum sluice_blob_flags */
+	unsigned flags; /* enum sluice_blob_flags */
 	int wait_ms;
-	uint64_t count; /* 0: no end */
+	uint64_t count; /* 0: unlimited */
 	char **arguments;
 	unsigned argument_count, least, most;
 };
-/* These say on stderr why they could not, and return 0 or a negative errno. */
+/* Return 0 or a negative errno, printed on stderr. */
 int cli_store_ls(sluice_store *store, const struct cli_store *o);
 int cli_store_stat(sluice_store *store, const struct cli_store *o);
 int cli_store_trim(sluice_store *store, const struct cli_store *o);

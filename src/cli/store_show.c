@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sluice store: what it shows. */
+/*
+ * sluice store: output
+ *
+ * Prints blobs, events and the daemon's counts, for users, as JSON and for Prometheus.
+ *
+ * Threads: the main thread.
+ */
 #include <err.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -35,8 +41,8 @@ static const char *place_name(const struct sluice_blob_info *info)
 	return info->place[0] ? info->place : "host";
 }
 
-/* An object without its end. */
-static void begin_json(const struct sluice_blob_info *info)
+/* Prints a JSON object without its end. */
+static void blob_json_begin(const struct sluice_blob_info *info)
 {
 	printf("{\"name\": ");
 	cli_json_string(info->name);
@@ -56,7 +62,7 @@ static void begin_json(const struct sluice_blob_info *info)
 
 /* ---------------------------------------------------------------------------------------- ls */
 
-static int by_name(const void *a, const void *b)
+static int compare_names(const void *a, const void *b)
 {
 	const struct sluice_blob_info *x = a, *y = b;
 	int order = strcmp(x->name, y->name);
@@ -64,9 +70,9 @@ static int by_name(const void *a, const void *b)
 	return order ? order : x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* All of them, sorted; to be freed. */
-static int list(sluice_store *store, const char *prefix, struct sluice_blob_info **out,
-                size_t *count)
+/* Lists all blobs, sorted; the caller frees the list. */
+static int list_blobs(sluice_store *store, const char *prefix, struct sluice_blob_info **out,
+                      size_t *count)
 {
 	struct sluice_blob_info *infos = NULL;
 	uint64_t cursor = 0;
@@ -91,13 +97,13 @@ static int list(sluice_store *store, const char *prefix, struct sluice_blob_info
 			break;
 		n += (size_t)rc;
 	}
-	qsort(infos, n, sizeof *infos, by_name);
+	qsort(infos, n, sizeof *infos, compare_names);
 	*out = infos;
 	*count = n;
 	return 0;
 }
 
-static void print_line(const struct sluice_blob_info *info)
+static void print_blob_line(const struct sluice_blob_info *info)
 {
 	char size[CLI_TEXT], flags[LONG_TEXT], id[CLI_TEXT], name[CLI_NAME];
 
@@ -113,16 +119,16 @@ int cli_store_ls(sluice_store *store, const struct cli_store *o)
 {
 	struct sluice_blob_info *infos;
 	size_t count;
-	int rc = list(store, o->argument_count ? o->arguments[0] : "", &infos, &count);
+	int rc = list_blobs(store, o->argument_count ? o->arguments[0] : "", &infos, &count);
 
 	if (rc)
 		return rc;
 	for (size_t i = 0; i < count; i++) {
 		if (!o->json) {
-			print_line(&infos[i]);
+			print_blob_line(&infos[i]);
 			continue;
 		}
-		begin_json(&infos[i]);
+		blob_json_begin(&infos[i]);
 		printf("}\n");
 	}
 	free(infos);
@@ -164,12 +170,12 @@ static int stat_blob(sluice_store *store, const struct cli_store *o)
 		print_blob(&info);
 		return 0;
 	}
-	begin_json(&info);
+	blob_json_begin(&info);
 	printf(", \"holders\": %u}\n", info.holders);
 	return 0;
 }
 
-/* The counts of the daemon: how people, JSON and Prometheus call each. */
+/* The counts of the daemon, with their names for users, JSON and Prometheus. */
 static const struct figure {
 	const char *key, *meaning;
 	size_t at;
@@ -229,7 +235,7 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 	bool ever = figure->kind == EVER;
 	char key[CLI_TEXT];
 
-	/* It wants seconds, and a name that says so. */
+	/* Prometheus expects seconds, and the unit in the name. */
 	if (figure->kind == TIME)
 		snprintf(key, sizeof key, "%.*s_seconds",
 		         (int)(strlen(figure->key) - strlen("_ns")), figure->key);
@@ -245,7 +251,7 @@ static void print_prometheus(const struct figure *figure, uint64_t value)
 
 /* ------------------------------------------------------------------------- stat: devices */
 
-static void print_device(const struct sluice_store_device_info *d)
+static void print_store_device(const struct sluice_store_device_info *d)
 {
 	char used[CLI_TEXT], leaving[CLI_TEXT], limit[CLI_TEXT], title[LONG_TEXT];
 
@@ -259,7 +265,7 @@ static void print_device(const struct sluice_store_device_info *d)
 	printf("\n");
 }
 
-static void print_device_json(const struct sluice_store_device_info *d)
+static void print_store_device_json(const struct sluice_store_device_info *d)
 {
 	printf("{\"place\": ");
 	cli_json_string(d->place);
@@ -269,7 +275,7 @@ static void print_device_json(const struct sluice_store_device_info *d)
 	       d->leaving_bytes);
 }
 
-/* In quotes, which the format wants without the control characters that no place has. */
+/* Prints a quoted label; no place contains the control characters that the format forbids. */
 static void print_label(const char *place)
 {
 	printf("{place=\"");
@@ -278,7 +284,7 @@ static void print_label(const char *place)
 	printf("\"}");
 }
 
-/* The values of one name come together. */
+/* Prometheus expects all values of a name together. */
 static void print_devices_prometheus(const struct sluice_store_device_info *devices, size_t count)
 {
 	static const struct {
@@ -319,10 +325,10 @@ static int stat_devices(sluice_store *store, const struct cli_store *o)
 	if (o->prometheus && !o->json)
 		print_devices_prometheus(devices, count);
 	for (size_t i = 0; !o->json && !o->prometheus && i < count; i++)
-		print_device(&devices[i]);
+		print_store_device(&devices[i]);
 	for (size_t i = 0; o->json && i < count; i++) {
 		printf("%s", i ? ", " : "");
-		print_device_json(&devices[i]);
+		print_store_device_json(&devices[i]);
 	}
 	return 0;
 }
@@ -373,7 +379,7 @@ int cli_store_stat(sluice_store *store, const struct cli_store *o)
 
 /* ------------------------------------------------------------------------------------- watch */
 
-static const char *kind_name(int kind)
+static const char *figure_kind_name(int kind)
 {
 	return kind == SLUICE_WATCH_CREATED   ? "created"
 	       : kind == SLUICE_WATCH_SEALED  ? "sealed"
@@ -386,14 +392,14 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 	char size[CLI_TEXT], name[CLI_NAME];
 
 	if (json) {
-		printf("{\"event\": \"%s\", \"name\": ", kind_name(e->kind));
+		printf("{\"event\": \"%s\", \"name\": ", figure_kind_name(e->kind));
 		cli_json_string(e->name);
 		printf(", \"id\": %" PRIu64 ", \"bytes\": %" PRIu64 "}\n", e->id, e->bytes);
 	} else if (e->kind == SLUICE_WATCH_LOST) {
-		printf("%-8s (what happened meanwhile is not known)\n", kind_name(e->kind));
+		printf("%-8s (what happened meanwhile is not known)\n", figure_kind_name(e->kind));
 	} else {
-		printf("%-8s %10s  %s\n", kind_name(e->kind), cli_size_format(e->bytes, size),
-		       cli_blob_name(e->name, name));
+		printf("%-8s %10s  %s\n", figure_kind_name(e->kind),
+		       cli_size_format(e->bytes, size), cli_blob_name(e->name, name));
 	}
 	fflush(stdout);
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* JSON strings, local paths, URIs of blobs, the clock. */
+/*
+ * Text
+ *
+ * JSON strings, local paths, URIs of blobs, the clock.
+ *
+ * Threads: any.
+ */
 #include <ctype.h>
 #include <err.h>
 #include <stdlib.h>
@@ -8,7 +14,7 @@
 
 #include "cli.h"
 
-/* The length of the UTF-8 sequence at s, or 0 if there is none; and its character. */
+/* Returns the length of the UTF-8 sequence at s and its character, or 0 if it is malformed. */
 static size_t utf8_length(const unsigned char *s, uint32_t *out)
 {
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -30,7 +36,10 @@ static size_t utf8_length(const unsigned char *s, uint32_t *out)
 	return n;
 }
 
-/* Characters that are not seen, and change how a terminal shows others: of directions, joiners, marks, breaks of lines. */
+/*
+ * Returns true for characters that are invisible or change how others are shown: direction marks,
+ * joiners, line breaks.
+ */
 static bool is_invisible(uint32_t code)
 {
 	static const uint32_t ranges[][2] = {{0xad, 0xad},     {0x61c, 0x61c},   {0x180e, 0x180e},
@@ -102,7 +111,7 @@ static int hex_digit(char c)
 	return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* NULL for what is not a plain %-escaped path. */
+/* Returns NULL unless text is a plain %-escaped path. */
 static char *percent_decode(const char *text)
 {
 	char *path = malloc(strlen(text) + 1), *to = path;
@@ -159,7 +168,7 @@ bool cli_is_blob(const char *uri)
 	return !strncasecmp(uri, "store://", 8);
 }
 
-/* What may stand in a URI for itself (RFC 3986, section 2.3), and the slash. */
+/* Leaves unreserved characters (RFC 3986, section 2.3) and the slash unescaped. */
 static char *percent_encode(const char *text)
 {
 	char *escaped = malloc(3 * strlen(text) + 1), *to = escaped;

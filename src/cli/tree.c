@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Several sources, and folders: the main thread walks over them, makes folders and links, and gives files to threads,
- * each of which copies with a context of its own. A failure is said and ends neither the walk nor other copies.
+ * Copies of several files and folders
+ *
+ * The main thread walks the sources, makes folders and links, and gives files to threads, each of
+ * which copies with a context of its own. A failure is printed and ends neither the walk nor other
+ * copies.
+ *
+ * Threads: the main thread and up to THREADS threads. `mutex` guards `locked`; `changed` wakes both
+ * sides.
  */
 #include <err.h>
 #include <errno.h>
@@ -18,15 +24,15 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "cli.h"
+#include "cp.h"
 
 enum { THREADS = 4, QUEUE = 256 };
 
 struct job {
-	char *source, *target; /* whoever takes the job frees them */
+	char *source, *target; /* freed by the thread that takes the job */
 	bool exact;            /* see struct cli_cp */
 };
-/* A folder gets its permissions and times when everything in it is there. */
+/* A folder, which gets its permissions and times after its content. */
 struct folder {
 	char *source, *path;
 	struct stat st;
@@ -35,21 +41,21 @@ struct tree {
 	const struct cli_cp *o;
 	struct cli_progress progress;
 	pthread_mutex_t mutex;
-	pthread_cond_t changed; /* anything below is; awaited by the main thread and the others */
+	pthread_cond_t changed; /* a field of `locked` changed; awaited by all threads */
 	struct {
 		struct job jobs[QUEUE]; /* from tail to head */
 		uint64_t head, tail;
-		bool ended;       /* no more come */
+		bool ended;       /* no more jobs will come */
 		unsigned working; /* threads that have not ended */
-		int rc;           /* of the first copy that failed, or 0 */
+		int rc;           /* error of the first failed copy, or 0 */
 		struct cli_moved moved;
 	} locked; /* guarded by mutex */
-	/* The rest is the main thread's. */
+	/* Used by the main thread only. */
 	pthread_t threads[THREADS];
-	unsigned count; /* of threads */
+	unsigned count; /* number of threads */
 	struct folder *folders;
 	size_t folder_count;
-	void *names; /* of the sources so far, for tsearch() */
+	void *names; /* sources so far, for tsearch() */
 	int rc;
 };
 
@@ -57,7 +63,7 @@ struct tree {
 
 static int copy_attributes(const char *source, const char *path)
 {
-	/* A default list of the folder gave the copy lists that source need not have. */
+	/* Default ACLs of the folder gave the copy ACLs that source need not have. */
 	(void)!removexattr(path, "system.posix_acl_access");
 	(void)!removexattr(path, "system.posix_acl_default");
 
@@ -86,7 +92,7 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 	if (source && !flags)
 		rc = copy_attributes(source, path);
-	/* Only root may give files away; a set-ID bit is worth something with its owner alone. */
+	/* Only root may change the owner; set-ID bits make sense with the same owner alone. */
 	if (source && fchownat(AT_FDCWD, path, st->st_uid, st->st_gid, flags)) {
 		failed = errno == EPERM ? 0 : errno;
 		(void)!fchownat(AT_FDCWD, path, (uid_t)-1, st->st_gid, flags);
@@ -101,15 +107,21 @@ int cli_preserve(const char *source, const struct stat *st, const char *path)
 
 /* ------------------------------------------------------------------------------------- threads */
 
-/* After an interrupt the program does not wait for threads that wait for servers, and have nothing to clean up. */
-static bool may_end(void)
+/*
+ * After an interrupt the program does not wait for threads that wait for servers and have nothing
+ * to clean up.
+ */
+static bool tree_may_end(void)
 {
 	return cli_interrupted() && !cli_interrupt_held();
 }
 
-/* Until a thread has taken a job, is done with it or has ended; the mutex is held. After an interrupt, threads that
- * wait for the other end of a FIFO or for a terminal are told again and again, as the signal itself has one thread. */
-static void await_change(struct tree *tree)
+/*
+ * Waits until a thread takes or finishes a job, or ends; requires the mutex. After an interrupt
+ * signals the threads repeatedly, because they may wait for the other end of a FIFO or for a
+ * terminal, and the signal itself reached a single thread.
+ */
+static void tree_await_change(struct tree *tree)
 {
 	struct timespec until;
 
@@ -124,11 +136,11 @@ static void await_change(struct tree *tree)
 	pthread_cond_timedwait(&tree->changed, &tree->mutex, &until);
 }
 
-static void push(struct tree *tree, const char *source, const char *target, bool exact)
+static void push_job(struct tree *tree, const char *source, const char *target, bool exact)
 {
 	pthread_mutex_lock(&tree->mutex);
-	while (tree->locked.head - tree->locked.tail == QUEUE && !may_end())
-		await_change(tree);
+	while (tree->locked.head - tree->locked.tail == QUEUE && !tree_may_end())
+		tree_await_change(tree);
 	if (tree->locked.head - tree->locked.tail < QUEUE)
 		tree->locked.jobs[tree->locked.head++ % QUEUE] =
 			(struct job){cli_format("%s", source), cli_format("%s", target), exact};
@@ -136,7 +148,7 @@ static void push(struct tree *tree, const char *source, const char *target, bool
 	pthread_mutex_unlock(&tree->mutex);
 }
 
-static void *work(void *argument)
+static void *tree_thread(void *argument)
 {
 	struct tree *tree = argument;
 	struct cli_moved moved = {0};
@@ -177,7 +189,10 @@ static void *work(void *argument)
 
 /* ---------------------------------------------------------------------------------------- walk */
 
-/* With -f a link takes the name of a file or a link that is there, at once; not of what it leads to. */
+/*
+ * Makes a link. With -f the link atomically replaces a file or link of that name, but not the
+ * target of the link.
+ */
 static int copy_link(const struct tree *tree, const char *path, const struct stat *st,
                      const char *target)
 {
@@ -209,7 +224,7 @@ static int copy_link(const struct tree *tree, const char *path, const struct sta
 	return rc || !tree->o->preserve ? rc : cli_preserve(path, st, target);
 }
 
-/* A folder that is there takes what is in this one, too. */
+/* Makes a folder, or copies into an existing folder. */
 static int copy_folder(struct tree *tree, const char *path, const struct stat *st,
                        const char *target)
 {
@@ -231,8 +246,9 @@ static int copy_folder(struct tree *tree, const char *path, const struct stat *s
 	return 0;
 }
 
-/* What fts_read() has come to. With an error a folder is left out. */
-static int visit(struct tree *tree, FTSENT *entry, const char *target, const struct stat *root)
+/* Handles an entry of fts_read(). A folder with an error is skipped. */
+static int visit_entry(struct tree *tree, FTSENT *entry, const char *target,
+                       const struct stat *root)
 {
 	const struct stat *st = entry->fts_statp;
 
@@ -245,7 +261,7 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	case FTS_DP:
 		return 0;
 	case FTS_F:
-		push(tree, entry->fts_path, target, true);
+		push_job(tree, entry->fts_path, target, true);
 		return 0;
 	case FTS_SL:
 	case FTS_SLNONE:
@@ -264,7 +280,7 @@ static int visit(struct tree *tree, FTSENT *entry, const char *target, const str
 	}
 }
 
-static void walk(struct tree *tree, char *path, const char *target)
+static void walk_source(struct tree *tree, char *path, const char *target)
 {
 	FTS *fts = fts_open((char *[]){path, NULL}, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
 	struct stat root = {0};
@@ -274,7 +290,7 @@ static void walk(struct tree *tree, char *path, const char *target)
 		err(CLI_FAILED, "'%s'", path);
 	while (errno = 0, !cli_interrupted() && (entry = fts_read(fts))) {
 		char *to = cli_format("%s%s", target, entry->fts_path + strlen(path));
-		int rc = visit(tree, entry, to, &root);
+		int rc = visit_entry(tree, entry, to, &root);
 
 		if (rc && entry->fts_info == FTS_D)
 			fts_set(fts, entry, FTS_SKIP);
@@ -288,12 +304,15 @@ static void walk(struct tree *tree, char *path, const char *target)
 	fts_close(fts);
 }
 
-static int by_text(const void *a, const void *b)
+static int compare_texts(const void *a, const void *b)
 {
 	return strcmp(a, b);
 }
 
-/* into: o->target is a directory, in which each source has its last part for a name. */
+/*
+ * Starts copying a source. into: o->target is a directory, where the copy gets the source's last
+ * part as its name.
+ */
 static int start_source(struct tree *tree, const char *source, bool into)
 {
 	char *path = cli_local_path(source), *target = NULL;
@@ -307,7 +326,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	char *name = cli_format("%.*s", (int)(last + n - (slash ? slash + 1 : last)),
 	                        slash ? slash + 1 : last);
 	bool named = into && *name && strcmp(name, ".") && strcmp(name, "..");
-	bool kept = named && *(char **)tsearch(name, &tree->names, by_text) == name;
+	bool kept = named && *(char **)tsearch(name, &tree->names, compare_texts) == name;
 
 	if (named && !kept) {
 		char *shown = cli_uri_name(source);
@@ -316,7 +335,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		free(shown);
 	} else if (!path || lstat(path, &st) ||
 	           !(S_ISDIR(st.st_mode) || (tree->o->recursive && S_ISLNK(st.st_mode)))) {
-		push(tree, source, tree->o->target, false);
+		push_job(tree, source, tree->o->target, false);
 	} else if (!tree->o->recursive) {
 		rc = cli_fail(-EISDIR, "'%s' is a directory, which -r copies", path);
 	} else {
@@ -325,7 +344,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 		target =
 			cli_format("%s%s%s", folder, named || n == 1 ? "/" : "", named ? name : "");
 		free(folder);
-		walk(tree, path, target);
+		walk_source(tree, path, target);
 	}
 	if (!kept)
 		free(name);
@@ -334,7 +353,7 @@ static int start_source(struct tree *tree, const char *source, bool into)
 	return rc;
 }
 
-/* The last folders first: what is in one is done before it. */
+/* Finishes folders from the last to the first: content comes before its folder. */
 static void finish_folders(struct tree *tree)
 {
 	while (tree->folder_count) {
@@ -355,7 +374,7 @@ static void finish_folders(struct tree *tree)
 int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
-	/* A directory of that name is ./- for the user. */
+	/* The user writes ./- for a directory of that name. */
 	char *path = strcmp(o->target, "-") ? cli_local_path(o->target) : NULL;
 	struct stat st;
 	bool into = path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -381,7 +400,7 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	cli_interrupt_catch();
 	pthread_mutex_lock(&tree->mutex);
 	while (tree->count < THREADS &&
-	       !pthread_create(&tree->threads[tree->count], NULL, work, tree))
+	       !pthread_create(&tree->threads[tree->count], NULL, tree_thread, tree))
 		tree->locked.working = ++tree->count;
 	pthread_mutex_unlock(&tree->mutex);
 	if (!tree->count)
@@ -393,8 +412,8 @@ int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
 	pthread_mutex_lock(&tree->mutex);
 	tree->locked.ended = true;
 	pthread_cond_broadcast(&tree->changed);
-	while (tree->locked.working && !may_end())
-		await_change(tree);
+	while (tree->locked.working && !tree_may_end())
+		tree_await_change(tree);
 	bool ends = tree->locked.working;
 	pthread_mutex_unlock(&tree->mutex);
 	if (ends) {

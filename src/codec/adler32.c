@@ -1,10 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Adler-32, portable part
+ *
+ * The checksum of zlib's format, for the processors without AVX2 and for the bytes left over by
+ * adler32_x86.c.
+ *
+ * Threads: any; no state.
+ */
 #include "codec/adler32.h"
 
-/* So many bytes of 255 can be added before a sum that began below the base passes 32 bits. */
+/*
+ * Number of bytes of 255 that can be added before a sum that began below the base exceeds 32 bits.
+ */
 #define MOST 5552
 
-static void add(struct sl_adler *sum, const unsigned char *in, size_t n)
+static void adler_add(struct sl_adler *sum, const unsigned char *in, size_t n)
 {
 	for (size_t at = 0; at < n; at += MOST) {
 		size_t end = SL_MIN(n, at + MOST);
@@ -24,6 +34,6 @@ uint32_t sl_adler32(const void *in, size_t n)
 	struct sl_adler sum = {.a = 1};
 	size_t done = kernel ? kernel(&sum, in, n) : 0;
 
-	add(&sum, (const unsigned char *)in + done, n - done);
+	adler_add(&sum, (const unsigned char *)in + done, n - done);
 	return sum.b << 16 | sum.a;
 }

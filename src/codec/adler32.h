@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Within the room: the checksum of zlib's format (RFC 1950), at the speed of the memory. */
+/* The checksum of zlib's format (RFC 1950) at the speed of memory; private to the room. */
 #ifndef SL_ADLER32_H
 #define SL_ADLER32_H
 
@@ -14,9 +14,13 @@ struct sl_adler {
 
 uint32_t sl_adler32(const void *in, size_t n);
 
-/* Goes on with as many bytes as go into whole registers, and returns how many. */
+/* Adds as many bytes as fill whole registers, and returns how many. */
 typedef size_t sl_adler_adder(struct sl_adler *sum, const unsigned char *in, size_t n);
-/* NULL: this processor has nothing better than what all have. */
+/* Returns the fastest adder of this processor, or NULL if there is only the portable one. */
+#ifdef __x86_64__
 sl_adler_adder *sl_adler_kernel(void);
+#else
+#define sl_adler_kernel() NULL
+#endif
 
 #endif

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Adler-32 with AVX2, 32 bytes at a time. After them a has grown by their sum, and b by 32 times what a
- * was before and by the sum of 32, 31, ... 1 times the bytes. The sums of each stay in the lanes of a
- * register until the end of a run.
+ * Adler-32 with AVX2
+ *
+ * Adds 32 bytes at a time. A step adds the sum of the bytes to a; it adds to b 32 times the
+ * previous a, and the bytes weighted 32, 31, ... 1. Both sums stay in the lanes of a register until
+ * the end of a run.
+ *
+ * Threads: any; no state.
  */
 #include <immintrin.h>
 
@@ -10,14 +14,16 @@
 
 enum {
 	STEP = 32,
-	/* Bytes of a run. The largest sum is that of what a was before each step: 8 bytes of 255 more in a
-	 * lane each time, 1024 times, are below 2^31. */
+	/*
+	 * Bytes in a run. The sum of the previous values of a grows fastest: 1024 steps add 8 bytes
+	 * of 255 to a lane each time, and stay below 2^31.
+	 */
 	RUN = 1024 * STEP,
 };
 
 #define AVX2 __attribute__((target("avx2")))
 
-AVX2 static uint64_t sum_of(__m256i v)
+AVX2 static uint64_t sum_of_lanes(__m256i v)
 {
 	uint32_t lanes[8];
 	uint64_t sum = 0;
@@ -29,7 +35,7 @@ AVX2 static uint64_t sum_of(__m256i v)
 }
 
 /* n is a multiple of STEP, and at most RUN. */
-AVX2 static void add_run(struct sl_adler *sum, const unsigned char *in, size_t n)
+AVX2 static void adler_add_run(struct sl_adler *sum, const unsigned char *in, size_t n)
 {
 	const __m256i weights =
 		_mm256_setr_epi8(32, 31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
@@ -46,23 +52,23 @@ AVX2 static void add_run(struct sl_adler *sum, const unsigned char *in, size_t n
 		weighted = _mm256_add_epi32(
 			weighted, _mm256_madd_epi16(_mm256_maddubs_epi16(v, weights), ones));
 	}
-	a = sum->a + sum_of(bytes);
-	b = sum->b + (uint64_t)sum->a * n + STEP * sum_of(before) + sum_of(weighted);
+	a = sum->a + sum_of_lanes(bytes);
+	b = sum->b + (uint64_t)sum->a * n + STEP * sum_of_lanes(before) + sum_of_lanes(weighted);
 	sum->a = (uint32_t)(a % SL_ADLER_BASE);
 	sum->b = (uint32_t)(b % SL_ADLER_BASE);
 }
 
-static size_t add_avx2(struct sl_adler *sum, const unsigned char *in, size_t n)
+static size_t adler_add_avx2(struct sl_adler *sum, const unsigned char *in, size_t n)
 {
 	size_t whole = n / STEP * STEP;
 
 	for (size_t at = 0; at < whole; at += RUN)
-		add_run(sum, in + at, SL_MIN(whole - at, (size_t)RUN));
+		adler_add_run(sum, in + at, SL_MIN(whole - at, (size_t)RUN));
 	return whole;
 }
 
-/* What tests switch off for shuffle is off here, too. */
+/* Tests disable AVX2 for the shuffle and so here. */
 sl_adler_adder *sl_adler_kernel(void)
 {
-	return sl_simd() == SL_SIMD_AVX2 ? add_avx2 : NULL;
+	return sl_simd_used() == SL_SIMD_AVX2 ? adler_add_avx2 : NULL;
 }

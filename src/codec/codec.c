@@ -1,11 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of codecs, and whether compressing pays. */
+/*
+ * Table of codecs
+ *
+ * Finds the codec for a name and a level, and estimates by samples whether compression pays.
+ *
+ * Threads: any; all tables are constant.
+ */
 #include <errno.h>
 #include <string.h>
 
 #include "codec/codec.h"
 
-/* Of encoders with one name the first that has the level is taken. */
+/* Rows of the encoders whose libraries this build lacks. */
+#define MISSING(format, library, package, number, highest, has_shuffle)                 \
+	{                                                                               \
+		.name = format, .encoder = library,                                     \
+		.missing = "this library was built without " package, .filter = number, \
+		.least = 1, .most = highest, .shuffles = has_shuffle                    \
+	}
+#ifdef SL_NO_ISAL
+const struct sl_codec sl_codec_isal = MISSING("deflate", "ISA-L", "ISA-L (libisal)", 1, 1, false);
+#endif
+#ifdef SL_NO_LIBDEFLATE
+const struct sl_codec sl_codec_libdeflate =
+	MISSING("deflate", "libdeflate", "libdeflate", 1, 9, false);
+#endif
+#ifdef SL_NO_ZSTD
+const struct sl_codec sl_codec_zstd = MISSING("zstd", "libzstd", "libzstd", 32015, 19, false);
+#endif
+#ifdef SL_NO_LZ4
+const struct sl_codec sl_codec_lz4 = MISSING("lz4", "liblz4", "liblz4", 32004, 1, false);
+const struct sl_codec sl_codec_bitshuffle =
+	MISSING("bitshuffle-lz4", "liblz4", "liblz4", 32008, 1, true);
+#endif
+
+/* Among encoders of the same name, the first that has the level is used. */
 static const struct sl_codec *const codecs[] = {
 	&sl_codec_none, &sl_codec_isal, &sl_codec_libdeflate,
 	&sl_codec_zstd, &sl_codec_lz4,  &sl_codec_bitshuffle,
@@ -40,7 +69,7 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 			*out = named;
 			return 0;
 		}
-		/* The last one that would do: of several, the one that has most levels. */
+		/* The last match, which of several encoders has the most levels. */
 		missing = named;
 	}
 	if (!named)
@@ -61,13 +90,13 @@ int sl_codec_find(const char *name, int level, const struct sl_codec **out)
 #define PIECES 8
 #define PIECE  ((size_t)4 << 10)
 
-static bool shrinks(size_t from, size_t to)
+static bool sample_shrinks(size_t from, size_t to)
 {
 	return to <= from - from / 32;
 }
 
-/* So that a sample begins with an element. */
-static size_t whole(size_t offset)
+/* Rounds down so that a sample begins at an element. */
+static size_t at_element(size_t offset)
 {
 	return offset / 16 * 16;
 }
@@ -82,18 +111,20 @@ bool sl_codec_pays(const struct sl_codec *codec, void *state, const void *in, si
 		return false;
 	if (n <= SL_CODEC_SAMPLE || room < codec->bound(SL_CODEC_SAMPLE))
 		return true;
-	/* Pieces by themselves, because the planes of a shuffled chunk differ: one that shrinks is
-	 * worth it even if the others are noise. From the end, where the bytes with sign and exponent
-	 * are: mostly the first piece is the last one. */
+	/*
+	 * Compress pieces separately, because the planes of a shuffled chunk differ: a compressible
+	 * plane pays even if the others are noise. Start at the end, where the bytes with sign and
+	 * exponent are: usually the first piece decides.
+	 */
 	for (size_t i = PIECES; i--;) {
-		length = codec->compress(state, bytes + whole((n - PIECE) / (PIECES - 1) * i),
+		length = codec->compress(state, bytes + at_element((n - PIECE) / (PIECES - 1) * i),
 		                         PIECE, scratch, PIECE);
 		saved += length ? PIECE - length : 0;
-		if (shrinks(PIECES * PIECE, PIECES * PIECE - saved))
+		if (sample_shrinks(PIECES * PIECE, PIECES * PIECE - saved))
 			return true;
 	}
-	/* Noise that repeats itself is none: what is together as far as a window of deflate. */
-	length = codec->compress(state, bytes + whole((n - SL_CODEC_SAMPLE) / 2), SL_CODEC_SAMPLE,
-	                         scratch, SL_CODEC_SAMPLE);
-	return length && shrinks(SL_CODEC_SAMPLE, length);
+	/* Noise that repeats is compressible: try a sample as long as a window of deflate. */
+	length = codec->compress(state, bytes + at_element((n - SL_CODEC_SAMPLE) / 2),
+	                         SL_CODEC_SAMPLE, scratch, SL_CODEC_SAMPLE);
+	return length && sample_shrinks(SL_CODEC_SAMPLE, length);
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rounding of floating-point numbers to fewer bits of mantissa. */
+/*
+ * Rounding of floating-point numbers
+ *
+ * Reduces numbers to fewer mantissa bits, so that they compress better.
+ *
+ * Threads: any; no state.
+ */
 #define SL_TARGET
 #include "codec/precision_loops.h"
 

@@ -1,21 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Within the room: what rounds, for one kind of processor. */
+/* The rounding functions of a kind of processor; private to the room. */
 #ifndef SL_PRECISION_H
 #define SL_PRECISION_H
 
 #include "codec/codec.h"
 
-/* How many bits of a mantissa are dropped, half of the place above them, and what stays. */
+/* A rounding: the dropped bits, half of the lowest kept place, and a mask of the kept bits. */
 struct sl_rounding {
 	uint64_t half, mask;
 	unsigned drop;
 };
 
-/* Returns the largest error. in may be out. */
+/* Rounds numbers and returns the largest error. in may equal out. */
 typedef double sl_rounder(const void *in, size_t count, const struct sl_rounding *rounding,
                           void *out);
 
-/* By enum sl_float; NULL: this processor has nothing better than what all have. */
+/*
+ * Returns rounders indexed by enum sl_float, or NULL if this processor has only the portable ones.
+ */
+#ifdef __x86_64__
 sl_rounder *const *sl_precision_rounders(void);
+#else
+#define sl_precision_rounders() NULL
+#endif
 
 #endif

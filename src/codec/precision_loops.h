@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Within the room: the loops of precision.c, once for each kind of processor. Who includes this has
- * said which in SL_TARGET, and gets rounders[] of enum sl_float.
+ * The loops of precision.c, compiled once per kind of processor. The including file defines
+ * SL_TARGET and gets rounders[], indexed by enum sl_float.
  *
- * Rounding is done on the bits: half of the last place that stays, and a carry that runs into the
- * exponent where it must. There are no branches, so that the compiler makes vectors of it. Numbers
- * without their sign are in the order of their bits; so the largest error is found as bits, too, and
- * all compares are of signed whole numbers, which vectors have.
+ * Rounding works on the bits: it adds half of the lowest kept place and lets the carry run into the
+ * exponent. The loops have no branches, so that the compiler vectorises them. Numbers without sign
+ * compare like their bits, so the largest error is computed on bits, too. All comparisons are of
+ * signed integers, which vectors support.
  */
 #include <string.h>
 
 #include "codec/precision.h"
 
-/* A part of the frame, so that what is rounded is still in the cache when its error is looked at. */
+/* Numbers per part, so that a part is still in cache when its error is computed. */
 #define PART 1024
 
 /*
- * What would become infinite is cut off instead, which is the largest number that there is.
- * infinity: the exponent with all its bits.
+ * Numbers that would round to infinity are truncated, which yields the largest finite number.
+ * infinity is the exponent with all bits set.
  */
 #define ROUND(name, type, wide, infinity)                                                \
 	SL_TARGET static void name(const type *in, size_t count,                         \
@@ -42,8 +42,10 @@ ROUND(round16, int16_t, uint16_t, INT16_C(0x7c00))
 ROUND(round32, int32_t, uint32_t, INT32_C(0x7f800000))
 ROUND(round64, int64_t, uint64_t, INT64_C(0x7ff) << 52)
 
-/* The number without its sign; 0 for what is no number, so that nothing is computed with it: by a
- * mask, of which the compiler makes no branch. */
+/*
+ * Returns the number without its sign, or 0 for NaN and infinity, so that they do not affect the
+ * error. A mask avoids a branch.
+ */
 SL_TARGET static inline float size16(int16_t bits)
 {
 	int32_t size = bits & 0x7fff;
@@ -51,7 +53,7 @@ SL_TARGET static inline float size16(int16_t bits)
 
 	size = size << 13 & -(size < 0x7c00);
 	memcpy(&value, &size, sizeof(value));
-	return value * 0x1p112f; /* the exponents of the two begin there */
+	return value * 0x1p112f; /* aligns the exponents of both types */
 }
 
 SL_TARGET static inline float size32(int32_t bits)
@@ -74,7 +76,7 @@ SL_TARGET static inline double size64(int64_t bits)
 	return value;
 }
 
-/* The largest of the differences; they have few bits, and so are exact. */
+/* Computes the largest difference; differences have few bits and are exact. */
 #define ERROR(name, type, real, whole, all, size_of)                                      \
 	SL_TARGET static double name(const type *before, const type *after, size_t count) \
 	{                                                                                 \
@@ -97,7 +99,7 @@ ERROR(error16, int16_t, float, int32_t, INT32_MAX, size16)
 ERROR(error32, int32_t, float, int32_t, INT32_MAX, size32)
 ERROR(error64, int64_t, double, int64_t, INT64_MAX, size64)
 
-/* Each part is rounded beside its place first: in may be out. */
+/* Rounds each part into a buffer first, because in may equal out. */
 #define ROUND_ALL(name, type, round, error)                                         \
 	SL_TARGET static double name(const void *in, size_t count,                  \
 	                             const struct sl_rounding *rounding, void *out) \

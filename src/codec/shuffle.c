@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Byte shuffle: the part that every processor does, and the choice of the part that some do. */
+/*
+ * Byte and bit shuffle
+ *
+ * The portable loops, and the choice of the fastest instruction set.
+ *
+ * Threads: any; `limit` changes only in tests.
+ */
 #include <endian.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -8,12 +14,12 @@
 
 static _Atomic int limit = SL_SIMD_WAYS - 1;
 
-/* The processor is asked each time: that is a load and a test, for a row or a chunk. */
-enum sl_simd sl_simd(void)
+/* Asks the processor at each call, which costs a load and a test per row or chunk. */
+enum sl_simd sl_simd_used(void)
 {
 	int way = atomic_load_explicit(&limit, memory_order_relaxed);
 
-	while (way > SL_SIMD_NONE && !sl_shuffle_kernel(way))
+	while (way > SL_SIMD_NONE && !sl_shuffle_kernel_of(way))
 		way--;
 	return way;
 }
@@ -21,12 +27,12 @@ enum sl_simd sl_simd(void)
 enum sl_simd sl_simd_limit(enum sl_simd most)
 {
 	atomic_store(&limit, (int)most);
-	return sl_simd();
+	return sl_simd_used();
 }
 
 void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, size_t plane)
 {
-	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel_of(sl_simd_used());
 	const unsigned char *from = in;
 	unsigned char *to = out;
 	size_t done = 0;
@@ -44,7 +50,7 @@ void sl_shuffle_row(const void *in, size_t elements, size_t size, void *out, siz
 
 void sl_unshuffle_row(const void *in, size_t plane, size_t elements, size_t size, void *out)
 {
-	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel_of(sl_simd_used());
 	const unsigned char *from = in;
 	unsigned char *to = out;
 	size_t done = 0;
@@ -78,8 +84,8 @@ void sl_unshuffle(const void *in, size_t n, size_t size, void *out)
 
 /* --------------------------------------------------------------------------------------- bits */
 
-/* Bit i of byte k becomes bit k of byte i. */
-static uint64_t turn(uint64_t x)
+/* Transposes 8 by 8 bits: bit i of byte k becomes bit k of byte i. */
+static uint64_t transpose_bits(uint64_t x)
 {
 	uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aa;
 
@@ -92,12 +98,12 @@ static uint64_t turn(uint64_t x)
 
 static void shuffle_bits(const unsigned char *in, size_t n, unsigned char *out)
 {
-	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel(sl_simd());
+	const struct sl_shuffle_kernel *kernel = sl_shuffle_kernel_of(sl_simd_used());
 	uint64_t x;
 
 	for (size_t k = kernel ? kernel->bits(in, n, out, n / 8) : 0; k < n; k += 8) {
 		memcpy(&x, in + k, sizeof(x));
-		x = turn(le64toh(x));
+		x = transpose_bits(le64toh(x));
 		for (size_t bit = 0; bit < 8; bit++)
 			out[(bit * n + k) / 8] = (unsigned char)(x >> 8 * bit);
 	}
@@ -111,7 +117,7 @@ void sl_bit_shuffle(const void *in, size_t elements, size_t size, void *planes, 
 		             (unsigned char *)out + at);
 }
 
-/* For proofs only: without registers. */
+/* Used by proofs only: no vector instructions. */
 void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes, void *out)
 {
 	for (size_t at = 0; at < elements * size; at += 8) {
@@ -121,7 +127,7 @@ void sl_bit_unshuffle(const void *in, size_t elements, size_t size, void *planes
 
 		for (size_t bit = 0; bit < 8; bit++)
 			x |= (uint64_t)from[bit * (elements / 8)] << 8 * bit;
-		x = htole64(turn(x));
+		x = htole64(transpose_bits(x));
 		memcpy((char *)planes + at, &x, sizeof(x));
 	}
 	sl_unshuffle(planes, elements * size, size, out);

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Byte shuffle with SSE2 and AVX2, for elements of 2, 4 and 8 bytes.
+ * Byte and bit shuffle with SSE2 and AVX2
  *
- * A block is 16 elements: as many registers of 16 bytes as an element has bytes. Byte b of element e
- * lies at e * size + b and shall come to b * 16 + e: the bits of its place, turned left by four.
- * Interleaving the bytes of the first half of the registers with those of the second half turns
- * them left by one. So four such rounds shuffle, and as many as b has bits bring it back.
+ * Handles elements of 2, 4 and 8 bytes in blocks of 16 elements: a block is as many 16-byte
+ * registers as an element has bytes. Byte b of element e lies at e * size + b and moves to b * 16 +
+ * e: the bits of its position rotate left by four. Interleaving the bytes of the first half of the
+ * registers with the second half rotates them by one. Hence four rounds shuffle, and as many rounds
+ * as b has bits undo it.
  *
- * AVX2 interleaves within each half of its registers, so it does two blocks at a time, one in the
- * lower halves and one in the upper ones; then each register is 32 neighbours of a plane.
+ * AVX2 interleaves within each half of a register, so it processes two blocks at a time, in the
+ * lower and the upper halves; afterwards each register holds 32 neighbours of a plane.
+ *
+ * Threads: any; no state.
  */
 #include <immintrin.h>
 #include <string.h>
@@ -21,8 +24,10 @@
 enum {
 	BLOCK = 16,
 	MOST = 8,
-	/* Bytes that are asked for ahead: a frame comes from memory, and what the processor asks for by
-	 * itself ends with the page. 14 GB/s became 23 on one core. Behind the end it does no harm. */
+	/*
+	 * Bytes of prefetch: frames come from memory, and hardware prefetching stops at the end of
+	 * a page. On one core 14 GB/s became 23. Prefetching beyond the end is harmless.
+	 */
 	AHEAD = 4096,
 	LINE = 64,
 };
@@ -242,7 +247,7 @@ AVX2 static size_t bits_avx2(const unsigned char *in, size_t n, unsigned char *o
 	return k;
 }
 
-const struct sl_shuffle_kernel *sl_shuffle_kernel(enum sl_simd way)
+const struct sl_shuffle_kernel *sl_shuffle_kernel_of(enum sl_simd way)
 {
 	static const struct sl_shuffle_kernel sse2 = {shuffle_sse2, unshuffle_sse2, bits_sse2};
 	static const struct sl_shuffle_kernel avx2 = {shuffle_avx2, unshuffle_avx2, bits_avx2};

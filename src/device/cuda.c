@@ -1,5 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA's GPUs, by the driver's API. */
+/*
+ * CUDA devices
+ *
+ * Implements struct sl_device_kind and struct sl_device_ops on CUDA's driver API: finds the GPUs,
+ * makes contexts current, allocates and registers memory. Streams, events and copies are in
+ * cuda_stream.c, shared memory in cuda_sharing.c.
+ *
+ * Threads: no thread of its own; every function may be called from any thread. Devices are found
+ * once and then constant; the primary context is made under `opening`.
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,7 +19,7 @@ static struct {
 	pthread_once_t once;
 	struct cuda devices[SL_DEVICES_MOST];
 	unsigned count;
-	char missing[160]; /* why none of them is here */
+	char missing[160]; /* why devices are missing */
 } all = {.once = PTHREAD_ONCE_INIT};
 
 int sl_cuda_error(CUresult rc)
@@ -37,8 +46,8 @@ int sl_cuda_error(CUresult rc)
 
 /* ----------------------------------------------------------------------------------- contexts */
 
-/* Whether a context is of that device. */
-static bool is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal)
+/* Returns true if the context belongs to that device. */
+static bool context_is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal)
 {
 	CUdevice found = -1;
 
@@ -50,26 +59,27 @@ static bool is_of(const struct sl_cuda_api *api, CUcontext ctx, CUdevice ordinal
 }
 
 /*
- * While the program captures a stream, calls that might wait for one are refused, and end the capture.
- * sluice's concern no captured stream, so between these two they pass.
+ * While the program captures a stream, the driver refuses calls that might wait for a stream, and
+ * the capture fails. sluice's calls concern no captured stream: between these two functions the
+ * driver accepts them on this thread.
  */
-static _Thread_local int capture_mode; /* the program's */
+static _Thread_local int capture_mode; /* saved mode of the program */
 
 void sl_cuda_relax(void)
 {
 	capture_mode = CU_STREAM_CAPTURE_MODE_RELAXED;
-	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+	sl_cuda_driver()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
 void sl_cuda_unrelax(void)
 {
-	sl_cuda_api()->cuThreadExchangeStreamCaptureMode(&capture_mode);
+	sl_cuda_driver()->cuThreadExchangeStreamCaptureMode(&capture_mode);
 }
 
-/* The error, and which call it is of. */
-static CUresult make_primary(struct cuda *cuda, const char **call)
+/* Returns the driver's error and the name of the call that failed. */
+static CUresult cuda_make_primary(struct cuda *cuda, const char **call)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUcontext ctx;
 	CUresult rc = CUDA_SUCCESS;
 
@@ -88,8 +98,8 @@ static CUresult make_primary(struct cuda *cuda, const char **call)
 	return rc;
 }
 
-/* A context takes memory of the GPU and some time: only those have one that the program uses. */
-static int open_device(struct sl_device *device)
+/* Opens the device. A context costs GPU memory and time: only used devices have one. */
+static int cuda_open(struct sl_device *device)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	CUresult rc = CUDA_SUCCESS;
@@ -99,7 +109,7 @@ static int open_device(struct sl_device *device)
 		return 0;
 	sl_mutex_lock(&cuda->opening);
 	if (!atomic_load(&cuda->is_open)) {
-		rc = make_primary(cuda, &call);
+		rc = cuda_make_primary(cuda, &call);
 		atomic_store(&cuda->is_open, !rc);
 	}
 	sl_mutex_unlock(&cuda->opening);
@@ -110,16 +120,16 @@ static int open_device(struct sl_device *device)
 
 int sl_cuda_enter(struct cuda *cuda, sluice_stream stream)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUcontext ctx = NULL;
-	int rc = open_device(&cuda->base);
+	int rc = cuda_open(&cuda->base);
 
 	if (rc)
 		return rc;
 	if ((uintptr_t)stream > 2) {
 		if (api->cuStreamGetCtx(stream, &ctx))
 			return -EINVAL;
-	} else if (api->cuCtxGetCurrent(&ctx) || !is_of(api, ctx, cuda->ordinal)) {
+	} else if (api->cuCtxGetCurrent(&ctx) || !context_is_of(api, ctx, cuda->ordinal)) {
 		ctx = cuda->primary;
 	}
 	rc = sl_cuda_error(api->cuCtxPushCurrent_v2(ctx));
@@ -133,10 +143,10 @@ void sl_cuda_leave(void)
 	CUcontext ctx;
 
 	sl_cuda_unrelax();
-	sl_cuda_api()->cuCtxPopCurrent_v2(&ctx);
+	sl_cuda_driver()->cuCtxPopCurrent_v2(&ctx);
 }
 
-static int enter_device(struct sl_device *device, sluice_stream stream)
+static int cuda_enter_device(struct sl_device *device, sluice_stream stream)
 {
 	return sl_cuda_enter(sl_cuda_of(device), stream);
 }
@@ -145,7 +155,7 @@ static int enter_device(struct sl_device *device, sluice_stream stream)
 
 static const struct sl_device_ops cuda_ops;
 
-static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda)
+static void cuda_look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda)
 {
 	int same = 0;
 
@@ -155,14 +165,14 @@ static void look_at(const struct sl_cuda_api *api, int number, struct cuda *cuda
 	api->cuDeviceGetAttribute(
 		&same, CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM, cuda->ordinal);
 	cuda->words = same;
-	sl_cuda_describe(api, cuda->ordinal, &cuda->in_words);
+	sl_cuda_describe(api, cuda->ordinal, &cuda->text);
 	cuda->base.sharing = sl_cuda_sharing(api, cuda);
-	cuda->base.pci = *cuda->in_words.pci ? cuda->in_words.pci : NULL;
+	cuda->base.pci = *cuda->text.pci ? cuda->text.pci : NULL;
 }
 
-static void look_at_all(void)
+static void cuda_look_at_all(void)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	int count = 0;
 
 	if (!api)
@@ -174,33 +184,33 @@ static void look_at_all(void)
 
 		if (api->cuDeviceGet(&cuda->ordinal, i))
 			continue;
-		look_at(api, i, cuda);
+		cuda_look_at(api, i, cuda);
 		all.count++;
 	}
 }
 
-static struct sl_device *find(unsigned index)
+static struct sl_device *cuda_find(unsigned index)
 {
-	pthread_once(&all.once, look_at_all);
+	pthread_once(&all.once, cuda_look_at_all);
 	return index < all.count ? &all.devices[index].base : NULL;
 }
 
-static const char *missing(void)
+static const char *cuda_missing(void)
 {
-	find(0);
-	return sl_cuda_api() ? all.missing : sl_cuda_api_missing();
+	cuda_find(0);
+	return sl_cuda_driver() ? all.missing : sl_cuda_api_missing();
 }
 
-static struct sl_device *of_ordinal(CUdevice ordinal)
+static struct sl_device *cuda_of_ordinal(CUdevice ordinal)
 {
-	find(0);
+	cuda_find(0);
 	for (unsigned i = 0; i < all.count; i++)
 		if (all.devices[i].ordinal == ordinal)
 			return &all.devices[i].base;
 	return NULL;
 }
 
-static struct sl_device *of_memory(const void *memory)
+static struct sl_device *cuda_of_memory(const void *memory)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -209,13 +219,13 @@ static struct sl_device *of_memory(const void *memory)
 	int ordinal = -1;
 	void *values[] = {&type, &managed, &ordinal};
 
-	/* Memory of the host has no type, or one of its own if it is pinned. */
+	/* Host memory has no type, or the host type if it is pinned. */
 	if (!api || api->cuPointerGetAttributes(3, attributes, values, (uintptr_t)memory))
 		return NULL;
-	return type == CU_MEMORYTYPE_DEVICE || (managed & 0xff) ? of_ordinal(ordinal) : NULL;
+	return type == CU_MEMORYTYPE_DEVICE || (managed & 0xff) ? cuda_of_ordinal(ordinal) : NULL;
 }
 
-static struct sl_device *of_stream(sluice_stream stream)
+static struct sl_device *cuda_of_stream(sluice_stream stream)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	CUdevice ordinal = -1;
@@ -225,27 +235,27 @@ static struct sl_device *of_stream(sluice_stream stream)
 		return NULL;
 	api->cuCtxGetDevice(&ordinal);
 	api->cuCtxPopCurrent_v2(&ctx);
-	return of_ordinal(ordinal);
+	return cuda_of_ordinal(ordinal);
 }
 
-/* An event does not tell its device. */
-static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
+/* The driver does not reveal the device of an event. */
+static struct sl_device *cuda_of_event(sluice_event event, struct sl_device *wanted)
 {
 	(void)event;
 	if (!sl_cuda_api_in_use())
 		return NULL;
-	return wanted && wanted->ops == &cuda_ops ? wanted : find(0);
+	return wanted && wanted->ops == &cuda_ops ? wanted : cuda_find(0);
 }
 
-static struct sl_device *current(void)
+static struct sl_device *cuda_current(void)
 {
 	const struct sl_cuda_api *api = sl_cuda_api_in_use();
 	CUdevice ordinal = -1;
 
-	return api && !api->cuCtxGetDevice(&ordinal) ? of_ordinal(ordinal) : NULL;
+	return api && !api->cuCtxGetDevice(&ordinal) ? cuda_of_ordinal(ordinal) : NULL;
 }
 
-static int describe(struct sl_device *device, struct sluice_device *out)
+static int cuda_describe(struct sl_device *device, struct sluice_device *out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	size_t available = 0, total = 0;
@@ -253,9 +263,9 @@ static int describe(struct sl_device *device, struct sluice_device *out)
 
 	if (rc)
 		return rc;
-	rc = sl_cuda_error(sl_cuda_api()->cuMemGetInfo_v2(&available, &total));
+	rc = sl_cuda_error(sl_cuda_driver()->cuMemGetInfo_v2(&available, &total));
 	sl_cuda_leave();
-	out->detail = cuda->in_words.detail;
+	out->detail = cuda->text.detail;
 	out->memory_bytes = total;
 	out->free_bytes = available;
 	out->stream_order = cuda->words;
@@ -263,7 +273,7 @@ static int describe(struct sl_device *device, struct sluice_device *out)
 		cuda->words ? "it awaits and writes words in registered memory"
 			    : "registered memory has another address there, so words cannot be "
 			      "awaited";
-	out->driver = cuda->in_words.driver;
+	out->driver = cuda->text.driver;
 	out->pci = device->pci;
 	out->numa_node = out->pci ? sl_pci_node(out->pci) : -1;
 	return rc;
@@ -278,7 +288,7 @@ static int cuda_alloc(struct sl_device *device, size_t length, void **out)
 
 	if (rc)
 		return rc;
-	rc = sl_cuda_error(sl_cuda_api()->cuMemAlloc_v2(&memory, length));
+	rc = sl_cuda_error(sl_cuda_driver()->cuMemAlloc_v2(&memory, length));
 	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
@@ -287,83 +297,85 @@ static int cuda_alloc(struct sl_device *device, size_t length, void **out)
 
 static int cuda_free(struct sl_device *device, void *memory)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemFree_v2((uintptr_t)memory));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemFree_v2((uintptr_t)memory));
 }
 
-static int register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
+static int cuda_register_as(struct sl_device *device, void *memory, size_t length, unsigned flags)
 {
 	flags |= CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostRegister_v2(memory, length, flags));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostRegister_v2(memory, length, flags));
 }
 
-static int register_memory(struct sl_device *device, void *memory, size_t length)
+static int cuda_register_memory(struct sl_device *device, void *memory, size_t length)
 {
-	return register_as(device, memory, length, 0);
+	return cuda_register_as(device, memory, length, 0);
 }
 
-static int register_to_read(struct sl_device *device, void *memory, size_t length)
+static int cuda_register_to_read(struct sl_device *device, void *memory, size_t length)
 {
-	return register_as(device, memory, length, CU_MEMHOSTREGISTER_READ_ONLY);
+	return cuda_register_as(device, memory, length, CU_MEMHOSTREGISTER_READ_ONLY);
 }
 
-static int unregister_memory(struct sl_device *device, void *memory)
+static int cuda_unregister_memory(struct sl_device *device, void *memory)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuMemHostUnregister(memory));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuMemHostUnregister(memory));
 }
 
-static bool is_pinned(const void *memory)
+static bool cuda_is_pinned(const void *memory)
 {
 	int attribute = CU_POINTER_ATTRIBUTE_MEMORY_TYPE;
 	unsigned type = 0;
 	void *value = &type;
 
-	return !sl_cuda_api()->cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) &&
+	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
+	                                                 (uintptr_t)memory) &&
 	       type == CU_MEMORYTYPE_HOST;
 }
 
-static bool registered(struct sl_device *device, const void *memory, size_t length)
+static bool cuda_registered(struct sl_device *device, const void *memory, size_t length)
 {
 	(void)device;
-	return is_pinned(memory) && is_pinned((const char *)memory + length - 1);
+	return cuda_is_pinned(memory) && cuda_is_pinned((const char *)memory + length - 1);
 }
 
-static bool managed(struct sl_device *device, const void *memory)
+static bool cuda_managed(struct sl_device *device, const void *memory)
 {
 	int attribute = CU_POINTER_ATTRIBUTE_IS_MANAGED;
 	unsigned yes = 0;
 	void *value = &yes;
 
 	(void)device;
-	return !sl_cuda_api()->cuPointerGetAttributes(1, &attribute, &value, (uintptr_t)memory) &&
+	return !sl_cuda_driver()->cuPointerGetAttributes(1, &attribute, &value,
+	                                                 (uintptr_t)memory) &&
 	       (yes & 0xff);
 }
 
 /* ------------------------------------------------------------------------------------- tables */
 
-static int status(struct sl_device *device)
+static int cuda_status(struct sl_device *device)
 {
 	struct cuda *cuda = sl_cuda_of(device);
-	int rc = open_device(device);
+	int rc = cuda_open(device);
 
 	if (!rc)
 		rc = sl_cuda_enter(cuda, cuda->probe);
 	if (rc)
 		return rc;
-	rc = sl_cuda_answer(sl_cuda_api()->cuStreamQuery(cuda->probe));
+	rc = sl_cuda_answer(sl_cuda_driver()->cuStreamQuery(cuda->probe));
 	sl_cuda_leave();
 	return SL_MIN(rc, 0);
 }
 
 static const struct sl_device_ops cuda_ops = {
-	.open = open_device,
-	.describe = describe,
+	.open = cuda_open,
+	.describe = cuda_describe,
 	.alloc = cuda_alloc,
 	.free = cuda_free,
-	.register_memory = register_memory,
-	.register_to_read = register_to_read,
-	.unregister_memory = unregister_memory,
-	.registered = registered,
-	.managed = managed,
+	.register_memory = cuda_register_memory,
+	.register_to_read = cuda_register_to_read,
+	.unregister_memory = cuda_unregister_memory,
+	.registered = cuda_registered,
+	.managed = cuda_managed,
 	.stream_new = sl_cuda_stream_new,
 	.stream_free = sl_cuda_stream_free,
 	.stream_query = sl_cuda_stream_query,
@@ -377,18 +389,18 @@ static const struct sl_device_ops cuda_ops = {
 	.event_await = sl_cuda_event_await,
 	.event_query = sl_cuda_event_query,
 	.event_synchronize = sl_cuda_event_synchronize,
-	.status = status,
-	.enter = enter_device,
+	.status = cuda_status,
+	.enter = cuda_enter_device,
 	.leave = sl_cuda_leave,
 };
 
 const struct sl_device_kind sl_cuda = {
 	.name = "cuda",
-	.missing = missing,
+	.missing = cuda_missing,
 	.feature = sl_cuda_feature,
-	.find = find,
-	.of_memory = of_memory,
-	.of_stream = of_stream,
-	.of_event = of_event,
-	.current = current,
+	.find = cuda_find,
+	.of_memory = cuda_of_memory,
+	.of_stream = cuda_of_stream,
+	.of_event = cuda_of_event,
+	.current = cuda_current,
 };

@@ -1,26 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* NVIDIA's GPUs, for their own files only. */
+/* The CUDA devices: their structure, and the functions that the cuda*.c files offer each other. */
 #ifndef SL_CUDA_H
 #define SL_CUDA_H
 
 #include "device/cuda_api.h"
-#include "device/cuda_words.h"
+#include "device/cuda_describe.h"
 #include "device/device.h"
 
 struct cuda {
 	struct sl_device base;
 	CUdevice ordinal;
-	bool words; /* registered memory has the same address there, as words need */
-	struct sl_cuda_words in_words;
-	struct sl_device_sharing sharing; /* base points to it, if it can share */
+	/* the device uses the host's address of registered memory, as stream order needs */
+	bool words;
+	struct sl_cuda_text text;
+	struct sl_device_sharing sharing; /* base.sharing points here if memory can be shared */
 	size_t memory_bytes;
-	bool direct; /* memory that is shared may be reached by others on the bus, too */
+	bool direct; /* shared memory is also made for access by other devices on the bus */
 
-	/* Made at the first call that works on the device, never changed after that. */
+	/* Set by the first call that works on the device, and constant afterwards. */
 	struct sl_mutex opening;
 	_Atomic bool is_open;
-	CUcontext primary;   /* retained for good */
-	sluice_stream probe; /* never given anything: its query tells of errors that stay */
+	CUcontext primary; /* retained for good */
+	/* always empty; cuStreamQuery() on this stream reports sticky errors */
+	sluice_stream probe;
 };
 
 static inline struct cuda *sl_cuda_of(struct sl_device *device)
@@ -31,7 +33,7 @@ static inline struct cuda *sl_cuda_of(struct sl_device *device)
 /* -------------------------------------------------------------------------------- cuda.c */
 
 int sl_cuda_error(CUresult rc);
-/* 1: done, 0: not yet. */
+/* Returns 1 if the query says done, 0 if not yet, or a negative errno. */
 static inline int sl_cuda_answer(CUresult rc)
 {
 	return rc == CUDA_ERROR_NOT_READY ? 0 : rc ? sl_cuda_error(rc) : 1;
@@ -39,13 +41,14 @@ static inline int sl_cuda_answer(CUresult rc)
 void sl_cuda_relax(void);
 void sl_cuda_unrelax(void);
 /*
- * Makes a context current, until leave(): the stream's own; for a stream that every context has, the
- * caller's if it is of this device; else the primary one.
+ * Makes a context current until sl_cuda_leave(): the context of the stream; for a default stream,
+ * which every context has, the caller's context if it belongs to this device, else the primary
+ * context.
  */
 int sl_cuda_enter(struct cuda *cuda, sluice_stream stream);
 void sl_cuda_leave(void);
 
-/* One call of the driver in a context of the device, for functions that only need that. */
+/* Makes a single driver call inside a context of the device and returns its error. */
 #define IN_CONTEXT(device, stream, call)                             \
 	do {                                                         \
 		int rc_ = sl_cuda_enter(sl_cuda_of(device), stream); \
@@ -76,7 +79,10 @@ int sl_cuda_event_synchronize(struct sl_device *device, sluice_event event);
 
 /* ------------------------------------------------------------------------ cuda_sharing.c */
 
-/* What the device can share; NULL, if it cannot. From the first look at it. */
+/*
+ * Fills cuda->sharing and returns its address, or NULL if the device cannot share memory. Called
+ * once, when devices are numbered.
+ */
 const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda);
 
 #endif

@@ -1,4 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * CUDA's driver library
+ *
+ * Loads libcuda.so.1 at run time, looks up its functions and calls cuInit(), so that sluice neither
+ * links to nor needs CUDA.
+ *
+ * Threads: any; the driver is loaded once, under pthread_once().
+ */
 #include <dlfcn.h>
 #include <link.h>
 #include <pthread.h>
@@ -12,12 +20,12 @@
 static struct {
 	pthread_once_t once;
 	struct sl_cuda_api api;
-	_Atomic bool usable; /* set once, after api */
+	_Atomic bool usable; /* set once, with release order, after api is filled in */
 	bool found;
 	char missing[160];
 } driver = {.once = PTHREAD_ONCE_INIT};
 
-static bool find_all(void *library)
+static bool find_functions(void *library)
 {
 #define FIND(name, arguments)                                                        \
 	*(void **)&driver.api.name = dlsym(library, #name);                          \
@@ -31,7 +39,7 @@ static bool find_all(void *library)
 	return true;
 }
 
-static void load(void)
+static void load_driver(void)
 {
 	void *library = dlopen(DRIVER, RTLD_NOW | RTLD_LOCAL);
 	const char *name;
@@ -42,7 +50,7 @@ static void load(void)
 		snprintf(driver.missing, sizeof(driver.missing), "%s cannot be loaded", DRIVER);
 		return;
 	}
-	if (!find_all(library))
+	if (!find_functions(library))
 		return;
 	rc = driver.api.cuInit(0);
 	if (rc && !driver.api.cuGetErrorName(rc, &name))
@@ -53,20 +61,20 @@ static void load(void)
 		atomic_store_explicit(&driver.usable, true, memory_order_release);
 }
 
-const struct sl_cuda_api *sl_cuda_api(void)
+const struct sl_cuda_api *sl_cuda_driver(void)
 {
-	pthread_once(&driver.once, load);
+	pthread_once(&driver.once, load_driver);
 	return atomic_load_explicit(&driver.usable, memory_order_acquire) ? &driver.api : NULL;
 }
 
 const char *sl_cuda_api_missing(void)
 {
-	return sl_cuda_api() ? "" : driver.missing;
+	return sl_cuda_driver() ? "" : driver.missing;
 }
 
 bool sl_cuda_api_found(void)
 {
-	sl_cuda_api();
+	sl_cuda_driver();
 	return driver.found;
 }
 
@@ -74,7 +82,7 @@ static int count_loads(struct dl_phdr_info *info, size_t size, void *argument)
 {
 	(void)size;
 	*(unsigned long long *)argument = info->dlpi_adds;
-	return 1; /* the first tells what all of them tell */
+	return 1; /* the counter is the same in every entry */
 }
 
 const struct sl_cuda_api *sl_cuda_api_in_use(void)
@@ -85,7 +93,9 @@ const struct sl_cuda_api *sl_cuda_api_in_use(void)
 
 	if (atomic_load_explicit(&driver.usable, memory_order_acquire))
 		return &driver.api;
-	/* Asked for each operation: looks again only when something was loaded. */
+	/*
+	 * Called for every operation: looks again only if a library was loaded since the last call.
+	 */
 	dl_iterate_phdr(count_loads, &loads);
 	if (loads == atomic_load_explicit(&seen, memory_order_relaxed))
 		return NULL;
@@ -94,5 +104,5 @@ const struct sl_cuda_api *sl_cuda_api_in_use(void)
 	if (!library)
 		return NULL;
 	dlclose(library);
-	return sl_cuda_api();
+	return sl_cuda_driver();
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What sluice uses of CUDA's driver: its functions by their versioned names, found at run time, and
- * small declarations of its ABI (CUDA Driver API reference, as of CUDA 12.0, which has all of them).
- * So neither building nor running needs a toolkit.
+ * The part of CUDA's driver API that sluice uses. The functions are looked up by their versioned
+ * names at run time, and this header declares their ABI (CUDA Driver API reference, CUDA 12.0,
+ * which has all of them). Neither building nor running needs a toolkit.
  */
 #ifndef SL_CUDA_API_H
 #define SL_CUDA_API_H
@@ -55,7 +55,7 @@ enum {
 enum {
 	CU_MEMHOSTREGISTER_PORTABLE = 1,
 	CU_MEMHOSTREGISTER_DEVICEMAP = 2,
-	CU_MEMHOSTREGISTER_READ_ONLY = 8 /* memory that is mapped so is refused without it */
+	CU_MEMHOSTREGISTER_READ_ONLY = 8 /* required for memory that is mapped read-only */
 };
 enum { CU_STREAM_NON_BLOCKING = 1 };
 enum { CU_EVENT_DISABLE_TIMING = 2 };
@@ -63,22 +63,22 @@ enum { CU_STREAM_CAPTURE_STATUS_NONE = 0 };
 enum { CU_STREAM_CAPTURE_MODE_RELAXED = 2 };
 enum { CU_STREAM_MEM_OP_WAIT_VALUE_32 = 1, CU_STREAM_MEM_OP_WRITE_VALUE_32 = 2 };
 enum { CU_STREAM_WAIT_VALUE_GEQ = 0 };
-enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 }; /* behind all that came before it */
+enum { CU_STREAM_WRITE_VALUE_DEFAULT = 0 }; /* ordered after all earlier work of the stream */
 
-/* One of the operations of cuStreamBatchMemOp. */
+/* An operation of cuStreamBatchMemOp(). */
 typedef union {
 	int operation;
 	struct {
 		int operation;
 		CUdeviceptr address;
-		uint64_t value; /* of 32 bits the first half */
+		uint64_t value; /* the first half holds 32-bit values */
 		unsigned flags;
-		CUdeviceptr alias; /* the driver's */
+		CUdeviceptr alias; /* reserved for the driver */
 	} word;
 	uint64_t pad[6];
 } CUstreamBatchMemOpParams;
 
-/* Memory that is made apart from its addresses. */
+/* Memory that is created separately from its addresses (virtual memory management). */
 typedef uint64_t CUmemGenericAllocationHandle;
 enum { CU_MEM_ALLOCATION_TYPE_PINNED = 1, CU_MEM_LOCATION_TYPE_DEVICE = 1 };
 enum { CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR = 1 };
@@ -86,7 +86,7 @@ enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
 enum { CU_MEM_ACCESS_FLAGS_PROT_READ = 1, CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3 };
 struct CUmemLocation {
 	int type;
-	int id; /* of a device: its ordinal */
+	int id; /* the ordinal of a device */
 };
 struct CUmemAllocationProp {
 	int type;
@@ -102,7 +102,7 @@ struct CUmemAccessDesc {
 	int flags;
 };
 
-/* An allocation of another process. */
+/* An allocation of another process (CUDA IPC). */
 enum { CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS = 1 };
 typedef struct {
 	unsigned char bytes[64];
@@ -182,15 +182,18 @@ struct sl_cuda_api {
 };
 
 /*
- * The driver, loaded and initialised at the first call; NULL: there is none, or it is older than 12.0.
- * Any thread.
+ * Returns the driver's functions; the first call loads and initialises the driver. Returns NULL if
+ * there is no driver or it is older than CUDA 12.0. Any thread.
  */
-const struct sl_cuda_api *sl_cuda_api(void);
-/* The same, but only if the program itself has loaded a driver: nothing is loaded for a pointer. */
+const struct sl_cuda_api *sl_cuda_driver(void);
+/*
+ * Returns the driver's functions if the program itself has loaded the driver, else NULL. Never
+ * loads a library, so that classifying a pointer stays cheap.
+ */
 const struct sl_cuda_api *sl_cuda_api_in_use(void);
-/* Why there is no driver, for people. */
+/* Returns the reason why there is no driver, as text for users. */
 const char *sl_cuda_api_missing(void);
-/* Whether there is a library of it at all. */
+/* Returns true if the driver's library exists, usable or not. */
 bool sl_cuda_api_found(void);
 
 #endif

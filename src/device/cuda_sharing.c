@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of NVIDIA's GPUs that several processes have: made and mapped by the driver's virtual memory
- * management, as descriptors; or allocated by somebody, and lent by what the driver calls IPC.
+ * CUDA memory shared between processes
+ *
+ * Implements struct sl_device_sharing in two ways: memory made and mapped by the driver's virtual
+ * memory management, passed as descriptors; and memory that the program allocated, lent through
+ * CUDA IPC.
+ *
+ * Threads: no thread of its own; any thread may call.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -10,31 +15,34 @@
 
 #include "device/cuda.h"
 
-static struct CUmemLocation place_of(const struct cuda *cuda)
+static struct CUmemLocation location(const struct cuda *cuda)
 {
 	return (struct CUmemLocation){CU_MEM_LOCATION_TYPE_DEVICE, cuda->ordinal};
 }
 
-static struct CUmemAllocationProp kind_of_memory(const struct cuda *cuda)
+static struct CUmemAllocationProp memory_properties(const struct cuda *cuda)
 {
 	return (struct CUmemAllocationProp){
 		.type = CU_MEM_ALLOCATION_TYPE_PINNED,
 		.handle_types = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-		.location = place_of(cuda),
+		.location = location(cuda),
 	};
 }
 
-static bool is_whole(const struct cuda *cuda, size_t length)
+static bool cuda_is_whole(const struct cuda *cuda, size_t length)
 {
 	return length && length % cuda->sharing.granularity == 0;
 }
 
 /* ----------------------------------------------------------------------------------- mapping */
 
-/* Where it is mapped, for these devices. The allocation is shorter than length: what cuMemMap() answers. */
-static CUresult map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
-                           size_t length, const struct CUmemAccessDesc *access, size_t count,
-                           CUdeviceptr *out)
+/*
+ * Maps the memory at new addresses for these devices. If the allocation is shorter than length,
+ * cuMemMap() fails.
+ */
+static CUresult cuda_map_handle(const struct sl_cuda_api *api, CUmemGenericAllocationHandle handle,
+                                size_t length, const struct CUmemAccessDesc *access, size_t count,
+                                CUdeviceptr *out)
 {
 	CUdeviceptr memory;
 	CUresult rc = api->cuMemAddressReserve(&memory, length, 0, 0, 0);
@@ -56,9 +64,9 @@ reserved:
 	return rc;
 }
 
-static int unmap(struct sl_device *device, void *memory, size_t length)
+static int cuda_unmap(struct sl_device *device, void *memory, size_t length)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
 
 	if (rc)
@@ -72,11 +80,11 @@ static int unmap(struct sl_device *device, void *memory, size_t length)
 
 /* -------------------------------------------------------------------------------------- make */
 
-/* Memory that other devices on the bus could reach, too, if there is such memory. */
-static CUresult create(const struct sl_cuda_api *api, const struct cuda *cuda, size_t length,
-                       CUmemGenericAllocationHandle *out)
+/* Creates memory that other devices on the bus can access, if possible, else plain memory. */
+static CUresult create_memory(const struct sl_cuda_api *api, const struct cuda *cuda, size_t length,
+                              CUmemGenericAllocationHandle *out)
 {
-	struct CUmemAllocationProp prop = kind_of_memory(cuda);
+	struct CUmemAllocationProp prop = memory_properties(cuda);
 	CUresult rc = CUDA_ERROR_NOT_SUPPORTED;
 
 	prop.gpu_direct_rdma = cuda->direct;
@@ -88,24 +96,24 @@ static CUresult create(const struct sl_cuda_api *api, const struct cuda *cuda, s
 	return api->cuMemCreate(out, length, &prop, 0);
 }
 
-static int make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int *out_fd)
+static int cuda_make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int *out_fd)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
-	struct CUmemAccessDesc access = {place_of(cuda), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+	const struct sl_cuda_api *api = sl_cuda_driver();
+	struct CUmemAccessDesc access = {location(cuda), CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 	CUmemGenericAllocationHandle handle;
 	int fd = -1;
-	CUresult rc = create(api, cuda, length, &handle);
+	CUresult rc = create_memory(api, cuda, length, &handle);
 
 	if (rc)
 		return sl_cuda_error(rc);
 	rc = api->cuMemExportToShareableHandle(&fd, handle,
 	                                       CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0);
 	if (!rc) {
-		rc = map_handle(api, handle, length, &access, 1, out);
+		rc = cuda_map_handle(api, handle, length, &access, 1, out);
 		if (rc)
 			close(fd);
 	}
-	/* The mapping and the descriptor keep it. */
+	/* The mapping and the descriptor keep the memory alive. */
 	api->cuMemRelease(handle);
 	if (rc)
 		return sl_cuda_error(rc);
@@ -114,20 +122,20 @@ static int make_entered(struct cuda *cuda, size_t length, CUdeviceptr *out, int 
 	return 0;
 }
 
-static int make(struct sl_device *device, size_t length, void **out, int *fd)
+static int cuda_make(struct sl_device *device, size_t length, void **out, int *fd)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	CUdeviceptr memory;
 	int rc;
 
-	if (!is_whole(cuda, length))
+	if (!cuda_is_whole(cuda, length))
 		return -EINVAL;
 	if (length > cuda->memory_bytes)
 		return -ENOMEM;
 	rc = sl_cuda_enter(cuda, NULL);
 	if (rc)
 		return rc;
-	rc = make_entered(cuda, length, &memory, fd);
+	rc = cuda_make_entered(cuda, length, &memory, fd);
 	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
@@ -136,8 +144,8 @@ static int make(struct sl_device *device, size_t length, void **out, int *fd)
 
 /* --------------------------------------------------------------------------------------- map */
 
-/* What the driver says of a descriptor that it does not know is its affair; here it is one thing. */
-static int import_error(CUresult rc)
+/* The driver reports an unusable descriptor in several ways; all of them become -EBADMSG. */
+static int cuda_import_error(CUresult rc)
 {
 	switch (rc) {
 	case CUDA_ERROR_INVALID_VALUE:
@@ -152,9 +160,9 @@ static int import_error(CUresult rc)
 	}
 }
 
-/* Whether it is memory of the device: who sent it may have lied. */
-static CUresult check_handle(const struct sl_cuda_api *api, const struct cuda *cuda,
-                             CUmemGenericAllocationHandle handle)
+/* Checks that the handle is memory of the device: the sender is not trusted. */
+static CUresult cuda_check_handle(const struct sl_cuda_api *api, const struct cuda *cuda,
+                                  CUmemGenericAllocationHandle handle)
 {
 	struct CUmemAllocationProp prop = {0};
 	CUresult rc = api->cuMemGetAllocationPropertiesFromHandle(&prop, handle);
@@ -166,13 +174,13 @@ static CUresult check_handle(const struct sl_cuda_api *api, const struct cuda *c
 	return rc;
 }
 
-static int map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
-                       CUdeviceptr *out)
+static int cuda_map_entered(struct cuda *cuda, int fd, size_t length, const struct cuda *by,
+                            CUdeviceptr *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	const struct CUmemAccessDesc access[] = {
-		{place_of(cuda), CU_MEM_ACCESS_FLAGS_PROT_READ},
-		{place_of(by), CU_MEM_ACCESS_FLAGS_PROT_READ},
+		{location(cuda), CU_MEM_ACCESS_FLAGS_PROT_READ},
+		{location(by), CU_MEM_ACCESS_FLAGS_PROT_READ},
 	};
 	CUmemGenericAllocationHandle handle;
 	CUresult rc;
@@ -180,15 +188,16 @@ static int map_entered(struct cuda *cuda, int fd, size_t length, const struct cu
 	rc = api->cuMemImportFromShareableHandle(&handle, (void *)(intptr_t)fd,
 	                                         CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 	if (rc)
-		return import_error(rc);
-	rc = check_handle(api, cuda, handle);
+		return cuda_import_error(rc);
+	rc = cuda_check_handle(api, cuda, handle);
 	if (!rc)
-		rc = map_handle(api, handle, length, access, by == cuda ? 1 : 2, out);
+		rc = cuda_map_handle(api, handle, length, access, by == cuda ? 1 : 2, out);
 	api->cuMemRelease(handle);
-	return import_error(rc);
+	return cuda_import_error(rc);
 }
 
-static int map(struct sl_device *device, int fd, size_t length, struct sl_device *by, void **out)
+static int cuda_map(struct sl_device *device, int fd, size_t length, struct sl_device *by,
+                    void **out)
 {
 	struct cuda *cuda = sl_cuda_of(device);
 	CUdeviceptr memory;
@@ -197,18 +206,18 @@ static int map(struct sl_device *device, int fd, size_t length, struct sl_device
 	if (by->ops != device->ops)
 		return -ENOTSUP;
 	if (!can &&
-	    sl_cuda_api()->cuDeviceCanAccessPeer(&can, sl_cuda_of(by)->ordinal, cuda->ordinal))
+	    sl_cuda_driver()->cuDeviceCanAccessPeer(&can, sl_cuda_of(by)->ordinal, cuda->ordinal))
 		can = 0;
 	if (!can)
 		return -ENOTSUP;
-	if (!is_whole(cuda, length))
+	if (!cuda_is_whole(cuda, length))
 		return -EINVAL;
 	if (fd < 0 || length > cuda->memory_bytes)
 		return -EBADMSG;
 	rc = sl_cuda_enter(cuda, NULL);
 	if (rc)
 		return rc;
-	rc = map_entered(cuda, fd, length, sl_cuda_of(by), &memory);
+	rc = cuda_map_entered(cuda, fd, length, sl_cuda_of(by), &memory);
 	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
@@ -217,8 +226,9 @@ static int map(struct sl_device *device, int fd, size_t length, struct sl_device
 
 /* ----------------------------------------------------------------------------- lend and borrow */
 
-/* Not what is made with handles, or comes from a pool, or moves. */
-static bool can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda, CUdeviceptr memory)
+/* Memory made with handles, from a pool, or managed cannot be lent. */
+static bool cuda_can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda,
+                             CUdeviceptr memory)
 {
 	int attributes[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
 	                    CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
@@ -231,15 +241,15 @@ static bool can_be_lent(const struct sl_cuda_api *api, const struct cuda *cuda, 
 	       type == CU_MEMORYTYPE_DEVICE && (capable & 0xff) && ordinal == cuda->ordinal;
 }
 
-static int lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_lent_memory *out)
+static int cuda_lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_lent_memory *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUipcMemHandle handle;
 	CUdeviceptr start;
 	size_t length;
 	CUresult rc;
 
-	if (!can_be_lent(api, cuda, memory))
+	if (!cuda_can_be_lent(api, cuda, memory))
 		return -ENOTSUP;
 	rc = api->cuMemGetAddressRange_v2(&start, &length, memory);
 	if (!rc)
@@ -252,21 +262,21 @@ static int lend_entered(struct cuda *cuda, CUdeviceptr memory, struct sl_lent_me
 	return 0;
 }
 
-static int lend(struct sl_device *device, const void *memory, struct sl_lent_memory *out)
+static int cuda_lend(struct sl_device *device, const void *memory, struct sl_lent_memory *out)
 {
 	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
 
 	if (rc)
 		return rc;
-	rc = lend_entered(sl_cuda_of(device), (uintptr_t)memory, out);
+	rc = cuda_lend_entered(sl_cuda_of(device), (uintptr_t)memory, out);
 	sl_cuda_leave();
 	return rc;
 }
 
-static int borrow_error(CUresult rc)
+static int cuda_borrow_error(CUresult rc)
 {
 	switch (rc) {
-	case CUDA_ERROR_INVALID_CONTEXT: /* of a handle of this very process */
+	case CUDA_ERROR_INVALID_CONTEXT: /* the handle belongs to this process */
 		return -EINVAL;
 	case CUDA_ERROR_INVALID_VALUE:
 	case CUDA_ERROR_INVALID_DEVICE:
@@ -281,9 +291,9 @@ static int borrow_error(CUresult rc)
 	}
 }
 
-static int borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
+static int cuda_borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUipcMemHandle handle;
 	CUdeviceptr memory;
 	size_t length;
@@ -292,8 +302,8 @@ static int borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
 	memcpy(&handle, lent->handle, sizeof(handle));
 	rc = api->cuIpcOpenMemHandle_v2(&memory, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 	if (rc)
-		return borrow_error(rc);
-	/* Its length is what the other process has said. */
+		return cuda_borrow_error(rc);
+	/* The length is a claim of the other process: check it. */
 	if (api->cuMemGetAddressRange_v2(NULL, &length, memory) || length < lent->length) {
 		api->cuIpcCloseMemHandle(memory);
 		return -EBADMSG;
@@ -302,28 +312,28 @@ static int borrow_entered(const struct sl_lent_memory *lent, CUdeviceptr *out)
 	return 0;
 }
 
-static int borrow(struct sl_device *device, const struct sl_lent_memory *lent, void **out)
+static int cuda_borrow(struct sl_device *device, const struct sl_lent_memory *lent, void **out)
 {
 	CUdeviceptr memory = 0;
 	int rc = sl_cuda_enter(sl_cuda_of(device), NULL);
 
 	if (rc)
 		return rc;
-	rc = lent->length ? borrow_entered(lent, &memory) : -EBADMSG;
+	rc = lent->length ? cuda_borrow_entered(lent, &memory) : -EBADMSG;
 	sl_cuda_leave();
 	if (!rc)
 		*out = (void *)(uintptr_t)memory;
 	return rc;
 }
 
-static int give_back(struct sl_device *device, void *start)
+static int cuda_give_back(struct sl_device *device, void *start)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuIpcCloseMemHandle((uintptr_t)start));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuIpcCloseMemHandle((uintptr_t)start));
 }
 
 /* ---------------------------------------------------------------------------- whether it can */
 
-static bool has(const struct sl_cuda_api *api, const struct cuda *cuda, int attribute)
+static bool cuda_has(const struct sl_cuda_api *api, const struct cuda *cuda, int attribute)
 {
 	int value = 0;
 
@@ -332,25 +342,25 @@ static bool has(const struct sl_cuda_api *api, const struct cuda *cuda, int attr
 
 const struct sl_device_sharing *sl_cuda_sharing(const struct sl_cuda_api *api, struct cuda *cuda)
 {
-	struct CUmemAllocationProp prop = kind_of_memory(cuda);
+	struct CUmemAllocationProp prop = memory_properties(cuda);
 	size_t granularity = 0;
 
-	if (!has(api, cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT) ||
-	    !has(api, cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
+	if (!cuda_has(api, cuda, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT) ||
+	    !cuda_has(api, cuda, CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) ||
 	    api->cuDeviceTotalMem_v2(&cuda->memory_bytes, cuda->ordinal) ||
 	    api->cuMemGetAllocationGranularity(&granularity, &prop,
 	                                       CU_MEM_ALLOC_GRANULARITY_MINIMUM) ||
 	    !granularity)
 		return NULL;
-	cuda->direct = has(api, cuda, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM);
+	cuda->direct = cuda_has(api, cuda, CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM);
 	cuda->sharing = (struct sl_device_sharing){
 		.granularity = granularity,
-		.make = make,
-		.map = map,
-		.unmap = unmap,
-		.lend = lend,
-		.borrow = borrow,
-		.give_back = give_back,
+		.make = cuda_make,
+		.map = cuda_map,
+		.unmap = cuda_unmap,
+		.lend = cuda_lend,
+		.borrow = cuda_borrow,
+		.give_back = cuda_give_back,
 	};
 	return &cuda->sharing;
 }

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of NVIDIA's GPUs. */
+/*
+ * Streams, events and commands of CUDA devices
+ *
+ * Enqueues copies, waits and writes of words, and wraps the driver's streams and events.
+ *
+ * Threads: no thread of its own; the application's threads and the copier call.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -11,12 +17,12 @@
 
 int sl_cuda_stream_new(struct sl_device *device, sluice_stream *out)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuStreamCreate(out, CU_STREAM_NON_BLOCKING));
 }
 
 int sl_cuda_stream_free(struct sl_device *device, sluice_stream stream)
 {
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamDestroy_v2(stream));
+	IN_CONTEXT(device, stream, sl_cuda_driver()->cuStreamDestroy_v2(stream));
 }
 
 int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream)
@@ -25,14 +31,14 @@ int sl_cuda_stream_query(struct sl_device *device, sluice_stream stream)
 
 	if (rc)
 		return rc;
-	rc = sl_cuda_answer(sl_cuda_api()->cuStreamQuery(stream));
+	rc = sl_cuda_answer(sl_cuda_driver()->cuStreamQuery(stream));
 	sl_cuda_leave();
 	return rc;
 }
 
 int sl_cuda_stream_synchronize(struct sl_device *device, sluice_stream stream)
 {
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamSynchronize(stream));
+	IN_CONTEXT(device, stream, sl_cuda_driver()->cuStreamSynchronize(stream));
 }
 
 int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream)
@@ -47,7 +53,7 @@ int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream)
 	rc = sl_cuda_enter(cuda, stream);
 	if (rc)
 		return sl_fail(rc, "%s: the stream is of no context", device->name);
-	rc = sl_cuda_api()->cuStreamIsCapturing(stream, &status);
+	rc = sl_cuda_driver()->cuStreamIsCapturing(stream, &status);
 	sl_cuda_leave();
 	if (rc || status != CU_STREAM_CAPTURE_STATUS_NONE)
 		return sl_fail(-EINVAL, "a stream of %s that is being captured cannot be waited on",
@@ -55,9 +61,9 @@ int sl_cuda_stream_check(struct sl_device *device, sluice_stream stream)
 	return 0;
 }
 
-/* Words that follow each other are one command of the driver. */
-static CUresult give_words(const struct sl_cuda_api *api, sluice_stream stream,
-                           const struct sl_command *commands, size_t count)
+/* Enqueues consecutive waits and writes of words as a single driver call. */
+static CUresult cuda_give_words(const struct sl_cuda_api *api, sluice_stream stream,
+                                const struct sl_command *commands, size_t count)
 {
 	CUstreamBatchMemOpParams operations[WORDS_AT_ONCE];
 
@@ -84,8 +90,8 @@ static size_t count_words(const struct sl_command *commands, size_t count)
 	return words;
 }
 
-static CUresult give_one(const struct sl_cuda_api *api, sluice_stream stream,
-                         const struct sl_command *command)
+static CUresult cuda_give_one(const struct sl_cuda_api *api, sluice_stream stream,
+                              const struct sl_command *command)
 {
 	CUdeviceptr at = (uintptr_t)command->word.at;
 
@@ -106,7 +112,7 @@ static CUresult give_one(const struct sl_cuda_api *api, sluice_stream stream,
 int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
                     const struct sl_command *commands, size_t count, size_t *taken)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	CUresult error = CUDA_SUCCESS;
 	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
 
@@ -116,8 +122,8 @@ int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
 	while (*taken < count) {
 		size_t words = count_words(commands + *taken, count - *taken);
 
-		error = words > 1 ? give_words(api, stream, commands + *taken, words)
-		                  : give_one(api, stream, commands + *taken);
+		error = words > 1 ? cuda_give_words(api, stream, commands + *taken, words)
+		                  : cuda_give_one(api, stream, commands + *taken);
 		if (error)
 			break;
 		*taken += words > 1 ? words : 1;
@@ -129,13 +135,13 @@ int sl_cuda_enqueue(struct sl_device *device, sluice_stream stream,
 int sl_cuda_copy(struct sl_device *device, sluice_stream stream, void *to, const void *from,
                  size_t length, bool wait)
 {
-	const struct sl_cuda_api *api = sl_cuda_api();
+	const struct sl_cuda_api *api = sl_cuda_driver();
 	int rc = sl_cuda_enter(sl_cuda_of(device), stream);
 
 	if (rc)
 		return rc;
 	rc = sl_cuda_error(api->cuMemcpyAsync((uintptr_t)to, (uintptr_t)from, length, stream));
-	/* Into memory that is not pinned the driver itself waits. */
+	/* For unpinned memory the driver itself waits. */
 	if (!rc && wait)
 		rc = sl_cuda_error(api->cuStreamSynchronize(stream));
 	sl_cuda_leave();
@@ -146,22 +152,22 @@ int sl_cuda_copy(struct sl_device *device, sluice_stream stream, void *to, const
 
 int sl_cuda_event_new(struct sl_device *device, sluice_event *out)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventCreate(out, CU_EVENT_DISABLE_TIMING));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuEventCreate(out, CU_EVENT_DISABLE_TIMING));
 }
 
 int sl_cuda_event_free(struct sl_device *device, sluice_event event)
 {
-	IN_CONTEXT(device, NULL, sl_cuda_api()->cuEventDestroy_v2(event));
+	IN_CONTEXT(device, NULL, sl_cuda_driver()->cuEventDestroy_v2(event));
 }
 
 int sl_cuda_event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
 {
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuEventRecord(event, stream));
+	IN_CONTEXT(device, stream, sl_cuda_driver()->cuEventRecord(event, stream));
 }
 
 int sl_cuda_event_await(struct sl_device *device, sluice_event event, sluice_stream stream)
 {
-	IN_CONTEXT(device, stream, sl_cuda_api()->cuStreamWaitEvent(stream, event, 0));
+	IN_CONTEXT(device, stream, sl_cuda_driver()->cuStreamWaitEvent(stream, event, 0));
 }
 
 int sl_cuda_event_query(struct sl_device *device, sluice_event event)
@@ -170,7 +176,7 @@ int sl_cuda_event_query(struct sl_device *device, sluice_event event)
 
 	(void)device;
 	sl_cuda_relax();
-	rc = sl_cuda_answer(sl_cuda_api()->cuEventQuery(event));
+	rc = sl_cuda_answer(sl_cuda_driver()->cuEventQuery(event));
 	sl_cuda_unrelax();
 	return rc;
 }
@@ -181,7 +187,7 @@ int sl_cuda_event_synchronize(struct sl_device *device, sluice_event event)
 
 	(void)device;
 	sl_cuda_relax();
-	rc = sl_cuda_error(sl_cuda_api()->cuEventSynchronize(event));
+	rc = sl_cuda_error(sl_cuda_driver()->cuEventSynchronize(event));
 	sl_cuda_unrelax();
 	return rc;
 }

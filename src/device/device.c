@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public functions of devices: who is meant, and a sentence for what went wrong. */
+/*
+ * Public functions of devices
+ *
+ * Implements include/sluice/device.h: finds the device that a number, name, pointer, stream or
+ * event refers to, calls its driver and adds a sentence to errors.
+ *
+ * Threads: any. The table of devices is made once, under pthread_once(), and then constant.
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -9,13 +16,13 @@
 
 #include "device/device.h"
 
-/* As a name: whatever is hardware. */
+/* The name that stands for any hardware device. */
 #define REAL        "device"
 #define PINNED_MARK UINT64_C(0x736c756963652d70)
 
 /* ---------------------------------------------------------------------------- who is meant */
 
-/* All devices of all kinds, in the order of the table; made once, never changed. */
+/* All devices of all kinds in the order of sl_device_kinds; constant once made. */
 static struct {
 	pthread_once_t once;
 	struct sl_device *devices[SL_DEVICES_MOST];
@@ -49,8 +56,8 @@ struct sl_device *sl_device_find(unsigned index)
 	return index < all.count ? all.devices[index] : NULL;
 }
 
-/* A device that was found otherwise than by its number has one, too. */
-static struct sl_device *with_number(struct sl_device *device)
+/* Makes sure that a device found by pointer, stream or event has its public number. */
+static struct sl_device *device_with_number(struct sl_device *device)
 {
 	if (device)
 		pthread_once(&all.once, number_devices);
@@ -63,7 +70,7 @@ struct sl_device *sl_device_of_memory(const void *memory)
 
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		device = (*kind)->of_memory(memory);
-	return with_number(device);
+	return device_with_number(device);
 }
 
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback)
@@ -74,7 +81,7 @@ struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fa
 		return fallback;
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		device = (*kind)->of_stream(stream);
-	return with_number(device);
+	return device_with_number(device);
 }
 
 struct sl_device *sl_device_current(void)
@@ -84,7 +91,7 @@ struct sl_device *sl_device_current(void)
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind && !device; kind++)
 		if ((*kind)->current)
 			device = (*kind)->current();
-	return device ? with_number(device) : sl_device_find(0);
+	return device ? device_with_number(device) : sl_device_find(0);
 }
 
 static struct sl_device *device_of_event(sluice_event event, struct sl_device *wanted)
@@ -96,30 +103,30 @@ static struct sl_device *device_of_event(sluice_event event, struct sl_device *w
 	return device;
 }
 
-static int open_device(struct sl_device *device)
+static int device_open(struct sl_device *device)
 {
 	return device->ops->open ? device->ops->open(device) : 0;
 }
 
-/* Ready to be worked on. */
-static struct sl_device *numbered(int number)
+/* Returns the opened device with that public number, or NULL with a sentence. */
+static struct sl_device *device_numbered(int number)
 {
 	struct sl_device *device = number < 0 ? NULL : sl_device_find(number);
 
 	if (!device)
 		sl_fail(-ENODEV, "there is no device %d", number);
-	return device && !open_device(device) ? device : NULL;
+	return device && !device_open(device) ? device : NULL;
 }
 
-/* Gives an error its sentence; what is no error goes through. */
-static int said(const struct sl_device *device, int rc, const char *what)
+/* Adds a sentence to an error; passes results >= 0 through. */
+static int device_said(const struct sl_device *device, int rc, const char *what)
 {
 	if (rc >= 0)
 		return rc;
 	return sl_fail(rc, "%s: cannot %s: %s", device->name, what, sl_error_text(rc));
 }
 
-static int no_result(const char *function)
+static int no_result_pointer(const char *function)
 {
 	return sl_fail(-EINVAL, "%s: out is NULL", function);
 }
@@ -134,12 +141,12 @@ int sluice_device_describe(int device, struct sluice_device *out)
 		return sl_fail(-EINVAL, "sluice_device_describe: out->size is not set");
 	if (!found)
 		return sl_fail(-ENOENT, "there is no device %d", device);
-	rc = open_device(found);
+	rc = device_open(found);
 	if (rc)
 		return rc;
 	rc = found->ops->describe(found, &description);
 	if (rc)
-		return said(found, rc, "describe it");
+		return device_said(found, rc, "describe it");
 	description.size = out->size;
 	description.name = found->name;
 	description.real = found->kind->missing != NULL;
@@ -147,7 +154,7 @@ int sluice_device_describe(int device, struct sluice_device *out)
 	return 0;
 }
 
-/* Splits "emulated:1", or "emulated", which is its number 0. False: the number is none. */
+/* Splits "emulated:1"; "emulated" means number 0. Returns false if the number is malformed. */
 static bool split_name(const char *name, size_t *length, unsigned long *number)
 {
 	const char *colon = strchrnul(name, ':');
@@ -185,15 +192,17 @@ static bool is_word(const char *name, size_t length, const char *word)
 	return length == strlen(word) && !strncmp(name, word, length);
 }
 
-/* Whether the word before the colon means that kind: its name does, and REAL if it is hardware. */
-static bool means(const char *name, size_t length, const struct sl_device_kind *kind)
+/*
+ * Returns true if the word before the colon names that kind, or is REAL and the kind is hardware.
+ */
+static bool name_means(const char *name, size_t length, const struct sl_device_kind *kind)
 {
 	return is_word(name, length, REAL) ? kind->missing != NULL
 	                                   : is_word(name, length, kind->name);
 }
 
-/* Says what there is instead, and what is missing. */
-static int not_found(const char *name, size_t length)
+/* Fails with a sentence that lists the devices that exist and the reason why others are missing. */
+static int name_not_found(const char *name, size_t length)
 {
 	const char *missing = "";
 	struct sl_device *device;
@@ -201,10 +210,10 @@ static int not_found(const char *name, size_t length)
 	size_t used = 0;
 
 	for (const struct sl_device_kind *const *kind = sl_device_kinds; *kind; kind++)
-		if (means(name, length, *kind) && (*kind)->missing)
+		if (name_means(name, length, *kind) && (*kind)->missing)
 			missing = (*kind)->missing();
 	for (unsigned i = 0; (device = sl_device_find(i)); i++)
-		if (means(name, length, device->kind) && used < sizeof(there))
+		if (name_means(name, length, device->kind) && used < sizeof(there))
 			used += snprintf(there + used, sizeof(there) - used, "%s%s",
 			                 used ? ", " : "", device->name);
 	if (used)
@@ -227,7 +236,7 @@ int sluice_device_find(const char *name, int *device)
 	bool real;
 
 	if (!device)
-		return no_result("sluice_device_find");
+		return no_result_pointer("sluice_device_find");
 	if (!name || !*name)
 		return sl_fail(-EINVAL, "the name of the device is empty");
 	if (!split_name(name, &length, &number))
@@ -238,13 +247,13 @@ int sluice_device_find(const char *name, int *device)
 	snprintf(full, sizeof(full), strchr(name, ':') ? "%s" : "%s:0", name);
 	for (unsigned i = 0; (found = sl_device_find(i)); i++) {
 		if (real ? found->kind->missing && !number-- : !strcmp(found->name, full)) {
-			if (open_device(found))
+			if (device_open(found))
 				return -ENODEV;
 			*device = i;
 			return 0;
 		}
 	}
-	return not_found(name, length);
+	return name_not_found(name, length);
 }
 
 int sluice_device_of(const void *memory)
@@ -258,15 +267,15 @@ int sluice_device_of(const void *memory)
 
 int sluice_device_alloc(int device, size_t n, void **out)
 {
-	struct sl_device *found = numbered(device);
+	struct sl_device *found = device_numbered(device);
 
 	if (!found)
 		return -ENODEV;
 	if (!out)
-		return no_result("sluice_device_alloc");
+		return no_result_pointer("sluice_device_alloc");
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot allocate 0 bytes", found->name);
-	return said(found, found->ops->alloc(found, n, out), "allocate memory");
+	return device_said(found, found->ops->alloc(found, n, out), "allocate memory");
 }
 
 int sluice_device_free(void *memory)
@@ -278,19 +287,19 @@ int sluice_device_free(void *memory)
 	device = sl_device_of_memory(memory);
 	if (!device)
 		return sl_fail(-EINVAL, "sluice_device_free: %p is no memory of a device", memory);
-	return said(device, device->ops->free(device, memory), "free memory");
+	return device_said(device, device->ops->free(device, memory), "free memory");
 }
 
-/* In the page before the memory. */
+/* Header in the page before the memory. */
 struct pinned {
 	uint64_t mark;
 	struct sl_device *device;
-	size_t length; /* of the memory, whole pages */
+	size_t length; /* bytes of memory, whole pages */
 };
 
 int sluice_pinned_alloc(int device, size_t n, void **out)
 {
-	struct sl_device *found = numbered(device);
+	struct sl_device *found = device_numbered(device);
 	size_t page = sl_page_size(), length = sl_whole_pages(n);
 	struct pinned *pinned;
 	int rc;
@@ -298,7 +307,7 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 	if (!found)
 		return -ENODEV;
 	if (!out)
-		return no_result("sluice_pinned_alloc");
+		return no_result_pointer("sluice_pinned_alloc");
 	if (!n)
 		return sl_fail(-EINVAL, "%s: cannot pin 0 bytes", found->name);
 	pinned = length < n ? MAP_FAILED
@@ -310,7 +319,7 @@ int sluice_pinned_alloc(int device, size_t n, void **out)
 	rc = found->ops->register_memory(found, (char *)pinned + page, length);
 	if (rc) {
 		munmap(pinned, page + length);
-		return said(found, rc, "pin memory");
+		return device_said(found, rc, "pin memory");
 	}
 	*out = (char *)pinned + page;
 	return 0;
@@ -330,23 +339,23 @@ int sluice_pinned_free(void *memory)
 		return sl_fail(-EINVAL, "sluice_pinned_free: %p is no pinned memory", memory);
 	device = pinned->device;
 	rc = device->ops->unregister_memory(device, memory);
-	/* Memory that the device may still use must stay. */
+	/* Keep memory mapped as long as the device may use it. */
 	if (!rc || !device->ops->registered(device, memory, pinned->length))
 		munmap(pinned, page + pinned->length);
-	return said(device, rc, "let pinned memory go");
+	return device_said(device, rc, "let pinned memory go");
 }
 
 /* -------------------------------------------------------------------------------- streams */
 
 int sluice_stream_new(int device, sluice_stream *out)
 {
-	struct sl_device *found = numbered(device);
+	struct sl_device *found = device_numbered(device);
 
 	if (!found)
 		return -ENODEV;
 	if (!out)
-		return no_result("sluice_stream_new");
-	return said(found, found->ops->stream_new(found, out), "make a stream");
+		return no_result_pointer("sluice_stream_new");
+	return device_said(found, found->ops->stream_new(found, out), "make a stream");
 }
 
 static int no_stream(const struct sl_device *device, sluice_stream stream)
@@ -365,13 +374,13 @@ int sluice_stream_free(sluice_stream stream)
 	device = sl_device_of_stream(stream, NULL);
 	if (!device)
 		return no_stream(NULL, stream);
-	return said(device, device->ops->stream_free(device, stream), "free a stream");
+	return device_said(device, device->ops->stream_free(device, stream), "free a stream");
 }
 
-/* The device, if that stream is one of it. */
-static struct sl_device *with_stream(int number, sluice_stream stream, int *rc)
+/* Returns the opened device if the stream belongs to it, else NULL with the error in *rc. */
+static struct sl_device *device_with_stream(int number, sluice_stream stream, int *rc)
 {
-	struct sl_device *device = numbered(number);
+	struct sl_device *device = device_numbered(number);
 
 	*rc = -ENODEV;
 	if (!device)
@@ -385,25 +394,27 @@ static struct sl_device *with_stream(int number, sluice_stream stream, int *rc)
 int sluice_stream_query(int device, sluice_stream stream)
 {
 	int rc;
-	struct sl_device *found = with_stream(device, stream, &rc);
+	struct sl_device *found = device_with_stream(device, stream, &rc);
 
-	return found ? said(found, found->ops->stream_query(found, stream), "ask a stream") : rc;
+	return found ? device_said(found, found->ops->stream_query(found, stream), "ask a stream")
+	             : rc;
 }
 
 int sluice_stream_synchronize(int device, sluice_stream stream)
 {
 	int rc;
-	struct sl_device *found = with_stream(device, stream, &rc);
+	struct sl_device *found = device_with_stream(device, stream, &rc);
 
 	if (!found)
 		return rc;
-	return said(found, found->ops->stream_synchronize(found, stream), "wait for a stream");
+	return device_said(found, found->ops->stream_synchronize(found, stream),
+	                   "wait for a stream");
 }
 
 /* --------------------------------------------------------------------------------- copies */
 
-/* The device of the one or of the other. */
-static struct sl_device *of_either(const void *dst, const void *src)
+/* Returns the device of dst, else that of src, or NULL. */
+static struct sl_device *device_of_either(const void *dst, const void *src)
 {
 	struct sl_device *device = sl_device_of_memory(dst);
 
@@ -423,11 +434,11 @@ int sluice_copy_on(void *dst, const void *src, size_t n, sluice_stream stream)
 		if (!device)
 			return no_stream(NULL, stream);
 	} else {
-		device = of_either(dst, src);
+		device = device_of_either(dst, src);
 		if (!device)
 			return sl_fail(-EINVAL, "sluice_copy_on: neither memory is a device's");
 	}
-	return said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
+	return device_said(device, device->ops->copy(device, stream, dst, src, n, false), "copy");
 }
 
 int sluice_copy(void *dst, const void *src, size_t n)
@@ -438,29 +449,30 @@ int sluice_copy(void *dst, const void *src, size_t n)
 		return 0;
 	if (!dst || !src)
 		return sl_fail(-EINVAL, "sluice_copy: there is no memory");
-	device = of_either(dst, src);
+	device = device_of_either(dst, src);
 	if (!device) {
 		memcpy(dst, src, n);
 		return 0;
 	}
-	return said(device, device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
-	            "copy");
+	return device_said(device,
+	                   device->ops->copy(device, SLUICE_STREAM_DEFAULT, dst, src, n, true),
+	                   "copy");
 }
 
 /* --------------------------------------------------------------------------------- events */
 
 int sluice_event_new(int device, sluice_event *out)
 {
-	struct sl_device *found = numbered(device);
+	struct sl_device *found = device_numbered(device);
 
 	if (!found)
 		return -ENODEV;
 	if (!out)
-		return no_result("sluice_event_new");
-	return said(found, found->ops->event_new(found, out), "make an event");
+		return no_result_pointer("sluice_event_new");
+	return device_said(found, found->ops->event_new(found, out), "make an event");
 }
 
-static struct sl_device *with_event(sluice_event event, struct sl_device *wanted, int *rc)
+static struct sl_device *device_with_event(sluice_event event, struct sl_device *wanted, int *rc)
 {
 	struct sl_device *device = event ? device_of_event(event, wanted) : NULL;
 
@@ -470,10 +482,10 @@ static struct sl_device *with_event(sluice_event event, struct sl_device *wanted
 }
 
 /* The device that both are of. */
-static struct sl_device *with_both(sluice_event event, sluice_stream stream, int *rc)
+static struct sl_device *device_with_both(sluice_event event, sluice_stream stream, int *rc)
 {
 	struct sl_device *wanted = sl_device_of_stream(stream, sl_device_current());
-	struct sl_device *device = with_event(event, wanted, rc);
+	struct sl_device *device = device_with_event(event, wanted, rc);
 
 	if (!device || sl_device_of_stream(stream, device) == device)
 		return device;
@@ -488,44 +500,49 @@ int sluice_event_free(sluice_event event)
 
 	if (!event)
 		return 0;
-	device = with_event(event, NULL, &rc);
-	return device ? said(device, device->ops->event_free(device, event), "free an event") : rc;
+	device = device_with_event(event, NULL, &rc);
+	return device ? device_said(device, device->ops->event_free(device, event), "free an event")
+	              : rc;
 }
 
 int sluice_event_record(sluice_event event, sluice_stream stream)
 {
 	int rc;
-	struct sl_device *device = with_both(event, stream, &rc);
+	struct sl_device *device = device_with_both(event, stream, &rc);
 
 	if (!device)
 		return rc;
-	return said(device, device->ops->event_record(device, event, stream), "record an event");
+	return device_said(device, device->ops->event_record(device, event, stream),
+	                   "record an event");
 }
 
 int sluice_event_await(sluice_event event, sluice_stream stream)
 {
 	int rc;
-	struct sl_device *device = with_both(event, stream, &rc);
+	struct sl_device *device = device_with_both(event, stream, &rc);
 
 	if (!device)
 		return rc;
-	return said(device, device->ops->event_await(device, event, stream), "await an event");
+	return device_said(device, device->ops->event_await(device, event, stream),
+	                   "await an event");
 }
 
 int sluice_event_query(sluice_event event)
 {
 	int rc;
-	struct sl_device *device = with_event(event, NULL, &rc);
+	struct sl_device *device = device_with_event(event, NULL, &rc);
 
-	return device ? said(device, device->ops->event_query(device, event), "ask an event") : rc;
+	return device ? device_said(device, device->ops->event_query(device, event), "ask an event")
+	              : rc;
 }
 
 int sluice_event_synchronize(sluice_event event)
 {
 	int rc;
-	struct sl_device *device = with_event(event, NULL, &rc);
+	struct sl_device *device = device_with_event(event, NULL, &rc);
 
 	if (!device)
 		return rc;
-	return said(device, device->ops->event_synchronize(device, event), "wait for an event");
+	return device_said(device, device->ops->event_synchronize(device, event),
+	                   "wait for an event");
 }

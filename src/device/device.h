@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract between the engine and a device, and how a pointer leads to one. */
+/* The contract between the engine and a device, and how a pointer or a stream leads to a device. */
 #ifndef SL_DEVICE_H
 #define SL_DEVICE_H
 
@@ -7,17 +7,19 @@
 
 #include "core/core.h"
 
-/* Of all kinds together. */
+/* Limit on the devices of all kinds together. */
 #define SL_DEVICES_MOST 32
 
-/* One thing that a device does in stream order. */
+/* A command that a device executes in stream order. */
 enum sl_command_kind { SL_AWAIT_WORD, SL_WRITE_WORD, SL_COPY };
 struct sl_command {
 	enum sl_command_kind kind;
 	union {
-		/* The word is in memory that the device has registered. The wait ends when the word is
-		 * value or, cyclically, later: (int32_t)(*word - value) >= 0. The write is seen after
-		 * all that came before it in its stream. */
+		/*
+		 * The word lies in memory that is registered with the device. A wait ends when
+		 * (int32_t)(*word - value) >= 0, so values may wrap. A write becomes visible after
+		 * all earlier work of its stream.
+		 */
 		struct {
 			_Atomic uint32_t *at;
 			uint32_t value;
@@ -26,13 +28,15 @@ struct sl_command {
 			void *to;
 			const void *from;
 			size_t length;
-		} copy; /* host memory in it is registered */
+		} copy; /* host memory must be registered */
 	};
 };
 
 struct sl_device;
 
-/* An allocation of one process, for others; what is in handle the kind of device says. */
+/*
+ * An allocation that a process lends to others. The kind of device defines the content of handle.
+ */
 struct sl_lent_memory {
 	const void *start; /* in the process that has made it */
 	uint64_t length;   /* bytes */
@@ -40,45 +44,62 @@ struct sl_lent_memory {
 };
 
 /*
- * What a kind of device offers. Every function is a driver call: it may be held up by what other
- * threads do with the driver, so only these call them: the caller's thread inside a public function,
- * and the copier. None is called with a lock held that a worker, a reactor or the doorbell takes.
- * Results are 0 or a negative errno without a sentence, if nothing else is said. Any thread.
+ * The functions of a kind of device.
+ *
+ * Every function makes driver calls, which may be held up by driver calls of other threads.
+ * Therefore only two threads may call them: the application's thread inside a public function, and
+ * the copier. Neither may hold a lock that a worker, a reactor or the poller takes.
+ *
+ * Unless a comment says otherwise, functions return 0 or a negative errno, set no sentence, and may
+ * be called from any thread.
  */
 struct sl_device_ops {
-	/* Makes ready what the functions below need; they do it themselves where nobody has. With a
-	 * sentence. NULL: nothing has to be. */
+	/*
+	 * Initialises the device; the functions below do so themselves if it is not. Sets a
+	 * sentence on failure. NULL: no initialisation is needed.
+	 */
 	int (*open)(struct sl_device *device);
-	int (*describe)(struct sl_device *device,
-	                struct sluice_device *out); /* all but name, real */
+	/* Fills in everything but name and real. */
+	int (*describe)(struct sl_device *device, struct sluice_device *out);
 
 	int (*alloc)(struct sl_device *device, size_t length, void **out);
 	int (*free)(struct sl_device *device, void *memory);
-	/* Host memory, whole pages; may wait for everything that the device has to do. */
+	/* Registers whole pages of host memory; may wait until the device is idle. */
 	int (*register_memory)(struct sl_device *device, void *memory, size_t length);
-	/* The same for memory that is mapped read-only, which the device then reads only. NULL: register_memory() takes
-	 * that, too. */
+	/*
+	 * Registers memory that is mapped read-only, for reading by the device. NULL:
+	 * register_memory() accepts such memory too.
+	 */
 	int (*register_to_read)(struct sl_device *device, void *memory, size_t length);
-	/* Of either. */
+	/* Undoes either registration. */
 	int (*unregister_memory)(struct sl_device *device, void *memory);
-	/* Whether all of the range is registered with, or was pinned by, the device. */
+	/*
+	 * Returns true if all of the range is registered with the device or pinned by its driver.
+	 */
 	bool (*registered)(struct sl_device *device, const void *memory, size_t length);
 
 	int (*stream_new)(struct sl_device *device, sluice_stream *out);
 	int (*stream_free)(struct sl_device *device, sluice_stream stream);
-	int (*stream_query)(struct sl_device *device, sluice_stream stream); /* 1, 0, or negative */
+	int (*stream_query)(struct sl_device *device,
+	                    sluice_stream stream); /* 1: idle, 0: not yet */
 	int (*stream_synchronize)(struct sl_device *device, sluice_stream stream);
-	/* Whether commands can be given to the stream: -EINVAL, with a sentence, while it is captured. */
+	/*
+	 * Returns 0 if the stream accepts commands, or -EINVAL with a sentence while it is being
+	 * captured.
+	 */
 	int (*stream_check)(struct sl_device *device, sluice_stream stream);
 
-	/* Gives commands to a stream, in order; how many it took is in *taken, on failure too. */
+	/*
+	 * Enqueues commands in order. *taken is the number of commands that were enqueued, on
+	 * failure too.
+	 */
 	int (*enqueue)(struct sl_device *device, sluice_stream stream,
 	               const struct sl_command *commands, size_t count, size_t *taken);
 
 	/*
-	 * A copy for the public functions, between any two memories of which one is the device's. Host
-	 * memory that is not registered is read before the call returns; into such memory, and if wait is
-	 * set, the call waits for the copy.
+	 * Copies between any two memories of which at least one belongs to the device. Host memory
+	 * that is not registered is read before the call returns. The call waits for the copy if
+	 * the destination is such memory, or if wait is set.
 	 */
 	int (*copy)(struct sl_device *device, sluice_stream stream, void *to, const void *from,
 	            size_t length, bool wait);
@@ -87,114 +108,153 @@ struct sl_device_ops {
 	int (*event_free)(struct sl_device *device, sluice_event event);
 	int (*event_record)(struct sl_device *device, sluice_event event, sluice_stream stream);
 	int (*event_await)(struct sl_device *device, sluice_event event, sluice_stream stream);
-	int (*event_query)(struct sl_device *device, sluice_event event); /* 1, 0, or negative */
+	int (*event_query)(struct sl_device *device, sluice_event event); /* 1: idle, 0: not yet */
 	int (*event_synchronize)(struct sl_device *device, sluice_event event);
 
-	/* Whether the memory, which is the device's, moves between it and the host by itself: it is copied to
-	 * and from as any other, but not for libraries that stand on the same driver. NULL: none does. */
+	/*
+	 * Returns true for managed memory, which the driver migrates between host and device:
+	 * copies work as usual, but other libraries on the same driver may refuse it. NULL: the
+	 * kind has no managed memory.
+	 */
 	bool (*managed)(struct sl_device *device, const void *memory);
 
-	/* 0, or why the device does nothing any more. */
+	/* Returns 0, or the error after which the device executes nothing more. */
 	int (*status)(struct sl_device *device);
-	/* Until leave() the calling thread works on the stream's context, or on the device's if the stream is
-	 * NULL, for a library that stands on the same driver; captures do not mind. NULL: there is none. */
+	/*
+	 * Makes the stream's context current on the calling thread until leave(), or the device's
+	 * context if stream is NULL, for libraries on the same driver. Does not disturb stream
+	 * captures. NULL: the kind has no contexts.
+	 */
 	int (*enter)(struct sl_device *device, sluice_stream stream);
 	void (*leave)(void);
 };
 
 /*
- * Memory of a device that several processes have mapped. All are calls of a driver, as those above, and may be held up
- * by waits that are pending. Lengths are multiples of granularity. Results as above.
+ * Sharing of device memory between processes.
+ *
+ * All functions make driver calls, as those above, and may be held up by pending waits of streams.
+ * Lengths are multiples of granularity. Results are as above.
  */
 struct sl_device_sharing {
 	size_t granularity; /* bytes */
 	/*
-	 * New memory, mapped for writing, and a descriptor for it that can be sent to other processes. It lives as long as
-	 * descriptors or mappings of it do, in whatever process. -ENOMEM.
+	 * Allocates memory, maps it for writing and returns a descriptor that can be sent to other
+	 * processes. The memory lives until the last descriptor and the last mapping in any process
+	 * are gone. Returns -ENOMEM if there is none.
 	 */
 	int (*make)(struct sl_device *device, size_t length, void **out, int *fd);
 	/*
-	 * Maps what another process, or this one, has made: `device` is the one that it is on; `by` another one that uses
-	 * it, or the same. Read-only: neither streams nor copies can write to it. The descriptor stays the caller's, who has
-	 * it from somebody he does not trust: -EBADMSG, if it is something else, or of another length.
-	 * -ENOTSUP: `by` cannot reach it.
+	 * Maps memory of `device`, made by this or another process, read-only for `by`, which may
+	 * be the same device. The caller keeps the descriptor, which may come from an untrusted
+	 * process.
+	 *
+	 * Returns 0, or
+	 *   -EBADMSG  the descriptor is not such memory, or has another length
+	 *   -ENOTSUP  `by` cannot access the memory
 	 */
 	int (*map)(struct sl_device *device, int fd, size_t length, struct sl_device *by,
 	           void **out);
-	/* Of make or map, with its length. What uses it is done, the caller sees to that: a driver may wait for all that the
-	 * device has to do, or take the memory from under what still runs. */
+	/*
+	 * Unmaps memory of make() or map(). The caller ensures that nothing uses it any more: a
+	 * driver may wait for the whole device, or unmap memory in use.
+	 */
 	int (*unmap)(struct sl_device *device, void *memory, size_t length);
 	/*
-	 * What others need to map the allocation that memory is in, which somebody else made: its start and length, and
-	 * bytes that say the rest. -ENOTSUP: it cannot be shared.
+	 * Describes the allocation that contains memory, which sluice need not have made, so that
+	 * other processes can map it. Returns -ENOTSUP if it cannot be shared.
 	 */
 	int (*lend)(struct sl_device *device, const void *memory, struct sl_lent_memory *out);
-	/* Maps that in another process. It may be written to: drivers offer nothing else. Ended by give_back(). A second time
-	 * in one process it may be the same mapping, counted. -EINVAL: in the process that has lent it, which has it already.
-	 * -ENOENT: it is gone, with its process or before. What is mapped must not be used after that. */
+	/*
+	 * Maps lent memory in another process. Drivers map it writable. Each call needs its
+	 * give_back(); a second borrow of the same memory may return the same mapping, counted. The
+	 * mapping must not be used once the lender has freed the memory or has ended.
+	 *
+	 * Returns 0, or
+	 *   -EINVAL   this process is the lender
+	 *   -ENOENT   the memory or its process is gone
+	 */
 	int (*borrow)(struct sl_device *device, const struct sl_lent_memory *memory, void **out);
 	int (*give_back)(struct sl_device *device, void *start);
 };
 
 struct sl_device {
 	const struct sl_device_ops *ops;
-	const struct sl_device_sharing *sharing; /* NULL: its memory cannot be shared */
-	const struct sl_device_kind *kind;       /* set with the index */
+	const struct sl_device_sharing *sharing; /* NULL if memory cannot be shared */
+	const struct sl_device_kind *kind;       /* set together with index */
 	int index;                               /* the public number */
 	char name[24];                           /* "emulated:0" */
-	const char *pci; /* its address on that bus, "0000:65:00.0", or NULL */
+	const char *pci;                         /* PCI address as "0000:65:00.0", or NULL */
 };
 
-/* A kind of devices. The table is in sluice.c, its last row is NULL. */
+/* A kind of devices. The table is in sluice.c and ends with NULL. */
 struct sl_device_kind {
 	const char *name; /* "emulated" */
 	/*
-	 * Why find() finds none, or not all, for people; or "". NULL: the kind is not hardware, and "device"
-	 * does not mean it.
+	 * Returns text for users that says why devices are missing, or "". NULL: the kind is not
+	 * hardware, and the name "device" does not include it.
 	 */
 	const char *(*missing)(void);
-	/* What sluice_device_feature() tells of the kind, index from 0; -ENOENT past the last. May be NULL. */
+	/*
+	 * Returns the feature at index for sluice_device_feature(), or -ENOENT past the last. May
+	 * be NULL.
+	 */
 	int (*feature)(unsigned index, struct sluice_feature *out);
-	/* The devices of the kind one by one, index from 0; NULL past the last. It opens none. */
+	/* Returns the device at index of this kind, or NULL past the last. Opens no device. */
 	struct sl_device *(*find)(unsigned index);
-	/* The device that a pointer belongs to, or NULL. Not counted as a call where it costs nothing. */
+	/*
+	 * Returns the device that owns the memory, or NULL. Counts as a driver call only if it
+	 * makes one.
+	 */
 	struct sl_device *(*of_memory)(const void *memory);
-	/* The device of a stream; NULL: not one of this kind, or one that every device has. */
+	/*
+	 * Returns the device of a stream, or NULL if the stream is of another kind or a default
+	 * stream.
+	 */
 	struct sl_device *(*of_stream)(sluice_stream stream);
-	/* The device of an event. Where events do not tell: wanted, if it is of this kind, or the first. */
+	/*
+	 * Returns the device of an event. If events do not reveal their device: `wanted` if it is
+	 * of this kind, else the first device.
+	 */
 	struct sl_device *(*of_event)(sluice_event event, struct sl_device *wanted);
-	/* The device that the calling thread has chosen with the driver; NULL: none. May be NULL. */
+	/*
+	 * Returns the device that is current in the driver for the calling thread, or NULL. May be
+	 * NULL.
+	 */
 	struct sl_device *(*current)(void);
 };
 extern const struct sl_device_kind *const sl_device_kinds[];
 extern const struct sl_device_kind sl_cuda, sl_emulated;
 
-/* Streams up to this number are of every device. */
+/* Streams up to this value are default streams, which every device has. */
 #define SL_COMMON_STREAMS 2
 
-/* NULL past the last. */
+/* Returns the device with that public number, or NULL past the last. */
 struct sl_device *sl_device_find(unsigned index);
-/* What names it in every process. Unlike its description it opens nothing. */
+/* Returns a name that is valid in every process. Does not open the device. */
 static inline const char *sl_device_place(const struct sl_device *device)
 {
 	return device->pci ? device->pci : device->name;
 }
-/* The device that holds the byte at this address; NULL: host memory. */
+/* Returns the device that owns the byte at this address, or NULL for host memory. */
 struct sl_device *sl_device_of_memory(const void *memory);
-/* Whether anybody has asked for a device of sluice: before that there is memory of devices only where the
- * program uses a driver by itself, which it takes longer to find out. */
+/*
+ * Returns true once devices have been numbered. Before that, device memory exists only if the
+ * program uses a driver directly, which takes longer to find out.
+ */
 bool sl_device_any_known(void);
-/* The device that the calling thread works on, or else the first. */
+/* Returns the device that is current on the calling thread, else the first device. */
 struct sl_device *sl_device_current(void);
-/* The device of a stream; if every device has such a stream, fallback. */
+/* Returns the device of a stream, or fallback for a default stream. */
 struct sl_device *sl_device_of_stream(sluice_stream stream, struct sl_device *fallback);
 
-/* Of a device on the PCI bus, by its address as the kernel writes it, as in "0000:65:00.0". */
-int sl_pci_node(const char *address);           /* of NUMA; -1: not known, or there is only one */
-bool sl_pci_shares_memory(const char *address); /* with other devices there, by P2PDMA */
-/* The address of a GPU of that vendor, by its number in the order of their addresses. */
+/* Properties of a PCI device by its address as the kernel writes it, "0000:65:00.0". */
+int sl_pci_node(const char *address);           /* NUMA node, or -1 if unknown or the only one */
+bool sl_pci_shares_memory(const char *address); /* true: by P2PDMA with other devices */
+/*
+ * Returns the address of a GPU of that vendor by its index in address order; false past the last.
+ */
 bool sl_pci_display(unsigned vendor, unsigned index, char address[32]);
-/* Whether a GPU of that vendor is there, whatever its driver says. */
+/* Returns true if the machine has a GPU of that vendor, with or without a driver. */
 bool sl_pci_has_display(unsigned vendor);
 
 #endif

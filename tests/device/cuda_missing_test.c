@@ -26,7 +26,7 @@ static void assert_missing(const char *why)
 	int number;
 
 	assert_int_equal(sluice_device_find("cuda", &number), -ENODEV);
-	assert_null(sl_cuda_api());
+	assert_null(sl_cuda_driver());
 	assert_null(sl_cuda_api_in_use());
 	assert_string_equal(sl_cuda_api_missing(), why);
 	cuda_file_open(&f);

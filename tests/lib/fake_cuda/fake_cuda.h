@@ -18,7 +18,7 @@
 #include <sluice/emulated.h>
 
 #include "device/cuda_api.h"
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 #include "lib/fake_cuda/fake_cuda_api.h"
 
 enum fake_call {

@@ -4,7 +4,7 @@
 
 #include <time.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 __typeof__(sl_emulated_enqueue) __real_sl_emulated_enqueue, __wrap_sl_emulated_enqueue;
 __typeof__(sl_emulated_event_query) __real_sl_emulated_event_query, __wrap_sl_emulated_event_query;

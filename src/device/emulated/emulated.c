@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The emulated devices: the two that there are, and how a pointer leads to one. */
+/*
+ * Emulated devices
+ *
+ * The two emulated devices, which are made of threads and memory of the host: how they are found
+ * and started, and how a pointer leads to its device.
+ *
+ * Threads: any. The first use of a device starts its two threads (engine.c).
+ */
 #include <errno.h>
 #include <stdio.h>
 #include <sys/mman.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 #define DEVICE(number)                                                                      \
 	{                                                                                   \
@@ -16,9 +23,9 @@
 		.reached = PTHREAD_COND_INITIALIZER,                                        \
 	}
 
-/* They live as long as the process, and so do their threads once they run. */
+/* Devices and, once started, their threads live as long as the process. */
 static struct {
-	_Atomic unsigned started; /* how many devices are */
+	_Atomic unsigned started; /* number of started devices */
 	struct emulated devices[EMULATED_DEVICES];
 } all = {.devices = {DEVICE(0), DEVICE(1)}};
 
@@ -27,7 +34,7 @@ struct emulated *sl_emulated_each(unsigned index)
 	return index < EMULATED_DEVICES ? &all.devices[index] : NULL;
 }
 
-static int prepare(struct emulated *device)
+static int prepare_devices(struct emulated *device)
 {
 	void *arena;
 
@@ -57,7 +64,7 @@ static int start_locked(struct emulated *device)
 	unsigned number = device - all.devices;
 	char name[16];
 	pthread_t thread;
-	int rc = prepare(device);
+	int rc = prepare_devices(device);
 
 	if (!rc && !device->engine_runs) {
 		snprintf(name, sizeof(name), "sluice-emu-%u", number);
@@ -90,7 +97,7 @@ int sl_emulated_start(struct emulated *device)
 	return rc;
 }
 
-static void take_first(struct sl_interval *interval, void *argument)
+static void emulated_take_first(struct sl_interval *interval, void *argument)
 {
 	struct sl_interval **found = argument;
 
@@ -102,7 +109,7 @@ struct sl_interval *sl_emulated_lookup(const struct sl_intervals *set, const voi
 	struct sl_interval *found = NULL;
 	uint64_t at = (uintptr_t)address;
 
-	sl_intervals_overlapping(set, at, at + 1, take_first, &found);
+	sl_intervals_overlapping(set, at, at + 1, emulated_take_first, &found);
 	return found;
 }
 
@@ -116,7 +123,7 @@ struct emulated *sl_emulated_numbered(int device)
 	return NULL;
 }
 
-static struct sl_device *find(unsigned index)
+static struct sl_device *emulated_find(unsigned index)
 {
 	struct emulated *device = sl_emulated_each(index);
 
@@ -125,8 +132,8 @@ static struct sl_device *find(unsigned index)
 
 typedef bool owns(struct emulated *device, const void *pointer);
 
-/* The first device that is in use and owns what the pointer says. */
-static struct sl_device *owner(owns *whether, const void *pointer)
+/* Returns the first started device that owns the pointer, or NULL. */
+static struct sl_device *emulated_owner(owns *whether, const void *pointer)
 {
 	for (unsigned i = 0; i < EMULATED_DEVICES; i++) {
 		struct emulated *device = &all.devices[i];
@@ -158,34 +165,35 @@ static bool owns_event(struct emulated *device, const void *event)
 	return sl_emulated_lookup(&device->events, event);
 }
 
-static struct sl_device *of_memory(const void *memory)
+static struct sl_device *emulated_of_memory(const void *memory)
 {
 	if (!atomic_load_explicit(&all.started, memory_order_acquire))
 		return NULL;
-	/* A driver that cannot tell says that it does not know the pointer. */
-	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY) ? NULL : owner(owns_memory, memory);
+	/* If the call is made to fail, the driver does not know the pointer. */
+	return sl_emulated_count(SLUICE_EMULATED_CLASSIFY) ? NULL
+	                                                   : emulated_owner(owns_memory, memory);
 }
 
-static struct sl_device *of_stream(sluice_stream stream)
+static struct sl_device *emulated_of_stream(sluice_stream stream)
 {
-	return owner(owns_stream, stream);
+	return emulated_owner(owns_stream, stream);
 }
 
-static struct sl_device *of_event(sluice_event event, struct sl_device *wanted)
+static struct sl_device *emulated_of_event(sluice_event event, struct sl_device *wanted)
 {
 	(void)wanted;
-	return owner(owns_event, event);
+	return emulated_owner(owns_event, event);
 }
 
 const struct sl_device_kind sl_emulated = {
 	.name = "emulated",
-	.find = find,
-	.of_memory = of_memory,
-	.of_stream = of_stream,
-	.of_event = of_event,
+	.find = emulated_find,
+	.of_memory = emulated_of_memory,
+	.of_stream = emulated_of_stream,
+	.of_event = emulated_of_event,
 };
 
-static int describe(struct sl_device *base, struct sluice_device *out)
+static int emulated_describe(struct sl_device *base, struct sluice_device *out)
 {
 	struct emulated *device = sl_emulated_of(base);
 
@@ -200,7 +208,7 @@ static int describe(struct sl_device *base, struct sluice_device *out)
 	return 0;
 }
 
-static int status(struct sl_device *base)
+static int emulated_status(struct sl_device *base)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_QUERY);
@@ -211,7 +219,7 @@ static int status(struct sl_device *base)
 }
 
 const struct sl_device_ops sl_emulated_ops = {
-	.describe = describe,
+	.describe = emulated_describe,
 	.alloc = sl_emulated_alloc,
 	.free = sl_emulated_free,
 	.register_memory = sl_emulated_register,
@@ -230,5 +238,5 @@ const struct sl_device_ops sl_emulated_ops = {
 	.event_await = sl_emulated_event_await,
 	.event_query = sl_emulated_event_query,
 	.event_synchronize = sl_emulated_event_synchronize,
-	.status = status,
+	.status = emulated_status,
 };

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Chunks as they are, for who wants no difference between codecs. */
+/*
+ * Codec "none"
+ *
+ * Copies chunks, so that callers need not distinguish uncompressed chunks.
+ *
+ * Threads: any; no state.
+ */
 #include <errno.h>
 #include <string.h>
 

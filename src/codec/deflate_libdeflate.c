@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Deflate by libdeflate, in zlib's format. */
+/*
+ * Deflate by libdeflate
+ *
+ * Deflate at levels 1 to 9 in zlib's format.
+ *
+ * Threads: any; a state belongs to one thread at a time.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -54,7 +60,7 @@ static int deflate_state_new(int level, size_t element, size_t n, void **out)
 	return 0;
 }
 
-/* libdeflate does not tell: what it asks malloc() for, in version 1.14, rounded up. */
+/* libdeflate does not report its memory: the requests of version 1.14, rounded up. */
 static size_t deflate_state_bytes(const void *state)
 {
 	const struct deflate *deflate = state;

@@ -1,14 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The threads of an emulated device: the engine, which does everything but host functions. */
+/*
+ * The threads of an emulated device
+ *
+ * The engine thread executes all commands but host functions, which a second thread calls.
+ *
+ * Threads: this file is those two. Both sleep on conditions of the device's mutex (`work`,
+ * `function`), which enqueuing, the end of a command, and the end of a host function signal.
+ */
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* How the engine waits for words, which change without telling it. */
+/* Words change without a signal to the engine: it spins, then sleeps briefly. */
 #define SPINS      64
 #define PAUSE_NS   ((int64_t)5000)
 #define PAUSE_MOST ((int64_t)200000)
@@ -22,22 +29,25 @@ bool sl_emulated_word_reached(const struct command *command)
 	return (int32_t)(now - command->word.value) >= 0;
 }
 
-static struct command *first_of(struct stream *stream)
+static struct command *first_command(struct stream *stream)
 {
 	return stream->count ? SL_CONTAINER(stream->commands.next, struct command, in_stream)
 	                     : NULL;
 }
 
-/* The default stream comes after what all blocking streams were given before, and they after it. */
+/*
+ * Returns true if the command must wait for other streams: the default stream is ordered after all
+ * earlier work of blocking streams, and they after the default stream.
+ */
 static bool behind_others(struct emulated *device, const struct command *command)
 {
 	if (command->stream != &device->legacy)
 		return command->stream->blocking && device->legacy.count &&
-		       first_of(&device->legacy)->sequence < command->sequence;
+		       first_command(&device->legacy)->sequence < command->sequence;
 	sl_list_each (link, &device->busy) {
 		struct stream *stream = SL_CONTAINER(link, struct stream, busy);
 
-		if (stream->blocking && first_of(stream)->sequence < command->sequence)
+		if (stream->blocking && first_command(stream)->sequence < command->sequence)
 			return true;
 	}
 	return false;
@@ -50,16 +60,17 @@ bool sl_emulated_in_order(struct emulated *device, const struct command *command
 	return !behind_others(device, command);
 }
 
-/* What the engine saw in one look around. */
+/* Result of a scan of all streams. */
 struct look {
-	struct command *next; /* to run now, or NULL */
-	unsigned ready;       /* how many it was chosen from */
-	bool polls;           /* a word is waited for */
-	int64_t wake;         /* when the first delay is over; SL_FOREVER: there is none */
+	struct command *next; /* to execute now, or NULL */
+	unsigned ready;       /* number of candidates */
+	bool polls;           /* a command waits for a word */
+	int64_t wake;         /* end of the first delay, or SL_FOREVER */
 };
 
-/* Draws once how long a command that could run is put off. */
-static bool delayed(struct emulated *device, struct command *command, struct look *look)
+/* Returns true while a ready command is delayed; the delay is drawn once per command. */
+static bool engine_delayed(struct emulated *device, struct command *command, struct look *look)
+	SL_REQUIRES(&device->mutex)
 {
 	int64_t now;
 
@@ -79,7 +90,8 @@ static bool delayed(struct emulated *device, struct command *command, struct loo
 	return true;
 }
 
-static bool ready(struct emulated *device, struct command *command, struct look *look)
+static bool command_ready(struct emulated *device, struct command *command, struct look *look)
+	SL_REQUIRES(&device->mutex)
 {
 	if (!sl_emulated_in_order(device, command))
 		return false;
@@ -94,27 +106,27 @@ static bool ready(struct emulated *device, struct command *command, struct look 
 			break;
 		return false;
 	case FUNCTION:
-		/* One at a time, this one included. */
+		/* Host functions run one at a time. */
 		if (!device->handed)
 			break;
 		return false;
 	default:
 		break;
 	}
-	return !delayed(device, command, look);
+	return !engine_delayed(device, command, look);
 }
 
-/* Only the heads of streams can be next: by the seed, or the one that was given first. */
-static struct look look_around(struct emulated *device)
+/* Chooses the next command among the heads of all streams: at random by the seed, or the oldest. */
+static struct look engine_look_around(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	struct look look = {.wake = SL_FOREVER};
 
 	if (device->error || device->lending)
 		return look;
 	sl_list_each (link, &device->busy) {
-		struct command *command = first_of(SL_CONTAINER(link, struct stream, busy));
+		struct command *command = first_command(SL_CONTAINER(link, struct stream, busy));
 
-		if (!ready(device, command, &look))
+		if (!command_ready(device, command, &look))
 			continue;
 		look.ready++;
 		if (!look.next || (device->options.seed ? !sl_emulated_random(device, look.ready)
@@ -126,7 +138,7 @@ static struct look look_around(struct emulated *device)
 
 /* --------------------------------------------------------------------------- running it */
 
-/* True: a caller waits for one of them. */
+/* Returns true if a caller is among the waiters. */
 static bool release_waiters(struct command *command, int error)
 {
 	struct sl_list *link;
@@ -142,7 +154,7 @@ static bool release_waiters(struct command *command, int error)
 	return caller;
 }
 
-static void let_go(struct command *command)
+static void let_waiter_go(struct command *command)
 {
 	switch (command->kind) {
 	case RECORD:
@@ -177,7 +189,7 @@ static void leave_stream(struct command *command)
 
 void sl_emulated_retire(struct emulated *device, struct command *command)
 {
-	let_go(command);
+	let_waiter_go(command);
 	if (release_waiters(command, device->error))
 		pthread_cond_broadcast(&device->reached);
 	sl_emulated_channel_leave(command);
@@ -188,8 +200,12 @@ void sl_emulated_retire(struct emulated *device, struct command *command)
 		pthread_cond_broadcast(&device->progress);
 }
 
-/* What takes long runs without the mutex; who takes its memory away waits for executing to end. */
-static void execute(struct emulated *device, struct command *command)
+/*
+ * Executes a command. Copies and kernels run without the mutex; calls that free memory wait until
+ * `executing` is false.
+ */
+static void engine_execute(struct emulated *device, struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	device->executing = true;
 	sl_mutex_unlock(&device->mutex);
@@ -202,7 +218,7 @@ static void execute(struct emulated *device, struct command *command)
 	sl_emulated_retire(device, command);
 }
 
-static void run(struct emulated *device, struct command *command)
+static void engine_run(struct emulated *device, struct command *command) SL_REQUIRES(&device->mutex)
 {
 	switch (command->kind) {
 	case COPY:
@@ -210,10 +226,10 @@ static void run(struct emulated *device, struct command *command)
 			sl_emulated_fault(device, -EFAULT);
 			return;
 		}
-		execute(device, command);
+		engine_execute(device, command);
 		return;
 	case KERNEL:
-		execute(device, command);
+		engine_execute(device, command);
 		return;
 	case FUNCTION:
 		device->handed = command;
@@ -233,15 +249,19 @@ static void run(struct emulated *device, struct command *command)
 
 /* ---------------------------------------------------------------------------- the threads */
 
-static void pause_until(struct emulated *device, int64_t when)
+static void engine_pause_until(struct emulated *device, int64_t when)
 {
 	struct timespec at = {when / 1000000000, when % 1000000000};
 
 	pthread_cond_clockwait(&device->work, &device->mutex.pthread, CLOCK_MONOTONIC, &at);
 }
 
-/* Nothing can run: until a command comes, a delay is over, or for a moment if a word is awaited. */
-static void rest(struct emulated *device, const struct look *look, unsigned idle)
+/*
+ * Sleeps while nothing can run: until a command arrives or a delay ends, or briefly if a command
+ * waits for a word.
+ */
+static void engine_rest(struct emulated *device, const struct look *look, unsigned idle)
+	SL_REQUIRES(&device->mutex)
 {
 	unsigned doublings = idle < SPINS ? 0 : SL_MIN(idle - SPINS, 10u);
 	int64_t wake = look->wake;
@@ -255,24 +275,24 @@ static void rest(struct emulated *device, const struct look *look, unsigned idle
 	} else {
 		if (look->polls)
 			wake = SL_MIN(wake, sl_now() + SL_MIN(PAUSE_NS << doublings, PAUSE_MOST));
-		pause_until(device, wake);
+		engine_pause_until(device, wake);
 	}
 }
 
 void *sl_emulated_engine(void *argument)
 {
 	struct emulated *device = argument;
-	unsigned idle = 0; /* looks in a row that found nothing */
+	unsigned idle = 0; /* consecutive scans without result */
 
 	sl_mutex_lock(&device->mutex);
 	for (;;) {
-		struct look look = look_around(device);
+		struct look look = engine_look_around(device);
 
 		if (look.next) {
 			idle = 0;
-			run(device, look.next);
+			engine_run(device, look.next);
 		} else {
-			rest(device, &look, idle++);
+			engine_rest(device, &look, idle++);
 		}
 	}
 	return NULL;

@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Filter 32015: a chunk is a frame of zstd, with the length of its content in its head. */
+/*
+ * Zstandard: filter 32015
+ *
+ * A chunk is a zstd frame whose header contains the length of its content.
+ *
+ * Threads: any; a state belongs to one thread at a time.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -46,7 +52,7 @@ static size_t zstd_compress(void *state, const void *in, size_t n, void *out, si
 	return ZSTD_isError(length) ? 0 : length;
 }
 
-/* zstd takes its memory at the first chunk; this is one, so that a later one needs none. */
+/* Compresses a chunk in advance, because zstd allocates at the first chunk. */
 static bool zstd_rehearse(struct zstd *zstd, size_t n)
 {
 	size_t room = ZSTD_compressBound(n), length;
@@ -104,7 +110,7 @@ const struct sl_codec sl_codec_zstd = {
 	.encoder = "libzstd",
 	.filter = 32015,
 	.least = 1,
-	.most = 19, /* those above want memory that no worker should have */
+	.most = 19, /* higher levels use too much memory for a worker */
 	.client_data = zstd_client_data,
 	.bound = zstd_bound,
 	.state_new = zstd_state_new,

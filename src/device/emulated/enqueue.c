@@ -1,21 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How commands get into a stream of an emulated device, and what holds up the call that gives them. */
+/*
+ * Enqueuing on an emulated device
+ *
+ * Puts commands into streams, and holds up the calls that a real driver would hold up.
+ *
+ * Threads: the callers of the driver; the engine takes the commands.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* Commands are made by the block and never freed. */
+/* Commands are allocated in blocks and reused, never freed. */
 #define BLOCK_COMMANDS 128
 
-/* What to give to a stream, and how. */
+/* A command to enqueue, with its conditions. */
 struct order {
-	struct command command; /* its kind and the union; a copy's only as the caller said it */
-	const char *call;       /* its name for the report */
-	bool passes_free;       /* goes on while a thread is in free */
-	bool waits;             /* the caller will wait: not while a thread is in a full channel */
-	bool any_host;          /* of a copy: host memory need not be registered */
+	struct command command; /* its kind and parameters; addresses of a copy are unresolved */
+	const char *call;       /* name of the call for the report */
+	bool passes_free;       /* is not held up while a thread is in free */
+	/* the caller will wait for the end: held up while a thread is stuck in a full channel */
+	bool waits;
+	bool any_host; /* copy: host memory need not be registered */
 };
 
 static struct command *new_command(struct emulated *device)
@@ -33,17 +40,18 @@ static struct command *new_command(struct emulated *device)
 	return block;
 }
 
-static bool is_devices(enum place place)
+static bool is_devices_place(enum place place)
 {
 	return place == PLACE_DEVICE || place == PLACE_READ_ONLY || place == PLACE_WRONG;
 }
 
 /*
- * Finds the bytes of a copy. Memory of the device that is not there, or not any more, is found out when
- * the copy's turn comes, as on a device; host memory that is not registered, and memory that is mapped
- * read-only, here and now.
+ * Resolves the addresses of a copy. Device memory that does not exist (any more) is an error of the
+ * stream when the copy executes, as on real devices; unregistered host memory and read-only
+ * mappings are refused at once.
  */
 static int resolve_copy(struct emulated *device, struct order *order, enum channel_type *type)
+	SL_REQUIRES(&device->mutex)
 {
 	struct command *command = &order->command;
 	char *to, *from;
@@ -51,7 +59,7 @@ static int resolve_copy(struct emulated *device, struct order *order, enum chann
 
 	there = sl_emulated_place(device, command->copy.to, command->copy.length, &to);
 	here = sl_emulated_place(device, command->copy.from, command->copy.length, &from);
-	if (!(is_devices(there) || is_devices(here)) || there == PLACE_FOREIGN ||
+	if (!(is_devices_place(there) || is_devices_place(here)) || there == PLACE_FOREIGN ||
 	    here == PLACE_FOREIGN || there == PLACE_READ_ONLY)
 		return -EINVAL;
 	if ((there == PLACE_HOST || here == PLACE_HOST) && !order->any_host)
@@ -63,7 +71,8 @@ static int resolve_copy(struct emulated *device, struct order *order, enum chann
 	return 0;
 }
 
-static int resolve(struct emulated *device, struct order *order, enum channel_type *type)
+static int resolve_order(struct emulated *device, struct order *order, enum channel_type *type)
+	SL_REQUIRES(&device->mutex)
 {
 	struct command *command = &order->command;
 	char *bytes;
@@ -84,13 +93,13 @@ static int resolve(struct emulated *device, struct order *order, enum channel_ty
 	}
 }
 
-/* What a new command means to its event. */
+/* Updates the event of a new command. */
 static void tie_event(struct command *command)
 {
 	struct event *event = command->event;
 
 	if (command->kind == RECORD) {
-		/* Awaits of the earlier record still wait for that one. */
+		/* Awaits of the earlier record keep waiting for that record. */
 		if (event->record)
 			event->record->event = NULL;
 		event->record = command;
@@ -101,8 +110,8 @@ static void tie_event(struct command *command)
 	}
 }
 
-static void append(struct emulated *device, struct stream *stream, struct command *command,
-                   enum channel_type type, struct channel *channel)
+static void append_command(struct emulated *device, struct stream *stream, struct command *command,
+                           enum channel_type type, struct channel *channel)
 {
 	command->stream = stream;
 	command->sequence = ++device->sequence;
@@ -117,9 +126,10 @@ static void append(struct emulated *device, struct stream *stream, struct comman
 	pthread_cond_signal(&device->work);
 }
 
-/* Until nothing holds the call up; then what it will use is known. */
-static int admit(struct emulated *device, struct stream *stream, struct order *order,
-                 enum channel_type *type, struct channel **channel)
+/* Waits until nothing holds the call up, and resolves the memory that it uses. */
+static int admit_order(struct emulated *device, struct stream *stream, struct order *order,
+                       enum channel_type *type, struct channel **channel)
+	SL_REQUIRES(&device->mutex)
 {
 	int rc;
 
@@ -128,7 +138,7 @@ static int admit(struct emulated *device, struct stream *stream, struct order *o
 
 		rc = device->error;
 		if (!rc)
-			rc = resolve(device, order, type);
+			rc = resolve_order(device, order, type);
 		if (rc)
 			return rc;
 		if (device->frees && !order->passes_free)
@@ -143,19 +153,19 @@ static int admit(struct emulated *device, struct stream *stream, struct order *o
 		sl_emulated_sleep(device, &device->progress, order->call,
 		                  why ? why : "the channel is full");
 		device->stuck -= !why;
-		/* Whoever waited for the end of this looks again. */
+		/* A thread that waited for the end of this hold-up looks again. */
 		if (!why && !device->stuck)
 			pthread_cond_broadcast(&device->progress);
 	}
 }
 
-static int give(struct emulated *device, struct stream *stream, struct order *order,
-                struct command **out)
+static int give_order(struct emulated *device, struct stream *stream, struct order *order,
+                      struct command **out) SL_REQUIRES(&device->mutex)
 {
 	struct channel *channel;
 	enum channel_type type;
 	struct command *command;
-	int rc = admit(device, stream, order, &type, &channel);
+	int rc = admit_order(device, stream, order, &type, &channel);
 
 	if (rc)
 		return rc;
@@ -163,14 +173,14 @@ static int give(struct emulated *device, struct stream *stream, struct order *or
 	if (!command)
 		return -ENOMEM;
 	*command = order->command;
-	append(device, stream, command, type, channel);
+	append_command(device, stream, command, type, channel);
 	*out = command;
 	return 0;
 }
 
-/* A call that gives one command. */
-static int give_one(struct emulated *device, sluice_stream handle, enum sluice_emulated_kind kind,
-                    struct order *order)
+/* Makes a driver call that enqueues a single command. */
+static int give_single(struct emulated *device, sluice_stream handle,
+                       enum sluice_emulated_kind kind, struct order *order)
 {
 	int rc = sl_emulated_enter(device, kind);
 	struct stream *stream;
@@ -179,7 +189,7 @@ static int give_one(struct emulated *device, sluice_stream handle, enum sluice_e
 	if (rc)
 		return rc;
 	stream = sl_emulated_stream(device, handle);
-	rc = stream ? give(device, stream, order, &command) : -EINVAL;
+	rc = stream ? give_order(device, stream, order, &command) : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
 }
@@ -195,8 +205,8 @@ static int enqueue_word(struct emulated *device, sluice_stream stream,
 	                      .call = wait ? "wait for a word" : "write of a word",
 	                      .passes_free = true};
 
-	return give_one(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
-	                &order);
+	return give_single(device, stream, wait ? SLUICE_EMULATED_WAIT : SLUICE_EMULATED_WRITE,
+	                   &order);
 }
 
 static int enqueue_one(struct emulated *device, sluice_stream stream, const struct sl_command *from)
@@ -212,7 +222,7 @@ static int enqueue_one(struct emulated *device, sluice_stream stream, const stru
 		copy.command.copy.to = from->copy.to;
 		copy.command.copy.from = from->copy.from;
 		copy.command.copy.length = from->copy.length;
-		return give_one(device, stream, SLUICE_EMULATED_COPY, &copy);
+		return give_single(device, stream, SLUICE_EMULATED_COPY, &copy);
 	}
 	return -EINVAL;
 }
@@ -222,7 +232,7 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 {
 	struct emulated *device = sl_emulated_of(base);
 
-	/* Each is a call of the driver: others come in between. */
+	/* Each command is a driver call: calls of other threads come in between. */
 	for (*taken = 0; *taken < count; ++*taken) {
 		int rc = enqueue_one(device, stream, &commands[*taken]);
 
@@ -232,7 +242,7 @@ int sl_emulated_enqueue(struct sl_device *base, sluice_stream stream,
 	return 0;
 }
 
-static int place_of(struct emulated *device, const void *memory, size_t length)
+static int place_of_bytes(struct emulated *device, const void *memory, size_t length)
 {
 	enum place place;
 	char *bytes;
@@ -253,10 +263,10 @@ static int copy_and_wait(struct emulated *device, sluice_stream handle, struct o
 		return rc;
 	order->waits = true;
 	stream = sl_emulated_stream(device, handle);
-	rc = stream ? give(device, stream, order, &commands[0]) : -EINVAL;
+	rc = stream ? give_order(device, stream, order, &commands[0]) : -EINVAL;
 	if (!rc)
 		rc = sl_emulated_wait_for(device, commands, "copy that waits");
-	/* Not while the engine may still be in the caller's memory. */
+	/* Wait while the engine may still access the caller's memory. */
 	while (device->error && device->executing)
 		sl_emulated_sleep(device, &device->progress, "copy that waits", "it still runs");
 	sl_emulated_leave(device);
@@ -275,16 +285,16 @@ int sl_emulated_copy(struct sl_device *base, sluice_stream stream, void *to, con
 	order.command.copy.to = to;
 	order.command.copy.from = from;
 	order.command.copy.length = length;
-	if (wait || place_of(device, to, length) == PLACE_HOST)
+	if (wait || place_of_bytes(device, to, length) == PLACE_HOST)
 		return copy_and_wait(device, stream, &order);
-	if (place_of(device, from, length) == PLACE_HOST) {
+	if (place_of_bytes(device, from, length) == PLACE_HOST) {
 		staged = malloc(length);
 		if (!staged)
 			return -ENOMEM;
 		memcpy(staged, from, length);
 		order.command.copy.staged = staged;
 	}
-	rc = give_one(device, stream, SLUICE_EMULATED_COPY, &order);
+	rc = give_single(device, stream, SLUICE_EMULATED_COPY, &order);
 	if (rc)
 		free(staged);
 	return rc;
@@ -302,7 +312,7 @@ static int give_event(struct sl_device *base, sluice_event handle, sluice_stream
 	sl_mutex_unlock(&device->mutex);
 	if (!order->command.event)
 		return -EINVAL;
-	return give_one(device, stream, SLUICE_EMULATED_RECORD, order);
+	return give_single(device, stream, SLUICE_EMULATED_RECORD, order);
 }
 
 int sl_emulated_event_record(struct sl_device *device, sluice_event event, sluice_stream stream)
@@ -319,8 +329,8 @@ int sl_emulated_event_await(struct sl_device *device, sluice_event event, sluice
 	return give_event(device, event, stream, &order);
 }
 
-static int launch(int device, sluice_stream stream, enum command_kind kind,
-                  void (*function)(void *), void *argument)
+static int launch_order(int device, sluice_stream stream, enum command_kind kind,
+                        void (*function)(void *), void *argument)
 {
 	struct emulated *found = sl_emulated_numbered(device);
 	struct order order = {.command.kind = kind, .call = "launch"};
@@ -332,7 +342,7 @@ static int launch(int device, sluice_stream stream, enum command_kind kind,
 		return sl_fail(-EINVAL, "there is no function to run");
 	order.command.call.function = function;
 	order.command.call.argument = argument;
-	rc = give_one(found, stream, SLUICE_EMULATED_LAUNCH, &order);
+	rc = give_single(found, stream, SLUICE_EMULATED_LAUNCH, &order);
 	if (rc)
 		sl_fail(rc, "%s: cannot launch: %s", found->base.name, sl_error_text(rc));
 	return rc;
@@ -340,10 +350,10 @@ static int launch(int device, sluice_stream stream, enum command_kind kind,
 
 int sluice_emulated_launch(int device, sluice_stream stream, void (*kernel)(void *), void *argument)
 {
-	return launch(device, stream, KERNEL, kernel, argument);
+	return launch_order(device, stream, KERNEL, kernel, argument);
 }
 
 int sluice_emulated_call(int device, sluice_stream stream, void (*function)(void *), void *argument)
 {
-	return launch(device, stream, FUNCTION, function, argument);
+	return launch_order(device, stream, FUNCTION, function, argument);
 }

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Deflate at level 1 by ISA-L, in zlib's format (RFC 1950). Its head and its checksum are ours: ISA-L's
- * checksum takes as long as all the rest where a chunk compresses well.
+ * Deflate by ISA-L
+ *
+ * Deflate at level 1 in zlib's format (RFC 1950). The header and checksum are computed here,
+ * because ISA-L's checksum takes as long as everything else when a chunk compresses well.
+ *
+ * Threads: any; a state belongs to one thread at a time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -25,7 +29,7 @@ static unsigned isal_client_data(int level, size_t element, unsigned values[SL_C
 	return 1;
 }
 
-/* Stored blocks have up to 65535 bytes and a head of 5; zlib's head and end have 6. */
+/* Stored blocks have up to 65535 bytes and a header of 5; zlib's header and trailer have 6. */
 static size_t isal_bound(size_t n)
 {
 	return n + 5 * (n / 65535 + 1) + 6 + 64;
@@ -53,14 +57,14 @@ static size_t isal_state_bytes(const void *state)
 	return sizeof(struct isal);
 }
 
-/* Deflate, a window of 32 KiB, the fastest level, no dictionary; a multiple of 31, as it has to be. */
-static void put_head(unsigned char *to)
+/* Deflate, window of 32 KiB, fastest level, no dictionary; must be a multiple of 31. */
+static void put_zlib_head(unsigned char *to)
 {
 	to[0] = 0x78;
 	to[1] = 0x01;
 }
 
-static void put_checksum(uint32_t sum, unsigned char *to)
+static void put_zlib_checksum(uint32_t sum, unsigned char *to)
 {
 	for (int i = 0; i < CHECKSUM; i++)
 		to[i] = (unsigned char)(sum >> (24 - 8 * i));
@@ -87,8 +91,8 @@ static size_t isal_compress(void *state, const void *in, size_t n, void *out, si
 	stream->avail_out = SL_MIN(room - HEAD - CHECKSUM, UINT32_MAX);
 	if (isal_deflate_stateless(stream) != COMP_OK || stream->avail_in)
 		return 0;
-	put_head(to);
-	put_checksum(sl_adler32(in, n), to + HEAD + stream->total_out);
+	put_zlib_head(to);
+	put_zlib_checksum(sl_adler32(in, n), to + HEAD + stream->total_out);
 	return HEAD + stream->total_out + CHECKSUM;
 }
 

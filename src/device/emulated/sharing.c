@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of an emulated device that several processes have mapped. It is a memfd, sealed against changes
- * of its size, whose name says whose it is: "sluice:emulated:0:" and the session (getsid()) of the process
- * that made it, so that what a test's processes hold of a device can be counted by /proc.
+ * Shared memory of an emulated device
  *
- * A mapping has addresses of the device that the memory is on, whatever device uses it.
+ * Shared memory is a memfd, sealed against resizing. Its name contains the device and the session
+ * of the process that made it (getsid()), "sluice:emulated:0:SESSION", so that tests can count all
+ * memory of a device through /proc. A mapping has addresses of the device that holds the memory,
+ * whichever device uses it.
+ *
+ * Threads: any; the mutex of the device guards its ranges.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -15,29 +18,29 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-#define GRANULARITY ((size_t)2 << 20) /* as on one H100 */
+#define GRANULARITY ((size_t)2 << 20) /* as on an H100 */
 #define SEALS       (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)
 #define NOEXEC      0x8u /* MFD_NOEXEC_SEAL of Linux 6.3 */
 
-/* In struct sl_lent_memory: where others open it. */
+/* Content of handle in struct sl_lent_memory: where borrowers open the memory. */
 struct handle {
 	uint64_t device, inode; /* of the memfd */
 	int32_t process;
-	int32_t fd; /* there */
+	int32_t fd; /* descriptor in the lender */
 };
 _Static_assert(sizeof(struct handle) <= sizeof(((struct sl_lent_memory *)NULL)->handle), "");
 
-static bool is_whole(size_t length)
+static bool emulated_is_whole(size_t length)
 {
 	return length && length % GRANULARITY == 0;
 }
 
 /* ----------------------------------------------------------------------------------- memfds */
 
-/* The number of the session comes behind it. */
-static void name_of(const struct emulated *device, char name[48])
+/* The number of the session follows. */
+static void memory_name(const struct emulated *device, char name[48])
 {
 	snprintf(name, 48, "sluice:%s:", device->base.name);
 }
@@ -47,7 +50,7 @@ int sl_emulated_memory_new(const struct emulated *device, size_t length, int *ou
 	char start[48], name[64];
 	int fd, rc = 0;
 
-	name_of(device, start);
+	memory_name(device, start);
 	snprintf(name, sizeof(name), "%s%d", start, (int)getsid(0));
 	fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | NOEXEC);
 	if (fd < 0 && errno == EINVAL)
@@ -63,19 +66,19 @@ int sl_emulated_memory_new(const struct emulated *device, size_t length, int *ou
 	return 0;
 }
 
-/* Whether that descriptor, as /proc names it, is of the device's memory. Nothing is opened for it. */
-static bool is_memory(const struct emulated *device, const char *path)
+/* Returns true if the descriptor, as /proc names it, is memory of the device. Opens nothing. */
+static bool is_device_memory(const struct emulated *device, const char *path)
 {
 	char start[48], wanted[64], link[64];
 	ssize_t n = readlink(path, link, sizeof(link));
 	size_t length;
 
-	name_of(device, start);
+	memory_name(device, start);
 	length = snprintf(wanted, sizeof(wanted), "/memfd:%s", start);
 	return n >= (ssize_t)length && !memcmp(link, wanted, length);
 }
 
-/* What it is called can be made up; that it keeps its size cannot. */
+/* The name can be forged, the seal against resizing cannot. */
 int sl_emulated_memory_check(const struct emulated *device, int fd, size_t length)
 {
 	int seals = fcntl(fd, F_GET_SEALS);
@@ -83,17 +86,19 @@ int sl_emulated_memory_check(const struct emulated *device, int fd, size_t lengt
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	if (!is_memory(device, path) || seals < 0 || (seals & SEALS) != SEALS || fstat(fd, &st) ||
-	    st.st_size < 0 || length > (uint64_t)st.st_size)
+	if (!is_device_memory(device, path) || seals < 0 || (seals & SEALS) != SEALS ||
+	    fstat(fd, &st) || st.st_size < 0 || length > (uint64_t)st.st_size)
 		return -EBADMSG;
 	return 0;
 }
 
 /* ------------------------------------------------------------------------------ make and map */
 
-/* New memory counts as taken, what another process has made does not. */
-static int add(struct emulated *device, enum range_kind kind, int fd, size_t length, bool read_only,
-               struct range **out)
+/*
+ * Adds a mapping to the device. Only new memory counts as used; that of other processes does not.
+ */
+static int add_mapping(struct emulated *device, enum range_kind kind, int fd, size_t length,
+                       bool read_only, struct range **out)
 {
 	int protection = read_only ? PROT_READ : PROT_READ | PROT_WRITE;
 	struct range *range = sl_emulated_range_new(length, protection, MAP_SHARED, fd);
@@ -112,36 +117,36 @@ static int add(struct emulated *device, enum range_kind kind, int fd, size_t len
 	return rc;
 }
 
-static void *address(const struct range *range)
+static void *emulated_address(const struct range *range)
 {
 	return (void *)(uintptr_t)range->at.start;
 }
 
-static int make(struct sl_device *base, size_t length, void **out, int *out_fd)
+static int emulated_make(struct sl_device *base, size_t length, void **out, int *out_fd)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
 	int fd, rc;
 
-	if (!is_whole(length))
+	if (!emulated_is_whole(length))
 		return -EINVAL;
 	if (length > EMULATED_MEMORY_BYTES)
 		return -ENOMEM;
 	rc = sl_emulated_memory_new(device, length, &fd);
 	if (rc)
 		return rc;
-	rc = add(device, RANGE_MADE, fd, length, false, &range);
+	rc = add_mapping(device, RANGE_MADE, fd, length, false, &range);
 	if (rc) {
 		close(fd);
 		return rc;
 	}
-	*out = address(range);
+	*out = emulated_address(range);
 	*out_fd = fd;
 	return 0;
 }
 
-/* Waits for what the device has, mutex held; range is out of its allocations then. */
-static int end(struct emulated *device, struct range *range)
+/* Waits for commands that use the range and removes it from the allocations. */
+static int end_range(struct emulated *device, struct range *range) SL_REQUIRES(&device->mutex)
 {
 	struct emulated *there = range->there;
 	int rc = 0, own;
@@ -158,8 +163,8 @@ static int end(struct emulated *device, struct range *range)
 	return rc ? rc : own;
 }
 
-/* Lets another device use it, too. */
-static int add_there(struct emulated *there, struct range *range)
+/* Registers the range with a second device that uses it. */
+static int add_on_other(struct emulated *there, struct range *range)
 {
 	struct range *also = calloc(1, sizeof(*also));
 	int rc = also ? sl_emulated_start(there) : -ENOMEM;
@@ -168,7 +173,7 @@ static int add_there(struct emulated *there, struct range *range)
 		free(also);
 		return rc;
 	}
-	/* Not as a whole: the rest of range->at is the tree's, which changes with its neighbours. */
+	/* Copy only the bounds: the rest of range->at belongs to the interval tree. */
 	also->at.start = range->at.start;
 	also->at.end = range->at.end;
 	also->bytes = range->bytes;
@@ -189,13 +194,14 @@ static int add_there(struct emulated *there, struct range *range)
 	return 0;
 }
 
-static void range_free(struct range *range)
+static void range_free_unlisted(struct range *range)
 {
 	free(range->also);
 	sl_emulated_range_free(range);
 }
 
-static int map(struct sl_device *base, int fd, size_t length, struct sl_device *by, void **out)
+static int emulated_map(struct sl_device *base, int fd, size_t length, struct sl_device *by,
+                        void **out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct range *range;
@@ -204,30 +210,33 @@ static int map(struct sl_device *base, int fd, size_t length, struct sl_device *
 
 	if (by->ops != base->ops)
 		return -ENOTSUP;
-	if (!is_whole(length))
+	if (!emulated_is_whole(length))
 		return -EINVAL;
 	rc = sl_emulated_memory_check(device, fd, length);
 	if (!rc && (fstat(fd, &st) || (uint64_t)st.st_size != length))
 		rc = -EBADMSG;
 	if (!rc)
-		rc = add(device, RANGE_MAPPED, fd, length, true, &range);
+		rc = add_mapping(device, RANGE_MAPPED, fd, length, true, &range);
 	if (rc)
 		return rc;
-	rc = by == base ? 0 : add_there(sl_emulated_of(by), range);
+	rc = by == base ? 0 : add_on_other(sl_emulated_of(by), range);
 	if (rc) {
 		sl_mutex_lock(&device->mutex);
-		(void)end(device, range);
+		(void)end_range(device, range);
 		sl_mutex_unlock(&device->mutex);
-		range_free(range);
+		range_free_unlisted(range);
 		return rc;
 	}
-	*out = address(range);
+	*out = emulated_address(range);
 	return 0;
 }
 
-/* What begins there, has that length (0: any) and one of these kinds (bits), and is not on its way out. */
-static struct range *find(struct emulated *device, const void *memory, size_t length,
-                          unsigned kinds)
+/*
+ * Finds the range that begins there, has that length (0: any) and a kind in the bit set, and is not
+ * being removed.
+ */
+static struct range *find_shared(struct emulated *device, const void *memory, size_t length,
+                                 unsigned kinds) SL_REQUIRES(&device->mutex)
 {
 	struct range *range = sl_emulated_range_at(device, memory);
 
@@ -237,31 +246,31 @@ static struct range *find(struct emulated *device, const void *memory, size_t le
 	return range;
 }
 
-static int let_go(struct emulated *device, const void *memory, size_t length, unsigned kinds)
+static int drop_mapping(struct emulated *device, const void *memory, size_t length, unsigned kinds)
 {
 	int rc = sl_emulated_enter_to_release(device, SLUICE_EMULATED_UNMAP);
 	struct range *range;
 
 	if (rc)
 		return rc;
-	range = find(device, memory, length, kinds);
-	rc = range ? end(device, range) : -EINVAL;
+	range = find_shared(device, memory, length, kinds);
+	rc = range ? end_range(device, range) : -EINVAL;
 	sl_emulated_leave(device);
 	if (range)
-		range_free(range);
+		range_free_unlisted(range);
 	return rc;
 }
 
-static int unmap(struct sl_device *base, void *memory, size_t length)
+static int emulated_unmap(struct sl_device *base, void *memory, size_t length)
 {
-	return length ? let_go(sl_emulated_of(base), memory, length,
-	                       1u << RANGE_MADE | 1u << RANGE_MAPPED)
+	return length ? drop_mapping(sl_emulated_of(base), memory, length,
+	                             1u << RANGE_MADE | 1u << RANGE_MAPPED)
 	              : -EINVAL;
 }
 
 /* ----------------------------------------------------------------------------- lend and borrow */
 
-static int write_all(int fd, const char *bytes, size_t length)
+static int write_bytes(int fd, const char *bytes, size_t length)
 {
 	for (size_t at = 0; at < length;) {
 		ssize_t n = pwrite(fd, bytes + at, length - at, (off_t)at);
@@ -274,8 +283,8 @@ static int write_all(int fd, const char *bytes, size_t length)
 }
 
 /*
- * Only memory that is lent has a descriptor: most never is. So its bytes move into a memfd, which takes
- * their place, here once with the mutex held, that none is missed.
+ * Moves the bytes of a range into a memfd, in place, on its first lending; most memory is never
+ * lent and needs no descriptor. The mutex is held throughout, so that no write is lost.
  */
 static int make_lendable(struct emulated *device, struct range *range)
 {
@@ -283,7 +292,7 @@ static int make_lendable(struct emulated *device, struct range *range)
 
 	if (rc)
 		return rc;
-	rc = write_all(fd, range->bytes, range->length);
+	rc = write_bytes(fd, range->bytes, range->length);
 	if (!rc && mmap(range->bytes, range->length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
 	                fd, 0) == MAP_FAILED)
 		rc = -errno;
@@ -294,8 +303,9 @@ static int make_lendable(struct emulated *device, struct range *range)
 	return rc;
 }
 
-/* While nothing runs. The engine begins nothing new meanwhile. */
-static int hold_still(struct emulated *device, const void *memory, struct range **out)
+/* Waits until no command runs. The engine starts nothing until `lending` falls. */
+static int hold_engine_still(struct emulated *device, const void *memory, struct range **out)
+	SL_REQUIRES(&device->mutex)
 {
 	struct range *range;
 	int rc = 0;
@@ -316,7 +326,7 @@ static int hold_still(struct emulated *device, const void *memory, struct range 
 	return rc;
 }
 
-static int lend(struct sl_device *base, const void *memory, struct sl_lent_memory *out)
+static int emulated_lend(struct sl_device *base, const void *memory, struct sl_lent_memory *out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	int rc = sl_emulated_enter(device, SLUICE_EMULATED_SHARE);
@@ -326,12 +336,12 @@ static int lend(struct sl_device *base, const void *memory, struct sl_lent_memor
 
 	if (rc)
 		return rc;
-	rc = hold_still(device, memory, &range);
+	rc = hold_engine_still(device, memory, &range);
 	if (!rc && fstat(range->lent, &st))
 		rc = -errno;
 	if (!rc) {
 		handle = (struct handle){st.st_dev, st.st_ino, getpid(), range->lent};
-		*out = (struct sl_lent_memory){.start = address(range),
+		*out = (struct sl_lent_memory){.start = emulated_address(range),
 		                               .length = range->at.end - range->at.start};
 		memcpy(out->handle, &handle, sizeof(handle));
 	}
@@ -339,7 +349,7 @@ static int lend(struct sl_device *base, const void *memory, struct sl_lent_memor
 	return rc;
 }
 
-/* As long as the process that has lent it is there, and has not freed it. */
+/* Opens lent memory; fails once the lender has ended or has freed it. */
 static int open_lent(const struct emulated *device, const struct handle *handle, int *out)
 {
 	struct stat st;
@@ -348,12 +358,12 @@ static int open_lent(const struct emulated *device, const struct handle *handle,
 
 	snprintf(path, sizeof(path), "/proc/%d/fd/%d", handle->process, handle->fd);
 	errno = 0;
-	if (!is_memory(device, path))
+	if (!is_device_memory(device, path))
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
 	fd = open(path, O_RDWR | O_CLOEXEC);
 	if (fd < 0)
 		return errno == EACCES || errno == EPERM ? -EACCES : -ENOENT;
-	/* A number of a process or a descriptor may be another's by now. */
+	/* A process ID or descriptor number may have been reused. */
 	if (fstat(fd, &st) || st.st_dev != handle->device || st.st_ino != handle->inode) {
 		close(fd);
 		return -ENOENT;
@@ -362,7 +372,7 @@ static int open_lent(const struct emulated *device, const struct handle *handle,
 	return 0;
 }
 
-static int borrow(struct sl_device *base, const struct sl_lent_memory *memory, void **out)
+static int emulated_borrow(struct sl_device *base, const struct sl_lent_memory *memory, void **out)
 {
 	struct emulated *device = sl_emulated_of(base);
 	struct handle handle;
@@ -379,24 +389,24 @@ static int borrow(struct sl_device *base, const struct sl_lent_memory *memory, v
 		return rc;
 	rc = sl_emulated_memory_check(device, fd, memory->length);
 	if (!rc)
-		rc = add(device, RANGE_BORROWED, fd, memory->length, false, &range);
+		rc = add_mapping(device, RANGE_BORROWED, fd, memory->length, false, &range);
 	close(fd);
 	if (!rc)
-		*out = address(range);
+		*out = emulated_address(range);
 	return rc;
 }
 
-static int give_back(struct sl_device *base, void *start)
+static int emulated_give_back(struct sl_device *base, void *start)
 {
-	return let_go(sl_emulated_of(base), start, 0, 1u << RANGE_BORROWED);
+	return drop_mapping(sl_emulated_of(base), start, 0, 1u << RANGE_BORROWED);
 }
 
 const struct sl_device_sharing sl_emulated_sharing = {
 	.granularity = GRANULARITY,
-	.make = make,
-	.map = map,
-	.unmap = unmap,
-	.lend = lend,
-	.borrow = borrow,
-	.give_back = give_back,
+	.make = emulated_make,
+	.map = emulated_map,
+	.unmap = emulated_unmap,
+	.lend = emulated_lend,
+	.borrow = emulated_borrow,
+	.give_back = emulated_give_back,
 };

@@ -1,12 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Filters 32004 and 32008. Big-endian: the length of the chunk in 8 bytes, that of a block in 4; then for each
- * block its length here in 4 bytes, and its bytes.
+ * LZ4: filters 32004 and 32008
  *
- * 32004   A block of the same length here and there is stored as it is. The last block may be shorter, and none is
- *         longer than the chunk.
- * 32008   The bits of a block are shuffled before. The last block has a multiple of 8 elements, and what is left of
- *         the chunk comes behind it, as it is.
+ * All integers are big-endian: the length of the chunk in 8 bytes, the length of a block in 4; then
+ * for each block its compressed length in 4 bytes, and its bytes.
+ *
+ * In filter 32004 a block whose compressed length equals its length is stored as is. The last block
+ * may be shorter, and no block is longer than the chunk.
+ *
+ * In filter 32008 the bits of a block are shuffled before compression. The last block has a
+ * multiple of 8 elements; the rest of the chunk follows uncompressed.
+ *
+ * Threads: any; a state belongs to one thread at a time.
  */
 #include <endian.h>
 #include <errno.h>
@@ -17,15 +22,15 @@
 
 #include "codec/codec.h"
 
-/* Matches do not cross blocks and reach back 64 KiB: longer blocks would gain next to nothing. */
+/* Matches reach back 64 KiB and never cross blocks: longer blocks would gain almost nothing. */
 #define BLOCK ((size_t)1 << 20)
-/* What readers of 32008 expect: it stays in the first cache. */
+/* Readers of 32008 expect this size, which stays in the first-level cache. */
 #define BIT_BLOCK ((size_t)8 << 10)
 
 enum { CHUNK_HEAD = 12, BLOCK_HEAD = 4 };
 
 struct lz4 {
-	size_t group; /* bytes of 8 elements, of which a block has whole ones; 0: filter 32004 */
+	size_t group; /* bytes of 8 elements; blocks are multiples of it; 0: filter 32004 */
 	char planes[BIT_BLOCK], bits[BIT_BLOCK];
 	_Alignas(16) char stream[];
 };
@@ -38,8 +43,9 @@ static unsigned lz4_client_data(int level, size_t element, unsigned values[SL_CO
 }
 
 /*
- * The version of the format, bytes of an element, elements of a block (0: as here), and LZ4. If HDF5 has the filter,
- * that puts its version and the bytes in front of what it is given, and reads the next two: 0 and 2, once more.
+ * Version of the format, bytes of an element, elements of a block (0: as here), and LZ4. HDF5's
+ * filter, if present, inserts its version and the element size before these values, and reads the
+ * next two: 0 and 2 again.
  */
 static unsigned bit_client_data(int level, size_t element, unsigned values[SL_CODEC_VALUES])
 {
@@ -94,13 +100,13 @@ static void lz4_state_free(void *state)
 	free(state);
 }
 
-static void put32(unsigned char *at, uint32_t value)
+static void put_be32(unsigned char *at, uint32_t value)
 {
 	value = htobe32(value);
 	memcpy(at, &value, sizeof(value));
 }
 
-static uint32_t get32(const unsigned char *at)
+static uint32_t get_be32(const unsigned char *at)
 {
 	uint32_t value;
 
@@ -108,13 +114,13 @@ static uint32_t get32(const unsigned char *at)
 	return be32toh(value);
 }
 
-static void put64(unsigned char *at, uint64_t value)
+static void put_be64(unsigned char *at, uint64_t value)
 {
 	value = htobe64(value);
 	memcpy(at, &value, sizeof(value));
 }
 
-static uint64_t get64(const unsigned char *at)
+static uint64_t get_be64(const unsigned char *at)
 {
 	uint64_t value;
 
@@ -122,16 +128,16 @@ static uint64_t get64(const unsigned char *at)
 	return be64toh(value);
 }
 
-/* Of a chunk of which n bytes are left; 0: these are no block. */
-static size_t block_of(const struct lz4 *lz4, size_t n)
+/* Returns the length of the next block when n bytes are left, or 0 if the rest is no block. */
+static size_t lz4_block_length(const struct lz4 *lz4, size_t n)
 {
 	return lz4->group ? SL_MIN(n, BIT_BLOCK) / lz4->group * lz4->group : SL_MIN(n, BLOCK);
 }
 
-/* The bytes of a block here; 0: there is no room. */
-static size_t pack(struct lz4 *lz4, const char *from, size_t block, char *to, size_t room)
+/* Compresses a block; returns its length, or 0 if there is no room. */
+static size_t lz4_pack(struct lz4 *lz4, const char *from, size_t block, char *to, size_t room)
 {
-	/* Without a shuffle one byte less than the block: as long as it would mean that it is stored. */
+	/* Without shuffle a block must become shorter: an equal length means that it is stored. */
 	size_t most = SL_MIN(room, lz4->group ? LZ4_COMPRESSBOUND(BIT_BLOCK) : block - 1);
 	int length = 0;
 
@@ -159,17 +165,17 @@ static size_t lz4_compress(void *state, const void *in, size_t n, void *out, siz
 
 	if (n > SL_CODEC_MOST || room < CHUNK_HEAD)
 		return 0;
-	put64(to, n);
-	put32(to + 8, lz4->group ? BIT_BLOCK / lz4->group * lz4->group : SL_MIN(n, BLOCK));
+	put_be64(to, n);
+	put_be32(to + 8, lz4->group ? BIT_BLOCK / lz4->group * lz4->group : SL_MIN(n, BLOCK));
 	to += CHUNK_HEAD;
-	for (; (block = block_of(lz4, n)); n -= block) {
+	for (; (block = lz4_block_length(lz4, n)); n -= block) {
 		if (end - to <= BLOCK_HEAD)
 			return 0;
-		length = pack(lz4, (const char *)from, block, (char *)to + BLOCK_HEAD,
-		              end - to - BLOCK_HEAD);
+		length = lz4_pack(lz4, (const char *)from, block, (char *)to + BLOCK_HEAD,
+		                  end - to - BLOCK_HEAD);
 		if (!length)
 			return 0;
-		put32(to, length);
+		put_be32(to, length);
 		to += BLOCK_HEAD + length;
 		from += block;
 	}
@@ -179,7 +185,7 @@ static size_t lz4_compress(void *state, const void *in, size_t n, void *out, siz
 	return to + n - (unsigned char *)out;
 }
 
-static bool unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
+static bool lz4_unpack(struct lz4 *lz4, const char *from, size_t here, char *to, size_t block)
 {
 	char *bytes = lz4->group ? lz4->bits : to;
 
@@ -198,24 +204,24 @@ static int lz4_decompress(void *state, const void *in, size_t n, void *out, size
 	unsigned char *to = out;
 	size_t block, most;
 
-	if (n < CHUNK_HEAD || get64(from) != length)
+	if (n < CHUNK_HEAD || get_be64(from) != length)
 		return sl_fail(-EBADMSG, "a chunk of %zu bytes has another length in it", length);
-	most = get32(from + 8);
+	most = get_be32(from + 8);
 	if ((!most && length) || (lz4->group && most != BIT_BLOCK / lz4->group * lz4->group))
 		return sl_fail(-EBADMSG, "a chunk has blocks of %zu bytes", most);
 	from += CHUNK_HEAD;
-	while ((block = lz4->group ? block_of(lz4, length) : SL_MIN(most, length))) {
+	while ((block = lz4->group ? lz4_block_length(lz4, length) : SL_MIN(most, length))) {
 		size_t here;
 
 		if (end - from < BLOCK_HEAD)
 			return sl_fail(-EBADMSG, "a chunk ends %zu bytes too early", length);
-		here = get32(from);
+		here = get_be32(from);
 		from += BLOCK_HEAD;
 		if (here > (size_t)(end - from) || (here > block && !lz4->group))
 			return sl_fail(-EBADMSG, "a block of LZ4 is longer than its chunk");
 		if (here == block && !lz4->group)
 			memcpy(to, from, block);
-		else if (!unpack(lz4, (const char *)from, here, (char *)to, block))
+		else if (!lz4_unpack(lz4, (const char *)from, here, (char *)to, block))
 			return sl_fail(-EBADMSG, "LZ4 cannot decompress a block");
 		from += here;
 		to += block;

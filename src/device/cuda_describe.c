@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Descriptions of CUDA devices
+ *
+ * Texts for sluice doctor: name and version of GPU and driver, channels, GPUDirect.
+ *
+ * Threads: any; the features are collected once, under pthread_once().
+ */
 #include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
@@ -6,11 +13,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "device/cuda_words.h"
+#include "device/cuda_describe.h"
 
 #define NVIDIA 0x10de
 
-/* The first line of a file of the kernel, or "". */
+/* Returns the first line of a file of /sys or /proc, or "". */
 static const char *first_line(const char *path, char *text, size_t size)
 {
 	FILE *in = fopen(path, "re");
@@ -34,7 +41,7 @@ static void name_driver(const struct sl_cuda_api *api, char text[96])
 	         *module ? ", kernel module " : "", module);
 }
 
-/* As the kernel writes it, or "". */
+/* Writes the PCI address as the kernel writes it, or "". */
 static void find_address(const struct sl_cuda_api *api, CUdevice ordinal, char address[16])
 {
 	if (api->cuDeviceGetPCIBusId(address, 16, ordinal))
@@ -43,7 +50,7 @@ static void find_address(const struct sl_cuda_api *api, CUdevice ordinal, char a
 		*c = (char)tolower((unsigned char)*c);
 }
 
-void sl_cuda_describe(const struct sl_cuda_api *api, CUdevice ordinal, struct sl_cuda_words *out)
+void sl_cuda_describe(const struct sl_cuda_api *api, CUdevice ordinal, struct sl_cuda_text *out)
 {
 	int major = 0, minor = 0;
 	char name[96] = "";
@@ -66,7 +73,7 @@ static void describe_driver(struct sluice_feature *out, char *detail, size_t siz
 	if (out->usable) {
 		char name[96];
 
-		name_driver(sl_cuda_api(), name);
+		name_driver(sl_cuda_driver(), name);
 		snprintf(detail, size, "%s%s%s", name, *sl_cuda.missing() ? "; " : "",
 		         sl_cuda.missing());
 		out->effect = "memory of GPUs is read into and written from";
@@ -85,7 +92,7 @@ static void describe_driver(struct sluice_feature *out, char *detail, size_t siz
 		out->remedy = "there is a GPU of NVIDIA: install its driver";
 }
 
-/* How many streams may wait, and what it takes for more, as measured on one H100. */
+/* Describes how many streams may wait at a time (measured on an H100), and how to raise that. */
 static void describe_channels(struct sluice_feature *out, char *detail, size_t size)
 {
 	const char *value = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
@@ -109,7 +116,7 @@ static void describe_channels(struct sluice_feature *out, char *detail, size_t s
 		      "them (sluice cp and bench set it)";
 }
 
-/* Whether a disk or a network card can reach the memory of a GPU itself. */
+/* Describes whether disks and network cards can access GPU memory directly. */
 static void describe_gpudirect(struct sluice_feature *out, char *detail, size_t size)
 {
 	bool loaded =
@@ -148,7 +155,7 @@ static void describe_all(void)
 	static void (*const describe[])(struct sluice_feature *, char *, size_t) = {
 		describe_driver, describe_channels, describe_gpudirect};
 
-	/* Without a driver only that is of interest. */
+	/* Without a driver the other features mean nothing. */
 	all.count = sl_cuda.find(0) ? 3 : 1;
 	for (unsigned i = 0; i < all.count; i++) {
 		describe[i](&all.features[i], all.details[i], sizeof(all.details[i]));

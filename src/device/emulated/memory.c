@@ -1,19 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Memory of an emulated device. Its addresses are reserved and never readable; the bytes are in another
- * mapping. What takes memory away waits for everything that the device had to do, as drivers do.
+ * Memory of an emulated device
+ *
+ * Device addresses are reserved and never accessible; the bytes are in a second mapping. As in real
+ * drivers, calls that free memory wait for all earlier work of the device.
+ *
+ * Threads: any; the mutex guards the sets of ranges, and is released while a call waits.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 #define PAGE       ((size_t)4096)
-#define HUGE_BYTES ((size_t)4 << 20) /* from here on huge pages are worth asking for */
+#define HUGE_BYTES ((size_t)4 << 20) /* Ranges of at least this size ask for huge pages. */
 
-static struct range *range_at(const struct sl_intervals *set, const void *memory)
+static struct range *find_range(const struct sl_intervals *set, const void *memory)
 {
 	struct sl_interval *found = sl_emulated_lookup(set, memory);
 
@@ -28,16 +32,16 @@ static bool in_arena(struct emulated *device, const void *memory)
 
 bool sl_emulated_holds(struct emulated *device, const void *memory)
 {
-	return in_arena(device, memory) && range_at(&device->allocations, memory);
+	return in_arena(device, memory) && find_range(&device->allocations, memory);
 }
 
-/* The range may hold no byte. */
-static bool covers(const struct range *range, const void *memory, size_t length)
+/* Returns true if [memory, memory + length) lies in the range; length may be 0. */
+static bool range_covers(const struct range *range, const void *memory, size_t length)
 {
 	return range && !range->leaving && length <= range->at.end - (uintptr_t)memory;
 }
 
-static bool elsewhere(struct emulated *device, const void *memory)
+static bool is_elsewhere(struct emulated *device, const void *memory)
 {
 	struct emulated *other;
 
@@ -50,19 +54,19 @@ static bool elsewhere(struct emulated *device, const void *memory)
 enum place sl_emulated_place(struct emulated *device, const void *memory, size_t length,
                              char **bytes)
 {
-	struct range *range = range_at(&device->allocations, memory);
+	struct range *range = find_range(&device->allocations, memory);
 
 	*bytes = (char *)memory;
 	if (range || in_arena(device, memory)) {
-		if (!covers(range, memory, length))
+		if (!range_covers(range, memory, length))
 			return PLACE_WRONG;
 		*bytes = range->bytes + ((uintptr_t)memory - range->at.start);
 		return range->read_only ? PLACE_READ_ONLY : PLACE_DEVICE;
 	}
-	if (elsewhere(device, memory))
+	if (is_elsewhere(device, memory))
 		return PLACE_FOREIGN;
-	range = range_at(&device->registrations, memory);
-	return covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
+	range = find_range(&device->registrations, memory);
+	return range_covers(range, memory, length) ? PLACE_REGISTERED : PLACE_HOST;
 }
 
 void *sluice_emulated_memory(const void *memory)
@@ -75,7 +79,7 @@ void *sluice_emulated_memory(const void *memory)
 		if (!sl_emulated_started(device) || !in_arena(device, memory))
 			continue;
 		sl_mutex_lock(&device->mutex);
-		range = range_at(&device->allocations, memory);
+		range = find_range(&device->allocations, memory);
 		if (range)
 			bytes = range->bytes + ((uintptr_t)memory - range->at.start);
 		sl_mutex_unlock(&device->mutex);
@@ -89,14 +93,14 @@ struct gap {
 	uint64_t end;
 };
 
-static void after(struct sl_interval *interval, void *argument)
+static void address_after(struct sl_interval *interval, void *argument)
 {
 	struct gap *gap = argument;
 
 	gap->end = SL_MAX(gap->end, interval->end);
 }
 
-/* The next free addresses, with one page behind them that belongs to nobody; 0: there are none. */
+/* Returns the next free addresses, followed by an unowned page, or 0 if there are none. */
 static uint64_t find_addresses(struct emulated *device, size_t taken)
 {
 	uint64_t arena = (uintptr_t)device->arena;
@@ -110,8 +114,8 @@ static uint64_t find_addresses(struct emulated *device, size_t taken)
 			turns++;
 			continue;
 		}
-		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE, after,
-		                         &gap);
+		sl_intervals_overlapping(&device->allocations, start, start + taken + PAGE,
+		                         address_after, &gap);
 		if (!gap.end) {
 			device->next += taken + PAGE;
 			return start;
@@ -195,7 +199,7 @@ int sl_emulated_alloc(struct sl_device *base, size_t length, void **out)
 
 /* ------------------------------------------------------------------------------- draining */
 
-static bool done_until(struct emulated *device, uint64_t sequence)
+static bool drain_until(struct emulated *device, uint64_t sequence)
 {
 	return sl_list_empty(&device->commands) ||
 	       SL_CONTAINER(device->commands.next, struct command, in_device)->sequence > sequence;
@@ -206,24 +210,24 @@ int sl_emulated_drain(struct emulated *device, const char *call, bool in_free)
 	uint64_t last = device->sequence;
 
 	device->frees += in_free;
-	while (!device->error && !done_until(device, last))
+	while (!device->error && !drain_until(device, last))
 		sl_emulated_sleep(device, &device->progress, call,
 		                  "what the device holds is not done");
 	device->frees -= in_free;
 	if (in_free)
 		pthread_cond_broadcast(&device->progress);
-	/* After an error nothing new begins, but what runs may still be at the memory. */
+	/* After an error no command starts, but a running command may still access the memory. */
 	while (device->error && device->executing)
 		sl_emulated_sleep(device, &device->progress, call, "something still runs");
 	return device->error;
 }
 
 /*
- * Takes a range out of a set: new commands do not get it from now on, those that have it are waited for.
- * It goes even if the device does nothing any more, with the device's error.
+ * Removes a range from a set: new commands cannot use it, and pending commands that do are waited
+ * for. On a failed device the range is removed at once, and the device's error is returned.
  */
-static int withdraw(struct emulated *device, struct sl_intervals *set, const char *call,
-                    struct range *range)
+static int withdraw_range(struct emulated *device, struct sl_intervals *set, const char *call,
+                          struct range *range) SL_REQUIRES(&device->mutex)
 {
 	int rc;
 
@@ -233,22 +237,22 @@ static int withdraw(struct emulated *device, struct sl_intervals *set, const cha
 	return rc;
 }
 
-/* The one that begins there and is not on its way out. */
-static struct range *starting_at(const struct sl_intervals *set, const void *memory)
+/* Returns the range that begins there and is not being removed, or NULL. */
+static struct range *range_starting_at(const struct sl_intervals *set, const void *memory)
 {
-	struct range *range = range_at(set, memory);
+	struct range *range = find_range(set, memory);
 
 	return range && !range->leaving && range->at.start == (uintptr_t)memory ? range : NULL;
 }
 
 struct range *sl_emulated_range_at(struct emulated *device, const void *memory)
 {
-	return range_at(&device->allocations, memory);
+	return find_range(&device->allocations, memory);
 }
 
 int sl_emulated_range_remove(struct emulated *device, const char *call, struct range *range)
 {
-	int rc = withdraw(device, &device->allocations, call, range);
+	int rc = withdraw_range(device, &device->allocations, call, range);
 
 	device->used -= range->taken;
 	return rc;
@@ -262,7 +266,7 @@ int sl_emulated_free(struct sl_device *base, void *memory)
 
 	if (rc)
 		return rc;
-	range = starting_at(&device->allocations, memory);
+	range = range_starting_at(&device->allocations, memory);
 	if (range && range->kind != RANGE_ALLOCATED)
 		range = NULL;
 	rc = range ? sl_emulated_range_remove(device, "free", range) : -EINVAL;
@@ -288,8 +292,8 @@ static int insert_registration(struct emulated *device, struct range *range)
 	}
 	if (!rc)
 		rc = sl_emulated_drain(device, "register", false);
-	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end, after,
-	                         &gap);
+	sl_intervals_overlapping(&device->registrations, range->at.start, range->at.end,
+	                         address_after, &gap);
 	if (!rc && gap.end)
 		rc = -EEXIST;
 	if (!rc)
@@ -305,7 +309,7 @@ int sl_emulated_register(struct sl_device *base, void *memory, size_t length)
 	int rc;
 
 	if (!memory || !length || (uintptr_t)memory % PAGE || length % PAGE ||
-	    in_arena(device, memory) || elsewhere(device, memory))
+	    in_arena(device, memory) || is_elsewhere(device, memory))
 		return -EINVAL;
 	range = calloc(1, sizeof(*range));
 	if (!range)
@@ -327,8 +331,8 @@ int sl_emulated_unregister(struct sl_device *base, void *memory)
 
 	if (rc)
 		return rc;
-	range = starting_at(&device->registrations, memory);
-	rc = range ? withdraw(device, &device->registrations, "unregister", range) : -EINVAL;
+	range = range_starting_at(&device->registrations, memory);
+	rc = range ? withdraw_range(device, &device->registrations, "unregister", range) : -EINVAL;
 	sl_emulated_leave(device);
 	free(range);
 	return rc;
@@ -342,7 +346,7 @@ bool sl_emulated_registered(struct sl_device *base, const void *memory, size_t l
 	if (sl_emulated_count(SLUICE_EMULATED_CLASSIFY) || !sl_emulated_started(device))
 		return false;
 	sl_mutex_lock(&device->mutex);
-	found = covers(range_at(&device->registrations, memory), memory, length);
+	found = range_covers(find_range(&device->registrations, memory), memory, length);
 	sl_mutex_unlock(&device->mutex);
 	return found;
 }

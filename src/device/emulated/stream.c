@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of an emulated device: made, freed, asked, waited for. */
+/*
+ * Streams and events of an emulated device
+ *
+ * Creates, frees, queries and waits for streams and events.
+ *
+ * Threads: any; the mutex guards the sets of handles, waits sleep on `reached` and `progress`,
+ * which the engine signals.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 struct stream *sl_emulated_stream(struct emulated *device, sluice_stream stream)
 {
@@ -24,8 +31,8 @@ struct event *sl_emulated_event(struct emulated *device, sluice_event event)
 	return found ? SL_CONTAINER(found, struct event, handle) : NULL;
 }
 
-/* The address is all that a handle is. */
-static void publish(struct sl_intervals *set, struct sl_interval *handle, const void *object)
+/* A handle is identified by its address alone. */
+static void publish_handle(struct sl_intervals *set, struct sl_interval *handle, const void *object)
 {
 	handle->start = (uintptr_t)object;
 	handle->end = handle->start + 1;
@@ -33,10 +40,11 @@ static void publish(struct sl_intervals *set, struct sl_interval *handle, const 
 }
 
 /*
- * What is made or freed waits as others do while a thread is in free. A device that does nothing any
- * more still lets go of what is freed, with its error.
+ * Enters a call that makes or frees: it waits while a thread is in free. A failed device still
+ * frees handles, and returns its error.
  */
-static int begin(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
+static int begin_call(struct emulated *device, enum sluice_emulated_kind kind, const char *call)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex))
 {
 	int rc = sl_emulated_enter(device, kind);
 
@@ -58,13 +66,13 @@ int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
 
 	if (!stream)
 		return -ENOMEM;
-	rc = begin(device, SLUICE_EMULATED_STREAM, "stream_new");
+	rc = begin_call(device, SLUICE_EMULATED_STREAM, "stream_new");
 	if (rc) {
 		free(stream);
 		return rc;
 	}
 	sl_list_init(&stream->commands);
-	publish(&device->streams, &stream->handle, stream);
+	publish_handle(&device->streams, &stream->handle, stream);
 	sl_list_append(&device->all_streams, &stream->link);
 	*out = (sluice_stream)stream;
 	sl_emulated_leave(device);
@@ -72,6 +80,7 @@ int sl_emulated_stream_new(struct sl_device *base, sluice_stream *out)
 }
 
 static int free_stream_locked(struct emulated *device, sluice_stream handle)
+	SL_REQUIRES(&device->mutex)
 {
 	struct stream *stream = sl_emulated_stream(device, handle);
 
@@ -105,8 +114,11 @@ static struct command *last_command(struct stream *stream)
 	                     : NULL;
 }
 
-/* The default stream is done when what it comes after is. */
-static bool idle(struct emulated *device, struct stream *stream)
+/*
+ * Returns true if the stream is idle; the default stream includes the streams that it is ordered
+ * after.
+ */
+static bool stream_idle(struct emulated *device, struct stream *stream)
 {
 	return !stream->count && (stream != &device->legacy || !device->per_thread.count);
 }
@@ -120,7 +132,7 @@ int sl_emulated_stream_query(struct sl_device *base, sluice_stream handle)
 	if (rc)
 		return rc;
 	stream = sl_emulated_stream(device, handle);
-	rc = stream ? idle(device, stream) : -EINVAL;
+	rc = stream ? stream_idle(device, stream) : -EINVAL;
 	sl_emulated_leave(device);
 	return rc;
 }
@@ -170,12 +182,12 @@ int sl_emulated_event_new(struct sl_device *base, sluice_event *out)
 
 	if (!event)
 		return -ENOMEM;
-	rc = begin(device, SLUICE_EMULATED_EVENT, "event_new");
+	rc = begin_call(device, SLUICE_EMULATED_EVENT, "event_new");
 	if (rc) {
 		free(event);
 		return rc;
 	}
-	publish(&device->events, &event->handle, event);
+	publish_handle(&device->events, &event->handle, event);
 	*out = (sluice_event)event;
 	sl_emulated_leave(device);
 	return 0;

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Channels: the few queues that the streams of a device share. A command that waits in one keeps those
- * behind it from beginning, whatever their streams. Everything here is called with the mutex held.
+ * Channels of an emulated device
+ *
+ * The streams of a device share a few queues. A command that waits at the head of a channel keeps
+ * the commands behind it from starting, even those of other streams.
+ *
+ * Threads: any; all functions require the device's mutex.
  */
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 struct channel_set {
 	struct channel *channels;
@@ -27,8 +31,9 @@ void sl_emulated_channels_init(struct emulated *device)
 	}
 }
 
-/* One of those with at most that many commands, by the seed; NULL if there is none. */
-static struct channel *pick(struct emulated *device, struct channel_set set, unsigned most)
+/* Chooses by the seed a channel with at most that many commands; NULL if there is none. */
+static struct channel *pick_channel(struct emulated *device, struct channel_set set, unsigned most)
+	SL_REQUIRES(&device->mutex)
 {
 	struct channel *picked = NULL;
 	unsigned seen = 0;
@@ -62,10 +67,11 @@ bool sl_emulated_channel(struct emulated *device, struct stream *stream, enum ch
 	if (type == CHANNEL_NONE)
 		return true;
 	set = channels_of(device, type);
-	channel = stream->in_channel[type] ? stream->channels[type] : pick(device, set, 0);
+	channel = stream->in_channel[type] ? stream->channels[type] : pick_channel(device, set, 0);
 	if (!channel)
-		channel = pick(device, set,
-		               device->options.seed ? CHANNEL_COMMANDS - 1 : least_count(set));
+		channel = pick_channel(device, set,
+		                       device->options.seed ? CHANNEL_COMMANDS - 1
+		                                            : least_count(set));
 	if (!channel || channel->count >= CHANNEL_COMMANDS)
 		return false;
 	*out = channel;

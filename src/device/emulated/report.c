@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What an emulated device is waiting for, as text. */
+/*
+ * Report of an emulated device
+ *
+ * Writes as text all streams, pending commands and sleeping calls, for tests that hang.
+ *
+ * Threads: any; takes the device's mutex.
+ */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
 static const char *const names[] = {
 	[AWAIT_WORD] = "wait for a word", [WRITE_WORD] = "write of a word",    [COPY] = "copy",
@@ -13,10 +19,11 @@ static const char *const names[] = {
 };
 
 static void write_word(FILE *to, struct emulated *device, const struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	char *bytes;
 
-	/* On a device that failed, the memory may be gone. */
+	/* On a failed device the memory may be gone. */
 	if (sl_emulated_place(device, command->word.at, sizeof(uint32_t), &bytes) !=
 	    PLACE_REGISTERED)
 		return;
@@ -25,6 +32,7 @@ static void write_word(FILE *to, struct emulated *device, const struct command *
 }
 
 static void write_head(FILE *to, struct emulated *device, const struct command *command)
+	SL_REQUIRES(&device->mutex)
 {
 	fprintf(to, "%s", names[command->kind]);
 	if (command->kind == COPY)
@@ -39,6 +47,7 @@ static void write_head(FILE *to, struct emulated *device, const struct command *
 }
 
 static void write_stream(FILE *to, struct emulated *device, const struct stream *stream)
+	SL_REQUIRES(&device->mutex)
 {
 	if (stream == &device->legacy)
 		fprintf(to, "default stream");
@@ -55,7 +64,7 @@ static void write_stream(FILE *to, struct emulated *device, const struct stream 
 	fprintf(to, "\n");
 }
 
-static void write_device(FILE *to, struct emulated *device)
+static void write_device(FILE *to, struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	fprintf(to, "%s: %s%s\n", device->base.name,
 	        device->error ? "does nothing any more: " : "works",

@@ -1,16 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The calls of the emulated driver: counted, failed, held up, interrupted. */
+/*
+ * Calls of the emulated driver
+ *
+ * Every call of the emulated driver enters and leaves here, where calls are counted, fail on
+ * demand, are held up, and are preempted at random.
+ *
+ * Threads: any thread that calls the driver.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "device/emulated.h"
+#include "device/emulated/emulated.h"
 
-/* A call in this many sleeps on its way in, and one on its way out. */
+/* The scheduler is imitated in a call of this many on its way in, and again on its way out. */
 #define PREEMPTED_IN 16
 
-/* What one thread called. Kept when it ends: counts are of all threads that ever were. */
+/* Counts of a thread's calls. Kept after the thread ends, because counts include ended threads. */
 struct record {
 	struct record *next;
 	char name[16];
@@ -18,10 +25,11 @@ struct record {
 };
 
 static struct {
-	_Atomic(struct record *) records; /* only grows, at its head */
+	_Atomic(struct record *) records; /* list that only grows at its head */
 	struct {
-		_Atomic uint64_t left; /* calls until the one that fails, it included; 0: none */
-		_Atomic int error;     /* set before left */
+		/* calls up to and including the failing call; 0: none fails */
+		_Atomic uint64_t left;
+		_Atomic int error; /* set before left */
 	} failures[SLUICE_EMULATED_KINDS];
 } calls;
 
@@ -92,8 +100,8 @@ uint64_t sl_emulated_random(struct emulated *device, uint64_t limit)
 	return (z ^ z >> 31) % limit;
 }
 
-/* Now and then lets go of the mutex for a while, as if the scheduler had taken the processor away. */
-static void preempt(struct emulated *device)
+/* Releases the mutex for a moment now and then, as if the thread were preempted. */
+static void preempt_caller(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
 	struct timespec pause = {0, 0};
 	uint64_t us;
@@ -109,7 +117,8 @@ static void preempt(struct emulated *device)
 	sl_mutex_lock(&device->mutex);
 }
 
-static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool release)
+static int enter_call(struct emulated *device, enum sluice_emulated_kind kind, bool release)
+	SL_THREAD_SAFETY(try_acquire_capability(0, &device->mutex))
 {
 	int rc = sl_emulated_count(kind);
 
@@ -118,7 +127,7 @@ static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool r
 	if (rc)
 		return rc;
 	sl_mutex_lock(&device->mutex);
-	preempt(device);
+	preempt_caller(device);
 	rc = release ? 0 : device->error;
 	if (rc)
 		sl_mutex_unlock(&device->mutex);
@@ -127,17 +136,17 @@ static int enter(struct emulated *device, enum sluice_emulated_kind kind, bool r
 
 int sl_emulated_enter(struct emulated *device, enum sluice_emulated_kind kind)
 {
-	return enter(device, kind, false);
+	return enter_call(device, kind, false);
 }
 
 int sl_emulated_enter_to_release(struct emulated *device, enum sluice_emulated_kind kind)
 {
-	return enter(device, kind, true);
+	return enter_call(device, kind, true);
 }
 
 void sl_emulated_leave(struct emulated *device)
 {
-	preempt(device);
+	preempt_caller(device);
 	sl_mutex_unlock(&device->mutex);
 }
 
@@ -153,7 +162,7 @@ void sl_emulated_sleep(struct emulated *device, pthread_cond_t *on, const char *
 	sl_cond_wait(on, &device->mutex, SL_FOREVER);
 	device->sleepers -= progress;
 	sl_list_remove(&held.link);
-	/* Who restores the device waits for all that slept. */
+	/* Restoring the device waits until all sleepers have left. */
 	if (device->error)
 		pthread_cond_broadcast(&device->progress);
 }
@@ -193,10 +202,13 @@ int sluice_emulated_configure(int device, const struct sluice_emulated_options *
 	return 0;
 }
 
-/* Takes everything off the device that it will not do any more. */
-static void drop_commands(struct emulated *device)
+/* Removes all commands that the failed device will not execute. */
+static void drop_commands(struct emulated *device) SL_REQUIRES(&device->mutex)
 {
-	/* What runs is not to be stopped, and the calls that slept are on their way out. */
+	/*
+	 * A running command cannot be stopped, and sleeping calls are about to leave: wait for
+	 * both.
+	 */
 	device->sleepers++;
 	while (device->executing || device->calling || !sl_list_empty(&device->held))
 		sl_cond_wait(&device->progress, &device->mutex, SL_FOREVER);

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice bench: its options, and one round of operations. */
+#ifndef SLUICE_CLI_BENCH_H
+#define SLUICE_CLI_BENCH_H
+
+#include "cli.h"
+
+struct cli_bench {
+	const char *uri;
+	char *name; /* the URI for users */
+	const char *memory;
+	int device;     /* device of the memory, or -1 */
+	bool on_stream; /* operations are stream-ordered */
+	struct cli_open open;
+	bool write, cold, json, full, random, sync, force, huge, unaligned;
+	uint64_t chunk, size, op_size, seed;
+	unsigned depth, repeat;
+};
+struct cli_bench_round {
+	double seconds;
+	double cpu_seconds;
+	double resident; /* part of the file still cached when a cold round began */
+};
+/* State that lasts for all rounds. */
+struct cli_bench_run {
+	const struct cli_bench *options;
+	sluice_context *ctx;
+	sluice_file *file;
+	char *path;     /* path of a local file for --cold, or NULL */
+	uint64_t range; /* exclusive limit of random offsets */
+	uint64_t bytes; /* moved per round */
+	uint64_t operations;
+	unsigned in_flight; /* slots */
+	struct cli_bench_slot *slots;
+	struct cli_memory memory; /* buffers */
+	uint64_t random;
+};
+/* Return 0 or a negative errno, printed on stderr. */
+int cli_bench_prepare(struct cli_bench_run *run);
+int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out);
+void cli_bench_release(struct cli_bench_run *run);
+
+#endif

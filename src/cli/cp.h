@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sluice cp: the ends of a copy, the part that --continue keeps, the copy of one file and of many. */
+#ifndef SLUICE_CLI_CP_H
+#define SLUICE_CLI_CP_H
+
+#include "cli.h"
+
+struct cli_cp;
+
+/* An end of a copy: a file of the library, or a stream behind a descriptor. */
+struct cli_end {
+	char *name;        /* for users; owned */
+	char *path;        /* of a local file, or NULL; owned */
+	sluice_file *file; /* NULL for a stream */
+	int fd;            /* descriptor of a stream, else -1 */
+	bool fd_owned;
+	bool length_known;
+	bool whole_only;  /* source: must be read from front to back */
+	uint64_t length;  /* when the copy began; of a stream an estimate for the bar */
+	bool sparse;      /* source: has holes; target: may have holes */
+	int holes;        /* source: descriptor for SEEK_HOLE, or -1; owned */
+	bool replaces;    /* target: a new file that gets its name at the end */
+	bool closed;      /* target: without permissions when complete */
+	char *memory;     /* bytes of an open blob, else NULL */
+	int place;        /* device that holds memory, or -1 for the host */
+	struct stat st;   /* of a local file or stream before the copy */
+	const char *etag; /* source, with modified_ns: see struct sluice_file_info; owned by file */
+	int64_t modified_ns;
+	bool queried;          /* source: the URI has a query, which name omits */
+	struct cli_part *part; /* target of --continue: the part, or NULL; owned */
+};
+enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_CONTINUE = 1 << 2 };
+
+/*
+ * Open an end. open_flags: enum sluice_open_flags besides READ. Return 0 or a negative errno,
+ * printed on stderr.
+ */
+int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
+                        struct cli_end *out);
+int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char *uri,
+                        const struct cli_end *source, struct cli_end *out);
+/* Makes the written bytes take effect; prints errors. */
+int cli_end_commit(struct cli_end *end, unsigned flags);
+/* Releases the end; bytes not committed have no effect. */
+void cli_end_discard(struct cli_end *end);
+
+/*
+ * The part that --continue keeps of a copy, beside target: see the part of SLUICE_OPEN_REPLACE.
+ * begin() reads the state of the part that was opened as file; commit() closes the part; free(),
+ * before the file is discarded, says how much is kept. Errors are negative errnos, printed on
+ * stderr except those of commit().
+ */
+#define CLI_PART_BLOCK (256 << 10) /* the state has a character per block */
+struct cli_part *cli_part_new(const char *target, const char **name);
+int cli_part_begin(struct cli_part *part, sluice_context *ctx, const struct cli_end *source,
+                   sluice_file *file);
+int cli_part_commit(struct cli_part *part);
+void cli_part_free(struct cli_part *part);
+/*
+ * Moves *at to the next missing block, or to the end; returns the missing bytes from there, about
+ * most.
+ */
+size_t cli_part_gap(const struct cli_part *part, uint64_t *at, size_t most);
+/* Records that a gap, or whole blocks at its start, were written. */
+void cli_part_wrote(struct cli_part *part, uint64_t offset, size_t n);
+uint64_t cli_part_there(const struct cli_part *part); /* bytes; 0 if part is NULL */
+/* Saves the state from time to time. */
+int cli_part_note(struct cli_part *part);
+
+struct cli_copy {
+	sluice_context *ctx;
+	int device; /* device whose memory buffers the bytes, or -1 */
+	struct cli_end *source, *target;
+	struct cli_progress *progress;
+	void *hash;     /* XXH3_state_t, fed in file order, or NULL */
+	uint64_t there; /* bytes present in the target before */
+	uint64_t moved; /* out: bytes that reached the target, including holes */
+	uint64_t holes; /* out: bytes of holes that were not written */
+	char error[512];
+};
+/*
+ * Copies. Returns 0, -ECANCELED after an interrupt, or a negative errno with the sentence in error.
+ */
+int cli_copy_run(struct cli_copy *copy);
+
+struct cli_moved {
+	uint64_t files, bytes, holes;
+};
+/* The options of a copy. */
+struct cli_cp {
+	char **sources;
+	size_t count; /* number of sources */
+	const char *target;
+	const char *uri; /* of the target if other than as typed, else NULL */
+	int through;     /* device whose memory buffers the bytes, or -1 */
+	bool checksum, quiet, no_progress;
+	bool recursive, preserve; /* -r, -p */
+	bool exact;               /* the copy is named target, even if that is a directory */
+	mode_t mask;              /* the umask before this process cleared its own */
+	unsigned flags;           /* enum cli_end_flags */
+	struct cli_open open;
+};
+/* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
+int cli_cp_run(struct cli_cp *o);
+/*
+ * Copies a file and adds to the bytes in *moved. Returns 0 or a negative errno, printed. Any
+ * thread, each with a context of its own.
+ */
+int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *source, const char *target,
+               struct cli_moved *moved);
+/*
+ * Copies files and directories by several threads into the directory that o->target is or becomes.
+ * Returns 0 or a negative errno, printed.
+ */
+int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved);
+/*
+ * Copies owner, permissions, times and extended attributes of a local file to path. Returns 0 or a
+ * negative errno, printed.
+ */
+int cli_preserve(const char *source, const struct stat *st, const char *path);
+
+#endif
