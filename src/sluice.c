@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The one place that knows every room: what a URI's scheme leads to, and which devices there are. */
+/*
+ * Tables
+ *
+ * The only file that knows every room: the backend of each URI scheme, and the kinds of devices.
+ */
 #include "backend/backend.h"
 #include "device/device.h"
 #include "http/http.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The contract between the engine and what moves pieces between a file and memory. */
+/* The contract between the engine and a backend, which moves pieces between a file and memory. */
 #ifndef SL_BACKEND_H
 #define SL_BACKEND_H
 
@@ -15,8 +15,8 @@ struct sl_http_engine;
 struct sl_slot_use;
 struct sl_uring;
 
-/* What the running kernel has, less what SLUICE_DISABLE masks. Fixed once the context is made, but for an error of
- * io_uring that comes later: the reactor that meets it sets it. */
+/* Features of the running kernel, less those that SLUICE_DISABLE masks. Fixed once the context is made, except for an
+ * error of io_uring that comes later: the reactor that meets the error sets it. */
 struct sl_kernel {
 	bool cachestat;
 	bool nowait;
@@ -25,11 +25,11 @@ struct sl_kernel {
 	_Atomic int uring_error; /* 0, or why io_uring is not used */
 };
 
-/* What a context gives its backends. */
+/* The part of a context that its backends use. */
 struct sl_core {
 	struct sl_settings settings;
 	struct sl_kernel kernel;
-	struct sl_pool *pool;    /* for what waits for nobody: copies of what is in memory */
+	struct sl_pool *pool;    /* for tasks that never wait: copies of bytes in memory */
 	struct sl_pool *waiting; /* for calls that may wait for storage; it grows */
 	struct sl_uring *uring;  /* NULL without io_uring */
 	struct sl_bounce *bounce;
@@ -38,7 +38,7 @@ struct sl_core {
 };
 
 /*
- * What one backend call moves. The engine fills in the first group and hands the piece over with
+ * The bytes that one call of a backend moves. The engine fills in the first group and hands the piece over with
  * submit(); from then until it calls sl_piece_done() the backend alone touches it, but for
  * `cancelled`.
  */
@@ -52,14 +52,14 @@ struct sl_piece {
 	bool large;   /* of an extent of at least direct_bytes */
 	bool aligned; /* offset and length are multiples of the file's alignment for direct I/O */
 	bool missed;  /* read_now() was tried, and did not find it in memory */
-	bool urgent;  /* somebody waits for this one, and not yet for others */
+	bool urgent;  /* a thread or stream waits for this piece already */
 	void (*done)(struct sl_piece *);
 
 	_Atomic bool cancelled; /* set by the engine, any thread: end early if that is easy */
 
 	/* The engine's own. */
 	struct sluice_op *op;
-	struct sl_slot_use *slot_use; /* whose slot the piece is in, or NULL */
+	struct sl_slot_use *slot_use; /* the operation whose slot holds the piece, or NULL */
 	struct sl_list engine_link;   /* guarded by the operation's mutex */
 
 	/* The result. */
@@ -71,11 +71,11 @@ struct sl_piece {
 	struct sl_list link;
 	struct sl_task task;
 	bool direct; /* by the descriptor that bypasses the page cache; told to the engine */
-	struct sl_permits *permits; /* its permit, or the one that it waits for; NULL: none */
-	bool nowait;                /* what is not resident is for somebody else */
+	struct sl_permits *permits; /* its permit, held or awaited; NULL: none */
+	bool nowait;                /* bytes that are not resident are left to another thread */
 	bool dontcache;             /* through the page cache without staying there */
 	char *bounce;               /* where the bytes are while data is not aligned, or NULL */
-	size_t bounced;             /* of moved, what never was there */
+	size_t bounced;             /* of moved, the bytes that never were in `bounce` */
 	unsigned vain; /* calls in a row that moved nothing, and were to be made again */
 };
 
@@ -88,26 +88,26 @@ static inline void sl_piece_done(struct sl_piece *piece)
 /* How the engine cuts extents for a file. */
 struct sl_limits {
 	size_t piece_bytes; /* largest piece; pieces start at multiples of their length */
-	size_t least_piece; /* 0: always piece_bytes. Else the length follows what is on the way, */
+	size_t least_piece; /* 0: always piece_bytes. Else the length follows the bytes in flight, */
 	unsigned spread;    /* of which this many pieces are wanted */
-	unsigned depth;     /* pieces of one operation in flight */
+	unsigned depth;     /* pieces of an operation in flight */
 	uint32_t alignment; /* of offset and length of aligned pieces; 0: there are none */
-	bool sequential;    /* one piece for each extent, one after the other */
+	bool sequential;    /* a single piece for each extent, in turn */
 	bool whole;         /* and no extent can be had in parts */
 	bool remote;        /* pieces take long, and come in any order */
-	bool all_or_none;   /* what lacks something is not committed, however it was opened */
+	bool all_or_none;   /* an incomplete file is not committed, however it was opened */
 	bool size_waits;    /* size() may wait for storage: a thread that may wait asks */
 	bool touches;       /* read_now() touches data itself, which has to be the host's */
 	/*
-	 * Whose memory the bytes of the file are; NULL: nobody's. Pieces then are of host memory, or of any
+	 * The device whose memory the bytes of the file are; NULL: none. Pieces then are of host memory, or of any
 	 * device's, with `device` set, and takes() is not asked. Streams of that device move transfers between
 	 * it, host memory that it has registered, and the file.
 	 */
 	struct sl_device *device;
 };
 
-/* What a stream of a device moves between a file and memory of the device. It stays where it is until the
- * stream has passed. */
+/* Bytes that a stream of a device moves between a file and memory of the device. The struct stays in its place until
+ * the stream has passed. */
 struct sl_transfer {
 	char *data;
 	size_t length;
@@ -131,12 +131,12 @@ struct sl_backend_ops {
 	/* May wait; from sluice_stat(). If the bytes of the file are memory, it says where: this is how a copy
 	 * reads right into them, or writes right from them, with another file's backend. */
 	int (*stat)(struct sl_backend *backend, struct sluice_file_info *out);
-	/* Reads what is in memory already, without waiting: length, or -EAGAIN, also if data is memory that
+	/* Reads bytes that are in memory already, without waiting: length, or -EAGAIN, also if data is memory that
 	 * the processor does not reach; any thread. NULL: the backend cannot. */
 	int64_t (*read_now)(struct sl_backend *backend, void *data, size_t length, uint64_t offset);
 	/*
 	 * Whether the backend moves these extents to and from that device's memory itself: 1; 0: it does
-	 * not; or why it cannot do what it was told to, with a sentence. From a submitting call; may call
+	 * not; or why it cannot follow its settings, with a sentence. From a submitting call; may call
 	 * the device's driver. If it does, pieces of the extents may be submitted with `device` set, and
 	 * transfers be given to streams of the device. NULL: never.
 	 */
@@ -152,8 +152,8 @@ struct sl_backend_ops {
 	/* Called with no lock held, from any thread that is not to wait for storage;
 	 * sl_piece_done() exactly once, from any thread, also from inside. */
 	void (*submit)(struct sl_backend *backend, struct sl_piece *piece);
-	/* Some pieces have `cancelled` set now: wakes whoever moves them. Any thread, no lock held.
-	 * NULL: there is nobody to be woken. */
+	/* Some pieces have `cancelled` set now: wakes the threads that move them. Any thread, no lock held.
+	 * NULL: there is no thread to be woken. */
 	void (*cancel)(struct sl_backend *backend);
 	/* A range that a write is about to extend the file to. May wait. An error ends the operation.
 	 * NULL: nothing to prepare. */
@@ -161,7 +161,7 @@ struct sl_backend_ops {
 	/* May wait. */
 	int (*sync)(struct sl_backend *backend);
 	int (*truncate)(struct sl_backend *backend, uint64_t length);
-	/* Makes visible, and stable if asked for, what was written. From sluice_close(), once, when
+	/* Makes the written bytes visible, and stable if asked for. From sluice_close(), once, when
 	 * nothing is in flight; may wait. On failure with a sentence. */
 	int (*commit)(struct sl_backend *backend);
 	/* When nothing is in flight. Without a commit before, REPLACE leaves nothing behind. */
@@ -172,7 +172,7 @@ struct sl_backend {
 	const struct sl_backend_ops *ops;
 };
 
-/* The table of schemes; its rows are in sluice.c, the last one has scheme NULL. */
+/* The table of schemes; its rows are in sluice.c, the last row has scheme NULL. */
 struct sl_scheme {
 	const char *scheme;
 	const struct sl_backend_ops *ops;

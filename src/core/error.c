@@ -55,6 +55,6 @@ void sl_log(const struct sl_settings *settings, enum sl_log_level level, const c
 	va_end(arguments);
 	length = SL_MIN(length, (int)sizeof(line) - 1);
 	line[length] = '\n';
-	/* One call per line, so that lines of several threads do not mix. */
+	/* A single call per line, so that lines of several threads do not mix. */
 	(void)!write(STDERR_FILENO, line, length + 1);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Passing descriptors: one message of a Unix socket with up to two descriptors. */
+/* Passing descriptors: a message of a Unix socket with up to two descriptors. */
 #ifndef SL_FDPASS_H
 #define SL_FDPASS_H
 
@@ -9,7 +9,7 @@
 #define SL_FDS_MOST 2
 
 /*
- * Sends bytes with `count` descriptors as one message. flags are those of sendmsg(); MSG_NOSIGNAL is added. A call
+ * Sends bytes with `count` descriptors as a single message. flags are those of sendmsg(); MSG_NOSIGNAL is added. A call
  * that a signal interrupts is repeated.
  *
  * Returns the number of bytes sent, or -errno.
@@ -17,7 +17,7 @@
 ssize_t sl_fds_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count,
                     int flags);
 /*
- * Receives one message of at most `bytes` bytes. flags are those of recvmsg(); MSG_CMSG_CLOEXEC is added. A call that
+ * Receives a message of at most `bytes` bytes. flags are those of recvmsg(); MSG_CMSG_CLOEXEC is added. A call that
  * a signal interrupts is repeated.
  *
  * Returns the length of the message, 0 at the end of the connection (or for an empty message), or -errno. In each

@@ -35,7 +35,7 @@ static void interval_update(struct sl_interval *node)
 	interval_include(node, node->right);
 }
 
-/* Orders by start; equal starts by sequence, so that earlier members are on one side of the tree, and then by address,
+/* Orders by start; equal starts by sequence, so that earlier members are on the same side of the tree, and then by address,
  * so that removal finds its node. */
 static bool interval_is_before(const struct sl_interval *a, const struct sl_interval *b)
 {

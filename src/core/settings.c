@@ -2,7 +2,7 @@
 /*
  * Settings
  *
- * One table describes each setting: its variable, its field in struct sluice_config, default, range and meaning. The
+ * A table describes each setting: its variable, its field in struct sluice_config, default, range and meaning. The
  * rest reads, checks and prints settings by that table. Any thread; the environment must not change meanwhile.
  */
 #include <ctype.h>

@@ -62,7 +62,7 @@ struct sl_settings {
 int sl_settings_load(const struct sluice_config *config, struct sl_settings *out);
 /*
  * Parses "auto", "posix", "uring" or "cufile" to a value of enum sl_choice. Returns 0, or -EINVAL with a sentence that
- * begins with `what`.
+ * begins with the parameter `what`.
  */
 int sl_choice_parse(const char *what, const char *name, unsigned *out);
 const char *sl_choice_name(unsigned choice);

@@ -11,7 +11,7 @@ struct stat;
 #define SL_TEMPORARY_ATTEMPTS 100
 
 /*
- * Resolves a path through symbolic links to an absolute one, which the caller frees.
+ * Resolves a path through symbolic links to an absolute path, which the caller frees.
  *
  * Returns 1 if the file exists, 0 if only its folder does, or -errno with a sentence.
  */

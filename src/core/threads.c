@@ -21,8 +21,8 @@
 #define SPIN_NS      100000
 #define MOST_IN_VAIN 6 /* then one sleep in 64 is preceded by polling */
 #define PASSED_MOST \
-	4 /* of so many links that are taken one is not urgent, while there are both kinds */
-#define LOOK_AHEAD 32 /* tasks among which a worker looks for one of its own home */
+	4 /* while both kinds wait, every so many links a link that is not urgent is taken */
+#define LOOK_AHEAD 32 /* tasks among which a worker looks for a task of its own home */
 
 /* ------------------------------------------------------------------ time, words and conditions */
 
@@ -356,7 +356,7 @@ struct pool_worker {
 
 struct sl_pool {
 	struct sl_queue queue;
-	_Atomic bool spinning; /* one worker polls for work */
+	_Atomic bool spinning; /* a worker polls for work */
 	struct sl_spin spin;   /* of that worker */
 	char name[12];
 	unsigned most;
@@ -385,7 +385,7 @@ static void pool_worker_sleep(struct pool_worker *worker)
 }
 
 /*
- * Takes a task, if possible one of the worker's own home: a buffer that is used again and again is still in the caches
+ * Takes a task, if possible of the worker's own home: a buffer that is used again and again is still in the caches
  * of the core that filled it last. On four cores this moves a tenth more than the order of arrival does.
  */
 static struct sl_task *pool_worker_take(struct pool_worker *worker)

@@ -54,7 +54,7 @@ struct sl_queue {
 		struct sl_list
 			urgent; /* taken before `ready`, but not more than 3 times in a row */
 		struct sl_list ready;
-		unsigned passed; /* urgent links taken since the last ready one */
+		unsigned passed; /* urgent links taken since the last ready link */
 		struct sl_list sleepers;
 		bool closed;
 	} locked SL_GUARDED_BY(&mutex);
@@ -133,11 +133,12 @@ static inline size_t sl_whole_pages(size_t bytes)
 
 /* -------------------------------------------------------------------------------------- pool */
 
-/* A task of a pool of threads. No task waits for another one. */
+/* A task of a pool of threads. No task waits for another. */
 struct sl_task {
 	struct sl_list link;
-	uintptr_t home; /* tasks of one home prefer one worker, whose caches hold their memory */
-	bool urgent;    /* taken before others */
+	uintptr_t
+		home; /* tasks of the same home prefer the same worker, whose caches hold their memory */
+	bool urgent; /* taken before others */
 	void (*run)(struct sl_task *);
 };
 struct sl_pool;
@@ -149,7 +150,7 @@ struct sl_pool;
 int sl_pool_start(const char *name, unsigned workers, unsigned most, struct sl_pool **out);
 /* Runs all queued tasks, then joins the workers. NULL is allowed, here and below. */
 void sl_pool_stop(struct sl_pool *pool);
-/* To be called after all threads that submit have been joined: one of them may still be waking a worker. */
+/* To be called after all threads that submit have been joined: a late thread may still be waking a worker. */
 void sl_pool_free(struct sl_pool *pool);
 /* Queues a task, which belongs to the pool until it runs. Any thread. */
 void sl_pool_submit(struct sl_pool *pool, struct sl_task *task);

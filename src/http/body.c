@@ -2,8 +2,8 @@
 /*
  * Objects without ranges
  *
- * Reads an object whose server has no ranges: one GET, from which pieces are filled, each from the end of the one
- * before. While no piece waits the transfer is paused, so that no more of the body is kept than one call of libcurl
+ * Reads an object whose server has no ranges: a single GET, from which pieces are filled, each from the end of its
+ * predecessor. While no piece waits the transfer is paused, so that no more of the body is kept than a single call of libcurl
  * brings.
  *
  * Threads: pieces are submitted on any thread; the reactor that moves the request fills them. Closing the file waits
@@ -23,11 +23,11 @@ struct sl_http_body {
 	struct sl_mutex mutex;
 	pthread_cond_t ended; /* reactor became NULL */
 	struct {
-		struct sl_list pieces;           /* without gaps */
-		uint64_t next;                   /* offset of the next piece */
-		uint64_t position;               /* offset of the first byte that no piece has */
-		uint64_t skip;                   /* bytes of this attempt that pieces have already */
-		char *rest;                      /* bytes from position on that came without a piece */
+		struct sl_list pieces; /* without gaps */
+		uint64_t next;         /* offset of the next piece */
+		uint64_t position;     /* offset of the first byte that no piece has */
+		uint64_t skip;         /* bytes of this attempt that pieces have already */
+		char *rest;            /* bytes from position on that came without a piece */
 		size_t rest_bytes;
 		struct sl_http_reactor *reactor; /* of the request; NULL: there is no request */
 		bool paused;                     /* the transfer waits for a piece */
@@ -37,8 +37,7 @@ struct sl_http_body {
 	} locked SL_GUARDED_BY(&mutex);
 };
 
-static struct sl_piece *body_first_piece_locked(struct sl_http_body *body)
-	SL_REQUIRES(&body->mutex)
+static struct sl_piece *body_first_piece_locked(struct sl_http_body *body) SL_REQUIRES(&body->mutex)
 {
 	struct sl_list *link = body->locked.pieces.next;
 
@@ -149,7 +148,7 @@ void sl_http_body_submit(struct sl_http_body *body, struct sl_piece *piece)
 	sl_list_init(&done);
 	sl_mutex_lock(&body->mutex);
 	if (!piece->offset && body->locked.next && sl_list_empty(&body->locked.pieces)) {
-		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new one. */
+		/* The object is read again. If the old request still runs, sl_http_body_over() starts the new request. */
 		body_rewind_locked(body);
 		body->locked.dropped = body->locked.renewed = body->locked.reactor;
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reading an object whose server has no ranges: one GET from which all pieces are filled. */
+/* Reading an object whose server has no ranges: a single GET from which all pieces are filled. */
 #ifndef SL_HTTP_BODY_H
 #define SL_HTTP_BODY_H
 

@@ -6,7 +6,7 @@
  * it to a reactor (multi.c), and ends the piece when the reactor has finished with the request. Permits bound the
  * transfers that run at a time; their number follows the throughput of the origin.
  *
- * Threads: any. The limits have one mutex, the handles of libcurl another; no function waits.
+ * Threads: any. The limits have a mutex, the handles of libcurl have another; no function waits.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ void sl_http_limit_release(struct sl_http_limit *limit)
 	sl_mutex_unlock(&limits->mutex);
 }
 
-/* Returns whether the origin may have one more permit. */
+/* Returns whether the origin may have another permit. */
 static bool limit_has_room_locked(const struct sl_http_limits *limits,
                                   const struct sl_http_limit *limit) SL_REQUIRES(&limits->mutex)
 {
@@ -180,7 +180,8 @@ static struct sl_http_limit *limits_next_locked(struct sl_http_limits *limits)
 	sl_list_each (link, &limits->locked.origins) {
 		struct sl_http_limit *limit = limit_of(link);
 
-		if (!sl_list_empty(&limit->locked.waiting) && limit_has_room_locked(limits, limit) &&
+		if (!sl_list_empty(&limit->locked.waiting) &&
+		    limit_has_room_locked(limits, limit) &&
 		    (!next || limit->locked.active < next->locked.active))
 			next = limit;
 	}

@@ -12,7 +12,7 @@ struct sl_http_request;
 /* ------------------------------------------------------------------------------------ limits */
 
 /*
- * The limit of one origin (scheme://host:port): how many transfers it has at a time. The number follows the goodput: it
+ * The limit of an origin (scheme://host:port): how many transfers it has at a time. The number follows the goodput: it
  * grows while more transfers bring more bytes per second, returns to the old value if they do not, shrinks when the
  * bytes come slower, and is halved when the server says that it is overloaded.
  */
@@ -54,7 +54,7 @@ struct sl_http_limit *sl_http_limit_acquire(struct sl_http_limits *limits, const
 void sl_http_limit_release(struct sl_http_limit *limit);
 /* Returns true if the request has a permit; false if it waits in the list, for sl_http_limit_leave() of another. */
 bool sl_http_limit_enter(struct sl_http_limit *limit, struct sl_http_request *request);
-/* Gives a permit back; appends the requests, of any origin, that have one now. */
+/* Gives a permit back; appends the requests, of any origin, that have a permit now. */
 void sl_http_limit_leave(struct sl_http_limit *limit, int64_t now, struct sl_list *out);
 /* Halves the limit after a response with status 429 or 503. */
 void sl_http_limit_overloaded(struct sl_http_limit *limit, int64_t now);

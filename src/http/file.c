@@ -1,5 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Remote files: what one is, how it is opened, and who moves its pieces. */
+/*
+ * Remote files
+ *
+ * Opens a remote file: parses its URI, asks the server about the object, and chooses how its pieces are moved.
+ *
+ * Threads: opening and closing wait for the server on the caller's thread; submission runs on any thread.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,7 +27,7 @@ static void http_global_init(void)
 	curl_global_init(CURL_GLOBAL_DEFAULT);
 }
 
-/* The reactors that the file is moved by, which start with the first one that needs them. */
+/* The reactors that move the file. They start with the first file that needs them. */
 static int http_start_reactors(struct sl_http *http)
 {
 	struct sl_http_engine *engine = http->engine;
@@ -73,7 +79,7 @@ static int http_keep_origin(struct sl_http *http, CURLU *url)
 	bool have = url_part(url, CURLUPART_SCHEME, 0, &scheme) &&
 	            url_part(url, CURLUPART_HOST, 0, &host);
 
-	/* As it stands in URLs: with the port only where it is not the usual one. */
+	/* As it stands in URLs: with the port only where it is not the scheme's default. */
 	url_part(url, CURLUPART_PORT, CURLU_NO_DEFAULT_PORT, &port);
 	if (!have || asprintf(&http->origin, "%s://%s%s%s", scheme, host, port ? ":" : "",
 	                      port ? port : "") < 0) {
@@ -98,7 +104,7 @@ static int http_parse_url(struct sl_http *http, const char *text)
 			return sl_fail(-EINVAL,
 			               "'%s': a URI cannot hold spaces or control characters",
 			               http->name);
-	/* libcurl would take what follows for the host. */
+	/* libcurl would take the text that follows for the host. */
 	if (strstr(text, "://")[3] == '/')
 		return sl_fail(-EINVAL, "'%s': there is no host", http->name);
 	url = curl_url();
@@ -132,7 +138,7 @@ static int http_add_field(struct sl_http *http, const char *field)
 	return 0;
 }
 
-/* Asks one thing of the server. The request keeps what the response said. */
+/* Sends a request without a piece, and waits. The request keeps the fields of the response. */
 static int http_ask(struct sl_http *http, enum sl_http_method what, struct sl_http_request **out)
 {
 	struct sl_http_request *request = sl_http_request_new(http, what, NULL);
@@ -161,7 +167,7 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 		modified = curl_getdate(http->opened.of[SL_HTTP_FIELD_MODIFIED], NULL);
 	http->modified_ns = modified >= 0 ? modified * INT64_C(1000000000) : 0;
 	if (request->response.status == 206) {
-		/* Without an end to it, parts cannot be told from what is missing. */
+		/* Without a length, a part cannot be told from a truncated body. */
 		http->ranges = request->response.range.total >= 0;
 		http->size = request->response.range.total;
 		return;
@@ -174,9 +180,9 @@ static void http_take_response(struct sl_http *http, struct sl_http_request *req
 }
 
 /*
- * What the object is. HEAD's word is taken where it leaves nothing open: a length that is not 0, as a handler says
- * that has no code for HEAD, ranges, and an ETag, so that an answer without one is of another version. Else a byte is
- * asked for, as it is where HEAD fails.
+ * Finds out length, ranges and version of the object. The answer to HEAD is taken if it has a length that is not 0
+ * (handlers without code for HEAD say 0), ranges, and an ETag, so that a later answer without an ETag is of another
+ * version. Otherwise, and if HEAD fails, a GET asks for a single byte.
  */
 static int http_inspect(struct sl_http *http)
 {
@@ -193,7 +199,7 @@ static int http_inspect(struct sl_http *http)
 		sl_http_request_free(request);
 		if (http->size > 0 && http->ranges && http->opened.of[SL_HTTP_FIELD_ETAG])
 			return 0;
-		/* What is no passing trouble, and no answer, is none for a GET either. */
+		/* A lasting failure without an answer would fail a GET as well. */
 		if (status < 200)
 			return rc;
 		length = http->size;
@@ -202,7 +208,7 @@ static int http_inspect(struct sl_http *http)
 	}
 	if (!rc)
 		http_take_response(http, request);
-	/* Where a GET does not say it, what HEAD said is all there is. */
+	/* A field that the GET lacks is taken from the answer to HEAD. */
 	if (!rc && length > 0 && http->size < 0)
 		http->size = length;
 	/* There is no first byte of an empty object. */
@@ -226,8 +232,8 @@ static int http_inspect(struct sl_http *http)
 	return rc;
 }
 
-/* Whether there is nothing yet: 0. A server that refuses to say it may take the object still; one
- * that does not answer will not. */
+/* Returns 0 if the object does not exist yet. A server that refuses to answer this may still accept the object; a server
+ * that cannot be reached will not. */
 static int http_check_absent(struct sl_http *http)
 {
 	struct sl_http_request *request;
@@ -350,7 +356,7 @@ static void http_limits(struct sl_backend *backend, struct sl_limits *out)
 	out->remote = true;
 	out->piece_bytes = LARGEST_PIECE;
 	out->spread = 2 * connections;
-	/* One more for each connection, so that none waits for the next piece. */
+	/* Another piece for each connection, so that no connection waits for the next piece. */
 	out->depth = 2 * connections;
 	out->alignment = 0;
 	out->sequential = http->upload || !http->ranges;
@@ -379,7 +385,7 @@ static int http_stat(struct sl_backend *backend, struct sluice_file_info *out)
 	return 0;
 }
 
-/* What was accepted is stable when the server has the object, which is after sluice_close(). */
+/* Accepted bytes are stable when the server has the object, which is after sluice_close(). */
 static int http_sync(struct sl_backend *backend)
 {
 	(void)backend;

@@ -8,11 +8,11 @@
 /* http:// and https://, over libcurl. */
 extern const struct sl_backend_ops sl_http_ops;
 
-/* What remote files share; its threads start with the first file. Stop joins them. */
+/* The state that remote files share; its threads start with the first file. Stop joins them. */
 int sl_http_new(struct sl_core *core, struct sl_http_engine **out);
 void sl_http_stop(struct sl_http_engine *engine);
 void sl_http_free(struct sl_http_engine *engine);
-/* What is told of them. -ENOENT past the last. */
+/* Describes a feature of remote files. Returns -ENOENT past the last. */
 int sl_http_feature(const struct sl_core *core, size_t index, struct sluice_feature *out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * A remote file and its requests. A piece becomes a request, which waits for a permit (engine.c), is moved by a reactor
- * (multi.c) in one or more attempts, each of which is one transfer of libcurl (request.c, response.c), and ends its
+ * (multi.c) in several attempts at most, each of which is a transfer of libcurl (request.c, response.c), and ends its
  * piece once.
  */
 #ifndef SL_HTTP_INTERNAL_H
@@ -33,7 +33,7 @@ struct sl_http {
 	int64_t modified_ns;
 	struct sl_http_texts opened;   /* the fields of the response that open has accepted */
 	struct sl_http_upload *upload; /* of a file that is written */
-	struct sl_http_body *body;     /* of a file whose server has no ranges */
+	struct sl_http_body *body;     /* of a file without ranges */
 	_Atomic bool begun;            /* data has come; set by the reactors */
 };
 
@@ -42,18 +42,19 @@ static inline struct sl_http *sl_http_of(struct sl_backend *backend)
 	return SL_CONTAINER(backend, struct sl_http, base);
 }
 
-/* PROBE is a GET of one byte, or of an object that seems to be empty. */
+/* PROBE is a GET of a single byte, or of an object that seems to be empty. */
 enum sl_http_method { SL_HTTP_HEAD, SL_HTTP_PROBE, SL_HTTP_GET, SL_HTTP_PUT };
 enum sl_http_verdict { SL_HTTP_DONE, SL_HTTP_AGAIN, SL_HTTP_FAILED };
 
 /*
- * A request. One thread at a time has it: the thread that made it, the reactor that moves it, or, under the mutex of
+ * A request. A single thread has it at any time: the thread that made it, the reactor that moves it, or, under the mutex of
  * the limits or of a queue, a thread that moves it between lists.
  */
 struct sl_http_request {
 	struct sl_list link;
 	struct sl_http *http;
-	struct sl_piece *piece; /* of a GET of a range; a GET without a piece is that of http->body */
+	struct sl_piece
+		*piece; /* of a GET of a range; a GET without a piece is that of http->body */
 	struct sl_http_transfer *transfer;
 	enum sl_http_method method;
 

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Reactors: threads that each drive many transfers with libcurl's multi interface and epoll, or, where the
- * file is to be moved by `easy`, one each. A request is given to the one that has the fewest. They wake
- * on events: a socket, a time that libcurl or a rest has set, a push to the inbox, a cancel. None waits
- * for a server, so that a request is begun, and cancelled, whatever the others do.
+ * Reactors of remote files
+ *
+ * Moves requests: each reactor drives many transfers with libcurl's multi interface and epoll, or, for a file that
+ * `easy` moves, a single transfer. A request goes to the reactor with the fewest.
+ *
+ * Threads: the reactors. They wake on events: a socket, a time that libcurl or a pause has set, a push to the inbox, a
+ * cancel. No reactor waits for a server, so a request is started, and cancelled, whatever the others do.
  */
 #include <errno.h>
 #include <limits.h>
@@ -39,7 +42,7 @@ struct sl_http_reactor {
 struct sl_http_multi {
 	struct sl_http_engine *engine;
 	unsigned parts;         /* reactors that there may be */
-	struct sl_mutex mutex;  /* held while one is started */
+	struct sl_mutex mutex;  /* held while a reactor is started */
 	_Atomic unsigned count; /* that there are; grows under mutex */
 	struct sl_http_reactor reactors[];
 };
@@ -59,7 +62,7 @@ static void reactor_wake_sleeper(struct sl_sleeper *sleeper)
 
 /* ----------------------------------------------------------------------------------- libcurl */
 
-/* `known` is what curl_multi_assign() kept: whether epoll has the socket. */
+/* `known` is the value of curl_multi_assign(): whether epoll has the socket. */
 static int multi_on_socket(CURL *easy, curl_socket_t socket, int what, void *argument, void *known)
 {
 	struct sl_http_reactor *reactor = argument;
@@ -126,9 +129,9 @@ static void reactor_free(struct sl_http_reactor *reactor)
 
 static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http_request *request);
 
-/* What becomes of a request that is not moving any more. */
+/* Ends, repeats or delays a request whose transfer is over. */
 static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_request *request,
-                   enum sl_http_verdict verdict)
+                           enum sl_http_verdict verdict)
 {
 	if (verdict == SL_HTTP_AGAIN && request->due <= sl_now()) {
 		reactor_start_moving(reactor, request);
@@ -148,7 +151,7 @@ static void reactor_settle(struct sl_http_reactor *reactor, struct sl_http_reque
 
 /* The transfer is taken out of multi, whatever state it is in. */
 static void reactor_stop_moving(struct sl_http_reactor *reactor, struct sl_http_request *request,
-                        CURLcode code)
+                                CURLcode code)
 {
 	curl_multi_remove_handle(reactor->multi, request->transfer->easy);
 	sl_list_remove(&request->link);
@@ -167,7 +170,7 @@ static void reactor_start_moving(struct sl_http_reactor *reactor, struct sl_http
 		return;
 	}
 	if (reactor->multi) {
-		/* A kept connection makes place for a new one; no transfer waits for another. */
+		/* A kept connection makes place for a new connection; no transfer waits for another. */
 		curl_multi_setopt(reactor->multi, CURLMOPT_MAX_TOTAL_CONNECTIONS,
 		                  (long)SL_MAX(reactor->share, load));
 		rc = curl_multi_add_handle(reactor->multi, request->transfer->easy);
@@ -208,7 +211,7 @@ static void reactor_finish_requests(struct sl_http_reactor *reactor)
 	}
 }
 
-/* Ends what was cancelled or has stalled, and wakes what has rested. */
+/* Ends cancelled and stalled requests, and wakes requests whose pause is over. */
 static void reactor_look_around(struct sl_http_reactor *reactor)
 {
 	int64_t now = sl_now();
@@ -281,8 +284,9 @@ static int reactor_timeout(int64_t at)
 	return left <= 0 ? 0 : (int)SL_MIN((left + 999999) / 1000000, 3600000);
 }
 
-/* 0 or what libcurl says. */
-static CURLMcode reactor_handle_event(struct sl_http_reactor *reactor, const struct epoll_event *event)
+/* Returns 0, or the error of libcurl. */
+static CURLMcode reactor_handle_event(struct sl_http_reactor *reactor,
+                                      const struct epoll_event *event)
 {
 	uint64_t count;
 	int running, what;
@@ -322,7 +326,7 @@ static bool reactor_poll(struct sl_http_reactor *reactor, bool sleep)
 	return !rc;
 }
 
-/* Fails what is moving, and begins anew. */
+/* Fails all transfers of the reactor, and makes a new multi handle. */
 static void reactor_restart(struct sl_http_reactor *reactor)
 {
 	struct sl_list *link;
@@ -336,7 +340,7 @@ static void reactor_restart(struct sl_http_reactor *reactor)
 		reactor_stop_moving(reactor, request, CURLE_ABORTED_BY_CALLBACK);
 	}
 	reactor_close(reactor);
-	/* Without a new one each request fails as it starts, until one can be made. */
+	/* Without a new handle each request fails as it starts, until a handle can be made. */
 	if (!reactor_open(reactor)) {
 		struct timespec moment = {0, 10000000};
 
@@ -388,7 +392,7 @@ static int reactor_start(struct sl_http_multi *multi, unsigned index)
 	return rc;
 }
 
-/* One more reactor than count, unless another thread has started it; 0, or why not. */
+/* Starts reactor number `count`, unless another thread has. Returns 0, or why it cannot. */
 static int multi_grow(struct sl_http_multi *multi, unsigned count)
 {
 	int rc = 0;
@@ -446,7 +450,7 @@ void sl_http_multi_free(struct sl_http_multi *multi)
 	free(multi);
 }
 
-/* The reactor that has the most connections to spare. One more is started if each has something to move. */
+/* Returns the reactor with the most connections to spare. Starts another if each has requests to move. */
 static struct sl_http_reactor *multi_choose_reactor(struct sl_http_multi *multi)
 {
 	struct sl_http_reactor *chosen = multi->reactors;

@@ -2,10 +2,10 @@
 /*
  * Requests
  *
- * One request for bytes of a remote file, from its making to its end: sets libcurl's transfer up for each attempt, and
+ * A request for bytes of a remote file, from its making to its end: sets libcurl's transfer up for each attempt, and
  * judges the attempt after the transfer has ended: done, failed, to be repeated, or redirected.
  *
- * Threads: one thread at a time has a request; attempts are set up and judged by the reactor that moves it.
+ * Threads: a single thread has a request at any time; attempts are set up and judged by the reactor that moves it.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -91,7 +91,8 @@ void sl_http_request_fail(struct sl_http_request *request, int error, const char
 /* ------------------------------------------------------------------------------------ set up */
 
 /* As libcurl does it, but closed where another program is started. */
-static curl_socket_t request_open_socket(void *unused, curlsocktype purpose, struct curl_sockaddr *to)
+static curl_socket_t request_open_socket(void *unused, curlsocktype purpose,
+                                         struct curl_sockaddr *to)
 {
 	(void)unused;
 	(void)purpose;
@@ -106,7 +107,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, transfer->reason);
 	transfer->reason[0] = '\0';
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	/* What ends while a name is looked up does not wait for the name server. */
+	/* A transfer that ends while a name is looked up does not wait for the name server. */
 	curl_easy_setopt(easy, CURLOPT_QUICK_EXIT, 1L);
 	curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
 	curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, request_open_socket);
@@ -130,7 +131,7 @@ static void transfer_secure(struct sl_http_transfer *transfer, struct sl_http *h
 	}
 }
 
-/* Whether the URL's host is the one that the credentials are for. */
+/* Returns whether the credentials are for the URL's host. */
 static bool request_is_at_home(const struct sl_http_request *request)
 {
 	const char *url = request->url, *origin = request->http->origin;
@@ -196,14 +197,14 @@ int sl_http_request_prepare(struct sl_http_request *request)
 	       "%s %s bytes %" PRIu64 "+%" PRIu64 " attempt %u",
 	       request->method == SL_HTTP_HEAD  ? "HEAD"
 	       : request->method == SL_HTTP_PUT ? "PUT"
-	                                     : "GET",
+	                                        : "GET",
 	       http->name, request->from, request->length, request->attempts + 1);
 	return 0;
 }
 
 /* ---------------------------------------------------------------------------- after an attempt */
 
-/* What a code of libcurl's, or a status, means, and whether the same request may succeed later. */
+/* The meaning of a code of libcurl or of a status, and whether the same request may succeed later. */
 struct failure {
 	long code; /* 0: any other */
 	int error;
@@ -276,7 +277,8 @@ static int64_t request_backoff_ms(struct sl_http_request *request)
  * the time counts in which the piece did not grow. A longer wait than is left of it is not begun if the server asks
  * for it (Retry-After), and else shortened.
  */
-static enum sl_http_verdict request_retry(struct sl_http_request *request, int error, const char *why)
+static enum sl_http_verdict request_retry(struct sl_http_request *request, int error,
+                                          const char *why)
 {
 	struct sl_http *http = request->http;
 	const struct sl_settings *settings = &http->core->settings;
@@ -285,9 +287,11 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	int64_t now = sl_now(), silent, wait;
 	uint64_t moved = request->piece ? request->piece->moved : 0;
 
-	if (request->method == SL_HTTP_PUT && sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
-		return request_failed(request, error, "'%s': %s, and an upload cannot go on in the middle",
-		            http->name, why);
+	if (request->method == SL_HTTP_PUT &&
+	    sl_http_upload_state(http->upload) & SL_HTTP_UPLOAD_BEGUN)
+		return request_failed(request, error,
+		                      "'%s': %s, and an upload cannot go on in the middle",
+		                      http->name, why);
 	if (sl_http_request_has_body(request) &&
 	    sl_http_body_state(http->body, &moved) & SL_HTTP_BODY_BEGUN)
 		return request_failed(
@@ -303,20 +307,23 @@ static enum sl_http_verdict request_retry(struct sl_http_request *request, int e
 	silent = (now - request->since) / 1000000;
 	left -= begun ? silent : 0;
 	if (left <= 0)
-		return request_failed(request, error,
-		            "'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)",
-		            http->name, why, (double)silent / 1000);
+		return request_failed(
+			request, error,
+			"'%s': %s; no more data came for %.1f s (SLUICE_HTTP_RETRY_MS)", http->name,
+			why, (double)silent / 1000);
 	/* A server may have trouble with HEAD alone: a byte is asked for next, as often as anything. */
 	if (request->method == SL_HTTP_HEAD && !(http->flags & SLUICE_OPEN_WRITE))
 		request->method = SL_HTTP_PROBE;
 	else if (++request->attempts >= settings->http_attempts && !begun)
-		return request_failed(request, error, "'%s': %s, after %u attempts (SLUICE_HTTP_ATTEMPTS)",
-		            http->name, why, request->attempts);
-	if (asked > left)
 		return request_failed(request, error,
-		            "'%s': %s, and the server asks to wait for %" PRId64
-		            " s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
-		            http->name, why, asked / 1000);
+		                      "'%s': %s, after %u attempts (SLUICE_HTTP_ATTEMPTS)",
+		                      http->name, why, request->attempts);
+	if (asked > left)
+		return request_failed(
+			request, error,
+			"'%s': %s, and the server asks to wait for %" PRId64
+			" s (Retry-After), which is longer than SLUICE_HTTP_RETRY_MS allows",
+			http->name, why, asked / 1000);
 	wait = SL_MAX(asked, SL_MIN(request_backoff_ms(request), left));
 	request->due = now + wait * 1000000;
 	/* A redirect is asked for anew: it may lead elsewhere now. */
@@ -358,20 +365,25 @@ static enum sl_http_verdict request_follow(struct sl_http_request *request)
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_REDIRECT_URL, &to);
 	if (!to)
 		return request_failed(request, -EPROTO, "'%s': HTTP %ld without a Location", name,
-		            request->response.status);
+		                      request->response.status);
 	if (request->method == SL_HTTP_PUT &&
 	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_BEGUN)
-		return request_failed(request, -EPROTO, "'%s': redirected after the upload had begun", name);
+		return request_failed(request, -EPROTO,
+		                      "'%s': redirected after the upload had begun", name);
 	if (++request->hops > MOST_HOPS)
-		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name, MOST_HOPS);
+		return request_failed(request, -ELOOP, "'%s': more than %d redirects", name,
+		                      MOST_HOPS);
 	if (strncasecmp(to, "http:", 5) && !url_is_secure(to))
 		return request_failed(request, -EPROTO,
-		            "'%s': redirected to something other than http or https", name);
+		                      "'%s': redirected to something other than http or https",
+		                      name);
 	if (url_is_secure(from) && !url_is_secure(to))
-		return request_failed(request, -EPROTO, "'%s': redirected from https to http", name);
+		return request_failed(request, -EPROTO, "'%s': redirected from https to http",
+		                      name);
 	url = url_without_user(to);
 	if (!url)
-		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL", name);
+		return request_failed(request, -EPROTO, "'%s': redirected to a malformed URL",
+		                      name);
 	free(request->url);
 	request->url = url;
 	request->due = 0;
@@ -391,8 +403,8 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	snprintf(why, sizeof(why), "HTTP %ld", status);
 	if (status == 429 || status == 503)
 		sl_http_limit_overloaded(http->limit, sl_now());
-	if (failure.transient ||
-	    (status == 417 && request->method == SL_HTTP_PUT && sl_http_upload_without_expect(http->upload)))
+	if (failure.transient || (status == 417 && request->method == SL_HTTP_PUT &&
+	                          sl_http_upload_without_expect(http->upload)))
 		return request_retry(request, failure.error, why);
 	if (status == 412 && request->method == SL_HTTP_PUT && http->flags & SLUICE_OPEN_EXCLUSIVE)
 		sl_http_request_fail(request, -EEXIST, "'%s' exists", http->name);
@@ -402,7 +414,8 @@ static enum sl_http_verdict request_judge_status(struct sl_http_request *request
 	         request->response.range.total != http->size)
 		sl_http_fail_changed(request, "it has another length");
 	return request_failed(request, failure.error, "%s for '%s'%s%s", why, http->name,
-	            request->response.error_text[0] ? ": " : "", request->response.error_text);
+	                      request->response.error_text[0] ? ": " : "",
+	                      request->response.error_text);
 }
 
 /* The transfer of a GET ended without an error of libcurl. */
@@ -433,7 +446,7 @@ static bool request_is_broken_off(struct sl_http_request *request, CURLcode code
 	if (code == CURLE_SSL_CONNECT_ERROR)
 		return strcasestr(why, "SYSCALL") || strcasestr(why, "reset by peer") ||
 		       strcasestr(why, "unexpected eof");
-	/* Bytes that an answer left behind on a connection are none: the next one is clean. */
+	/* Bytes that an answer left behind on its connection are lost with it: the next connection is clean. */
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_NUM_CONNECTS, &connects);
 	return !connects && (code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_OUT_OF_MEMORY ||
 	                     code == CURLE_WEIRD_SERVER_REPLY);
@@ -449,17 +462,19 @@ static enum sl_http_verdict request_judge_failure(struct sl_http_request *reques
 	long connect = 0;
 
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_HTTP_CONNECTCODE, &connect);
-	if (connect >= 300 && !request->response.status && !failure_find(statuses, connect).transient)
+	if (connect >= 300 && !request->response.status &&
+	    !failure_find(statuses, connect).transient)
 		return request_failed(request, failure_find(statuses, connect).error,
-		            "'%s': the proxy refused to connect to the server (HTTP %ld)", name,
-		            connect);
+		                      "'%s': the proxy refused to connect to the server (HTTP %ld)",
+		                      name, connect);
 	if (code == TOO_LARGE)
 		code = CURLE_OUT_OF_MEMORY;
 	if (request_is_broken_off(request, code, why))
 		code = CURLE_RECV_ERROR;
 	/* libcurl says so of a line of header that is longer than it accepts. */
 	if (code == CURLE_OUT_OF_MEMORY && request_is_connected(request))
-		return request_failed(request, -EPROTO, "'%s': a line of the header is too long", name);
+		return request_failed(request, -EPROTO, "'%s': a line of the header is too long",
+		                      name);
 	/* In TLS 1.3 this comes when the handshake is over, and libcurl takes it for a broken connection. */
 	if (code == CURLE_RECV_ERROR && strcasestr(why, "certificate required"))
 		code = CURLE_SSL_CLIENTCERT;
@@ -488,8 +503,9 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return request_retry(request, -ETIMEDOUT, why);
 	}
 	if (code == CURLE_OK && !request->response.complete)
-		return request_retry(request, -ECONNRESET, "the connection was closed within the header");
-	/* What was enough of an error's body, or of a probe's. */
+		return request_retry(request, -ECONNRESET,
+		                     "the connection was closed within the header");
+	/* The body of an error or of a probe was cut on purpose. */
 	if (code == CURLE_WRITE_ERROR && status)
 		code = CURLE_OK;
 	if (code == CURLE_OK && status >= 300 && status < 400 && status != 304)
@@ -500,8 +516,9 @@ static enum sl_http_verdict request_judge(struct sl_http_request *request, CURLc
 		return request_judge_status(request);
 	if (request->method == SL_HTTP_PUT && !sl_http_upload_is_whole(http->upload))
 		sl_http_fail_protocol(request, "success before it had everything");
-	if (request->error || ((request->method == SL_HTTP_GET || request->method == SL_HTTP_PROBE) &&
-	                       !sl_http_accepts(request)))
+	if (request->error ||
+	    ((request->method == SL_HTTP_GET || request->method == SL_HTTP_PROBE) &&
+	     !sl_http_accepts(request)))
 		return SL_HTTP_FAILED;
 	return request->method == SL_HTTP_GET ? request_judge_get(request) : SL_HTTP_DONE;
 }
@@ -518,8 +535,8 @@ enum sl_http_verdict sl_http_request_judge(struct sl_http_request *request, CURL
 		request->transfer = NULL;
 	}
 	sl_log(&request->http->core->settings, SL_LOG_DEBUG,
-	       "%s: HTTP %ld, %" PRIu64 " bytes, %s%s", request->http->name, request->response.status,
-	       request->response.got,
+	       "%s: HTTP %ld, %" PRIu64 " bytes, %s%s", request->http->name,
+	       request->response.status, request->response.got,
 	       verdict == SL_HTTP_DONE    ? "done"
 	       : verdict == SL_HTTP_AGAIN ? "again"
 	                                  : "failed: ",
@@ -551,7 +568,8 @@ void sl_http_request_refresh(struct sl_http_request *request, int64_t now)
 	curl_easy_getinfo(request->transfer->easy, CURLINFO_ACTIVESOCKET, &socket);
 	if (!ioctl(socket, SIOCOUTQ, &queued))
 		sent -= queued;
-	if (sent != request->sent || sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE)
+	if (sent != request->sent ||
+	    sl_http_upload_state(request->http->upload) & SL_HTTP_UPLOAD_IDLE)
 		request->alive = now;
 	request->sent = sent;
 }

@@ -208,14 +208,15 @@ static bool response_is_object(struct sl_http_request *request)
 		sl_http_fail_protocol(request, "the whole object, and a part was asked for");
 	else if (request->response.has_range && range->satisfied &&
 	         (range->first || range->last + 1 != (uint64_t)range->total))
-		sl_http_fail_protocol(request, "a part that it calls the whole object (Content-Range)");
+		sl_http_fail_protocol(request,
+		                      "a part that it calls the whole object (Content-Range)");
 	else if (http->size >= 0 && request->response.has_length &&
 	         request->response.length != (uint64_t)http->size)
 		sl_http_fail_changed(request, "it has another length");
 	return !request->error;
 }
 
-/* Whether a field says what it said to the opening. */
+/* Returns whether a field has the value that it had when the file was opened. */
 static bool response_field_is_same(const struct sl_http_request *request, enum sl_http_field field)
 {
 	const char *before = request->http->opened.of[field];
@@ -257,16 +258,17 @@ bool sl_http_accepts(struct sl_http_request *request)
 	else if (request->response.texts.of[SL_HTTP_FIELD_ENCODING] &&
 	         !(request->http->flags & SLUICE_OPEN_AS_STORED))
 		sl_http_fail_protocol(request, "encoded content (Content-Encoding), which only "
-		                          "SLUICE_OPEN_AS_STORED takes");
+		                               "SLUICE_OPEN_AS_STORED takes");
 	else
-		request->response.accepted = status == 206
-		                                   ? response_is_part(request) && response_is_version(request)
-		                                   : response_is_version(request) && response_is_object(request);
+		request->response.accepted =
+			status == 206 ? response_is_part(request) && response_is_version(request)
+				      : response_is_version(request) && response_is_object(request);
 	return request->response.accepted;
 }
 
-/* Keeps the first line of the body of an error; of HTML and XML, what stands between the tags. */
-static void response_keep_error_text(struct sl_http_request *request, const char *data, size_t bytes)
+/* Keeps the first line of the body of an error; of HTML and XML, the text between the tags. */
+static void response_keep_error_text(struct sl_http_request *request, const char *data,
+                                     size_t bytes)
 {
 	char *said = request->response.error_text;
 	size_t length = strlen(said);
@@ -339,7 +341,7 @@ size_t sl_http_on_body(char *data, size_t size, size_t count, void *argument)
 	return bytes;
 }
 
-/* Keeps a value; several of one name become a list, as if one line had said them (RFC 9110, 5.2). */
+/* Keeps a value; several values of a name become a list, as if they were on the same line (RFC 9110, 5.2). */
 static void response_on_field(struct sl_http_request *request, const char *name, const char *value)
 {
 	char **kept, *all;
@@ -378,7 +380,7 @@ static void response_on_fields(struct sl_http_request *request)
 	request->response.has_range = range && sl_http_parse_range(range, &request->response.range);
 	/* The Content-Range of a multipart body is not that of its bytes. */
 	request->response.bad_range = (range && !request->response.has_range) ||
-	                            (type && !strncasecmp(type, "multipart/byteranges", 20));
+	                              (type && !strncasecmp(type, "multipart/byteranges", 20));
 	request->response.has_length =
 		length && sl_http_parse_length(length, &request->response.length);
 	request->response.bad_length = length && !request->response.has_length;
@@ -389,8 +391,8 @@ static void response_on_fields(struct sl_http_request *request)
 
 /*
  * Called for each line; the line of the status begins an answer, of which there may be several: interim ones,
- * and the one after a refused "Expect" of an upload. What follows the fields of the last one is a trailer,
- * which says nothing that could still be checked.
+ * and the answer after a refused "Expect" of an upload. Lines behind the fields of the last answer are a trailer, which
+ * has nothing that could still be checked.
  */
 size_t sl_http_on_line(char *data, size_t size, size_t count, void *argument)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Responses of servers: parsing their header, and the state of the response to one attempt of a request. */
+/* Responses of servers: parsing their header, and the state of the response to an attempt of a request. */
 #ifndef SL_HTTP_RESPONSE_H
 #define SL_HTTP_RESPONSE_H
 
@@ -69,7 +69,7 @@ struct sl_http_response {
 	bool error_line_over;
 	bool tagged, in_tag; /* that body is HTML or XML; its next byte is within a tag */
 };
-/* Returns whether the response is the expected one; checks once, and keeps the error. */
+/* Returns whether the response is as expected; checks once, and keeps the error. */
 bool sl_http_accepts(struct sl_http_request *request);
 /* Forgets the response. */
 void sl_http_response_clear(struct sl_http_request *request);

@@ -2,7 +2,7 @@
 /*
  * Uploads
  *
- * Writes a remote file by one PUT of the whole object, front to back.
+ * Writes a remote file by a single PUT of the whole object, front to back.
  *
  * Threads: pieces are submitted on any thread; the reactor that moves the request sends them. sluice_close() commits:
  * it waits for the end of the request.
@@ -57,8 +57,7 @@ struct sl_http_upload {
 
 /* ------------------------------------------------------------------------------------- unsent */
 
-static struct unsent *upload_first_locked(struct sl_http_upload *upload)
-	SL_REQUIRES(&upload->mutex)
+static struct unsent *upload_first_locked(struct sl_http_upload *upload) SL_REQUIRES(&upload->mutex)
 {
 	struct sl_list *link = upload->locked.unsent.next;
 
@@ -80,7 +79,7 @@ static uint64_t upload_chain_end_locked(struct sl_http_upload *upload) SL_REQUIR
 	return end;
 }
 
-/* Inserts a range by its offset. Returns false if it overlaps another one, or bytes that were sent. */
+/* Inserts a range by its offset. Returns false if it overlaps another range, or bytes that were sent. */
 static bool upload_insert_locked(struct sl_http_upload *upload, struct unsent *unsent)
 	SL_REQUIRES(&upload->mutex)
 {
@@ -111,9 +110,8 @@ static void unsent_free_locked(struct sl_http_upload *upload, struct unsent *uns
 }
 
 /* Removes all ranges that match and frees them; moves their pieces to out. */
-static void upload_take_pieces_locked(struct sl_http_upload *upload,
-                                      bool (*match)(struct unsent *), struct sl_list *out)
-	SL_REQUIRES(&upload->mutex)
+static void upload_take_pieces_locked(struct sl_http_upload *upload, bool (*match)(struct unsent *),
+                                      struct sl_list *out) SL_REQUIRES(&upload->mutex)
 {
 	struct sl_list *link, *next;
 
@@ -138,7 +136,8 @@ static bool unsent_any(struct unsent *unsent)
 
 static bool unsent_is_cancelled(struct unsent *unsent)
 {
-	return unsent->piece && atomic_load_explicit(&unsent->piece->cancelled, memory_order_relaxed);
+	return unsent->piece &&
+	       atomic_load_explicit(&unsent->piece->cancelled, memory_order_relaxed);
 }
 
 /* -------------------------------------------------------------------------------------- send */
@@ -171,12 +170,13 @@ static void upload_keep_locked(struct sl_http_upload *upload, const char *bytes,
 /* Returns whether the caller has written everything, and all of it was sent. */
 static bool upload_is_whole_locked(struct sl_http_upload *upload) SL_REQUIRES(&upload->mutex)
 {
-	return upload->locked.complete && !upload_first_locked(upload) && !upload->locked.has_last &&
+	return upload->locked.complete && !upload_first_locked(upload) &&
+	       !upload->locked.has_last &&
 	       (!upload->locked.kept || upload->locked.resent == upload->locked.position);
 }
 
 /*
- * Gives libcurl bytes to send. A server that was sent everything may keep the object whatever happens here; so one byte
+ * Gives libcurl bytes to send. A server that was sent everything may keep the object whatever happens here; so a byte
  * is held back, and its operation ended, until sluice_close() commits.
  */
 static size_t upload_on_read(char *to, size_t size, size_t count, void *argument)
@@ -205,8 +205,8 @@ static size_t upload_on_read(char *to, size_t size, size_t count, void *argument
 		unsent->sent += bytes;
 		upload->locked.position += bytes;
 		taken += bytes;
-		if (unsent->sent + 1 == unsent->length && upload->announced && !upload->locked.complete &&
-		    upload->locked.position + 1 == upload->announced) {
+		if (unsent->sent + 1 == unsent->length && upload->announced &&
+		    !upload->locked.complete && upload->locked.position + 1 == upload->announced) {
 			upload->locked.last = unsent->data[unsent->sent];
 			upload->locked.has_last = true;
 		} else if (unsent->sent < unsent->length) {
@@ -240,7 +240,8 @@ static size_t upload_on_read(char *to, size_t size, size_t count, void *argument
  */
 static bool upload_is_repeatable_locked(struct sl_http_upload *upload) SL_REQUIRES(&upload->mutex)
 {
-	return !upload->locked.position || (upload->locked.kept && !(upload->exclusive && upload_is_whole_locked(upload)));
+	return !upload->locked.position ||
+	       (upload->locked.kept && !(upload->exclusive && upload_is_whole_locked(upload)));
 }
 
 void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy)
@@ -290,7 +291,7 @@ bool sl_http_upload_look(struct sl_http_upload *upload, CURL *easy)
 		upload->locked.dropped = true;
 	unsent = upload_first_locked(upload);
 	go_on = upload->locked.paused && (upload->locked.dropped || upload->locked.complete ||
-	                               (unsent && unsent->offset == upload->locked.position));
+	                                  (unsent && unsent->offset == upload->locked.position));
 	if (go_on)
 		upload->locked.paused = false;
 	sl_mutex_unlock(&upload->mutex);
@@ -434,7 +435,7 @@ void sl_http_upload_submit(struct sl_http_upload *upload, struct sl_piece *piece
 
 /* No other thread has the upload yet. */
 int sl_http_upload_new(struct sl_http *http, const struct sluice_open_options *options,
-                    struct sl_http_upload **out) SL_UNCHECKED
+                       struct sl_http_upload **out) SL_UNCHECKED
 {
 	struct sl_http_upload *upload;
 
@@ -510,7 +511,7 @@ int sl_http_upload_commit(struct sl_http_upload *upload) SL_UNCHECKED
 	if (upload->locked.error && (!rc || rc == upload->locked.error))
 		rc = sl_fail(upload->locked.error, "%s",
 		             upload->locked.sentence ? upload->locked.sentence
-		                                  : sl_error_text(upload->locked.error));
+		                                     : sl_error_text(upload->locked.error));
 	return rc;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Writing a remote file: one PUT of the whole object, front to back. Pieces that continue at the position of the upload
+ * Writing a remote file: a single PUT of the whole object, front to back. Pieces that continue at the position of the upload
  * are sent from the caller's memory; pieces ahead of it are copied, up to a limit.
  */
 #ifndef SL_HTTP_UPLOAD_H

@@ -69,7 +69,7 @@ static bool bounce_map_locked(struct sl_bounce *bounce) SL_REQUIRES(&bounce->mut
 	bounce->locked.failed = memory == MAP_FAILED;
 	if (bounce->locked.failed)
 		return false;
-	/* One segment for the disk instead of one for each page. */
+	/* The disk gets a single segment instead of a segment for each page. */
 	madvise(memory, bytes, MADV_HUGEPAGE);
 	bounce->locked.memory = memory;
 	while (bounce->locked.free < bounce->count) {

@@ -246,7 +246,7 @@ int sl_cufile_takes(struct sl_backend *backend, struct sl_device *device,
 		rc = cufile_start_threads(local->core->cufile);
 	if (rc)
 		return named ? rc : 0;
-	/* Each of two writes to parts of one block would overwrite the other with old bytes. */
+	/* Each of two writes to parts of the same block would overwrite the other with old bytes. */
 	return !(write && local->cufile.direct && has_ragged(extents, count));
 }
 
@@ -339,7 +339,7 @@ void sl_cufile_submit(struct sl_piece *piece)
 
 /*
  * The stream is not registered with cuFile (cuFileStreamRegister), which would be a hint only: at the end of the
- * process cuFile waits for all registered streams, and crashes if the program has freed one of them.
+ * process cuFile waits for all registered streams, and crashes if the program has freed any of them.
  */
 int sl_cufile_enqueue(struct sl_backend *backend, struct sl_device *device, sluice_stream stream,
                       struct sl_transfer *t, bool write)

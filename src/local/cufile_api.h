@@ -19,7 +19,7 @@ typedef struct {
 	int cu_err; /* CUresult */
 } CUfileError_t;
 
-/* Values of enum CUfileOpError. A transfer returns -1 and errno, or one of these negated. */
+/* Values of enum CUfileOpError. A transfer returns -1 and errno, or such a value negated. */
 enum {
 	CU_FILE_SUCCESS = 0,
 	CU_FILE_DRIVER_NOT_INITIALIZED = 5001,
@@ -104,7 +104,7 @@ struct sl_cufile_api {
 const struct sl_cufile_api *sl_cufile_load(void);
 /* Also opens its driver, which may take seconds and calls CUDA's driver. */
 const struct sl_cufile_api *sl_cufile_open(void);
-/* Return a sentence: why one of the two returned NULL; and the state of cuFile after the last call of either. */
+/* Return a sentence: why either of the two returned NULL; and the state of cuFile after the last call of either. */
 const char *sl_cufile_missing(void);
 const char *sl_cufile_status(void);
 /* Return whether the kernel has the module that GPUDirect needs, and whether the process has loaded CUDA's driver. */

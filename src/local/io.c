@@ -5,9 +5,9 @@
  * Decides how each piece is moved, and makes the blocking calls:
  *
  *   a read that is in the page cache      a worker reads it, with RWF_NOWAIT
- *   a large aligned piece                 direct I/O, by a reactor (uring.c) if there is one; data that is not aligned
+ *   a large aligned piece                 direct I/O, by a reactor (uring.c) if there is any; data that is not aligned
  *                                         in memory passes through a bounce buffer (bounce.c)
- *   any other read                        buffered I/O, by a reactor if there is one
+ *   any other read                        buffered I/O, by a reactor if there is any
  *   any other write                       buffered I/O, by a worker
  *
  * Threads: submission runs on any thread and never waits for storage; piece_run() runs on the workers of the context.
@@ -198,7 +198,7 @@ static bool submit_direct(struct sl_local *local, struct sl_piece *piece)
 	return true;
 }
 
-/* Submits a read, or the rest of one, that is not in the page cache. */
+/* Submits a read, or the rest of a read, that is not in the page cache. */
 static void submit_cold(struct sl_piece *piece)
 {
 	struct sl_local *local = sl_local_of(piece->backend);
@@ -300,7 +300,7 @@ static bool piece_gone_cold(struct sl_piece *piece, ssize_t result)
 	return true;
 }
 
-/* Pauses before a call is repeated: a file system may answer EAGAIN for ever. A cancel is seen after one pause. */
+/* Pauses before a call is repeated: a file system may answer EAGAIN for ever. A cancel is seen after the pause. */
 static void pause_in_vain(unsigned vain)
 {
 	struct timespec pause = {0, (1000000 << SL_MIN(vain, 6)) / 2};

@@ -22,7 +22,7 @@ void sl_uring_stop(struct sl_uring *uring);
 void sl_uring_free(struct sl_uring *uring);
 
 /*
- * What local files share that go to GPUs by cuFile. -ENOSYS with a sentence: the settings ask for it, and it is
+ * The state that local files share which go to GPUs by cuFile. -ENOSYS with a sentence: the settings ask for it, and it is
  * not there. Its threads start at the first use. Stop joins them; free calls the driver.
  */
 int sl_cufile_new(struct sl_core *core, struct sl_cufile **out);
@@ -30,11 +30,11 @@ void sl_cufile_stop(struct sl_cufile *cufile);
 void sl_cufile_free(struct sl_cufile *cufile);
 /* The process ends: transfers that have not begun fail, and the threads are joined. */
 void sl_cufile_abandon(struct sl_cufile *cufile);
-/* 0, or -ENOSYS with a sentence that begins with what. */
+/* Returns 0, or -ENOSYS with a sentence that begins with the parameter `what`. */
 int sl_cufile_choose(const char *what);
-/* Has it make what it needs, if it will be used: a call of the driver. */
+/* Makes cuFile allocate its memory now, if it will be used: a call of the driver. */
 void sl_cufile_prepare(struct sl_cufile *cufile);
-/* What is told of it. */
+/* Describes it for sluice_context_feature(). */
 void sl_cufile_feature(const struct sl_core *core, struct sluice_feature *out);
 /* Memory of a device, as sluice_register_buffer(). */
 int sl_cufile_register(struct sl_cufile *cufile, struct sl_device *device, void *memory,

@@ -12,12 +12,12 @@
 #define RWF_DONTCACHE 0x80 /* Linux 6.14 */
 #endif
 
-/* A counting semaphore: how many pieces of one file a kind of thread moves at a time. */
+/* A counting semaphore: how many pieces of a file a kind of thread moves at a time. */
 struct sl_permits {
 	struct sl_mutex mutex;
 	unsigned most;                                /* fixed */
 	unsigned count SL_GUARDED_BY(&mutex);         /* pieces that have a permit */
-	struct sl_list waiting SL_GUARDED_BY(&mutex); /* pieces without one */
+	struct sl_list waiting SL_GUARDED_BY(&mutex); /* pieces without a permit */
 	/* Fixed; called on any thread when the piece has its permit, without a lock. */
 	void (*start)(struct sl_piece *);
 };
@@ -104,7 +104,7 @@ void sl_residency_close(struct sl_local *local);
 /* ------------------------------------------------------------------------------------ result.c */
 
 /*
- * Takes the result of one system call, or of one request of io_uring, for a piece: bytes, or a negative errno. Returns
+ * Takes the result of a system call, or of a request of io_uring, for a piece: bytes, or a negative errno. Returns
  * true if the piece is over, false if another call is needed for the rest.
  */
 int sl_transfer_step(struct sl_piece *piece, ssize_t result);
@@ -117,11 +117,11 @@ void sl_permits_init(struct sl_local *local);
 void sl_permits_destroy(struct sl_local *local);
 /* Starts the piece as soon as it has a permit. */
 void sl_permit_take(struct sl_piece *piece, enum sl_permit_kind kind);
-/* Gives the permit of the piece to the next one. Before the piece is over, because the file may be closed then. */
+/* Gives the permit of the piece to the next piece. Before the piece is over, because the file may be closed then. */
 void sl_permit_give(struct sl_piece *piece);
 /* Ends the cancelled pieces that wait for a permit or for a buffer. */
 void sl_permits_cancel(struct sl_backend *backend);
-/* Moves the cancelled pieces of the file from a list, whose lock the caller holds, to the end of out. */
+/* Moves the cancelled pieces of the file from a list to the end of out. The caller holds the list's lock. */
 void sl_local_take_cancelled(struct sl_backend *backend, struct sl_list *from, struct sl_list *out);
 /* Ends a cancelled piece that has neither permit nor buffer. */
 void sl_local_end_cancelled(struct sl_piece *piece);
@@ -149,11 +149,11 @@ void sl_cufile_submit(struct sl_piece *piece);
 
 /* SLUICE_OPEN_REPLACE: makes the temporary file. Returns its descriptor, or -errno with a sentence. */
 int sl_replace_open(struct sl_local *local, const struct sluice_open_options *options);
-/* Renames the temporary file, if there is one, to its final name. Returns 0, or -errno with a sentence. */
+/* Renames the temporary file, if there is any, to its final name. Returns 0, or -errno with a sentence. */
 int sl_replace_commit(struct sl_local *local);
 /* Makes the name stable. Returns 0, or -errno with a sentence. */
 int sl_replace_sync_folder(struct sl_local *local);
-/* Removes the temporary file, if there is one; a part that the caller has named stays unless it is empty. */
+/* Removes the temporary file, if there is any; a part that the caller has named stays unless it is empty. */
 void sl_replace_abandon(struct sl_local *local);
 
 #endif

@@ -2,7 +2,7 @@
 /*
  * Permits of local files
  *
- * Bounds how many pieces of one file are with threads, or in the kernel, at a time: three counting semaphores for each
+ * Bounds how many pieces of a file are with threads, or in the kernel, at a time: three counting semaphores for each
  * file, with a list of the pieces that wait. So a file whose storage does not answer leaves threads and requests to
  * other files. Any thread; no function waits.
  */
@@ -10,7 +10,7 @@
 
 #include "local/local_internal.h"
 
-/* Writes into the page cache of one file take one lock in the kernel, for which more threads would only spin. */
+/* Writes into the page cache of a file take the same lock in the kernel, for which more threads would only spin. */
 #define WRITES_MOST 4
 
 /* No other thread has the file yet. */

@@ -40,7 +40,7 @@ static bool file_is_at(int fd, const char *path)
 	       own.st_ino == there.st_ino;
 }
 
-/* Opens the part with the bytes of an earlier run, or makes an empty one. Closing the descriptor ends the lock. */
+/* Opens the part with the bytes of an earlier run, or makes an empty part. Closing the descriptor ends the lock. */
 static int replace_open_part(struct sl_local *local, const char *name, mode_t mode)
 {
 	int folder = (int)(strrchr(local->path, '/') + 1 - local->path), fd, rc = 0;

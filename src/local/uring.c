@@ -2,7 +2,7 @@
 /*
  * io_uring
  *
- * Moves pieces of local files by reactors: threads each of which drives one io_uring. All take their pieces from one
+ * Moves pieces of local files by reactors: threads each of which drives an io_uring of its own. All take their pieces from the same
  * queue.
  *
  * Threads: only a reactor submits to its ring, because the kernel completes a request on the thread that submitted it,
@@ -30,8 +30,8 @@ struct uring_reactor {
 	int wake;            /* eventfd that ends the reactor's sleep in the kernel */
 	uint64_t wake_value; /* where a pending read of it puts its count */
 	bool wake_armed;
-	int gone;              /* a pipe whose other end only the ring has: it ends with the ring */
-	int refused;           /* the error that io_uring_enter() returns for good, or 0 */
+	int gone;    /* a pipe of which only the ring has the other end: it ends with the ring */
+	int refused; /* the error that io_uring_enter() returns for good, or 0 */
 	struct sl_list flying; /* pieces in the ring or in the kernel */
 	unsigned in_flight;    /* their number */
 	struct sl_list own;    /* pieces that this thread has submitted itself, without a wake */
@@ -91,7 +91,7 @@ static void uring_add_request(struct uring_reactor *reactor, struct sl_piece *pi
 	io_uring_sqe_set_data(request, piece);
 }
 
-/* Returns how many requests can be added before the kernel takes some; one is left for the wake. The kernel itself may
+/* Returns how many requests can be added before the kernel takes some; a place is left for the wake. The kernel itself may
  * have any number: the permits of each file bound them. */
 static unsigned uring_room(struct uring_reactor *reactor)
 {
