@@ -134,16 +134,10 @@ struct sl_descriptors {
 	bool ready, over, upgrade;
 };
 
-/*
- * Makes a new ledger in the supervisor, and raises the limit of open files. Returns 0 or an error
- * with a sentence.
- */
+/* Makes a ledger in the supervisor; raises the limit of open files. Returns 0 or an error. */
 int sl_descriptors_new(int listener, int lock, const struct sl_server_settings *settings,
                        struct sl_descriptors *out);
-/*
- * Prepares the column of the other process before a fork: it begins with this process's
- * descriptors.
- */
+/* Copies this process's column for the other process, before a fork. */
 void sl_descriptors_copy(const struct sl_descriptors *descriptors, enum sl_begin begin);
 /*
  * Executes a program, which inherits descriptors 0 to 2 and those of the table, as the end of
@@ -169,22 +163,13 @@ uint64_t sl_descriptors_number(struct sl_descriptors *descriptors);
 int sl_descriptors_put(struct sl_descriptors *descriptors, const struct sl_ledger_row *saved,
                        int fd, uint32_t *row);
 void sl_descriptors_drop(struct sl_descriptors *descriptors, uint32_t row);
-/*
- * Returns -EAGAIN with a sentence, after ETOOMANYREFS: the receiver of the descriptor is not at
- * fault.
- */
+/* Returns -EAGAIN with a sentence, after ETOOMANYREFS: the receiver is not at fault. */
 int sl_descriptors_in_flight(void);
 int sl_descriptors_fd(const struct sl_descriptors *descriptors, uint32_t row);
-/*
- * Gives up, in a server that replaces another, the descriptors that only the ledger or only the
- * process has.
- */
+/* Gives up, in a new server, descriptors that only the ledger or only the process has. */
 void sl_descriptors_reconcile(struct sl_descriptors *descriptors);
 
-/*
- * Messages of the server in the place of a row: it stops without a successor; it has taken over; it
- * is to be upgraded.
- */
+/* The server says in the place of a row: stops without a successor; has taken over; upgrade. */
 #define SL_SAY_BYE     UINT32_MAX
 #define SL_SAY_READY   (UINT32_MAX - 1)
 #define SL_SAY_UPGRADE (UINT32_MAX - 2)
