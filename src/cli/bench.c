@@ -74,7 +74,8 @@ static const char description[] =
 	"starts. "
 	"What write leaves in the file is noise; the file stays.";
 
-static error_t bench_parse_argument(char *arg, struct argp_state *state, struct cli_bench *o)
+static error_t bench_parse_argument(char *arg, struct argp_state *state,
+                                    struct cli_bench_options *o)
 {
 	if (state->arg_num == 0 && !strcmp(arg, "write"))
 		o->write = true;
@@ -88,7 +89,7 @@ static error_t bench_parse_argument(char *arg, struct argp_state *state, struct 
 }
 
 /* Checks that need no look at the file. */
-static void bench_check_options(struct argp_state *state, const struct cli_bench *o)
+static void bench_check_options(struct argp_state *state, const struct cli_bench_options *o)
 {
 	if (!o->uri)
 		argp_error(state, state->arg_num ? "URI is missing" : "read or write is missing");
@@ -110,7 +111,7 @@ static error_t bench_parse(int key, char *arg, struct argp_state *state)
 {
 	static const char *const orders[] = {"host", "stream", NULL};
 	static const char *const buffers[] = {"op", "full", NULL};
-	struct cli_bench *o = state->input;
+	struct cli_bench_options *o = state->input;
 
 	switch (key) {
 	case KEY_MEMORY:
@@ -220,7 +221,7 @@ static struct summary bench_summarize(const struct results *r)
 static void print_bench_json(const struct results *r)
 {
 	const struct cli_bench_run *run = r->run;
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	struct summary s = bench_summarize(r);
 
 	printf("{\"direction\": \"%s\", \"uri\": ", o->write ? "write" : "read");
@@ -250,7 +251,7 @@ static void print_bench_json(const struct results *r)
 
 static void print_bench_head(const struct results *r)
 {
-	const struct cli_bench *o = r->run->options;
+	const struct cli_bench_options *o = r->run->options;
 	char bytes[CLI_TEXT], op[CLI_TEXT], chunk[CLI_TEXT];
 
 	printf("%s %s: %s in each round, %" PRIu64 " %soperations of %s, %u in flight\n",
@@ -305,7 +306,7 @@ static void print_bench_foot(const struct results *r)
 
 static int bench_check_target(const struct cli_bench_run *run)
 {
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	struct stat st;
 
 	/* If the name is taken, the library says so. */
@@ -324,7 +325,7 @@ static int bench_check_target(const struct cli_bench_run *run)
 	return 0;
 }
 
-static int bench_open_file(struct cli_bench_run *run, struct cli_bench *o)
+static int bench_open_file(struct cli_bench_run *run, struct cli_bench_options *o)
 {
 	struct sluice_open_options options = SLUICE_OPEN_OPTIONS_INIT;
 	int rc = o->write ? bench_check_target(run) : 0;
@@ -344,7 +345,7 @@ static int bench_open_file(struct cli_bench_run *run, struct cli_bench *o)
 }
 
 /* Fits the sizes to the file. */
-static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench *o,
+static int bench_settle_sizes(struct cli_bench_run *run, struct cli_bench_options *o,
                               const struct sluice_file_info *st)
 {
 	if (!o->write && st->length == 0)
@@ -401,7 +402,7 @@ static uint64_t bench_piece_bytes(const sluice_context *ctx)
  */
 static const char *mover_name(const struct cli_bench_run *run, const char *backend)
 {
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	struct sluice_device d = {.size = sizeof d};
 
 	if (strcmp(backend, "cufile") != 0)
@@ -415,12 +416,12 @@ static const char *mover_name(const struct cli_bench_run *run, const char *backe
 
 static int bench_run_rounds(struct results *r, struct cli_bench_round *rounds)
 {
-	const struct cli_bench *o = r->run->options;
+	const struct cli_bench_options *o = r->run->options;
 
 	if (!o->json)
 		print_bench_head(r);
 	for (unsigned i = 0; i < o->repeat; i++) {
-		int rc = cli_bench_round((struct cli_bench_run *)r->run, &rounds[i]);
+		int rc = cli_bench_run_round((struct cli_bench_run *)r->run, &rounds[i]);
 		if (rc)
 			return rc;
 		if (rounds[i].resident > 0.01)
@@ -436,7 +437,7 @@ static int bench_run_rounds(struct results *r, struct cli_bench_round *rounds)
 	return 0;
 }
 
-static int measure_round(struct cli_bench_run *run, struct cli_bench *o)
+static int measure_round(struct cli_bench_run *run, struct cli_bench_options *o)
 {
 	struct sluice_file_info st = {.size = sizeof st};
 	struct cli_bench_round *rounds = calloc(o->repeat, sizeof *rounds);
@@ -461,7 +462,8 @@ int cli_bench(int argc, char **argv)
 {
 	static const struct argp argp = {
 		option_list, bench_parse, "read|write URI", description, NULL, NULL, NULL};
-	struct cli_bench o = {.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
+	struct cli_bench_options o = {
+		.memory = "host", .device = -1, .depth = 16, .repeat = 5, .seed = 1};
 	struct cli_bench_run run = {.options = &o};
 
 	argp_parse(&argp, argc, argv, 0, NULL, &o);

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-struct cli_bench {
+struct cli_bench_options {
 	const char *uri;
 	char *name; /* the URI for users */
 	const char *memory;
@@ -23,7 +23,7 @@ struct cli_bench_round {
 };
 /* State that lasts for all rounds. */
 struct cli_bench_run {
-	const struct cli_bench *options;
+	const struct cli_bench_options *options;
 	sluice_context *ctx;
 	sluice_file *file;
 	char *path;     /* path of a local file for --cold, or NULL */
@@ -37,7 +37,7 @@ struct cli_bench_run {
 };
 /* Return 0 or a negative errno, printed on stderr. */
 int cli_bench_prepare(struct cli_bench_run *run);
-int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out);
+int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out);
 void cli_bench_release(struct cli_bench_run *run);
 
 #endif

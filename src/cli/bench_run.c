@@ -28,7 +28,7 @@ struct cli_bench_slot {
 
 int cli_bench_prepare(struct cli_bench_run *run)
 {
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	uint64_t stride = o->full ? o->op_size : (o->op_size + PAGE - 1) / PAGE * PAGE;
 
 	run->in_flight = o->depth < run->operations ? o->depth : (unsigned)run->operations;
@@ -118,7 +118,7 @@ struct traffic {
 static int start_next(struct traffic *t)
 {
 	struct cli_bench_run *run = t->run;
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	struct sluice_request request = SLUICE_REQUEST_INIT;
 	struct cli_bench_slot *slot = t->free;
 	uint64_t i = t->started++, offset = i * o->op_size, length = o->op_size;
@@ -204,9 +204,9 @@ static double cpu_seconds(void)
 	       (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec) / 1e6;
 }
 
-int cli_bench_round(struct cli_bench_run *run, struct cli_bench_round *out)
+int cli_bench_run_round(struct cli_bench_run *run, struct cli_bench_round *out)
 {
-	const struct cli_bench *o = run->options;
+	const struct cli_bench_options *o = run->options;
 	int rc = 0;
 
 	*out = (struct cli_bench_round){0};

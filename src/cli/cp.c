@@ -21,7 +21,7 @@
 #define HINT_BYTES ((uint64_t)64 << 20)
 
 struct cp_options {
-	struct cli_cp cp;
+	struct cli_cp_options cp;
 	const char *place; /* --device, or NULL */
 	char *uri;         /* URI of the target with the device in it, or NULL */
 };
@@ -187,14 +187,14 @@ static void print_failure(const struct cli_copy *copy, int rc)
 }
 
 /* Returns false if the bar would go to the terminal of the bytes or of their typing. */
-static bool wants_progress(const struct cli_copy *copy, const struct cli_cp *o)
+static bool wants_progress(const struct cli_copy *copy, const struct cli_cp_options *o)
 {
 	if (o->quiet || o->no_progress)
 		return false;
 	return !isatty(copy->source->fd) && !isatty(copy->target->fd);
 }
 
-static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_moved *moved)
+static int copy_ends(struct cli_copy *copy, const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct cli_end *target = copy->target;
 	struct cli_progress progress;
@@ -234,8 +234,8 @@ static int copy_ends(struct cli_copy *copy, const struct cli_cp *o, struct cli_m
 	return rc;
 }
 
-int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, const char *to,
-               struct cli_moved *moved)
+int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *from,
+               const char *to, struct cli_moved *moved)
 {
 	struct cli_end source, target = {.fd = -1, .holes = -1};
 	struct cli_copy copy = {
@@ -278,7 +278,7 @@ int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *from, co
 	return rc;
 }
 
-int cli_cp_run(struct cli_cp *o)
+int cli_cp_run(struct cli_cp_options *o)
 {
 	struct cli_moved moved = {0};
 	uint64_t start = cli_now_ns();

@@ -5,7 +5,7 @@
 
 #include "cli.h"
 
-struct cli_cp;
+struct cli_cp_options;
 
 /* An end of a copy: a file of the library, or a stream behind a descriptor. */
 struct cli_end {
@@ -37,7 +37,7 @@ enum cli_end_flags { CLI_END_FORCE = 1 << 0, CLI_END_DURABLE = 1 << 1, CLI_END_C
  */
 int cli_end_open_source(sluice_context *ctx, const char *uri, unsigned open_flags,
                         struct cli_end *out);
-int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char *uri,
+int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out);
 /* Makes the written bytes take effect; prints errors. */
 int cli_end_commit(struct cli_end *end, unsigned flags);
@@ -87,7 +87,7 @@ struct cli_moved {
 	uint64_t files, bytes, holes;
 };
 /* The options of a copy. */
-struct cli_cp {
+struct cli_cp_options {
 	char **sources;
 	size_t count; /* number of sources */
 	const char *target;
@@ -101,18 +101,18 @@ struct cli_cp {
 	struct cli_open open;
 };
 /* Runs the copies; returns an enum cli_exit. Does not return after an interrupt. */
-int cli_cp_run(struct cli_cp *o);
+int cli_cp_run(struct cli_cp_options *o);
 /*
  * Copies a file and adds to the bytes in *moved. Returns 0 or a negative errno, printed. Any
  * thread, each with a context of its own.
  */
-int cli_cp_one(sluice_context *ctx, const struct cli_cp *o, const char *source, const char *target,
-               struct cli_moved *moved);
+int cli_cp_one(sluice_context *ctx, const struct cli_cp_options *o, const char *source,
+               const char *target, struct cli_moved *moved);
 /*
  * Copies files and directories by several threads into the directory that o->target is or becomes.
  * Returns 0 or a negative errno, printed.
  */
-int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved);
+int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved);
 /*
  * Copies owner, permissions, times and extended attributes of a local file to path. Returns 0 or a
  * negative errno, printed.

@@ -223,7 +223,7 @@ static int end_open_block_device(sluice_context *ctx, const char *path,
  * Opens a new file at path. An existing file is replaced through links and keeps its permissions.
  */
 static int end_open_new_file(sluice_context *ctx, const char *path, const struct stat *there,
-                             const struct cli_end *source, const struct cli_cp *o,
+                             const struct cli_end *source, const struct cli_cp_options *o,
                              struct sluice_open_options *options, struct cli_end *out)
 {
 	char *target = there ? realpath(path, NULL) : strdup(path);
@@ -272,7 +272,7 @@ static int check_existing(const char *path, const struct stat *st, const struct 
 }
 
 static int end_open_target_path(sluice_context *ctx, const struct cli_end *source,
-                                const struct cli_cp *o, struct sluice_open_options *options,
+                                const struct cli_cp_options *o, struct sluice_open_options *options,
                                 struct cli_end *out)
 {
 	const char *path = out->path;
@@ -382,7 +382,7 @@ static int end_open_blob(sluice_context *ctx, const char *uri, const struct cli_
 	return rc;
 }
 
-int cli_end_open_target(sluice_context *ctx, const struct cli_cp *o, const char *uri,
+int cli_end_open_target(sluice_context *ctx, const struct cli_cp_options *o, const char *uri,
                         const struct cli_end *source, struct cli_end *out)
 {
 	unsigned flags = o->flags;

@@ -18,7 +18,7 @@
 
 #include "cli.h"
 
-static const struct command {
+static const struct subcommand {
 	const char *name, *name_for_people, *meaning;
 	int (*run)(int argc, char **argv);
 } commands[] = {
@@ -88,7 +88,7 @@ static int usage_error(const char *format, const char *what)
 	return CLI_USAGE;
 }
 
-static int run_subcommand(const struct command *command, int argc, char **argv)
+static int run_subcommand(const struct subcommand *command, int argc, char **argv)
 {
 	/* argp and warn() print it before their messages. */
 	argv[0] = program_invocation_name = program_invocation_short_name =

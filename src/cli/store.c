@@ -40,7 +40,7 @@ enum {
 
 static error_t store_parse(int key, char *arg, struct argp_state *state)
 {
-	struct cli_store *o = state->input;
+	struct cli_store_options *o = state->input;
 
 	switch (key) {
 	case KEY_SOCKET:
@@ -99,18 +99,18 @@ static char *add_option(char *uri, bool wanted, const char *key, const char *val
 static int run_cp(const char *source, const char *target, bool force)
 {
 	char *sources[] = {(char *)source};
-	struct cli_cp cp = {.sources = sources,
-	                    .count = 1,
-	                    .target = target,
-	                    .through = -1,
-	                    .quiet = true,
-	                    .flags = force ? CLI_END_FORCE : 0};
+	struct cli_cp_options cp = {.sources = sources,
+	                            .count = 1,
+	                            .target = target,
+	                            .through = -1,
+	                            .quiet = true,
+	                            .flags = force ? CLI_END_FORCE : 0};
 
 	return cli_cp_run(&cp) == CLI_OK ? 0 : -EIO;
 }
 
 /* put and get are 'sluice cp' with other names for the blob. */
-static int store_put(sluice_store *store, const struct cli_store *o)
+static int store_put(sluice_store *store, const struct cli_store_options *o)
 {
 	char *uri = cli_blob_uri(o->arguments[0]);
 	int rc;
@@ -124,7 +124,7 @@ static int store_put(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-static int store_get(sluice_store *store, const struct cli_store *o)
+static int store_get(sluice_store *store, const struct cli_store_options *o)
 {
 	char *uri = cli_blob_uri(o->by_id ? "" : o->arguments[0]), wait[16];
 	int rc;
@@ -139,7 +139,7 @@ static int store_get(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-static int store_rm(sluice_store *store, const struct cli_store *o)
+static int store_rm(sluice_store *store, const struct cli_store_options *o)
 {
 	int first = 0;
 
@@ -153,7 +153,7 @@ static int store_rm(sluice_store *store, const struct cli_store *o)
 
 /* ----------------------------------------------------------------------------------- the daemon */
 
-static int store_upgrade(sluice_store *store, const struct cli_store *o)
+static int store_upgrade(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_store_counts stats = {.size = sizeof stats};
 	int rc = cli_said(sluice_store_upgrade(store));
@@ -166,7 +166,7 @@ static int store_upgrade(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-static int store_stop(sluice_store *store, const struct cli_store *o)
+static int store_stop(sluice_store *store, const struct cli_store_options *o)
 {
 	(void)o;
 	return cli_said(sluice_store_stop(store));
@@ -200,7 +200,7 @@ static const struct argp_option watch_options[] = {
 static const struct store_command {
 	const char *name, *arguments, *meaning;
 	const struct argp_option *options;
-	int (*run)(sluice_store *store, const struct cli_store *o);
+	int (*run)(sluice_store *store, const struct cli_store_options *o);
 	unsigned least, most; /* arguments */
 	bool by_uri;          /* run() connects itself, and store is NULL */
 } words[] = {
@@ -242,7 +242,7 @@ static int run_store_command(const struct store_command *word, int argc, char **
 {
 	const struct argp argp = {word->options, store_parse, word->arguments, word->meaning, NULL,
 	                          NULL,          NULL};
-	struct cli_store o = {.least = word->least, .most = word->most};
+	struct cli_store_options o = {.least = word->least, .most = word->most};
 	char name[32];
 	sluice_store *store = NULL;
 	int rc = 0;

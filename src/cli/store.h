@@ -7,7 +7,7 @@
 #include "sluice/store.h"
 
 /* The command line. */
-struct cli_store {
+struct cli_store_options {
 	const char *socket;
 	bool json, prometheus, replace, by_id;
 	unsigned flags; /* enum sluice_blob_flags */
@@ -17,9 +17,9 @@ struct cli_store {
 	unsigned argument_count, least, most;
 };
 /* Return 0 or a negative errno, printed on stderr. */
-int cli_store_ls(sluice_store *store, const struct cli_store *o);
-int cli_store_stat(sluice_store *store, const struct cli_store *o);
-int cli_store_trim(sluice_store *store, const struct cli_store *o);
-int cli_store_watch(sluice_store *store, const struct cli_store *o);
+int cli_store_ls(sluice_store *store, const struct cli_store_options *o);
+int cli_store_stat(sluice_store *store, const struct cli_store_options *o);
+int cli_store_trim(sluice_store *store, const struct cli_store_options *o);
+int cli_store_watch(sluice_store *store, const struct cli_store_options *o);
 
 #endif

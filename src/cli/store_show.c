@@ -115,7 +115,7 @@ static void print_blob_line(const struct sluice_blob_info *info)
 	       flags[0] ? "  (" : "", flags[0] ? flags + 1 : "", flags[0] ? ")" : "");
 }
 
-int cli_store_ls(sluice_store *store, const struct cli_store *o)
+int cli_store_ls(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_blob_info *infos;
 	size_t count;
@@ -159,7 +159,7 @@ static void print_blob(const struct sluice_blob_info *info)
 	printf("%-12s %s\n", "made", when);
 }
 
-static int stat_blob(sluice_store *store, const struct cli_store *o)
+static int stat_blob(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_blob_info info = {.size = sizeof info};
 	int rc = cli_said(sluice_blob_stat(store, o->arguments[0], &info));
@@ -309,7 +309,7 @@ static void print_devices_prometheus(const struct sluice_store_device_info *devi
 	}
 }
 
-static int stat_devices(sluice_store *store, const struct cli_store *o)
+static int stat_devices(sluice_store *store, const struct cli_store_options *o)
 {
 	static struct sluice_store_device_info devices[DEVICES_MOST];
 	size_t count = 0;
@@ -333,7 +333,7 @@ static int stat_devices(sluice_store *store, const struct cli_store *o)
 	return 0;
 }
 
-static int stat_daemon(sluice_store *store, const struct cli_store *o)
+static int stat_daemon(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_store_counts stats = {.size = sizeof stats};
 	int rc = cli_said(sluice_store_stats(store, &stats));
@@ -360,7 +360,7 @@ static int stat_daemon(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-int cli_store_trim(sluice_store *store, const struct cli_store *o)
+int cli_store_trim(sluice_store *store, const struct cli_store_options *o)
 {
 	char text[CLI_TEXT];
 	uint64_t freed;
@@ -372,7 +372,7 @@ int cli_store_trim(sluice_store *store, const struct cli_store *o)
 	return rc;
 }
 
-int cli_store_stat(sluice_store *store, const struct cli_store *o)
+int cli_store_stat(sluice_store *store, const struct cli_store_options *o)
 {
 	return o->argument_count ? stat_blob(store, o) : stat_daemon(store, o);
 }
@@ -404,7 +404,7 @@ static void print_event(const struct sluice_watch_event *e, bool json)
 	fflush(stdout);
 }
 
-int cli_store_watch(sluice_store *store, const struct cli_store *o)
+int cli_store_watch(sluice_store *store, const struct cli_store_options *o)
 {
 	struct sluice_watch_event e = {.size = sizeof e};
 	sluice_watch *watch = NULL;

@@ -30,7 +30,7 @@ enum { THREADS = 4, QUEUE = 256 };
 
 struct job {
 	char *source, *target; /* freed by the thread that takes the job */
-	bool exact;            /* see struct cli_cp */
+	bool exact;            /* see struct cli_cp_options */
 };
 /* A folder, which gets its permissions and times after its content. */
 struct folder {
@@ -38,7 +38,7 @@ struct folder {
 	struct stat st;
 };
 struct tree {
-	const struct cli_cp *o;
+	const struct cli_cp_options *o;
 	struct cli_progress progress;
 	pthread_mutex_t mutex;
 	pthread_cond_t changed; /* a field of `locked` changed; awaited by all threads */
@@ -152,7 +152,7 @@ static void *tree_thread(void *argument)
 {
 	struct tree *tree = argument;
 	struct cli_moved moved = {0};
-	struct cli_cp each = *tree->o;
+	struct cli_cp_options each = *tree->o;
 	sluice_context *ctx = NULL;
 	int rc = cli_context_new(each.open.backend, 0, &ctx);
 
@@ -371,7 +371,7 @@ static void finish_folders(struct tree *tree)
 	free(tree->folders);
 }
 
-int cli_cp_tree(const struct cli_cp *o, struct cli_moved *moved)
+int cli_cp_tree(const struct cli_cp_options *o, struct cli_moved *moved)
 {
 	struct tree *tree = calloc(1, sizeof *tree);
 	/* The user writes ./- for a directory of that name. */

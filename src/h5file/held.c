@@ -17,7 +17,8 @@ static void take_last(struct sl_interval *range, void *argument)
 	*(struct sl_held_block **)argument = held_block(range);
 }
 
-static struct sl_held_block *held_find(const struct sl_held *held, uint64_t start, uint64_t end)
+static struct sl_held_block *held_find(const struct sl_held_blocks *held, uint64_t start,
+                                       uint64_t end)
 {
 	struct sl_held_block *found = NULL;
 
@@ -39,14 +40,14 @@ static struct sl_held_block *block_new(uint64_t start, size_t size, int type, in
 	return block;
 }
 
-static void held_insert(struct sl_held *held, struct sl_held_block *block)
+static void held_insert(struct sl_held_blocks *held, struct sl_held_block *block)
 {
 	sl_intervals_insert(&held->set, &block->range);
 	held->count++;
 	held->bytes += block->range.end - block->range.start;
 }
 
-static void held_drop(struct sl_held *held, struct sl_held_block *block)
+static void held_drop(struct sl_held_blocks *held, struct sl_held_block *block)
 {
 	sl_intervals_remove(&held->set, &block->range);
 	held->count--;
@@ -55,7 +56,7 @@ static void held_drop(struct sl_held *held, struct sl_held_block *block)
 }
 
 /* Keeps the rest of a block on both sides of [start, end). */
-static int held_trim(struct sl_held *held, struct sl_held_block *block, uint64_t start,
+static int held_trim(struct sl_held_blocks *held, struct sl_held_block *block, uint64_t start,
                      uint64_t end)
 {
 	struct sl_held_block *low = NULL, *high = NULL;
@@ -82,7 +83,7 @@ static int held_trim(struct sl_held *held, struct sl_held_block *block, uint64_t
 	return 0;
 }
 
-int sl_held_forget(struct sl_held *held, uint64_t start, uint64_t end)
+int sl_held_forget(struct sl_held_blocks *held, uint64_t start, uint64_t end)
 {
 	struct sl_held_block *block;
 	int err = 0;
@@ -92,7 +93,7 @@ int sl_held_forget(struct sl_held *held, uint64_t start, uint64_t end)
 	return err;
 }
 
-int sl_held_put(struct sl_held *held, uint64_t start, size_t size, int type, int rank,
+int sl_held_put(struct sl_held_blocks *held, uint64_t start, size_t size, int type, int rank,
                 const void *bytes)
 {
 	uint64_t end = start + size;
@@ -133,7 +134,7 @@ static void held_copy_out(struct sl_interval *range, void *argument)
 	       held_block(range)->bytes + (start - range->start), end - start);
 }
 
-void sl_held_get(const struct sl_held *held, uint64_t start, size_t size, void *bytes)
+void sl_held_get(const struct sl_held_blocks *held, uint64_t start, size_t size, void *bytes)
 {
 	struct window window = {start, start + size, bytes};
 
@@ -157,7 +158,7 @@ static void held_append(struct sl_interval *range, void *argument)
 	*(*next)++ = held_block(range);
 }
 
-int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out)
+int sl_held_sorted(const struct sl_held_blocks *held, struct sl_held_block ***out)
 {
 	struct sl_held_block **blocks = NULL, **next;
 
@@ -172,7 +173,7 @@ int sl_held_sorted(const struct sl_held *held, struct sl_held_block ***out)
 	return 0;
 }
 
-void sl_held_clear(struct sl_held *held)
+void sl_held_clear(struct sl_held_blocks *held)
 {
 	while (held->set.root)
 		held_drop(held, held_block(held->set.root));

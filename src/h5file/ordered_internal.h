@@ -10,8 +10,8 @@
 #define PAGE 4096
 
 /* Space of a chunk that has moved. The file refers to it until the flush that comes next. */
-struct place {
-	struct place *next;
+struct vfd_place {
+	struct vfd_place *next;
 	haddr_t start;
 	hsize_t size;
 	uint64_t flushes; /* that there had been */
@@ -31,7 +31,7 @@ struct ordered_file {
 	haddr_t taken;          /* end of the space that is taken for it */
 	bool changed;           /* flushed_eoa is known: the superblock has been read */
 	haddr_t flushed_eoa;    /* nothing in the file refers beyond it */
-	struct sl_held held;
+	struct sl_held_blocks held;
 	bool superblock; /* is among it */
 	bool leaving;    /* settle writes it */
 	bool written;    /* it is, and is forgotten at the next call */
@@ -39,7 +39,7 @@ struct ordered_file {
 	const void *noted;
 	haddr_t noted_start;
 	size_t noted_size;
-	struct place *places;       /* of chunks that have moved */
+	struct vfd_place *places;   /* of chunks that have moved */
 	struct sl_ordered_vfd *vfd; /* the caller's */
 };
 

@@ -173,7 +173,7 @@ static herr_t ordered_close(H5FD_t *base)
 	/* After a flush, or a failed flush: the blocks that are still held are never written. */
 	sl_held_clear(&file->held);
 	count_held(file);
-	for (struct place *place; (place = file->places); free(place))
+	for (struct vfd_place *place; (place = file->places); free(place))
 		file->places = place->next;
 	if (close(file->fd) < 0 && !file->vfd->error)
 		file->vfd->error = -errno;
@@ -248,8 +248,8 @@ static void begin_change(struct ordered_file *file)
 /* Takes a free place of this size that the file does not refer to, or returns 0. */
 static haddr_t ordered_take_place(struct ordered_file *file, hsize_t size)
 {
-	for (struct place **at = &file->places; *at; at = &(*at)->next) {
-		struct place *place = *at;
+	for (struct vfd_place **at = &file->places; *at; at = &(*at)->next) {
+		struct vfd_place *place = *at;
 		haddr_t start = place->start;
 
 		if (place->size != size || place->flushes == file->vfd->flushes)
@@ -289,7 +289,7 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 {
 	struct ordered_file *file = (struct ordered_file *)base;
 	struct sl_ordered_vfd *vfd = file->vfd;
-	struct place *place;
+	struct vfd_place *place;
 
 	(void)type, (void)dxpl;
 	if (!vfd->moved_bytes || start != vfd->moved || size != vfd->moved_bytes)
@@ -298,7 +298,7 @@ static herr_t ordered_free(H5FD_t *base, H5FD_mem_t type, hid_t dxpl, haddr_t st
 	place = malloc(sizeof(*place)); /* without it the space stays unused */
 	if (!place)
 		return 0;
-	*place = (struct place){file->places, start, size, vfd->flushes};
+	*place = (struct vfd_place){file->places, start, size, vfd->flushes};
 	file->places = place;
 	return 0;
 }

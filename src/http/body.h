@@ -14,7 +14,7 @@ void sl_http_body_free(struct sl_http_body *body);
 void sl_http_body_prepare(struct sl_http_body *body);
 /* Takes bytes that have come. Returns the result of libcurl's write callback. */
 size_t sl_http_body_take(struct sl_http_body *body, const char *data, size_t bytes);
-enum sl_http_body_state {
+enum sl_http_body_phase {
 	/* Pieces are over, and another attempt may bring other bytes. */
 	SL_HTTP_BODY_BEGUN = 1 << 0,
 	/* The body waits for the caller to read: silence is no stall. */

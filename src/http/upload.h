@@ -18,7 +18,7 @@ void sl_http_upload_free(struct sl_http_upload *upload);
 
 /* The rest is for the request, on the thread that moves it. Sets the transfer up for an attempt. */
 void sl_http_upload_prepare(struct sl_http_upload *upload, CURL *easy);
-enum sl_http_upload_state {
+enum sl_http_upload_phase {
 	/* Bytes have been sent that cannot be sent again: there is no second attempt. */
 	SL_HTTP_UPLOAD_BEGUN = 1 << 0,
 	/* The upload waits for the caller to write: silence is no stall. */

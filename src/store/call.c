@@ -15,7 +15,7 @@
 #include "store/device/devices.h"
 
 /* Ends a call. Caller holds store->mutex. */
-static void call_finish_locked(struct sl_call *call, int rc)
+static void call_finish_locked(struct sl_pending_call *call, int rc)
 {
 	call->done = true;
 	call->rc = rc;
@@ -30,7 +30,7 @@ static void conn_break_locked(sluice_store *store, struct sl_conn *conn, int err
 		return;
 	conn->broken = true;
 	shutdown(conn->fd, SHUT_RDWR);
-	sl_list_each_of (call, &conn->calls, struct sl_call, link)
+	sl_list_each_of (call, &conn->calls, struct sl_pending_call, link)
 		if (!call->done)
 			call_finish_locked(call, error);
 	if (store->conn == conn) {
@@ -75,9 +75,9 @@ bool sl_conn_alive(sluice_store *store)
 
 /* ------------------------------------------------------------------------------------ reading */
 
-static struct sl_call *call_find_locked(struct sl_conn *conn, uint32_t serial)
+static struct sl_pending_call *call_find_locked(struct sl_conn *conn, uint32_t serial)
 {
-	sl_list_each_of (call, &conn->calls, struct sl_call, link)
+	sl_list_each_of (call, &conn->calls, struct sl_pending_call, link)
 		if (call->serial == serial && !call->done)
 			return call;
 	return NULL;
@@ -100,8 +100,9 @@ static uint32_t call_settled_locked(const sluice_store *store, const struct sl_c
 {
 	const struct sl_list *calls = &conn->calls;
 
-	return sl_list_empty(calls) ? store->serial
-	                            : SL_CONTAINER(calls->next, struct sl_call, link)->serial - 1;
+	return sl_list_empty(calls)
+	               ? store->serial
+	               : SL_CONTAINER(calls->next, struct sl_pending_call, link)->serial - 1;
 }
 
 /* Delivers the message in conn->in: a reply to its call, SL_MSG_FORGET to the mappings. */
@@ -109,7 +110,7 @@ static void call_hand_over_locked(sluice_store *store, struct sl_conn *conn, int
 	SL_REQUIRES(&store->mutex)
 {
 	const union sl_message *m = &conn->in;
-	struct sl_call *call = NULL;
+	struct sl_pending_call *call = NULL;
 
 	/* Regions in a message of an earlier server mean nothing to a new server. */
 	if (store->conn == conn && m->head.type != SL_MSG_FORGET)
@@ -164,7 +165,7 @@ static void call_pass_reading_on_locked(struct sl_conn *conn)
 	/*
 	 * A thread that still sends may be blocked until another reads; it looks for replies later.
 	 */
-	sl_list_each_of (next, &conn->calls, struct sl_call, link)
+	sl_list_each_of (next, &conn->calls, struct sl_pending_call, link)
 		if (!next->done && next->sent) {
 			pthread_cond_signal(&next->changed);
 			break;
@@ -175,7 +176,7 @@ static void call_pass_reading_on_locked(struct sl_conn *conn)
  * Sends a request with a reply that no call waits for: any message shows that the server runs.
  * Releases the mutex meanwhile.
  */
-static void call_probe_locked(sluice_store *store, const struct sl_call *call)
+static void call_probe_locked(sluice_store *store, const struct sl_pending_call *call)
 	SL_REQUIRES(&store->mutex)
 {
 	union sl_message m;
@@ -192,7 +193,7 @@ static void call_probe_locked(sluice_store *store, const struct sl_call *call)
  * beyond that. So the call times out only if no message comes for SL_GRACE_NS after the deadline,
  * and then none for as long after a probe. Releases the mutex meanwhile.
  */
-static void call_wait_locked(sluice_store *store, struct sl_call *call, int64_t deadline)
+static void call_wait_locked(sluice_store *store, struct sl_pending_call *call, int64_t deadline)
 	SL_REQUIRES(&store->mutex)
 {
 	struct sl_conn *conn = call->conn;
@@ -236,12 +237,12 @@ bool sl_conn_try_read(sluice_store *store, struct sl_conn *conn, bool polite)
 /* -------------------------------------------------------------------------------------- calls */
 
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                  uint64_t epoch, int64_t deadline, struct sl_call *call)
+                  uint64_t epoch, int64_t deadline, struct sl_pending_call *call)
 {
 	int64_t until = deadline == SL_FOREVER ? SL_FOREVER : deadline + 2 * SL_GRACE_NS;
 	int rc;
 
-	*call = (struct sl_call){.m = m, .fds = {-1, -1}};
+	*call = (struct sl_pending_call){.m = m, .fds = {-1, -1}};
 	sl_mutex_lock(&store->mutex);
 	rc = sl_conn_get_locked(store, until);
 	if (!rc && epoch && store->epoch != epoch)
@@ -285,7 +286,7 @@ int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type
 	return rc;
 }
 
-void sl_call_end(sluice_store *store, struct sl_call *call)
+void sl_call_end(sluice_store *store, struct sl_pending_call *call)
 {
 	sl_mutex_lock(&store->mutex);
 	sl_list_remove(&call->link);
@@ -298,7 +299,7 @@ void sl_call_end(sluice_store *store, struct sl_call *call)
 int sl_call(sluice_store *store, union sl_message *m, enum sl_message_type answer, int64_t deadline,
             struct sl_reply *reply)
 {
-	struct sl_call call;
+	struct sl_pending_call call;
 	bool again = false;
 	int rc;
 

@@ -37,7 +37,7 @@ struct sl_catalogue_view {
 };
 
 /* A request and its reply, in the same memory. Guarded by store->mutex until done. */
-struct sl_call {
+struct sl_pending_call {
 	struct sl_list link; /* conn->calls */
 	struct sl_conn *conn;
 	union sl_message *m;
@@ -124,8 +124,8 @@ void sl_view_release(struct sl_catalogue_view *view);
  *   other        the server's error, with its message
  */
 int sl_call_begin(sluice_store *store, union sl_message *m, enum sl_message_type answer,
-                  uint64_t epoch, int64_t deadline, struct sl_call *call);
-void sl_call_end(sluice_store *store, struct sl_call *call);
+                  uint64_t epoch, int64_t deadline, struct sl_pending_call *call);
+void sl_call_end(sluice_store *store, struct sl_pending_call *call);
 struct sl_reply {
 	uint64_t epoch; /* of the server that has answered */
 	int fd;         /* now the caller's; -1: no descriptor came */

@@ -116,7 +116,7 @@ void sl_lease_end(sluice_blob *blob, bool again)
 int sl_blobs_lease(sluice_store *store, sluice_blob *const *blobs, size_t count)
 {
 	sluice_blob *without[SL_ITEMS_MOST];
-	struct sl_call call;
+	struct sl_pending_call call;
 	union sl_message m;
 	unsigned n = 0;
 	int rc;

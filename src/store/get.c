@@ -124,7 +124,7 @@ static int get_from_server(sluice_store *store, const struct sl_key *keys, size_
                            const struct get_options *o, sluice_blob **blobs)
 {
 	size_t asked[SL_ITEMS_MOST];
-	struct sl_call call;
+	struct sl_pending_call call;
 	union sl_message m;
 	int64_t rest = SL_MAX(o->deadline - sl_now() + 999999, 0) / 1000000;
 	unsigned n = 0;

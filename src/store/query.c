@@ -175,7 +175,7 @@ int sluice_store_stats(sluice_store *store, struct sluice_store_counts *out)
 
 /* --------------------------------------------------------------------------------- the daemon */
 
-static int daemon_ask(sluice_store *store, enum sl_daemon_act act, struct sl_call *call)
+static int daemon_ask(sluice_store *store, enum sl_daemon_act act, struct sl_pending_call *call)
 {
 	union sl_message m;
 
@@ -192,7 +192,7 @@ int sluice_store_upgrade(sluice_store *store)
 {
 	struct sluice_store_counts stats = {.size = sizeof(stats)};
 	uint64_t before;
-	struct sl_call call;
+	struct sl_pending_call call;
 	int rc = sluice_store_stats(store, &stats);
 
 	for (before = stats.upgrades; !rc && stats.upgrades == before;) {
@@ -208,7 +208,7 @@ int sluice_store_upgrade(sluice_store *store)
 int sluice_store_stop(sluice_store *store)
 {
 	int rc = sl_store_check(store, "sluice_store_stop"), n = 1;
-	struct sl_call call;
+	struct sl_pending_call call;
 	bool again = false;
 
 	/*

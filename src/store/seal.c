@@ -45,7 +45,7 @@ static int seal_hold(sluice_blob *blob, const struct sl_found_item *item, uint64
 /* Finds out whether a seal happened, after its reply was lost with the server. */
 static int seal_locate(sluice_blob *blob)
 {
-	struct sl_call call;
+	struct sl_pending_call call;
 	union sl_message m;
 	bool found = false;
 	int rc;
@@ -69,7 +69,7 @@ static int seal_locate(sluice_blob *blob)
 
 int sl_blobs_seal(sluice_store *store, sluice_blob *const *v, size_t count)
 {
-	struct sl_call call;
+	struct sl_pending_call call;
 	union sl_message m, note;
 	int rc = 0;
 

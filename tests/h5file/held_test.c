@@ -13,7 +13,7 @@ static struct {
 	int types[FILE_BYTES], ranks[FILE_BYTES];
 } model;
 
-static void check(const struct sl_held *held)
+static void check(const struct sl_held_blocks *held)
 {
 	uint8_t bytes[FILE_BYTES], expected[FILE_BYTES];
 	struct sl_held_block **blocks, *last = NULL;
@@ -48,7 +48,7 @@ static void check(const struct sl_held *held)
 
 TEST(held_block_has_the_last_bytes_put)
 {
-	struct sl_held held = {0};
+	struct sl_held_blocks held = {0};
 	uint64_t seed = unit_seed();
 
 	for (int round = 0; round < ROUNDS; round++) {
@@ -81,7 +81,7 @@ TEST(held_block_has_the_last_bytes_put)
 
 TEST(a_part_of_a_block_is_changed_in_place)
 {
-	struct sl_held held = {0};
+	struct sl_held_blocks held = {0};
 	struct sl_held_block **blocks;
 
 	assert_int_equal(sl_held_sorted(&held, &blocks), 0);

@@ -57,7 +57,7 @@ static void blob_unlist(struct sl_server *server, uint32_t slot)
 
 void sl_blob_relist(struct sl_server *server, uint32_t slot)
 {
-	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_blob_record record = sl_blob_record_at(server, slot);
 	struct sl_list *list = NULL;
 
 	blob_unlist(server, slot);
@@ -73,7 +73,7 @@ void sl_blob_relist(struct sl_server *server, uint32_t slot)
 
 bool sl_blob_is_transient(const struct sl_server *server, uint32_t slot)
 {
-	return sl_blob_record(server, slot).flags & SLUICE_BLOB_TRANSIENT;
+	return sl_blob_record_at(server, slot).flags & SLUICE_BLOB_TRANSIENT;
 }
 
 /* ------------------------------------------------------------------------------------ delete */

@@ -60,7 +60,7 @@ struct sl_candidate {
 };
 
 /* Returns the catalogue's record of an entry. */
-static inline struct sl_blob_record sl_blob_record(const struct sl_server *server, uint32_t slot)
+static inline struct sl_blob_record sl_blob_record_at(const struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob_record record;
 

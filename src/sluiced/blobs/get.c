@@ -88,7 +88,7 @@ static void get_answer_pin(struct sl_server *server, struct sl_peer *peer, uint3
                            uint32_t slot)
 {
 	sl_catalogue_set_flags(server->catalogue, slot,
-	                       sl_blob_record(server, slot).flags | SLUICE_BLOB_PIN);
+	                       sl_blob_record_at(server, slot).flags | SLUICE_BLOB_PIN);
 	sl_blob_relist(server, slot);
 	sl_peer_done(server, peer, serial);
 }
@@ -265,7 +265,7 @@ static void get_each_for(struct sl_server *server, uint32_t slot,
 
 	if (!server->waits->count)
 		return;
-	record = sl_blob_record(server, slot);
+	record = sl_blob_record_at(server, slot);
 	by_id = get_bucket(server, NULL, 0, record.key.id);
 	by_name = get_bucket(server, record.key.name, record.key.length, 0);
 	get_each_in(server, by_id, &record, act);
@@ -402,7 +402,7 @@ int sl_handle_locate(struct sl_server *server, struct sl_peer *peer)
 		state = sl_catalogue_state(server->catalogue, slot);
 		if (state != SL_ENTRY_SEALED && state != SL_ENTRY_AWAY)
 			continue;
-		record = sl_blob_record(server, slot);
+		record = sl_blob_record_at(server, slot);
 		if (record.place.offset != request->offset)
 			continue;
 		if (state == SL_ENTRY_SEALED)

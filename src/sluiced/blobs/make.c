@@ -221,7 +221,7 @@ static int blob_enter(struct sl_server *server, struct sl_range_lease *lease, co
 	server->blobs->by_slot[slot] =
 		(struct sl_blob){.region = lease->region, .range = lease->range};
 	lease->region->slots[lease->range] = slot;
-	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
+	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	if (replaced != SL_NO_SLOT)
 		sl_blob_delete(server, replaced);
 	return 0;
@@ -372,7 +372,7 @@ static int seal_check_item(struct sl_server *server, struct sl_peer *peer,
 	    sl_metadata_check(lease->record, sl_metadata_bytes(lease->record), item->bytes))
 		return -EINVAL;
 	if (lease->slot != SL_NO_SLOT) {
-		record = sl_blob_record(server, lease->slot);
+		record = sl_blob_record_at(server, lease->slot);
 		if (record.key.length != strlen(item->name) ||
 		    memcmp(record.key.name, item->name, record.key.length) ||
 		    record.size != item->bytes)
@@ -406,7 +406,7 @@ static int seal_prepare(struct sl_server *server, struct sl_range_lease *lease,
 	sl_catalogue_set_flags(
 		catalogue, lease->slot,
 		(item->flags & ~(uint32_t)SLUICE_BLOB_PIN) |
-			(sl_blob_record(server, lease->slot).flags & SLUICE_BLOB_PIN));
+			(sl_blob_record_at(server, lease->slot).flags & SLUICE_BLOB_PIN));
 	return 0;
 }
 

@@ -103,7 +103,7 @@ static void recover_rows(struct sl_server *server, enum sl_row_kind kind)
 static bool recover_place(struct sl_server *server, uint32_t slot)
 {
 	struct sl_blob *blob = &server->blobs->by_slot[slot];
-	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_blob_record record = sl_blob_record_at(server, slot);
 	struct sl_region *region = sl_region_find(server, record.place.memory);
 	uint64_t range, at;
 
@@ -130,7 +130,7 @@ static void recover_slot(struct sl_server *server, uint32_t slot)
 {
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return;
-	sl_blob_add(server, slot, sl_blob_record(server, slot).key.id);
+	sl_blob_add(server, slot, sl_blob_record_at(server, slot).key.id);
 	server->blobs->top = SL_MAX(server->blobs->top, slot + 1);
 	switch (sl_catalogue_state(server->catalogue, slot)) {
 	case SL_ENTRY_SEALED:

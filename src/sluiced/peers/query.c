@@ -53,7 +53,7 @@ int sl_handle_pin(struct sl_server *server, struct sl_peer *peer)
 	/* It is pinned as soon as it is back in memory. */
 	if (server->in.one.on && sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_AWAY)
 		return sl_get_await(server, peer);
-	flags = sl_blob_record(server, slot).flags & ~(uint32_t)SLUICE_BLOB_PIN;
+	flags = sl_blob_record_at(server, slot).flags & ~(uint32_t)SLUICE_BLOB_PIN;
 	flags |= server->in.one.on ? SLUICE_BLOB_PIN : 0;
 	sl_catalogue_set_flags(server->catalogue, slot, flags);
 	if (sl_catalogue_state(server->catalogue, slot) != SL_ENTRY_OPEN)
@@ -80,7 +80,7 @@ static void query_describe(const struct sl_server *server, uint32_t slot,
 {
 	enum sl_entry_state state = sl_catalogue_state(server->catalogue, slot);
 	const struct sl_region *region = server->blobs->by_slot[slot].region;
-	struct sl_blob_record record = sl_blob_record(server, slot);
+	struct sl_blob_record record = sl_blob_record_at(server, slot);
 
 	*out = (struct sluice_blob_info){
 		.id = record.key.id,
@@ -120,7 +120,7 @@ static bool query_is_listed(const struct sl_server *server, uint32_t slot, const
 
 	if (sl_catalogue_state(server->catalogue, slot) == SL_ENTRY_FREE)
 		return false;
-	record = sl_blob_record(server, slot);
+	record = sl_blob_record_at(server, slot);
 	return record.key.length >= length && !memcmp(record.key.name, prefix, length);
 }
 
@@ -199,7 +199,7 @@ void sl_watchers_notify(struct sl_server *server, uint32_t slot, enum sluice_wat
 
 	if (!server->peers->watchers)
 		return;
-	record = sl_blob_record(server, slot);
+	record = sl_blob_record_at(server, slot);
 	if (!record.key.length)
 		return;
 	sl_message_begin(m, SL_MSG_EVENT, 0, 0);

@@ -51,8 +51,8 @@ static void spill_consider(struct sl_server *server, struct spill_candidates *c,
 		if (slot == SL_NO_SLOT || sl_catalogue_state(catalogue, slot) != SL_ENTRY_SEALED)
 			return;
 		held = sl_catalogue_held(catalogue, slot);
-		if (held == SL_HELD_THERE ||
-		    sl_blob_record(server, slot).flags & (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
+		if (held == SL_HELD_THERE || sl_blob_record_at(server, slot).flags &
+		                                     (SLUICE_BLOB_PIN | SLUICE_BLOB_TRANSIENT))
 			return;
 		held_here = held_here || held == SL_HELD_HERE;
 		since = sl_catalogue_idle(catalogue, slot);
@@ -106,7 +106,7 @@ static void spill_keep(struct sl_server *server, struct sl_region *region, uint6
 
 	for (unsigned i = 0; i < region->ranges; i++)
 		if (away >> i & 1) {
-			record = sl_blob_record(server, region->slots[i]);
+			record = sl_blob_record_at(server, region->slots[i]);
 			sl_catalogue_move(server->catalogue, region->slots[i], &record.place, true);
 		}
 }

@@ -292,7 +292,7 @@ static void spill_show_blobs(struct sl_server *server, struct sl_region *region)
 		if (sl_catalogue_state(catalogue, slot) != SL_ENTRY_AWAY)
 			continue;
 		server->spill->returns++;
-		record = sl_blob_record(server, slot);
+		record = sl_blob_record_at(server, slot);
 		record.place.memory = region->id;
 		sl_catalogue_move(catalogue, slot, &record.place, true);
 		sl_store_step("server: a blob is back");
