@@ -107,26 +107,12 @@ int sl_socket_connect(const char *path, unsigned patience_ms, bool once, int *ou
 
 ssize_t sl_socket_receive(int socket, union sl_message *m, int fds[2], int flags)
 {
-	struct iovec io = {m, sizeof(*m)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))];
-	struct msghdr message = {NULL, 0, &io, 1, control, sizeof(control), 0};
-	struct cmsghdr *header;
-	ssize_t n;
+	int cut;
+	ssize_t n = sl_fds_receive(socket, m, sizeof(*m), fds, flags, &cut);
 
-	fds[0] = fds[1] = -1;
-	do
-		n = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags);
-	while (n < 0 && errno == EINTR);
-	if (n <= 0)
-		return n < 0 ? -errno : 0;
-	header = CMSG_FIRSTHDR(&message);
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(fds, CMSG_DATA(header),
-		       SL_MIN(header->cmsg_len - CMSG_LEN(0), 2 * sizeof(int)));
-	sl_store_step("client: read");
-	if (sl_message_check(m, (size_t)n, false))
-		return -EPROTO;
-	return n;
+	if (n > 0)
+		sl_store_step("client: read");
+	return n > 0 && sl_message_check(m, (size_t)n, false) ? -EPROTO : n;
 }
 
 void sl_close_both(int fds[2])
@@ -147,27 +133,13 @@ bool sl_socket_wait(int socket, short events, int64_t deadline)
 
 int sl_socket_send(int socket, const union sl_message *m, int fd, int64_t deadline)
 {
-	struct iovec io = {(void *)m, m->head.bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	int flags = MSG_NOSIGNAL | (deadline == SL_FOREVER ? 0 : MSG_DONTWAIT);
-	struct cmsghdr *header;
+	int flags = deadline == SL_FOREVER ? 0 : MSG_DONTWAIT;
 	ssize_t n;
 
-	if (fd >= 0) {
-		message.msg_control = control;
-		message.msg_controllen = sizeof(control);
-		header = CMSG_FIRSTHDR(&message);
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(sizeof(int));
-		memcpy(CMSG_DATA(header), &fd, sizeof(int));
-	}
 	do
-		n = sendmsg(socket, &message, flags);
-	while (n < 0 &&
-	       (errno == EINTR || (errno == EAGAIN && sl_socket_wait(socket, POLLOUT, deadline))));
-	return n < 0 ? -errno : 0;
+		n = sl_fds_send(socket, m, m->head.bytes, &fd, fd >= 0, flags);
+	while (n == -EAGAIN && sl_socket_wait(socket, POLLOUT, deadline));
+	return n < 0 ? (int)n : 0;
 }
 
 /* ---------------------------------------------------------------------------------- catalogue */

@@ -29,7 +29,7 @@ static void check_one(struct fixture *f, const struct sluice_series_options *o, 
 	fake_reset();
 }
 
-static void every_shape_type_and_chunk_comes_back(void **state)
+PIPELINE_TEST(every_shape_type_and_chunk_comes_back)
 {
 	static const uint64_t sizes[] = {1, 2, 3, 7, 13, 16, 31, 64};
 	struct rng r = rng_new(1);
@@ -57,7 +57,7 @@ static void every_shape_type_and_chunk_comes_back(void **state)
 	}
 }
 
-static void chunks_are_chosen_for_all_cores(void **state)
+PIPELINE_TEST(chunks_are_chosen_for_all_cores)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = SLUICE_SERIES_OPTIONS_INIT;
@@ -90,7 +90,7 @@ static void chunks_are_chosen_for_all_cores(void **state)
 	}
 }
 
-static void incompressible_chunk_is_stored_as_it_is(void **state)
+PIPELINE_TEST(incompressible_chunk_is_stored_as_it_is)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -118,7 +118,7 @@ static void incompressible_chunk_is_stored_as_it_is(void **state)
 	assert_bytes(found, noise, sizeof(noise));
 }
 
-static void precision_is_kept_and_its_error_told(void **state)
+PIPELINE_TEST(precision_is_kept_and_its_error_told)
 {
 	static const char *const names[] = {"deflate", "none"};
 
@@ -182,7 +182,7 @@ static int decompress_bent(void *state, const void *in, size_t n, void *out, siz
 	return rc;
 }
 
-static void an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk(void **state)
+PIPELINE_TEST(an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk)
 {
 	struct sluice_writer_failure error = {.size = sizeof(error)};
 	struct sluice_series_options o = small_options();
@@ -229,7 +229,7 @@ static void adopt_a_shuffle_of_whole_rows(struct sl_h5_layout *layout)
 	layout->chunk[1] = 50;
 }
 
-static void a_dataset_that_is_continued_keeps_its_chunks_and_codec(void **state)
+PIPELINE_TEST(a_dataset_that_is_continued_keeps_its_chunks_and_codec)
 {
 	static void (*const adopts[])(struct sl_h5_layout *) = {adopt_another, adopt_a_shuffle,
 	                                                        adopt_a_shuffle_of_whole_rows};
@@ -257,7 +257,7 @@ static void adopt_other_chunks(struct sl_h5_layout *layout)
 	layout->chunk[0] = 20;
 }
 
-static void memory_of_what_was_asked_for_and_is_not_is_given_back(void **state)
+PIPELINE_TEST(memory_of_what_was_asked_for_and_is_not_is_given_back)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -280,7 +280,7 @@ static void adopt_a_precision(struct sl_h5_layout *layout)
 	layout->precision = 6;
 }
 
-static void a_dataset_that_is_continued_keeps_its_precision(void **state)
+PIPELINE_TEST(a_dataset_that_is_continued_keeps_its_precision)
 {
 	for (int fixed = 0; fixed < 2; fixed++) {
 		struct sluice_series_options o = small_options();
@@ -309,12 +309,11 @@ static void a_dataset_that_is_continued_keeps_its_precision(void **state)
 	}
 }
 
-static void codecs_are_described(void **state)
+PIPELINE_TEST(codecs_are_described)
 {
 	struct sluice_codec codec = {.size = sizeof(codec)};
 	size_t i;
 
-	(void)state;
 	for (i = 0; !sluice_codec_describe(i, &codec); i++)
 		assert_non_null(codec.name);
 	assert_int_equal(i, 6);
@@ -325,17 +324,5 @@ static void codecs_are_described(void **state)
 
 int group_chunks(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(every_shape_type_and_chunk_comes_back),
-		pipeline_test(chunks_are_chosen_for_all_cores),
-		pipeline_test(incompressible_chunk_is_stored_as_it_is),
-		pipeline_test(precision_is_kept_and_its_error_told),
-		pipeline_test(an_encoder_that_does_not_do_what_it_says_is_found_at_the_first_chunk),
-		pipeline_test(a_dataset_that_is_continued_keeps_its_chunks_and_codec),
-		pipeline_test(memory_of_what_was_asked_for_and_is_not_is_given_back),
-		pipeline_test(a_dataset_that_is_continued_keeps_its_precision),
-		pipeline_test(codecs_are_described),
-	};
-
-	return cmocka_run_group_tests_name("chunks", tests, NULL, NULL);
+	return RUN_TESTS_AS("chunks", NULL, NULL);
 }

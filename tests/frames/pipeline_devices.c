@@ -43,7 +43,7 @@ static void assert_patterns(const struct fake_dataset *d, uint64_t count)
 	free(found);
 }
 
-static void a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_it(void **state)
+PIPELINE_TEST(a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_it)
 {
 	for (int round = 0; round < 3; round++) {
 		struct sluice_series_options o = device_options();
@@ -72,7 +72,7 @@ static void a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_it
 	}
 }
 
-static void a_stream_that_is_held_up_holds_up_its_series_alone(void **state)
+PIPELINE_TEST(a_stream_that_is_held_up_holds_up_its_series_alone)
 {
 	struct fixture *f = *state;
 	struct sluice_series_options o = device_options();
@@ -112,7 +112,7 @@ static void a_stream_that_is_held_up_holds_up_its_series_alone(void **state)
 	free(host);
 }
 
-static void close_keeps_its_deadline_while_a_stream_has_a_frame(void **state)
+PIPELINE_TEST(close_keeps_its_deadline_while_a_stream_has_a_frame)
 {
 	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
@@ -158,7 +158,7 @@ static void *add_another(void *w)
  * The outputs that a frame stored in part still needs are taken by an older one, which was not there when the
  * other was begun, and which may not be begun before the cut.
  */
-static void a_cut_comes_though_a_late_frame_has_all_outputs(void **state)
+PIPELINE_TEST(a_cut_comes_though_a_late_frame_has_all_outputs)
 {
 	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
@@ -206,7 +206,7 @@ static void a_cut_comes_though_a_late_frame_has_all_outputs(void **state)
 	stream_free(stream);
 }
 
-static void refused_call_leaves_the_writer_as_it_was(void **state)
+PIPELINE_TEST(refused_call_leaves_the_writer_as_it_was)
 {
 	struct sluice_series_options o = device_options();
 	sluice_stream other = stream_new(1);
@@ -228,7 +228,7 @@ static void refused_call_leaves_the_writer_as_it_was(void **state)
 	stream_free(other);
 }
 
-static void a_device_that_is_lost_is_an_error_of_the_copy(void **state)
+PIPELINE_TEST(a_device_that_is_lost_is_an_error_of_the_copy)
 {
 	struct fixture *f = *state;
 	struct sluice_writer_failure error = {.size = sizeof(error)};
@@ -271,14 +271,5 @@ static void a_device_that_is_lost_is_an_error_of_the_copy(void **state)
 
 int group_devices(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(a_frame_is_what_the_stream_had_done_and_may_be_overwritten_behind_it),
-		pipeline_test(a_stream_that_is_held_up_holds_up_its_series_alone),
-		pipeline_test(close_keeps_its_deadline_while_a_stream_has_a_frame),
-		pipeline_test(a_cut_comes_though_a_late_frame_has_all_outputs),
-		pipeline_test(refused_call_leaves_the_writer_as_it_was),
-		pipeline_test(a_device_that_is_lost_is_an_error_of_the_copy),
-	};
-
-	return cmocka_run_group_tests_name("devices", tests, NULL, NULL);
+	return RUN_TESTS_AS("devices", NULL, NULL);
 }

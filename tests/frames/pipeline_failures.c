@@ -93,7 +93,7 @@ static bool fails_at(struct fixture *f, unsigned at, bool dies)
 	return true;
 }
 
-static void a_thread_that_dies_is_told_with_what_it_was_at(void **state)
+PIPELINE_TEST(a_thread_that_dies_is_told_with_what_it_was_at)
 {
 	static const struct {
 		unsigned at;
@@ -122,7 +122,7 @@ static void a_thread_that_dies_is_told_with_what_it_was_at(void **state)
 	}
 }
 
-static void an_error_at_any_call_stays_and_nothing_hangs(void **state)
+PIPELINE_TEST(an_error_at_any_call_stays_and_nothing_hangs)
 {
 	unsigned at = 1;
 
@@ -131,7 +131,7 @@ static void an_error_at_any_call_stays_and_nothing_hangs(void **state)
 	assert_true(at > 50);
 }
 
-static void a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs(void **state)
+PIPELINE_TEST(a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs)
 {
 	unsigned at = 1;
 
@@ -141,7 +141,7 @@ static void a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs(void **
 }
 
 /* Frames of contiguous series are written past the file, which knows nothing of the error. */
-static void frames_that_are_stored_before_another_one_fails_are_kept(void **state)
+PIPELINE_TEST(frames_that_are_stored_before_another_one_fails_are_kept)
 {
 	struct sluice_series_options o = small_options();
 	struct sluice_writer_failure error = {.size = sizeof(error)};
@@ -170,7 +170,7 @@ static void frames_that_are_stored_before_another_one_fails_are_kept(void **stat
 	assert_int_equal(fake.datasets[0].flushed, 1);
 	assert_int_equal(fake.datasets[1].flushed, 0);
 }
-static void a_writer_that_fails_to_open_leaves_nothing(void **state)
+PIPELINE_TEST(a_writer_that_fails_to_open_leaves_nothing)
 {
 	struct fixture *f = *state;
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
@@ -241,7 +241,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 	return is_refused() ? EAGAIN : __real_pthread_create(thread, attributes, run, argument);
 }
 
-static void too_little_of_anything_is_an_error_of_open_or_add(void **state)
+PIPELINE_TEST(too_little_of_anything_is_an_error_of_open_or_add)
 {
 	struct fixture *f = *state;
 	static const char *const names[] = {"time"};
@@ -279,14 +279,5 @@ static void too_little_of_anything_is_an_error_of_open_or_add(void **state)
 
 int group_failures(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(a_thread_that_dies_is_told_with_what_it_was_at),
-		pipeline_test(an_error_at_any_call_stays_and_nothing_hangs),
-		pipeline_test(a_thread_that_dies_at_any_call_is_an_error_and_nothing_hangs),
-		pipeline_test(frames_that_are_stored_before_another_one_fails_are_kept),
-		pipeline_test(a_writer_that_fails_to_open_leaves_nothing),
-		pipeline_test(too_little_of_anything_is_an_error_of_open_or_add),
-	};
-
-	return cmocka_run_group_tests_name("failures", tests, NULL, NULL);
+	return RUN_TESTS_AS("failures", NULL, NULL);
 }

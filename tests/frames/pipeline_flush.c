@@ -4,7 +4,7 @@
 
 #include "frames/pipeline_test.h"
 
-static void a_flush_has_all_that_was_submitted_before_it(void **state)
+PIPELINE_TEST(a_flush_has_all_that_was_submitted_before_it)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -41,7 +41,7 @@ static void a_flush_has_all_that_was_submitted_before_it(void **state)
 	assert_frames(&fake.datasets[1], 2, 6);
 }
 
-static void a_flush_that_takes_too_long_goes_on(void **state)
+PIPELINE_TEST(a_flush_that_takes_too_long_goes_on)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -62,7 +62,7 @@ static void a_flush_that_takes_too_long_goes_on(void **state)
 }
 
 /* Checkpoints come in between, which have fewer of the frames. */
-static void a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for(void **state)
+PIPELINE_TEST(a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -90,7 +90,7 @@ static void *flush_once(void *argument)
 	return (void *)(intptr_t)sluice_writer_flush(argument, 5000);
 }
 
-static void a_flush_is_not_put_off_by_those_that_are_asked_for_later(void **state)
+PIPELINE_TEST(a_flush_is_not_put_off_by_those_that_are_asked_for_later)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -120,7 +120,7 @@ static void a_flush_is_not_put_off_by_those_that_are_asked_for_later(void **stat
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void durable_frames_are_counted_where_they_are(void **state)
+PIPELINE_TEST(durable_frames_are_counted_where_they_are)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -136,7 +136,7 @@ static void durable_frames_are_counted_where_they_are(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void checkpoints_come_by_the_number_of_frames(void **state)
+PIPELINE_TEST(checkpoints_come_by_the_number_of_frames)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -157,7 +157,7 @@ static void checkpoints_come_by_the_number_of_frames(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void checkpoints_come_by_time_if_there_is_anything(void **state)
+PIPELINE_TEST(checkpoints_come_by_time_if_there_is_anything)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -185,7 +185,7 @@ static void checkpoints_come_by_time_if_there_is_anything(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void close_has_a_deadline_and_can_be_called_again(void **state)
+PIPELINE_TEST(close_has_a_deadline_and_can_be_called_again)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -211,7 +211,7 @@ static void close_has_a_deadline_and_can_be_called_again(void **state)
 	assert_ok(sluice_writer_close(NULL, -1));
 }
 
-static void discarded_writer_leaves_the_file_at_its_last_flush(void **state)
+PIPELINE_TEST(discarded_writer_leaves_the_file_at_its_last_flush)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -239,7 +239,7 @@ static void *wait_for_a_frame(void *argument)
 	return (void *)(intptr_t)sluice_series_acquire(argument, -1, &frame);
 }
 
-static void waiter_for_a_frame_learns_of_the_end(void **state)
+PIPELINE_TEST(waiter_for_a_frame_learns_of_the_end)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -262,7 +262,7 @@ static void waiter_for_a_frame_learns_of_the_end(void **state)
 }
 
 /* Without the disk: frames that wait to be stored are compressed meanwhile. */
-static void chunks_of_the_next_frames_are_compressed_while_one_is_stored(void **state)
+PIPELINE_TEST(chunks_of_the_next_frames_are_compressed_while_one_is_stored)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -289,19 +289,5 @@ static void chunks_of_the_next_frames_are_compressed_while_one_is_stored(void **
 
 int group_flush(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(a_flush_has_all_that_was_submitted_before_it),
-		pipeline_test(a_flush_that_takes_too_long_goes_on),
-		pipeline_test(a_checkpoint_is_not_taken_for_the_flush_that_is_waited_for),
-		pipeline_test(a_flush_is_not_put_off_by_those_that_are_asked_for_later),
-		pipeline_test(durable_frames_are_counted_where_they_are),
-		pipeline_test(checkpoints_come_by_the_number_of_frames),
-		pipeline_test(checkpoints_come_by_time_if_there_is_anything),
-		pipeline_test(close_has_a_deadline_and_can_be_called_again),
-		pipeline_test(discarded_writer_leaves_the_file_at_its_last_flush),
-		pipeline_test(waiter_for_a_frame_learns_of_the_end),
-		pipeline_test(chunks_of_the_next_frames_are_compressed_while_one_is_stored),
-	};
-
-	return cmocka_run_group_tests_name("flush", tests, NULL, NULL);
+	return RUN_TESTS_AS("flush", NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include "frames/pipeline_test.h"
 
-static void frames_come_in_order_and_the_right_bytes_with_them(void **state)
+PIPELINE_TEST(frames_come_in_order_and_the_right_bytes_with_them)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -28,7 +28,7 @@ static void frames_come_in_order_and_the_right_bytes_with_them(void **state)
 	free(own);
 }
 
-static void scalars_come_with_their_frames(void **state)
+PIPELINE_TEST(scalars_come_with_their_frames)
 {
 	static const char *const names[] = {"time", "step"};
 	struct sluice_series_options o = small_options();
@@ -55,7 +55,7 @@ static void scalars_come_with_their_frames(void **state)
 	}
 }
 
-static void no_more_frames_are_held_than_the_depth(void **state)
+PIPELINE_TEST(no_more_frames_are_held_than_the_depth)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -94,7 +94,7 @@ static void no_more_frames_are_held_than_the_depth(void **state)
 }
 
 /* One that is compressed needs its memory no more; there are outputs for so many. */
-static void a_frame_is_free_again_when_its_chunks_are_compressed(void **state)
+PIPELINE_TEST(a_frame_is_free_again_when_its_chunks_are_compressed)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -118,7 +118,7 @@ static void a_frame_is_free_again_when_its_chunks_are_compressed(void **state)
 	assert_frames(&fake.datasets[0], 1, 8);
 }
 
-static void a_wrong_frame_is_told_from_a_right_one(void **state)
+PIPELINE_TEST(a_wrong_frame_is_told_from_a_right_one)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -148,7 +148,7 @@ static void a_wrong_frame_is_told_from_a_right_one(void **state)
 	assert_int_equal(fake.datasets[1].whole, 0);
 }
 
-static void frames_that_find_no_room_are_dropped_and_counted_where_asked_for(void **state)
+PIPELINE_TEST(frames_that_find_no_room_are_dropped_and_counted_where_asked_for)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -171,7 +171,7 @@ static void frames_that_find_no_room_are_dropped_and_counted_where_asked_for(voi
 	free(own);
 }
 
-static void a_fixed_number_of_frames_is_not_exceeded(void **state)
+PIPELINE_TEST(a_fixed_number_of_frames_is_not_exceeded)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -202,7 +202,7 @@ static void *push_one_too_many(void *argument)
 	return NULL;
 }
 
-static void all_who_wait_to_push_are_told_that_the_series_is_full(void **state)
+PIPELINE_TEST(all_who_wait_to_push_are_told_that_the_series_is_full)
 {
 	struct sluice_series_options o = small_options();
 	sluice_writer *w = writer_open(*state, NULL);
@@ -230,7 +230,7 @@ static void all_who_wait_to_push_are_told_that_the_series_is_full(void **state)
 	assert_ok(sluice_writer_close(w, -1));
 }
 
-static void memory_is_a_hard_limit_whose_need_is_told(void **state)
+PIPELINE_TEST(memory_is_a_hard_limit_whose_need_is_told)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -269,7 +269,7 @@ static void adopt_a_large_chunk(struct sl_h5_layout *layout)
 	layout->chunk[1] = 1000;
 }
 
-static void a_series_that_does_not_fit_can_be_added_when_it_does(void **state)
+PIPELINE_TEST(a_series_that_does_not_fit_can_be_added_when_it_does)
 {
 	struct sluice_writer_options wo = SLUICE_WRITER_OPTIONS_INIT;
 	struct sluice_series_options o = small_options();
@@ -289,7 +289,7 @@ static void a_series_that_does_not_fit_can_be_added_when_it_does(void **state)
 	assert_frames(&fake.datasets[0], 1, 1);
 }
 
-static void options_that_are_wrong_are_named(void **state)
+PIPELINE_TEST(options_that_are_wrong_are_named)
 {
 	sluice_writer *w = writer_open(*state, NULL);
 	struct sluice_series_options o;
@@ -366,7 +366,7 @@ static int child(sluice_context *ctx, sluice_writer *w, sluice_series *s, void *
 	return 0;
 }
 
-static void in_a_child_of_fork_every_call_answers_echild(void **state)
+PIPELINE_TEST(in_a_child_of_fork_every_call_answers_echild)
 {
 	struct fixture *f = *state;
 	struct sluice_series_options o = small_options();
@@ -388,7 +388,7 @@ static void in_a_child_of_fork_every_call_answers_echild(void **state)
 	assert_frames(&fake.datasets[0], 1, 1);
 }
 
-static void a_context_stays_while_a_writer_is_open(void **state)
+PIPELINE_TEST(a_context_stays_while_a_writer_is_open)
 {
 	struct fixture *f = *state;
 	sluice_writer *w = writer_open(f, NULL);
@@ -399,21 +399,5 @@ static void a_context_stays_while_a_writer_is_open(void **state)
 
 int group_order(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(frames_come_in_order_and_the_right_bytes_with_them),
-		pipeline_test(scalars_come_with_their_frames),
-		pipeline_test(no_more_frames_are_held_than_the_depth),
-		pipeline_test(a_frame_is_free_again_when_its_chunks_are_compressed),
-		pipeline_test(a_wrong_frame_is_told_from_a_right_one),
-		pipeline_test(frames_that_find_no_room_are_dropped_and_counted_where_asked_for),
-		pipeline_test(a_fixed_number_of_frames_is_not_exceeded),
-		pipeline_test(all_who_wait_to_push_are_told_that_the_series_is_full),
-		pipeline_test(memory_is_a_hard_limit_whose_need_is_told),
-		pipeline_test(a_series_that_does_not_fit_can_be_added_when_it_does),
-		pipeline_test(options_that_are_wrong_are_named),
-		pipeline_test(in_a_child_of_fork_every_call_answers_echild),
-		pipeline_test(a_context_stays_while_a_writer_is_open),
-	};
-
-	return cmocka_run_group_tests_name("order", tests, NULL, NULL);
+	return RUN_TESTS_AS("order", NULL, NULL);
 }

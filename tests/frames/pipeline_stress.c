@@ -112,7 +112,7 @@ static void round_of(struct fixture *f, struct rng *r)
 	fake_reset();
 }
 
-static void any_schedule_of_several_series_ends_with_all_frames_right(void **state)
+PIPELINE_TEST(any_schedule_of_several_series_ends_with_all_frames_right)
 {
 	struct rng r = rng_new(3);
 	int rounds = getenv("STRESS") ? 400 : under_sanitizer() ? 8 : 25;
@@ -123,9 +123,5 @@ static void any_schedule_of_several_series_ends_with_all_frames_right(void **sta
 
 int group_stress(void)
 {
-	static const struct CMUnitTest tests[] = {
-		pipeline_test(any_schedule_of_several_series_ends_with_all_frames_right),
-	};
-
-	return cmocka_run_group_tests_name("stress", tests, NULL, NULL);
+	return RUN_TESTS_AS("stress", NULL, NULL);
 }

@@ -5,12 +5,11 @@
 #include "h5file/h5file.h"
 #include "lib/unit.h"
 
-static void without_hdf5_there_is_a_sentence(void **state)
+TEST(without_hdf5_there_is_a_sentence)
 {
 	struct sl_h5_file_options o = {0};
 	struct sl_h5_file *file = NULL;
 
-	(void)state;
 	assert_int_equal(sl_h5_usable(SLUICE_WRITER_ONLY_HDF5), -ENOTSUP);
 	assert_non_null(strstr(sluice_last_message(), "built without HDF5"));
 	(void)sl_fail(-EIO, "another one");
@@ -21,9 +20,5 @@ static void without_hdf5_there_is_a_sentence(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(without_hdf5_there_is_a_sentence),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

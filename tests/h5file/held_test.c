@@ -46,12 +46,11 @@ static void check(const struct sl_held *held)
 	free(blocks);
 }
 
-static void held_block_has_the_last_bytes_put(void **state)
+TEST(held_block_has_the_last_bytes_put)
 {
 	struct sl_held held = {0};
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (int round = 0; round < ROUNDS; round++) {
 		uint64_t start = unit_random(&seed) % (FILE_BYTES - 60);
 		size_t size = 1 + unit_random(&seed) % 60;
@@ -80,12 +79,11 @@ static void held_block_has_the_last_bytes_put(void **state)
 	assert_int_equal(held.count, 0);
 }
 
-static void a_part_of_a_block_is_changed_in_place(void **state)
+TEST(a_part_of_a_block_is_changed_in_place)
 {
 	struct sl_held held = {0};
 	struct sl_held_block **blocks;
 
-	(void)state;
 	assert_int_equal(sl_held_sorted(&held, &blocks), 0);
 	assert_null(blocks);
 	assert_int_equal(sl_held_put(&held, 100, 8, 1, 5, "abcdefgh"), 0);
@@ -103,10 +101,5 @@ static void a_part_of_a_block_is_changed_in_place(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(held_block_has_the_last_bytes_put),
-		cmocka_unit_test(a_part_of_a_block_is_changed_in_place),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return RUN_TESTS(NULL, NULL);
 }

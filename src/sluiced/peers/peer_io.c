@@ -233,35 +233,12 @@ static void peer_handle(struct sl_server *server, struct sl_peer *peer)
 		sl_peer_close(server, peer, true);
 }
 
-/*
- * Takes the descriptors that came with a message; the first goes to server->offered. Returns how
- * many came.
- */
-static unsigned peer_take_descriptors(struct sl_server *server, struct msghdr *message)
-{
-	const struct cmsghdr *h = CMSG_FIRSTHDR(message);
-	unsigned count;
-	int fds[2];
-
-	if (!h || h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS)
-		return 0;
-	/* There is room for a header and, because of its alignment, two descriptors. */
-	count = SL_MIN((unsigned)((h->cmsg_len - CMSG_LEN(0)) / sizeof(int)), 2);
-	memcpy(fds, CMSG_DATA(h), count * sizeof(int));
-	if (count)
-		server->offered = fds[0];
-	if (count > 1)
-		sl_async_close(server, fds[1]);
-	return count;
-}
-
 /* An offer has one descriptor, a hello may have one, other messages have none. */
-static int peer_check_received(struct sl_server *server, const struct msghdr *message, size_t n,
-                               unsigned descriptors)
+static int peer_check_received(struct sl_server *server, int cut, size_t n, unsigned descriptors)
 {
 	int rc;
 
-	if (message->msg_flags & (MSG_TRUNC | MSG_CTRUNC))
+	if (cut)
 		return sl_fail(-EPROTO, "a message with descriptors, or without an end");
 	rc = sl_message_check(&server->in, n, true);
 	if (!rc && descriptors != (server->in.head.type == SL_MSG_OFFER) &&
@@ -273,22 +250,20 @@ static int peer_check_received(struct sl_server *server, const struct msghdr *me
 
 static void peer_readable(struct sl_server *server, struct sl_peer *peer)
 {
-	struct iovec io = {&server->in, sizeof(server->in)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(peer->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	unsigned descriptors;
+	int fds[SL_FDS_MOST], cut;
+	ssize_t n =
+		sl_fds_receive(peer->fd, &server->in, sizeof(server->in), fds, MSG_DONTWAIT, &cut);
+	unsigned descriptors = (fds[0] >= 0) + (fds[1] >= 0);
 
 	/* ECONNRESET comes once, before the last messages of a client that has closed without
 	 * reading everything. */
-	if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET))
+	if (n == -EAGAIN || n == -ECONNRESET)
 		return;
-	/* Also with a message of no bytes, which looks like the end. */
-	descriptors = n >= 0 ? peer_take_descriptors(server, &message) : 0;
-	if (n <= 0 || peer_check_received(server, &message, (size_t)n, descriptors)) {
+	/* Descriptors come with a message of no bytes as well, which looks like the end. */
+	server->offered = fds[0];
+	if (fds[1] >= 0)
+		sl_async_close(server, fds[1]);
+	if (n <= 0 || peer_check_received(server, cut, (size_t)n, descriptors)) {
 		/* The message is no request with a serial number to be answered. */
 		if (n > 0)
 			sl_peer_refuse(server, peer, SL_SERIAL_ANY, -EPROTO);

@@ -310,19 +310,11 @@ void sl_descriptors_reconcile(struct sl_descriptors *descriptors)
 
 static ssize_t descriptors_receive(int socket, struct descriptors_message *m, int *fd)
 {
-	struct iovec io = {m, sizeof(*m)};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-	struct msghdr message = {.msg_iov = &io,
-	                         .msg_iovlen = 1,
-	                         .msg_control = control,
-	                         .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	struct cmsghdr *header = n > 0 ? CMSG_FIRSTHDR(&message) : NULL;
+	int fds[SL_FDS_MOST], cut;
+	ssize_t n = sl_fds_receive(socket, m, sizeof(*m), fds, MSG_DONTWAIT, &cut);
 
-	*fd = -1;
-	if (header && header->cmsg_type == SCM_RIGHTS)
-		memcpy(fd, CMSG_DATA(header), sizeof(*fd));
-	if (n > 0 && message.msg_flags & MSG_CTRUNC) {
+	*fd = fds[0];
+	if (cut & MSG_CTRUNC) {
 		sl_report(LOG_WARNING,
 		          "the supervisor has no room for a descriptor and is replaced");
 		_exit(EXIT_FAILURE);
@@ -351,31 +343,16 @@ bool sl_descriptors_take(struct sl_descriptors *descriptors)
 		descriptors->held[m.row].fd = fd;
 		descriptors->held[m.row].id = fd >= 0 ? m.id : 0;
 	}
-	return n < 0 && (errno == EAGAIN || errno == EINTR);
+	return n == -EAGAIN;
 }
 
 /* ------------------------------------------------------------------------------------ both */
 
 int sl_send(int socket, const void *data, size_t bytes, const int *fds, unsigned count)
 {
-	struct iovec io = {(void *)data, bytes};
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(2 * sizeof(int))] = {0};
-	struct msghdr message = {.msg_iov = &io, .msg_iovlen = 1};
-	struct cmsghdr *header = (struct cmsghdr *)control;
-	ssize_t n;
+	ssize_t n = sl_fds_send(socket, data, bytes, fds, count, MSG_DONTWAIT);
 
-	if (count) {
-		message.msg_control = control;
-		message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-		header->cmsg_level = SOL_SOCKET;
-		header->cmsg_type = SCM_RIGHTS;
-		header->cmsg_len = CMSG_LEN(count * sizeof(int));
-		memcpy(CMSG_DATA(header), fds, count * sizeof(int));
-	}
-	do
-		n = sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-	while (n < 0 && errno == EINTR);
-	return n < 0 ? -errno : 0;
+	return n < 0 ? (int)n : 0;
 }
 
 void sl_descriptors_signal(const struct sl_descriptors *descriptors, int number)

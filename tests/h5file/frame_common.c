@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "frames/frame_common.h"
+#include "h5file/frame_common.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* The sessions of a plan: any mix of all the ways in which a frame can be handed in. */
 #include <sluice/device.h>
 
-#include "integration/plan.h"
+#include "frames/plan.h"
 
 /* What a session has beside its writer. */
 struct session {

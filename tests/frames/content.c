@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "integration/content.h"
+#include "frames/content.h"
 
 static const struct {
 	const char *name;

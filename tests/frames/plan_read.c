@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What HDF5 makes of a plan's file. Filters that it does not have are lent to it meanwhile. */
 #include "codec/codec.h"
-#include "integration/plan.h"
+#include "frames/plan.h"
 
 /* ------------------------------------------------------------------------------------- filters */
 

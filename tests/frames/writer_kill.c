@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/points.h"
-#include "integration/content.h"
+#include "frames/content.h"
+#include "h5file/points.h"
 
 enum { SERIES = 5, FRAMES = 120, ROOM = 130 };
 

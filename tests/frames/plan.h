@@ -5,7 +5,7 @@
 
 #include <hdf5.h>
 
-#include "integration/content.h"
+#include "frames/content.h"
 
 enum { PLAN_SERIES = 4, PLAN_SESSIONS = 3, PLAN_SCALARS = 3 };
 

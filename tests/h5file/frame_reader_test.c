@@ -11,8 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/frame_common.h"
-#include "frames/points.h"
+#include "h5file/frame_common.h"
+#include "h5file/points.h"
 
 enum { POINTS = 7, FRAMES = 130, ELEMENTS = 16, SHARED = 8 };
 
@@ -189,9 +189,8 @@ static void write_and_read(unsigned at)
 	sluice_frames_close(reader.frames);
 }
 
-static void a_reader_that_follows_the_rule_sees_whole_frames(void **state)
+TEST(a_reader_that_follows_the_rule_sees_whole_frames)
 {
-	(void)state;
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	for (unsigned at = 0; at < POINTS; at++)
 		write_and_read(at);
@@ -204,9 +203,8 @@ static void a_reader_that_follows_the_rule_sees_whole_frames(void **state)
 }
 
 /* Chunks that move at a flush, and whose old places get other chunks after it. */
-static void a_reader_of_shared_chunks_sees_whole_frames(void **state)
+TEST(a_reader_of_shared_chunks_sees_whole_frames)
 {
-	(void)state;
 	H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
 	gather = SHARED;
 	told_to_wait = wrong = wrong_by_the_rule = right_by_the_rule = 0;
@@ -266,9 +264,8 @@ static void read_beside_a_process(void)
 	assert_int_equal(wrong_by_the_rule, 0);
 }
 
-static void a_reader_in_another_process_sees_whole_frames(void **state)
+TEST(a_reader_in_another_process_sees_whole_frames)
 {
-	(void)state;
 	read_beside_a_process();
 	gather = SHARED;
 	read_beside_a_process();
@@ -313,7 +310,7 @@ static void write_frames(unsigned flags, uint64_t first, uint64_t frames)
 	frame_close(file);
 }
 
-static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
+TEST(a_writer_that_died_in_a_flush_keeps_nobody_waiting)
 {
 	struct sl_h5_layout layout = small_layout();
 	struct sl_h5_file *file;
@@ -321,7 +318,6 @@ static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 	int status;
 	pid_t child;
 
-	(void)state;
 	write_frames(SLUICE_WRITER_REPLACE, 0, 100);
 	child = fork();
 	if (!child) {
@@ -343,14 +339,13 @@ static void a_writer_that_died_in_a_flush_keeps_nobody_waiting(void **state)
 	frame_close(file);
 }
 
-static void a_file_of_another_program_is_read_while_nobody_writes_it(void **state)
+TEST(a_file_of_another_program_is_read_while_nobody_writes_it)
 {
 	struct sl_h5_layout layout = small_layout();
 	struct sl_h5_file *file;
 	struct reader *r;
 	struct timespec when[2] = {{0, UTIME_OMIT}, {1, 0}};
 
-	(void)state;
 	H5Fclose(H5Fcreate(frame_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT));
 	r = the_reader();
 	assert_int_equal(sluice_frames_begin(r->frames, 0), 0);
@@ -366,11 +361,10 @@ static void a_file_of_another_program_is_read_while_nobody_writes_it(void **stat
 	assert_int_equal(sluice_frames_begin(r->frames, 0), 0);
 }
 
-static void a_file_that_is_replaced_is_another_one(void **state)
+TEST(a_file_that_is_replaced_is_another_one)
 {
 	struct reader *r;
 
-	(void)state;
 	write_frames(SLUICE_WRITER_REPLACE, 0, 3);
 	r = the_reader();
 	assert_int_equal(sluice_frames_begin(r->frames, 0), 0);
@@ -387,14 +381,6 @@ static void a_file_that_is_replaced_is_another_one(void **state)
  * chunks with several frames. */
 int main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_reader_that_follows_the_rule_sees_whole_frames),
-		cmocka_unit_test(a_reader_of_shared_chunks_sees_whole_frames),
-		cmocka_unit_test(a_reader_in_another_process_sees_whole_frames),
-		cmocka_unit_test(a_writer_that_died_in_a_flush_keeps_nobody_waiting),
-		cmocka_unit_test(a_file_of_another_program_is_read_while_nobody_writes_it),
-		cmocka_unit_test(a_file_that_is_replaced_is_another_one),
-	};
 	int failed = argc > 1 ? 0 : frame_folder_make();
 
 	if (argc > 1) {
@@ -403,7 +389,7 @@ int main(int argc, char **argv)
 		write_for_ever();
 	}
 	if (!failed)
-		failed = cmocka_run_group_tests(tests, NULL, NULL);
+		failed = RUN_TESTS(NULL, NULL);
 	frame_folder_remove();
 	return failed;
 }

@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "core/core.h"
-#include "frames/points.h"
-#include "integration/field.h"
+#include "frames/field.h"
+#include "h5file/points.h"
 
 enum { STATUS = 42, FLUSHED = 7, MORE = 12, CHILDREN = 15, SECONDS = 30 };
 
@@ -295,18 +295,16 @@ static void run(void (*what)(void), uint64_t least, uint64_t most)
 	assert_int_equal(field_look_apart(path, "p", SL_MIN(least, MORE), SL_MIN(most, 30)), 0);
 }
 
-static void exit_leaves_the_last_flush(void **state)
+TEST(exit_leaves_the_last_flush)
 {
-	(void)state;
 	run(ends_at_once, FLUSHED, FLUSHED);
 	run(ends_after_hdf5_was_used, FLUSHED, FLUSHED);
 }
 
-static void exit_comes_at_any_moment(void **state)
+TEST(exit_comes_at_any_moment)
 {
 	unsigned rounds = getenv("STRESS") ? 100 : 6;
 
-	(void)state;
 	for (shared->moment = 0; shared->moment < rounds; ++shared->moment) {
 		run(ends_while_threads_are_in_it, FLUSHED, UINT64_MAX / 2);
 		run(ends_while_threads_are_in_it_and_in_hdf5, FLUSHED, UINT64_MAX / 2);
@@ -314,44 +312,34 @@ static void exit_comes_at_any_moment(void **state)
 	}
 }
 
-static void partial_frame_is_not_shown_by_other_hdf5_calls(void **state)
+TEST(partial_frame_is_not_shown_by_other_hdf5_calls)
 {
 	unsigned rounds = getenv("STRESS") ? 100 : 10;
 
-	(void)state;
 	for (shared->moment = 0; shared->moment < rounds; ++shared->moment)
 		run(dies_while_hdf5_flushes_all, FLUSHED, FLUSHED);
 }
 
-static void a_child_that_exits_harms_nothing(void **state)
+TEST(a_child_that_exits_harms_nothing)
 {
 	unsigned rounds = getenv("STRESS") ? 100 : 2;
 
-	(void)state;
 	for (unsigned i = 0; i < rounds; i++) {
 		run(goes_on_though_a_child_ended, MORE + CHILDREN, MORE + CHILDREN);
 		run(goes_on_though_a_child_with_hdf5_ended, MORE + CHILDREN, MORE + CHILDREN);
 	}
 }
 
-static void a_writer_whose_thread_dies_says_so_and_leaves_the_last_flush(void **state)
+TEST(a_writer_whose_thread_dies_says_so_and_leaves_the_last_flush)
 {
 	unsigned most = getenv("STRESS") ? 200 : 60, step = getenv("STRESS") ? 1 : 6;
 
-	(void)state;
 	for (shared->moment = 1; shared->moment < most; shared->moment += step)
 		run(its_thread_dies, MORE, 1000);
 }
 
 int main(void)
 {
-	static const struct CMUnitTest tests[] = {
-		cmocka_unit_test(exit_leaves_the_last_flush),
-		cmocka_unit_test(exit_comes_at_any_moment),
-		cmocka_unit_test(partial_frame_is_not_shown_by_other_hdf5_calls),
-		cmocka_unit_test(a_child_that_exits_harms_nothing),
-		cmocka_unit_test(a_writer_whose_thread_dies_says_so_and_leaves_the_last_flush),
-	};
 	const char *base = getenv("SLUICE_TEST_DIR");
 	char own[300];
 	int failed;
@@ -365,7 +353,7 @@ int main(void)
 	              0);
 	if (shared == MAP_FAILED)
 		return 1;
-	failed = cmocka_run_group_tests_name("end", tests, NULL, NULL);
+	failed = RUN_TESTS_AS("end", NULL, NULL);
 	unlink(path);
 	unlink(own);
 	rmdir(folder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "frames/hdf5_read.h"
+#include "h5file/hdf5_read.h"
 
 #include <errno.h>
 #include <stdlib.h>

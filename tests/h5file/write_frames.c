@@ -12,8 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/points.h"
-#include "frames/workload.h"
+#include "h5file/points.h"
+#include "h5file/workload.h"
 
 static struct told {
 	volatile unsigned points, flushed;

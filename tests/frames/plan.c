@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "integration/plan.h"
+#include "frames/plan.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -10,8 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/points.h"
-#include "frames/workload.h"
+#include "h5file/points.h"
+#include "h5file/workload.h"
 #include "lib/support.h"
 #include "lib/unit.h"
 
@@ -272,11 +272,10 @@ static void expect_right(const char *name, struct workload load)
 	assert_int_equal(told->vfd.held, 0);
 }
 
-static void no_flushed_frame_is_lost_wherever_the_writer_dies(void **state)
+TEST(no_flushed_frame_is_lost_wherever_the_writer_dies)
 {
 	struct workload durable = small;
 
-	(void)state;
 	expect_right("small", small);
 	expect_right("deep index", deep);
 	expect_right("deep, any order", mixed);
@@ -289,11 +288,10 @@ static void no_flushed_frame_is_lost_wherever_the_writer_dies(void **state)
 		expect_right("large", large);
 }
 
-static void the_driver_of_hdf5_does_lose_some(void **state)
+TEST(the_driver_of_hdf5_does_lose_some)
 {
 	struct workload load = deep;
 
-	(void)state;
 	stride = SL_MIN(stride, 10u);
 	load.sec2 = true;
 	watch_it("HDF5's own, deep", load);
@@ -305,12 +303,11 @@ static void the_driver_of_hdf5_does_lose_some(void **state)
 	stride = usual_stride;
 }
 
-static void a_process_that_was_killed_has_left_what_was_flushed(void **state)
+TEST(a_process_that_was_killed_has_left_what_was_flushed)
 {
 	const struct workload *loads[] = {&small, &deep};
 	unsigned runs = 0;
 
-	(void)state;
 	for (size_t i = 0; i < 2; i++) {
 		unsigned points, step;
 
@@ -327,13 +324,12 @@ static void a_process_that_was_killed_has_left_what_was_flushed(void **state)
 	print_message("%u processes killed\n", runs);
 }
 
-static void a_write_that_fails_leaves_what_was_flushed(void **state)
+TEST(a_write_that_fails_leaves_what_was_flushed)
 {
 	static const int errors[] = {ENOSPC, EIO};
 	struct workload load = deep;
 	unsigned points, step, runs = 0;
 
-	(void)state;
 	assert_int_equal(run(load, count, 0), 0);
 	points = told->points;
 	step = getenv("STRESS") ? 1 : points / (under_sanitizer() ? 20 : 60);
@@ -349,11 +345,10 @@ static void a_write_that_fails_leaves_what_was_flushed(void **state)
 	print_message("%u runs with a write that fails\n", runs);
 }
 
-static void durable_frames_survive_the_loss_of_power(void **state)
+TEST(durable_frames_survive_the_loss_of_power)
 {
 	struct workload load = deep;
 
-	(void)state;
 	load.vfd.durable = true;
 	load.every = getenv("STRESS") ? 2 : 20;
 	snprintf(image_path, sizeof(image_path), "%.500s.disk", path);
@@ -375,11 +370,10 @@ static void durable_frames_survive_the_loss_of_power(void **state)
 	assert_int_equal(told->bad, 0);
 }
 
-static void held_blocks_stay_below_the_limit(void **state)
+TEST(held_blocks_stay_below_the_limit)
 {
 	struct workload load = deep;
 
-	(void)state;
 	load.every = 40;
 	assert_int_equal(run(load, count, 0), 0);
 	assert_true(told->vfd.held_most > 16384);
@@ -395,12 +389,11 @@ static void held_blocks_stay_below_the_limit(void **state)
 
 /* ------------------------------------------------------------------------------------- single */
 
-static void a_list_that_is_none_of_file_access_is_refused(void **state)
+TEST(a_list_that_is_none_of_file_access_is_refused)
 {
 	struct sl_ordered_vfd vfd = {0};
 	pid_t process = fork();
 
-	(void)state;
 	if (process == 0) {
 		bool good = sl_ordered_vfd_set(H5P_DEFAULT, &vfd) == -EINVAL &&
 		            sl_ordered_vfd_set(H5Pcreate(H5P_DATASET_CREATE), &vfd) == -EINVAL;
@@ -427,11 +420,10 @@ static int open_nothing(void)
 	return !good;
 }
 
-static void errors_of_open_are_told(void **state)
+TEST(errors_of_open_are_told)
 {
 	pid_t process = fork();
 
-	(void)state;
 	if (process == 0)
 		exit(open_nothing());
 	assert_int_equal(end_of(process), 0);
@@ -483,9 +475,8 @@ static bool second_writer_is_kept_out(bool mine, bool locking)
 	return WEXITSTATUS(status);
 }
 
-static void the_file_is_locked_as_hdf5_locks_it(void **state)
+TEST(the_file_is_locked_as_hdf5_locks_it)
 {
-	(void)state;
 	assert_true(second_writer_is_kept_out(false, true));
 	assert_true(second_writer_is_kept_out(true, true));
 	assert_false(second_writer_is_kept_out(false, false));
@@ -495,17 +486,6 @@ static void the_file_is_locked_as_hdf5_locks_it(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_list_that_is_none_of_file_access_is_refused),
-		cmocka_unit_test(errors_of_open_are_told),
-		cmocka_unit_test(the_file_is_locked_as_hdf5_locks_it),
-		cmocka_unit_test(no_flushed_frame_is_lost_wherever_the_writer_dies),
-		cmocka_unit_test(the_driver_of_hdf5_does_lose_some),
-		cmocka_unit_test(a_process_that_was_killed_has_left_what_was_flushed),
-		cmocka_unit_test(a_write_that_fails_leaves_what_was_flushed),
-		cmocka_unit_test(durable_frames_survive_the_loss_of_power),
-		cmocka_unit_test(held_blocks_stay_below_the_limit),
-	};
 	const char *folder = getenv("SLUICE_TEST_DIR");
 	uint64_t seed = unit_seed();
 	int failed;
@@ -515,7 +495,7 @@ int main(void)
 	phase = unit_random(&seed) % 1000;
 	snprintf(path, sizeof(path), "%s/ordered-%d.h5", folder ? folder : ".", (int)getpid());
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	failed = told == MAP_FAILED ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
+	failed = told == MAP_FAILED ? 1 : RUN_TESTS(NULL, NULL);
 	unlink(path);
 	return failed;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "frames/workload.h"
+#include "h5file/workload.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "frames/earliest.h"
+#include "h5file/earliest.h"
 
 #define SERIES 2
 #define TIMES  16 /* in a chunk */

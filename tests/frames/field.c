@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "integration/field.h"
+#include "frames/field.h"
 
 #include <unistd.h>
 
-#include "frames/hdf5_read.h"
+#include "h5file/hdf5_read.h"
 
 static struct content content_of(const char *name)
 {

@@ -12,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "frames/earliest.h"
-#include "frames/hdf5_read.h"
-#include "frames/points.h"
+#include "h5file/earliest.h"
 #include "h5file/h5file.h"
+#include "h5file/hdf5_read.h"
+#include "h5file/points.h"
 #include "lib/support.h"
 #include "lib/unit.h"
 
@@ -551,21 +551,18 @@ static void make_base(int (*write)(void))
 	copy(path, base);
 }
 
-static void a_new_file_has_what_was_flushed(void **state)
+TEST(a_new_file_has_what_was_flushed)
 {
-	(void)state;
 	kill_everywhere("new", write_new, false);
 }
 
-static void datasets_are_added_while_others_may_read(void **state)
+TEST(datasets_are_added_while_others_may_read)
 {
-	(void)state;
 	kill_everywhere("growing", write_growing, false);
 }
 
-static void a_file_that_is_continued_keeps_what_it_had(void **state)
+TEST(a_file_that_is_continued_keeps_what_it_had)
 {
-	(void)state;
 	make_base(write_first_half);
 	kill_everywhere("continued", write_rest, true);
 	make_base(write_two_only);
@@ -607,9 +604,8 @@ static int write_foreign(void)
 	return 0;
 }
 
-static void a_file_that_others_made_keeps_what_it_had(void **state)
+TEST(a_file_that_others_made_keeps_what_it_had)
 {
-	(void)state;
 	for (before_it = 8; before_it < 4096; before_it += getenv("STRESS") ? 560 : 2000) {
 		make_base(write_foreign);
 		kill_everywhere("made by others", write_rest, true);
@@ -621,19 +617,17 @@ static int write_parts(void)
 	return write_file(0, false, LAST - 2, false);
 }
 
-static void frames_that_are_stored_in_part_are_left_out(void **state)
+TEST(frames_that_are_stored_in_part_are_left_out)
 {
-	(void)state;
 	leaves_parts = true;
 	kill_everywhere("parts", write_parts, false);
 	leaves_parts = false;
 }
 
-static void a_disk_that_is_full_for_a_moment_costs_nothing(void **state)
+TEST(a_disk_that_is_full_for_a_moment_costs_nothing)
 {
 	unsigned points, step;
 
-	(void)state;
 	series_count = 3;
 	set_out(false);
 	run(write_growing, 0);
@@ -652,18 +646,16 @@ static void a_disk_that_is_full_for_a_moment_costs_nothing(void **state)
 }
 
 /* Other chunks come to places that those of frames had which were given up. */
-static void frames_that_are_given_up_are_replaced(void **state)
+TEST(frames_that_are_given_up_are_replaced)
 {
-	(void)state;
 	make_base(write_new);
 	goes_on_at = 11;
 	kill_everywhere("going back", write_back, true);
 	goes_on_at = 0;
 }
 
-static void groups_get_more_names_than_they_have_room_for(void **state)
+TEST(groups_get_more_names_than_they_have_room_for)
 {
-	(void)state;
 	before_it = 8;
 	make_base(write_foreign);
 	kill_everywhere("names of a file made by others", write_names, true);
@@ -672,12 +664,11 @@ static void groups_get_more_names_than_they_have_room_for(void **state)
 }
 
 /* Chunks that were never seen are there when it is continued, with another length. */
-static void a_death_can_follow_a_death(void **state)
+TEST(a_death_can_follow_a_death)
 {
 	unsigned rounds = getenv("STRESS") ? 400 : under_sanitizer() ? 8 : 20, deaths = 0;
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (unsigned round = 0; round < rounds; round++) {
 		bool lived = false;
 
@@ -697,17 +688,6 @@ static void a_death_can_follow_a_death(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_new_file_has_what_was_flushed),
-		cmocka_unit_test(datasets_are_added_while_others_may_read),
-		cmocka_unit_test(a_file_that_is_continued_keeps_what_it_had),
-		cmocka_unit_test(a_file_that_others_made_keeps_what_it_had),
-		cmocka_unit_test(frames_that_are_stored_in_part_are_left_out),
-		cmocka_unit_test(a_disk_that_is_full_for_a_moment_costs_nothing),
-		cmocka_unit_test(frames_that_are_given_up_are_replaced),
-		cmocka_unit_test(groups_get_more_names_than_they_have_room_for),
-		cmocka_unit_test(a_death_can_follow_a_death),
-	};
 	const char *folder = getenv("SLUICE_TEST_DIR");
 	const struct sl_codec *deflate;
 	int failed;
@@ -720,7 +700,7 @@ int main(void)
 	snprintf(base, sizeof(base), "%.500s.base", path);
 	told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(told != MAP_FAILED);
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	unlink(path);
 	unlink(base);
 	return failed;

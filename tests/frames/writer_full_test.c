@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "integration/field.h"
+#include "frames/field.h"
 
 enum { DISK_KIB = 3072, FRAMES = 40 };
 
@@ -145,7 +145,7 @@ static void fill(sluice_context *ctx, unsigned kib, unsigned every, unsigned fla
 	assert_nothing_else_is_left(!access(path, F_OK));
 }
 
-static void a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame(void **state)
+FIXTURE_TEST(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame)
 {
 	struct fixture *f = *state;
 	struct told told = {0};
@@ -192,7 +192,7 @@ static void *flow_run(void *argument)
 	return NULL;
 }
 
-static void a_full_disk_is_waited_for_and_nothing_is_lost(void **state)
+FIXTURE_TEST(a_full_disk_is_waited_for_and_nothing_is_lost)
 {
 	struct fixture *f = *state;
 
@@ -229,7 +229,7 @@ static void a_full_disk_is_waited_for_and_nothing_is_lost(void **state)
 }
 
 /* By the time of the writer; by discard; the time-out of close is its own. */
-static void a_full_disk_is_waited_for_no_longer_than_asked_for(void **state)
+FIXTURE_TEST(a_full_disk_is_waited_for_no_longer_than_asked_for)
 {
 	struct fixture *f = *state;
 	char path[300];
@@ -280,7 +280,7 @@ static void a_full_disk_is_waited_for_no_longer_than_asked_for(void **state)
 	field_full_disk_ms = 0;
 }
 
-static void a_file_goes_on_when_the_disk_has_room_again(void **state)
+FIXTURE_TEST(a_file_goes_on_when_the_disk_has_room_again)
 {
 	struct fixture *f = *state;
 	sluice_series *s;
@@ -308,7 +308,7 @@ static void a_file_goes_on_when_the_disk_has_room_again(void **state)
 	assert_int_equal(field_look(path, "u", 30, 30), 0);
 }
 
-static void a_fixed_number_of_frames_that_has_no_room_is_refused(void **state)
+FIXTURE_TEST(a_fixed_number_of_frames_that_has_no_room_is_refused)
 {
 	struct fixture *f = *state;
 	sluice_series *p;
@@ -346,18 +346,11 @@ static void mount_disk(void)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		fixture_test(a_full_disk_is_an_error_that_stays_and_costs_no_flushed_frame),
-		fixture_test(a_fixed_number_of_frames_that_has_no_room_is_refused),
-		fixture_test(a_full_disk_is_waited_for_and_nothing_is_lost),
-		fixture_test(a_full_disk_is_waited_for_no_longer_than_asked_for),
-		fixture_test(a_file_goes_on_when_the_disk_has_room_again),
-	};
 	int failed;
 
 	mount_disk();
 	row_start(argc, argv);
-	failed = cmocka_run_group_tests_name("full", tests, NULL, NULL);
+	failed = RUN_TESTS_AS("full", NULL, NULL);
 	if (disk[0]) {
 		umount2(disk, MNT_DETACH);
 		rmdir(disk);

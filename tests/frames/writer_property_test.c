@@ -7,7 +7,7 @@
 #include <sluice/device.h>
 #include <unistd.h>
 
-#include "integration/plan.h"
+#include "frames/plan.h"
 
 static uint64_t first = 1, count;
 static const char *folder;
@@ -26,7 +26,7 @@ static void run_plan(sluice_context *ctx, uint64_t number, const char *path)
 		unlink(path);
 }
 
-static void frames_come_back_equal_for_every_type_and_way(void **state)
+FIXTURE_TEST(frames_come_back_equal_for_every_type_and_way)
 {
 	struct fixture *f = *state;
 
@@ -42,10 +42,6 @@ static void frames_come_back_equal_for_every_type_and_way(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		fixture_test(frames_come_back_equal_for_every_type_and_way),
-	};
-
 	count = getenv("STRESS") ? 3000 : under_sanitizer() ? 20 : 80;
 	if (argc > 2) {
 		first = strtoull(argv[1], NULL, 0);
@@ -54,5 +50,5 @@ int main(int argc, char **argv)
 	}
 	row_start(1, argv);
 	row_start_devices();
-	return cmocka_run_group_tests_name("property", tests, NULL, NULL);
+	return RUN_TESTS_AS("property", NULL, NULL);
 }

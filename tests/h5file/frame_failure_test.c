@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The file of a writer that is taken, full, deleted, or in the way of someone else. */
-#include "frames/frame_common.h"
+#include "h5file/frame_common.h"
 
 #include <dirent.h>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the file of a writer refuses: names, attributes, files and datasets that cannot be continued. */
-#include "frames/earliest.h"
-#include "frames/frame_common.h"
+#include "h5file/earliest.h"
+#include "h5file/frame_common.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static const struct sl_h5_set_options none_set;
 
 /* --------------------------------------------------------------------------------------- names */
 
-static void names_that_are_none_are_refused(void **state)
+TEST(names_that_are_none_are_refused)
 {
 	static const char *const bad[] = {"",    "/",  "//a",    "a//b", "a/",
 	                                  "/a/", "..", "a/../b", "./a"};
@@ -41,7 +41,6 @@ static void names_that_are_none_are_refused(void **state)
 	struct sl_h5_file *file;
 	char name[1100];
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(0);
 	for (size_t i = 0; i < COUNT_OF(bad); i++)
@@ -60,7 +59,7 @@ static void names_that_are_none_are_refused(void **state)
 	frame_check("/a/.b", &layout, 1);
 }
 
-static void scalars_and_attributes_are_checked(void **state)
+TEST(scalars_and_attributes_are_checked)
 {
 	static const char *const doubled[] = {"t", "t"}, *const pathlike[] = {"a/b"};
 	static const double number = 1;
@@ -82,7 +81,6 @@ static void scalars_and_attributes_are_checked(void **state)
 	struct sl_h5_file_options o = {.attributes = twice, .attribute_count = 2};
 	struct sl_h5_file *file;
 
-	(void)state;
 	memset(text, 't', sizeof(text) - 1);
 	unlink(frame_path);
 	assert_int_equal(sl_h5_file_open(frame_path, &o, &file), -EINVAL);
@@ -195,13 +193,12 @@ static int make_and_continue(struct other other, struct sl_h5_layout layout)
 	return continue_other(layout, none_set);
 }
 
-static void a_dataset_is_continued_only_as_it_is(void **state)
+TEST(a_dataset_is_continued_only_as_it_is)
 {
 	const struct other usual = other_usual();
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true), wrong;
 	struct other other;
 
-	(void)state;
 	assert_int_equal(make_and_continue(usual, layout), 0);
 
 	other = usual;
@@ -248,14 +245,13 @@ static void a_dataset_is_continued_only_as_it_is(void **state)
 	frame_said("neither");
 }
 
-static void settings_of_the_program_must_agree(void **state)
+TEST(settings_of_the_program_must_agree)
 {
 	struct other usual = other_usual();
 	struct sl_h5_layout layout = frame_layout("deflate", 6, true), wrong, adopted;
 	struct sl_h5_set_options all = {true, true, true, true, true};
 	struct sl_h5_file *file;
 
-	(void)state;
 	unlink(frame_path);
 	make_other(&usual, "u");
 	assert_int_equal(continue_other(layout, all), 0);
@@ -288,13 +284,12 @@ static void settings_of_the_program_must_agree(void **state)
 	frame_close(file);
 }
 
-static void companions_that_are_none_are_refused(void **state)
+TEST(companions_that_are_none_are_refused)
 {
 	static const char *const names[] = {"time"};
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct other usual = other_usual();
 
-	(void)state;
 	unlink(frame_path);
 	make_other(&usual, "u_time");
 	layout.scalars = names;
@@ -313,11 +308,10 @@ static void write_bytes(const char *bytes)
 	close(fd);
 }
 
-static void files_that_are_not_valid_at_every_moment_are_not_continued(void **state)
+TEST(files_that_are_not_valid_at_every_moment_are_not_continued)
 {
 	struct other latest = other_usual();
 
-	(void)state;
 	unlink(frame_path);
 	latest.latest = true;
 	make_other(&latest, "u");
@@ -336,7 +330,7 @@ static void files_that_are_not_valid_at_every_moment_are_not_continued(void **st
 }
 
 /* In HDF5's default format an index of rank 6 has nodes that are longer than a page. */
-static void an_index_of_long_nodes_is_not_continued(void **state)
+TEST(an_index_of_long_nodes_is_not_continued)
 {
 	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	hsize_t extent[] = {0, 2, 2, 2, 2}, most[] = {H5S_UNLIMITED, 2, 2, 2, 2},
@@ -344,7 +338,6 @@ static void an_index_of_long_nodes_is_not_continued(void **state)
 	hid_t file, list, space, set;
 	struct sl_h5_file *ours;
 
-	(void)state;
 	unlink(frame_path);
 	file = H5Fcreate(frame_path, H5F_ACC_EXCL, H5P_DEFAULT, hdf5_earliest());
 	list = H5Pcreate(H5P_DATASET_CREATE);
@@ -373,12 +366,11 @@ static void an_index_of_long_nodes_is_not_continued(void **state)
 	frame_check("u", &layout, 1);
 }
 
-static void names_of_a_group_may_be_many(void **state)
+TEST(names_of_a_group_may_be_many)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct other usual = other_usual();
 
-	(void)state;
 	unlink(frame_path);
 	make_other(&usual, "u");
 	for (unsigned session = 0; session < 2; session++) {
@@ -400,23 +392,13 @@ static void names_of_a_group_may_be_many(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(names_that_are_none_are_refused),
-		cmocka_unit_test(scalars_and_attributes_are_checked),
-		cmocka_unit_test(a_dataset_is_continued_only_as_it_is),
-		cmocka_unit_test(settings_of_the_program_must_agree),
-		cmocka_unit_test(companions_that_are_none_are_refused),
-		cmocka_unit_test(files_that_are_not_valid_at_every_moment_are_not_continued),
-		cmocka_unit_test(an_index_of_long_nodes_is_not_continued),
-		cmocka_unit_test(names_of_a_group_may_be_many),
-	};
 	int failed;
 
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 	failed = frame_folder_make();
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	frame_folder_remove();
 	return failed;
 }

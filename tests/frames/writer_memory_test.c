@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "core/core.h"
-#include "integration/content.h"
+#include "frames/content.h"
 
 /*
  * Beside memory_bytes: HDF5 with its cache of metadata, what of the file is held back until a flush, and the
@@ -66,7 +66,7 @@ static void put(sluice_series *s, const struct content *c, uint64_t frame, size_
 	assert_ok(sluice_series_submit(s, memory, values));
 }
 
-static void memory_stays_as_it_is_over_ten_thousand_frames(void **state)
+FIXTURE_TEST(memory_stays_as_it_is_over_ten_thousand_frames)
 {
 	struct content c = {SLUICE_FLOAT32, CONTENT_SMOOTH, 5};
 	struct sluice_series_options o = options(16, 20, "deflate"), p = options(16, 20, "none");
@@ -99,7 +99,7 @@ static void memory_stays_as_it_is_over_ten_thousand_frames(void **state)
 	assert_in_range(most, 0, before + stats.memory_bytes + BESIDE);
 }
 
-static void memory_is_what_the_statistics_say(void **state)
+FIXTURE_TEST(memory_is_what_the_statistics_say)
 {
 	static const char *const codecs[] = {"deflate", "none", "deflate"};
 	struct content c = {SLUICE_FLOAT32, CONTENT_MIXED, 5};
@@ -138,11 +138,6 @@ static void memory_is_what_the_statistics_say(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		fixture_test(memory_is_what_the_statistics_say),
-		fixture_test(memory_stays_as_it_is_over_ten_thousand_frames),
-	};
-
 	row_start(argc, argv);
-	return cmocka_run_group_tests_name("memory", tests, NULL, NULL);
+	return RUN_TESTS_AS("memory", NULL, NULL);
 }

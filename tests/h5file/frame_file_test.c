@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The HDF5 file of a writer, read back by HDF5 itself with its own filters. */
-#include "frames/frame_common.h"
+#include "h5file/frame_common.h"
 
 #include <math.h>
 #include <sys/stat.h>
@@ -71,11 +71,10 @@ static void write_any(struct sl_h5_layout *layout, uint64_t frames, uint64_t aga
 	frame_close(file);
 }
 
-static void frames_of_any_kind_come_back(void **state)
+TEST(frames_of_any_kind_come_back)
 {
 	uint64_t seed = unit_seed();
 
-	(void)state;
 	for (unsigned i = 0; i < (under_sanitizer() ? 60 : 300); i++) {
 		struct sl_h5_layout layout = any_layout(&seed);
 		uint64_t frames = unit_random(&seed) % 6, again = unit_random(&seed) % 4;
@@ -86,9 +85,8 @@ static void frames_of_any_kind_come_back(void **state)
 	}
 }
 
-static void filters_are_in_the_file_as_declared(void **state)
+TEST(filters_are_in_the_file_as_declared)
 {
-	(void)state;
 	for (unsigned i = 0; i < 2 * COUNT_OF(codecs); i++) {
 		struct sl_h5_layout layout;
 		struct sl_h5_file *file;
@@ -142,7 +140,7 @@ static herr_t set_own_values(hid_t list, hid_t type, hid_t space)
 	return H5Pmodify_filter(list, 32015, H5Z_FLAG_OPTIONAL, 2, values);
 }
 
-static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
+TEST(a_filter_that_is_loaded_may_set_values_of_its_own)
 {
 	const H5Z_class2_t plugin = {
 		.version = H5Z_CLASS_T_VERS,
@@ -157,7 +155,6 @@ static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
 	struct sl_h5_file *file;
 	uint64_t first;
 
-	(void)state;
 	if (!has_codec("zstd")) {
 		print_message("skipped: zstd is not built in\n");
 		skip();
@@ -179,7 +176,7 @@ static void a_filter_that_is_loaded_may_set_values_of_its_own(void **state)
 
 /* -------------------------------------------------------------------------------- what is beside */
 
-static void a_companion_has_a_number_for_each_frame(void **state)
+TEST(a_companion_has_a_number_for_each_frame)
 {
 	static const char *const names[] = {"time", "step"}, *const more[] = {"step", "energy"};
 	struct sl_h5_layout layout = frame_layout("none", 1, false);
@@ -189,7 +186,6 @@ static void a_companion_has_a_number_for_each_frame(void **state)
 	struct sl_h5_dataset *dataset;
 	uint64_t first;
 
-	(void)state;
 	layout.rank = 1;
 	layout.shape[0] = layout.chunk[0] = 3;
 	layout.scalars = names;
@@ -235,7 +231,7 @@ static double number_of(const char *object, const char *name)
 	return value;
 }
 
-static void names_of_attributes_have_their_character_set(void **state)
+TEST(names_of_attributes_have_their_character_set)
 {
 	const double number = 1;
 	const struct sluice_attribute attributes[] = {
@@ -249,7 +245,6 @@ static void names_of_attributes_have_their_character_set(void **state)
 	struct sl_h5_file *file;
 	hid_t read;
 
-	(void)state;
 	unlink(frame_path);
 	layout.attributes = attributes;
 	layout.attribute_count = 2;
@@ -267,13 +262,12 @@ static void names_of_attributes_have_their_character_set(void **state)
 	H5Fclose(read);
 }
 
-static void the_largest_error_is_that_of_the_last_flush(void **state)
+TEST(the_largest_error_is_that_of_the_last_flush)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true), asked = layout;
 	struct sl_h5_file *file;
 	struct sl_h5_dataset *dataset;
 
-	(void)state;
 	unlink(frame_path);
 	layout.precision = 7;
 	file = frame_open(0);
@@ -296,12 +290,11 @@ static void the_largest_error_is_that_of_the_last_flush(void **state)
 	assert_true(number_of("u", "sluice_max_error") == 2);
 }
 
-static void a_dataset_that_is_dropped_can_be_added_again(void **state)
+TEST(a_dataset_that_is_dropped_can_be_added_again)
 {
 	struct sl_h5_layout layouts[] = {frame_layout("deflate", 1, true),
 	                                 frame_layout("none", 1, false)};
 
-	(void)state;
 	layouts[1].contiguous = true;
 	layouts[1].frames = 3;
 	for (size_t i = 0; i < COUNT_OF(layouts); i++) {
@@ -325,7 +318,7 @@ static void a_dataset_that_is_dropped_can_be_added_again(void **state)
 	}
 }
 
-static void a_contiguous_dataset_says_how_far_it_is(void **state)
+TEST(a_contiguous_dataset_says_how_far_it_is)
 {
 	struct sl_h5_layout layout = frame_layout("none", 1, false), asked = layout;
 	struct sl_h5_file *file;
@@ -333,7 +326,6 @@ static void a_contiguous_dataset_says_how_far_it_is(void **state)
 	uint64_t first, offset;
 	int fd;
 
-	(void)state;
 	unlink(frame_path);
 	layout.contiguous = true;
 	layout.frames = 5;
@@ -363,13 +355,12 @@ static void a_contiguous_dataset_says_how_far_it_is(void **state)
 
 /* ---------------------------------------------------------------------------------------- files */
 
-static void a_new_file_appears_with_its_first_flush(void **state)
+TEST(a_new_file_appears_with_its_first_flush)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_file *file;
 	struct sl_h5_dataset *dataset;
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(SLUICE_WRITER_DURABLE);
 	dataset = frame_add(file, "u", &layout, NULL);
@@ -387,13 +378,12 @@ static void a_new_file_appears_with_its_first_flush(void **state)
 	assert_int_equal(sl_h5_file_close(file, false), 0);
 }
 
-static void a_file_is_replaced_whole_and_keeps_its_permissions(void **state)
+TEST(a_file_is_replaced_whole_and_keeps_its_permissions)
 {
 	struct sl_h5_layout layout = frame_layout("deflate", 1, true);
 	struct sl_h5_file *file;
 	struct stat status;
 
-	(void)state;
 	unlink(frame_path);
 	file = frame_open(0);
 	frame_put(frame_add(file, "old", &layout, NULL), &layout, 0, NULL);
@@ -409,14 +399,13 @@ static void a_file_is_replaced_whole_and_keeps_its_permissions(void **state)
 }
 
 /* Its own lock is let go with it, and its memory of datasets. */
-static void a_path_may_be_a_link_or_relative(void **state)
+TEST(a_path_may_be_a_link_or_relative)
 {
 	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	struct sl_h5_file_options o = {0};
 	struct sl_h5_file *file;
 	char old[512], real[600];
 
-	(void)state;
 	unlink(frame_path);
 	snprintf(real, sizeof(real), "%s/real.h5", frame_folder);
 	assert_int_equal(symlink("real.h5", frame_path), 0);
@@ -440,13 +429,12 @@ static void a_path_may_be_a_link_or_relative(void **state)
 	frame_check("u", &layout, 1);
 }
 
-static void names_and_groups_go_on_with_what_is_there(void **state)
+TEST(names_and_groups_go_on_with_what_is_there)
 {
 	struct sl_h5_layout layout = frame_layout("none", 1, false);
 	char name[1000] = "";
 	struct sl_h5_file *file;
 
-	(void)state;
 	unlink(frame_path);
 	memset(name, 'n', sizeof(name) - 1);
 	file = frame_open(0);
@@ -467,27 +455,13 @@ static void names_and_groups_go_on_with_what_is_there(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(frames_of_any_kind_come_back),
-		cmocka_unit_test(filters_are_in_the_file_as_declared),
-		cmocka_unit_test(a_filter_that_is_loaded_may_set_values_of_its_own),
-		cmocka_unit_test(a_companion_has_a_number_for_each_frame),
-		cmocka_unit_test(names_of_attributes_have_their_character_set),
-		cmocka_unit_test(the_largest_error_is_that_of_the_last_flush),
-		cmocka_unit_test(a_dataset_that_is_dropped_can_be_added_again),
-		cmocka_unit_test(a_contiguous_dataset_says_how_far_it_is),
-		cmocka_unit_test(a_new_file_appears_with_its_first_flush),
-		cmocka_unit_test(a_file_is_replaced_whole_and_keeps_its_permissions),
-		cmocka_unit_test(a_path_may_be_a_link_or_relative),
-		cmocka_unit_test(names_and_groups_go_on_with_what_is_there),
-	};
 	int failed;
 
 	setenv("HDF5_USE_FILE_LOCKING", "FALSE", 1);
 	failed = frame_folder_make();
 	if (failed)
 		return failed;
-	failed = cmocka_run_group_tests(tests, NULL, NULL);
+	failed = RUN_TESTS(NULL, NULL);
 	frame_folder_remove();
 	return failed;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "frames/points.h"
+#include "h5file/points.h"
 
 #include <errno.h>
 #include <stdatomic.h>

@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "integration/field.h"
+#include "frames/field.h"
 
 static sluice_writer *writer_open(struct fixture *f, const char *name, unsigned flags)
 {

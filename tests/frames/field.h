@@ -4,7 +4,7 @@
 #ifndef FIELD_H
 #define FIELD_H
 
-#include "integration/content.h"
+#include "frames/content.h"
 
 enum { FIELD_ROWS = 61, FIELD_COLUMNS = 50, FIELD_ELEMENTS = FIELD_ROWS * FIELD_COLUMNS };
 

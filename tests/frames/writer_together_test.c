@@ -5,7 +5,7 @@
 #include <stdatomic.h>
 #include <unistd.h>
 
-#include "integration/field.h"
+#include "frames/field.h"
 
 enum { LINES = 4, OTHERS = 2 };
 
@@ -103,7 +103,7 @@ static bool all_have_begun(const struct other *others)
 	return all;
 }
 
-static void the_program_may_use_hdf5_meanwhile(void **state)
+FIXTURE_TEST(the_program_may_use_hdf5_meanwhile)
 {
 	struct fixture *f = *state;
 	_Atomic bool stop = false;
@@ -163,7 +163,7 @@ static void *write_one(void *argument)
 	return NULL;
 }
 
-static void two_writers_have_two_files(void **state)
+FIXTURE_TEST(two_writers_have_two_files)
 {
 	struct one ones[2] = {{.codec = "deflate"}, {.codec = "none"}};
 	pthread_t threads[2];
@@ -304,7 +304,7 @@ static void round_of(struct fixture *f, struct rng *r)
 	unlink(path);
 }
 
-static void threads_share_a_writer_in_any_schedule(void **state)
+FIXTURE_TEST(threads_share_a_writer_in_any_schedule)
 {
 	struct rng r = rng_new(7);
 	int rounds = getenv("STRESS") ? 600 : under_sanitizer() ? 15 : 60;
@@ -315,12 +315,6 @@ static void threads_share_a_writer_in_any_schedule(void **state)
 
 int main(int argc, char **argv)
 {
-	static const struct CMUnitTest tests[] = {
-		fixture_test(the_program_may_use_hdf5_meanwhile),
-		fixture_test(two_writers_have_two_files),
-		fixture_test(threads_share_a_writer_in_any_schedule),
-	};
-
 	row_start(argc, argv);
-	return cmocka_run_group_tests_name("together", tests, NULL, NULL);
+	return RUN_TESTS_AS("together", NULL, NULL);
 }
