@@ -185,7 +185,7 @@ int main(void)
 	bench.order = calloc(GETS, sizeof(*bench.order));
 	if (!bench.mapped || !bench.names || !bench.order)
 		check(-ENOMEM, "memory");
-	check(sl_segment_new(SLOTS, 0, &bench.fd), "segment");
+	check(sl_segment_new(SLOTS, &bench.fd), "segment");
 	check(sl_segment_map(bench.fd, true, &bench.segment), "segment");
 	check(sl_segment_map(bench.fd, false, &bench.read), "segment");
 	check(sl_catalogue_open(bench.segment, NULL, &bench.catalogue), "catalogue");
