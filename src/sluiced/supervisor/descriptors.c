@@ -314,6 +314,9 @@ static ssize_t descriptors_receive(int socket, struct descriptors_message *m, in
 	ssize_t n = sl_fds_receive(socket, m, sizeof(*m), fds, MSG_DONTWAIT, &cut);
 
 	*fd = fds[0];
+	/* The server sends a descriptor at most; a second one would stay open for ever. */
+	if (fds[1] >= 0)
+		close(fds[1]);
 	if (cut & MSG_CTRUNC) {
 		sl_report(LOG_WARNING,
 		          "the supervisor has no room for a descriptor and is replaced");
