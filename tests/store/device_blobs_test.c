@@ -27,21 +27,6 @@ static sluice_stream new_stream(void)
 	return stream;
 }
 
-/* Bytes of the device, in the account of the store, come down to that. */
-static void assert_memory(sluice_store *store, uint64_t bytes)
-{
-	double until = seconds_now() + 20;
-	struct sluice_store_device_info d;
-
-	while ((d = account_of(store)).memory_bytes != bytes || d.leaving_bytes)
-		if (seconds_now() > until)
-			fail_msg("%llu bytes, %llu of them leaving; not %llu",
-			         (unsigned long long)d.memory_bytes,
-			         (unsigned long long)d.leaving_bytes, (unsigned long long)bytes);
-		else
-			sleep_ms(2);
-}
-
 static void reopen(struct daemon *d)
 {
 	assert_ok(sluice_store_close(d->store));
@@ -204,7 +189,7 @@ DAEMON_TEST(little_ones_share_a_slab)
 	assert_let_go(alone, d->store, "alone");
 	assert_idle(d->store);
 	reopen(d);
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 }
 
 DAEMON_TEST(memory_is_rounded_up_and_comes_back)
@@ -222,12 +207,12 @@ DAEMON_TEST(memory_is_rounded_up_and_comes_back)
 		assert_ok(sluice_blob_stat(d->store, "x", &info));
 		assert_int_equal(info.memory, expected);
 		assert_let_go(blob, d->store, "x");
-		assert_memory(d->store, 0);
+		assert_memory_is(d->store, place(), 0);
 	}
 	/* An aborted one, too. */
 	assert_ok(sluice_blob_create(d->store, "x", 9 * MIB, place(), NULL, &blob));
 	assert_ok(sluice_blob_release(blob));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 }
 
 /* Has it mapped and does nothing; lets go of it if it is told to. */
@@ -284,7 +269,7 @@ DAEMON_TEST(memory_leaves_though_those_who_have_it_mapped_sleep)
 	assert_ok(sluice_blob_release(blob));
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	end_sleeper(one);
 	end_sleeper(other);
 	assert_idle(d->store);
@@ -307,7 +292,7 @@ DAEMON_TEST(memory_that_is_held_counts_until_its_holder_is_gone)
 	assert_non_null(strstr(sluice_last_message(), number));
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	end_sleeper(holder);
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	blob = put(d->store, "y", 63 * MIB, 0);
 	assert_blob(blob, "y", 63 * MIB);
 	assert_let_go(blob, d->store, "y");
@@ -326,7 +311,7 @@ DAEMON_TEST(a_new_server_learns_who_has_memory_mapped)
 	assert_there(d->store, "x", 3 * MIB);
 	assert_int_equal(account_of(d->store).memory_bytes, 4 * MIB);
 	assert_ok(sluice_blob_delete(d->store, "x"));
-	assert_memory(d->store, 0);
+	assert_memory_is(d->store, place(), 0);
 	end_sleeper(sleeping);
 	assert_idle_but(d->store, 1);
 }

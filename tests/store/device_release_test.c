@@ -125,7 +125,7 @@ DAEMON_TEST(release_in_stream_order_still_seals)
 		assert_int_equal(sluice_blob_exists(d->store, "x"), 0);
 		gate_open(&gate);
 		assert_ok(sluice_blob_get(d->store, "x", 20000, &blob));
-		assert_true(is_right(blob, "x", 100));
+		assert_true(blob_is(blob, "x", 100));
 		assert_let_go(blob, d->store, "x");
 		assert_dying(d->store, 0);
 		assert_ok(sluice_stream_free(streams[0]));
@@ -224,7 +224,7 @@ DAEMON_TEST(a_handle_that_could_not_be_released_so_is_as_it_was)
 	assert_ok(sluice_stream_new(0, &stream));
 	sluice_emulated_fail(SLUICE_EMULATED_WRITE, 1, -ENOMEM);
 	assert_refused(sluice_blob_release_on(blob, stream), ENOMEM, "cannot release");
-	assert_true(is_right(blob, "x", 100));
+	assert_true(blob_is(blob, "x", 100));
 	assert_refused(sluice_store_close(d->store), EBUSY, "1 blobs");
 	assert_ok(sluice_blob_release_on(blob, stream));
 	assert_ok(sluice_blob_delete(d->store, "x"));
