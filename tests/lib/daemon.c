@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "lib/gpu.h"
 #include "sluice/device.h"
 
 const char *const *daemon_options;
@@ -28,6 +29,15 @@ int place(void)
 	if (name && sluice_device_find(name, &device))
 		fail_msg("SLUICE_TEST_PLACE: %s", sluice_last_message());
 	return device;
+}
+
+void place_on(int device)
+{
+	if (gpu_open(NULL)) {
+		fprintf(stderr, "%s\n", gpu_message());
+		exit(77);
+	}
+	setenv("SLUICE_TEST_PLACE", gpu_name(device), 1);
 }
 
 /* ------------------------------------------------------------------------------------ processes */
@@ -168,18 +178,34 @@ void daemon_renew(struct daemon *d)
 	start(d, daemon_options);
 }
 
-void daemon_stop(struct daemon *d)
+static void assert_socket_is_gone(const struct daemon *d)
 {
 	char lock[120];
+
+	assert_int_equal(access(d->path, F_OK), -1);
+	snprintf(lock, sizeof(lock), "%s.lock", d->path);
+	unlink(lock);
+}
+
+void daemon_stop(struct daemon *d)
+{
 	int status;
 
 	kill(d->supervisor, SIGTERM);
 	assert_int_equal(waitpid(d->supervisor, &status, 0), d->supervisor);
 	assert_true(WIFEXITED(status));
 	assert_int_equal(WEXITSTATUS(status), 0);
-	assert_int_equal(access(d->path, F_OK), -1);
-	snprintf(lock, sizeof(lock), "%s.lock", d->path);
-	unlink(lock);
+	assert_socket_is_gone(d);
+}
+
+void daemon_end(struct daemon *d, pid_t supervisor)
+{
+	assert_ok(sluice_store_close(d->store));
+	kill(supervisor, SIGTERM);
+	for (int i = 0; i < 2000 && access(d->path, F_OK) == 0; i++)
+		sleep_ms(5);
+	assert_socket_is_gone(d);
+	free(d);
 }
 
 sluice_store *daemon_connect(const struct daemon *d)

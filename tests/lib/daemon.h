@@ -20,6 +20,8 @@ struct daemon {
  */
 int place(void);
 #define ON_DEVICE (place() >= 0)
+/* Sets it to the device of that number of SLUICE_TEST_DEVICE; ends the program as skipped if there is none. */
+void place_on(int device);
 
 /* What the daemon is started with besides its socket; the last is NULL. For daemon_setup(). Its --memory goes for
  * that device, too. */
@@ -45,6 +47,8 @@ pid_t daemon_server(const struct daemon *d, pid_t before);
 /* Kills the server and waits for the next one. */
 void daemon_replace_server(const struct daemon *d);
 pid_t daemon_supervisor(const struct daemon *d, pid_t before);
+/* Ends a supervisor that is not our child, frees d, and closes its store. */
+void daemon_end(struct daemon *d, pid_t supervisor);
 /* Any of its processes. */
 pid_t daemon_process(const struct daemon *d, const char *name, pid_t before);
 /* Connects, as often as that takes. */
@@ -103,5 +107,18 @@ void child_run(int argc, char **argv, const struct child_role *roles);
 /* Memory that is the same in all of them; zeros at first. */
 void *shared_memory(size_t bytes);
 int child_status(pid_t pid);
+
+/* Defines main() of a program whose daemons have that much memory; then the roles of its children. */
+#define DAEMON_MAIN(memory, ...)                                                 \
+	int main(int argc, char **argv)                                          \
+	{                                                                        \
+		static const char *const options[] = {"--memory", memory, NULL}; \
+		static const struct child_role roles[4] = {__VA_ARGS__};         \
+                                                                                 \
+		child_run(argc, argv, roles);                                    \
+		row_start(1, argv);                                              \
+		daemon_options = options;                                        \
+		return RUN_TESTS(NULL, NULL);                                    \
+	}
 
 #endif

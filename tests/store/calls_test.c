@@ -584,12 +584,4 @@ DAEMON_TEST(memory_that_nobody_holds_stays_mapped_up_to_a_limit)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "512M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("512M")

@@ -10,15 +10,6 @@
 /* The second one, so that a number that is mixed up shows. */
 enum { HERE = 1 };
 
-static void open_devices(void)
-{
-	if (gpu_open(NULL)) {
-		fprintf(stderr, "%s\n", gpu_message());
-		exit(77);
-	}
-	setenv("SLUICE_TEST_PLACE", gpu_name(HERE), 1);
-}
-
 static sluice_stream new_stream(void)
 {
 	sluice_stream stream = NULL;
@@ -221,7 +212,7 @@ static int sleeper(const struct daemon *d, const char *argument)
 	sluice_store *store;
 	sluice_blob *blob;
 
-	open_devices();
+	place_on(HERE);
 	if (sluice_store_open(d->path, NULL, &store) || sluice_blob_get(store, "x", 20000, &blob) ||
 	    !blob_is(blob, "x", 3 * MIB))
 		return 1;
@@ -323,7 +314,7 @@ int main(int argc, char **argv)
 
 	child_run(argc, argv, roles);
 	row_start(1, argv);
-	open_devices();
+	place_on(HERE);
 	daemon_options = options;
 	return RUN_TESTS(NULL, NULL);
 }

@@ -350,14 +350,4 @@ DAEMON_TEST(of_several_that_are_got_none_may_be_missing)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-	static const struct child_role roles[] = {
-		{"read", read_as_child}, {"put", put_as_child}, {NULL, NULL}};
-
-	child_run(argc, argv, roles);
-	row_start(1, argv);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M", {"read", read_as_child}, {"put", put_as_child})

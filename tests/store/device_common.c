@@ -44,6 +44,13 @@ void gate_open(struct gate *gate)
 	pthread_mutex_unlock(&gate->mutex);
 }
 
+void *gate_open_late(void *gate)
+{
+	sleep_ms(100);
+	gate_open(gate);
+	return NULL;
+}
+
 void begin_with(sluice_store *store, int device)
 {
 	sluice_blob *blob;

@@ -26,6 +26,8 @@ struct gate {
 	}
 void gate_pass(void *gate);
 void gate_open(struct gate *gate);
+/* The same after 100 ms; for a thread. */
+void *gate_open_late(void *gate);
 /* The first blob or seal on a device waits for what that has to do: so it is not one with a gate before it. */
 void begin_with(sluice_store *store, int device);
 

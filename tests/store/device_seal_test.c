@@ -110,13 +110,6 @@ DAEMON_TEST(early_release_on_a_stream_still_seals)
 	assert_idle(d->store);
 }
 
-static void *open_later(void *argument)
-{
-	sleep_ms(100);
-	gate_open(argument);
-	return NULL;
-}
-
 DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 {
 	struct daemon *d = *state;
@@ -133,7 +126,7 @@ DAEMON_TEST(closing_waits_for_seals_that_are_under_way)
 	assert_ok(sluice_blob_seal_on(blob, stream));
 	assert_refused(sluice_store_close(store), EBUSY, "1 blobs");
 	assert_ok(sluice_blob_release(blob));
-	assert_int_equal(pthread_create(&thread, NULL, open_later, &gate), 0);
+	assert_int_equal(pthread_create(&thread, NULL, gate_open_late, &gate), 0);
 	assert_ok(sluice_store_close(store));
 	assert_int_equal(sluice_blob_exists(d->store, "x"), 1);
 	pthread_join(thread, NULL);
@@ -245,12 +238,4 @@ DAEMON_TEST(replacing_blob_is_sealed_alone)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-
-	row_start(1, argv);
-	(void)argc;
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M")

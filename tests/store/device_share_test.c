@@ -183,13 +183,4 @@ DAEMON_TEST(a_blob_on_a_device_is_a_tensor_there)
 	assert_idle(d->store);
 }
 
-int main(int argc, char **argv)
-{
-	static const char *const options[] = {"--memory", "256M", NULL};
-	static const struct child_role roles[] = {{"publish", publish_as_child}, {NULL, NULL}};
-
-	child_run(argc, argv, roles);
-	row_start(1, argv);
-	daemon_options = options;
-	return RUN_TESTS(NULL, NULL);
-}
+DAEMON_MAIN("256M", {"publish", publish_as_child})
