@@ -312,16 +312,8 @@ int settings_clear(void **state)
 	return 0;
 }
 
-static int group_in_force(void)
-{
-	return RUN_TESTS_AS("settings in force", NULL, NULL);
-}
-
 int main(int argc, char **argv)
 {
-	int failed;
-
 	row_start(argc, argv);
-	failed = group_in_force();
-	return failed + group_refused() ? 1 : 0;
+	return RUN_FILES("settings", "settings_refused");
 }

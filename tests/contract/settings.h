@@ -36,6 +36,4 @@ void check_setting(const sluice_context *ctx, const char *variable, uint64_t val
 int settings_clear(void **state);
 #define SETTINGS_TEST(name) TEST_WITH(name, settings_clear, settings_clear)
 
-int group_refused(void);
-
 #endif

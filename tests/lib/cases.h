@@ -39,13 +39,11 @@ void test_enter(struct test_case *added);
 /* Before all others of its file. */
 #define FIRST_TEST(name) TEST_CASE_AT(name, NULL, NULL, NULL, NULL, 0)
 
-/*
- * Runs the tests of this file in their order, under a title; the result is for exit(). The fixture functions of
- * the group may be NULL.
- */
-#define RUN_TESTS(setup, teardown)           run_tests_of("tests", __FILE__, setup, teardown)
-#define RUN_TESTS_AS(title, setup, teardown) run_tests_of(title, __FILE__, setup, teardown)
-int run_tests_of(const char *title, const char *file, CMFixtureFunction setup,
-                 CMFixtureFunction teardown);
+/* Runs the tests of this file in their order; the result is for exit(). The fixtures of the group may be NULL. */
+#define RUN_TESTS(setup, teardown) run_tests_of(__FILE__, setup, teardown)
+int run_tests_of(const char *file, CMFixtureFunction setup, CMFixtureFunction teardown);
+/* The same for files of the program, by their names without folder and ".c". */
+#define RUN_FILES(...) run_files((const char *const[]){__VA_ARGS__, NULL})
+int run_files(const char *const *names);
 
 #endif

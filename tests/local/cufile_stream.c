@@ -6,7 +6,7 @@
 
 /* ---------------------------------------------------------------------------------------- errors */
 
-static void a_file_that_it_refuses_is_refused_by_name(void **state)
+CUFILE_TEST(a_file_that_it_refuses_is_refused_by_name)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "refused");
@@ -34,7 +34,7 @@ static void a_file_that_it_refuses_is_refused_by_name(void **state)
 	device_free(memory);
 }
 
-static void a_failed_transfer_is_told_in_a_sentence(void **state)
+CUFILE_TEST(a_failed_transfer_is_told_in_a_sentence)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "failed");
@@ -60,7 +60,7 @@ static void a_failed_transfer_is_told_in_a_sentence(void **state)
 	device_free(memory);
 }
 
-static void a_short_transfer_is_continued(void **state)
+CUFILE_TEST(a_short_transfer_is_continued)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "short");
@@ -79,7 +79,7 @@ static void a_short_transfer_is_continued(void **state)
 }
 
 /* Whatever happens to the transfer: the stream goes on, and the operation says what it was. */
-static void a_transfer_that_fails_on_a_stream_lets_it_go_on(void **state)
+CUFILE_TEST(a_transfer_that_fails_on_a_stream_lets_it_go_on)
 {
 	static const struct {
 		const char *variable, *value, *says;
@@ -131,7 +131,7 @@ static void a_transfer_that_fails_on_a_stream_lets_it_go_on(void **state)
 }
 
 /* The word behind the transfers: without it the end of the stream is waited for. */
-static void a_word_that_the_driver_refuses_ends_with_the_stream(void **state)
+CUFILE_TEST(a_word_that_the_driver_refuses_ends_with_the_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "word");
@@ -164,7 +164,7 @@ static void a_word_that_the_driver_refuses_ends_with_the_stream(void **state)
 	device_free(memory);
 }
 
-static void a_file_that_ends_early_fails_on_a_stream(void **state)
+CUFILE_TEST(a_file_that_ends_early_fails_on_a_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "ends");
@@ -192,7 +192,7 @@ static void a_file_that_ends_early_fails_on_a_stream(void **state)
 	device_free(memory);
 }
 
-static void a_cancel_takes_nothing_off_the_stream(void **state)
+CUFILE_TEST(a_cancel_takes_nothing_off_the_stream)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "cancel");
@@ -223,7 +223,7 @@ static void a_cancel_takes_nothing_off_the_stream(void **state)
 /* ----------------------------------------------------------------------------------------- order */
 
 /* What is behind a slow write, however it is awaited and wherever it goes, sees it. */
-static void operation_over_a_stream_write_comes_after_it(void **state)
+CUFILE_TEST(operation_over_a_stream_write_comes_after_it)
 {
 	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
@@ -269,7 +269,7 @@ static void operation_over_a_stream_write_comes_after_it(void **state)
 	device_free(dst);
 }
 
-static void on_one_stream_nothing_waits(void **state)
+CUFILE_TEST(on_one_stream_nothing_waits)
 {
 	struct fixture *f = *state;
 	const size_t n = 2 * MIB;
@@ -295,7 +295,7 @@ static void on_one_stream_nothing_waits(void **state)
 	device_free(dst);
 }
 
-static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state)
+CUFILE_TEST(a_read_behind_a_write_on_one_stream_sees_what_that_adds)
 {
 	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
@@ -323,7 +323,7 @@ static void a_read_behind_a_write_on_one_stream_sees_what_that_adds(void **state
 	device_free(dst);
 }
 
-static void operation_that_would_wait_is_not_enqueued(void **state)
+CUFILE_TEST(operation_that_would_wait_is_not_enqueued)
 {
 	struct fixture *f = *state;
 	const size_t n = 64 * KIB;
@@ -386,7 +386,7 @@ static void *let_go_soon(void *hold)
 	return NULL;
 }
 
-static void submission_waits_for_what_it_overlaps(void **state)
+CUFILE_TEST(submission_waits_for_what_it_overlaps)
 {
 	struct fixture *f = *state;
 	char *src = device_new(0, 8 * MANY), *dst = device_new(0, 8 * MANY);
@@ -417,25 +417,4 @@ static void submission_waits_for_what_it_overlaps(void **state)
 	stream_free(other);
 	device_free(src);
 	device_free(dst);
-}
-
-int group_cufile_stream(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(a_file_that_it_refuses_is_refused_by_name),
-		cufile_test(a_failed_transfer_is_told_in_a_sentence),
-		cufile_test(a_short_transfer_is_continued),
-		cufile_test(a_transfer_that_fails_on_a_stream_lets_it_go_on),
-		cufile_test(operation_over_a_stream_write_comes_after_it),
-		/* Those that hold streams up: should one hang, the others have run. */
-		cufile_test(a_word_that_the_driver_refuses_ends_with_the_stream),
-		cufile_test(a_file_that_ends_early_fails_on_a_stream),
-		cufile_test(a_cancel_takes_nothing_off_the_stream),
-		cufile_test(on_one_stream_nothing_waits),
-		cufile_test(a_read_behind_a_write_on_one_stream_sees_what_that_adds),
-		cufile_test(operation_that_would_wait_is_not_enqueued),
-		cufile_test(submission_waits_for_what_it_overlaps),
-	};
-
-	return cmocka_run_group_tests_name("cufile_stream", tests, NULL, NULL);
 }

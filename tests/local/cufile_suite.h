@@ -14,7 +14,6 @@
 enum { MANY = 65 };
 
 int group_cufile_use(void);
-int group_cufile_stream(void);
 int group_cufile_direct(void);
 
 /* The container has not got the device of nvidia-fs, whose module is there: in contexts that are made from now on. */
