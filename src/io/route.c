@@ -52,7 +52,8 @@ static int route_by_backend(struct sluice_op *op, struct sl_device *memory,
 	    (!op->ctx->core.settings.cufile_streams || (uintptr_t)r->stream <= SL_COMMON_STREAMS ||
 	     !sl_transfers_fit(op)))
 		return 0;
-	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE);
+	rc = backend->ops->takes(backend, memory, op->extents, op->count, op->kind == SL_WRITE,
+	                         sl_wants_stream(r));
 	if (rc <= 0)
 		return rc;
 	sl_context_expect_exit(op->ctx, SL_EXIT_BACKEND);
