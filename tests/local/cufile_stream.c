@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What comes of cuFile's errors, and the order of what it does on streams. */
+/* With nvidia-fs: what comes of cuFile's errors, the order of its work on streams, and its use without its name. */
 #include "local/cufile_suite.h"
 
 #include <pthread.h>
@@ -417,4 +417,64 @@ CUFILE_TEST(submission_waits_for_what_it_overlaps)
 	stream_free(other);
 	device_free(src);
 	device_free(dst);
+}
+
+/* ------------------------------------------------------------------------------------- gpudirect */
+
+CUFILE_TEST(gpudirect_is_used_without_being_named)
+{
+	struct fixture *f = *state;
+	const size_t n = 9 * MIB;
+	const char *path = scratch(f, "direct");
+	char *memory = device_new(0, n + 1);
+	sluice_stream stream = stream_new(0);
+	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
+	sluice_file *file;
+
+	NEEDS_FAKE;
+	use_auto(f);
+	if (!scratch_takes_direct(f))
+		SKIP("files here cannot be opened for direct I/O");
+	file = open_both(f->ctx, path);
+	device_fill(memory, n, 0, 50);
+	assert_write(file, memory, n, 0);
+	device_fill(memory, n, 0, 1);
+	assert_moves(start_read_on(file, memory, n - 333, 333, stream), n - 333);
+	assert_device(memory, n - 333, 333, 50);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	/* What is not whole blocks goes the usual way. */
+	device_fill(memory, n, 0, 51);
+	assert_write(file, memory, 5000, 4096);
+	assert_moves(start_write_on(file, memory, 4096, 100, stream), 4096);
+	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
+	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
+	assert_read(file, memory, 4096, 100);
+	assert_device(memory, 4096, 0, 51);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+CUFILE_TEST(a_file_that_it_refuses_goes_without_it)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "refused");
+	char *memory = device_new(0, 4096);
+	sluice_stream stream = stream_new(0);
+	unsigned handles = fake_calls("HANDLE");
+	sluice_file *file;
+
+	NEEDS_FAKE;
+	use_auto(f);
+	file_make(path, 4096, 52);
+	file = open_read(f->ctx, path);
+	setenv("FAKE_CUFILE_HANDLE", "1:5027", 1);
+	assert_read(file, memory, 4096, 0);
+	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
+	assert_device(memory, 4096, 0, 52);
+	assert_int_equal(fake_calls("HANDLE"), handles);
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
 }

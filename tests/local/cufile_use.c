@@ -3,17 +3,24 @@
 #include <unistd.h>
 
 #include "lib/gpu_cuda.h"
+#include "local/cufile_api.h"
 #include "local/cufile_suite.h"
+
+/* A stream on which cuFile is used; where nvidia-fs is missing, the default stream, which goes without it. */
+static sluice_stream cufile_stream_new(void)
+{
+	return sl_cufile_has_module() ? stream_new(0) : SLUICE_STREAM_DEFAULT;
+}
 
 /* --------------------------------------------------------------------------------------- its use */
 
-static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
+CUFILE_TEST(bytes_go_by_cufile_and_a_file_is_registered_once)
 {
 	struct fixture *f = *state;
 	const size_t n = 20 * MIB + 4096;
 	const char *path = scratch(f, "once");
 	char *memory = device_new(0, n);
-	sluice_stream stream = stream_new(0);
+	sluice_stream stream = cufile_stream_new();
 	sluice_file *file = open_both(f->ctx, path);
 	unsigned handles = fake_calls("HANDLE");
 	unsigned enqueued = fake_calls("ENQUEUE"), moved = fake_calls("TRANSFER");
@@ -21,7 +28,7 @@ static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 
 	assert_ok(sluice_stat(file, &st));
 	assert_string_equal(st.backend, "cufile");
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 2; i++) {
 		device_fill(memory, n, 0, 40 + i);
 		assert_write(file, memory, n, 0);
 		device_fill(memory, n, 0, 1);
@@ -36,15 +43,15 @@ static void bytes_go_by_cufile_and_a_file_is_registered_once(void **state)
 	assert_ok(sluice_close(file));
 	if (has_fake()) {
 		assert_int_equal(fake_calls("HANDLE") - handles, 1);
-		assert_int_equal(fake_calls("ENQUEUE") - enqueued, 6);
+		assert_int_equal(fake_calls("ENQUEUE") - enqueued, stream ? 4 : 0);
 		/* Pieces of 8 MiB. */
-		assert_int_equal(fake_calls("TRANSFER") - moved, 6 * 3);
+		assert_int_equal(fake_calls("TRANSFER") - moved, 4 * 3);
 	}
 	stream_free(stream);
 	device_free(memory);
 }
 
-static void the_programs_input_stays_open(void **state)
+CUFILE_TEST(the_programs_input_stays_open)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "input");
@@ -62,7 +69,7 @@ static void the_programs_input_stays_open(void **state)
 	device_free(memory);
 }
 
-static void no_worker_calls_the_driver(void **state)
+CUFILE_TEST(no_worker_calls_the_driver)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "workers");
@@ -83,7 +90,7 @@ static void no_worker_calls_the_driver(void **state)
 	device_free(memory);
 }
 
-static void streams_go_without_it_unless_that_is_asked_for(void **state)
+CUFILE_TEST(streams_go_without_it_unless_that_is_asked_for)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "unasked");
@@ -106,7 +113,7 @@ static void streams_go_without_it_unless_that_is_asked_for(void **state)
 }
 
 /* Neither is one stream. */
-static void default_streams_go_without_it(void **state)
+CUFILE_TEST(default_streams_go_without_it)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "default");
@@ -125,13 +132,13 @@ static void default_streams_go_without_it(void **state)
 	device_free(memory);
 }
 
-static void many_extents_on_a_stream_go_without_it(void **state)
+CUFILE_TEST(many_extents_on_a_stream_go_without_it)
 {
 	struct fixture *f = *state;
 	enum { N = 4096 };
 	const char *path = scratch(f, "many");
 	char *memory = device_new(0, MANY * N);
-	sluice_stream stream = stream_new(0);
+	sluice_stream stream = cufile_stream_new();
 	struct sluice_extent v[MANY];
 	unsigned before = fake_calls("ENQUEUE");
 	sluice_file *file;
@@ -147,14 +154,14 @@ static void many_extents_on_a_stream_go_without_it(void **state)
 	assert_ok(sluice_readv_on(file, v, MANY - 1, stream, &op));
 	assert_moves(op, (MANY - 1) * N);
 	if (has_fake())
-		assert_int_equal(fake_calls("ENQUEUE") - before, MANY - 1);
+		assert_int_equal(fake_calls("ENQUEUE") - before, stream ? MANY - 1 : 0);
 	assert_device(memory, MANY * N, 0, 5);
 	assert_ok(sluice_close(file));
 	stream_free(stream);
 	device_free(memory);
 }
 
-static void managed_memory_goes_without_it(void **state)
+CUFILE_TEST(managed_memory_goes_without_it)
 {
 	struct fixture *f = *state;
 	const size_t n = 4 * MIB;
@@ -193,7 +200,7 @@ static void managed_memory_goes_without_it(void **state)
 	device_free(device);
 }
 
-static void memory_of_other_devices_goes_without_it(void **state)
+CUFILE_TEST(memory_of_other_devices_goes_without_it)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "other");
@@ -216,7 +223,7 @@ static void memory_of_other_devices_goes_without_it(void **state)
 	device_free(memory);
 }
 
-static void without_gpudirect_it_is_used_by_name_only(void **state)
+CUFILE_TEST(without_gpudirect_it_is_used_by_name_only)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "name");
@@ -226,6 +233,7 @@ static void without_gpudirect_it_is_used_by_name_only(void **state)
 	sluice_file *file = NULL;
 
 	NEEDS_FAKE;
+	setenv("FAKE_CUFILE_NO_NODE", "1", 1);
 	use_auto(f);
 	file_make(path, 4 * MIB, 7);
 	file = open_read(f->ctx, path);
@@ -242,7 +250,39 @@ static void without_gpudirect_it_is_used_by_name_only(void **state)
 	device_free(memory);
 }
 
-static void the_features_tell_of_it(void **state)
+CUFILE_TEST(without_gpudirect_streams_are_refused_by_name)
+{
+	struct fixture *f = *state;
+	const char *path = scratch(f, "compatible");
+	char *memory = device_new(0, MIB);
+	sluice_stream stream = stream_new(0);
+	struct sluice_open_options o = SLUICE_OPEN_OPTIONS_INIT;
+	unsigned before = fake_calls("ENQUEUE");
+	sluice_file *file = NULL, *named = NULL;
+	sluice_op *op = NULL;
+
+	setenv("FAKE_CUFILE_NO_NODE", "1", 1);
+	use_auto(f);
+	file = open_both(f->ctx, path);
+	o.backend = "cufile";
+	o.flags = SLUICE_OPEN_READ | SLUICE_OPEN_WRITE;
+	assert_ok(sluice_open(f->ctx, path, &o, &named));
+	assert_refused(sluice_write_on(named, memory, MIB, 0, stream, &op), ENOTSUP, "nvidia-fs");
+	assert_refused(sluice_read_on(named, memory, MIB, 0, stream, &op), ENOTSUP, path);
+	assert_null(op);
+	device_fill(memory, MIB, 0, 8);
+	assert_moves(start_write_on(file, memory, MIB, 0, stream), MIB);
+	device_fill(memory, MIB, 0, 9);
+	assert_moves(start_read_on(file, memory, MIB, 0, stream), MIB);
+	assert_device(memory, MIB, 0, 8);
+	assert_int_equal(fake_calls("ENQUEUE"), before);
+	assert_ok(sluice_close(named));
+	assert_ok(sluice_close(file));
+	stream_free(stream);
+	device_free(memory);
+}
+
+CUFILE_TEST(the_features_tell_of_it)
 {
 	struct fixture *f = *state;
 	struct sluice_feature feature = {.size = sizeof(feature)};
@@ -263,12 +303,12 @@ static void the_features_tell_of_it(void **state)
 
 /* --------------------------------------------------------------------------------------- buffers */
 
-static void a_registered_buffer_is_given_as_such(void **state)
+CUFILE_TEST(a_registered_buffer_is_given_as_such)
 {
 	struct fixture *f = *state;
 	const char *path = scratch(f, "buffer");
 	char *memory = device_new(0, 4 * MIB);
-	sluice_stream stream = stream_new(0);
+	sluice_stream stream = cufile_stream_new();
 	unsigned before = fake_calls("REGISTERED");
 	sluice_file *file;
 
@@ -286,13 +326,13 @@ static void a_registered_buffer_is_given_as_such(void **state)
 	             MIB - 4096);
 	assert_device(memory + 4096, 2 * MIB - 4096, 4096, 40);
 	if (has_fake())
-		assert_int_equal(fake_calls("REGISTERED") - before, 2);
+		assert_int_equal(fake_calls("REGISTERED") - before, stream ? 2 : 1);
 	/* What is not all of it in the buffer is not. */
 	assert_read(file, memory + MIB, 2 * MIB, MIB);
 	assert_ok(sluice_unregister_buffer(f->ctx, memory));
 	assert_read(file, memory, MIB, 0);
 	if (has_fake())
-		assert_int_equal(fake_calls("REGISTERED") - before, 2);
+		assert_int_equal(fake_calls("REGISTERED") - before, stream ? 2 : 1);
 	assert_refused(sluice_unregister_buffer(f->ctx, memory), EINVAL, "registered");
 	/* The context lets go of what it still has. */
 	assert_ok(sluice_register_buffer(f->ctx, memory, 2 * MIB));
@@ -304,7 +344,7 @@ static void a_registered_buffer_is_given_as_such(void **state)
 	device_free(memory);
 }
 
-static void unregistrable_memory_is_refused(void **state)
+CUFILE_TEST(unregistrable_memory_is_refused)
 {
 	struct fixture *f = *state;
 	static char host[4096];
@@ -325,113 +365,4 @@ static void unregistrable_memory_is_refused(void **state)
 	}
 	device_free(memory);
 	device_free(device);
-}
-
-int group_cufile_use(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(bytes_go_by_cufile_and_a_file_is_registered_once),
-		cufile_test(the_programs_input_stays_open),
-		cufile_test(no_worker_calls_the_driver),
-		cufile_test(streams_go_without_it_unless_that_is_asked_for),
-		cufile_test(default_streams_go_without_it),
-		cufile_test(many_extents_on_a_stream_go_without_it),
-		cufile_test(managed_memory_goes_without_it),
-		cufile_test(memory_of_other_devices_goes_without_it),
-		cufile_test(without_gpudirect_it_is_used_by_name_only),
-		cufile_test(the_features_tell_of_it),
-		cufile_test(a_registered_buffer_is_given_as_such),
-		cufile_test(unregistrable_memory_is_refused),
-	};
-
-	return cmocka_run_group_tests_name("cufile", tests, NULL, NULL);
-}
-
-/* ------------------------------------------------------------------------------------- gpudirect */
-
-static void gpudirect_is_used_without_being_named(void **state)
-{
-	struct fixture *f = *state;
-	const size_t n = 9 * MIB;
-	const char *path = scratch(f, "direct");
-	char *memory = device_new(0, n + 1);
-	sluice_stream stream = stream_new(0);
-	unsigned moved = fake_calls("TRANSFER"), enqueued = fake_calls("ENQUEUE");
-	sluice_file *file;
-
-	use_auto(f);
-	if (!scratch_takes_direct(f))
-		SKIP("files here cannot be opened for direct I/O");
-	file = open_both(f->ctx, path);
-	device_fill(memory, n, 0, 50);
-	assert_write(file, memory, n, 0);
-	device_fill(memory, n, 0, 1);
-	assert_moves(start_read_on(file, memory, n - 333, 333, stream), n - 333);
-	assert_device(memory, n - 333, 333, 50);
-	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
-	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
-	/* What is not whole blocks goes the usual way. */
-	device_fill(memory, n, 0, 51);
-	assert_write(file, memory, 5000, 4096);
-	assert_moves(start_write_on(file, memory, 4096, 100, stream), 4096);
-	assert_int_equal(fake_calls("TRANSFER") - moved, 2);
-	assert_int_equal(fake_calls("ENQUEUE") - enqueued, 1);
-	assert_read(file, memory, 4096, 100);
-	assert_device(memory, 4096, 0, 51);
-	assert_ok(sluice_close(file));
-	stream_free(stream);
-	device_free(memory);
-}
-
-static void a_file_that_it_refuses_goes_without_it(void **state)
-{
-	struct fixture *f = *state;
-	const char *path = scratch(f, "refused");
-	char *memory = device_new(0, 4096);
-	sluice_stream stream = stream_new(0);
-	unsigned handles = fake_calls("HANDLE");
-	sluice_file *file;
-
-	use_auto(f);
-	file_make(path, 4096, 52);
-	file = open_read(f->ctx, path);
-	setenv("FAKE_CUFILE_HANDLE", "1:5027", 1);
-	assert_read(file, memory, 4096, 0);
-	assert_moves(start_read_on(file, memory, 4096, 0, stream), 4096);
-	assert_device(memory, 4096, 0, 52);
-	assert_int_equal(fake_calls("HANDLE"), handles);
-	assert_ok(sluice_close(file));
-	stream_free(stream);
-	device_free(memory);
-}
-
-static void the_module_alone_is_not_enough(void **state)
-{
-	struct fixture *f = *state;
-	const char *path = scratch(f, "module");
-	char *memory = device_new(0, 4096);
-	unsigned moved = fake_calls("TRANSFER");
-	sluice_file *file;
-
-	without_node = true;
-	use_auto(f);
-	file_make(path, 4096, 53);
-	file = open_read(f->ctx, path);
-	assert_read(file, memory, 4096, 0);
-	assert_device(memory, 4096, 0, 53);
-	assert_int_equal(fake_calls("TRANSFER"), moved);
-	assert_ok(sluice_close(file));
-	device_free(memory);
-}
-
-int group_cufile_direct(void)
-{
-	static const struct CMUnitTest tests[] = {
-		cufile_test(the_features_tell_of_it),
-		cufile_test(gpudirect_is_used_without_being_named),
-		cufile_test(a_file_that_it_refuses_goes_without_it),
-		cufile_test(the_module_alone_is_not_enough),
-	};
-
-	return cmocka_run_group_tests_name("gpudirect", tests, NULL, NULL);
 }
