@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -392,16 +391,10 @@ static int submit_chunk(struct pipeline *p, const struct cli_end *end, int kind,
 	return 0;
 }
 
-static bool all_zero(const char *data, size_t n)
-{
-	static const char zero[BLOCK];
-
-	return !memcmp(data, zero, n);
-}
-
 /* Lists the parts of the chunk to be written; neighbouring blocks form an extent. */
 static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 {
+	static const char zero[BLOCK];
 	struct sluice_extent *extents = p->extents;
 	bool joins = false;
 	size_t count = 0;
@@ -413,7 +406,7 @@ static size_t cut_extents(struct pipeline *p, const struct chunk *chunk)
 	for (size_t at = 0; at < chunk->length; at += BLOCK) {
 		size_t n = chunk->length - at < BLOCK ? chunk->length - at : BLOCK;
 
-		if (all_zero(chunk->data + at, n)) {
+		if (!memcmp(chunk->data + at, zero, n)) {
 			joins = false;
 			continue;
 		}
