@@ -107,7 +107,7 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 	until = SL_MIN(now + SL_MIN(FULL_NS, w->full_ns / 10), last);
 	/* Ended by the time, or by sluice_writer_discard(). */
 	while (w->locked.closing != SL_DISCARDING && sl_now() < until)
-		sl_writer_wait_locked(w, &w->work, until);
+		sl_cond_wait(&w->work, &w->mutex, until);
 	again = now < last && w->locked.closing != SL_DISCARDING;
 	sl_mutex_unlock(&w->mutex);
 	return again;
@@ -118,12 +118,9 @@ bool sl_file_thread_full(void *writer, int error) SL_UNCHECKED
 static int tell_frames(struct sl_frame *frame, uint64_t from, uint64_t to, double max_error)
 {
 	struct sluice_series *s = frame->series;
-	const double *scalars = frame->scalars;
 
-	if (scalars)
-		scalars += from * s->layout.scalar_count;
-	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from, scalars,
-	                           max_error);
+	return sl_h5_frames_stored(s->dataset, frame->locked.number + from, to - from,
+	                           frame->scalars + from * s->layout.scalar_count, max_error);
 }
 
 static void count_frames(struct sluice_series *s, uint64_t frames)
@@ -183,7 +180,8 @@ static void count_chunk(const struct sl_packed_chunk *packed, int64_t took)
 	counts->store.busy_ns += (uint64_t)took;
 	counts->stored_bytes += packed->length;
 	counts->chunks++;
-	counts->raw_chunks += (packed->mask & packed->frame->series->mask_codec) != 0;
+	counts->raw_chunks +=
+		(packed->mask & sl_h5_mask_codec(&packed->frame->series->layout)) != 0;
 }
 
 static void store_chunk_locked(struct sl_packed_chunk *packed) SL_UNCHECKED
@@ -483,11 +481,6 @@ static bool run_between_frames_locked(struct sluice_writer *w, bool *wanted) SL_
 
 /* --------------------------------------------------------------------------------------- life */
 
-static bool is_drained_locked(struct sluice_writer *w) SL_REQUIRES(&w->mutex)
-{
-	return stored_through_locked(w) == w->locked.sequence;
-}
-
 static int64_t wake_at_locked(const struct sluice_writer *w) SL_REQUIRES(&w->mutex)
 {
 	if (!w->checkpoint_ns || w->locked.dirty_since == SL_FOREVER)
@@ -509,12 +502,12 @@ static void file_thread_serve_locked(struct sluice_writer *w) SL_REQUIRES(&w->mu
 		if (!failed &&
 		    (run_between_frames_locked(w, &wanted) || store_something_locked(w, wanted)))
 			continue;
-		if (!failed && w->locked.closing && is_drained_locked(w))
+		if (!failed && w->locked.closing && stored_through_locked(w) == w->locked.sequence)
 			return;
 		/* Ended by a chunk, a frame, a flush, a command, the end of the writer, or the
 		 * next checkpoint. A pending flush waits for chunks and has no timeout. */
-		sl_writer_wait_locked(w, &w->work,
-		                      failed || wanted ? SL_FOREVER : wake_at_locked(w));
+		sl_cond_wait(&w->work, &w->mutex,
+		             failed || wanted ? SL_FOREVER : wake_at_locked(w));
 	}
 }
 
@@ -526,7 +519,7 @@ static void file_thread_end_locked(struct sluice_writer *w) SL_REQUIRES(&w->mute
 		return;
 	/* Ended by the ends of those operations. */
 	while (w->locked.writes)
-		sl_writer_wait_locked(w, &w->work, SL_FOREVER);
+		sl_cond_wait(&w->work, &w->mutex, SL_FOREVER);
 	/* After an error, too: frames that are partly stored are left out. */
 	keep = w->locked.closing == SL_CLOSING;
 	if (keep)

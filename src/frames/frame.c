@@ -107,7 +107,7 @@ static int wait_for_frame_locked(struct sluice_series *s, int timeout_ms) SL_UNC
 		}
 		if (!begun)
 			begun = sl_now();
-		if (!timeout_ms || !sl_writer_wait_locked(w, &s->freed, deadline)) {
+		if (!timeout_ms || sl_cond_wait(&s->freed, &w->mutex, deadline)) {
 			if (!has_free(s)) {
 				rc = refuse_wait_locked(s);
 				break;

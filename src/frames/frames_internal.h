@@ -208,15 +208,15 @@ struct sluice_series {
 	struct sl_frame **frame_of;
 	/* by place in the area; guarded by writer->mutex */
 	struct sl_frame *slabs; /* NULL: a chunk has a single frame */
-	size_t slab_count;
-	uint64_t slab_bytes; /* of memory */
+	struct sl_slab_slot *slab_slots;
+	double *scalars, *slab_scalars; /* of all frames, and of all slabs */
+	uint64_t slab_bytes;            /* of memory */
 	struct sl_area slab_area;
 	struct sl_area rows; /* a chunk that is stored in part; empty: they lie in the slab */
 	/* NULL: chunks are stored as they are, through `plain`, which is the file thread's; or
 	 * the frame is written whole. */
 	struct sl_packer *packer;
 	struct sl_packed_chunk plain;
-	uint32_t mask_codec, mask_shuffle;
 	_Atomic bool verified;  /* a chunk was decoded and compared, */
 	struct sl_area decoded; /* in this; empty afterwards */
 	uint64_t bytes;         /* of memory, without the packer's */
@@ -330,10 +330,6 @@ void sl_writer_fail_locked(struct sluice_writer *w, int error, const char *stage
 /* Gives the file thread a command and waits for its result. */
 int sl_writer_ask(struct sluice_writer *w, int (*run)(struct sluice_writer *w, void *argument),
                   void *argument);
-void sl_condition_init(pthread_cond_t *condition);
-/* Waits on a condition. Returns false when the deadline has passed. */
-bool sl_writer_wait_locked(struct sluice_writer *w, pthread_cond_t *condition, int64_t deadline)
-	SL_REQUIRES(&w->mutex);
 
 /* Asks whether to try again on a full disk; see sl_h5_file_options. */
 bool sl_file_thread_full(void *writer, int error);

@@ -3,7 +3,6 @@
  * threads. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "frames/frames_internal.h"
 

@@ -83,22 +83,21 @@ static int make_frames(struct sluice_series *s)
 	s->frame_count = s->depth + (size_t)s->writer->threads * SL_PACKED_PER_COMPRESSOR + 1;
 	s->frames = calloc(s->frame_count, sizeof(*s->frames));
 	s->frame_of = calloc(s->depth, sizeof(*s->frame_of));
-	if (!s->frames || !s->frame_of)
+	s->scalars = calloc(s->frame_count * scalars + 1, sizeof(double));
+	if (!s->frames || !s->frame_of || !s->scalars)
 		return sl_fail(-ENOMEM, "no memory");
 	rc = sl_area_take(&s->area, s->stride * s->depth);
 	for (size_t i = 0; !rc && i < s->frame_count; i++) {
 		struct sl_frame *frame = &s->frames[i];
 
 		frame->series = s;
+		frame->scalars = s->scalars + i * scalars;
 		if (i < s->depth) {
 			frame->data = s->area.memory + i * s->stride;
 			s->frame_of[i] = frame;
 		}
 		sl_list_init(&frame->locked.finished);
 		sl_frame_recycle_locked(frame);
-		frame->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
-		if (scalars && !frame->scalars)
-			return sl_fail(-ENOMEM, "no memory");
 	}
 	return rc;
 }
@@ -131,9 +130,10 @@ static int make_slabs(struct sluice_series *s)
 		return rc;
 	s->slab_bytes = bytes;
 	s->slabs = calloc(count, sizeof(*s->slabs));
-	if (!s->slabs)
+	s->slab_slots = calloc(count * gather, sizeof(*s->slab_slots));
+	s->slab_scalars = calloc(count * scalars + 1, sizeof(double));
+	if (!s->slabs || !s->slab_slots || !s->slab_scalars)
 		return sl_fail(-ENOMEM, "no memory");
-	s->slab_count = count;
 	rc = sl_area_take(&s->slab_area, count * stride);
 	if (!rc)
 		rc = sl_area_take(&s->rows, row);
@@ -142,11 +142,9 @@ static int make_slabs(struct sluice_series *s)
 
 		slab->series = s;
 		slab->data = s->slab_area.memory + i * stride;
-		slab->slots = calloc(gather, sizeof(*slab->slots));
-		slab->scalars = scalars ? calloc(scalars, sizeof(double)) : NULL;
+		slab->slots = s->slab_slots + i * gather;
+		slab->scalars = s->slab_scalars + i * scalars;
 		sl_list_init(&slab->locked.finished);
-		if (!slab->slots || (scalars && !slab->scalars))
-			return sl_fail(-ENOMEM, "no memory");
 		sl_frame_recycle_locked(slab);
 	}
 	return rc;
@@ -154,27 +152,17 @@ static int make_slabs(struct sluice_series *s)
 
 static void drop_slabs(struct sluice_series *s)
 {
-	for (size_t i = 0; i < s->slab_count; i++) {
-		free(s->slabs[i].slots);
-		free(s->slabs[i].scalars);
-	}
 	give_bytes(s, s->slab_bytes);
 	sl_area_release(&s->slab_area);
 	sl_area_release(&s->rows);
 	free(s->slabs);
+	free(s->slab_slots);
+	free(s->slab_scalars);
 	s->slabs = NULL;
-	s->slab_bytes = s->slab_count = s->locked.room = 0;
+	s->slab_slots = NULL;
+	s->slab_scalars = NULL;
+	s->slab_bytes = s->locked.room = 0;
 	sl_list_init(&s->locked.slabs);
-}
-
-/* Whether all chunks of a series lie in the frame as they will be in the file. */
-static bool needs_no_room(const struct sluice_series *s)
-{
-	const struct sl_geometry *g = &s->geometry;
-
-	if (s->layout.contiguous)
-		return true;
-	return !s->layout.codec->filter && lies_whole(g);
 }
 
 /* Returns the packer of a series with equal chunks, or NULL. */
@@ -232,12 +220,6 @@ static void packer_drop(struct sluice_series *s)
 	sl_packer_free(packer);
 }
 
-static void decoded_drop(struct sluice_series *s)
-{
-	give_bytes(s, s->decoded.length);
-	sl_area_release(&s->decoded);
-}
-
 /* With writer->adding, which guards the numbers of users. */
 static int packer_take(struct sluice_series *s)
 {
@@ -249,7 +231,9 @@ static int packer_take(struct sluice_series *s)
 	size_t decoded = s->layout.codec->filter ? sl_whole_pages(s->geometry.chunk_bytes) : 0;
 	int rc;
 
-	kind.in_place = needs_no_room(s);
+	/* All chunks lie in the frame as they will be in the file. */
+	kind.in_place =
+		s->layout.contiguous || (!s->layout.codec->filter && lies_whole(&s->geometry));
 	if (kind.in_place && !s->layout.precision)
 		return 0;
 	s->packer = packer_find(s->writer, &kind);
@@ -278,9 +262,7 @@ static int add_dataset(struct sluice_writer *w, void *argument)
 
 	if (rc)
 		return rc;
-	s->mask_codec = sl_h5_mask_codec(s->dataset);
-	s->mask_shuffle = sl_h5_mask_shuffle(s->dataset);
-	s->plain.mask = s->mask_shuffle;
+	s->plain.mask = sl_h5_mask_shuffle(&s->layout);
 	rc = s->layout.contiguous ? sl_direct_open(s) : 0;
 	if (rc) {
 		sl_h5_dataset_forget(s->dataset);
@@ -316,7 +298,8 @@ static int ask_dataset(struct sluice_series *s, const struct sl_h5_set_options *
 	if (rc || layout_is_same(&asked, &s->layout))
 		return rc;
 	packer_drop(s);
-	decoded_drop(s);
+	give_bytes(s, s->decoded.length);
+	sl_area_release(&s->decoded);
 	drop_slabs(s);
 	rc = shape_frames(s);
 	if (!rc)
@@ -393,8 +376,6 @@ void sl_series_close(struct sluice_series *s)
 void sl_series_free(struct sluice_series *s)
 {
 	sl_series_close(s);
-	for (size_t i = 0; s->frames && i < s->frame_count; i++)
-		free(s->frames[i].scalars);
 	packer_drop(s);
 	drop_slabs(s);
 	give_bytes(s, s->bytes);
@@ -403,6 +384,7 @@ void sl_series_free(struct sluice_series *s)
 	pthread_cond_destroy(&s->freed);
 	free(s->frames);
 	free(s->frame_of);
+	free(s->scalars);
 	free(s->name);
 	free(s);
 }
@@ -419,7 +401,7 @@ static int series_new(struct sluice_writer *w, const char *name,
 	s->writer = w;
 	s->depth = o->depth ? o->depth : 2;
 	s->flags = o->flags;
-	sl_condition_init(&s->freed);
+	pthread_cond_init(&s->freed, NULL);
 	sl_list_init(&s->locked.free);
 	sl_list_init(&s->locked.spare);
 	sl_list_init(&s->locked.queue);
